@@ -4,17 +4,17 @@
 //! |---|---|---|
 //! | [`counter`] | [`PerCpuCounter`], [`CounterSet`]: adds without atomics | `percpu_counter` |
 //! | [`percpu`] | [`PerCpu`], [`PerCpuPool`]: a value for each CPU | `alloc_percpu` |
-//! | [`cid`] | [`CidSpace`]: small numbers for running threads, to index by | `mm_cid` |
+//! | [`cid`] | [`CidSpace`]: small numbers for running threads, used as indexes | `mm_cid` |
 //! | [`object`] | [`ObjectCache`]: objects that stay constructed; budgets | slab caches, sheaves |
 //! | [`domain`] | [`Domain`]: IDs, values and leases of a tenant | what an `mm` is |
-//! | [`mask`] | [`CpuMask`]: which CPUs take part, read before it is written | `mm_cpumask` |
+//! | [`mask`] | [`CpuMask`]: which CPUs take part; a write reads first | `mm_cpumask` |
 //! | [`call`] | [`Workers`]: calls to workers that poll, queued work | `smp_call_function` |
 //! | [`lock`] | [`Mutex`], [`RwLock`]: spin in a queue, then sleep, in 8 bytes | `mutex`, `rwsem` |
 //! | [`lock`] | [`TicketLock`]: FIFO, for fewer threads than CPUs | spinlock, 2.6.25 to 4.1 |
 //! | [`lock`] | [`Osq`](lock::Osq): waiters that are near first, in 4 bytes | `osq_lock` |
 //!
-//! Every type takes its machine as its last type parameter and defaults to the real one, so users
-//! need not know of it:
+//! Every type takes its machine as its last type parameter, which defaults to the real one. So
+//! users need not know of it:
 //!
 //! ```
 //! use coreline::{Mutex, PerCpuCounter};
@@ -38,19 +38,21 @@
 //!
 //! # When to use it, and when not to
 //!
-//! Use it where many threads write to one thing: a counter or a tenant's counters whose sum is read
-//! seldom, a value that is read always and changed seldom, a pool, a lock that many threads wait
-//! for. Do not use it where
+//! Use it if many threads write to one thing: a counter or a tenant's counters whose sum is seldom
+//! read, a value that is always read and seldom changed, a pool, or a lock that many threads wait
+//! for. Do not use it if
 //!
-//! - nothing contends: an atomic is smaller, and takes a few nanoseconds. Where no two threads meet
-//!   on a tenant, a [`Domain`] for each of thousands is many times slower than an atomic for each;
-//! - each thread can own its part, and know which it is: a plain store to a padded line of its own
-//!   is faster than all that is here;
-//! - every read must be exact at that moment: a sum over all CPUs is what cheap additions cost.
+//! - nothing contends: an atomic is smaller and takes a few nanoseconds. If no two threads use the
+//!   same tenant, a [`Domain`] for each of thousands of tenants is many times slower than an atomic
+//!   for each;
+//! - each thread can own its part and knows which: a plain store to a padded line of its own is
+//!   faster than all types here;
+//! - every read must be exact at that moment: cheap additions cost a sum over all CPUs.
 //!
 //! # Figures
 //!
-//! Candidates of a group take turns in one run; nothing else ran on the machine, which is virtual.
+//! The candidates of a group take turns in one run. The machine is virtual, and nothing else ran on
+//! it.
 //!
 //! <!-- figures -->
 //! Measured on: Intel(R) Xeon(R) Processor (family 6, model 207), 2 CPUs.
@@ -82,35 +84,36 @@
 //!
 //! # Where there is no Linux
 //!
-//! On other 64-bit systems, and on Linux with the feature `portable`, the machine is made of what
-//! std has. All types are there and keep their laws, but nothing is faster than atomics and std's
-//! locks. What the modules promise of signal handlers and of children that are forked, they promise
-//! on Linux.
+//! On other 64-bit systems, and on Linux with the feature `portable`, the machine is built on std.
+//! All types exist and keep their laws, but nothing is faster than atomics and std's locks.
+//! Promises of the modules about signal handlers and forked children hold on Linux only.
 //!
 //! | missing | in its place |
 //! |---|---|
 //! | restartable sections | atomic instructions; lists, stacks and buffers take a lock |
 //! | the CPU that a thread runs on | the thread's number, modulo [`available_parallelism`] (1) |
-//! | threads kept on a CPU | a placed thread has the CPU's number, and runs anywhere (2) |
+//! | threads kept on a CPU | a placed thread has the CPU's number but runs anywhere (2) |
 //! | the machine's tree | one node and one cache: no CPU is nearer than another |
-//! | the kernel's concurrency IDs | an error where an index is to be one (3) |
+//! | the kernel's concurrency IDs | an error if the IDs are to be an index (3) |
 //! | the futex | std's locks and condition variables, in a table by address |
 //! | asymmetric fences, kicks | full fences on both sides; a kick interrupts nothing |
-//! | memory on a node, huge pages | an error for each; memory is that of std's system allocator |
-//! | signals held off | nothing: no signal handler may use what is here |
+//! | memory on a node, huge pages | an error for each; memory comes from std's system allocator |
+//! | signals held off | nothing: no signal handler may use this crate |
 //! | memory wiped at a fork | the number of the process (4) |
 //! | what the machine has, as `doctor` shows it | nothing: `native::probe` is not there |
 //!
-//! 1. For the thread's whole life. Threads that have the same number may run at the same time.
-//! 2. So do [`Workers`]: as many as there are CPUs, each with a number of its own.
-//! 3. For [`IndexBy::KernelCid`]. The IDs of a [`CidSpace`] or a [`Domain`] are our own.
-//! 4. A child that sleeps or wakes may wait for ever.
+//! 1. It stays the same for the thread's whole life. Threads with the same number may run at the
+//!    same time.
+//! 2. The same holds for [`Workers`]: there are as many as CPUs, each with a number of its own.
+//! 3. This concerns [`IndexBy::KernelCid`]. The IDs of a [`CidSpace`] or a [`Domain`] are the
+//!    library's own.
+//! 4. A child that sleeps or wakes a thread may wait forever.
 //!
-//! On Windows and macOS the crate is only known to compile. The laws are run on Linux, with the
+//! On Windows and macOS we only know that the crate compiles. We run the laws on Linux, with the
 //! feature.
 //!
 //! **The feature is for a whole program.** Cargo builds a crate once, with every feature that any
-//! package of the program asks for: one that asks for `portable` has it for all. So a program or
+//! package of the program asks for. If one package asks for `portable`, all get it. So a program or
 //! a test may ask for it, and a library should not.
 //!
 //! [`available_parallelism`]: std::thread::available_parallelism
@@ -146,16 +149,17 @@ pub use mask::CpuMask;
 pub use object::ObjectCache;
 pub use percpu::{PerCpu, PerCpuPool};
 
-/// The CPU that runs the calling thread. It may run on another by the time that this returns,
-/// unless it is pinned to one: a hint, as `sched_getcpu` is.
+/// The CPU that runs the calling thread. The thread may run on another CPU by the time that this
+/// returns, unless it is pinned to one. So the value is a hint, like that of `sched_getcpu`.
 ///
 /// ```
 /// let cpu = coreline::current_cpu();
 /// assert!(coreline::CpuSet::from_iter([cpu]).contains(cpu));
 /// ```
 ///
-/// On Linux async-signal-safe: reads the thread's rseq area where it is registered, else asks the
-/// kernel. Elsewhere [a number of the thread's](crate#where-there-is-no-linux).
+/// On Linux this is async-signal-safe. It reads the thread's rseq area if that is registered, and
+/// else asks the kernel. Elsewhere it returns [a number of the
+/// thread's](crate#where-there-is-no-linux).
 pub fn current_cpu() -> CpuId {
     <world::Native as world::Place>::cpu()
 }

@@ -40,14 +40,15 @@ const CHANCE: f64 = 0.05;
 
 #[derive(Args)]
 pub(crate) struct Choice {
-    /// The earlier results, separated by commas: what `coreline run SCENARIO --json --out FILE`
-    /// wrote. One of a simulation, several of native runs, best taken in turn with the later ones
+    /// The earlier results, separated by commas, as `coreline run SCENARIO --json --out FILE`
+    /// writes them. Give one result of a simulation, or several of native runs, best taken in turn
+    /// with the later ones
     #[arg(value_name = "BEFORE,...")]
     before: String,
-    /// The later ones
+    /// The later results
     #[arg(value_name = "AFTER,...")]
     after: String,
-    /// Percent that a figure must change by
+    /// The percentage by which a figure must change to count
     #[arg(long, value_name = "PERCENT", default_value = "5", value_parser = percent)]
     #[arg(allow_negative_numbers = true)]
     threshold: f64,
@@ -157,7 +158,7 @@ fn outcome(before: Vec<Run>, after: Vec<Run>, threshold: f64) -> Result<Outcome,
     let is_native = earlier.is_native();
     if !is_native && before.len() + after.len() > 2 {
         let [before, after] = [before.len(), after.len()].map(|count| counted(count, "result"));
-        return Err(Error::NotComparable { what: "number of simulations", before, after });
+        return Err(Error::Repeated { before, after });
     }
     let figures = earlier.rows.iter().filter(|row| !row.derived).map(|row| {
         let [these, those] =
@@ -581,6 +582,7 @@ mod tests {
             let before = before.iter().map(|run| (*run).clone()).collect();
             match outcome(before, vec![after.clone()], 5.0) {
                 Err(Error::NotComparable { what, .. }) => what,
+                Err(Error::Repeated { .. }) => "repeated",
                 other => panic!("{other:?}"),
             }
         };
@@ -588,6 +590,6 @@ mod tests {
         assert_eq!(refused(&[&one, &elsewhere], &one), "world");
         let seeded = Run { seed: 2, ..other.clone() };
         assert_eq!(refused(&[&other], &seeded), "seed");
-        assert_eq!(refused(&[&other, &other], &other), "number of simulations");
+        assert_eq!(refused(&[&other, &other], &other), "repeated");
     }
 }

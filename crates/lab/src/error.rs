@@ -21,39 +21,43 @@ pub(crate) enum Error {
     /// Of a run, or of what was to run.
     #[error("{}{}", .0, of_scenario(.0))]
     Scenario(#[from] ScenarioError),
-    #[error("{param} cannot be {asked}: {config} has {cpus} CPUs")]
+    #[error("{param} cannot be {asked}: {config} has {cpus} CPUs; choose {cpus} or fewer")]
     TooMany { asked: u64, param: &'static str, config: String, cpus: usize },
     #[error(
-        "--{option} is about a simulated kernel, and this machine's has its own; leave it out, or \
-         choose a machine with --world"
+        "--{option} sets a simulated kernel, and this run is on the real one; leave the option \
+         out, or choose a simulated machine with --world"
     )]
     KernelNatively { option: &'static str },
     #[error(
-        "{asked:?} is no commit's name, which has 7 to 40 hexadecimal digits; `git rev-parse HEAD` \
-         prints that of a checkout"
+        "{asked:?} is not the name of a commit, which has 7 to 40 hexadecimal digits; `git \
+         rev-parse HEAD` prints the name of a checkout's commit"
     )]
     Commit { asked: String },
     #[error(transparent)]
     ReplayLine(#[from] ParseReplayError),
     #[error(
-        "the line was printed by {line}, and this program simulates as {ours}: the result would \
+        "{line} printed the line, and this program simulates like {ours}, so the result would \
          differ; replay the line with the coreline that printed it"
     )]
     ReplayEngine { line: String, ours: String },
     #[error("the replay line has {setting}, {why}; give the line exactly as it was printed")]
     ReplaySetting { setting: String, why: &'static str },
-    #[error("the program {program:?} is not one that can be replayed here; {remedy}")]
+    #[error("this program cannot replay {program:?}; {remedy}")]
     Program { program: String, remedy: String },
     #[error(
-        "the line is of the machine {line:?}, which is no preset; give its file with --world{}",
+        "the line is for the machine {line:?}, which is not a preset; give its file with --world{}",
         hint(line, presets())
     )]
     ReplayMachine { line: String },
-    #[error("the line is of the machine {line:?}, but {file} describes {found:?}")]
+    #[error(
+        "the line is for the machine {line:?}, but {file} describes {found:?}; give the file of \
+         {line:?} with --world"
+    )]
     OtherMachine { line: String, file: String, found: String },
     #[error(
-        "the line is of a file of the machine {line:?} with the digest {asked:016x}, and that of \
-         {of} is {found}: it is another file, or has changed since"
+        "the line is for a file of the machine {line:?} with the digest {asked:016x}, but {of} has \
+         the digest {found}; give the file that the line was printed with, unchanged since, with \
+         --world"
     )]
     OtherFile { line: String, asked: u64, of: String, found: String },
     #[error("cannot write to {}: {source}; choose another file with --trace", path.display())]
@@ -67,17 +71,20 @@ pub(crate) enum Error {
          Parquet: cargo install coreline-lab --features parquet"
     )]
     NoParquet,
-    #[error("cannot write the result to {}: {source}", path.display())]
+    #[error(
+        "cannot write the result to {}: {source}; choose another file with --out",
+        path.display()
+    )]
     OutWrite { path: PathBuf, source: io::Error },
     #[error("cannot write {}: {source}; choose another folder with --prefix", path.display())]
     Install { path: PathBuf, source: io::Error },
     #[error(
-        "{} is there already and names no coreline: nothing was written; move it away, or choose \
+        "{} already exists and is not coreline's, so nothing was written; move it away, or choose \
          another folder with --prefix",
         .0.display()
     )]
     Foreign(PathBuf),
-    #[error("HOME is not set, which says where to install; give a folder with --prefix")]
+    #[error("HOME is not set, so there is no folder to install to; give one with --prefix")]
     NoHome,
     #[error("there is no verb {asked:?}; there are {}{}", has.join(", "), hint(asked, has))]
     Verb { asked: String, has: Vec<String> },
@@ -91,7 +98,7 @@ pub(crate) enum Error {
     Output(#[from] io::Error),
     #[error("the native run of {scenario} failed: {broken}")]
     BrokenNatively { scenario: &'static str, broken: RunError },
-    #[error("an experiment could not be run: {0}")]
+    #[error("an experiment could not start its threads: {0}")]
     Measure(SpawnError),
     #[error(
         "the experiment {experiment} ended with a wrong count of operations, so its times mean \
@@ -99,12 +106,12 @@ pub(crate) enum Error {
     )]
     Miscounted { experiment: &'static str, again: String },
     #[error(
-        "the experiment {experiment} takes two cores, and the machine {machine} has one; choose a \
+        "the experiment {experiment} needs two cores, and the machine {machine} has one; choose a \
          machine that has more"
     )]
     OneCore { experiment: &'static str, machine: String },
     #[error(
-        "a machine file describes a machine whose parts are all alike, as this one's are not; \
+        "a machine file describes a machine whose parts are all alike, and this machine's differ; \
          leave out --out to see the figures"
     )]
     Uneven,
@@ -112,17 +119,19 @@ pub(crate) enum Error {
     #[error("interrupted")]
     Interrupted,
     #[error(
-        "interrupted: nothing was written, as JSON and files are of whole results; without --json \
-         and --out what was finished is shown"
+        "interrupted: nothing was written, because JSON and files hold whole results; leave out \
+         --json and --out to see unfinished results"
     )]
     NotWhole,
-    #[error("there is no process {pid}: it has ended, or belongs to another container")]
+    #[error(
+        "there is no process {pid}: it has ended, or belongs to another container; check the PID"
+    )]
     NoProcess { pid: u32 },
-    #[error("the process {pid} cannot be looked at: {why}; try it as root")]
+    #[error("the process {pid} cannot be read: {why}; try as root")]
     HiddenProcess { pid: u32, why: String },
     #[error(
-        "the process {pid} is a thread of the kernel, which runs no program; give \
-         the PID of a program"
+        "the process {pid} is a thread of the kernel and runs no program; give the PID of a \
+         program"
     )]
     KernelThread { pid: u32 },
     #[error("the CPUs that this process may use are not known: {0}")]
@@ -136,10 +145,15 @@ pub(crate) enum Error {
     #[error("the chart could not be drawn: {0}")]
     Picture(String),
     #[error(
-        "the {what} is {before} in the first result and {after} in the second: such figures cannot \
-         be compared"
+        "the {what} is {before} in the first result and {after} in another one, so their figures \
+         cannot be compared; give results with the same {what}"
     )]
     NotComparable { what: &'static str, before: String, after: String },
+    #[error(
+        "{before} before and {after} after are simulated, and more runs of a simulation add \
+         nothing; give one result on each side"
+    )]
+    Repeated { before: String, after: String },
     /// Which ones is in the result.
     #[error("{count} {} worse", if *count == 1 { "figure is" } else { "figures are" })]
     Worse { count: usize },
@@ -152,7 +166,8 @@ pub(crate) enum Error {
     Port(#[from] PortError),
     /// Which ones is in the result.
     #[error(
-        "{left} {} left as {}: what threads share there is not the machine's",
+        "{left} {} left as {}, and the machine does not see the state that threads share there; \
+         change it by hand, or see the report",
         if *left == 1 { "place" } else { "places" },
         if *left == 1 { "it was" } else { "they were" }
     )]
@@ -230,6 +245,7 @@ impl Error {
             | Error::Compared { .. }
             | Error::Chart { .. }
             | Error::NotComparable { .. }
+            | Error::Repeated { .. }
             | Error::TooFew { .. }
             | Error::Port(_)
             | Error::TraceFile { .. }

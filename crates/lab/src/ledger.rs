@@ -23,10 +23,10 @@ use crate::run::{self, Choice};
 use crate::text;
 use crate::world::World;
 
-/// How thoroughly.
+/// How thorough the ledger is.
 #[derive(Debug, Args)]
 pub(crate) struct Effort {
-    /// Over the request shares alone, and without what takes minutes: no ledger to keep
+    /// Run over the request shares only, and leave out runs of minutes; do not keep this ledger
     #[arg(long)]
     quick: bool,
 }
@@ -258,11 +258,12 @@ impl Ledger {
         let form = Self::page();
         let mut text = "# fidelity\n\n".to_owned();
         let conclusion = format!(
-            "{}. Of those of [Desnoyers 2024](https://lore.kernel.org/lkml/20240904013127.75064-2-\
-             mathieu.desnoyers@efficios.com) and [van Riel 2013](https://lore.kernel.org/r/\
-             20130731221421.616d3d20@annuminas.surriel.com), over the whole band: {}. None is \
-             calibrated on, and none is a prediction: they were known when the scenarios were \
-             written. What was predicted first is in [validate](validate/README.md).",
+            "{}. For the figures of [Desnoyers 2024](https://lore.kernel.org/lkml/\
+             20240904013127.75064-2-mathieu.desnoyers@efficios.com) and [van Riel 2013](\
+             https://lore.kernel.org/r/20130731221421.616d3d20@annuminas.surriel.com), over the \
+             whole band: {}. The simulator is calibrated on none of these figures. None is a \
+             prediction, because we knew them when we wrote the scenarios. [Validate](\
+             validate/README.md) has what we predicted first.",
             score(&parts),
             score(&kernel),
         );
@@ -270,8 +271,8 @@ impl Ledger {
                     figure at the default point. *Band* is its range over request shares, seeds \
                     and uncertain costs (the whole band), or over request shares alone; a quick \
                     run has none. `coreline explain verdicts` defines the verdicts and the null \
-                    model. A figure whose source leaves parameters open stands beside several \
-                    rows, and is `undecided` where these disagree.";
+                    model. If a figure's source leaves parameters open, several rows compare with \
+                    it. It is `undecided` if these disagree.";
         for paragraph in [&conclusion, what] {
             text += &form.paragraph("", paragraph);
             text.push('\n');

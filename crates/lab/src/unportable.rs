@@ -7,30 +7,39 @@ use std::path::PathBuf;
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum PortError {
     #[error(
-        "{} has no Cargo.toml: give the folder of a package, such as `cargo vendor` makes",
+        "{} has no Cargo.toml; give the folder of a package, such as `cargo vendor` makes",
         .0.display()
     )]
     NoManifest(PathBuf),
     #[error("{} cannot be used: {why}", path.display())]
     Manifest { path: PathBuf, why: ManifestError },
-    #[error("{}:{line}: this is not Rust: {reason}", path.display())]
+    #[error(
+        "{}:{line}: this is not Rust: {reason}; leave the package out, or correct the file",
+        path.display()
+    )]
     Parse { path: PathBuf, line: usize, reason: String },
-    #[error("{}:{line}: more than {most} brackets in each other", path.display())]
+    #[error(
+        "{}:{line}: more than {most} nested brackets; leave the package out, or split the code",
+        path.display()
+    )]
     TooDeep { path: PathBuf, line: usize, most: usize },
     #[error(
-        "--out: {} lies in {}, which is copied; choose a folder outside of it",
+        "--out: {} lies in {}, which is to be copied; choose a folder outside of it",
         out.display(), package.display()
     )]
     Inside { out: PathBuf, package: PathBuf },
-    #[error("{} is there already: remove it, or choose another folder with --out", .0.display())]
+    #[error("{} already exists; remove it, or choose another folder with --out", .0.display())]
     Exists(PathBuf),
-    #[error("{} twice: the copies' folders have the packages' names", .0)]
+    #[error(
+        "{} is named twice, and both copies would have the same folder; name each package once",
+        .0
+    )]
     Twice(String),
     #[error("--sim: {} has no Cargo.toml; give coreline-sim's folder, or a version", .0.display())]
     NoSimulator(PathBuf),
-    #[error("cannot read {}: {why}", path.display())]
+    #[error("cannot read {}: {why}; make the package readable", path.display())]
     Read { path: PathBuf, why: io::Error },
-    #[error("cannot write {}: {why}", path.display())]
+    #[error("cannot write {}: {why}; choose another folder with --out", path.display())]
     Write { path: PathBuf, why: io::Error },
 }
 
@@ -42,15 +51,15 @@ pub(crate) enum ManifestError {
     #[error("it has no `package.{0}`; give the folder of one package")]
     NoPackage(&'static str),
     #[error(
-        "its {0} is its workspace's, which a copy does not have; `cargo vendor` and \
-         `cargo package` write it out"
+        "its {0} comes from its workspace, which a copy does not have; port what `cargo vendor` or \
+         `cargo package` makes, which has it written out"
     )]
     Inherited(String),
     #[error(
-        "its name is {0:?}; a package's name, and its copy's folder's, has letters and digits of \
-         ASCII, `-` and `_`"
+        "its name is {0:?}, and its copy's folder gets this name; use only ASCII letters, digits, \
+         `-` and `_`"
     )]
     Name(String),
-    #[error("its dependencies are no table of their own; write them as `[dependencies]`")]
+    #[error("its dependencies are not in a table of their own; write them as `[dependencies]`")]
     Inline,
 }

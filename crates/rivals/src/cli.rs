@@ -17,7 +17,7 @@ use crate::report::{Report, Row};
 use crate::table;
 use crate::text::tell;
 
-/// Times coreline's primitives beside what a user would pick instead: one process, interleaved,
+/// Times coreline's primitives and what a user would pick instead: one process, interleaved,
 /// pinned.
 #[derive(Parser)]
 #[command(
@@ -41,17 +41,17 @@ pub(crate) struct Cli {
     reps: u16,
     /// End in about N minutes: fewer and shorter samples, less exact figures
     ///
-    /// The number of windows of time shrinks first, then their length; candidates whose windows
-    /// end late are left out where time is short. A fifth of the time is kept for repeating
-    /// disturbed samples. A run that is shorter anyway stays as it is. If N is too small for
-    /// figures that are worth quoting, nothing is measured.
+    /// The number of windows of time shrinks first, then their length. If time is short, candidates
+    /// whose windows end late are left out. A fifth of the time is kept for repeating disturbed
+    /// samples. A run that is shorter anyway does not change. If N is too small for figures that
+    /// are worth quoting, nothing is measured.
     #[arg(long, value_name = "N", conflicts_with_all = ["quick", "reps"],
           value_parser = clap::value_parser!(u16).range(1..))]
     minutes: Option<u16>,
-    /// Beside so many threads of another process that compute without end
+    /// Measure beside this many threads of another process that compute without end
     ///
-    /// Figures are of the time that passed, and beside them the CPU time of the process for an
-    /// operation. Goals are for quiet machines, and are not shown.
+    /// Figures are of the time that passed, with the CPU time of the process for an operation
+    /// beside them. Goals are for quiet machines, and are not shown.
     #[arg(long, value_name = "N", default_value_t = 0,
           value_parser = clap::value_parser!(u16).range(0..=1024))]
     beside: u16,

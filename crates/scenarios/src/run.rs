@@ -15,7 +15,7 @@ use crate::point::{Point, Setup};
 #[non_exhaustive]
 pub enum Error {
     /// The machine, or this host, has no configuration of the name that was asked for.
-    #[error("the configuration {asked:?} is not one of this world; it has {}", has.join(", "))]
+    #[error("this world does not have the configuration {asked:?}; it has {}", has.join(", "))]
     Config {
         /// The name that was asked for.
         asked: String,
@@ -24,7 +24,7 @@ pub enum Error {
     },
     /// The scenario has no such variant in this world.
     #[error(
-        "the variant {asked} is not one of {scenario} in the world {world}, which has {}",
+        "{scenario} has no variant {asked} in the world {world}; it has {}",
         has.join(", ")
     )]
     Variant {
@@ -39,7 +39,7 @@ pub enum Error {
     },
     /// The variant runs under a kernel with concurrency IDs, and none has the name that was asked
     /// for.
-    #[error("the kernel {asked:?} is none of {variant}, which has {}", has.join(", "))]
+    #[error("the kernel {asked:?} does not belong to {variant}, which has {}", has.join(", "))]
     Kernel {
         /// The name that was asked for.
         asked: String,

@@ -1,8 +1,10 @@
-//! A deterministic simulated many-core machine: whether concurrent code scales, from a unit test.
+//! A deterministic simulated many-core machine, which shows in a unit test whether concurrent code
+//! scales.
 //!
-//! For authors of concurrent code: it needs no machine with hundreds of CPUs, and gives the same
-//! answer every time. The program is ordinary Rust with its imports changed. It runs on up to 4,096
-//! simulated CPUs and one host thread, and is charged for every cache line that moves.
+//! It is for authors of concurrent code. It needs no machine with hundreds of CPUs, and gives the
+//! same answer every time. The program is ordinary Rust with changed imports. It runs on up to
+//! 4,096 simulated CPUs and one host thread, and the simulator charges it for every cache line that
+//! moves.
 //!
 //! ```
 //! use coreline_sim::atomic::{AtomicU64, Ordering}; // was std::sync::atomic
@@ -40,33 +42,33 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! The same seed gives the same answer on any host. A run that fails prints a line that brings it
-//! back. What the model leaves out is listed in [`NOT_MODELLED`] and printed with every result.
+//! The same seed gives the same answer on any host. A run that fails prints a line that repeats it.
+//! [`NOT_MODELLED`] lists what the model leaves out, and every result prints that list.
 //!
-//! Where to go next: the user's guide, `docs/simulating.md` in the repository, from this to a claim
-//! that can be quoted; [`claim`], for a verdict that does not depend on one guess of the machine;
-//! [`search()`], for mistakes that need an unlucky moment. Code that is generic over
+//! Where to go next: the user's guide, `docs/simulating.md` in the repository, leads from here to a
+//! claim that you can quote. [`claim`] is for a verdict that does not depend on one guess of the
+//! machine. [`search()`] finds mistakes that need an unlucky moment. Code that is generic over
 //! `coreline_world::World` runs unchanged, with [`Sim`] as its world.
 //!
 //! | item | what |
 //! |---|---|
-//! | [`Machine`], [`Run`], [`Report`] | what to run on, the run, what it cost |
-//! | [`Statistics`], [`Details`], [`name()`] | what explains it: by line, source and CPU |
-//! | [`Trace`] | what happened when, for a timeline viewer |
+//! | [`Machine`], [`Run`], [`Report`] | the machine, the run, and its cost |
+//! | [`Statistics`], [`Details`], [`name()`] | details of the cost: by line, source and CPU |
+//! | [`Trace`] | a record of the run, for a timeline viewer |
 //! | [`transfers()`] | the same by line, while the program runs |
 //! | [`Spec`], [`presets`] | machine files: tree and costs, each with its source |
-//! | [`Class`], [`Transfer`], [`PingPong`] | published latencies, and what transfers cost |
+//! | [`Class`], [`Transfer`], [`PingPong`] | published latencies, and the cost of transfers |
 //! | [`atomic`], [`sync`], [`thread`], [`time`], [`hint`] | std's modules, simulated |
 //! | [`collections`], [`task`] | hash maps whose order follows from the seed; an executor |
 //! | [`cell`], [`Machine::find_races`] | plain shared data, and what orders its accesses |
 //! | [`locks`] | reports on each lock of a run |
-//! | [`measure`] | threads that begin together, tables over numbers of threads, two side by side |
+//! | [`measure`] | threads that begin together, tables over numbers of threads, and comparisons |
 //! | [`test`](macro@test) | `#[coreline_sim::test]`: a test on a machine, with many seeds |
-//! | [`claim`] | what must hold over all that is unknown of a machine |
+//! | [`claim`] | what must hold whatever is unknown of a machine |
 //! | [`Faults`], [`on_signal`], [`Kernel`] | what the machine does to the program |
 //! | [`interrupts`] | from CPU to CPU, masked, and monitored waits |
-//! | [`Schedule`], [`search()`], [`Explore`] | which thread runs next; looking for mistakes |
-//! | [`Failure`], [`Replay`] | what went wrong, and the line that brings it back |
+//! | [`Schedule`], [`search()`], [`Explore`] | which thread runs next; the search for mistakes |
+//! | [`Failure`], [`Replay`] | what went wrong, and the line that repeats it |
 //! | [`Machine::check_determinism`], [`Divergence`] | whether two runs are the same |
 //! | [`Allocator`] | the simulated program's memory; must be the global allocator |
 
@@ -152,19 +154,19 @@ pub use world::{SimJoinHandle, exec, interrupts, locks};
 /// | `schedule = "pct:3:1000"` | a [`Schedule`], as in a replay line | by time |
 /// | `faults = "preempt:8"` | [`Faults`], as in a replay line | none |
 /// | `steps = 100000` | the [step limit](Machine::step_limit) | [default](Machine::STEP_LIMIT) |
-/// | `races = true` | it looks for [data races](Machine::find_races) | it does not |
+/// | `races = true` | whether it looks for [data races](Machine::find_races) | it does not |
 ///
-/// The attribute does not set the [`Allocator`]: a program has one global allocator, and an
-/// attribute on each of several tests would make several. A machine without it does not start, and
+/// The attribute does not set the [`Allocator`]: a program has only one global allocator, and
+/// several tests with the attribute would set several. A machine without it does not start, and
 /// says which [two lines](FailureKind::NoAllocator) are missing.
 ///
-/// The function has no arguments, and returns nothing or a `Result<(), E>` whose error fails it;
-/// other attributes, as `#[should_panic]`, mean what they do in other tests. The first run that
-/// fails ends the test, with its [`Failure`] and the command that brings back this run alone: it
-/// sets the environment variable `CORELINE_REPLAY` to the replay line.
+/// The function has no arguments. It returns nothing, or a `Result<(), E>` whose error fails the
+/// test. Other attributes, such as `#[should_panic]`, mean what they do in other tests. The first
+/// run that fails ends the test, with its [`Failure`] and the command that repeats only this run.
+/// The command sets the environment variable `CORELINE_REPLAY` to the replay line.
 pub use coreline_sim_macros::test;
 
-/// The simulated machine's world. A name for a type parameter; it has no values of interest.
+/// The simulated machine's world. It is a name for a type parameter, and has no useful values.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Sim;
 

@@ -1,5 +1,5 @@
-//! What the kernel says in its text files about a process: the CPUs on which it may run, the memory
-//! that it has, the time that it took; and the CPUs that there can be.
+//! Facts from the kernel's text files: the CPUs on which a process may run, the memory that it has,
+//! the time that it took, and the CPUs that the kernel can have.
 
 use std::path::Path;
 use std::time::Duration;
@@ -14,12 +14,12 @@ const RESIDENT: &str = "VmRSS:";
 /// The CPUs on which the process's first thread may run: the line `Cpus_allowed_list` of
 /// `proc/self/status` below `root` (`/` on a running Linux; `Documentation/filesystems/proc.rst`).
 ///
-/// The kernel has cut the list down to the cpuset of the process's control group already; other
-/// threads may have lists of their own. `None` where there is no such file or line.
+/// The kernel has already cut the list down to the cpuset of the process's control group. Other
+/// threads may have lists of their own. Returns `None` if there is no such file or line.
 ///
 /// # Errors
 ///
-/// Where the file cannot be read, or its line is no CPU list; the error names the file.
+/// An error that names the file, if it cannot be read or its line is not a CPU list.
 pub fn allowed_cpus(root: &Path) -> Result<Option<CpuSet>, FileError> {
     let path = root.join("proc/self/status");
     let status = lossy_text(&path)?.unwrap_or_default();
@@ -51,12 +51,12 @@ pub fn possible_cpus(root: &Path) -> Result<Option<CpuSet>, FileError> {
 
 /// The bytes of memory that the process has in use at this moment: the line `VmRSS` of
 /// `proc/self/status` below `root` (`/` on a running Linux; `Documentation/filesystems/proc.rst`).
-/// The kernel counts in batches, so it is exact to some hundred KiB. `None` where there is no such
-/// file or line.
+/// The kernel counts in batches, so the number is exact to some hundred KiB. Returns `None` if
+/// there is no such file or line.
 ///
 /// # Errors
 ///
-/// Where the file cannot be read, or its line is no number; the error names the file.
+/// An error that names the file, if it cannot be read or its line is not a number.
 pub fn resident_memory(root: &Path) -> Result<Option<u64>, FileError> {
     let path = root.join("proc/self/status");
     let status = lossy_text(&path)?.unwrap_or_default();
@@ -70,12 +70,13 @@ pub fn resident_memory(root: &Path) -> Result<Option<u64>, FileError> {
 
 /// How long the calling thread has been on a CPU: the first number of `proc/thread-self/schedstat`
 /// below `root` (`/` on a running Linux; `Documentation/scheduler/sched-stats.rst`). On a host with
-/// other work it says what a computation took, as the wall clock does not. The kernel brings it up
-/// to date at every tick, so it is exact to some milliseconds. `None` where there is no such file.
+/// other work it shows how long a computation took, which the wall clock does not. The kernel
+/// updates it at every tick, so it is exact to some milliseconds. Returns `None` if there is no
+/// such file.
 ///
 /// # Errors
 ///
-/// Where the file cannot be read, or holds no number; the error names the file.
+/// An error that names the file, if it cannot be read or does not hold a number.
 pub fn thread_time(root: &Path) -> Result<Option<Duration>, FileError> {
     let path = root.join("proc/thread-self/schedstat");
     let Some(text) = lossy_text(&path)? else {

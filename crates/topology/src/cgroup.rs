@@ -1,6 +1,6 @@
-//! [`CgroupLimits`], what a process's control groups let it use.
+//! [`CgroupLimits`]: the CPUs and the processor time that control groups let a process use.
 //!
-//! After the kernel's `Documentation/admin-guide/{cgroup-v1/cpusets,cgroup-v2}.rst`,
+//! The sources are the kernel's `Documentation/admin-guide/{cgroup-v1/cpusets,cgroup-v2}.rst`,
 //! `Documentation/scheduler/sched-bwc.rst`, and the manual pages cgroups(7) and
 //! cgroup_namespaces(7).
 
@@ -10,7 +10,7 @@ use std::time::Duration;
 use crate::cpuset::CpuSet;
 use crate::files::{FileError, cpu_list, lossy_text, text};
 
-/// What the control groups of a process let it use.
+/// The limits that the control groups of a process set.
 ///
 /// ```no_run
 /// use std::path::Path;
@@ -25,10 +25,10 @@ use crate::files::{FileError, cpu_list, lossy_text, text};
 /// ```
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CgroupLimits {
-    /// The CPUs of the cpuset, never none; `None` where no group of the process has one.
+    /// The CPUs of the cpuset, which is never empty; `None` if no group of the process has one.
     pub cpus: Option<CpuSet>,
-    /// The tightest quota of the process's group and of all groups above it that can be seen;
-    /// `None` where none has one.
+    /// The tightest quota of the process's group and of all visible groups above it; `None` if none
+    /// has one.
     pub quota: Option<Quota>,
 }
 
@@ -83,37 +83,37 @@ struct Mount {
 }
 
 impl CgroupLimits {
-    /// Reads the limits of the process whose `proc` folder says that it is `self`, below `root`,
-    /// the folder that holds `proc` (`/` on a running Linux).
+    /// Reads the limits of the process that its `proc` folder calls `self`, below `root`, the
+    /// folder that holds `proc` (`/` on a running Linux).
     ///
-    /// The process's groups are in `proc/self/cgroup`, the mount points of the hierarchies in
-    /// `proc/self/mountinfo`; these are taken to be below `root` as well. In a group and each
-    /// group above it, up to the mount point, count:
+    /// The process's groups are in `proc/self/cgroup`, and the mount points of the hierarchies in
+    /// `proc/self/mountinfo`. These are taken to be below `root` as well. In a group and in each
+    /// group above it, up to the mount point, these count:
     ///
     /// | limit | version 2 | version 1 |
     /// |---|---|---|
     /// | CPUs | `cpuset.cpus.effective` | `cpuset.effective_cpus`, `cpuset.cpus` |
     /// | quota | `cpu.max` | `cpu.cfs_quota_us`, `cpu.cfs_period_us` |
     ///
-    /// Of each limit the tightest counts. A file that is missing limits nothing, as its controller
-    /// is off there. Where a mount shows groups above the process's cgroup namespace, the names of
-    /// the groups between them are not known, and only the mount point itself counts. A mount
-    /// that shows no group of the process counts nothing.
+    /// The tightest value of each limit counts. A missing file sets no limit, because its
+    /// controller is off there. If a mount shows groups above the process's cgroup namespace, the
+    /// names of the groups in between are unknown, and only the mount point itself counts. A mount
+    /// that shows no group of the process does not count.
     ///
     /// # Errors
     ///
-    /// Where a file that is there cannot be read or does not hold what it should; the error names
-    /// the file.
+    /// An error that names the file, if an existing file cannot be read or does not hold what it
+    /// should.
     pub fn read(root: &Path) -> Result<Self, FileError> {
         Self::of(root, "self")
     }
 
-    /// Reads the limits of another process, as [`read`](Self::read) does: its groups are in
+    /// Reads the limits of another process, like [`read`](Self::read): its groups are in
     /// `proc/PID/cgroup`, and the mount points are the caller's.
     ///
     /// # Errors
     ///
-    /// As of [`read`](Self::read).
+    /// As for [`read`](Self::read).
     pub fn of_process(root: &Path, pid: u32) -> Result<Self, FileError> {
         Self::of(root, &pid.to_string())
     }

@@ -11,9 +11,9 @@ const BITS: usize = u64::BITS as usize;
 
 /// A set of CPUs.
 ///
-/// Takes one bit per CPU number up to the highest member. Its text form is the CPU list of the
-/// Linux kernel: numbers and inclusive ranges, ascending, separated by commas; the empty set is the
-/// empty string.
+/// It takes one bit for each CPU number up to the highest member. Its text form is the CPU list of
+/// the Linux kernel: numbers and inclusive ranges, ascending, separated by commas; the empty set is
+/// the empty string.
 ///
 /// ```
 /// use coreline_topology::{CpuId, CpuSet};
@@ -32,12 +32,12 @@ pub struct CpuSet {
 }
 
 impl CpuSet {
-    /// The empty set. Allocates nothing.
+    /// The empty set. It allocates nothing.
     pub const fn new() -> Self {
         Self { words: Vec::new() }
     }
 
-    /// Adds a CPU and says whether it was absent. May grow the set to `cpu / 8` bytes.
+    /// Adds a CPU; returns whether it was absent. This may grow the set to `cpu / 8` bytes.
     pub fn insert(&mut self, cpu: CpuId) -> bool {
         let (word, bit) = position(cpu);
         if word >= self.words.len() {
@@ -63,7 +63,7 @@ impl CpuSet {
         }
     }
 
-    /// Takes a CPU out and says whether it was present.
+    /// Removes a CPU; returns whether it was present.
     pub fn remove(&mut self, cpu: CpuId) -> bool {
         let present = self.contains(cpu);
         if present {
@@ -215,14 +215,14 @@ pub(crate) fn number(text: &str) -> Result<u32, CpuListProblem> {
 pub struct ParseCpuListError {
     /// The comma-separated part that is wrong.
     pub part: String,
-    /// What is wrong with it.
+    /// The reason.
     pub problem: CpuListProblem,
 }
 
-/// What is wrong with a part of a CPU list.
+/// The errors of a part of a CPU list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum CpuListProblem {
-    /// A CPU number is missing, or something else stands in its place.
+    /// A CPU number is missing, or there is something else in its place.
     #[error("is neither a number nor a range")]
     NotANumber,
     /// A range ends below its start.

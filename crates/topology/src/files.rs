@@ -15,10 +15,10 @@ use crate::ids::MAX_CPUS;
 /// each mount; the bound keeps a wrong file from taking all memory.
 const BYTES_MAX: u64 = 16 << 20;
 
-/// A file of the kernel's, or a copy of one, is not what it should be.
+/// A file of the kernel, or a copy of one, does not have the expected content.
 #[derive(Debug, Error)]
 pub enum FileError {
-    /// A file or folder is there but cannot be read as text.
+    /// A file or folder exists but cannot be read as text.
     #[error("cannot read {}: {source}", path.display())]
     Read {
         /// What was read.
@@ -26,21 +26,21 @@ pub enum FileError {
         /// Why that failed.
         source: io::Error,
     },
-    /// A file is too long to be what its name says.
+    /// A file is too long for its name.
     #[error("{} has more than {BYTES_MAX} bytes; is it the kernel's?", path.display())]
     TooLong {
         /// The file.
         path: PathBuf,
     },
     /// A file should hold a CPU list and holds something else.
-    #[error("{} is no CPU list: {source}", path.display())]
+    #[error("{} is not a CPU list: {source}", path.display())]
     CpuList {
         /// The file.
         path: PathBuf,
         /// The part that is wrong.
         source: ParseCpuListError,
     },
-    /// A file, or the name of a folder, holds something else than it should.
+    /// A file, or the name of a folder, holds something other than it should.
     #[error("{}: found {found:?}, expected {expected}", path.display())]
     Malformed {
         /// The file or folder.

@@ -1,12 +1,12 @@
-//! [`CoreKind`], the sort of core that a CPU belongs to.
+//! [`CoreKind`], the kind of core that a CPU belongs to.
 
 use std::cmp::Reverse;
 use std::fmt;
 
-/// The sort of core that a CPU belongs to, on machines that mix several.
+/// The kind of core that a CPU belongs to, on machines that mix several.
 ///
-/// Compares from the fastest down. The default, full capacity, is that of all CPUs of a machine
-/// whose cores are alike or that does not tell them apart.
+/// Kinds are ordered from the fastest down. The default is full capacity. All CPUs have it on a
+/// machine whose cores are alike, or that does not tell them apart.
 ///
 /// ```
 /// use coreline_topology::CoreKind;
@@ -17,11 +17,11 @@ use std::fmt;
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum CoreKind {
-    /// What the kernel's performance counters of x86 call `cpu_core`.
+    /// The kind that the kernel's x86 performance counters call `cpu_core`.
     Performance,
-    /// What they call `cpu_atom`.
+    /// The kind that they call `cpu_atom`.
     Efficient,
-    /// What they call `cpu_lowpower`.
+    /// The kind that they call `cpu_lowpower`.
     LowPower,
     /// Speed, as the kernel's scheduler sees it: 1024 is the fastest core of the machine at its
     /// highest frequency.

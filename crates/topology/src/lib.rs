@@ -1,19 +1,19 @@
-//! What a machine is made of, as plain values: the numbers of its CPUs, nodes and caches, sets of
-//! CPUs, the tree that says which CPUs share what, and what of it a process may use.
+//! The parts of a machine as plain values: the numbers of its CPUs, nodes and caches, sets of CPUs,
+//! the tree of shared parts, and the limits of a process.
 //!
 //! | type | is |
 //! |---|---|
-//! | [`CpuId`], [`NodeId`], [`CacheId`], [`Cid`] | a number that cannot be taken for another kind |
+//! | [`CpuId`], [`NodeId`], [`CacheId`], [`Cid`] | numbers that cannot be confused |
 //! | [`CpuSet`] | a set of CPUs, read and written as a Linux CPU list |
 //! | [`Topology`] | the tree: sockets, nodes, caches, clusters, cores, hardware threads |
-//! | [`CoreKind`] | the sort of core that a CPU belongs to, where a machine mixes several |
+//! | [`CoreKind`] | the kind of core that a CPU belongs to, if a machine mixes several |
 //! | [`Shape`] | a regular machine in five counts, for simulation and tests |
 //! | [`allowed_cpus`] | the CPUs on which the kernel lets a process run |
 //! | [`CgroupLimits`], [`Quota`] | the CPUs and the processor time that control groups let it use |
 //!
-//! Nothing here is shared between threads or asks the running system: values come from a [`Shape`],
-//! or from the text of files below a folder that the caller names. That is `/sys` or `/` for the
-//! running machine, or a copy of them.
+//! Nothing here is shared between threads or queries the running system. Values come from a
+//! [`Shape`], or from the text of files below a folder that the caller names. This folder is `/sys`
+//! or `/` for the running machine, or a copy of them.
 //!
 //! ```no_run
 //! use std::path::Path;

@@ -1,4 +1,4 @@
-//! Memory nodes: which there are, which have memory, and how far they are apart.
+//! Memory nodes: which exist, which have memory, and how far apart they are.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -1,4 +1,5 @@
-//! [`Shape`], the description of a regular machine; trees made of a shape, and of a set of CPUs.
+//! [`Shape`], the description of a regular machine, and trees made from a shape or from a set of
+//! CPUs.
 
 use thiserror::Error;
 
@@ -8,7 +9,7 @@ use crate::kind::CoreKind;
 use crate::node::Nodes;
 use crate::topology::{Cpu, Limit, Topology};
 
-/// A machine whose parts are all alike: how many of each part the next larger one holds.
+/// A machine whose parts are all alike: each field says how many parts the next larger one holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Shape {
     /// Sockets of the machine.
@@ -71,7 +72,7 @@ impl Topology {
     ///
     /// # Errors
     ///
-    /// Where a count is zero, or the machine would have more than [`MAX_CPUS`] CPUs.
+    /// An error if a count is zero, or the machine would have more than [`MAX_CPUS`] CPUs.
     pub fn uniform(shape: Shape) -> Result<Self, ShapeError> {
         let fields = shape.fields();
         if let Some((field, _)) = fields.into_iter().find(|&(_, count)| count == 0) {
@@ -105,13 +106,13 @@ impl Topology {
         Ok(Self::new(&cpus, limit, with_memory(&cpus)))
     }
 
-    /// A machine of which nothing is known but its CPUs: each is a core, and all are under one
-    /// cache on node 0. The set says which CPUs there are and not how far their numbers go; a
-    /// caller that knows states that by [`with_limit_at_least`](Topology::with_limit_at_least).
+    /// A machine of which only the CPUs are known: each is a core, and all are under one cache on
+    /// node 0. The set says which CPUs exist but not the highest possible number. A caller that
+    /// knows this number states it by [`with_limit_at_least`](Topology::with_limit_at_least).
     ///
     /// # Errors
     ///
-    /// Where the set is empty, or has a number that is not below [`MAX_CPUS`].
+    /// An error if the set is empty, or has a number that is not below [`MAX_CPUS`].
     ///
     /// ```
     /// use coreline_topology::Topology;

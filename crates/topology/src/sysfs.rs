@@ -2,8 +2,8 @@
 //!
 //! The files are those of the kernel's `Documentation/admin-guide/cputopology.rst` and
 //! `Documentation/ABI/{testing/sysfs-devices-system-cpu,stable/sysfs-devices-node}`. Containers and
-//! sandboxes leave some of them out, so each has a fallback; a file that is there and wrong is an
-//! error.
+//! sandboxes leave some of them out, so each has a fallback. An existing file with wrong content is
+//! an error.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -20,7 +20,7 @@ use crate::topology::{Cpu, Limit, Topology};
 /// A sysfs folder does not describe a machine.
 #[derive(Debug, Error)]
 pub enum SysfsError {
-    /// A file is not what it should be.
+    /// A file does not have the expected content.
     #[error(transparent)]
     File(#[from] FileError),
     /// No CPU is online.
@@ -50,24 +50,24 @@ impl Topology {
     /// | kind of core by name | `../cpu_core/cpus`, `cpu_atom`, `cpu_lowpower` | capacity |
     /// | kind by capacity | `cpu/cpuN/cpu_capacity` | all alike |
     ///
-    /// Where no list says which CPUs are a core's threads, CPUs with the same `core_id` and
-    /// `die_id` in one socket count as one core; without these, every CPU is a core. A cache counts
-    /// if its `type` is `Unified` or `Data` and its level at least 2.
+    /// If no list says which CPUs are a core's threads, CPUs with the same `core_id` and `die_id`
+    /// in one socket count as one core. Without these, every CPU is a core. A cache counts if its
+    /// `type` is `Unified` or `Data` and its level at least 2.
     ///
-    /// A negative number counts as missing: the kernel writes it where it does not know. So does a
-    /// list of the CPUs of a second-level cache or a cluster that lacks some CPUs of the smaller
-    /// part within, as `cluster_cpus_list` does where there are no clusters. Where a cluster is
-    /// larger than the last-level cache, it is taken for the latter's domain, as the kernel's
-    /// scheduler takes it (`cpu_coregroup_mask`). An online CPU that no node lists is counted to
+    /// A negative number counts as missing: the kernel writes it if it does not know. The same
+    /// holds for a list of the CPUs of a second-level cache or a cluster that does not have some
+    /// CPUs of the smaller part within. `cluster_cpus_list` is such a list if there are no
+    /// clusters. A cluster larger than the last-level cache counts as that cache's domain, as in
+    /// the kernel's scheduler (`cpu_coregroup_mask`). An online CPU that no node lists counts to
     /// the lowest node that lists any.
     ///
-    /// Opens some twenty files for each CPU. No file is read beyond 16 MiB, and no CPU number is
-    /// taken from [`MAX_CPUS`](crate::MAX_CPUS) on, which bounds time and memory.
+    /// It opens about twenty files for each CPU. It reads no file beyond 16 MiB, and takes no CPU
+    /// number from [`MAX_CPUS`](crate::MAX_CPUS) on. This bounds time and memory.
     ///
     /// # Errors
     ///
-    /// Where no CPU is online, or a file that is there cannot be read or does not hold what it
-    /// should; the error names the file.
+    /// An error that names the file, if no CPU is online, or if an existing file cannot be read or
+    /// does not hold what it should.
     pub fn from_sysfs(root: &Path) -> Result<Self, SysfsError> {
         let devices = root.join("devices");
         let cpu_dir = devices.join("system/cpu");

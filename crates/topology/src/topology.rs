@@ -12,17 +12,17 @@ use crate::node::Nodes;
 pub struct Cpu {
     /// The CPU.
     pub id: CpuId,
-    /// Its core, numbered densely from 0 over the whole machine in the order of each core's lowest
-    /// CPU.
+    /// Its core, numbered from 0 without gaps over the whole machine, in the order of each core's
+    /// lowest CPU.
     pub core: u32,
     /// Its place among the hardware threads of that core, counted from 0.
     pub thread: u32,
-    /// Its second-level cache domain, numbered densely from 0 as cores are. A core that shares
-    /// none is a domain of its own.
+    /// Its second-level cache domain, numbered like cores. A core that shares no such cache is a
+    /// domain of its own.
     pub l2: u32,
-    /// Its cluster, numbered densely from 0 as cores are: cores that share something between the
-    /// second-level and the last-level cache, such as the tags of a part of the latter or a port
-    /// to the interconnect. Where there is no such thing, each second-level domain is a cluster.
+    /// Its cluster, numbered like cores. A cluster is a set of cores that share something between
+    /// the second-level and the last-level cache, such as the tags of a part of the latter or a
+    /// port to the interconnect. If there is no such thing, each second-level domain is a cluster.
     pub cluster: u32,
     /// Its last-level cache domain.
     pub cache: CacheId,
@@ -30,16 +30,16 @@ pub struct Cpu {
     pub node: NodeId,
     /// Its socket (package), numbered densely from 0 in the order of each socket's lowest CPU.
     pub socket: u32,
-    /// What sort of core it belongs to.
+    /// The kind of core it belongs to.
     pub kind: CoreKind,
 }
 
-/// How far two CPUs are apart in the tree: the smallest part of the machine that holds both.
+/// How far apart two CPUs are in the tree: the smallest part of the machine that holds both.
 ///
-/// Nearer compares as less.
+/// A nearer distance compares as less.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Distance {
-    /// The two are one CPU.
+    /// The two are the same CPU.
     SameCpu,
     /// Hardware threads of one core.
     SameCore,
@@ -72,10 +72,10 @@ pub(crate) struct Limit {
 /// A part lies within the next larger one on the machines that we know of, with one exception: a
 /// last-level cache may span several nodes (sub-NUMA clustering).
 ///
-/// A value: it describes the moment at which it was read, and hotplug does not change it. Read one
-/// with [`from_sysfs`](Topology::from_sysfs) or build a regular one with
-/// [`uniform`](Topology::uniform). Immutable, so it can be read from anywhere, signal handlers
-/// included; functions that return sets allocate.
+/// It is a value: it describes the moment at which it was read, and hotplug does not change it.
+/// Read one with [`from_sysfs`](Topology::from_sysfs) or build a regular one with
+/// [`uniform`](Topology::uniform). It is immutable, so any code may read it, including signal
+/// handlers. Functions that return sets allocate.
 ///
 /// ```
 /// use coreline_topology::{CpuId, Distance, Shape, Topology};
@@ -133,10 +133,10 @@ impl Topology {
         }
     }
 
-    /// The same machine, where CPU numbers up to `limit - 1` are known to be possible. A limit
-    /// above [`MAX_CPUS`] counts as that: no tree has a CPU beyond it.
+    /// The same machine, if CPU numbers up to `limit - 1` are known to be possible. A limit above
+    /// [`MAX_CPUS`] counts as [`MAX_CPUS`]: no tree has a CPU beyond it.
     ///
-    /// For a caller that knows the limit from elsewhere, such as from a system call, where
+    /// It is for a caller that knows the limit from elsewhere, such as from a system call, if
     /// [`cpu_limit_is_stated`](Topology::cpu_limit_is_stated) says that the tree does not.
     pub fn with_limit_at_least(mut self, limit: usize) -> Self {
         let limit = limit.min(MAX_CPUS as usize);
@@ -193,14 +193,14 @@ impl Topology {
     }
 
     /// The highest CPU number that the machine can ever have, plus 1: the length of an array that
-    /// is indexed by CPU. At most [`MAX_CPUS`], and at least [`cpu_count`](Topology::cpu_count);
-    /// more where CPUs are offline.
+    /// is indexed by CPU. It is at most [`MAX_CPUS`] and at least
+    /// [`cpu_count`](Topology::cpu_count), and larger if CPUs are offline.
     pub fn cpu_limit(&self) -> usize {
         self.limit.cpus
     }
 
-    /// Whether [`cpu_limit`](Topology::cpu_limit) was stated by the machine's description. If not,
-    /// it is one more than the highest number that was online, and CPUs beyond it may come online.
+    /// Whether the machine's description states [`cpu_limit`](Topology::cpu_limit). If not, it is
+    /// one more than the highest number that was online, and CPUs beyond it may come online.
     pub fn cpu_limit_is_stated(&self) -> bool {
         self.limit.stated
     }
@@ -242,15 +242,15 @@ impl Topology {
     }
 
     /// Where to place the memory that a node's CPUs use: on the node itself if it has memory, else
-    /// on the nearest node that has some, of equals the lowest. `None` where nothing is known to
-    /// have memory, or there is no such node.
+    /// on the nearest node that has some. Among equally near nodes it is the lowest. `None` if
+    /// nothing is known to have memory, or there is no such node.
     pub fn nearest_memory(&self, node: NodeId) -> Option<NodeId> {
         self.nodes.nearest_memory(node)
     }
 
-    /// How far the memory of `to` is from the CPUs of `from`, on ACPI's scale: 10 is local, 20
-    /// takes twice as long, 255 cannot be reached. Where firmware does not say, 10 for a node
-    /// itself and 20 for others, as in the kernel. `None` where there is no such node.
+    /// The distance from the CPUs of `from` to the memory of `to`, on ACPI's scale: 10 is local, 20
+    /// takes twice as long, 255 cannot be reached. If the firmware does not say, it is 10 for the
+    /// node itself and 20 for others, as in the kernel. `None` if there is no such node.
     pub fn node_distance(&self, from: NodeId, to: NodeId) -> Option<u32> {
         self.nodes.distance(from, to)
     }
@@ -272,12 +272,12 @@ impl Topology {
         self.socket_count
     }
 
-    /// The CPUs of one last-level cache domain; empty where there is no such domain.
+    /// The CPUs of one last-level cache domain; empty if there is no such domain.
     pub fn cpus_of_cache(&self, cache: CacheId) -> CpuSet {
         self.cpus().filter(|cpu| cpu.cache == cache).map(|cpu| cpu.id).collect()
     }
 
-    /// The CPUs of one memory node; empty where there is no such node.
+    /// The CPUs of one memory node; empty if there is no such node.
     pub fn cpus_of_node(&self, node: NodeId) -> CpuSet {
         self.cpus().filter(|cpu| cpu.node == node).map(|cpu| cpu.id).collect()
     }

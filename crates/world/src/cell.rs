@@ -1,8 +1,8 @@
 //! [`Cell`]: plain shared data, guarded by something else, whose accesses a world wants to see.
 //!
-//! A lock's payload is no atomic word, yet reading it moves a cache line, and reading it without
-//! the lock is a data race. A `Cell` tells its world about each access: natively that is nothing at
-//! all, the simulator charges for the lines, and the model checks that conflicting accesses are
+//! A lock's payload is not an atomic word. But reading it moves a cache line, and reading it
+//! without the lock is a data race. A `Cell` tells its world about each access. Natively this does
+//! nothing, the simulator charges for the lines, and the model checks that conflicting accesses are
 //! ordered.
 
 use core::cell::UnsafeCell;
@@ -13,7 +13,7 @@ use core::ptr::NonNull;
 
 use crate::{ConstWords, Words};
 
-/// What a [`Cell`] reports to: the world's view of one piece of plain data.
+/// The world's view of one piece of plain data, to which a [`Cell`] reports.
 pub trait Track: Send + Sync + Sized {
     /// Proof that a read is under way; the read ends when this drops.
     type Reading;
@@ -30,10 +30,10 @@ pub trait Track: Send + Sync + Sized {
     fn writing(&self, at: *const u8, len: usize) -> Self::Writing;
 }
 
-/// Plain shared data. As `UnsafeCell`, plus the world's knowledge of each access.
+/// Plain shared data. It works like `UnsafeCell`, but the world knows of each access.
 ///
 /// An access covers the whole of `T`: in the simulator it touches every line of `T` once, in order,
-/// as a loop over the data would. Split what is not used together into cells of its own.
+/// as a loop over the data would. Split values that are not used together into cells of their own.
 #[repr(C)]
 pub struct Cell<T, W: Words> {
     track: W::Track,
@@ -61,8 +61,8 @@ impl<T, W: Words> Cell<T, W> {
 
     /// Reads: calls `f` with a pointer that is valid for reads while `f` runs.
     ///
-    /// Dereferencing the pointer is sound only if no thread writes meanwhile; that is the caller's
-    /// protocol to keep.
+    /// Dereferencing the pointer is sound only if no thread writes meanwhile. The caller's protocol
+    /// must ensure that.
     #[inline]
     #[track_caller]
     pub fn with<R>(&self, f: impl FnOnce(*const T) -> R) -> R {
@@ -73,8 +73,8 @@ impl<T, W: Words> Cell<T, W> {
 
     /// Writes, or reads and writes: calls `f` with a pointer that is valid for both while `f` runs.
     ///
-    /// Dereferencing the pointer is sound only if no other thread reads or writes meanwhile; that
-    /// is the caller's protocol to keep.
+    /// Dereferencing the pointer is sound only if no other thread reads or writes meanwhile. The
+    /// caller's protocol must ensure that.
     #[inline]
     #[track_caller]
     pub fn with_mut<R>(&self, f: impl FnOnce(*mut T) -> R) -> R {
@@ -87,7 +87,7 @@ impl<T, W: Words> Cell<T, W> {
     ///
     /// # Safety
     ///
-    /// Until the borrow drops no thread writes the content.
+    /// No thread may write the content until the borrow drops.
     #[inline]
     #[track_caller]
     pub unsafe fn borrow(&self) -> CellRef<'_, T, W> {
@@ -100,7 +100,7 @@ impl<T, W: Words> Cell<T, W> {
     ///
     /// # Safety
     ///
-    /// Until the borrow drops no other thread reads or writes the content.
+    /// No other thread may read or write the content until the borrow drops.
     #[inline]
     #[track_caller]
     pub unsafe fn borrow_mut(&self) -> CellMut<'_, T, W> {
@@ -121,13 +121,13 @@ impl<T, W: Words> Cell<T, W> {
 }
 
 impl<const N: usize, W: Words> Cell<[u8; N], W> {
-    /// Writes some of the bytes, from `offset` on, if `allowed` says so at the moment when the
-    /// write takes effect; returns whether it did. The rest is not accessed. For interpreters of
-    /// restartable operations.
+    /// Writes some of the bytes, from `offset` on, if `allowed` returns true at the moment when the
+    /// write takes effect; returns whether it did. It does not access the rest. It is for
+    /// interpreters of restartable operations.
     ///
     /// # Panics
     ///
-    /// If the bytes do not fit.
+    /// Panics if the bytes do not fit.
     ///
     /// # Safety
     ///
@@ -161,9 +161,9 @@ impl<T, W: Words> fmt::Debug for Cell<T, W> {
 
 /// A shared borrow of a [`Cell`]'s content, from [`Cell::borrow`].
 ///
-/// Holds a pointer and not a reference, as does [`CellMut`]: a guard that contains one may free its
-/// lock while a function that was given the guard by value still runs, and a reference would have
-/// to be valid until that function returns.
+/// It holds a pointer and not a reference, and so does [`CellMut`]. A guard that contains one may
+/// free its lock while a function that got the guard by value still runs, and a reference would
+/// have to be valid until that function returns.
 pub struct CellRef<'a, T, W: Words> {
     value: NonNull<T>,
     _reading: <W::Track as Track>::Reading,
@@ -185,7 +185,8 @@ impl<T, W: Words> Deref for CellRef<'_, T, W> {
 
 /// An exclusive borrow of a [`Cell`]'s content, from [`Cell::borrow_mut`].
 ///
-/// Invariant in `T`, as is `&mut T`. Else a value could be stored that dies before the cell:
+/// It is invariant in `T`, like `&mut T`. Otherwise a value could be stored that dies before the
+/// cell:
 ///
 /// ```compile_fail
 /// use coreline_world::{CellMut, Words};

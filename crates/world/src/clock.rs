@@ -6,7 +6,7 @@ use core::time::Duration;
 
 /// A point in a world's time, in nanoseconds since that world's own beginning.
 ///
-/// Times of different worlds, machines or processes do not compare.
+/// Times of different worlds, machines or processes cannot be compared.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Time(u64);
 
@@ -52,7 +52,7 @@ pub trait Clock {
     /// constant.
     const RUNS: bool;
 
-    /// The present. Never goes backwards, as seen by one thread or through anything that orders
-    /// two.
+    /// The current time. It never goes backwards, as seen by one thread or through anything that
+    /// orders two threads.
     fn now() -> Time;
 }

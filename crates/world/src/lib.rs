@@ -1,8 +1,8 @@
-//! The seam of coreline: what an algorithm may ask of the machine that it runs on.
+//! The seam of coreline: the interface between an algorithm and the machine that it runs on.
 //!
-//! For authors of lock-free code and of primitives. Write an algorithm once, generic over `W:`
-//! [`World`], and run it on this machine, on a simulated one with hundreds of CPUs, and in a model
-//! checker. (To use the primitives of `coreline` you need nothing from here.)
+//! It is for authors of lock-free code and of primitives. Write an algorithm once, generic over
+//! `W:` [`World`]. Then run it on this machine, on a simulated one with hundreds of CPUs, and in a
+//! model checker. (To use the primitives of `coreline` you need nothing from here.)
 //!
 //! ```
 //! use std::sync::Arc;
@@ -32,23 +32,23 @@
 //! assert!(planted.try_check(hand_over::<Model>).is_err());
 //! ```
 //!
-//! In the repository, a small primitive is `crates/coreline/src/lock/ticket.rs`; how its laws are
-//! run in all worlds, CONTRIBUTING.md says there.
+//! In the repository, `crates/coreline/src/lock/ticket.rs` is a small primitive, and
+//! CONTRIBUTING.md says how to run its laws in all worlds.
 //!
 //! # The worlds
 //!
-//! | world | what it is | what it is good for |
+//! | world | what it is | what it is for |
 //! |---|---|---|
-//! | [`Native`] | Linux: rseq, futex, membarrier; elsewhere, what std has | speed, signals |
+//! | [`Native`] | Linux: rseq, futex, membarrier; elsewhere, std | speed, signals |
 //! | `coreline_sim::Sim` | the simulated many-core machine | scaling, preemption anywhere, faults |
 //! | `model::Model` (feature `model`) | the loom model checker | weak memory order |
 //!
 //! The parameter is a type, never a `cfg`, so one test binary runs one algorithm in all three.
-//! `Native` compiles to what hand-written atomics compile to.
+//! `Native` compiles to the same code as hand-written atomics.
 //!
 //! # The capabilities
 //!
-//! The contract is cut into small traits, each with a module of its own. [`World`] is their sum.
+//! The contract consists of small traits, each with a module of its own. [`World`] is their sum.
 //!
 //! | trait | gives | module |
 //! |---|---|---|
@@ -58,35 +58,36 @@
 //! | [`Place`] | CPU, node, cache domain, kernel concurrency ID | [`place`] |
 //! | [`Restartable`] | operations on per-CPU memory that restart when preempted | [`restartable`] |
 //! | [`Fences`] | fences, and the pair of a light and a heavy one | [`fences`] |
-//! | [`Kick`] | interrupt another CPU; whether the scheduler wants this one | [`kick`] |
+//! | [`Kick`] | interrupt another CPU; whether the scheduler wants this CPU | [`kick`] |
 //! | [`Clock`] | time | [`clock`] |
-//! | [`Signals`] | hold signals off, tell processes and threads apart | [`signals`] |
+//! | [`Signals`] | block signals, tell processes and threads apart | [`signals`] |
 //! | [`Memory`] | map memory, place it on a node | [`memory`] |
 //!
-//! That is what an algorithm may ask. A program that runs in every world, such as a law or a
-//! scenario, needs more, and asks for a [`Testbed`]:
+//! An algorithm may use these. A program that runs in every world, such as a law or a scenario,
+//! needs more, and uses a [`Testbed`]:
 //!
 //! | trait | gives | module |
 //! |---|---|---|
 //! | [`Threads`] | spawn in a place, join, sleep | [`threads`] |
-//! | [`Work`] | compute for a while, touching nothing shared | [`work`] |
+//! | [`Work`] | compute for a while without touching shared memory | [`work`] |
 //!
 //! Waiting for a word to change is a method of the word: [`Word::wait_until`], and with a deadline
 //! [`Word::wait_until_by`].
 //!
 //! # Features
 //!
-//! None is on by default: `coreline` needs none of them.
+//! No feature is on by default: `coreline` needs none of them.
 //!
 //! | feature | gives | for |
 //! |---|---|---|
 //! | `laws` | `conformance`, the laws that every world must pass | tests of a world |
 //! | `model` | `model::Model`, by way of loom | tests of an algorithm |
 //! | `overflow` | `native::overflow`, a hook for stack overflows | the simulator |
-//! | `portable` | a [`Native`] of what std has, on Linux too | programs, and tests of them |
+//! | `portable` | a [`Native`] built on std, on Linux too | programs, and tests of them |
 //!
-//! `portable` takes away what only Linux has, and one package of a program that asks for it has it
-//! for all: a library should not ask. The front page of `coreline` says what is missing then.
+//! `portable` turns off everything that only Linux has. If one package of a program asks for it,
+//! all packages get it, so a library should not ask. The front page of `coreline` says what is
+//! missing without these.
 
 pub mod cell;
 pub mod clock;
@@ -137,18 +138,17 @@ pub use why::Why;
 pub use word::{ConstWords, Integer, Line, Unsigned, Word, Words};
 pub use work::Work;
 
-/// The sum of the capabilities: what an algorithm names as its one type parameter.
+/// The sum of the capabilities, and the only type parameter that an algorithm needs.
 ///
-/// The functions of a world are associated functions, without a receiver: which machine is meant
-/// follows from where the calling code runs (the process, the simulated machine or the model
-/// execution that the calling thread belongs to).
+/// The functions of a world are associated functions, without a receiver. The machine follows from
+/// where the calling code runs: the process, the simulated machine or the model execution that the
+/// calling thread belongs to.
 ///
 /// # Safety
 ///
-/// Primitives with `unsafe` code in them rely on a world's laws: that a wait returns only a value
-/// that was accepted, that one exchange wins, that a wake is not lost. A type may be a world only
-/// if it passes every law in `conformance`; this trait is where its author vouches for that, and
-/// for the capabilities beneath it.
+/// Primitives with `unsafe` code rely on a world's laws: a wait returns only an accepted value, one
+/// exchange wins, and no wake is lost. A type may be a world only if it passes every law in
+/// `conformance`. By this trait its author vouches for that, and for the capabilities beneath it.
 pub unsafe trait World:
     Words + Statics + Sleep + Place + Restartable + Fences + Kick + Clock + Signals + Memory
 {
@@ -156,31 +156,32 @@ pub unsafe trait World:
     const NAME: &'static str;
 }
 
-/// A world in which programs run: what laws and scenarios name as their type parameter, and what no
-/// algorithm asks for.
+/// A world in which programs run. Laws and scenarios use it as their type parameter; no algorithm
+/// does.
 pub trait Testbed: World + Threads + Work {}
 
 impl<W: World + Threads + Work> Testbed for W {}
 
 /// A world whose objects can be built in a `static` or another `const`.
 ///
-/// [`Native`] and `Sim` are such worlds; a loom object is born inside a model execution, so the
-/// model is not.
+/// [`Native`] and `Sim` are such worlds. The model is not, because a loom object is created inside
+/// a model execution.
 pub trait ConstWorld: World + ConstWords {}
 
 impl<W: World + ConstWords> ConstWorld for W {}
 
-/// A capability that was asked of a world and is not there.
+/// A capability that the caller asked of a world and that the world does not have.
 ///
-/// Returned, never guessed around: the caller either has a documented fallback or passes this on.
+/// The library returns it and never guesses: the caller either has a documented fallback or passes
+/// this on.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("the {world} world has no {capability} here: {why}; {remedy}")]
 pub struct Lacking {
-    /// The world that was asked.
+    /// The world.
     pub world: &'static str,
-    /// What was asked of it.
+    /// The capability.
     pub capability: &'static str,
-    /// What was found instead.
+    /// The reason.
     pub why: Why,
     /// What the reader can do about it.
     pub remedy: &'static str,

@@ -1,4 +1,4 @@
-//! Memory: ranges of pages, and where they lie.
+//! Memory: ranges of pages, and their placement.
 
 use core::alloc::Layout;
 use core::ptr::NonNull;
@@ -7,36 +7,37 @@ use coreline_topology::NodeId;
 
 use crate::{Lacking, Why};
 
-/// The world has no memory of this size left. As [`Lacking`], made where nothing may allocate.
+/// The world has no memory of this size left. It is like [`Lacking`], but made where nothing may
+/// allocate.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("cannot map {} bytes of memory: {why}; {remedy}", layout.size())]
 pub struct MapError {
-    /// What was asked for.
+    /// The requested layout.
     pub layout: Layout,
-    /// What the machine said.
+    /// The machine's error.
     pub why: Why,
     /// What the reader can do about it.
     pub remedy: &'static str,
 }
 
-/// The capability *memory*: ranges that are large and live long. Per-CPU memory is its one user,
-/// and where a slot lies decides what it costs: hence `place` and `advise_huge`.
+/// The capability *memory*: ranges that are large and live long. Only per-CPU memory uses it. Its
+/// cost depends on where a slot lies, so there are `place` and `advise_huge`.
 ///
-/// Natively all of it is async-signal-safe and leaves `errno` alone, also where it fails.
+/// Natively all of it is async-signal-safe and does not change `errno`, even if it fails.
 pub trait Memory {
-    /// Zeroed memory of this layout. A page of it costs nothing until it is touched.
+    /// Maps zeroed memory of this layout. A page of it costs nothing until a thread touches it.
     ///
     /// **Fork**: the child has its own copy.
     ///
     /// # Errors
     ///
-    /// [`MapError`] if there is none left.
+    /// [`MapError`] if no memory is left.
     fn map(layout: Layout) -> Result<NonNull<u8>, MapError>;
 
-    /// Zeroed memory of this layout, in whole pages, each of which was read and not written yet:
-    /// the first write to a page takes a copy-on-write fault. For programs that ask what such a
-    /// fault costs: natively it is a private mapping of a file that lies in memory. A world without
-    /// pages gives what [`map`](Memory::map) gives.
+    /// Maps zeroed memory of this layout, in whole pages that were each read but not written: the
+    /// first write to a page takes a copy-on-write fault. It is for programs that measure the cost
+    /// of such a fault. Natively it is a private mapping of a file in memory. A world without pages
+    /// returns the same as [`map`](Memory::map).
     ///
     /// # Errors
     ///
@@ -53,13 +54,13 @@ pub trait Memory {
     /// more.
     unsafe fn unmap(at: NonNull<u8>, layout: Layout);
 
-    /// Asks that the pages of this range, where they are not there yet, come from `node` as long
-    /// as it has some. Changes nothing of what is in them.
+    /// Asks that the pages of this range that do not exist yet come from `node` as long as it has
+    /// some. It does not change the content.
     ///
     /// # Errors
     ///
-    /// [`Lacking`] if the world cannot place memory: pages then come from the node of the
-    /// thread that touches them first.
+    /// [`Lacking`] if the world cannot place memory. Pages then come from the node of the thread
+    /// that touches them first.
     ///
     /// # Safety
     ///
@@ -70,7 +71,7 @@ pub trait Memory {
     ///
     /// # Errors
     ///
-    /// [`Lacking`] if there are none.
+    /// [`Lacking`] if there are no huge pages.
     ///
     /// # Safety
     ///

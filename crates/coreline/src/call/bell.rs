@@ -1,8 +1,8 @@
-//! What a worker sleeps on.
+//! The word on which a worker sleeps.
 
 use coreline_world::{Integer, Ordering, Parked, Word, World};
 
-/// Counts rings, modulo 2^32: a thread that has heard so many sleeps until there are more (an
+/// It counts rings, modulo 2^32. A thread that has heard so many sleeps until there are more (an
 /// eventcount).
 #[repr(C)]
 pub(super) struct Bell<W: World>(W::U32);
@@ -33,7 +33,7 @@ impl<W: World> Bell<W> {
         Heard(self.0.load(Ordering::Acquire))
     }
 
-    /// Sleeps until there is a ring that was not heard; whether it slept.
+    /// Sleeps until there is a ring that was not heard; returns whether it slept.
     pub(super) fn wait(&self, heard: Heard) -> bool {
         W::park(&self.0, heard.0, None) != Parked::Changed
     }

@@ -11,22 +11,22 @@ use super::Workers;
 use super::policy::Policy;
 use super::shared::Shared;
 
-/// Why workers were not started. Those that had been are gone.
+/// Why workers were not started. Workers that had started are gone.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum StartError {
-    /// There is no CPU to have a worker.
-    #[error("no worker was asked for: name CPUs that the calling thread may use")]
+    /// There is no CPU for a worker.
+    #[error("the set of CPUs is empty; name CPUs that the calling thread may use")]
     NoCpus,
     /// The machine has no such CPU.
-    #[error("the machine has no {0}, or does not say where it is")]
+    #[error("the machine has no {0}, or does not say where it is; name CPUs of its topology")]
     NoSuchCpu(CpuId),
     /// The thread could not be started.
     #[error(transparent)]
     Spawn(#[from] SpawnError),
 }
 
-/// Linux keeps so many bytes of a thread's name.
+/// The length of a thread's name that Linux keeps, in bytes.
 const LONGEST_NAME: usize = 15;
 
 /// Sets up [`Workers`]; from [`Workers::builder`].
@@ -53,34 +53,35 @@ impl<W: World> Default for Builder<W> {
 }
 
 impl<W: World> Builder<W> {
-    /// How long a worker without work polls at most before it sleeps, if nothing else is said: the
-    /// bound of the kernel's haltpoll, too (`Documentation/virt/guest-halt-polling.rst`).
+    /// How long a worker without work polls at most before it sleeps, by default. This is also the
+    /// bound of the kernel's haltpoll (`Documentation/virt/guest-halt-polling.rst`).
     pub const POLLING: Duration = Duration::from_micros(200);
 
-    /// A worker for each of these CPUs. If nothing is said, for each CPU that the thread which
-    /// [starts](Builder::start) them may use: as `taskset`, a cpuset and the program itself say.
+    /// Starts a worker for each of these CPUs. By default there is one for each CPU that the thread
+    /// which [starts](Builder::start) them may use, as set by `taskset`, a cpuset and the program
+    /// itself.
     pub fn cpus(mut self, cpus: CpuSet) -> Self {
         self.cpus = Some(cpus);
         self
     }
 
-    /// What a call makes of a worker that has no work.
+    /// Sets what a call does to a worker that has no work.
     pub fn policy(mut self, policy: Policy) -> Self {
         self.policy = policy;
         self
     }
 
-    /// How long a worker without work polls at most before it sleeps. It adapts: what polls in
-    /// vain polls half as long next time. Zero: never; for CPUs that are needed for other things,
-    /// and for virtual ones that cannot poll.
+    /// How long a worker without work polls at most before it sleeps. The time adapts: a worker
+    /// that polls in vain polls half as long next time. Zero means never. Use it for CPUs that are
+    /// needed for other things, and for virtual CPUs that cannot poll.
     pub fn polling(mut self, most: Duration) -> Self {
         self.polling = most;
         self
     }
 
-    /// What the names of the threads begin with. If nothing is said, `coreline`: then the worker of
-    /// CPU 5 is `coreline-5`. It is cut so that the whole name has 15 bytes at most, which is what
-    /// Linux keeps of it.
+    /// Sets what the names of the threads begin with. The default is `coreline`: then the worker of
+    /// CPU 5 is `coreline-5`. It is cut so that the whole name has at most 15 bytes, which Linux
+    /// keeps.
     pub fn name(mut self, name: impl Into<String>) -> Self {
         self.name = name.into();
         self
@@ -102,7 +103,7 @@ impl<W: World + Threads> Builder<W> {
     ///
     /// # Errors
     ///
-    /// [`StartError`]; then none is left running.
+    /// [`StartError`]; then no worker is left running.
     pub fn start(self) -> Result<Workers<W>, StartError> {
         let topology = W::topology();
         let cpus: Vec<CpuId> = match &self.cpus {

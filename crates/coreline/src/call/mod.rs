@@ -1,8 +1,8 @@
-//! Calls to workers that poll, without waking what need not wake.
+//! Calls to polling workers, without unnecessary wake-ups.
 //!
-//! [`Workers`] are threads, one pinned to each CPU, that run what others send them. A **call** is a
-//! function that the caller waits for, as the kernel's `smp_call_function_single`; a **task** is
-//! queued, and any worker may run it.
+//! [`Workers`] are threads, one pinned to each CPU, that run what other threads send them. A
+//! **call** is a function that the caller waits for, like the kernel's `smp_call_function_single`.
+//! A **task** is queued, and any worker may run it.
 //!
 //! ```
 //! use coreline::Workers;
@@ -26,52 +26,53 @@
 //!
 //! # What a call costs
 //!
-//! A worker without work polls its *wake word*, which is a one-slot mailbox, too: for a while that
-//! adapts to the gaps between messages, and then it sleeps (the kernel's haltpoll). Where other
-//! threads want its CPU it sleeps at once, and so do callers there: one that polled has noticed by
-//! the clock that it was away, and another one tries again later. A call to a
-//! worker that polls is one exchange and no system call. The line of the mailbox moves to the
-//! worker. The line of the request moves there, too, and comes back with the value. A function of
-//! up to three words whose value has no more lies in the line of the mailbox itself, if that is
-//! free: this costs a second exchange of a line that is at hand, and saves the request's line both
-//! ways. A call that finds the
-//! mailbox occupied queues behind it; the nodes of that queue lie on the stacks of the callers.
+//! A worker without work polls its *wake word*, which is also a one-slot mailbox. It polls for a
+//! while that adapts to the gaps between messages, and then sleeps (as the kernel's haltpoll does).
+//! If other threads want its CPU, the worker sleeps at once, and so do callers on that CPU. A
+//! thread that polled has noticed by the clock that it was away. Another thread tries again later.
+//! A call to a worker that polls is one exchange and no system call. The line of the mailbox moves
+//! to the worker. The line of the request moves there, too, and comes back with the value. A
+//! function of up to three words whose value has no more lies in the line of the mailbox itself, if
+//! that is free. This costs a second exchange of a line that is already there, and saves the
+//! request's line both ways. A call that finds the mailbox occupied queues behind it. The nodes of
+//! that queue lie on the stacks of the callers.
 //!
-//! A call says nothing of work: the worker runs it and goes on waiting. It looks for tasks only if
-//! the function queued one there, or if a message of another kind says so. This is what Nayak
-//! proposes for the kernel, whose idle CPUs are told of a call by the bit that means "there is
-//! work", and then search for it with interrupts off while the next call waits.
+//! A call does not announce work: the worker runs it and goes on waiting. The worker looks for
+//! tasks only if the function queued one there, or if a message of another kind says so. Nayak
+//! proposes this for the kernel. There the bit that means "there is work" announces a call to an
+//! idle CPU, which then searches for work with interrupts off while the next call waits.
 //!
 //! # Law
 //!
-//! * A call runs exactly once, on its worker, and its caller returns after it has.
+//! * A call runs exactly once, on its worker, and then its caller returns.
 //! * No wake-up is lost: a worker does not sleep while a call or a task of its own waits.
 //! * No task of another thread that any worker may run waits for a call to end while there is a
 //!   worker that has neither a task nor a call.
-//! * Workers that call each other, in whatever ring, do not wait for ever: one that waits serves
-//!   calls meanwhile.
-//! * After [`close`](Workers::close) no new call runs. What was sent before it runs.
-//! * A function that queues a task on the worker that runs it has that worker run tasks next, and
-//!   [`need_resched`](Workers::need_resched) says so from then on.
+//! * Workers that call each other, in whatever ring, do not wait forever: a waiting worker serves
+//!   calls.
+//! * After [`close`](Workers::close) no new call runs. Calls that were sent before run.
+//! * If a function queues a task on the worker that runs it, that worker runs tasks next.
+//!   [`need_resched`](Workers::need_resched) returns true from then on.
 //!
 //! # What it does not do
 //!
-//! * Calls are to be short: other calls to that worker wait for them, unless they
+//! * Calls should be short: other calls to that worker wait for them unless they
 //!   [serve](Workers::serve), and so do tasks that a call itself queues. A call that waits for a
-//!   task of its own making waits for ever. [`Reply::checked_wait`] refuses where no other worker
-//!   could run it.
+//!   task of its own making waits forever. [`Reply::checked_wait`] returns an error if no other
+//!   worker could run it.
 //! * Only workers of one set serve each other while they wait. Two sets that call each other in a
-//!   ring, or a call that waits for a thread which calls that worker, may wait for ever.
-//! * While workers end, one that calls another may be refused. Each ends when it has nothing more
-//!   to do itself: a task that then waits for one of its own making may wait for ever.
+//!   ring may wait forever. So may a call that waits for a thread which calls that worker.
+//! * While workers end, a worker's call to another one may be refused. Each ends when it has
+//!   nothing more to do itself. A task that then waits for a task of its own making may wait
+//!   forever.
 //!
 //! # Signals, fork, panics
 //!
-//! **Signals**: none of this in a handler: it allocates and waits. **Fork**: a child has no
-//! workers; its calls and tasks are refused ([`Why::Forked`]), and dropping the workers there
-//! waits for nothing. A [`Reply`] that was under way at the fork never comes there: forget it.
-//! **Panics**: one in a call comes out of the call; one in a task comes out
-//! where its value is waited for. The worker lives on.
+//! **Signals**: a handler must call nothing here: all of it allocates and waits. **Fork**: a child
+//! has no workers. Its calls and tasks are refused ([`Why::Forked`]), and dropping the workers
+//! there waits for nothing. A [`Reply`] that was under way at the fork never arrives there: forget
+//! it. **Panics**: a panic in a call comes out of the call. A panic in a task comes out where its
+//! value is waited for. The worker survives both.
 //!
 //! # Source
 //!
@@ -116,11 +117,11 @@ pub use users::{NotAWorker, Users, Using};
 
 /// Threads, one pinned to each of some CPUs, that run calls and tasks. See the [module](self).
 ///
-/// Dropping closes them, and waits until all that was sent has run. On the thread of one of the
-/// workers, which may have ended, it does not wait: they end when they have nothing more to do.
-/// [`join`](Workers::join) refuses there. On a worker of another set it serves calls while it
-/// waits; in the middle of four calls those of workers alone, so that what these workers wait for
-/// may have to be a call of a worker.
+/// Dropping closes them, and waits until everything that was sent has run. On the thread of one of
+/// the workers, which may have ended, it does not wait: they end when they have nothing more to do.
+/// [`join`](Workers::join) returns an error there. On a worker of another set, a drop serves calls
+/// while it waits. In the middle of four calls it serves only those of workers, so what these
+/// workers wait for may have to be a call of a worker.
 pub struct Workers<W: World + Threads = Native> {
     shared: Arc<Shared<W>>,
     threads: Vec<W::JoinHandle<()>>,
@@ -131,7 +132,7 @@ impl<W: World + Threads> UnwindSafe for Workers<W> {}
 impl<W: World + Threads> RefUnwindSafe for Workers<W> {}
 
 impl Workers {
-    /// A worker on each CPU that the calling thread may use.
+    /// Starts a worker on each CPU that the calling thread may use.
     ///
     /// # Errors
     ///
@@ -140,7 +141,7 @@ impl Workers {
         Self::builder().start()
     }
 
-    /// To say which CPUs have one, and how they wait.
+    /// Sets which CPUs have a worker, and how these wait.
     pub fn builder() -> Builder {
         Builder::default()
     }
@@ -157,10 +158,10 @@ impl<W: World + Threads> Workers<W> {
         self.shared.workers.iter().map(|worker| worker.cpu)
     }
 
-    /// The CPU that the calling thread is the worker of; `None` if it is none of these workers.
+    /// The CPU whose worker the calling thread is; `None` if it is none of these workers.
     ///
-    /// This stays the same as long as the worker lives. The thread may run on another CPU: the
-    /// kernel moves it when an administrator takes its CPU from the cpuset of the process.
+    /// This stays the same as long as the worker lives. The thread may still run on another CPU:
+    /// the kernel moves it if an administrator takes its CPU from the cpuset of the process.
     ///
     /// ```
     /// use coreline::Workers;
@@ -176,21 +177,21 @@ impl<W: World + Threads> Workers<W> {
         self.shared.current().map(|index| self.shared.workers[index].cpu)
     }
 
-    /// Runs `function` on the worker of `cpu`, behind calls that are there already, and returns its
-    /// value. On that worker itself: at once.
+    /// Runs `function` on the worker of `cpu`, after calls that are already there, and returns its
+    /// value. On that worker itself, it runs at once.
     ///
-    /// While a worker waits here it serves calls, in the middle of its function: so the stack
-    /// deepens by what it serves meanwhile. In the middle of four it serves those of workers alone,
-    /// of which there are no more than functions that wait; the others' wait until it is done with
-    /// one. Functions that are called are to be short, and hold no lock that they call under.
+    /// While a worker waits here it serves calls, in the middle of its function. So the stack grows
+    /// by what it serves meanwhile. In the middle of four calls it serves only those of workers, of
+    /// which there are no more than waiting functions. The others' wait until it is done with one.
+    /// So called functions should be short, and hold no lock under which they call.
     ///
     /// # Errors
     ///
-    /// [`Refused`], with the function: there is no such worker, or it is closed.
+    /// [`Refused`], with the function, if there is no such worker or it is closed.
     ///
     /// # Panics
     ///
-    /// As the function does.
+    /// Panics if the function does.
     pub fn call_on<R, F>(&self, cpu: CpuId, function: F) -> Result<R, Refused<F>>
     where
         F: FnOnce() -> R + Send,
@@ -199,15 +200,15 @@ impl<W: World + Threads> Workers<W> {
         self.call(cpu, function, false)
     }
 
-    /// As [`call_on`](Workers::call_on), if no other call is there.
+    /// Like [`call_on`](Workers::call_on), but only if no other call is there.
     ///
     /// # Errors
     ///
-    /// As for `call_on`; and [`Why::Busy`].
+    /// As for `call_on`, and [`Why::Busy`].
     ///
     /// # Panics
     ///
-    /// As the function does.
+    /// Panics if the function does.
     pub fn try_call_on<R, F>(&self, cpu: CpuId, function: F) -> Result<R, Refused<F>>
     where
         F: FnOnce() -> R + Send,
@@ -283,17 +284,18 @@ impl<W: World + Threads> Workers<W> {
     }
 
     /// Runs `function` on each of these CPUs, at the same time, and returns the values when all
-    /// have run it. A function that waits until others have begun, too, may wait for ever where
-    /// calls of other threads come between.
+    /// have run it. A function that waits until others have begun, too, may wait forever if calls
+    /// of other threads come between.
     ///
     /// # Errors
     ///
-    /// [`Why::NoWorker`] for a CPU that has no worker: it was run nowhere then. [`Why::Closed`]:
-    /// it was run on some of the CPUs, or on none.
+    /// [`Why::NoWorker`] if a CPU has no worker: the function then ran nowhere. [`Why::Closed`]:
+    /// the function ran on some of the CPUs, or on none.
     ///
     /// # Panics
     ///
-    /// As the function does on the first of these CPUs where it does, when all have run it.
+    /// Panics as the function does on the first of these CPUs where it panics, after all have run
+    /// it.
     pub fn call_many<R, F>(&self, cpus: &CpuSet, function: F) -> Result<Vec<(CpuId, R)>, Why>
     where
         F: Fn(CpuId) -> R + Sync,
@@ -303,7 +305,8 @@ impl<W: World + Threads> Workers<W> {
     }
 
     /// Sends `function` to the worker of `cpu` and does not wait. The reply is a future of its
-    /// value. Dropping the reply withdraws the call: it runs whole or, if it has not begun, not.
+    /// value. Dropping the reply withdraws the call: either it runs completely or, if it has not
+    /// begun, it does not run.
     ///
     /// # Errors
     ///
@@ -319,9 +322,9 @@ impl<W: World + Threads> Workers<W> {
         })
     }
 
-    /// Queues `function` as a task, which any worker may run: one near the caller that has no work,
-    /// if there is one. On a worker it is queued there. The reply is a future of its value;
-    /// dropping the reply leaves the task as it is.
+    /// Queues `function` as a task, which any worker may run: a worker near the caller that has no
+    /// work, if there is one. On a worker, this queues it there. The reply is a future of its
+    /// value. Dropping the reply leaves the task queued.
     ///
     /// # Errors
     ///
@@ -334,7 +337,7 @@ impl<W: World + Threads> Workers<W> {
         self.post(None, function, false, |_, task| self.shared.spawn(tasks::Task(task)))
     }
 
-    /// As [`spawn`](Workers::spawn), for the worker of `cpu` alone.
+    /// Like [`spawn`](Workers::spawn), but only for the worker of `cpu`.
     ///
     /// # Errors
     ///
@@ -384,18 +387,18 @@ impl<W: World + Threads> Workers<W> {
         }
     }
 
-    /// Whether the calling thread is one of these workers, and something else waits for it: a call,
-    /// a task that was queued there, or tasks of others that it is to look for. A long call asks,
-    /// and returns; a long task asks, and [serves](Workers::serve) the calls. (Once for each
-    /// answer: tasks still wait when it has.)
+    /// Whether the calling thread is one of these workers and something else waits for it: a call,
+    /// a task that was queued there, or tasks of others that it should look for. A long call asks
+    /// this, and returns. A long task asks this, and [serves](Workers::serve) the calls. (It
+    /// returns true once for each reason: tasks still wait after that.)
     pub fn need_resched(&self) -> bool {
         self.shared.need_resched()
     }
 
-    /// Runs the calls that wait for the worker that the calling thread is, and says how many it
-    /// ran. Not those that come meanwhile, and no tasks. Zero on any other thread.
+    /// Runs the calls that wait for the calling thread's worker, and returns how many it ran. It
+    /// runs neither calls that come meanwhile nor tasks. On any other thread it returns zero.
     ///
-    /// For a task that takes long, or a call that does:
+    /// Use it in a task that takes long, or a call that does:
     ///
     /// ```
     /// use std::sync::{Arc, mpsc};
@@ -419,33 +422,33 @@ impl<W: World + Threads> Workers<W> {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     ///
-    /// The calls run in the middle of the function that serves, on its stack, as they do in one
-    /// that waits in [`call_on`](Workers::call_on), and within the same bounds: in the middle of
-    /// four calls it runs those of workers alone. So a function that serves holds no lock that a
-    /// call takes, and expects that calls change what it shares with them. A call that is served
-    /// may call, queue tasks and serve, too: what serves first goes on when it is done.
+    /// The calls run in the middle of the function that serves, on its stack, as in a function that
+    /// waits in [`call_on`](Workers::call_on), and within the same bounds. In the middle of four
+    /// calls it runs only those of workers. So a function that serves must hold no lock that a call
+    /// takes, and must expect that calls change what it shares with them. A served call may call,
+    /// queue tasks and serve, too. The function that served first goes on when the call is done.
     pub fn serve(&self) -> u32 {
         self.shared.serve()
     }
 
-    /// To say which workers use something that each of them caches, so that a change of it is told
+    /// Records which workers use something that each of them caches, so that a change can be told
     /// to those and to no others.
     pub fn users(&self) -> Users<W> {
         Users::new(Arc::clone(&self.shared))
     }
 
-    /// Takes no more calls and tasks, but those that tasks and calls which were taken make on
-    /// workers that still run. The workers end when all that was sent has run.
+    /// Takes no more calls and tasks, except those that accepted tasks and calls make on workers
+    /// that still run. The workers end when everything that was sent has run.
     pub fn close(&self) {
         self.shared.close();
     }
 
-    /// Closes, and waits until all that was sent has run, as dropping does.
+    /// Closes, and waits until everything that was sent has run, as dropping does.
     ///
     /// # Errors
     ///
-    /// [`OwnWorker`], with these workers, which stay as they are: the calling thread is one of
-    /// them, and its own end is what it would wait for.
+    /// [`OwnWorker`], with these workers unchanged, if the calling thread is one of them: it would
+    /// wait for its own end.
     pub fn join(self) -> Result<(), OwnWorker<W>> {
         // Of the parent they are no threads here, and so not this one.
         if W::generation() == self.shared.generation && self.is_own_thread() {
@@ -454,13 +457,13 @@ impl<W: World + Threads> Workers<W> {
         Ok(())
     }
 
-    /// Whether the calling thread is a worker of these, which may have ended. Asked of the threads,
-    /// as what a thread has of its own may be gone before the workers are dropped.
+    /// Whether the calling thread is a worker of these, which may have ended. It asks the threads,
+    /// because a thread's own variables may be gone before the workers are dropped.
     fn is_own_thread(&self) -> bool {
         self.threads.iter().any(JoinHandle::is_current)
     }
 
-    /// What each worker has done.
+    /// Counts of what each worker has done.
     pub fn stats(&self) -> impl Iterator<Item = (CpuId, WorkerStats)> + '_ {
         self.shared.workers.iter().map(|worker| (worker.cpu, worker.counts.read()))
     }

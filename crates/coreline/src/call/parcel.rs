@@ -1,11 +1,11 @@
-//! A small call, which lies beside the wake word of its worker.
+//! A small call, which lies next to the wake word of its worker.
 //!
 //! A request on its caller's stack is a line of its own, which follows the message to the worker. A
 //! function of a few words goes there with the message itself, and its value comes back the same
-//! way: the line goes to and fro, as in a ping-pong.
+//! way: the line moves back and forth, as in a ping-pong.
 //!
-//! There is one parcel for each worker. Its state is `FREE`, or that of a request: the caller that
-//! found it free has it until it has taken the value out, and other callers leave their requests on
+//! There is one parcel for each worker. Its state is `FREE`, or that of a request. The caller that
+//! found it free has it until it has taken the value out. Other callers leave their requests on
 //! their stacks meanwhile.
 
 use core::marker::PhantomData;
@@ -18,10 +18,10 @@ use coreline_world::{Cell, Ordering, Word, World};
 
 use super::request::{Caller, Header, Outcome};
 
-/// First the function, and then what it came to.
+/// First the function, and then its value.
 type Contents = [MaybeUninit<usize>; 3];
 
-/// Whether it can lie in a parcel.
+/// Whether it fits into a parcel.
 const fn fits<T>() -> bool {
     size_of::<T>() <= size_of::<Contents>() && align_of::<T>() <= align_of::<Contents>()
 }
@@ -41,8 +41,8 @@ impl<W: World> Parcel<W> {
         Parcel { header, contents: Cell::new_in([MaybeUninit::uninit(); 3]) }
     }
 
-    /// Packs a function, if it and what it comes to are small and no other call lies here. To be
-    /// sent next.
+    /// Packs a function, if it and its value are small and no other call lies here. The caller must
+    /// send it next.
     #[inline]
     pub(super) fn pack<F, R>(&self, function: F, caller: Caller) -> Result<Packed<'_, F, R, W>, F>
     where
@@ -80,8 +80,8 @@ impl<W: World> Parcel<W> {
     }
 }
 
-/// A parcel with the call of a caller, which either [takes the function back](Packed::unpack), or
-/// sends it, waits and takes [the value](Packed::into_value).
+/// A parcel with the call of a caller. The caller either [takes the function back](Packed::unpack),
+/// or sends it, waits and takes [the value](Packed::into_value).
 pub(super) struct Packed<'a, F, R, W: World> {
     parcel: &'a Parcel<W>,
     types: PhantomData<(F, R)>,
@@ -92,7 +92,7 @@ impl<F, R, W: World> Packed<'_, F, R, W> {
         &self.parcel.header
     }
 
-    /// What is sent.
+    /// The request to send.
     pub(super) fn as_message(&self) -> NonNull<Header<W>> {
         NonNull::from_ref(self.parcel).cast()
     }
@@ -101,24 +101,24 @@ impl<F, R, W: World> Packed<'_, F, R, W> {
     ///
     /// # Safety
     ///
-    /// It was not sent.
+    /// It must not have been sent.
     #[cold]
     pub(super) unsafe fn unpack(self) -> F {
         // SAFETY: the parcel is this caller's, and holds the function that was packed.
         unsafe { self.free::<F>() }
     }
 
-    /// What the function came to.
+    /// The value of the function.
     ///
     /// # Safety
     ///
-    /// It was sent, and is [done](Header::is_done).
+    /// It must have been sent, and be [done](Header::is_done).
     pub(super) unsafe fn into_value(self) -> Outcome<R> {
         // SAFETY: the parcel is this caller's again since the call is done, and holds the value.
         unsafe { self.free::<Outcome<R>>() }
     }
 
-    /// Takes out what is in the parcel, and leaves it to others.
+    /// Takes out what is in the parcel, and leaves the parcel to others.
     ///
     /// # Safety
     ///
@@ -141,7 +141,7 @@ mod tests {
 
     use super::*;
 
-    /// Two callers of a worker, which each take its part, too: no order comes from its wake word.
+    /// Two callers of a worker each take its part, too: no order comes from its wake word.
     fn two_callers<W: Testbed>() {
         let parcel = Arc::new(Parcel::<W>::new_in());
         let call = |parcel: &Parcel<W>, number: u32| match parcel.pack(|| number, Caller::OUTSIDE) {

@@ -1,29 +1,29 @@
-//! How threads that wait for calls poll, and how they learn where they should not.
+//! How threads that wait for calls poll, and how they learn on which CPUs they should not.
 //!
 //! A thread that polls on a CPU which others want is worse off than one that sleeps. It uses up its
-//! share of the CPU, or yields it, and comes back a time slice of the others later; one that sleeps
-//! has its share left, so the kernel runs it as soon as it is woken. A thread that polls notices by
-//! the clock that it was away. Then no thread that waits on that CPU polls for a while, which is so
-//! many times as long that what polling loses is a small part of the time. After that one tries
-//! again: the others may be gone.
+//! share of the CPU, or yields it, and comes back a time slice of the others later. A sleeping
+//! thread has its share left, so the kernel runs it as soon as it is woken. A thread that polls
+//! notices by the clock that it was away. Then no thread that waits on that CPU polls for a while.
+//! The while is so much longer than the absence that polling loses only a small part of the time.
+//! After that, one thread tries again: the others may be gone.
 //!
-//! Unless polling pays nevertheless: two threads on two CPUs that both run for a part of the time
-//! have thousands of calls in that part, and would have fewer if each of them took a wake-up. So
-//! what polling lost is set against what the messages that it met there saved, over the last eight
-//! losses or so: in one of them the other thread may not have run at all.
+//! But polling may still pay. Two threads on two CPUs that both run for a part of the time have
+//! thousands of calls in that part, and would have fewer if each call took a wake-up. So the time
+//! that polling lost is compared with the time that messages met by polling saved, over about the
+//! last eight losses: in one of them the other thread may not have run at all.
 //!
-//! What is known is known of CPUs, and so to all threads and all workers of the process. Four words
-//! for each:
+//! The module keeps this for each CPU, so all threads and all workers of the process share it. It
+//! has four words for each:
 //!
 //! | word | value | means | written by |
 //! |---|---|---|---|
 //! | `until` | 0 | no thread that polled there was away | threads that find the time over |
-//! | | a time | until then others want the CPU | threads that were away, or call their own CPU |
+//! | | a time | until then others want the CPU | threads that were away or call their own CPU |
 //! | `met` | a count | messages that polling met since the last loss | threads that poll there |
 //! | `saved`, `lost` | ns | the sums, older losses counting less | threads that were away |
 //!
-//! They say how to wait, and nothing of what is waited for. So they need no order, and an update
-//! that is lost costs some polling.
+//! These words say how to wait, and nothing about what a thread waits for. So they need no order,
+//! and a lost update costs only some polling.
 
 use core::mem;
 use core::time::Duration;
@@ -33,34 +33,35 @@ use coreline_world::{Line, Ordering, Time, Word, World, WorldStatic};
 
 use crate::lock::spin::{GAP, STEP, glance};
 
-/// A thread that was away for so long lost a time slice. Threads that wait for each other's calls
-/// yield to each other for less.
+/// A thread that was away for this long lost a time slice. Threads that wait for each other's calls
+/// are away for less when they yield to each other.
 const AWAY: Duration = Duration::from_micros(250);
 
-/// For so many times as long as a thread was away no thread polls there: polling loses less than
-/// two parts in a hundred.
+/// No thread polls there for this many times as long as a thread was away, so polling loses less
+/// than two parts in a hundred.
 const PART: u32 = 64;
 
-/// But not longer.
+/// This is the upper limit of that time.
 const LONGEST: Duration = Duration::from_secs(1);
 
-/// What a message that polling met has saved: a wake-up, and what it makes the others wait. If the
-/// CPU is lost for less than that for each message, polling goes on.
+/// What a message met by polling has saved: a wake-up, and the time that it makes others wait. If
+/// the CPU is lost for less than that for each message, polling goes on.
 const SAVED: Duration = Duration::from_micros(5);
 
-/// For so long after a call from a worker's own CPU the worker does not poll.
+/// A worker does not poll for this long after a call from its own CPU.
 const SHARED: Duration = Duration::from_micros(200);
 
-/// Looks before a thread asks whether others want its CPU: an answer that comes at once does not
-/// wait for that.
+/// The looks before a thread asks whether others want its CPU: an answer that comes at once does
+/// not wait for that.
 const FIRST: u32 = 4;
 
-/// Looks after that, before it reads the clock. Together with the first two microseconds or less.
+/// The looks after that, before it reads the clock. Both together take two microseconds or less.
 const NEXT: u32 = 60;
 
 static KNOWN: WorldStatic = WorldStatic::new("CPUs that others want");
 
-/// What is known of a CPU. On a line of its own: threads of that CPU write it with each message.
+/// The four words of a CPU. They are on a line of their own, because threads of that CPU write them
+/// with each message.
 struct Known<W: World> {
     until: W::U64,
     met: W::U64,
@@ -68,7 +69,7 @@ struct Known<W: World> {
     lost: W::U64,
 }
 
-/// A loss takes so great a part of what older ones count.
+/// Each loss makes older losses count less by this part.
 const FADES: u64 = 8;
 
 fn with_known<W: World, R>(cpu: CpuId, f: impl FnOnce(&Known<W>) -> R) -> Option<R> {
@@ -80,8 +81,8 @@ fn with_known<W: World, R>(cpu: CpuId, f: impl FnOnce(&Known<W>) -> R) -> Option
     })
 }
 
-/// A message was met by polling. In the model, which learns nothing, this is not counted; nor while
-/// others want the CPU, where only a first few looks are made.
+/// Polling met a message. The model learns nothing and does not count this. Nor is it counted while
+/// others want the CPU, when a thread makes only the first few looks.
 #[inline]
 fn meets<W: World>(cpu: CpuId) {
     if W::RUNS {
@@ -95,7 +96,7 @@ fn meets<W: World>(cpu: CpuId) {
     }
 }
 
-/// Whether others want the CPU. In the model, where no time passes, none do.
+/// Whether others want the CPU. In the model, where no time passes, no others do.
 fn is_wanted<W: World>(cpu: CpuId) -> bool {
     let is_wanted = |known: &Known<W>| {
         // Relaxed: says nothing of what is waited for.
@@ -115,7 +116,7 @@ fn is_wanted<W: World>(cpu: CpuId) -> bool {
     W::RUNS && with_known::<W, _>(cpu, is_wanted).unwrap_or(false)
 }
 
-/// Others want the CPU for so long from now on, at least.
+/// Others want the CPU for at least this long from now on.
 fn wants<W: World>(cpu: CpuId, now: Time, span: Duration) {
     let until = (now + span).as_nanos();
     let _ = with_known::<W, _>(cpu, |known| {
@@ -127,8 +128,8 @@ fn wants<W: World>(cpu: CpuId, now: Time, span: Duration) {
     });
 }
 
-/// A thread of this CPU was to look again at a time, and does now: what that says of the CPU.
-/// Whether it was away.
+/// Records that a thread of this CPU looks now, though it was to look at an earlier time. Returns
+/// whether it was away.
 fn learns<W: World>(cpu: CpuId, due: Time, now: Time) -> bool {
     let away = now - due;
     if away >= AWAY && !pays::<W>(cpu, away) {
@@ -137,7 +138,7 @@ fn learns<W: World>(cpu: CpuId, due: Time, now: Time) -> bool {
     away >= GAP
 }
 
-/// Whether the messages that polling met there lately have saved more than was lost, now and
+/// Whether the messages that polling lately met there have saved more than was lost, now and
 /// lately.
 fn pays<W: World>(cpu: CpuId, lost: Duration) -> bool {
     let adds = |word: &W::U64, more: u64| {
@@ -162,11 +163,11 @@ fn pays<W: World>(cpu: CpuId, lost: Duration) -> bool {
     with_known::<W, _>(cpu, pays).unwrap_or(false)
 }
 
-/// Looks at a word until `ready` accepts its value, with Acquire, or for so long, or until others
+/// Looks at a word until `ready` accepts its value, with Acquire, or for this long, or until others
 /// want this CPU. In the model, where no time passes, a few looks are all.
 ///
-/// If `callee` is this CPU, the worker there is what it waits for: it does not poll, and has that
-/// worker not poll either.
+/// If `callee` is this CPU, the thread waits for the worker there. So it does not poll, and keeps
+/// that worker from polling, too.
 #[inline]
 pub(super) fn poll<W: World, T: Word>(
     word: &T,
@@ -191,8 +192,8 @@ pub(super) fn poll<W: World, T: Word>(
     poll_here::<W, _>(here, word, span, ready).ok()
 }
 
-/// As [`poll`], by a thread of this CPU that has looked before. If it finds nothing: since when it
-/// has waited.
+/// Like [`poll`], but for a thread of this CPU that has looked before. If it finds nothing, it
+/// returns since when it has waited.
 #[inline]
 fn poll_here<W: World, T: Word>(
     here: CpuId,
@@ -225,7 +226,8 @@ fn poll_here<W: World, T: Word>(
     }
 }
 
-/// As [`poll`], by the worker of this CPU. If it finds nothing: since when it has waited.
+/// Like [`poll`], but for the worker of this CPU. If it finds nothing, it returns since when it has
+/// waited.
 #[inline]
 pub(super) fn poll_at_home<W: World, T: Word>(
     home: CpuId,
@@ -245,18 +247,18 @@ pub(super) fn poll_at_home<W: World, T: Word>(
     }
 }
 
-/// How a worker polls that does something between its looks.
+/// How a worker polls if it does something between its looks.
 pub(super) struct Polling {
     home: CpuId,
     span: Duration,
     looked: Time,
     end: Time,
-    /// Whether it has polled since it slept last.
+    /// Whether it has polled since it last slept.
     polled: bool,
 }
 
 impl Polling {
-    /// For so long at most, on the worker's CPU.
+    /// The time for which it polls at most, on the worker's CPU.
     pub(super) fn new<W: World>(home: CpuId, span: Duration) -> Self {
         let now = W::now();
         let mut polling = Polling { home, span, looked: now, end: now, polled: false };
@@ -264,7 +266,7 @@ impl Polling {
         polling
     }
 
-    /// The worker has served calls: it polls for the whole span from now on.
+    /// The worker has served calls, so it polls for the whole span from now on.
     pub(super) fn again<W: World>(&mut self) {
         self.met::<W>();
         self.looked = W::now();
@@ -283,7 +285,7 @@ impl Polling {
         self.polled
     }
 
-    /// There is what it waited for, or a call to serve.
+    /// The worker found what it waited for, or a call to serve.
     pub(super) fn met<W: World>(&mut self) {
         if mem::take(&mut self.polled) {
             meets::<W>(self.home);

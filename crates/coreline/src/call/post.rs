@@ -1,4 +1,4 @@
-//! The wake word of a worker, which is its one-slot mailbox, too; and the bell that it sleeps on.
+//! The wake word of a worker, which is also its one-slot mailbox, and the bell on which it sleeps.
 //!
 //! | the word | means | written over by |
 //! |---|---|---|
@@ -8,10 +8,10 @@
 //! | `CLOSED` | the worker is gone | no thread |
 //! | an address | the call that is there | the worker |
 //!
-//! A word with a message in it is the worker's, so the worker takes a message with a plain store.
-//! Every other change is an exchange. A sender thus needs one atomic operation for each message,
-//! and rings only where it replaced `SLEEPING`. A call and `WORK` are different messages: a call
-//! tells the worker of nothing but itself.
+//! A word with a message in it belongs to the worker, so the worker takes a message with a plain
+//! store. Every other change is an exchange. So a sender needs one atomic operation for each
+//! message, and rings only if it replaced `SLEEPING`. A call and `WORK` are different messages: a
+//! call tells the worker about nothing but itself.
 
 use core::ptr;
 use core::time::Duration;
@@ -24,16 +24,16 @@ use super::parcel::Parcel;
 use super::polling::poll_at_home;
 use super::request::Header;
 
-/// Pauses of a worker that has answered a call before it looks for the next one: about one transfer
-/// of a line.
+/// How often a worker that has answered a call pauses before it looks for the next one: about one
+/// transfer of a line.
 const COURTESY: u32 = 2;
 
-/// The address of no call: they are aligned to words.
+/// An address that no call has: calls are aligned to words.
 const fn mark<W: World>(number: usize) -> *mut Header<W> {
     ptr::without_provenance_mut(number)
 }
 
-/// A worker's wake word, and what lies beside it.
+/// A worker's wake word, and the data next to it.
 #[repr(C)]
 pub(super) struct Post<W: World> {
     word: W::Ptr<Header<W>>,
@@ -44,12 +44,12 @@ pub(super) struct Post<W: World> {
 // One line: what goes to and fro between a caller and a worker that polls.
 const _: () = assert!(size_of::<Post<Native>>() <= 64);
 
-/// What became of a message.
+/// What happened to a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Offered {
     /// The worker has it.
     Taken,
-    /// There is a message already. The worker looks at its queues after that.
+    /// There is a message already. The worker will look at its queues after that.
     Occupied,
     /// The worker is gone.
     Closed,
@@ -80,12 +80,12 @@ impl<W: World> Post<W> {
 
     /// Tells the worker to look at its queues; wakes it if it sleeps.
     ///
-    /// Whatever the answer, a worker that is not gone looks at its queues after this: see
+    /// Whatever this returns, a worker that is not gone looks at its queues after it: see
     /// [`take`](Post::take). So the caller must have passed a fence (`SeqCst`) between what it put
-    /// there and this.
+    /// there and this call.
     ///
-    /// After it the caller sees what the worker wrote before it [took](Post::take) the message that
-    /// was there last.
+    /// After this call the caller sees what the worker wrote before it [took](Post::take) the
+    /// message that was there last.
     pub(super) fn offer_work(&self) -> Offered {
         self.offer(Self::WORK)
     }
@@ -122,17 +122,17 @@ impl<W: World> Post<W> {
         }
     }
 
-    /// Where a small call may lie.
+    /// The place where a small call may lie.
     pub(super) fn parcel(&self) -> &Parcel<W> {
         &self.parcel
     }
 
-    /// What the worker sleeps on.
+    /// The bell on which the worker sleeps.
     pub(super) fn bell(&self) -> &Bell<W> {
         &self.bell
     }
 
-    /// Looks for a message. The worker's.
+    /// Looks for a message. Only the worker may call this.
     #[inline]
     pub(super) fn look(&self) -> Found<W> {
         // Acquire: pairs with the Release in `offer`.
@@ -147,13 +147,13 @@ impl<W: World> Post<W> {
         }
     }
 
-    /// Takes the message that was [found](Post::look). Before the worker looks for the next one it
-    /// passes a fence (`SeqCst`), and then looks at its queues:
+    /// Takes the message that was [found](Post::look). Before the worker looks for the next message
+    /// it passes a fence (`SeqCst`), and then looks at its queues:
     ///
     ///   Sender: puts something into a queue
     ///   Sender: offers, and finds the word occupied
     ///   Worker: takes that message
-    ///   Worker: finds the queue empty            <- the sender's waits for ever
+    ///   Worker: finds the queue empty            <- the sender's waits forever
     ///
     /// Partner: the fence that senders pass before `offer_work`.
     #[inline]
@@ -164,8 +164,8 @@ impl<W: World> Post<W> {
     }
 
     /// Polls for this long, until there is a message, or another thread wants the CPU, which is the
-    /// worker's. If there is none: since when the worker has waited. `has_served`: it has just
-    /// answered a call.
+    /// worker's. If there is none, returns since when the worker has waited. `has_served`: it has
+    /// just answered a call.
     pub(super) fn poll(&self, cpu: CpuId, window: Duration, has_served: bool) -> Result<(), Time> {
         // The caller takes its value out of this line and, often, puts its next call in: three
         // writes. A worker that looks meanwhile takes the line away between them, again and again.
@@ -178,8 +178,8 @@ impl<W: World> Post<W> {
         poll_at_home::<W, _>(cpu, &self.word, window, is_message).map(|_| ())
     }
 
-    /// Sleeps until there is a message, or `ready` says yes; returns how often the worker was woken
-    /// from sleep. For `ready` to be asked again the bell must be [rung](Bell::ring).
+    /// Sleeps until there is a message, or `ready` returns true; returns how often the worker was
+    /// woken from sleep. `ready` is asked again only after the bell was [rung](Bell::ring).
     pub(super) fn sleep(&self, ready: impl Fn() -> bool) -> u32 {
         let woken = if self.arm() { self.listen(ready) } else { 0 };
         // Relaxed, twice: fails if there is a message; `look` acquires.
@@ -196,7 +196,7 @@ impl<W: World> Post<W> {
     ///
     ///   Worker: finds no message
     ///   Sender: leaves one, and has found AWAKE: it does not ring
-    ///   Worker: writes SLEEPING over it, sleeps      <- for ever
+    ///   Worker: writes SLEEPING over it, sleeps      <- forever
     fn arm(&self) -> bool {
         // Relaxed, twice: what is found decides alone; `look` acquires.
         self.word
@@ -217,7 +217,8 @@ impl<W: World> Post<W> {
         }
     }
 
-    /// Takes no more messages, if there is none now; whether that is so. The worker's.
+    /// Takes no more messages, if there is none now; returns whether that is so. Only the worker
+    /// may call this.
     pub(super) fn close(&self) -> bool {
         // Relaxed, twice: nothing follows from it but that no message comes.
         self.word

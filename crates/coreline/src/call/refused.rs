@@ -1,4 +1,4 @@
-//! What is refused, and why.
+//! Functions that are refused, and why.
 
 use core::fmt;
 
@@ -15,19 +15,19 @@ pub enum Why {
     #[error("there is no worker on {0}: `Workers::cpus` lists those that have one")]
     NoWorker(CpuId),
     /// The workers were closed.
-    #[error("the workers were closed")]
+    #[error("the workers were closed; start new ones to run it")]
     Closed,
     /// Another call is there already.
     #[error("another call waits for that worker: try again, or use `call_on`, which queues")]
     Busy,
-    /// The workers are those of the process that this one was forked from.
+    /// The workers belong to the process that this one was forked from.
     #[error("the workers are threads of the parent process: start new ones after a fork")]
     Forked,
 }
 
-/// A function was not run. It comes back.
+/// A function was not run. It is returned.
 pub struct Refused<F> {
-    /// Why.
+    /// The reason.
     pub why: Why,
     /// The function.
     pub function: F,
@@ -54,9 +54,10 @@ impl<F> From<Refused<F>> for Why {
     }
 }
 
-/// A worker was to wait for what it runs itself, after what it runs now. The reply comes back.
+/// A worker would wait for a function that only it can run, after the one that it runs now. The
+/// reply is returned.
 pub struct WaitsForItself<R, W: World = Native> {
-    /// The reply, to be waited for elsewhere.
+    /// The reply, so that another thread can wait for it.
     pub reply: Reply<R, W>,
 }
 
@@ -77,9 +78,9 @@ impl<R, W: World> fmt::Display for WaitsForItself<R, W> {
 
 impl<R, W: World> core::error::Error for WaitsForItself<R, W> {}
 
-/// A worker was to wait for its own end. The workers come back.
+/// A worker would wait for its own end. The workers are returned.
 pub struct OwnWorker<W: World + Threads = Native> {
-    /// The workers, as they were.
+    /// The workers, unchanged.
     pub workers: Workers<W>,
 }
 

@@ -1,4 +1,4 @@
-//! Calls and tasks whose senders do not wait: a letter in the heap, and the reply to it.
+//! Calls and tasks whose senders do not wait: a letter on the heap, and the reply to it.
 
 use core::fmt;
 use core::future::Future;
@@ -18,12 +18,12 @@ use super::shared::{Seat, seat};
 use crate::lock::spin::MOST;
 use crate::{TicketLock, ear};
 
-/// What a letter has come to.
+/// The states of a letter.
 enum Stage<F, R> {
     Waits(F, Option<Waker>),
     Runs(Option<Waker>),
     Done(Outcome<R>),
-    /// Its value was taken, or is wanted no more.
+    /// Its value was taken, or is no longer wanted.
     Over,
 }
 
@@ -64,7 +64,7 @@ where
     ///
     /// # Safety
     ///
-    /// [`as_message`](Letter::as_message) was called once, and what it gave was not sent.
+    /// [`as_message`](Letter::as_message) was called once, and its result was not sent.
     pub(super) unsafe fn take_back(self: Arc<Self>) -> F {
         // SAFETY: the handle in the message.
         unsafe { Arc::decrement_strong_count(Arc::as_ptr(&self)) };
@@ -119,8 +119,9 @@ where
     }
 }
 
-/// Runs what is none of the worker's, and what no thread waits for: what it panics with has no
-/// place to go. The worker may be in the middle of a call, which must not be left before it ends.
+/// Runs a function that does not belong to the worker and that no thread waits for. If it panics,
+/// the panic has no place to go. The worker may be in the middle of a call, which must not be left
+/// before it ends.
 pub(super) fn quietly(f: impl FnOnce()) {
     if let Err(panic) = catch_unwind(AssertUnwindSafe(f)) {
         // Not dropped: that may panic, too.
@@ -128,18 +129,18 @@ pub(super) fn quietly(f: impl FnOnce()) {
     }
 }
 
-/// A letter, seen by its sender.
+/// A letter, as its sender sees it.
 trait Sent<R>: Send + Sync {
     /// Whether its value is there, or was taken.
     fn is_done(&self) -> bool;
 
-    /// Waits awake, where that may help; the value, if it came. `runner`: the CPU of the worker
+    /// Waits awake if that may help; returns the value if it came. `runner`: the CPU of the worker
     /// that runs it, if that is known.
     fn wait_awake(&self, runner: Option<CpuId>) -> Option<Outcome<R>>;
 
     fn poll(&self, waker: &Waker) -> Poll<Outcome<R>>;
 
-    /// The reply is dropped; `withdraws`: the function is not to run if it has not begun.
+    /// The reply is dropped. `withdraws`: the function must not run if it has not begun.
     fn leave(&self, withdraws: bool);
 }
 
@@ -205,19 +206,20 @@ where
     }
 }
 
-/// The value of a call or a task that is under way: a future, on any executor. Or
+/// The value of a call or a task that is under way. It is a future, for any executor. Or
 /// [`wait`](Reply::wait) for it.
 ///
-/// What dropping it means says what made it: [`call_async`](super::Workers::call_async),
+/// The method that made it says what dropping it means: [`call_async`](super::Workers::call_async),
 /// [`spawn`](super::Workers::spawn).
 ///
-/// **Panics**: polling or waiting does, with the panic of the function; polling after it was ready.
+/// **Panics**: polling and waiting do, with the panic of the function. So does polling after it was
+/// ready.
 #[must_use = "dropping the reply of a call withdraws the call"]
 pub struct Reply<R, W: World = Native> {
     /// `None`: it is ready.
     letter: Option<Arc<dyn Sent<R>>>,
     withdraws: bool,
-    /// The worker that alone can run it, if no other one can.
+    /// The only worker that can run it, if no other one can.
     runner: Option<Seat>,
     world: core::marker::PhantomData<fn() -> W>,
 }
@@ -238,34 +240,35 @@ impl<R: Send + 'static, W: World> Reply<R, W> {
         Reply { letter: Some(letter), withdraws, runner, world: core::marker::PhantomData }
     }
 
-    /// Has the function run whatever becomes of this.
+    /// Makes the function run even if this is dropped.
     pub fn detach(mut self) {
         self.withdraws = false;
     }
 
-    /// Waits for the value: for a while awake, as [`call_on`](super::Workers::call_on) does, and
-    /// then asleep. On a worker of the same [`Workers`](super::Workers) it serves
-    /// no calls and runs no tasks meanwhile: two workers that wait for each other's wait for ever.
+    /// Waits for the value: awake for a while, as [`call_on`](super::Workers::call_on) does, and
+    /// then asleep. On a worker of the same [`Workers`](super::Workers) it serves no calls and runs
+    /// no tasks meanwhile. Two workers that wait for each other's replies wait forever.
     ///
     /// # Panics
     ///
-    /// As the function did. And where [`checked_wait`](Reply::checked_wait) refuses: there it would
-    /// wait for ever.
+    /// Panics if the function did. It also panics if [`checked_wait`](Reply::checked_wait) returns
+    /// an error, because it would wait forever.
     pub fn wait(self) -> R {
         self.checked_wait().unwrap_or_else(|refused| panic!("{refused}"))
     }
 
-    /// As [`wait`](Reply::wait), where the wait can end.
+    /// Like [`wait`](Reply::wait), but only if the wait can end.
     ///
     /// # Errors
     ///
-    /// [`WaitsForItself`], with the reply: the calling thread is the worker that alone can run the
-    /// function, and has not done so. It does when what it runs now has returned. (A call that has
-    /// not begun: when that [serves](super::Workers::serve).)
+    /// [`WaitsForItself`], with the reply: the calling thread is the only worker that can run the
+    /// function, and has not done so. It runs the function when the one that it runs now has
+    /// returned. (A call that has not begun also runs when that function
+    /// [serves](super::Workers::serve).)
     ///
     /// # Panics
     ///
-    /// As the function did.
+    /// Panics if the function did.
     pub fn checked_wait(mut self) -> Result<R, WaitsForItself<R, W>> {
         // What this thread has begun and not ended lies below this on its stack.
         if self.runner.is_some() && self.runner == seat::<W>() && !self.is_done() {

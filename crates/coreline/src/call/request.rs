@@ -1,4 +1,4 @@
-//! What a call is while it is under way: a request that lies with its caller.
+//! A call while it is under way: a request that lies with its caller.
 
 use core::any::Any;
 use core::panic::AssertUnwindSafe;
@@ -7,15 +7,15 @@ use std::panic::catch_unwind;
 
 use coreline_world::{Cell, Ordering, Word, World};
 
-/// What a function came to: its value, or its panic.
+/// The result of a function: its value, or its panic.
 pub(super) type Outcome<R> = Result<R, Box<dyn Any + Send>>;
 
-/// Runs a request; says whether a thread waits for it to be [done](Header::finish). If none does,
-/// the request may be gone.
+/// Runs a request; returns whether a thread waits for it to be [done](Header::finish). If none
+/// does, the request may be gone.
 pub(super) type Run<W> = unsafe fn(NonNull<Header<W>>) -> bool;
 
-/// What a caller sleeps on: the bell of the worker with this index that it is, or, if it is none of
-/// the workers, the state of its request.
+/// The word on which a caller sleeps. For a worker it is the bell of the worker with this index.
+/// For any other thread it is the state of its request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Caller(u32);
 
@@ -34,14 +34,14 @@ impl Caller {
     }
 }
 
-/// What a worker knows of a request.
+/// The part of a request that a worker knows.
 #[repr(C)]
 pub(super) struct Header<W: World> {
-    /// `WAITING`, `RUNS` or `DONE`; of a parcel also `FREE`. Its caller may sleep on it.
+    /// `WAITING`, `RUNS` or `DONE`; for a parcel also `FREE`. Its caller may sleep on it.
     pub(super) state: W::U32,
-    /// Written before the request is sent, as `run`.
+    /// Written before the request is sent, like `run`.
     caller: Cell<Caller, W>,
-    /// The next of a queue.
+    /// The next in a queue.
     pub(super) next: W::Ptr<Header<W>>,
     run: Cell<Run<W>, W>,
 }
@@ -51,7 +51,7 @@ impl<W: World> Header<W> {
     pub(super) const WAITING: u32 = 0;
     /// The worker runs it.
     const RUNS: u32 = 1;
-    /// It ran, and its value is there. The worker touches the request no more.
+    /// It ran, and its value is there. The worker no longer touches the request.
     const DONE: u32 = 2;
     /// There is no call.
     pub(super) const FREE: u32 = 3;
@@ -65,7 +65,7 @@ impl<W: World> Header<W> {
         }
     }
 
-    /// Of what is not sent yet: says what runs it, and for which caller.
+    /// For a request that is not sent yet: sets what runs it, and for which caller.
     #[inline]
     pub(super) fn address(&self, run: Run<W>, caller: Caller) {
         // SAFETY: no worker knows of a call that was not sent.
@@ -93,15 +93,15 @@ impl<W: World> Header<W> {
         unsafe { run(this) }
     }
 
-    /// Says that the call with this state was run. From here on the request may be gone, also while
-    /// this returns: so no more than the state, which is an atomic, is borrowed.
+    /// Says that the call with this state was run. From here on the request may be gone, even while
+    /// this returns. So this borrows no more than the state, which is an atomic.
     pub(super) fn finish(state: &W::U32) {
         // Release: pairs with the Acquire in `is_done`. Without it the caller could read the value
         // before it is written, or leave while the worker still reads the function.
         state.store(Self::DONE, Ordering::Release);
     }
 
-    /// Whether it is done.
+    /// Whether the call is done.
     pub(super) fn is_done(&self) -> bool {
         // Acquire: pairs with the Release in `finish`.
         Self::says_done(self.state.load(Ordering::Acquire))
@@ -138,7 +138,7 @@ impl<F: FnOnce() -> R + Send, R: Send, W: World> Request<F, R, W> {
         &self.header
     }
 
-    /// What is sent.
+    /// The part that is sent.
     pub(super) fn as_message(&self) -> NonNull<Header<W>> {
         NonNull::from_ref(self).cast()
     }

@@ -21,18 +21,18 @@ use crate::mask::CpuMask;
 /// No worker searches.
 const NONE: u32 = u32::MAX;
 
-/// All workers that have no task are in calls: the first one that is done is to search.
+/// All workers that have no task are in calls. The first one that is done must search.
 const FIRST: u32 = u32::MAX - 1;
 
-/// The window of polling that a worker which was woken soon begins with.
+/// The first polling window of a worker that was soon woken.
 const GROW_START: Duration = Duration::from_micros(10);
 
-/// A worker that waits for the end of another set looks for calls so often.
+/// How often a worker that waits for the end of another set looks for calls.
 const BETWEEN_CALLS: Duration = Duration::from_micros(100);
 
 /// The workers of one [`Workers`](super::Workers).
 pub(super) struct Shared<W: World> {
-    /// By node, cache and CPU.
+    /// Sorted by node, cache and CPU.
     pub(super) workers: Vec<Worker<W>>,
     /// By CPU number: its worker, or the nearest one.
     nearest: Vec<u32>,
@@ -42,26 +42,26 @@ pub(super) struct Shared<W: World> {
     /// Workers without work. One mask for those that poll and those that sleep. With two masks, a
     /// thread that reads one after the other could miss a worker that changes twice meanwhile.
     idle: CpuMask<W>,
-    /// Of these, workers that sleep, or are about to: a hint.
+    /// Of these, workers that sleep or are about to. This is a hint.
     asleep: CpuMask<W>,
-    /// The worker that is to search for tasks, or does: one at a time. Or [`NONE`], or [`FIRST`].
+    /// The worker that must search for tasks, or does: one at a time. Or [`NONE`], or [`FIRST`].
     searcher: Line<W::U32>,
-    /// Not zero: no more calls and tasks are taken, but those that workers themselves make.
+    /// Not zero: no more calls and tasks are taken, except those that workers themselves make.
     closing: Line<W::U32>,
     /// How many workers have ended. Threads that wait for all of them sleep here.
     ended: Line<W::U32>,
 }
 
-/// A worker among those of all sets. As long as one waits, no other has its place.
+/// A worker among those of all sets. As long as one of these waits, no other set has its place.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Seat {
-    /// Where its [`Shared`] lies.
+    /// The address of its [`Shared`].
     set: usize,
     index: usize,
     pub(super) cpu: CpuId,
 }
 
-/// Which worker the calling thread is, of whichever set.
+/// Which worker the calling thread is, in any set.
 pub(super) fn seat<W: World>() -> Option<Seat> {
     let set = with_current::<W, _>(|current| current.shared.get().cast::<Shared<W>>());
     // SAFETY: the thread of a worker has a handle of its set from before it says so there until
@@ -70,7 +70,7 @@ pub(super) fn seat<W: World>() -> Option<Seat> {
     shared.current().filter(|_| shared.is_here()).map(|index| shared.seat_of(index))
 }
 
-/// Runs the calls that wait for the worker that the calling thread is, of whichever set.
+/// Runs the calls that wait for the calling thread's worker, in any set.
 fn serve_own<W: World>() {
     let set = with_current::<W, _>(|current| current.shared.get().cast::<Shared<W>>());
     // SAFETY: the thread of a worker has a handle of its set from before it says so there until
@@ -94,7 +94,7 @@ fn with_current<W: World, R>(f: impl FnOnce(&Current) -> R) -> R {
 }
 
 impl<W: World> Shared<W> {
-    /// For these CPUs, which the topology knows.
+    /// Workers for these CPUs, which the topology knows.
     pub(super) fn new_in(cpus: &[CpuId], policy: Policy, polling: Duration) -> Self {
         let topology = W::topology();
         let known = cpus.iter().filter_map(|cpu| topology.cpu(*cpu));
@@ -148,7 +148,7 @@ impl<W: World> Shared<W> {
         W::generation() == self.generation
     }
 
-    /// Whether calls and tasks of a thread are taken that is this worker, or none of these.
+    /// Whether calls and tasks are taken from a thread that is this worker, or none of these.
     pub(super) fn admit(&self, current: Option<usize>) -> Result<(), Why> {
         if !self.is_here() {
             Err(Why::Forked)
@@ -159,12 +159,12 @@ impl<W: World> Shared<W> {
         }
     }
 
-    /// Whether a call wakes its worker in any case.
+    /// Whether a call always wakes its worker.
     pub(super) fn kicks(&self) -> bool {
         self.policy == Policy::AlwaysKick
     }
 
-    /// All workers, this one first, those under its cache next, then those of its node.
+    /// All workers: this one first, then those under its cache, then those of its node.
     fn near(&self, index: usize) -> impl Iterator<Item = usize> + '_ {
         let here = &self.workers[index];
         let begin = |key: &dyn Fn(&Worker<W>) -> bool| self.workers.partition_point(key);
@@ -189,7 +189,7 @@ impl<W: World> Shared<W> {
         self.closing.load(Ordering::Relaxed) != 0
     }
 
-    /// Takes no more calls and tasks; workers end when they have nothing more to do.
+    /// Takes no more calls and tasks. Workers end when they have nothing more to do.
     pub(super) fn close(&self) {
         // Relaxed: publishes nothing but itself.
         self.closing.store(1, Ordering::Relaxed);
@@ -200,8 +200,8 @@ impl<W: World> Shared<W> {
         }
     }
 
-    /// Adds a task: on a worker to its own, else to those of a worker without work that is near, a
-    /// polling one if there is one; else to those of the nearest worker.
+    /// Adds a task. On a worker it goes to that worker. Otherwise it goes to a near worker without
+    /// work, a polling one if possible, or else to the nearest worker.
     pub(super) fn spawn(&self, task: Task<W>) -> Result<(), Why> {
         if let Some(own) = self.current() {
             let own = &self.workers[own];
@@ -230,7 +230,7 @@ impl<W: World> Shared<W> {
         Ok(())
     }
 
-    /// Sends a call to a worker; behind others, if there are any and it `queues`.
+    /// Sends a call to a worker. If others are there, it goes behind them if it `queues`.
     ///
     /// # Safety
     ///
@@ -250,9 +250,9 @@ impl<W: World> Shared<W> {
         Ok(())
     }
 
-    /// A call was sent behind a message of work: the worker looks at its tasks after the call. If
-    /// the message was for a task that any worker may run, or for a search, another one is to do
-    /// that.
+    /// A call was sent behind a message of work, so the worker looks at its tasks after the call.
+    /// If the message was for a task that any worker may run, or for a search, another worker must
+    /// do that.
     #[cold]
     #[inline(never)]
     fn goes_behind(&self, index: usize) {
@@ -271,7 +271,7 @@ impl<W: World> Shared<W> {
         self.nearest.get(W::cpu_hint().get() as usize).map_or(0, |index| *index as usize)
     }
 
-    /// Adds a task for one worker alone.
+    /// Adds a task for one worker only.
     pub(super) fn spawn_on(&self, index: usize, task: Task<W>) -> Result<(), Why> {
         let worker = &self.workers[index];
         worker.tasks.push(task, true)?;
@@ -291,7 +291,8 @@ impl<W: World> Shared<W> {
         self.is_idle(worker) && !worker.is_called()
     }
 
-    /// Has one worker without work search, if a task waits that any may run, and none searches.
+    /// Makes one worker without work search, if a task waits that any worker may run and none
+    /// searches.
     fn wake_searcher(&self) {
         loop {
             // Between what the caller did and the looks here. Partners: the fence in `rest`,
@@ -338,19 +339,19 @@ impl<W: World> Shared<W> {
         self.near(self.here()).find(|index| self.is_free(&self.workers[*index]))
     }
 
-    /// Whom to name where none is free: [`FIRST`], if there are workers that have no task. Those
-    /// that have one search when they have none any more.
+    /// Whom to name if no worker is free: [`FIRST`], if there are workers that have no task. Those
+    /// that have a task search when they have none left.
     fn first_of_called(&self) -> Option<u32> {
         self.workers.iter().any(|worker| self.is_idle(worker)).then_some(FIRST)
     }
 
-    /// Names another searcher; whether it was this one.
+    /// Names another searcher; returns whether it was this worker.
     fn changes_searcher(&self, from: u32, to: u32) -> bool {
         // Relaxed, twice: which worker is to search says nothing of what it finds.
         self.searcher.compare_exchange(from, to, Ordering::Relaxed, Ordering::Relaxed).is_ok()
     }
 
-    /// Whether the worker, which is in no call, is to search.
+    /// Whether the worker, which is in no call, must search.
     fn is_to_search(&self, index: usize) -> bool {
         match self.named() {
             FIRST => self.changes_searcher(FIRST, index as u32),
@@ -358,23 +359,23 @@ impl<W: World> Shared<W> {
         }
     }
 
-    /// Who is to search.
+    /// The worker that must search.
     fn named(&self) -> u32 {
         // Relaxed: a worker is named before it is left a message, and looks here after each.
         self.searcher.load(Ordering::Relaxed)
     }
 
-    /// Whether the worker is to search.
+    /// Whether the worker must search.
     fn is_searcher(&self, index: usize) -> bool {
         self.named() == index as u32
     }
 
-    /// The worker searches no more.
+    /// The worker stops searching.
     fn resign(&self, index: usize) {
         self.changes_searcher(index as u32, NONE);
     }
 
-    /// Looks for tasks of other workers, near ones first, and takes half of what one has.
+    /// Looks for tasks of other workers, near ones first, and takes half of the tasks of one.
     fn search(&self, index: usize) -> Option<Task<W>> {
         let own = &self.workers[index];
         own.counts.searches.add(1);
@@ -410,7 +411,7 @@ impl<W: World> Shared<W> {
         unsafe { Header::run(task.0) };
     }
 
-    /// Has another worker search if there is anything to find.
+    /// Makes another worker search if there is anything to find.
     fn wake_next(&self) {
         // Partner: the fence in `wake_searcher`: a thread that has added a task, and has found a
         // searcher, added it before this look.
@@ -471,7 +472,7 @@ impl<W: World> Shared<W> {
     /// calls of its own meanwhile:
     ///
     ///   Worker of A: calls a worker of B, which is in a task
-    ///   Worker of B: drops A in that task, and waits for the worker of A   <- both for ever
+    ///   Worker of B: drops A in that task, and waits for the worker of A   <- both forever
     pub(super) fn wait_for_end(&self, count: usize) {
         loop {
             serve_own::<W>();
@@ -493,7 +494,7 @@ impl<W: World> Shared<W> {
         calls
     }
 
-    /// The worker goes on with a call that it is in: another one is to search, if it was.
+    /// The worker goes on with its call. If it was to search, another worker must.
     fn leaves_search(&self, index: usize) {
         if self.is_searcher(index) {
             self.resign(index);
@@ -542,7 +543,7 @@ impl<W: World> Shared<W> {
         };
     }
 
-    /// Whether the calling thread is a worker with something to do but what it does.
+    /// Whether the calling thread is a worker with something else to do.
     pub(super) fn need_resched(&self) -> bool {
         self.current().filter(|_| self.is_here()).is_some_and(|index| {
             let own = &self.workers[index];

@@ -10,7 +10,7 @@ impl<W: World> Count<W> {
         Count(W::U64::new_in(0))
     }
 
-    /// The writer's.
+    /// Only the writer may call this.
     #[inline]
     pub(super) fn add(&self, count: u32) {
         // Relaxed: a count, of one writer.
@@ -44,15 +44,15 @@ macro_rules! counts {
             }
         }
 
-        /// What a worker has done, or all of them. Each number is exact; together they are no
-        /// picture of one moment.
+        /// What one worker has done, or all of them. Each number is exact, but together they do not
+        /// show one moment.
         #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
         #[non_exhaustive]
         pub struct WorkerStats {
             $($(#[$doc])* pub $name: u64,)+
         }
 
-        /// What was done since `earlier`.
+        /// The difference to `earlier`.
         impl core::ops::Sub for WorkerStats {
             type Output = WorkerStats;
 
@@ -74,19 +74,19 @@ macro_rules! counts {
 counts! {
     /// Calls that it ran.
     calls,
-    /// Of these, calls that found its mailbox occupied, and waited behind another one.
+    /// The calls among these that found the mailbox occupied and waited behind another one.
     queued,
     /// Tasks that it ran.
     tasks,
-    /// Looks for tasks of other workers.
+    /// How often it looked for tasks of other workers.
     searches,
     /// Tasks that it took from other workers.
     steals,
-    /// How often it slept: each time it took a system call to fall asleep, and one of another
-    /// thread to wake it.
+    /// How often it slept. Each time it took a system call to fall asleep, and a system call of
+    /// another thread to wake it.
     sleeps,
     /// How often it woke and there was no message.
     spurious,
-    /// Messages that it found while it was awake: wake-ups that were spared.
+    /// Messages that it found while it was awake, and so wake-ups saved.
     spared,
 }

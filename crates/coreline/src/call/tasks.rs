@@ -19,17 +19,17 @@ unsafe impl<W: World> Send for Task<W> {}
 #[repr(C)]
 pub(super) struct Tasks<W: World> {
     queues: Line<Mutex<Queues<W>, Fifo, W>>,
-    /// How many tasks wait. Written by holders of the lock.
+    /// How many tasks wait. Holders of the lock write it.
     waiting: Line<W::U32>,
-    /// How many of these other workers may take. Written by holders of the lock if it changes:
-    /// workers that run out of tasks look at all of these.
+    /// How many of these other workers may take. Holders of the lock write it when it changes.
+    /// Workers that run out of tasks look at all of these counts.
     free: Line<W::U32>,
 }
 
 struct Queues<W: World> {
-    /// For this worker alone.
+    /// For this worker only.
     bound: VecDeque<Task<W>>,
-    /// For any.
+    /// For any worker.
     free: VecDeque<Task<W>>,
     is_closed: bool,
 }
@@ -55,7 +55,7 @@ impl<W: World> Tasks<W> {
         returned
     }
 
-    /// Adds a task, for this worker alone if it is bound.
+    /// Adds a task, for this worker only if it is bound.
     pub(super) fn push(&self, task: Task<W>, is_bound: bool) -> Result<(), Why> {
         self.with(|queues| {
             if queues.is_closed {
@@ -79,7 +79,7 @@ impl<W: World> Tasks<W> {
         self.free.load(Ordering::Relaxed) > 0
     }
 
-    /// The next task; this worker's.
+    /// The next task. Only this worker may call this.
     pub(super) fn pop(&self) -> Option<Task<W>> {
         if !self.is_any() {
             return None;
@@ -98,14 +98,14 @@ impl<W: World> Tasks<W> {
         })
     }
 
-    /// Adds tasks that were another worker's.
+    /// Adds tasks that belonged to another worker.
     pub(super) fn extend(&self, tasks: VecDeque<Task<W>>) {
         if !tasks.is_empty() {
             self.with(|queues| queues.free.extend(tasks));
         }
     }
 
-    /// Takes no more tasks, if there is none; whether that is so.
+    /// Takes no more tasks, if there is none; returns whether that is so.
     pub(super) fn close(&self) -> bool {
         self.with(|queues| {
             queues.is_closed = queues.bound.is_empty() && queues.free.is_empty();

@@ -1,4 +1,4 @@
-//! Which workers use something that each of them caches, and calls to those alone.
+//! Records which workers use something that each of them caches, and calls only those.
 
 use core::fmt;
 use core::marker::PhantomData;
@@ -18,14 +18,14 @@ use crate::mask::{CpuMask, Entry, PresenceOptions, Shot};
 #[error("the calling thread is not one of these workers: call `enter` in their calls or tasks")]
 pub struct NotAWorker;
 
-/// Which workers use something that each of them caches, so that a change of it is told to those
-/// and to no others: the kernel's `mm_cpumask`, and calls to the CPUs in it. Made by
-/// [`Workers::users`](super::Workers::users).
+/// Records which workers use something that each of them caches, so that only those are told of a
+/// change. It corresponds to the kernel's `mm_cpumask`, and calls to the CPUs in it.
+/// [`Workers::users`](super::Workers::users) makes it.
 ///
-/// A worker enters when it begins to use what it caches, and leaves when it is done; leaving clears
-/// no bit. [`shootdown`](Users::shootdown) calls a function on each worker whose bit is set: it
-/// runs there between tasks and while the worker waits for messages, so a worker without work
-/// answers at once and need not look for changes, as a [`Member`](crate::mask::Member) must.
+/// A worker enters when it begins to use what it caches, and leaves when it is done. Leaving clears
+/// no bit. [`shootdown`](Users::shootdown) calls a function on each worker whose bit is set. The
+/// function runs there between tasks and while the worker waits for messages. So a worker without
+/// work answers at once, and need not look for changes as a [`Member`](crate::mask::Member) must.
 ///
 /// ```
 /// use coreline::Workers;
@@ -48,9 +48,10 @@ pub struct NotAWorker;
 ///
 /// # Law
 ///
-/// A worker that enters while a shootdown is under way runs its function or sees its effect: all
-/// that happened before the shootdown. After the shootdown no worker works with what it cached
-/// before: those whose bit was set have run the function, the others find [`Entry::MustRefresh`].
+/// A worker that enters while a shootdown is under way runs its function or sees its effect, which
+/// is everything that happened before the shootdown. After the shootdown no worker uses what it
+/// cached before. Those whose bit was set have run the function, and the others get
+/// [`Entry::MustRefresh`].
 ///
 /// # Source
 ///
@@ -63,9 +64,9 @@ pub struct NotAWorker;
 pub struct Users<W: World = Native> {
     shared: Arc<Shared<W>>,
     bits: CpuMask<W>,
-    /// By worker: how often it is inside. The worker's own.
+    /// For each worker: how often it is inside. Only the worker writes it.
     inside: Box<[Line<W::U32>]>,
-    /// When bits were cleared for the last time.
+    /// When bits were last cleared.
     trimmed: TicketLock<Option<Time>, W>,
 }
 
@@ -74,7 +75,7 @@ impl<W: World> UnwindSafe for Users<W> {}
 impl<W: World> RefUnwindSafe for Users<W> {}
 
 impl<W: World> Users<W> {
-    /// Bits of workers that have left are cleared so often at most; see
+    /// How often bits of workers that have left are cleared at most; see
     /// [`PresenceOptions::TRIM_EVERY`].
     const TRIM_EVERY: Duration = PresenceOptions::TRIM_EVERY;
 
@@ -83,15 +84,16 @@ impl<W: World> Users<W> {
         Users { bits: CpuMask::new_in(), inside, trimmed: TicketLock::new_in(None), shared }
     }
 
-    /// The calling worker uses it from here on, until the guard is dropped; says whether what it
-    /// has cached is still good. What it caches after that, a shootdown finds.
+    /// The calling worker uses the cached thing from here on, until the guard is dropped. The guard
+    /// says whether what the worker has cached is still good. A shootdown finds what it caches
+    /// after that.
     ///
-    /// A worker that waits for a call serves others' meanwhile, shootdowns among them, also inside:
-    /// what it had from its cache before it waited may be gone by then.
+    /// A worker that waits for a call serves other calls meanwhile, including shootdowns, even
+    /// inside. So what it read from its cache before it waited may be out of date by then.
     ///
     /// # Errors
     ///
-    /// [`NotAWorker`].
+    /// [`NotAWorker`] on any other thread.
     #[inline]
     pub fn enter(&self) -> Result<(Using<'_, W>, Entry), NotAWorker> {
         let index = self.shared.current().ok_or(NotAWorker)?;
@@ -114,20 +116,21 @@ impl<W: World> Users<W> {
         Ok((using, Entry::MustRefresh))
     }
 
-    /// Runs `f` on each worker that may have cached something, and returns when all have run it:
-    /// how many were reached, and how many were found to have left. Those will refresh when they
-    /// enter again.
+    /// Runs `f` on each worker that may have cached something, and returns when all have run it.
+    /// Returns how many it reached, and how many had left. Those will refresh when they enter
+    /// again.
     ///
-    /// On a worker: it runs `f` itself if it uses this, too. It may be inside.
+    /// On a worker, this runs `f` itself if the worker uses the cached thing, too. It may be
+    /// inside.
     ///
     /// # Errors
     ///
-    /// [`Why::Closed`], [`Why::Forked`]: some workers may not have been told. When the
-    /// [`Workers`](super::Workers) are dropped, none uses anything any more.
+    /// [`Why::Closed`], [`Why::Forked`]: some workers may not have been told. If the
+    /// [`Workers`](super::Workers) are dropped, no worker uses anything any more.
     ///
     /// # Panics
     ///
-    /// As `f` does on the first of the workers where it does, when all have run it.
+    /// Panics as `f` does on the first worker where it panics, after all have run it.
     pub fn shootdown(&self, f: impl Fn() + Sync) -> Result<Shot, Why> {
         // Before the lock: a forked child may find that of another thread.
         self.shared.admit(self.shared.current())?;
@@ -163,10 +166,10 @@ impl<W: World> Users<W> {
     }
 }
 
-/// A worker uses something. Dropping it leaves: one store to the worker's own line.
+/// A worker that uses the cached thing. Dropping it leaves: one store to the worker's own line.
 pub struct Using<'a, W: World = Native> {
     inside: &'a W::U32,
-    /// Not `Send`: the worker that entered is the one that uses it.
+    /// It is not `Send`: the worker that entered is the one that uses the cached thing.
     _here: PhantomData<*const ()>,
 }
 

@@ -1,4 +1,4 @@
-//! What a worker has, and how it serves calls and waits.
+//! The parts of a worker, and how it serves calls and waits.
 
 use core::ptr::{self, NonNull};
 
@@ -25,33 +25,34 @@ pub(super) struct Worker<W: World> {
     pub(super) node: NodeId,
 }
 
-/// What a worker looks at after each message, in one line.
+/// The words that a worker reads after each message, on one line.
 struct Inbox<W: World> {
-    /// Calls that found the mailbox occupied, the latest first. [`Inbox::CLOSED`]: takes no more.
+    /// Calls that found the mailbox occupied, the latest first. [`Inbox::CLOSED`]: takes no more
+    /// calls.
     more: W::Ptr<Header<W>>,
-    /// Those of them that the worker has taken and not begun, in their order. The worker's alone,
-    /// but not on its stack: what it runs may serve, and then finds them here.
+    /// Those of them that the worker has taken and not begun, in order. Only the worker uses it,
+    /// but it is not on its stack: a function that it runs may serve, and then finds them here.
     taken: W::Ptr<Header<W>>,
     /// Threads that sleep until a call to this worker is done, or are about to.
     sleepers: W::U32,
-    /// Calls that it is in the middle of, or is about to begin. Written by the worker alone, as
-    /// `later`.
+    /// Calls in the middle of which it is, or which it is about to begin. Only the worker writes
+    /// it, like `later`.
     nested: W::U32,
     /// Calls that it has put off: the first and the last.
     later: [W::Ptr<Header<W>>; 2],
 }
 
 impl<W: World> Inbox<W> {
-    /// The address of no call.
+    /// An address that no call has.
     const CLOSED: *mut Header<W> = ptr::without_provenance_mut(1);
 
-    /// In the middle of so many calls a worker that waits serves calls of workers alone, which are
-    /// no more than these have begun. Those of others have no bound: served on top of each other
-    /// they would overflow the stack.
+    /// In the middle of so many calls a waiting worker serves only calls of workers, which are no
+    /// more than these have begun. Calls of other threads have no bound: served on top of each
+    /// other they would overflow the stack.
     const DEEP: u32 = 4;
 }
 
-/// Where a call is that was sent.
+/// Where a sent call is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Sent {
     /// In the mailbox.
@@ -81,8 +82,8 @@ impl<W: World> Worker<W> {
         }
     }
 
-    /// Sends a call; behind others, if there are any and it `queues`. `kick`: wakes the worker in
-    /// any case.
+    /// Sends a call. If others are there, it goes behind them if it `queues`. `kick`: wakes the
+    /// worker in any case.
     ///
     /// # Safety
     ///
@@ -110,13 +111,13 @@ impl<W: World> Worker<W> {
         Ok(sent)
     }
 
-    /// Whether a call is there for this worker, or one runs. If not, it looks at its tasks before
-    /// it begins any call but those that come from here on.
+    /// Whether a call is there for this worker, or one runs. If not, the worker looks at its tasks
+    /// before it begins any call, except those that come from here on.
     ///
-    /// A call lies in the mailbox, or in `more`, or in `later`, or in `taken`, where `nested` is
-    /// not 0; before the worker takes it away from there it says so in `nested`. It puts calls off
-    /// to `later` in the middle of one: so `nested` is looked at between, too, and that looks last
-    /// which sees what was put off.
+    /// A call lies in the mailbox, in `more`, in `later`, or in `taken`, where `nested` is not 0.
+    /// Before the worker takes it away, it says so in `nested`. It puts calls off to `later` in the
+    /// middle of one. So this also looks at `nested` in between, and that look last sees what was
+    /// put off.
     pub(super) fn is_called(&self) -> bool {
         // Acquire: pairs with the Release in `serve` and `serve_more`: what was put off in the
         // middle of the calls that have ended is seen.
@@ -129,7 +130,8 @@ impl<W: World> Worker<W> {
         self.post.has_call() || is_behind() || is_in_one() || is_late() || is_in_one()
     }
 
-    /// Whether a call waits for this worker, also one that it has put off. The worker's.
+    /// Whether a call waits for this worker, including one that it has put off. Only the worker may
+    /// call this.
     pub(super) fn has_calls(&self) -> bool {
         // Relaxed: written by this thread alone. In the middle of more it serves none that was put
         // off.
@@ -138,13 +140,15 @@ impl<W: World> Worker<W> {
         self.has_more() || matches!(self.post.look(), Found::Call(_)) || is_late()
     }
 
-    /// Whether this is in the middle of a call inside of another one. The worker's.
+    /// Whether this worker is in the middle of a call inside another one. Only the worker may call
+    /// this.
     pub(super) fn is_nested(&self) -> bool {
         // Relaxed: written by this thread alone.
         self.inbox.nested.load(Ordering::Relaxed) > 1
     }
 
-    /// Says that this is about to take a call, before it does; in the middle of how many it is.
+    /// Says that this worker is about to take a call, before it does; returns how many it is in the
+    /// middle of.
     #[inline]
     fn enter(&self) -> u32 {
         // Relaxed: written by this thread alone.
@@ -190,9 +194,9 @@ impl<W: World> Worker<W> {
         Ok(())
     }
 
-    /// Runs a call that this has [entered](Worker::enter), leaves so many that it is in the middle
-    /// of, and passes the fence that a worker which has [taken](Post::take) a message needs. How
-    /// many it ran: none, if it has put the call off.
+    /// Runs a call that this worker has [entered](Worker::enter). Leaves it as many calls to be in
+    /// the middle of, and passes the fence that a worker which has [taken](Post::take) a message
+    /// needs. Returns how many it ran: none, if it has put the call off.
     ///
     /// # Safety
     ///
@@ -235,7 +239,7 @@ impl<W: World> Worker<W> {
         1
     }
 
-    /// Puts off a call until this is in the middle of fewer.
+    /// Puts off a call until the worker is in the middle of fewer.
     #[cold]
     #[inline(never)]
     fn put_off(&self, call: NonNull<Header<W>>) {
@@ -256,12 +260,12 @@ impl<W: World> Worker<W> {
         last.store(this, Ordering::Relaxed);
     }
 
-    /// Serves the first call that was put off, if this is in the middle of few by now; how many it
-    /// ran.
+    /// Serves the first call that was put off, if the worker is in the middle of few by now;
+    /// returns how many it ran.
     ///
-    /// One, and others later: what it calls may serve callers that have another call put off when
+    /// It serves one, and others later: the callers that it serves may put off another call when
     /// they have their value. A worker that served all would stay here as long as two such callers
-    /// go on, and the callers of what it is in the middle of would wait as long.
+    /// go on. The callers of what it is in the middle of would wait as long.
     #[cold]
     #[inline(never)]
     fn serve_later(&self, peers: &[Self]) -> u32 {
@@ -297,8 +301,8 @@ impl<W: World> Worker<W> {
         !self.inbox.later[0].load(Ordering::Relaxed).is_null()
     }
 
-    /// Serves the calls that are there; how many it ran. If there was a message of work, it is
-    /// gone: a caller looks at its queues after this in any case.
+    /// Serves the calls that are there; returns how many it ran. A message of work is then gone: a
+    /// caller looks at its queues after this in any case.
     #[inline]
     pub(super) fn serve_calls(&self, peers: &[Self]) -> u32 {
         let mut calls = 0;
@@ -329,7 +333,7 @@ impl<W: World> Worker<W> {
         calls
     }
 
-    /// Serves the calls that found the mailbox occupied, in their order; how many it ran.
+    /// Serves the calls that found the mailbox occupied, in order; returns how many it ran.
     #[cold]
     #[inline(never)]
     fn serve_more(&self, peers: &[Self]) -> u32 {
@@ -366,7 +370,7 @@ impl<W: World> Worker<W> {
         calls
     }
 
-    /// Whether calls found the mailbox occupied, and were not begun. The worker's.
+    /// Whether calls found the mailbox occupied and were not begun. Only the worker may call this.
     fn has_more(&self) -> bool {
         // Relaxed: `take_more` acquires. A call that is put there later comes with a message.
         let more = self.inbox.more.load(Ordering::Relaxed);
@@ -375,7 +379,7 @@ impl<W: World> Worker<W> {
         !more.is_null() && more != Inbox::<W>::CLOSED || !taken.is_null()
     }
 
-    /// Takes the calls that found the mailbox occupied, behind those that were taken before.
+    /// Takes the calls that found the mailbox occupied, and puts them behind those taken before.
     fn take_more(&self) {
         // Acquire: pairs with the Release in `queue`. Release: pairs with the Acquire in
         // `is_called`: without calls there, this is in one.
@@ -402,8 +406,8 @@ impl<W: World> Worker<W> {
         end.store(first, Ordering::Relaxed);
     }
 
-    /// Takes no more calls and tasks, if there is none; whether that is so. Nothing is run here:
-    /// what runs may call, and to wait for that is to serve calls at a post which is closed.
+    /// Takes no more calls and tasks, if there is none; returns whether that is so. It runs
+    /// nothing: a function may call, and to wait for that is to serve calls at a closed post.
     pub(super) fn close(&self) -> bool {
         let (none, closed) = (ptr::null_mut(), Inbox::<W>::CLOSED);
         // Relaxed, twice: nothing that was published there is read here.
@@ -426,7 +430,7 @@ impl<W: World> Worker<W> {
         false
     }
 
-    /// Waits until a call to this worker is done. For threads that are no workers.
+    /// Waits until a call to this worker is done. Only for threads that are not workers.
     pub(super) fn wait(&self, call: &Header<W>) {
         // Acquire, in `poll`: pairs with the Release in `finish`.
         if poll::<W, _>(&call.state, MOST, Some(self.cpu), Header::<W>::says_done).is_some() {
@@ -443,8 +447,8 @@ impl<W: World> Worker<W> {
         }
     }
 
-    /// Waits until a call from this worker to another one is done, and serves calls meanwhile: that
-    /// one may wait for this one.
+    /// Waits until a call from this worker to another one is done. Serves calls meanwhile, because
+    /// that worker may wait for this one.
     pub(super) fn wait_serving(&self, call: &Header<W>, callee: &Self, peers: &[Self]) {
         // The message of the call that this is in the middle of was taken, and no fence was passed
         // since. Partner: the fence of a sender before `offer_work`.

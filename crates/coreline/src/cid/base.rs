@@ -1,4 +1,5 @@
-//! What the state machines of all policies share: which IDs are taken, and what bounds them.
+//! The parts that the state machines of all policies share: which IDs are taken, and what bounds
+//! them.
 
 use core::ops::Range;
 use std::alloc::{Layout, handle_alloc_error};
@@ -16,19 +17,19 @@ use crate::percpu::Lines;
 
 /// | word | meaning | written by |
 /// |---|---|---|
-/// | `ids` | by ID: taken, by a row, a task or a search for an ID | each that takes or frees one |
+/// | `ids` | by ID: taken, by a row, a task or a search | each thread that takes or frees one |
 /// | `allowed` | by position: a task is, or was, allowed there | `allow`, `allow_only` |
 /// | `weights` | by group: how many positions are allowed | with `allowed` |
 /// | `users` | tasks | `enter`, `leave` |
 /// | `next_scan` | no scan before that time, in nanoseconds | scans and execs, under a lock |
 ///
-/// `users` may lie with the pointers to the rest: a switch that compares with it reads both, and so
+/// `users` may lie with the pointers to the rest. A switch that compares with it reads both, so it
 /// loads that line once after a task came or went. A scan writes there every 100 ms.
 pub struct Base<W: World> {
     pub(super) layout: Arc<Parts>,
     pub(super) ids: Bitmap<W>,
     rows: Rows<W>,
-    /// Where the lines of the rows come from.
+    /// The pool of the rows' lines.
     lines: Arc<Lines<W>>,
     pub(super) users: W::U32,
     next_scan: W::U64,
@@ -56,7 +57,7 @@ impl<W: World> Base<W> {
         }
     }
 
-    /// Tasks are allowed there from now on; says whether none was before.
+    /// Tasks are allowed there from now on; returns whether none was before.
     pub(super) fn allow(&self, place: Place) -> bool {
         let added = self.allowed.insert(u32::from(place.position));
         if added {
@@ -67,7 +68,7 @@ impl<W: World> Base<W> {
         added
     }
 
-    /// The same, for a set; returns how many of them the layout has.
+    /// The same, for a set; returns how many of its CPUs the layout has.
     pub(super) fn allow_all(&self, cpus: &CpuSet) -> u32 {
         let allow = |place| {
             self.allow(place);
@@ -94,16 +95,16 @@ impl<W: World> Base<W> {
         unsafe { self.rows.at(self.layout.cpu_at(position)?) }
     }
 
-    /// The ID that sections on the CPU of this number may use, and with it what was done before its
-    /// row showed it.
+    /// The ID that sections on the CPU of this number may use. It comes with everything that was
+    /// done before its row showed it.
     #[inline]
     pub(crate) fn shown_at(&self, cpu: usize) -> Option<u32> {
         // SAFETY: the row is only read.
         Row::shown::<W>(unsafe { self.rows.at(cpu) }?)
     }
 
-    /// The row at a position of a CPU, made if it is not there. Without memory for it, the process
-    /// ends as the allocator ends it.
+    /// The row at a position of a CPU, made if it is not there. If there is no memory for it, the
+    /// process ends as the allocator ends it.
     pub(super) fn row(&self, position: u16) -> &W::U32 {
         let cpu = self.layout.cpu_at(position).expect("the position of a place");
         // SAFETY: these lines alone are the rows'; a space gives and takes IDs as sections ask it
@@ -143,12 +144,12 @@ impl<W: World> Base<W> {
         self.next_scan.store((now + SCAN_DELAY).as_nanos(), Ordering::Relaxed);
     }
 
-    /// How many IDs are taken. Stale when it is given.
+    /// How many IDs are taken. It may be out of date when it returns.
     pub(crate) fn taken(&self) -> u32 {
         self.ids.count(0..self.layout.width() as u32)
     }
 
-    /// The bytes that it has allocated, beside its own.
+    /// The bytes that it has allocated, besides its own.
     pub(crate) fn bytes(&self) -> usize {
         self.ids.bytes() + self.allowed.bytes() + size_of_val(&*self.weights) + self.rows.bytes()
     }

@@ -17,14 +17,15 @@ impl<W: World> Bitmap<W> {
         Bitmap { words }
     }
 
-    /// A hint: stale when it is given.
+    /// This is a hint: it may be out of date when it returns.
     pub(crate) fn contains(&self, number: u32) -> bool {
         let (word, bit) = self.place(number);
         // Relaxed: a hint; a thread that relies on the answer inserts or removes.
         word.load(Ordering::Relaxed) & bit != 0
     }
 
-    /// Says whether the number was absent, and so is the caller's now. Looks before it writes.
+    /// Returns whether the number was absent, and so belongs to the caller now. It looks before it
+    /// writes.
     pub(crate) fn insert(&self, number: u32) -> bool {
         let (word, bit) = self.place(number);
         // Relaxed: only a hint. Acquire: pairs with the Release in `remove`; without it, the new
@@ -32,15 +33,15 @@ impl<W: World> Bitmap<W> {
         word.load(Ordering::Relaxed) & bit == 0 && word.fetch_or(bit, Ordering::Acquire) & bit == 0
     }
 
-    /// Says whether the number was present.
+    /// Returns whether the number was present.
     pub(crate) fn remove(&self, number: u32) -> bool {
         let (word, bit) = self.place(number);
         // Release: pairs with the Acquire in `insert`.
         word.fetch_and(!bit, Ordering::Release) & bit != 0
     }
 
-    /// Inserts the lowest number of the range that is absent. `None` if none is, or if another
-    /// thread was faster: never tries twice.
+    /// Inserts the lowest number of the range that is absent. Returns `None` if none is absent, or
+    /// if another thread was faster: it never tries twice.
     pub(crate) fn insert_lowest(&self, range: Range<u32>) -> Option<u32> {
         let lowest = self.parts(range).find_map(|(word, first, mask)| {
             // Relaxed: `insert` decides.
@@ -50,7 +51,7 @@ impl<W: World> Bitmap<W> {
         self.insert(lowest).then_some(lowest)
     }
 
-    /// How many numbers of the range are present. A hint.
+    /// How many numbers of the range are present. This is a hint.
     pub(crate) fn count(&self, range: Range<u32>) -> u32 {
         // Relaxed: a hint.
         let present = |word: usize| self.words[word].load(Ordering::Relaxed);

@@ -5,24 +5,24 @@
 //! # Why a look for an ID ends
 //!
 //! A CPU that keeps no reference [looks](Referring::try_take) for an ID without the lock. If it
-//! finds none it takes the lock, and raises `contended`, which sends all later CPUs to the lock,
-//! too. Under it:
+//! finds none, it takes the lock and raises `contended`, which sends all later CPUs to the lock,
+//! too. Under the lock:
 //!
-//! * No reference is being moved or given up, as that is done under the lock. So each ID that is
-//!   taken is some CPU's, and no CPU has two.
-//! * The CPU has none itself, so fewer IDs are taken than CPUs are allowed: one below that is free
-//!   at every moment. It can be lost only to CPUs that were looking when `contended` was raised: to
-//!   each of them once.
+//! * No reference is being moved or given up, because that needs the lock. So each ID that is taken
+//!   is some CPU's, and no CPU has two.
+//! * The CPU has none itself, so fewer IDs are taken than CPUs are allowed: at every moment one
+//!   below that number is free. The CPU can lose it only to CPUs that were looking when `contended`
+//!   was raised, and to each of them once.
 //!
-//! So a look under the lock ends after as many tries as there are CPUs, at most.
+//! So a search under the lock ends after at most as many tries as there are CPUs.
 //!
 //! # Where the bound is stricter than in the kernel
 //!
 //! The kernel's last step takes an ID below the number of allowed CPUs, and lets unused references
-//! keep the lower ones. Here a reference that has been unused the longest is taken first; there
-//! always is one if all IDs below the bound are taken, since fewer tasks run than the bound says.
-//! The kernel's step is left for races, in which that reference is in use again before it is
-//! taken. And a CPU does not use a reference to an ID that is not below the bound any more.
+//! keep the lower ones. Here a reference that has been unused the longest is taken first. There
+//! always is one if all IDs below the bound are taken, because fewer tasks run than the bound says.
+//! The kernel's step remains for races, in which that reference is in use again before it is taken.
+//! A CPU also no longer uses a reference to an ID that is not below the bound.
 
 use core::ops::Range;
 use std::sync::Arc;
@@ -42,12 +42,12 @@ const EXPIRY_MILLIS: u32 = EXPIRY.as_millis() as u32;
 
 /// | word | meaning | written by |
 /// |---|---|---|
-/// | `contended` | 1: a CPU looks for an ID under the lock, so look there | its holder |
+/// | `contended` | 1: a CPU searches for an ID under the lock, so search there | its holder |
 /// | `lock` | the right to move references, and to look until there is an ID | its users |
 ///
-/// Three kinds of lines, as their writers differ. Each switch reads those of `referring`, which
-/// tasks write when they come or go. A CPU that finds no ID in its row reads `contended`, which is
-/// not on the line of the lock; no switch reads that one.
+/// There are three kinds of lines, because their writers differ. Each switch reads those of
+/// `referring`, which tasks write when they come or go. A CPU that finds no ID in its row reads
+/// `contended`, which is not on the line of the lock. No switch reads the lock's line.
 pub struct Hooked<P, W: World> {
     referring: Referring<P, W>,
     contended: Line<W::U32>,
@@ -88,7 +88,7 @@ impl<W: World> Visitor<W> {
         self.last.store(last, Ordering::Relaxed);
     }
 
-    /// Where it may have left a reference, and to what.
+    /// Where it may have left a reference, and to which ID.
     fn left(&self) -> Option<(u16, u32)> {
         // Relaxed: calls about the task do not overlap.
         let last = self.last.load(Ordering::Relaxed);
@@ -102,8 +102,8 @@ impl<W: World> Visitor<W> {
 }
 
 impl<P: References, W: World> Hooked<P, W> {
-    /// Takes the ID below the bound that has been kept unused the longest, by the millisecond; of
-    /// several the last CPU's. Under the lock.
+    /// Takes the ID below the bound that has been kept unused the longest, by the millisecond. If
+    /// there are several, it takes that of the last CPU. Call this under the lock.
     fn take_idle(&self, now: Time, group: u16) -> Option<u32> {
         let range = self.referring.bounded(group);
         let is_kept = |row: Row| row.state() == State::Kept && range.contains(&row.cid());
@@ -125,7 +125,8 @@ impl<P: References, W: World> Hooked<P, W> {
         self.find(|| try_take().or_else(|| self.take_idle(now, group)), group)
     }
 
-    /// Looks until there is an ID: see the module for how long. Under the lock.
+    /// Searches until there is an ID. The module says how long that takes. Call this under the
+    /// lock.
     fn find(&self, look: impl Fn() -> Option<u32>, group: u16) -> u32 {
         // Relaxed, and below: see `take`.
         self.contended.store(1, Ordering::Relaxed);
@@ -140,7 +141,8 @@ impl<P: References, W: World> Hooked<P, W> {
         cid
     }
 
-    /// Takes the reference that a task left behind, if that is its last user. Under the lock.
+    /// Takes the reference that a task left behind, if that is its last user. Call this under the
+    /// lock.
     fn steal(&self, task: &Visitor<W>, to: State) -> Option<u32> {
         let (position, cid) = task.left()?;
         let word = self.base().row_at(position)?;
@@ -150,8 +152,8 @@ impl<P: References, W: World> Hooked<P, W> {
         (is_it && row.replace::<W>(word, row.become_(to))).then_some(cid)
     }
 
-    /// Frees IDs that were not used for the expiry, and then those that are not below the number of
-    /// IDs that are left: at once, or when the holder lets go.
+    /// Frees IDs that were not used for the expiry. Then frees those that are not below the number
+    /// of IDs left: at once, or when the holder lets go.
     fn drop_old_and_high(&self, now: Time) {
         for group in self.base().groups() {
             for (word, row) in self.referring.rows(group) {

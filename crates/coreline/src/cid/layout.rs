@@ -15,17 +15,17 @@ const MOST: usize = 1 << 16;
 // So are numbers of CPUs.
 const _: () = assert!(MAX_CPUS as usize <= MOST);
 
-/// How many slots of 64 bytes, a line each, share a page of 4096.
+/// How many slots of 64 bytes, a line each, share a page of 4096 bytes.
 const PAGE: u32 = 64;
 
-/// Which IDs each CPU of a machine can get under a policy. Made once for a machine and shared by
-/// its spaces.
+/// Which IDs each CPU of a machine can get under a policy. It is made once for a machine, and its
+/// spaces share it.
 ///
-/// Every CPU has a *position*, and belongs to a *group* of CPUs at consecutive positions; it gets
-/// IDs from the same range of numbers only. There is one group for all CPUs and positions are the
-/// CPUs' numbers, except under [`Clustered`](super::Clustered): there a group is what shares a
-/// last-level cache, and a node's first group begins at a multiple of 64, which is a page of slots
-/// of a line each (or of [another number](Self::with_slots_per_page)).
+/// Every CPU has a *position*, and belongs to a *group* of CPUs at consecutive positions. It gets
+/// IDs only from the same range of numbers. Except under [`Clustered`](super::Clustered), there is
+/// one group for all CPUs, and positions are the CPUs' numbers. Under `Clustered` a group is the
+/// CPUs that share a last-level cache. A node's first group begins at a multiple of 64, which is a
+/// page of slots of a line each (or of [another number](Self::with_slots_per_page)).
 ///
 /// ```
 /// use coreline::cid::{CidLayout, Clustered};
@@ -53,7 +53,7 @@ pub struct CidLayout<P: Policy> {
     _policy: PhantomData<fn() -> P>,
 }
 
-/// What is the same for all policies.
+/// The part that is the same for all policies.
 #[derive(Debug)]
 pub struct Parts {
     /// By CPU.
@@ -63,14 +63,14 @@ pub struct Parts {
     groups: Box<[Group]>,
 }
 
-/// Where a CPU is.
+/// The place of a CPU.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Place {
     pub(super) position: u16,
     pub(crate) group: u16,
 }
 
-/// CPUs that share a range of IDs; it is that of their positions.
+/// CPUs that share a range of IDs, which is the range of their positions.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Group {
     pub(crate) range: Range<u32>,
@@ -78,18 +78,18 @@ pub(crate) struct Group {
 }
 
 impl<P: Policy> CidLayout<P> {
-    /// The layout of a machine: every number below [`Topology::cpu_limit`] has a place. For slots
-    /// of 64 bytes, a line each.
+    /// The layout of a machine: every number below [`Topology::cpu_limit`] has a place. It is for
+    /// slots of 64 bytes, a line each.
     ///
     /// # Errors
     ///
-    /// [`CidError::TooWide`] if that takes more than 65,536 IDs.
+    /// [`CidError::TooWide`] if the machine needs more than 65,536 IDs.
     pub fn new(topology: &Topology) -> Result<Self, CidError> {
         Self::with_slots_per_page(topology, PAGE)
     }
 
-    /// The same for slots of which so many share a page: a node's first group begins at a multiple
-    /// of that. 1 where a slot is a page or more; 0 counts as 1.
+    /// The same for slots of which this many share a page: a node's first group begins at a
+    /// multiple of that. Pass 1 if a slot is a page or more; 0 counts as 1.
     ///
     /// # Errors
     ///
@@ -119,8 +119,8 @@ impl<P: Policy> CidLayout<P> {
         Ok(self.parts.groups()[usize::from(place.group)].range.clone())
     }
 
-    /// The node whose CPUs alone can get an ID: where to place the ID's memory. `None` if CPUs of
-    /// several nodes can, or none.
+    /// The node whose CPUs alone can get an ID, and so where to place the ID's memory. `None` if
+    /// CPUs of several nodes can get it, or no CPU can.
     pub fn node_of(&self, cid: Cid) -> Option<NodeId> {
         let has = |group: &&Group| group.range.contains(&cid.get());
         self.parts.groups().iter().find(has)?.node
@@ -167,7 +167,7 @@ impl Parts {
         self.places.get(cpu.index()).copied().ok_or(CidError::NoSuchCpu { cpu, limit })
     }
 
-    /// The places of CPUs, those that have one.
+    /// The places of CPUs, for those that have one.
     pub(super) fn places(&self, cpus: &CpuSet) -> impl Iterator<Item = Place> {
         cpus.iter().filter_map(|cpu| self.place(cpu).ok())
     }
@@ -196,8 +196,8 @@ fn flat(topology: &Topology) -> (Vec<Place>, Vec<Group>) {
     (places, vec![group])
 }
 
-/// Node by node, cache by cache. CPUs that the tree does not know (they are offline) come last, on
-/// a page of no node.
+/// Node by node, cache by cache. CPUs that the tree does not know (because they are offline) come
+/// last, on a page of no node.
 fn clustered(topology: &Topology, page: u32) -> (Vec<Place>, Vec<Group>) {
     let limit = topology.cpu_limit();
     let part = |cpu: &Cpu| (cpu.node, cpu.cache);

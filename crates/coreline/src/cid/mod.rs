@@ -1,46 +1,48 @@
-//! Concurrency IDs: small numbers for running threads, to index memory by.
+//! Concurrency IDs: small numbers for running threads, used to index memory.
 //!
 //! Memory that is indexed by CPU needs as many slots as the machine has CPUs, however few threads a
 //! process, a tenant or a table has. A *concurrency ID* is a number that no two of its running
-//! threads have at once, and that stays below the number of threads: four threads on 384 CPUs use
-//! slots 0 to 3. A [`CidSpace`] hands them out under one of four policies:
+//! threads have at once. It stays below the number of threads: four threads on 384 CPUs use slots 0
+//! to 3. A [`CidSpace`] hands them out under one of four policies:
 //!
-//! | policy | a CPU that has no ID gets | in Linux |
+//! | policy | a CPU without an ID gets | in Linux |
 //! |---|---|---|
-//! | [`FirstFit`] | the lowest that is free | 6.3 to 6.12 |
+//! | [`FirstFit`] | the lowest free one | 6.3 to 6.12 |
 //! | [`Recent`] | the one it had last; else a new one; else the lowest free | 6.13 to 6.18 |
-//! | [`Owned`] | what its task owns; what the CPU owns, where tasks are many | since 6.19 |
+//! | [`Owned`] | what its task owns; if there are many tasks, what the CPU owns | since 6.19 |
 //! | [`Clustered`] | as `Recent`, from the range of numbers of its last-level cache | never |
 //!
-//! In the repository, `docs/concurrency-ids.md` has a drawing of each, and says which to choose.
+//! In the repository, `docs/concurrency-ids.md` has a drawing of each policy, and says which to
+//! choose.
 //!
 //! # Two ways to drive a space
 //!
-//! **By hooks**, as a scheduler does (a runtime with tasks of its own, the simulated kernel): tasks
+//! **By hooks**, as a scheduler does (a runtime with its own tasks, the simulated kernel): tasks
 //! [enter](CidSpace::user_enter) the space, are [switched in](CidSpace::switch_in) and
-//! [out](CidSpace::switch_out), [migrate](CidSpace::migrate) and leave; a timer calls
-//! [`expire`](CidSpace::expire). The ID is the task's from one call to the other.
+//! [out](CidSpace::switch_out), [migrate](CidSpace::migrate) and leave. A timer calls
+//! [`expire`](CidSpace::expire). The ID belongs to the task from one call to the other.
 //!
-//! **By use**, where no hook sees switches, as in any process: a CPU's *row* holds an ID that
-//! restartable sections on that CPU may work with, [`use_at`](CidSpace::use_at) gives it one when a
+//! **By use**, if no hook sees switches, as in any process. A CPU's *row* holds an ID that
+//! restartable sections on that CPU may work with. [`use_at`](CidSpace::use_at) gives it one when a
 //! section finds none, and [`expire_unused`](CidSpace::expire_unused) takes it away. There the law
-//! is per commit of a section: a preempted thread holds nothing. What a section looks at is
-//! described in `row.rs`.
+//! is per commit of a section: a preempted thread holds nothing. `row.rs` describes what a section
+//! looks at.
 //!
-//! One space is driven in one way.
+//! Drive a space in only one of these ways.
 //!
 //! # Laws
 //!
-//! * No two running tasks, and no two CPUs' sections, have one ID at once; and what was done under
-//!   an ID is visible to its next holder.
-//! * Driven by hooks, an ID is in the space's [`bounds`](CidSpace::bounds) when a task gets it:
-//!   below min(allowed CPUs, users), of the group's CPUs under `Clustered`, and below a quarter
-//!   more under `Owned`. Two switches that race may exceed that, up to the number of allowed CPUs.
+//! * No two running tasks, and no two CPUs' sections, have one ID at once. The next holder of an ID
+//!   sees everything that was done under it.
+//! * Driven by hooks, an ID is within the space's [`bounds`](CidSpace::bounds) when a task gets it.
+//!   It is below min(allowed CPUs, users), of the group's CPUs under `Clustered`, and below a
+//!   quarter more under `Owned`. Two racing switches may exceed that, up to the number of allowed
+//!   CPUs.
 //! * After users have left and the expiry has passed, IDs in use shrink back.
 //! * Getting an ID takes a bounded number of steps, and one lock that is held for one scan of the
 //!   rows at most.
 //!
-//! In the repository, `tests/laws/memory/cid.rs` has them in all three worlds, and
+//! In the repository, `tests/laws/memory/cid.rs` checks these laws in all three worlds, and
 //! `cid/tests.rs` says for each step of a policy which test fails without it.
 //!
 //! # Sources
@@ -85,70 +87,71 @@ pub(crate) use layout::Place;
 pub(crate) use references::Referring;
 pub use sealed::{Policy, References};
 
-/// How long an ID stays with a CPU that does not use it: `SCHED_MM_CID_PERIOD_NS` in the kernel.
+/// How long an ID stays with a CPU that does not use it; in the kernel, `SCHED_MM_CID_PERIOD_NS`.
 pub const EXPIRY: Duration = Duration::from_millis(100);
 
-/// How much time lies between two scans at least: `MM_CID_SCAN_DELAY` in the kernel.
+/// The least time between two scans; in the kernel, `MM_CID_SCAN_DELAY`.
 pub const SCAN_DELAY: Duration = Duration::from_millis(100);
 
 /// First fit, the kernel's policy before [Desnoyers 2024](self#sources): a CPU that keeps no
 /// reference gets the lowest free ID.
 ///
-/// Its merits: it is compact, most switches cost one exchange on the CPU's own row, and threads
-/// that run everywhere within 100 ms find their IDs again. After a longer pause a CPU gets whatever
-/// ID is the lowest, and with it memory that another CPU used last.
+/// It has three merits: IDs are compact, most switches cost one exchange on the CPU's own row, and
+/// threads that run everywhere within 100 ms find their IDs again. After a longer pause a CPU gets
+/// whatever ID is the lowest, and with it memory that another CPU used last.
 ///
-/// In a migration it looks at the destination's reference alone, and compares the number of users
-/// with the CPUs that *the task* is allowed on: a slip, which Desnoyers 2024 fixes.
+/// In a migration it looks only at the destination's reference, and compares the number of users
+/// with the CPUs that *the task* is allowed on. That is a mistake, which Desnoyers 2024 fixes.
 #[derive(Debug)]
 pub struct FirstFit;
 
 /// The cache-local policy of [Desnoyers 2024](self#sources). A CPU that keeps no reference gets the
 /// first of these that is available:
 ///
-/// 1. the ID that it had last, if it is free: with it memory that is in this CPU's caches;
-/// 2. an ID that was never handed out, as long as fewer are than there are users and than there are
-///    allowed CPUs: so every CPU gets one of its own where there are enough, instead of one that
-///    another CPU will want back;
-/// 3. the lowest that is free.
+/// 1. the ID that it had last, if it is free: its memory is in this CPU's caches;
+/// 2. an ID that was never handed out, as long as fewer were handed out than there are users and
+///    allowed CPUs. So if there are enough, every CPU gets its own ID and not one that another CPU
+///    will want back;
+/// 3. the lowest free ID.
 ///
-/// The number of IDs that were handed out is lowered when users leave, and a recent ID that is not
+/// When users leave, the number of IDs that were handed out falls, and a recent ID that is not
 /// below it is not taken. Desnoyers 2024 does not have that: there a process that once had many
-/// threads keeps high IDs for ever. The kernel has it since 6.14 (from memory).
+/// threads keeps high IDs forever. The kernel has it since 6.14 (from memory).
 ///
-/// A task that moves may take along the reference that it leaves behind, so that few tasks that
-/// roam over many CPUs need few IDs. *Has one* means a reference or a recent ID:
+/// A task that moves may take along the reference that it leaves behind. So a few tasks that roam
+/// over many CPUs need few IDs. *Has one* means a reference or a recent ID:
 ///
 /// | the destination has one | users | then |
 /// |---|---|---|
 /// | yes | not fewer than allowed CPUs | nothing: the IDs may all be in use anyway |
 /// | yes | fewer | the source's reference is dropped |
-/// | no | any | the source's reference moves, and is the destination's recent one |
+/// | no | any | the source's reference moves, and becomes the destination's recent one |
 ///
-/// The source's reference is left alone if it is not to the ID that the task had, or if another
-/// task uses it by now. If it is taken, the source forgets its recent ID, too.
+/// The source's reference stays if it is not to the ID that the task had, or if another task uses
+/// it by now. If it is taken, the source forgets its recent ID, too.
 #[derive(Debug)]
 pub struct Recent;
 
-/// The ownership of Linux 6.19: tasks own their IDs as long as there are few, so that a switch
-/// changes nothing that is shared; CPUs own them where tasks are many, and tasks borrow.
+/// The ownership of Linux 6.19. While there are few tasks, tasks own their IDs, so a switch changes
+/// nothing that is shared. If there are many, CPUs own the IDs and tasks borrow them.
 ///
-/// IDs are below 1.25 times min(allowed CPUs, users), and no more than the machine has CPUs. When
-/// the mode changes is said in `owned.rs`. Not to be driven by use: sections know no tasks.
+/// IDs are below 1.25 times min(allowed CPUs, users), and no more than the machine has CPUs.
+/// `owned.rs` says when the mode changes. It cannot be driven by use, because sections know no
+/// tasks.
 #[derive(Debug)]
 pub struct Owned;
 
-/// [`Recent`] for each last-level cache by itself: the IDs of one cache are consecutive, and those
-/// of a node begin at a multiple of 64, a page of slots of a line each. So the memory of an ID is
-/// used from under one cache only, and can be placed on that cache's node once and for all
-/// ([`CidLayout::node_of`]), for all spaces of a machine.
+/// [`Recent`] for each last-level cache separately: the IDs of one cache are consecutive, and those
+/// of a node begin at a multiple of 64, a page of slots of a line each. So only the CPUs under one
+/// cache use the memory of an ID. It can be placed on that cache's node once, for all spaces of a
+/// machine ([`CidLayout::node_of`]).
 ///
-/// The price is that IDs are compact in each range only: two users under two caches have the first
-/// IDs of two ranges. Numbers in between cost address space and no memory, where slots are
-/// populated when they are used.
+/// The price is that IDs are compact only within each range: two users under two caches have the
+/// first IDs of two ranges. Numbers in between cost address space. They cost no memory if slots are
+/// populated on first use.
 ///
-/// A task that moves to another cache leaves its reference behind, or drops it if the users are
-/// fewer than the CPUs that are allowed under the cache that it leaves.
+/// A task that moves to another cache leaves its reference behind. It drops the reference if there
+/// are fewer users than allowed CPUs under the cache that it leaves.
 #[derive(Debug)]
 pub struct Clustered;
 
@@ -197,7 +200,7 @@ impl References for Clustered {
     const CACHE_LOCAL: bool = true;
 }
 
-/// What a space cannot do. Nothing was changed.
+/// Why a space cannot do something. Nothing was changed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum CidError {
@@ -212,31 +215,32 @@ pub enum CidError {
         /// All CPU numbers of the layout are below it.
         limit: usize,
     },
-    /// A row cannot hold IDs that high.
+    /// A row cannot hold such high IDs.
     #[error("the CPUs of this machine take {width} IDs, but there can be {most}: use fewer CPUs")]
     TooWide {
-        /// How many the machine would take.
+        /// How many IDs the machine would need.
         width: usize,
         /// How many there can be.
         most: usize,
     },
-    /// A task was switched in where one runs, or while it runs elsewhere. What is noticed: the
-    /// first, but for [`Owned`] while tasks own IDs; then the second, too, and that tasks which
-    /// left while they ran took all IDs along.
+    /// A task was switched in on a CPU where another task runs, or while it runs elsewhere. A space
+    /// notices the first case, except under [`Owned`] while tasks own IDs. Then it notices the
+    /// second case, and also that tasks which left while they ran took all IDs along.
     #[error(
         "cannot switch the task in on {cpu}: the task that runs there, or this task elsewhere, was \
-         not switched out"
+         not switched out; switch it out first"
     )]
     Busy {
         /// The CPU.
         cpu: CpuId,
     },
     /// A task entered another space.
-    #[error("this task is another space's: give it to the space that it entered")]
+    #[error("this task belongs to another space; give it to the space that it entered")]
     ForeignTask,
 }
 
-/// A task was to leave a space that it did not enter. It is given back, still a user of its own.
+/// The space should let a task leave that did not enter it. The task is returned, and is still a
+/// user of its own space.
 #[derive(thiserror::Error)]
 #[error("{}", CidError::ForeignTask)]
 pub struct ForeignTask<P: Policy, W: World = Native>(pub Task<P, W>);
@@ -247,15 +251,16 @@ impl<P: Policy, W: World> fmt::Debug for ForeignTask<P, W> {
     }
 }
 
-/// A task in a space: what [`user_enter`](CidSpace::user_enter) gives and
-/// [`user_leave`](CidSpace::user_leave) takes back. One that is dropped stays a user for ever.
+/// A task in a space: [`user_enter`](CidSpace::user_enter) returns it and
+/// [`user_leave`](CidSpace::user_leave) takes it back. If it is dropped, it stays a user forever.
 /// Other spaces refuse it.
 pub struct Task<P: Policy, W: World = Native> {
     task: <P::Engine<W> as Engine<W>>::Task,
     space: Arc<SpaceName>,
 }
 
-/// Tells spaces apart by where it lies, which no two share while one of their tasks knows it.
+/// Tells spaces apart by their addresses. No two spaces share one while one of their tasks knows
+/// it.
 struct SpaceName;
 
 impl<P: Policy, W: World> fmt::Debug for Task<P, W> {
@@ -295,23 +300,23 @@ impl<P: Policy, W: World> fmt::Debug for Task<P, W> {
 /// ```
 ///
 /// **Memory**: 8 bytes for 16 CPU numbers, and a line for each 16 of which one was used; 2 bits for
-/// each number below the layout's [width](CidLayout::width) (which are the CPUs, but for gaps
+/// each number below the layout's [width](CidLayout::width) (the number of CPUs, except for gaps
 /// between nodes under [`Clustered`]); 8 bytes for each last-level cache under [`Clustered`]. Under
-/// [`Owned`] the space has up to 40 bytes for each of the most tasks that it had at once, of which
-/// 24 go when one leaves; with the allocator's own and a vector's spare room.
+/// [`Owned`] the space has up to 40 bytes for each of the most tasks that it had at once, plus the
+/// allocator's own and a vector's spare room. 24 of these are freed when a task leaves.
 ///
-/// **Concurrency**: calls about one task must not overlap. Nor must switches and arrivals at one
-/// CPU, as in a kernel that holds the CPU's run-queue lock. All other calls may overlap. What
-/// happens before a call about a task or a CPU is visible to the next.
+/// **Concurrency**: calls about one task must not overlap. Nor may switches and arrivals at one
+/// CPU, as in a kernel that holds the CPU's run-queue lock. All other calls may overlap. Everything
+/// that happens before a call about a task or a CPU is visible to the next.
 ///
-/// **Priorities**: calls take a lock, whatever priorities threads have. Those that wait get it in
-/// FIFO order; a thread that runs may overtake the first of them, a bounded number of times if that
+/// **Priorities**: calls take a lock, whatever the threads' priorities. Waiting threads get it in
+/// FIFO order. A running thread may overtake the first of them, a bounded number of times if that
 /// one runs. Natively a waiter with a real-time priority sleeps between looks after about 1 ms, so
 /// that a holder of lower priority can run on its CPU.
 ///
-/// **Signals, fork**: calls take a lock, whose waiters spin, and allocate, so none may run in a
-/// signal handler that can interrupt another; in a forked child a space is as it was, and unusable
-/// if another thread was in a call.
+/// **Signals, fork**: calls take a lock whose waiters spin, and allocate. So none may run in a
+/// signal handler that can interrupt another call. A forked child has a copy of the space, which is
+/// unusable if another thread was in a call.
 pub struct CidSpace<P: Policy, W: World = Native> {
     layout: CidLayout<P>,
     engine: P::Engine<W>,
@@ -323,14 +328,14 @@ impl<P: Policy, W: World> UnwindSafe for CidSpace<P, W> {}
 impl<P: Policy, W: World> RefUnwindSafe for CidSpace<P, W> {}
 
 impl<P: Policy> CidSpace<P> {
-    /// A space without users, on this machine.
+    /// Makes a space without users, on this machine.
     pub fn new(layout: &CidLayout<P>) -> Self {
         CidSpace::new_in(layout)
     }
 }
 
 impl<P: Policy, W: World> CidSpace<P, W> {
-    /// A space without users, in every world.
+    /// Makes a space without users, in every world.
     pub fn new_in(layout: &CidLayout<P>) -> Self {
         let engine = Engine::new_in(layout.parts());
         CidSpace { layout: layout.clone(), engine, name: Arc::new(SpaceName) }
@@ -361,19 +366,19 @@ impl<P: Policy, W: World> CidSpace<P, W> {
         }
     }
 
-    /// One more task, which may run on these CPUs. There may be any number of tasks.
+    /// Adds a task, which may run on these CPUs. There may be any number of tasks.
     ///
     /// # Errors
     ///
-    /// [`CidError::NoSuchCpu`]; so for all of these. Methods that take a task may also return
-    /// [`CidError::ForeignTask`].
+    /// [`CidError::NoSuchCpu`]. All these methods may return it. Methods that take a task may also
+    /// return [`CidError::ForeignTask`].
     pub fn user_enter(&self, allowed: &CpuSet) -> Result<Task<P, W>, CidError> {
         self.places(allowed)?;
         Ok(Task { task: self.engine.enter(allowed), space: Arc::clone(&self.name) })
     }
 
-    /// A task is no more. It must not be running: the ID of one that is never comes back. If it was
-    /// the last to use its ID, that is free.
+    /// The task ends. It must not be running: the ID of a running task never comes back. If it was
+    /// the last to use its ID, the ID is free.
     ///
     /// # Errors
     ///
@@ -386,27 +391,28 @@ impl<P: Policy, W: World> CidSpace<P, W> {
         Ok(())
     }
 
-    /// A task may run on these CPUs from now on. What any task was ever allowed on counts until the
-    /// space's end, or an exec: the set of allowed CPUs is a union that only grows.
+    /// A task may run on these CPUs from now on. The set of allowed CPUs is a union that only
+    /// grows: a CPU that any task was ever allowed on counts until the end of the space, or an
+    /// exec.
     pub fn allow(&self, task: &Task<P, W>, cpus: &CpuSet) -> Result<(), CidError> {
         self.places(cpus)?;
         self.engine.allow(self.own(task)?, cpus);
         Ok(())
     }
 
-    /// The task gets the CPU, and this ID until it is switched out. If it was not allowed there,
-    /// it is now.
+    /// The task gets the CPU, and this ID until it is switched out. If it was not allowed there, it
+    /// is now.
     ///
     /// # Errors
     ///
-    /// Also [`CidError::Busy`] if a task is seen to run there.
+    /// Also [`CidError::Busy`] if the space sees that a task runs there.
     pub fn switch_in(&self, now: Time, cpu: CpuId, task: &Task<P, W>) -> Result<Cid, CidError> {
         let cid = self.engine.switch_in(now, self.place(cpu)?, self.own(task)?);
         cid.map(Cid::new).ok_or(CidError::Busy { cpu })
     }
 
-    /// The task, which runs there, loses the CPU. Nothing happens if none does, or if the task is
-    /// another space's.
+    /// The task, which runs there, loses the CPU. Nothing happens if no task runs there, or if the
+    /// task belongs to another space.
     pub fn switch_out(&self, now: Time, cpu: CpuId, task: &Task<P, W>) {
         if let (Ok(place), Ok(task)) = (self.place(cpu), self.own(task)) {
             self.engine.switch_out(now, place, task);
@@ -428,15 +434,15 @@ impl<P: Policy, W: World> CidSpace<P, W> {
         Ok(())
     }
 
-    /// Takes back what has not been used for [`EXPIRY`], and makes IDs compact again. Does nothing
-    /// before [`SCAN_DELAY`] has passed since it did last: call it as often as you like. Rows know
-    /// times by the millisecond, modulo 8.192 s: where it was not called for seven seconds, it can
-    /// take another 1.1 s of calls until an ID that is old is found to be.
+    /// Takes back the IDs that have not been used for [`EXPIRY`], and makes IDs compact again. It
+    /// does nothing before [`SCAN_DELAY`] has passed since the last scan, so call it as often as
+    /// you like. Rows know times by the millisecond, modulo 8.192 s. If it was not called for seven
+    /// seconds, it can take another 1.1 s of calls until it finds that an ID is old.
     pub fn expire(&self, now: Time) {
         self.engine.expire(now);
     }
 
-    /// The task begins another program, which may run on these CPUs. Everything is as at first, but
+    /// The task begins another program, which may run on these CPUs. The space starts afresh, but
     /// running tasks keep what they have until they are switched out. No other call may overlap.
     pub fn exec(&self, now: Time, task: &Task<P, W>, allowed: &CpuSet) -> Result<(), CidError> {
         self.places(allowed)?;
@@ -449,29 +455,29 @@ impl<P: Policy, W: World> CidSpace<P, W> {
         Ok(self.engine.bounded(self.place(cpu)?))
     }
 
-    /// The IDs that are taken, in use or not. Stale when they are given.
+    /// The IDs that are taken, in use or not. The value may be out of date when it returns.
     pub fn taken(&self) -> impl Iterator<Item = Cid> {
         let ids = &self.engine.base().ids;
         (0..self.layout.width() as u32).filter(|&cid| ids.contains(cid)).map(Cid::new)
     }
 
-    /// How many tasks there are. Stale when it is given.
+    /// How many tasks there are. The value may be out of date when it returns.
     pub fn users(&self) -> usize {
         self.engine.base().users() as usize
     }
 }
 
-/// Driving by use: see the [module](self).
+/// This space must be driven by use: see the [module](self).
 impl<P, W: World> CidSpace<P, W>
 where
     P: References + Kind<Engine<W> = Hooked<P, W>>,
 {
-    /// The ID that sections on this CPU may use from now on, which is the one that its row has if
-    /// it has one. Calls [`expire_unused`](Self::expire_unused), which leaves it this ID.
+    /// Returns the ID that sections on this CPU may use from now on: the one in its row, if there
+    /// is one. It calls [`expire_unused`](Self::expire_unused), which does not take this ID.
     ///
-    /// Tasks may enter and leave the space, too: IDs expand while fewer were handed out than there
-    /// are users. They are below the number of CPUs that were used or allowed; under
-    /// [`Clustered`], of those under the CPU's cache, counted from its range's first.
+    /// Tasks may also enter and leave the space: IDs expand while fewer were handed out than there
+    /// are users. They are below the number of CPUs that were used or allowed. Under [`Clustered`],
+    /// that is the number under the CPU's cache, counted from its range's first.
     ///
     /// # Errors
     ///
@@ -486,22 +492,22 @@ where
         Ok(Cid::new(self.engine.use_at(place)))
     }
 
-    /// The ID that sections on this CPU may use now; `None` if they have to
-    /// [ask](Self::use_at) first.
+    /// The ID that sections on this CPU may use now; `None` if they have to [ask](Self::use_at)
+    /// first.
     pub fn used_at(&self, cpu: CpuId) -> Option<Cid> {
         self.engine.held(self.place(cpu).ok()?).map(Cid::new)
     }
 
-    /// Frees the IDs of rows that no section has asked for since the scan before, or for
-    /// [`EXPIRY`], whichever is longer; then marks all rows, so that the next section on each CPU
-    /// asks once. Does nothing before [`SCAN_DELAY`] has passed since it did last.
+    /// Frees the IDs of rows that no section has asked for since the last scan, or for [`EXPIRY`],
+    /// whichever is longer. Then marks all rows, so that the next section on each CPU asks once. It
+    /// does nothing before [`SCAN_DELAY`] has passed since the last scan.
     ///
-    /// Takes one rseq fence, if it has something to free. An ID in steady use stays, even
-    /// when lower ones are free by now.
+    /// It makes one rseq fence if it has something to free. An ID in steady use stays, even if
+    /// lower ones are free by now.
     ///
     /// # Errors
     ///
-    /// [`Lacking`] if sections cannot be fenced: then nothing was freed.
+    /// [`Lacking`] if sections cannot be fenced. Then nothing was freed.
     pub fn expire_unused(&self, now: Time) -> Result<(), Lacking> {
         self.engine.expire_unused(now, W::fence_restartable)
     }

@@ -3,36 +3,36 @@
 //!
 //! | mode | owners | at a switch |
 //! |---|---|---|
-//! | per task | each task an ID, from its first run to its end | nothing: the ID goes along |
+//! | per task | each task an ID, from its first run to its end | nothing: the ID moves along |
 //! | per CPU | each CPU that runs tasks an ID | the task borrows it |
 //!
-//! With A allowed CPUs, U tasks and C CPUs: `opt = min(A, U)`, and IDs are below
-//! `most = min(opt + opt / 4, C)`. The mode becomes per CPU when U > `most`, and per task again
-//! when U < `min(opt - opt / 4, C / 2)`, with the `opt` of when the mode changed last, or of when a
-//! CPU was allowed last: tasks that come and go about one number do not change the mode each time.
+//! With A allowed CPUs, U tasks and C CPUs: `opt = min(A, U)`, and IDs are below `most = min(opt +
+//! opt / 4, C)`. The mode becomes per CPU when U > `most`. It becomes per task again when U <
+//! `min(opt - opt / 4, C / 2)`, with the `opt` of the last change of the mode, or of the last time
+//! that a CPU was allowed. So tasks that come and go around one number do not change the mode each
+//! time.
 //!
 //! # Changing the mode
 //!
-//! The task that enters or leaves does it, under the lock, and never a switch. Unused IDs are freed
-//! at once. Those that running tasks use are marked: the row's or the task's word goes from `Held`
-//! to `Drop` (the kernel's `TRANSIT`), and the switch that ends the use hands the ID to the new
+//! The task that enters or leaves changes it, under the lock. A switch never does. Unused IDs are
+//! freed at once. IDs that running tasks use are marked: the row's or the task's word goes from
+//! `Held` to `Drop` (the kernel's `TRANSIT`). The switch that ends the use hands the ID to the new
 //! owner or frees it. So at no time has a CPU or a task two IDs, and IDs never run out:
 //!
-//! * Per task there are at most U IDs (one that is still a CPU's belongs to the task that uses it
-//!   and to no other), and U is at most `most`.
-//! * Per CPU each running task has one, at most `opt` of them; what idle CPUs own can be taken from
-//!   them.
+//! * Per task there are at most U IDs, and U is at most `most`. (An ID that is still a CPU's
+//!   belongs to the task that uses it and to no other.)
+//! * Per CPU each running task has one ID, at most `opt` in all. A task can take an idle CPU's ID.
 //!
-//! The words are those of [rows](super::row), a task's too. A switch changes one of them by an
-//! exchange, and takes the lock where that fails: when it finds no ID, one above the bound, or a
-//! mark. IDs are taken and freed under the lock only.
+//! The words are those of [rows](super::row), also for a task. A switch changes one of them by an
+//! exchange. If that fails, it takes the lock: when it finds no ID, one above the bound, or a mark.
+//! IDs are taken and freed only under the lock.
 //!
 //! # Where the bound is stricter than in the kernel
 //!
-//! A CPU that finds all IDs below `most` taken gets one above it there, and converges later. Here
-//! it takes an idle CPU's, but for a race in which that runs again before it is taken. And what is
-//! above `most` and not in use is freed by [`expire`](super::CidSpace::expire); the kernel leaves
-//! it until its owner runs again.
+//! In the kernel, a CPU that finds all IDs below `most` taken gets one above it, and converges
+//! later. Here it takes an idle CPU's ID, unless that CPU runs again before it is taken.
+//! [`expire`](super::CidSpace::expire) frees IDs above `most` that are not in use. The kernel
+//! leaves them until their owner runs again.
 
 use core::ops::Range;
 use std::sync::Arc;
@@ -52,8 +52,8 @@ use crate::lock::QueuedLock;
 /// | `lock` | the tasks, and the right to take and free IDs and to change the mode | its users |
 ///
 /// `mode`, which each switch reads, lies with `base`: with `users`, which is written when `mode`
-/// is, and with what is never written. What the first waiter looks at and what holders write for
-/// each other has a line of its own, which no switch reads that finds its ID.
+/// is, and with words that are never written. The words that the first waiter reads and that
+/// holders write for each other have a line of their own. No switch that finds its ID reads it.
 pub struct Ownership<W: World> {
     base: Base<W>,
     mode: W::U32,
@@ -81,8 +81,8 @@ pub struct Owner<W: World> {
 
 /// | word | meaning | written by |
 /// |---|---|---|
-/// | `word` | as that of a row: what the task has | as a row; see the module |
-/// | `position` | where it used that last | the task's switches |
+/// | `word` | as that of a row: which ID the task has | as a row; see the module |
+/// | `position` | where it last used that | the task's switches |
 struct Holder<W: World> {
     word: W::U32,
     position: W::U32,
@@ -110,7 +110,7 @@ impl Mode {
         Mode { per_cpu: bits & PER_CPU != 0, most: bits >> 1 }
     }
 
-    /// Whether this may be used as it is.
+    /// Whether this may be used without change.
     fn fits(self, row: Row) -> bool {
         row.state() == State::Kept && row.cid() < self.most
     }
@@ -123,13 +123,13 @@ impl<W: World> Ownership<W> {
         Mode::of(self.mode.load(Ordering::Relaxed))
     }
 
-    /// The task takes this owner's ID, if it may be used as it is.
+    /// The task takes this owner's ID, if it may be used without change.
     fn try_hold(word: &W::U32, mode: Mode) -> Option<u32> {
         let row = Row::load::<W>(word);
         (mode.fits(row) && row.replace::<W>(word, Row::held(row.cid()))).then_some(row.cid())
     }
 
-    /// Takes an ID below the bound from an idle CPU. Under the lock.
+    /// Takes an ID below the bound from an idle CPU. Call this under the lock.
     fn take_idle(&self, mode: Mode) -> Option<u32> {
         self.rows().find_map(|word| {
             let row = Row::load::<W>(word);
@@ -137,9 +137,9 @@ impl<W: World> Ownership<W> {
         })
     }
 
-    /// A free ID. Under the lock, so no other thread takes or frees any, and each CPU but the
-    /// caller's has one at most: one is left. `None` if tasks left while they ran, or run at one
-    /// CPU.
+    /// A free ID. Call this under the lock: then no other thread takes or frees any, and each CPU
+    /// except the caller's has at most one, so one is left. Returns `None` if tasks left while they
+    /// ran, or run on one CPU.
     fn take(&self, mode: Mode) -> Option<u32> {
         let below = self.base.ids.insert_lowest(0..mode.most);
         let idle = || self.take_idle(mode);
@@ -156,7 +156,7 @@ impl<W: World> Ownership<W> {
         freed
     }
 
-    /// Takes the ID from an owner: now, or when its user lets go. Under the lock.
+    /// Takes the ID from an owner: now, or when its user lets go. Call this under the lock.
     fn disown(&self, word: &W::U32) {
         // Its use may begin or end meanwhile: the next turn sees that.
         loop {
@@ -173,15 +173,15 @@ impl<W: World> Ownership<W> {
         self.base.rows(0..self.base.layout.cpus()).map(|(_, word)| word)
     }
 
-    /// `opt`, and from it the mode's bound and the threshold of the way back.
+    /// `opt`, and from it the mode's bound and the threshold for changing back.
     fn sizes(&self) -> (u32, u32) {
         let cpus = self.base.layout.cpus();
         let opt = self.base.weight(0).min(self.base.users());
         ((opt + opt / 4).min(cpus), (opt - opt / 4).min(cpus / 2))
     }
 
-    /// After tasks came or went, or CPUs were allowed: computes the bound, and changes the mode if
-    /// it must. Under the lock.
+    /// Call this after tasks came or went, or CPUs were allowed: it computes the bound, and changes
+    /// the mode if it must. Call this under the lock.
     fn update(&self, owners: &mut Owners<W>, wider: bool) {
         let (users, before) = (self.base.users(), self.mode());
         let (most, threshold) = self.sizes();

@@ -1,14 +1,14 @@
 //! The references to IDs that CPUs keep under [`FirstFit`](super::FirstFit),
-//! [`Recent`](super::Recent) and [`Clustered`](super::Clustered): what a [`CidSpace`] under these
-//! and a domain share. Each has a lock of its own, in `hooked.rs` and in `domain/core.rs`; here
-//! *the lock* is the caller's.
+//! [`Recent`](super::Recent) and [`Clustered`](super::Clustered). A [`CidSpace`] under these
+//! policies shares this code with a domain. Each has a lock of its own, in `hooked.rs` and in
+//! `domain/core.rs`. Here *the lock* is the caller's.
 //!
 //! [`CidSpace`]: super::CidSpace
 //!
 //! # How an ID is found
 //!
-//! A CPU that keeps no reference tries its recent ID, it expands, it takes the lowest that is free.
-//! Each step may be lost to another CPU, and none is tried twice.
+//! A CPU that keeps no reference first tries its recent ID, then expands, and then takes the lowest
+//! free ID. Each step may be lost to another CPU, and none is tried twice.
 
 use core::marker::PhantomData;
 use core::mem::ManuallyDrop;
@@ -25,7 +25,7 @@ use super::{EXPIRY, SCAN_DELAY};
 
 /// | word | meaning | written by |
 /// |---|---|---|
-/// | `highest` | by group: so many IDs were handed out, since fewer were possible | expansion |
+/// | `highest` | by group: how many IDs were handed out since fewer were possible | expansion |
 pub(crate) struct Referring<P, W: World> {
     pub(super) base: Base<W>,
     pub(super) highest: Box<[W::U32]>,
@@ -50,7 +50,7 @@ impl<P: References, W: World> Referring<P, W> {
         &self.base
     }
 
-    /// IDs of a group are below so many, counted from its first.
+    /// IDs of a group are below this number, counted from its first.
     fn bound(&self, group: u16) -> u32 {
         self.base.weight(group).min(self.base.users())
     }
@@ -61,7 +61,7 @@ impl<P: References, W: World> Referring<P, W> {
         first..first + self.bound(group)
     }
 
-    /// Tries each way to an ID once.
+    /// Tries each way to get an ID once.
     pub(super) fn try_take(&self, group: u16, recent: Option<u32>) -> Option<u32> {
         let range = self.bounded(group);
         if P::CACHE_LOCAL {
@@ -108,14 +108,15 @@ impl<P: References, W: World> Referring<P, W> {
         self.base.ids.insert_lowest(first..first + self.base.weight(group))
     }
 
-    /// Takes a kept reference away, and frees its ID. Under the lock.
+    /// Takes a kept reference away, and frees its ID. Call this under the lock.
     pub(super) fn release(&self, word: &W::U32, row: Row) {
         if row.replace::<W>(word, row.become_(State::Recent)) {
             self.base.ids.remove(row.cid());
         }
     }
 
-    /// Whether a scan may run; no other may before the delay has passed again. Under the lock.
+    /// Whether a scan may run; no other may before the delay has passed again. Call this under the
+    /// lock.
     pub(super) fn scan_is_due(&self, now: Time) -> bool {
         let due = self.base.is_due(now);
         if due {
@@ -146,26 +147,26 @@ impl<P: References, W: World> Referring<P, W> {
         })
     }
 
-    /// The ID that sections on this CPU may use from now on. Never waits. Under the caller's lock,
-    /// which all callers of this and of [`expire_locked`](Self::expire_locked) hold. `prepare` is
-    /// called before the row shows an ID that it did not have, and may panic.
+    /// The ID that sections on this CPU may use from now on. Never waits. Call this under the
+    /// caller's lock, which all callers of this and of [`expire_locked`](Self::expire_locked) hold.
+    /// It calls `prepare`, which may panic, before the row shows an ID that it did not have.
     ///
-    /// `None` if there is no row, or no ID: no CPU has two, so forks have left some taken.
+    /// Returns `None` if there is no row or no ID: no CPU has two, so forks have left some taken.
     pub(crate) fn try_use_at(&self, place: Place, prepare: impl FnOnce(u32)) -> Option<u32> {
         let word = self.base.try_row(place.position)?;
         self.base.allow(place);
         self.use_locked(place, word, prepare)
     }
 
-    /// Only holders of the lock give a row an ID or take one away, when sections use them. So each
-    /// ID that is taken is some CPU's, unless its taker was lost in a fork.
+    /// If sections use rows, only holders of the lock give a row an ID or take one away. So each ID
+    /// that is taken is some CPU's, unless its taker was lost in a fork.
     pub(super) fn use_locked(
         &self,
         place: Place,
         word: &W::U32,
         prepare: impl FnOnce(u32),
     ) -> Option<u32> {
-        /// Frees the ID if nothing came of it.
+        /// Frees the ID if the attempt failed.
         struct Taken<'a, W: World>(&'a Base<W>, u32);
 
         impl<W: World> Drop for Taken<'_, W> {
@@ -190,7 +191,7 @@ impl<P: References, W: World> Referring<P, W> {
         Some(cid)
     }
 
-    /// See [`CidSpace::expire_unused`](super::CidSpace::expire_unused). Under the lock of
+    /// See [`CidSpace::expire_unused`](super::CidSpace::expire_unused). Call this under the lock of
     /// [`try_use_at`](Self::try_use_at).
     ///
     /// ```text
@@ -200,9 +201,9 @@ impl<P: References, W: World> Referring<P, W> {
     /// Thread 1: commits to the memory of ID 3                <- two CPUs at once
     /// ```
     ///
-    /// Thread 1 stood still for 100 ms, which a virtual machine can do to it. The fence after the
-    /// mark and before the row is cleared makes it start over, and then it finds the mark. If the
-    /// fence fails no CPU has lost an ID.
+    /// Thread 1 stood still for 100 ms, which a virtual machine can cause. The fence after the mark
+    /// and before the row is cleared makes it start over, and then it finds the mark. If the fence
+    /// fails no CPU has lost an ID.
     pub(crate) fn expire_locked(
         &self,
         now: Time,
@@ -226,9 +227,9 @@ impl<P: References, W: World> Referring<P, W> {
     }
 }
 
-/// What a domain counts.
+/// The numbers that a domain reports.
 impl<P: References, W: World> Referring<P, W> {
-    /// The bytes that it has allocated, beside its own.
+    /// The bytes that it has allocated, besides its own.
     pub(crate) fn bytes(&self) -> usize {
         self.base.bytes() + size_of_val(&*self.highest)
     }

@@ -12,20 +12,21 @@
 //! | state | value | meaning | becomes |
 //! |---|---|---|---|
 //! | `Held` | 0 | in use: by the task that runs here, or by this CPU's sections | `Kept` |
-//! | `Put` | 1 | held, and wanted back: it goes when the holder does | `Recent` |
-//! | `Drop` | 2 | the same, and shall not be remembered | `None` |
+//! | `Put` | 1 | held, and wanted back: it goes when its holder stops | `Recent` |
+//! | `Drop` | 2 | the same, and must not be remembered | `None` |
 //! | `Kept` | 3 | unused; the next task or section here takes it | `Held`, `Recent`, `None` |
 //! | `Recent` | 4 | the CPU has none, and remembers this one | `Held`, `Kept`, `None` |
 //! | `None` | 5 | the CPU has none and remembers none | `Held`, `Kept` |
 //!
-//! One field does for the current ID and the recent one: a CPU that gets an ID remembers that one.
+//! One field is enough for the current ID and the recent one: a CPU that gets an ID remembers that
+//! one.
 //!
 //! # What a section sees
 //!
-//! A word is below the number of IDs exactly if the state is `Held`, and then it is the ID. So a
-//! restartable section that is to work on the memory of its CPU's ID loads the pointer to the line,
-//! loads the word, and compares once; whatever is wrong (no line, no ID, an ID without a slot, an
-//! ID that is about to be taken away) ends in the same slow path.
+//! A word is below the number of IDs exactly if the state is `Held`. Then the word is the ID. So a
+//! restartable section that works on the memory of its CPU's ID loads the pointer to the line,
+//! loads the word, and compares once. If anything is wrong (no line, no ID, an ID without a slot,
+//! an ID that is about to be taken away), it ends in the same slow path.
 
 use coreline_world::{Ordering, Time, Word, World};
 
@@ -52,10 +53,10 @@ pub(super) enum State {
 
 const STATE: u32 = 16;
 const SINCE: u32 = 19;
-/// A time has the bits that are left.
+/// A time has the remaining bits.
 const TIME: u32 = u32::MAX >> SINCE;
 
-/// For how long a thread may stop between reading the clock and scanning: a second.
+/// How long a thread may stop between reading the clock and scanning: a second.
 const AHEAD: u32 = 1000;
 
 impl Row {
@@ -78,7 +79,7 @@ impl Row {
         Row(Row::new(State::Kept, cid).0 | millis(now) << SINCE)
     }
 
-    /// The same ID in another state, which is not `Kept`; no ID in `None`.
+    /// The same ID in another state, which is not `Kept`. In `None` there is no ID.
     pub(super) const fn become_(self, state: State) -> Row {
         if matches!(state, State::None) {
             return Row::NONE;
@@ -106,7 +107,7 @@ impl Row {
         matches!(self.state(), State::Held | State::Put | State::Drop)
     }
 
-    /// The ID, if it is this row's: in use, or kept.
+    /// The ID, if it belongs to this row: in use, or kept.
     pub(super) fn current(self) -> Option<u32> {
         (self.is_in_use() || self.state() == State::Kept).then_some(self.cid())
     }
@@ -116,21 +117,21 @@ impl Row {
         (self.state() != State::None).then_some(self.cid())
     }
 
-    /// How many times a millisecond has ended since a kept ID was used. Wrong by a multiple of 2^13
-    /// (8.192 s): a timer that looks each 100 ms finds it old before. 0 if it was used since `now`
-    /// was read, as long as that is not longer ago than [`AHEAD`].
+    /// How many milliseconds have ended since a kept ID was used. The result may be wrong by a
+    /// multiple of 2^13 ms (8.192 s). A timer that looks each 100 ms finds the ID old before that.
+    /// It is 0 if the ID was used since `now` was read, if that is not longer ago than [`AHEAD`].
     pub(super) fn idle_millis(self, now: Time) -> u32 {
         let idle = millis(now).wrapping_sub(self.0 >> SINCE) & TIME;
         if idle >= TIME + 1 - AHEAD { 0 } else { idle }
     }
 
-    /// Reads a row. The ID's memory is reached only after an exchange.
+    /// Reads a row. A thread reaches the ID's memory only after an exchange.
     pub(super) fn load<W: World>(word: &W::U32) -> Row {
         // Relaxed: the exchange that takes the ID acquires.
         Row(word.load(Ordering::Relaxed))
     }
 
-    /// The ID, if sections may use it; and with it what was done before the row
+    /// The ID, if sections may use it. It comes with everything that was done before the row
     /// [showed](Self::store) it.
     pub(super) fn shown<W: World>(word: &W::U32) -> Option<u32> {
         // Acquire: pairs with the Release in `store`: the ID's memory is there.
@@ -145,7 +146,7 @@ impl Row {
         word.store(self.0, Ordering::Release);
     }
 
-    /// Writes `new` if the row is still this; says whether it did.
+    /// Writes `new` if the row still has this value; returns whether it did.
     pub(super) fn replace<W: World>(self, word: &W::U32, new: Row) -> bool {
         // Acquire and Release pair with each other, on the same row: a thread that takes a kept ID,
         // for use or away, sees what the last holder wrote to the ID's memory before it let go.
@@ -155,7 +156,7 @@ impl Row {
     }
 }
 
-/// A time as rows know it.
+/// A time in the form that rows store.
 fn millis(at: Time) -> u32 {
     (at.as_nanos() / 1_000_000) as u32 & TIME
 }

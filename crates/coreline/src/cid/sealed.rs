@@ -1,4 +1,4 @@
-//! What a policy is to a space.
+//! The interface of a policy to a space.
 
 use core::fmt;
 use core::ops::Range;
@@ -11,13 +11,13 @@ use super::base::Base;
 use super::layout::{Parts, Place};
 
 /// How IDs are handed out: [`FirstFit`](super::FirstFit), [`Recent`](super::Recent),
-/// [`Owned`](super::Owned) or [`Clustered`](super::Clustered). Sealed.
+/// [`Owned`](super::Owned) or [`Clustered`](super::Clustered). This trait is sealed.
 pub trait Policy: Kind {
-    /// What the program and its results call it.
+    /// The name that the program and its results use.
     const NAME: &'static str;
 }
 
-/// What only this crate implements.
+/// The part that only this crate implements.
 pub trait Kind: Sized + fmt::Debug + 'static {
     /// The state machine.
     type Engine<W: World>: Engine<W>;
@@ -33,10 +33,10 @@ pub trait References: Policy {
     const CACHE_LOCAL: bool;
 }
 
-/// The state machine of a policy. CPUs and IDs are those of a layout; what each call means is said
-/// at the methods of [`CidSpace`](super::CidSpace).
+/// The state machine of a policy. CPUs and IDs are those of a layout. The methods of
+/// [`CidSpace`](super::CidSpace) say what each call means.
 pub trait Engine<W: World>: Send + Sync {
-    /// What is known of a task.
+    /// The data of a task.
     type Task: Send + Sync;
 
     fn new_in(layout: &Arc<Parts>) -> Self;

@@ -1,11 +1,12 @@
-//! What a domain's locals share: its IDs, which slots are made, and the list of its locals.
+//! The parts that a domain's locals share: its IDs, the number of slots made, and the list of its
+//! locals.
 //!
 //! # State
 //!
 //! | word | meaning | written by |
 //! |---|---|---|
 //! | a row of `engine` | the ID of its CPU's sections | the holder of `lock`; all, from `Kept` |
-//! | `made` | by extent: so many indexes have slots | the holder of `lock`; never falls |
+//! | `made` | by extent: how many indexes have slots | the holder of `lock`; never falls |
 //! | `locals`, `next` | the locals, in a list | the holder of `lock` |
 //! | `lock` | held to give or take IDs, make slots, change the list | [`SlotLock`] |
 //! | `waiters` | the queue of threads that wait for `lock` | see [`Osq`] |
@@ -13,7 +14,7 @@
 //!
 //! # Slots first, then the row
 //!
-//! A section looks at its row alone. So a row shows an ID only after every local has its slot:
+//! A section looks only at its row. So a row shows an ID only after every local has its slot:
 //!
 //! ```text
 //! Thread 1: takes ID 3 for CPU 2, and stores the row
@@ -23,26 +24,26 @@
 //!
 //! To give out an ID for the first time, a thread makes its slot in all locals, raises `made`, and
 //! stores the row, all under `lock`. A new local makes its slots for all of `made` and joins the
-//! list under the same lock. The fence of the [expiry](Referring::expire_locked) is there for a
-//! section that has read an ID from its row before the ID was taken away.
+//! list under the same lock. The fence of the [expiry](Referring::expire_locked) is for a section
+//! that has read an ID from its row before the ID was taken away.
 //!
 //! # No operation waits
 //!
-//! An operation that looks for a slot tries the lock. If it is held the operation goes to the
-//! shared slot: the holder may be the thread that a signal handler interrupted, and may be running
-//! an `init` that uses this domain.
+//! An operation that looks for a slot tries the lock. If it is held, the operation uses the shared
+//! slot. The holder may be the thread that a signal handler interrupted, and may be running an
+//! `init` that uses this domain.
 //!
 //! # Which thread is next
 //!
 //! `lock` must be one that a forked child takes over, and that knows its holder. Such a lock has no
-//! queue: the thread that comes next may be faster than one that waits, again and again. So threads
-//! that wait for it (for leases from elsewhere, new locals, scans) do so in a queue beside it, in
-//! order of arrival. The first one there alone waits for the lock itself, beside operations, which
+//! queue, so a thread that comes may again and again be faster than one that waits. So threads that
+//! wait for it (for leases from elsewhere, new locals, scans) wait in a separate queue, in order of
+//! arrival. Only the first one there waits for the lock itself, together with operations, which
 //! never wait. Without the queue, 64 simulated CPUs that want 32 leases kept one of them waiting
 //! for 2.4 ms; with it, for 0.1 ms.
 //!
-//! A thread has its signals held off while it is in the queue. So it cannot fork there, and the
-//! child of another thread does not queue: in its copy of the queue are threads that it has not.
+//! A thread blocks its signals while it is in the queue. So it cannot fork there. The child of
+//! another thread does not queue: its copy of the queue has threads that the child does not have.
 
 use core::fmt;
 use core::iter;
@@ -75,7 +76,7 @@ const _: () = {
     assert!(align_of::<Core<Recent, Native>>() == 8);
 };
 
-/// A local, as its domain knows it. It begins with this.
+/// A local, as its domain knows it. It begins with this struct.
 pub(super) struct Entry<W: World> {
     next: W::Ptr<Entry<W>>,
     /// Makes a slot.
@@ -123,7 +124,7 @@ impl<P: References, W: World> Core<P, W> {
         }
     }
 
-    /// Where a CPU is, if it is one of the layout's.
+    /// The place of a CPU, if the layout has it.
     pub(super) fn place(&self, cpu: usize) -> Option<Place> {
         self.common.layout.parts().place(CpuId::new(u32::try_from(cpu).ok()?)).ok()
     }
@@ -146,7 +147,7 @@ impl<P: References, W: World> Core<P, W> {
         })
     }
 
-    /// The ID that operations at this place may use now. Never waits.
+    /// The ID that operations at this place may use now. It never waits.
     pub(super) fn use_at(&self, place: Place) -> Option<u32> {
         if let Some(cid) = self.engine.try_reuse_at(place) {
             return Some(cid);
@@ -173,7 +174,7 @@ impl<P: References, W: World> Core<P, W> {
         self.lock().map_or(Ok(()), |guard| self.expire_locked(now, &guard))
     }
 
-    /// The same, if it is time for that and the lock is free. Never waits.
+    /// The same, if it is time for that and the lock is free. It never waits.
     #[cold]
     #[inline(never)]
     pub(super) fn try_expire(&self) {
@@ -210,7 +211,7 @@ impl<P: References, W: World> Core<P, W> {
         }
     }
 
-    /// How many slots of an extent are there.
+    /// How many slots of an extent exist.
     fn made_of(&self, extent: usize) -> u32 {
         // Acquire: pairs with the Release in `make`.
         self.made[extent].load(Ordering::Acquire)
@@ -220,7 +221,7 @@ impl<P: References, W: World> Core<P, W> {
         (0..self.made.len()).map(|extent| self.made_of(extent))
     }
 
-    /// Under the lock.
+    /// Call this under the lock.
     fn locals(&self) -> impl Iterator<Item = NonNull<Entry<W>>> {
         // Relaxed: the lock orders the list.
         let first = NonNull::new(self.locals.load(Ordering::Relaxed));
@@ -231,7 +232,7 @@ impl<P: References, W: World> Core<P, W> {
         })
     }
 
-    /// One local more.
+    /// Adds a local.
     ///
     /// # Safety
     ///
@@ -246,8 +247,8 @@ impl<P: References, W: World> Core<P, W> {
         self.locals.store(local.as_ptr(), Ordering::Release);
     }
 
-    /// One local less; returns how many slots it has of each extent. `None` if the calling thread
-    /// has the lock: then the local stays, and must.
+    /// Removes a local; returns how many slots it has of each extent. Returns `None` if the calling
+    /// thread has the lock. Then the local stays, and must.
     pub(super) fn remove(&self, local: NonNull<Entry<W>>) -> Option<Box<[u32]>> {
         let _guard = self.lock()?;
         // SAFETY: what is in the list lives, the local is its owner's, and the lock is held.
@@ -280,7 +281,7 @@ impl<P: References, W: World> Core<P, W> {
         }
     }
 
-    /// All bytes of the locals and of what is here, beside its own.
+    /// All bytes of the locals and of this struct, besides its own.
     pub(super) fn bytes(&self) -> usize {
         // If there is no guard, the calling thread has the lock already.
         let _guard = self.lock();
@@ -297,10 +298,10 @@ impl<P: References, W: World> Core<P, W> {
 /// How the operations of a [`DomainLocal`](super::DomainLocal) find their index: the ID that the
 /// domain has given their CPU.
 pub struct ByDomain<P: References, W: World> {
-    /// Those of `core`: here a section finds them without a look at that.
+    /// They belong to `core`; here a section finds them without reading that.
     rows: RowsBeside<W>,
     core: Arc<Core<P, W>>,
-    /// How many slots of each extent are there, where the domain does not know the local.
+    /// How many slots of each extent there are, if the domain does not know the local.
     own: Option<Box<[u32]>>,
 }
 
@@ -325,7 +326,7 @@ impl<P: References, W: World> ByDomain<P, W> {
         ByDomain { rows, core: Arc::clone(core), own: Some(own) }
     }
 
-    /// Says that it stays where it is.
+    /// The caller promises that the local stays at its address.
     ///
     /// # Safety
     ///

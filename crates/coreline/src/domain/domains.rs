@@ -12,10 +12,10 @@ use super::{Domain, DomainOptions};
 use crate::cid::{CidError, CidLayout, Place, Recent, References};
 use crate::percpu::PerCpuPool;
 
-/// How many leases a machine's domains can have each, at most: as many as there can be IDs.
+/// How many leases each of a machine's domains can have at most: as many as there can be IDs.
 const MOST_LEASES: usize = 1 << 16;
 
-/// Domains cannot be had on this machine. Nothing was allocated.
+/// Why there can be no domains on this machine. Nothing was allocated.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum DomainsError {
@@ -25,17 +25,19 @@ pub enum DomainsError {
     /// The machine has no CPU numbers to index by.
     #[error(transparent)]
     Lacking(#[from] Lacking),
-    /// More leases were asked for than can be.
-    #[error("{asked} leases for each domain, and there can be {most}: ask for fewer")]
+    /// The caller asked for too many leases.
+    #[error(
+        "{asked} leases were asked for each domain, and there can be at most {most}; ask for fewer"
+    )]
     TooManyLeases {
-        /// How many.
+        /// How many it asked for.
         asked: usize,
         /// How many there can be.
         most: usize,
     },
 }
 
-/// What the domains of a machine have in common.
+/// The options that the domains of a machine have in common.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[must_use]
 pub struct DomainsOptions {
@@ -43,13 +45,13 @@ pub struct DomainsOptions {
 }
 
 impl DomainsOptions {
-    /// 64 leases for each domain.
+    /// The default: 64 leases for each domain.
     pub const fn new() -> Self {
         DomainsOptions { leases: 64 }
     }
 
-    /// At least so many leases for each domain. Each costs a slot of address space in every chunk
-    /// of memory, and memory once it was used.
+    /// Sets that each domain has at least this many leases. Each lease costs a slot of address
+    /// space in every chunk of memory, and memory once it was used.
     pub const fn leases(mut self, leases: usize) -> Self {
         self.leases = leases;
         self
@@ -62,11 +64,10 @@ impl Default for DomainsOptions {
     }
 }
 
-/// What all domains of a machine share: which IDs CPUs can get, and the memory by ID. A handle:
-/// clones are the same. It lives as long as one of them, or one of its domains.
+/// The parts that all domains of a machine share: which IDs CPUs can get, and the memory by ID. It
+/// is a handle: clones are the same. It lives as long as one of its handles or domains.
 ///
-/// Programs make none, as a rule: [`Domain::new`] takes the process's own,
-/// [`global`](Domains::global).
+/// Most programs make none: [`Domain::new`] uses the process's own, [`global`](Domains::global).
 ///
 /// ```
 /// use coreline::cid::Clustered;
@@ -98,7 +99,7 @@ impl<P: References, W: World> RefUnwindSafe for Domains<P, W> {}
 pub(super) struct Common<P: References, W: World> {
     pub(super) layout: CidLayout<P>,
     pub(super) pool: PerCpuPool<W>,
-    /// The groups of the layout, and then the parts of the leases. Ascending.
+    /// The groups of the layout, followed by the parts of the leases. In ascending order.
     pub(super) extents: Box<[Extent]>,
 }
 
@@ -106,12 +107,12 @@ pub(super) struct Common<P: References, W: World> {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Extent {
     pub(super) range: Range<u32>,
-    /// Where their memory should lie.
+    /// The node where their memory should lie.
     node: Option<NodeId>,
 }
 
 impl Domains {
-    /// Of this process, under [`Recent`].
+    /// The domains of this process, under [`Recent`].
     ///
     /// # Errors
     ///
@@ -120,7 +121,7 @@ impl Domains {
         Domains::new_in(options)
     }
 
-    /// Those of the process, with the usual options.
+    /// The domains of the process, with the default options.
     ///
     /// # Errors
     ///
@@ -146,7 +147,7 @@ impl<P: References> Domains<P> {
 }
 
 impl<P: References, W: World> Domains<P, W> {
-    /// Of the machine of world `W`.
+    /// Domains of the machine of world `W`.
     ///
     /// # Errors
     ///
@@ -178,7 +179,7 @@ impl<P: References, W: World> Domains<P, W> {
         Ok(Domains { common: Arc::new(Common { layout, pool, extents }) })
     }
 
-    /// Those of the world, with the usual options.
+    /// The domains of the world, with the default options.
     ///
     /// # Errors
     ///
@@ -188,7 +189,7 @@ impl<P: References, W: World> Domains<P, W> {
         W::with_static(&GLOBAL, || Self::new_in(DomainsOptions::new()), Clone::clone)
     }
 
-    /// A domain without users.
+    /// Makes a domain without users.
     pub fn domain(&self, options: DomainOptions) -> Domain<P, W> {
         Domain::of(&self.common, options)
     }
@@ -251,7 +252,7 @@ impl<P: References, W: World> Common<P, W> {
         self.parts().filter(near).chain(self.parts().filter(move |part| !near(part)))
     }
 
-    /// Whether the memory of a part is that of a CPU's node, or both are of no node.
+    /// Whether the memory of a part belongs to a CPU's node, or both belong to no node.
     pub(super) fn is_near(&self, place: Place, part: Option<&Extent>) -> bool {
         part.is_some_and(|part| self.extents[usize::from(place.group)].node == part.node)
     }

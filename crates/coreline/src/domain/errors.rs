@@ -1,4 +1,5 @@
-//! Why a lease, or the value of one, cannot be had; and why a domain cannot be another tenant's.
+//! Why the caller cannot have a lease or its value, and why a domain cannot be given to another
+//! tenant.
 
 use coreline_world::Lacking;
 
@@ -8,7 +9,7 @@ use super::local::LocalError;
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum LeaseError {
-    /// At one moment of the call all were leased.
+    /// At one moment of the call all leases were out.
     #[error(
         "all {most} leases of this domain are in use: drop one (a forgotten one never comes back), \
          or ask for more with `DomainsOptions::leases`"
@@ -17,7 +18,7 @@ pub enum LeaseError {
         /// How many there are.
         most: usize,
     },
-    /// To wait for a lease, the process's other threads must be fenced, which the kernel refuses.
+    /// A wait for a lease needs a fence of the process's other threads, which the kernel refuses.
     #[error(transparent)]
     Lacking(#[from] Lacking),
     /// There is no memory for what the domain's first lease allocates.
@@ -30,17 +31,17 @@ pub enum LeaseError {
     Nested,
 }
 
-/// A local is another domain's.
+/// The local belongs to another domain.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("this local is another domain's: take the lease from the domain that made the local")]
+#[error("this local belongs to another domain; take the lease from the domain that made the local")]
 pub struct ForeignLocal;
 
-/// A domain is in use.
+/// The domain is in use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("the domain is in use by {users} members and {leased} leases: drop these first")]
 pub struct InUse {
-    /// Members.
+    /// How many members it has.
     pub users: usize,
-    /// Leases that are out, or were forgotten.
+    /// How many leases are out, or were forgotten.
     pub leased: usize,
 }

@@ -14,9 +14,9 @@ use crate::mask::Entry;
 
 /// Futures can be put into a domain: `future.in_domain(&domain)`.
 ///
-/// As `tracing::Instrument` does with spans: the wrapper enters before each poll of the future and
-/// leaves after it, on whatever thread the executor polls it, so that between polls nothing of the
-/// domain is held. On any executor; coreline has none.
+/// It works like `tracing::Instrument` for spans: the wrapper enters before each poll of the future
+/// and leaves after it, on whatever thread the executor polls it. So it holds nothing of the domain
+/// between polls. It works on any executor; coreline has none.
 ///
 /// ```
 /// use coreline::domain::{Domain, InDomain};
@@ -47,7 +47,7 @@ use crate::mask::Entry;
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub trait InDomain: Future + Sized {
-    /// The future as a user of the domain: it [joins](Domain::join) now, enters on every poll, and
+    /// The future as a user of the domain. It [joins](Domain::join) now, enters on every poll, and
     /// is a user until it is ready or dropped.
     fn in_domain<P: References, W: World>(self, domain: &Domain<P, W>) -> DomainFuture<Self, P, W> {
         DomainFuture { future: self, member: Some(domain.join()), refresh: ignore }
@@ -56,23 +56,23 @@ pub trait InDomain: Future + Sized {
 
 impl<F: Future> InDomain for F {}
 
-/// The refresh of a task that caches nothing.
+/// What a task that caches nothing does to refresh.
 fn ignore() {}
 
 pin_project! {
     /// A future that is a user of a domain, from [`InDomain::in_domain`].
     ///
-    /// While it is polled it is inside: what it calls then must not wait for all members inside, as
+    /// While it is polled it is inside. What it then calls must not wait for all members inside, as
     /// [`Domain::shootdown`] does. Call that from elsewhere.
     ///
-    /// **Panics**: one in the future leaves the domain, too; one in what [`on_refresh`] set leaves
-    /// the future as it was, and that refresh is not asked for again. **Signals, fork**: as for
-    /// [`Member`].
+    /// **Panics**: a panic in the future also leaves the domain. A panic in the function of
+    /// [`on_refresh`] leaves the future unchanged, and that refresh is not asked for again.
+    /// **Signals, fork**: as for [`Member`].
     ///
     /// [`on_refresh`]: DomainFuture::on_refresh
     ///
-    /// A future that is forgotten between two polls is a member that is forgotten; it is not
-    /// inside, and holds up no shootdown.
+    /// A future that is forgotten between two polls is a forgotten member. It is not inside, and
+    /// holds up no shootdown.
     #[must_use = "a future does nothing unless it is polled"]
     pub struct DomainFuture<F, P: References = Recent, W: World = Native, R = fn()> {
         #[pin]
@@ -85,9 +85,9 @@ pin_project! {
 
 impl<F, P: References, W: World, R> DomainFuture<F, P, W, R> {
     /// Calls `refresh` before the first poll, and before each poll after the domain's members
-    /// missed a change. There the task renews what it
-    /// [cached](crate::mask::Entry::MustRefresh). Replaces the function that was set before. It is
-    /// never called if the domain has no presence.
+    /// missed a change. `refresh` must renew what the task
+    /// [cached](crate::mask::Entry::MustRefresh). It replaces the function that was set before. It
+    /// is never called if the domain has no presence.
     ///
     /// The function of a [shootdown](Domain::shootdown) that waits for this future runs before it.
     pub fn on_refresh<S: FnMut()>(self, refresh: S) -> DomainFuture<F, P, W, S> {

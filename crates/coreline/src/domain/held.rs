@@ -4,10 +4,10 @@ use core::ptr::NonNull;
 
 use coreline_world::{Words, World};
 
-/// A number that is the caller's, and its round if it has one.
+/// A number that belongs to the caller, and its round if it has one.
 pub(super) type Taken<'a, W> = (u32, Option<&'a <W as Words>::U32>);
 
-/// A number that is its owner's, and its round if it has one.
+/// A number that belongs to its owner, and its round if it has one.
 pub(super) struct Held<W: World> {
     pub(super) number: u32,
     round: Option<NonNull<W::U32>>,

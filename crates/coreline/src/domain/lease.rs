@@ -2,9 +2,9 @@
 //!
 //! # Indexes of their own
 //!
-//! Leased IDs lie behind those that rows show. No section ever works under one, so a lease is
-//! exclusive across preemption and moves, also where there are no sections. They are bounded by the
-//! leases that there are at once, and by no number of CPUs.
+//! Leased IDs come after those that rows show. No section ever works under one, so a lease is
+//! exclusive across preemption and moves, even without sections. The number of leases at one time
+//! bounds them, and not the number of CPUs.
 
 use core::fmt;
 use core::{mem, ptr};
@@ -52,7 +52,7 @@ impl<P: References, W: World> Shared<P, W> {
         Ok(unsafe { &*there })
     }
 
-    /// A number that the calling CPU's magazine has, or else any.
+    /// A number from the calling CPU's magazine, or else from anywhere.
     #[inline]
     fn take(&self) -> Result<Held<W>, LeaseError> {
         let cpu = W::cpu_hint();
@@ -70,7 +70,7 @@ impl<P: References, W: World> Shared<P, W> {
         self.take_elsewhere()
     }
 
-    /// A number, where the fast path found none in this CPU's magazine.
+    /// A number, if the fast path found none in this CPU's magazine.
     #[cold]
     #[inline(never)]
     pub(super) fn take_elsewhere(&self) -> Result<Held<W>, LeaseError> {
@@ -86,7 +86,7 @@ impl<P: References, W: World> Shared<P, W> {
         leasing.take(core, at)?.map(Held::new).ok_or_else(exhausted)
     }
 
-    /// Takes back a number, or gives it to the first that waits for one.
+    /// Takes back a number, or gives it to the first thread that waits for one.
     #[inline]
     pub(super) fn put_back(&self, held: Held<W>) {
         // SAFETY: this domain's.
@@ -103,7 +103,8 @@ impl<P: References, W: World> Shared<P, W> {
         }
     }
 
-    /// Gives what was just returned to this round to one that waits, unless another thread has it.
+    /// Gives the number that was just returned to this round to a waiting thread, unless another
+    /// thread has it.
     #[cold]
     #[inline(never)]
     fn give_from(&self, round: &W::U32) {
@@ -147,7 +148,7 @@ impl<P: References, W: World> Shared<P, W> {
         }
     }
 
-    /// Gives a number to the first that waits; else takes it back.
+    /// Gives a number to the first waiting thread; else takes it back.
     pub(super) fn give_or_put_back(&self, held: Held<W>) {
         let queue = self.leasing().and_then(Leasing::wanted);
         if queue.is_none_or(|queue| queue.give(held).is_err()) {
@@ -156,9 +157,9 @@ impl<P: References, W: World> Shared<P, W> {
     }
 }
 
-/// An ID of a domain that belongs to its holder until it is dropped, from
-/// [`Domain::lease`](super::Domain::lease). It may be sent to another thread, held while others run
-/// on this CPU, and across an `await`.
+/// An ID of a domain that belongs to its holder until the lease is dropped, from
+/// [`Domain::lease`](super::Domain::lease). The holder may send it to another thread, hold it while
+/// others run on this CPU, and hold it across an `await`.
 ///
 /// ```
 /// use coreline::domain::{Domain, Exclusive};
@@ -174,12 +175,12 @@ impl<P: References, W: World> Shared<P, W> {
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 ///
-/// What was written under a lease is seen under the next one of the same ID.
+/// The next lease of the same ID sees everything that was written under this one.
 ///
-/// A lease that is forgotten, or whose thread ends without dropping it, takes its ID along until
-/// the domain ends; [`Usage::leased`](super::Usage::leased) counts it. **Signals**: not in
-/// handlers. **Fork**: in the child, leases of the parent's other threads are as forgotten; its own
-/// is its own.
+/// If a lease is forgotten, or its thread ends without dropping it, its ID is lost until the domain
+/// ends; [`Usage::leased`](super::Usage::leased) counts it. **Signals**: handlers must not use it.
+/// **Fork**: in the child, leases of the parent's other threads count as forgotten. The child keeps
+/// its own.
 pub struct Lease<'a, P: References = Recent, W: World = Native> {
     domain: &'a Domain<P, W>,
     held: Held<W>,
@@ -191,7 +192,7 @@ impl<'a, P: References, W: World> Lease<'a, P, W> {
         Ok(Lease { domain, held: domain.shared().take()? })
     }
 
-    /// One for a caller that can wait: `None` if others do, or all are out.
+    /// A lease for a caller that can wait: `None` if others wait, or all leases are out.
     pub(super) fn unless_others_wait(domain: &'a Domain<P, W>) -> Result<Option<Self>, LeaseError> {
         if domain.shared().leasing().is_some_and(|leasing| leasing.wanted().is_some()) {
             return Ok(None);
@@ -206,7 +207,7 @@ impl<'a, P: References, W: World> Lease<'a, P, W> {
         Lease { domain, held }
     }
 
-    /// The same lease with a handle of the domain, so that it borrows nothing: for tasks.
+    /// The same lease with a handle of the domain, so that it borrows nothing. Use it for tasks.
     pub fn into_owned(self) -> OwnedLease<P, W> {
         let (domain, held) = (self.domain.clone(), self.held);
         mem::forget(self);
@@ -218,7 +219,8 @@ impl<'a, P: References, W: World> Lease<'a, P, W> {
         self.domain
     }
 
-    /// The ID: no lease of the domain has the same at the same time. Above all that CPUs have.
+    /// The ID: no lease of the domain has the same at the same time. It is above all IDs that CPUs
+    /// have.
     pub fn cid(&self) -> Cid {
         self.domain.leased_cid(self.held)
     }
@@ -227,7 +229,7 @@ impl<'a, P: References, W: World> Lease<'a, P, W> {
     ///
     /// # Errors
     ///
-    /// [`ForeignLocal`] if the local is another domain's.
+    /// [`ForeignLocal`] if the local belongs to another domain.
     pub fn get<'l, T: Slot>(
         &'l self,
         local: &'l DomainLocal<T, P, W>,
@@ -239,7 +241,7 @@ impl<'a, P: References, W: World> Lease<'a, P, W> {
     ///
     /// # Errors
     ///
-    /// As [`get`](Lease::get).
+    /// Like [`get`](Lease::get).
     pub fn get_mut<'l, T: Send + 'static>(
         &'l mut self,
         local: &'l DomainLocal<Exclusive<T>, P, W>,
@@ -279,7 +281,7 @@ impl<P: References, W: World> fmt::Debug for Lease<'_, P, W> {
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 ///
-/// Forgetting it, **signals** and **fork**: as for [`Lease`].
+/// For forgetting it, **signals** and **fork**, see [`Lease`].
 pub struct OwnedLease<P: References = Recent, W: World = Native> {
     domain: Domain<P, W>,
     held: Held<W>,
@@ -300,7 +302,7 @@ impl<P: References, W: World> OwnedLease<P, W> {
     ///
     /// # Errors
     ///
-    /// [`ForeignLocal`] if the local is another domain's.
+    /// [`ForeignLocal`] if the local belongs to another domain.
     pub fn get<'l, T: Slot>(
         &'l self,
         local: &'l DomainLocal<T, P, W>,
@@ -312,7 +314,7 @@ impl<P: References, W: World> OwnedLease<P, W> {
     ///
     /// # Errors
     ///
-    /// [`ForeignLocal`] if the local is another domain's.
+    /// [`ForeignLocal`] if the local belongs to another domain.
     pub fn get_mut<'l, T: Send + 'static>(
         &'l mut self,
         local: &'l DomainLocal<Exclusive<T>, P, W>,

@@ -17,7 +17,7 @@ use super::core::{ByDomain, Core, Entry};
 use crate::cid::{Recent, References};
 use crate::percpu::{Indexing, Init, PoolError, Slots};
 
-/// A local could not be had. Nothing was allocated.
+/// Why the caller cannot have a local. Nothing was allocated.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum LocalError {
@@ -34,7 +34,7 @@ pub enum LocalError {
 ///
 /// It dereferences to [`Slots`], whose methods operate on the slot of the calling thread's CPU
 /// ([`field`](Slots::field)), sum the slots, and stop them. Each operation finds its CPU's ID and
-/// commits in one restartable section; nothing is held between two of them.
+/// commits in one restartable section. It holds nothing between two of them.
 ///
 /// ```
 /// use coreline::domain::Domain;
@@ -50,20 +50,20 @@ pub enum LocalError {
 /// ```
 ///
 /// **Memory**: `size_of::<T>()` for each ID that the domain ever handed out, and once more. It
-/// comes from the pool that all domains share, so that their slots share pages.
+/// comes from the pool that all domains share, so their slots share pages.
 ///
-/// **Signals**: all operations are async-signal-safe, if what slots begin with is. Making and
-/// dropping one is not. **Fork**: the child has its own copy. **Panics**: one in what makes a slot
-/// is raised in the operation that needed the slot, which did nothing; the next tries again, and
-/// values that were made in other locals may leak.
+/// **Signals**: all operations are async-signal-safe, if the initial value of a slot is. Making and
+/// dropping a local is not. **Fork**: the child has its own copy. **Panics**: a panic in `init` is
+/// raised in the operation that needed the slot, which did nothing. The next operation tries again.
+/// Values that were made in other locals may leak.
 pub struct DomainLocal<T: Slot, P: References = Recent, W: World = Native> {
     parts: NonNull<Parts<T, P, W>>,
 }
 
-/// What does not move with the local.
+/// The parts that do not move with the local.
 #[repr(C)]
 struct Parts<T: Slot, P: References, W: World> {
-    /// First, as the domain knows.
+    /// It comes first, as the domain expects.
     entry: Entry<W>,
     slots: ManuallyDrop<Slots<T, W, ByDomain<P, W>>>,
 }
@@ -77,7 +77,7 @@ unsafe impl<T: Slot, P: References, W: World> Sync for DomainLocal<T, P, W> {}
 impl<T: Slot + UnwindSafe, P: References, W: World> UnwindSafe for DomainLocal<T, P, W> {}
 impl<T: Slot + RefUnwindSafe, P: References, W: World> RefUnwindSafe for DomainLocal<T, P, W> {}
 
-/// Bytes of each slot, until they are a local's.
+/// Bytes of each slot, until they belong to a local.
 struct Bytes<'a, P: References, W: World> {
     core: &'a Core<P, W>,
     first: NonNull<u8>,

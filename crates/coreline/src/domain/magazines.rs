@@ -1,4 +1,4 @@
-//! Where the numbers of leases wait, and how a lease finds one.
+//! Where the numbers of leases wait, and how a thread finds one.
 //!
 //! # State
 //!
@@ -7,22 +7,23 @@
 //! | `taken` | by number: not in a depot | its taker, under the domain's lock; its returner |
 //! | `magazines` | by ID of a CPU: its [`Magazine`] | see there |
 //!
-//! A number that is leased on a CPU gets a round in the magazine of that CPU's ID, if one is left:
-//! there it waits while no lease has it. The next lease on that CPU takes it by one exchange, and
+//! A number that is leased on a CPU gets a round in the magazine of that CPU's ID, if one is left.
+//! It waits there while no lease has it. The next lease on that CPU takes it by one exchange, and
 //! returns it by a store. So a number goes from one thread of a CPU to the next, with its memory in
-//! that CPU's caches. One that is returned on another CPU waits where it was leased.
+//! that CPU's caches. A number that is returned on another CPU waits where it was leased.
 //!
-//! A number gets no round if all are reserved, or if the CPU had no ID. It waits in an open round
-//! of the magazine where it is returned, which costs a second exchange. If those are full, or its
-//! memory is another node's, it goes back to its depot: one for each node that memory is placed on,
-//! else one. CPUs take from their node's first. If all are empty, another magazine gives one up.
+//! A number gets no round if all are reserved, or if the CPU had no ID. Such a number waits in an
+//! open round of the magazine where it is returned, which costs a second exchange. If those are
+//! full, or its memory belongs to another node, it goes back to its depot. Each node that memory is
+//! placed on has a depot; otherwise there is one. CPUs take first from their node's depot. If all
+//! are empty, another magazine gives one up.
 //!
-//! Which magazine a thread looks into is a guess, as the thread may be moved at any time. A wrong
-//! guess does no harm: what a thread exchanges out of a round is its own.
+//! A thread only guesses which magazine to look into, because it may be moved at any time. A wrong
+//! guess does no harm: what a thread exchanges out of a round belongs to it.
 //!
 //! # When all are out
 //!
-//! A thread that finds no number must be sure that there is none, while others come and go:
+//! A thread that finds no number must be sure that there is none, while other threads come and go.
 //!
 //! ```text
 //! Thread 1: looks at round A: out
@@ -31,10 +32,10 @@
 //! ```
 //!
 //! So under the lock it leaves a mark in each round where no number waits, looks at the depots, and
-//! then for its marks. A mark that is still there was there all the time, as a return overwrites
-//! it; and numbers leave a depot under the lock only. So if nothing was found, and all marks are
-//! there, nothing was free when the depots were looked at. A thread that takes from a round
-//! publishes its earlier returns, too: thread 1 finds B out and knows of A's return.
+//! then for its marks. A mark that is still there was there all the time, because a return
+//! overwrites it. Numbers leave a depot only under the lock. So if the thread found nothing and all
+//! marks are still there, nothing was free when it looked at the depots. A thread that takes from a
+//! round also publishes its earlier returns: thread 1 finds B out and knows of A's return.
 
 use core::mem::ManuallyDrop;
 use core::ptr;
@@ -55,12 +56,12 @@ const ROUNDS: usize = 4;
 /// How many others can wait there.
 const OPEN: usize = 4;
 
-/// Where the numbers wait that were leased under an ID of a CPU.
+/// The numbers wait here that were leased under an ID of a CPU.
 ///
 /// | word | meaning | written by |
 /// |---|---|---|
-/// | a round: 0 | its number is out, or it has none | a taker of the number, or one too late |
-/// | n + 1 | number n waits, with what was done under it | the lease that had it |
+/// | a round: 0 | its number is out, or it has none | a taker of the number, or a late taker |
+/// | n + 1 | number n waits, with everything that was done under it | the lease that had it |
 /// | [`SEEN`] | out, and seen to be out since | a search, under the domain's lock |
 /// | `reserved` | bitmap of `rounds` with a number | a lessee taking or moving its round |
 /// | `open` | rounds for any number | as rounds; a lessee whose number has no round |
@@ -121,7 +122,7 @@ impl<W: World> Magazine<W> {
         rounds.chain(self.open.iter().map(|round| (None, round)))
     }
 
-    /// A number that waits here. If it had no round it gets one, if one is left.
+    /// A number that waits here. A number without a round gets one, if one is left.
     #[cold]
     #[inline(never)]
     pub(super) fn take(&self) -> Option<Taken<'_, W>> {
@@ -133,7 +134,7 @@ impl<W: World> Magazine<W> {
         })
     }
 
-    /// Puts a number without a round into an open one; says whether there was room.
+    /// Puts a number without a round into an open one; returns whether there was room.
     fn put(&self, returned: u32) -> bool {
         self.open.iter().any(|round| {
             // Relaxed: a glance, and an exchange that failed did nothing. Release: pairs with the
@@ -189,11 +190,11 @@ impl<W: World> Magazine<W> {
     }
 }
 
-/// What a domain has from its first lease on.
+/// The parts that a domain has from its first lease on.
 pub(super) struct Leasing<P: References, W: World> {
     taken: Bitmap<W>,
     magazines: DomainLocal<Magazine<W>, P, W>,
-    /// Those that wait for a lease; null before the first.
+    /// The threads that wait for a lease; null before the first.
     queue: W::Ptr<Queue<W>>,
 }
 
@@ -213,7 +214,7 @@ impl<P: References, W: World> Leasing<P, W> {
         Leasing { taken, magazines, queue: W::Ptr::new_in(ptr::null_mut()) }
     }
 
-    /// The queue of those that wait for a lease, made if none has waited.
+    /// The queue of threads that wait for a lease; made if none has waited.
     pub(super) fn queue(&self) -> &Queue<W> {
         loop {
             let there = self.any_queue();
@@ -231,7 +232,7 @@ impl<P: References, W: World> Leasing<P, W> {
         }
     }
 
-    /// The queue, if any wait in it.
+    /// The queue, if any thread waits in it.
     #[inline]
     pub(super) fn wanted(&self) -> Option<&Queue<W>> {
         self.any_queue().filter(|queue| queue.is_wanted() && queue.is_own())
@@ -249,12 +250,12 @@ impl<P: References, W: World> Leasing<P, W> {
         self.any_queue().filter(|queue| queue.is_own())
     }
 
-    /// All bytes of it but those of the magazines, which are a local.
+    /// All its bytes except those of the magazines, which are a local.
     pub(super) fn bytes(&self) -> usize {
         size_of::<Self>() + self.taken.bytes() + self.own_queue().map_or(0, Queue::bytes)
     }
 
-    /// How many leases are out. Stale when it is given.
+    /// How many leases are out. The value may be out of date when it returns.
     pub(super) fn leased(&self, most: usize) -> usize {
         // Relaxed: a count.
         let waits = |round: &W::U32| number(round.load(Ordering::Relaxed)).is_some();
@@ -308,8 +309,8 @@ impl<P: References, W: World> Leasing<P, W> {
         Ok(taken)
     }
 
-    /// A number that waits in any magazine. If it is near it leaves its round, for one of this
-    /// CPU's magazine if one is left. If none waits, all rounds are marked.
+    /// A number that waits in any magazine. If it is near, it leaves its round for one of this
+    /// CPU's magazine, if one is left. If none waits, all rounds are marked.
     fn take_from_magazines<'a>(
         &'a self,
         core: &Core<P, W>,

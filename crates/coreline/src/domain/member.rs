@@ -13,10 +13,10 @@ use crate::cid::{Recent, References};
 use crate::mask::{self, Entry, Shot};
 
 /// A user of a domain, from [`Domain::join`]: a thread, a worker, a connection, a future. Dropping
-/// it is leaving the domain.
+/// it leaves the domain.
 ///
-/// A member that is forgotten stays a user as long as there is the domain, and keeps its seat.
-/// **Fork**: members of the parent's other threads stay users in the child.
+/// A forgotten member stays a user as long as the domain exists, and keeps its seat. **Fork**:
+/// members of the parent's other threads stay users in the child.
 pub struct Member<P: References = Recent, W: World = Native> {
     domain: Domain<P, W>,
     seat: Option<mask::Member<W>>,
@@ -24,8 +24,8 @@ pub struct Member<P: References = Recent, W: World = Native> {
     entries: u32,
 }
 
-/// After so many entries a member looks whether IDs are to come back. Operations that find their ID
-/// look at no clock, so where all busy CPUs have IDs none would ever come back.
+/// After this many entries a member checks whether it is time to take IDs back. Operations that
+/// find their ID look at no clock. So if all busy CPUs have IDs, no ID would ever come back.
 const LOOK_EVERY: u32 = 64;
 
 impl<P: References, W: World> Member<P, W> {
@@ -40,12 +40,13 @@ impl<P: References, W: World> Member<P, W> {
         &self.domain
     }
 
-    /// Begins to work for the domain: `switch_mm`. Says whether what the member cached of the
-    /// domain is still good; if a shootdown waits, its function runs here first. Without
-    /// a presence members are told of nothing: the answer is always [`Entry::Current`].
+    /// Begins to work for the domain: `switch_mm`. Returns whether what the member cached of the
+    /// domain is still good. If a shootdown waits, its function runs here first. Without a
+    /// presence, members are told of nothing, so this always returns [`Entry::Current`].
     ///
-    /// With a presence, a store to the member's own line and a load of it; without, an addition to
-    /// the member. Each 64th entry also [takes back](Domain::expire) IDs, if it is time for that.
+    /// With a presence it costs a store to the member's own line and a load of it; without, an
+    /// addition to the member. Each 64th entry also [takes back](Domain::expire) IDs, if it is time
+    /// for that.
     #[inline]
     pub fn enter(&mut self) -> (Inside<'_, P, W>, Entry) {
         let Member { domain, seat, entries } = self;
@@ -79,12 +80,12 @@ impl<P: References, W: World> fmt::Debug for Member<P, W> {
 /// A member that works for its domain. Dropping it leaves. Without a presence it only names the
 /// domain.
 ///
-/// It says which domain, and never an ID: a thread has none for longer than one operation, but by
-/// a [`Lease`](super::Lease).
+/// It says which domain, and never an ID: a thread has an ID for no longer than one operation,
+/// except by a [`Lease`](super::Lease).
 pub struct Inside<'a, P: References = Recent, W: World = Native> {
     domain: &'a Domain<P, W>,
     inside: Option<mask::Inside<'a, W>>,
-    /// Not `Send`: present is the thread that entered.
+    /// It is not `Send`: the thread that entered is present.
     _here: PhantomData<*const ()>,
 }
 
@@ -98,13 +99,13 @@ impl<P: References, W: World> Inside<'_, P, W> {
         self.domain
     }
 
-    /// Looks whether a shootdown waits for this member, and runs its function if so.
+    /// Checks whether a shootdown waits for this member, and runs its function if so.
     #[inline]
     pub fn poll(&mut self) -> Entry {
         self.inside.as_mut().map_or(Entry::Current, mask::Inside::poll)
     }
 
-    /// As [`mask::Inside::shootdown`].
+    /// Like [`mask::Inside::shootdown`].
     ///
     /// # Errors
     ///
@@ -123,7 +124,7 @@ impl<P: References, W: World> fmt::Debug for Inside<'_, P, W> {
 /// A member and its guard in one, from [`Domain::enter`].
 pub struct Entered<P: References = Recent, W: World = Native> {
     inside: ManuallyDrop<Inside<'static, P, W>>,
-    /// What `inside` borrows; owned.
+    /// The member that `inside` borrows; owned.
     member: NonNull<Member<P, W>>,
 }
 
@@ -145,12 +146,12 @@ impl<P: References, W: World> Entered<P, W> {
         self.inside.domain()
     }
 
-    /// As [`Inside::poll`].
+    /// Like [`Inside::poll`].
     pub fn poll(&mut self) -> Entry {
         self.inside.poll()
     }
 
-    /// As [`Inside::shootdown`].
+    /// Like [`Inside::shootdown`].
     ///
     /// # Errors
     ///

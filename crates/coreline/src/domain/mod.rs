@@ -1,8 +1,8 @@
-//! Domains: what an address space is in the kernel, for a tenant, a session, a table.
+//! A domain is to a tenant, a session or a table what an address space is in the kernel.
 //!
-//! A program that serves ten thousand tenants on 384 CPUs wants memory by CPU for each of them, and
-//! cannot pay for 384 slots ten thousand times. A [`Domain`] has a space of concurrency IDs of its
-//! own ([`cid`](crate::cid)), so a tenant that is busy on two CPUs has slots 0 and 1:
+//! A program that serves ten thousand tenants on 384 CPUs wants memory by CPU for each of them, but
+//! cannot pay for 384 slots ten thousand times. A [`Domain`] has its own space of concurrency IDs
+//! ([`cid`](crate::cid)), so a tenant that is busy on two CPUs has slots 0 and 1:
 //!
 //! | of a domain | what | in the kernel |
 //! |---|---|---|
@@ -34,8 +34,8 @@
 //!
 //! # Tenants that come and go
 //!
-//! A domain that is made allocates its rows and, with its first local, per-CPU memory: under locks
-//! of the whole process. Where tenants come and go all the time, keep domains constructed in an
+//! Making a domain allocates its rows and, with its first local, per-CPU memory, under locks of the
+//! whole process. If tenants come and go all the time, keep domains constructed in an
 //! [`ObjectCache`](crate::object::ObjectCache), with the locals that each of them has:
 //!
 //! ```
@@ -69,44 +69,45 @@
 //!
 //! # IDs by use
 //!
-//! A process is not told of thread switches. So a CPU has an ID in a domain from the first
-//! operation there until it has done none for [`EXPIRY`](crate::cid::EXPIRY): a row for each CPU
-//! says which, and each operation looks its row up and commits in one restartable section. The law
-//! is per commit; a preempted thread holds nothing. What must hold for longer holds a [`Lease`].
+//! A process does not learn of thread switches. So a CPU has an ID in a domain from the first
+//! operation there until it has done none for [`EXPIRY`](crate::cid::EXPIRY). A row for each CPU
+//! says which ID. Each operation looks its row up and commits in one restartable section. The law
+//! is per commit: a preempted thread holds nothing. Use a [`Lease`] to hold an ID for longer.
 //!
 //! Operations need no [`Member`]. Members bound IDs under [`Recent`] and
-//! [`Clustered`](crate::cid::Clustered): those expand while fewer were handed out than there are
+//! [`Clustered`](crate::cid::Clustered): IDs expand while fewer were handed out than there are
 //! users.
 //!
 //! # Law
 //!
 //! Operations on the locals of a domain are those of [`Slots`](crate::percpu::Slots), and lose
-//! nothing: two CPUs' sections never work under one ID, what was done under an ID is seen by the
-//! CPU or lease that gets it next, and no operation meets a slot that is not made. A leased ID is
-//! one lease's. After users have left and the expiry has passed, IDs in use shrink back, once an
-//! operation takes a slow path, members go on to enter, or [`Domain::expire`] is called. Operations
-//! that find their ID look at no clock: where none of the three happens, idle CPUs keep their IDs.
+//! nothing. Two CPUs' sections never work under one ID. The CPU or lease that gets an ID next sees
+//! everything that was done under it. No operation meets a slot that is not made. A leased ID
+//! belongs to only one lease. After users have left and the expiry has passed, IDs in use shrink
+//! back. This happens when an operation takes a slow path, when members enter again, or when
+//! [`Domain::expire`] is called. Operations that find their ID look at no clock. So if none of the
+//! three happens, idle CPUs keep their IDs.
 //!
 //! # Memory
 //!
-//! A domain's own few hundred bytes; a pointer for each sixteen CPUs and a line for each sixteen of
-//! which one was used; for each local a few words, and a slot for each ID that was ever handed out.
-//! Slots of one ID of all domains lie side by side, and so do lines, so that domains share pages.
-//! Slots stay until the local is dropped; IDs that come back come back with their slots.
-//! [`Usage::bytes`] counts all of it.
+//! It takes a few hundred bytes of its own, a pointer for each sixteen CPUs, and a line for each
+//! sixteen of which one was used. Each local takes a few words, and a slot for each ID that was
+//! ever handed out. Slots of one ID of all domains lie side by side, and so do lines, so domains
+//! share pages. Slots stay until the local is dropped. IDs that come back come back with their
+//! slots. [`Usage::bytes`] counts all of it.
 //!
 //! # Signals
 //!
-//! Operations on locals may be used in handlers; what else is here may not. **Fork**: a child that
-//! was forked while another thread was giving a CPU its ID, or taking IDs back, goes on, and may
-//! lack that ID for good; where none is left a CPU uses the slot that all share. **Panics**: one in
-//! what makes a slot leaves everything as it was, but for values of other locals that were made for
-//! the same ID, which leak.
+//! Handlers may use operations on locals, and nothing else here. **Fork**: if a child was forked
+//! while another thread was giving a CPU its ID, or taking IDs back, the child may have lost that
+//! ID until the domain ends. A CPU that finds no ID left uses the shared slot. **Panics**: a panic
+//! in `init` leaves everything unchanged, except that values of other locals that were made for the
+//! same ID leak.
 //!
-//! What makes a slot runs under its domain's lock. There the same domain refuses what needs the
-//! lock ([`LocalError::Nested`], [`LeaseError::Nested`]). It must not fork, and must not wait for a
-//! domain of which an `init` waits for this one (`local`, `lease` and `usage` do), as two locks
-//! must not be taken in both orders.
+//! `init` runs under its domain's lock. There the same domain returns an error from operations that
+//! need the lock ([`LocalError::Nested`], [`LeaseError::Nested`]). `init` must not fork. It must
+//! not wait for a domain of which an `init` waits for this one (`local`, `lease` and `usage` do),
+//! as two locks must not be taken in both orders.
 //!
 //! # Bad input
 //!
@@ -114,15 +115,16 @@
 //! |---|---|
 //! | a CPU that the layout does not have | its operations use the shared slot, by atomics |
 //! | more users than CPUs | nothing: IDs are bounded by CPUs, too |
-//! | a lease or member that is forgotten | its ID, its seat is gone for good; counted |
+//! | a forgotten lease or member | its ID or its seat is lost; the domain counts it |
 //! | more leases than there are | [`LeaseError::Exhausted`], or waits: [`Domain::lease_wait`] |
 //!
 //! In the repository, `docs/domains.md` has drawings, and figures.
 //!
 //! # Source
 //!
-//! `mm_cid` and `switch_mm` of the kernel; what a domain is for, and that it has IDs of its own, is
-//! ours. librseq's per-memory-space concurrency IDs are one space for each process.
+//! The sources are `mm_cid` and `switch_mm` of the kernel. The purpose of a domain, and that it has
+//! its own IDs, is new here. librseq's per-memory-space concurrency IDs are one space for each
+//! process.
 
 mod core;
 mod domains;
@@ -168,7 +170,7 @@ pub use waiting::LeaseFuture;
 #[error("this domain cannot reach its members: make it with `DomainOptions::presence`")]
 pub struct NoPresence;
 
-/// What a domain has.
+/// The options of a domain.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[must_use]
 pub struct DomainOptions {
@@ -181,7 +183,7 @@ impl DomainOptions {
         DomainOptions { presence: None }
     }
 
-    /// A presence, so that members learn of changes: some kilobytes, by its seats.
+    /// Adds a presence, so that members learn of changes. It takes some kilobytes, by its seats.
     pub const fn presence(mut self, options: PresenceOptions) -> Self {
         self.presence = Some(options);
         self
@@ -194,7 +196,7 @@ impl Default for DomainOptions {
     }
 }
 
-/// What a domain has and costs: see [`Domain::usage`].
+/// The contents and the cost of a domain: see [`Domain::usage`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Usage {
@@ -204,28 +206,28 @@ pub struct Usage {
     pub ids: usize,
     /// Leases that are out, or were forgotten.
     pub leased: usize,
-    /// All bytes of memory that there are for this domain alone, beside what the global allocator
-    /// and a pool's maps take for each piece.
+    /// All bytes of memory of this domain alone, besides what the global allocator and a pool's
+    /// maps take for each piece.
     pub bytes: usize,
 }
 
-/// A tenant, a session, a table: see the [module](self). A handle: clones are the same domain,
-/// which lives as long as one of them, or a member, or one of its locals.
+/// A tenant, a session, a table: see the [module](self). It is a handle: clones are the same
+/// domain, which lives as long as one of them, or a member, or one of its locals.
 ///
-/// **Priorities**: as [`CidSpace`](crate::cid::CidSpace). Operations on locals never wait.
+/// **Priorities**: as for [`CidSpace`](crate::cid::CidSpace). Operations on locals never wait.
 ///
 /// **Signals, fork, panics**: see the module.
 pub struct Domain<P: References = Recent, W: World = Native> {
     shared: Arc<Shared<P, W>>,
 }
 
-/// What handles share.
+/// The parts that handles share.
 ///
 /// | word | meaning | written by |
 /// |---|---|---|
 /// | `leasing` | what leases take; null before the first | the first lease, once |
 struct Shared<P: References, W: World> {
-    /// What locals share, too: those that `leasing` has must not keep that alive.
+    /// Locals share this, too. The locals in `leasing` must not keep it alive.
     core: Arc<Core<P, W>>,
     presence: Option<Presence<W>>,
     leasing: W::Ptr<Leasing<P, W>>,
@@ -241,7 +243,7 @@ impl<P: References, W: World> UnwindSafe for Domain<P, W> {}
 impl<P: References, W: World> RefUnwindSafe for Domain<P, W> {}
 
 impl Domain {
-    /// Of this process, without users and without a presence.
+    /// Makes a domain of this process, without users and without a presence.
     ///
     /// # Errors
     ///
@@ -273,8 +275,8 @@ impl<P: References, W: World> Domain<P, W> {
         self.shared.presence.as_ref()
     }
 
-    /// A `T` for each ID. Each begins as `init` returns it, when a CPU gets its ID for the first
-    /// time; those of all IDs that CPUs had before, now.
+    /// Makes a `T` for each ID. Each begins with the result of `init`, when a CPU gets its ID for
+    /// the first time. Those of all IDs that CPUs already had begin now.
     ///
     /// # Errors
     ///
@@ -286,19 +288,19 @@ impl<P: References, W: World> Domain<P, W> {
         DomainLocal::new_in(self.core(), Init::closure(init), size_of::<F>())
     }
 
-    /// One more user, with a seat if the domain has a presence.
+    /// Adds a user, with a seat if the domain has a presence.
     pub fn join(&self) -> Member<P, W> {
         Member::new(self.clone())
     }
 
-    /// [Joins](Domain::join) and [enters](Member::enter) for as long as the guard lives: an
-    /// allocation and a few writes to shared lines each time. To enter often, keep a [`Member`].
+    /// [Joins](Domain::join) and [enters](Member::enter) for as long as the guard lives. Each call
+    /// costs an allocation and a few writes to shared lines. If you enter often, keep a [`Member`].
     pub fn enter(&self) -> (Entered<P, W>, Entry) {
         Entered::new(self.join())
     }
 
     /// Runs `f` in every member that is inside, and returns when each has run it or left: see
-    /// [`Presence::shootdown`]. Not inside: a member calls [`Inside::shootdown`].
+    /// [`Presence::shootdown`]. Do not call it inside: a member calls [`Inside::shootdown`].
     ///
     /// # Errors
     ///
@@ -307,13 +309,13 @@ impl<P: References, W: World> Domain<P, W> {
         Ok(self.presence().ok_or(NoPresence)?.shootdown(f))
     }
 
-    /// An ID that is the caller's until the lease is dropped.
+    /// Takes an ID that belongs to the caller until the lease is dropped.
     ///
-    /// Where one waits that was leased on the calling CPU: an atomic exchange, and a store to
-    /// return it. While four of that CPU are out already: two exchanges for each further one, of
-    /// which up to four wait there. Else the domain's lock, and what makes its slots. A domain with
-    /// more leases than CPUs that lease seldom takes the lock; with fewer, CPUs take them from each
-    /// other under it: ask for more with [`DomainsOptions::leases`].
+    /// If one waits that was leased on the calling CPU, this is an atomic exchange, and its return
+    /// is a store. While four of that CPU are out, each further one takes two exchanges; up to four
+    /// wait there. Otherwise it takes the domain's lock, and the time to make its slots. A domain
+    /// with more leases than CPUs that lease seldom takes the lock. With fewer, CPUs take them from
+    /// each other under it. Ask for more with [`DomainsOptions::leases`].
     ///
     /// # Errors
     ///
@@ -323,8 +325,8 @@ impl<P: References, W: World> Domain<P, W> {
         Lease::new(self)
     }
 
-    /// As [`lease`](Domain::lease), and waits while all are out, asleep. Those that wait get leases
-    /// in order of arrival; [`lease`](Domain::lease), which does not wait, may be faster.
+    /// Like [`lease`](Domain::lease), but sleeps while all are out. Waiting callers get leases in
+    /// order of arrival. [`lease`](Domain::lease), which does not wait, may be faster.
     ///
     /// # Errors
     ///
@@ -333,7 +335,7 @@ impl<P: References, W: World> Domain<P, W> {
         self.lease_within(None)
     }
 
-    /// As [`lease_wait`](Domain::lease_wait), until `deadline` at most.
+    /// Like [`lease_wait`](Domain::lease_wait), but until `deadline` at most.
     ///
     /// # Errors
     ///
@@ -350,7 +352,7 @@ impl<P: References, W: World> Domain<P, W> {
         ear::wait::<W, _>(self.lease_async(), deadline).unwrap_or(Err(exhausted))
     }
 
-    /// As [`lease_wait`](Domain::lease_wait), as a future, on any executor.
+    /// Like [`lease_wait`](Domain::lease_wait), but as a future, for any executor.
     ///
     /// ```
     /// use coreline::domain::{Domain, Exclusive};
@@ -371,20 +373,20 @@ impl<P: References, W: World> Domain<P, W> {
 
     /// Takes back IDs of CPUs that have not worked for the domain for
     /// [`EXPIRY`](crate::cid::EXPIRY): see [`CidSpace::expire_unused`](crate::CidSpace). Operations
-    /// that take a slow path do that, and each 64th entry of a [`Member`]; so it is for domains
-    /// that fall silent, and for those that no member enters. Does nothing before
-    /// [`SCAN_DELAY`](crate::cid::SCAN_DELAY) has passed since it was last done.
+    /// that take a slow path do this, and so does each 64th entry of a [`Member`]. So call it for
+    /// domains that fall silent, and for those that no member enters. It does nothing before
+    /// [`SCAN_DELAY`](crate::cid::SCAN_DELAY) has passed since the last time.
     ///
     /// # Errors
     ///
-    /// [`Lacking`] if sections cannot be fenced: then IDs stay where they are.
+    /// [`Lacking`] if sections cannot be fenced. Then IDs stay where they are.
     pub fn expire(&self, now: Time) -> Result<(), Lacking> {
         self.core().expire(now)
     }
 
-    /// Says that nothing of the domain is in use, so that it can be another tenant's: what an
-    /// [`ObjectCache`](crate::object::ObjectCache) of domains checks when one comes back. CPUs may
-    /// have IDs still; they keep them, as the next tenant's.
+    /// Checks that nothing of the domain is in use, so that another tenant can have it. An
+    /// [`ObjectCache`](crate::object::ObjectCache) of domains checks this when a domain comes back.
+    /// CPUs may still have IDs. They keep them for the next tenant.
     ///
     /// # Errors
     ///
@@ -398,7 +400,8 @@ impl<P: References, W: World> Domain<P, W> {
         self.shared.leasing().map_or(0, |leasing| leasing.leased(self.core().common.leases()))
     }
 
-    /// What the domain has and costs now; stale when it is given. Waits while slots are made.
+    /// The contents and the cost of the domain now. They may be out of date when it returns. Waits
+    /// while slots are made.
     pub fn usage(&self) -> Usage {
         let core = &**self.core();
         let (leasing, base) = (self.shared.leasing(), core.engine.base());

@@ -7,28 +7,29 @@
 //! | `Leasing::queue` | the queue of this memory; null: none has waited | the first that waits |
 //! | `waiting` | how many there are in `entries` | the holder of `lists` |
 //! | `entries` | those that wait; the first is the next | the holder of `lists` |
-//! | `given` | leases of those that do not wait any more, and do not know yet | the same |
+//! | `given` | leases of threads that no longer wait and do not know yet | the same |
 //!
 //! # No lease is missed
 //!
-//! One that waits and one that returns a lease look for each other, with the fences of an
-//! asymmetric pair between, of which returning has the light one:
+//! A thread that waits and one that returns a lease look for each other, with the fences of an
+//! asymmetric pair in between. The returning thread has the light one:
 //!
 //! ```text
 //! Waiter: counts itself in `waiting`;  heavy fence;  looks for a lease
 //! Lessee: returns its lease;           light fence;  looks at `waiting`
 //! ```
 //!
-//! One of them sees the other. A lessee that does takes its lease once more and gives it to the
-//! first; if another thread was faster, that one has the lease, and will return it. What the waiter
-//! finds it gives to the first, too. Only a waiter that finds `waiting` at 0 fences: one that comes
-//! later relies on the look of that one, which follows its fence, and goes on while any wait. If
-//! that look fails, all others are sent away: each comes again, and one of them finds 0.
+//! One of them sees the other. If the lessee sees the waiter, it takes its lease once more and
+//! gives it to the first. If another thread was faster, that one has the lease, and will return it.
+//! If the waiter finds a lease, it also gives it to the first. Only a waiter that finds `waiting`
+//! at 0 fences. A later one relies on the look of the first, which follows its fence, and goes on
+//! while any thread waits. If that look fails, all others are sent away: each comes again, and one
+//! of them finds 0.
 //!
 //! # Fork
 //!
-//! The child of a fork makes a queue of its own: in its copy are threads that it has not. Of the
-//! copy it takes the leases that its own futures had got, unless the lists may be torn.
+//! The child of a fork makes its own queue: its copy has threads that the child does not have. From
+//! the copy it takes the leases that its own futures had got, unless the lists may be torn.
 
 use core::mem;
 use core::task::{Poll, Waker};
@@ -41,14 +42,14 @@ use crate::lock::{Mutex, Near};
 
 /// See the module.
 pub(super) struct Queue<W: World> {
-    /// Of the memory in which those that wait are.
+    /// The memory in which the waiting threads are.
     generation: u32,
     waiting: W::U32,
     lists: Mutex<Lists<W>, Near, W>,
 }
 
 struct Lists<W: World> {
-    /// How many have come ever.
+    /// How many threads have ever come.
     tickets: u64,
     entries: VecDeque<Entry>,
     given: Vec<(u64, Held<W>)>,
@@ -69,26 +70,26 @@ impl<W: World> Queue<W> {
         }
     }
 
-    /// Whether it is of the memory of this process, and not its parent's.
+    /// Whether it belongs to the memory of this process, and not its parent's.
     pub(super) fn is_own(&self) -> bool {
         self.generation == W::generation().get()
     }
 
-    /// All bytes of it.
+    /// All its bytes.
     pub(super) fn bytes(&self) -> usize {
         let lists = self.lists.lock();
         let entries = lists.entries.capacity() * size_of::<Entry>();
         size_of::<Self>() + entries + lists.given.capacity() * size_of::<(u64, Held<W>)>()
     }
 
-    /// Whether any wait.
+    /// Whether any thread waits.
     #[inline]
     pub(super) fn is_wanted(&self) -> bool {
         // Relaxed: the fences of the module's pair order it.
         self.waiting.load(Ordering::Relaxed) != 0
     }
 
-    /// One more; its ticket, and whether none waited.
+    /// Adds a thread; returns its ticket, and whether none waited.
     pub(super) fn join(&self, waker: Waker) -> (u64, bool) {
         let mut lists = self.lists.lock();
         lists.tickets += 1;
@@ -104,11 +105,11 @@ impl<W: World> Queue<W> {
         lists.entries.len()
     }
 
-    /// Gives it to the first that waits.
+    /// Gives the lease to the first waiting thread.
     ///
     /// # Errors
     ///
-    /// None does: the lease.
+    /// If there is none, returns the lease.
     pub(super) fn give(&self, held: Held<W>) -> Result<(), Held<W>> {
         let mut lists = self.lists.lock();
         let Some(Entry { ticket, waker }) = lists.entries.pop_front() else { return Err(held) };
@@ -119,8 +120,9 @@ impl<W: World> Queue<W> {
         Ok(())
     }
 
-    /// Looks whether one has got its lease; else it is to be woken by `waker`, which becomes the
-    /// one before: what drops with that may be another that waits here. `None`: it was sent away.
+    /// Checks whether a thread has got its lease. If not, `waker` will wake it. Returns the waker
+    /// before: what drops with that may be another thread that waits here. `None`: the thread was
+    /// sent away.
     pub(super) fn look(&self, ticket: u64, waker: &mut Waker) -> Option<Poll<Held<W>>> {
         let mut lists = self.lists.lock();
         if let Some(held) = lists.take_given(ticket) {
@@ -131,7 +133,7 @@ impl<W: World> Queue<W> {
         Some(Poll::Pending)
     }
 
-    /// Has all that wait come again, and look for themselves.
+    /// Makes all waiting threads come again, and look for themselves.
     pub(super) fn send_away(&self) {
         let mut lists = self.lists.lock();
         let entries = mem::take(&mut lists.entries);
@@ -140,7 +142,7 @@ impl<W: World> Queue<W> {
         Sent(entries).wake();
     }
 
-    /// One waits no longer; its lease, if it has got one.
+    /// A thread waits no longer; returns its lease, if it has got one.
     pub(super) fn leave(&self, ticket: u64) -> Option<Held<W>> {
         let mut lists = self.lists.lock();
         let (entry, held) = self.remove(&mut lists, ticket);
@@ -150,8 +152,8 @@ impl<W: World> Queue<W> {
         held
     }
 
-    /// The same of the queue of the process that forked this one. Nothing, if a thread of that
-    /// process was at the lists: they may be torn.
+    /// The same for the queue of the process that forked this one. It does nothing if a thread of
+    /// that process was at the lists: they may be torn.
     pub(super) fn leave_parents(&self, parents: &Self, ticket: u64) -> Option<Held<W>> {
         // Of this process's threads one at a time, so that it is none of them that has the lists.
         let turn = self.lists.lock();
@@ -172,7 +174,7 @@ impl<W: World> Queue<W> {
     }
 }
 
-/// Those that were sent away, to be woken.
+/// Threads that were sent away and must be woken.
 struct Sent(VecDeque<Entry>);
 
 impl Sent {

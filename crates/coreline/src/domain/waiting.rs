@@ -15,17 +15,18 @@ use super::lease::Lease;
 use super::queue::Queue;
 use crate::cid::{Recent, References};
 
-/// A lease that may have to be waited for, from [`Domain::lease_async`].
+/// A lease that the caller may have to wait for, from [`Domain::lease_async`].
 ///
-/// Those that wait get leases in the order in which they were first polled. **Cancelling**: one
-/// that is dropped waits no longer, and a lease that it has got already goes to the next. One that
+/// Waiting futures get leases in the order in which they were first polled. **Cancelling**: a
+/// dropped future waits no longer. If it already has a lease, the next one gets it. A future that
 /// is neither polled nor dropped after it was woken keeps its lease from the others, as with any
-/// fair lock. **Signals**: not in handlers. **Fork**: in the child, one that has got its lease has
-/// it, unless another thread was at the queue just then; any other comes last once more.
+/// fair lock. **Signals**: handlers must not use it. **Fork**: in the child, a future that has got
+/// its lease keeps it, unless another thread was at the queue just then. Any other future goes to
+/// the end of the queue.
 #[must_use = "a future does nothing unless it is polled"]
 pub struct LeaseFuture<'a, P: References = Recent, W: World = Native> {
     domain: &'a Domain<P, W>,
-    /// Where it waits; `None` before that, and when it is ready.
+    /// Its place in the queue; `None` before that, and when it is ready.
     place: Option<(&'a Queue<W>, u64)>,
 }
 
@@ -34,7 +35,7 @@ impl<'a, P: References, W: World> LeaseFuture<'a, P, W> {
         LeaseFuture { domain, place: None }
     }
 
-    /// Comes to wait, unless there is a lease.
+    /// Begins to wait, unless there is a lease.
     fn join(&mut self, context: &Context<'_>) -> Result<Option<Lease<'a, P, W>>, LeaseError> {
         if let Some(lease) = Lease::unless_others_wait(self.domain)? {
             return Ok(Some(lease));
@@ -62,7 +63,7 @@ impl<'a, P: References, W: World> LeaseFuture<'a, P, W> {
         Ok(None)
     }
 
-    /// Waits no longer. What it has got.
+    /// Stops waiting. The lease that it has got.
     fn leave(&mut self) -> Option<Held<W>> {
         let (queue, ticket) = self.place.take()?;
         if queue.is_own() {
@@ -71,7 +72,7 @@ impl<'a, P: References, W: World> LeaseFuture<'a, P, W> {
         self.domain.shared().leasing()?.queue().leave_parents(queue, ticket)
     }
 
-    /// Waits no longer, and wants no lease.
+    /// Stops waiting, and wants no lease.
     fn give_up(&mut self) {
         if let Some(held) = self.leave() {
             self.domain.shared().give_or_put_back(held);
@@ -79,8 +80,8 @@ impl<'a, P: References, W: World> LeaseFuture<'a, P, W> {
     }
 }
 
-/// The look of one that found `waiting` at 0, on which those that come later rely. Dropped before
-/// it has come to its end (by an error or a panic), it has each look for itself.
+/// The look of a future that found `waiting` at 0. Later ones rely on it. If it is dropped before
+/// its end (by an error or a panic), it makes each of them look for itself.
 struct ReliedOn<'a, W: World>(&'a Queue<W>);
 
 impl<W: World> Drop for ReliedOn<'_, W> {

@@ -1,4 +1,4 @@
-//! The traits of `lock_api`, by which programs that use `parking_lot` take another lock.
+//! The traits of `lock_api`, by which programs that use `parking_lot` can take another lock.
 //!
 //! Points in time are those of the world, [`Time`]: an algorithm knows no other clock.
 
@@ -8,9 +8,9 @@ use coreline_world::{ConstWorld, Time};
 
 use super::{Order, RawMutex, RawRwLock, Readers};
 
-/// The traits of one version. They differ in what a lock returns: a `$held`, which is made by
-/// `$hold`, or for a trial a `$tried`, which `$try` makes of whether it succeeded; and the end of a
-/// section gets back the `$guard`.
+/// The traits of one version. They differ in what a lock returns: a `$held`, which `$hold` makes,
+/// or for a trial a `$tried`, which `$try` makes from the success of the trial. The end of a
+/// section gets the `$guard` back.
 macro_rules! traits {
     (
         $api:ident, mutex { $($of_mutex:tt)* }, rwlock { $($of_rwlock:tt)* },

@@ -4,18 +4,18 @@
 //!
 //! | word | meaning | written by |
 //! |---|---|---|
-//! | `calls` | how often threads were to be woken, modulo 2³² | notifiers |
-//! | `waiters` | how many threads wait, or are about to or have just done so | waiters |
+//! | `calls` | how many notifications there were, modulo 2³² | notifiers |
+//! | `waiters` | how many threads wait, are about to wait, or have just stopped waiting | waiters |
 //!
-//! A waiter notes `calls` while it holds the lock, and sleeps if that is still the number after it
-//! has freed it. So a notification is not lost that comes after the lock was freed. One that comes
-//! exactly a multiple of 2³² notifications later, between a waiter's two looks, would be; accepted,
-//! as by the standard library.
+//! A waiter notes `calls` while it holds the lock. It sleeps if `calls` is still the same after it
+//! has freed the lock. So no notification after the lock was freed is lost. One that comes exactly
+//! a multiple of 2³² notifications later, between a waiter's two looks, would be lost. We accept
+//! that, as the standard library does.
 //!
 //! # Law
 //!
-//! A thread that finds a condition false under the lock, and waits, is woken by a notification that
-//! follows the change of the condition under the lock. In the repository,
+//! A thread finds a condition false under the lock, and waits. It is woken by each notification
+//! that follows the change of the condition under the lock. In the repository,
 //! `tests/laws/locks/condvar.rs` checks it.
 
 use core::fmt;
@@ -47,16 +47,16 @@ use super::osq::Order;
 /// ```
 ///
 /// A waiter may wake without a notification: wait in a loop, or by
-/// [`wait_while`](Condvar::wait_while). The condition must be changed under the lock; the
-/// notification may come after. A notification that no thread waits for costs a load, and no system
-/// call. Threads that wait at one time for one condition may hold different locks.
+/// [`wait_while`](Condvar::wait_while). Change the condition under the lock; the notification may
+/// come after. If no thread waits, a notification costs a load and no system call. Threads that
+/// wait for one condition at the same time may hold different locks.
 ///
-/// **Panics**: nothing here panics.
+/// **Panics**: no method panics.
 ///
 /// **Signals**: notifying is safe in a signal handler; waiting is as unsafe as locking.
 ///
-/// **Fork**: what waits is not in the child, whose notifications may find it counted, and then cost
-/// a system call.
+/// **Fork**: the waiting threads are not in the child. Its notifications may still count them, and
+/// then cost a system call.
 #[repr(C)]
 pub struct Condvar<W: World = Native> {
     calls: W::U32,
@@ -70,14 +70,14 @@ const _: () = assert!(size_of::<Condvar<Native>>() == 8);
 pub struct TimedOut(pub bool);
 
 impl Condvar {
-    /// A condition that no thread waits for, also for a `static`.
+    /// A condition variable that no thread waits for, also for a `static`.
     pub const fn new() -> Self {
         Self::const_new()
     }
 }
 
 impl<W: World> Condvar<W> {
-    /// A condition that no thread waits for, in any world that has constants.
+    /// A condition variable that no thread waits for, in any world that has constants.
     pub const fn const_new() -> Self
     where
         W: ConstWorld,
@@ -85,7 +85,7 @@ impl<W: World> Condvar<W> {
         Condvar { calls: W::U32_ZERO, waiters: W::U32_ZERO }
     }
 
-    /// A condition that no thread waits for, in every world.
+    /// A condition variable that no thread waits for, in every world.
     pub fn new_in() -> Self {
         Condvar { calls: W::U32::new_in(0), waiters: W::U32::new_in(0) }
     }
@@ -95,7 +95,7 @@ impl<W: World> Condvar<W> {
         self.sleep(guard, None);
     }
 
-    /// Waits as long as `condition` holds, which is asked under the lock.
+    /// Waits as long as `condition` returns true; it is called under the lock.
     pub fn wait_while<T, O: Order>(
         &self,
         guard: &mut MutexGuard<'_, T, O, W>,
@@ -106,8 +106,8 @@ impl<W: World> Condvar<W> {
         }
     }
 
-    /// As [`wait`](Condvar::wait), until `deadline` at most. The lock is taken again in any case,
-    /// however long that takes.
+    /// Like [`wait`](Condvar::wait), but until `deadline` at most. It takes the lock again in any
+    /// case, however long that takes.
     pub fn wait_by<T, O: Order>(
         &self,
         guard: &mut MutexGuard<'_, T, O, W>,
@@ -116,7 +116,7 @@ impl<W: World> Condvar<W> {
         TimedOut(self.sleep(guard, Some(deadline)) == Parked::TimedOut)
     }
 
-    /// As [`wait`](Condvar::wait), for `span` at most, and the time that the lock takes.
+    /// Like [`wait`](Condvar::wait), but for `span` at most, plus the time to take the lock.
     pub fn wait_for<T, O: Order>(
         &self,
         guard: &mut MutexGuard<'_, T, O, W>,
@@ -125,7 +125,7 @@ impl<W: World> Condvar<W> {
         self.wait_by(guard, W::now() + span)
     }
 
-    /// Wakes one thread that waits; the one that has waited longest where the world has an order.
+    /// Wakes one thread that waits: the one that has waited longest, if the world has an order.
     #[inline]
     pub fn notify_one(&self) {
         self.notify(1);

@@ -1,8 +1,8 @@
-//! What all guards have in common.
+//! The code that all guards have in common.
 
-/// Traits of a guard: a struct with a `lock`, and `data` that is the access to what it guards. When
-/// it drops, the access ends, and then it gives the lock up by `$give_up`. With `mut`, it may
-/// change the data.
+/// The traits of a guard: a struct with a `lock` and with `data`, the access to the guarded value.
+/// When the guard drops, the access ends, and then `$give_up` gives the lock up. With `mut`, the
+/// guard may change the data.
 macro_rules! guard {
     (mut $Guard:ident, [$($Param:ident: $Bound:ident),*], $give_up:expr) => {
         guard!($Guard, [$($Param: $Bound),*], $give_up);

@@ -3,16 +3,16 @@
 //! | lock | bytes | waiters |
 //! |---|---|---|
 //! | [`Mutex`] | 8 | spin in a queue, near ones first, and then sleep; can give up |
-//! | [`RwLock`] | 8 | as those of [`Mutex`]; readers share the lock |
+//! | [`RwLock`] | 8 | like those of [`Mutex`]; readers share the lock |
 //! | [`ReadMostly`] | 16, and 16 for each CPU | sleep; readers write to lines of their own |
-//! | [`Condvar`] | 8 | sleep, without the lock, until they are notified |
+//! | [`Condvar`] | 8 | sleep, without the lock, until a notification |
 //! | [`TicketLock`] | 8 | spin on one line, in order of arrival |
 //! | [`Osq`] | 4 | spin on lines of their own, near ones first or in order; can give up |
 //!
 //! # More threads than CPUs
 //!
-//! Locks that sleep let ten times as many turns through as those that only spin, and more; their
-//! longest waits are longer. With 8 threads and with 32, in millions of turns in a second, and
+//! Locks that sleep have at least ten times the throughput of those that only spin. Their longest
+//! waits are longer. This table is for 8 and for 32 threads, in millions of turns per second, and
 //! milliseconds:
 //!
 //! | lock | 8: turns | share | longest wait | 32: turns | share | longest wait |
@@ -25,59 +25,60 @@
 //! | std's `Mutex` | 2.4–2.9 | 0.78–0.91 | 24–36 | 2.0–2.7 | 0.47–0.53 | 208–276 |
 //! | `parking_lot`'s `RwLock`¹ | 2.4–2.9 | 0.85–0.95 | 20–32 | 2.8–2.9 | 0.40–0.52 | 67–124 |
 //!
-//! Natively on an AMD EPYC (family 25 model 17, Zen 4) with 2 CPUs and kernel 6.18, 2026-11-26, by
-//! the example `oversubscribed` of `coreline-rivals`: turns of 100 ns and 500 ns between them, for
-//! 1.5 s, threads pinned to the CPUs by turns; the least and the most of five runs, interleaved.
-//! *Share* is the turns of the thread with the fewest over those of the one with the most. A wait
-//! is from the call to the turn, and so holds what else the CPU did meanwhile. ¹: one turn of a
-//! hundred is to write.
+//! It is native, on an AMD EPYC (family 25 model 17, Zen 4) with 2 CPUs and kernel 6.18, on
+//! 2026-11-26, by the example `oversubscribed` of `coreline-rivals`. Turns take 100 ns, with 500 ns
+//! between them, for 1.5 s. Threads are pinned to the CPUs in turn. Each cell is the lowest and the
+//! highest of five interleaved runs. *Share* is the turns of the thread with the fewest divided by
+//! those of the thread with the most. A wait lasts from the call to the turn, including what else
+//! the CPU did meanwhile. ¹: one turn of a hundred is to write.
 //!
 //! # Priorities
 //!
 //! A waiter with a real-time priority (`SCHED_FIFO`, `SCHED_RR`) may run on the CPU of a holder
-//! with a lower one, which cannot go on until the waiter sleeps. All waits sleep after a bounded
-//! time.
+//! with a lower priority. The holder cannot go on until the waiter sleeps. Every waiter sleeps
+//! after a bounded time.
 //!
-//! Locks that sleep spin for 0.1 ms at most. [`TicketLock`], [`Osq`], concurrency IDs, domains,
-//! shootdowns and updates spin and then yield. Natively such a waiter yields for about 1 ms, and
-//! then sleeps between looks, 50 us to 1 ms each time. A waiter of ordinary scheduling, whose
-//! yields let others run, does so after 20 ms of its CPU; so does every waiter where there is no
-//! Linux, and a shootdown that begins inside.
+//! Waiters of locks that sleep spin for 0.1 ms at most. [`TicketLock`], [`Osq`], concurrency IDs,
+//! domains, shootdowns and updates spin and then yield. Natively such a waiter yields for about 1
+//! ms, and then sleeps between looks, 50 us to 1 ms each time. A waiter of ordinary scheduling lets
+//! others run when it yields, so it sleeps only after 20 ms of its CPU. The same holds for every
+//! waiter on other systems than Linux, and for a shootdown that begins inside.
 //!
-//! No lock inherits priorities: a thread of a priority between those of holder and waiter runs
-//! before the holder, for as long as it wants. Where that matters, take a lock of the C library
-//! with `PTHREAD_PRIO_INHERIT`.
+//! No lock inherits priorities: a thread with a priority between those of holder and waiter runs
+//! before the holder, for as long as it wants. If that matters, take a lock of the C library with
+//! `PTHREAD_PRIO_INHERIT`.
 //!
 //! # One copy of the library
 //!
-//! A lock names its waiters by the numbers of nodes, which are in a table of the library. Two
-//! copies of the library have a table each, in which other threads have the same numbers. If both
-//! wait at one lock, some threads wait for ever. There are two copies where
+//! A lock names its waiters by numbers of nodes, which are in a table of the library. Two copies of
+//! the library have two tables, in which the same numbers mean other threads. If both wait at one
+//! lock, some threads wait forever. There are two copies if
 //!
 //! * a plugin is linked with a copy of its own, and locks what the program locks;
 //! * two processes lock memory that they share.
 //!
-//! No lock finds that out: a number does not say which table it is of. Let a plugin call functions
-//! of the program to lock, link both with one dynamic library, or take a lock of std. Between
-//! processes take a lock of the C library with `PTHREAD_PROCESS_SHARED`. [`TicketLock`] has no
+//! No lock detects that: a number does not say which table it is from. Let a plugin call functions
+//! of the program to lock, link both with one dynamic library, or use a lock of std. Between
+//! processes use a lock of the C library with `PTHREAD_PROCESS_SHARED`. [`TicketLock`] has no
 //! nodes, and works in both cases.
 //!
 //! # In an allocator
 //!
 //! [`Mutex`], [`RwLock`] and [`TicketLock`] may guard the global allocator. The nodes of waiters
-//! are mapped, not allocated. Only the first wait of a process allocates: it reads which caches the
-//! CPUs share. A lock of the allocator that is held meanwhile is waited for without a node.
+//! are mapped, not allocated. Only the first wait of a process allocates, because it reads which
+//! caches the CPUs share. If the allocator then needs a lock that is held, the thread waits for it
+//! without a node.
 //!
-//! An allocator that waits for one lock while it holds another calls [`prepare`] first, before
-//! there is a second thread: else the first wait could allocate while the allocator's lock is held
-//! by the same thread, and would never end. [`Osq`] cannot guard the allocator: each of its turns
-//! takes a node.
+//! An allocator that waits for one lock while it holds another must call [`prepare`] before there
+//! is a second thread. Otherwise the first wait could allocate while the same thread holds the
+//! allocator's lock, and would never end. [`Osq`] cannot guard the allocator, because each of its
+//! turns takes a node.
 //!
 //! # For users of `parking_lot`
 //!
 //! With the feature `lock_api` (for version 0.5 of that crate) or `lock_api_0_4`, [`RawMutex`] and
-//! [`RawRwLock`] have its traits. So a program keeps its code, with mapped guards, `Arc` guards and
-//! data without a size, and changes a type:
+//! [`RawRwLock`] implement its traits. So a program keeps its code, with mapped guards, `Arc`
+//! guards and unsized data, and changes one type:
 //!
 //! ```
 //! # #[cfg(feature = "lock_api")] {

@@ -1,17 +1,17 @@
 //! [`QueuedLock`]: the lock of concurrency IDs, a spin lock whose waiters queue.
 //!
-//! A word says whether the lock is held; beside it stands an [`Osq`]. A thread that finds the lock
-//! free and the queue empty takes the word, which costs what a [`TicketLock`](super::TicketLock)
-//! does. Any other thread queues, and spins on a line of its own. The head of the queue competes
-//! for the word. A holder frees the word by a store; if it was the head, it passes the queue's turn
-//! on after that. (The kernel's spinlock passes the turn on before the section,
-//! `kernel/locking/qspinlock.c`. The next head then looks at the line that the section writes: 32
-//! pools of `threadstorm`, below, create 10 to 15 % fewer threads.)
+//! A word says whether the lock is held. Next to it is an [`Osq`]. A thread that finds the lock
+//! free and the queue empty takes the word, which costs as much as a
+//! [`TicketLock`](super::TicketLock). Any other thread queues, and spins on a line of its own. The
+//! head of the queue competes for the word. A holder frees the word by a store; if it was the head,
+//! it passes the queue's turn on after that. (The kernel's spinlock passes the turn on before the
+//! section, `kernel/locking/qspinlock.c`. The next head then reads the line that the section
+//! writes: 32 pools of `threadstorm`, below, create 10 to 15 % fewer threads.)
 //!
 //! # Overtaking
 //!
-//! The lock is handed to no waiter: one that has no CPU would stop all others until its next time
-//! slice. A thread that runs may take a free lock before the queue (the kernel allows this in
+//! The lock is handed to no waiter: a waiter without a CPU would stop all others until its next
+//! time slice. A running thread may take a free lock before the queue (the kernel allows this in
 //! virtual machines, `pv_hybrid_queued_unfair_trylock` in `qspinlock_paravirt.h`).
 //!
 //! ```text
@@ -20,30 +20,32 @@
 //! Waiter 2: runs, and waits for waiter 1
 //! ```
 //!
-//! [`MOST`] threads may overtake one head. Then the lock is *closed*, and threads that come queue,
-//! so that a head that runs has it next. A head that does not run cannot take it: a thread that
-//! finds a closed lock free for [`LOOKS`] looks in a row opens it for [`AWAY`] more threads, and
-//! takes it. A head that spins looks at least once in that time. One that yields its CPU, or naps,
-//! as waiters do after very long, may not: then each wake-up is one chance to find the lock free.
+//! [`MOST`] threads may overtake one head. Then the lock is *closed*: threads that come must queue,
+//! so a running head has it next. A head that does not run cannot take it. So a thread that finds a
+//! closed lock free for [`LOOKS`] looks in a row opens it for [`AWAY`] more threads, and takes it.
+//! A head that spins looks at least once in that time. A head that yields its CPU or sleeps
+//! briefly, as waiters do after very long, may not. Then each wake-up is one chance to find the
+//! lock free.
 //!
 //! # State
 //!
 //! | word | meaning | written by |
 //! |---|---|---|
 //! | `state` | 0: free; 1: held | the thread that takes a free lock; its holder |
-//! | `passes` | how many threads may overtake the head yet; 0: closed | its holder |
+//! | `passes` | how many threads may still overtake the head; 0: closed | its holder |
 //! | `queue` | those that wait | see [`Osq`] |
 //!
-//! A waiter that does not run stops those behind it in the queue; so does a holder that was the
+//! A waiter that does not run stops those behind it in the queue. So does a holder that was the
 //! head and is preempted before it passes its turn on. Neither stops a thread that finds the lock
-//! free when it comes. One that finds it held queues, and then waits for those before it.
+//! free when it comes. A thread that finds it held queues, and then waits for those before it.
 //!
 //! # Why this one
 //!
-//! A scheduler that switches tasks may not sleep, so [`Mutex`](super::Mutex) is no choice where it
-//! calls a space: its waiters sleep. The others, by `coreline run threadstorm`, 32 pools of 32
-//! roaming threads on `epyc-9654-2s`, in threads created per second, and, for 8 pools of 8 at the
-//! published pace, where hardly any thread waits, the time of all calls for a thread:
+//! A scheduler that switches tasks may not sleep, so it cannot use [`Mutex`](super::Mutex) when it
+//! calls a space: its waiters sleep. This table compares the others, by `coreline run threadstorm`
+//! with 32 pools of 32 roaming threads on `epyc-9654-2s`, in threads created per second. For 8
+//! pools of 8 at the published pace, where hardly any thread waits, it has the time of all calls
+//! for a thread:
 //!
 //! | lock | `recent` | `owned` | `recent`, ns | `owned`, ns |
 //! |---|---|---|---|---|
@@ -54,20 +56,20 @@
 //! | this one | 1,045,047 | 449,633 | 3470 | 2888 |
 //! | this one, near waiters first | 598,381 | 270,857 | | |
 //!
-//! These are of an earlier engine and queue, and of a lock that was handed to its waiters.
+//! The figures are of an earlier engine and queue, and of a lock that was handed to its waiters.
 //!
 //! An `Osq` alone takes a node and gives it back for each section, which costs 90 to 330 ns there.
-//! Near waiters first does not pay: they are of all 24 caches, and sections are shorter than what
-//! sorting takes, whose lines go along with the turn.
+//! Near waiters first does not pay. Waiters are of all 24 caches, and sections are shorter than the
+//! time to sort, whose lines go along with the turn.
 //!
 //! # Law
 //!
-//! At most one holder, whose writes the next holder sees. Threads in the queue get the lock in FIFO
-//! order. A head that looks at the lock at least once in any [`LOOKS`] looks of another thread is
-//! overtaken by at most [`MOST`] threads, and by those that looked at the queue or at `passes`
-//! before: each of these once. Behind a head that was away up to [`AWAY`] threads may overtake the
-//! next one, too; and each thread that found the lock forsaken by an earlier head, and takes it
-//! when the present one has closed it, adds as many, once.
+//! There is at most one holder, and the next holder sees its writes. Threads in the queue get the
+//! lock in FIFO order. A head that looks at the lock at least once in any [`LOOKS`] looks of
+//! another thread is overtaken by at most [`MOST`] threads, and once each by those that looked at
+//! the queue or at `passes` before. Behind a head that was away, up to [`AWAY`] threads may
+//! overtake the next one, too. So may, once, each thread that found the lock forsaken by an earlier
+//! head and takes it when the present one has closed it, and each adds as many.
 
 use core::marker::PhantomData;
 use core::mem::ManuallyDrop;
@@ -78,18 +80,18 @@ use coreline_world::{Cell, CellMut, Native, Ordering, Word, World};
 use super::osq::{Came, Fifo, Osq};
 use crate::numbered::Number;
 
-/// Data that one thread at a time may touch.
+/// Data that only one thread at a time may access.
 ///
-/// **Panics**: nothing here panics. A panic while the guard is alive frees the lock.
+/// **Panics**: no method panics. A panic while the guard is alive frees the lock.
 ///
-/// **Oversubscription**: waiters keep their CPUs busy; natively they yield when the wait gets long,
+/// **Oversubscription**: waiters keep their CPUs busy. Natively they yield when the wait gets long,
 /// and sleep between looks when it gets very long. A waiter that does not run stops those behind it
-/// in the queue, and no thread that finds the lock free. Where memory for a node is refused, a
-/// thread that found the lock held sleeps until there is a node.
+/// in the queue, but no thread that finds the lock free. If memory for a node is refused, a thread
+/// that found the lock held sleeps until there is a node.
 ///
 /// **Signals, fork**: as [`Osq`]: a handler must not lock. A lock that another thread held at the
-/// time of a fork stays locked in the child; one that another thread waited for has its place in
-/// the queue taken for good, and a thread of the child that queues waits for ever.
+/// time of a fork stays locked in the child. If another thread waited for it, its place in the
+/// queue stays taken, and a thread of the child that queues waits forever.
 #[repr(C)]
 pub(crate) struct QueuedLock<T, W: World = Native> {
     state: W::U8,
@@ -106,18 +108,18 @@ const _: () = {
 const FREE: u8 = 0;
 const HELD: u8 = 1;
 
-/// So many threads may overtake a head that runs. With 8 and with 128, `threadstorm` creates about
+/// How many threads may overtake a head that runs. With 8 and with 128, `threadstorm` creates about
 /// as many threads.
 const MOST: u8 = 32;
 
-/// So many threads may overtake a head that does not run, until it is looked for again.
+/// How many threads may overtake a head that does not run, until the next check.
 const AWAY: u8 = u8::MAX;
 
-/// A head that runs takes a closed lock before it was seen free so often.
+/// A head that runs takes a closed lock before another thread has seen it free this often.
 const LOOKS: u32 = 64;
 
-/// Pauses between two of these looks. All looks together take several times as long as a head that
-/// spins pauses between two of its own.
+/// Pauses between two of these looks. All looks together take several times as long as the pause of
+/// a spinning head between two of its own.
 const PAUSES: u32 = 4;
 
 impl<T, W: World> QueuedLock<T, W> {
@@ -154,7 +156,7 @@ impl<T, W: World> QueuedLock<T, W> {
         self.state.compare_exchange(FREE, HELD, Ordering::Acquire, Ordering::Relaxed).is_ok()
     }
 
-    /// Takes the lock. The node in which this thread has its turn in the queue, if in one.
+    /// Takes the lock. The node in which this thread has its turn in the queue, if it is in one.
     #[cold]
     #[inline(never)]
     fn lock_slowly(&self) -> Option<Number> {
@@ -213,8 +215,8 @@ impl<T, W: World> QueuedLock<T, W> {
         self.state.load(Ordering::Relaxed) == FREE
     }
 
-    /// Whether a closed lock stays free: the head of the queue does not run. In the model, where no
-    /// time passes, each head runs.
+    /// Whether a closed lock stays free, so that the head of the queue does not run. In the model,
+    /// where no time passes, each head runs.
     fn is_forsaken(&self) -> bool {
         let looks = || {
             (0..PAUSES).for_each(|_| W::relax());
@@ -226,7 +228,7 @@ impl<T, W: World> QueuedLock<T, W> {
 
     /// Frees the lock, and passes on the turn in the queue.
     ///
-    /// The caller holds the lock, and has its turn in this node, if in one.
+    /// The caller holds the lock, and has its turn in this node, if it is in one.
     #[inline]
     fn free(&self, node: Option<Number>) {
         // Release: pairs with the Acquire in `take`.
@@ -247,10 +249,10 @@ impl<T, W: World> QueuedLock<T, W> {
 #[must_use = "the lock is freed when the guard drops: at once, if it is not bound to a name"]
 pub(crate) struct QueuedGuard<'a, T, W: World> {
     lock: &'a QueuedLock<T, W>,
-    /// Where this thread has its turn in the queue, if in one.
+    /// The node in which this thread has its turn in the queue, if it is in one.
     node: Option<Number>,
     data: ManuallyDrop<CellMut<'a, T, W>>,
-    /// Not `Send`: `T` may be shared by turns only if it may be sent.
+    /// It is not `Send`: `T` may be shared in turn only if it may be sent.
     _not_send: PhantomData<*const ()>,
 }
 
@@ -291,7 +293,7 @@ mod tests {
 
     use super::*;
 
-    /// So many threads on two CPUs, each of which increments so often, and none of it is lost.
+    /// So many threads on two CPUs each increment so often, and no increment is lost.
     fn exclusion<W: Testbed>(threads: u32, rounds: u32) {
         let lock = Arc::new(QueuedLock::<u64, W>::new_in(0));
         let count = move |lock: &QueuedLock<u64, W>| (0..rounds).for_each(|_| *lock.lock() += 1);
@@ -363,7 +365,7 @@ mod tests {
     }
 
     /// If threads looked at a closed lock without limit, the first one after those that may
-    /// overtake the head would wait for ever.
+    /// overtake the head would wait forever.
     #[test]
     fn a_head_that_does_not_run_stops_no_thread() {
         forsake(|lock| {
@@ -389,7 +391,7 @@ mod tests {
         assert_eq!(machine.run(program).expect("it ends").value, MOST);
     }
 
-    /// Where a thread takes turns of the lock beside a head that runs, it takes as many in a row.
+    /// If a thread takes turns of the lock while a head runs, it takes as many in a row.
     #[test]
     fn a_closed_lock_is_left_to_a_head_that_runs() {
         let program = || {
@@ -414,7 +416,7 @@ mod tests {
         }
     }
 
-    /// Whether an execution fails for want of an ordering.
+    /// Whether an execution fails because an ordering is missing.
     fn is_caught(plant: Plant, law: fn()) -> bool {
         let checker = Checker::new().preemption_bound(3).plant(plant);
         checker.try_check(law).is_err_and(|failure| {

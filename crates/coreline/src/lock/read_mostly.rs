@@ -1,25 +1,26 @@
 //! [`ReadMostly`]: a readers-writer lock whose readers write to nothing that they share.
 //!
-//! A reader counts itself in its CPU's slot of per-CPU memory when it comes and when it goes; a
+//! A reader counts itself in its CPU's slot of per-CPU memory when it comes and when it goes. A
 //! writer closes the lock and waits until as many have gone as came (the kernel's
-//! `percpu_rw_semaphore`, `kernel/locking/percpu-rwsem.c`; that coming and going are counted apart,
-//! and read in which order, is from its sleepable RCU, `kernel/rcu/srcutree.c`). Between a reader's
-//! two accesses, to its count and to the sign that the lock is closed, there is no fence but that
-//! of the compiler: the writer has all CPUs pass one.
+//! `percpu_rw_semaphore`, `kernel/locking/percpu-rwsem.c`). To count coming and going separately,
+//! and the order in which they are read, is from the kernel's sleepable RCU,
+//! `kernel/rcu/srcutree.c`. Between a reader's two accesses, to its count and to the sign that the
+//! lock is closed, there is only a compiler fence: the writer makes all CPUs pass a fence.
 //!
 //! # State
 //!
 //! | word | meaning | written by |
 //! |---|---|---|
 //! | `closed` | `CLOSED`: a writer holds the lock or waits for readers | that writer |
-//! | | `SLEPT_ON`: the same, and readers sleep on this word, or are about to | readers |
+//! | | `SLEPT_ON`: the same, and readers sleep on this word or are about to | readers |
 //! | `calls` | how often a reader went while the lock was closed, modulo 2³² | readers |
 //! | `writers` | which writer is next; also readers that slept in vain 8 times | both |
-//! | `came`, `went` | of each CPU: how many readers came there, and how many went | readers |
+//! | `came`, `went` | for each CPU: how many readers came there, and how many went | readers |
 //!
 //! # Why the counts are apart
 //!
-//! A reader may come on one CPU and go on another, and come in vain, while the counts are added up:
+//! A reader may come on one CPU and go on another, and come in vain, while the writer adds up the
+//! counts.
 //!
 //! ```text
 //! Writer: reads what CPU 0 has
@@ -27,14 +28,14 @@
 //! Writer: reads what CPU 1 has      <- one less than there are, if both were one count
 //! ```
 //!
-//! All that went are added up first, and, behind a fence, all that came: so for each reader whose
-//! going was seen the coming is, too, and the two are equal only if no reader is left that
+//! So it first adds up all that went and then, after a fence, all that came. For each reader whose
+//! going it saw, it also sees the coming. The two sums are equal only if no reader is left that
 //! came before the lock was closed.
 //!
 //! # Law
 //!
-//! A writer is alone, and a reader sees all that earlier writers wrote. In the repository,
-//! `tests/laws/locks/read_mostly.rs` checks it in all three worlds.
+//! A writer is alone, and a reader sees all writes of earlier writers. In the repository,
+//! `tests/laws/locks/read_mostly.rs` checks this in all three worlds.
 
 use core::cell::UnsafeCell;
 use core::fmt;
@@ -56,7 +57,7 @@ const CLOSED: u32 = 1;
 const SLEPT_ON: u32 = 2;
 
 /// How often a reader that finds the lock closed sleeps until it is opened, before it queues with
-/// the writers. A writer waits for all that queue before it, one after the other: where threads
+/// the writers. A writer waits for all that queue before it, one after another. If threads
 /// outnumber CPUs, each of these waits for a CPU when its turn comes.
 const SLEEPS: u32 = 8;
 
@@ -69,12 +70,12 @@ struct Counts<W: World> {
 // SAFETY: a struct, so every value has the same fields in the same places.
 unsafe impl<W: World> Slot for Counts<W> {}
 
-/// Data that is read all the time, and written seldom.
+/// Data that is read all the time and seldom written.
 ///
-/// Reading costs two additions to per-CPU memory, and no locked instruction where the machine has
-/// restartable sections: it takes the same time however many CPUs read. Writing costs a heavy
-/// fence, which interrupts the CPUs that run this process, and the wait for readers; on processors
-/// that reorder stores, one more for each look at them.
+/// Reading costs two additions to per-CPU memory, and no locked instruction if the machine has
+/// restartable sections. It takes the same time however many CPUs read. Writing costs a heavy
+/// fence, which interrupts the CPUs that run this process, and the wait for readers. On processors
+/// that reorder stores, it costs one more fence for each look at them.
 ///
 /// ```
 /// use coreline::lock::ReadMostly;
@@ -86,37 +87,37 @@ unsafe impl<W: World> Slot for Counts<W> {}
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 ///
-/// **Fairness**: writers come to their turns as at a [`Mutex`](super::Mutex). A writer whose turn
-/// it is waits for the readers that are there, each for one section, and for no later ones. Readers
-/// that come meanwhile sleep until it is done; all are woken then. One that finds the lock closed
-/// by a faster writer sleeps again, and queues with the writers after eight times.
+/// **Fairness**: writers get their turns as at a [`Mutex`](super::Mutex). A writer whose turn it is
+/// waits for the present readers, each for one section, and for no later ones. Readers that come
+/// meanwhile sleep until it is done. Then all are woken. A reader that finds the lock closed by a
+/// faster writer sleeps again. After eight times it queues with the writers.
 ///
 /// **Oversubscription**: with 8 and 32 threads on 2 CPUs, of whose turns one in a hundred is to
-/// write, the longest wait is 4 to 12 and 11 to 49 ms, and the thread with the fewest turns has
-/// 0.90 and 0.78 of those of the one with the most, at least:
+/// write, the longest wait is 4 to 12 and 11 to 49 ms. The thread with the fewest turns has at
+/// least 0.90 and 0.78 of those of the thread with the most:
 /// [measured](super#more-threads-than-cpus).
 ///
-/// **Priorities**: threads get the lock in the order that fairness says, whatever priorities they
-/// have, and the holder borrows none from those that wait. A waiter spins for 0.1 ms at most, and
-/// then sleeps: [a holder of lower priority can run](super#priorities) on its CPU.
+/// **Priorities**: threads get the lock in the order above, whatever their priorities. The holder
+/// inherits no priority from the waiters. A waiter spins for 0.1 ms at most and then sleeps: [a
+/// holder of lower priority can run](super#priorities) on its CPU.
 ///
-/// **Recursion**: a thread that reads may not read once more: a writer may wait in between, and
-/// both wait for ever.
+/// **Recursion**: a thread that reads must not read again: a writer may wait in between, and both
+/// wait forever.
 ///
-/// **Size**: 16 bytes for each CPU, and 16 beside the data; where a writer waits, what
-/// [`Osq`](super::Osq) says of nodes.
+/// **Size**: 16 bytes for each CPU, and 16 next to the data. If a writer waits, also the shared
+/// nodes that [`Osq`](super::Osq) describes.
 ///
-/// **Panics**: a panic while a guard is alive frees the lock; the data is not poisoned.
+/// **Panics**: a panic while a guard is alive frees the lock, and the data is not poisoned.
 ///
-/// **Signals**: in a handler use [`try_read`](ReadMostly::try_read), which does not wait. `read`
-/// waits for ever there if the thread that it interrupted writes or is waiting to read, and if that
-/// reads while a writer waits.
+/// **Signals**: in a handler use [`try_read`](ReadMostly::try_read), which does not wait. There
+/// `read` waits forever if the interrupted thread writes or waits to read, or if it reads while a
+/// writer waits.
 ///
-/// **Several copies of the library**, and memory that processes share: threads may wait for ever;
-/// see [one copy of the library](super#one-copy-of-the-library).
+/// **Several copies of the library**, and memory that processes share: threads may wait forever.
+/// See [one copy of the library](super#one-copy-of-the-library).
 ///
-/// **Fork**: readers and writers of other threads at the time of the fork never go in the child. A
-/// writer there waits for ever.
+/// **Fork**: readers and writers of other threads at the time of the fork never leave in the child.
+/// A writer there waits forever.
 #[repr(C)]
 pub struct ReadMostly<T, W: World = Native> {
     closed: W::U32,
@@ -124,7 +125,7 @@ pub struct ReadMostly<T, W: World = Native> {
     writers: RawMutex<Near, W>,
     counts: PerCpu<Counts<W>, W>,
     data: Cell<T, W>,
-    /// A `Cell` is `Sync` where `T` may move between threads; readers share it.
+    /// A `Cell` is `Sync` if `T` may move between threads, but readers share it.
     not_sync: PhantomData<UnsafeCell<()>>,
 }
 
@@ -151,7 +152,7 @@ impl<T, W: World> ReadMostly<T, W> {
     ///
     /// # Errors
     ///
-    /// [`PoolError`] if the machine has no such index, or there is no memory.
+    /// [`PoolError`] if the machine does not have the index, or there is no memory.
     pub fn new_in(by: IndexBy, data: T) -> Result<Self, PoolError> {
         let none = || Counts { came: W::U64::new_in(0), went: W::U64::new_in(0) };
         Ok(ReadMostly {
@@ -164,7 +165,7 @@ impl<T, W: World> ReadMostly<T, W> {
         })
     }
 
-    /// Takes the lock to read, and waits for a writer; the guard frees it.
+    /// Takes the lock to read, and waits for a writer. The guard frees it.
     #[inline]
     pub fn read(&self) -> ReadMostlyReadGuard<'_, T, W> {
         if !self.come() {
@@ -181,15 +182,16 @@ impl<T, W: World> ReadMostly<T, W> {
         (self.looks_open() && self.come()).then(|| unsafe { ReadMostlyReadGuard::new(self) })
     }
 
-    /// Whether coming makes sense. One that comes in vain has the writer add up all counts again: a
-    /// thread that tried again and again would keep it from ever finding that no reader is left.
+    /// Whether it makes sense to come. A reader that comes in vain makes the writer add up all
+    /// counts again. A thread that tried again and again would keep the writer from ever finding
+    /// that no reader is left.
     #[inline]
     fn looks_open(&self) -> bool {
         // Relaxed: `come` looks again.
         self.closed.load(Ordering::Relaxed) == OPEN
     }
 
-    /// Counts a reader; whether the lock is open to it. If not, it went again.
+    /// Counts a reader; returns whether the lock is open to it. If not, the reader went again.
     #[inline(always)]
     fn come(&self) -> bool {
         self.counts.field(|slot| &slot.came).add(1);
@@ -207,8 +209,8 @@ impl<T, W: World> ReadMostly<T, W> {
     /// Waits for the writer that has closed the lock, and then reads. If later writers have closed
     /// it each time, [`SLEEPS`] times, waits in one queue with the writers.
     ///
-    /// Not in the queue at once: there, each waiter is woken by the one before, and that does not
-    /// run while another thread has its CPU. All readers are woken together.
+    /// It does not queue at once: there each waiter is woken by the one before, which does not run
+    /// while another thread has its CPU. All readers are woken together.
     #[cold]
     #[inline(never)]
     fn come_slowly(&self) {
@@ -240,7 +242,7 @@ impl<T, W: World> ReadMostly<T, W> {
         }
     }
 
-    /// Ends a reader.
+    /// Ends the section of a reader.
     #[inline]
     fn go(&self) {
         // Partner: the fence in `has_readers`, between a writer's look at `went` and its first
@@ -265,12 +267,12 @@ impl<T, W: World> ReadMostly<T, W> {
         W::wake(&raw const self.calls, 1);
     }
 
-    /// Takes the lock to write, and waits for readers and writers; the guard frees it.
+    /// Takes the lock to write, and waits for readers and writers. The guard frees it.
     ///
     /// # Errors
     ///
     /// [`Lacking`] natively, if the kernel refuses `membarrier` after it has once allowed it. The
-    /// lock is not taken.
+    /// lock is then not taken.
     pub fn write(&self) -> Result<ReadMostlyWriteGuard<'_, T, W>, Lacking> {
         self.writers.lock();
         // Relaxed: the heavy fence orders it.
@@ -283,7 +285,7 @@ impl<T, W: World> ReadMostly<T, W> {
         Ok(unsafe { ReadMostlyWriteGuard::new(self) })
     }
 
-    /// Waits until the readers have gone that came before the lock was closed.
+    /// Waits until the readers that came before the lock was closed have gone.
     fn close(&self) -> Result<(), Lacking> {
         // Partner: the light fences in `come` and `go`.
         W::try_fence_all()?;
@@ -319,7 +321,7 @@ impl<T, W: World> ReadMostly<T, W> {
         unsafe { self.writers.unlock() };
     }
 
-    /// The data, through an exclusive reference: no lock is needed.
+    /// The data, through an exclusive reference, which needs no lock.
     pub fn get_mut(&mut self) -> &mut T {
         self.data.get_mut()
     }
@@ -341,12 +343,12 @@ impl<T: fmt::Debug, W: World> fmt::Debug for ReadMostly<T, W> {
     }
 }
 
-/// Proof that the caller holds a [`ReadMostly`] as a reader. Dropping it ends that.
+/// Proof that the caller holds a [`ReadMostly`] as a reader. Dropping it ends the section.
 #[must_use = "the lock is freed when the guard drops: at once, if it is not bound to a name"]
 pub struct ReadMostlyReadGuard<'a, T, W: World = Native> {
     lock: &'a ReadMostly<T, W>,
     data: ManuallyDrop<CellRef<'a, T, W>>,
-    /// Not `Send`, as std's.
+    /// It is not `Send`, like std's.
     _not_send: PhantomData<*const ()>,
 }
 
@@ -370,7 +372,7 @@ impl<'a, T, W: World> ReadMostlyReadGuard<'a, T, W> {
 pub struct ReadMostlyWriteGuard<'a, T, W: World = Native> {
     lock: &'a ReadMostly<T, W>,
     data: ManuallyDrop<CellMut<'a, T, W>>,
-    /// Not `Send`, as std's.
+    /// It is not `Send`, like std's.
     _not_send: PhantomData<*const ()>,
 }
 
@@ -379,7 +381,7 @@ guard!(mut ReadMostlyWriteGuard, [W: World], ReadMostly::open);
 impl<'a, T, W: World> ReadMostlyWriteGuard<'a, T, W> {
     /// # Safety
     ///
-    /// The caller has closed `lock`, and its readers have gone; it gives that to the guard.
+    /// The caller has closed `lock`, and its readers have gone. It gives that to the guard.
     #[inline]
     unsafe fn new(lock: &'a ReadMostly<T, W>) -> Self {
         // SAFETY: only the writer touches the data, and from here to the guard's drop the guard is
@@ -400,8 +402,8 @@ mod tests {
 
     use super::*;
 
-    /// A writer is behind none of the readers that sleep: all of these are woken at each opening,
-    /// and find the lock closed by the next writer up to eight times before one queues.
+    /// No writer waits for sleeping readers: all of these are woken at each opening, and find the
+    /// lock closed by the next writer up to eight times before one queues.
     #[test]
     fn a_reader_queues_with_writers_when_it_has_slept_in_vain_eight_times() {
         let program = || {

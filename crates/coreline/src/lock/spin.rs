@@ -1,29 +1,31 @@
-//! How threads wait outside of a queue: spinning, before they queue and before they sleep; where
-//! there is no node to queue with; and for what no word says.
+//! How threads wait outside of a queue: they spin before they queue and before they sleep. This
+//! module also covers waits without a node, and waits for conditions that no word shows.
 
 use core::time::Duration;
 
 use coreline_world::{Ordering, Time, Word, World};
 
-/// A waiter spins for so long at most. A sleep and the wake-up take some microseconds of two CPUs,
-/// and many more where a CPU that idles must be woken: so long a waiter may try to spare them.
+/// The time for which a waiter spins at most. A sleep and the wake-up take some microseconds of two
+/// CPUs, and many more if an idle CPU must be woken. A waiter may try for this long to avoid them.
 pub(crate) const MOST: Duration = Duration::from_micros(100);
 
-/// Between two looks at the clock.
+/// The time between two looks at the clock.
 pub(crate) const STEP: Duration = Duration::from_micros(10);
 
-/// A step that takes so much longer was interrupted: another thread had the CPU.
+/// A step that takes this much longer was interrupted: another thread had the CPU.
 pub(crate) const GAP: Duration = Duration::from_micros(10);
 
-/// Looks at a lock that cannot be had before a thread queues, with 1, 2, 4 and more pauses before.
+/// The number of looks at a held lock before a thread queues, with 1, 2, 4 and more pauses before
+/// each.
 const LOOKS: u32 = 6;
 
-/// Looks of a thread that waits for what no word says, with a pause between, before it sleeps
-/// between them: some 20 ms of its CPU. Threads that ask each other, each of which sleeps between
-/// its looks, answer more slowly: it is for waits that would not end.
+/// The number of looks of a thread that waits for a condition that no word shows, with a pause
+/// between, before it sleeps between them: about 20 ms of its CPU. Threads that wait for each
+/// other, and sleep between their looks, answer more slowly. So this is for waits that would not
+/// end.
 const PAUSES: u32 = 1 << 19;
 
-/// How a thread without a node waits: it looks again after so long, and after twice as long each
+/// How a thread without a node waits: it looks again after this time, and after twice as long each
 /// further time, up to [`LONGEST_DOZE`].
 pub(super) const DOZE: Duration = Duration::from_micros(100);
 
@@ -33,19 +35,19 @@ const LONGEST_DOZE: Duration = Duration::from_micros(100 << 8);
 /// How spinning ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Spun<V = u32> {
-    /// The word holds this value, which was accepted.
+    /// The word holds this value, which `ready` accepted.
     Ready(V),
     /// The time is over.
     Late,
-    /// Another thread wants the CPU, and may be the one that is waited for.
+    /// Another thread wants the CPU. It may be the one that the caller waits for.
     Wanted,
 }
 
-/// Looks at a word that no other thread waits for, until `ready` accepts its value, with Acquire;
-/// so many times at most, with one pause between.
+/// Looks at a word that no other thread waits for, until `ready` accepts its value, with Acquire.
+/// It looks at most so many times, with one pause between.
 ///
-/// [`spin`] pauses for longer and longer, and reads the clock between: an answer that comes within
-/// two line transfers is seen too late then. In the model one look is all.
+/// [`spin`] pauses for longer and longer and reads the clock in between, so it would see an answer
+/// within two line transfers too late. In the model, one look is all.
 #[inline]
 pub(crate) fn glance<W: World, T: Word>(
     word: &T,
@@ -66,7 +68,7 @@ pub(crate) fn glance<W: World, T: Word>(
 /// Spins until `ready` accepts the word's value, with Acquire, or until `end`, or until another
 /// thread wants the CPU. In the model, where no time passes, one look is all.
 ///
-/// That another thread wants the CPU shows in the time that passes: the spinning thread was not
+/// The time that passes shows that another thread wants the CPU: the spinning thread was not
 /// running, and comes back late.
 pub(crate) fn spin<W: World, T: Word>(
     word: &T,
@@ -93,7 +95,7 @@ pub(crate) fn spin<W: World, T: Word>(
     }
 }
 
-/// Takes a lock that gets free soon, also before threads that wait: while those wake, it would
+/// Takes a lock that is freed soon, even before waiting threads: while those wake, the lock would
 /// idle.
 pub(super) fn barge<W: World>(try_take: impl Fn() -> bool) -> bool {
     let looks = if W::RUNS { LOOKS } else { 0 };
@@ -104,8 +106,8 @@ pub(super) fn barge<W: World>(try_take: impl Fn() -> bool) -> bool {
 }
 
 /// How a thread waits between two looks of a loop that [`Word::wait_until`] cannot express: it
-/// pauses, and sleeps when that has not helped. The thread that it waits for may want this CPU,
-/// with a lower priority.
+/// pauses, and sleeps if that has not helped. The thread that it waits for may want this CPU, with
+/// a lower priority.
 pub(crate) struct Pauses(u32);
 
 impl Pauses {
@@ -130,7 +132,7 @@ fn nap<W: World>(until: Time) {
     W::park(&W::U32::new_in(0), 0, Some(until));
 }
 
-/// Waits where all nodes are taken: looks from time to time, the first time at once. What was
+/// Waits if all nodes are taken: looks from time to time, the first time at once. Returns what it
 /// found; `None` when the deadline has come.
 pub(super) fn doze<W: World, R>(
     deadline: Option<Time>,
@@ -160,7 +162,7 @@ mod tests {
 
     use super::*;
 
-    /// 10,000 where each wait is as long as the first.
+    /// 10,000 if each wait is as long as the first.
     #[test]
     fn a_thread_without_a_node_looks_some_forty_times_a_second() {
         let program = || {

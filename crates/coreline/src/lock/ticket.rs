@@ -1,11 +1,11 @@
-//! The ticket lock: two counters, as at a bakery.
+//! The ticket lock: two counters, as in a bakery.
 //!
 //! A thread that wants the lock draws the next ticket and waits until that number is served; a
 //! holder that leaves serves the next number. So waiters get the lock in the order in which they
 //! arrived (the kernel's spinlock from 2.6.25 to 4.1; Mellor-Crummey and Scott, "Algorithms for
-//! scalable synchronization", 1991, section 2.2). All waiters spin on one word: each hand-over
-//! invalidates every waiter's copy of its line, so it costs more the more waiters there are. Queue
-//! locks exist for that; this one is the smallest fair lock, and the first test of the seam.
+//! scalable synchronization", 1991, section 2.2). All waiters spin on one word. Each hand-over
+//! invalidates every waiter's copy of its line, so its cost grows with the number of waiters. Queue
+//! locks avoid that. This is the smallest fair lock, and the first test of the seam.
 //!
 //! # State
 //!
@@ -15,15 +15,15 @@
 //! | `serving` | the ticket that holds the lock | the holder alone: `store(own + 1)` |
 //!
 //! `next == serving`: free. `next - serving == n > 0`, wrapping: held, with `n - 1` waiting. Both
-//! count modulo 2³²; there can never be 2³² threads at the lock, so equal means equal. `try_lock`
-//! reads the two one after the other: stopped in between, it would take a held lock if exactly a
-//! multiple of 2³² tickets were drawn meanwhile. That takes minutes of contention, and then a
-//! chance of one in four thousand million; accepted.
+//! count modulo 2³². There can never be 2³² threads at the lock, so equal values mean a free lock.
+//! `try_lock` reads the two one after another. If it is stopped in between, and exactly a multiple
+//! of 2³² tickets are drawn meanwhile, it takes a held lock. That takes minutes of contention, and
+//! then a chance of one in four thousand million. We accept it.
 //!
 //! # Law
 //!
-//! At most one holder, and what a holder wrote is visible to the next. In the repository,
-//! `tests/laws/locks/lock.rs` checks it in all three worlds.
+//! There is at most one holder, and the next holder sees its writes. In the repository,
+//! `tests/laws/locks/lock.rs` checks this in all three worlds.
 
 use core::fmt;
 use core::marker::PhantomData;
@@ -36,10 +36,10 @@ use super::guard::guard;
 
 /// The lock without data: 8 bytes.
 ///
-/// For data structures that guard something which is not behind a reference; most users want
+/// For data structures that guard something which is not behind a reference. Most users want
 /// [`TicketLock`].
 ///
-/// **Panics, signals, fork**: nothing here panics. Locking in a signal handler dead-locks if the
+/// **Panics, signals, fork**: no method panics. Locking in a signal handler dead-locks if the
 /// interrupted thread holds the lock. A lock that another thread held at the time of a fork stays
 /// locked in the child.
 #[repr(C)]
@@ -76,8 +76,8 @@ impl<W: World> RawTicketLock<W> {
 
     /// Takes the lock, after all threads that came before.
     ///
-    /// Spins: a waiter keeps its CPU busy (natively it yields when the wait gets long, and sleeps
-    /// between looks when it gets very long).
+    /// It spins: a waiter keeps its CPU busy. Natively it yields when the wait gets long, and
+    /// sleeps between looks when it gets very long.
     #[inline]
     pub fn lock(&self) {
         // Relaxed: the ticket only gives the place in the queue. What the earlier holder wrote
@@ -88,7 +88,7 @@ impl<W: World> RawTicketLock<W> {
         self.serving.wait_until(Ordering::Acquire, move |serving| serving == ticket);
     }
 
-    /// Takes the lock if it is free now; says whether it did.
+    /// Takes the lock if it is free now; returns whether it did.
     #[inline]
     pub fn try_lock(&self) -> bool {
         // Acquire: pairs with the Release store in `unlock`, as in `lock`. If the exchange below
@@ -107,11 +107,11 @@ impl<W: World> RawTicketLock<W> {
             .is_ok()
     }
 
-    /// Frees the lock, for the next ticket if it is drawn already.
+    /// Frees the lock, for the next ticket if it is already drawn.
     ///
     /// # Safety
     ///
-    /// The caller holds the lock: it, or a thread that handed that on to it, returned from
+    /// The caller holds the lock: it, or a thread that handed the lock to it, returned from
     /// [`lock`](Self::lock) or a successful [`try_lock`](Self::try_lock), and has not unlocked
     /// since.
     #[inline]
@@ -123,7 +123,8 @@ impl<W: World> RawTicketLock<W> {
         self.serving.store(ticket.wrapping_add(1), Ordering::Release);
     }
 
-    /// Whether a thread holds the lock or waits for it. A hint: stale when it is given.
+    /// Whether a thread holds the lock or waits for it. This is a hint: it may be out of date when
+    /// it returns.
     pub fn is_locked(&self) -> bool {
         // Relaxed: nothing follows from the answer.
         let serving = self.serving.load(Ordering::Relaxed);
@@ -144,7 +145,7 @@ impl<W: World> fmt::Debug for RawTicketLock<W> {
     }
 }
 
-/// Data that one thread at a time may touch, in the order of their arrival.
+/// Data that only one thread at a time may access, in the order of their arrival.
 ///
 /// ```
 /// use coreline::TicketLock;
@@ -156,17 +157,17 @@ impl<W: World> fmt::Debug for RawTicketLock<W> {
 /// ```
 ///
 /// **Oversubscription**: a waiter that is not running when its turn comes keeps the others waiting
-/// until it runs. With 8 and 32 threads on 2 CPUs a tenth of the turns, or fewer, of a
-/// [`Mutex`](super::Mutex) go through; the longest wait is 3 to 8 and 4 to 9 ms, and the share of
-/// the thread with the fewest turns 0.80 and 0.16 of that with the most:
+/// until it runs. With 8 and 32 threads on 2 CPUs it has at most a tenth of the throughput of a
+/// [`Mutex`](super::Mutex). The longest wait is 3 to 8 and 4 to 9 ms. The thread with the fewest
+/// turns has 0.80 and 0.16 of those of the thread with the most:
 /// [measured](super#more-threads-than-cpus).
 ///
-/// **Priorities**: turns come in the order of arrival, whatever priorities threads have, and the
-/// holder borrows none from those that wait. Natively a waiter that keeps its CPU in vain for about
-/// 1 ms, or 20 ms without a real-time priority, [sleeps between looks](super#priorities): a holder
-/// of lower priority can run there.
+/// **Priorities**: turns come in the order of arrival, whatever the threads' priorities. The holder
+/// inherits no priority from the waiters. Natively a waiter that keeps its CPU in vain for about 1
+/// ms, or 20 ms without a real-time priority, [sleeps between looks](super#priorities). Then a
+/// holder of lower priority can run there.
 ///
-/// **Panics**: a panic while the guard is alive frees the lock; the data is not poisoned.
+/// **Panics**: a panic while the guard is alive frees the lock, and the data is not poisoned.
 ///
 /// **Signals, fork**: as [`RawTicketLock`].
 #[repr(C)]
@@ -196,7 +197,7 @@ impl<T, W: World> TicketLock<T, W> {
         TicketLock { raw: RawTicketLock::new_in(), data: Cell::new_in(data) }
     }
 
-    /// Takes the lock, after all threads that came before; the guard frees it.
+    /// Takes the lock, after all threads that came before. The guard frees it.
     #[inline]
     pub fn lock(&self) -> TicketGuard<'_, T, W> {
         self.raw.lock();
@@ -211,12 +212,13 @@ impl<T, W: World> TicketLock<T, W> {
         self.raw.try_lock().then(|| unsafe { TicketGuard::new(self) })
     }
 
-    /// Whether a thread holds the lock or waits for it. A hint: stale when it is given.
+    /// Whether a thread holds the lock or waits for it. This is a hint: it may be out of date when
+    /// it returns.
     pub fn is_locked(&self) -> bool {
         self.raw.is_locked()
     }
 
-    /// The data, through an exclusive reference: no lock is needed.
+    /// The data, through an exclusive reference, which needs no lock.
     pub fn get_mut(&mut self) -> &mut T {
         self.data.get_mut()
     }
@@ -250,8 +252,8 @@ impl<T: fmt::Debug, W: World> fmt::Debug for TicketLock<T, W> {
 pub struct TicketGuard<'a, T, W: World = Native> {
     lock: &'a TicketLock<T, W>,
     data: ManuallyDrop<CellMut<'a, T, W>>,
-    /// Not `Send`: a guard that moves to another thread would let two threads share `T` by turns
-    /// although `T` may not be moved. (`unlock` itself could be called from anywhere.)
+    /// It is not `Send`: a guard that moves to another thread would let two threads share `T` in
+    /// turn, although `T` may not be moved. (`unlock` itself could be called from anywhere.)
     _not_send: PhantomData<*const ()>,
 }
 

@@ -1,4 +1,4 @@
-//! Bits in two levels: what masks and presence are made of.
+//! Bits in two levels, the base of masks and presence.
 //!
 //! ```text
 //! summary   |trimming|..leaves that may have a bit..|     one word for each 63 leaves
@@ -6,8 +6,8 @@
 //! ```
 //!
 //! Bits of one leaf share a line; bits of different leaves never do. So the owners of the bits of
-//! one leaf (the CPUs under one last-level cache) write no line that others write, but for the
-//! summary, which is written when a leaf gets its first bit and when it is trimmed.
+//! one leaf (the CPUs under one last-level cache) write no line that others write. The exception is
+//! the summary, which is written when a leaf gets its first bit and when it is trimmed.
 //!
 //! # State of a leaf's word
 //!
@@ -20,7 +20,7 @@
 //!
 //! `version` counts how often a trim took `named` away.
 //!
-//! A set bit is found by one load. That is what `named` is for: with the bit only, this could
+//! A set bit is found by one load. That is the purpose of `named`: with the bit alone, this could
 //! happen:
 //!
 //! ```text
@@ -31,8 +31,8 @@
 //!
 //! # The summary only grows, except under `trimming`
 //!
-//! Clearing a bit leaves the summary: it may name empty leaves. [`Bits::trim`] takes those out.
-//! Meanwhile `trimming` makes every look read all leaves of the word:
+//! Clearing a bit does not change the summary, which may name empty leaves. [`Bits::trim`] removes
+//! those. Meanwhile `trimming` makes every look read all leaves of the word:
 //!
 //! ```text
 //! trim: sets trimming, clears the leaf's bit of the summary
@@ -53,11 +53,11 @@
 //!
 //! # What orders what
 //!
-//! The summary names a leaf with no ordering. What a thread knows of the summary goes through the
-//! leaves' words: a thread that has named a leaf, or taken it out, says so in its words by a
-//! Release, and one that finds that there has acquired it. And the bits of a summary's word and
-//! `trimming` in it change by locked operations only, in one order for all. So do the words of
-//! leaves: a Release there reaches every Acquire of a later value. Why a look finds a bit:
+//! The summary names a leaf with no ordering. A thread's knowledge of the summary goes through the
+//! leaves' words. A thread that has named a leaf, or removed it, says so in its words by a Release.
+//! A thread that finds that there has acquired it. Only locked operations change the bits of a
+//! summary's word and `trimming` in it, in one order for all threads. The same holds for the words
+//! of leaves: a Release there reaches every Acquire of a later value. Why a look finds a bit:
 //!
 //! ```text
 //! looker:  comes after a set, which came after `name` saw the leaf in the summary: so does it,
@@ -67,24 +67,25 @@
 //! name:    so it saw the leaf in the summary after the trim took it out    <- it is there again
 //! ```
 //!
-//! That a leaf is no longer there is said by a Release with the end of `trimming`, for the law of
-//! what is gone: no word of the leaf is looked at then that could say it.
+//! A Release with the end of `trimming` says that a leaf is no longer there, for the law *gone*: no
+//! thread then looks at a word of the leaf that could say it.
 //!
 //! # Laws
 //!
-//! Found: a bit whose set was finished before a look begins, and which was not cleared, is found.
-//! "Before" may come from a happens-before, or from a pair of fences: a setter that passes a fence
-//! after its set and then does not see what was published before the looker's fence.
+//! Found: a look finds a bit if its set was finished before the look began, and it was not cleared.
+//! "Before" may come from a happens-before, or from a pair of fences: a setter passes a fence after
+//! its set and then does not see what was published before the looker's fence.
 //!
-//! Published: what a thread wrote before it set a bit that was clear is visible to each that finds
-//! the bit set, without a fence. A set that finds it set writes nothing, and so publishes nothing.
+//! Published: everything that a thread wrote before it set a clear bit is visible to each thread
+//! that finds the bit set, without a fence. A set that finds the bit set writes nothing, and so
+//! publishes nothing.
 //!
-//! In turn: a clear of a bit that was set, and the next set of it, are in order.
+//! In turn: a clear of a set bit and the next set of it are ordered.
 //!
-//! Gone: what a thread did before it cleared a bit is visible to each that looks after the set and
-//! does not find the bit, without a fence.
+//! Gone: everything that a thread did before it cleared a bit is visible to each thread that looks
+//! after the set and does not find the bit, without a fence.
 //!
-//! In the repository, `tests/laws/calls/mask.rs` checks them.
+//! In the repository, `tests/laws/calls/mask.rs` checks these laws.
 
 use std::sync::Arc;
 
@@ -103,25 +104,25 @@ pub(super) const PER_LEAF: u32 = PER_WORD * WORDS as u32;
 /// The leaves that one word of the summary covers: one bit is `TRIMMING`.
 const PER_SUMMARY: usize = 63;
 
-/// In a word of the summary: a trim takes empty leaves out, so believe none of its other bits.
+/// In a word of the summary: a trim is removing empty leaves, so do not rely on its other bits.
 const TRIMMING: u64 = 1 << 63;
 
 /// In a leaf's word: all bits of the mask.
 const BITS: u64 = (1 << PER_WORD) - 1;
 
-/// In a leaf's word: the summary names the leaf. The sign, so that looking at it and at a bit takes
-/// no mask of both.
+/// In a leaf's word: the summary names the leaf. It is the sign bit, so a look at it and at a bit
+/// needs no mask of both.
 const NAMED: u64 = 1 << 63;
 
 /// In a leaf's word: one version. It wraps after 2^31 trims, within which a setter must finish.
 const VERSION: u64 = 1 << PER_WORD;
 
-/// Where a bit lies: as it is looked at, so that nothing is to be computed then.
+/// The place of a bit, stored so that a look has nothing to compute.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Position {
     /// The number of its word among those of all leaves.
     word: u32,
-    /// The bit, alone.
+    /// The bit alone.
     mask: u32,
 }
 
@@ -129,7 +130,7 @@ pub(super) struct Position {
 const _: () = assert!(MAX_CPUS as usize * WORDS <= u32::MAX as usize);
 
 impl Position {
-    /// Where no bit lies: what is looked at there, in the first word, is clear.
+    /// A place without a bit: a look there, in the first word, finds it clear.
     pub(super) const NONE: Position = Position { word: 0, mask: 0 };
 
     pub(super) fn new(leaf: usize, bit: usize) -> Position {
@@ -165,7 +166,7 @@ const _: () = {
     assert!(align_of::<Leaf<Native>>() == 64);
 };
 
-/// How many of their words leaves of these sizes use, each at most [`PER_LEAF`].
+/// How many of their words leaves of these sizes use; each uses at most [`PER_LEAF`].
 pub(super) fn used(sizes: &[usize]) -> Arc<[u8]> {
     sizes.iter().map(|size| size.div_ceil(PER_WORD as usize).min(WORDS) as u8).collect()
 }
@@ -174,12 +175,12 @@ pub(super) fn used(sizes: &[usize]) -> Arc<[u8]> {
 pub(super) struct Bits<W: World> {
     leaves: Box<[Leaf<W>]>,
     summary: Box<[Line<W::U64>]>,
-    /// By leaf: how many of its words have bits.
+    /// For each leaf: how many of its words have bits.
     used: Arc<[u8]>,
 }
 
 impl<W: World> Bits<W> {
-    /// The bytes that belong to it, beside its own; what masks share is not counted.
+    /// The bytes that belong to it, besides its own. Memory that masks share is not counted.
     pub(super) fn bytes(&self) -> usize {
         size_of_val(&*self.leaves) + size_of_val(&*self.summary)
     }
@@ -202,7 +203,7 @@ impl<W: World> Bits<W> {
         &self.leaves[at.leaf()][at.index()]
     }
 
-    /// The same, without a look at whether there is one.
+    /// The same, without a check that there is one.
     ///
     /// # Safety
     ///
@@ -242,8 +243,8 @@ impl<W: World> Bits<W> {
         is_set(unsafe { self.word_unchecked(*at) }, at)
     }
 
-    /// Sets the bit; returns whether this call did. A bit that is set costs one load, and nothing
-    /// is written.
+    /// Sets the bit; returns whether this call did. If the bit is set, this costs one load and
+    /// writes nothing.
     #[inline]
     pub(super) fn set(&self, at: Position) -> bool {
         !self.test(at) && self.set_clear(at)
@@ -345,8 +346,8 @@ impl<W: World> Bits<W> {
             .next()
     }
 
-    /// Takes empty leaves out of the summary, so that looks for bits need not read them. A look
-    /// meanwhile reads all leaves. If another thread is trimming, nothing happens.
+    /// Removes empty leaves from the summary, so that looks for bits need not read them. A look at
+    /// the same time reads all leaves. If another thread is trimming, this does nothing.
     pub(super) fn trim(&self) {
         for (first, word) in (0..).step_by(PER_SUMMARY).zip(&self.summary) {
             // Relaxed: a leaf that is not named now is the next trim's.
@@ -426,7 +427,7 @@ mod tests {
         Bits::new_in(used(&vec![words * PER_WORD as usize; leaves]))
     }
 
-    /// What the word of a bit holds.
+    /// The value of the word of a bit.
     fn value(bits: &Bits<Native>, at: Position) -> u64 {
         bits.word(at).load(Ordering::Relaxed)
     }

@@ -7,11 +7,12 @@ use coreline_topology::{CpuId, Topology};
 
 use super::bits::{self, PER_LEAF, Position};
 
-/// Which CPUs have a bit in a [`CpuMask`](super::CpuMask), and where. Made once for a machine and
-/// shared by its masks.
+/// Which CPUs have a bit in a [`CpuMask`](super::CpuMask), and where. It is made once for a
+/// machine, and its masks share it.
 ///
-/// The CPUs under one last-level cache share a *leaf*, a line of the mask; those of a cache with
-/// more than 256 CPUs take several. Takes 8 bytes for each CPU number and one for each leaf.
+/// The CPUs under one last-level cache share a *leaf*, a line of the mask. Those of a cache with
+/// more than 256 CPUs take several leaves. It takes 8 bytes for each CPU number and one for each
+/// leaf.
 ///
 /// ```
 /// use coreline::CpuMask;
@@ -33,12 +34,12 @@ use super::bits::{self, PER_LEAF, Position};
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 ///
-/// A handle: clones are the same layout.
+/// It is a handle: clones are the same layout.
 #[derive(Clone)]
 pub struct MaskLayout {
-    /// By CPU number. All lie in the leaves that there are, also those of CPUs without a bit.
+    /// By CPU number. All positions lie in existing leaves, including those of CPUs without a bit.
     positions: Arc<[Position]>,
-    /// By leaf, of which there is at least one: how many of its words have bits.
+    /// For each leaf, of which there is at least one: how many of its words have bits.
     used: Arc<[u8]>,
 }
 
@@ -76,7 +77,7 @@ impl MaskLayout {
         self.positions.iter().enumerate().map(number).filter(|(_, at)| *at != Position::NONE)
     }
 
-    /// Where the CPU's bit lies; `None` if it has none.
+    /// The place of the CPU's bit; `None` if it has none.
     #[inline]
     pub(super) fn position(&self, cpu: CpuId) -> Option<Position> {
         self.entry(cpu).copied().filter(|at| *at != Position::NONE)
@@ -88,7 +89,7 @@ impl MaskLayout {
         self.positions.get(cpu.index())
     }
 
-    /// By leaf: how many of its words have bits.
+    /// For each leaf: how many of its words have bits.
     pub(super) fn used(&self) -> &Arc<[u8]> {
         &self.used
     }

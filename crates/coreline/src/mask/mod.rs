@@ -1,10 +1,10 @@
-//! CPU masks that are read before they are written.
+//! CPU masks whose operations read before they write.
 //!
-//! A [`CpuMask`] says which CPUs take part in something: run a tenant's tasks, hold a cached value,
-//! want to be told. Bits are set and cleared often and by all CPUs, mostly to what they are
-//! already; so [`set`](CpuMask::set) and [`clear`](CpuMask::clear) look first, and write only what
-//! changes. An unconditional locked write makes the mask's line travel through all CPUs instead,
-//! and each of them waits for it: on 120 CPUs that was the hottest line of a whole linpack run, in
+//! A [`CpuMask`] says which CPUs take part in something: they run a tenant's tasks, hold a cached
+//! value, or want to be told of a change. All CPUs set and clear bits often, mostly to the value
+//! that these already have. So [`set`](CpuMask::set) and [`clear`](CpuMask::clear) look first, and
+//! write only a change. With an unconditional locked write, the mask's line moves through all CPUs,
+//! and each of them waits for it. On 120 CPUs that was the hottest line of a whole linpack run, in
 //! the kernel before van Riel's ["sched/x86: Optimize switch_mm() for multi-threaded
 //! workloads"][riel] (2013).
 //!
@@ -27,14 +27,14 @@
 //! # Layout
 //!
 //! The CPUs under one last-level cache share a line of the mask, which no other CPU writes. A
-//! summary names the lines that have bits, so that to read the whole mask of a big machine is to
-//! read few lines. See the table of states in `bits.rs`.
+//! summary names the lines that have bits, so a read of the whole mask of a big machine reads few
+//! lines. `bits.rs` has the table of states.
 //!
-//! **Signals, fork**: every operation may run in a signal handler, where it is as if the
-//! interrupted thread had been preempted, but for those that return a set or the CPUs of one
-//! ([`snapshot`](CpuMask::snapshot), `iter`, `union`), which allocate; a forked child has the mask
-//! as it was, and if another thread was in [`trim`](CpuMask::trim) then, reads of the whole mask
-//! read every line from there on.
+//! **Signals, fork**: every operation may run in a signal handler, where it behaves as if the
+//! interrupted thread had been preempted. The exceptions return a set or the CPUs of one
+//! ([`snapshot`](CpuMask::snapshot), `iter`, `union`): they allocate. A forked child has a copy of
+//! the mask. If another thread was in [`trim`](CpuMask::trim) then, reads of the whole mask in the
+//! child read every line from there on.
 
 mod bits;
 mod layout;
@@ -54,7 +54,7 @@ pub use layout::MaskLayout;
 pub use presence::{Entry, Inside, Late, Member, Presence, PresenceOptions, Shot};
 pub use versioned::{Reader, Reading, Reclaimer, Versioned};
 
-/// What a mask cannot do.
+/// Why a mask cannot do something.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum MaskError {
@@ -63,7 +63,7 @@ pub enum MaskError {
     NoSuchCpu {
         /// The CPU.
         cpu: CpuId,
-        /// How many CPUs have one.
+        /// How many CPUs have a bit.
         has: u32,
     },
 }
@@ -71,11 +71,11 @@ pub enum MaskError {
 // Every `set` returns one, or might.
 const _: () = assert!(size_of::<Result<bool, MaskError>>() <= 16);
 
-/// A set of CPUs that all of them change, each its own bit mostly.
+/// A set of CPUs that all of them change, each mostly its own bit.
 ///
-/// As wide as the machine. Takes a line of memory (64 bytes) for each last-level cache, and one
-/// more for each 63 of them: 1,600 bytes for 384 CPUs under 24 caches, beside its 80 own. Where
-/// bits lie is in the [`MaskLayout`], once for all masks of the machine.
+/// It is as wide as the machine. It takes a line of memory (64 bytes) for each last-level cache,
+/// and one more for each 63 of them: 1,600 bytes for 384 CPUs under 24 caches, besides its own 80.
+/// The [`MaskLayout`] says where bits lie, once for all masks of the machine.
 pub struct CpuMask<W: World = Native> {
     layout: MaskLayout,
     /// In the layout's leaves.
@@ -88,12 +88,12 @@ const _: () = {
 };
 
 impl CpuMask {
-    /// An empty mask for this machine.
+    /// Makes an empty mask for this machine.
     pub fn new() -> Self {
         CpuMask::new_in()
     }
 
-    /// An empty mask for the CPUs of a layout.
+    /// Makes an empty mask for the CPUs of a layout.
     pub fn with_layout(layout: &MaskLayout) -> Self {
         CpuMask::with_layout_in(layout)
     }
@@ -128,16 +128,16 @@ impl<W: World> CpuMask<W> {
         MaskError::NoSuchCpu { cpu, has: self.cpus().count() as u32 }
     }
 
-    /// Sets the CPU's bit; returns whether it was clear and this call set it. If it is set already,
-    /// reads one word and writes nothing.
+    /// Sets the CPU's bit; returns whether it was clear and this call set it. If the bit is already
+    /// set, this reads one word and writes nothing.
     ///
-    /// A thread that finds the bit set sees what the caller that set it wrote before. A call that
-    /// returns false publishes nothing: to be found with what was written since, pass a fence that
-    /// pairs with the looker's.
+    /// A thread that finds the bit set sees everything that the setter wrote before. A call that
+    /// returns false publishes nothing. To publish later writes, pass a fence that pairs with the
+    /// looker's.
     ///
     /// # Errors
     ///
-    /// [`MaskError::NoSuchCpu`].
+    /// [`MaskError::NoSuchCpu`] if the mask has no bit for the CPU.
     #[inline]
     pub fn set(&self, cpu: CpuId) -> Result<bool, MaskError> {
         if self.test(cpu) { Ok(false) } else { self.set_clear(cpu) }
@@ -151,32 +151,32 @@ impl<W: World> CpuMask<W> {
         Ok(self.bits.set_clear(at))
     }
 
-    /// Sets the CPU's bit; returns whether it was set before.
+    /// Sets the CPU's bit; returns whether it was already set.
     ///
     /// # Errors
     ///
-    /// [`MaskError::NoSuchCpu`].
+    /// [`MaskError::NoSuchCpu`] if the mask has no bit for the CPU.
     #[inline]
     pub fn test_and_set(&self, cpu: CpuId) -> Result<bool, MaskError> {
         self.set(cpu).map(|set| !set)
     }
 
-    /// Clears the CPU's bit; returns whether it was set. If it is clear already, reads one word and
-    /// writes nothing.
+    /// Clears the CPU's bit; returns whether it was set. If the bit is already clear, this reads
+    /// one word and writes nothing.
     ///
-    /// A thread that looks after a set and does not find the bit sees what the caller that cleared
-    /// it did before. A call that returns false is no such look.
+    /// A thread that looks after a set and does not find the bit sees everything that the caller
+    /// that cleared it did before. A call that returns false does not count as such a look.
     ///
     /// # Errors
     ///
-    /// [`MaskError::NoSuchCpu`].
+    /// [`MaskError::NoSuchCpu`] if the mask has no bit for the CPU.
     #[inline]
     pub fn clear(&self, cpu: CpuId) -> Result<bool, MaskError> {
         let at = self.layout.position(cpu).ok_or_else(|| self.no_such(cpu))?;
         Ok(self.bits.clear(at))
     }
 
-    /// Whether the CPU's bit is set; false for a CPU that the mask has no bit for.
+    /// Whether the CPU's bit is set; false if the mask has no bit for the CPU.
     #[inline]
     pub fn test(&self, cpu: CpuId) -> bool {
         // SAFETY: the bits are in the layout's leaves.
@@ -208,7 +208,7 @@ impl<W: World> CpuMask<W> {
     /// The CPUs whose bits are set.
     ///
     /// It has every CPU whose [`set`](CpuMask::set) came before, and whose bit was not cleared. It
-    /// is no picture of one moment: of two bits that change meanwhile, it may have the later.
+    /// does not show one moment: of two bits that change meanwhile, it may have only the later.
     pub fn snapshot(&self) -> CpuSet {
         let mut found = Vec::new();
         self.bits.each(|at| found.push(at));
@@ -227,8 +227,8 @@ impl<W: World> CpuMask<W> {
         self.snapshot().union(&other.snapshot())
     }
 
-    /// Lets later reads of the whole mask skip the lines that have no bits any more. For masks
-    /// whose CPUs come and go; not for every [`clear`](CpuMask::clear), since it writes a line that
+    /// Lets later reads of the whole mask skip the lines that no longer have bits. Use it for masks
+    /// whose CPUs come and go, but not after every [`clear`](CpuMask::clear): it writes a line that
     /// every reader of the mask reads.
     pub fn trim(&self) {
         self.bits.trim();

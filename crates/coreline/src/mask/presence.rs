@@ -14,38 +14,38 @@ use super::rolls::{Rolls, Taken};
 use crate::TicketLock;
 use crate::lock::spin::Pauses;
 
-/// A shootdown was not done when its deadline came.
+/// A shootdown did not finish before its deadline.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Late {
     /// No context was told of it.
     #[error("the deadline came while another shootdown was under way: no context was told")]
     Waiting,
-    /// Some contexts neither ran the function nor left. They will not run it any more, and find
+    /// Some contexts neither ran the function nor left. They will no longer run it, and get
     /// [`Entry::MustRefresh`] when they next look.
     #[error(
         "{late} contexts had neither run the function nor left when the deadline came: have them \
          poll more often, or leave where they block"
     )]
     Missed {
-        /// How many.
+        /// How many contexts these are.
         late: usize,
-        /// The others.
+        /// The other contexts.
         shot: Shot,
     },
 }
 
-/// What a context finds when it enters.
+/// The state of a context's cached things when it enters.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[must_use = "what was cached may be out of date"]
 pub enum Entry {
-    /// It has missed no change: what it cached is good.
+    /// It has missed no change: everything that it cached is good.
     Current,
-    /// It missed something, or is here for the first time: what it cached is to be made anew.
+    /// It missed a change, or is here for the first time: it must make again what it cached.
     MustRefresh,
 }
 
-/// How a presence is set up.
+/// The options of a presence.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[must_use]
 pub struct PresenceOptions {
@@ -54,27 +54,28 @@ pub struct PresenceOptions {
 }
 
 impl PresenceOptions {
-    /// How often bits of contexts that have left are cleared, at most, if nothing else is said: the
+    /// How often bits of contexts that have left are cleared at most, by default. This is the
     /// kernel's choice, after clearing at every flush had cost 13 % of a benchmark of context
     /// switches (van Riel, ["x86/mm/tlb: Only trim the mm_cpumask once a second"][trim], 2024).
     ///
     /// [trim]: https://lore.kernel.org/r/20241204210316.612ee573@fangorn
     pub const TRIM_EVERY: Duration = Duration::from_secs(1);
 
-    /// Two seats for each CPU, at least 64; bits cleared at most once a second.
+    /// The defaults: two seats for each CPU, at least 64, and bits cleared at most once a second.
     pub const fn new() -> Self {
         PresenceOptions { seats: 64, trim_every: Self::TRIM_EVERY }
     }
 
-    /// At least so many seats at first, as far as they can be made at once: 256 for each last-level
+    /// Makes at least this many seats at first, as far as possible at once: 256 for each last-level
     /// cache. More are added when all are taken.
     pub const fn seats(mut self, seats: usize) -> Self {
         self.seats = seats;
         self
     }
 
-    /// Clears the bits of contexts that have left at most that often. What is cleared costs its
-    /// context a refresh when it comes again; what is not costs every announcement a line.
+    /// Clears the bits of contexts that have left at most this often. A cleared bit costs its
+    /// context a refresh when it comes again. A bit that is not cleared costs every announcement a
+    /// line.
     pub const fn trim_every(mut self, span: Duration) -> Self {
         self.trim_every = span;
         self
@@ -87,12 +88,13 @@ impl Default for PresenceOptions {
     }
 }
 
-/// Which contexts take part in something, so that a change is told to those and to no others.
+/// Records which contexts take part in something, so that only those are told of a change.
 ///
 /// Each context (a thread, a worker, a connection) registers once and gets a [`Member`]. It enters
-/// when it begins to use what it caches, and leaves when it is done: both write nothing that is
-/// shared, but for an entry after it missed something. [`shootdown`](Presence::shootdown)
-/// runs a function in every context that is present, and returns when all have run it or have left.
+/// when it begins to use what it caches, and leaves when it is done. Neither writes anything
+/// shared, except for an entry after the context missed something.
+/// [`shootdown`](Presence::shootdown) runs a function in every context that is present, and returns
+/// when all have run it or have left.
 ///
 /// ```
 /// use coreline::mask::{Entry, Presence};
@@ -113,35 +115,36 @@ impl Default for PresenceOptions {
 /// assert_eq!(calls.into_inner(), 1, "no other context is here");
 /// ```
 ///
-/// A handle: clones are the same presence.
+/// It is a handle: clones are the same presence.
 ///
-/// **Costs**: entering is one store to the context's own line and a load of it; a shootdown is two
+/// **Costs**: entering is one store to the context's own line and a load of it. A shootdown is two
 /// heavy fences (system calls natively), a read of the seats whose bits are set, and a write to
 /// each.
 ///
-/// **Priorities**: a shootdown that waits for long sleeps between looks, also where its thread has
-/// a real-time priority: contexts of lower priority on its CPU can answer it.
+/// **Priorities**: a shootdown that waits for long sleeps between looks, even if its thread has a
+/// real-time priority. So contexts of lower priority on its CPU can answer it.
 ///
 /// **Signals, fork**: no shootdown in a signal handler. In a forked child, contexts of other
-/// threads that were inside stay there, and a shootdown waits for them for ever. If another thread
-/// was in a shootdown at the time of the fork, every shootdown of the child waits for ever, and no
+/// threads that were inside stay there, and a shootdown waits for them forever. If another thread
+/// was in a shootdown at the time of the fork, every shootdown of the child waits forever. No
 /// member that was registered before may enter or poll there: it could run a function whose stack
-/// is gone.
+/// no longer exists.
 ///
 /// # Law
 ///
-/// A context that enters while a shootdown is under way runs its function or sees its effect: all
-/// that happened before the shootdown. After the shootdown no context works with what was cached
-/// before it: those present have run the function, those away find [`Entry::MustRefresh`]. A
-/// context that was preempted inside counts as present, and is waited for.
+/// A context that enters while a shootdown is under way runs its function or sees its effect, which
+/// is everything that happened before the shootdown. After the shootdown no context uses what was
+/// cached before it. Present contexts have run the function, and the others get
+/// [`Entry::MustRefresh`]. A context that was preempted inside counts as present, and the shootdown
+/// waits for it.
 ///
 /// # Source
 ///
 /// Van Riel, ["sched/x86: Optimize switch_mm() for multi-threaded workloads"][riel] (2013: test
 /// before set; leaving leaves the bit); the kernel's `mm_cpumask` since 6.13 (lazy clearing at most
-/// once a second). Contexts of a program are not CPUs: there are several to
-/// a CPU, and they move. So a bit is a context's here, on the line of the cache where it
-/// registered, and several contexts of one CPU cannot take each other's refresh.
+/// once a second). Contexts of a program are not CPUs: a CPU has several, and they move. So here a
+/// bit belongs to a context, on the line of the cache where it registered. Several contexts of one
+/// CPU cannot take each other's refresh.
 ///
 /// [riel]: https://lore.kernel.org/r/20130731221421.616d3d20@annuminas.surriel.com
 pub struct Presence<W: World = Native> {
@@ -152,7 +155,7 @@ pub struct Presence<W: World = Native> {
 struct Shared<W: World> {
     rolls: Rolls<W>,
     announcer: TicketLock<Announcer, W>,
-    /// The call that `wanted` words speak of; read only by owners that the announcer waits for.
+    /// The call that `wanted` words refer to. Only owners that the announcer waits for read it.
     call: W::Ptr<Call>,
     trim_every: Duration,
 }
@@ -192,12 +195,12 @@ impl Announcer {
 struct Call(*const (dyn Fn() + Sync));
 
 impl Presence {
-    /// A presence without members, on this machine.
+    /// Makes a presence without members, on this machine.
     pub fn new() -> Self {
         Presence::new_in(PresenceOptions::new())
     }
 
-    /// A presence without members, set up like this.
+    /// Makes a presence without members, with these options.
     pub fn with_options(options: PresenceOptions) -> Self {
         Presence::new_in(options)
     }
@@ -216,7 +219,7 @@ impl<W: World> Clone for Presence<W> {
 }
 
 impl<W: World> Presence<W> {
-    /// A presence without members, in every world.
+    /// Makes a presence without members, in every world.
     pub fn new_in(options: PresenceOptions) -> Self {
         Presence {
             shared: Arc::new(Shared {
@@ -228,38 +231,39 @@ impl<W: World> Presence<W> {
         }
     }
 
-    /// All bytes of it.
+    /// All bytes of the presence.
     pub(crate) fn bytes(&self) -> usize {
         2 * size_of::<usize>() + size_of::<Shared<W>>() + self.shared.rolls.bytes()
     }
 
-    /// Takes a seat, near the caller's CPU if one is free there. Where none is free at all, adds as
-    /// many as there are; they stay. Never waits, also not for a shootdown that is under way.
+    /// Takes a seat, near the caller's CPU if one is free there. If no seat is free, it adds as
+    /// many as there are, which stay. It never waits, even if a shootdown is under way.
     pub fn register(&self) -> Member<W> {
         // SAFETY: the member keeps the rolls with its seat.
         let Taken { seat, roll } = unsafe { self.shared.rolls.take() };
         Member { shared: Arc::clone(&self.shared), seat, roll }
     }
 
-    /// Runs `f` in every context that is present, and returns when each has run it or left; returns
-    /// how many were reached, and how many were away.
+    /// Runs `f` in every context that is present, and returns when each has run it or left. Returns
+    /// how many it reached, and how many were away.
     ///
-    /// Each context that is present runs `f` in its next [`poll`](Inside::poll), or leaves. One
-    /// that does neither holds this up for ever.
+    /// Each context that is present runs `f` in its next [`poll`](Inside::poll), or leaves. A
+    /// context that does neither holds this up forever.
     ///
-    /// **Not inside**: a context that is present itself calls [`Inside::shootdown`]; here it would
-    /// wait for itself, and so would an `f` that shoots at the same presence. **Panics**: one in
-    /// `f` is raised where `f` ran, and counts as run. Where a heavy fence
-    /// [fails](coreline_world::Fences::try_fence_all), this panics, once no context can run `f` any
-    /// more; some may have, and others may work with what they cached until the next shootdown.
+    /// **Not inside**: a context that is present must call [`Inside::shootdown`]. Here it would
+    /// wait for itself, and so would an `f` that calls a shootdown of the same presence.
+    /// **Panics**: a panic in `f` is raised where `f` ran, and counts as run. If a heavy fence
+    /// [fails](coreline_world::Fences::try_fence_all), this panics after no context can run `f` any
+    /// more. Some contexts may have run it, and others may use what they cached until the next
+    /// shootdown.
     pub fn shootdown(&self, f: impl Fn() + Sync) -> Shot {
         let shared = &*self.shared;
         let mut announcer = shared.announcer.lock();
         shared.shoot(&mut announcer, None, None, &f).0
     }
 
-    /// As [`shootdown`](Presence::shootdown), until `deadline` at most. A context that runs `f`
-    /// when the deadline comes is waited for.
+    /// Like [`shootdown`](Presence::shootdown), but until `deadline` at most. If a context runs `f`
+    /// when the deadline comes, this waits for it.
     ///
     /// # Errors
     ///
@@ -281,18 +285,18 @@ impl<W: World> Presence<W> {
     }
 }
 
-/// How many contexts a [`shootdown`](Presence::shootdown) reached, at most: one that leaves or
-/// looks meanwhile may count with those that were away or late.
+/// How many contexts a [`shootdown`](Presence::shootdown) reached, at most. A context that leaves
+/// or looks meanwhile may count with those that were away or late.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Shot {
-    /// Contexts that ran the function, or refreshed in its place.
+    /// Contexts that ran the function, or refreshed instead.
     pub reached: usize,
     /// Contexts whose bit was set but that were away: they will refresh.
     pub away: usize,
 }
 
 impl<W: World> Shared<W> {
-    /// Also returns how many contexts were late; without a deadline none is.
+    /// Also returns how many contexts were late. Without a deadline none is.
     fn shoot(
         &self,
         announcer: &mut Announcer,
@@ -339,11 +343,11 @@ unsafe impl<W: World> Sync for Member<W> {}
 impl<W: World> RefUnwindSafe for Member<W> {}
 
 impl<W: World> Member<W> {
-    /// Enters; says whether what the context cached is still good. If a shootdown is waiting, its
-    /// function runs here first.
+    /// Enters; returns whether what the context cached is still good. If a shootdown is waiting,
+    /// its function runs here first.
     ///
-    /// A store to the context's own line and a load of it, and no write that others see, unless
-    /// something is wanted of the context.
+    /// It costs a store to the context's own line and a load of it. It writes nothing that others
+    /// see, unless something is wanted of the context.
     #[inline]
     pub fn enter(&mut self) -> (Inside<'_, W>, Entry) {
         let looks_closer = self.seat.enter();
@@ -400,7 +404,7 @@ impl<W: World> Member<W> {
 
     /// Runs the call of this news, which this context has claimed.
     fn run(&self, news: News) {
-        /// Acknowledges also if the function panics: else the announcer would wait for ever.
+        /// It also acknowledges if the function panics. Otherwise the announcer would wait forever.
         struct Answered<'a, W: World>(&'a Seat<W>, News);
         impl<W: World> Drop for Answered<'_, W> {
             fn drop(&mut self) {
@@ -429,7 +433,7 @@ impl<W: World> Drop for Member<W> {
 /// member enters again and leaves, or is dropped.
 pub struct Inside<'a, W: World = Native> {
     member: &'a mut Member<W>,
-    /// Not `Send`: present is the thread that entered.
+    /// It is not `Send`: the thread that entered is present.
     _here: PhantomData<*const ()>,
 }
 
@@ -437,18 +441,18 @@ pub struct Inside<'a, W: World = Native> {
 impl<W: World> UnwindSafe for Inside<'_, W> {}
 
 impl<W: World> Inside<'_, W> {
-    /// Looks whether a shootdown waits for this context, and runs its function if so. One load if
-    /// not.
+    /// Checks whether a shootdown waits for this context, and runs its function if so. If not, it
+    /// costs one load.
     #[inline]
     pub fn poll(&mut self) -> Entry {
         self.member.poll()
     }
 
-    /// As [`Presence::shootdown`], from inside: `f` runs here too, and shootdowns by others are
-    /// served while this one waits for its turn, so that two contexts can shoot at each other. Also
-    /// says, as [`poll`](Inside::poll) does, whether what this context cached is still good.
+    /// Like [`Presence::shootdown`], but from inside: `f` also runs here, and this serves other
+    /// shootdowns while it waits for its turn. So two contexts can call shootdowns of each other.
+    /// Like [`poll`](Inside::poll), it also returns whether what this context cached is still good.
     ///
-    /// `f` must not shoot at the same presence: it would wait for itself.
+    /// `f` must not call a shootdown of the same presence: it would wait for itself.
     pub fn shootdown(&mut self, f: impl Fn() + Sync) -> (Shot, Entry) {
         let Member { shared, seat, .. } = &*self.member;
         let mut entry = Entry::Current;

@@ -1,9 +1,10 @@
-//! The roll: which contexts take part, and the protocol by which all present learn of a change.
+//! The roll: which contexts take part, and the protocol by which all present contexts learn of a
+//! change.
 //!
-//! Contexts have *seats*. A bit in two levels ([`Bits`]) says that the seat's owner may be present;
-//! the seat's own words say whether it is. The bit is set by the owner when it enters and finds it
-//! clear, and is left behind when the owner leaves. An announcer of a change reads bits first, and
-//! the words of those seats whose bit is set.
+//! Contexts have *seats*. A bit in two levels ([`Bits`]) says that the seat's owner may be present.
+//! The seat's own words say whether it is. The owner sets the bit when it enters and finds it
+//! clear, and leaves it set when it leaves. An announcer of a change reads bits first, and the
+//! words of those seats whose bit is set.
 //!
 //! # State of a seat
 //!
@@ -16,21 +17,22 @@
 //!
 //! | present | wanted and known change | the owner |
 //! |---|---|---|
-//! | no | equal | is away, and its cached things are good |
-//! | no | differ | is away, and must refresh when it comes |
-//! | yes | equal | works with what it cached |
-//! | yes | differ | still works with what it cached, until it next looks |
+//! | no | equal | away; its cached things are good |
+//! | no | differ | away; must refresh when it enters |
+//! | yes | equal | present; uses what it cached |
+//! | yes | differ | present; still uses what it cached, until it next looks |
 //!
-//! An owner whose bit is cleared is told to refresh as well. So an owner that finds nothing wanted
-//! need not look at its bit: it is set, or the announcer that cleared it is about to see the owner
-//! and will set it again. That is all of the fast path.
+//! An announcement clears a bit only if it also tells the owner to refresh. So an owner that finds
+//! nothing wanted need not look at its bit. Either it is set, or the announcer that cleared it is
+//! about to see the owner and will set it again. That is the whole fast path.
 //!
 //! # The two questions
 //!
-//! Entering: say "present"; fence; read `wanted`. Announcing: publish; heavy fence; read bits,
-//! states; at times clear the bits of those that are away; write `wanted`; heavy fence; read their
-//! states again. Both are the same pattern (each writes its own word, then reads the other's), so
-//! of an enterer and an announcer at least one sees the other. What the second look is for:
+//! Entering: say "present"; fence; read `wanted`. Announcing: publish; heavy fence; read bits and
+//! states; sometimes clear the bits of owners that are away; write `wanted`; heavy fence; read
+//! their states again. Both follow the same pattern (each writes its own word, then reads the
+//! other's), so at least one of an enterer and an announcer sees the other. This is the purpose of
+//! the second look:
 //!
 //! ```text
 //! announcer: finds the seat away, clears the bit
@@ -41,8 +43,9 @@
 //! # Which of the two has the call
 //!
 //! A call lies on the announcer's stack. To run it, an owner first turns the call in `wanted` into
-//! a refresh, by an exchange; to take it back from an owner that left, the announcer does the same.
-//! One of the two wins: the owner, which acknowledges it, or the announcer, which need not wait.
+//! a refresh, by an exchange. To take it back from an owner that left, the announcer does the same.
+//! One of the two wins: the owner, which acknowledges it, or the announcer, which then need not
+//! wait.
 
 use core::cell::Cell;
 use core::mem;
@@ -57,7 +60,7 @@ use super::bits::{self, Bits, PER_LEAF, Position};
 /// In `state`: present.
 const PRESENT: u64 = 1;
 
-/// In `wanted`: refresh; there is nothing to run, or not any more.
+/// In `wanted`: refresh; there is nothing to run, or no longer.
 const REFRESH: u64 = 1;
 
 /// Initial `known` of a fresh seat: older than any announcement.
@@ -87,16 +90,16 @@ pub(super) struct Roll<W: World> {
     seats: Box<[Seats<W>]>,
 }
 
-/// A taken seat, as its owner holds it.
+/// A taken seat, as its owner sees it.
 pub(super) struct Seat<W: World> {
-    /// In the roll, which the owner of the seat keeps alive.
+    /// It is in the roll, which the owner of the seat keeps alive.
     words: NonNull<Words<W>>,
-    /// The change that was acknowledged last, with `REFRESH`: the highest word that is no news. As
-    /// `PRESENT` is the same bit, it is also the seat's state while its owner is present.
+    /// The change that was acknowledged last, with `REFRESH`: the highest word that is not news.
+    /// `PRESENT` is the same bit, so it is also the seat's state while its owner is present.
     known: Cell<u64>,
-    /// The highest word that lets the owner by without a closer look: `known` where light fences
-    /// are [free](coreline_world::Fences::light_is_free), else 0. Then the closer look has the
-    /// fence, and the fast path need not ask.
+    /// The highest word that the owner may pass without a closer look: `known` if light fences are
+    /// [free](coreline_world::Fences::light_is_free), else 0. With 0 the closer look has the fence,
+    /// so the fast path need not check.
     passes: Cell<u64>,
     at: Position,
     /// Nothing is cached yet.
@@ -107,12 +110,13 @@ pub(super) struct Seat<W: World> {
 // they are there, on whatever thread.
 unsafe impl<W: World> Send for Seat<W> {}
 
-/// What an owner finds wanted of it.
+/// What is wanted of an owner.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct News(u64);
 
 impl News {
-    /// Whether the call is to be run, which the announcer keeps alive until this is acknowledged.
+    /// Whether the owner must run the call, which the announcer keeps alive until this is
+    /// acknowledged.
     pub(super) fn is_call(self) -> bool {
         self.0 & REFRESH == 0
     }
@@ -121,7 +125,7 @@ impl News {
 /// Why an owner has to look closer when it enters.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Entered {
-    /// What it cached is not current.
+    /// What it cached is out of date.
     Stale,
     /// It was asked to run the call.
     Asked(News),
@@ -132,11 +136,11 @@ pub(super) enum Entered {
 pub(super) struct Change {
     /// Its number: one more than the last.
     pub(super) number: u64,
-    /// Whether those present are to run a call; else they are to refresh.
+    /// Whether present owners must run a call; otherwise they must refresh.
     pub(super) call: bool,
-    /// Whether the bits of those that are away may be cleared.
+    /// Whether the bits of owners that are away may be cleared.
     pub(super) trim: bool,
-    /// [`Seat::id`] of the announcer's own seat: it needs no telling.
+    /// [`Seat::id`] of the announcer's own seat, which need not be told.
     pub(super) but: Option<usize>,
 }
 
@@ -147,18 +151,18 @@ pub(super) struct Told {
     called: Vec<Position>,
     /// Present: they will refresh, or leave.
     pub(super) pending: Vec<Position>,
-    /// How many were away: they refresh when they come.
+    /// How many were away: they refresh when they enter.
     pub(super) away: usize,
-    /// Away at the first look, to be looked at again.
+    /// Away at the first look, so the announcer looks again.
     left: Vec<Position>,
 }
 
-/// What a wait for those that were told came to.
+/// The result of a wait for those that were told.
 #[derive(Default)]
 pub(super) struct Waited {
     /// Owners that have done what was wanted.
     pub(super) reached: usize,
-    /// Owners that had neither done it nor left at the deadline.
+    /// Owners that had neither done it nor left by the deadline.
     pub(super) late: usize,
 }
 
@@ -171,7 +175,7 @@ impl Told {
 
 impl<W: World> Roll<W> {
     /// Free seats: for each last-level cache of the machine twice as many as CPUs, and at least
-    /// `least` altogether.
+    /// `least` in all.
     pub(super) fn new_in(topology: &Topology, least: usize) -> Self {
         let mut sizes = vec![0; topology.cache_count().max(1)];
         for cpu in topology.cpus() {
@@ -195,7 +199,7 @@ impl<W: World> Roll<W> {
         self.seats.iter().map(|leaf| leaf.len()).sum()
     }
 
-    /// The bytes that it has allocated, beside its own.
+    /// The bytes that it has allocated, besides its own.
     pub(super) fn bytes(&self) -> usize {
         let lines: usize = self.seats.iter().map(|leaf| size_of_val(&**leaf)).sum();
         let bits = self.present.bytes() + self.taken.bytes();
@@ -211,7 +215,7 @@ impl<W: World> Roll<W> {
     ///
     /// # Safety
     ///
-    /// The seat is not used when the roll is gone.
+    /// The seat must not be used after the roll is gone.
     pub(super) unsafe fn take(&self) -> Option<Seat<W>> {
         let leaves = self.seats.len();
         let near = W::cache().index();
@@ -236,8 +240,7 @@ impl<W: World> Roll<W> {
         })
     }
 
-    /// Gives a seat back, and clears its bit, so that no announcement looks at a seat without an
-    /// owner.
+    /// Gives a seat back and clears its bit, so that no announcement reads a seat without an owner.
     pub(super) fn give_back(&self, seat: &Seat<W>) {
         // Its guard may have been forgotten, so it leaves here, or never. But an owner that has not
         // entered yet says nothing:
@@ -264,7 +267,7 @@ impl<W: World> Roll<W> {
         self.taken.clear(seat.at);
     }
 
-    /// This is wanted of an owner that enters.
+    /// What is wanted of an owner that enters.
     pub(super) fn entered(&self, seat: &Seat<W>, news: News) -> Entered {
         let clear = self.set_bit(seat);
         if news.is_call() && !clear && !seat.fresh.get() {
@@ -277,7 +280,8 @@ impl<W: World> Roll<W> {
     }
 
     /// Sets the bit of an owner that has seen what is wanted of it, if it is clear; returns whether
-    /// it was. Before every acknowledgement of a refresh, and before what is cached is made anew:
+    /// it was. Call it before every acknowledgement of a refresh, and before the owner makes again
+    /// what it caches:
     ///
     /// ```text
     /// announcer: finds the owner away, clears its bit
@@ -300,7 +304,7 @@ impl<W: World> Roll<W> {
         clear
     }
 
-    /// Says what is wanted to all owners whose bits are set. Between two heavy fences.
+    /// Tells all owners whose bits are set what is wanted. Call it between two heavy fences.
     fn ask(&self, change: Change) -> Told {
         let refresh = change.number << 1 | REFRESH;
         let mut told = Told::default();
@@ -353,7 +357,7 @@ impl<W: World> Roll<W> {
         told
     }
 
-    /// Takes back what `ask` said, as the second heavy fence is refused.
+    /// Takes back what `ask` said, because the second heavy fence is refused.
     fn take_all_back(&self, change: Change, told: Told) {
         // Owners that came in between are told of the next change; as in `look_again`.
         for at in told.left {
@@ -364,7 +368,7 @@ impl<W: World> Roll<W> {
         }
     }
 
-    /// Looks again at those that were away. Behind the second heavy fence.
+    /// Looks again at the owners that were away. Call it after the second heavy fence.
     fn look_again(&self, told: &mut Told) {
         for at in mem::take(&mut told.left) {
             // Acquire: pairs with the Release of `acknowledge` and `leave`.
@@ -379,15 +383,15 @@ impl<W: World> Roll<W> {
         }
     }
 
-    /// The last change that a seat's owner knows of; all of them if it is away.
+    /// The last change that a seat's owner knows of; every change if it is away.
     pub(super) fn known(&self, at: Position) -> u64 {
         // Acquire: pairs with the Release of `acknowledge` and `leave`.
         known(self.seat(at).state.load(Ordering::Acquire))
     }
 
     /// Waits until each owner that was told has run the call of this change or is away, until
-    /// `deadline` at most. After that no owner can run the call any more: one that runs it then is
-    /// waited for, whatever the deadline.
+    /// `deadline` at most. After that no owner can run the call any more. If one runs it then, this
+    /// waits for it, whatever the deadline.
     pub(super) fn wait_for_call(&self, told: &Told, number: u64, deadline: Option<Time>) -> Waited {
         let mut waited = Waited::default();
         let pending = told.pending.iter().map(|&at| (at, false));
@@ -404,8 +408,8 @@ impl<W: World> Roll<W> {
         waited
     }
 
-    /// Takes a call back from an owner that does not run it yet, and returns true; or waits until
-    /// the owner has run it.
+    /// Takes a call back from an owner that does not run it yet, and returns true. Otherwise waits
+    /// until the owner has run it.
     fn take_back(&self, at: Position, number: u64) -> bool {
         let (call, refresh) = (number << 1, number << 1 | REFRESH);
         let Words { state, wanted } = self.seat(at);
@@ -420,8 +424,8 @@ impl<W: World> Roll<W> {
         false
     }
 
-    /// Waits until a seat's owner knows of a change, or is away; returns its state. `None` if
-    /// `deadline` came before.
+    /// Waits until a seat's owner knows of a change, or is away; returns its state. Returns `None`
+    /// if `deadline` came before.
     pub(super) fn wait_until_done(
         &self,
         at: Position,
@@ -446,8 +450,8 @@ impl<W: World> Seat<W> {
         unsafe { self.words.as_ref() }
     }
 
-    /// The owner enters. Returns whether it has to look [closer](Seat::look_closer), as something
-    /// is wanted of it or may be.
+    /// The owner enters. Returns whether it has to look [closer](Seat::look_closer), because
+    /// something is or may be wanted of it.
     #[inline]
     pub(super) fn enter(&self) -> bool {
         let words = self.words();
@@ -462,8 +466,8 @@ impl<W: World> Seat<W> {
         self.has_news()
     }
 
-    /// A light fence, and a look whether something may be wanted of the owner, which has said where
-    /// it is.
+    /// A light fence, and a check whether something may be wanted of the owner, which has said
+    /// where it is.
     #[inline]
     fn has_news(&self) -> bool {
         // Pairs with both heavy fences in `tell`. Without it an announcer could miss that we are
@@ -481,7 +485,7 @@ impl<W: World> Seat<W> {
         self.news()
     }
 
-    /// What is wanted of the owner, which is present: one load.
+    /// What is wanted of the owner, which is present. It costs one load.
     #[inline]
     pub(super) fn news(&self) -> Option<News> {
         // Acquire: pairs with the Release stores in `tell`: the call, and what was published.
@@ -490,8 +494,8 @@ impl<W: World> Seat<W> {
     }
 
     /// Makes the call of this news the owner's, which must then run and acknowledge it. If the
-    /// announcer has taken it back, returns what is wanted instead: a refresh, of this change or of
-    /// a later one, since a call does not hide a change that was missed.
+    /// announcer has taken the call back, returns what is wanted instead: a refresh, of this change
+    /// or of a later one, because a call does not hide a missed change.
     pub(super) fn claim(&self, news: News) -> Result<(), News> {
         let wanted = &self.words().wanted;
         // Relaxed: the call came with the news, and the announcer waits for the acknowledgement.
@@ -512,7 +516,7 @@ impl<W: World> Seat<W> {
         self.words().state.store(known, Ordering::Release);
     }
 
-    /// The owner leaves: it uses nothing that it cached until it enters again. Its bit stays.
+    /// The owner leaves: it does not use what it cached until it enters again. Its bit stays.
     #[inline]
     pub(super) fn leave(&self) {
         // Release: as in `acknowledge`.
@@ -523,15 +527,15 @@ impl<W: World> Seat<W> {
         self.at
     }
 
-    /// What tells this seat from others; no pointer.
+    /// A number that tells this seat from others; it is not a pointer.
     pub(super) fn id(&self) -> usize {
         self.words.addr().get()
     }
 }
 
-/// Tells the owners of several rolls of a change, as [`Roll::tell`]. Returns those rolls in which
-/// some were told, by their indices. Two heavy fences, however many rolls there are; one if none
-/// was told.
+/// Tells the owners of several rolls of a change, like [`Roll::tell`]. Returns the indices of the
+/// rolls in which some were told. It makes two heavy fences, however many rolls there are, or one
+/// if none was told.
 pub(super) fn tell<'a, W: World>(
     rolls: impl IntoIterator<Item = &'a Roll<W>, IntoIter: Clone>,
     change: Change,

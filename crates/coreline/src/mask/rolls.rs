@@ -1,4 +1,4 @@
-//! Rolls, each made when those before it are full, so that no reader is refused.
+//! Rolls, each made when those before it are full, so that every reader gets a seat.
 
 use core::iter;
 use core::ptr::{self, NonNull};
@@ -9,13 +9,13 @@ use coreline_world::{Lacking, Ordering, Time, Word, World};
 use super::Position;
 use super::roll::{self, Change, Roll, Seat, Told, Waited};
 
-/// Rolls that grow. The seats of one that is added are as many as there were before it, as far as
-/// one roll can have them: the more readers, the fewer rolls are added for each.
+/// A list of rolls that grows. A new roll has as many seats as there were before it, as far as one
+/// roll can have them. So the more readers there are, the fewer rolls are added for each.
 ///
-/// A roll may be added while a change is told. An owner of a seat there that the change goes by
-/// finds what was published before it, as any owner does whose bit a change does not find: the
-/// pointer to the roll was written before its first entry, whose light fence pairs with the heavy
-/// fence before [`tell`](Rolls::tell) reads that pointer.
+/// A roll may be added while a change is told. If the change passes by an owner of a seat there,
+/// this owner finds what was published before it, like any owner whose bit a change does not find.
+/// The pointer to the roll was written before the owner's first entry, whose light fence pairs with
+/// the heavy fence before [`tell`](Rolls::tell) reads that pointer.
 ///
 /// ```text
 /// announcer: publishes; fence; finds no more rolls
@@ -23,11 +23,11 @@ use super::roll::{self, Change, Roll, Seat, Told, Waited};
 /// ```
 pub(super) struct Rolls<W: World> {
     roll: Roll<W>,
-    /// The next one, from a box; null if this is the last.
+    /// The next roll, from a box; null if this is the last.
     next: W::Ptr<Rolls<W>>,
 }
 
-/// Where a seat is.
+/// The place of a seat.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct RollPosition {
     roll: usize,
@@ -41,7 +41,7 @@ pub(super) struct Taken<W: World> {
 }
 
 impl<W: World> Rolls<W> {
-    /// One roll, with at least so many seats as far as it can have them.
+    /// One roll, with at least this many seats as far as possible.
     pub(super) fn new_in(topology: &Topology, least: usize) -> Self {
         let roll = Roll::new_in(topology, least);
         Rolls { roll, next: <W::Ptr<Rolls<W>> as Word>::new_in(ptr::null_mut()) }
@@ -61,11 +61,11 @@ impl<W: World> Rolls<W> {
         self.iter().map(|rolls| rolls.roll.capacity()).sum()
     }
 
-    /// A free seat: one of those that were there first, if one is free. Where none is, adds seats.
+    /// A free seat: one of the first ones, if one is free. If none is free, it adds seats.
     ///
     /// # Safety
     ///
-    /// The seat and its roll are not used when the rolls are gone.
+    /// The seat and its roll must not be used after the rolls are gone.
     pub(super) unsafe fn take(&self) -> Taken<W> {
         loop {
             let mut last = self;
@@ -81,7 +81,7 @@ impl<W: World> Rolls<W> {
         }
     }
 
-    /// Adds a roll behind the one that was the last, unless another thread has.
+    /// Adds a roll after the last one, unless another thread has.
     fn grow(&self, last: &Rolls<W>) {
         let more = Box::into_raw(Box::new(Rolls::new_in(&W::topology(), self.capacity())));
         let none = ptr::null_mut();
@@ -93,7 +93,7 @@ impl<W: World> Rolls<W> {
         }
     }
 
-    /// The bytes that they have allocated, beside the first one's own.
+    /// The bytes that they have allocated, besides the first one's own.
     pub(super) fn bytes(&self) -> usize {
         let rolls = self.iter().map(|rolls| rolls.roll.bytes());
         rolls.sum::<usize>() + (self.iter().count() - 1) * size_of::<Self>()
@@ -103,13 +103,13 @@ impl<W: World> Rolls<W> {
     ///
     /// # Errors
     ///
-    /// [`Lacking`] if a heavy fence is refused. Those that were told already learn of the next
-    /// change, too: their bits stay.
+    /// [`Lacking`] if a heavy fence is refused. Those that were told already also learn of the next
+    /// change, because their bits stay.
     pub(super) fn tell(&self, change: Change) -> Result<Vec<(usize, Told)>, Lacking> {
         roll::tell(self.iter().map(|rolls| &rolls.roll), change)
     }
 
-    /// Where those are that were told and were present.
+    /// The places of those that were told and were present.
     pub(super) fn pending(told: Vec<(usize, Told)>) -> impl Iterator<Item = RollPosition> + use<W> {
         told.into_iter().flat_map(|(roll, told)| {
             told.pending.into_iter().map(move |at| RollPosition { roll, at })
@@ -140,13 +140,13 @@ impl<W: World> Rolls<W> {
         self.nth(place.roll)
     }
 
-    /// The last change that the owner of a seat knows of; all of them if it is away.
+    /// The last change that the owner of a seat knows of; every change if it is away.
     pub(super) fn known(&self, place: RollPosition) -> u64 {
         self.roll(place).known(place.at)
     }
 
-    /// Waits until the owner of a seat knows of a change, or is away, until `deadline` at most:
-    /// whether it came to that.
+    /// Waits until the owner of a seat knows of a change, or is away, until `deadline` at most;
+    /// returns whether that happened.
     pub(super) fn wait_until_done(
         &self,
         place: RollPosition,

@@ -19,14 +19,14 @@ use crate::panics::Panics;
 
 pub use self::reclaimer::Reclaimer;
 
-/// A value that is read always and changed seldom.
+/// A value that is always read and seldom changed.
 ///
-/// Each reader keeps the address of the value that it read last, and looks at one word of its own,
-/// on its own line, to learn whether that is still the current one: a load and a compare, and
-/// nothing is written. An [`update`](Versioned::update) writes those words, of readers that are
-/// present or were lately. An old value can be freed once every reader that was present has looked
-/// again or left; one that was preempted has done neither, and keeps it alive. The next update or
-/// [`synchronize`](Versioned::synchronize) drops it, or, without waiting for these, a
+/// Each reader keeps the address of the value that it read last. It reads one word of its own, on
+/// its own line, to learn whether that value is still current. This costs a load and a compare, and
+/// writes nothing. An [`update`](Versioned::update) writes the words of readers that are present or
+/// were lately. An old value can be freed once every reader that was present has looked again or
+/// left. A preempted reader has done neither, and keeps it alive. The next update or
+/// [`synchronize`](Versioned::synchronize) frees it, or, without waiting for one, a
 /// [reclaimer](Versioned::reclaimer).
 ///
 /// ```
@@ -40,8 +40,8 @@ pub use self::reclaimer::Reclaimer;
 /// assert_eq!(reading.get().len(), 2, "an update is seen by every read after it");
 /// ```
 ///
-/// Code that has no place to keep a reader, as tasks that move between threads, keeps one for each
-/// thread:
+/// Code that has no place to keep a reader, such as tasks that move between threads, keeps one for
+/// each thread:
 ///
 /// ```
 /// use coreline::mask::{Reader, Versioned};
@@ -61,23 +61,23 @@ pub use self::reclaimer::Reclaimer;
 /// assert_eq!(both, 2, "reads may nest");
 /// ```
 ///
-/// A handle: clones are the same value.
+/// It is a handle: clones are the same value.
 ///
 /// **Costs**: an update is two heavy fences (system calls natively), a read of the lines of readers
 /// whose bits are set, and a write to each. A reader that stays inside without reading, or that
-/// reads only while it has several guards, keeps old values alive, however many: leave where you
-/// block. A reader for which no seat is free adds as many as there are; they stay. Updates read no
+/// reads only while it has several guards, keeps every old value alive. So leave before you block.
+/// A reader that finds no free seat adds as many as there are, which stay. Updates do not read the
 /// line of a seat that was given back.
 ///
 /// **Priorities**: reads never wait. An update that waits for another one for long, or for readers,
-/// sleeps between looks, also where its thread has a real-time priority.
+/// sleeps between looks, even if its thread has a real-time priority.
 ///
-/// **Signals, fork**: reads may be done in a signal handler by a reader that was made outside, for
-/// the handler alone, and that no other handler which interrupts this one uses: guards nest in a
-/// thread, not across an interrupt. Updates not, nor `synchronize` or `retired`, and no readers
-/// made. In a forked child, readers of other threads that were inside stay there, and keep what
-/// they held and all that is replaced later. If one of these threads was in an update then, or in
-/// `synchronize` or `retired`, updates of the child wait for ever.
+/// **Signals, fork**: a signal handler may read by a reader that was made outside, only for this
+/// handler, and that no handler which interrupts it uses. Guards nest in a thread, but not across
+/// an interrupt. A handler must not call `update`, `synchronize` or `retired`, or make a reader. In
+/// a forked child, readers of other threads that were inside stay there. They keep what they held
+/// and everything that is replaced later. If one of these threads was in an update then, or in
+/// `synchronize` or `retired`, updates of the child wait forever.
 pub struct Versioned<T: Send + Sync + 'static, W: World = Native> {
     shared: Arc<Shared<T, W>>,
 }
@@ -95,12 +95,13 @@ struct Shared<T: Send + Sync + 'static, W: World> {
 /// Read and written under the lock.
 struct Updater<T> {
     announcer: Announcer,
-    /// Replaced, and not announced: the last, and those before it whose announcement failed.
+    /// Values that were replaced but not announced: the last one, and those before it whose
+    /// announcement failed.
     replaced: Vec<NonNull<T>>,
     /// In the order of their changes, oldest first.
     retired: VecDeque<Retired<T>>,
     /// Readers that were present at the change of the newest retired value, and have not looked
-    /// since. Every reader that may hold a retired value, also an old one, is among them: see
+    /// since. Every reader that may hold a retired value, even an old one, is among them: see
     /// [`unheld`](Shared::unheld).
     holders: Vec<Holder>,
     reclaimers: Reclaimers,
@@ -109,8 +110,8 @@ struct Updater<T> {
 /// A reader that was inside at the newest change.
 struct Holder {
     at: RollPosition,
-    /// A change: the reader holds nothing that this one or those before it replaced. What its seat
-    /// says may be older, as owners that are away are not told.
+    /// A change: the reader holds nothing that this change or those before it replaced. The number
+    /// in its seat may be older, because owners that are away are not told.
     knows: u64,
 }
 
@@ -125,14 +126,14 @@ struct Retired<T> {
 unsafe impl<T: Send> Send for Updater<T> {}
 
 impl<T> Updater<T> {
-    /// The replaced values that were not freed yet.
+    /// The replaced values that are not freed yet.
     fn held(&self) -> impl Iterator<Item = NonNull<T>> + '_ {
         self.retired.iter().map(|old| old.value).chain(self.replaced.iter().copied())
     }
 }
 
 impl<T: Send + Sync + 'static> Versioned<T> {
-    /// A value, on this machine.
+    /// Makes a value on this machine.
     pub fn new(value: T) -> Self {
         Versioned::new_in(value, PresenceOptions::new())
     }
@@ -145,8 +146,8 @@ impl<T: Send + Sync + 'static, W: World> Clone for Versioned<T, W> {
 }
 
 impl<T: Send + Sync + 'static, W: World> Versioned<T, W> {
-    /// As [`new`](Versioned::new), in every world, with seats for the readers that are expected and
-    /// a limit to trimming.
+    /// Like [`new`](Versioned::new), in every world, with seats for the expected readers and a
+    /// limit to trimming.
     pub fn new_in(value: T, options: PresenceOptions) -> Self {
         Versioned {
             shared: Arc::new(Shared {
@@ -165,11 +166,11 @@ impl<T: Send + Sync + 'static, W: World> Versioned<T, W> {
         }
     }
 
-    /// A reader, for one thread at a time. It holds nothing until it enters.
+    /// Makes a reader, for one thread at a time. It holds nothing until it enters.
     ///
-    /// Takes one of the first seats if one is free, else one of those that were added first, and so
-    /// on; of them, one near the caller's CPU if one is free there. Where none is free at all,
-    /// makes more. Never waits.
+    /// It takes one of the first seats if one is free, else one of those added first, and so on. Of
+    /// these it takes one near the caller's CPU if one is free there. If no seat is free, it makes
+    /// more. It never waits.
     pub fn reader(&self) -> Reader<T, W> {
         let shared = &*self.shared;
         // SAFETY: the reader keeps the rolls with its seat.
@@ -184,23 +185,23 @@ impl<T: Send + Sync + 'static, W: World> Versioned<T, W> {
     }
 
     /// Replaces the value. Every [`get`](Reading::get) that begins after this returned finds the
-    /// new one. Frees what no reader can hold any more, and drops those values on the caller's
+    /// new value. Frees the values that no reader can hold any more, and drops them on the caller's
     /// thread, unless there is a [reclaimer](Versioned::reclaimer).
     ///
-    /// Waits for other updates, never for readers. **Panics** where a heavy fence
-    /// [fails](coreline_world::Fences::try_fence_all): the value is replaced, but readers may find
-    /// the old one until the next update, which frees it.
+    /// Waits for other updates, never for readers. **Panics** if a heavy fence
+    /// [fails](coreline_world::Fences::try_fence_all). Then the value is replaced, but readers may
+    /// find the old one until the next update, which frees it.
     pub fn update(&self, value: T) {
         let value = Box::new(value);
         self.replace(|_| value);
     }
 
-    /// Replaces the value by what `f` makes of it. No other update comes in between, so none is
-    /// lost. Else as [`update`](Versioned::update).
+    /// Replaces the value by the result of `f` for it. No other update comes in between, so none is
+    /// lost. Otherwise it is like [`update`](Versioned::update).
     ///
     /// `f` runs under the lock of updates. It must not update the same value, make or clone a
     /// reader of it, synchronize, or wait for a thread that does: it would wait for itself. While
-    /// it runs, other updates wait. If it panics, nothing is replaced.
+    /// it runs, other updates wait. If `f` panics, nothing is replaced.
     ///
     /// ```
     /// use coreline::mask::Versioned;
@@ -239,18 +240,19 @@ impl<T: Send + Sync + 'static, W: World> Versioned<T, W> {
         panics.resume();
     }
 
-    /// Waits until no reader holds a value that was replaced before, and frees those. A reader that
-    /// is inside and never leaves, or reads only while it has several guards, holds this up for
-    /// ever; one on the calling thread does. Updates go on meanwhile. **Panics** where a heavy
-    /// fence fails after it failed in an update.
+    /// Waits until no reader holds a value that was replaced before, and frees those values. A
+    /// reader that is inside and never leaves, or reads only while it has several guards, holds
+    /// this up forever. So does one on the calling thread. Updates go on meanwhile. **Panics** if a
+    /// heavy fence fails again after it failed in an update.
     pub fn synchronize(&self) {
         // Without a deadline it does not give up.
         let _: bool = self.wait_and_resume(None);
     }
 
-    /// As [`synchronize`](Versioned::synchronize), until `deadline` at most: false if a reader may
-    /// still hold a value that was replaced before. Waits for other updates, whatever the deadline;
-    /// none of them waits for readers. **Panics** as [`synchronize`](Versioned::synchronize).
+    /// Like [`synchronize`](Versioned::synchronize), but until `deadline` at most; returns false if
+    /// a reader may still hold a value that was replaced before. It waits for other updates,
+    /// whatever the deadline. None of these waits for readers. **Panics** as
+    /// [`synchronize`](Versioned::synchronize).
     #[must_use]
     pub fn synchronize_by(&self, deadline: Time) -> bool {
         self.wait_and_resume(Some(deadline))
@@ -263,7 +265,8 @@ impl<T: Send + Sync + 'static, W: World> Versioned<T, W> {
         is_done
     }
 
-    /// Frees what was replaced until now, until `deadline` at most: whether all of that.
+    /// Frees what was replaced until now, until `deadline` at most; returns whether it freed all of
+    /// that.
     fn wait(&self, deadline: Option<Time>, panics: &mut Panics) -> bool {
         let shared = &*self.shared;
         let mut last = None;
@@ -294,14 +297,14 @@ impl<T: Send + Sync + 'static, W: World> Versioned<T, W> {
         }
     }
 
-    /// How many replaced values were not freed yet.
+    /// How many replaced values are not freed yet.
     pub fn retired(&self) -> usize {
         self.shared.updater.lock().held().count()
     }
 }
 
 impl<T: Send + Sync + 'static, W: World> Shared<T, W> {
-    /// Tells readers of what was replaced. **Panics** where a heavy fence fails: then it is not
+    /// Tells readers of the replaced values. **Panics** if a heavy fence fails. Then they are not
     /// announced.
     fn announce(&self, updater: &mut Updater<T>) {
         let change = updater.announcer.next::<W>(self.options.trim_every);
@@ -331,14 +334,14 @@ impl<T: Send + Sync + 'static, W: World> Shared<T, W> {
         retired.extend(replaced.drain(..).map(|value| Retired { value, number }));
     }
 
-    /// The last change that the owner of a seat knows of; of one that is away, `newest`: the next
-    /// owner that enters sees that one's value.
+    /// The last change that the owner of a seat knows of. For an owner that is away it is `newest`:
+    /// the next owner that enters sees that value.
     fn known(&self, at: RollPosition, newest: u64) -> u64 {
         self.rolls.known(at).min(newest)
     }
 
-    /// Looks again at the holders, as [`announce`](Shared::announce) does, and takes out what none
-    /// [holds](Shared::unheld).
+    /// Looks again at the holders, as [`announce`](Shared::announce) does, and takes out the values
+    /// that no reader [holds](Shared::unheld).
     fn look(&self, updater: &mut Updater<T>) -> Vec<Box<T>> {
         if let Some(newest) = updater.retired.back().map(|old| old.number) {
             updater.holders.retain_mut(|holder| {
@@ -349,15 +352,15 @@ impl<T: Send + Sync + 'static, W: World> Shared<T, W> {
         Self::unheld(updater)
     }
 
-    /// Takes out the replaced values that no reader can hold any more. To be dropped without the
-    /// lock, which a drop may want, and each of them, also if one panics.
+    /// Takes out the replaced values that no reader can hold any more. Drop them without the lock,
+    /// which a drop may want, and each of them, even if one panics.
     ///
     /// A reader that holds a value was inside when that was replaced, and has not looked or left
     /// since. So every change after that one found it inside, too: the holders of the newest change
     /// include those of all changes before it. A reader among them that knows of change `n` holds
-    /// only what was replaced after `n`. Hence values become free in the order of their changes,
-    /// and the holder that knows least says how many. So an update costs the same however many
-    /// values are retired.
+    /// only what was replaced after `n`. So values become free in the order of their changes, and
+    /// the holder that knows least says how many. So an update costs the same however many values
+    /// are retired.
     fn unheld(updater: &mut Updater<T>) -> Vec<Box<T>> {
         let Updater { retired, holders, .. } = updater;
         let least = holders.iter().map(|holder| holder.knows).min().unwrap_or(u64::MAX);
@@ -388,8 +391,8 @@ impl<T: Send + Sync + 'static, W: World> Drop for Shared<T, W> {
 /// A registered reader. Dropping it frees the seat.
 ///
 /// It nests: a thread that reads may enter again, and the two guards may be dropped in any order.
-/// Each [`get`](Reading::get), whichever guard it is called on, finds the newest value. What was
-/// got before stays: the reader gives up no value while it has two guards or more.
+/// Each [`get`](Reading::get), whichever guard it is called on, finds the newest value. A value
+/// that was got before stays valid: the reader gives up no value while it has two guards or more.
 ///
 /// ```
 /// use coreline::mask::Versioned;
@@ -406,9 +409,10 @@ pub struct Reader<T: Send + Sync + 'static, W: World = Native> {
     seat: Seat<W>,
     /// The roll of the seat, which `shared` keeps.
     roll: NonNull<Roll<W>>,
-    /// What was current when the reader last looked.
+    /// The value that was current when the reader last looked.
     cached: Cell<NonNull<T>>,
-    /// How many guards there are. 64 bits: however many are forgotten, it does not wrap.
+    /// How many guards there are. It has 64 bits, so it does not wrap however many guards are
+    /// forgotten.
     guards: Cell<u64>,
 }
 
@@ -420,11 +424,11 @@ impl<T: Send + Sync + RefUnwindSafe + 'static, W: World> RefUnwindSafe for Reade
 unsafe impl<T: Send + Sync, W: World> Send for Reader<T, W> {}
 
 impl<T: Send + Sync + 'static, W: World> Reader<T, W> {
-    /// Enters: from here to the drop of what this returns the reader may read.
+    /// Enters: the reader may read until the returned guard is dropped.
     ///
-    /// A store to the reader's own line and a load of it, and no write that others see, unless the
-    /// value was replaced meanwhile. A reader that is inside already counts its guards, and does
-    /// nothing else.
+    /// It costs a store to the reader's own line and a load of it. It writes nothing that others
+    /// see, unless the value was replaced meanwhile. A reader that is already inside counts its
+    /// guards, and does nothing else.
     #[inline]
     pub fn enter(&self) -> Reading<'_, T, W> {
         let outer = self.guards.get();
@@ -463,7 +467,7 @@ impl<T: Send + Sync + 'static, W: World> Reader<T, W> {
         self.renew(news);
     }
 
-    /// Gives up what was cached for what is current.
+    /// Gives up what was cached for the current value.
     fn renew(&self, news: News) {
         self.roll().set_bit(&self.seat);
         // Before the acknowledgement: after it, what is cached may be freed.
@@ -483,8 +487,8 @@ impl<T: Send + Sync + 'static, W: World> Reader<T, W> {
     }
 }
 
-/// Another reader of the same value, with a seat of its own, as from
-/// [`Versioned::reader`]; outside.
+/// Makes another reader of the same value, outside, with a seat of its own, like
+/// [`Versioned::reader`].
 impl<T: Send + Sync + 'static, W: World> Clone for Reader<T, W> {
     fn clone(&self) -> Self {
         Versioned { shared: Arc::clone(&self.shared) }.reader()
@@ -499,9 +503,10 @@ impl<T: Send + Sync + 'static, W: World> Drop for Reader<T, W> {
 
 /// A reader that is inside. Dropping it leaves, if it is the reader's last guard.
 ///
-/// One that is forgotten keeps alive what is replaced from then on, until its reader is dropped.
+/// A forgotten guard keeps alive everything that is replaced from then on, until its reader is
+/// dropped.
 pub struct Reading<'a, T: Send + Sync + 'static, W: World = Native> {
-    /// Not `Send`, as a reader is not `Sync`: inside is the thread that entered.
+    /// It is not `Send`, as a reader is not `Sync`: the thread that entered is inside.
     reader: &'a Reader<T, W>,
 }
 
@@ -510,9 +515,10 @@ pub struct Reading<'a, T: Send + Sync + 'static, W: World = Native> {
 impl<T: Send + Sync + RefUnwindSafe + 'static, W: World> UnwindSafe for Reading<'_, T, W> {}
 
 impl<T: Send + Sync + 'static, W: World> Reading<'_, T, W> {
-    /// The current value: one load and a compare, while it is the one that was current before.
+    /// The current value. It costs one load and a compare if the value has not changed since the
+    /// last look.
     ///
-    /// Borrows the reading, since to look again is to give up what was read before.
+    /// It borrows the guard, because a new look gives up what was read before.
     #[inline]
     pub fn get(&mut self) -> &T {
         if self.reader.seat.news().is_some() {

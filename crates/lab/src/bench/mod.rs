@@ -24,7 +24,7 @@ use crate::progress::progress;
 use crate::text::counted;
 use program::Case;
 
-/// What the simulator can be timed at.
+/// What to time.
 #[derive(Debug, Clone, Copy, clap::ValueEnum)]
 pub(crate) enum Subject {
     /// The simulator's engine: accesses per second of host time, and memory per simulated CPU

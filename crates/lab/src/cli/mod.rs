@@ -19,8 +19,8 @@ use crate::{
 
 /// Experiments with many-core techniques, on this machine and on simulated ones.
 ///
-/// Without a verb: what this machine is, five changes to Linux beside what was published of them,
-/// and what common operations cost here with the library and without it.
+/// Without a verb, it describes this machine, compares five changes to Linux with their published
+/// gains, and shows what common operations cost here with the library and without it.
 #[derive(Parser)]
 #[command(
     name = "coreline",
@@ -40,51 +40,51 @@ pub(crate) struct Cli {
 
 #[derive(Subcommand)]
 enum Verb {
-    /// What this machine offers to the native world, and what would turn on what is off
+    /// Show which fast paths this machine offers, and how to turn on those that are off
     Doctor(Doctor),
-    /// Run a scenario beside the figures that were published for it
+    /// Run a scenario, and compare it with the published figures
     #[command(subcommand)]
     Run(Box<run::Run>),
-    /// What a kernel change does and how to use it, what a scenario compares, or what the verdicts
-    /// mean
+    /// Explain a kernel change and how to use it, a scenario, or the verdicts
     Explain {
-        /// Of a change, a scenario, or `verdicts`; without it, what there is
+        /// The name of a change, a scenario, or `verdicts`; without it, the command lists all names
         #[arg(value_name = "NAME")]
         name: Option<String>,
     },
-    /// What changed between results of a scenario; exit code 1 if a figure is worse
+    /// Show what changed between results of a scenario; the exit code is 1 if a figure is worse
     Compare(Compare),
-    /// The simulated machines: all of them, or the tree and every cost of one
+    /// List the simulated machines, or show the tree and every cost of one
     Machines(Machines),
-    /// What things cost on this machine, and a machine file that says so
+    /// Measure what operations cost on this machine, and write a machine file
     Measure(Box<measure::Choice>),
-    /// What the simulator predicts, beside what this machine measures; core-to-core latencies of
-    /// machine files, beside the simulated ping-pongs that they calibrate
+    /// Compare what the simulator predicts with what this machine measures; compare core-to-core
+    /// latencies of machine files with the ping-pongs that they calibrate
     Validate(Validate),
-    /// Write a page that sets every published figure beside the simulator's
+    /// Write a page that compares every published figure with the simulator's
     Ledger(Ledger),
-    /// Results as one page that needs no network, or one chart of it as a picture
+    /// Write results as one page that needs no network, or one chart of it as a picture
     Report(Box<report::Choice>),
-    /// Run the program of a replay line again, exactly
+    /// Repeat the run of a replay line exactly
     Replay(Replay),
-    /// Copy a package so that it runs in the simulated machine: its imports of what threads share
-    /// lead into coreline-sim
+    /// Copy a package so that it runs in the simulated machine: change its imports of shared state
+    /// to those of coreline-sim
     Port(Box<port::Choice>),
-    /// How fast the simulator is on this host
+    /// Time the simulator on this host
     Bench(Bench),
     /// Print completions for a shell; source them in its start-up file
     Completions {
-        /// For which shell
+        /// The shell
         shell: Shell,
     },
-    /// The manual page of this program, or of a verb: `coreline man run | man -l -`
+    /// Print the manual page of this program, or of a verb: `coreline man run | man -l -`
     Man {
-        /// Of which verb
+        /// The verb
         verb: Vec<String>,
     },
     /// Install the manual pages of all verbs, and the completions for bash, zsh and fish
     Install {
-        /// Install below the folder `share` of this folder; default: `.local` in the home folder
+        /// Install below the folder `share` of this folder; the default is `.local` in the home
+        /// folder
         #[arg(long, value_name = "DIR")]
         prefix: Option<PathBuf>,
     },
@@ -92,8 +92,8 @@ enum Verb {
 
 #[derive(Args)]
 struct Doctor {
-    /// Instead: which fast paths this process could use, and whether its threads are registered
-    /// for rseq; stops each of them for a moment
+    /// Instead, show which fast paths this process could use, and whether its threads are
+    /// registered for rseq; stops each thread for a moment
     #[arg(long, value_name = "PID", value_parser = clap::value_parser!(u32).range(1..))]
     pid: Option<u32>,
     #[command(flatten)]
@@ -139,13 +139,13 @@ struct Ledger {
 
 #[derive(Args)]
 struct Replay {
-    /// The machine file, if the line is of a machine of your own
+    /// The machine file, if the line is for your own machine
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     world: Option<String>,
-    /// Write what happened when to this file, as JSON that the viewer Perfetto opens
+    /// Record the run in this file, as JSON that the viewer Perfetto opens
     #[arg(long, value_name = "FILE")]
     trace: Option<PathBuf>,
-    /// The line, as a failure printed it; quotes are not needed
+    /// The line, as a failure printed it; it needs no quotes
     #[arg(required = true, trailing_var_arg = true, value_name = "LINE")]
     line: Vec<String>,
 }
@@ -154,7 +154,7 @@ struct Replay {
 struct Bench {
     /// What to time
     subject: bench::Subject,
-    /// Seconds instead of a minute; the figures are rougher
+    /// Take seconds instead of a minute; the figures are less exact
     #[arg(long)]
     quick: bool,
     #[command(flatten)]

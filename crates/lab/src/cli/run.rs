@@ -12,7 +12,7 @@ use crate::output::RowsOutput;
 use crate::run::Choice;
 use crate::world::{self, World};
 
-/// What every scenario can be asked.
+/// The options of every scenario.
 #[derive(Args)]
 struct Common {
     /// `native`, the name of a simulated machine, or the path of a machine file
@@ -33,14 +33,14 @@ struct Common {
         value_parser = seed
     )]
     seed: u64,
-    /// The whole band: 16 seeds, and each uncertain cost moved by 30 %, instead of the request
+    /// Run the whole band: 16 seeds, and each uncertain cost moved by 30 %, instead of the request
     /// shares alone
     #[arg(long)]
     band: bool,
-    /// Fewer runs and fewer values, and natively at most 32 CPUs
+    /// Make fewer runs with fewer values, and natively use at most 32 CPUs
     #[arg(long)]
     quick: bool,
-    /// Only this configuration; may be given more than once
+    /// Run only this configuration; may be given more than once
     #[arg(long = "config", value_name = "NAME")]
     configs: Vec<String>,
 }

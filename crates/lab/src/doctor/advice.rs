@@ -20,7 +20,7 @@ pub(super) fn of(found: &Found, fast_paths: &[FastPath]) -> Vec<String> {
     if let Some((quota, allowed)) = quota.zip(allowed.as_ref().ok())
         && warnings::throttles(quota, allowed.len())
     {
-        advice.push("raise the quota of CPU time, or have fewer busy threads".to_owned());
+        advice.push("raise the quota of CPU time, or keep fewer threads busy".to_owned());
     }
     // Several paths may wait for one thing.
     let remedies = fast_paths.iter().filter(|path| !path.on).filter_map(|path| {
@@ -38,7 +38,7 @@ pub(super) fn of(found: &Found, fast_paths: &[FastPath]) -> Vec<String> {
         |it: &&crate::host::Governor| it.name == "powersave" && !it.driver.contains("pstate");
     if let Some(governor) = host.governors.iter().find(slow) {
         advice.push(format!(
-            "another governor than powersave on {}: it keeps the lowest clock (cpupower \
+            "use another governor than powersave on {}: it keeps the lowest clock (cpupower \
              frequency-set -g schedutil)",
             text::cpus(&governor.cpus)
         ));
@@ -48,15 +48,15 @@ pub(super) fn of(found: &Found, fast_paths: &[FastPath]) -> Vec<String> {
         && deepest.exit_us > LONG_EXIT_US
     {
         advice.push(format!(
-            "no idle state {}, where wake-ups matter: a core takes {} us to leave it (cpupower \
-             idle-set -D {LONG_EXIT_US})",
+            "disable the idle state {} if wake-ups matter: a core takes {} us to leave it \
+             (cpupower idle-set -D {LONG_EXIT_US})",
             deepest.name, deepest.exit_us
         ));
     }
     if host.numa_balancing.is_some_and(|it| it != 0) && probe.topology.node_count() > 1 {
         advice.push(
-            "no NUMA balancing for threads that are pinned: it takes faults to find out what is \
-             known (sysctl kernel.numa_balancing=0)"
+            "turn off NUMA balancing for pinned threads: it causes faults to find out what is \
+             already known (sysctl kernel.numa_balancing=0)"
                 .to_owned(),
         );
     }
@@ -82,7 +82,7 @@ mod tests {
     #[test]
     fn what_stops_threads_comes_first_and_three_are_enough() {
         let all = advice(&made_up::quota(1_500, 1_000));
-        assert_eq!(all, ["raise the quota of CPU time, or have fewer busy threads"]);
+        assert_eq!(all, ["raise the quota of CPU time, or keep fewer threads busy"]);
         let all = advice(&made_up::all_off());
         assert_eq!(all.len(), 3, "{all:?}");
         assert!(all[0].starts_with("let the system call rseq through"), "{all:?}");
@@ -103,7 +103,7 @@ mod tests {
         found.host.numa_balancing = Some(1);
         let all = advice(&found);
         assert!(all[0].contains("powersave on CPUs 0-15"), "{all:?}");
-        assert!(all[1].contains("no idle state C2") && all[1].contains("350 us"), "{all:?}");
+        assert!(all[1].contains("the idle state C2") && all[1].contains("350 us"), "{all:?}");
         assert!(all[2].contains("kernel.numa_balancing=0"), "{all:?}");
         // A driver that decides itself is no slower for that name.
         found.host.governors[0].driver = "amd-pstate-epp".to_owned();

@@ -38,7 +38,8 @@ pub(super) fn of(probe: &Probe) -> Vec<FastPath> {
     vec![
         FastPath::new(
             "restartable operations in rseq sections, without atomics",
-            no_sections(probe).map(|(why, remedy)| (format!("{why}; they run on atomics"), remedy)),
+            no_sections(probe)
+                .map(|(why, remedy)| (format!("{why}; operations run on atomics"), remedy)),
         ),
         FastPath::new("the kernel's concurrency IDs", no_cid(probe)),
         FastPath::new("light fences without an instruction, by membarrier", no_membarrier(probe)),
@@ -57,26 +58,26 @@ fn no_sections(probe: &Probe) -> Option<Off> {
     let why = probe.sections.as_ref().err()?;
     let remedy = match why {
         NoSections::SwitchedOff => "unset CORELINE_RSEQ",
-        NoSections::Processor => "an x86-64 or aarch64 processor",
+        NoSections::Processor => "run the program on an x86-64 or aarch64 processor",
         NoSections::Refused(error) => match io::Error::from_raw_os_error(*error).kind() {
             ErrorKind::PermissionDenied => {
                 "let the system call rseq through the filter of this sandbox or container"
             }
             ErrorKind::InvalidInput => {
-                "keep the other library from registering threads, or have it use the C library's \
-                 area as coreline does: glibc from 2.35 on, without glibc.pthread.rseq=0 in \
-                 GLIBC_TUNABLES"
+                "keep the other library from registering threads, or make it use the C library's \
+                 area as coreline does, with glibc 2.35 or later and without \
+                 glibc.pthread.rseq=0 in GLIBC_TUNABLES"
             }
             _ => {
-                "a kernel with CONFIG_RSEQ; in a sandbox or emulator, one that has the system call \
-                 rseq"
+                "use a kernel with CONFIG_RSEQ; in a sandbox or emulator, use one that has the \
+                 system call rseq"
             }
         },
         NoSections::NoKey(_) => {
             "make the first per-CPU memory before other libraries take thread-specific keys"
         }
         NoSections::SelfTest(error) => return Some((why_no_sections(why), after(error))),
-        _ => "a kernel that admits and keeps the promises of rseq",
+        _ => "use a kernel that allows rseq and keeps its promises",
     };
     Some((why_no_sections(why), remedy.to_owned()))
 }
@@ -93,20 +94,20 @@ pub(super) fn why_no_sections(why: &NoSections) -> String {
 fn after(error: &SelfTestError) -> String {
     match error {
         SelfTestError::NotAborted | SelfTestError::WrongCpu { .. } => {
-            "another kernel, or none that an emulator or sandbox imitates: this one has rseq and \
-             does not do what it promises"
+            "use another kernel, and not one that an emulator or sandbox imitates: this one has \
+             rseq but does not do what rseq promises"
         }
         SelfTestError::NotPreempted => {
             "start the program again; the test needs a second of one CPU, under ordinary scheduling"
         }
         SelfTestError::NotRun { lacking, .. } => {
             return format!(
-                "let the program have {lacking}: its limits (ulimit) and its system-call filter \
-                 (mmap, clone, sched_setaffinity) are what can refuse it"
+                "let the program have {lacking}: raise its limits (ulimit), or let mmap, clone and \
+                 sched_setaffinity through its system-call filter"
             );
         }
         SelfTestError::NoAnswer => {
-            "start the program again on a machine less busy, and make the first per-CPU memory \
+            "start the program again on a less busy machine, and make the first per-CPU memory \
              before any fork and outside of constructors of libraries"
         }
         _ => "make the first per-CPU memory at the start of the program",
@@ -139,8 +140,8 @@ pub(super) fn no_cid(probe: &Probe) -> Option<Off> {
     };
     Some((
         format!("{filled}; the ID ends at {MM_CID_END}"),
-        "Linux from 6.3 on with CONFIG_SCHED_MM_CID; in a sandbox, one that hands on the auxiliary \
-         vector"
+        "use Linux 6.3 or later with CONFIG_SCHED_MM_CID; in a sandbox, use one that passes the \
+         auxiliary vector on"
             .to_owned(),
     ))
 }
@@ -156,8 +157,8 @@ fn no_membarrier(probe: &Probe) -> Option<Off> {
     };
     Some((
         format!("{why}; both fences are full"),
-        "Linux from 4.14 on with CONFIG_MEMBARRIER, and a system-call filter that lets membarrier \
-         through"
+        "use Linux 4.14 or later with CONFIG_MEMBARRIER, and let membarrier through the \
+         system-call filter"
             .to_owned(),
     ))
 }
@@ -166,7 +167,7 @@ fn restartable_fence(probe: &Probe) -> FastPath {
     let name = "stopping the slots of other CPUs, by membarrier's rseq command";
     match (&probe.sections, probe.restartable_fence) {
         (Err(_), _) => {
-            let why = "operations run on atomics, where slots are stopped without it";
+            let why = "operations run on atomics, and need no such command to stop slots";
             FastPath::pointless(name, why.to_owned())
         }
         (Ok(()), true) => FastPath::new(name, None),
@@ -176,8 +177,8 @@ fn restartable_fence(probe: &Probe) -> FastPath {
                 "the command is refused; slots of other CPUs cannot be changed (`with_stopped` \
                  fails)"
                     .to_owned(),
-                "Linux from 5.10 on, and a system-call filter that lets membarrier through; or \
-                 CORELINE_RSEQ=off, for atomics"
+                "use Linux 5.10 or later, and let membarrier through the system-call filter; or \
+                 set CORELINE_RSEQ=off, to use atomics"
                     .to_owned(),
             )),
         ),
@@ -204,7 +205,9 @@ fn placement(probe: &Probe) -> FastPath {
 /// Nothing in coreline uses them, so they are never on.
 fn waits(probe: &Probe) -> FastPath {
     let why = match probe.wait_instructions.as_slice() {
-        [] => "this processor offers none to user programs, or a hypervisor hides them".to_owned(),
+        [] => "this processor offers no such instructions to user programs, or a hypervisor hides \
+               them"
+            .to_owned(),
         found => format!("this processor has {}, and coreline does not use it", found.join(", ")),
     };
     let name = "waiting for a store without spinning (WAITPKG, MONITORX, WFE)";
@@ -262,7 +265,7 @@ mod tests {
         let mut probe = made_up::all_on().probe;
         for (filled, reason, remedy) in [
             (0, "does not say", "CONFIG_SCHED_MM_CID"),
-            (20, "fills in 20 bytes", "Linux from 6.3"),
+            (20, "fills in 20 bytes", "Linux 6.3"),
             (28, "not registered", "C library"),
         ] {
             probe.mm_cid = None;
@@ -294,6 +297,6 @@ mod tests {
 
         assert!(waits(&probe).why.unwrap().contains("has WAITPKG"));
         probe.wait_instructions.clear();
-        assert!(waits(&probe).why.unwrap().contains("offers none"));
+        assert!(waits(&probe).why.unwrap().contains("offers no such"));
     }
 }

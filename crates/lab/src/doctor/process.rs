@@ -270,11 +270,13 @@ fn why(pid: u32, error: &io::Error) -> String {
     let remedy = match error.kind() {
         _ if pid == process::id() => "a process cannot trace itself; leave out --pid",
         ErrorKind::PermissionDenied => {
-            "tracing it takes its user and kernel.yama.ptrace_scope=0, or CAP_SYS_PTRACE (run this \
-             as root), and no debugger that traces it already"
+            "run this as root, or as its user with kernel.yama.ptrace_scope=0; no debugger may \
+             trace it already"
         }
-        ErrorKind::TimedOut => "it did not stop in a second, as it sleeps in the kernel; try again",
-        _ => "it takes Linux from 5.13 on, with CONFIG_RSEQ",
+        ErrorKind::TimedOut => {
+            "the thread sleeps in the kernel and did not stop within a second; try again"
+        }
+        _ => "use Linux 5.13 or later, with CONFIG_RSEQ",
     };
     format!("{error}; {remedy}")
 }

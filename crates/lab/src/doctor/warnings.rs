@@ -12,36 +12,38 @@ pub(super) fn of(found: &Found) -> Vec<String> {
     let mut warnings = Vec::new();
     if let Some(error) = probe.topology_error {
         warnings.push(format!(
-            "the tree is made up of the CPUs that this process may use, as sysfs could not be \
-             read: {error}"
+            "the tree is made up of the CPUs that this process may use, because sysfs could not \
+             be read: {error}"
         ));
     }
     if let Some(error) = &host.proc_error {
         warnings.push(format!(
-            "/proc cannot be read: {error}; quotas, and how often a thread waited for a CPU, are \
-             not seen"
+            "/proc cannot be read: {error}; the report has no quotas and no waits for a CPU; let \
+             the program read /proc"
         ));
     }
     if let Err(error) = allowed {
         warnings.push(format!(
-            "the CPUs that this process may use are not known: {error}; all of the machine count \
-             as usable, and threads that are started for each are too many if they are not"
+            "the CPUs that this process may use are not known: {error}; all CPUs of the machine \
+             count as usable, so a program may start too many threads; let sched_getaffinity \
+             through the system-call filter"
         ));
     }
     if let Ok(allowed) = allowed {
         if let Err(why) = &probe.allowed {
             warnings.push(format!(
-                "the call that asks for the CPUs that this process may use is refused: {why}; \
-                 /proc has them, but programs that ask by the call alone, as the standard library \
-                 does, count all CPUs as usable, and start too many threads if they are not"
+                "sched_getaffinity, the call for the CPUs that this process may use, is refused: \
+                 {why}; /proc has them, but programs that only call it, as the standard library \
+                 does, count all CPUs as usable and may start too many threads; let it through \
+                 the system-call filter"
             ));
         }
         warnings.extend(hidden(probe));
         if allowed.len() == 1 {
             warnings.push(
                 "this process may use one CPU only: a thread that spins keeps the thread that it \
-                 waits for from running; give it a second one by its affinity (taskset) or its \
-                 cpuset"
+                 waits for from running; give the process a second CPU by its affinity (taskset) \
+                 or its cpuset"
                     .to_owned(),
             );
         }
@@ -49,7 +51,9 @@ pub(super) fn of(found: &Found) -> Vec<String> {
         warnings.extend(quota.and_then(|quota| throttling(quota, allowed.len())));
     }
     if let Some(value) = probe.switch.as_deref().filter(|value| *value != "off") {
-        warnings.push(format!("CORELINE_RSEQ={value:?} does nothing: its only value is off"));
+        warnings.push(format!(
+            "CORELINE_RSEQ={value:?} does nothing: its only value is off; set that, or unset it"
+        ));
     }
     warnings
 }
@@ -79,13 +83,13 @@ fn throttling(quota: Quota, cpus: usize) -> Option<String> {
         return None;
     }
     let advice = match quota.time.as_micros() / quota.period.as_micros() {
-        0 => "raise the quota, as less than one thread may be busy".to_owned(),
+        0 => "raise the quota: less than one thread may be busy".to_owned(),
         1 => "keep no more than 1 thread busy, or raise the quota".to_owned(),
         whole => format!("keep no more than {whole} threads busy, or raise the quota"),
     };
     Some(format!(
-        "the quota is the time of {:.2} of the {} that this process may use: threads that spin use \
-         it up, and then all are stopped until the next period ({:?}); {advice} (cpu.max of \
+        "the quota is the time of {:.2} of the {} that this process may use: spinning threads use \
+         it up, and then all threads stop until the next period ({:?}); {advice} (cpu.max of \
          control groups, cpu.cfs_quota_us in version 1)",
         quota.cpus(),
         counted(cpus, "CPU"),

@@ -43,16 +43,16 @@ use matrix::Pair;
 use quantity::{Quantity, Use};
 use sample::Part;
 
-/// How thoroughly to measure, and where to.
+/// How thoroughly to measure, and where to write the result.
 #[derive(Debug, Args)]
 pub(crate) struct Choice {
-    /// Write a machine file: then `--world FILE` simulates this machine
+    /// Write a machine file; then `--world FILE` simulates this machine
     #[arg(long, value_name = "FILE")]
     out: Option<PathBuf>,
     /// The machine's name in that file
     #[arg(long, default_value = "this-machine", value_name = "NAME", value_parser = name)]
     name: String,
-    /// The machine that gives what cannot be measured: a preset's name, or a machine file
+    /// The machine that gives the costs that cannot be measured: a preset's name, or a machine file
     #[arg(
         long,
         default_value = "epyc-9654-2s",
@@ -61,7 +61,7 @@ pub(crate) struct Choice {
         hide_possible_values = true
     )]
     like: Spec,
-    /// Few samples: whether it works, and no figures to quote
+    /// Take few samples: this shows that it works, but gives no figures to quote
     #[arg(long)]
     quick: bool,
     /// Print one JSON object instead of text

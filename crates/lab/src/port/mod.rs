@@ -42,13 +42,14 @@ use crate::unportable::PortError;
 /// Of the verb's command line.
 #[derive(Args)]
 pub(crate) struct Choice {
-    /// Folders of packages, such as `cargo vendor` makes; packages that need each other go together
+    /// Folders of packages, such as `cargo vendor` makes; name packages that need each other
+    /// together
     #[arg(required = true, value_name = "DIR")]
     packages: Vec<PathBuf>,
     /// Write each copy into this folder, under its package's name
     #[arg(long, value_name = "DIR", required_unless_present = "check")]
     out: Option<PathBuf>,
-    /// Write nothing, and say what would be done
+    /// Write nothing, but say what would be done
     #[arg(long, conflicts_with = "out")]
     check: bool,
     /// Where the copies get `coreline-sim`: its folder, or a version

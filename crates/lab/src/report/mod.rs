@@ -46,11 +46,11 @@ use crate::provenance::Program;
 
 #[derive(Args)]
 pub(crate) struct Choice {
-    /// Results: what `coreline run SCENARIO --json --out FILE` wrote. Without one: what
-    /// shows the five changes of `coreline` alone, simulated and here, run now
+    /// Results, as `coreline run SCENARIO --json --out FILE` writes them. Without one, it first
+    /// runs what shows the five changes of `coreline`, simulated and here
     #[arg(value_name = "RESULT")]
     results: Vec<PathBuf>,
-    /// The file to write: report.html if nothing is said, NAME.png or NAME.svg for a picture; JSON
+    /// The file to write; the default is report.html, and NAME.png or NAME.svg for a picture. JSON
     /// goes to standard output
     #[arg(long, value_name = "FILE")]
     out: Option<PathBuf>,
@@ -58,11 +58,11 @@ pub(crate) struct Choice {
     form: Form,
 }
 
-/// What to write instead of the page.
+/// The output, instead of the page.
 #[derive(Args)]
 #[group(multiple = false)]
 struct Form {
-    /// Print one JSON object, whose charts are figures that plotly.py takes as they are
+    /// Print one JSON object, whose charts are figures for plotly.py
     #[arg(long)]
     json: bool,
     /// List the charts by name

@@ -31,7 +31,7 @@ fn row(delay: u64, metric: &'static str, variant: &'static str) -> FigureRow {
         source: None,
         verdict: Verdict::Direction,
         times: Some(5.1),
-        why: Some("the quotient inherits what its two times lack".to_owned()),
+        why: Some("the ratio leaves out what its two times leave out".to_owned()),
     }
 }
 
@@ -101,7 +101,7 @@ fn what_all_rows_share_is_said_once() {
     let mut rows = rows();
     let table = Table::new(&rows);
     assert_eq!(table.shared, ["24-core/24-L3", "look=tick"]);
-    assert_eq!(table.reasons, ["the quotient inherits what its two times lack"]);
+    assert_eq!(table.reasons, ["the ratio leaves out what its two times leave out"]);
     assert!(table.one_verdict.is_none(), "each is off by a factor of its own");
     rows.truncate(4);
     assert_eq!(Table::new(&rows).shared, ["24-core/24-L3", "delay_ms=10", "look=tick"]);

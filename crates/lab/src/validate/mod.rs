@@ -42,11 +42,11 @@ use simulated::Predicted;
 pub(crate) use blind::Blind;
 pub(crate) use predictions::Predictions;
 
-/// What is validated, and how thoroughly.
+/// What to validate, and how thoroughly.
 #[derive(Debug, Args)]
 pub(crate) struct Choice {
-    /// `native` measures here, beside the committed predictions; a simulated machine's name or file
-    /// predicts for it and measures nothing
+    /// `native` measures here and compares with the committed predictions; a simulated machine's
+    /// name or file predicts for it and measures nothing
     #[arg(
         long,
         default_value = "native",
@@ -55,10 +55,10 @@ pub(crate) struct Choice {
         hide_possible_values = true
     )]
     world: World,
-    /// Few and short samples: whether it works, and no figures to quote
+    /// Take few and short samples: this shows that it works, but gives no figures to quote
     #[arg(long)]
     quick: bool,
-    /// Only this experiment; may be given more than once
+    /// Run only this experiment; may be given more than once
     #[arg(
         long = "only",
         value_name = "EXPERIMENT",
@@ -69,12 +69,12 @@ pub(crate) struct Choice {
     #[arg(long, value_name = "COMMIT", value_parser = commit,
         conflicts_with_all = ["quick", "only", "world"])]
     pub(crate) predict: Option<String>,
-    /// Instead: predictions for figures that are published elsewhere, for the engine at this
-    /// commit; minutes
+    /// Instead, write predictions for figures that are published elsewhere, for the engine at this
+    /// commit; takes minutes
     #[arg(long, value_name = "COMMIT", value_parser = commit,
         conflicts_with_all = ["quick", "only", "world", "predict"])]
     pub(crate) blind: Option<String>,
-    /// Only this row of them; may be given more than once
+    /// Write only this row of them; may be given more than once
     #[arg(
         long = "row",
         value_name = "ROW",

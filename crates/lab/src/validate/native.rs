@@ -60,18 +60,18 @@ impl Plan {
 /// Why an experiment cannot run on a machine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub(super) enum Untestable {
-    #[error("not testable here: it takes two CPUs, and this process may use one")]
+    #[error("not testable here: the experiment needs two CPUs, and this process may use only one")]
     OneCpu,
     #[error(
         "not testable here: no two of the CPUs that this process may use are cores under one \
          last-level cache"
     )]
     Apart,
-    #[error("not testable there: it takes two cores, and the machine has one")]
+    #[error("not testable there: the experiment needs two cores, and the machine has one")]
     OneCore,
     #[error(
-        "not testable here: at no time did the two CPUs exchange a line as fast as those that were \
-         predicted, to 30 %; see ping-pong-cas"
+        "not testable here: the two CPUs never exchanged a line as fast as predicted, within 30 %; \
+         see ping-pong-cas"
     )]
     Elsewhere,
 }

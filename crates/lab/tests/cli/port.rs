@@ -214,7 +214,7 @@ fn what_cannot_be_ported_is_a_usage_error_that_says_why() {
     for (arguments, what) in [
         (&["port", out, "--check"][..], "has no Cargo.toml"),
         (&["port", &bad, "--check"], "src/lib.rs:"),
-        (&["port", &good, "--out", out], "is there already"),
+        (&["port", &good, "--out", out], "already exists"),
         (&["port", &good, &good, "--check"], "made-up twice"),
         (&["port", &good, "--check", "--sim", out], "--sim"),
         (&["port", &good], "--out"),

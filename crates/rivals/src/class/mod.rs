@@ -20,7 +20,7 @@ use clap::ValueEnum;
 use coreline_world::{Lacking, Native, Threads};
 use serde::Serialize;
 
-/// What is compared.
+/// What to compare.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum Class {
@@ -32,7 +32,7 @@ pub(crate) enum Class {
     /// Taking an object and giving it back, by the thread that took it or another; one that owns
     /// per-CPU counters
     Objects,
-    /// Setting a bit of a mask that is set already
+    /// Setting a bit of a mask that is already set
     Masks,
     /// Reading a value that is seldom replaced
     ReadMostly,
@@ -40,8 +40,8 @@ pub(crate) enum Class {
     Locks,
     /// Reading under a read-write lock, and writing now and then
     Rwlocks,
-    /// Having a thread on another CPU run a function and waiting for its value: one that polls for
-    /// that, and one that sleeps
+    /// Running a function on a thread of another CPU and waiting for its value: a thread that
+    /// polls, and one that sleeps
     Calls,
 }
 

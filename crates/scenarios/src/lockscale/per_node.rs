@@ -24,7 +24,7 @@
 //! 5. It **returns as if acquired** when the thread is wanted for something else while it waits
 //!    for the token.
 //! 6. It **assumes dense node numbers**: a holder on a node whose number is not below the number
-//!    of nodes looks for its own number among those below, for ever.
+//!    of nodes looks for its own number among those below, forever.
 //!
 //! In the kernel a mutex stands behind the queue, which only elects the thread that spins at the
 //! mutex; so 2, 3 and 5 cost time there and break nothing. So does a word here, in [`Guarded`],

@@ -50,7 +50,7 @@ struct Slot<W: Bed> {
     value: W::U64,
 }
 
-/// A bounded queue. Places count up for ever; a place's slot is its remainder.
+/// A bounded queue. Places count up forever; a place's slot is its remainder.
 pub(crate) struct Bounded<W: Bed> {
     head: Padded<W::U64>,
     tail: Padded<W::U64>,

@@ -1,9 +1,10 @@
 //! Claims over bands: what must hold whatever the machine's unknowns are.
 //!
-//! A single run says what happens with one seed, one guess of how a miss divides into request and
-//! response, and costs of which some are uncertain. A claim that is to be quoted must not depend on
-//! those. A [`Band`] is all the points that it must hold at; [`Band::measure`] runs a program at
-//! each of them, on the host's CPUs in parallel; [`Figures`] are what came out, and assert.
+//! A single run shows what happens with one seed, one guess of how a miss divides into request and
+//! response, and costs of which some are uncertain. A claim that you quote must not depend on
+//! these. A [`Band`] is the set of points at which a claim must hold. [`Band::measure`] runs a
+//! program at each of them, on the host's CPUs in parallel. [`Figures`] are the results, and check
+//! claims.
 //!
 //! ```
 //! # #[global_allocator]
@@ -49,7 +50,7 @@ use crate::machine::Machine;
 use crate::results::failure::Failure;
 use crate::results::replay::Replay;
 
-/// One set of what a claim must not depend on.
+/// One set of the values that a claim must not depend on.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Point {
     /// The share of a miss that is request flight, in percent.
@@ -112,7 +113,7 @@ impl Band {
         &self.points
     }
 
-    /// The machine that it is a band of.
+    /// The machine of this band.
     pub fn machine_name(&self) -> &str {
         self.spec.name()
     }
@@ -121,7 +122,8 @@ impl Band {
     ///
     /// # Panics
     ///
-    /// If the point is of another machine's band, and moves a cost that this one does not have.
+    /// Panics if the point belongs to another machine's band, and moves a cost that this machine
+    /// does not have.
     pub fn machine(&self, point: &Point, program: &str) -> Machine {
         let mut spec = self.spec.clone();
         if let Some((cost, percent)) = &point.cost {
@@ -131,10 +133,10 @@ impl Band {
     }
 
     /// Runs a program at all points, on as many host threads as there are CPUs, and keeps the
-    /// number that it gives for each.
+    /// number that it returns for each.
     ///
-    /// A program that sets its machine up further (faults, a kernel) takes
-    /// [`measure_all`](Band::measure_all), so that a broken claim's replay lines have that, too.
+    /// A program that needs further settings of the machine (faults, a kernel) uses
+    /// [`measure_all`](Band::measure_all), so that a broken claim's replay lines have them, too.
     ///
     /// # Errors
     ///
@@ -152,13 +154,14 @@ impl Band {
         Ok(figures.remove(0))
     }
 
-    /// Runs several programs at all points, on as many host threads as there are CPUs. `run` gives
-    /// a program's number on a machine, and the line that brings it back. `progress` is called
-    /// after each run, on the thread that ran it.
+    /// Runs several programs at all points, on as many host threads as there are CPUs. `run`
+    /// returns a program's number on a machine, and the line that repeats the run. `progress` is
+    /// called after each run, on the thread that ran it.
     ///
     /// # Errors
     ///
-    /// The error of the first point of the first program that fails. No run begins after it.
+    /// The error of the first point of the first program that fails. No run begins after that
+    /// error.
     pub fn measure_all<P: fmt::Display + Sync, E: Send>(
         &self,
         programs: &[P],
@@ -170,8 +173,8 @@ impl Band {
         Ok(programs.iter().zip(done).map(figures).collect())
     }
 
-    /// Like [`measure_all`](Band::measure_all), of runs that give anything: for each program what
-    /// came out at each point, in the order of the [points](Band::points).
+    /// Like [`measure_all`](Band::measure_all), but for runs that return any type: for each
+    /// program, the result at each point, in the order of the [points](Band::points).
     ///
     /// # Errors
     ///
@@ -225,12 +228,12 @@ pub struct Figures {
 }
 
 impl Figures {
-    /// The number of each point of a band, the default first, with the line that brings it back.
+    /// The number at each point of a band, the default first, with the line that repeats the run.
     pub fn new(name: String, points: Vec<(f64, Replay)>) -> Figures {
         Figures { name, points }
     }
 
-    /// What was measured.
+    /// The name of the measured quantity.
     pub fn name(&self) -> &str {
         &self.name
     }
@@ -250,8 +253,8 @@ impl Figures {
         range(self.values())
     }
 
-    /// The ratios to another program's numbers, point by point: the lowest and the highest. NaN if
-    /// the other has more points or fewer: then it is of another band.
+    /// The ratios to another program's numbers, point by point: the lowest and the highest. They
+    /// are NaN if the other has more points or fewer: then it is of another band.
     pub fn ratios(&self, to: &Figures) -> (f64, f64) {
         if self.points.len() != to.points.len() {
             return (f64::NAN, f64::NAN);
@@ -263,7 +266,7 @@ impl Figures {
     ///
     /// # Errors
     ///
-    /// [`BrokenClaim`], with the point where it is farthest from that.
+    /// [`BrokenClaim`], with the point at which it fails by the most.
     pub fn at_least(&self, factor: f64, other: &Figures) -> Result<(), Box<BrokenClaim>> {
         self.claim_ratio("at least", factor, other, |ratio| ratio / factor)
     }
@@ -272,7 +275,7 @@ impl Figures {
     ///
     /// # Errors
     ///
-    /// [`BrokenClaim`], with the point where it is farthest from that.
+    /// [`BrokenClaim`], with the point at which it fails by the most.
     pub fn at_most(&self, factor: f64, other: &Figures) -> Result<(), Box<BrokenClaim>> {
         self.claim_ratio("at most", factor, other, |ratio| factor / ratio)
     }
@@ -281,7 +284,7 @@ impl Figures {
     ///
     /// # Errors
     ///
-    /// [`BrokenClaim`], with the point where it is farthest outside.
+    /// [`BrokenClaim`], with the point that is farthest outside.
     pub fn within(&self, range: RangeInclusive<f64>) -> Result<(), Box<BrokenClaim>> {
         let (low, high) = (*range.start(), *range.end());
         let claim = format!("{} is within {low} to {high}", self.name);
@@ -330,8 +333,8 @@ impl Figures {
     }
 }
 
-/// The lowest and the highest of numbers; NaN if one of them is. Of no numbers at all: infinity and
-/// minus infinity.
+/// The lowest and the highest of numbers; NaN if one of them is. For no numbers at all: infinity
+/// and minus infinity.
 pub fn range(values: impl Iterator<Item = f64>) -> (f64, f64) {
     values.fold((f64::INFINITY, f64::NEG_INFINITY), |(low, high), value| {
         // `min` and `max` would drop a NaN.
@@ -379,17 +382,17 @@ fn shown(value: f64) -> String {
 /// Its `Debug` form is its `Display` form, so that `unwrap` in a test prints it.
 #[derive(Clone, PartialEq, thiserror::Error)]
 pub struct BrokenClaim {
-    /// What was claimed.
+    /// The claim.
     pub claim: String,
     /// How many points the band has.
     pub points: usize,
-    /// At how many of them it does not hold.
+    /// At how many of them the claim does not hold.
     pub bad: usize,
     /// Over the whole band, the lowest and the highest of the number, or of the ratio.
     pub range: (f64, f64),
-    /// What was found at the worst point.
+    /// The value at the worst point.
     pub found: String,
-    /// How to run the worst point again.
+    /// The line that repeats the worst point.
     pub replays: Vec<Replay>,
 }
 

@@ -8,10 +8,10 @@ use crate::results::replay::Replay;
 use crate::results::report::Report;
 use crate::results::tape::{Tape, TracedAccess};
 
-/// Two runs of one program on one machine that were not the same.
+/// Two runs of one program on one machine that differ.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Divergence {
-    /// After how many accesses they part.
+    /// After how many accesses they differ.
     pub access: usize,
     /// What the first run did next; `None` if it ended there.
     pub first: Option<TracedAccess>,
@@ -42,11 +42,11 @@ impl fmt::Display for Divergence {
 impl core::error::Error for Divergence {}
 
 impl Machine {
-    /// Runs a program twice, and says at which access the two runs part, if they do.
+    /// Runs a program twice, and says at which access the two runs first differ, if they do.
     ///
-    /// A program that fails twice in the same way is deterministic. The two runs keep 32 bytes for
-    /// each access. What differs between processes only, the address of a function for instance, is
-    /// not found.
+    /// A program that fails twice in the same way is deterministic. Both runs keep 32 bytes for
+    /// each access. It does not find what differs only between processes, such as the address of a
+    /// function.
     ///
     /// ```
     /// # #[global_allocator]

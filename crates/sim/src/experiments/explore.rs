@@ -1,11 +1,11 @@
-//! Looking for a schedule under which a program fails.
+//! The search for a schedule under which a program fails.
 
 use crate::engine::Decision;
 use crate::machine::Machine;
 use crate::results::failure::Failure;
 use crate::settings::schedule::{Choices, Schedule};
 
-/// Runs a program on one machine after the other, and returns how many there were.
+/// Runs a program on one machine after another, and returns how many there were.
 ///
 /// ```
 /// use coreline_sim::{FailureKind, Machine, Schedule, Sim, search};
@@ -53,13 +53,13 @@ pub fn search(
 /// polynomially many schedules with so few.
 ///
 /// A preemption is a switch away from a thread that could go on. When a thread blocks or ends, all
-/// threads that could come next are tried, at no cost. A thread that yields or waits in a loop
-/// gives way to the next in turn; to take another than that counts as a preemption, so that loops
-/// of several waiting threads are explored to an end.
+/// threads that could come next are tried, at no cost. A thread that yields or waits in a loop lets
+/// the next in turn run. To choose another thread than that counts as a preemption, so loops of
+/// several waiting threads are explored completely.
 ///
-/// What a program can notice besides its schedule is fixed: jitter and faults are those of the
-/// machine's one seed, and memory is sequentially consistent. For weak memory order there is the
-/// model checker's world.
+/// Everything else that a program can notice is fixed: jitter and faults are those of the machine's
+/// one seed, and memory is sequentially consistent. For weak memory order, use the model checker's
+/// world.
 ///
 /// ```
 /// use coreline_sim::{Explore, Machine};
@@ -80,7 +80,7 @@ pub struct Explore {
     limit: u64,
 }
 
-/// What was explored without a failure.
+/// The result of an exploration without a failure.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Explored {
     /// How many schedules ran.
@@ -96,7 +96,7 @@ impl Default for Explore {
 }
 
 impl Explore {
-    /// At most 2 preemptions and 100,000 runs.
+    /// The defaults: at most 2 preemptions and 100,000 runs.
     pub fn new() -> Explore {
         Explore { preemptions: 2, limit: 100_000 }
     }
@@ -111,8 +111,8 @@ impl Explore {
         Explore { limit, ..self }
     }
 
-    /// Runs `program` on a new machine for each schedule. The schedule that `machine` sets does not
-    /// matter.
+    /// Runs `program` on a new machine for each schedule. It ignores the schedule that `machine`
+    /// sets.
     ///
     /// # Errors
     ///

@@ -1,4 +1,4 @@
-//! What the attribute `coreline_sim::test` runs.
+//! The code that the attribute `coreline_sim::test` runs.
 
 use core::fmt;
 use std::path::Path;
@@ -12,7 +12,7 @@ use crate::results::replay::Replay;
 /// The environment variable that has a test run one replay line alone.
 const REPLAY: &str = "CORELINE_REPLAY";
 
-/// A test as its attribute has it.
+/// A test as its attribute describes it.
 #[derive(Debug, Clone)]
 pub struct Test {
     /// The package, for the command that runs the test again.
@@ -21,13 +21,13 @@ pub struct Test {
     pub folder: &'static str,
     /// The test with its modules, from the crate on.
     pub path: &'static str,
-    /// A preset, or a file.
+    /// The machine: a preset, or a file.
     pub machine: &'static str,
     /// The first seed.
     pub seed: u64,
     /// How many seeds.
     pub seeds: u64,
-    /// Which band; none if empty.
+    /// The band; none if empty.
     pub band: &'static str,
     /// The schedule, as in a replay line; by time if empty.
     pub schedule: &'static str,
@@ -40,7 +40,7 @@ pub struct Test {
 }
 
 impl Test {
-    /// One run with seed 0, and a machine that is to be said.
+    /// The defaults: one run with seed 0, on a machine that the attribute must name.
     pub fn new(package: &'static str, folder: &'static str, path: &'static str) -> Test {
         Test {
             package,
@@ -113,7 +113,7 @@ fn asked(program: &str) -> Result<Option<Replay>, String> {
     Ok(Some(replay).filter(|replay| replay.program == program))
 }
 
-/// What a test may return.
+/// The types that a test may return.
 pub trait Outcome: 'static {
     /// Panics if the test failed.
     fn check(self);
@@ -130,11 +130,11 @@ impl<E: fmt::Debug + 'static> Outcome for Result<(), E> {
     }
 }
 
-/// Runs a test on each of its machines, one after the other.
+/// Runs a test on each of its machines, one after another.
 ///
 /// # Panics
 ///
-/// At the first that fails, with its failure and the command that runs it alone.
+/// Panics at the first run that fails, with its failure and the command that runs it alone.
 #[track_caller]
 pub fn run<T: Outcome>(test: &Test, program: fn() -> T) {
     let machines = test.machines().unwrap_or_else(|error| panic!("{}: {error}", test.name()));

@@ -108,9 +108,9 @@ struct Header {
 
 const _: () = assert!(size_of::<Header>() <= HEADER);
 
-/// The global allocator of programs that simulate: serves simulated code from its machine's memory,
-/// 512 MiB in which the n-th allocation of a program has the same place in every run, and all other
-/// code from the system.
+/// The global allocator of programs that simulate. It serves simulated code from its machine's
+/// memory, 512 MiB in which the n-th allocation of a program has the same place in every run. It
+/// serves all other code from the system.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Allocator;
 

@@ -50,7 +50,7 @@ impl Class {
         }
     }
 
-    /// The first two CPUs of a machine that are so far apart; `None` if no two are.
+    /// The first two CPUs of a machine at this distance; `None` if no two are.
     pub fn pair(self, topology: &Topology) -> Option<[CpuId; 2]> {
         let first = topology.cpus().next()?.id;
         let other = topology.cpus().find(|cpu| self.is_of(topology.distance(first, cpu.id)));

@@ -6,15 +6,15 @@ use std::collections::VecDeque;
 
 /// Whose request a contended line serves next.
 ///
-/// Real machines differ, and few say what they do: a claim about a contended lock should hold under
-/// both.
+/// Real machines differ, and few makers say what theirs do. So a claim about a contended lock
+/// should hold under both.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Arbitration {
-    /// The one that arrived first.
+    /// The request that arrived first.
     #[default]
     Fifo,
-    /// The one nearest to the core that had the line last; among equally near ones, the one that
-    /// arrived first. Gives more throughput, but a distant core may starve.
+    /// The request nearest to the core that last had the line. Among equally near ones, the one
+    /// that arrived first. This gives more throughput, but a distant core may starve.
     Nearest,
 }
 
@@ -27,9 +27,9 @@ impl fmt::Display for Arbitration {
     }
 }
 
-/// A name that is not that of an arbitration.
+/// The name does not belong to an arbitration.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{asked:?} is no arbitration; write fifo or nearest")]
+#[error("{asked:?} is not an arbitration; write fifo or nearest")]
 pub struct ParseArbitrationError {
     /// What was asked.
     asked: String,

@@ -1,4 +1,4 @@
-//! What things cost on a machine, each number with its source.
+//! The costs of a machine, each number with its source.
 
 use std::collections::BTreeMap;
 
@@ -22,8 +22,9 @@ pub struct Cost {
 
 macro_rules! costs {
     ($($(#[doc = $doc:literal])+ $name:ident: $unit:ident,)+) => {
-        /// What things cost on a machine, in picoseconds unless said otherwise; of transfers, the
-        /// latencies of ping-pongs, from which a [`Machine`](crate::Machine) finds what they cost.
+        /// The costs of a machine, in picoseconds unless noted otherwise. Those of transfers are
+        /// the latencies of ping-pongs, from which a [`Machine`](crate::Machine) finds what
+        /// transfers cost.
         #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
         pub struct Costs {
             $($(#[doc = $doc])+ pub $name: u64,)+
@@ -135,8 +136,8 @@ impl Costs {
     pub(crate) const MOST_PING_PONG_NS: f64 = 1e4;
     const MOST: u64 = 1000;
 
-    /// The latency of a ping-pong between cores so far apart; in a machine that runs, the cost of a
-    /// transfer instead.
+    /// The latency of a ping-pong between cores at this distance. In a running machine, the cost of
+    /// a transfer instead.
     pub fn of(&self, class: Class) -> u64 {
         match class {
             Class::SameCore => self.same_core,

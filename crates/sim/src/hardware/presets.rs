@@ -1,4 +1,4 @@
-//! The machine files that come with the crate, and what may be wrong with one.
+//! The machine files that come with the crate, and the errors of machine files.
 
 use std::path::PathBuf;
 
@@ -24,7 +24,7 @@ pub fn presets() -> impl Iterator<Item = &'static str> {
     PRESETS.iter().map(|(name, _)| *name)
 }
 
-/// What is wrong with a machine file, or with the name of a preset.
+/// An error in a machine file, or in the name of a preset.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum SpecError {
@@ -39,7 +39,7 @@ pub enum SpecError {
     },
     /// A replay line is of a machine of the user's own.
     #[error(
-        "the machine {name:?} is of a file, whose content has the digest {digest:016x}: load that \
+        "the machine {name:?} comes from a file with the digest {digest:016x}; load that file \
          by `Machine::from_file` and use `Machine::replaying`, or `--world FILE`"
     )]
     OwnFile {
@@ -56,7 +56,7 @@ pub enum SpecError {
         /// What the operating system said.
         why: String,
     },
-    /// The file is not TOML, or has a key that no machine has, or lacks one.
+    /// The file is not TOML, has a key that no machine has, or a key is missing.
     #[error("the machine file {file} is malformed: {why}")]
     Malformed {
         /// The file or preset.

@@ -1,4 +1,4 @@
-//! Machine files: a topology and what things cost on it, each number with its source.
+//! Machine files: a topology and its costs, each number with its source.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -51,11 +51,11 @@ pub struct Spec {
 }
 
 impl Spec {
-    /// A machine that comes with the crate.
+    /// The preset of this name.
     ///
     /// # Errors
     ///
-    /// [`SpecError::NoPreset`] if there is none of that name.
+    /// [`SpecError::NoPreset`] if there is no preset of that name.
     pub fn preset(name: &str) -> Result<Spec, SpecError> {
         let (name, text) = PRESETS
             .iter()
@@ -64,7 +64,7 @@ impl Spec {
         Spec::parse(name, text)
     }
 
-    /// A user's own machine.
+    /// The machine of a user's own file.
     ///
     /// # Errors
     ///
@@ -77,7 +77,7 @@ impl Spec {
         Spec::parse(&path.display().to_string(), &text)
     }
 
-    /// A machine from the text of its file; errors name it `file`.
+    /// A machine from the text of its file. Errors name the file `file`.
     ///
     /// # Errors
     ///
@@ -128,13 +128,13 @@ impl Spec {
         Ok(Spec { name, summary, topology, costs, sources, distances, scaled, digest, is_preset })
     }
 
-    /// The digest of the machine's file, by which a replay line tells it from others of its name;
-    /// `None` for a preset.
+    /// The digest of the machine's file, by which a replay line tells it from others with the same
+    /// name; `None` for a preset.
     pub fn digest(&self) -> Option<u64> {
         (!self.is_preset).then_some(self.digest)
     }
 
-    /// The digest of the machine's file, also of a preset's: FNV-1a of 64 bits.
+    /// The digest of the machine's file, also for a preset: FNV-1a of 64 bits.
     pub fn file_digest(&self) -> u64 {
         self.digest
     }
@@ -150,7 +150,7 @@ impl Spec {
         &self.name
     }
 
-    /// One line about it.
+    /// A description of one line.
     pub fn summary(&self) -> &str {
         &self.summary
     }
@@ -160,7 +160,7 @@ impl Spec {
         &self.topology
     }
 
-    /// Its costs, as used: those of the file unless [`scale`](Spec::scale) moved one.
+    /// Its costs as used: those of the file, unless [`scale`](Spec::scale) moved one.
     pub fn costs(&self) -> &Costs {
         &self.costs
     }
@@ -170,7 +170,7 @@ impl Spec {
         Costs::NAMES.iter().filter_map(|name| Some((*name, self.sources.get(name)?)))
     }
 
-    /// Pairs of nodes that the file says more of than their class, as it says it.
+    /// Pairs of nodes for which the file has more than the costs of their class, as in the file.
     pub fn node_distances(&self) -> &[NodeDistance] {
         self.distances.stated()
     }
@@ -181,11 +181,11 @@ impl Spec {
     }
 
     /// Moves one cost to `percent` of the file's value, at most 1000, for a band. It stays at least
-    /// 1. What the file says of pairs of nodes in place of it moves along.
+    /// 1. The costs that the file has for pairs of nodes instead of this cost move, too.
     ///
     /// # Errors
     ///
-    /// [`SpecError::Value`] if there is no such cost, or `percent` is more.
+    /// [`SpecError::Value`] if there is no such cost, or `percent` is more than 1000.
     pub fn scale(&mut self, cost: &str, percent: u64) -> Result<(), SpecError> {
         let (Some(base), Some(value)) =
             (self.sources.get(cost).map(|cost| cost.value), self.costs.get_mut(cost))
@@ -217,8 +217,8 @@ impl Spec {
         self.sources().map(|(name, _)| name).collect::<Vec<_>>().join(", ")
     }
 
-    /// The costs that were [moved](Spec::scale), and to how many percent of the file's value, by
-    /// name.
+    /// The names of the costs that were [moved](Spec::scale), and to what percentage of the file's
+    /// value.
     pub fn scaled(&self) -> impl Iterator<Item = (&str, u64)> {
         self.scaled.iter().map(|(name, &percent)| (name.as_str(), percent))
     }

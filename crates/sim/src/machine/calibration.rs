@@ -1,19 +1,19 @@
-//! Calibration: what one transfer of a line costs, from what two cores that play ping-pong need.
+//! Calibration: the cost of a line transfer, found from a ping-pong between two cores.
 //!
 //! Published core-to-core latencies are ping-pong figures: two threads move one word back and forth
 //! with compare-and-exchange, and half of a round trip counts as the latency. That is not the cost
-//! of a transfer: each player has its own locked operation in the figure, too, and what a player
-//! does while the other's request is under way is hidden behind that.
+//! of a transfer. The figure also contains each player's own locked operation, which hides what the
+//! player does while the other's request is under way.
 //!
 //! So machine files state the published figure, and a [`Machine`](crate::Machine) finds the cost by
-//! having two cores of its own play: it moves the cost until the simulated figure is within half a
-//! percent of the published one. There is no formula to keep in step with the engine. What was
-//! found is kept for the life of the process, since it depends on nothing but the figure, the
-//! request share and what the cores do on their own.
+//! a game between two of its own cores: it moves the cost until the simulated figure is within half
+//! a percent of the published one. So no formula can differ from the engine. The process keeps the
+//! result for its whole life, because the result depends only on the figure, the request share and
+//! what the cores do on their own.
 //!
 //! A figure can be out of reach: two locked operations cannot follow each other faster than they
-//! execute. [`Transfer::reached`] says so; the machine then runs with the cheapest transfer there
-//! is, that of a hit in the core's own cache.
+//! execute. [`Transfer::reached`] says so. The machine then runs with the cheapest transfer
+//! possible, that of a hit in the core's own cache.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -32,8 +32,9 @@ use crate::results::failure::Failure;
 
 /// The game of the published tools: two players, one word, compare-and-exchange.
 ///
-/// `core-to-core-latency` of N. Viennot plays it so (github.com/nviennot/core-to-core-latency,
-/// `src/bench/cas.rs`): without a pause, and a failing exchange takes the line, too.
+/// `core-to-core-latency` of N. Viennot plays it in this way
+/// (github.com/nviennot/core-to-core-latency, `src/bench/cas.rs`): without a pause, and a failing
+/// exchange takes the line, too.
 #[derive(Debug)]
 pub struct PingPong<W: World>(Line<W::U32>);
 
@@ -43,7 +44,8 @@ impl<W: World> PingPong<W> {
         PingPong(Line(W::U32::new_in(0)))
     }
 
-    /// Plays for player 0, which begins, or player 1. Both must play as many round trips.
+    /// Plays for player 0, which begins, or player 1. Both must play the same number of round
+    /// trips.
     pub fn play(&self, player: u32, round_trips: u64) {
         for _ in 0..round_trips {
             // Relaxed: the word itself is all that is handed over.
@@ -61,15 +63,15 @@ impl<W: World> PingPong<W> {
 pub struct Transfer {
     /// How far apart the CPUs are.
     pub class: Class,
-    /// The nodes that they are of, if the machine file says more of these than their class.
+    /// The CPUs' nodes, if the machine file has more for these than the costs of their class.
     pub nodes: Option<[NodeId; 2]>,
     /// The one-way latency of the machine file, in picoseconds.
     pub published: u64,
-    /// What one transfer costs if a ping-pong takes that, in picoseconds.
+    /// The cost of one transfer, in picoseconds, with which a ping-pong takes that latency.
     pub raw: u64,
     /// The one-way latency of a simulated ping-pong, in picoseconds.
     pub simulated: u64,
-    /// Whether the simulated latency is the published one, to half a percent.
+    /// Whether the simulated latency is the published one, within half a percent.
     pub reached: bool,
 }
 

@@ -1,4 +1,4 @@
-//! The machine: what to run on, how, and the run.
+//! The machine: its settings, and the run.
 
 pub(crate) mod calibration;
 
@@ -55,7 +55,7 @@ use calibration::Transfer;
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 ///
-/// A run uses the calling host thread alone; run many machines on many host threads.
+/// A run uses only the calling host thread. To use many host threads, run many machines.
 #[must_use = "a machine does nothing until it runs"]
 pub struct Machine {
     spec: Spec,
@@ -80,40 +80,40 @@ pub struct Machine {
 /// A program that ran to its end.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Run<T> {
-    /// What its first thread returned.
+    /// The value that its first thread returned.
     pub value: T,
-    /// What it cost.
+    /// Its cost.
     pub report: Report,
-    /// What happened to its locks, the one that was waited for longest first.
+    /// The reports on its locks, the one with the longest total wait first.
     pub locks: Vec<LockReport>,
-    /// What happened when; only with [`Machine::trace`].
+    /// The record of the run; only with [`Machine::trace`].
     pub trace: Option<Trace>,
 }
 
 impl Machine {
-    /// The default share of a miss that is request flight, in percent. Three machines that were
-    /// measured have 29 to 51, by how long a core goes on with a line that another one wants; so
-    /// claims hold over [`REQUEST_BAND`](Machine::REQUEST_BAND).
+    /// The default share of a miss that is request flight, in percent. On three measured machines
+    /// the share is 29 to 51, by how long a core goes on with a line that another core wants. So
+    /// claims must hold over [`REQUEST_BAND`](Machine::REQUEST_BAND).
     pub const REQUEST_PERCENT: u32 = settings::REQUEST_PERCENT;
 
-    /// The shares of request flight that a claim must hold over, in percent.
+    /// The shares of request flight over which a claim must hold, in percent.
     pub const REQUEST_BAND: [u32; 3] = [20, 30, 50];
 
-    /// The default number of engine steps after which a run is given up: a quarter of an hour of
-    /// host time or so. One whose threads get nowhere (no write changes a value, no lock is taken)
-    /// is given up as a livelock after 500 million.
+    /// The default number of engine steps after which a run is given up: about a quarter of an hour
+    /// of host time. A run whose threads make no progress (no write changes a value, no thread
+    /// takes a lock) is given up as a livelock after 500 million steps.
     pub const STEP_LIMIT: u64 = settings::STEP_LIMIT;
 
-    /// A machine that comes with the crate, see [`presets`](crate::presets).
+    /// The machine of a preset, see [`presets`](crate::presets).
     ///
     /// # Errors
     ///
-    /// [`SpecError::NoPreset`] if there is none of that name.
+    /// [`SpecError::NoPreset`] if there is no preset of that name.
     pub fn preset(name: &str) -> Result<Machine, SpecError> {
         Spec::preset(name).map(Machine::new)
     }
 
-    /// A machine from a user's own file.
+    /// The machine of a user's own file.
     ///
     /// # Errors
     ///
@@ -143,14 +143,14 @@ impl Machine {
         }
     }
 
-    /// The machine of a replay line, as all of the line says.
+    /// The machine of a replay line, with all settings of the line.
     ///
     /// The caller runs the [program](Replay::program) that the line names, and installs the
-    /// [kernel](Replay::kernel), if it names one; a run with another is refused.
+    /// [kernel](Replay::kernel) if it names one. A run with another kernel is refused.
     ///
     /// # Errors
     ///
-    /// [`SpecError::OwnFile`] if the line is of a user's own machine: make that and use
+    /// [`SpecError::OwnFile`] if the line is of a user's own machine: make that machine and call
     /// [`replaying`](Machine::replaying). [`SpecError::NoPreset`] if there is no such machine.
     pub fn replay(replay: &Replay) -> Result<Machine, SpecError> {
         if let Some(digest) = replay.digest {
@@ -159,9 +159,9 @@ impl Machine {
         Ok(Machine::preset(&replay.machine)?.replaying(replay))
     }
 
-    /// This machine with all that a replay line says besides the machine's name. The costs that the
-    /// line names are scaled; an unknown one has the run refused, and so has a line of a machine
-    /// file with another content.
+    /// This machine with all settings of a replay line except the machine's name. It scales the
+    /// costs that the line names. A run with an unknown cost is refused, and so is a line for a
+    /// machine file with other content.
     pub fn replaying(mut self, replay: &Replay) -> Machine {
         for (cost, percent) in &replay.scaled {
             if let Err(error) = self.spec.scale(cost, *percent) {
@@ -191,7 +191,7 @@ impl Machine {
         self
     }
 
-    /// The seed of everything random: jitter, what faults hit, and what schedules choose.
+    /// The seed of everything random: jitter, faults, and the choices of schedules.
     pub fn seed(mut self, seed: u64) -> Machine {
         self.seed = seed;
         self
@@ -203,13 +203,13 @@ impl Machine {
         self
     }
 
-    /// What the machine does to the program.
+    /// Sets the faults that the machine injects.
     pub fn faults(mut self, faults: Faults) -> Machine {
         self.faults = faults;
         self
     }
 
-    /// How it chooses the thread that runs next.
+    /// Sets how the machine chooses the thread that runs next.
     pub fn schedule(mut self, schedule: Schedule) -> Machine {
         self.schedule = schedule;
         self
@@ -222,13 +222,13 @@ impl Machine {
         self
     }
 
-    /// What the replay line calls the program: on one line, with single spaces.
+    /// The name of the program in the replay line: on one line, with single spaces.
     pub fn program(mut self, name: &str) -> Machine {
         self.program = name.split_whitespace().collect::<Vec<_>>().join(" ");
         self
     }
 
-    /// The kernel that hands out concurrency IDs. Without one there are none.
+    /// The kernel that hands out concurrency IDs. Without a kernel there are none.
     pub fn kernel(mut self, kernel: Box<dyn Kernel>) -> Machine {
         self.kernel = Some(kernel);
         self
@@ -240,14 +240,14 @@ impl Machine {
         self
     }
 
-    /// How much the report says.
+    /// How much the report contains.
     pub fn statistics(mut self, statistics: Statistics) -> Machine {
         self.statistics = statistics;
         self
     }
 
-    /// Puts down what happens when, for a timeline viewer: [`Run::trace`]. Takes no simulated time,
-    /// and a hundred bytes of memory or so for each miss.
+    /// Records the run for a timeline viewer, in [`Run::trace`]. This takes no simulated time, and
+    /// about a hundred bytes of memory for each miss.
     ///
     /// ```no_run
     /// use coreline_sim::{Machine, thread};
@@ -264,15 +264,15 @@ impl Machine {
         self
     }
 
-    /// Looks for data races: a run fails as soon as two accesses to the same
-    /// [cell](crate::cell::UnsafeCell), one of which writes, are ordered by nothing that the
-    /// program does: no release and acquire, lock, fence, start or end of a thread.
+    /// Looks for data races: a run fails as soon as nothing in the program orders two accesses to
+    /// the same [cell](crate::cell::UnsafeCell), one of which writes. A release and acquire, a
+    /// lock, a fence, and the start or end of a thread order accesses.
     ///
-    /// It finds orderings that are missing, though every run is sequentially consistent, in each
-    /// run whose accesses come close enough, whatever values they see. It takes no simulated time;
-    /// of the host's, some for each thread at each access to a word that synchronises, and memory
-    /// for each pair of threads. What std synchronises itself is not seen, and may be reported:
-    /// words of std, a `Waker` that was made of an `Arc`.
+    /// It finds missing orderings although every run is sequentially consistent, if the accesses of
+    /// a run come close enough, whatever values they see. It takes no simulated time. It takes some
+    /// host time for each thread at each access to a word that synchronises, and memory for each
+    /// pair of threads. It does not see what std synchronises itself, and may report it: words of
+    /// std, or a `Waker` that was made from an `Arc`.
     ///
     /// ```
     /// use coreline_sim::atomic::{AtomicBool, Ordering};
@@ -306,7 +306,7 @@ impl Machine {
         Machine { tape: Some(Tape::clone(tape)), ..self.statistics(Statistics::Full) }
     }
 
-    /// The line that brings back what this machine does.
+    /// The line that repeats what this machine does.
     pub fn replay_line(&self) -> Replay {
         let scaled = self.spec.scaled().map(|(cost, percent)| (cost.to_owned(), percent));
         Replay {
@@ -325,15 +325,14 @@ impl Machine {
         }
     }
 
-    /// What the machine is.
+    /// The description of the machine.
     pub fn spec(&self) -> &Spec {
         &self.spec
     }
 
-    /// By class, and for pairs of nodes of which the machine file says more, the cost of one
-    /// transfer between two CPUs with which a ping-pong takes what the
-    /// machine file says, and the latency of a simulated ping-pong on this machine. Classes that
-    /// the machine does not have are left out.
+    /// For each class, and for pairs of nodes with costs of their own: the cost of one transfer
+    /// with which a ping-pong takes the time in the machine file, and the latency of a simulated
+    /// ping-pong on this machine. Classes that the machine does not have are left out.
     ///
     /// # Errors
     ///
@@ -357,33 +356,34 @@ impl Machine {
         Ok(self)
     }
 
-    /// Runs `root` as the first thread, on CPU 0 and not bound to it, until all threads are done.
+    /// Runs `root` as the first thread, which starts on CPU 0 and is not bound to it, until all
+    /// threads are done.
     ///
     /// # Errors
     ///
-    /// [`Failure`] if a panic left a simulated thread, or no thread can go on, or there is no end
-    /// in sight, or the machine cannot start. The process is as good as before, with two
-    /// exceptions: unfinished threads leak with all that they own, their stacks included (256 KiB
-    /// each, of which only what was touched is in memory), and if one of them was unwinding at that
-    /// moment, the host thread counts as [panicking](std::thread::panicking) from then on.
+    /// [`Failure`] if a panic leaves a simulated thread, no thread can go on, the run does not end,
+    /// or the machine cannot start. The process can go on, with two exceptions. Unfinished threads
+    /// leak everything that they own, including their stacks (256 KiB each, of which only the
+    /// touched part is in memory). If one of them was unwinding at that moment, the host thread
+    /// counts as [panicking](std::thread::panicking) from then on.
     ///
     /// # Panics
     ///
-    /// If the machine's [`Kernel`] does.
+    /// Panics if the machine's [`Kernel`] does.
     ///
     /// # What simulated code must not do
     ///
-    /// * Use more than 256 KiB of stack: a [failure](FailureKind::StackOverflow), in which locks of
-    ///   the host that the thread held stay locked.
-    /// * Wait in a loop that touches nothing simulated: no other thread runs meanwhile.
-    /// * Wait for a machine of the same replay line on another host thread, which waits for this
-    ///   one to end: the addresses that a program sees follow from that line, and are one machine's
-    ///   at a time. [`program`](Machine::program) tells lines apart.
-    /// * Hold a lock of the host, or a `RefCell`'s borrow that others want, across anything
+    /// * Do not use more than 256 KiB of stack: this is a [failure](FailureKind::StackOverflow), in
+    ///   which locks of the host that the thread held stay locked.
+    /// * Do not wait in a loop that touches nothing simulated: no other thread runs meanwhile.
+    /// * Do not wait for a machine with the same replay line on another host thread. That machine
+    ///   waits for this one to end, because the addresses that a program sees follow from the line
+    ///   and belong to one machine at a time. [`program`](Machine::program) makes lines differ.
+    /// * Do not hold a lock of the host, or a `RefCell`'s borrow that others want, across anything
     ///   simulated.
-    /// * Ask `std` for the thread or the time: `thread_local!`, `std::thread::panicking` and the
-    ///   clock are those of the one host thread. [`WorldLocal`](coreline_world::WorldLocal) and its
-    ///   like take their place.
+    /// * Do not ask `std` for the thread or the time: `thread_local!`, `std::thread::panicking` and
+    ///   the clock are those of the one host thread. Use [`WorldLocal`](coreline_world::WorldLocal)
+    ///   and its like instead.
     pub fn run<T: 'static>(
         self,
         root: impl FnOnce() -> T + 'static,

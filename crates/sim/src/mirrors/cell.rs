@@ -2,11 +2,11 @@
 
 use crate::Sim;
 
-/// Like [`std::cell::UnsafeCell`], of which the machine is told each access, as loom's: `with` and
-/// `with_mut` in place of `get`. It is charged for the lines of the value, and
-/// [`Machine::find_races`](crate::Machine::find_races) sees whether accesses are ordered.
+/// Like [`std::cell::UnsafeCell`], but the machine sees each access, as loom's does: use `with` and
+/// `with_mut` instead of `get`. It charges for the lines of the value, and
+/// [`Machine::find_races`](crate::Machine::find_races) checks whether accesses are ordered.
 ///
-/// Unlike std's it is `Sync` if its value is `Send`: it gives out pointers alone.
+/// Unlike std's it is `Sync` if its value is `Send`, because it only gives out pointers.
 ///
 /// ```
 /// use coreline_sim::cell::UnsafeCell;

@@ -2,12 +2,12 @@
 //!
 //! | std | here |
 //! |---|---|
-//! | a [`HashMap`] iterates in another order in each process | in one that the seed decides |
-//! | a [`RandomState`] is drawn from the system | from the machine's seed |
+//! | a [`HashMap`] iterates in another order in each process | in an order that the seed decides |
+//! | the system seeds a [`RandomState`] | from the machine's seed |
 //! | everything else | std's own |
 //!
-//! What a map holds is plain data, which is not charged. The maps are std's, and turn into them and
-//! back by `From`; outside of a machine they are seeded by the system, as std's.
+//! What a map holds is plain data, which is not charged. The maps are std's, and convert into them
+//! and back by `From`. Outside of a machine the system seeds them, as for std's.
 
 use core::fmt;
 use core::hash::{BuildHasher, Hash, Hasher};
@@ -40,13 +40,13 @@ pub mod hash_set {
     };
 }
 
-/// Like [`std::hash::RandomState`], seeded by the machine: each new one hashes differently, and
-/// the n-th of a program does as in every run with this seed.
+/// Like [`std::hash::RandomState`], but seeded by the machine. Each new one hashes differently, and
+/// the n-th of a program hashes the same in every run with this seed.
 #[derive(Debug, Clone)]
 pub struct RandomState(u64);
 
 impl RandomState {
-    /// The next one.
+    /// A new one.
     pub fn new() -> RandomState {
         let outside = || std::hash::RandomState::new().hash_one(0_u64);
         RandomState(engine::with(|engine| engine.hash_seed()).unwrap_or_else(outside))
@@ -143,8 +143,8 @@ macro_rules! table {
                 $name(host::$name::with_capacity_and_hasher(capacity, hasher))
             }
 
-            /// Like std's. It is named here because a trait's method of this name, called by its
-            /// path, would else be found before std's.
+            /// Like std's. It is defined here because otherwise a trait's method of this name,
+            /// called by its path, would be found before std's.
             pub fn clear(&mut self) {
                 self.0.clear();
             }

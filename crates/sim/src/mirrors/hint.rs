@@ -1,7 +1,7 @@
-//! `std::hint`, simulated: [`spin_loop`] costs what the machine file says of a pause.
+//! `std::hint`, simulated: [`spin_loop`] costs the machine file's time of a pause.
 //!
-//! [`work`] is not in std. A program's own computation takes no simulated time; where its length
-//! matters, between two uses of a lock for instance, the program states it.
+//! [`work`] is not in std. A program's own computation takes no simulated time. If its length
+//! matters, for example between two uses of a lock, the program states it with `work`.
 
 pub use core::hint::{assert_unchecked, black_box, unreachable_unchecked};
 
@@ -11,18 +11,18 @@ use coreline_world::Work as _;
 
 use crate::Sim;
 
-/// Like [`std::hint::spin_loop`]: one turn of a spin loop passes, and others run meanwhile.
+/// Like [`std::hint::spin_loop`]: it passes one turn of a spin loop, and lets others run meanwhile.
 ///
 /// Outside of a machine it is std's.
 pub fn spin_loop() {
     crate::words::atomic::spin_loop_hint();
 }
 
-/// Computes for about `span`, touching nothing shared.
+/// Computes for about `span`, without touching shared memory.
 ///
 /// # Panics
 ///
-/// Outside of a machine.
+/// Panics outside of a machine.
 pub fn work(span: Duration) {
     Sim::work(span);
 }

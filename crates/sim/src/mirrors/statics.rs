@@ -9,15 +9,15 @@ use coreline_world::WorldStatic;
 
 use crate::Sim;
 
-/// What a `static` of ordinary code becomes: an object of which each machine makes one, in its own
+/// The replacement of a `static` in ported code: an object that each machine makes in its own
 /// memory, when the program first uses it.
 ///
 /// A `static` atomic lies outside of the machine's memory, and would keep its value from one run to
-/// the next. `coreline port` puts this in its place; new code is better off with a
-/// [`WorldStatic`], which lends its object to a closure and needs no promise.
+/// the next. `coreline port` puts this in its place. New code should use a [`WorldStatic`], which
+/// lends its object to a closure and needs no promise.
 ///
-/// As a `static`, it is never dropped: its memory goes with the machine's. Of threads that use it
-/// first at one time, each may make the object, and one of these is kept.
+/// Like a `static`, it is never dropped: its memory is freed with the machine's. If threads first
+/// use it at the same time, each may make the object, and one of these is kept.
 ///
 /// ```
 /// # #[global_allocator]
@@ -44,8 +44,8 @@ impl<T> Static<T> {
     ///
     /// # Safety
     ///
-    /// The value that this makes is that of a `static`, which is never moved and never dropped. No
-    /// reference to the object is used when the machine's run is over.
+    /// The result must be the value of a `static`, which is never moved and never dropped. No
+    /// reference to the object may be used after the machine's run.
     pub const unsafe fn new(name: &'static str, init: fn() -> T) -> Self {
         Static { key: WorldStatic::new(name), init }
     }

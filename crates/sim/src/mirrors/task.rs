@@ -1,12 +1,12 @@
 //! Asynchronous code in a machine: `block_on`, and a small executor for one thread.
 //!
-//! std has no executor, so there is none to mirror. [`Executor`] is the least that runs futures: a
-//! queue of tasks that are ready, under a mutex of the machine, whose thread parks when it is
-//! empty. A waker may be used by any simulated thread, and what it costs is charged.
+//! std has no executor, so there is none to mirror. [`Executor`] is minimal: a queue of ready tasks
+//! under a mutex of the machine, whose thread parks when the queue is empty. Any simulated thread
+//! may use a waker, and its cost is charged.
 //!
-//! std's [`Waker`] takes a std `Arc` of what implements [`Wake`], and the language lets a method
-//! take `self: Arc<Self>` for std's own type alone. So code that implements `Wake` keeps std's
-//! `Arc` there; `Waker::from` takes the mirrored one as well.
+//! std's [`Waker`] takes a std `Arc` of a type that implements [`Wake`], and the language lets only
+//! std's own type be the receiver `self: Arc<Self>`. So code that implements `Wake` keeps std's
+//! `Arc` there. `Waker::from` also takes the mirrored one.
 
 use core::future::Future;
 use core::pin::{Pin, pin};
@@ -47,7 +47,7 @@ impl Wake for Unpark {
 ///
 /// # Panics
 ///
-/// Outside of a machine.
+/// Panics outside of a machine.
 #[track_caller]
 pub fn block_on<F: Future>(future: F) -> F::Output {
     let mut future = pin!(future);
@@ -132,7 +132,7 @@ pub struct Executor<'a> {
 }
 
 impl<'a> Executor<'a> {
-    /// Without tasks.
+    /// Makes one without tasks.
     pub fn new() -> Executor<'a> {
         let ready = Ready { queue: Mutex::new(VecDeque::new()), came: Condvar::new() };
         Executor { tasks: Vec::new(), ready: HostArc::new(ready) }
@@ -144,11 +144,11 @@ impl<'a> Executor<'a> {
         self.tasks.push(Some(Box::pin(future)));
     }
 
-    /// Runs all tasks to their end, each when it was woken, in that order.
+    /// Runs all tasks to their end, in the order in which they were woken.
     ///
     /// # Panics
     ///
-    /// Outside of a machine; and if a task does.
+    /// Panics outside of a machine, or if a task does.
     #[track_caller]
     pub fn run(&mut self) {
         let mut left = self.tasks.iter().flatten().count();

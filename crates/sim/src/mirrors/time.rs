@@ -1,7 +1,7 @@
 //! `std::time`, simulated: [`Instant`] is the machine's clock.
 //!
-//! Reading it costs what the machine file says of a clock (`clock`). A simulated machine has no
-//! date: [`SystemTime`] says that it was started at [`UNIX_EPOCH`], the beginning of 1970.
+//! Reading it costs the machine file's `clock`. A simulated machine has no date: [`SystemTime`]
+//! says that it was started at [`UNIX_EPOCH`], the beginning of 1970.
 
 use core::ops::{Add, AddAssign, Sub, SubAssign};
 
@@ -15,8 +15,8 @@ use crate::Sim;
 ///
 /// # Panics
 ///
-/// [`now`](Instant::now) and [`elapsed`](Instant::elapsed) outside of a machine; additions and
-/// subtractions beyond what there is, as std's.
+/// [`now`](Instant::now) and [`elapsed`](Instant::elapsed) panic outside of a machine. Additions
+/// and subtractions panic beyond the range, like std's.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Instant(u64);
 
@@ -46,12 +46,12 @@ impl Instant {
         Duration::from_nanos(self.0.saturating_sub(earlier.0))
     }
 
-    /// Later by `span`, if the clock gets there.
+    /// This plus `span`, if the clock gets there.
     pub fn checked_add(&self, span: Duration) -> Option<Instant> {
         self.0.checked_add(u64::try_from(span.as_nanos()).ok()?).map(Instant)
     }
 
-    /// Earlier by `span`, if the machine ran by then.
+    /// This minus `span`, if the machine ran by then.
     pub fn checked_sub(&self, span: Duration) -> Option<Instant> {
         self.0.checked_sub(u64::try_from(span.as_nanos()).ok()?).map(Instant)
     }
@@ -66,11 +66,11 @@ impl Instant {
 ///
 /// # Panics
 ///
-/// As [`Instant`].
+/// As for [`Instant`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct SystemTime(Instant);
 
-/// When every machine was started.
+/// The time at which every machine starts.
 pub const UNIX_EPOCH: SystemTime = SystemTime::UNIX_EPOCH;
 
 /// The error of [`SystemTime::duration_since`]: the other time is later.
@@ -79,14 +79,14 @@ pub const UNIX_EPOCH: SystemTime = SystemTime::UNIX_EPOCH;
 pub struct SystemTimeError(Duration);
 
 impl SystemTimeError {
-    /// By how much it is later.
+    /// How much later it is.
     pub fn duration(&self) -> Duration {
         self.0
     }
 }
 
 impl SystemTime {
-    /// When every machine was started.
+    /// The time at which every machine starts.
     pub const UNIX_EPOCH: SystemTime = SystemTime(Instant(0));
 
     /// The current time of the machine.
@@ -94,11 +94,11 @@ impl SystemTime {
         SystemTime(Instant::now())
     }
 
-    /// From `earlier` to this.
+    /// The time from `earlier` to this.
     ///
     /// # Errors
     ///
-    /// If `earlier` is later: by how much.
+    /// An error if `earlier` is later, which says by how much.
     pub fn duration_since(&self, earlier: SystemTime) -> Result<Duration, SystemTimeError> {
         let later = || SystemTimeError(earlier.0.saturating_duration_since(self.0));
         self.0.checked_duration_since(earlier.0).ok_or_else(later)
@@ -108,17 +108,17 @@ impl SystemTime {
     ///
     /// # Errors
     ///
-    /// If it is in the future: by how much.
+    /// An error if it is in the future, which says by how much.
     pub fn elapsed(&self) -> Result<Duration, SystemTimeError> {
         SystemTime::now().duration_since(*self)
     }
 
-    /// Later by `span`, if the clock gets there.
+    /// This plus `span`, if the clock gets there.
     pub fn checked_add(&self, span: Duration) -> Option<SystemTime> {
         self.0.checked_add(span).map(SystemTime)
     }
 
-    /// Earlier by `span`, if that is not before 1970.
+    /// This minus `span`, if that is not before 1970.
     pub fn checked_sub(&self, span: Duration) -> Option<SystemTime> {
         self.0.checked_sub(span).map(SystemTime)
     }

@@ -8,9 +8,9 @@ use crate::results::locks::LockReport;
 use crate::results::replay::Replay;
 use crate::results::report::SourceSite;
 
-/// A simulated program went wrong. The host process goes on.
+/// A simulated program failed. The host process goes on.
 ///
-/// Printing it gives the story: what happened, what every thread was doing, and the replay line.
+/// Printed, it says what happened, what every thread was doing, and the replay line.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Failure {
     /// What went wrong.
@@ -21,9 +21,9 @@ pub struct Failure {
     pub threads: Vec<ThreadState>,
     /// The state of each CPU, in the order of their numbers.
     pub cpus: Vec<CpuState>,
-    /// What happened to its locks so far, the one that was waited for longest first.
+    /// The reports on its locks so far, the one with the longest total wait first.
     pub locks: Vec<LockReport>,
-    /// How to bring it back.
+    /// The line that repeats it.
     pub replay: Replay,
 }
 
@@ -42,9 +42,9 @@ pub enum FailureKind {
         /// File and line, where known.
         location: Option<String>,
     },
-    /// Threads are left, and none of them can ever run again.
+    /// Threads are left, and none of them can run again.
     Deadlock,
-    /// The program took more steps than it was allowed; or its threads got nowhere for long.
+    /// The program took more steps than allowed, or its threads made no progress for long.
     Livelock {
         /// How many steps it took.
         steps: u64,
@@ -62,7 +62,7 @@ pub enum FailureKind {
         /// What memory that is.
         memory: Foreign,
     },
-    /// Two accesses to the same plain data, one of which writes, that nothing orders; only with
+    /// Nothing orders two accesses to the same plain data, one of which writes; only with
     /// [`Machine::find_races`](crate::Machine::find_races).
     DataRace {
         /// The one that this run has made first.
@@ -79,8 +79,8 @@ pub enum FailureKind {
         /// The CPU that it ran on.
         cpu: CpuId,
     },
-    /// The machine did not start, as the program's allocator is not the one that gives simulated
-    /// code the machine's memory.
+    /// The machine did not start, because the program's allocator is not the one that gives
+    /// simulated code the machine's memory.
     NoAllocator,
     /// The machine could not even start.
     Refused {
@@ -89,14 +89,14 @@ pub enum FailureKind {
     },
 }
 
-/// An access to plain data that is shared: a cell's.
+/// An access to shared plain data, that of a cell.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PlainAccess {
     /// The thread's number.
     pub thread: usize,
     /// The CPU that it ran on.
     pub cpu: CpuId,
-    /// Where in the source.
+    /// The place in the source.
     pub site: SourceSite,
     /// Whether it writes.
     pub writes: bool,
@@ -110,7 +110,7 @@ impl fmt::Display for PlainAccess {
     }
 }
 
-/// Memory that is not the machine's.
+/// Memory that does not belong to the machine.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Foreign {
@@ -124,7 +124,7 @@ pub enum Foreign {
     /// Other memory of the host: allocated outside of the machine; a `thread_local!` of std; a
     /// stack.
     Host,
-    /// The host's, since the program uses more than the machine has, 512 MiB.
+    /// Memory of the host, because the program uses more than the machine has, 512 MiB.
     Exhausted,
 }
 
@@ -149,7 +149,7 @@ impl fmt::Display for Foreign {
     }
 }
 
-/// What the last steps of a run were: whether its threads still got anywhere.
+/// The last steps of a run, which show whether its threads made progress.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Lately {
     /// How many steps were watched.
@@ -208,10 +208,10 @@ pub struct ThreadState {
     pub cpu: CpuId,
     /// What it was doing.
     pub doing: Doing,
-    /// Where in the source it began to do that, where known.
+    /// The place in the source where it began to do that, if known.
     pub site: Option<SourceSite>,
-    /// The lock that it waited for, if that [says so](crate::locks): its address, as in
-    /// [`Failure::locks`].
+    /// The address of the lock that it waited for, as in [`Failure::locks`], if the lock
+    /// [reports](crate::locks) this.
     pub waits_for: Option<u64>,
 }
 

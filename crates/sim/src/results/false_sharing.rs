@@ -5,11 +5,12 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 
-/// Words of one line that are used by cores of their own, which use no other word of it.
+/// Words of one line that separate cores use: these cores use no other word of it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct WordGroup {
-    /// What the words are called: by their [names](crate::name). One without a name is called by
-    /// its offset in the line, and one of a [lock](crate::locks) by where that was first used, too.
+    /// The [names](crate::name) of the words. A word without a name is called by its offset in the
+    /// line. A word of a [lock](crate::locks) is also called by the place where the lock was first
+    /// used.
     pub words: Vec<String>,
     /// How many cores use them.
     pub cores: usize,

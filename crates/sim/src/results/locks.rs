@@ -1,4 +1,4 @@
-//! What is kept about the locks of a run, and the reports on it.
+//! The records of the locks of a run, and the reports on them.
 
 use core::fmt;
 use core::panic::Location;
@@ -188,8 +188,8 @@ impl Log {
     }
 }
 
-/// How often a lock went from the CPU of one holder to that of the next, by how far the two are
-/// apart. One that a thread takes again right after giving it back stays on its CPU.
+/// How often a lock went from the CPU of one holder to that of the next, by their distance. If a
+/// thread takes the lock again right after freeing it, the lock stays on its CPU.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
 pub struct Handoffs {
     /// It stayed on the CPU.
@@ -218,33 +218,33 @@ impl Handoffs {
     }
 }
 
-/// What happened to one lock in a run. The same for the same machine, seed and program, on any
-/// host. As JSON, by serde, it has the fields that `docs/json.md` in the repository lists.
+/// What happened to one lock in a run. It is the same for the same machine, seed and program, on
+/// any host. As JSON, by serde, it has the fields that `docs/json.md` in the repository lists.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct LockReport {
     /// The lock's address, as an offset in the machine's memory.
     pub lock: u64,
     /// The [names](crate::name) of the objects that it is part of.
     pub names: Vec<String>,
-    /// File and line where it was first taken or waited for.
+    /// The file and line where it was first taken or waited for.
     pub site: String,
     /// The threads that held it at the end of the run.
     pub holders: Vec<usize>,
-    /// The threads that still waited for it when they, or the run, ended, and how long they had,
-    /// in simulated nanoseconds; the longest first.
+    /// The threads that still waited for it when they, or the run, ended, and how long they had
+    /// waited, in simulated nanoseconds; the longest first.
     #[serde(serialize_with = "waiters")]
     pub waiters: Vec<(usize, u64)>,
     /// How often it was taken.
     pub acquisitions: u64,
     /// How many acquisitions had to wait.
     pub contended: u64,
-    /// How it went from holder to holder.
+    /// Where it went from holder to holder.
     pub handoffs: Handoffs,
-    /// The sum of all waits, in simulated nanoseconds. Those that never ended count, too.
+    /// The sum of all waits, in simulated nanoseconds. This includes waits that never ended.
     pub waited_ns: u64,
     /// The longest wait.
     pub longest_wait_ns: u64,
-    /// The sum of all holds. Of readers that hold it together, each counts.
+    /// The sum of all holds. Readers that hold it together each count.
     pub held_ns: u64,
     /// The longest hold.
     pub longest_hold_ns: u64,
@@ -288,8 +288,8 @@ fn by_node<S: Serializer>(pairs: &[(NodeId, u64)], serializer: S) -> Result<S::O
 
 impl LockReport {
     /// Jain's fairness index over the threads that wanted the lock: 1 if all took it equally often,
-    /// 1/n if one of n took it alone. It says something of a lock only where all its threads want
-    /// it equally often.
+    /// 1/n if one of n took it alone. It only means something if all the lock's threads want it
+    /// equally often.
     ///
     /// Source: Jain, Chiu, Hawe, *A quantitative measure of fairness and discrimination*, report
     /// DEC-TR-301, 1984.
@@ -308,8 +308,8 @@ impl LockReport {
         format!("lock {:#x}{names}, first used at {}", self.lock, self.site)
     }
 
-    /// The smallest and the largest share of the acquisitions that a node had, of the nodes where a
-    /// thread wanted the lock.
+    /// The smallest and the largest share of the acquisitions that a node had, among the nodes
+    /// where a thread wanted the lock.
     pub fn node_shares(&self) -> (f64, f64) {
         let total = self.acquisitions.max(1) as f64;
         let shares = || self.by_node.iter().map(|&(_, count)| count as f64 / total);

@@ -1,4 +1,4 @@
-//! The replay line: what brings a run back.
+//! The replay line, which repeats a run.
 
 use core::fmt;
 use core::str::FromStr;
@@ -9,12 +9,11 @@ use crate::settings::faults::Faults;
 use crate::settings::schedule::Schedule;
 use crate::settings::{REQUEST_PERCENT, STEP_LIMIT};
 
-/// The replay line: all that a run depends on besides the program, as one line of text.
+/// The replay line: everything that a run depends on besides the program, as one line of text.
 ///
-/// Settings that are as in a [new machine](crate::Machine::new) are left out of the line: first
-/// come, first served at a line, the schedule by time, the
-/// [step limit](crate::Machine::STEP_LIMIT), the costs of the machine's file, no kernel, and no
-/// look for data races.
+/// The line leaves out settings that a [new machine](crate::Machine::new) has: first come, first
+/// served at a line, the schedule by time, the [step limit](crate::Machine::STEP_LIMIT), the costs
+/// of the machine's file, no kernel, and no search for data races.
 ///
 /// ```
 /// use coreline_sim::{Replay, Schedule};
@@ -47,13 +46,13 @@ pub struct Replay {
     pub schedule: Schedule,
     /// After how many engine steps a run counts as a livelock.
     pub step_limit: u64,
-    /// The costs that differ from the machine's file, and the percent of that value.
+    /// The costs that differ from the machine's file, and their percentage of its value.
     pub scaled: Vec<(String, u64)>,
     /// The [name](crate::Kernel::name) of the machine's kernel, if it has one.
     pub kernel: Option<String>,
     /// Whether it looks for [data races](crate::Machine::find_races).
     pub races: bool,
-    /// What ran. Up to the end of the line.
+    /// The program that ran. It extends to the end of the line.
     pub program: String,
 }
 

@@ -1,4 +1,4 @@
-//! What a run cost.
+//! The cost of a run.
 
 use core::fmt;
 use core::panic::Location;
@@ -9,18 +9,18 @@ use serde::Serialize;
 use crate::hardware::coherence;
 use crate::results::false_sharing::{self, WordGroup};
 
-/// How much a machine keeps of what its accesses cost.
+/// How much detail a machine keeps about the cost of accesses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Statistics {
     /// Totals of the whole run.
     #[default]
     Totals,
-    /// Also by line, by source location and by CPU: what explains a result. Takes host time and no
-    /// simulated time.
+    /// Also by line, by source location and by CPU, which explains a result. This takes host time
+    /// but no simulated time.
     Full,
 }
 
-/// How many accesses were served from where.
+/// How many accesses were served from each place.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
 pub struct Transfers {
     /// By the core's own cache.
@@ -95,16 +95,16 @@ impl Transfers {
     }
 }
 
-/// What a run cost. The same for the same machine, seed and program, on any host.
+/// The cost of a run. It is the same for the same machine, seed and program, on any host.
 ///
-/// Printing it gives the totals, and with [full statistics](Statistics::Full) the hottest lines and
-/// what the CPUs did. As JSON, by serde, it has the fields that `docs/json.md` in the repository
-/// lists.
+/// Printed, it has the totals, and with [full statistics](Statistics::Full) the hottest lines and
+/// how the CPUs spent their time. As JSON, by serde, it has the fields that `docs/json.md` in the
+/// repository lists.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
 pub struct Report {
     /// Simulated nanoseconds from the start until the last thread ended.
     pub time_ns: u64,
-    /// Engine steps: what the limit counts.
+    /// Engine steps, which the limit counts.
     pub steps: u64,
     /// Line accesses by source.
     pub transfers: Transfers,
@@ -114,22 +114,22 @@ pub struct Report {
     pub migrations: u64,
     /// How often a restartable operation had to start over.
     pub restarts: u64,
-    /// What explains it; only with [`Statistics::Full`].
+    /// The details; only with [`Statistics::Full`].
     pub details: Option<Details>,
 }
 
-/// What a run cost by line, by source location and by CPU.
+/// The cost of a run by line, by source location and by CPU.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
 pub struct Details {
-    /// All lines that were touched; those that took the most time first.
+    /// All lines that were touched, the most expensive first.
     pub lines: Vec<LineCost>,
-    /// All places in the source that touched one; those that took the most time first.
+    /// All places in the source that touched one, the most expensive first.
     pub sites: Vec<SiteCost>,
-    /// What each CPU's time was spent on.
+    /// How each CPU spent its time.
     pub cpus: Vec<CpuTime>,
 }
 
-/// What accesses cost. Times of several CPUs add up.
+/// The cost of accesses. Times of several CPUs add up.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
 pub struct AccessCost {
     /// The accesses by source.
@@ -143,7 +143,7 @@ pub struct AccessCost {
 /// A place in the source of the simulated program.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 pub struct SourceSite {
-    /// The file, as the compiler was given it. Of an absolute path, the end.
+    /// The file, as the compiler was given it. If the path is absolute, only its end.
     pub file: String,
     /// The line, from 1.
     pub line: u32,
@@ -182,50 +182,52 @@ impl fmt::Display for SourceSite {
     }
 }
 
-/// What the accesses to one line cost.
+/// The cost of the accesses to one line.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct LineCost {
-    /// The line's address, as an offset in the machine's memory, behind which stacks are numbered.
+    /// The line's address, as an offset in the machine's memory; the stacks follow it and are
+    /// numbered.
     pub address: u64,
-    /// The [names](crate::name) of the objects that it is part of. Several: they share it.
+    /// The [names](crate::name) of the objects that it is part of. If there are several, they share
+    /// the line.
     pub names: Vec<String>,
-    /// The number of the thread on whose stack it is. What lies there lies where the compiler puts
-    /// it: another build can have it on two lines.
+    /// The number of the thread on whose stack it is. The compiler places values on a stack, so
+    /// another build can have them on two lines.
     pub stack: Option<usize>,
-    /// What all accesses cost.
+    /// The cost of all accesses.
     pub cost: AccessCost,
-    /// What the accesses to each word cost, by word and place in the source.
+    /// The cost of the accesses to each word, by word and place in the source.
     pub words: Vec<WordCost>,
-    /// What lies on the line and is used by cores of its own, if that is several groups of words:
-    /// false sharing. A core that accesses a word rarely beside others does not count as its user,
-    /// and where users of two words are partly the same nothing is said. A line whose memory had
-    /// one use after the other may be taken for one.
+    /// Groups of words on the line that separate cores use, if there are several: this is false
+    /// sharing. A core that rarely accesses a word does not count as its user. If the users of two
+    /// words overlap partly, nothing is reported. A line whose memory had one use after another may
+    /// be reported by mistake.
     pub falsely_shared: Vec<WordGroup>,
 }
 
-/// What the accesses of one place in the source to one word cost.
+/// The cost of the accesses of one place in the source to one word.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct WordCost {
     /// Where the word is in its line, in bytes.
     pub offset: u8,
     /// The [names](crate::name) of the objects that it is part of.
     pub names: Vec<String>,
-    /// Where the program accesses it.
+    /// The place in the program that accesses it.
     pub site: SourceSite,
-    /// What that cost.
+    /// The cost.
     pub cost: AccessCost,
 }
 
-/// What the accesses of one place in the source cost.
+/// The cost of the accesses of one place in the source.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct SiteCost {
     /// The place.
     pub site: SourceSite,
-    /// What its accesses cost.
+    /// The cost of its accesses.
     pub cost: AccessCost,
 }
 
-/// What a CPU's time was spent on, in nanoseconds.
+/// How a CPU spent its time, in nanoseconds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub struct CpuTime {
     /// The CPU.
@@ -234,7 +236,7 @@ pub struct CpuTime {
     pub hit_ns: u64,
     /// Waiting for lines on their way.
     pub miss_ns: u64,
-    /// Waiting for a turn at a line, for stores to leave the buffer, or for another's store.
+    /// Waiting for a turn at a line, for stores to leave the buffer, or for another CPU's store.
     pub queue_ns: u64,
     /// Spinning.
     pub spin_ns: u64,
@@ -242,7 +244,7 @@ pub struct CpuTime {
     pub compute_ns: u64,
     /// In the kernel, or switching from one thread to the next.
     pub kernel_ns: u64,
-    /// Nothing of these.
+    /// None of these.
     pub idle_ns: u64,
 }
 

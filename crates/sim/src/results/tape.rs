@@ -1,4 +1,4 @@
-//! What a run did, access by access: for the comparison of two runs.
+//! A run access by access, for the comparison of two runs.
 
 use core::fmt;
 use std::cell::RefCell;

@@ -143,12 +143,12 @@ fn source(from: From) -> &'static str {
     }
 }
 
-/// What a run did when: which thread ran on which CPU, each miss with where its line came from, and
-/// who waited for a lock and held it. From [`Run::trace`](crate::Run::trace) of a machine with
-/// [`Machine::trace`](crate::Machine::trace).
+/// A record of a run: which thread ran on which CPU, each miss and where its line came from, and
+/// which thread waited for a lock and held it. [`Run::trace`](crate::Run::trace) has it if the
+/// machine was made with [`Machine::trace`](crate::Machine::trace).
 ///
 /// [`write_json`](Trace::write_json) writes it in the Trace Event Format, which the viewer Perfetto
-/// opens, and others.
+/// and others open.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Trace {
     machine: String,
@@ -200,19 +200,19 @@ impl Trace {
         self.slices.is_empty()
     }
 
-    /// How many slices it had no room for: it keeps the first two million that ended.
+    /// How many slices it had no room for. It keeps the first two million that ended.
     pub fn dropped(&self) -> u64 {
         self.dropped
     }
 
-    /// Writes it as JSON in the Trace Event Format: one process with a track for each CPU and one
-    /// with a track for each lock; times are simulated. A transfer from a CPU that had the line for
-    /// itself is a flow from there. Buffered stores and passes over memory, which no CPU waits for,
-    /// and those that wait for a lock are asynchronous slices.
+    /// Writes it as JSON in the Trace Event Format: one process with a track for each CPU, and one
+    /// with a track for each lock. Times are simulated. A transfer from a CPU that had the line for
+    /// itself is a flow from that CPU. Buffered stores and passes over memory, for which no CPU
+    /// waits, are asynchronous slices. So are threads that wait for a lock.
     ///
     /// # Errors
     ///
-    /// As `to` has them.
+    /// The errors of `to`.
     pub fn write_json(&self, mut to: impl io::Write) -> io::Result<()> {
         let Trace { machine, dropped, .. } = self;
         let head = format!("\"machine\":{},\"dropped\":{dropped}", quoted(machine));

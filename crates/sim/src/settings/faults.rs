@@ -1,12 +1,13 @@
-//! Faults: what the machine does to the program beyond running it.
+//! Faults that the machine injects into the program.
 
 use core::fmt;
 use core::str::FromStr;
 
 /// Interruptions and defects that a machine injects, all off by default.
 ///
-/// Rates are "once in n", zero for never; what is hit is drawn from the machine's seed. Nothing
-/// takes a thread off its CPU while that has [interrupts masked](crate::interrupts::mask).
+/// Rates are "once in n", or zero for never. The machine's seed decides which moments they hit. No
+/// fault takes a thread off its CPU while the thread has [interrupts
+/// masked](crate::interrupts::mask).
 ///
 /// ```
 /// use coreline_sim::Faults;
@@ -17,8 +18,8 @@ use core::str::FromStr;
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Faults {
-    /// Before one in this many steps of a restartable operation, the thread is preempted (so that
-    /// with 1 none ever commits): it goes behind the other threads of its CPU.
+    /// Before one in this many steps of a restartable operation, the thread is preempted: it goes
+    /// behind the other threads of its CPU. With 1 no operation ever commits.
     pub preempt: u32,
     /// Before one in this many other accesses to memory, the thread is preempted.
     pub preempt_access: u32,
@@ -29,17 +30,17 @@ pub struct Faults {
     /// accesses, a signal hits the thread: see [`on_signal`](crate::on_signal).
     pub signal: u32,
     /// Before one in this many accesses, the thread's CPU is held up for up to ten microseconds, as
-    /// by an interrupt of the firmware or by a hypervisor. It loses nothing but time.
+    /// by an interrupt of the firmware or by a hypervisor. The thread loses nothing but time.
     pub delay: u32,
     /// Before one in this many steps of a restartable operation, and before one in this many other
-    /// accesses, the thread's CPU goes out of service until the end of the run: its threads move
-    /// elsewhere, those that were bound to it, too. The last CPU stays.
+    /// accesses, the thread's CPU goes out of service until the end of the run. Its threads move
+    /// elsewhere, even those that were bound to it. The last CPU stays in service.
     pub offline: u32,
-    /// The kernel does not make restartable operations restart, as that of arm64 did not for a
-    /// thread preempted by another on the same CPU, after the rewrite in 6.19. Programs lose
-    /// updates; a start-up self-test is there to notice.
+    /// The kernel does not make restartable operations restart. The arm64 kernel had this defect
+    /// for a thread preempted by another on the same CPU, after the rewrite in 6.19. Programs lose
+    /// updates. A start-up self-test should notice it.
     pub missed_aborts: bool,
-    /// A fence of restartable operations restarts none. Stopping slots relies on it.
+    /// A fence of restartable operations restarts none. Stopping slots relies on such a restart.
     pub missed_fences: bool,
 }
 
@@ -96,7 +97,7 @@ impl fmt::Display for Faults {
 /// A list of faults that cannot be read: what was wrong.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "{part:?} is no fault; write none, or some of preempt:N,preempt-access:N,migrate:N,signal:N,\
+    "{part:?} is not a fault; write none, or some of preempt:N,preempt-access:N,migrate:N,signal:N,\
      delay:N,offline:N,missed-aborts,missed-fences"
 )]
 pub struct ParseFaultsError {

@@ -1,4 +1,4 @@
-//! The simulated kernel's hooks: what happens when threads start, end, move and are ticked.
+//! The simulated kernel's hooks: what happens when threads start, end and move, and at ticks.
 //!
 //! The simulator knows no primitive, and so no policy for concurrency IDs. The host program
 //! installs a [`Kernel`] that hands them out, as the real kernel does at a switch.
@@ -8,9 +8,9 @@ use coreline_world::Time;
 
 /// What a simulated kernel does when threads come and go.
 ///
-/// The calls are made in the order of simulated time, up to the length of a thread's uninterrupted
-/// computation, by the machine and not by a simulated thread: they cost nothing, and must not use
-/// the functions of [`Sim`](crate::Sim).
+/// The machine, and not a simulated thread, makes the calls in the order of simulated time, up to
+/// the length of a thread's uninterrupted computation. They cost nothing, and must not use the
+/// functions of [`Sim`](crate::Sim).
 pub trait Kernel {
     /// What a replay line calls the kernel: one word. Kernels that behave differently have
     /// different names.

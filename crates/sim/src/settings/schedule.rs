@@ -5,13 +5,13 @@ use core::str::FromStr;
 
 /// How a machine chooses the thread that runs next.
 ///
-/// A run by [time](Schedule::Time) is the one whose times mean something. It shows one order of
-/// events for each seed, that of a machine on which nothing unlikely happens. The other schedules
-/// look for mistakes instead. They choose at every *point*, which is every access to memory, every
-/// step of a restartable operation and every call of the world, and let one thread at a time run to
-/// its next point. Times still advance, one step after the other as if the machine had one CPU, so
-/// a clock never goes back; but they measure nothing. A sleep or a deadline ends when that time is
-/// reached, or when no other thread can run.
+/// Times mean something only in a run by [time](Schedule::Time). It shows one order of events for
+/// each seed: that of a machine on which nothing unlikely happens. The other schedules look for
+/// mistakes instead. They choose at every *point*, which is every access to memory, every step of a
+/// restartable operation and every call of the world, and let one thread at a time run to its next
+/// point. Times still advance, one step after another as if the machine had one CPU, so a clock
+/// never goes back. But they measure nothing. A sleep or a deadline ends when that time is reached,
+/// or when no other thread can run.
 ///
 /// ```
 /// use coreline_sim::Schedule;
@@ -27,19 +27,18 @@ pub enum Schedule {
     #[default]
     Time,
     /// Any CPU that can act, drawn from the seed at every point. At one point in eight, the CPU
-    /// goes on with another of its threads if it has any: often enough to be unlucky, and seldom
-    /// enough for a restartable operation to come to its end.
+    /// goes on with another of its threads if it has any. This is often enough to be unlucky, and
+    /// seldom enough for a restartable operation to complete.
     Random,
-    /// Probabilistic concurrency testing (Burckhardt, Kothari, Musuvathi and Nagarakatte,
-    /// ASPLOS 2010): each thread has a random priority and the highest that can run does; at
-    /// `depth - 1` random points the thread that runs gets the lowest so far. A mistake that takes
-    /// `depth` events in the right order is found in one run with a chance of at least
-    /// `1 / (threads * steps^(depth - 1))`.
+    /// Probabilistic concurrency testing (Burckhardt, Kothari, Musuvathi and Nagarakatte, ASPLOS
+    /// 2010): each thread has a random priority, and the highest one that can run does. At `depth -
+    /// 1` random points the running thread gets the lowest priority so far. A mistake that takes
+    /// `depth` events in the right order is found in one run with a chance of at least `1 /
+    /// (threads * steps^(depth - 1))`.
     ///
-    /// A thread that [yields](coreline_world::Threads::yield_now), or
-    /// [relaxes](coreline_world::Words::relax) in a loop, or passes 10,000 points while others
-    /// could run, or loses its CPU while it waits for a write, goes behind all others: it waits for
-    /// them.
+    /// A thread goes behind all others if it [yields](coreline_world::Threads::yield_now),
+    /// [relaxes](coreline_world::Words::relax) in a loop, passes 10,000 points while others could
+    /// run, or loses its CPU while it waits for a write: it waits for them.
     Pct {
         /// How many events in the right order the mistake takes: 1 to 4 find most.
         depth: u32,
@@ -51,11 +50,11 @@ pub enum Schedule {
     Choices(Choices),
 }
 
-/// A list of choices: a schedule written down.
+/// A list of choices, which records a schedule.
 ///
-/// At every point where more than one thread can run, these are put in order: the one that ran last
-/// if it can go on and does not yield, then the others by their numbers, beginning behind that one.
-/// The first of them runs, unless the list names another.
+/// At every point where more than one thread can run, the threads are ordered. First comes the one
+/// that ran last, if it can go on and does not yield. Then come the others by their numbers,
+/// beginning after that one. The first of them runs, unless the list names another.
 ///
 /// It is written as pairs `point.choice`, with points and choices counted from 0, such as
 /// `12.1,40.2`; `none` for the empty list.
@@ -88,7 +87,7 @@ impl fmt::Display for Schedule {
 /// A schedule that cannot be read: what was wrong.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "{text:?} is no schedule; write time, random, pct:DEPTH:STEPS with both at least 1, or \
+    "{text:?} is not a schedule; write time, random, pct:DEPTH:STEPS with both at least 1, or \
      choices: and none or pairs POINT.CHOICE with ascending points and commas between"
 )]
 pub struct ParseScheduleError {

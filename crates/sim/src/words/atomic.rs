@@ -26,18 +26,18 @@
 //!
 //! | std | here |
 //! |---|---|
-//! | an access costs what the host makes it cost | an access costs what the machine file says |
+//! | an access costs what the host takes for it | an access costs what the machine file says |
 //! | weak orders may reorder | all runs are sequentially consistent: try loom for these |
 //! | [`fence`] orders | `SeqCst` costs a locked operation, weaker ones nothing, as on x86 |
-//! | a `static` atomic works | is not the machine's memory: the run ends as `Unregistered` |
-//! | a `SeqCst` store may cost as any | costs as an exchange, as compilers for x86 make it |
-//! | a failing exchange may leave the line | takes it as a succeeding one does, as on x86 |
+//! | a `static` atomic works | not the machine's memory: the run fails as `Unregistered` |
+//! | a `SeqCst` store may cost as any other | costs as an exchange, as on x86 |
+//! | a failing exchange may leave the line | takes the line as a succeeding one does, as on x86 |
 //! | `compare_exchange_weak` may fail spuriously | does not |
 //! | `compare_and_swap`, deprecated | left out |
 //! | `get_mut` is free | charged as a change of plain data, which waits for the line |
 //!
-//! What would be a `static` is made inside the program and handed to its threads, or kept in a
-//! [`WorldStatic`](coreline_world::WorldStatic).
+//! Make an object that would be a `static` inside the program and hand it to its threads, or keep
+//! it in a [`WorldStatic`](coreline_world::WorldStatic).
 //!
 //! Outside of a machine these are ordinary atomics, so one test can run both.
 
@@ -54,11 +54,11 @@ use crate::hardware::coherence::Access;
 use crate::words::effect;
 
 /// Like [`std::sync::atomic::fence`]. Every run is sequentially consistent, so only the cost of the
-/// fence is left.
+/// fence matters.
 ///
 /// # Panics
 ///
-/// If `order` is `Relaxed`, as std's.
+/// Panics if `order` is `Relaxed`, like std's.
 pub fn fence(order: Ordering) {
     host::fence(order);
     if engine::runs() {
@@ -66,7 +66,7 @@ pub fn fence(order: Ordering) {
     }
 }
 
-/// Like [`hint::spin_loop`](crate::hint::spin_loop), under the name that std had for it before.
+/// Like [`hint::spin_loop`](crate::hint::spin_loop), under the name that std used before.
 pub fn spin_loop_hint() {
     if engine::runs() {
         engine::pause();
@@ -88,20 +88,20 @@ macro_rules! common {
             ///
             /// # Safety
             ///
-            /// As of std's function: aligned, valid for reads and writes during `'a`, and accessed
-            /// by atomic operations only.
+            /// As for std's function: aligned, valid for reads and writes during `'a`, and accessed
+            /// only by atomic operations.
             pub const unsafe fn from_ptr<'a>(at: *mut $value) -> &'a Self {
                 // SAFETY: the caller's promise; the type is a transparent wrapper of an atomic,
                 // which has the layout of its value.
                 unsafe { &*at.cast() }
             }
 
-            /// The address of the value. What is read or written there is not charged.
+            /// The address of the value. Reads and writes through it are not charged.
             pub const fn as_ptr(&self) -> *mut $value {
                 self.0.as_ptr()
             }
 
-            /// The value, to change. Charged as a change of plain data.
+            /// A mutable reference to the value. This is charged as a change of plain data.
             #[track_caller]
             pub fn get_mut(&mut self) -> &mut $value {
                 // The caller may read what is there, so the CPU waits for the line. A store into
@@ -110,7 +110,7 @@ macro_rules! common {
                 self.0.get_mut()
             }
 
-            /// The value, at the end. Not charged.
+            /// The value; this consumes the atomic. This is not charged.
             pub const fn into_inner(self) -> $value {
                 self.0.into_inner()
             }
@@ -141,11 +141,12 @@ macro_rules! common {
                 before
             }
 
-            /// Writes `new` if the value is `current`. Returns what was there: `Ok` if written.
+            /// Writes `new` if the value is `current`. Returns the value that was there: `Ok` if it
+            /// wrote.
             ///
             /// # Errors
             ///
-            /// The value that was there, if it was another.
+            /// The value that was there, if it was another one.
             #[track_caller]
             #[inline]
             pub fn compare_exchange(
@@ -169,7 +170,7 @@ macro_rules! common {
             ///
             /// # Errors
             ///
-            /// The value that was there, if it was another.
+            /// The value that was there, if it was another one.
             #[track_caller]
             #[inline]
             pub fn compare_exchange_weak(
@@ -182,11 +183,12 @@ macro_rules! common {
                 self.compare_exchange(current, new, success, failure)
             }
 
-            /// Replaces the value by `f` of it; tries again if another thread changed it meanwhile.
+            /// Replaces the value by the result of `f` for it; tries again if another thread
+            /// changed it meanwhile.
             ///
             /// # Errors
             ///
-            /// The value for which `f` gave `None`.
+            /// The value for which `f` returned `None`.
             #[track_caller]
             pub fn fetch_update(
                 &self,
@@ -208,7 +210,7 @@ macro_rules! common {
             ///
             /// # Errors
             ///
-            /// The value for which `f` gave `None`.
+            /// The value for which `f` returned `None`.
             #[track_caller]
             pub fn try_update(
                 &self,
@@ -219,8 +221,8 @@ macro_rules! common {
                 self.fetch_update(set, fetch, f)
             }
 
-            /// Replaces the value by `f` of it, trying again while other threads are faster;
-            /// returns the value before.
+            /// Replaces the value by the result of `f` for it, and tries again while other threads
+            /// are faster. Returns the value before.
             #[track_caller]
             pub fn update(
                 &self,
@@ -316,7 +318,7 @@ integers! {
     AtomicUsize: usize
 }
 
-/// Like [`std::sync::atomic::AtomicBool`], charged.
+/// Like [`std::sync::atomic::AtomicBool`], but charged.
 #[derive(Default)]
 #[repr(transparent)]
 pub struct AtomicBool(host::AtomicBool);
@@ -342,7 +344,7 @@ impl AtomicBool {
     }
 }
 
-/// Like [`std::sync::atomic::AtomicPtr`], charged.
+/// Like [`std::sync::atomic::AtomicPtr`], but charged.
 #[repr(transparent)]
 pub struct AtomicPtr<T>(pub(crate) host::AtomicPtr<T>);
 

@@ -1,7 +1,7 @@
 //! Interrupts between CPUs, sections without them, and monitored waits.
 //!
-//! [`send`] is how a kernel has something done on another CPU: the function runs there as soon as
-//! that CPU can be interrupted, on the stack of the thread that runs there or, if it is idle, of
+//! A kernel uses [`send`] to run a function on another CPU. The function runs there as soon as that
+//! CPU can be interrupted, on the stack of the thread that runs there or, if the CPU is idle, of
 //! its idle context.
 //!
 //! | the CPU | runs the function |
@@ -9,18 +9,18 @@
 //! | executes simulated code | before the next access |
 //! | computes, spins or waits on a monitored line | at the time of arrival |
 //! | has [masked](mask) interrupts | at the end of the section |
-//! | is idle | at the time of arrival, and what it takes to leave a monitored wait |
+//! | is idle | at the time of arrival, plus the time to leave a monitored wait |
 //!
-//! From sending to arrival it takes the cost `ipi`; then `irq_entry`, the function, and `irq_exit`.
-//! Interrupts are masked while it runs, so it is not preempted.
+//! From sending to arrival takes the cost `ipi`. Then come `irq_entry`, the function, and
+//! `irq_exit`. Interrupts are masked while it runs, so it is not preempted.
 //!
-//! Functions that run on other CPUs are a kernel's. What an algorithm may ask for is the seam's
-//! [`Kick`](coreline_world::Kick), which the simulator makes of such an interrupt.
+//! Only a kernel runs functions on other CPUs. An algorithm may ask for the seam's
+//! [`Kick`](coreline_world::Kick), which the simulator builds on such an interrupt.
 //!
-//! **Restartable operations** are not restarted by a plain interrupt, as they are not on Linux: the
-//! kernel looks for them only where the thread was preempted, moved or given a signal
-//! (`Documentation/userspace-api/rseq.rst`). A function that an interrupt runs is the kernel's, so
-//! it must not touch slots that the interrupted thread may be working on.
+//! **Restartable operations**: a plain interrupt does not restart them, as on Linux. The kernel
+//! looks for them only if the thread was preempted, moved or given a signal
+//! (`Documentation/userspace-api/rseq.rst`). A function that an interrupt runs belongs to the
+//! kernel, so it must not touch slots that the interrupted thread may be working on.
 //!
 //! ```
 //! use coreline_sim::{Machine, Sim, interrupts};
@@ -52,18 +52,18 @@ use crate::engine::{self, races};
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("cannot interrupt {cpu}: {why}; choose one of CPUs {online}")]
 pub struct SendError {
-    /// The CPU that was asked for.
+    /// The requested CPU.
     pub cpu: CpuId,
     /// Why it cannot be interrupted.
     pub why: String,
-    /// The CPUs that can, as a CPU list.
+    /// The CPUs that can be interrupted, as a CPU list.
     pub online: String,
 }
 
 /// Runs `f` on `cpu` as soon as that CPU can be interrupted. Interrupts that arrive at one CPU at
-/// one time run in the order in which they were sent.
+/// the same time run in the order in which they were sent.
 ///
-/// The machine does not end before `f` ran.
+/// The machine does not end before `f` has run.
 ///
 /// # Errors
 ///
@@ -71,7 +71,7 @@ pub struct SendError {
 ///
 /// # Panics
 ///
-/// Outside of a simulated machine.
+/// Panics outside of a simulated machine.
 pub fn send(cpu: CpuId, f: impl FnOnce() + Send + 'static) -> Result<(), SendError> {
     engine::issue();
     let handler: engine::Handler = match races::sent() {
@@ -104,15 +104,15 @@ impl Drop for Masked {
     }
 }
 
-/// Masks interrupts: until the guard drops, the thread is neither interrupted nor preempted. May be
-/// nested.
+/// Masks interrupts: until the guard drops, the thread is neither interrupted nor preempted. Masks
+/// may be nested.
 ///
-/// It is the thread that masks: if it blocks all the same, which a kernel must not, the others of
-/// its CPU run with interrupts.
+/// The mask belongs to the thread. If the thread blocks all the same, which a kernel must not do,
+/// the other threads of its CPU run with interrupts on.
 ///
 /// # Panics
 ///
-/// Outside of a simulated machine.
+/// Panics outside of a simulated machine.
 pub fn mask() -> Masked {
     engine::mask();
     Masked { _thread: PhantomData }
@@ -121,21 +121,21 @@ pub fn mask() -> Masked {
 /// What ended a [`monitor_wait`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Monitored {
-    /// The word has another value than was expected.
+    /// The word has another value than expected.
     Changed,
     /// The word has not changed: there was an interrupt, or another word of its line was written.
     Disturbed,
 }
 
-/// Waits as `monitor` and `mwait` do: the CPU rests until the line of `word` is written, or an
-/// interrupt arrives. Does not wait if `word` has another value than `expected`.
+/// Waits like `monitor` and `mwait`: the CPU rests until another CPU writes the line of `word`, or
+/// an interrupt arrives. It does not wait if `word` has another value than `expected`.
 ///
 /// The thread keeps its CPU. An interrupt ends the wait even while it is masked, and runs when it
 /// is unmasked. Leaving the wait costs `mwait_exit`.
 ///
 /// # Panics
 ///
-/// Outside of a simulated machine.
+/// Panics outside of a simulated machine.
 pub fn monitor_wait<T: Word>(word: &T, expected: T::Value) -> Monitored {
     // Acquire, both: the value is all that this says about the line, so it stands for what its
     // writer did before.

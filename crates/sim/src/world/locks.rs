@@ -1,7 +1,7 @@
-//! Lock reports: for each lock of a run, which threads held it, how it went from one to the next,
+//! Lock reports: for each lock of a run, which threads held it, where it went from one to the next,
 //! the longest wait, and whether it was fair.
 //!
-//! The locks of [`sync`](crate::sync) report by themselves. Any other lock does so by calls, which
+//! The locks of [`sync`](crate::sync) report by themselves. Any other lock reports by calls, which
 //! take no simulated time and do nothing outside of a machine:
 //!
 //! ```
@@ -48,7 +48,7 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! A lock is known by its address: two locks that live there one after the other are one in the
+//! A lock is known by its address: two locks that live there one after another are one in the
 //! report.
 
 use core::panic::Location;
@@ -57,7 +57,7 @@ use crate::engine;
 pub use crate::results::locks::{Handoffs, LockReport};
 use crate::results::locks::{Happens, Log};
 
-/// Says that the calling thread waits for a lock from now on. Said again before it has the lock, it
+/// Says that the calling thread waits for a lock from now on. A second call before it has the lock
 /// changes nothing.
 #[track_caller]
 pub fn waiting<T: ?Sized>(lock: &T) {
@@ -70,14 +70,14 @@ pub fn acquired<T: ?Sized>(lock: &T) {
     note(lock, Log::acquired);
 }
 
-/// Says that the calling thread has stopped to wait for a lock, and does not have it. (Without it a
-/// wait counts until the thread ends.)
+/// Says that the calling thread has stopped waiting for a lock, and does not have it. (Without this
+/// call, the wait counts until the thread ends.)
 #[track_caller]
 pub fn gave_up<T: ?Sized>(lock: &T) {
     note(lock, Log::gave_up);
 }
 
-/// Says that the calling thread is about to give a lock back.
+/// Says that the calling thread is about to free a lock.
 #[track_caller]
 pub fn released<T: ?Sized>(lock: &T) {
     note(lock, Log::released);

@@ -32,7 +32,11 @@ impl Memory for Sim {
     fn map_copy_on_write(layout: Layout) -> Result<NonNull<u8>, MapError> {
         if !layout.size().is_multiple_of(PAGE) || !layout.align().is_multiple_of(PAGE) {
             let remedy = "ask for whole pages of 4096 bytes, aligned to pages";
-            return Err(MapError { layout, why: Why::new("these are no whole pages"), remedy });
+            return Err(MapError {
+                layout,
+                why: Why::new("the request is not for whole pages"),
+                remedy,
+            });
         }
         let at = Self::map(layout)?;
         engine::copy_on_write(at.addr().get(), layout.size(), true);
@@ -65,7 +69,7 @@ impl Memory for Sim {
             world: "sim",
             capability: "huge pages",
             why: Why::new("the simulator models no pages"),
-            remedy: "go on without",
+            remedy: "use normal pages",
         })
     }
 }

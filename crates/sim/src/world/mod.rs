@@ -229,15 +229,14 @@ impl Threads for Sim {
     }
 }
 
-/// The calling thread begins another program, as the system call `exec` makes it: the machine's
-/// [`Kernel`](crate::Kernel) hears of it.
+/// The calling thread begins another program, like the system call `exec`. The machine's
+/// [`Kernel`](crate::Kernel) learns of it.
 ///
-/// It costs a system call. Loading the program is no part of the model; `Work::work` can charge for
-/// it.
+/// It costs a system call. Loading the program is not in the model. `Work::work` can charge for it.
 ///
 /// # Panics
 ///
-/// Outside of a simulated machine.
+/// Panics outside of a simulated machine.
 pub fn exec() {
     engine::exec();
 }

@@ -1,11 +1,11 @@
-//! Probes: what a program tells and asks the statistics of its run.
+//! Probes: how a program names objects and reads the statistics of its run.
 
 use crate::engine;
 use crate::results::report::Transfers;
 
-/// Names the memory of an object of the simulated program, all its lines, for the report of a
-/// machine with [full statistics](crate::Statistics::Full), and for the reports on locks. Takes no
-/// simulated time; outside of a machine it does nothing.
+/// Names the memory of an object of the simulated program, all its lines. The names appear in the
+/// report of a machine with [full statistics](crate::Statistics::Full), and in the reports on
+/// locks. It takes no simulated time, and does nothing outside of a machine.
 ///
 /// ```
 /// use coreline_sim::{Machine, Sim, Statistics, name};
@@ -28,10 +28,10 @@ pub fn name<T: ?Sized>(object: &T, name: &str) {
     engine::with(|engine| engine.name(address, size_of_val(object), name));
 }
 
-/// How often lines of the simulated program's memory were accessed so far; `which` says of a line's
-/// address whether it counts. Two answers tell what happened in between. Takes no simulated time.
-/// Stacks do not count. `None` without [full statistics](crate::Statistics::Full), or outside of a
-/// machine.
+/// How often lines of the simulated program's memory were accessed so far. `which` returns for a
+/// line's address whether it counts. The difference of two results shows what happened in between.
+/// It takes no simulated time. It does not count stacks. Returns `None` without [full
+/// statistics](crate::Statistics::Full), or outside of a machine.
 ///
 /// ```
 /// use coreline_sim::{Machine, Sim, Statistics, transfers};

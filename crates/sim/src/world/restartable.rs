@@ -7,7 +7,7 @@ use coreline_world::{Cell, IndexBy, Lacking, Ordering, Restartable, Why, Word};
 use crate::Sim;
 use crate::engine::{self, inside, races};
 
-/// What an operation is indexed by, in the simulated machine.
+/// The index of an operation in the simulated machine.
 pub type SimSection = IndexBy;
 
 impl Restartable for Sim {

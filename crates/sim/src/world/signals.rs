@@ -1,9 +1,9 @@
-//! Signals of the simulated machine: a handler, and holding it off.
+//! Signals of the simulated machine: a handler, and how to block it.
 //!
 //! The fault [`signal`](crate::Faults::signal) delivers signals; there is no other source. As on
-//! Linux, a signal makes the restartable operation that is under way start over, runs the handler
-//! on the stack of the thread that it hits, and holds off the thread's later signals until the
-//! handler returns.
+//! Linux, a signal restarts the restartable operation that is under way and runs the handler on the
+//! stack of the thread that it hits. It blocks the thread's later signals until the handler
+//! returns.
 
 use core::marker::PhantomData;
 use core::num::NonZeroU32;
@@ -13,11 +13,11 @@ use coreline_world::Signals;
 use crate::Sim;
 use crate::engine::{self, inside};
 
-/// Has the machine run `handler` for each signal from now on, in place of an earlier handler, on
+/// Makes the machine run `handler` for each signal from now on, instead of an earlier handler, on
 /// the thread that the signal hits. Without one, signals only restart restartable operations.
 ///
-/// The handler may do all that simulated code may do, but a native one may not allocate, take a
-/// lock that its thread may hold, or panic; if it panics here, the thread does.
+/// The handler may do everything that simulated code may do. A native handler must not allocate,
+/// take a lock that its thread may hold, or panic. If it panics here, the thread does.
 ///
 /// ```
 /// use std::sync::Arc;
@@ -44,14 +44,14 @@ use crate::engine::{self, inside};
 ///
 /// # Panics
 ///
-/// Outside of a simulated machine.
+/// Panics outside of a simulated machine.
 pub fn on_signal(handler: impl Fn() + Send + Sync + 'static) {
     let handler = Box::new(handler);
     engine::issue();
     engine::on_signal(handler);
 }
 
-/// Signals of a simulated thread are held off; lets them come when it drops.
+/// Blocks the signals of a simulated thread; lets them come when it drops.
 #[derive(Debug)]
 pub struct SimHeld {
     /// Belongs to its thread.

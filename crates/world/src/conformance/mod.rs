@@ -1,13 +1,13 @@
 //! The laws that every world must pass.
 //!
 //! A law is a program, generic over the world, that panics if the world breaks it. Laws are small
-//! enough for the model, which runs them in every interleaving, and repeat themselves where time
-//! runs, so that they are a stress test natively. [`conformance_tests!`](crate::conformance_tests)
+//! enough for the model, which runs them in every interleaving. They repeat themselves where time
+//! passes, so natively they are stress tests. [`conformance_tests!`](crate::conformance_tests)
 //! makes one test of each.
 //!
-//! Two laws are not in that list, since not every world can be held to them:
+//! Two laws are not in that list, because not every world can obey them:
 //! [`words::constants_make_fresh_words`] needs a [`ConstWorld`](crate::ConstWorld), and
-//! [`threads::a_join_raises_the_panic`] a world that goes on after a thread has panicked.
+//! [`threads::a_join_raises_the_panic`] needs a world that goes on after a thread has panicked.
 
 pub mod clock;
 pub mod kick;
@@ -128,7 +128,7 @@ macro_rules! implements {
     }};
 }
 
-/// How often a law repeats a race: once where every interleaving is explored anyway.
+/// How often a law repeats a race: once if every interleaving is explored anyway.
 fn rounds<W: Testbed>() -> u32 {
     if W::RUNS { 2000 } else { 1 }
 }

@@ -28,7 +28,7 @@ pub fn a_deadline_ends_the_sleep<W: Testbed>() {
     }
 }
 
-/// A waker that stores first and then wakes is never missed: no sleep is for ever.
+/// A waker that stores first and then wakes is never missed: no sleep is forever.
 ///
 /// The interleaving that must not be: the waiter finds 0; the waker stores 1, looks for sleepers
 /// and finds none; the waiter falls asleep.

@@ -11,7 +11,7 @@ use crate::Ordering;
 ///
 /// # Panics
 ///
-/// If an execution fails: see [`Checker::check`].
+/// [`Checker::check`] says what happens if an execution fails.
 pub fn check(program: impl Fn() + Send + Sync + 'static) {
     Checker::new().check(program);
 }
@@ -19,8 +19,8 @@ pub fn check(program: impl Fn() + Send + Sync + 'static) {
 /// How far to explore a program, and with which planted mistake.
 ///
 /// loom's environment variables (`LOOM_MAX_PREEMPTIONS`, `LOOM_MAX_BRANCHES`, `LOOM_LOCATION`,
-/// `LOOM_MAX_DURATION`, `LOOM_MAX_PERMUTATIONS`) win over what the test's source says, so that one
-/// run can look further or closer. `LOOM_LOG` has no effect.
+/// `LOOM_MAX_DURATION`, `LOOM_MAX_PERMUTATIONS`) override the test's source, so that one run can
+/// look further or closer. `LOOM_LOG` has no effect.
 ///
 /// ```
 /// use coreline_world::model::{Checker, Model};
@@ -45,7 +45,8 @@ pub struct Checker {
 }
 
 impl Checker {
-    /// Every execution, each of at most loom's default number of branches (1000); nothing planted.
+    /// The defaults: every execution, each of at most loom's default number of branches (1000), and
+    /// nothing planted.
     pub fn new() -> Self {
         Self::default()
     }
@@ -58,15 +59,15 @@ impl Checker {
         self
     }
 
-    /// Executions may have this many branches: points at which loom chooses a thread or a value.
-    /// Exceeding it fails the check, so that it cannot pass by not looking.
+    /// Executions may have this many branches: points at which loom chooses a thread or a value. A
+    /// program with more branches fails the check, so it cannot pass without being explored.
     #[must_use]
     pub fn max_branches(mut self, branches: usize) -> Self {
         self.max_branches = Some(branches);
         self
     }
 
-    /// Puts `plant` into the program, in place of a plant that was given before.
+    /// Puts `plant` into the program, instead of an earlier plant.
     #[must_use]
     pub fn plant(mut self, plant: Plant) -> Self {
         self.plant = plant;
@@ -77,7 +78,7 @@ impl Checker {
     ///
     /// # Panics
     ///
-    /// With the [`Failure`] otherwise.
+    /// Panics with the [`Failure`] otherwise.
     pub fn check(&self, program: impl Fn() + Send + Sync + 'static) {
         if let Err(failure) = self.try_check(program) {
             panic!("{failure}");
@@ -86,13 +87,13 @@ impl Checker {
 
     /// Explores `program`, and returns how many executions it has.
     ///
-    /// The panic that fails an execution is printed where it happens, as any panic is. The failed
-    /// thread unwinds: where loom fails again, its destructors find words as they were last, and
-    /// cells unwatched. Statics and the stacks of the execution's other threads are leaked.
+    /// The panic that fails an execution is printed where it happens, like any panic. The failed
+    /// thread unwinds. Where loom fails again, its destructors find the last values of words, and
+    /// unwatched cells. Statics and the stacks of the execution's other threads are leaked.
     ///
     /// # Errors
     ///
-    /// The first execution that failed; the others were not looked at.
+    /// The first execution that failed. The others were not explored.
     pub fn try_check(&self, program: impl Fn() + Send + Sync + 'static) -> Result<u64, Failure> {
         self.explore(Box::new(program))
     }
@@ -153,8 +154,8 @@ pub struct Failure {
     /// Which execution failed, counted from 1. The order is the same in every run with the same
     /// bounds.
     pub execution: u64,
-    /// The bound on preemptions that was in force.
+    /// The bound on preemptions of this check.
     pub preemption_bound: Option<usize>,
-    /// The bound on branches that was in force.
+    /// The bound on branches of this check.
     pub max_branches: usize,
 }

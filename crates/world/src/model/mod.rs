@@ -13,7 +13,7 @@
 //! | wait with a deadline | the same twice at most; so it gives up at any time |
 //! | park, wake | a futex table; a lost wake-up is a deadlock, which loom reports |
 //! | place | four CPUs; a thread has a CPU as a property, [`Model::migrate`] changes it |
-//! | restartable operations | as where there are no sections; aborts belong to the simulator |
+//! | restartable operations | as without sections; only the simulator has aborts |
 //! | light and heavy fence | both are `fence(SeqCst)`; for what was seen, `fence(Acquire)` |
 //! | kick | a heavy fence; no thread is ever asked to give up its CPU |
 //! | time | stands still |
@@ -22,14 +22,14 @@
 //! | memory | the host's |
 //! | statics | made afresh for every execution |
 //!
-//! loom's own limits: of a load and a compare-exchange of one thread on one word, it remembers the
-//! latter only, and does not try what another thread could have read before the former; so code
-//! that loads and then exchanges is explored less than it seems (`tests/model.rs` in the repository
-//! shows it); at most 5 threads in an execution, the one that starts it included; loads are never
-//! reordered with later stores of the same thread; `SeqCst` on loads, stores and read-modify-writes
-//! is no stronger than `AcqRel`, so that an algorithm that needs more must say so with fences; a
-//! weak compare-exchange never fails without a reason. A program must be deterministic but for what
-//! it reads through its words.
+//! loom has limits of its own. Of a load and a compare-exchange of one thread on one word, it
+//! remembers only the latter, and does not try what another thread could have read before the
+//! former. So code that loads and then exchanges is explored less than it seems (`tests/model.rs`
+//! in the repository shows it). An execution has at most 5 threads, including the one that starts
+//! it. Loads are never reordered with later stores of the same thread. `SeqCst` on loads, stores
+//! and read-modify-writes is no stronger than `AcqRel`, so an algorithm that needs more must use
+//! fences. A weak compare-exchange never fails without a reason. A program must be deterministic,
+//! except for what it reads through its words.
 //!
 //! # Does the test see anything?
 //!

@@ -1,4 +1,4 @@
-//! The native world: this machine, a 64-bit one, as it is.
+//! The native world: this machine, which must have 64 bits.
 //!
 //! | file | capability | made of |
 //! |---|---|---|
@@ -13,57 +13,57 @@
 //! | `fixed`, of that feature | none: the simulator's addresses | `mmap` at an address |
 //! | `image`, of that feature | none: what an address is | `dladdr` |
 //!
-//! Where there is no Linux, and with the feature `portable` on Linux too, the world is made of what
-//! std has. It passes the same laws. The front page of `coreline` has a table of what is missing
-//! there. Of this module there are [`Native`] and the types of its capabilities then; and on Linux
-//! the simulator's hooks.
+//! Without Linux, and with the feature `portable` on Linux, the world is built on std. It passes
+//! the same laws. The front page of `coreline` has a table of what is missing there. This module
+//! then has only [`Native`] and the types of its capabilities, and on Linux the simulator's hooks.
 //!
 //! # On Linux
 //!
-//! What a kernel, a C library, a sandbox or an emulator really has is found by trying, once per
-//! process, and reported by [`probe()`].
+//! The library tries once per process what a kernel, a C library, a sandbox or an emulator really
+//! has, and [`probe()`] reports it.
 //!
-//! **Environment.** `CORELINE_RSEQ=off` has restartable operations run on atomics, and everything
-//! else do without rseq as well. Read once.
+//! **Environment.** With `CORELINE_RSEQ=off`, restartable operations run on atomics, and everything
+//! else works without rseq as well. The library reads it once.
 //!
-//! **Unloading.** A library with coreline inside may be closed by `dlclose` while threads live that
-//! have used it. Where restartable operations run in sections it stays mapped from the first
-//! per-CPU memory on; loaded again, it has the statics that it had.
+//! **Unloading.** A program may close a library with coreline inside by `dlclose` while threads
+//! live that have used it. If restartable operations run in sections, the library stays mapped from
+//! the first per-CPU memory on. Loaded again, it has its old statics.
 //!
 //! **Fork.** The child inherits every choice, and makes one that was half made at the time of the
-//! fork: no thread waits for one that the fork left behind. That is so wherever the C library makes
-//! its allocator whole in the child, as glibc does, and musl from version 1.2.2 on.
+//! fork. No thread waits for one that the fork left behind. This holds if the C library repairs its
+//! allocator in the child, as glibc does, and musl from version 1.2.2 on.
 //!
-//! **Filters.** What a system-call filter forbids at the start is found out, also where it answers
-//! that all is well. A filter that comes later costs no update: an operation that needs the call
-//! fails with an error, or does without it:
+//! **Filters.** The library detects what a system-call filter forbids at the start, even if the
+//! filter reports success. A later filter loses no update. An operation that needs the call fails
+//! with an error, or works without it:
 //!
 //! | refused later | what becomes of it |
 //! |---|---|
-//! | `membarrier` | heavy fences and fences of sections fail, and all that needs one |
+//! | `membarrier` | heavy fences and fences of sections fail, and so do operations that need one |
 //! | `mmap` | new per-CPU memory is refused; operations that need some use the shared slot |
 //! | `munmap` | memory stays mapped |
-//! | `mbind`, `madvise` | memory lies, and is paged, as the kernel likes |
+//! | `mbind`, `madvise` | the kernel decides where memory lies and how it is paged |
 //! | `rseq` | threads that are not registered yet use the shared slot; beware of musl |
-//! | `rt_sigprocmask` | signals are not held off: handlers must not use lists, stacks and buffers |
+//! | `rt_sigprocmask` | signals are not blocked: handlers must not use lists, stacks and buffers |
 //! | `futex`, `sched_yield` | waits burn their CPU; glibc ends a process whose locks cannot wait |
 //!
-//! musl unmaps the stack of a detached thread that ends, and the rseq area on it. Where `rseq` is
-//! refused by then the thread stays registered, and the kernel may end the process (`SIGSEGV`).
+//! musl unmaps the stack of a detached thread that ends, and the rseq area on it. If `rseq` is
+//! refused by then, the thread stays registered, and the kernel may end the process (`SIGSEGV`).
 //!
-//! A filter that comes later and answers that all is well, though nothing was done, is not found
-//! out. No process should be put under such a filter.
+//! The library does not detect a later filter that reports success although nothing was done. Do
+//! not put a process under such a filter.
 //!
-//! **Vfork.** Between `vfork` and `exec` the child runs on its parent's memory, rseq area included,
-//! but the kernel aborts nothing for it: neither it nor a signal handler that may run in it may do
-//! restartable operations. (`posix_spawn`, as `std::process::Command` uses it, keeps signals out.)
+//! **Vfork.** Between `vfork` and `exec` the child runs on its parent's memory, including the rseq
+//! area, but the kernel aborts nothing for it. Neither the child nor a signal handler in it may run
+//! restartable operations. (`posix_spawn`, which `std::process::Command` uses, blocks signals.)
 //!
 //! **Constructors.** The first per-CPU memory may be made in a constructor of a library that
-//! `dlopen` loads, and inside a Rust global allocator. Inside a `malloc` it may not: the self-test
-//! starts threads, which allocate; it takes seconds then, and operations run on atomics for good.
+//! `dlopen` loads, and inside a Rust global allocator. It must not be made inside a `malloc`: the
+//! self-test starts threads, which allocate. Then it takes seconds, and operations run on atomics
+//! for the rest of the process.
 //!
-//! **Debuggers.** A section that is stepped through never ends, as each step preempts the thread:
-//! step over it with a breakpoint behind it, or debug with `CORELINE_RSEQ=off`.
+//! **Debuggers.** A section that a debugger steps through never ends, because each step preempts
+//! the thread. Step over it with a breakpoint after it, or debug with `CORELINE_RSEQ=off`.
 
 #[cfg(all(target_os = "linux", feature = "overflow"))]
 pub mod fixed;

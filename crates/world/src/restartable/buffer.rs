@@ -11,7 +11,7 @@ use crate::{Cell, Ordering, Word, Words};
 #[error("this CPU's slot is full; drain it, or make it larger")]
 pub struct Full;
 
-/// At most `N` bytes, written one behind the other.
+/// At most `N` bytes, written one after another.
 ///
 /// | word | meaning | written by |
 /// |---|---|---|
@@ -33,7 +33,7 @@ impl<const N: usize, W: Words> Buffer<N, W> {
         Buffer { len: W::U64::new_in(0), bytes: Cell::new_in([0; N]) }
     }
 
-    /// How many bytes were appended so far: it may grow at any time.
+    /// How many bytes were appended so far; this may grow at any time.
     pub fn len(&self) -> usize {
         // Acquire pairs with the commit of an append: the bytes below are there.
         self.len.load(Ordering::Acquire) as usize

@@ -1,6 +1,6 @@
 //! The operations, and their definitions as programs of [`Steps`].
 //!
-//! Each has librseq's pseudo-code name beside it, where librseq has the operation.
+//! Each names librseq's pseudo-code, if librseq has the operation.
 
 use core::cell;
 use core::ptr::{self, NonNull};
@@ -11,7 +11,7 @@ use super::{
 use crate::arch::Sections;
 use crate::{Cell, Integer, Unsigned, Word, Words};
 
-/// Why an operation ended before its commit. What others look at says what it said before.
+/// Why an operation ended before its commit. The words that others read have not changed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Ended {
     /// The thread was preempted, moved, signalled or fenced. The operation starts over.
@@ -20,8 +20,7 @@ pub enum Ended {
     NoSlot,
 }
 
-/// What one step of a restartable operation can be. The interpreter may interrupt the thread before
-/// each of them.
+/// A step of a restartable operation. The interpreter may interrupt the thread before each of them.
 ///
 /// An interpreter promises: if the thread was interrupted since the operation began, the next step
 /// returns [`Ended::Aborted`] without effect. So a commit that succeeds happened on the CPU of the
@@ -29,22 +28,21 @@ pub enum Ended {
 ///
 /// # Safety
 ///
-/// The steps do what they say: definitions follow pointers on the strength of that.
+/// The steps do what they say: definitions follow pointers and rely on that.
 pub unsafe trait Steps<W: Restartable> {
-    /// Finds the slot of this thread, in two steps: reads the index, reads the limit. Where the
-    /// index is in a [row](super::rows), in four: reads the CPU, finds the line, reads the row,
-    /// reads the limit.
+    /// Finds the slot of this thread in two steps: it reads the index, and reads the limit. If the
+    /// index is in a [row](super::rows), it takes four: it reads the CPU, finds the line, reads the
+    /// row, and reads the limit.
     fn slot<'a, F>(&mut self, at: &At<'a, F, W>) -> Result<&'a F, Ended>;
 
     /// Reads a word.
     fn load<T: Word>(&mut self, word: &T) -> Result<T::Value, Ended>;
 
-    /// Writes a word that no other thread looks at before the commit, or so that what they look at
-    /// says the same as before.
+    /// Writes a word that no other thread reads before the commit, or in a way that does not change
+    /// what they read.
     fn store<T: Word>(&mut self, word: &T, value: T::Value) -> Result<(), Ended>;
 
-    /// Writes bytes that no other thread looks at before the commit, `offset` bytes behind the
-    /// beginning.
+    /// Writes bytes that no other thread reads before the commit, starting at `offset`.
     fn copy<const N: usize>(
         &mut self,
         to: &Cell<[u8; N], W>,
@@ -57,7 +55,7 @@ pub unsafe trait Steps<W: Restartable> {
     fn commit<T: Word>(&mut self, word: &T, value: T::Value) -> Result<(), Ended>;
 }
 
-/// *Load, add, store*: adds so much to the word, wrapping.
+/// *Load, add, store*: adds this to the word, wrapping.
 ///
 /// librseq: `rseq_load_add_store`.
 #[derive(Debug, Clone, Copy)]
@@ -90,7 +88,7 @@ where
     }
 }
 
-/// *Load, store*: writes this, and returns what the word was.
+/// *Load, store*: writes this, and returns the value before.
 #[derive(Debug, Clone, Copy)]
 pub struct Exchange<V>(pub V);
 
@@ -107,14 +105,14 @@ where
     }
 }
 
-/// *Load, compare, store*: writes `new` if the word is `expected`; else returns what it is.
+/// *Load, compare, store*: writes `new` if the word is `expected`; otherwise returns the word.
 ///
 /// librseq: `rseq_load_cbne_store`.
 #[derive(Debug, Clone, Copy)]
 pub struct StoreIfEqual<V> {
-    /// What the word must be.
+    /// The expected value of the word.
     pub expected: V,
-    /// What it becomes.
+    /// Its new value.
     pub new: V,
 }
 
@@ -133,16 +131,16 @@ where
     }
 }
 
-/// *Load, add, compare, store*: adds `delta`, wrapping, if that leaves every bit of `fixed` as it
-/// is, and returns the sum; else returns what the word is.
+/// *Load, add, compare, store*: adds `delta`, wrapping, if that does not change any bit of `fixed`,
+/// and returns the sum; otherwise returns the word.
 ///
-/// With `fixed` = the sign bit, a credit does not go below zero; with the bits from *k* up, a count
-/// does not leave its block of 2^*k*.
+/// If `fixed` is the sign bit, a credit does not go below zero. If it has the bits from *k* up, a
+/// count does not leave its block of 2^*k*.
 #[derive(Debug, Clone, Copy)]
 pub struct AddIf<V> {
-    /// What is added.
+    /// The value to add.
     pub delta: V,
-    /// The bits that must stay as they are.
+    /// The bits that must not change.
     pub fixed: V,
 }
 
@@ -173,7 +171,7 @@ impl<W: Words> ListPush<W> {
     ///
     /// # Safety
     ///
-    /// When the operation runs, the node is live and in no list, and it stays live until it was
+    /// When the operation runs, the node is live and in no list, and it stays live until it is
     /// popped.
     #[inline]
     pub unsafe fn new(node: NonNull<ListNode<W>>) -> Self {
@@ -242,8 +240,8 @@ impl<W: Restartable> Operation<W, List<W>> for ListPop {
     }
 }
 
-/// *Load, load, compare, store*: puts a pointer on top of the stack, where the last one was popped;
-/// else, with two stores before, behind the last one.
+/// *Load, load, compare, store*: puts a pointer on top of the stack, where the last one was popped.
+/// Otherwise, with two stores before, it puts the pointer after the last one.
 #[derive(Debug)]
 pub struct StackPush<T>(pub NonNull<T>);
 
@@ -276,7 +274,7 @@ impl<T: 'static, const N: usize, const WORDS: usize, W: Restartable>
     }
 }
 
-/// How many pointers there is room for, now: a step, if it can be changed.
+/// How many pointers there is room for now. This is a step if the room can change.
 fn capacity<T: 'static, const N: usize, const WORDS: usize, W: Restartable>(
     steps: &mut impl Steps<W>,
     stack: &ArrayStack<T, N, W, WORDS>,
@@ -284,7 +282,7 @@ fn capacity<T: 'static, const N: usize, const WORDS: usize, W: Restartable>(
     stack.capacity.last().map_or(Ok(N as u64), |word| steps.load(word))
 }
 
-/// How many of the first `len` entries hold a pointer: a step, unless there are none.
+/// How many of the first `len` entries hold a pointer. This is a step unless there are none.
 fn filled<T: 'static, const N: usize, const WORDS: usize, W: Restartable>(
     steps: &mut impl Steps<W>,
     stack: &ArrayStack<T, N, W, WORDS>,
@@ -294,8 +292,8 @@ fn filled<T: 'static, const N: usize, const WORDS: usize, W: Restartable>(
     Ok(if steps.load(&stack.entries[last as usize])?.is_null() { last } else { len })
 }
 
-/// *Load, load, compare, store*: takes the top of the stack, if that is the last entry; else, with
-/// a load and a store before, the one below.
+/// *Load, load, compare, store*: takes the top of the stack, if that is the last entry. Otherwise,
+/// with a load and a store before, it takes the one below.
 #[derive(Debug, Clone, Copy)]
 pub struct StackPop;
 
@@ -355,7 +353,7 @@ impl<T: 'static, const N: usize, const WORDS: usize, W: Restartable>
 }
 
 /// As many [`StackPop`]s as there are values and room, in one operation; returns how many. The
-/// first is the top. What the room holds beyond that number is not specified.
+/// first is the top. The content of the room beyond that number is not specified.
 #[derive(Debug)]
 pub struct StackPopBatch<'a, T>(pub &'a [cell::Cell<Option<NonNull<T>>>]);
 
@@ -380,8 +378,8 @@ impl<T: 'static, const N: usize, const WORDS: usize, W: Restartable>
     }
 }
 
-/// *Load, store*: from now on the stack has room for so many pointers, or for `N` if that is less;
-/// returns for how many it had. What is on it stays.
+/// *Load, store*: from now on the stack has room for this many pointers, or for `N` if that is
+/// less. Returns for how many it had room before. Its content stays.
 #[derive(Debug, Clone, Copy)]
 pub struct StackResize(pub usize);
 
@@ -402,7 +400,7 @@ impl<T: 'static, const N: usize, W: Restartable> Operation<W, ResizableStack<T, 
     }
 }
 
-/// *Load, compare, memcpy, store*: puts the bytes behind those that are there, all or none; returns
+/// *Load, compare, memcpy, store*: puts all of the bytes after the present ones, or none; returns
 /// where they begin.
 ///
 /// librseq: `rseq_load_cbne_memcpy_store`.

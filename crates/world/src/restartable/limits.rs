@@ -7,11 +7,11 @@ use core::ptr;
 use super::IndexBy;
 use crate::{ConstWords, Native, Ordering, Word, Words};
 
-/// Two words, of which the one for the array's kind of index says below which index there are slots
-/// that sections may use. The other one is 0 for good.
+/// There are two words. The one for the array's kind of index is the limit: below it there are
+/// slots that sections may use. The other one is always 0.
 ///
-/// So a section need not know of which kind its array is. It tries the CPU number first, and the
-/// concurrency ID where that is not below its word:
+/// So a section need not know the kind of its array. It tries the CPU number first, and then the
+/// concurrency ID if the CPU number is not below its word:
 ///
 /// | word | in an array by CPU number, or by rows | in one by concurrency ID |
 /// |---|---|---|
@@ -26,7 +26,7 @@ pub struct Limits<W: Words> {
 }
 
 impl<W: Words> Limits<W> {
-    /// Where the words lie: native sections look there.
+    /// The place of the words, where native sections read them.
     pub const LAYOUT: [usize; 2] = [offset_of!(Self, cpu), offset_of!(Self, cid)];
 
     /// No slot may be used.
@@ -67,8 +67,9 @@ impl<W: Words> fmt::Debug for Limits<W> {
     }
 }
 
-/// [`Limits`] of slots that are made later, and where slot 0 lies: a section reads that itself,
-/// when its index is below the limit. A thread that looked before could mix the two up:
+/// [`Limits`] of slots that are made later, with the place of slot 0. A section reads that place
+/// itself, after it finds its index below the limit. A thread that read it before could mix the two
+/// up:
 ///
 /// ```text
 /// Thread 1: slot 0 lies nowhere, and would go on with that
@@ -89,7 +90,8 @@ pub struct Gate<W: Words> {
 }
 
 impl Gate<Native> {
-    /// Where slot 0's address lies: native sections look there, and for limits at the beginning.
+    /// The place of slot 0's address, where native sections read it, with the limits at the
+    /// beginning.
     pub const LAYOUT: usize = {
         assert!(offset_of!(Self, limits) == 0);
         offset_of!(Self, first)
@@ -114,15 +116,16 @@ impl<W: Words> Gate<W> {
         &self.limits
     }
 
-    /// Where slot 0 lies. Below the limit, and what is there is initialised, for a thread that read
-    /// the limit before, acquiring.
+    /// Where slot 0 lies. A thread that read the limit before, acquiring, finds the slots below it
+    /// initialised.
     #[inline]
     pub fn first(&self) -> *mut u8 {
         // Relaxed: the acquire of the limit orders it.
         self.first.load(Ordering::Relaxed)
     }
 
-    /// From now on slots below `limit` may be used, of which slot 0 lies there: each time the same.
+    /// From now on slots below `limit` may be used, and slot 0 lies there; each call must give the
+    /// same place.
     pub fn open(&self, by: IndexBy, first: *mut u8, limit: u32) {
         // Relaxed: the limit publishes it.
         self.first.store(first, Ordering::Relaxed);
@@ -131,8 +134,8 @@ impl<W: Words> Gate<W> {
         self.limits.by(by).store(limit, Ordering::Release);
     }
 
-    /// No slot may be used any more, by sections that begin after the caller's next
-    /// [fence](crate::Fences::fence_restartable); those that run are aborted by it.
+    /// Sections that begin after the caller's next [fence](crate::Fences::fence_restartable) may
+    /// use no slot; the fence aborts those that run.
     pub fn close(&self, by: IndexBy) {
         // Relaxed: the fence orders it.
         self.limits.by(by).store(0, Ordering::Relaxed);

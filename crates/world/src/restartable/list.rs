@@ -10,18 +10,18 @@ use crate::{Ordering, Word, Words};
 ///
 /// | word | meaning | written by |
 /// |---|---|---|
-/// | `first` | the node pushed last; null: the list is empty | a commit of push or pop |
+/// | `first` | the node pushed last; null if the list is empty | a commit of push or pop |
 #[repr(transparent)]
 pub struct List<W: Words> {
     pub(crate) first: W::Ptr<ListNode<W>>,
 }
 
-/// What makes something a node: its first field, as a rule, so that a pointer to the one is a
-/// pointer to the other.
+/// The trait that makes a type a node. The link is usually its first field, so that a pointer to
+/// one is a pointer to the other.
 ///
 /// | word | meaning | written by |
 /// |---|---|---|
-/// | `next` | the node below; null: there is none | a push, before its commit |
+/// | `next` | the node below; null if there is none | a push, before its commit |
 #[repr(transparent)]
 pub struct ListNode<W: Words> {
     pub(crate) next: W::Ptr<ListNode<W>>,
@@ -36,7 +36,7 @@ impl<W: Words> List<W> {
         List { first: W::Ptr::new_in(ptr::null_mut()) }
     }
 
-    /// Whether there is no node, now: it may change at any time.
+    /// Whether there is no node now; this may change at any time.
     pub fn is_empty(&self) -> bool {
         // Relaxed: a hint, behind which nothing is read.
         self.first.load(Ordering::Relaxed).is_null()

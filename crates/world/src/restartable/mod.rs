@@ -3,7 +3,7 @@
 //! A thread that updates the memory of *its* CPU needs no atomic instruction, as long as it can
 //! tell that it was preempted or moved half-way, and then starts over. Linux offers that as rseq
 //! (restartable sequences, [`rseq(2)`]; the vocabulary here is librseq's): a short section of code
-//! that reads and prepares what it likes and ends in **one** store, the commit. If the thread is
+//! that reads and prepares what it needs and ends in **one** store, the commit. If the thread is
 //! preempted, moved or signalled before the commit, the kernel sends it to the section's abort
 //! handler.
 //!
@@ -23,24 +23,24 @@
 //!
 //! # The definition is executable
 //!
-//! An [`Operation`] is a value: what it is given, such as what to add. Its method
-//! [`attempt`](Operation::attempt) *is* the operation: a sequence of [`Steps`]. Between any two of
-//! them, and nowhere else, the thread may be interrupted; a step then answers [`Ended::Aborted`],
-//! nothing that others look at has been written, and the operation starts over. Nothing in a
-//! definition says how:
+//! An [`Operation`] is a value that holds its arguments, such as the number to add. Its method
+//! [`attempt`](Operation::attempt) *is* the operation: a sequence of [`Steps`]. The thread may be
+//! interrupted between any two of them, and nowhere else. A step then returns [`Ended::Aborted`],
+//! nothing that others read has been written, and the operation starts over. A definition does not
+//! say how it is run:
 //!
 //! * the simulator *interprets* it;
 //! * `Native` *implements* it, in assembly, and the tests of `crate::arch` compare the two with an
 //!   abort forced at every step;
-//! * where sections cannot be had (the model, and `Native` where rseq is refused), and where a
-//!   thread has [no slot](NoSlot), the caller runs it by other means. Which way is settled once,
-//!   before the first slot is used: plain and atomic additions to one slot would lose updates.
+//! * if there are no sections (in the model, and in `Native` if rseq is refused), or a thread has
+//!   [no slot](NoSlot), the caller runs it by other means. The way is chosen once, before the first
+//!   slot is used: plain and atomic additions to one slot would lose updates.
 //!
 //! # Slots
 //!
-//! Per-CPU memory is an array: slot *i* lies [`STRIDE`](Restartable::STRIDE) times *i* bytes behind
-//! slot 0, and an index below the *limit* has a slot that sections may use. [`At`] is all that a
-//! section is told of it. The arrays themselves are algorithms: `coreline::percpu`.
+//! Per-CPU memory is an array: slot *i* lies [`STRIDE`](Restartable::STRIDE) times *i* bytes after
+//! slot 0. An index below the *limit* has a slot that sections may use. A section knows only its
+//! [`At`]. The arrays themselves are algorithms: `coreline::percpu`.
 //!
 //! [`rseq(2)`]: https://docs.kernel.org/userspace-api/rseq.html
 
@@ -66,13 +66,13 @@ pub use stack::{ArrayStack, ResizableStack};
 use crate::arch::Sections;
 use crate::{Lacking, Words};
 
-/// What picks the slot of per-CPU memory.
+/// The index that selects the slot of per-CPU memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum IndexBy {
-    /// The CPU number: always there, as many slots as the machine may ever have CPUs.
+    /// The CPU number: it always exists, and needs as many slots as the machine may ever have CPUs.
     Cpu,
     /// The kernel's concurrency ID (`mm_cid`): compact, below the number of threads and of allowed
-    /// CPUs; not on every kernel.
+    /// CPUs. Not every kernel has it.
     KernelCid,
 }
 
@@ -85,20 +85,21 @@ impl fmt::Display for IndexBy {
     }
 }
 
-/// The calling thread has no slot that a restartable section may use: it has no index, or the slot
-/// of its index is not initialised, or the slots are stopped, or this machine has no sections.
+/// The calling thread has no slot that a restartable section may use. Either it has no index, or
+/// the slot of its index is not initialised, or the slots are stopped, or this machine has no
+/// sections.
 ///
 /// Nothing was done.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct NoSlot;
 
-/// What a slot of per-CPU memory may hold.
+/// A type that a slot of per-CPU memory may hold.
 ///
 /// # Safety
 ///
-/// If one value lends a reference to something inside of itself, then every value has a live
-/// something of that type at that place, from when it is made until it is dropped. So for words,
-/// and for arrays and structs of such; not for enums and unions, nor for what holds one (`Option`,
+/// If one value lends a reference to something inside itself, then every value has a live something
+/// of that type at that place, from when it is made until it is dropped. So words and arrays and
+/// structs of words are allowed. Enums and unions are not, nor types that hold one (`Option`,
 /// `OnceLock`, a vector with room inside). A section computes the address of a field from that of
 /// the same field in another slot.
 pub unsafe trait Slot: Send + Sync + 'static {}
@@ -108,7 +109,7 @@ unsafe impl<T: Slot, const N: usize> Slot for [T; N] {}
 // SAFETY: one field, at offset 0.
 unsafe impl<T: Slot> Slot for crate::Line<T> {}
 
-/// A field of type `F` in each slot of an array: what a restartable operation works on.
+/// A field of type `F` in each slot of an array, on which a restartable operation works.
 #[derive(Debug)]
 pub struct At<'a, F, W: Restartable> {
     limits: &'a Limits<W>,
@@ -120,7 +121,7 @@ pub struct At<'a, F, W: Restartable> {
 #[derive(Debug)]
 enum First<'a, F, W: Restartable> {
     Here(NonNull<F>),
-    /// So many bytes behind where the gate says.
+    /// The field lies this many bytes after the place that the gate gives.
     Behind(&'a Gate<W>, usize),
 }
 
@@ -159,8 +160,8 @@ impl<'a, F, W: Restartable> At<'a, F, W> {
         At { limits, first: First::Here(first), rows: None }
     }
 
-    /// As [`new`](At::new), of slots that may be made later: the field `offset` bytes behind the
-    /// beginning of a slot.
+    /// Like [`new`](At::new), but for slots that may be made later: the field lies `offset` bytes
+    /// after the beginning of a slot.
     ///
     /// # Safety
     ///
@@ -170,8 +171,8 @@ impl<'a, F, W: Restartable> At<'a, F, W> {
         At { limits: gate.limits(), first: First::Behind(gate, offset), rows: None }
     }
 
-    /// The same, where the index is what the [row](rows) of the CPU says; `None`: the thread's own.
-    /// Not for slots [behind](At::behind) a gate, whose index is.
+    /// The same, but the index is what the [row](rows) of the CPU says; `None`: the thread's own
+    /// index. This is not for slots [behind](At::behind) a gate, which have an index of their own.
     #[inline]
     pub fn by_rows(self, rows: Option<&'a Rows<W>>) -> Self {
         At { rows, ..self }
@@ -199,7 +200,7 @@ impl<'a, F, W: Restartable> At<'a, F, W> {
         }
     }
 
-    /// The field in slot 0. May dangle while the limit is 0.
+    /// The field in slot 0. It may dangle while the limit is 0.
     #[inline]
     pub fn first(&self) -> *mut F {
         match self.first {
@@ -212,7 +213,7 @@ impl<'a, F, W: Restartable> At<'a, F, W> {
     ///
     /// # Safety
     ///
-    /// There is such a slot, and it is initialised.
+    /// The slot exists and is initialised.
     #[inline]
     pub unsafe fn slot(&self, index: usize) -> &'a F {
         // SAFETY: the caller's promise, and that of `new`: the slots lie a stride apart.
@@ -220,13 +221,13 @@ impl<'a, F, W: Restartable> At<'a, F, W> {
     }
 }
 
-/// One operation of the closed set on an `F` in a slot, as a value: what it is given.
+/// One operation of the closed set on an `F` in a slot, as a value that holds its arguments.
 ///
-/// Only this crate adds to the set, since an operation has its section beside its definition.
+/// Only this crate adds to the set, because an operation has its section next to its definition.
 pub trait Operation<W: Restartable, F>:
     Sections<F, <Self as Operation<W, F>>::Output> + Copy
 {
-    /// What it returns.
+    /// The result.
     type Output;
 
     /// The definition, on the field in the thread's slot.
@@ -236,7 +237,8 @@ pub trait Operation<W: Restartable, F>:
     /// [`Ended`], with nothing done, if a step says so.
     fn define(self, steps: &mut impl Steps<W>, on: &F) -> Result<Self::Output, Ended>;
 
-    /// The whole operation, once: finds the slot, and then does as [defined](Operation::define).
+    /// The whole operation, once: finds the slot, and then runs the
+    /// [definition](Operation::define).
     ///
     /// # Errors
     ///
@@ -252,35 +254,34 @@ pub trait Operation<W: Restartable, F>:
 /// All operations are async-signal-safe, and a signal handler's own operation on the same slots is
 /// never lost and never makes the interrupted one lose its effect.
 pub trait Restartable: Words {
-    /// How this machine runs the operations on an index: settled when the memory is made, and the
-    /// same for all memory of one index in one machine.
+    /// How this machine runs the operations on an index. It is chosen when the memory is made, and
+    /// is the same for all memory of one index in one machine.
     type Section: Copy + Send + Sync + fmt::Debug;
 
     /// The distance of two slots in bytes: a power of two, at least the size of a page.
     const STRIDE: usize;
 
-    /// Settles how to run operations indexed by `by`, and how many indexes there can be.
+    /// Chooses how to run operations indexed by `by`; returns how many indexes there can be.
     ///
     /// # Errors
     ///
     /// [`Lacking`] if the machine has no such index.
     fn section(by: IndexBy) -> Result<(Self::Section, usize), Lacking>;
 
-    /// What picks the slot.
+    /// The index that selects the slot.
     fn index_by(section: &Self::Section) -> IndexBy;
 
     /// Whether operations run in restartable sections, and not on atomics.
     fn runs_sections(section: &Self::Section) -> bool;
 
     /// The calling thread's present index; `usize::MAX` if it has none. It may change at any time.
-    /// On atomics it may be one that the thread had a while ago:
-    /// [`cpu_hint`](crate::Place::cpu_hint).
+    /// On atomics it may be an earlier index of the thread: [`cpu_hint`](crate::Place::cpu_hint).
     ///
-    /// For slow paths: a world may take the occasion to give the thread an index.
+    /// It is for slow paths: a world may give the thread an index meanwhile.
     fn index(section: &Self::Section) -> usize;
 
-    /// Runs an operation on the calling thread's slot, in a section. A world without sections
-    /// leaves this as it is and never finds a slot.
+    /// Runs an operation on the calling thread's slot, in a section. A world without sections does
+    /// not override this, and never finds a slot.
     ///
     /// # Errors
     ///

@@ -1,16 +1,16 @@
 //! [`Rows`]: an index that a program hands out itself, CPU by CPU.
 //!
-//! The kernel says which CPU a thread has, and inside of a section that stays so. A program that
-//! wants other indexes (concurrency IDs of its own, of which each of its domains has a space) keeps
-//! a word for each CPU, a *row*, and a section takes the index from its CPU's row.
+//! The kernel says on which CPU a thread runs, and inside a section that does not change. A program
+//! that wants other indexes (concurrency IDs of its own, of which each of its domains has a space)
+//! keeps a word for each CPU, a *row*, and a section takes the index from its CPU's row.
 //!
-//! Where the number of CPUs is exceeded, a row's line is not there, or the row is not below the
-//! limit of the slots, there is [no slot](super::NoSlot). What a word in a row means that is not
-//! below the limit is up to the rows' owner.
+//! If the number of CPUs is exceeded, a row's line does not exist, or the row is not below the
+//! limit of the slots, there is [no slot](super::NoSlot). The owner of the rows decides the meaning
+//! of a word that is not below the limit.
 //!
 //! # How a row is changed
 //!
-//! A thread that gives a CPU an index, by a release store, sees to it before that the slot is there
+//! A thread that gives a CPU an index, by a release store, first makes sure that the slot exists
 //! and that no other CPU has the index. To take it away, it changes the row first, and then
 //! [fences](crate::Fences::fence_restartable): a section that has read the row starts over.
 //!
@@ -35,10 +35,10 @@ pub const PER_LINE: usize = 16;
 /// A line of rows.
 pub type RowLine<W> = Line<[<W as Words>::U32; PER_LINE]>;
 
-/// A word for each CPU, in lines that are put in when they are needed.
+/// A word for each CPU, in lines that are added when they are needed.
 ///
-/// Costs a pointer for each sixteen CPUs, and a line of 64 bytes for each sixteen of which one was
-/// used. The lines belong to the owner of the rows, which puts them in.
+/// It costs a pointer for each sixteen CPUs, and a line of 64 bytes for each sixteen of which one
+/// was used. The lines belong to the owner of the rows, which adds them.
 #[repr(C)]
 pub struct Rows<W: Words> {
     /// `lines` of them, each null until it is made. First, as sections know.
@@ -53,15 +53,16 @@ unsafe impl<W: Words> Send for Rows<W> {}
 unsafe impl<W: Words> Sync for Rows<W> {}
 
 impl<W: Words> Rows<W> {
-    /// Where the pointer to the table lies, and the number of CPUs: native sections look there.
+    /// The place of the pointer to the table and of the number of CPUs, where native sections read
+    /// them.
     pub const LAYOUT: [usize; 2] = [offset_of!(Self, table), offset_of!(Self, cpus)];
 
-    /// A row for each CPU number below `cpus`, without any line.
+    /// Makes a row for each CPU number below `cpus`, without any line.
     ///
     /// # Panics
     ///
-    /// If that is 2^31 or more: the CPU of a thread that the kernel does not know reads as a number
-    /// from there on, and must have no row.
+    /// Panics if that is 2^31 or more: the CPU of a thread that the kernel does not know reads as
+    /// such a number, and must have no row.
     pub fn new_in(cpus: u32) -> Self {
         assert!(i32::try_from(cpus).is_ok(), "rows for {cpus} CPUs");
         let lines = (cpus as usize).div_ceil(PER_LINE);
@@ -82,11 +83,11 @@ impl<W: Words> Rows<W> {
         unsafe { core::slice::from_raw_parts(self.table.as_ptr(), lines) }
     }
 
-    /// The row of a CPU, if its line is there; `None` also where there is no such CPU.
+    /// The row of a CPU, if its line exists; `None` also if there is no such CPU.
     ///
     /// # Safety
     ///
-    /// A caller that writes to it does as the [module](self) says.
+    /// A caller that writes to it must follow the rules of the [module](self).
     pub unsafe fn at(&self, cpu: usize) -> Option<&W::U32> {
         if cpu >= self.cpus as usize {
             return None;
@@ -101,7 +102,8 @@ impl<W: Words> Rows<W> {
         unsafe { line.as_ref() }?.get(cpu % PER_LINE)
     }
 
-    /// What a section on this CPU would read as its index, if it is one. Stale when it is given.
+    /// The index that a section on this CPU would read, if it is one. The value may be out of date
+    /// when it returns.
     pub fn index_at(&self, cpu: usize) -> Option<u32> {
         // SAFETY: the row is only read.
         let row = unsafe { self.at(cpu) }?;
@@ -113,11 +115,11 @@ impl<W: Words> Rows<W> {
     ///
     /// # Errors
     ///
-    /// The line that is there already, if there is one.
+    /// Returns the existing line if there already is one.
     ///
     /// # Panics
     ///
-    /// If there is no CPU whose row would be there.
+    /// Panics if there is no CPU whose row would be there.
     ///
     /// # Safety
     ///
@@ -137,7 +139,7 @@ impl<W: Words> Rows<W> {
             .map_or_else(|there| NonNull::new(there).map_or(Ok(()), Err), |_| Ok(()))
     }
 
-    /// The lines that are there, with their numbers.
+    /// The existing lines, with their numbers.
     pub fn made(&self) -> impl Iterator<Item = (usize, NonNull<RowLine<W>>)> {
         // Relaxed: they are counted, or given back by a caller that has the rows to itself.
         let there = |line: &W::Ptr<RowLine<W>>| NonNull::new(line.load(Ordering::Relaxed));
@@ -145,13 +147,14 @@ impl<W: Words> Rows<W> {
         lines.filter_map(move |(number, line)| Some((number, there(line)?)))
     }
 
-    /// The bytes of the table and of the lines that are there.
+    /// The bytes of the table and of the existing lines.
     pub fn bytes(&self) -> usize {
         size_of_val(self.lines()) + self.made().count() * size_of::<RowLine<W>>()
     }
 }
 
-/// The rows of another place once more, for sections that find them beside what else they read.
+/// A second copy of the rows' place, for sections that find it next to the other words that they
+/// read.
 ///
 /// Where all rows are on one line, the pointer to that is here, too: null until it was
 /// [looked for](RowsBeside::look) and found.

@@ -12,11 +12,11 @@ use super::super::guard::guard;
 use super::super::osq::{Near, Order};
 use super::RawMutex;
 
-/// Data that one thread at a time may touch.
+/// Data that only one thread at a time may access.
 ///
-/// The lock is 8 bytes, and taking and freeing it costs one locked instruction where no thread
-/// waits. Waiters spin for a while, and then sleep; those that are near the last holder come first,
-/// within the bounds of [`Near`], the default of `O`.
+/// The lock is 8 bytes. If no thread waits, taking and freeing it costs one locked instruction.
+/// Waiters spin for a while and then sleep. Waiters near the last holder come first, within the
+/// bounds of [`Near`], the default of `O`.
 ///
 /// ```
 /// use coreline::Mutex;
@@ -33,43 +33,44 @@ use super::RawMutex;
 /// assert_eq!(lock.into_inner(), 5);
 /// ```
 ///
-/// **Fairness**: a thread that comes may be faster than those that wait. The first waiter asks for
-/// the lock after 5 us of spinning, or 1 ms if it sleeps, and gets it from the next holder that
-/// frees it; the others follow in their order. One that sleeps takes the lock before its turn if it
-/// finds it free, at up to eight looks in half a second.
+/// **Fairness**: an arriving thread may overtake those that wait. The first waiter asks for the
+/// lock after 5 us of spinning, or after 1 ms if it sleeps. The next holder then hands it the lock.
+/// The others follow in their order. A sleeping waiter that finds the lock free takes it before its
+/// turn, at up to eight looks in half a second.
 ///
-/// **Oversubscription**: with 8 and 32 threads on 2 CPUs the longest wait is 20 to 22 and 68 to
-/// 76 ms, and the thread with the fewest turns has 0.73 and 0.53 of those of the one with the
-/// most, at least: [measured](super::super#more-threads-than-cpus).
+/// **Oversubscription**: with 8 and 32 threads on 2 CPUs the longest wait is 20 to 22 and 68 to 76
+/// ms. The thread with the fewest turns has at least 0.73 and 0.53 of those of the thread with the
+/// most: [measured](super::super#more-threads-than-cpus).
 ///
-/// **Priorities**: threads get the lock in the order that fairness says, whatever priorities they
-/// have, and the holder borrows none from those that wait. A waiter spins for 0.1 ms at most, and
-/// then sleeps: [a holder of lower priority can run](super::super#priorities) on its CPU.
+/// **Priorities**: threads get the lock in the order above, whatever their priorities. The holder
+/// inherits no priority from the waiters. A waiter spins for 0.1 ms at most and then sleeps: [a
+/// holder of lower priority can run](super::super#priorities) on its CPU.
 ///
-/// **Size**: 8 bytes, and what [`Osq`](super::super::Osq) says of nodes, which all locks share.
-/// Where all nodes are taken, or a wait with a deadline would leave the 16,385th in a queue,
-/// waiters look again each 100 us, in no order. A sleeper that takes the lock before its turn
-/// leaves its node, too, while fewer than 1,024 are left.
+/// **Size**: 8 bytes, and the shared nodes that [`Osq`](super::super::Osq) describes. If all nodes
+/// are taken, or a wait with a deadline would leave the 16,385th in a queue, waiters look again
+/// every 100 us, in no order. A sleeping waiter that takes the lock before its turn also leaves its
+/// node behind, while fewer than 1,024 are left.
 ///
-/// **Memory**: the lock is looked at once more when it is free. Code that frees the memory of a
-/// lock which another thread may still be about to leave must not count holders inside of it.
+/// **Memory**: the thread that frees the lock reads it once more afterwards. So do not free the
+/// lock's memory while another thread may still be about to leave it, for example by a count of
+/// holders inside it.
 ///
-/// **Panics**: nothing here panics. A panic while the guard is alive frees the lock; the data is
+/// **Panics**: no method panics. A panic while the guard is alive frees the lock, and the data is
 /// not poisoned.
 ///
-/// **Signals**: a handler that locks waits for ever if the thread that it interrupted holds the
-/// lock, or waits for it in front of the handler. `try_lock` does not wait, and allocates nothing.
-/// The first wait of a process uses the global allocator, unless [`prepare`](super::super::prepare)
-/// was called before.
+/// **Signals**: a handler that locks waits forever if the thread that it interrupted holds the
+/// lock, or waits for it ahead of the handler. `try_lock` does not wait and allocates nothing. The
+/// first wait of a process uses the global allocator, unless [`prepare`](super::super::prepare) was
+/// called before.
 ///
-/// **Several copies of the library**, and memory that processes share: threads may wait for ever;
-/// see [one copy of the library](super::super#one-copy-of-the-library).
+/// **Several copies of the library**, and memory that processes share: threads may wait forever.
+/// See [one copy of the library](super::super#one-copy-of-the-library).
 ///
 /// **Fork**: a lock that another thread held, or waited for, at the time of the fork stays locked
 /// in the child.
 ///
-/// **Without asymmetric fences** (where the kernel refuses `membarrier`) freeing the lock costs a
-/// full fence, as a second locked instruction would.
+/// **Without asymmetric fences** (if the kernel refuses `membarrier`), freeing the lock costs a
+/// full fence, as much as a second locked instruction.
 #[repr(C)]
 pub struct Mutex<T, O: Order = Near, W: World = Native> {
     raw: RawMutex<O, W>,
@@ -102,7 +103,7 @@ impl<T, O: Order, W: World> Mutex<T, O, W> {
         Mutex { raw: RawMutex::new_in(), data: Cell::new_in(data) }
     }
 
-    /// Takes the lock, and waits for it if it is held; the guard frees it.
+    /// Takes the lock, and waits for it if it is held. The guard frees it.
     #[inline]
     pub fn lock(&self) -> MutexGuard<'_, T, O, W> {
         self.raw.lock();
@@ -117,24 +118,24 @@ impl<T, O: Order, W: World> Mutex<T, O, W> {
         self.raw.try_lock().then(|| unsafe { MutexGuard::new(self) })
     }
 
-    /// Takes the lock, or gives up when `deadline` has come.
+    /// Takes the lock, or returns `None` when `deadline` has come.
     #[inline]
     pub fn lock_by(&self, deadline: Time) -> Option<MutexGuard<'_, T, O, W>> {
         // SAFETY: in the branch taken `lock_by` succeeded just now, for this guard.
         self.raw.lock_by(deadline).then(|| unsafe { MutexGuard::new(self) })
     }
 
-    /// Takes the lock, or gives up after `span`.
+    /// Takes the lock, or returns `None` after `span`.
     pub fn try_lock_for(&self, span: Duration) -> Option<MutexGuard<'_, T, O, W>> {
         self.try_lock().or_else(|| self.lock_by(W::now() + span))
     }
 
-    /// Whether a thread holds the lock. A hint: stale when it is given.
+    /// Whether a thread holds the lock. This is a hint: it may be out of date when it returns.
     pub fn is_locked(&self) -> bool {
         self.raw.is_locked()
     }
 
-    /// The data, through an exclusive reference: no lock is needed.
+    /// The data, through an exclusive reference, which needs no lock.
     pub fn get_mut(&mut self) -> &mut T {
         self.data.get_mut()
     }
@@ -173,8 +174,8 @@ impl<T: fmt::Debug, O: Order, W: World> fmt::Debug for Mutex<T, O, W> {
 pub struct MutexGuard<'a, T, O: Order = Near, W: World = Native> {
     lock: &'a Mutex<T, O, W>,
     data: ManuallyDrop<CellMut<'a, T, W>>,
-    /// Not `Send`: a guard that moves to another thread would let two threads share `T` by turns
-    /// although `T` may not be moved.
+    /// It is not `Send`: a guard that moves to another thread would let two threads share `T` in
+    /// turn, although `T` may not be moved.
     _not_send: PhantomData<*const ()>,
 }
 

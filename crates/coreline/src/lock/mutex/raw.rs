@@ -17,14 +17,15 @@ const SLEEPS: u32 = 1 << 1;
 const HAND: u32 = 1 << 2;
 /// The lock is handed to the first waiter.
 const GIVEN: u32 = 1 << 3;
-/// Where the number of a node begins: the holder is to wake its thread, the next first waiter.
+/// The lowest bit of a node's number: the holder must wake the thread of this node, the next first
+/// waiter.
 const NEXT: u32 = 4;
 
-/// A first waiter that sleeps asks for the lock after so long: waking it for nothing takes longer
-/// than a turn, so threads that run go first.
+/// A sleeping first waiter asks for the lock after this time. To wake it in vain takes longer than
+/// a turn, so running threads go first.
 const PATIENCE: Duration = Duration::from_millis(1);
 
-/// A first waiter that spins asks for the lock after so long.
+/// A spinning first waiter asks for the lock after this time.
 const PATIENCE_SPINNING: Duration = Duration::from_micros(5);
 
 /// A mutual exclusion lock without data, of 8 bytes: see [`Mutex`](super::Mutex).
@@ -62,7 +63,7 @@ impl<O: Order, W: World> RawMutex<O, W> {
         RawMutex { state: W::U32::new_in(0), queue: Osq::new_in() }
     }
 
-    /// Takes the lock; waits for it if it is held.
+    /// Takes the lock, and waits for it if it is held.
     #[inline]
     pub fn lock(&self) {
         if !self.try_lock() {
@@ -70,13 +71,13 @@ impl<O: Order, W: World> RawMutex<O, W> {
         }
     }
 
-    /// Takes the lock, or gives up when `deadline` has come; says whether it took it.
+    /// Takes the lock, or gives up when `deadline` has come; returns whether it took it.
     #[inline]
     pub fn lock_by(&self, deadline: Time) -> bool {
         self.try_lock() || self.lock_slowly(Some(deadline))
     }
 
-    /// Takes the lock if it is free now; says whether it did.
+    /// Takes the lock if it is free now; returns whether it did.
     #[inline]
     pub fn try_lock(&self) -> bool {
         // Acquire: pairs with the Release in `unlock` and `unlock_slowly`. Without it, the section
@@ -86,7 +87,7 @@ impl<O: Order, W: World> RawMutex<O, W> {
 
     /// Frees the lock.
     ///
-    /// The lock is looked at once more when it is free: its memory must stay until this returns.
+    /// This reads the lock once more after it is free, so its memory must stay until this returns.
     ///
     /// # Safety
     ///
@@ -112,7 +113,7 @@ impl<O: Order, W: World> RawMutex<O, W> {
         }
     }
 
-    /// Whether the lock is held. A hint: stale when it is given.
+    /// Whether the lock is held. This is a hint: it may be out of date when it returns.
     pub fn is_locked(&self) -> bool {
         // Relaxed: nothing follows from the answer.
         self.state.load(Ordering::Relaxed) != 0
@@ -124,7 +125,7 @@ impl<O: Order, W: World> RawMutex<O, W> {
         W::wake(&raw const self.state, 1);
     }
 
-    /// Frees a lock that is waited for, or hands it to the first waiter.
+    /// Frees a lock that a thread waits for, or hands it to the first waiter.
     #[cold]
     #[inline(never)]
     fn unlock_slowly(&self) {
@@ -186,9 +187,10 @@ impl<O: Order, W: World> RawMutex<O, W> {
         locked
     }
 
-    /// Has the thread of a node, if it is one, woken when the caller, the holder, frees the lock:
-    /// it is the next first waiter, and can take the lock only then. So the section is no longer
-    /// for the wake-up. The queue is not empty until then, so `unlock` takes its slow way.
+    /// Tells the holder, the caller, to wake the thread of this node, if it is one, when it frees
+    /// the lock. That thread is the next first waiter and can take the lock only then. So the
+    /// wake-up does not make the section longer. The queue is not empty until then, so `unlock`
+    /// takes its slow way.
     fn wake_at_end(&self, next: u32) {
         if next != 0 {
             // Relaxed: read by this thread alone, when it frees the lock.
@@ -236,8 +238,8 @@ impl<O: Order, W: World> RawMutex<O, W> {
         }
     }
 
-    /// Writes what the first waiter asks for into the word of a lock that is held, and not handed
-    /// to it. What stands there then; `None` if it was not written.
+    /// Writes the first waiter's request into the word of a lock that is held and not handed to it.
+    /// Returns the word after that, or `None` if it was not written.
     fn ask(&self, asks: u32) -> Option<u32> {
         // Relaxed: the exchange looks again.
         let state = self.state.load(Ordering::Relaxed);
@@ -264,7 +266,7 @@ impl<O: Order, W: World> RawMutex<O, W> {
         self.try_lock()
     }
 
-    /// Takes the lock if that is possible now; else nothing is asked for any more.
+    /// Takes the lock if that is possible now. Otherwise withdraws the request.
     fn take_or_leave(&self) -> bool {
         loop {
             if self.take() {

@@ -1,5 +1,6 @@
-//! What of a board the laws of locks do not meet: in the model they have two contenders, and so no
-//! board; in simulation, where each turn takes time, the bound on passes is seldom met.
+//! Properties of a board that the laws of locks do not reach. In the model they have two
+//! contenders, and so no board. In simulation each turn takes time, so the bound on passes is
+//! seldom reached.
 
 use core::iter;
 use core::mem::ManuallyDrop;
@@ -15,7 +16,7 @@ use super::nodes::RINGS;
 use super::order::Pass;
 use super::*;
 
-/// Has a node come to a queue, of no thread in particular.
+/// Makes a node arrive at a queue, for no thread in particular.
 pub(super) fn come<O: Order, W: World>(osq: &Osq<O, W>) -> Number {
     with_tables::<W, _>(|tables| {
         let number = tables.nodes.take().expect("a node");
@@ -24,9 +25,9 @@ pub(super) fn come<O: Order, W: World>(osq: &Osq<O, W>) -> Number {
     })
 }
 
-/// A run of two turns, of which the first waiter may give up: the holder's place is that of
-/// both, and a waiter of the other place came first. All but these two threads' is done by one
-/// thread, as a board needs so many waiters. How many gave up.
+/// A run of two turns, of which the first waiter may give up. The holder's place is that of both,
+/// and a waiter of the other place came first. One thread plays all but these two, because a board
+/// needs so many waiters. How many gave up.
 fn run_of_two(gives_up: bool) -> u32 {
     struct Shared {
         osq: Osq<Near, Model>,
@@ -104,7 +105,7 @@ fn a_missing_ordering_of_a_run_is_caught() {
     assert!(failure.message.contains("Causality violation"), "{failure}");
 }
 
-/// As `arrive`, at a place of the caller's choice; there is one thread.
+/// Like `arrive`, at a place of the caller's choice; there is one thread.
 fn come_from(osq: &Osq<Near, Sim>, tables: &Tables<Sim>, place: u32) -> Number {
     let number = tables.nodes.take().expect("a node");
     tables.nodes.get(number).prepare(place);
@@ -129,9 +130,9 @@ struct Played {
     nanos: u64,
 }
 
-/// Turns in a queue, one after the other, as no second thread is needed for what they come to: the
-/// most that came later and had their turns before a waiter, and the most nanoseconds of those.
-/// Some waiters give up, if so asked.
+/// Turns in a queue, one after another, by a single thread. Returns the most waiters that came
+/// later and had their turns first, and the most nanoseconds that these took. Some waiters give up,
+/// if the caller asks for it.
 fn passed_over(seed: u64, turn: u64, gives_up: bool) -> (u32, u64) {
     let mut random = seed;
     let mut below = |most: u64| {
@@ -212,8 +213,8 @@ fn passed_over(seed: u64, turn: u64, gives_up: bool) -> (u32, u64) {
     })
 }
 
-/// 28 waiters each of three places come by turns, while so many other nodes are in use: the places
-/// in the order of their turns, each once for all that follow one another.
+/// 28 waiters at each of three places come in turn, while so many other nodes are in use. Returns
+/// the places in the order of their turns, each once for all that follow one another.
 fn runs_of_waiters_that_come_by_turns(others: u32) -> Vec<(u32, u32)> {
     let osq = Osq::<Near, Sim>::new_in();
     with_tables::<Sim, _>(|tables| {

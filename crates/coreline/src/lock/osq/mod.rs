@@ -1,10 +1,10 @@
 //! [`Osq`]: a queue of waiters in four bytes, which can give up.
 //!
 //! A thread that arrives swaps its node's number into the lock and links itself behind the node
-//! that was there. It waits on a word of its own, so that a hand-over costs the same however many
-//! wait (Mellor-Crummey and Scott, "Algorithms for scalable synchronization", 1991, section 2.4).
-//! The kernel has such a queue for the threads that spin before they sleep, `osq_lock`; its nodes
-//! are numbered, and a waiter may give up.
+//! that was there. It waits on a word of its own, so a hand-over costs the same however many
+//! threads wait (Mellor-Crummey and Scott, "Algorithms for scalable synchronization", 1991, section
+//! 2.4). The kernel has such a queue for the threads that spin before they sleep, `osq_lock`. Its
+//! nodes are numbered, and a waiter may give up.
 //!
 //! # State
 //!
@@ -12,8 +12,8 @@
 //! |---|---|---|
 //! | `tail` | 0: free. Else the node that arrived last | arrivals; the holder of an empty queue |
 //!
-//! The nodes have a table of their own in `nodes.rs`, and so have the boards that [`Near`] sorts
-//! waiters on. A board is named by the holder's node:
+//! The nodes have a table of their own in `nodes.rs`, as do the boards on which [`Near`] sorts
+//! waiters. The holder's node names its board:
 //!
 //! ```text
 //! holder -next-> node -> node -> ... <- tail        without a board
@@ -26,17 +26,18 @@
 //!
 //! # A waiter that gives up
 //!
-//! It exchanges its state from `WAIT` to `LEFT`, and from then on touches neither the node nor the
-//! lock. The holder that comes to the node takes its place: it passes on what lies behind the node,
-//! and puts the node back. If the holder's exchange from `WAIT` to `TURN` was first, the waiter has
-//! the turn after all. So exactly one of the two happens. Where many nodes are left in queues, a
-//! thread that comes takes such a place in place of a node of its own: see `places.rs`.
+//! A waiter that gives up exchanges its state from `WAIT` to `LEFT`. From then on it touches
+//! neither the node nor the lock. The holder that comes to the node takes its place: it passes on
+//! to what follows the node, and puts the node back. If the holder's exchange from `WAIT` to `TURN`
+//! was first, the waiter has the turn after all. So exactly one of the two happens. If many nodes
+//! are left in queues, a thread that comes takes such a place instead of a node of its own: see
+//! `places.rs`.
 //!
 //! # Law
 //!
-//! At most one holder, whose writes the next holder sees; every waiter gets its turn or gives up;
-//! a queue that waiters have left goes on. In the repository, `tests/laws/locks/osq.rs` checks it
-//! in all three worlds.
+//! There is at most one holder, and the next holder sees its writes. Every waiter gets its turn or
+//! gives up. The queue goes on after waiters have left it. In the repository,
+//! `tests/laws/locks/osq.rs` checks this in all three worlds.
 
 #[cfg(test)]
 mod laws;
@@ -61,13 +62,13 @@ use places::Place;
 pub(super) use sleeping::{Manner, Waited};
 pub(super) use spinning::Came;
 
-/// A queue of waiters, one of which has its turn: a lock of four bytes.
+/// A lock of four bytes: a queue of waiters, one of which has its turn.
 ///
-/// `O` says in which order waiters get their turns: [`Near`], those of the holder's memory node
-/// first, within bounds; or [`Fifo`].
+/// `O` is the order of their turns: [`Near`], which serves waiters near the holder first, within
+/// bounds; or [`Fifo`].
 ///
 /// Waiters spin, each on a line of its own. Locks that let their waiters sleep spin in such a queue
-/// before that: [`lock_by`](Osq::lock_by) gives up.
+/// first: [`lock_by`](Osq::lock_by) gives up.
 ///
 /// ```
 /// use coreline::lock::Osq;
@@ -81,31 +82,30 @@ pub(super) use spinning::Came;
 /// ```
 ///
 /// **Size**: 4 bytes for each lock. All locks of a process share a table of nodes: 64 bytes for
-/// each turn that is waited for, taken, given up or not needed any more at one time, up to 256 KiB
-/// even where these are few. A turn that is forgotten keeps its node. They share boards, too:
-/// 4.2 KiB for each lock that waiters of several places want at one time, at most 4.2 MiB. Both are
-/// mapped 64 at a time, by the threads that need them; beyond 32,768 nodes (2 MiB), their memory
-/// doubles each time.
+/// each turn at one time that a thread waits for, has, or gave up, and up to 256 KiB even if these
+/// are few. A turn that is forgotten keeps its node. They share boards, too: 4.2 KiB for each lock
+/// that waiters of several places want at one time, at most 4.2 MiB. The threads that need nodes or
+/// boards map 64 of them at a time. Beyond 32,768 nodes (2 MiB), their memory doubles each time.
 ///
-/// **Panics**: nothing here panics. A turn that is dropped by a panic is passed on.
+/// **Panics**: no method panics. If a panic drops a turn, it is passed on.
 ///
 /// **Oversubscription**: a waiter that is not running when its turn comes keeps the others waiting
 /// until it runs. With more threads than CPUs use `lock_by`, or a lock that sleeps. With 8 and 32
-/// threads on 2 CPUs the longest wait is 3 to 8 and 4 to 9 ms, and the thread with the fewest
-/// turns has 0.63 and 0.25 of those of the one with the most, at least:
+/// threads on 2 CPUs the longest wait is 3 to 8 and 4 to 9 ms. The thread with the fewest turns has
+/// at least 0.63 and 0.25 of those of the thread with the most:
 /// [measured](super#more-threads-than-cpus).
 ///
-/// **Priorities**: turns go by the order, whatever priorities the threads have. A waiter that waits
+/// **Priorities**: turns follow the order, whatever the threads' priorities. A waiter that waits
 /// for long sleeps between looks: [a holder of lower priority can run](super#priorities) on its
 /// CPU.
 ///
-/// **Signals**: a handler that locks waits for ever if the thread that it interrupted has the turn,
-/// or waits for it in front of the handler; `lock_by` gives up, and `try_lock` does not wait. The
+/// **Signals**: a handler that locks waits forever if the thread that it interrupted has the turn,
+/// or waits for it ahead of the handler. `lock_by` gives up, and `try_lock` does not wait. The
 /// first turn of a process uses the global allocator, unless [`prepare`](super::prepare) was called
 /// before.
 ///
-/// **Several copies of the library**, and memory that processes share: threads may wait for ever;
-/// see [one copy of the library](super#one-copy-of-the-library).
+/// **Several copies of the library**, and memory that processes share: threads may wait forever.
+/// See [one copy of the library](super#one-copy-of-the-library).
 ///
 /// **Fork**: a lock that another thread held, or waited at, at the time of the fork stays locked in
 /// the child.
@@ -115,7 +115,7 @@ pub struct Osq<O: Order = Near, W: World = Native> {
     order: PhantomData<fn() -> O>,
 }
 
-/// How long a holder that waits for a link spins, and then sleeps, by turns.
+/// How long a holder that waits for a link spins, and then sleeps, in turn.
 const LINKING: Duration = Duration::from_micros(10);
 
 const _: () = {
@@ -144,22 +144,22 @@ impl<O: Order, W: World> Osq<O, W> {
         Osq { tail: W::U32::new_in(NONE), order: PhantomData }
     }
 
-    /// Waits for a turn. Where all nodes are taken, by 67 million turns that are held or waited
-    /// for, or where there is no memory for more, the thread sleeps until there is one, and has no
-    /// place in the queue meanwhile.
+    /// Waits for a turn. If all nodes are taken, by 67 million turns at one time, or if there is no
+    /// memory for more, the thread sleeps until there is a node. It has no place in the queue
+    /// meanwhile.
     pub fn lock(&self) -> Turn<'_, O, W> {
         let (Came::First(number) | Came::Next(number)) = self.come();
         self.turn(number)
     }
 
-    /// Waits for a turn until `deadline` at most; `None` if it did not come.
+    /// Waits for a turn until `deadline` at most; returns `None` if it did not come.
     ///
     /// A waiter that gives up leaves its node in the queue, until a holder comes to it. While more
     /// than 512 such nodes are in the queues of all locks, a thread that may give up adopts such a
-    /// place of its own lock, if it finds one. So threads that try again and again while one holds
-    /// the lock take about as many nodes as there are threads, and not one for each try. Where
-    /// 1,048,576 such nodes are in the queues, or there is no node, the thread sleeps without a
-    /// place, and looks from time to time whether the lock is free or there is a place.
+    /// place of its own lock, if it finds one. So threads that try again and again while another
+    /// thread holds the lock take about as many nodes as there are threads, and not one for each
+    /// try. If 1,048,576 such nodes are in the queues, or there is no node, the thread sleeps
+    /// without a place. It looks from time to time whether the lock is free or there is a place.
     pub fn lock_by(&self, deadline: Time) -> Option<Turn<'_, O, W>> {
         let come = || try_with_tables::<W, _>(|tables| self.come_to_leave(tables)).map(Ok);
         // Without a node, takes the lock if that gets free.
@@ -207,20 +207,20 @@ impl<O: Order, W: World> Osq<O, W> {
         Turn { osq: self, number, not_send: PhantomData }
     }
 
-    /// Whether a thread has its turn. A hint: stale when it is given.
+    /// Whether a thread has its turn. This is a hint: it may be out of date when it returns.
     pub fn is_locked(&self) -> bool {
         // Relaxed: nothing follows from the answer.
         self.tail.load(Ordering::Relaxed) != NONE
     }
 
-    /// Puts a node at the end of the queue; whether it has the turn already.
+    /// Puts a node at the end of the queue; returns whether it has the turn already.
     fn arrive(&self, tables: &Tables<W>, number: Number) -> bool {
         let place = tables.place();
         tables.nodes.get(number).prepare(place);
         self.append(tables, number, place) == NONE
     }
 
-    /// Puts a node that is prepared at the end of the queue; the node before it, if there is one.
+    /// Puts a prepared node at the end of the queue; returns the node before it, if there is one.
     fn append(&self, tables: &Tables<W>, number: Number, place: u32) -> Number {
         // Acquire: pairs with the Release in `behind`, where the queue was empty, and with that of
         // the arrival before, which wrote the node that is linked to below. Release: pairs with the
@@ -235,7 +235,7 @@ impl<O: Order, W: World> Osq<O, W> {
         before
     }
 
-    /// What lies behind `number`, which is the holder's; `None` if nothing does, and then the lock
+    /// The node behind `number`, which is the holder's; `None` if there is none, and then the lock
     /// is free.
     fn behind(&self, tables: &Tables<W>, number: Number) -> Option<Link> {
         let next = &tables.nodes.get(number).next;
@@ -260,8 +260,9 @@ impl<O: Order, W: World> Osq<O, W> {
     }
 }
 
-/// Waits for the link of a thread that has swapped the tail. A few instructions are between the
-/// two, but the thread may have been preempted there, even by this one: so this one lets it run.
+/// Waits for the link of a thread that has swapped the tail. Only a few instructions are between
+/// the two. But the thread may have been preempted there, even by the caller, so the caller lets it
+/// run.
 fn linked<W: World>(next: &W::U32) -> u32 {
     let is_linked = |next| next != NONE;
     if !W::RUNS {
@@ -280,14 +281,14 @@ fn linked<W: World>(next: &W::U32) -> u32 {
 }
 
 impl<W: World> Tables<W> {
-    /// Whether so many nodes are left in queues that none may be added.
+    /// Whether so many nodes are left in queues that a thread must not leave another one.
     fn is_left_full(&self) -> bool {
         // Relaxed: a count.
         self.left.load(Ordering::Relaxed) >= MOST_LEFT
     }
 
-    /// Leaves a node, whose thread waits in state `from`, to the holder that comes to it. False if
-    /// the turn came after all.
+    /// Leaves a node, whose thread waits in state `from`, to the holder that comes to it. Returns
+    /// false if the turn came after all.
     fn leave(&self, number: Number, from: u32) -> bool {
         // Relaxed: counted before the exchange, whose Release brings it before the subtraction in
         // `grant`: the count is never below zero.
@@ -308,9 +309,9 @@ impl<W: World> Tables<W> {
         left.is_ok()
     }
 
-    /// Gives the turn to the thread of a node that is in the queue, and what goes `along`; the node
-    /// if its thread sleeps, and is the caller's to [wake](Tables::wake), else [`NONE`]. `None` if
-    /// it has given up.
+    /// Gives the turn, and what goes `along` with it, to the thread of a node in the queue. Returns
+    /// the node if its thread sleeps and the caller must [wake](Tables::wake) it, else [`NONE`].
+    /// Returns `None` if the thread has given up.
     fn grant(&self, number: Number, along: u32) -> Option<Number> {
         let node = self.nodes.get(number);
         node.along.set(along);
@@ -345,8 +346,8 @@ impl<W: World> Tables<W> {
         None
     }
 
-    /// Wakes the thread of a node that was granted its turn asleep. It may have gone on meanwhile:
-    /// then the node's next thread may wake for nothing.
+    /// Wakes the thread of a node that got its turn asleep. That thread may have gone on meanwhile.
+    /// Then the node's next thread may wake in vain.
     fn wake(&self, number: Number) {
         if number != NONE {
             W::wake(&raw const self.nodes.get(number).state, 1);
@@ -355,7 +356,7 @@ impl<W: World> Tables<W> {
 }
 
 impl<W: World> Node<W> {
-    /// What the thread that took the node writes before any other can see it.
+    /// What the thread that took the node writes before any other thread can see it.
     fn prepare(&self, place: u32) {
         // Relaxed: published by the exchange or swap of the tail.
         self.state.store(WAIT, Ordering::Relaxed);
@@ -418,7 +419,7 @@ impl<O: Order, W: World> fmt::Debug for Osq<O, W> {
 pub struct Turn<'a, O: Order, W: World = Native> {
     osq: &'a Osq<O, W>,
     number: Number,
-    /// Not `Send`: the place that is handed along is that of the thread that waited.
+    /// It is not `Send`: the place that it passes on is that of the thread that waited.
     not_send: PhantomData<*const ()>,
 }
 
@@ -447,8 +448,8 @@ mod tests {
     use super::super::Mutex;
     use super::*;
 
-    /// Without sleep, the holder spins for the rest of its slice of 3 ms where the thread that is
-    /// about to link itself was preempted by it.
+    /// Without sleep, the holder spins for the rest of its slice of 3 ms if it preempted the thread
+    /// that is about to link itself.
     #[test]
     fn a_holder_lets_a_preempted_arrival_link_itself() {
         let program = || {

@@ -5,7 +5,7 @@ use coreline_world::{Line, Native, Ordering, Word, Words, World};
 
 use crate::numbered::{NONE, Number, Pool, Pooled};
 
-/// What a thread waits in.
+/// The nodes in which threads wait.
 ///
 /// | `state` | name | meaning | becomes |
 /// |---|---|---|---|
@@ -14,8 +14,8 @@ use crate::numbered::{NONE, Number, Pool, Pooled};
 /// | 2 | `LEFT` | its thread has given up | free, by the holder that finds it |
 /// | 3 | `SLEEPS` | its thread waits, and is parked or about to be | `TURN` or `LEFT` |
 ///
-/// The bits above [`KIND`] are zero, or the node's [`life`](Node::life): then `LEFT` also becomes
-/// `WAIT`, by a thread that comes and adopts the place. A holder that finds such a `LEFT` takes the
+/// The bits above [`KIND`] are zero, or the node's [`life`](Node::life). Then a thread that comes
+/// and adopts the place also changes `LEFT` to `WAIT`. A holder that finds such a `LEFT` takes the
 /// life out before the node is its own.
 pub(super) struct Node<W: Words> {
     pub(super) state: W::U32,
@@ -29,8 +29,8 @@ pub(super) struct Node<W: Words> {
     /// Of the holder: what goes along with the turn until the queue is empty. [`FENCED`]; and in
     /// the bits above, for how many turns no board is tried.
     pub(super) along: Own<W::U32>,
-    /// Of a holder that has a board: its [`Run`]; until when that lasts, in nanoseconds; and which
-    /// waiters are next in it.
+    /// Of a holder that has a board: its [`Run`], the time in nanoseconds at which it ends, and the
+    /// next waiters in it.
     pub(super) run: Own<W::U32>,
     pub(super) until: Own<W::U64>,
     pub(super) ahead: [Own<W::U64>; 2],
@@ -47,7 +47,7 @@ pub(super) const FENCED: u32 = 1;
 /// In `along`: one turn without a board.
 pub(super) const CALM: u32 = 2;
 
-/// A node's number, in the lower 27 bits, and the place where its thread arrived: a holder knows
+/// A node's number, in the lower 27 bits, and the place where its thread arrived. So a holder knows
 /// where the next waiter is before it looks at its node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Link(u32);
@@ -85,10 +85,10 @@ pub(super) const TURN: u32 = 1;
 pub(super) const LEFT: u32 = 2;
 pub(super) const SLEEPS: u32 = 3;
 
-/// The bits of `state` that these take.
+/// The number of bits of `state` that these take.
 pub(super) const KIND: u32 = 3;
 
-/// A word that is the holder's alone, and handed along with the turn.
+/// A word that belongs to the holder alone and is handed along with the turn.
 pub(super) struct Own<T>(pub(super) T);
 
 impl<T: Word> Own<T> {
@@ -103,13 +103,13 @@ impl<T: Word> Own<T> {
     }
 }
 
-/// Turns one after the other of one ring. It goes along from holder to holder in the line that a
+/// Turns of one ring, one after another. The run goes from holder to holder in the line that a
 /// hand-over writes anyway, with the numbers of the next waiters. So only every [`AHEAD`]th holder
 /// reads the ring, whose lines are in the cache of another core, and none writes to the board until
 /// the waiters that the run knows of have had their turns.
 ///
-/// The waiters that a run has taken are in its ring still. A holder that reads or changes that ring
-/// counts them out first:
+/// The waiters that a run has taken are still in its ring. A holder that reads or changes that ring
+/// first removes them:
 ///
 /// ```text
 /// Thread 1: takes waiter 7, gives it the turn
@@ -129,14 +129,14 @@ pub(super) struct Run {
     pub(super) start: u32,
     pub(super) len: u32,
     pub(super) left: u32,
-    /// Then it is over, in nanoseconds.
+    /// The time at which it ends, in nanoseconds.
     pub(super) until: u64,
-    /// The numbers of the next waiters, the first one in the lowest bits: some of those that are
-    /// left in the ring, where they stay until they are taken. Zero, if the ring is to be read.
+    /// The numbers of the next waiters, the first one in the lowest bits. These are some of those
+    /// left in the ring, where they stay until they are taken. Zero if the ring must be read.
     pub(super) ahead: u128,
 }
 
-/// So many waiters of a run are read at a time.
+/// The number of waiters of a run that are read at a time.
 pub(super) const AHEAD: u32 = u128::BITS / 16;
 
 impl Run {
@@ -161,31 +161,31 @@ impl Run {
     }
 }
 
-/// Where the holder of one contended lock sorts its waiters by their places.
+/// On a board, the holder of a contended lock sorts its waiters by their places.
 pub(super) struct Board<W: Words> {
-    /// A [`Link`] to the first waiter that is not sorted, which is in the queue still: the last one
-    /// always is, as a thread that arrives links itself to it. Of a free board, the number of the
-    /// next free one.
+    /// A [`Link`] to the first waiter that is not sorted. It is still in the queue: the last one
+    /// always is, because a thread that arrives links itself to it. Of a free board: the number of
+    /// the next free one.
     pub(super) rest: Own<W::U32>,
-    /// Since when the board is in use, in nanoseconds.
+    /// The time since which the board is in use, in nanoseconds.
     pub(super) born: Own<W::U64>,
-    /// Since the board is in use: how many waiters were sorted, and how many of them taken out, but
-    /// for those that the [`Run`] took since it was counted last.
+    /// Since the board is in use: how many waiters were sorted, and how many of them were taken
+    /// out, except those that the [`Run`] took since it was counted last.
     pub(super) sorted: Own<W::U32>,
     pub(super) turns: Own<W::U32>,
-    /// What `turns` was when the run began.
+    /// The value of `turns` when the run began.
     pub(super) began: Own<W::U32>,
     /// How many rings in a row had one turn or two, and no more waiters.
     pub(super) short: Own<W::U32>,
-    /// Of each other ring, a [`Waiter`] that stands for its first one; 0 of an empty one.
+    /// For each other ring, a [`Waiter`] that represents its first one; 0 for an empty ring.
     pub(super) firsts: Line<[Own<W::U32>; RINGS]>,
     pub(super) rings: [Line<Ring<W>>; RINGS],
 }
 
 /// Waiters of one place, in order of arrival.
 pub(super) struct Ring<W: Words> {
-    /// Where the first one is, and how many there are. Counts of all that were ever there would be
-    /// wrong once they wrap, as `RING` is no power of two.
+    /// Where the first one is, and how many there are. Counts of all waiters that were ever there
+    /// would be wrong once they wrap, because `RING` is no power of two.
     pub(super) start: Own<W::U32>,
     pub(super) len: Own<W::U32>,
     /// Their [`Waiter`]s.
@@ -193,14 +193,14 @@ pub(super) struct Ring<W: Words> {
 }
 
 /// A sorted waiter: its node's number, in the lower half, and how many had been sorted before it.
-/// Few are on a board at one time, so that half a word tells them apart. A node with a longer
+/// Few waiters are on a board at one time, so half a word tells them apart. A node with a longer
 /// number is not sorted: see [`fits`](Waiter::fits).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Waiter(u32);
 
 impl Waiter {
-    /// Whether a node can be sorted. There are those that cannot only while more than 65,535 are in
-    /// use; they get their turns as the first ones of the queue.
+    /// Whether a node can be sorted. Some cannot be sorted only while more than 65,535 nodes are in
+    /// use. They get their turns as the first ones of the queue.
     pub(super) fn fits(number: Number) -> bool {
         number <= 0xffff
     }
@@ -221,17 +221,18 @@ impl Waiter {
         self.0 & 0xffff
     }
 
-    /// How many of so many were sorted since, itself among them.
+    /// How many waiters of so many were sorted since, including itself.
     pub(super) fn age(self, sorted: u32) -> u32 {
         sorted.wrapping_sub(self.0 >> 16) & 0xffff
     }
 }
 
-/// Rings of a board, and so places that are told apart. Tests of this crate have small boards:
-/// the model makes each word anew in each interleaving.
+/// The number of rings of a board, and so of places that are told apart. Tests of this crate have
+/// small boards, because the model makes each word again in each interleaving.
 pub(super) const RINGS: usize = if cfg!(test) { 4 } else { 32 };
 
-/// Waiters in a ring, at most, which are two lines. The others of that place wait unsorted.
+/// The number of waiters in a ring, at most; they take two lines. Further waiters of that place
+/// wait unsorted.
 pub(super) const RING: usize = 30;
 
 const _: () = {
@@ -289,35 +290,36 @@ impl<W: World> Pooled<W> for Board<W> {
     }
 }
 
-/// More than threads that can wait at one time, on most machines: these are made 64 at a time.
+/// More than the threads that can wait at one time on most machines: nodes are made 64 at a time.
 const NODES: usize = 32_768;
 
-/// So often the nodes double where that is not enough, to 67 million: turns that are held, or
-/// forgotten, take memory, and never the last node. A thread that finds none all the same does not
-/// queue.
+/// How often the nodes double if that is not enough, to 67 million. So turns that are held or
+/// forgotten take memory, and never the last node. A thread that still finds none does not queue.
 const DOUBLINGS: usize = 11;
 
-/// A CPU that finds no node of its own makes one as long as there are fewer than so many, 256 KiB:
-/// taken from another CPU, a node would go to and fro between the two. Beyond that, one of another
-/// CPU is taken first. Waiters that give up leave their nodes to other CPUs, and would soon make
-/// all that there can be.
+/// A CPU that finds no node of its own makes one while there are fewer than this, 256 KiB. Taken
+/// from another CPU, a node would move back and forth between the two. Beyond that, the CPU first
+/// takes a node of another CPU. Waiters that give up leave their nodes to other CPUs, and would
+/// soon have made all possible nodes.
 const SPREAD_NODES: usize = 4096;
 
-/// Nodes left in queues from which on none is added: 64 MiB.
+/// With this many nodes left in queues, none is added: 64 MiB.
 pub(super) const MOST_LEFT: u32 = 1 << 20;
 
-/// Nodes left in queues from which on a thread that may give up adopts the place of one that did,
-/// if it finds one. Below, places are not looked for, and arrivals cost what they cost without.
+/// With this many nodes left in queues, a thread that may give up adopts the place of one that did,
+/// if it finds one. Below this number, threads do not look for places, and an arrival costs nothing
+/// extra.
 pub(super) const CROWDED: u32 = 512;
 
-/// From so many on none is left by a thread that sleeps and could enter its lock: the others are
-/// for waits with deadlines, which have nothing else.
+/// From this number on, a thread that sleeps and could enter its lock leaves none. The others are
+/// for waits with deadlines, which have no other way.
 pub(super) const MOST_ENTERED: u32 = 2 * CROWDED;
 
-/// Locks that can be contended from several places at one time; others are in order of arrival.
+/// The number of locks that can be contended from several places at one time. Other locks serve in
+/// order of arrival.
 const BOARDS: usize = 1024;
 
-/// What all queue locks of a world share.
+/// The tables that all queue locks of a world share.
 pub struct Tables<W: World> {
     pub(super) nodes: Pool<Node<W>, W>,
     pub(super) boards: Pool<Board<W>, W>,
@@ -325,7 +327,7 @@ pub struct Tables<W: World> {
     pub(super) left: Line<W::U32>,
     /// The place of each CPU.
     places: Box<[u32]>,
-    /// How many places there are beside a waiter's own; at least one.
+    /// How many places there are besides a waiter's own; at least one.
     pub(super) other_places: u32,
 }
 
@@ -344,14 +346,14 @@ impl<W: World> Tables<W> {
         }
     }
 
-    /// Where the calling thread runs: which of the last-level caches it has, of which [`RINGS`] are
-    /// told apart. A hint.
+    /// Where the calling thread runs: its last-level cache, of which [`RINGS`] are told apart. This
+    /// is a hint.
     pub(super) fn place(&self) -> u32 {
         self.places.get(W::cpu_hint().index()).copied().unwrap_or(0)
     }
 }
 
-/// The last-level caches, those that are near each other one after the other.
+/// The last-level caches; near ones follow each other.
 fn caches<'a>(cpus: impl Iterator<Item = &'a Cpu>) -> Vec<CacheId> {
     let mut cpus: Vec<_> = cpus.map(|cpu| (cpu.socket, cpu.node, cpu.cache)).collect();
     cpus.sort_unstable();

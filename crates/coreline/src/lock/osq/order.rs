@@ -1,4 +1,4 @@
-//! In which order waiters get their turns.
+//! The order in which waiters get their turns.
 
 use coreline_world::{Ordering, Word, World};
 
@@ -13,9 +13,9 @@ mod sealed {
     use super::{Number, Order, Osq, Tables, World};
 
     pub trait Pass: Sized {
-        /// Passes on the turn of a node, and puts the node back. The node of the next thread, if
-        /// that one sleeps and is to be woken, else [`NONE`](super::NONE); `None` if there was no
-        /// next one, and the queue is free.
+        /// Passes on the turn of a node, and puts the node back. Returns the node of the next
+        /// thread if that thread sleeps and must be woken, else [`NONE`](super::NONE); returns
+        /// `None` if there was no next one, and the queue is free.
         fn pass<W: World>(osq: &Osq<Self, W>, tables: &Tables<W>, number: Number) -> Option<Number>
         where
             Self: Order;
@@ -24,7 +24,7 @@ mod sealed {
 
 pub(super) use sealed::Pass;
 
-/// In the order of arrival. A waiter that gives up may leave its place to one that comes.
+/// In the order of arrival. A waiter that gives up may leave its place to a thread that comes.
 #[derive(Debug, Clone, Copy)]
 pub struct Fifo;
 
@@ -51,31 +51,31 @@ impl Pass for Fifo {
     }
 }
 
-/// Waiters under the holder's last-level cache first. A lock that goes from cache to cache takes
-/// its line, and those that it guards, along; the fewer times, the better.
+/// Waiters under the holder's last-level cache come first. A lock that moves from cache to cache
+/// takes its line along, and the lines that it guards. So the fewer moves, the better.
 ///
-/// Where waiters of several places wait, their lock gets a board, which goes along with the turn
-/// until one waiter is left: a holder sorts the waiters by place there when none of its own is
-/// left, so that each is looked at once. Nothing is added to the lock. (A. Kogan and D. Dice,
+/// If waiters of several places wait, their lock gets a board, which goes along with the turn until
+/// one waiter is left. A holder sorts the waiters onto it by place when none of its own place is
+/// left. So it looks at each waiter once. The lock itself does not grow. (A. Kogan and D. Dice,
 /// "Compact NUMA-aware locks", 2019, have two lists instead, and look at remote waiters again and
-/// again; their locks, and boards that are bound while a lock is contended, are proposals for the
+/// again. Their locks, and boards that are bound while a lock is contended, are proposals for the
 /// kernel.)
 ///
-/// Turns one after the other of one place are a run. What a holder must know of it goes along in
-/// the waiter's node, which a hand-over writes anyway: the board is looked at when a run ends, and
-/// when the waiters that it knows of have had their turns.
+/// Consecutive turns of one place are a run. What a holder must know of the run goes along in the
+/// waiter's node, which a hand-over writes anyway. A holder reads the board only when a run ends,
+/// and when the waiters that it knows of have had their turns.
 ///
-/// A waiter is passed over by at most [`PASSES`](Near::PASSES) that arrived later, turns under way
-/// apart. A run has a turn for each waiter that it begins with, or its share of that bound, divided
-/// among the other places with waiters, whichever is more; a board's first run has its share among
-/// all places. It is over sooner when its part of [`SPAN`](Near::SPAN) is, or when the first waiter
+/// At most [`PASSES`](Near::PASSES) later arrivals pass over a waiter, apart from turns under way.
+/// A run has a turn for each waiter that it begins with, or its share of that bound, divided among
+/// the other places with waiters, whichever is more. A board's first run has its share among all
+/// places. It ends sooner when its part of [`SPAN`](Near::SPAN) ends, or when the first waiter
 /// elsewhere was passed over so often. Then comes the place of the waiter that was sorted first. A
 /// thread that adopts the place of one that gave up counts as having arrived there.
 ///
-/// Threads come back in the order of their turns. So those of a place that had theirs one after the
-/// other come one after the other the next time, too, and pass over none; and the order of places
-/// that a board began with stays, without it as well. While a board is young, for 125 µs, places
-/// come in their own order, in which near ones follow each other, within the bounds all the same.
+/// Threads come back in the order of their turns. So threads of a place that had their turns one
+/// after another come one after another the next time, too, and pass over nobody. The order of
+/// places that a board began with also stays, even without it. While a board is young, for 125 µs,
+/// places come in an order in which near ones follow each other, within the same bounds.
 ///
 /// Without a board, turns cost as much as in [`Fifo`]. There is none while all waiters are of one
 /// place, or only one waits. If a board shows that few waiters are near each other, there is none
@@ -84,27 +84,28 @@ impl Pass for Fifo {
 pub struct Near;
 
 impl Near {
-    /// How many that arrived later may get their turns before a waiter.
+    /// How many later arrivals may get their turns before a waiter.
     pub const PASSES: u32 = 64;
 
-    /// For how many nanoseconds: 1 ms, and a turn that had begun in the run of each other place.
+    /// The same in nanoseconds: 1 ms, plus a turn that had begun in the run of each other place.
     pub const SPAN: u64 = 1_000_000;
 }
 
-/// So many rings in a row that run out after one or two turns show that sorting is in vain: few
-/// waiters are near each other, and a board takes more lines along than they save. With four places
-/// these are two rounds: after one, a thread that came late fixed a bad order until there was a
-/// board again. 4 threads on 4 nodes, two to a socket, then had 0.65 of the turns of the good one.
+/// If so many rings in a row end after one or two turns, sorting is in vain: few waiters are near
+/// each other, and a board moves more lines than it saves. With four places these are two rounds.
+/// After one round, a thread that came late fixed a bad order until there was a board again. 4
+/// threads on 4 nodes, two to a socket, then had 0.65 of the turns of the good order.
 const VAIN: u32 = 8;
 
 /// Then there is no board for so many turns, or until the queue is empty. A board in vain has 11
-/// turns with four places and up to 31 with 24, each of which costs up to twice as much: that is 1
-/// to 3 % of so many.
+/// turns with four places and up to 31 with 24, each of which costs up to twice as much. That is 1
+/// to 3 % of so many turns.
 const PAUSE: u32 = 1024;
 
-/// For so many nanoseconds of a board, rings come in the order of their places; then in order of
-/// age. Without an end, the threads of one ring could pass over a waiter deep in another one in run
-/// after run. The bound on passes would end that, but the one on time would not hold:
+/// For this time of a board, in nanoseconds, rings come in the order of their places. Then they
+/// come in order of age. Without an end, the threads of one ring could pass over a waiter deep in
+/// another ring in run after run. The bound on passes would end that, but the bound on time would
+/// not hold:
 ///
 /// ```text
 /// ring 1: a, b, c         ring 0: x      each ring has one long turn at a time
@@ -173,9 +174,9 @@ impl Pass for Near {
     }
 }
 
-/// A board for the waiters from `first` on, the queue's first one, and the run that is under way;
-/// `None` if that one is of the holder's place, or alone, or cannot be sorted, or if all boards are
-/// taken: then it is next.
+/// A board for the waiters from `first` on, the queue's first one, and the current run. `None` if
+/// that waiter is of the holder's place, or alone, or cannot be sorted, or if all boards are taken.
+/// Then that waiter is next.
 fn sort_from<W: World>(tables: &Tables<W>, first: Link, place: u32) -> Option<(Number, Run)> {
     if first.place() == place || !Waiter::fits(first.number()) {
         return None;
@@ -200,10 +201,10 @@ fn sort_from<W: World>(tables: &Tables<W>, first: Link, place: u32) -> Option<(N
     Some((number, Run { ring: place, start, len: 0, left, until, ahead: 0 }))
 }
 
-/// For how long a place has the lock. Shares of time are those of all places, as it has no second
-/// bound as passes have. They come to the span, as a waiter is passed over in one run of each other
-/// place at most: what is left there came later, and so goes behind it, once the board is no longer
-/// young.
+/// How long a place has the lock. Shares of time are of all places, because time has no second
+/// bound as passes have. They add up to the span, because a waiter is passed over in at most one
+/// run of each other place. The waiters left there came later, and go behind it once the board is
+/// no longer young.
 fn share<W: World>(tables: &Tables<W>) -> u64 {
     (Near::SPAN - YOUNG) / u64::from(tables.other_places)
 }
@@ -215,8 +216,8 @@ struct Sorting<'a, W: World> {
 }
 
 impl<'a, W: World> Sorting<'a, W> {
-    /// The waiter whose turn is next, and whether it is the queue's first one; else it was sorted,
-    /// and is on the board no more.
+    /// The next waiter, and whether it is the queue's first one. Otherwise it was sorted, and is no
+    /// longer on the board.
     fn choose(&self, run: &mut Run) -> (Number, bool) {
         if run.len == 0 {
             self.count(run);
@@ -245,7 +246,8 @@ impl<'a, W: World> Sorting<'a, W> {
         (run.take(self.ring(run.ring)), false)
     }
 
-    /// Puts down what the run has taken; how many were taken since the board is in use.
+    /// Records what the run has taken; returns how many waiters were taken since the board is in
+    /// use.
     fn count(&self, run: &Run) -> u32 {
         let ring = self.ring(run.ring);
         let turns = self.board.turns.get().wrapping_add(ring.len.get() - run.len);
@@ -255,14 +257,13 @@ impl<'a, W: World> Sorting<'a, W> {
         turns
     }
 
-    /// Whether sorting costs and gains nothing. Then no waiter is sorted, so that the board ends
-    /// when those that were have had their turns; unless a ring has more of them after all.
+    /// Whether sorting costs and gains nothing. Then no more waiters are sorted, so the board ends
+    /// when the sorted ones have had their turns, unless a ring has more of them after all.
     fn is_vain(&self) -> bool {
         self.board.short.get() >= VAIN
     }
 
-    /// The run that comes after that of `current`, after so many turns; `None` if no ring has
-    /// waiters.
+    /// The run after that of `current`, after so many turns; `None` if no ring has waiters.
     fn next(&self, current: u32, turns: u32) -> Option<Run> {
         let board = self.board;
         let sorted = board.sorted.get();
@@ -321,8 +322,8 @@ impl<'a, W: World> Sorting<'a, W> {
         &self.board.rings[number as usize]
     }
 
-    /// Sorts waiters in the order of their arrival, as long as there is room and more come behind.
-    /// The ring `current` has its turn, and no first one.
+    /// Sorts waiters in the order of their arrival, as long as there is room and more follow. The
+    /// ring `current` has its turn, and has no first waiter.
     fn sort(&self, current: u32) {
         let board = self.board;
         if self.is_vain() {
@@ -355,7 +356,7 @@ impl<'a, W: World> Sorting<'a, W> {
 }
 
 impl Run {
-    /// Takes the next waiter out of the ring, which has one. The ring is told of it when the run is
+    /// Takes the next waiter out of the ring, which has one. The ring learns of it when the run is
     /// [counted](Sorting::count).
     fn take<W: World>(&mut self, ring: &Ring<W>) -> Number {
         if self.ahead == 0 {
@@ -376,7 +377,7 @@ impl<W: World> Ring<W> {
         (self.len.get() != 0).then(first)
     }
 
-    /// The numbers of so many waiters, from the place `start` on.
+    /// The numbers of so many waiters, starting at `start`.
     fn read(&self, start: u32, count: u32) -> u128 {
         let number = |at: u32| {
             let place = (start + at) as usize % RING;

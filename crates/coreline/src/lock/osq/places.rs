@@ -1,24 +1,27 @@
-//! Places in a queue, of a thread that stays, or that may give up and leave its place to another.
+//! Places in a queue, for a thread that stays, and for one that may give up and leave its place to
+//! another.
 //!
 //! While a lock is held for long, no holder comes to the nodes that waiters leave in its queue.
-//! Threads that try again and again, each time for a while, would leave one each time. So where
-//! [`CROWDED`] nodes are left in queues, a thread that may give up looks for a place of its lock
-//! that another one has left, from the end of the queue on, and *adopts* it: it waits in that node.
-//! Only if it finds none it adds one. Such a queue has at most as many of these places behind a
-//! thread that stays as threads ever waited there at one time, however often they try.
+//! Threads that try again and again, each time for a while, would leave a node each time. So if
+//! [`CROWDED`] nodes are left in queues, a thread that may give up looks from the end of the queue
+//! for a place of its lock that another thread has left. It *adopts* the place: it waits in that
+//! node. It adds a node only if it finds no such place. Behind a thread that stays, such a queue
+//! has at most as many of these places as threads ever waited there at one time, however often they
+//! try.
 //!
 //! # Which places
 //!
-//! Those of threads that came to leave where the queues were crowded. The state of such a node has
-//! a *life* above its kind, and the node has the address of its lock and the number of the node
-//! before it. A life begins when a thread comes, and goes on when another one adopts the place.
+//! These are places of threads that came while the queues were crowded. The state of such a node
+//! has a *life* above its kind. The node also has the address of its lock and the number of the
+//! node before it. A life begins when a thread comes, and goes on when another thread adopts the
+//! place.
 //!
-//! A thread that looks for a place reads nodes that may become free, and then another lock's, at
-//! any time. It reads the state, the lock and the node before, and then:
+//! A thread that looks for a place reads nodes that may become free at any time, and then belong to
+//! another lock. It reads the state, the lock and the node before, and then:
 //!
-//! - to adopt, exchanges the state. It succeeds only in the life that was read, so that the lock is
-//!   that of the place;
-//! - to go on to the node before, reads the state again. In the same life, that node was in this
+//! - to adopt it, the thread exchanges the state. This succeeds only in the life that it read, so
+//!   the lock is that of the place;
+//! - to go on to the node before, it reads the state again. In the same life, that node was in this
 //!   queue, too:
 //!
 //! ```text
@@ -40,22 +43,21 @@ use crate::numbered::{NONE, Number};
 /// A thread's place in a queue.
 pub(super) struct Place {
     pub(super) number: Number,
-    /// Whether the queue was empty. If so, the state says nothing of that.
+    /// Whether the queue was empty. If so, the state says nothing about that.
     pub(super) has_turn: bool,
-    /// What stands above [`KIND`] in the state until the turn comes.
+    /// The bits above [`KIND`] in the state until the turn comes.
     pub(super) life: u32,
 }
 
 impl<O: Order, W: World> Osq<O, W> {
-    /// A place for a thread that gives up only where few nodes are left; `None` if there is no
-    /// node.
+    /// A place for a thread that gives up only if few nodes are left; `None` if there is no node.
     pub(super) fn come_to_stay(&self, tables: &Tables<W>) -> Option<Place> {
         let number = tables.nodes.take()?;
         Some(Place { number, has_turn: self.arrive(tables, number), life: 0 })
     }
 
     /// A place for a thread that may give up; `None` if there is no node, or if too many are left
-    /// in queues and none of this one is found.
+    /// in queues and none of this queue is found.
     pub(super) fn come_to_leave(&self, tables: &Tables<W>) -> Option<Place> {
         // Relaxed: a count.
         let left = tables.left.load(Ordering::Relaxed);
@@ -131,7 +133,7 @@ impl<O: Order, W: World> Osq<O, W> {
         None
     }
 
-    /// What tells this lock from all others, while it stays where it is.
+    /// A value that tells this lock from all others, while it stays where it is.
     fn address(&self) -> u64 {
         core::ptr::from_ref(self).addr() as u64
     }
@@ -139,9 +141,9 @@ impl<O: Order, W: World> Osq<O, W> {
 
 impl<W: World> Node<W> {
     /// Makes a prepared node of the caller's a place that may be adopted, in a queue of this lock;
-    /// its life.
+    /// returns its life.
     fn begin(&self, lock: u64) -> u32 {
-        /// Lives that are told apart; zero is none.
+        /// The number of lives that are told apart; zero is none.
         const LIVES: u32 = u32::MAX / (KIND + 1);
         let life = self.life.get() % LIVES + 1;
         self.life.set(life);

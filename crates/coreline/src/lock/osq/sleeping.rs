@@ -1,7 +1,7 @@
-//! The queue of a lock whose waiters sleep when they have spun in vain.
+//! The queue of a lock whose waiters sleep after they have spun in vain.
 //!
-//! Such a lock is one word beside an [`Osq`]. The thread that has its turn in the queue is the
-//! *first waiter*: it alone waits for the word, and passes its turn on when it has the lock.
+//! Such a lock is one word next to an [`Osq`]. The thread that has its turn in the queue is the
+//! *first waiter*. It alone waits for the word, and passes its turn on when it has the lock.
 
 use core::time::Duration;
 
@@ -22,20 +22,20 @@ use crate::numbered::{NONE, Number};
 /// Thread 3, on CPU 1: sleeps behind thread 2       <- CPU 1 idles, and the lock is mostly free
 /// ```
 ///
-/// Not sooner: where hundreds of CPUs take short turns, waits of a millisecond are common, and a
-/// thread that enters beside a first waiter that spins takes the lock far away. Looks after 1 ms
-/// made a turn a quarter longer on 384 simulated CPUs; after 2 ms they take nothing.
+/// It does not look sooner. If hundreds of CPUs take short turns, waits of a millisecond are
+/// common, and a thread that enters while a first waiter spins takes the lock far away. Looks after
+/// 1 ms made a turn a quarter longer on 384 simulated CPUs. Looks after 2 ms cost nothing.
 const NAP: Duration = Duration::from_millis(2);
 
-/// So many looks, in half a second. A thread that was not let in then sleeps until its
-/// turn: the lock is held for long, and looks are in vain.
+/// The number of looks, in half a second. A thread that could not enter then sleeps until its turn:
+/// the lock is held for long, and looks are in vain.
 const NAPS: u32 = 8;
 
 /// How a thread waits for its turn.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::lock) enum Manner {
-    /// Spins for [`MOST`] and then gives up; at once, where there is no node, or while too many are
-    /// left in queues and none of this one can be adopted.
+    /// Spins for [`MOST`] and then gives up. It gives up at once if there is no node, or while too
+    /// many are left in queues and it can adopt none of this one.
     Spins,
     /// Sleeps at once.
     Sleeps,
@@ -49,7 +49,7 @@ pub(in crate::lock) enum Waited<E> {
     Turn(Number),
     /// The deadline passed, or the thread has spun in vain and does not sleep.
     Late,
-    /// The caller was let in without a turn. With it the node of the next thread, as of
+    /// The caller entered without a turn. It brings the node of the next thread, as from
     /// [`pass`](Osq::pass): a turn that came meanwhile was passed on.
     Entered(E, Number),
     /// There is no node to wait in.
@@ -57,15 +57,15 @@ pub(in crate::lock) enum Waited<E> {
 }
 
 impl<O: Order, W: World> Osq<O, W> {
-    /// Whether no thread waits, or is the first waiter.
+    /// Whether no thread waits or is the first waiter.
     #[inline]
     pub(in crate::lock) fn is_empty(&self) -> bool {
         // Relaxed: a caller that must not miss a waiter has a fence before or behind this.
         self.tail.load(Ordering::Relaxed) == NONE
     }
 
-    /// Waits for a turn. A thread that sleeps meanwhile tries to `enter` the lock now and then,
-    /// which does not panic: its node would keep its turn for ever.
+    /// Waits for a turn. A thread that sleeps meanwhile tries to `enter` the lock now and then.
+    /// `enter` must not panic: the node would keep its turn forever.
     pub(in crate::lock) fn wait<E>(
         &self,
         deadline: Option<Time>,
@@ -147,13 +147,13 @@ impl<O: Order, W: World> Osq<O, W> {
         }
     }
 
-    /// What a first waiter does before it sleeps: after this, each thread that writes the lock's
-    /// word and then has a light fence finds the queue [not empty](Osq::is_empty), or its write is
-    /// seen by the first waiter. Whether that could be done.
+    /// A first waiter calls this before it sleeps. After it, each thread that writes the lock's
+    /// word and then passes a light fence finds the queue [not empty](Osq::is_empty), or the first
+    /// waiter sees its write. Returns whether that could be done.
     ///
     /// One heavy fence is enough from an arrival in an empty queue until the queue is empty again:
-    /// a thread whose look at the queue came before that fence wrote before it, too. That there was
-    /// one goes along with the turn.
+    /// a thread that looked at the queue before that fence also wrote before it. The turn carries
+    /// along that there was one.
     pub(in crate::lock) fn fence(&self, first: Number) -> bool {
         with_tables::<W, _>(|tables| {
             let along = &tables.nodes.get(first).along;
@@ -167,13 +167,13 @@ impl<O: Order, W: World> Osq<O, W> {
         })
     }
 
-    /// Passes on the turn of the first waiter. The node of the next one, if it sleeps and is to be
-    /// [woken](Osq::wake); else zero.
+    /// Passes on the turn of the first waiter. Returns the node of the next one if it sleeps and
+    /// must be [woken](Osq::wake); else zero.
     pub(in crate::lock) fn pass(&self, first: Number) -> Number {
         with_tables::<W, _>(|tables| O::pass(self, tables, first)).unwrap_or(NONE)
     }
 
-    /// Wakes the first waiter of a node that [`pass`](Osq::pass) gave; of zero, none.
+    /// Wakes the first waiter of a node that [`pass`](Osq::pass) gave; zero wakes none.
     pub(in crate::lock) fn wake(number: Number) {
         with_tables::<W, _>(|tables| tables.wake(number));
     }

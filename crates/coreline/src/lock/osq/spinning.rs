@@ -1,4 +1,4 @@
-//! The queue as threads see it that spin for their turns.
+//! The queue for threads that spin until their turns.
 
 use coreline_world::{Ordering, Word, World};
 
@@ -17,7 +17,7 @@ pub(in crate::lock) enum Came {
 }
 
 impl<O: Order, W: World> Osq<O, W> {
-    /// Waits for a turn, spinning. Where all nodes are taken, waits for one first, asleep.
+    /// Waits for a turn, spinning. If all nodes are taken, first waits for one, asleep.
     pub(in crate::lock) fn come(&self) -> Came {
         let take = || try_with_tables::<W, _>(|tables| tables.nodes.take());
         let number = doze::<W, _>(None, take).expect("it waits for as long as it takes");
@@ -33,8 +33,8 @@ impl<O: Order, W: World> Osq<O, W> {
         })
     }
 
-    /// Passes on the turn, in a queue in which no thread sleeps; whether there was a thread to pass
-    /// it to. If not, the queue was empty for a moment.
+    /// Passes on the turn, in a queue in which no thread sleeps; returns whether there was a thread
+    /// to pass it to. If not, the queue was empty for a moment.
     pub(in crate::lock) fn pass_if_waited(&self, number: Number) -> bool {
         with_tables::<W, _>(|tables| O::pass(self, tables, number)).is_some()
     }

@@ -12,11 +12,11 @@ use super::super::guard::guard;
 use super::super::osq::{Near, Order};
 use super::{RawRwLock, Readers, SpinningReaders};
 
-/// Data that many threads may read at one time, or one may write.
+/// Data that many threads may read at the same time, or one may write.
 ///
 /// The lock is 8 bytes. Reading costs one locked instruction on the way in and one on the way out,
-/// on a line that all readers share: where there are many, and writers are rare, a reader's CPU
-/// spends its time on fetching that line.
+/// on a line that all readers share. With many readers and few writers, a reader's CPU spends its
+/// time on fetching that line.
 ///
 /// ```
 /// use coreline::RwLock;
@@ -30,34 +30,34 @@ use super::{RawRwLock, Readers, SpinningReaders};
 /// ```
 ///
 /// **Fairness**: a writer waits for the readers that are there when it closes the lock, and for no
-/// later ones. Readers and writers that wait come in one order, that of `O`; readers that have spun
+/// later ones. Waiting readers and writers come in one order, that of `O`. Readers that have spun
 /// in vain sleep outside of it, up to eight times.
 ///
 /// **Oversubscription**: with 8 and 32 threads on 2 CPUs, of whose turns one in a hundred is to
-/// write, the longest wait is 20 to 24 and 140 to 164 ms, and the thread with the fewest turns has
-/// 0.84 and 0.46 of those of the one with the most, at least:
+/// write, the longest wait is 20 to 24 and 140 to 164 ms. The thread with the fewest turns has at
+/// least 0.84 and 0.46 of those of the thread with the most:
 /// [measured](super::super#more-threads-than-cpus).
 ///
-/// **Priorities**: threads get the lock in the order that fairness says, whatever priorities they
-/// have, and the holder borrows none from those that wait. A waiter spins for 0.1 ms at most, and
-/// then sleeps: [a holder of lower priority can run](super::super#priorities) on its CPU.
+/// **Priorities**: threads get the lock in the order above, whatever their priorities. The holder
+/// inherits no priority from the waiters. A waiter spins for 0.1 ms at most and then sleeps: [a
+/// holder of lower priority can run](super::super#priorities) on its CPU.
 ///
-/// **Recursion**: a thread that reads may not read once more: a writer may wait in between, and
-/// both wait for ever.
+/// **Recursion**: a thread that reads must not read again: a writer may wait in between, and both
+/// wait forever.
 ///
-/// **Size**: 8 bytes, and what [`Osq`](super::super::Osq) says of nodes, which all locks share.
+/// **Size**: 8 bytes, and the shared nodes that [`Osq`](super::super::Osq) describes.
 ///
-/// **Panics**: `read` and `read_by` do, with more than 2^27 readers at one time, which takes guards
-/// that were forgotten; `try_read` is `None` then. A panic while a guard is alive frees the lock;
-/// the data is not poisoned.
+/// **Panics**: `read` and `read_by` panic with more than 2^27 readers at one time, which takes
+/// forgotten guards. `try_read` then returns `None`. A panic while a guard is alive frees the lock,
+/// and the data is not poisoned.
 ///
-/// **Signals**: a handler that takes the lock waits for ever if the thread that it interrupted
-/// holds it, or waits for it in front of the handler. `try_read` and `try_write` do not wait, and
-/// allocate nothing. The first wait of a process uses the global allocator, unless
+/// **Signals**: a handler that takes the lock waits forever if the interrupted thread holds it, or
+/// waits for it ahead of the handler. `try_read` and `try_write` do not wait and allocate nothing.
+/// The first wait of a process uses the global allocator, unless
 /// [`prepare`](super::super::prepare) was called before.
 ///
-/// **Several copies of the library**, and memory that processes share: threads may wait for ever;
-/// see [one copy of the library](super::super#one-copy-of-the-library).
+/// **Several copies of the library**, and memory that processes share: threads may wait forever.
+/// See [one copy of the library](super::super#one-copy-of-the-library).
 ///
 /// **Fork**: a lock that another thread held, or waited for, at the time of the fork stays so in
 /// the child.
@@ -65,7 +65,7 @@ use super::{RawRwLock, Readers, SpinningReaders};
 pub struct RwLock<T, O: Order = Near, R: Readers = SpinningReaders, W: World = Native> {
     raw: RawRwLock<O, R, W>,
     data: Cell<T, W>,
-    /// A `Cell` is `Sync` where `T` may move between threads; readers share it.
+    /// A `Cell` is `Sync` if `T` may move between threads, but readers share it.
     not_sync: PhantomData<UnsafeCell<()>>,
 }
 
@@ -97,7 +97,7 @@ impl<T, O: Order, R: Readers, W: World> RwLock<T, O, R, W> {
         RwLock { raw: RawRwLock::new_in(), data: Cell::new_in(data), not_sync: PhantomData }
     }
 
-    /// Takes the lock to read, and waits for writers; the guard frees it.
+    /// Takes the lock to read, and waits for writers. The guard frees it.
     #[inline]
     pub fn read(&self) -> RwLockReadGuard<'_, T, O, R, W> {
         self.raw.read();
@@ -119,7 +119,7 @@ impl<T, O: Order, R: Readers, W: World> RwLock<T, O, R, W> {
         self.raw.read_by(deadline).then(|| unsafe { RwLockReadGuard::new(self) })
     }
 
-    /// Takes the lock to write, and waits for readers and writers; the guard frees it.
+    /// Takes the lock to write, and waits for readers and writers. The guard frees it.
     #[inline]
     pub fn write(&self) -> RwLockWriteGuard<'_, T, O, R, W> {
         self.raw.write();
@@ -141,12 +141,12 @@ impl<T, O: Order, R: Readers, W: World> RwLock<T, O, R, W> {
         self.raw.write_by(deadline).then(|| unsafe { RwLockWriteGuard::new(self) })
     }
 
-    /// Whether any thread holds the lock. A hint: stale when it is given.
+    /// Whether any thread holds the lock. This is a hint: it may be out of date when it returns.
     pub fn is_locked(&self) -> bool {
         self.raw.is_locked()
     }
 
-    /// The data, through an exclusive reference: no lock is needed.
+    /// The data, through an exclusive reference, which needs no lock.
     pub fn get_mut(&mut self) -> &mut T {
         self.data.get_mut()
     }
@@ -180,13 +180,14 @@ impl<T: fmt::Debug, O: Order, R: Readers, W: World> fmt::Debug for RwLock<T, O, 
     }
 }
 
-/// Proof that the caller holds an [`RwLock`] as a reader. Dropping it frees the lock of that one.
+/// Proof that the caller holds an [`RwLock`] as a reader. Dropping it frees the lock of that
+/// reader.
 #[must_use = "the lock is freed when the guard drops: at once, if it is not bound to a name"]
 pub struct RwLockReadGuard<'a, T, O: Order = Near, R: Readers = SpinningReaders, W: World = Native>
 {
     lock: &'a RwLock<T, O, R, W>,
     data: ManuallyDrop<CellRef<'a, T, W>>,
-    /// Not `Send`, as std's.
+    /// It is not `Send`, like std's.
     _not_send: PhantomData<*const ()>,
 }
 
@@ -214,7 +215,7 @@ pub struct RwLockWriteGuard<'a, T, O: Order = Near, R: Readers = SpinningReaders
 {
     lock: &'a RwLock<T, O, R, W>,
     data: ManuallyDrop<CellMut<'a, T, W>>,
-    /// Not `Send`, as std's.
+    /// It is not `Send`, like std's.
     _not_send: PhantomData<*const ()>,
 }
 
@@ -235,7 +236,7 @@ impl<'a, T, O: Order, R: Readers, W: World> RwLockWriteGuard<'a, T, O, R, W> {
         RwLockWriteGuard { lock, data, _not_send: PhantomData }
     }
 
-    /// Goes on as a reader: no other writer comes in between.
+    /// Continues as a reader; no other writer comes in between.
     pub fn downgrade(guard: Self) -> RwLockReadGuard<'a, T, O, R, W> {
         let mut guard = ManuallyDrop::new(guard);
         let lock = guard.lock;

@@ -1,15 +1,15 @@
 //! [`RwLock`]: many readers or one writer, in eight bytes.
 //!
-//! A word counts the readers and says whether a writer has closed the lock; beside it stands an
-//! [`Osq`](super::Osq) of four bytes, in which readers and writers wait in one order. The first
-//! waiter alone looks at the word, and passes its turn on when it has the lock, or has closed it.
+//! A word counts the readers and says whether a writer has closed the lock. Next to it is an
+//! [`Osq`](super::Osq) of four bytes, in which readers and writers wait in one order. Only the
+//! first waiter looks at the word. It passes its turn on when it has the lock, or has closed it.
 //!
 //! # State
 //!
 //! | bits of `state` | name | meaning | written by |
 //! |---|---|---|---|
 //! | 0 | `WRITER` | a writer has the lock, or waits for readers to leave | that writer |
-//! | 1 | `SLEEPS` | threads sleep on the word, or are about to | they; the one that wakes them |
+//! | 1 | `SLEEPS` | threads sleep on the word, or are about to | those threads; their waker |
 //! | 2 | `WANTS` | the first waiter comes next: all others queue | the first waiter |
 //! | 3 | `DRAINS` | the writer sleeps until readers have left, or is about to | as `SLEEPS` |
 //! | 4 to 31 | `READER` | how many readers hold the lock, or find that they cannot | readers |
@@ -20,36 +20,35 @@
 //!
 //! # More threads than CPUs
 //!
-//! A thread that was woken to its turn does not run while another one has its CPU, often for
-//! milliseconds, and passes no turn on. What sleeps behind it in the queue would sleep as long,
-//! while CPUs idle:
+//! A thread that was woken for its turn does not run while another thread has its CPU, often for
+//! milliseconds. Meanwhile it does not pass its turn on. The threads asleep behind it in the queue
+//! would sleep as long, while CPUs idle.
 //!
 //! ```text
 //! CPU 0: wakes A, the first waiter, which is to run here, and goes on reading
 //! CPU 1: B, C and D, readers, sleep behind A
 //! ```
 //!
-//! So readers sleep outside of the queue, eight times at most, and then in their places; and a
-//! writer that finds no other writer closes the lock and waits for readers without having queued.
+//! So readers sleep outside of the queue, eight times at most, and then in their places. A writer
+//! that finds no other writer closes the lock and waits for readers without queueing.
 //!
 //! # Fairness
 //!
-//! A closed lock takes no more readers: its writer waits for those that read already, and for no
-//! other. A first waiter that waits for a writer lets threads that run go first for 20 us. So
-//! neither side starves the other. While a first waiter comes next, trying to take the lock fails,
-//! also if no thread holds it.
+//! A closed lock takes no more readers: its writer waits for those that already read, and for no
+//! others. A first waiter that waits for a writer lets running threads go first for 20 us. So
+//! neither side starves the other. While a first waiter is next, trying to take the lock fails,
+//! even if no thread holds it.
 //!
 //! # Whether readers spin
 //!
 //! The kernel's readers once spun, and no longer do: that made some loads a quarter faster and the
 //! start of programs on phones a few per cent slower (commit 617f3ef95177, "locking/rwsem: Remove
-//! reader optimistic spinning", and reports on it). So it is the user's choice here, a type
-//! parameter.
+//! reader optimistic spinning", and reports on it). So here the user chooses, by a type parameter.
 //!
 //! # Laws
 //!
-//! A writer is alone; a reader sees all that earlier writers wrote; every waiter gets the lock or
-//! gives up; no wake-up is lost. In the repository, `tests/laws/locks/rwlock.rs` checks it in all
+//! A writer is alone. A reader sees all writes of earlier writers. Every waiter gets the lock or
+//! gives up. No wake-up is lost. In the repository, `tests/laws/locks/rwlock.rs` checks this in all
 //! three worlds.
 
 mod guard;
@@ -58,8 +57,8 @@ mod raw;
 pub use guard::{RwLock, RwLockReadGuard, RwLockWriteGuard};
 pub use raw::RawRwLock;
 
-/// Whether readers that wait spin before they sleep: [`SpinningReaders`] or [`SleepingReaders`].
-/// Writers do.
+/// Whether waiting readers spin before they sleep: [`SpinningReaders`] or [`SleepingReaders`].
+/// Writers always do.
 pub trait Readers: sealed::Sealed + 'static {
     /// Whether they spin.
     const SPIN: bool;
@@ -69,11 +68,11 @@ mod sealed {
     pub trait Sealed {}
 }
 
-/// Readers spin for a while, as writers do: for short sections.
+/// Readers spin for a while, as writers do. Use this for short sections.
 #[derive(Debug, Clone, Copy)]
 pub struct SpinningReaders;
 
-/// Readers sleep at once: for sections of many microseconds, or where CPUs are scarce.
+/// Readers sleep at once. Use this for sections of many microseconds, or if CPUs are scarce.
 #[derive(Debug, Clone, Copy)]
 pub struct SleepingReaders;
 

@@ -21,13 +21,14 @@ const WANTS: u32 = 1 << 2;
 const DRAINS: u32 = 1 << 3;
 /// One reader.
 const READER: u32 = 1 << 4;
-/// More readers than memory has room for guards that were not forgotten; far from overflow.
+/// The limit of readers: more than memory has room for guards that were not forgotten, and far from
+/// overflow.
 const MOST_READERS: u32 = READER << 27;
 
-/// A first waiter asks to come next after so long.
+/// The time after which a first waiter asks to come next.
 const PATIENCE: Duration = Duration::from_micros(20);
 
-/// A reader sleeps so often without a place in the queue, and then in its place.
+/// How often a reader sleeps without a place in the queue, before it sleeps in its place.
 const NAPS: u32 = 8;
 
 /// A readers-writer lock without data, of 8 bytes: see [`RwLock`](super::RwLock).
@@ -45,7 +46,7 @@ const _: () = {
     assert!(align_of::<RawRwLock<Near, SpinningReaders, Native>>() == 4);
 };
 
-/// What a thread wants of the lock.
+/// What a thread wants from the lock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Want {
     Read,
@@ -53,7 +54,7 @@ enum Want {
 }
 
 impl Want {
-    /// What the word holds when the first waiter has what it wants of a lock that is not closed.
+    /// The word's value when the first waiter has what it wants from a lock that is not closed.
     fn taken(self, state: u32) -> u32 {
         match self {
             // All that sleep are woken: the lock is open to readers.
@@ -84,7 +85,7 @@ impl<O: Order, R: Readers, W: World> RawRwLock<O, R, W> {
         RawRwLock { state: W::U32::new_in(0), queue: Osq::new_in(), readers: PhantomData }
     }
 
-    /// Takes the lock to read; waits for writers, those that wait before this thread among them.
+    /// Takes the lock to read; waits for writers, including those that wait before this thread.
     #[inline]
     pub fn read(&self) {
         if !self.read_at_once() {
@@ -92,14 +93,14 @@ impl<O: Order, R: Readers, W: World> RawRwLock<O, R, W> {
         }
     }
 
-    /// Takes the lock to read, or gives up when `deadline` has come; says whether it took it.
+    /// Takes the lock to read, or gives up when `deadline` has come; returns whether it took it.
     #[inline]
     pub fn read_by(&self, deadline: Time) -> bool {
         self.read_at_once() || self.wait(Want::Read, Some(deadline))
     }
 
     /// Takes the lock to read if no writer holds it, no first waiter is next, and there are not
-    /// 2^27 readers; says whether it did.
+    /// 2^27 readers; returns whether it did.
     #[inline]
     pub fn try_read(&self) -> bool {
         // Relaxed: looks only. An addition to a lock that a writer has would hold up that writer's
@@ -107,7 +108,7 @@ impl<O: Order, R: Readers, W: World> RawRwLock<O, R, W> {
         self.state.load(Ordering::Relaxed) & (WRITER | WANTS) == 0 && self.read_at_once()
     }
 
-    /// Counts a reader, and takes it back where the lock is not open to one.
+    /// Counts a reader, and takes it back if the lock is not open to readers.
     #[inline]
     fn read_at_once(&self) -> bool {
         // Acquire: pairs with the Release in `unlock_write`. Without it, the section could begin
@@ -128,7 +129,8 @@ impl<O: Order, R: Readers, W: World> RawRwLock<O, R, W> {
 
     /// Frees the lock of one reader.
     ///
-    /// The lock may be written once more when it is free: its memory must stay until this returns.
+    /// This may write the lock once more when it is free, so its memory must stay until this
+    /// returns.
     ///
     /// # Safety
     ///
@@ -157,13 +159,14 @@ impl<O: Order, R: Readers, W: World> RawRwLock<O, R, W> {
         }
     }
 
-    /// Takes the lock to write, or gives up when `deadline` has come; says whether it took it.
+    /// Takes the lock to write, or gives up when `deadline` has come; returns whether it took it.
     #[inline]
     pub fn write_by(&self, deadline: Time) -> bool {
         self.try_write() || self.wait(Want::Write, Some(deadline))
     }
 
-    /// Takes the lock to write if it is free now, and no first waiter is next; says whether it did.
+    /// Takes the lock to write if it is free now and no first waiter is next; returns whether it
+    /// did.
     #[inline]
     pub fn try_write(&self) -> bool {
         // Acquire: pairs with the Release in `unlock_write` and `uncount`.
@@ -172,7 +175,8 @@ impl<O: Order, R: Readers, W: World> RawRwLock<O, R, W> {
 
     /// Frees the lock of its writer.
     ///
-    /// The lock may be written once more when it is free: its memory must stay until this returns.
+    /// This may write the lock once more when it is free, so its memory must stay until this
+    /// returns.
     ///
     /// # Safety
     ///
@@ -199,19 +203,20 @@ impl<O: Order, R: Readers, W: World> RawRwLock<O, R, W> {
         }
     }
 
-    /// Whether a writer holds the lock, or waits for readers. A hint: stale when it is given.
+    /// Whether a writer holds the lock, or waits for readers. This is a hint: it may be out of date
+    /// when it returns.
     pub fn is_written(&self) -> bool {
         // Relaxed: nothing follows from the answer.
         self.state.load(Ordering::Relaxed) & WRITER != 0
     }
 
-    /// Whether any thread holds the lock. A hint: stale when it is given.
+    /// Whether any thread holds the lock. This is a hint: it may be out of date when it returns.
     pub fn is_locked(&self) -> bool {
         // Relaxed: nothing follows from the answer.
         self.state.load(Ordering::Relaxed) & !(SLEEPS | WANTS | DRAINS) != 0
     }
 
-    /// Wakes all that sleep on the word.
+    /// Wakes all threads that sleep on the word.
     #[cold]
     #[inline(never)]
     fn wake(&self) {
@@ -220,7 +225,7 @@ impl<O: Order, R: Readers, W: World> RawRwLock<O, R, W> {
         W::wake(&raw const self.state, u32::MAX);
     }
 
-    /// Asks, and sleeps until it is woken, or the lock is not `closed`.
+    /// Asks, and sleeps until another thread wakes it, or until the lock is not `closed`.
     fn sleep(&self, asks: u32, closed: u32, deadline: Option<Time>) {
         // Relaxed: the exchange looks again.
         let mut state = self.state.load(Ordering::Relaxed);
@@ -246,8 +251,9 @@ impl<O: Order, R: Readers, W: World> RawRwLock<O, R, W> {
         }
     }
 
-    /// Closes the lock for a writer if no other has, and no first waiter is next; says whether it
-    /// did. The writer has the lock when readers are gone: see [`drain`](RawRwLock::drain).
+    /// Closes the lock for a writer if no other writer has, and no first waiter is next; returns
+    /// whether it did. The writer has the lock when the readers are gone: see
+    /// [`drain`](RawRwLock::drain).
     fn close(&self) -> bool {
         // Relaxed: the exchange looks again.
         let state = self.state.load(Ordering::Relaxed);
@@ -258,7 +264,7 @@ impl<O: Order, R: Readers, W: World> RawRwLock<O, R, W> {
     }
 
     /// Waits until the readers are gone that were there when the caller closed the lock; opens it
-    /// again if `deadline` comes first. Says whether the lock is the caller's.
+    /// again if `deadline` comes first. Returns whether the lock is the caller's.
     fn drain(&self, deadline: Option<Time>) -> bool {
         loop {
             let now = W::now();
@@ -448,7 +454,7 @@ mod tests {
         assert_eq!(lock.state.load(Ordering::Relaxed), MOST_READERS);
     }
 
-    /// Only the last reader to leave, and a lock that opens, wake those that sleep.
+    /// Only the last reader to leave, and a lock that opens, wake the threads that sleep.
     #[test]
     fn a_thread_that_comes_in_vain_wakes_no_other_in_simulation() {
         let law = || {

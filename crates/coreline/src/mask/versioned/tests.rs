@@ -13,7 +13,7 @@ impl Drop for Counted {
     }
 }
 
-/// How many values died that an outer guard has lent, when an inner one looks again like this.
+/// How many values died that an outer guard had lent, when an inner one looks again in this way.
 fn died_under_an_outer_guard(look: impl FnOnce(&Reader<Counted>)) -> u32 {
     let died = Arc::new(Count::new_in(0));
     let value = Versioned::new(Counted(Arc::clone(&died)));

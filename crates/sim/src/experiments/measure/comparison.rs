@@ -6,13 +6,12 @@ use serde::{Serialize, Serializer};
 
 use super::scaling::{Scaling, Spread, short};
 
-/// Sets two programs side by side.
+/// Compares two programs.
 pub fn compare<'a>(first: &'a Scaling, second: &'a Scaling) -> Comparison<'a> {
     Comparison { first, second }
 }
 
-/// Two programs side by side, from [`compare`]. With the numbers of threads that both
-/// have.
+/// Two programs compared, from [`compare`]. It has rows for the numbers of threads that both have.
 ///
 /// Printed, it is a conclusion and a table.
 #[derive(Debug, Clone, Copy)]
@@ -29,17 +28,17 @@ pub enum Faster {
     First,
     /// The second.
     Second,
-    /// One of them at some points of the band, and the other at others. Or the two are of
+    /// One of them is faster at some points of the band, and the other at others. Or the two have
     /// different bands.
     Undecided,
 }
 
-/// Two programs with one number of threads.
+/// Two programs compared at one number of threads.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct Side {
     /// How many threads.
     pub threads: usize,
-    /// Operations of the first per second, over those of the second.
+    /// Operations of the first per second, divided by those of the second.
     pub ratio: Spread,
     /// Which is faster.
     pub faster: Faster,

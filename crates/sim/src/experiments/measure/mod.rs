@@ -1,9 +1,10 @@
-//! Whether code scales: threads that begin together, a table over numbers of threads, and two
-//! tables side by side.
+//! Whether code scales: threads that begin together, a table over numbers of threads, and the
+//! comparison of two tables.
 //!
-//! [`parallel`] runs in a machine and leaves out of its times what does not belong there: starting
-//! threads, first accesses, threads that begin apart. [`scaling`] runs a program with several
-//! numbers of threads over a band, and [`compare`] says which of two is faster where.
+//! [`parallel`] runs in a machine. Its times do not include the start of threads, their first
+//! accesses, or threads that begin at different times. [`scaling`] runs a program with several
+//! numbers of threads over a band. [`compare`] says which of two programs is faster, and with how
+//! many threads.
 //!
 //! ```
 //! use coreline_sim::claim::Band;
@@ -65,7 +66,7 @@ use crate::results::report::Transfers;
 pub use comparison::{Comparison, Faster, Side, compare};
 pub use scaling::{Row, Scaling, Spread, scaling};
 
-/// What threads did that began together.
+/// The result of threads that began together.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Parallel {
     /// How many operations each thread did.
@@ -74,11 +75,11 @@ pub struct Parallel {
     pub span_ns: u64,
     /// How long each thread took, by its number.
     pub each_ns: Vec<u64>,
-    /// How long after the first thread the last one began. Little, unless several threads have one
-    /// CPU.
+    /// How long after the first thread the last one began. This is little, unless several threads
+    /// share a CPU.
     pub apart_ns: u64,
-    /// Where the accesses of the span were served from, those of the whole machine: also the few
-    /// that a thread makes as it ends before the last.
+    /// Where the accesses of the span were served from, for the whole machine. This includes the
+    /// few that a thread makes if it ends before the last one.
     pub transfers: Transfers,
 }
 
@@ -110,13 +111,13 @@ const AWAKE: Duration = Duration::from_micros(5);
 /// How exactly threads begin together, about: as long as a look at the clock takes.
 const EXACT: Duration = Duration::from_nanos(30);
 
-/// Runs `op` so many times on each of so many threads, which begin at one time; `op` gets the
-/// number of its thread, from 0. To be called in a machine.
+/// Runs `op` `rounds` times on each of `threads` threads, which begin at the same time. `op` gets
+/// the number of its thread, counted from 0. Call it in a machine.
 ///
-/// Thread `n` is on CPU `n`, and where there are more threads than CPUs they begin again with CPU
-/// 0. Before the start each thread does one operation more, which is not timed: first accesses
-/// miss, and there is memory to be made. Nothing else of the caller's counts, as what was made
-/// before, and what drops behind it.
+/// Thread `n` runs on CPU `n`. If there are more threads than CPUs, they begin again with the
+/// first CPU. Before the start each thread does one more operation, which is not timed, because
+/// first accesses miss and allocate memory. Nothing else of the caller's code counts, such as its
+/// setup before and its drops afterwards.
 ///
 /// ```
 /// use coreline_sim::atomic::{AtomicU64, Ordering};
@@ -135,7 +136,8 @@ const EXACT: Duration = Duration::from_nanos(30);
 ///
 /// # Panics
 ///
-/// Outside of a machine; if `threads` or `rounds` is 0; if `op` does, once all threads are done.
+/// Panics outside of a machine, if `threads` or `rounds` is 0, or if `op` panics, after all threads
+/// are done.
 #[track_caller]
 pub fn parallel(threads: usize, rounds: u64, op: impl Fn(usize) + Sync) -> Parallel {
     assert!(threads > 0 && rounds > 0, "{threads} threads and {rounds} rounds: nothing to measure");

@@ -10,8 +10,8 @@ use crate::experiments::claim::{Band, Figures};
 use crate::results::failure::Failure;
 
 /// Runs a program with each of these numbers of threads, at all points of a band, on as many host
-/// threads as there are CPUs; `program` gets the number of threads, and what it returns is mostly
-/// that of [`parallel`](super::parallel).
+/// threads as there are CPUs. `program` gets the number of threads, and mostly returns the result
+/// of [`parallel`](super::parallel).
 ///
 /// The replay line of a run calls the program `name threads=N`.
 ///
@@ -59,7 +59,7 @@ impl fmt::Display for Program<'_> {
     }
 }
 
-/// How fast a program is with several numbers of threads.
+/// The speed of a program with several numbers of threads.
 ///
 /// Printed, it is a conclusion, a table and bars of at most 80 columns; [`csv`](Scaling::csv) and
 /// `Serialize` are for programs.
@@ -92,14 +92,14 @@ impl Spread {
     }
 }
 
-/// What came out with one number of threads.
+/// The result with one number of threads.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct Row {
     /// How many threads.
     pub threads: usize,
-    /// Operations of all of them per simulated second.
+    /// Operations of all threads per simulated second.
     pub per_second: Spread,
-    /// How fast each is beside one of the first row.
+    /// How fast each thread is compared with one of the first row.
     pub efficiency: Spread,
     /// The fastest thread's time as a share of the slowest one's: 1 is fair.
     pub share: Spread,
@@ -109,7 +109,7 @@ pub struct Row {
 const ENOUGH: f64 = 0.5;
 
 impl Scaling {
-    /// What was measured.
+    /// The name of the measured program.
     pub fn name(&self) -> &str {
         &self.name
     }
@@ -119,13 +119,14 @@ impl Scaling {
         &self.threads
     }
 
-    /// Operations per second with so many threads, for claims; `None` if that was not measured.
+    /// Operations per second with this number of threads, for claims; `None` if that was not
+    /// measured.
     pub fn rate(&self, threads: usize) -> Option<&Figures> {
         let index = self.threads.iter().position(|&it| it == threads)?;
         self.rates.get(index)
     }
 
-    /// All that came out.
+    /// All rows.
     pub fn rows(&self) -> impl ExactSizeIterator<Item = Row> + '_ {
         (0..self.threads.len()).map(|row| Row {
             threads: self.threads[row],
@@ -143,15 +144,14 @@ impl Scaling {
             .map(move |(this, first)| this / first / more)
     }
 
-    /// Up to how many threads it scales: each of them is at every point at least half as fast as
-    /// one of the first row, and so in all rows before. 0 if there is no row.
+    /// Up to how many threads the program scales: at every point each thread is at least half as
+    /// fast as one of the first row, in this row and in all rows before it. 0 if there is no row.
     pub fn scales_to(&self) -> usize {
         let rows = self.rows().take_while(|row| row.efficiency.low >= ENOUGH);
         rows.last().map_or(0, |row| row.threads)
     }
 
-    /// The first number of threads with which all together are slower, at every point, than they
-    /// are with fewer.
+    /// The first number of threads whose total is slower, at every point, than with fewer threads.
     pub fn declines_at(&self) -> Option<usize> {
         let slower =
             |row: usize| (0..row).any(|less| self.rates[row].ratios(&self.rates[less]).1 < 1.0);

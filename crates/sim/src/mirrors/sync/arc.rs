@@ -1,8 +1,8 @@
 //! Counted references.
 //!
-//! These are std's own, and the counts are std's own words: before std changes a count, its line is
-//! charged. Where the counts lie is std's layout: two words at the start of the block, then the
-//! value at its alignment.
+//! These are std's own, and so are the words of the counts. Before std changes a count, the machine
+//! charges for its line. The counts lie where std's layout puts them: two words at the start of the
+//! block, then the value at its alignment.
 
 use core::borrow::Borrow;
 use core::cmp::Ordering as Order;
@@ -16,10 +16,11 @@ use coreline_world::Ordering;
 use crate::engine::{self, races};
 use crate::hardware::coherence::Access;
 
-/// Like [`std::sync::Arc`], its counts charged: a clone or a drop is an update of the count's line,
-/// which lies right before the value, so that counting and reading the value contend as they do.
+/// Like [`std::sync::Arc`], but its counts are charged. A clone or a drop updates the count's line,
+/// which lies right before the value, so counting and reading the value contend as they do in
+/// reality.
 ///
-/// What is shared is a std `Arc`; take it with `From` and `Into`.
+/// The shared value is in a std `Arc`; convert it with `From` and `Into`.
 ///
 /// ```
 /// # #[global_allocator]
@@ -43,7 +44,7 @@ use crate::hardware::coherence::Access;
 /// ```
 pub struct Arc<T: ?Sized>(host::Arc<T>);
 
-/// Like [`std::sync::Weak`], its counts charged.
+/// Like [`std::sync::Weak`], but its counts are charged.
 pub struct Weak<T: ?Sized>(host::Weak<T>);
 
 /// The address of the strong count, from that of the value: two words before it, or its alignment
@@ -59,7 +60,7 @@ impl<T> Arc<T> {
         Arc(host::Arc::new(value))
     }
 
-    /// A value that knows its own reference, which cannot be upgraded while `f` makes it.
+    /// A value that knows its own reference, which cannot be upgraded while `f` makes the value.
     pub fn new_cyclic(f: impl FnOnce(&Weak<T>) -> T) -> Arc<T> {
         let this = Arc(host::Arc::new_cyclic(|weak| f(&Weak(weak.clone()))));
         // A thread that upgrades the reference that `f` was given knows what `f` did.
@@ -79,7 +80,7 @@ impl<T> Arc<T> {
         host::Arc::try_unwrap(this.into_std()).map_err(Arc)
     }
 
-    /// The value, for the last of all references that are given up this way or dropped.
+    /// The value, for the last of all references that are given up in this way or dropped.
     #[track_caller]
     pub fn into_inner(this: Arc<T>) -> Option<T> {
         this.charge(Access::Update);
@@ -105,7 +106,7 @@ impl<T> Arc<T> {
     ///
     /// # Safety
     ///
-    /// As of std's function: the pointer came from [`into_raw`](Arc::into_raw), and is used once.
+    /// As for std's function: the pointer came from [`into_raw`](Arc::into_raw), and is used once.
     pub unsafe fn from_raw(at: *const T) -> Arc<T> {
         // SAFETY: the caller promises that the pointer came from `into_raw`, and is used once.
         Arc(unsafe { host::Arc::from_raw(at) })
@@ -166,7 +167,7 @@ impl<T: ?Sized> Arc<T> {
         host::Arc::ptr_eq(&this.0, &other.0)
     }
 
-    /// The value, to change, if this is the only reference of either kind.
+    /// A mutable reference to the value, if this is the only reference of either kind.
     #[track_caller]
     pub fn get_mut(this: &mut Arc<T>) -> Option<&mut T> {
         this.charge(Access::Update);
@@ -176,7 +177,7 @@ impl<T: ?Sized> Arc<T> {
 }
 
 impl<T: Clone> Arc<T> {
-    /// The value, to change; if there are other references, of a copy.
+    /// A mutable reference to the value; if there are other references, to a copy.
     #[track_caller]
     pub fn make_mut(this: &mut Arc<T>) -> &mut T {
         this.charge(Access::Update);

@@ -15,7 +15,7 @@ impl BarrierWaitResult {
     }
 }
 
-/// Like [`std::sync::Barrier`], charged: a count and a generation under a [`Mutex`], and a
+/// Like [`std::sync::Barrier`], but charged: a count and a generation under a [`Mutex`], and a
 /// [`Condvar`].
 pub struct Barrier {
     state: Mutex<State>,

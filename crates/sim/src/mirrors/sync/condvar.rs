@@ -25,7 +25,8 @@ impl WaitTimeoutResult {
     }
 }
 
-/// Like [`std::sync::Condvar`], charged: a word that counts notifications, and where waiters park.
+/// Like [`std::sync::Condvar`], but charged: a word that counts notifications, on which waiters
+/// park.
 pub struct Condvar(SimU32);
 
 /// A guard after a wait, and why the wait ended.
@@ -37,11 +38,12 @@ impl Condvar {
         Condvar(Sim::U32_ZERO)
     }
 
-    /// Gives the lock back, parks until notified, takes the lock again. May wake spuriously.
+    /// Frees the lock, parks until a notification, and takes the lock again. It may wake
+    /// spuriously.
     ///
     /// # Errors
     ///
-    /// The guard all the same, if a thread panicked while it held the lock.
+    /// An error that holds the guard, if a thread panicked while it held the lock.
     #[track_caller]
     pub fn wait<'a, T>(&self, guard: MutexGuard<'a, T>) -> LockResult<MutexGuard<'a, T>> {
         self.park(&guard, None);
@@ -65,7 +67,7 @@ impl Condvar {
         Ok(guard)
     }
 
-    /// Like [`wait`](Condvar::wait), at most for `span`.
+    /// Like [`wait`](Condvar::wait), but for `span` at most.
     ///
     /// # Errors
     ///
@@ -80,7 +82,7 @@ impl Condvar {
         }
     }
 
-    /// Like [`wait_while`](Condvar::wait_while), at most for `span`.
+    /// Like [`wait_while`](Condvar::wait_while), but for `span` at most.
     ///
     /// # Errors
     ///

@@ -1,10 +1,10 @@
-//! `std::sync`, simulated: locks built on charged words and the machine's futex, as std's are on
-//! the futex of Linux.
+//! `std::sync`, simulated: locks built on charged words and the machine's futex, as std builds its
+//! locks on the futex of Linux.
 //!
 //! | here | as std's, on Linux |
 //! |---|---|
 //! | [`Mutex`], [`RwLock`], [`Condvar`], [`Once`] | the same states, 100 turns of spinning, park |
-//! | [`Barrier`], [`OnceLock`], [`LazyLock`] | built on these, as std's |
+//! | [`Barrier`], [`OnceLock`], [`LazyLock`] | built on these, as in std |
 //! | [`Arc`], [`Weak`] | std's own, with its counts charged |
 //! | [`PoisonError`], [`TryLockError`], [`LockResult`], [`TryLockResult`] | std's own |
 //!
@@ -13,18 +13,18 @@
 //! | std | here |
 //! |---|---|
 //! | a value is read where code reads it | each use of a guard accesses the whole value (1) |
-//! | holders and waiters are not recorded | [lock reports](crate::locks) have both locks' |
+//! | holders and waiters are not recorded | [lock reports](crate::locks) have those of both locks |
 //! | `Arc<T>` turns into `Arc<dyn Trait>` | `Arc::from(std_arc)` (2) |
 //! | a `static` works | see [`atomic`](crate::atomic) |
 //! | [`mpsc`] is a lock-free list | a queue under a mutex (3) |
-//! | `self: Arc<Self>` | std's `Arc` alone: the language knows no other receiver |
+//! | `self: Arc<Self>` | only std's `Arc`: the language allows no other receiver |
 //!
-//! 1. That is: each time that a guard is used as a reference, an access to all lines of the value
-//!    is charged, without what the value owns elsewhere.
-//! 2. From std's `Arc<dyn Trait>`: the language lets only std convert in place.
-//! 3. So it costs otherwise: the cost of std's is in the layout of its queues.
+//! 1. Each time that a guard is used as a reference, the machine charges an access to all lines of
+//!    the value, but not to what the value owns elsewhere.
+//! 2. Convert from std's `Arc<dyn Trait>`: the language lets only std convert in place.
+//! 3. So its cost differs: std's cost is in the layout of its queues.
 //!
-//! All of it works in a machine only.
+//! All of this works only in a machine.
 
 mod arc;
 mod barrier;

@@ -1,8 +1,8 @@
 //! `std::sync::mpsc`, simulated: a queue under a mutex.
 //!
 //! The functions, errors and blocking are std's. The cost is not: std's queues are lock-free lists
-//! of blocks and rings, and this is a [`Mutex`] and two [`Condvar`]s. Use it for code that passes
-//! messages on the way; do not compare channels by it.
+//! of blocks and rings, and this is a [`Mutex`] and two [`Condvar`]s. Use it for code that happens
+//! to pass messages. Do not compare channels by it.
 
 use core::fmt;
 use core::time::Duration;
@@ -78,7 +78,7 @@ impl<T> Shared<T> {
         Ok(())
     }
 
-    /// The next message; waits for one until the deadline, for ever without one.
+    /// The next message; waits for one until the deadline, forever without one.
     #[track_caller]
     fn receive(&self, deadline: Option<Instant>) -> Result<T, RecvTimeoutError> {
         let mut state = self.lock();
@@ -159,7 +159,7 @@ pub fn channel<T>() -> (Sender<T>, Receiver<T>) {
     (Sender(shared), receiver)
 }
 
-/// A channel in which `bound` messages may wait; of 0, each send waits for its receive.
+/// A channel in which `bound` messages may wait. With 0, each send waits for its receive.
 #[track_caller]
 pub fn sync_channel<T>(bound: usize) -> (SyncSender<T>, Receiver<T>) {
     let (shared, receiver) = new(Some(bound));
@@ -171,7 +171,7 @@ impl<T> Sender<T> {
     ///
     /// # Errors
     ///
-    /// The message, if the receiver is gone.
+    /// An error with the message, if the receiver is gone.
     #[track_caller]
     pub fn send(&self, value: T) -> Result<(), SendError<T>> {
         self.0.send(value, true).map_err(SendError::from_try)
@@ -183,7 +183,7 @@ impl<T> SyncSender<T> {
     ///
     /// # Errors
     ///
-    /// The message, if the receiver is gone.
+    /// An error with the message, if the receiver is gone.
     #[track_caller]
     pub fn send(&self, value: T) -> Result<(), SendError<T>> {
         self.0.send(value, true).map_err(SendError::from_try)
@@ -193,7 +193,7 @@ impl<T> SyncSender<T> {
     ///
     /// # Errors
     ///
-    /// The message, if there is none or the receiver is gone.
+    /// An error with the message, if there is no room or the receiver is gone.
     #[track_caller]
     pub fn try_send(&self, value: T) -> Result<(), TrySendError<T>> {
         self.0.send(value, false)
@@ -213,21 +213,21 @@ impl<T> FromTry<T> for SendError<T> {
 }
 
 impl<T> Receiver<T> {
-    /// The next message; waits for it.
+    /// The next message. It waits for one.
     ///
     /// # Errors
     ///
-    /// If there is none and no sender is left.
+    /// An error if there is none and no sender is left.
     #[track_caller]
     pub fn recv(&self) -> Result<T, RecvError> {
         self.0.receive(None).map_err(|_| RecvError)
     }
 
-    /// Like [`recv`](Receiver::recv), at most for `span`.
+    /// Like [`recv`](Receiver::recv), but for `span` at most.
     ///
     /// # Errors
     ///
-    /// As for `recv`, or if none came in time.
+    /// As for `recv`, or if no message came in time.
     #[track_caller]
     pub fn recv_timeout(&self, span: Duration) -> Result<T, RecvTimeoutError> {
         self.0.receive(Instant::now().checked_add(span))
@@ -237,7 +237,7 @@ impl<T> Receiver<T> {
     ///
     /// # Errors
     ///
-    /// If it is not.
+    /// An error if it is not.
     #[track_caller]
     pub fn try_recv(&self) -> Result<T, TryRecvError> {
         let mut state = self.0.lock();

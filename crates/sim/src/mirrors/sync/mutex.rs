@@ -98,7 +98,7 @@ impl Raw {
     }
 }
 
-/// Like [`std::sync::Mutex`]: charged, and in the run's [lock reports](crate::locks).
+/// Like [`std::sync::Mutex`], but charged, and with [lock reports](crate::locks) of the run.
 ///
 /// ```
 /// # #[global_allocator]
@@ -138,11 +138,11 @@ impl<T> Mutex<T> {
         Mutex { raw: Raw::new(), poison: Flag::new(), value: UnsafeCell::new(value) }
     }
 
-    /// What it protects.
+    /// The value that it protects.
     ///
     /// # Errors
     ///
-    /// The value all the same, if a thread panicked while it held the lock.
+    /// An error that holds the value, if a thread panicked while it held the lock.
     #[track_caller]
     pub fn into_inner(self) -> LockResult<T> {
         let poisoned = self.poison.get();
@@ -152,11 +152,11 @@ impl<T> Mutex<T> {
 }
 
 impl<T: ?Sized> Mutex<T> {
-    /// Takes the lock; parks after a short spin if it is held.
+    /// Takes the lock. If it is held, spins briefly and then parks.
     ///
     /// # Errors
     ///
-    /// The guard all the same, if a thread panicked while it held the lock.
+    /// An error that holds the guard, if a thread panicked while it held the lock.
     #[track_caller]
     pub fn lock(&self) -> LockResult<MutexGuard<'_, T>> {
         self.raw.lock();
@@ -167,7 +167,8 @@ impl<T: ?Sized> Mutex<T> {
     ///
     /// # Errors
     ///
-    /// `WouldBlock` if it is held; the guard all the same, if a thread panicked while it held it.
+    /// `WouldBlock` if it is held. An error that holds the guard, if a thread panicked while it
+    /// held the lock.
     #[track_caller]
     pub fn try_lock(&self) -> TryLockResult<MutexGuard<'_, T>> {
         if !self.raw.try_lock() {
@@ -200,11 +201,11 @@ impl<T: ?Sized> Mutex<T> {
         self.poison.clear();
     }
 
-    /// What it protects, without locking. Charged as a store.
+    /// The value that it protects, without locking. This is charged as a store.
     ///
     /// # Errors
     ///
-    /// The value all the same, if a thread panicked while it held the lock.
+    /// An error that holds the value, if a thread panicked while it held the lock.
     #[track_caller]
     pub fn get_mut(&mut self) -> LockResult<&mut T> {
         used(self.value.get(), Access::Store);
@@ -240,7 +241,7 @@ impl<T: ?Sized + fmt::Debug> fmt::Debug for Mutex<T> {
     }
 }
 
-/// Gives a mutex back when it drops, as [`std::sync::MutexGuard`].
+/// Frees a mutex when it drops, like [`std::sync::MutexGuard`].
 #[must_use = "if unused the Mutex will immediately unlock"]
 pub struct MutexGuard<'a, T: ?Sized> {
     lock: &'a Mutex<T>,

@@ -1,4 +1,4 @@
-//! Something that is done once.
+//! An action that is done once.
 
 use core::fmt;
 
@@ -22,10 +22,10 @@ const RUNNING: u32 = 2;
 const QUEUED: u32 = 3;
 const COMPLETE: u32 = 4;
 
-/// Like [`std::sync::Once`], charged.
+/// Like [`std::sync::Once`], but charged.
 pub struct Once(SimU32);
 
-/// What [`Once::call_once_force`] tells the closure.
+/// The state that [`Once::call_once_force`] passes to the closure.
 #[derive(Debug)]
 pub struct OnceState {
     poisoned: bool,
@@ -54,26 +54,26 @@ impl Drop for Done<'_> {
 }
 
 impl Once {
-    /// Nothing was done yet.
+    /// Makes one for which nothing was done yet.
     pub const fn new() -> Once {
         Once(Sim::U32_ZERO)
     }
 
-    /// Calls `f`, unless some closure was called; then waits for that to return.
+    /// Calls `f`, unless a closure was already called; then it waits until that returns.
     ///
     /// # Panics
     ///
-    /// If `f` panics, or an earlier closure did.
+    /// Panics if `f` panics, or an earlier closure did.
     #[track_caller]
     pub fn call_once(&self, f: impl FnOnce()) {
         self.call(false, |_| f());
     }
 
-    /// Like [`call_once`](Once::call_once), also if an earlier closure panicked.
+    /// Like [`call_once`](Once::call_once), but also calls `f` if an earlier closure panicked.
     ///
     /// # Panics
     ///
-    /// If `f` does.
+    /// Panics if `f` does.
     #[track_caller]
     pub fn call_once_force(&self, f: impl FnOnce(&OnceState)) {
         self.call(true, f);
@@ -90,13 +90,13 @@ impl Once {
     ///
     /// # Panics
     ///
-    /// If a closure panicked.
+    /// Panics if a closure panicked.
     #[track_caller]
     pub fn wait(&self) {
         self.wait_for(false);
     }
 
-    /// Like [`wait`](Once::wait), also if a closure panicked.
+    /// Like [`wait`](Once::wait), but does not panic if a closure panicked.
     #[track_caller]
     pub fn wait_force(&self) {
         self.wait_for(true);

@@ -7,7 +7,7 @@ use std::panic::{RefUnwindSafe, UnwindSafe};
 
 use super::Once;
 
-/// Like [`std::sync::OnceLock`], charged: a look at the value is a load of its [`Once`].
+/// Like [`std::sync::OnceLock`], but charged: a look at the value is a load of its [`Once`].
 pub struct OnceLock<T> {
     once: Once,
     value: UnsafeCell<Option<T>>,
@@ -22,7 +22,7 @@ impl<T: UnwindSafe> UnwindSafe for OnceLock<T> {}
 impl<T: RefUnwindSafe + UnwindSafe> RefUnwindSafe for OnceLock<T> {}
 
 impl<T> OnceLock<T> {
-    /// Without a value.
+    /// Makes one without a value.
     pub const fn new() -> OnceLock<T> {
         OnceLock { once: Once::new(), value: UnsafeCell::new(None) }
     }
@@ -40,17 +40,17 @@ impl<T> OnceLock<T> {
         unsafe { &*self.value.get() }.as_ref()
     }
 
-    /// The value, to change, if it was made.
+    /// A mutable reference to the value, if it was made.
     #[track_caller]
     pub fn get_mut(&mut self) -> Option<&mut T> {
         self.value.get_mut().as_mut()
     }
 
-    /// Makes the value.
+    /// Sets the value.
     ///
     /// # Errors
     ///
-    /// The value given, if there was one.
+    /// An error with the given value, if there already was one.
     #[track_caller]
     pub fn set(&self, value: T) -> Result<(), T> {
         let mut value = Some(value);
@@ -58,11 +58,12 @@ impl<T> OnceLock<T> {
         value.map_or(Ok(()), Err)
     }
 
-    /// The value, made by `f` if there is none; if another thread is making it, waits for that.
+    /// The value, made by `f` if there is none. If another thread is making it, this waits for
+    /// that.
     ///
     /// # Panics
     ///
-    /// If `f` does; then there is no value yet.
+    /// Panics if `f` does. Then there is no value yet.
     #[track_caller]
     pub fn get_or_init(&self, f: impl FnOnce() -> T) -> &T {
         if !self.once.is_completed() {
@@ -82,13 +83,13 @@ impl<T> OnceLock<T> {
         self.peek().expect("the once is complete, so there is a value")
     }
 
-    /// The value, at the end.
+    /// The value; this consumes the lock.
     #[track_caller]
     pub fn into_inner(mut self) -> Option<T> {
         self.take()
     }
 
-    /// The value; there is none afterwards.
+    /// Takes the value out.
     #[track_caller]
     pub fn take(&mut self) -> Option<T> {
         self.once.reset();
@@ -137,7 +138,7 @@ impl<T: fmt::Debug> fmt::Debug for OnceLock<T> {
     }
 }
 
-/// Like [`std::sync::LazyLock`], charged as an [`OnceLock`].
+/// Like [`std::sync::LazyLock`], but charged like an [`OnceLock`].
 pub struct LazyLock<T, F = fn() -> T> {
     value: OnceLock<T>,
     init: Cell<Option<F>>,
@@ -158,7 +159,7 @@ impl<T, F: FnOnce() -> T> LazyLock<T, F> {
     ///
     /// # Panics
     ///
-    /// If the function that makes it does, or did.
+    /// Panics if the function that makes it does, or did.
     #[track_caller]
     pub fn force(this: &LazyLock<T, F>) -> &T {
         this.value.get_or_init(|| match this.init.take() {

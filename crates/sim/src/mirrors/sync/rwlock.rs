@@ -269,7 +269,7 @@ impl Raw {
     }
 }
 
-/// Like [`std::sync::RwLock`]: charged, and in the run's [lock reports](crate::locks).
+/// Like [`std::sync::RwLock`], but charged, and with [lock reports](crate::locks) of the run.
 pub struct RwLock<T: ?Sized> {
     raw: Raw,
     poison: Flag,
@@ -289,11 +289,11 @@ impl<T> RwLock<T> {
         RwLock { raw: Raw::new(), poison: Flag::new(), value: UnsafeCell::new(value) }
     }
 
-    /// What it protects.
+    /// The value that it protects.
     ///
     /// # Errors
     ///
-    /// The value all the same, if a thread panicked while it held the lock to write.
+    /// An error that holds the value, if a thread panicked while it held the lock to write.
     #[track_caller]
     pub fn into_inner(self) -> LockResult<T> {
         let poisoned = self.poison.get();
@@ -307,11 +307,11 @@ impl<T: ?Sized> RwLock<T> {
     ///
     /// # Errors
     ///
-    /// The guard all the same, if a thread panicked while it held the lock to write.
+    /// An error that holds the guard, if a thread panicked while it held the lock to write.
     ///
     /// # Panics
     ///
-    /// If 2³⁰ - 2 readers hold it.
+    /// Panics if 2³⁰ - 2 readers hold it.
     #[track_caller]
     pub fn read(&self) -> LockResult<RwLockReadGuard<'_, T>> {
         self.raw.read();
@@ -322,7 +322,7 @@ impl<T: ?Sized> RwLock<T> {
     ///
     /// # Errors
     ///
-    /// `WouldBlock` otherwise; the guard all the same, if the lock is poisoned.
+    /// `WouldBlock` otherwise. An error that holds the guard, if the lock is poisoned.
     #[track_caller]
     pub fn try_read(&self) -> TryLockResult<RwLockReadGuard<'_, T>> {
         if !self.raw.try_read() {
@@ -336,7 +336,7 @@ impl<T: ?Sized> RwLock<T> {
     ///
     /// # Errors
     ///
-    /// The guard all the same, if a thread panicked while it held the lock to write.
+    /// An error that holds the guard, if a thread panicked while it held the lock to write.
     #[track_caller]
     pub fn write(&self) -> LockResult<RwLockWriteGuard<'_, T>> {
         self.raw.write();
@@ -347,7 +347,7 @@ impl<T: ?Sized> RwLock<T> {
     ///
     /// # Errors
     ///
-    /// `WouldBlock` otherwise; the guard all the same, if the lock is poisoned.
+    /// `WouldBlock` otherwise. An error that holds the guard, if the lock is poisoned.
     #[track_caller]
     pub fn try_write(&self) -> TryLockResult<RwLockWriteGuard<'_, T>> {
         if !self.raw.try_write() {
@@ -386,11 +386,11 @@ impl<T: ?Sized> RwLock<T> {
         self.poison.clear();
     }
 
-    /// What it protects, without locking. Charged as a store.
+    /// The value that it protects, without locking. This is charged as a store.
     ///
     /// # Errors
     ///
-    /// The value all the same, if the lock is poisoned.
+    /// An error that holds the value, if the lock is poisoned.
     #[track_caller]
     pub fn get_mut(&mut self) -> LockResult<&mut T> {
         used(self.value.get(), Access::Store);
@@ -426,7 +426,7 @@ impl<T: ?Sized + fmt::Debug> fmt::Debug for RwLock<T> {
     }
 }
 
-/// Gives a lock back when it drops, as [`std::sync::RwLockReadGuard`].
+/// Frees the lock when it drops, like [`std::sync::RwLockReadGuard`].
 #[must_use = "if unused the RwLock will immediately unlock"]
 pub struct RwLockReadGuard<'a, T: ?Sized> {
     lock: &'a RwLock<T>,
@@ -436,7 +436,7 @@ pub struct RwLockReadGuard<'a, T: ?Sized> {
     not_send: PhantomData<*mut ()>,
 }
 
-/// Gives a lock back when it drops, as [`std::sync::RwLockWriteGuard`].
+/// Frees the lock when it drops, like [`std::sync::RwLockWriteGuard`].
 #[must_use = "if unused the RwLock will immediately unlock"]
 pub struct RwLockWriteGuard<'a, T: ?Sized> {
     lock: &'a RwLock<T>,

@@ -7,32 +7,32 @@ use coreline_world::WorldLocal;
 
 use crate::Sim;
 
-/// Like [`std::thread::LocalKey`]: one object for each simulated thread. Made by
-/// [`thread_local!`](crate::thread_local).
+/// Like [`std::thread::LocalKey`]: one object for each simulated thread.
+/// [`thread_local!`](crate::thread_local) makes it.
 pub struct LocalKey<T: 'static> {
     key: WorldLocal,
     init: fn() -> T,
 }
 
-/// The error of std's `try_with`. Never returned: an object that is used by the destructor of
-/// another, after its own, is made again.
+/// The error of std's `try_with`. It is never returned: if another object's destructor uses an
+/// object after its own destructor, the object is made again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("already destroyed")]
 #[non_exhaustive]
 pub struct AccessError;
 
 impl<T: 'static> LocalKey<T> {
-    /// For [`thread_local!`](crate::thread_local).
+    /// It is for [`thread_local!`](crate::thread_local).
     #[doc(hidden)]
     pub const fn new(name: &'static str, init: fn() -> T) -> Self {
         LocalKey { key: WorldLocal::new(name), init }
     }
 
-    /// Calls `f` with the calling thread's object, made at its first use.
+    /// Calls `f` with the calling thread's object, which the first use makes.
     ///
     /// # Panics
     ///
-    /// Outside of a machine.
+    /// Panics outside of a machine.
     pub fn with<R>(&'static self, f: impl FnOnce(&T) -> R) -> R {
         self.key.with::<Sim, T, R>(self.init, f)
     }
@@ -41,7 +41,7 @@ impl<T: 'static> LocalKey<T> {
     ///
     /// # Errors
     ///
-    /// None.
+    /// It never returns an error.
     pub fn try_with<R>(&'static self, f: impl FnOnce(&T) -> R) -> Result<R, AccessError> {
         Ok(self.with(f))
     }
@@ -53,7 +53,7 @@ impl<T: 'static> LocalKey<Cell<T>> {
         self.with(|cell| cell.set(value));
     }
 
-    /// The value.
+    /// A copy of the value.
     pub fn get(&'static self) -> T
     where
         T: Copy,
@@ -61,7 +61,7 @@ impl<T: 'static> LocalKey<Cell<T>> {
         self.with(Cell::get)
     }
 
-    /// The value; the default takes its place.
+    /// Takes the value, and leaves the default.
     pub fn take(&'static self) -> T
     where
         T: Default,
@@ -69,7 +69,7 @@ impl<T: 'static> LocalKey<Cell<T>> {
         self.with(Cell::take)
     }
 
-    /// The value; another takes its place.
+    /// Replaces the value, and returns the old one.
     pub fn replace(&'static self, value: T) -> T {
         self.with(|cell| cell.replace(value))
     }
@@ -81,7 +81,7 @@ impl<T: 'static> LocalKey<RefCell<T>> {
         self.with(|cell| f(&cell.borrow()))
     }
 
-    /// Calls `f` with the value, to change.
+    /// Calls `f` with the value, mutably.
     pub fn with_borrow_mut<R>(&'static self, f: impl FnOnce(&mut T) -> R) -> R {
         self.with(|cell| f(&mut cell.borrow_mut()))
     }
@@ -91,7 +91,7 @@ impl<T: 'static> LocalKey<RefCell<T>> {
         self.with(|cell| *cell.borrow_mut() = value);
     }
 
-    /// The value; the default takes its place.
+    /// Takes the value, and leaves the default.
     pub fn take(&'static self) -> T
     where
         T: Default,
@@ -99,7 +99,7 @@ impl<T: 'static> LocalKey<RefCell<T>> {
         self.with(RefCell::take)
     }
 
-    /// The value; another takes its place.
+    /// Replaces the value, and returns the old one.
     pub fn replace(&'static self, value: T) -> T {
         self.with(|cell| cell.replace(value))
     }

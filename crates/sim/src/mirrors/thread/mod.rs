@@ -3,17 +3,18 @@
 //! | std | here |
 //! |---|---|
 //! | the system chooses a CPU | the one with the fewest threads, or [`Builder::on`] |
-//! | a panic is `Err` for the joining thread | the same; of which no thread learns, a failure (2) |
-//! | a panic is printed | it is not, since the joining thread is told |
-//! | a destroyed `thread_local!` stays so | used again by a destructor, it is made again |
+//! | a panic is `Err` for the joining thread | the same; if no thread learns of it, a failure (2) |
+//! | a panic is printed | it does not, because the joining thread learns of it |
+//! | a destroyed `thread_local!` stays so | if a destructor uses it again, it is made again |
 //! | [`ThreadId`]s are unique in the process | unique in the machine |
 //! | [`Builder::stack_size`] of any size | at most [`STACK`] bytes |
 //! | [`panicking`] | of the calling simulated thread (1) |
 //! | `sleep_ms`, `park_timeout_ms`, `spawn_unchecked` | left out |
 //!
-//! 1. The host counts panics of all simulated threads as one thread's. A thread that caught a panic
-//!    and did not ask since may be taken to unwind while another thread does.
-//! 2. At once if no handle is left, at the run's end if the program returns or forgets the handle.
+//! 1. The host counts panics of all simulated threads as those of one thread. If a thread caught a
+//!    panic and has not asked since, it may seem to unwind while another thread does.
+//! 2. The run fails at once if no handle is left, and at its end if the program returns or forgets
+//!    the handle.
 //!
 //! All functions but [`panicking`] panic outside of a machine.
 
@@ -44,17 +45,17 @@ use crate::results::failure::FailureKind;
 use crate::words::SimU32;
 use crate::words::atomic::{AtomicBool, Ordering};
 
-/// Bytes of a simulated thread's stack.
+/// The size of a simulated thread's stack, in bytes.
 pub const STACK: usize = ENGINE_STACK;
 
-/// The result of a thread: its value, or what it panicked with.
+/// The result of a thread: its value, or the value of its panic.
 pub type Result<T> = std::result::Result<T, Box<dyn Any + Send + 'static>>;
 
 /// A thread's number in its machine; the program's first thread has 1.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct ThreadId(NonZeroU64);
 
-/// A handle to a thread, as [`std::thread::Thread`].
+/// A handle to a thread, like [`std::thread::Thread`].
 #[derive(Clone)]
 pub struct Thread(Arc<Inner>);
 
@@ -150,13 +151,13 @@ pub fn current() -> Thread {
     CURRENT.with::<Sim, Thread, _>(Thread::found, Thread::clone)
 }
 
-/// Waits for a token, see [`Thread::unpark`]. Unlike std's it never returns without one.
+/// Waits for a token, see [`Thread::unpark`]. Unlike std's it never returns without a token.
 #[track_caller]
 pub fn park() {
     current().take_token(None);
 }
 
-/// Waits for a token, at most for `span`.
+/// Waits for a token, for `span` at most.
 #[track_caller]
 pub fn park_timeout(span: Duration) {
     current().take_token(Instant::deadline(span));
@@ -177,7 +178,7 @@ pub fn yield_now() {
 ///
 /// # Errors
 ///
-/// None; the type is std's.
+/// It never fails; the return type is std's.
 pub fn available_parallelism() -> io::Result<NonZeroUsize> {
     let cpus = inside(|engine| engine.topology().cpu_count());
     Ok(NonZeroUsize::new(cpus).unwrap_or(NonZeroUsize::MIN))
@@ -188,7 +189,7 @@ pub fn panicking() -> bool {
     engine::with(engine::Engine::is_unwinding).unwrap_or_else(std::thread::panicking)
 }
 
-/// Makes threads with a name or on a CPU, as [`std::thread::Builder`].
+/// Makes threads with a name or on a CPU, like [`std::thread::Builder`].
 #[derive(Debug, Clone)]
 #[must_use = "a thread starts with `spawn`"]
 pub struct Builder {
@@ -204,24 +205,25 @@ impl Default for Builder {
 }
 
 impl Builder {
-    /// A thread without a name, anywhere.
+    /// Makes a thread without a name, on any CPU.
     pub fn new() -> Builder {
         Builder { name: None, stack_size: 0, placement: Placement::Anywhere }
     }
 
-    /// The thread's name.
+    /// Sets the thread's name.
     pub fn name(mut self, name: String) -> Builder {
         self.name = Some(name);
         self
     }
 
-    /// How many bytes of stack the thread needs.
+    /// Sets how many bytes of stack the thread needs.
     pub fn stack_size(mut self, size: usize) -> Builder {
         self.stack_size = size;
         self
     }
 
-    /// Binds the thread to a CPU. Not in std, where one binds through the system.
+    /// Binds the thread to a CPU. std does not have this method; there one binds through the
+    /// system.
     pub fn on(mut self, cpu: CpuId) -> Builder {
         self.placement = Placement::On(cpu);
         self
@@ -231,12 +233,12 @@ impl Builder {
     ///
     /// # Errors
     ///
-    /// If it needs more than [`STACK`] bytes of stack, if the machine has no such CPU, or if the
-    /// host has no memory for the thread.
+    /// An error if it needs more than [`STACK`] bytes of stack, if the machine has no such CPU, or
+    /// if the host has no memory for the thread.
     ///
     /// # Panics
     ///
-    /// If the name has a zero byte, as std's.
+    /// Panics if the name has a zero byte, like std's.
     pub fn spawn<T, F>(self, f: F) -> io::Result<JoinHandle<T>>
     where
         T: Send + 'static,
@@ -385,7 +387,7 @@ impl<T> Handle<T> {
     }
 }
 
-/// A thread that may be waited for, as [`std::thread::JoinHandle`].
+/// A thread that others may wait for, like [`std::thread::JoinHandle`].
 pub struct JoinHandle<T>(Handle<T>);
 
 impl<T> JoinHandle<T> {
@@ -393,11 +395,11 @@ impl<T> JoinHandle<T> {
     ///
     /// # Errors
     ///
-    /// What the thread panicked with, if it did.
+    /// The value of the thread's panic, if it panicked.
     ///
     /// # Panics
     ///
-    /// If the handle was carried out of its machine.
+    /// Panics if the handle was carried out of its machine.
     #[track_caller]
     pub fn join(self) -> Result<T> {
         self.0.join()
@@ -408,7 +410,7 @@ impl<T> JoinHandle<T> {
         &self.0.thread
     }
 
-    /// Whether the thread's function has returned. Charged as a load.
+    /// Whether the thread's function has returned. This is charged as a load.
     pub fn is_finished(&self) -> bool {
         self.0.is_finished()
     }
@@ -424,7 +426,7 @@ impl<T> fmt::Debug for JoinHandle<T> {
 ///
 /// # Panics
 ///
-/// If the host has no memory for it.
+/// Panics if the host has no memory for it.
 pub fn spawn<T, F>(f: F) -> JoinHandle<T>
 where
     T: Send + 'static,

@@ -33,7 +33,7 @@ impl Data {
     }
 }
 
-/// A scope to start threads in, as [`std::thread::Scope`].
+/// A scope in which to start threads, like [`std::thread::Scope`].
 pub struct Scope<'scope, 'env: 'scope> {
     data: Arc<Data>,
     /// Invariant: the scope must not be taken for a shorter one.
@@ -46,7 +46,7 @@ impl<'scope> Scope<'scope, '_> {
     ///
     /// # Panics
     ///
-    /// If the host has no memory for it.
+    /// Panics if the host has no memory for it.
     pub fn spawn<T, F>(&'scope self, f: F) -> ScopedJoinHandle<'scope, T>
     where
         T: Send + 'scope,
@@ -83,12 +83,12 @@ impl fmt::Debug for Scope<'_, '_> {
     }
 }
 
-/// Calls `f` with a scope, whose threads may borrow what lives outside of it; waits for all of
+/// Calls `f` with a scope, whose threads may borrow values from outside of it; waits for all of
 /// them.
 ///
 /// # Panics
 ///
-/// If `f` does, or a thread did and was not joined by hand.
+/// Panics if `f` does, or if a thread did that was not joined by hand.
 #[track_caller]
 pub fn scope<'env, F, T>(f: F) -> T
 where
@@ -119,7 +119,7 @@ where
     }
 }
 
-/// A thread of a scope that may be waited for, as [`std::thread::ScopedJoinHandle`].
+/// A thread of a scope that others may wait for, like [`std::thread::ScopedJoinHandle`].
 pub struct ScopedJoinHandle<'scope, T> {
     handle: Handle<T>,
     scope: PhantomData<&'scope mut &'scope ()>,
@@ -130,7 +130,7 @@ impl<T> ScopedJoinHandle<'_, T> {
     ///
     /// # Errors
     ///
-    /// What the thread panicked with, if it did.
+    /// The value of the thread's panic, if it panicked.
     #[track_caller]
     pub fn join(self) -> Result<T> {
         self.handle.join()
@@ -141,7 +141,7 @@ impl<T> ScopedJoinHandle<'_, T> {
         &self.handle.thread
     }
 
-    /// Whether the thread's function has returned. Charged as a load.
+    /// Whether the thread's function has returned. This is charged as a load.
     pub fn is_finished(&self) -> bool {
         self.handle.is_finished()
     }

@@ -141,7 +141,7 @@ impl Fences for Native {
             world: Native::NAME,
             capability: "fence of restartable operations",
             why,
-            remedy: "start the program with CORELINE_RSEQ=off, so that they run on atomics",
+            remedy: "start the program with CORELINE_RSEQ=off, so that operations run on atomics",
         })
     }
 }

@@ -40,7 +40,7 @@ pub(crate) fn huge_pages(mode: Option<&str>) -> Result<(), Lacking> {
     let advised = on_a_page(CAPABILITY, |at, len| unsafe { Native::advise_huge(at, len) });
     if let (Err(lacking), Some(_)) = (&advised, mode) {
         // Not the kernel, which has a mode.
-        let remedy = "a system-call filter that lets madvise through";
+        let remedy = "let madvise through the system-call filter";
         return Err(Lacking { remedy, ..lacking.clone() });
     }
     advised?;
@@ -52,8 +52,11 @@ pub(crate) fn huge_pages(mode: Option<&str>) -> Result<(), Lacking> {
     };
     // SAFETY: asks for a number.
     if unsafe { libc::prctl(libc::PR_GET_THP_DISABLE, UNUSED, UNUSED, UNUSED, UNUSED) } == NEVER {
-        let why = "they were switched off for this process (PR_SET_THP_DISABLE)";
-        return Err(lacking(why, "start it from somewhere else, or without that setting"));
+        let why = "huge pages were switched off for this process (PR_SET_THP_DISABLE)";
+        return Err(lacking(
+            why,
+            "start the process from another program, or without that setting",
+        ));
     }
     // The advice is taken all the same, and without effect.
     if mode == Some("never") {

@@ -113,7 +113,7 @@ impl Memory for Native {
     fn map_copy_on_write(layout: Layout) -> Result<NonNull<u8>, MapError> {
         let fail = |why, remedy| MapError { layout, why, remedy };
         if !layout.size().is_multiple_of(page()) {
-            let why = Why::new("it is not whole pages");
+            let why = Why::new("the request is not for whole pages");
             return Err(fail(why, "ask for a multiple of the page's size"));
         }
         if cfg!(miri) {
@@ -170,7 +170,7 @@ impl Memory for Native {
             world: Native::NAME,
             capability: "placement of memory on a node",
             why: Why::new("mbind to").node(node).because(&error),
-            remedy: "a kernel with NUMA, and a system-call filter that lets mbind through",
+            remedy: "use a kernel with NUMA, and let mbind through the system-call filter",
         })
     }
 
@@ -183,7 +183,7 @@ impl Memory for Native {
             world: Native::NAME,
             capability: "huge pages",
             why: Why::new("madvise").because(&error),
-            remedy: "a kernel with transparent huge pages, and not `never` in \
+            remedy: "use a kernel with transparent huge pages, and do not set `never` in \
                      /sys/kernel/mm/transparent_hugepage/enabled",
         })
     }

@@ -91,7 +91,7 @@ pub enum SelfTestError {
     NotPreempted,
     /// The test could not be run.
     #[error(
-        "it could not be run: {lacking} could not be had: {}",
+        "the test could not run without {lacking}, which it did not get: {}",
         io::Error::from_raw_os_error(*errno)
     )]
     NotRun {
@@ -101,12 +101,12 @@ pub enum SelfTestError {
         errno: i32,
     },
     /// The test, or the thread that ran it, had no answer in time.
-    #[error("it had no answer within {ANSWER:?}")]
+    #[error("no answer came within {ANSWER:?}")]
     NoAnswer,
     /// The test was asked for inside itself.
     #[error(
-        "the C library's allocator asked for it while it was starting threads for it; make the \
-         first per-CPU memory before the allocator needs it"
+        "the C library's allocator asked for per-CPU memory while the test started its threads; \
+         make the first per-CPU memory before the allocator needs it"
     )]
     Nested,
 }

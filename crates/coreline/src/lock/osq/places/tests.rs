@@ -1,5 +1,5 @@
-//! Places that are adopted, and what waiters do where none can be had. A test makes queues crowded
-//! by the count alone.
+//! Places that are adopted, and what waiters do if they find none. A test makes queues crowded by
+//! the count alone.
 
 use core::time::Duration;
 use std::sync::Arc;
@@ -23,7 +23,7 @@ fn crowd<W: World>(nodes: u32) {
     with_tables::<W, _>(|tables| tables.left.fetch_add(nodes, Ordering::Relaxed));
 }
 
-/// These nodes are in queues no more.
+/// These nodes are no longer in queues.
 fn clear<W: World>(nodes: u32) {
     // Relaxed: a count.
     with_tables::<W, _>(|tables| tables.left.fetch_sub(nodes, Ordering::Relaxed));
@@ -92,7 +92,7 @@ fn a_missing_ordering_of_an_adopted_place_is_caught() {
     assert!(failure.message.contains("Causality violation"), "{failure}");
 }
 
-/// Threads that try for a while, again and again, while one has its turn and another one waits.
+/// Threads try for a while, again and again, while one thread has its turn and another waits.
 fn tries<O: Order>(threads: u32, rounds: u32) -> u32 {
     let program = move || {
         let lock = Arc::new(Osq::<O, Sim>::new_in());
@@ -135,7 +135,7 @@ fn tries_without_end_leave_as_many_nodes_as_threads() {
     }
 }
 
-/// A place that was sorted by where its thread was has the turn of one that is elsewhere.
+/// A place that was sorted by where its thread was gives its turn to a thread elsewhere.
 #[test]
 fn a_place_on_a_board_is_adopted_from_elsewhere() {
     let program = || {

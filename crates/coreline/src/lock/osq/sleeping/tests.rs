@@ -1,5 +1,5 @@
-//! Threads that sleep in a queue, and enter without a turn. The laws of locks hardly meet them: in
-//! the model it takes three threads to have one sleep behind the first waiter.
+//! Threads that sleep in a queue, and enter without a turn. The laws of locks hardly reach them: in
+//! the model, three threads are needed to have one sleep behind the first waiter.
 
 use core::cell::{Cell, RefCell};
 use std::sync::Arc;
@@ -200,8 +200,9 @@ fn looks_make_turns_of_many_cpus_no_longer() {
     assert!(turns[1] < 570, "{turns:?} ns");
 }
 
-/// Without looks, the two CPUs idle for 6 % of the time, one of them for 15 % by the second seed;
-/// with them, for 2 %. A thread that entered and did not know it would wait in vain.
+/// Without looks, the two CPUs idle for 6 % of the time, and with the second seed one of them for
+/// 15 %. With looks, they idle for 2 %. If a thread entered and did not know it, it would wait in
+/// vain.
 #[test]
 fn a_cpu_does_not_idle_while_the_next_waiter_has_none() {
     const SPAN: u64 = 100_000_000;

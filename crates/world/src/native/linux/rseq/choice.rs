@@ -47,36 +47,36 @@ const TURN: Duration = self_test::ANSWER.saturating_mul(2);
 #[non_exhaustive]
 pub enum NoSections {
     /// The environment says so.
-    #[error("{SWITCH}=off in the environment switches them off; unset it to have them")]
+    #[error("{SWITCH}=off in the environment turns rseq sections off; unset it to use them")]
     SwitchedOff,
     /// There is no assembly for this processor.
-    #[error("coreline has none for this processor; it has them for x86-64 and aarch64")]
+    #[error("coreline has no rseq sections for this processor, only for x86-64 and aarch64")]
     Processor,
     /// The C library registers no threads, and the kernel did not let us. The system's error
     /// number.
     #[error(
-        "the C library registers no threads for rseq, and to coreline the kernel refuses it: {}; \
-         {}", io::Error::from_raw_os_error(*.0), refused(*.0)
+        "the C library registers no threads for rseq, and the kernel does not let coreline \
+         register them: {}; {}", io::Error::from_raw_os_error(*.0), refused(*.0)
     )]
     Refused(i32),
     /// There is no way to unregister threads when they end. The system's error number, or `EAGAIN`
     /// if the key would be too high to be set in a signal handler.
     #[error(
-        "threads that coreline registers must be unregistered at their end, and no thread-specific \
-         key could be had for that: {}", io::Error::from_raw_os_error(*.0)
+        "coreline must unregister threads at their end, and could not get a thread-specific key \
+         for that: {}", io::Error::from_raw_os_error(*.0)
     )]
     NoKey(i32),
     /// The area is there, but did not pass the test of behaviour.
-    #[error("they failed the start-up self-test: {0}")]
+    #[error("rseq sections failed the start-up self-test: {0}")]
     SelfTest(#[from] SelfTestError),
 }
 
 fn refused(error: i32) -> &'static str {
     match error {
         libc::ENOSYS => "the kernel has no rseq, or a system-call filter hides it",
-        libc::EPERM | libc::EACCES => "a system-call filter forbids it",
-        libc::EINVAL => "another library registers each thread, and does not say where",
-        _ => "no kernel is known to answer so",
+        libc::EPERM | libc::EACCES => "a system-call filter forbids rseq",
+        libc::EINVAL => "another library registers each thread, and does not say where its area is",
+        _ => "no known kernel returns this error",
     }
 }
 
