@@ -6,7 +6,7 @@
 //!
 //! ```
 //! use coreline::Workers;
-//! use coreline::call::Why;
+//! use coreline::call::CallError;
 //!
 //! let workers = Workers::new()?;
 //! let cpu = workers.cpus().next().unwrap();
@@ -16,7 +16,7 @@
 //!     greeting.len()
 //! });
 //! // A function that is refused comes back, with what it borrows: the error is the cause alone.
-//! let length = length.map_err(Why::from)?;
+//! let length = length.map_err(CallError::from)?;
 //! assert_eq!((length, greeting.len()), (19, 19));
 //!
 //! let sums: Vec<_> = (0..8).map(|n| workers.spawn(move || n * n)).collect::<Result<_, _>>()?;
@@ -68,7 +68,7 @@
 //! # Signals, fork, panics
 //!
 //! **Signals**: none of this in a handler: it allocates and waits. **Fork**: a child has no
-//! workers; its calls and tasks are refused ([`Why::Forked`]), and dropping the workers there
+//! workers; its calls and tasks are refused ([`CallError::Forked`]), and dropping the workers there
 //! waits for nothing. A [`Reply`] that was under way at the fork never comes there: forget it.
 //! **Panics**: one in a call comes out of the call; one in a task comes out
 //! where its value is waited for. The worker lives on.
@@ -107,7 +107,7 @@ use coreline_world::{JoinHandle, Native, Threads, World};
 
 pub use builder::{Builder, StartError};
 pub use policy::Policy;
-pub use refused::{OwnWorker, Refused, WaitsForItself, Why};
+pub use refused::{CallError, OwnWorker, Refused, WaitsForItself};
 pub use reply::Reply;
 use request::{Caller, Outcome, Request};
 use shared::Shared;
@@ -164,12 +164,12 @@ impl<W: World + Threads> Workers<W> {
     ///
     /// ```
     /// use coreline::Workers;
-    /// use coreline::call::Why;
+    /// use coreline::call::CallError;
     ///
     /// let workers = Workers::new()?;
     /// let cpu = workers.cpus().next().unwrap();
     /// assert_eq!(workers.current(), None);
-    /// assert_eq!(workers.call_on(cpu, || workers.current()).map_err(Why::from)?, Some(cpu));
+    /// assert_eq!(workers.call_on(cpu, || workers.current()).map_err(CallError::from)?, Some(cpu));
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn current(&self) -> Option<CpuId> {
@@ -203,7 +203,7 @@ impl<W: World + Threads> Workers<W> {
     ///
     /// # Errors
     ///
-    /// As for `call_on`; and [`Why::Busy`].
+    /// As for `call_on`; and [`CallError::Busy`].
     ///
     /// # Panics
     ///
@@ -228,7 +228,7 @@ impl<W: World + Threads> Workers<W> {
             return Err(Refused { why, function });
         }
         let Some(index) = shared.worker(cpu) else {
-            return Err(Refused { why: Why::NoWorker(cpu), function });
+            return Err(Refused { why: CallError::NoWorker(cpu), function });
         };
         if current == Some(index) {
             return Ok(function());
@@ -247,7 +247,7 @@ impl<W: World + Threads> Workers<W> {
                     Err(why) => {
                         // SAFETY: it was not sent.
                         let function = unsafe { parcel.unpack() };
-                        if tries || why != Why::Busy {
+                        if tries || why != CallError::Busy {
                             return Err(Refused { why, function });
                         }
                         self.call_from_stack(current, index, function, tries)?
@@ -288,13 +288,13 @@ impl<W: World + Threads> Workers<W> {
     ///
     /// # Errors
     ///
-    /// [`Why::NoWorker`] for a CPU that has no worker: it was run nowhere then. [`Why::Closed`]:
+    /// [`CallError::NoWorker`] for a CPU that has no worker: it was run nowhere then. [`CallError::Closed`]:
     /// it was run on some of the CPUs, or on none.
     ///
     /// # Panics
     ///
     /// As the function does on the first of these CPUs where it does, when all have run it.
-    pub fn call_many<R, F>(&self, cpus: &CpuSet, function: F) -> Result<Vec<(CpuId, R)>, Why>
+    pub fn call_many<R, F>(&self, cpus: &CpuSet, function: F) -> Result<Vec<(CpuId, R)>, CallError>
     where
         F: Fn(CpuId) -> R + Sync,
         R: Send,
@@ -354,7 +354,7 @@ impl<W: World + Threads> Workers<W> {
         cpu: Option<CpuId>,
         function: F,
         withdraws: bool,
-        send: impl FnOnce(usize, NonNull<request::Header<W>>) -> Result<(), Why>,
+        send: impl FnOnce(usize, NonNull<request::Header<W>>) -> Result<(), CallError>,
     ) -> Result<Reply<R, W>, Refused<F>>
     where
         F: FnOnce() -> R + Send + 'static,
@@ -363,7 +363,7 @@ impl<W: World + Threads> Workers<W> {
         if let Err(why) = self.shared.admit(self.shared.current()) {
             return Err(Refused { why, function });
         }
-        let index = match cpu.map(|cpu| self.shared.worker(cpu).ok_or(Why::NoWorker(cpu))) {
+        let index = match cpu.map(|cpu| self.shared.worker(cpu).ok_or(CallError::NoWorker(cpu))) {
             Some(Err(why)) => return Err(Refused { why, function }),
             Some(Ok(index)) => index,
             None => 0,

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use coreline_world::{Line, Native, Ordering, Time, Word, World};
 
-use super::Why;
+use super::CallError;
 use super::shared::Shared;
 use crate::TicketLock;
 use crate::mask::{CpuMask, Entry, PresenceOptions, Shot};
@@ -35,8 +35,8 @@ pub struct NotAWorker;
 /// let users = workers.users();
 /// let cpu = workers.cpus().next().unwrap();
 /// let entry = || users.enter().unwrap().1;
-/// assert_eq!(workers.call_on(cpu, entry).map_err(coreline::call::Why::from)?, Entry::MustRefresh);
-/// assert_eq!(workers.call_on(cpu, entry).map_err(coreline::call::Why::from)?, Entry::Current);
+/// assert_eq!(workers.call_on(cpu, entry).map_err(coreline::call::CallError::from)?, Entry::MustRefresh);
+/// assert_eq!(workers.call_on(cpu, entry).map_err(coreline::call::CallError::from)?, Entry::Current);
 /// let shot = users.shootdown(|| ())?;
 /// assert_eq!(shot.reached + shot.away, 1, "no other worker used it");
 /// # Ok::<(), Box<dyn std::error::Error>>(())
@@ -122,13 +122,13 @@ impl<W: World> Users<W> {
     ///
     /// # Errors
     ///
-    /// [`Why::Closed`], [`Why::Forked`]: some workers may not have been told. When the
+    /// [`CallError::Closed`], [`CallError::Forked`]: some workers may not have been told. When the
     /// [`Workers`](super::Workers) are dropped, none uses anything any more.
     ///
     /// # Panics
     ///
     /// As `f` does on the first of the workers where it does, when all have run it.
-    pub fn shootdown(&self, f: impl Fn() + Sync) -> Result<Shot, Why> {
+    pub fn shootdown(&self, f: impl Fn() + Sync) -> Result<Shot, CallError> {
         // Before the lock: a forked child may find that of another thread.
         self.shared.admit(self.shared.current())?;
         // Partner: the fence in `enter`.
