@@ -127,10 +127,10 @@ impl Reading {
 /// # Ok::<(), coreline::Lacking>(())
 /// ```
 ///
-/// **Memory**: 32 bytes, and about 120 more for what it begins with: the word that all CPUs share,
-/// what was drained, and where slots are to come from. Once it has slots, 8 bytes in each. For many
-/// counters of one thing take a [`CounterSet`], or a [`CounterVec`]: 17 to 20 bytes for each
-/// counter, and 8 in each slot. A batched counter takes one cache line more.
+/// **Memory**: 32 bytes, and 136 of the global allocator: the word that all CPUs share, what was
+/// drained, and where slots are to come from. Once it has slots, 8 bytes in each. For many counters
+/// of one thing take a [`CounterSet`], or a [`CounterVec`]: 16 to 21 bytes for each counter, and 8
+/// in each slot. A batched counter takes one cache line more.
 ///
 /// **No memory**: a counter that finds none for its slots stays compact, and tries again after
 /// twice as many additions each time, up to 2^20. `Debug` says so.

@@ -77,6 +77,9 @@ struct Parts<T: Slot, W: World> {
     pool: PerCpuPool<W>,
 }
 
+// As the documentation of counters says.
+const _: () = assert!(size_of::<Parts<Word64, Native>>() == 136);
+
 // SAFETY: the parts are owned through the pointer, and are sent and shared as slots are.
 unsafe impl<T: Slot, W: World> Send for Spread<T, W> {}
 // SAFETY: slots can be shared; what changes are words, and `slots`, once, before it is published.

@@ -27,7 +27,7 @@ const PART: usize = 32;
 /// # Ok::<(), coreline::Lacking>(())
 /// ```
 ///
-/// **Memory**: 24 bytes, and about 20 for each counter; 8 bytes for each in each slot of a part that
+/// **Memory**: 24 bytes, and about 21 for each counter; 8 bytes for each in each slot of a part that
 /// has slots. The number is rounded up to a multiple of 32.
 ///
 /// **Signals, fork, no memory**: as [`PerCpuCounter`](super::PerCpuCounter), for each part.

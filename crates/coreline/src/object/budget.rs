@@ -37,13 +37,21 @@
 //!
 //! Each change of `used` is an exchange, and thread 1's comes behind thread 2's look: so thread 1
 //! sees the limit that thread 2 had set.
+//!
+//! # Budgets in budgets
+//!
+//! What is in the central word of a [child](Budget::child) is charged to its parent, too: what is
+//! charged to the child, and the stocks. A charge from a child's stock is none for the parent. What
+//! is given back to a child's central word goes back to the parent. A parent that has no room takes
+//! the stocks of all budgets below it back first.
 
 use core::fmt;
-use std::sync::Arc;
+use core::ptr::{self, NonNull};
+use std::sync::{Arc, Weak};
 
 use coreline_world::{IndexBy, Line, Native, Ordering, Word, World};
 
-use crate::percpu::{PerCpu, PoolError};
+use crate::percpu::{PerCpu, PoolError, SlotLock};
 
 /// A charge was refused. Nothing was charged.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -83,7 +91,7 @@ pub struct OverBudget {
 ///
 /// **Signals**: not for handlers: a charge that is refused makes a message. **Fork**: the child has
 /// a copy, with what was charged at the time of the fork; what another thread was moving between a
-/// stock and the central word may be lost to it.
+/// stock and the central word may be lost to it, and so may a child budget that was being made.
 pub struct Budget<W: World = Native> {
     shared: Arc<Shared<W>>,
 }
@@ -95,6 +103,22 @@ struct Shared<W: World> {
     stocking: W::U64,
     stocks: PerCpu<W::U64, W>,
     used: Line<W::U64>,
+    parent: Option<Budget<W>>,
+    children: Children<W>,
+}
+
+/// The budgets below one. A list of single words, so that a forked child has each of them or not.
+struct Children<W: World> {
+    lock: SlotLock<W>,
+    /// The one made last; null: there is none.
+    first: W::Ptr<Child<W>>,
+    /// How many may be listed before those that are gone are taken out.
+    room: W::Usize,
+}
+
+struct Child<W: World> {
+    budget: Weak<Shared<W>>,
+    next: W::Ptr<Child<W>>,
 }
 
 /// A stock leaves it as it is: set, it has gone below zero.
@@ -122,14 +146,52 @@ impl<W: World> Budget<W> {
     ///
     /// [`PoolError`] if there is no memory for the CPUs' stocks.
     pub fn new_in(name: impl Into<String>, limit: u64) -> Result<Self, PoolError> {
+        Self::below(name.into(), limit, None)
+    }
+
+    /// A budget in this one, as a tenant's in the machine's: what is charged to it is charged to
+    /// both, and each limit holds. [`OverBudget::name`] says which one refused.
+    ///
+    /// ```
+    /// use coreline::object::Budget;
+    ///
+    /// let machine = Budget::new("machine", 1000)?;
+    /// let tenants = [machine.child("a", 600)?, machine.child("b", 600)?];
+    /// tenants[0].charge(600)?;
+    /// tenants[1].charge(400)?;
+    /// assert_eq!(tenants[1].charge(1).unwrap_err().name, "machine");
+    /// assert_eq!(machine.used(), 1000);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// To the parent all is charged that the child has taken: what is charged to the child, and what
+    /// its CPUs have in stock, at most about a quarter of its limit. A parent that has no room takes
+    /// those stocks back. While the parent is above a limit that was lowered, a child may charge
+    /// again what it has in stock.
+    ///
+    /// When the child's last handle is dropped, what was left charged to it is given back to the
+    /// parent.
+    ///
+    /// # Errors
+    ///
+    /// [`PoolError`] if there is no memory for the CPUs' stocks.
+    pub fn child(&self, name: impl Into<String>, limit: u64) -> Result<Self, PoolError> {
+        let child = Self::below(name.into(), limit, Some(self.clone()))?;
+        self.shared.children.add(Arc::downgrade(&child.shared));
+        Ok(child)
+    }
+
+    fn below(name: String, limit: u64, parent: Option<Budget<W>>) -> Result<Self, PoolError> {
         let cpus = W::topology().cpu_limit().max(1) as u64;
         let shared = Shared {
-            name: name.into(),
+            name,
             cpus,
             limit: W::U64::new_in(limit),
             stocking: W::U64::new_in(batch(limit, cpus)),
             stocks: PerCpu::words_in(IndexBy::Cpu)?,
             used: Line(W::U64::new_in(0)),
+            parent,
+            children: Children::new_in(),
         };
         Ok(Budget { shared: Arc::new(shared) })
     }
@@ -141,13 +203,18 @@ impl<W: World> Budget<W> {
     /// [`OverBudget`] if that would be more than the limit, with nothing charged.
     #[inline]
     pub fn charge(&self, amount: u64) -> Result<(), OverBudget> {
-        if amount < SIGN && self.batch() > 0 {
-            let stock = self.shared.stocks.field(|word| word);
-            if stock.add_if(amount.wrapping_neg(), SIGN).is_ok() {
-                return Ok(());
-            }
+        if self.take_from_stock(amount) {
+            return Ok(());
         }
         self.charge_centrally(amount)
+    }
+
+    #[inline]
+    fn take_from_stock(&self, amount: u64) -> bool {
+        amount < SIGN && self.batch() > 0 && {
+            let stock = self.shared.stocks.field(|word| word);
+            stock.add_if(amount.wrapping_neg(), SIGN).is_ok()
+        }
     }
 
     /// Gives back what was charged.
@@ -189,7 +256,7 @@ impl<W: World> Budget<W> {
     /// for changes of configuration, not for each request.
     pub fn set_limit(&self, limit: u64) {
         self.close(limit);
-        self.give_back(self.drain());
+        self.take_stocks_back();
     }
 
     /// Sets the limit, and closes the stocks.
@@ -201,7 +268,7 @@ impl<W: World> Budget<W> {
         let mut seen = stocking.load(Ordering::Relaxed);
         loop {
             let closed = (seen & !BATCH).wrapping_add(BATCH + 1);
-            // Release pairs with the acquire in `give_back`: what opens the stocks that this closes
+            // Release pairs with the acquire in `give_back_here`: what opens the stocks that this closes
             // compares `used` with this limit, or a later one. Relaxed on failure: it is tried
             // again.
             let (done, failed) = (Ordering::Release, Ordering::Relaxed);
@@ -223,29 +290,50 @@ impl<W: World> Budget<W> {
     #[cold]
     #[inline(never)]
     fn charge_centrally(&self, amount: u64) -> Result<(), OverBudget> {
+        if self.take_and_stock(amount) {
+            return Ok(());
+        }
+        self.take_stocks_back();
+        if !self.take_here(amount) {
+            let (name, used, limit) = (self.shared.name.clone(), self.used(), self.limit());
+            return Err(OverBudget { name, asked: amount, used, limit });
+        }
+        let above = self.shared.parent.as_ref().map_or(Ok(()), |parent| parent.charge(amount));
+        above.inspect_err(|_| {
+            self.give_back_here(amount);
+        })
+    }
+
+    /// Takes `amount` from the central word, and fills the stock if there is enough.
+    fn take_and_stock(&self, amount: u64) -> bool {
         let batch = self.batch();
         let stocked = amount.checked_add(batch).filter(|_| batch > 0);
-        if stocked.is_some_and(|stocked| self.take(stocked)) {
-            let kept = !(2 * batch - 1);
-            if self.shared.stocks.field(|word| word).add_if(batch, kept).is_err() {
-                // Another thread of this CPU was faster.
-                self.give_back(batch);
-            }
-            return Ok(());
+        if !stocked.is_some_and(|stocked| self.take(stocked)) {
+            return self.take(amount);
         }
-        if self.take(amount) {
-            return Ok(());
+        let kept = !(2 * batch - 1);
+        if self.shared.stocks.field(|word| word).add_if(batch, kept).is_err() {
+            // Another thread of this CPU was faster.
+            self.give_back(batch);
         }
-        self.give_back(self.drain());
-        if self.take(amount) {
-            return Ok(());
+        true
+    }
+
+    /// Takes `amount` from the central word and from the parent, if both have so much.
+    fn take(&self, amount: u64) -> bool {
+        if !self.take_here(amount) {
+            return false;
         }
-        let (name, used, limit) = (self.shared.name.clone(), self.used(), self.limit());
-        Err(OverBudget { name, asked: amount, used, limit })
+        let above = |parent: &Self| parent.take_from_stock(amount) || parent.take_and_stock(amount);
+        let taken = self.shared.parent.as_ref().is_none_or(above);
+        if !taken {
+            self.give_back_here(amount);
+        }
+        taken
     }
 
     /// Takes `amount` from the central word, if there is so much.
-    fn take(&self, amount: u64) -> bool {
+    fn take_here(&self, amount: u64) -> bool {
         let Shared { used, limit, .. } = &*self.shared;
         // Relaxed: the exchange looks again.
         let mut seen = used.0.load(Ordering::Relaxed);
@@ -256,7 +344,7 @@ impl<W: World> Budget<W> {
                 // Nothing is always there, also above a limit that was lowered.
                 return amount == 0;
             }
-            // Acquire pairs with the release in `give_back`: see the module. Relaxed on failure: it
+            // Acquire pairs with the release in `give_back_here`: see the module. Relaxed on failure: it
             // is tried again.
             let (done, failed) = (Ordering::Acquire, Ordering::Relaxed);
             match used.0.compare_exchange_weak(seen, seen + amount, done, failed) {
@@ -265,7 +353,7 @@ impl<W: World> Budget<W> {
                     if limit.load(Ordering::Relaxed) >= seen + amount {
                         return true;
                     }
-                    self.give_back(amount);
+                    self.give_back_here(amount);
                     // Relaxed: as at first.
                     seen = used.0.load(Ordering::Relaxed);
                 }
@@ -274,10 +362,19 @@ impl<W: World> Budget<W> {
         }
     }
 
-    /// Gives `amount` back to the central word, and opens the stocks if that is what they wait for.
+    /// Gives `amount` back to the central word, and to the parent.
     #[cold]
     #[inline(never)]
     fn give_back(&self, amount: u64) {
+        let given = self.give_back_here(amount);
+        if let Some(parent) = &self.shared.parent {
+            parent.uncharge(given);
+        }
+    }
+
+    /// Gives `amount` back to the central word, and opens the stocks if that is what they wait for.
+    /// Returns what was given back: not more than there was.
+    fn give_back_here(&self, amount: u64) -> u64 {
         let Shared { used, stocking, limit, cpus, .. } = &*self.shared;
         // Acquire pairs with the release in `set_limit`: the limit that closed the stocks is there.
         let closed = stocking.load(Ordering::Acquire);
@@ -294,8 +391,9 @@ impl<W: World> Budget<W> {
                 Err(now) => seen = now,
             }
         };
+        let given = seen - left;
         if closed & BATCH > 0 {
-            return;
+            return given;
         }
         // Relaxed: behind the acquire.
         let limit = limit.load(Ordering::Relaxed);
@@ -306,6 +404,16 @@ impl<W: World> Budget<W> {
             let (done, failed) = (Ordering::Relaxed, Ordering::Relaxed);
             let _ = stocking.compare_exchange(closed, open, done, failed);
         }
+        given
+    }
+
+    /// Gives back what is in the stocks here and in all budgets below.
+    fn take_stocks_back(&self) {
+        // Those below first: what they give back may go into a stock of this one.
+        for shared in self.shared.children.all() {
+            Budget { shared }.take_stocks_back();
+        }
+        self.give_back(self.drain());
     }
 
     /// Takes what is in the stocks of all CPUs; where this machine does not let a thread do that,
@@ -344,6 +452,83 @@ fn batch(limit: u64, cpus: u64) -> u64 {
     1 << (limit / (8 * cpus)).clamp(1, MOST).ilog2()
 }
 
+impl<W: World> Drop for Shared<W> {
+    fn drop(&mut self) {
+        if let Some(parent) = &self.parent {
+            // Relaxed: no other thread has it.
+            parent.uncharge(self.used.0.load(Ordering::Relaxed));
+        }
+    }
+}
+
+impl<W: World> Children<W> {
+    fn new_in() -> Self {
+        let first = W::Ptr::new_in(ptr::null_mut());
+        Children { lock: SlotLock::new_in(), first, room: W::Usize::new_in(8) }
+    }
+
+    fn add(&self, budget: Weak<Shared<W>>) {
+        let _guard = self.lock.lock();
+        // Relaxed, all: the lock orders them.
+        let relaxed = Ordering::Relaxed;
+        let room = self.room.load(relaxed);
+        if room == 0 {
+            let left = self.take_out_those_gone();
+            self.room.store(left.max(8), relaxed);
+        } else {
+            self.room.store(room - 1, relaxed);
+        }
+        let next = W::Ptr::new_in(self.first.load(relaxed));
+        let child = Box::leak(Box::new(Child { budget, next }));
+        // Release: a forked child has it whole, or not.
+        self.first.store(child, Ordering::Release);
+    }
+
+    /// For the holder of the lock. Returns how many there are left.
+    fn take_out_those_gone(&self) -> usize {
+        // Relaxed, all: the lock orders them.
+        let relaxed = Ordering::Relaxed;
+        let (mut at, mut left) = (&self.first, 0);
+        while let Some(child) = NonNull::new(at.load(relaxed)) {
+            // SAFETY: leaked by `add`, and freed only here and in `drop`, out of the list.
+            let listed = unsafe { child.as_ref() };
+            if listed.budget.strong_count() > 0 {
+                (at, left) = (&listed.next, left + 1);
+                continue;
+            }
+            at.store(listed.next.load(relaxed), relaxed);
+            // SAFETY: leaked by `add`; out of the list, and the lock keeps other threads out.
+            drop(unsafe { Box::from_raw(child.as_ptr()) });
+        }
+        left
+    }
+
+    /// Those that are there.
+    fn all(&self) -> Vec<Arc<Shared<W>>> {
+        let _guard = self.lock.lock();
+        let mut all = Vec::new();
+        // Relaxed, here and below: the lock orders it.
+        let mut next = self.first.load(Ordering::Relaxed);
+        // SAFETY: leaked by `add`, and in the list: the lock keeps those out that free it.
+        while let Some(child) = unsafe { next.as_ref() } {
+            all.extend(child.budget.upgrade());
+            next = child.next.load(Ordering::Relaxed);
+        }
+        all
+    }
+}
+
+impl<W: World> Drop for Children<W> {
+    fn drop(&mut self) {
+        let mut next = self.first.with_mut(|first| *first);
+        while !next.is_null() {
+            // SAFETY: leaked by `add`, in the list, and no other thread has that.
+            let mut child = unsafe { Box::from_raw(next) };
+            next = child.next.with_mut(|next| *next);
+        }
+    }
+}
+
 impl<W: World> Clone for Budget<W> {
     fn clone(&self) -> Self {
         Budget { shared: Arc::clone(&self.shared) }
@@ -371,15 +556,15 @@ mod tests {
     /// One thread charges, and another one lowers the limit and opens the stocks.
     fn open_stocks_are_within_the_limit<W: Testbed>() {
         let budget = Budget::<W>::new_in("law", 100).unwrap();
-        assert!(budget.take(10));
+        assert!(budget.take_here(10));
         let theirs = budget.clone();
-        let charge = W::spawn(Placement::On(CpuId::new(1)), move || theirs.take(30)).unwrap();
+        let charge = W::spawn(Placement::On(CpuId::new(1)), move || theirs.take_here(30)).unwrap();
         budget.close(20);
-        budget.give_back(0);
+        budget.give_back_here(0);
         let charged = charge.join();
         assert!(!charged || budget.batch() == 0, "40 of 20 are used, and stocks are open");
         assert_eq!(budget.used(), if charged { 40 } else { 10 });
-        budget.give_back(budget.used() - 10);
+        budget.give_back_here(budget.used() - 10);
         assert!(budget.batch() > 0, "the stocks stay closed");
     }
 

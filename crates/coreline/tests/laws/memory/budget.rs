@@ -219,3 +219,81 @@ fn a_limit_that_changes_is_kept_when_simulated() {
         || [8, 1000].into_iter().for_each(|most| a_limit_that_changes_is_kept::<Sim>(FEW, most));
     worlds::simulate("budget::set", "host-2c", TORN, law).unwrap();
 }
+
+/// Threads charge to budgets in one that has no room for all: none has more than its limit, and all
+/// of it comes back.
+fn budgets_in_a_budget_are_kept<W: Testbed>(effort: Effort, limit: u64) {
+    let parent = Budget::<W>::new_in("parent", limit).unwrap();
+    let each = limit / 2 + limit / 4;
+    let children = [0, 1].map(|_| parent.child("child", each).unwrap());
+    let charged = Arc::new([0; 3].map(W::U64::new_in));
+    let place = effort.places::<W>();
+    let threads: Vec<_> = (0..effort.threads)
+        .map(|thread| {
+            let which = thread as usize % 2;
+            let (child, charged) = (children[which].clone(), Arc::clone(&charged));
+            let work = move || {
+                let mut numbers = Numbers(u64::from(thread));
+                for _ in 0..effort.rounds {
+                    let amount = numbers.below(limit as usize / 2) as u64;
+                    if child.charge(amount).is_err() {
+                        continue;
+                    }
+                    for (word, most) in [(which, each), (2, limit)] {
+                        // Relaxed: of one word, which says no more than what is there at least.
+                        let before = charged[word].fetch_add(amount, Ordering::Relaxed);
+                        assert!(before + amount <= most, "{} of {most}", before + amount);
+                    }
+                    for word in [which, 2] {
+                        // Relaxed: before it is given back, so the sum is never too high.
+                        charged[word].fetch_sub(amount, Ordering::Relaxed);
+                    }
+                    child.uncharge(amount);
+                }
+            };
+            W::spawn(place(thread), work).unwrap()
+        })
+        .collect();
+    threads.into_iter().for_each(JoinHandle::join);
+    assert!(children.iter().all(|child| child.used() == 0));
+    // What the others have in stock comes back, from below and from beside.
+    parent.charge(limit).unwrap();
+    assert_eq!(parent.used(), limit);
+    assert_eq!(children[0].charge(1).unwrap_err().name, "parent");
+    parent.uncharge(limit);
+    children[0].charge(each).unwrap();
+    assert_eq!(children[0].charge(1).unwrap_err().name, "child");
+    children[1].charge(limit - each).unwrap();
+    assert_eq!(children[1].charge(1).unwrap_err().used, limit);
+    // What is left in a child goes with it.
+    let [first, second] = children;
+    drop(first);
+    second.charge(each + each - limit).unwrap();
+    assert_eq!(second.charge(1).unwrap_err().used, each);
+    parent.set_limit(1);
+    assert_eq!(parent.charge(1).unwrap_err().used, each);
+    drop(second);
+    parent.charge(1).unwrap();
+    let grandchild = parent.child("child", u64::MAX).unwrap().child("grandchild", 1).unwrap();
+    assert_eq!(grandchild.charge(1).unwrap_err().name, "parent");
+    parent.uncharge(1);
+    grandchild.charge(1).unwrap();
+    for _ in 0..50 {
+        assert_eq!(parent.child("child", 1).unwrap().charge(1).unwrap_err().name, "parent");
+    }
+    drop(grandchild);
+    assert_eq!(parent.used(), 0);
+}
+
+#[test]
+fn budgets_in_a_budget_are_kept_natively() {
+    let law = budgets_in_a_budget_are_kept::<Native>;
+    [8, 1000, 1 << 40].into_iter().for_each(|limit| law(NATIVE, limit));
+}
+
+#[test]
+fn budgets_in_a_budget_are_kept_when_simulated() {
+    let law =
+        || [8, 1000].into_iter().for_each(|limit| budgets_in_a_budget_are_kept::<Sim>(FEW, limit));
+    worlds::simulate("budget::children", "host-2c", TORN, law).unwrap();
+}
