@@ -288,8 +288,8 @@ impl<W: World + Threads> Workers<W> {
     ///
     /// # Errors
     ///
-    /// [`CallError::NoWorker`] for a CPU that has no worker: it was run nowhere then. [`CallError::Closed`]:
-    /// it was run on some of the CPUs, or on none.
+    /// [`CallError::NoWorker`] for a CPU that has no worker: it was run nowhere then.
+    /// [`CallError::Closed`]: it was run on some of the CPUs, or on none.
     ///
     /// # Panics
     ///

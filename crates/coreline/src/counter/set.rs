@@ -36,9 +36,9 @@ pub struct Nonzero {
 /// # Ok::<(), coreline::Lacking>(())
 /// ```
 ///
-/// **Memory**: 24 bytes, and 120 on the heap with two words for each counter; `N` words in each slot
-/// once it has slots. A slot has room for 8,192 counters natively, and for 512 in other worlds: a
-/// set of more does not compile. A [`CounterVec`](super::CounterVec) has no limit.
+/// **Memory**: 24 bytes, and 120 of the global allocator with two words for each counter; `N` words
+/// in each slot once it has slots. A slot has room for 8,192 counters natively, and for 512 in
+/// other worlds: a set of more does not compile. A [`CounterVec`](super::CounterVec) has no limit.
 ///
 /// ```compile_fail
 /// coreline::CounterSet::<8193>::new();

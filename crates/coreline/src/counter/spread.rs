@@ -5,7 +5,7 @@
 //! | no parts | nothing was added: what a static begins as | `COMPACT` |
 //! | `COMPACT` | additions go to one `T` that all CPUs share, atomically | `SPREAD`, 2 |
 //! | `SPREAD` | additions go to the slots; the shared `T` keeps what it has | |
-//! | 2 to [`LAST`] | so often, less one, there was no memory for slots: as `COMPACT` | `SPREAD`, one more |
+//! | 2 to [`LAST`] | as `COMPACT`: so often, less one, no memory was there | `SPREAD`, one more |
 //!
 //! The first addition makes the parts of a static. Of two threads that make them at once, one
 //! throws its own away. A counter leaves `COMPACT` when a second CPU adds, or after [`HOT`]
@@ -325,8 +325,9 @@ impl<T: Slot, W: World> Parts<T, W> {
             return;
         }
         let Ok(slots) = self.pool.per_cpu_of(Init::Function(init)) else {
-            // Relaxed, both: there is nothing to publish.
+            // Relaxed: a hint.
             self.additions.store(0, Ordering::Relaxed);
+            // Relaxed: there is nothing to publish.
             self.state.store((state.max(SPREAD) + 1).min(LAST), Ordering::Relaxed);
             return;
         };

@@ -27,8 +27,8 @@ const PART: usize = 32;
 /// # Ok::<(), coreline::Lacking>(())
 /// ```
 ///
-/// **Memory**: 24 bytes, and about 21 for each counter; 8 bytes for each in each slot of a part that
-/// has slots. The number is rounded up to a multiple of 32.
+/// **Memory**: 24 bytes, and about 21 for each counter; once it has slots, 8 bytes for each in each
+/// of them. The number is rounded up to a multiple of 32.
 ///
 /// **Signals, fork, no memory**: as [`PerCpuCounter`](super::PerCpuCounter), for each part.
 pub struct CounterVec<W: World = Native> {

@@ -8,7 +8,7 @@
 //! | word | meaning | written by |
 //! |---|---|---|
 //! | `limit` | what may be charged at one time | [`Budget::set_limit`] |
-//! | `used` | what is charged, and all stocks; above the limit only if that was lowered | exchanges |
+//! | `used` | what is charged, and all stocks; above a limit that was lowered | exchanges |
 //! | a stock | what its CPU may charge without the central word | operations; a drain |
 //! | `stocking` | see below | [`Budget::set_limit`], and what gives back |
 //!
@@ -164,10 +164,10 @@ impl<W: World> Budget<W> {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     ///
-    /// To the parent all is charged that the child has taken: what is charged to the child, and what
-    /// its CPUs have in stock, at most about a quarter of its limit. A parent that has no room takes
-    /// those stocks back. While the parent is above a limit that was lowered, a child may charge
-    /// again what it has in stock.
+    /// What the child's CPUs have in stock is charged to the parent, too: about a quarter of the
+    /// child's limit at most. A parent that has no room takes those stocks back before it refuses.
+    /// While the parent is above a limit that was lowered, a child may charge again what it has in
+    /// stock.
     ///
     /// When the child's last handle is dropped, what was left charged to it is given back to the
     /// parent.
@@ -268,9 +268,9 @@ impl<W: World> Budget<W> {
         let mut seen = stocking.load(Ordering::Relaxed);
         loop {
             let closed = (seen & !BATCH).wrapping_add(BATCH + 1);
-            // Release pairs with the acquire in `give_back_here`: what opens the stocks that this closes
-            // compares `used` with this limit, or a later one. Relaxed on failure: it is tried
-            // again.
+            // Release pairs with the acquire in `give_back_here`: what opens the stocks that this
+            // closes compares `used` with this limit, or a later one. Relaxed on failure: it is
+            // tried again.
             let (done, failed) = (Ordering::Release, Ordering::Relaxed);
             match stocking.compare_exchange_weak(seen, closed, done, failed) {
                 Ok(_) => return,
@@ -344,8 +344,8 @@ impl<W: World> Budget<W> {
                 // Nothing is always there, also above a limit that was lowered.
                 return amount == 0;
             }
-            // Acquire pairs with the release in `give_back_here`: see the module. Relaxed on failure: it
-            // is tried again.
+            // Acquire pairs with the release in `give_back_here`: see the module. Relaxed on
+            // failure: it is tried again.
             let (done, failed) = (Ordering::Acquire, Ordering::Relaxed);
             match used.0.compare_exchange_weak(seen, seen + amount, done, failed) {
                 Ok(_) => {
@@ -507,11 +507,12 @@ impl<W: World> Children<W> {
     fn all(&self) -> Vec<Arc<Shared<W>>> {
         let _guard = self.lock.lock();
         let mut all = Vec::new();
-        // Relaxed, here and below: the lock orders it.
+        // Relaxed: the lock orders it.
         let mut next = self.first.load(Ordering::Relaxed);
         // SAFETY: leaked by `add`, and in the list: the lock keeps those out that free it.
         while let Some(child) = unsafe { next.as_ref() } {
             all.extend(child.budget.upgrade());
+            // Relaxed: the lock orders it.
             next = child.next.load(Ordering::Relaxed);
         }
         all
