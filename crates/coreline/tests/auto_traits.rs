@@ -48,7 +48,7 @@ table! { "+++++":
     percpu::Lines<Native>, percpu::List, percpu::ArrayStack<u64, 4>,
     percpu::ResizableStack<u64, 4>, percpu::Buffer<16>, percpu::ListNode, Word64, Word32,
     WordSize, WordPtr<u64>, PerCpuCounter, CounterSet<4>, counter::Reading, Nonzero, counter::Total,
-    PerCpuFold<Max<u64>>, Max<u64>, counter::Min<u64>, counter::Sum<f64>,
+    counter::CounterVec, PerCpuFold<Max<u64>>, Max<u64>, counter::Min<u64>, counter::Sum<f64>,
 }
 table! { "--+++": StoppedField, }
 table! { "+++--": percpu::Init<u64>, }
@@ -97,7 +97,7 @@ table! { "--+++": mask::Inside<'static>, mask::Reading<'static, u64>, }
 // Calls.
 table! { "+++++":
     Workers, Reply<u64>, call::Users, call::NotAWorker, call::Builder, call::StartError,
-    call::Policy, call::WorkerStats, call::Why, call::Refused<fn()>,
+    call::Policy, call::WorkerStats, call::CallError, call::Refused<fn()>,
 }
 table! { "--+++": call::Using<'static>, }
 

@@ -1,14 +1,16 @@
 //! Plain constructors make native types: none of these lines says in which world, and all compile.
 
 use coreline::cid::{CidLayout, CidSpace, Recent};
-use coreline::counter::{Max, PerCpuFold, Total};
+use coreline::counter::{CounterVec, Max, PerCpuFold, Total};
 use coreline::domain::{Domain, DomainOptions, Domains, DomainsOptions};
 use coreline::lock::{
     Condvar, Mutex, Osq, RawMutex, RawRwLock, RawTicketLock, ReadMostly, RwLock, TicketLock,
 };
 use coreline::mask::{CpuMask, MaskLayout, Presence, PresenceOptions, Versioned};
 use coreline::object::{Budget, ObjectCache};
-use coreline::percpu::{ArrayStack, Buffer, List, PerCpu, PerCpuPool, PoolOptions, Word64};
+use coreline::percpu::{
+    ArrayStack, Buffer, List, ListNode, PerCpu, PerCpuPool, PoolOptions, Word64,
+};
 use coreline::{CounterSet, IndexBy, Lacking, PerCpuCounter, Workers};
 use coreline_world::{Native, Place};
 
@@ -57,6 +59,46 @@ fn counters_and_per_cpu_memory() {
     assert!(lists.field(|list| list).pop().is_none());
     assert!(stacks.field(|stack| stack).pop().is_none());
     assert_eq!(logs.field(|log| log).append(b"log"), Ok(0));
+}
+
+#[test]
+fn an_index_can_be_asked_for() {
+    for by in [IndexBy::Cpu, IndexBy::KernelCid] {
+        if PerCpuPool::global(by).is_err() {
+            let lacking = PerCpuCounter::indexed_by(by).unwrap_err();
+            assert!(lacking.to_string().contains("concurrency ID"), "{lacking}");
+            continue;
+        }
+        let counter = PerCpuCounter::indexed_by(by).unwrap();
+        let total = Total::indexed_by(by).unwrap();
+        let set = CounterSet::<1>::indexed_by(by).unwrap();
+        let vec = CounterVec::indexed_by(by, 1).unwrap();
+        let longest = PerCpuFold::<Max<u64>>::indexed_by(by).unwrap();
+        counter.add(1);
+        total.add(1);
+        set.add(0, 1);
+        vec.add(0, 1);
+        longest.record(1);
+        assert_eq!((counter.read_exact(), total.read_exact(), longest.read()), (1, 1, 1));
+        assert_eq!((set.read_one(0), vec.read_exact()), (1, vec![1]));
+        let words = PerCpu::indexed_by(by, || Word64::new(0)).unwrap();
+        words.add(1);
+        let read_mostly = ReadMostly::indexed_by(by, 4).unwrap();
+        assert_eq!((words.sum(), *read_mostly.read()), (1, 4));
+    }
+}
+
+#[test]
+fn a_node_is_made_in_a_static() {
+    static NODE: ListNode = ListNode::new();
+    let lists = PerCpu::new(List::new).unwrap();
+    let node = core::ptr::NonNull::from_ref(&NODE);
+    // SAFETY: it lives for ever, and is in no list.
+    unsafe { lists.field(|list| list).push(node) };
+    let popped = lists.with_all_stopped(|slots| {
+        slots.map(|slot| slot.field(|list| list).pop()).find(Option::is_some).flatten()
+    });
+    assert!(popped.is_err() || popped == Ok(Some(node)));
 }
 
 #[test]

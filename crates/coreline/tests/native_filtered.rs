@@ -10,8 +10,9 @@ use core::sync::atomic::{AtomicU32, Ordering};
 use std::panic;
 use std::sync::Barrier;
 
-use coreline::percpu::Word64;
-use coreline::{IndexBy, PerCpu};
+use coreline::counter::{Max, PerCpuFold};
+use coreline::percpu::{PerCpuPool, PoolOptions, Word64};
+use coreline::{CounterSet, IndexBy, PerCpu, PerCpuCounter};
 use coreline_topology::NodeId;
 use coreline_world::native::{self, NoSections, SelfTestError};
 use coreline_world::{
@@ -296,6 +297,59 @@ fn what_handlers_may_do_leaves_the_error_number_alone() {
         keeps("unmap", &mut || unsafe { Native::unmap(page, PAGE) });
         let too_much = Layout::from_size_align(1 << 62, 1).unwrap();
         keeps("map", &mut || assert!(Native::map(too_much).is_err()));
+    });
+}
+
+/// The kernel maps no more memory for this process; returns how much it might map before.
+fn limit_memory(most: u64) -> u64 {
+    let mut before = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+    // By number, as C libraries do not agree on the type of a resource.
+    let resource = i64::from(libc::RLIMIT_AS);
+    // SAFETY: both are live for what the kernel does with them.
+    unsafe {
+        let none = core::ptr::null::<libc::rlimit>();
+        let asked = libc::syscall(libc::SYS_prlimit64, 0, resource, none, &raw mut before);
+        let limit = libc::rlimit { rlim_cur: most, ..before };
+        let none = core::ptr::null_mut::<libc::rlimit>();
+        let set = libc::syscall(libc::SYS_prlimit64, 0, resource, &raw const limit, none);
+        assert_eq!((asked, set), (0, 0));
+    }
+    before.rlim_cur
+}
+
+/// What cannot have slots stays compact, says why, and has them when there is memory again.
+#[test]
+fn counters_get_slots_when_there_is_memory_again() {
+    in_a_child("counters_get_slots_when_there_is_memory_again", || {
+        // Not the global pool: another one has no memory yet.
+        let pool = PerCpuPool::new(PoolOptions::new()).unwrap();
+        let counter = PerCpuCounter::from_pool(&pool);
+        let batched = PerCpuCounter::from_pool(&pool).batched(16);
+        let set = CounterSet::<4>::from_pool(&pool);
+        let longest = PerCpuFold::<Max<u64>>::from_pool(&pool);
+        let add = |times: u32| {
+            for _ in 0..times {
+                counter.add(1);
+                batched.add(1);
+                set.add(3, 1);
+                longest.record(u64::from(times));
+            }
+        };
+        let spread =
+            || [counter.is_spread(), batched.is_spread(), set.is_spread(), longest.is_spread()];
+        let before = limit_memory(1);
+        // Two tries each. Nothing here uses the global allocator.
+        add(1000);
+        let under_the_limit = spread();
+        limit_memory(before);
+        assert_eq!(under_the_limit, [false; 4]);
+        for text in [format!("{counter:?}"), format!("{set:?}"), format!("{longest:?}")] {
+            assert!(text.contains("compact: no memory, tries again"), "{text}");
+        }
+        add(2000);
+        assert_eq!(spread(), [true; 4], "{counter:?}");
+        assert_eq!((counter.read_exact(), batched.read_exact()), (3000, 3000));
+        assert_eq!((set.read_exact(), longest.read()), ([0, 0, 0, 3000], 2000));
     });
 }
 

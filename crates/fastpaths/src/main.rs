@@ -13,11 +13,11 @@
 use core::ptr::NonNull;
 use core::sync::atomic::{AtomicU32, Ordering};
 
-use coreline::counter::{Max, PerCpuFold};
+use coreline::counter::{CounterVec, Max, PerCpuFold};
 use coreline::domain::{Domain, DomainLocal, Member};
 use coreline::lock::{RawMutex, RawRwLock, RawTicketLock, ReadMostly};
 use coreline::mask::{Entry, Reader, Reading};
-use coreline::object::ObjectCache;
+use coreline::object::{Budget, ObjectCache};
 use coreline::percpu::{
     ArrayStack, Buffer, List, ListNode, ResizableStack, Slots, Word32, Word64, WordPtr, WordSize,
 };
@@ -384,6 +384,27 @@ pub extern "C-unwind" fn counter_add_generic(counter: &PerCpuCounter, delta: i64
 #[inline(never)]
 pub extern "C-unwind" fn counter_set_add_generic(counters: &CounterSet<4>, delta: i64) {
     counters.add(2, delta);
+}
+
+/// The primitive, at an index that is not known where it is called.
+#[unsafe(no_mangle)]
+#[inline(never)]
+pub extern "C-unwind" fn counter_vec_add_generic(counters: &CounterVec, index: usize, delta: i64) {
+    counters.add(index, delta);
+}
+
+/// The primitive; whether there was room.
+#[unsafe(no_mangle)]
+#[inline(never)]
+pub extern "C-unwind" fn budget_charge_generic(budget: &Budget, amount: u64) -> bool {
+    budget.charge(amount).is_ok()
+}
+
+/// The primitive.
+#[unsafe(no_mangle)]
+#[inline(never)]
+pub extern "C-unwind" fn budget_uncharge_generic(budget: &Budget, amount: u64) {
+    budget.uncharge(amount);
 }
 
 /// The primitive.

@@ -5,21 +5,25 @@ use std::panic::resume_unwind;
 use coreline_topology::{CpuId, CpuSet};
 use coreline_world::World;
 
-use super::Why;
+use super::CallError;
 use super::reply::quietly;
 use super::request::{Caller, Header, Request};
 use super::shared::Shared;
 
 impl<W: World> Shared<W> {
     /// [`Workers::call_many`](super::Workers::call_many).
-    pub(super) fn call_many<R, F>(&self, cpus: &CpuSet, function: F) -> Result<Vec<(CpuId, R)>, Why>
+    pub(super) fn call_many<R, F>(
+        &self,
+        cpus: &CpuSet,
+        function: F,
+    ) -> Result<Vec<(CpuId, R)>, CallError>
     where
         F: Fn(CpuId) -> R + Sync,
         R: Send,
     {
         let current = self.current();
         self.admit(current)?;
-        let worker = |cpu| self.worker(cpu).ok_or(Why::NoWorker(cpu));
+        let worker = |cpu| self.worker(cpu).ok_or(CallError::NoWorker(cpu));
         let callees: Vec<usize> = cpus.iter().map(worker).collect::<Result<_, _>>()?;
         let function = &function;
         let caller = Caller::new(current);
@@ -64,7 +68,7 @@ impl<W: World> Shared<W> {
         values.into_iter().for_each(|value| quietly(|| drop(value)));
         match (panicked, refused) {
             (Some(panic), _) => resume_unwind(panic),
-            (None, why) => Err(why.unwrap_or(Why::Closed)),
+            (None, why) => Err(why.unwrap_or(CallError::Closed)),
         }
     }
 }

@@ -6,7 +6,7 @@
 //!
 //! ```
 //! use coreline::Workers;
-//! use coreline::call::Why;
+//! use coreline::call::CallError;
 //!
 //! let workers = Workers::new()?;
 //! let cpu = workers.cpus().next().unwrap();
@@ -16,7 +16,7 @@
 //!     greeting.len()
 //! });
 //! // A function that is refused comes back, with what it borrows: the error is the cause alone.
-//! let length = length.map_err(Why::from)?;
+//! let length = length.map_err(CallError::from)?;
 //! assert_eq!((length, greeting.len()), (19, 19));
 //!
 //! let sums: Vec<_> = (0..8).map(|n| workers.spawn(move || n * n)).collect::<Result<_, _>>()?;
@@ -69,10 +69,10 @@
 //! # Signals, fork, panics
 //!
 //! **Signals**: a handler must call nothing here: all of it allocates and waits. **Fork**: a child
-//! has no workers. Its calls and tasks are refused ([`Why::Forked`]), and dropping the workers
-//! there waits for nothing. A [`Reply`] that was under way at the fork never arrives there: forget
-//! it. **Panics**: a panic in a call comes out of the call. A panic in a task comes out where its
-//! value is waited for. The worker survives both.
+//! has no workers. Its calls and tasks are refused ([`CallError::Forked`]), and dropping the
+//! workers there waits for nothing. A [`Reply`] that was under way at the fork never arrives there:
+//! forget it. **Panics**: a panic in a call comes out of the call. A panic in a task comes out
+//! where its value is waited for. The worker survives both.
 //!
 //! # Source
 //!
@@ -108,7 +108,7 @@ use coreline_world::{JoinHandle, Native, Threads, World};
 
 pub use builder::{Builder, StartError};
 pub use policy::Policy;
-pub use refused::{OwnWorker, Refused, WaitsForItself, Why};
+pub use refused::{CallError, OwnWorker, Refused, WaitsForItself};
 pub use reply::Reply;
 use request::{Caller, Outcome, Request};
 use shared::Shared;
@@ -165,12 +165,12 @@ impl<W: World + Threads> Workers<W> {
     ///
     /// ```
     /// use coreline::Workers;
-    /// use coreline::call::Why;
+    /// use coreline::call::CallError;
     ///
     /// let workers = Workers::new()?;
     /// let cpu = workers.cpus().next().unwrap();
     /// assert_eq!(workers.current(), None);
-    /// assert_eq!(workers.call_on(cpu, || workers.current()).map_err(Why::from)?, Some(cpu));
+    /// assert_eq!(workers.call_on(cpu, || workers.current()).map_err(CallError::from)?, Some(cpu));
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn current(&self) -> Option<CpuId> {
@@ -204,7 +204,7 @@ impl<W: World + Threads> Workers<W> {
     ///
     /// # Errors
     ///
-    /// As for `call_on`, and [`Why::Busy`].
+    /// As for `call_on`, and [`CallError::Busy`].
     ///
     /// # Panics
     ///
@@ -229,7 +229,7 @@ impl<W: World + Threads> Workers<W> {
             return Err(Refused { why, function });
         }
         let Some(index) = shared.worker(cpu) else {
-            return Err(Refused { why: Why::NoWorker(cpu), function });
+            return Err(Refused { why: CallError::NoWorker(cpu), function });
         };
         if current == Some(index) {
             return Ok(function());
@@ -248,7 +248,7 @@ impl<W: World + Threads> Workers<W> {
                     Err(why) => {
                         // SAFETY: it was not sent.
                         let function = unsafe { parcel.unpack() };
-                        if tries || why != Why::Busy {
+                        if tries || why != CallError::Busy {
                             return Err(Refused { why, function });
                         }
                         self.call_from_stack(current, index, function, tries)?
@@ -289,14 +289,14 @@ impl<W: World + Threads> Workers<W> {
     ///
     /// # Errors
     ///
-    /// [`Why::NoWorker`] if a CPU has no worker: the function then ran nowhere. [`Why::Closed`]:
-    /// the function ran on some of the CPUs, or on none.
+    /// [`CallError::NoWorker`] if a CPU has no worker: the function then ran nowhere.
+    /// [`CallError::Closed`]: the function ran on some of the CPUs, or on none.
     ///
     /// # Panics
     ///
     /// Panics as the function does on the first of these CPUs where it panics, after all have run
     /// it.
-    pub fn call_many<R, F>(&self, cpus: &CpuSet, function: F) -> Result<Vec<(CpuId, R)>, Why>
+    pub fn call_many<R, F>(&self, cpus: &CpuSet, function: F) -> Result<Vec<(CpuId, R)>, CallError>
     where
         F: Fn(CpuId) -> R + Sync,
         R: Send,
@@ -357,7 +357,7 @@ impl<W: World + Threads> Workers<W> {
         cpu: Option<CpuId>,
         function: F,
         withdraws: bool,
-        send: impl FnOnce(usize, NonNull<request::Header<W>>) -> Result<(), Why>,
+        send: impl FnOnce(usize, NonNull<request::Header<W>>) -> Result<(), CallError>,
     ) -> Result<Reply<R, W>, Refused<F>>
     where
         F: FnOnce() -> R + Send + 'static,
@@ -366,7 +366,7 @@ impl<W: World + Threads> Workers<W> {
         if let Err(why) = self.shared.admit(self.shared.current()) {
             return Err(Refused { why, function });
         }
-        let index = match cpu.map(|cpu| self.shared.worker(cpu).ok_or(Why::NoWorker(cpu))) {
+        let index = match cpu.map(|cpu| self.shared.worker(cpu).ok_or(CallError::NoWorker(cpu))) {
             Some(Err(why)) => return Err(Refused { why, function }),
             Some(Ok(index)) => index,
             None => 0,

@@ -10,7 +10,7 @@ use super::{Reply, Workers};
 /// Why a function was not run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
-pub enum Why {
+pub enum CallError {
     /// There is no worker on that CPU.
     #[error("there is no worker on {0}: `Workers::cpus` lists those that have one")]
     NoWorker(CpuId),
@@ -28,7 +28,7 @@ pub enum Why {
 /// A function was not run. It is returned.
 pub struct Refused<F> {
     /// The reason.
-    pub why: Why,
+    pub why: CallError,
     /// The function.
     pub function: F,
 }
@@ -48,8 +48,8 @@ impl<F> fmt::Display for Refused<F> {
 impl<F> core::error::Error for Refused<F> {}
 
 /// For functions that borrow: their refusal cannot become an error that outlives them.
-impl<F> From<Refused<F>> for Why {
-    fn from(refused: Refused<F>) -> Why {
+impl<F> From<Refused<F>> for CallError {
+    fn from(refused: Refused<F>) -> CallError {
         refused.why
     }
 }

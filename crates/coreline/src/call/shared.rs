@@ -10,7 +10,7 @@ use std::sync::Arc;
 use coreline_topology::CpuId;
 use coreline_world::{Integer, Line, Ordering, Word, World, WorldLocal};
 
-use super::Why;
+use super::CallError;
 use super::policy::Policy;
 use super::post::Offered;
 use super::request::Header;
@@ -149,11 +149,11 @@ impl<W: World> Shared<W> {
     }
 
     /// Whether calls and tasks are taken from a thread that is this worker, or none of these.
-    pub(super) fn admit(&self, current: Option<usize>) -> Result<(), Why> {
+    pub(super) fn admit(&self, current: Option<usize>) -> Result<(), CallError> {
         if !self.is_here() {
-            Err(Why::Forked)
+            Err(CallError::Forked)
         } else if current.is_none() && self.is_closing() {
-            Err(Why::Closed)
+            Err(CallError::Closed)
         } else {
             Ok(())
         }
@@ -202,7 +202,7 @@ impl<W: World> Shared<W> {
 
     /// Adds a task. On a worker it goes to that worker. Otherwise it goes to a near worker without
     /// work, a polling one if possible, or else to the nearest worker.
-    pub(super) fn spawn(&self, task: Task<W>) -> Result<(), Why> {
+    pub(super) fn spawn(&self, task: Task<W>) -> Result<(), CallError> {
         if let Some(own) = self.current() {
             let own = &self.workers[own];
             own.tasks.push(task, false)?;
@@ -241,7 +241,7 @@ impl<W: World> Shared<W> {
         index: usize,
         call: NonNull<Header<W>>,
         queues: bool,
-    ) -> Result<(), Why> {
+    ) -> Result<(), CallError> {
         // SAFETY: by this function's contract.
         match unsafe { self.workers[index].send(call, queues, self.kicks()) }? {
             Sent::First => {}
@@ -272,7 +272,7 @@ impl<W: World> Shared<W> {
     }
 
     /// Adds a task for one worker only.
-    pub(super) fn spawn_on(&self, index: usize, task: Task<W>) -> Result<(), Why> {
+    pub(super) fn spawn_on(&self, index: usize, task: Task<W>) -> Result<(), CallError> {
         let worker = &self.workers[index];
         worker.tasks.push(task, true)?;
         // Partner: the fence of a worker that has taken a message.

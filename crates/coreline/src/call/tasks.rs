@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 
 use coreline_world::{Line, Ordering, Word, World};
 
-use super::Why;
+use super::CallError;
 use super::request::Header;
 use crate::lock::{Fifo, Mutex};
 
@@ -56,10 +56,10 @@ impl<W: World> Tasks<W> {
     }
 
     /// Adds a task, for this worker only if it is bound.
-    pub(super) fn push(&self, task: Task<W>, is_bound: bool) -> Result<(), Why> {
+    pub(super) fn push(&self, task: Task<W>, is_bound: bool) -> Result<(), CallError> {
         self.with(|queues| {
             if queues.is_closed {
-                return Err(Why::Closed);
+                return Err(CallError::Closed);
             }
             if is_bound { &mut queues.bound } else { &mut queues.free }.push_back(task);
             Ok(())

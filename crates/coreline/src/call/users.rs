@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use coreline_world::{Line, Native, Ordering, Time, Word, World};
 
-use super::Why;
+use super::CallError;
 use super::shared::Shared;
 use crate::TicketLock;
 use crate::mask::{CpuMask, Entry, PresenceOptions, Shot};
@@ -29,14 +29,15 @@ pub struct NotAWorker;
 ///
 /// ```
 /// use coreline::Workers;
+/// use coreline::call::CallError;
 /// use coreline::mask::Entry;
 ///
 /// let workers = Workers::new()?;
 /// let users = workers.users();
 /// let cpu = workers.cpus().next().unwrap();
 /// let entry = || users.enter().unwrap().1;
-/// assert_eq!(workers.call_on(cpu, entry).map_err(coreline::call::Why::from)?, Entry::MustRefresh);
-/// assert_eq!(workers.call_on(cpu, entry).map_err(coreline::call::Why::from)?, Entry::Current);
+/// assert_eq!(workers.call_on(cpu, entry).map_err(CallError::from)?, Entry::MustRefresh);
+/// assert_eq!(workers.call_on(cpu, entry).map_err(CallError::from)?, Entry::Current);
 /// let shot = users.shootdown(|| ())?;
 /// assert_eq!(shot.reached + shot.away, 1, "no other worker used it");
 /// # Ok::<(), Box<dyn std::error::Error>>(())
@@ -125,13 +126,13 @@ impl<W: World> Users<W> {
     ///
     /// # Errors
     ///
-    /// [`Why::Closed`], [`Why::Forked`]: some workers may not have been told. If the
+    /// [`CallError::Closed`], [`CallError::Forked`]: some workers may not have been told. If the
     /// [`Workers`](super::Workers) are dropped, no worker uses anything any more.
     ///
     /// # Panics
     ///
     /// Panics as `f` does on the first worker where it panics, after all have run it.
-    pub fn shootdown(&self, f: impl Fn() + Sync) -> Result<Shot, Why> {
+    pub fn shootdown(&self, f: impl Fn() + Sync) -> Result<Shot, CallError> {
         // Before the lock: a forked child may find that of another thread.
         self.shared.admit(self.shared.current())?;
         // Partner: the fence in `enter`.

@@ -5,7 +5,7 @@ use core::ptr::{self, NonNull};
 use coreline_topology::{CacheId, CpuId, NodeId};
 use coreline_world::{Integer, Line, Ordering, Word, World};
 
-use super::Why;
+use super::CallError;
 use super::polling::{Polling, poll};
 use super::post::{Found, Offered, Post};
 use super::request::Header;
@@ -94,7 +94,7 @@ impl<W: World> Worker<W> {
         call: NonNull<Header<W>>,
         queues: bool,
         kick: bool,
-    ) -> Result<Sent, Why> {
+    ) -> Result<Sent, CallError> {
         let sent = match self.post.offer_call(call.as_ptr()) {
             Offered::Taken => Sent::First,
             Offered::Occupied if queues => {
@@ -102,8 +102,8 @@ impl<W: World> Worker<W> {
                 unsafe { self.queue(call) }?;
                 Sent::Behind
             }
-            Offered::Occupied => return Err(Why::Busy),
-            Offered::Closed => return Err(Why::Closed),
+            Offered::Occupied => return Err(CallError::Busy),
+            Offered::Closed => return Err(CallError::Closed),
         };
         if kick {
             self.post.bell().ring();
@@ -165,12 +165,12 @@ impl<W: World> Worker<W> {
     /// As for [`send`](Worker::send).
     #[cold]
     #[inline(never)]
-    unsafe fn queue(&self, call: NonNull<Header<W>>) -> Result<(), Why> {
+    unsafe fn queue(&self, call: NonNull<Header<W>>) -> Result<(), CallError> {
         // Relaxed: the exchange looks again, and nothing is read through it here.
         let mut first = self.inbox.more.load(Ordering::Relaxed);
         loop {
             if first == Inbox::<W>::CLOSED {
-                return Err(Why::Closed);
+                return Err(CallError::Closed);
             }
             // SAFETY: the request is not sent yet, so it is there.
             // Relaxed: the exchange below publishes it.

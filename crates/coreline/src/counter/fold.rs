@@ -132,6 +132,15 @@ impl<F: Fold> PerCpuFold<F> {
         Self::new_in(IndexBy::Cpu)
     }
 
+    /// As [`new`](PerCpuFold::new), with the slots indexed as asked.
+    ///
+    /// # Errors
+    ///
+    /// As [`new_in`](PerCpuFold::new_in).
+    pub fn indexed_by(by: IndexBy) -> Result<Self, Lacking> {
+        Self::new_in(by)
+    }
+
     /// As [`new`](PerCpuFold::new), for statics. The first record allocates, so that one is not
     /// async-signal-safe; it does all that the first addition to a
     /// [counter](super::PerCpuCounter::const_new) does.

@@ -36,8 +36,15 @@ pub struct Nonzero {
 /// # Ok::<(), coreline::Lacking>(())
 /// ```
 ///
-/// **Memory**: itself with two words for each counter, and `N` words in each slot once it has
-/// slots.
+/// **Memory**: 24 bytes, and 120 of the global allocator with two words for each counter; `N` words
+/// in each slot once it has slots. A slot has room for 8,192 counters natively, and for 512 in
+/// other worlds: a set of more does not compile. A [`CounterVec`](super::CounterVec) has no limit.
+///
+/// ```compile_fail
+/// coreline::CounterSet::<8193>::new();
+/// ```
+///
+/// **No memory**: as [`PerCpuCounter`](super::PerCpuCounter).
 ///
 /// **Signals, fork**: as [`PerCpuCounter`](super::PerCpuCounter).
 pub struct CounterSet<const N: usize, W: World = Native> {
@@ -52,6 +59,15 @@ impl<const N: usize> CounterSet<N> {
     /// None natively; see [`new_in`](CounterSet::new_in).
     pub fn new() -> Result<Self, Lacking> {
         Self::new_in(IndexBy::Cpu)
+    }
+
+    /// As [`new`](CounterSet::new), with the slots indexed as asked.
+    ///
+    /// # Errors
+    ///
+    /// As [`new_in`](CounterSet::new_in).
+    pub fn indexed_by(by: IndexBy) -> Result<Self, Lacking> {
+        Self::new_in(by)
     }
 
     /// As [`new`](CounterSet::new), for statics: at most 512 counters, or it does not compile. The
@@ -88,6 +104,12 @@ impl<const N: usize, W: World> CounterSet<N, W> {
 
     /// Counters at zero whose slots come from this pool.
     pub fn from_pool(pool: &PerCpuPool<W>) -> Self {
+        const {
+            assert!(
+                size_of::<[W::U64; N]>() <= W::STRIDE,
+                "more counters than a slot has room for: use a `CounterVec`"
+            );
+        }
         CounterSet { spread: Spread::new_in(pool.clone(), zeros::<N, W>) }
     }
 
@@ -123,7 +145,17 @@ impl<const N: usize, W: World> CounterSet<N, W> {
     /// before the call is in, and each concurrent one is in or out. They are read one after the
     /// other, which is no snapshot of all.
     pub fn read_exact(&self) -> [i64; N] {
-        array::from_fn(|index| self.spread.sum(|words| &words[index]).cast_signed())
+        array::from_fn(|index| self.read_one(index))
+    }
+
+    /// The sum of one counter, as [`read_exact`](CounterSet::read_exact).
+    ///
+    /// # Panics
+    ///
+    /// If there is no counter of this index, as with a slice.
+    pub fn read_one(&self, index: usize) -> i64 {
+        assert!(index < N, "counter index {index} is out of range: the set has {N} counters");
+        self.spread.sum(|words| &words[index]).cast_signed()
     }
 
     /// As [`read_exact`](CounterSet::read_exact), and takes what it returns out of the counters,
@@ -147,6 +179,11 @@ impl<const N: usize, W: World> CounterSet<N, W> {
             Some((index, value)) => Err(Nonzero { index, value }),
             None => Ok(()),
         }
+    }
+
+    /// What `Debug` says of the slots.
+    pub(super) fn slots(&self) -> &impl fmt::Debug {
+        &self.spread
     }
 
     /// Whether the counters have slots, rather than a word each.

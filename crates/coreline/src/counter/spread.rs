@@ -3,14 +3,17 @@
 //! | state | meaning | next |
 //! |---|---|---|
 //! | no parts | nothing was added: what a static begins as | `COMPACT` |
-//! | `COMPACT` | additions go to one `T` that all CPUs share, atomically | `SPREAD`, `STUCK` |
+//! | `COMPACT` | additions go to one `T` that all CPUs share, atomically | `SPREAD`, 2 |
 //! | `SPREAD` | additions go to the slots; the shared `T` keeps what it has | |
-//! | `STUCK` | there was no memory for slots: as `COMPACT`, for good | |
+//! | 2 to [`LAST`] | as `COMPACT`: so often, less one, no memory was there | `SPREAD`, one more |
 //!
 //! The first addition makes the parts of a static. Of two threads that make them at once, one
 //! throws its own away. A counter leaves `COMPACT` when a second CPU adds, or after [`HOT`]
 //! additions. One thread makes the slots, under a lock, and no thread waits for it: it may be the
 //! one that a signal handler interrupted. A child that was forked meanwhile makes slots of its own.
+//!
+//! Where there is no memory for slots, it is tried again after twice as many additions each time,
+//! up to 2^20: seldom enough to cost nothing, and soon enough for a counter that is hot.
 //!
 //! The fast path knows nothing of this. It works on slots behind a [`Gate`] in the counter, so that
 //! it reads no other line before the slot's own. The gate is closed at first: no section finds a
@@ -30,10 +33,18 @@ use crate::percpu::{Init, PerCpu, PerCpuPool, SlotLock, StopError, Stopped, Word
 
 const COMPACT: u32 = 0;
 const SPREAD: u32 = 1;
-const STUCK: u32 = 2;
+/// Where the tries are not counted any more.
+const LAST: u32 = 13;
 
 /// Additions after which slots pay even on one CPU: each that follows saves some cycles.
 const HOT: u32 = 256;
+
+/// Additions before the first try to make slots, or before the next one.
+const fn patience(state: u32) -> u32 {
+    HOT << state.saturating_sub(1)
+}
+
+const _: () = assert!(patience(COMPACT) == HOT && patience(LAST) == 1 << 20);
 
 /// Slots, or not yet.
 #[repr(C)]
@@ -56,7 +67,7 @@ struct Parts<T: Slot, W: World> {
     making: SlotLock<W>,
     /// The first CPU that added, plus one; 0: none did.
     first_cpu: W::U32,
-    /// About how many additions there were while compact.
+    /// About how many additions there were while compact, since the last try to make slots.
     additions: W::U32,
     /// What all CPUs share.
     compact: T,
@@ -65,6 +76,9 @@ struct Parts<T: Slot, W: World> {
     slots: Cell<MaybeUninit<PerCpu<T, W>>, W>,
     pool: PerCpuPool<W>,
 }
+
+// As the documentation of counters says.
+const _: () = assert!(size_of::<Parts<Word64, Native>>() == 136);
 
 // SAFETY: the parts are owned through the pointer, and are sent and shared as slots are.
 unsafe impl<T: Slot, W: World> Send for Spread<T, W> {}
@@ -178,8 +192,9 @@ impl<T: Slot, W: World> Spread<T, W> {
     pub(super) fn note_addition(&self, fast: bool, init: fn() -> T) -> Result<&PerCpu<T, W>, &T> {
         let parts = self.settled(init);
         // Relaxed: a hint.
-        if parts.state.load(Ordering::Relaxed) == COMPACT {
-            if !parts.pays() {
+        let state = parts.state.load(Ordering::Relaxed);
+        if state != SPREAD {
+            if !parts.pays(state) {
                 return Err(&parts.compact);
             }
             parts.spread(init);
@@ -226,25 +241,17 @@ impl<T: Slot, W: World> Spread<T, W> {
     ///
     /// The words themselves stay: what was taken out is remembered.
     pub(super) fn drain(&self, which: impl Fn(&T) -> &W::U64) -> u64 {
-        let Some(parts) = self.parts() else {
-            return 0;
-        };
-        let drained = which(&parts.drained);
-        loop {
-            // Acquire pairs with the release below, of the thread that drained before:
-            //
-            //   Thread 1: adds up 5; drained: 0 to 5, and returns 5
-            //   Thread 2: loads drained: 5; adds up 4, without an addition that thread 1 saw
-            //   Thread 2: drained: 5 to 4, and returns -1
-            let before = drained.load(Ordering::Acquire);
-            let total = parts.total(&which);
-            // Release pairs with the acquires above and in `drained`. Relaxed on failure: it is
-            // loaded again.
-            let (done, failed) = (Ordering::Release, Ordering::Relaxed);
-            if drained.compare_exchange(before, total, done, failed).is_ok() {
-                return total.wrapping_sub(before);
-            }
-        }
+        self.parts().map_or(0, |parts| parts.replace(which, 0))
+    }
+
+    /// As [`drain`](Spread::drain), and leaves so much in the sum.
+    pub(super) fn replace(
+        &self,
+        which: impl Fn(&T) -> &W::U64,
+        value: u64,
+        init: fn() -> T,
+    ) -> u64 {
+        self.settled(init).replace(which, value)
     }
 }
 
@@ -258,6 +265,27 @@ impl<T: Slot, W: World> Parts<T, W> {
         self.slots.with(|slots| Some(unsafe { (*slots).assume_init_ref() }))
     }
 
+    /// Takes all out of the sum of one word but for `value`, and returns what it was.
+    fn replace(&self, which: impl Fn(&T) -> &W::U64, value: u64) -> u64 {
+        let drained = which(&self.drained);
+        loop {
+            // Acquire pairs with the release below, of the thread that drained before:
+            //
+            //   Thread 1: adds up 5; drained: 0 to 5, and returns 5
+            //   Thread 2: loads drained: 5; adds up 4, without an addition that thread 1 saw
+            //   Thread 2: drained: 5 to 4, and returns -1
+            let before = drained.load(Ordering::Acquire);
+            let total = self.total(&which);
+            // Release pairs with the acquires above and in `drained`. Relaxed on failure: it is
+            // loaded again.
+            let (done, failed) = (Ordering::Release, Ordering::Relaxed);
+            let after = total.wrapping_sub(value);
+            if drained.compare_exchange(before, after, done, failed).is_ok() {
+                return total.wrapping_sub(before);
+            }
+        }
+    }
+
     /// The wrapping sum of one word everywhere, ever.
     fn total(&self, which: impl Fn(&T) -> &W::U64) -> u64 {
         let slots = self.slots().into_iter().flat_map(|slots| slots.iter());
@@ -268,12 +296,15 @@ impl<T: Slot, W: World> Parts<T, W> {
         [&self.compact].into_iter().chain(slots).map(value).fold(0, u64::wrapping_add)
     }
 
-    /// Notes an addition, and whether slots pay from now on.
-    fn pays(&self) -> bool {
+    /// Notes an addition, and whether it is time to make slots.
+    fn pays(&self, state: u32) -> bool {
         // Relaxed: a hint. What is missed is noticed at the next addition.
-        let additions = self.additions.load(Ordering::Relaxed) + 1;
+        let additions = self.additions.load(Ordering::Relaxed).saturating_add(1);
         // Relaxed: a hint, too. Of two threads that count at once, one may be lost.
         self.additions.store(additions, Ordering::Relaxed);
+        if state != COMPACT {
+            return additions >= patience(state);
+        }
         let cpu = W::cpu().get() + 1;
         // Relaxed: a hint.
         let first = self.first_cpu.load(Ordering::Relaxed);
@@ -289,12 +320,15 @@ impl<T: Slot, W: World> Parts<T, W> {
             return;
         };
         // Relaxed: only the holder of the lock writes it.
-        if self.state.load(Ordering::Relaxed) != COMPACT {
+        let state = self.state.load(Ordering::Relaxed);
+        if state == SPREAD {
             return;
         }
         let Ok(slots) = self.pool.per_cpu_of(Init::Function(init)) else {
+            // Relaxed: a hint.
+            self.additions.store(0, Ordering::Relaxed);
             // Relaxed: there is nothing to publish.
-            self.state.store(STUCK, Ordering::Relaxed);
+            self.state.store((state.max(SPREAD) + 1).min(LAST), Ordering::Relaxed);
             return;
         };
         // Here, where signals are held off already: the addition that follows finds its slot.
@@ -320,10 +354,12 @@ impl<T: Slot, W: World> Drop for Spread<T, W> {
 
 impl<T: Slot, W: World> fmt::Debug for Spread<T, W> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.slots() {
-            Some(slots) => slots.fmt(f),
-            None => f.write_str("compact"),
+        if let Some(slots) = self.slots() {
+            return slots.fmt(f);
         }
+        // Relaxed: a report.
+        let state = self.parts().map_or(COMPACT, |parts| parts.state.load(Ordering::Relaxed));
+        f.write_str(if state > SPREAD { "compact: no memory, tries again" } else { "compact" })
     }
 }
 
@@ -382,6 +418,30 @@ mod tests {
         let mut slow = Arc::into_inner(two_cpus).unwrap();
         slow.slow_down();
         assert!(!are_fast(&slow));
+    }
+
+    /// A slot of this machine has no room for so many words, as if there were no memory.
+    fn slots_that_cannot_be_had_are_asked_for_seldom() {
+        fn zeros() -> [<Sim as Words>::U64; 513] {
+            core::array::from_fn(|_| zero::<Sim>())
+        }
+        let pool = PerCpuPool::<Sim>::global_in(IndexBy::Cpu).unwrap();
+        let spread = Spread::new_in(pool, zeros);
+        let additions = || (0..).take_while(|_| spread.note_addition(true, zeros).is_err());
+        let state = || spread.parts().unwrap().state.load(Ordering::Relaxed);
+        assert_eq!((state(), format!("{spread:?}").as_str()), (COMPACT, "compact"));
+        for tries in 0..4 {
+            let before = state();
+            let between = additions().take_while(|_| state() == before).count() as u32 + 1;
+            assert_eq!((between, state()), (HOT << tries, 2 + tries));
+        }
+        assert_eq!(format!("{spread:?}"), "compact: no memory, tries again");
+    }
+
+    #[test]
+    fn slots_that_cannot_be_had_are_asked_for_seldom_in_simulation() {
+        let law = slots_that_cannot_be_had_are_asked_for_seldom;
+        Machine::preset("host-2c").unwrap().run(law).unwrap();
     }
 
     #[test]

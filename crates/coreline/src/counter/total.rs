@@ -33,6 +33,15 @@ impl Total {
         PerCpuCounter::new().map(Total)
     }
 
+    /// A total at zero, as [`PerCpuCounter::indexed_by`].
+    ///
+    /// # Errors
+    ///
+    /// [`Lacking`] if the machine has no such index.
+    pub fn indexed_by(by: IndexBy) -> Result<Self, Lacking> {
+        Self::new_in(by)
+    }
+
     /// A total at zero for statics, as [`PerCpuCounter::const_new`].
     pub const fn const_new() -> Self {
         Total(PerCpuCounter::const_new())
@@ -76,10 +85,18 @@ impl<W: World> Total<W> {
     pub fn drain(&self) -> u64 {
         self.0.drain().cast_unsigned()
     }
+
+    /// Whether the total has slots, rather than one word.
+    pub fn is_spread(&self) -> bool {
+        self.0.is_spread()
+    }
 }
 
 impl<W: World> fmt::Debug for Total<W> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Total").field(&self.read_exact()).finish()
+        f.debug_struct("Total")
+            .field("value", &self.read_exact())
+            .field("slots", &self.0.spread)
+            .finish()
     }
 }

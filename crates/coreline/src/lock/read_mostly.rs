@@ -145,6 +145,15 @@ impl<T> ReadMostly<T> {
     pub fn new(data: T) -> Result<Self, PoolError> {
         Self::new_in(IndexBy::Cpu, data)
     }
+
+    /// As [`new`](ReadMostly::new), with the readers' slots indexed as asked.
+    ///
+    /// # Errors
+    ///
+    /// As [`new_in`](ReadMostly::new_in).
+    pub fn indexed_by(by: IndexBy, data: T) -> Result<Self, PoolError> {
+        Self::new_in(by, data)
+    }
 }
 
 impl<T, W: World> ReadMostly<T, W> {

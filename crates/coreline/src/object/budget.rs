@@ -7,19 +7,51 @@
 //!
 //! | word | meaning | written by |
 //! |---|---|---|
-//! | `used` | what is charged, and all stocks; never above the limit | exchanges, additions |
+//! | `limit` | what may be charged at one time | [`Budget::set_limit`] |
+//! | `used` | what is charged, and all stocks; above a limit that was lowered | exchanges |
 //! | a stock | what its CPU may charge without the central word | operations; a drain |
+//! | `stocking` | see below | [`Budget::set_limit`], and what gives back |
 //!
 //! A charge that finds the limit reached takes the stocks of all CPUs back before it gives up. So
 //! one is refused while there is room only where other threads charge at the same moment, or where
 //! the machine cannot fence sections.
+//!
+//! # A limit that is lowered
+//!
+//! | bits of `stocking` | meaning |
+//! |---|---|
+//! | 0 to 20 | the *batch* that a stock is filled with, a power of two; 0: stocks are closed |
+//! | 21 to 63 | how often the limit was set |
+//!
+//! A charge from a stock does not look at the limit. So stocks are used only while `used`, which
+//! has all of them, is at most the limit. A thread that sets the limit closes the stocks first, and
+//! takes them back. They are opened again by that thread, or by one that gives back, if it finds
+//! `used` at the limit or below. An opening fails if the limit was set meanwhile: the count is
+//! another one then. A charge to the central word looks at the limit again after it:
+//!
+//! ```text
+//! Thread 1: charges 30: loads the limit, 100, and used, 40
+//! Thread 2: sets the limit to 50; finds 40 in use, and opens the stocks
+//! Thread 1: used: 40 to 70; loads the limit, 50, and gives the 30 back
+//! ```
+//!
+//! Each change of `used` is an exchange, and thread 1's comes behind thread 2's look: so thread 1
+//! sees the limit that thread 2 had set.
+//!
+//! # Budgets in budgets
+//!
+//! What is in the central word of a [child](Budget::child) is charged to its parent, too: what is
+//! charged to the child, and the stocks. A charge from a child's stock is none for the parent. What
+//! is given back to a child's central word goes back to the parent. A parent that has no room takes
+//! the stocks of all budgets below it back first.
 
 use core::fmt;
-use std::sync::Arc;
+use core::ptr::{self, NonNull};
+use std::sync::{Arc, Weak};
 
-use coreline_world::{IndexBy, Integer, Line, Native, Ordering, Word, World};
+use coreline_world::{IndexBy, Line, Native, Ordering, Word, World};
 
-use crate::percpu::{PerCpu, PoolError};
+use crate::percpu::{PerCpu, PoolError, SlotLock};
 
 /// A charge was refused. Nothing was charged.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -53,26 +85,48 @@ pub struct OverBudget {
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 ///
-/// **Law**: what is charged is never more than the limit.
+/// **Law**: what is charged is never more than the limit, or than what was charged already when the
+/// limit was [lowered](Budget::set_limit). A limit of `u64::MAX` refuses nothing that can be
+/// counted: use it to count alone.
 ///
 /// **Signals**: not for handlers: a charge that is refused makes a message. **Fork**: the child has
 /// a copy, with what was charged at the time of the fork; what another thread was moving between a
-/// stock and the central word may be lost to it.
+/// stock and the central word may be lost to it, and so may a child budget that was being made.
 pub struct Budget<W: World = Native> {
     shared: Arc<Shared<W>>,
 }
 
 struct Shared<W: World> {
     name: String,
-    limit: u64,
-    /// A power of two: a stock is below twice as much.
-    batch: u64,
+    cpus: u64,
+    limit: W::U64,
+    stocking: W::U64,
     stocks: PerCpu<W::U64, W>,
     used: Line<W::U64>,
+    parent: Option<Budget<W>>,
+    children: Children<W>,
+}
+
+/// The budgets below one. A list of single words, so that a forked child has each of them or not.
+struct Children<W: World> {
+    lock: SlotLock<W>,
+    /// The one made last; null: there is none.
+    first: W::Ptr<Child<W>>,
+    /// How many may be listed before those that are gone are taken out.
+    room: W::Usize,
+}
+
+struct Child<W: World> {
+    budget: Weak<Shared<W>>,
+    next: W::Ptr<Child<W>>,
 }
 
 /// A stock leaves it as it is: set, it has gone below zero.
 const SIGN: u64 = 1 << 63;
+/// The largest batch. A stock is below twice as much.
+const MOST: u64 = 1 << 20;
+/// The bits of `stocking` that are a batch.
+const BATCH: u64 = 2 * MOST - 1;
 
 impl Budget {
     /// Nothing is charged.
@@ -92,15 +146,52 @@ impl<W: World> Budget<W> {
     ///
     /// [`PoolError`] if there is no memory for the CPUs' stocks.
     pub fn new_in(name: impl Into<String>, limit: u64) -> Result<Self, PoolError> {
+        Self::below(name.into(), limit, None)
+    }
+
+    /// A budget in this one, as a tenant's in the machine's: what is charged to it is charged to
+    /// both, and each limit holds. [`OverBudget::name`] says which one refused.
+    ///
+    /// ```
+    /// use coreline::object::Budget;
+    ///
+    /// let machine = Budget::new("machine", 1000)?;
+    /// let tenants = [machine.child("a", 600)?, machine.child("b", 600)?];
+    /// tenants[0].charge(600)?;
+    /// tenants[1].charge(400)?;
+    /// assert_eq!(tenants[1].charge(1).unwrap_err().name, "machine");
+    /// assert_eq!(machine.used(), 1000);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// What the child's CPUs have in stock is charged to the parent, too: about a quarter of the
+    /// child's limit at most. A parent that has no room takes those stocks back before it refuses.
+    /// While the parent is above a limit that was lowered, a child may charge again what it has in
+    /// stock.
+    ///
+    /// When the child's last handle is dropped, what was left charged to it is given back to the
+    /// parent.
+    ///
+    /// # Errors
+    ///
+    /// [`PoolError`] if there is no memory for the CPUs' stocks.
+    pub fn child(&self, name: impl Into<String>, limit: u64) -> Result<Self, PoolError> {
+        let child = Self::below(name.into(), limit, Some(self.clone()))?;
+        self.shared.children.add(Arc::downgrade(&child.shared));
+        Ok(child)
+    }
+
+    fn below(name: String, limit: u64, parent: Option<Budget<W>>) -> Result<Self, PoolError> {
         let cpus = W::topology().cpu_limit().max(1) as u64;
-        // All stocks together are at most a quarter of the limit, as far as that can be.
-        let batch = (limit / (8 * cpus)).clamp(1, 1 << 20);
         let shared = Shared {
-            name: name.into(),
-            limit: limit.min(SIGN - 1),
-            batch: 1 << batch.ilog2(),
+            name,
+            cpus,
+            limit: W::U64::new_in(limit),
+            stocking: W::U64::new_in(batch(limit, cpus)),
             stocks: PerCpu::words_in(IndexBy::Cpu)?,
             used: Line(W::U64::new_in(0)),
+            parent,
+            children: Children::new_in(),
         };
         Ok(Budget { shared: Arc::new(shared) })
     }
@@ -112,84 +203,227 @@ impl<W: World> Budget<W> {
     /// [`OverBudget`] if that would be more than the limit, with nothing charged.
     #[inline]
     pub fn charge(&self, amount: u64) -> Result<(), OverBudget> {
-        let stock = self.shared.stocks.field(|word| word);
-        if amount < SIGN && stock.add_if(amount.wrapping_neg(), SIGN).is_ok() {
+        if self.take_from_stock(amount) {
             return Ok(());
         }
         self.charge_centrally(amount)
     }
 
+    #[inline]
+    fn take_from_stock(&self, amount: u64) -> bool {
+        amount < SIGN && self.batch() > 0 && {
+            let stock = self.shared.stocks.field(|word| word);
+            stock.add_if(amount.wrapping_neg(), SIGN).is_ok()
+        }
+    }
+
     /// Gives back what was charged.
     ///
     /// More than that is a mistake that shows in [`used`](Budget::used), and in charges that the
-    /// limit should have refused.
+    /// limit should have refused. What is given back while nothing is charged is forgotten, at the
+    /// latest when a charge is refused.
     #[inline]
     pub fn uncharge(&self, amount: u64) {
-        let kept = !(2 * self.shared.batch - 1);
-        let stock = self.shared.stocks.field(|word| word);
-        if stock.add_if(amount, kept).is_err() {
-            self.give_back(amount);
-        }
-    }
-
-    #[cold]
-    #[inline(never)]
-    fn charge_centrally(&self, amount: u64) -> Result<(), OverBudget> {
-        let Shared { limit, batch, stocks, name, .. } = &*self.shared;
-        let stocked = amount.saturating_add(*batch);
-        if self.take(stocked) {
-            let kept = !(2 * batch - 1);
-            if stocks.field(|word| word).add_if(*batch, kept).is_err() {
-                // Another thread of this CPU was faster.
-                self.give_back(*batch);
+        let full = 2 * self.batch();
+        if amount < full {
+            let stock = self.shared.stocks.field(|word| word);
+            if stock.add_if(amount, !(full - 1)).is_ok() {
+                return;
             }
-            return Ok(());
         }
-        if self.take(amount) {
-            return Ok(());
-        }
-        self.drain();
-        if self.take(amount) {
-            return Ok(());
-        }
-        let used = self.used();
-        Err(OverBudget { name: name.clone(), asked: amount, used, limit: *limit })
+        self.give_back(amount);
     }
 
-    /// Takes `amount` from the central word, if there is so much.
-    fn take(&self, amount: u64) -> bool {
-        let Shared { used, limit, .. } = &*self.shared;
-        // Relaxed, all: the word carries nothing but its own value.
-        let relaxed = Ordering::Relaxed;
-        let mut seen = used.0.load(relaxed);
+    /// Sets the limit, while other threads charge and give back.
+    ///
+    /// If more than that is charged, it stays charged: all charges are refused until enough is
+    /// given back.
+    ///
+    /// ```
+    /// use coreline::object::Budget;
+    ///
+    /// let bytes = Budget::new("cache", 1000)?;
+    /// bytes.charge(900)?;
+    /// bytes.set_limit(500);
+    /// assert!(bytes.charge(1).is_err());
+    /// bytes.uncharge(500);
+    /// bytes.charge(100)?;
+    /// assert_eq!((bytes.used(), bytes.limit()), (500, 500));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// It stops the stocks of all CPUs, which costs one fence of all CPUs that the process runs on:
+    /// for changes of configuration, not for each request.
+    pub fn set_limit(&self, limit: u64) {
+        self.close(limit);
+        self.take_stocks_back();
+    }
+
+    /// Sets the limit, and closes the stocks.
+    fn close(&self, limit: u64) {
+        let Shared { limit: word, stocking, .. } = &*self.shared;
+        // Relaxed: the release below publishes it.
+        word.store(limit, Ordering::Relaxed);
+        // Relaxed: the exchange looks again.
+        let mut seen = stocking.load(Ordering::Relaxed);
         loop {
-            let room = limit.checked_sub(seen).filter(|room| *room >= amount);
-            if room.is_none() {
-                return false;
-            }
-            match used.0.compare_exchange_weak(seen, seen + amount, relaxed, relaxed) {
-                Ok(_) => return true,
+            let closed = (seen & !BATCH).wrapping_add(BATCH + 1);
+            // Release pairs with the acquire in `give_back_here`: what opens the stocks that this
+            // closes compares `used` with this limit, or a later one. Relaxed on failure: it is
+            // tried again.
+            let (done, failed) = (Ordering::Release, Ordering::Relaxed);
+            match stocking.compare_exchange_weak(seen, closed, done, failed) {
+                Ok(_) => return,
                 Err(now) => seen = now,
             }
         }
     }
 
+    /// What a stock is filled with; 0: stocks are closed.
+    #[inline]
+    fn batch(&self) -> u64 {
+        // Relaxed: a thread that comes behind the one that set the limit, in whatever way, finds
+        // them closed; for another one it may have come before.
+        self.shared.stocking.load(Ordering::Relaxed) & BATCH
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn charge_centrally(&self, amount: u64) -> Result<(), OverBudget> {
+        if self.take_and_stock(amount) {
+            return Ok(());
+        }
+        self.take_stocks_back();
+        if !self.take_here(amount) {
+            let (name, used, limit) = (self.shared.name.clone(), self.used(), self.limit());
+            return Err(OverBudget { name, asked: amount, used, limit });
+        }
+        let above = self.shared.parent.as_ref().map_or(Ok(()), |parent| parent.charge(amount));
+        above.inspect_err(|_| {
+            self.give_back_here(amount);
+        })
+    }
+
+    /// Takes `amount` from the central word, and fills the stock if there is enough.
+    fn take_and_stock(&self, amount: u64) -> bool {
+        let batch = self.batch();
+        let stocked = amount.checked_add(batch).filter(|_| batch > 0);
+        if !stocked.is_some_and(|stocked| self.take(stocked)) {
+            return self.take(amount);
+        }
+        let kept = !(2 * batch - 1);
+        if self.shared.stocks.field(|word| word).add_if(batch, kept).is_err() {
+            // Another thread of this CPU was faster.
+            self.give_back(batch);
+        }
+        true
+    }
+
+    /// Takes `amount` from the central word and from the parent, if both have so much.
+    fn take(&self, amount: u64) -> bool {
+        if !self.take_here(amount) {
+            return false;
+        }
+        let above = |parent: &Self| parent.take_from_stock(amount) || parent.take_and_stock(amount);
+        let taken = self.shared.parent.as_ref().is_none_or(above);
+        if !taken {
+            self.give_back_here(amount);
+        }
+        taken
+    }
+
+    /// Takes `amount` from the central word, if there is so much.
+    fn take_here(&self, amount: u64) -> bool {
+        let Shared { used, limit, .. } = &*self.shared;
+        // Relaxed: the exchange looks again.
+        let mut seen = used.0.load(Ordering::Relaxed);
+        loop {
+            // Relaxed: it is looked at again behind the exchange.
+            let most = limit.load(Ordering::Relaxed);
+            if most.checked_sub(seen).is_none_or(|room| room < amount) {
+                // Nothing is always there, also above a limit that was lowered.
+                return amount == 0;
+            }
+            // Acquire pairs with the release in `give_back_here`: see the module. Relaxed on
+            // failure: it is tried again.
+            let (done, failed) = (Ordering::Acquire, Ordering::Relaxed);
+            match used.0.compare_exchange_weak(seen, seen + amount, done, failed) {
+                Ok(_) => {
+                    // Relaxed: the acquire orders it behind the exchange.
+                    if limit.load(Ordering::Relaxed) >= seen + amount {
+                        return true;
+                    }
+                    self.give_back_here(amount);
+                    // Relaxed: as at first.
+                    seen = used.0.load(Ordering::Relaxed);
+                }
+                Err(now) => seen = now,
+            }
+        }
+    }
+
+    /// Gives `amount` back to the central word, and to the parent.
     #[cold]
     #[inline(never)]
     fn give_back(&self, amount: u64) {
-        // Relaxed: the word carries nothing but its own value.
-        self.shared.used.0.fetch_add(amount.wrapping_neg(), Ordering::Relaxed);
+        let given = self.give_back_here(amount);
+        if let Some(parent) = &self.shared.parent {
+            parent.uncharge(given);
+        }
     }
 
-    /// Takes the stocks of all CPUs back, as far as this machine lets a thread.
-    fn drain(&self) {
+    /// Gives `amount` back to the central word, and opens the stocks if that is what they wait for.
+    /// Returns what was given back: not more than there was.
+    fn give_back_here(&self, amount: u64) -> u64 {
+        let Shared { used, stocking, limit, cpus, .. } = &*self.shared;
+        // Acquire pairs with the release in `set_limit`: the limit that closed the stocks is there.
+        let closed = stocking.load(Ordering::Acquire);
+        // Relaxed: the exchange looks again.
+        let mut seen = used.0.load(Ordering::Relaxed);
+        let left = loop {
+            // More than that was given back too often.
+            let left = seen.saturating_sub(amount);
+            // Release pairs with the acquire in `take`: a charge that comes behind this look sees
+            // the limit. Relaxed on failure: it is tried again.
+            let (done, failed) = (Ordering::Release, Ordering::Relaxed);
+            match used.0.compare_exchange_weak(seen, left, done, failed) {
+                Ok(_) => break left,
+                Err(now) => seen = now,
+            }
+        };
+        let given = seen - left;
+        if closed & BATCH > 0 {
+            return given;
+        }
+        // Relaxed: behind the acquire.
+        let limit = limit.load(Ordering::Relaxed);
+        if left <= limit {
+            let open = closed | batch(limit, *cpus);
+            // Relaxed, both: it says no more than that stocks may be used. If it fails, they are
+            // open already, or wait for another limit.
+            let (done, failed) = (Ordering::Relaxed, Ordering::Relaxed);
+            let _ = stocking.compare_exchange(closed, open, done, failed);
+        }
+        given
+    }
+
+    /// Gives back what is in the stocks here and in all budgets below.
+    fn take_stocks_back(&self) {
+        // Those below first: what they give back may go into a stock of this one.
+        for shared in self.shared.children.all() {
+            Budget { shared }.take_stocks_back();
+        }
+        self.give_back(self.drain());
+    }
+
+    /// Takes what is in the stocks of all CPUs; where this machine does not let a thread do that,
+    /// what is in its own one.
+    fn drain(&self) -> u64 {
         let stocks = &self.shared.stocks;
         let drained = stocks.with_all_stopped(|slots| {
             slots.map(|slot| slot.field(|word| word).replace(0)).fold(0, u64::wrapping_add)
         });
-        if let Ok(drained) = drained {
-            self.give_back(drained);
-        }
+        drained.unwrap_or_else(|_| stocks.field(|word| word).exchange(0))
     }
 
     /// What is charged: exact while no thread charges or gives back.
@@ -202,12 +436,97 @@ impl<W: World> Budget<W> {
 
     /// What can be charged at one time.
     pub fn limit(&self) -> u64 {
-        self.shared.limit
+        // Relaxed: a figure, stale when it is given.
+        self.shared.limit.load(Ordering::Relaxed)
     }
 
     /// The budget's name, as messages have it.
     pub fn name(&self) -> &str {
         &self.shared.name
+    }
+}
+
+/// What a stock is filled with: all of them together are at most a quarter of the limit, as far as
+/// that can be.
+fn batch(limit: u64, cpus: u64) -> u64 {
+    1 << (limit / (8 * cpus)).clamp(1, MOST).ilog2()
+}
+
+impl<W: World> Drop for Shared<W> {
+    fn drop(&mut self) {
+        if let Some(parent) = &self.parent {
+            // Relaxed: no other thread has it.
+            parent.uncharge(self.used.0.load(Ordering::Relaxed));
+        }
+    }
+}
+
+impl<W: World> Children<W> {
+    fn new_in() -> Self {
+        let first = W::Ptr::new_in(ptr::null_mut());
+        Children { lock: SlotLock::new_in(), first, room: W::Usize::new_in(8) }
+    }
+
+    fn add(&self, budget: Weak<Shared<W>>) {
+        let _guard = self.lock.lock();
+        // Relaxed, all: the lock orders them.
+        let relaxed = Ordering::Relaxed;
+        let room = self.room.load(relaxed);
+        if room == 0 {
+            let left = self.take_out_those_gone();
+            self.room.store(left.max(8), relaxed);
+        } else {
+            self.room.store(room - 1, relaxed);
+        }
+        let next = W::Ptr::new_in(self.first.load(relaxed));
+        let child = Box::leak(Box::new(Child { budget, next }));
+        // Release: a forked child has it whole, or not.
+        self.first.store(child, Ordering::Release);
+    }
+
+    /// For the holder of the lock. Returns how many there are left.
+    fn take_out_those_gone(&self) -> usize {
+        // Relaxed, all: the lock orders them.
+        let relaxed = Ordering::Relaxed;
+        let (mut at, mut left) = (&self.first, 0);
+        while let Some(child) = NonNull::new(at.load(relaxed)) {
+            // SAFETY: leaked by `add`, and freed only here and in `drop`, out of the list.
+            let listed = unsafe { child.as_ref() };
+            if listed.budget.strong_count() > 0 {
+                (at, left) = (&listed.next, left + 1);
+                continue;
+            }
+            at.store(listed.next.load(relaxed), relaxed);
+            // SAFETY: leaked by `add`; out of the list, and the lock keeps other threads out.
+            drop(unsafe { Box::from_raw(child.as_ptr()) });
+        }
+        left
+    }
+
+    /// Those that are there.
+    fn all(&self) -> Vec<Arc<Shared<W>>> {
+        let _guard = self.lock.lock();
+        let mut all = Vec::new();
+        // Relaxed: the lock orders it.
+        let mut next = self.first.load(Ordering::Relaxed);
+        // SAFETY: leaked by `add`, and in the list: the lock keeps those out that free it.
+        while let Some(child) = unsafe { next.as_ref() } {
+            all.extend(child.budget.upgrade());
+            // Relaxed: the lock orders it.
+            next = child.next.load(Ordering::Relaxed);
+        }
+        all
+    }
+}
+
+impl<W: World> Drop for Children<W> {
+    fn drop(&mut self) {
+        let mut next = self.first.with_mut(|first| *first);
+        while !next.is_null() {
+            // SAFETY: leaked by `add`, in the list, and no other thread has that.
+            let mut child = unsafe { Box::from_raw(next) };
+            next = child.next.with_mut(|next| *next);
+        }
     }
 }
 
@@ -222,7 +541,43 @@ impl<W: World> fmt::Debug for Budget<W> {
         f.debug_struct("Budget")
             .field("name", &self.shared.name)
             .field("used", &self.used())
-            .field("limit", &self.shared.limit)
+            .field("limit", &self.limit())
             .finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use coreline_topology::CpuId;
+    use coreline_world::model::{Checker, Model, Plant};
+    use coreline_world::{JoinHandle, Placement, Testbed};
+
+    use super::*;
+
+    /// One thread charges, and another one lowers the limit and opens the stocks.
+    fn open_stocks_are_within_the_limit<W: Testbed>() {
+        let budget = Budget::<W>::new_in("law", 100).unwrap();
+        assert!(budget.take_here(10));
+        let theirs = budget.clone();
+        let charge = W::spawn(Placement::On(CpuId::new(1)), move || theirs.take_here(30)).unwrap();
+        budget.close(20);
+        budget.give_back_here(0);
+        let charged = charge.join();
+        assert!(!charged || budget.batch() == 0, "40 of 20 are used, and stocks are open");
+        assert_eq!(budget.used(), if charged { 40 } else { 10 });
+        budget.give_back_here(budget.used() - 10);
+        assert!(budget.batch() > 0, "the stocks stay closed");
+    }
+
+    #[test]
+    fn open_stocks_are_within_the_limit_in_every_interleaving() {
+        Checker::new().preemption_bound(3).check(open_stocks_are_within_the_limit::<Model>);
+    }
+
+    #[test]
+    fn stocks_that_are_opened_by_a_relaxed_exchange_are_caught() {
+        let checker = Checker::new().preemption_bound(3).plant(Plant::RELAXED_RMWS);
+        let failure = checker.try_check(open_stocks_are_within_the_limit::<Model>).unwrap_err();
+        assert!(failure.message.contains("stocks are open"), "{failure}");
     }
 }

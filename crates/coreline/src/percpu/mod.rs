@@ -151,6 +151,18 @@ impl<T: Slot> PerCpu<T> {
     pub fn new(init: impl Fn() -> T + Send + Sync + 'static) -> Result<Self, PoolError> {
         Self::new_in(IndexBy::Cpu, init)
     }
+
+    /// As [`new`](PerCpu::new), one for each index of those asked for.
+    ///
+    /// # Errors
+    ///
+    /// As [`new_in`](PerCpu::new_in).
+    pub fn indexed_by(
+        by: IndexBy,
+        init: impl Fn() -> T + Send + Sync + 'static,
+    ) -> Result<Self, PoolError> {
+        Self::new_in(by, init)
+    }
 }
 
 impl<T: Slot, W: World> PerCpu<T, W> {

@@ -7,7 +7,7 @@ use std::thread;
 use std::time::Duration;
 
 use coreline::Workers;
-use coreline::call::Why;
+use coreline::call::CallError;
 use coreline::domain::{Domain, Exclusive};
 use coreline::percpu::{Indexing, Word64};
 
@@ -22,19 +22,19 @@ fn functions_run_elsewhere_and_bring_back_what_they_borrowed() {
     let mut words = vec![String::from("a")];
     for &cpu in &cpus {
         let (small, large) = (1_u8, [String::from("b"), String::from("c")]);
-        assert_eq!(workers.call_on(cpu, || small + 1).map_err(Why::from), Ok(2));
+        assert_eq!(workers.call_on(cpu, || small + 1).map_err(CallError::from), Ok(2));
         let longer = workers.call_on(cpu, || {
             words.extend(large);
             words.clone()
         });
-        assert_eq!(longer.map_err(Why::from).unwrap().len(), words.len());
+        assert_eq!(longer.map_err(CallError::from).unwrap().len(), words.len());
         // It sleeps by then.
         thread::sleep(Duration::from_millis(1));
     }
     let on = cpus.iter().copied().collect();
     let values = workers.call_many(&on, Box::new).unwrap();
     assert!(values.iter().all(|(cpu, value)| *cpu == **value) && values.len() == cpus.len());
-    let panics = || workers.call_on(cpus[0], || panic!("{}", words.len())).map_err(Why::from);
+    let panics = || workers.call_on(cpus[0], || panic!("{}", words.len())).map_err(CallError::from);
     let payload = catch_unwind(AssertUnwindSafe(panics)).unwrap_err();
     assert_eq!(payload.downcast_ref::<String>(), Some(&words.len().to_string()));
 }
@@ -50,7 +50,7 @@ fn callers_wait_behind_each_other() {
                 let name = Box::new([caller; 8]);
                 for _ in 0..4 {
                     let found = workers.call_on(cpu, || name.iter().sum::<u32>());
-                    assert_eq!(found.map_err(Why::from), Ok(8 * caller));
+                    assert_eq!(found.map_err(CallError::from), Ok(8 * caller));
                 }
             });
         }
@@ -74,7 +74,7 @@ fn replies_come_are_dropped_and_are_left() {
     assert!(replies.into_iter().chain([here]).all(|reply| reply.wait() < 6));
     workers.close();
     let refused = workers.spawn(task()).err().unwrap();
-    assert!(matches!(refused.why, Why::Closed));
+    assert!(matches!(refused.why, CallError::Closed));
     drop(refused);
     drop(workers);
     assert!([5, 6].contains(&ran.load(Ordering::Relaxed)));

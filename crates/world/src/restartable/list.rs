@@ -4,7 +4,7 @@ use core::fmt;
 use core::ptr;
 
 use super::Slot;
-use crate::{Ordering, Word, Words};
+use crate::{Native, Ordering, Word, Words};
 
 /// A last-in-first-out list of nodes that lie in their owners' memory.
 ///
@@ -43,14 +43,27 @@ impl<W: Words> List<W> {
     }
 }
 
-impl<W: Words> ListNode<W> {
+impl ListNode<Native> {
     /// A node that is in no list.
+    pub const fn new() -> Self {
+        ListNode { next: <Native as Words>::Ptr::new(ptr::null_mut()) }
+    }
+}
+
+impl<W: Words> ListNode<W> {
+    /// A node that is in no list, in every world.
     pub fn new_in() -> Self {
         ListNode { next: W::Ptr::new_in(ptr::null_mut()) }
     }
 }
 
 impl<W: Words> Default for List<W> {
+    fn default() -> Self {
+        Self::new_in()
+    }
+}
+
+impl<W: Words> Default for ListNode<W> {
     fn default() -> Self {
         Self::new_in()
     }

@@ -63,7 +63,7 @@ fn a_child_of_a_fork_does_not_wait_for_a_lock() {
         shared.generation = shared.generation.checked_add(1).unwrap();
         let users = Users::new(Arc::new(shared));
         let _held = users.trimmed.lock();
-        assert_eq!(users.shootdown(|| ()), Err(Why::Forked));
+        assert_eq!(users.shootdown(|| ()), Err(CallError::Forked));
     };
     Machine::preset("host-2c").unwrap().run(program).unwrap();
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use coreline::Workers;
-use coreline::call::{Builder, Policy, Why, WorkerStats};
+use coreline::call::{Builder, CallError, Policy, WorkerStats};
 use coreline_sim::{FailureKind, Faults, Sim};
 use coreline_topology::{CpuId, CpuSet};
 use coreline_world::model::{Model, Plant};
@@ -104,9 +104,9 @@ fn calls<W: Testbed>(effort: Effort, manner: Manner) {
                 let cpu = counts.cpus[index];
                 let is_small = round % 2 == 0;
                 let count = if is_small {
-                    workers.call_on(cpu, &run).map_err(Why::from)
+                    workers.call_on(cpu, &run).map_err(CallError::from)
                 } else {
-                    workers.call_on(cpu, run).map_err(Why::from)
+                    workers.call_on(cpu, run).map_err(CallError::from)
                 };
                 assert!(count.unwrap() > 0);
                 // SAFETY: the call is over.
@@ -199,7 +199,7 @@ fn closing<W: Testbed>(effort: Effort, manner: Manner) {
                 // Relaxed: a count.
                 let run = || ran.fetch_add(1, Ordering::Relaxed);
                 if let Err(refused) = workers.call_on(cpu, run) {
-                    assert_eq!(refused.why, Why::Closed);
+                    assert_eq!(refused.why, CallError::Closed);
                     return round;
                 }
             }
@@ -214,8 +214,8 @@ fn closing<W: Testbed>(effort: Effort, manner: Manner) {
     workers.close();
     let kept = workers.call_on(cpus[0], || "came back");
     let kept = kept.expect_err("it was closed before");
-    assert_eq!((kept.why, (kept.function)()), (Why::Closed, "came back"));
-    assert_eq!(workers.spawn(|| ()).unwrap_err().why, Why::Closed);
+    assert_eq!((kept.why, (kept.function)()), (CallError::Closed, "came back"));
+    assert_eq!(workers.spawn(|| ()).unwrap_err().why, CallError::Closed);
     let came: u64 = threads.into_iter().map(JoinHandle::join).sum();
     drop(Arc::into_inner(workers).expect("the threads have ended"));
     // Relaxed: all threads have been joined.

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use coreline::Workers;
-use coreline::call::{Builder, Reply, Why};
+use coreline::call::{Builder, CallError, Reply};
 use coreline_sim::{Faults, Sim};
 use coreline_topology::CpuSet;
 use coreline_world::{Integer, JoinHandle, Native, Ordering, Testbed, Word, Work, World};
@@ -37,8 +37,8 @@ fn ends_in_a_call<W: Testbed>(manner: Manner, rounds: u32) {
             loop {
                 let nested = || theirs.call_on(second, || ()).map_err(|refused| refused.why);
                 match theirs.call_on(first, nested) {
-                    Ok(came) => assert!(matches!(came, Ok(()) | Err(Why::Closed))),
-                    Err(refused) => return assert_eq!(refused.why, Why::Closed),
+                    Ok(came) => assert!(matches!(came, Ok(()) | Err(CallError::Closed))),
+                    Err(refused) => return assert_eq!(refused.why, CallError::Closed),
                 }
             }
         };
@@ -297,7 +297,7 @@ fn goes<W: Testbed, R: Send>(
     let came =
         if tries { workers.try_call_on(cpu, function) } else { workers.call_on(cpu, function) };
     if let Err(refused) = came {
-        assert!(refused.why == Why::Closed || tries && refused.why == Why::Busy);
+        assert!(refused.why == CallError::Closed || tries && refused.why == CallError::Busy);
         if round.is_multiple_of(3) {
             (refused.function)();
         }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use coreline::Workers;
-use coreline::call::{NotAWorker, Users, Why};
+use coreline::call::{CallError, NotAWorker, Users};
 use coreline::mask::{Entry, Shot};
 use coreline_sim::{Faults, Sim};
 use coreline_topology::CpuId;
@@ -179,5 +179,5 @@ fn what_cannot_be_told_is_an_error_natively() {
     let users = workers.users();
     assert_eq!(users.enter().map(|_| ()), Err(NotAWorker));
     workers.close();
-    assert_eq!(users.shootdown(|| ()), Err(Why::Closed));
+    assert_eq!(users.shootdown(|| ()), Err(CallError::Closed));
 }

@@ -4,7 +4,7 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
-use coreline::counter::Nonzero;
+use coreline::counter::{CounterVec, Nonzero};
 use coreline::percpu::{PerCpuPool, PoolOptions};
 use coreline::{CounterSet, IndexBy, PerCpuCounter};
 use coreline_sim::{Faults, Machine, Sim};
@@ -260,6 +260,61 @@ fn set_conservation<W: Testbed>(effort: Effort, by: IndexBy) {
     assert!(set.is_spread() >= spread, "a drain keeps the slots");
 }
 
+/// More than a slot has room for.
+#[test]
+fn counters_of_any_number_get_slots_natively() {
+    for len in [0, 1, 32, 33, 10_000] {
+        let counters = CounterVec::new(len).unwrap();
+        assert_eq!(
+            (counters.len(), counters.is_empty(), counters.check_zero()),
+            (len, len == 0, Ok(()))
+        );
+        let values: Vec<i64> = (0..len as i64).map(|index| 300 * (index % 7 - 3)).collect();
+        for (index, value) in values.iter().enumerate() {
+            (0..300).for_each(|_| counters.add(index, value / 300));
+            assert!(counters.is_spread(index), "{index} of {len}");
+        }
+        assert_eq!(counters.read_exact(), values);
+        let first = Nonzero { index: 0, value: -900 };
+        assert_eq!(counters.check_zero().err(), (len > 0).then_some(first));
+        assert_eq!((counters.drain(), counters.check_zero()), (values, Ok(())));
+        if len > 0 {
+            counters.add(len - 1, 1);
+            assert_eq!(counters.read_one(len - 1), 1);
+            assert_eq!(counters.check_zero(), Err(Nonzero { index: len - 1, value: 1 }));
+        }
+        let beyond = || counters.add(len, 1);
+        let message = worlds::panic_of(AssertUnwindSafe(beyond));
+        assert!(message.contains("out of range"), "{message}");
+    }
+}
+
+/// What an addition returns is as near as it says.
+fn additions_return_about_the_sum<W: Testbed>() {
+    for make in [plain::<W>, batched::<W>] {
+        let counter = make(IndexBy::Cpu);
+        for round in 1..=600 {
+            let now = counter.add_and_read(3);
+            assert!((now.low()..=now.high()).contains(&(3 * round)), "{now:?} of {}", 3 * round);
+        }
+        assert_eq!(counter.set(-5), 1800);
+        let now = counter.add_and_read(2);
+        assert!((now.low()..=now.high()).contains(&-3), "{now:?}");
+        assert_eq!((counter.set(7), counter.read_exact()), (-3, 7));
+    }
+}
+
+#[test]
+fn additions_return_about_the_sum_natively() {
+    additions_return_about_the_sum::<Native>();
+}
+
+#[test]
+fn additions_return_about_the_sum_when_simulated() {
+    let law = additions_return_about_the_sum::<Sim>;
+    worlds::simulate("counter::returns", "host-2c", TORN, law).unwrap();
+}
+
 #[test]
 fn sets_conserve_natively() {
     set_conservation::<Native>(NATIVE, IndexBy::Cpu);
@@ -308,6 +363,6 @@ fn sets_of_any_size_count_natively() {
     set_of::<1>(true);
     set_of::<2>(true);
     set_of::<512>(true);
-    // More than fits into a slot: atomics in the set itself, for good.
-    set_of::<20_000>(false);
+    // As many as fit into a slot: more do not compile.
+    set_of::<8192>(true);
 }

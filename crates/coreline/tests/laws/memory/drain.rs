@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use coreline::counter::{Fold, Max, Min, PerCpuFold, Sum, Total};
+use coreline::counter::{CounterVec, Fold, Max, Min, PerCpuFold, Sum, Total};
 use coreline::{CounterSet, IndexBy, PerCpuCounter};
 use coreline_sim::{Faults, Sim};
 use coreline_world::model::{Model, Plant};
@@ -84,6 +84,58 @@ impl<W: World> Drained<W> for CounterSet<2, W> {
     }
 }
 
+/// A gauge that is set to the same value each time.
+struct Gauge<W: World>(PerCpuCounter<W>);
+
+impl<W: World> Gauge<W> {
+    const VALUE: i64 = -1000;
+}
+
+impl<W: World> Drained<W> for Gauge<W> {
+    fn make(by: IndexBy) -> Self {
+        let gauge = Gauge(PerCpuCounter::new_in(by).unwrap());
+        assert_eq!(gauge.0.set(Self::VALUE), 0);
+        gauge
+    }
+
+    fn put(&self, number: u32) {
+        self.0.put(number);
+    }
+
+    fn drain(&self) -> i64 {
+        self.0.set(Self::VALUE) - Self::VALUE
+    }
+
+    fn read(&self) -> i64 {
+        Drained::read(&self.0) - Self::VALUE
+    }
+}
+
+/// As many as lie in two parts, of which two are added to.
+impl<W: World> Drained<W> for CounterVec<W> {
+    fn make(by: IndexBy) -> Self {
+        CounterVec::new_in(by, 40).unwrap()
+    }
+
+    fn put(&self, number: u32) {
+        self.add(31, number.into());
+        self.add(39, 2 * i64::from(number));
+    }
+
+    fn drain(&self) -> i64 {
+        let all = CounterVec::drain(self);
+        let others: i64 = all[..31].iter().chain(&all[32..39]).sum();
+        assert!((all.len(), others) == (40, 0) && all[39] >= 0, "{all:?}");
+        all[31]
+    }
+
+    fn read(&self) -> i64 {
+        let all = self.read_exact();
+        assert_eq!([all[31], all[39]], [31, 39].map(|index| self.read_one(index)));
+        all[31]
+    }
+}
+
 /// Whole numbers, whose sum is exact.
 impl<W: World> Drained<W> for PerCpuFold<Sum<f64>, W> {
     fn make(by: IndexBy) -> Self {
@@ -146,6 +198,8 @@ fn drains_lose_nothing_natively() {
         nothing_is_lost::<Native, PerCpuCounter>(NATIVE, by);
         nothing_is_lost::<Native, Batched<Native>>(NATIVE, by);
         nothing_is_lost::<Native, CounterSet<2>>(NATIVE, by);
+        nothing_is_lost::<Native, CounterVec>(NATIVE, by);
+        nothing_is_lost::<Native, Gauge<Native>>(NATIVE, by);
         nothing_is_lost::<Native, PerCpuFold<Sum<f64>>>(Effort { rounds: 2_000, ..NATIVE }, by);
     }
 }
@@ -162,6 +216,8 @@ fn drains_lose_nothing_when_simulated() {
             nothing_is_lost::<Sim, PerCpuCounter<Sim>>(FEW, by);
             nothing_is_lost::<Sim, Batched<Sim>>(FEW, by);
             nothing_is_lost::<Sim, CounterSet<2, Sim>>(FEW, by);
+            nothing_is_lost::<Sim, CounterVec<Sim>>(FEW, by);
+            nothing_is_lost::<Sim, Gauge<Sim>>(FEW, by);
             nothing_is_lost::<Sim, PerCpuFold<Sum<f64>, Sim>>(FEW, by);
         }
     };
@@ -172,6 +228,7 @@ fn drains_lose_nothing_when_simulated() {
 fn drains_lose_nothing_in_every_interleaving() {
     worlds::few(|| nothing_is_lost::<Model, PerCpuCounter<Model>>(MODEL, IndexBy::Cpu));
     let one = Effort { threads: 1, ..MODEL };
+    worlds::few(move || nothing_is_lost::<Model, Gauge<Model>>(one, IndexBy::Cpu));
     worlds::few(move || nothing_is_lost::<Model, Batched<Model>>(one, IndexBy::Cpu));
     worlds::few(move || nothing_is_lost::<Model, PerCpuFold<Sum<f64>, Model>>(one, IndexBy::Cpu));
 }

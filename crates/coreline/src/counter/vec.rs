@@ -1,0 +1,160 @@
+//! [`CounterVec`]: a set of counters whose number is known at run time.
+
+use core::fmt;
+
+use coreline_world::{Native, World};
+
+use super::{CounterSet, Nonzero};
+use crate::percpu::PerCpuPool;
+use crate::{IndexBy, Lacking};
+
+/// The counters that lie side by side: four lines of a slot.
+const PART: usize = 32;
+
+/// A [`CounterSet`] whose number of counters is known at run time, and has no limit: the buckets of
+/// a histogram, a count for each route.
+///
+/// Each 32 counters get slots of their own when they pay, so what is added to seldom takes no
+/// per-CPU memory.
+///
+/// ```
+/// use coreline::counter::CounterVec;
+///
+/// let routes = ["/", "/search", "/health"];
+/// let requests = CounterVec::new(routes.len())?;
+/// requests.add(1, 3);
+/// assert_eq!(requests.read_exact(), [0, 3, 0]);
+/// # Ok::<(), coreline::Lacking>(())
+/// ```
+///
+/// **Memory**: 24 bytes, and about 21 for each counter; once it has slots, 8 bytes for each in each
+/// of them. The number is rounded up to a multiple of 32.
+///
+/// **Signals, fork, no memory**: as [`PerCpuCounter`](super::PerCpuCounter), for each part.
+pub struct CounterVec<W: World = Native> {
+    parts: Box<[CounterSet<PART, W>]>,
+    len: usize,
+}
+
+impl CounterVec {
+    /// So many counters at zero, indexed by CPU number, from the process's global pool.
+    ///
+    /// # Errors
+    ///
+    /// None natively; see [`new_in`](CounterVec::new_in).
+    pub fn new(len: usize) -> Result<Self, Lacking> {
+        Self::new_in(IndexBy::Cpu, len)
+    }
+
+    /// As [`new`](CounterVec::new), with the slots indexed as asked.
+    ///
+    /// # Errors
+    ///
+    /// As [`new_in`](CounterVec::new_in).
+    pub fn indexed_by(by: IndexBy, len: usize) -> Result<Self, Lacking> {
+        Self::new_in(by, len)
+    }
+}
+
+impl<W: World> CounterVec<W> {
+    /// So many counters at zero in world `W`, with the slots indexed as asked, from the world's
+    /// global pool.
+    ///
+    /// # Errors
+    ///
+    /// [`Lacking`] if the machine has no such index.
+    pub fn new_in(by: IndexBy, len: usize) -> Result<Self, Lacking> {
+        Ok(Self::from_pool(&PerCpuPool::global_in(by)?, len))
+    }
+
+    /// So many counters at zero whose slots come from this pool.
+    pub fn from_pool(pool: &PerCpuPool<W>, len: usize) -> Self {
+        let part = |_| CounterSet::from_pool(pool);
+        CounterVec { parts: (0..len.div_ceil(PART)).map(part).collect(), len }
+    }
+
+    /// How many counters there are.
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// Where a counter is: its part, and its index there.
+    #[inline]
+    fn at(&self, index: usize) -> (&CounterSet<PART, W>, usize) {
+        let len = self.len;
+        assert!(index < len, "counter index {index} is out of range: there are {len} counters");
+        (&self.parts[index / PART], index % PART)
+    }
+
+    /// Adds `delta` to a counter, wrapping. Orders nothing.
+    ///
+    /// # Panics
+    ///
+    /// If there is no counter of this index, as with a slice.
+    #[inline]
+    pub fn add(&self, index: usize, delta: i64) {
+        let (part, index) = self.at(index);
+        part.add(index, delta);
+    }
+
+    /// The sum of one counter, as [`CounterSet::read_one`].
+    ///
+    /// # Panics
+    ///
+    /// If there is no counter of this index, as with a slice.
+    pub fn read_one(&self, index: usize) -> i64 {
+        let (part, index) = self.at(index);
+        part.read_one(index)
+    }
+
+    /// The sums of all that was added, as [`CounterSet::read_exact`].
+    pub fn read_exact(&self) -> Vec<i64> {
+        self.each(CounterSet::read_exact)
+    }
+
+    /// Takes all sums out, as [`CounterSet::drain`].
+    pub fn drain(&self) -> Vec<i64> {
+        self.each(CounterSet::drain)
+    }
+
+    fn each(&self, values: impl Fn(&CounterSet<PART, W>) -> [i64; PART]) -> Vec<i64> {
+        self.parts.iter().flat_map(values).take(self.len).collect()
+    }
+
+    /// Whether all counters are at zero, as [`CounterSet::check_zero`].
+    ///
+    /// # Errors
+    ///
+    /// The first that is not.
+    pub fn check_zero(&self) -> Result<(), Nonzero> {
+        for (number, part) in self.parts.iter().enumerate() {
+            let in_all = |first: Nonzero| Nonzero { index: number * PART + first.index, ..first };
+            part.check_zero().map_err(in_all)?;
+        }
+        Ok(())
+    }
+
+    /// Whether this counter has a slot for each CPU, rather than one word.
+    ///
+    /// # Panics
+    ///
+    /// If there is no counter of this index, as with a slice.
+    pub fn is_spread(&self, index: usize) -> bool {
+        self.at(index).0.is_spread()
+    }
+}
+
+impl<W: World> fmt::Debug for CounterVec<W> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let slots: Vec<_> = self.parts.iter().map(CounterSet::slots).collect();
+        f.debug_struct("CounterVec")
+            .field("values", &self.read_exact())
+            .field("slots", &slots)
+            .finish()
+    }
+}
