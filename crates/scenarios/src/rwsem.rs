@@ -49,13 +49,13 @@ pub static SCENARIO: Scenario = Scenario {
         Param::new("load", "What threads want", Domain::Names(LOADS)).usual(&["write", "read"]),
         Param::new("threads", "How many threads", Domain::Cpus(4096)).depends(grid),
         Param::new("place", "Which CPUs they are on", Domain::Names(PLACES)).usual(&["packed"]),
-        Param::number("rest", "What does not depend on the variant, in percent", [1, 10_000])
+        Param::number("rest", "Time that does not depend on the variant, in percent", [1, 10_000])
             .usual(&["100"]),
         Param::effort("window", 1_000_000).usual(&["1000"]).quick(&["200"]),
     ],
     variants: &[
-        Variant::new("biases", "A sum, that a thread adds to before it knows"),
-        Variant::new("bits", "A word of parts, that a thread exchanges if it is free"),
+        Variant::new("biases", "A sum that a thread adds to first, and checks afterwards"),
+        Variant::new("bits", "A word of parts, which a thread exchanges if it is free"),
     ],
     figures: &[
         Figure::new("turns", Rate, Number(RATE)),

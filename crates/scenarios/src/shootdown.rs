@@ -48,7 +48,7 @@ pub static SCENARIO: Scenario = Scenario {
         Param::effort("updates", 10_000).usual(&["20"]).quick(&["6"]),
     ],
     variants: &[
-        Variant::new("eager", "Bits are never cleared: updates reach all that registered"),
+        Variant::new("eager", "Bits are never cleared: updates reach all registered contexts"),
         Variant::new("lazy", "Bits of contexts that are away are cleared, once a second at most"),
     ],
     figures: &[

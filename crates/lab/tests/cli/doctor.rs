@@ -66,8 +66,7 @@ fn doctor_says_what_is_switched_off() {
 
     let (report, text) = doctor(&[("CORELINE_RSEQ", "no")]);
     assert_eq!(report["rseq"]["coreline_rseq"], "no");
-    let warning = "CORELINE_RSEQ=\"no\" does nothing: its only value is off; set that, or \
-                   unset it";
+    let warning = "CORELINE_RSEQ=\"no\" does nothing; set it to off, or unset it";
     assert!(text.contains(&format!("  warning: {warning}\n")), "{text}");
     assert!(report["warnings"].as_array().unwrap().contains(&warning.into()));
 }

@@ -79,9 +79,9 @@ pub static SCENARIO: Scenario = Scenario {
             ..Variant::new("kernel-cid", "By the concurrency ID of this machine's kernel")
                 .only(Only::Native)
         },
-        Variant::simulated("first-fit", "By a concurrency ID: the lowest that is free"),
+        Variant::simulated("first-fit", "By a concurrency ID: the lowest free one"),
         Variant::simulated("recent", "The CPU's recent one if that is free"),
-        Variant::simulated("owned", "One that the thread owns, or its CPU where threads are many"),
+        Variant::simulated("owned", "One that the thread owns, or its CPU if threads are many"),
         Variant::simulated("clustered", "As recent, for each last-level cache"),
     ],
     figures: &[
@@ -110,7 +110,7 @@ pub static SCENARIO: Scenario = Scenario {
 
 const TURNS: &[(&str, &str)] = &[
     ("timed", "Their own timers, in one order, as in the published benchmark"),
-    ("called", "A coordinator, in an order that is drawn anew for each round"),
+    ("called", "A coordinator, in a new random order for each round"),
 ];
 
 const SCANS: &[(&str, &str)] = &[

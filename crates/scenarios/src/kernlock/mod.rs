@@ -79,7 +79,7 @@ pub static SCENARIO: Scenario = Scenario {
         Param::new("load", "Which benchmark", Domain::Names(LOADS)).usual(&["open", "lock"]),
         Param::new("threads", "How many threads (-t of will-it-scale)", Domain::Cpus(4096))
             .depends(grid),
-        Param::number("rest", "What does not depend on the variant, in percent", [1, 10_000])
+        Param::number("rest", "Time that does not depend on the variant, in percent", [1, 10_000])
             .usual(&["100"]),
         Param::effort("window", 1_000_000).usual(&["5000"]).quick(&["500"]),
     ],

@@ -72,7 +72,7 @@ pub static SCENARIO: Scenario = Scenario {
         Param::number("tasks", "How many pairs of threads (-t of will-it-scale)", [1, 1024])
             .usual(&["1", "12", "24", "48", "96", "192", "384", "768"])
             .quick(&["1", "2"]),
-        Param::number("rest", "What does not depend on the variant, in percent", [1, 10_000])
+        Param::number("rest", "Time that does not depend on the variant, in percent", [1, 10_000])
             .usual(&["100"]),
         Param::effort("window", 1_000_000).usual(&["1000"]).quick(&["200"]),
     ],

@@ -70,7 +70,10 @@ pub static SCENARIO: Scenario = Scenario {
         Variant::new("ticket", "Two counters; all waiters spin on one line"),
         Variant::new("mcs", "Mellor-Crummey and Scott's queue"),
         Variant::new("cna", "Kogan and Dice's queue: waiters of the holder's node first"),
-        Variant::new("reciprocating", "Dice and Kogan's lock: arrivals by turns, last first"),
+        Variant::new(
+            "reciprocating",
+            "Dice and Kogan's lock: a batch of arrivals at a time, last first",
+        ),
         Variant::new("test-and-set", "One word that all try to set, with backoff"),
         Variant::new("parking-lot", "One byte; waiters spin, then sleep in a queue beside it"),
     ],

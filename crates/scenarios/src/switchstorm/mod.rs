@@ -93,7 +93,7 @@ pub static SCENARIO: Scenario = Scenario {
         .usual(&["25"])
         .depends(|it| if is_barrier(it.values) { Vec::new() } else { vec![10, 25] }),
         // The cost `switch` of every machine file, which is from memory.
-        Param::number("path", "Nanoseconds of a switch without what is compared", [0, 1_000_000])
+        Param::number("path", "Nanoseconds of a switch without the compared part", [0, 1_000_000])
             .unit("ns")
             .usual(&["1500"]),
         // A thousand a second, declared.

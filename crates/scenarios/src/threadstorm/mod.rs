@@ -91,7 +91,7 @@ pub static SCENARIO: Scenario = Scenario {
         .unit("us")
         .usual(&["30"]),
         // The cost `switch` of every machine file, which is from memory.
-        Param::number("path", "Nanoseconds of a switch without what is compared", [0, 1_000_000])
+        Param::number("path", "Nanoseconds of a switch without the compared part", [0, 1_000_000])
             .unit("ns")
             .usual(&["1500"]),
         // So that a pool counts as many threads whatever its size.
@@ -102,9 +102,9 @@ pub static SCENARIO: Scenario = Scenario {
     ],
     variants: &[
         Variant::new("none", "No IDs are handed out"),
-        Variant::new("first-fit", "IDs are handed out: the lowest that is free"),
+        Variant::new("first-fit", "IDs are handed out: the lowest free one"),
         Variant::new("recent", "The CPU's recent ID if that is free"),
-        Variant::new("owned", "An ID that the thread owns, or its CPU where threads are many"),
+        Variant::new("owned", "An ID that the thread owns, or its CPU if threads are many"),
         Variant::new("clustered", "As recent, for each last-level cache"),
         Variant::new("kernel-cid", "Threads of this machine's kernel").only(Only::Native),
     ],
