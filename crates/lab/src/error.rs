@@ -56,8 +56,7 @@ pub(crate) enum Error {
     OtherMachine { line: String, file: String, found: String },
     #[error(
         "the line is for a file of the machine {line:?} with the digest {asked:016x}, but {of} has \
-         the digest {found}; give the file that the line was printed with, unchanged since, with \
-         --world"
+         {found}; give the file that the line was printed with, unchanged since, with --world"
     )]
     OtherFile { line: String, asked: u64, of: String, found: String },
     #[error("cannot write to {}: {source}; choose another file with --trace", path.display())]

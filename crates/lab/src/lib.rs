@@ -10,7 +10,7 @@
 //! | `run` | runs a scenario in a world and sets the result beside what was published |
 //! | `table` | shows such a result in a terminal of any width |
 //! | `overview` | what the program says if nothing was asked |
-//! | `validate` | sets the simulator's predictions beside measurements |
+//! | `validate` | compares the simulator's predictions with measurements |
 //! | `explain` | a kernel change, a scenario or the verdicts on a page |
 //! | `report` | results as a page, its charts as JSON or pictures |
 //! | `ledger` | every published figure beside ours |

@@ -167,7 +167,8 @@ fn machine(replay: &Replay, file: Option<&str>) -> Result<Spec, Error> {
             line: replay.machine.clone(),
             asked,
             of: file.unwrap_or("the preset").to_owned(),
-            found: spec.digest().map_or("none".to_owned(), |digest| format!("{digest:016x}")),
+            found: (spec.digest())
+                .map_or("no digest".to_owned(), |digest| format!("the digest {digest:016x}")),
         });
     }
     for (cost, percent) in &replay.scaled {

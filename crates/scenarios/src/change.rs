@@ -7,9 +7,9 @@ use crate::{execstorm, filecopy, intermittent, ipistorm, switchstorm};
 
 /// A change to the kernel, and how the scenarios show it.
 pub struct Change {
-    /// What command lines call it.
+    /// The name on command lines.
     pub name: &'static str,
-    /// What it is, in a few words.
+    /// A description in a few words.
     pub title: &'static str,
     /// The name of its [`Source`].
     pub source: &'static str,
@@ -17,11 +17,11 @@ pub struct Change {
     releases: &'static [((u32, u32), Has)],
     /// The architecture whose kernels may have it, if only one may.
     architecture: Option<&'static str>,
-    /// What it does, which lines move and what became of it, for a page of 80 columns.
+    /// A page of 80 columns: what it does, which lines move, and what became of it.
     pub text: &'static str,
-    /// What shows it on the machine of its author.
+    /// The run that shows it on the machine of its author.
     pub shown: Shown,
-    /// What shows it on any machine.
+    /// The run that shows it on any machine.
     pub natively: Natively,
     /// The library's types that do the same for a program.
     pub types: &'static str,
@@ -31,47 +31,47 @@ pub struct Change {
 pub struct Shown {
     /// The scenario.
     pub scenario: &'static Scenario,
-    /// The simulated machine: the one that was measured on, or its nearest kin.
+    /// The simulated machine: the one that the author measured on, or the most similar one.
     pub machine: &'static str,
     /// Which of its CPUs.
     pub config: &'static str,
-    /// The options that have another value than the usual ones, or one of these.
+    /// The options that differ from their defaults, or one of these.
     pub values: &'static [(&'static str, &'static str)],
-    /// What is compared.
+    /// The metric that is compared.
     pub metric: &'static str,
     /// The variants, without the change and with it.
     pub variants: [&'static str; 2],
-    /// What the second variant's row of the comparison is called.
+    /// The name of the second variant's row in the comparison.
     pub comparison: &'static str,
 }
 
 /// Rows of a native run.
 pub struct Natively {
-    /// What is compared.
+    /// The metric that is compared.
     pub metric: &'static str,
     /// Two variants.
     pub variants: [&'static str; 2],
-    /// The options that have another value than the usual ones, or one of these.
+    /// The options that differ from their defaults, or one of these.
     pub values: &'static [(&'static str, &'static str)],
-    /// Whether it shows only where some CPUs are farther from each other than others are.
+    /// Whether it shows only if some CPUs are farther apart than others.
     pub takes_distance: bool,
 }
 
-/// Whether a kernel has a change, as far as its release tells.
+/// Whether a kernel has a change, as its release tells.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Has {
-    /// It has it.
+    /// It has the change.
     Yes,
-    /// It has not.
+    /// It does not have the change.
     No,
-    /// It has something that came of it later.
+    /// It has something that replaced the change.
     Later,
-    /// The release is not known, or no kernel of this architecture does the like.
+    /// The release is unknown, or no kernel of this architecture has such a change.
     Unknown,
 }
 
 impl Has {
-    /// In a word.
+    /// The answer in a word.
     pub fn word(self) -> &'static str {
         match self {
             Has::Yes => "yes",
@@ -85,8 +85,8 @@ impl Has {
 /// No release has it.
 const NONE: &[((u32, u32), Has)] = &[((0, 0), Has::No)];
 
-/// All five. Releases are those of `docs/concurrency-ids.md`; 3.12 is from memory: the patch was
-/// committed on 1 August 2013, after the merge window of 3.11.
+/// All five changes. Releases are those of `docs/concurrency-ids.md`; 3.12 is from memory: the
+/// patch was committed on 1 August 2013, after the merge window of 3.11.
 pub static CHANGES: [Change; 5] = [
     Change {
         name: "recent-ids",
@@ -211,12 +211,12 @@ pub static CHANGES: [Change; 5] = [
 ];
 
 impl Change {
-    /// The one of this name, if there is one.
+    /// The change of this name, if there is one.
     pub fn named(name: &str) -> Option<&'static Change> {
         CHANGES.iter().find(|change| change.name == name)
     }
 
-    /// The one that a scenario shows, if it shows one.
+    /// The change that a scenario shows, if it shows one.
     pub fn shown_by(scenario: &str) -> Option<&'static Change> {
         CHANGES.iter().find(|change| change.shown.scenario.name == scenario)
     }
@@ -225,7 +225,7 @@ impl Change {
     ///
     /// # Panics
     ///
-    /// Never: a test looks all of them up.
+    /// It never panics: a test looks up all of them.
     pub fn published(&self) -> &'static Source {
         Source::named(self.source).expect("a source of this name")
     }

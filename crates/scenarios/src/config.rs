@@ -4,31 +4,32 @@ use std::collections::BTreeSet;
 
 use coreline_topology::{CpuId, Topology};
 
-/// The CPUs of a machine that take part. Its name says them: `24-core/24-L3` is 24 cores under 24
-/// L3 caches, one hardware thread of each.
+/// The CPUs of a machine that take part. Its name describes them: `24-core/24-L3` is 24 cores under
+/// 24 L3 caches, one hardware thread of each.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Config {
-    /// As results and programs have it.
+    /// The name in results and programs.
     pub name: String,
-    /// In the order in which they get threads.
+    /// The CPUs in the order in which they get threads.
     pub cpus: Vec<CpuId>,
-    /// How many last-level caches these CPUs have; 0 where that is not known.
+    /// How many last-level caches these CPUs have; 0 if that is unknown.
     pub caches: usize,
 }
 
 impl Config {
-    /// These CPUs of a machine of which nothing else is known.
+    /// Makes one of these CPUs, on a machine of which nothing else is known.
     pub fn of_unknown(cpus: Vec<CpuId>) -> Config {
         Config { name: format!("{}-CPU", cpus.len()), cpus, caches: 0 }
     }
 
-    /// These CPUs of this machine. A tree that was made up says nothing of caches.
+    /// Makes one of these CPUs of this machine. A tree that was made up does not say anything about
+    /// caches.
     pub fn here(topology: &Topology, is_known: bool, cpus: Vec<CpuId>) -> Config {
         if is_known { Config::of(topology, cpus) } else { Config::of_unknown(cpus) }
     }
 
-    /// These CPUs of a machine, and their name. CPUs that the topology does not know count as a
-    /// core each.
+    /// Makes one of these CPUs of a machine, with this name. CPUs that the topology does not know
+    /// count as a core each.
     pub fn of(topology: &Topology, cpus: Vec<CpuId>) -> Config {
         let known = || cpus.iter().filter_map(|&cpu| topology.cpu(cpu));
         let cores = known().map(|cpu| cpu.core).collect::<BTreeSet<_>>().len();
@@ -37,8 +38,8 @@ impl Config {
         Config { name: format!("{}-{unit}/{caches}-L3", cpus.len()), cpus, caches }
     }
 
-    /// The configurations of a machine: the cores of one L3, one core of each L3, all cores, all
-    /// hardware threads; each once, where the machine has more than one L3 or thread.
+    /// The configurations of a machine: the cores of one L3, one core of each L3, all cores, and
+    /// all hardware threads. Each occurs once, if the machine has more than one L3 or thread.
     pub fn all(topology: &Topology) -> Vec<Config> {
         let cores = || topology.cpus().filter(|cpu| cpu.thread == 0);
         let mut seen = BTreeSet::new();

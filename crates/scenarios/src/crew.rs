@@ -1,4 +1,4 @@
-//! Threads of a scenario or a sample: started together, led, and joined; how they wait for each
+//! Threads of a scenario or a sample: they start together, are led and joined, and wait for each
 //! other.
 
 use core::time::Duration;
@@ -10,11 +10,11 @@ use coreline_world::{
     Integer, JoinHandle, Line, Ordering, Placement, SpawnError, Testbed, Time, Word,
 };
 
-/// Starts a thread for each place, which does its part of what is shared; leads them; and gives
-/// what they came to, by their order.
+/// Starts a thread for each place, which does its part of the shared work, leads them, and returns
+/// their results in order.
 ///
-/// If one cannot be started, no further ones are, and `lead` is told how many there are instead of
-/// `None`: it has to bring these to their end.
+/// If one cannot be started, it starts no further ones, and `lead` gets their number instead of
+/// `None`. Then `lead` must bring them to their end.
 ///
 /// # Errors
 ///
@@ -42,7 +42,7 @@ pub fn crew<W: Testbed, S: Send + Sync + 'static, T: Send + 'static>(
     missing.map_or(Ok(results), Err)
 }
 
-/// Each on its CPU.
+/// Each is pinned to its CPU.
 pub fn pinned(cpus: &[CpuId]) -> impl ExactSizeIterator<Item = Placement> {
     cpus.iter().map(|&cpu| Placement::On(cpu))
 }

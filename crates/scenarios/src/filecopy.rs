@@ -2,10 +2,10 @@
 //!
 //! A thread on each CPU reads a block and writes it, again and again. A write takes the file's
 //! mutex, changes what that guards (the file's counters, [`LINES`](super::lockscale::field::LINES)
-//! lines) and gives the mutex back. The mutex is as the kernel's: a word with the owner, which
-//! arrivals try to set once; and for those that find it taken, a queue, in which one at a time is
-//! elected to spin at the word. It leaves the queue when it has the mutex. Variants differ in the
-//! queue's order. No thread sleeps: each has a CPU for itself.
+//! lines) and gives the mutex back. The mutex works like the kernel's. It is a word with the owner,
+//! which arrivals try once to set, and a queue for those that find it taken. The queue elects one
+//! thread at a time to spin at the word. That thread leaves the queue when it has the mutex. The
+//! variants differ in the queue's order. No thread sleeps, because each has a CPU of its own.
 //!
 //! | variant | the queue |
 //! |---|---|
@@ -13,10 +13,10 @@
 //! | `per-node` | what Guo 2024 proposes: [`PerNode`] |
 //! | `near` | [`Osq`], those under the holder's cache first |
 //!
-//! Declared, as no source says it: [`times`], what a write takes with the mutex and all else takes
-//! without it. Sizes of files (`maxblocks`) decide where blocks are copied from; here they only
-//! name what was published. Threads, window and what is checked are those of
-//! [`lockscale`](super::lockscale).
+//! We set these times, because no source gives them: [`times`], the time of a write with the mutex
+//! and of everything else without it. Sizes of files (`maxblocks`) decide where blocks are copied
+//! from. Here they only name the published row. [`lockscale`](super::lockscale) has the threads,
+//! the window and the checks.
 
 use coreline::lock::{Fifo, Near, Osq};
 use coreline_sim::Sim;
@@ -32,7 +32,7 @@ use super::param::{Around, Domain, Param};
 use super::point::Setup;
 use super::{RunError, Scenario, Variant};
 
-/// The scenario: what it varies, measures and asks.
+/// The scenario with its parameters, figures and program.
 pub static SCENARIO: Scenario = Scenario {
     params: &[
         Param::new(
@@ -77,8 +77,8 @@ pub static SCENARIO: Scenario = Scenario {
 };
 
 /// Nanoseconds of a copy with the mutex, and without it: 150 and 1,500 for a block of 256 bytes,
-/// 500 and 2,600 for one of 4,096, and linear between. Guesses, of the prototype that this project
-/// began with; no figure was looked at since.
+/// 500 and 2,600 for one of 4,096, and linear between. These are guesses of the prototype that this
+/// project began with. We have not compared them with any figure since.
 pub fn times(around: &Around<'_>) -> [u64; 2] {
     let more = around.values.pair("blocks").0.saturating_sub(256);
     [150 + 350 * more / 3840, 1500 + 1100 * more / 3840]

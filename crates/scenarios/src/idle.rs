@@ -40,11 +40,11 @@ const END: u32 = 8;
 
 /// Whose work is looked at.
 pub(super) const SCAN: Param =
-    Param::new("scan", "Whose work an idle CPU looks at", Domain::Names(SCANNED));
+    Param::new("scan", "Which CPUs' work an idle CPU looks at", Domain::Names(SCANNED));
 
 /// What a way through the scheduler takes is known of no kernel by a source: a guess, to be varied.
 pub(super) const MASKED: Param =
-    Param::number("masked", "Nanoseconds of a kernel's schedule beside the scan", [0, 100_000])
+    Param::number("masked", "Nanoseconds of a scheduler pass without its scan", [0, 100_000])
         .unit("ns");
 
 /// Each with what is in it, besides what those before it have.
@@ -57,9 +57,9 @@ const SCANNED: &[(&str, &str)] = &[
 
 /// What is compared: policies of the library's workers, and of the idle loop.
 pub(super) static VARIANTS: [Variant; 6] = [
-    Variant::new("resched", "Workers: a call is taken for work, and more is looked for"),
+    Variant::new("resched", "Workers: a call counts as work, so the worker looks for more"),
     Variant::new("always-kick", "Workers: each call is a wake-up with a system call"),
-    Variant::new("notify", "Workers: a call is a call"),
+    Variant::new("notify", "Workers: a call brings no work"),
     Variant::new("kernel-resched", "A kernel: a call sets the bit that says \"there is work\"")
         .only(Only::Simulated),
     Variant::new("kernel-always-kick", "A kernel: each call is an interrupt").only(Only::Simulated),

@@ -2,24 +2,24 @@
 //! [`Scenario`], and a program that is generic over its world, so that it runs natively and on
 //! simulated machines.
 //!
-//! A scenario's parameters, variants and figures are data, beside the program that gives the
-//! numbers; notes are, beside what was published. The command line, what runs, replay lines, rows
-//! and tables of the program `coreline` follow from them. [`CHANGES`] are the changes to Linux that
-//! scenarios show: the program's first page is made of them.
-//! [`simulate`] runs a point of a scenario on a simulated machine; [`over_band`] and [`figures`]
-//! run points over a band. A new scenario is a module, a line of [`ALL`], and its document.
+//! A scenario's parameters, variants and figures are data, next to the program that returns the
+//! numbers. Notes are data next to the published figures. The command line, the runs, replay lines,
+//! rows and tables of the program `coreline` follow from them. [`CHANGES`] are the changes to Linux
+//! that scenarios show, for the program's first page. [`simulate`] runs a point of a scenario on a
+//! simulated machine; [`over_band`] and [`figures`] run points over a band. A new scenario is a
+//! module, a line of [`ALL`], and its document.
 //!
 //! | module | holds |
 //! |---|---|
-//! | [`param`], [`point`] | what can be varied; a value for each, which is a program |
-//! | [`metric`], [`figure`] | what a figure is of; how it is made |
-//! | [`Source`] | where published figures are from |
+//! | [`param`], [`point`] | what can be varied; one value for each makes a program |
+//! | [`metric`], [`figure`] | what a figure measures; how it is computed |
+//! | [`Source`] | the sources of published figures |
 //! | [`Change`] | the five changes to Linux that the library brings to programs |
 //! | [`config`] | which CPUs of a machine take part |
 //! | [`crew`] | the threads of a scenario, and how they wait for each other |
 //! | [`kernel`] | what the simulated kernel does at a thread switch |
 //! | [`idle`] | the idle loop of a kernel, for scenarios |
-//! | the others | a scenario each: what exactly runs, and what is declared |
+//! | the others | a scenario each: what exactly runs, and which parameters we set |
 
 mod change;
 pub mod config;
@@ -77,27 +77,27 @@ pub static ALL: [&Scenario; 13] = [
     &rwsem::SCENARIO,
 ];
 
-/// Gives the numbers of a run, in the order that figures count them by.
+/// Returns the numbers of a run, in the order by which figures count them.
 pub type Run = fn(&Setup) -> Result<Vec<f64>, RunError>;
 
 /// A scenario.
 pub struct Scenario {
-    /// What results, command lines and programs call it.
+    /// The name in results, command lines and programs.
     pub name: &'static str,
-    /// What it is, in a line.
+    /// A description of one line.
     pub about: &'static str,
-    /// In the order of programs.
+    /// The parameters, in the order of programs.
     pub params: &'static [Param],
-    /// In the order of rows.
+    /// The variants, in the order of rows.
     pub variants: &'static [Variant],
-    /// What is shown of the numbers, in the order of rows.
+    /// The figures, in the order of rows.
     pub figures: &'static [Figure],
-    /// Whether what was published contains something that decides this metric at this point and is
-    /// not modelled, so that no more than a direction can be confirmed.
+    /// Whether the published figure contains something that decides this metric at this point and
+    /// is not modelled, so that a run can confirm no more than a direction.
     pub limited: fn(&str, &Point) -> bool,
-    /// Why nothing can be said where all CPUs share one cache.
+    /// Why a run shows nothing if all CPUs share one cache.
     pub not_testable: &'static str,
-    /// The file of what was published about it, if anything was, with notes on what is off.
+    /// The file of published figures about it, if there are any, with notes on what is off.
     pub published: Option<&'static str>,
     /// Runs the program on this machine.
     pub native: Run,
@@ -107,19 +107,19 @@ pub struct Scenario {
     pub statistics: bool,
     /// Further numbers, from the report of a simulated run.
     pub report: fn(&Report, &mut Vec<f64>),
-    /// A replayed run in words; if not, all numbers that are figures.
+    /// A replayed run in words; if there is no such function, all numbers that are figures.
     pub told: Option<fn(&[f64]) -> String>,
-    /// Whether all configurations run if none is chosen, and not only that with all CPUs.
+    /// Whether all configurations run by default, and not only the one with all CPUs.
     pub all_configs: bool,
-    /// How many simulated runs a number is the mean of; one where the band has seeds enough. The
-    /// second for the quick form.
+    /// How many simulated runs a number is the mean of; one if the band has enough seeds. The
+    /// second is for the quick form.
     pub runs: [u64; 2],
-    /// The most CPUs of a machine whose memory a simulated run fits into.
+    /// The largest number of CPUs of a machine for which a simulated run fits into memory.
     pub most_cpus: usize,
 }
 
 impl Scenario {
-    /// With two runs of the program: native, and simulated.
+    /// Makes one with two runs of the program: native, and simulated.
     pub const fn new(name: &'static str, about: &'static str, runs: [Run; 2]) -> Scenario {
         Scenario {
             name,
@@ -141,7 +141,7 @@ impl Scenario {
         }
     }
 
-    /// The one of this name, if there is one.
+    /// The scenario of this name, if there is one.
     pub fn named(name: &str) -> Option<&'static Scenario> {
         ALL.into_iter().find(|scenario| scenario.name == name)
     }
@@ -155,7 +155,7 @@ impl Scenario {
     ///
     /// # Panics
     ///
-    /// If it declares none of this name.
+    /// Panics if it declares none of this name.
     pub fn param(&self, name: &str) -> &'static Param {
         let param = self.params.iter().find(|param| param.name == name);
         param.unwrap_or_else(|| panic!("{} declares no {name}", self.name))
@@ -188,38 +188,38 @@ impl Scenario {
 pub enum Only {
     /// Both.
     Neither,
-    /// The native world alone.
+    /// Only the native world.
     Native,
-    /// Simulated machines alone.
+    /// Only simulated machines.
     Simulated,
 }
 
 /// An alternative that a scenario compares.
 pub struct Variant {
-    /// What results, command lines and programs call it.
+    /// The name in results, command lines and programs.
     pub name: &'static str,
-    /// What it is, for the help.
+    /// A description, for the help.
     pub about: &'static str,
     /// Which worlds have it.
     pub only: Only,
     /// The policy of the simulated kernel's concurrency IDs, if the scenario installs one.
     pub policy: Option<&'static str>,
-    /// What this machine lacks for it, though the native world has it.
+    /// What this machine does not have but the variant needs, although the native world has it.
     pub lacks: fn() -> Option<RunError>,
 }
 
 impl Variant {
-    /// In both worlds.
+    /// A variant of both worlds.
     pub const fn new(name: &'static str, about: &'static str) -> Variant {
         Variant { name, about, only: Only::Neither, policy: None, lacks: || None }
     }
 
-    /// Simulated, under a kernel with the policy of this name.
+    /// A simulated variant, under a kernel with the policy of this name.
     pub const fn simulated(name: &'static str, about: &'static str) -> Variant {
         Variant { policy: Some(name), ..Variant::new(name, about).only(Only::Simulated) }
     }
 
-    /// In one of them.
+    /// A variant of one of them.
     pub const fn only(self, only: Only) -> Variant {
         Variant { only, ..self }
     }
@@ -254,13 +254,13 @@ fn known<W: Testbed>(cpus: &[CpuId]) -> Result<(), RunError> {
     }
 }
 
-/// Why a run gave no result.
+/// Why a run returned no numbers.
 #[derive(Debug, thiserror::Error)]
 pub enum RunError {
     /// A thread could not be started.
     #[error(transparent)]
     Spawn(#[from] SpawnError),
-    /// The world lacks what this takes.
+    /// The world does not have what the run needs.
     #[error("{0}")]
     Lack(String),
     /// The run's own check failed.

@@ -1,34 +1,34 @@
-//! What a figure is of, and how it is shown.
+//! What a figure measures, and how it is shown.
 
 use serde::{Deserialize, Serialize};
 
-/// What a figure is of.
+/// What a figure measures.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Metric {
-    /// What results call it.
+    /// The name in results.
     pub name: &'static str,
-    /// What its figures are.
+    /// The kind of its figures.
     pub kind: FigureKind,
 }
 
-/// What a figure is.
+/// The kind of a figure.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FigureKind {
     /// An absolute time.
     Nanoseconds,
     /// The same, by a machine's clock.
     Cycles,
-    /// A part of a whole: of what is better avoided.
+    /// A part of a whole that should be small.
     Percent,
-    /// A part of a whole: of what is better.
+    /// A part of a whole that should be large.
     Part,
-    /// What one alternative costs, over what another does.
+    /// The cost of one alternative divided by that of another.
     Ratio,
     /// How much better one alternative is than another.
     Gain,
-    /// The same, of what is done with one line that many want.
+    /// The same, for operations on one contended line.
     ContendedRatio,
-    /// A place among others; 1 is the hottest.
+    /// A rank; 1 is the hottest.
     Rank,
     /// A number per second.
     Rate,
@@ -40,7 +40,7 @@ pub enum FigureKind {
     Slots,
     /// How often in a thousand operations.
     PerThousand,
-    /// How many turns, one after the other.
+    /// How many turns in a row.
     Turns,
 }
 
@@ -66,7 +66,7 @@ impl FigureKind {
         }
     }
 
-    /// As results name it.
+    /// The name in results.
     pub fn unit(self) -> &'static str {
         self.facts().0
     }
@@ -76,13 +76,13 @@ impl FigureKind {
         self.facts().2
     }
 
-    /// The factor within which a figure is claimed to be right.
+    /// The factor within which we claim a figure to be right.
     pub fn factor(self) -> f64 {
         self.facts().3
     }
 
-    /// As it is shown: with the decimals of its kind, and two digits at least, so that a figure
-    /// that is not zero does not become zero.
+    /// The text of a figure: it has the decimals of its kind, and at least two digits, so that a
+    /// figure that is not zero does not become zero.
     pub fn round(self, value: f64) -> f64 {
         let leading = value.abs().log10().floor();
         let needed = if leading.is_finite() { 1 - leading as i32 } else { 0 };

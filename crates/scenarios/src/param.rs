@@ -5,7 +5,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-/// The value of a parameter. Serialises as in results and in the files of published figures.
+/// The value of a parameter. It serialises as in results and in the files of published figures.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(untagged)]
 pub enum Value {
@@ -49,7 +49,7 @@ impl Values {
     ///
     /// # Panics
     ///
-    /// If the scenario declares no such parameter, or one of another kind.
+    /// Panics if the scenario declares no such parameter, or one of another kind.
     pub fn number(&self, name: &str) -> u64 {
         match self.value(name) {
             Value::Number(number) => *number,
@@ -61,7 +61,7 @@ impl Values {
     ///
     /// # Panics
     ///
-    /// As [`number`](Values::number).
+    /// Like [`number`](Values::number).
     pub fn pair(&self, name: &str) -> (u64, u64) {
         match self.value(name) {
             Value::Pair(one, other) => (*one, *other),
@@ -69,7 +69,7 @@ impl Values {
         }
     }
 
-    /// Whether a parameter has this name for its value.
+    /// Whether a parameter has this name as its value.
     pub fn is(&self, name: &str, value: &str) -> bool {
         matches!(self.get(name), Some(Value::Name(name)) if name == value)
     }
@@ -78,14 +78,14 @@ impl Values {
 /// Which values a parameter can have.
 #[derive(Clone, Copy)]
 pub enum Domain {
-    /// From, to. More is taken for a typing mistake.
+    /// The lowest and the highest number. A larger number counts as a typing mistake.
     Number(u64, u64),
-    /// From 1 to the number of CPUs that take part, of which the largest simulated machine has so
-    /// many. A usual value that is too large becomes that number, as does `all`.
+    /// From 1 to the number of CPUs that take part. The largest simulated machine has this many. A
+    /// default value that is too large becomes that number, as does `all`.
     Cpus(u64),
-    /// Each with what it means, in the order of rows.
+    /// Names, each with its meaning, in the order of rows.
     Names(&'static [(&'static str, &'static str)]),
-    /// Two numbers from 1 to the last, by these names.
+    /// Two numbers from 1 to the last, with these names.
     Pair(&'static str, &'static str, u64),
 }
 
@@ -94,18 +94,19 @@ pub enum Domain {
 pub enum Role {
     /// An option, a part of the program, and a column of rows.
     Option,
-    /// An option about the simulated kernel: its name has the value, and not the program.
+    /// An option about the simulated kernel: the kernel's name contains the value, and the program
+    /// does not.
     Kernel,
-    /// How often something is done: part of the program only, after the variant.
+    /// How often something is done. It is only in the program, after the variant.
     Effort,
-    /// The same, left out where it is the usual one.
+    /// The same, left out if it has the default value.
     UsualEffort,
 }
 
 /// A parameter of a scenario.
 #[derive(Clone, Copy)]
 pub struct Param {
-    /// What options and programs call it.
+    /// The name in options and programs.
     pub name: &'static str,
     /// `ms`, `us`, `ns` or nothing. Rows have it in the name.
     pub unit: &'static str,
@@ -115,7 +116,7 @@ pub struct Param {
     pub domain: Domain,
     /// What it is for.
     pub role: Role,
-    /// What runs if nothing is said.
+    /// The values that run by default.
     pub usual: &'static [&'static str],
     /// The same for the quick form.
     pub quick: &'static [&'static str],
@@ -123,7 +124,7 @@ pub struct Param {
     depends: fn(&Around<'_>) -> Vec<u64>,
 }
 
-/// What usual values may depend on.
+/// What default values may depend on.
 pub struct Around<'a> {
     /// Whether the quick form runs.
     pub quick: bool,
@@ -152,12 +153,12 @@ impl Param {
         Param { role: Role::Effort, ..Param::number(name, "", [1, most]) }
     }
 
-    /// The same, where these values run if nothing is said.
+    /// The same, with these default values.
     pub const fn usual(self, usual: &'static [&'static str]) -> Param {
         Param { usual, quick: usual, ..self }
     }
 
-    /// The same, where these values run in the quick form.
+    /// The same, with these values for the quick form.
     pub const fn quick(self, quick: &'static [&'static str]) -> Param {
         Param { quick, ..self }
     }
@@ -172,12 +173,13 @@ impl Param {
         Param { role, ..self }
     }
 
-    /// The same, where the values that run depend on more than the form; none: on that alone.
+    /// The same, if the default values depend on more than the form. With none, they depend only on
+    /// that.
     pub const fn depends(self, depends: fn(&Around<'_>) -> Vec<u64>) -> Param {
         Param { depends, ..self }
     }
 
-    /// Whether it is chosen on the command line.
+    /// Whether the user can choose it on the command line.
     pub fn is_option(&self) -> bool {
         matches!(self.role, Role::Option | Role::Kernel)
     }
@@ -199,7 +201,7 @@ impl Param {
         }
     }
 
-    /// What the help says.
+    /// The text of the help.
     pub fn help(&self) -> String {
         let usual = match self.usual {
             [] => return self.about.to_owned(),
@@ -233,7 +235,7 @@ impl Param {
         self.parse(&text)
     }
 
-    /// Reads a value; `None` if it is out of range, or none at all.
+    /// Reads a value; returns `None` if it is out of range, or not a value.
     pub fn parse(&self, text: &str) -> Option<Value> {
         let number = |text: &str, from, to| {
             let number: Option<u64> = text.parse().ok();

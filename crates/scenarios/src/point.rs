@@ -12,8 +12,8 @@ use super::param::{Around, Domain, Param, Role, Value, Values};
 use super::{ALL, Scenario};
 use crate::config::Config;
 
-/// All that a run depends on besides its world, machine and seed. Displays as it is parsed: the
-/// scenario's name, then `key=value` in a fixed order.
+/// Everything that a run depends on besides its world, machine and seed. It displays as it is
+/// parsed: the scenario's name, then `key=value` in a fixed order.
 #[derive(Clone)]
 pub struct Point {
     /// The scenario.
@@ -25,13 +25,13 @@ pub struct Point {
     values: Values,
 }
 
-/// Values that were chosen, by parameter.
+/// The chosen values, by parameter.
 pub type Chosen = BTreeMap<&'static str, Vec<Value>>;
 
 /// A point, and the rest of what one run of a program depends on.
 #[derive(Clone)]
 pub struct Setup {
-    /// What runs.
+    /// The point.
     pub point: Point,
     /// The CPUs that take part, in the order of the configuration.
     pub cpus: Vec<CpuId>,
@@ -70,33 +70,33 @@ impl Point {
         }
     }
 
-    /// What rows say of the parameters, by name, with the unit in it: `delay_ms`.
+    /// The parameters as rows show them, by name, with the unit in it: `delay_ms`.
     pub fn params(&self) -> BTreeMap<String, Value> {
         let shown = self.scenario.params.iter().filter(|param| param.is_option());
         let of = |param: &Param| Some(param.rows(self.get(param.name)?));
         shown.filter_map(of).flatten().collect()
     }
 
-    /// Whether the two differ in their variant at most.
+    /// Whether two points are equal or differ only in their variant.
     pub fn is_beside(&self, other: &Point) -> bool {
         self.config == other.config && self.values == other.values
     }
 
-    /// The same of another variant.
+    /// The same point with another variant.
     pub fn of(&self, variant: &'static str) -> Point {
         Point { variant, ..self.clone() }
     }
 
-    /// The name of the kernel that its simulated machine has, if it has one: the variant's policy,
-    /// and the value of the kernel's parameter.
+    /// The name of the kernel of its simulated machine, if it has one: the variant's policy, and
+    /// the value of the kernel's parameter.
     pub fn kernel(&self) -> Option<String> {
         let param = self.scenario.params.iter().find(|param| param.role == Role::Kernel)?;
         let policy = self.scenario.variant(self.variant)?.policy?;
         Some(format!("{policy}:{}", self.get(param.name)?))
     }
 
-    /// Reads the program of a replay line. `None` if it names another scenario, is not written as
-    /// [`Scenario::form`] says, or has a value out of range.
+    /// Reads the program of a replay line. Returns `None` if it names another scenario, is not
+    /// written as [`Scenario::form`] says, or has a value out of range.
     pub fn parse(scenario: &'static Scenario, text: &str) -> Option<Point> {
         let mut words = text.split_whitespace().peekable();
         (words.next()? == scenario.name).then_some(())?;
@@ -140,7 +140,7 @@ impl fmt::Display for Point {
 }
 
 impl Scenario {
-    /// How the program of a replay line is written.
+    /// The form of the program in a replay line.
     pub fn form(&self) -> String {
         let mut form = format!("`{} config=NAME", self.name);
         let key = |param: &Param| format!(" {}={}", param.name, param.form());
@@ -156,7 +156,7 @@ impl Scenario {
     ///
     /// # Errors
     ///
-    /// The parameter, and the value that was chosen, if that is more than the configuration's CPUs.
+    /// The parameter and the chosen value, if that is more than the configuration's CPUs.
     pub fn points(
         &'static self,
         config: &Config,
@@ -201,7 +201,7 @@ impl Setup {
     ///
     /// # Panics
     ///
-    /// If no scenario reads the program.
+    /// Panics if no scenario reads the program.
     pub fn new(program: &str, cpus: impl IntoIterator<Item = u32>) -> Setup {
         let point = ALL.iter().find_map(|scenario| Point::parse(scenario, program));
         let point = point.unwrap_or_else(|| panic!("{program} is no program"));

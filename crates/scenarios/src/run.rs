@@ -10,11 +10,11 @@ use crate::config::Config;
 use crate::kernel;
 use crate::point::{Point, Setup};
 
-/// Why a simulated run gave no numbers.
+/// Why a simulated run returned no numbers.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// The machine, or this host, has no configuration of the name that was asked for.
+    /// The machine, or this host, has no configuration of this name.
     #[error("this world does not have the configuration {asked:?}; it has {}", has.join(", "))]
     Config {
         /// The name that was asked for.
@@ -37,8 +37,7 @@ pub enum Error {
         /// The names that there are.
         has: Vec<&'static str>,
     },
-    /// The variant runs under a kernel with concurrency IDs, and none has the name that was asked
-    /// for.
+    /// The variant runs under a kernel with concurrency IDs, and no kernel has this name.
     #[error("the kernel {asked:?} does not belong to {variant}, which has {}", has.join(", "))]
     Kernel {
         /// The name that was asked for.
@@ -66,7 +65,7 @@ pub enum Error {
     /// The program panicked, blocked forever or exceeded a limit.
     #[error("a simulated program failed: {0}")]
     Failed(Box<Failure>),
-    /// The program came to its end, and says that it found a mistake or could not run.
+    /// The program ended, and reports that it found a mistake or could not run.
     #[error("the run of the scenario failed: {broken}\n  replay: {replay}")]
     Broken {
         /// What it found.
@@ -76,15 +75,15 @@ pub enum Error {
     },
 }
 
-/// Runs a point of a scenario as a replay line says on `spec`, which is the line's machine. Gives
-/// the numbers that the scenario's figures are made of; `trace` gets what happened when.
+/// Runs a point of a scenario as a replay line says on `spec`, which is the line's machine. Returns
+/// the numbers from which the scenario's figures are computed. `trace` gets the record of the run.
 ///
 /// The same arguments give the same numbers on any host.
 ///
 /// # Errors
 ///
-/// If the machine has no such configuration, variant or kernel or is too large for the scenario,
-/// and if the program fails or finds a mistake.
+/// An error if the machine has no such configuration, variant or kernel, or is too large for the
+/// scenario, or if the program fails or finds a mistake.
 pub fn simulate(
     spec: &Spec,
     replay: &Replay,
@@ -96,8 +95,8 @@ pub fn simulate(
     Ok(numbers)
 }
 
-/// What a run of a point cost by line, by place in the source and by CPU: the run that
-/// [`simulate`] makes of the same arguments.
+/// The cost of a run of a point by line, by place in the source and by CPU. It is the run that
+/// [`simulate`] makes with the same arguments.
 ///
 /// # Errors
 ///
@@ -162,19 +161,19 @@ fn config(spec: &Spec, name: &str) -> Result<Vec<CpuId>, Error> {
     }
 }
 
-/// The numbers of a program at a point of a band, and the line that brings them back.
+/// The numbers of a program at a point of a band, and the line that repeats the run.
 pub type Done = (Vec<f64>, Replay);
 
 /// Runs points over a band, spread over the host's CPUs. The numbers are the means of `runs` runs,
-/// and the line that brings them back is that of the first. Gives, by point of a scenario and then
-/// by point of the band, what was done; `None` for what was not begun before an interrupt.
+/// and the line repeats the first of them. Returns the results by point of a scenario and then by
+/// point of the band; `None` for runs that an interrupt prevented.
 ///
-/// `kernel` names the kernel of a point's machine; see [`Point::kernel`]. `done` is told of each
-/// point of the band that is done, with its number of runs.
+/// `kernel` names the kernel of a point's machine; see [`Point::kernel`]. `done` is called for each
+/// completed point of the band, with its number of runs.
 ///
 /// # Errors
 ///
-/// As [`simulate`]: that of one run which gave no numbers.
+/// The error of [`simulate`] for the run that returned no numbers.
 pub fn over_band(
     band: &Band,
     points: &[Point],
@@ -202,7 +201,7 @@ pub fn over_band(
     band.run_all(points, run, || done(runs))
 }
 
-/// The line that brings back the first run of a point at the default point of a machine's band.
+/// The line that repeats the first run of a point at the default point of a machine's band.
 pub fn default_line(spec: &Spec, seed: u64, point: &Point) -> Replay {
     let band = Band::quick(spec, seed);
     let line = band.machine(&band.points()[0], &point.to_string()).replay_line();
@@ -215,13 +214,13 @@ fn run_seed(seed: u64, run: u64) -> u64 {
     seed.wrapping_mul(1000).wrapping_add(run)
 }
 
-/// The numbers of variants over a band of a preset, to claim something of in a test: by variant,
-/// then by number. `program` has `{}` in the place of the variant; kernels, where the scenario
-/// installs them, look for old references as `scan` says.
+/// The numbers of variants over a band of a preset, for claims in a test: by variant, then by
+/// number. `program` has `{}` in the place of the variant; kernels, where the scenario installs
+/// them, look for old references as `scan` says.
 ///
 /// # Panics
 ///
-/// If there is no such preset or program, and with [`over_band`]'s error.
+/// Panics if there is no such preset or program, and with [`over_band`]'s error.
 pub fn figures<const N: usize>(
     band: fn(&Spec, u64) -> Band,
     machine: &str,

@@ -3,16 +3,16 @@
 //!
 //! Threads take and release one semaphore as fast as they can, all for writing or all for reading.
 //!
-//! * `biases` (`kernel/locking/rwsem-xadd.c`, Linux 5.1): the count is a sum, of 1 for each that
-//!   has or wants it, and of a large negative number for a writer. A writer adds to it; one that
-//!   finds another takes its addition back, then waits.
+//! * `biases` (`kernel/locking/rwsem-xadd.c`, Linux 5.1): the count is a sum of 1 for each thread
+//!   that has or wants it, and of a large negative number for a writer. A writer adds to it. A
+//!   writer that finds another one takes its addition back, and then waits.
 //! * `bits` (`kernel/locking/rwsem.c`, Linux 5.3): one word of parts, a bit *locked by a writer*,
-//!   one *waiters*, and the number of readers. A writer exchanges 0 by *locked*; one that fails has
-//!   changed nothing.
+//!   one *waiters*, and the number of readers. A writer exchanges 0 by *locked*. A writer that
+//!   fails has changed nothing.
 //!
-//! A writer that does not get it spins as long as the holder runs, in a queue (`osq`), in both:
-//! `rwsem_optimistic_spin`. Holders run all the time here, so that no thread sleeps. Readers do the
-//! same in both forms, an addition and one that takes it back, and no writer comes.
+//! In both forms, a writer that does not get it spins in a queue (`osq`) as long as the holder
+//! runs: `rwsem_optimistic_spin`. Here holders run all the time, so no thread sleeps. Readers do
+//! the same in both forms, an addition and one that takes it back, and no writer comes.
 //!
 //! # Lines
 //!
@@ -20,8 +20,8 @@
 //! moves with each take, release and try; nodes of the queue, one for each CPU, go from a waiter to
 //! the one before it.
 //!
-//! The published load is a module that is not part of the kernel. What it does with the semaphore
-//! held and without it is declared: [`HELD`] and [`OUTSIDE`]; `rest` scales both.
+//! The published load is a module that is not part of the kernel. We set what it does with the
+//! semaphore held and without it: [`HELD`] and [`OUTSIDE`]; `rest` scales both.
 
 use core::time::Duration;
 use std::sync::Arc;
@@ -43,19 +43,19 @@ use crate::crew::{Start, crew, pinned};
 
 const RATE: usize = 0;
 
-/// The scenario: what it varies, measures and asks.
+/// The scenario with its parameters, figures and program.
 pub static SCENARIO: Scenario = Scenario {
     params: &[
         Param::new("load", "What threads want", Domain::Names(LOADS)).usual(&["write", "read"]),
         Param::new("threads", "How many threads", Domain::Cpus(4096)).depends(grid),
         Param::new("place", "Which CPUs they are on", Domain::Names(PLACES)).usual(&["packed"]),
-        Param::number("rest", "What does not depend on the variant, in percent", [1, 10_000])
+        Param::number("rest", "Time that does not depend on the variant, in percent", [1, 10_000])
             .usual(&["100"]),
         Param::effort("window", 1_000_000).usual(&["1000"]).quick(&["200"]),
     ],
     variants: &[
-        Variant::new("biases", "A sum, that a thread adds to before it knows"),
-        Variant::new("bits", "A word of parts, that a thread exchanges if it is free"),
+        Variant::new("biases", "A sum that a thread adds to first, and checks afterwards"),
+        Variant::new("bits", "A word of parts, which a thread exchanges if it is free"),
     ],
     figures: &[
         Figure::new("turns", Rate, Number(RATE)),

@@ -1,12 +1,11 @@
-//! `shootdown`: what an update costs that must reach all present contexts (van Riel 2013, and what
+//! `shootdown`: the cost of an update that must reach all present contexts (van Riel 2013, and what
 //! became of it).
 //!
-//! One context for each CPU, on a thread pinned to it, registers with a
-//! [`Presence`] and a [`Versioned`] value, and
-//! has used both. Then as many as are to be *present* are inside; the others have left, and sleep.
-//! Contexts take turns, in an order that is drawn. A context that has the turn calls a function in
-//! all present contexts and waits until it has run everywhere (`shootdown`), and replaces the value
-//! (`update`). A context that is away does so from outside.
+//! One context for each CPU, on a thread pinned to it, registers with a [`Presence`] and a
+//! [`Versioned`] value, and has used both. Then as many contexts as should be *present* are inside.
+//! The others have left, and sleep. Contexts take turns, in a random order. A context that has the
+//! turn calls a function in all present contexts and waits until it has run everywhere
+//! (`shootdown`), and replaces the value (`update`). A context that is away does so from outside.
 //!
 //! | variant | bits of contexts that have left | an update writes to |
 //! |---|---|---|
@@ -14,15 +13,15 @@
 //! | `lazy` | are cleared once a second at most | those that are present |
 //!
 //! Both are the library's own code and differ in one option. `eager` goes through a list of all
-//! readers, as most implementations of hazard pointers and epochs do; it needs no clearing, and a
-//! context that comes back need not set a bit again. That contexts take turns matters: if one alone
-//! updated, lines that no other touches would stay with it, at next to no cost.
+//! readers, as most implementations of hazard pointers and epochs do. It needs no clearing, and a
+//! context that comes back need not set a bit again. It matters that contexts take turns: if only
+//! one updated, lines that no other touches would stay with it, at almost no cost.
 //!
-//! A present context looks for news every microsecond ([`LOOK_EVERY`]), which is in the time of a
-//! shootdown: declared, and the same for both.
+//! A present context looks for news every microsecond ([`LOOK_EVERY`]), which is part of the time
+//! of a shootdown. We set that interval, the same for both.
 //!
 //! The scenario checks itself: each function ran in as many contexts as are present, and each
-//! context reads the newest value in the end.
+//! context reads the newest value at the end.
 
 use core::time::Duration;
 use std::sync::Arc;
@@ -40,7 +39,7 @@ use super::point::Setup;
 use super::{RunError, Scenario, Variant};
 use crate::crew::{Sign, crew, nanos, pinned};
 
-/// The scenario: what it varies, measures and asks.
+/// The scenario with its parameters, figures and program.
 pub static SCENARIO: Scenario = Scenario {
     params: &[
         Param::new("present", "How many contexts are present", Domain::Cpus(4096))
@@ -49,7 +48,7 @@ pub static SCENARIO: Scenario = Scenario {
         Param::effort("updates", 10_000).usual(&["20"]).quick(&["6"]),
     ],
     variants: &[
-        Variant::new("eager", "Bits are never cleared: updates reach all that registered"),
+        Variant::new("eager", "Bits are never cleared: updates reach all registered contexts"),
         Variant::new("lazy", "Bits of contexts that are away are cleared, once a second at most"),
     ],
     figures: &[
@@ -68,7 +67,7 @@ pub static SCENARIO: Scenario = Scenario {
     )
 };
 
-/// How long a context that is present does other things before it looks for news.
+/// How long a present context does other things before it looks for news.
 pub const LOOK_EVERY: Duration = Duration::from_micros(1);
 
 /// What a context is to do: one [`Sign`] for each.

@@ -2,22 +2,22 @@
 
 use core::fmt;
 
-/// A publication, as a reader finds it.
+/// A publication, with its author, title, year and link.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Source {
-    /// In short, as rows and files of published figures name it: `Guo 2024`.
+    /// The short form, by which rows and files of published figures name it: `Guo 2024`.
     pub name: &'static str,
-    /// Who wrote it.
+    /// Its author.
     pub author: &'static str,
-    /// As it was published, or in our words where it has none.
+    /// The published title, or ours if it has none.
     pub title: &'static str,
-    /// Of the publication.
+    /// The year of the publication.
     pub year: u16,
-    /// To the publication itself.
+    /// A link to the publication itself.
     pub link: &'static str,
 }
 
-/// All that scenarios name, by year.
+/// All publications that scenarios name, by year.
 pub static SOURCES: [Source; 8] = [
     Source {
         name: "van Riel 2013",

@@ -10,7 +10,7 @@ use core::sync::atomic::AtomicPtr;
 
 /// The capability *statics*.
 ///
-/// Use [`WorldStatic`] and [`WorldLocal`]; this trait is how a world serves them.
+/// Use [`WorldStatic`] and [`WorldLocal`]; a world implements them by this trait.
 pub trait Statics: Sized {
     /// Calls `use_it` with this machine's object for `key`, made by `init` at first use.
     fn with_static<T: Send + Sync + 'static, R>(
@@ -58,7 +58,7 @@ pub trait Statics: Sized {
 /// A key is a `static` and not a `const`: it is known by its address.
 ///
 /// One key used with two types names two objects. If two threads race to make the object, one of
-/// the two made is kept and the other dropped before its first use.
+/// the two is kept, and the other is dropped before its first use.
 #[derive(Debug)]
 pub struct WorldStatic {
     name: &'static str,
@@ -76,12 +76,12 @@ pub(crate) struct Kept {
 }
 
 impl WorldStatic {
-    /// A key; `name` is for people: its `Debug` form shows it.
+    /// Makes a key. `name` is for people: its `Debug` form shows it.
     pub const fn new(name: &'static str) -> Self {
         WorldStatic { name, process: AtomicPtr::new(ptr::null_mut()) }
     }
 
-    /// The name that the key was made with.
+    /// The name of the key.
     pub fn name(&self) -> &'static str {
         self.name
     }
@@ -118,19 +118,19 @@ impl WorldStatic {
 /// The key of an object that exists once per thread, native or simulated.
 ///
 /// The object is dropped when its thread ends. Do not use one `WorldLocal` inside the destructor of
-/// another: which of them is gone first is not defined.
+/// another: it is undefined which of them is dropped first.
 #[derive(Debug)]
 pub struct WorldLocal {
     name: &'static str,
 }
 
 impl WorldLocal {
-    /// A key; `name` is for people: its `Debug` form shows it.
+    /// Makes a key. `name` is for people: its `Debug` form shows it.
     pub const fn new(name: &'static str) -> Self {
         WorldLocal { name }
     }
 
-    /// The name that the key was made with.
+    /// The name of the key.
     pub fn name(&self) -> &'static str {
         self.name
     }

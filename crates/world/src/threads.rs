@@ -15,7 +15,7 @@ pub enum Placement {
     On(CpuId),
 }
 
-/// Why a thread could not be spawned. Nothing was started; the closure was dropped.
+/// Why a thread could not be spawned. No thread was started, and the closure was dropped.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum SpawnError {
@@ -34,19 +34,19 @@ pub enum SpawnError {
     Exhausted(String),
 }
 
-/// A thread that can be waited for.
+/// A thread that others can wait for.
 ///
 /// Dropping the handle detaches the thread.
 pub trait JoinHandle<T> {
-    /// Waits for the thread and returns its value; everything that it did is visible afterwards.
+    /// Waits for the thread and returns its value. Everything that it did is visible afterwards.
     ///
     /// # Panics
     ///
-    /// If the thread panicked, with that panic: a panic is never lost by joining.
+    /// Panics with the thread's panic if it panicked: joining never loses a panic.
     fn join(self) -> T;
 
-    /// Whether the calling thread is this one, which then cannot be joined. True also while what
-    /// the thread has of its own is dropped at its end.
+    /// Whether the calling thread is this one, which then cannot be joined. This is also true while
+    /// the thread's own variables are dropped at its end.
     fn is_current(&self) -> bool;
 }
 
@@ -59,14 +59,14 @@ pub trait Threads {
     ///
     /// # Errors
     ///
-    /// [`SpawnError`] if it cannot be placed as asked or there is no room for it.
+    /// [`SpawnError`] if the thread cannot be placed as asked, or there is no room for it.
     fn spawn<T, F>(placement: Placement, f: F) -> Result<Self::JoinHandle<T>, SpawnError>
     where
         T: Send + 'static,
         F: FnOnce() -> T + Send + 'static;
 
-    /// As [`spawn`](Threads::spawn), with a name that debuggers and tools such as `top` show. A
-    /// world may cut it, and one that shows no names ignores it; NUL characters are left out.
+    /// Like [`spawn`](Threads::spawn), with a name that debuggers and tools such as `top` show. A
+    /// world may cut the name, and one that shows no names ignores it. NUL characters are left out.
     ///
     /// # Errors
     ///
@@ -83,12 +83,12 @@ pub trait Threads {
         Self::spawn(placement, f)
     }
 
-    /// The CPUs that the calling thread may use, and so those that it starts and places nowhere.
+    /// The CPUs that the calling thread may use, and so those of threads that it starts without a
+    /// place.
     ///
-    /// They are what the user or an administrator gave the process, by `taskset` or a cpuset, less
-    /// what the program itself has kept the thread from. A thread can often be
-    /// [placed](Placement::On) on others, too: that it can be does not say that it may. All CPUs,
-    /// where nothing is known.
+    /// The user or an administrator gave them to the process, by `taskset` or a cpuset. The program
+    /// itself may have excluded some. A thread can often be [placed](Placement::On) on other CPUs,
+    /// too, but that does not mean that it may. It returns all CPUs if nothing is known.
     fn allowed() -> CpuSet
     where
         Self: Place,

@@ -6,10 +6,10 @@ use std::io;
 
 use coreline_topology::NodeId;
 
-/// Why something cannot be had.
+/// Why something is not available.
 ///
-/// It becomes text when it is shown, and not before: errors are made in signal handlers, too, where
-/// nothing may allocate, and made of a constant it allocates nothing.
+/// It becomes text only when it is shown. Errors are also made in signal handlers, where nothing
+/// may allocate, and making one from a constant allocates nothing.
 ///
 /// ```
 /// use coreline_topology::NodeId;
@@ -28,12 +28,12 @@ pub struct Why {
 }
 
 impl Why {
-    /// What this says.
+    /// The text of the reason.
     pub const fn new(text: &'static str) -> Self {
         Why { text: Cow::Borrowed(text), node: None, error: None }
     }
 
-    /// The same, of this node, which stands behind the text.
+    /// The same, for this node, which comes after the text.
     #[must_use]
     pub fn node(self, node: NodeId) -> Self {
         Why { node: Some(node), ..self }

@@ -1,4 +1,4 @@
-//! Words: the shared memory that algorithms synchronise through.
+//! Words: the shared memory by which algorithms synchronise.
 
 use core::fmt::Debug;
 use core::ops::{BitAnd, BitXor, Deref, DerefMut};
@@ -11,12 +11,12 @@ use crate::{Ordering, Slot, Time, Track};
 /// same rules for which orderings an operation takes. `Native` words *are* the types of
 /// `core::sync::atomic`.
 ///
-/// Words may be used in a signal handler and after `fork` natively.
+/// Natively, words may be used in a signal handler and after `fork`.
 pub trait Word: Send + Sync + Sized {
-    /// What the word holds.
+    /// The type of the word's value.
     type Value: Copy + PartialEq + Debug;
 
-    /// A word in the current machine or model execution; works in every world.
+    /// Makes a word in the current machine or model execution; this works in every world.
     ///
     /// Inside a `const fn` use [`ConstWords`].
     fn new_in(value: Self::Value) -> Self;
@@ -27,10 +27,10 @@ pub trait Word: Send + Sync + Sized {
     /// Writes the word.
     fn store(&self, value: Self::Value, order: Ordering);
 
-    /// Writes the word and returns what was there.
+    /// Writes the word and returns the value before.
     fn swap(&self, value: Self::Value, order: Ordering) -> Self::Value;
 
-    /// Writes `new` if the word holds `current`; returns what was there, as `Ok` if it wrote.
+    /// Writes `new` if the word holds `current`; returns the value before, as `Ok` if it wrote.
     fn compare_exchange(
         &self,
         current: Self::Value,
@@ -39,8 +39,8 @@ pub trait Word: Send + Sync + Sized {
         failure: Ordering,
     ) -> Result<Self::Value, Self::Value>;
 
-    /// As [`compare_exchange`](Word::compare_exchange), but may fail although the word holds
-    /// `current`. In a world that does not override this it never does.
+    /// Like [`compare_exchange`](Word::compare_exchange), but may fail although the word holds
+    /// `current`. In a world that does not override this it never does so.
     #[track_caller]
     fn compare_exchange_weak(
         &self,
@@ -56,30 +56,32 @@ pub trait Word: Send + Sync + Sized {
     ///
     /// The load that read the returned value has ordering `order`. This is the kernel's
     /// `smp_cond_load_acquire` and `smp_cond_load_relaxed`. `ready` may run any number of times.
-    /// Its answer must depend on the value alone: it is asked again only when the word was written.
+    /// Its result must depend only on the value: it is called again only when the word was written.
     ///
-    /// The wait is a polite spin and burns the CPU: it is for waits that end within a few line
+    /// The wait spins politely and burns the CPU, so use it for waits that end within a few line
     /// transfers. Longer waits belong to [`Sleep::park`](crate::Sleep::park).
     ///
-    /// * `Native` pauses with growing distance, and yields when the wait gets long, so that a
-    ///   preempted writer can run. A thread that has yielded for long sleeps between looks, up to
-    ///   1 ms each time: one with a real-time priority after about 1 ms of its CPU, so that a
-    ///   writer of lower priority can run on this CPU, any other after some 20 ms.
-    /// * `Sim` parks the context on the line until the line's next write, which costs exactly what
-    ///   spinning on a cached copy costs, and nothing in host time. Its threads have no priorities.
+    /// * `Native` pauses for longer and longer, and yields when the wait gets long, so that a
+    ///   preempted writer can run. A thread that has yielded for long sleeps between looks, up to 1
+    ///   ms each time. A thread with a real-time priority does so after about 1 ms of its CPU, so
+    ///   that a writer of lower priority can run on this CPU. Any other thread does so after about
+    ///   20 ms.
+    /// * `Sim` parks the context on the line until the line's next write. This costs exactly what
+    ///   spinning on a cached copy costs, and no host time. Its threads have no priorities.
     /// * The model yields to its scheduler.
     fn wait_until(&self, order: Ordering, ready: impl FnMut(Self::Value) -> bool) -> Self::Value;
 
-    /// As [`wait_until`](Word::wait_until), until `deadline` at most: `None` if the wait gave up.
+    /// Like [`wait_until`](Word::wait_until), but until `deadline` at most: `None` if the wait gave
+    /// up.
     ///
     /// The wait gives up after a look at the word that began when `deadline`, a point of this
-    /// world's [`Clock`](crate::Clock), had come, and that `ready` did not accept. From that
-    /// follows:
+    /// world's [`Clock`](crate::Clock), had come, and whose value `ready` did not accept. So these
+    /// rules hold:
     ///
     /// * a value that is there at the deadline and stays is returned, however late the waiter
     ///   looks;
-    /// * with a deadline that has passed already the word is still looked at;
-    /// * `None` orders nothing, and says nothing about the word any more: a caller that gives up
+    /// * even if the deadline has already passed, the wait reads the word;
+    /// * `None` orders nothing, and says nothing about the word any more. A caller that gives up
     ///   must settle that with the writer by an exchange.
     ///
     /// The wait returns late by as long as other threads have the CPU, and
@@ -95,9 +97,9 @@ pub trait Word: Send + Sync + Sized {
         ready: impl FnMut(Self::Value) -> bool,
     ) -> Option<Self::Value>;
 
-    /// As [`store`](Word::store), if `allowed` says so at the moment when the store takes effect;
-    /// returns whether it did. For interpreters of restartable operations, whose words are generic:
-    /// a world that has interruptions has no other way to tie a store to them.
+    /// Like [`store`](Word::store), but only if `allowed` returns true at the moment when the store
+    /// takes effect; returns whether it did. It is for interpreters of restartable operations,
+    /// whose words are generic: a world with interruptions has no other way to tie a store to them.
     fn store_when(
         &self,
         value: Self::Value,
@@ -111,11 +113,11 @@ pub trait Word: Send + Sync + Sized {
         allowed
     }
 
-    /// Gives plain access through an exclusive reference: no other context can see the word.
+    /// Returns plain access through an exclusive reference: no other context can see the word.
     fn with_mut<R>(&mut self, f: impl FnOnce(&mut Self::Value) -> R) -> R;
 }
 
-/// An unsigned integer: what an [`Integer`] holds.
+/// An unsigned integer, the value of an [`Integer`].
 pub trait Unsigned:
     Copy + Default + PartialEq + BitAnd<Output = Self> + BitXor<Output = Self>
 {
@@ -139,19 +141,19 @@ unsigned!(u8 u32 u64 usize);
 
 /// A [`Word`] that holds an unsigned integer. Arithmetic wraps.
 pub trait Integer: Word<Value: Unsigned> {
-    /// Adds, and returns what was there.
+    /// Adds, and returns the value before.
     fn fetch_add(&self, value: Self::Value, order: Ordering) -> Self::Value;
 
-    /// Subtracts, and returns what was there.
+    /// Subtracts, and returns the value before.
     fn fetch_sub(&self, value: Self::Value, order: Ordering) -> Self::Value;
 
-    /// Ands bitwise, and returns what was there.
+    /// Ands bitwise, and returns the value before.
     fn fetch_and(&self, value: Self::Value, order: Ordering) -> Self::Value;
 
-    /// Ors bitwise, and returns what was there.
+    /// Ors bitwise, and returns the value before.
     fn fetch_or(&self, value: Self::Value, order: Ordering) -> Self::Value;
 
-    /// Xors bitwise, and returns what was there.
+    /// Xors bitwise, and returns the value before.
     fn fetch_xor(&self, value: Self::Value, order: Ordering) -> Self::Value;
 }
 
@@ -174,10 +176,11 @@ pub trait Words: Sized + 'static {
     type Usize: Integer<Value = usize> + Slot + 'static;
     /// An atomic pointer.
     type Ptr<T: 'static>: Word<Value = *mut T> + Slot + 'static;
-    /// What a [`Cell`](crate::Cell) reports its accesses to.
+    /// The tracker to which a [`Cell`](crate::Cell) reports its accesses.
     type Track: Track;
 
-    /// Tells the machine that the caller spins. For loops that [`Word::wait_until`] cannot express.
+    /// Tells the machine that the caller spins. It is for loops that [`Word::wait_until`] cannot
+    /// express.
     fn relax();
 }
 
@@ -203,7 +206,7 @@ pub trait ConstWords: Words {
 }
 
 /// Puts a value on a cache line of its own: 64 bytes, aligned to 64. That is the coherence unit of
-/// x86-64 and of most aarch64 servers, and what the simulator charges by.
+/// x86-64 and of most aarch64 servers, and the simulator's.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 #[repr(C, align(64))]
 pub struct Line<T>(pub T);

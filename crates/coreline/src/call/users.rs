@@ -13,7 +13,7 @@ use super::shared::Shared;
 use crate::TicketLock;
 use crate::mask::{CpuMask, Entry, PresenceOptions, Shot};
 
-/// The calling thread is none of the workers.
+/// The calling thread is not one of the workers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("the calling thread is not one of these workers: call `enter` in their calls or tasks")]
 pub struct NotAWorker;

@@ -51,9 +51,7 @@ pub(super) fn of(found: &Found) -> Vec<String> {
         warnings.extend(quota.and_then(|quota| throttling(quota, allowed.len())));
     }
     if let Some(value) = probe.switch.as_deref().filter(|value| *value != "off") {
-        warnings.push(format!(
-            "CORELINE_RSEQ={value:?} does nothing: its only value is off; set that, or unset it"
-        ));
+        warnings.push(format!("CORELINE_RSEQ={value:?} does nothing; set it to off, or unset it"));
     }
     warnings
 }

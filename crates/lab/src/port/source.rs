@@ -214,7 +214,7 @@ impl Work<'_> {
                 let behind = self.tokens.at(open).end;
                 self.edits.push((behind..behind, "#![cfg(any())]".to_owned()));
             }
-            None => self.left(token, path, "a thread of the machine is none of the host's"),
+            None => self.left(token, path, "a thread of the machine is not a thread of the host"),
         }
     }
 

@@ -146,7 +146,7 @@ const ROWS: &[Row] = &[
 const C_THREADS: &[u64] = &[1, 2, 4, 8, 16, 32, 36, 72, 108, 142];
 const D_THREADS: &[u64] = &[1, 2, 4, 8, 16];
 
-/// What does not depend on the variant, in percent: usual, and the ends of what is thinkable.
+/// Time that does not depend on the variant, in percent: usual, and the ends of what is thinkable.
 const RESTS: [u64; 3] = [100, 50, 200];
 
 /// What the simulator says.

@@ -11,7 +11,7 @@ pub(super) fn show(outcome: &Outcome, form: Form, out: &mut dyn Write) -> Result
     let Outcome { machine, engine, quick, rows, not_modelled, .. } = outcome;
     let head = match engine {
         Some(engine) => format!(
-            "measured here, beside what the simulator said of {machine} (engine {engine}); ns"
+            "measured here, and what the simulator predicted for {machine} (engine {engine}); ns"
         ),
         None => format!("what the simulator says of {machine}; ns"),
     };

@@ -56,7 +56,7 @@ fn doctor_says_what_is_switched_off() {
     let rseq = &report["rseq"];
     assert_eq!((&rseq["usable"], &rseq["mm_cid"]), (&false.into(), &Value::Null));
     assert_eq!(rseq["coreline_rseq"], "off");
-    let processor = "an x86-64 or aarch64 processor";
+    let processor = "run the program on an x86-64 or aarch64 processor";
     for path in &report["fast_paths"].as_array().unwrap()[..2] {
         let remedy = path["remedy"].as_str().unwrap();
         assert!(["unset CORELINE_RSEQ", processor].contains(&remedy), "{path}");
@@ -66,7 +66,7 @@ fn doctor_says_what_is_switched_off() {
 
     let (report, text) = doctor(&[("CORELINE_RSEQ", "no")]);
     assert_eq!(report["rseq"]["coreline_rseq"], "no");
-    let warning = "CORELINE_RSEQ=\"no\" does nothing: its only value is off";
+    let warning = "CORELINE_RSEQ=\"no\" does nothing; set it to off, or unset it";
     assert!(text.contains(&format!("  warning: {warning}\n")), "{text}");
     assert!(report["warnings"].as_array().unwrap().contains(&warning.into()));
 }

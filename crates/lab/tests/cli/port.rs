@@ -215,7 +215,7 @@ fn what_cannot_be_ported_is_a_usage_error_that_says_why() {
         (&["port", out, "--check"][..], "has no Cargo.toml"),
         (&["port", &bad, "--check"], "src/lib.rs:"),
         (&["port", &good, "--out", out], "already exists"),
-        (&["port", &good, &good, "--check"], "made-up twice"),
+        (&["port", &good, &good, "--check"], "made-up is named twice"),
         (&["port", &good, "--check", "--sim", out], "--sim"),
         (&["port", &good], "--out"),
         (&["port", &good, "--out", out, "--check"], "--check"),

@@ -164,7 +164,7 @@ fn a_line_that_would_be_taken_otherwise_than_it_says_is_refused() {
         (line("seed=1 request=0 faults=none scaled=ipi:1001"), "1000"),
         (line("seed=1 request=0 faults=none steps=0"), "steps=0"),
         (line("seed=-1 request=0 faults=none"), "seed=-1"),
-        (good.replace("sim/1", "sim/2"), "simulates as coreline-sim/1"),
+        (good.replace("sim/1", "sim/2"), "simulates like coreline-sim/1"),
         (good.replace("host-2c", "host2c"), "did you mean host-2c?"),
     ] {
         let (code, told) = refusal(&["replay", &line]);
@@ -224,5 +224,5 @@ fn a_machine_of_ones_own_runs_and_replays() {
     assert!(code == 2 && told.contains("--world"), "{told}");
     let preset = of(digest).replace("machine=mine", "machine=host-2c");
     let (code, told) = refusal(&["replay", &preset]);
-    assert!(code == 2 && told.contains("the preset is none"), "{told}");
+    assert!(code == 2 && told.contains("the preset has no digest"), "{told}");
 }

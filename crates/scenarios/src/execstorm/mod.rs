@@ -1,10 +1,10 @@
-//! `execstorm`: on each CPU objects with per-CPU memory live one after the other, as an `mm_struct`
+//! `execstorm`: on each CPU, objects with per-CPU memory live one after another, as an `mm_struct`
 //! does for each exec (Yoo 2025).
 //!
-//! A thread on each of the CPUs that take part takes an object, begins its life (writes
-//! [`storm::Life`]), sets its CPU's entry of the row of concurrency IDs, adds to four counters and
-//! takes that back, clears the entry, checks that all is as it was, and gives the object back. Then
-//! it computes (`outside`), and begins again.
+//! A thread on each of the CPUs that take part takes an object and begins its life (it writes
+//! [`storm::Life`]). It sets its CPU's entry of the row of concurrency IDs, adds to four counters
+//! and takes that back, clears the entry, checks that everything is as before, and gives the object
+//! back. Then it computes (`outside`), and begins again.
 //!
 //! | variant | an object's per-CPU memory | objects wait |
 //! |---|---|---|
@@ -13,18 +13,18 @@
 //! | `ctor-dtor-no-magazine` | constructed once, in one block | in one list under one lock |
 //! | `ctor-dtor` | constructed once, in one block | in magazines: [`ObjectCache`] |
 //!
-//! What is allocated for a life goes through one mutex, as in the kernel: [`memory`] argues for it.
-//! The object without that memory comes from a cache with magazines in `global-mutex`, too, as it
-//! does in the kernel: so the variants differ in what happens to the per-CPU memory alone, and
-//! `ctor-dtor-no-magazine` in where constructed objects wait.
+//! The memory for a life is allocated under one mutex, as in the kernel: [`memory`] argues for it.
+//! In `global-mutex`, too, the object without that memory comes from a cache with magazines, as in
+//! the kernel. So the variants differ only in what happens to the per-CPU memory, and
+//! `ctor-dtor-no-magazine` only in where constructed objects wait.
 //!
-//! **What is predicted is throughput at the level of locks, and not of exec.** By default there is
-//! no work outside. With 105 microseconds of it, one CPU makes 9,500 lives in a second, as one does
-//! execs; what else CPUs wait for in an exec is not modelled.
+//! **The scenario predicts throughput at the level of locks, and not of exec.** By default there is
+//! no work outside. With 105 microseconds of it, one CPU makes 9,500 lives per second, like execs.
+//! The model has nothing else for which CPUs wait in an exec.
 //!
-//! What all variants leave out alike: sums of counters over all CPUs when a life ends (`check_mm`
-//! makes four; here each thread looks at its CPU's part), and the entries that `mm_init_cid` writes
-//! for all CPUs at each life, before Yoo's patch and after it.
+//! All variants leave out the sums of counters over all CPUs when a life ends (`check_mm` makes
+//! four; here each thread looks at its CPU's part). They also leave out the entries that
+//! `mm_init_cid` writes for all CPUs at each life, before Yoo's patch and after it.
 //!
 //! The scenario checks itself: each life finds an empty entry and leaves its own, counters end at
 //! zero, and no other thread has begun a life in the object meanwhile.
@@ -48,7 +48,7 @@ use super::param::{Around, Domain, Param};
 use super::point::{Point, Setup};
 use super::{RunError, Scenario, Variant};
 
-/// The scenario: what it varies, measures and asks.
+/// The scenario with its parameters, figures and program.
 pub static SCENARIO: Scenario = Scenario {
     params: &[
         Param::new("threads", "How many CPUs take part", Domain::Cpus(4096)).depends(grid),

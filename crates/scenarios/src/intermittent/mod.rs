@@ -1,29 +1,29 @@
 //! `intermittent`: bursts on per-CPU memory, far apart in time (Desnoyers 2024).
 //!
 //! One thread for each CPU of a configuration, pinned to it. They run one at a time, and sleep in
-//! between. A burst increments each byte of a 16 KiB area, and its time is taken. Which area is the
-//! question. If an index comes to a CPU that did not have it before, its area's lines come from the
-//! CPU that did.
+//! between. A burst increments each byte of a 16 KiB area, and its time is measured. The variants
+//! choose the area. If an index comes to a CPU that did not have it before, its area's lines come
+//! from the CPU that did.
 //!
-//! All alternatives have the same threads, areas and turns, and differ in the one number that picks
-//! the area. Where fewer threads than CPUs run at a time, concurrency IDs need fewer areas than
-//! there are CPUs; `first-fit` needs the fewest.
+//! All variants have the same threads, areas and turns, and differ in the one number that picks the
+//! area. If fewer threads than CPUs run at a time, concurrency IDs need fewer areas than there are
+//! CPUs; `first-fit` needs the fewest.
 //!
 //! | | `timed` | `called` |
 //! |---|---|---|
 //! | a thread is woken by | its timer | a coordinator |
 //! | after | the delay, times the threads | the delay after the burst before |
-//! | order | drawn once | drawn anew for each round |
+//! | order | drawn once | random for each round |
 //! | not counted | all spin at once, then each makes [`PASSES`] passes | a round |
 //! | counted | bursts, the first right after the passes | all bursts of the rounds |
 //!
-//! `timed` is the published benchmark (librseq, `tests/basic_percpu_benchmark.c`, commit 95febd5):
-//! its passes are some milliseconds of user code, longer than a tick, so a scan for old references
-//! runs at the beginning of each thread. Of these passes two are made, and the time of the others
-//! is spent. What it does after the last burst is left out.
+//! `timed` is the published benchmark (librseq, `tests/basic_percpu_benchmark.c`, commit 95febd5).
+//! Its passes are some milliseconds of user code, longer than a tick, so a scan for old references
+//! runs at the beginning of each thread. Two of these passes are made, and the thread computes for
+//! the time of the others. The scenario leaves out what it does after the last burst.
 //!
-//! The areas are a private mapping of a file, as those of librseq's pool: the first write to a page
-//! is a copy-on-write fault, which counts if it comes in a counted burst.
+//! The areas are a private mapping of a file, like those of librseq's pool. The first write to a
+//! page is a copy-on-write fault, which counts if it comes in a counted burst.
 //!
 //! The scenario checks itself: after `n` passes the bytes at each position, over all areas, have
 //! been incremented `n` times.
@@ -48,7 +48,7 @@ use super::point::Setup;
 use super::{Only, RunError, Scenario, Variant, shuffle};
 use crate::crew::{Barrier, Sign, crew, nanos, pinned};
 
-/// The scenario: what it varies, measures and asks.
+/// The scenario with its parameters, figures and program.
 pub static SCENARIO: Scenario = Scenario {
     params: &[
         // The delays of Desnoyers 2024. More is taken for a typing mistake.
@@ -79,9 +79,9 @@ pub static SCENARIO: Scenario = Scenario {
             ..Variant::new("kernel-cid", "By the concurrency ID of this machine's kernel")
                 .only(Only::Native)
         },
-        Variant::simulated("first-fit", "By a concurrency ID: the lowest that is free"),
+        Variant::simulated("first-fit", "By a concurrency ID: the lowest free one"),
         Variant::simulated("recent", "The CPU's recent one if that is free"),
-        Variant::simulated("owned", "One that the thread owns, or its CPU where threads are many"),
+        Variant::simulated("owned", "One that the thread owns, or its CPU if threads are many"),
         Variant::simulated("clustered", "As recent, for each last-level cache"),
     ],
     figures: &[
@@ -110,7 +110,7 @@ pub static SCENARIO: Scenario = Scenario {
 
 const TURNS: &[(&str, &str)] = &[
     ("timed", "Their own timers, in one order, as in the published benchmark"),
-    ("called", "A coordinator, in an order that is drawn anew for each round"),
+    ("called", "A coordinator, in a new random order for each round"),
 ];
 
 const SCANS: &[(&str, &str)] = &[
@@ -133,12 +133,12 @@ fn run<W: Testbed>(setup: &Setup) -> Result<Vec<f64>, RunError> {
     Ok(vec![bursts.iter().sum::<u64>() as f64 / bursts.len() as f64])
 }
 
-/// Runs the scenario. Gives the nanoseconds of the counted bursts, by thread and in the order of
+/// Runs the scenario. Returns the nanoseconds of the counted bursts, by thread and in the order of
 /// the thread's bursts.
 ///
 /// # Errors
 ///
-/// As the scenario's run: a thread has no index, or an increment was lost.
+/// As for the scenario's run: a thread has no index, or an increment was lost.
 pub fn bursts<W: Testbed>(setup: &Setup) -> Result<Vec<u64>, RunError> {
     let bench = Arc::new(Bench::<W>::new(setup)?);
     let is_timed = setup.is("turns", "timed");
@@ -165,7 +165,7 @@ pub fn bursts<W: Testbed>(setup: &Setup) -> Result<Vec<u64>, RunError> {
     Ok(bursts)
 }
 
-/// How often a thread of `timed` goes over its area before its first burst.
+/// How many passes a thread of `timed` makes over its area before its first burst.
 pub const PASSES: u32 = 20_000;
 
 /// How many of these passes are made: the first, which fetches the area, and one that does not.

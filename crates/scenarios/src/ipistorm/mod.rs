@@ -1,25 +1,25 @@
 //! `ipistorm`: one CPU calls a function on another one, which is idle, and waits, again and again
 //! (Nayak 2024).
 //!
-//! The shape is that of Blanchard's `ipistorm` as Nayak ran it (`single=1 wait=1`): calls from
-//! CPU 8 to CPU 16, one after the other, of a function that does nothing to speak of. What is
-//! compared is what a call makes of the CPU that gets it:
+//! The pattern is that of Blanchard's `ipistorm` as Nayak ran it (`single=1 wait=1`): calls from
+//! CPU 8 to CPU 16, one after another, of a function that does almost nothing. The variants differ
+//! in what a call does to the CPU that gets it:
 //!
 //! | variant | a call to an idle CPU that polls | and then that CPU |
 //! |---|---|---|
 //! | `resched` | says "there is work" | looks for work of others |
-//! | `always-kick` | is an interrupt, or a wake-up, in any case | goes on waiting |
+//! | `always-kick` | is always an interrupt or a wake-up | goes on waiting |
 //! | `notify` | says "there is a call" | goes on waiting |
 //!
-//! Twice: the three policies of [`coreline::Workers`], the library's code, in both worlds; and, as
-//! `kernel-resched` and so on, the [idle loop](super::idle) of a kernel, in simulated worlds alone.
-//! The published figures are of the latter. Where a program's worker looks for work of others it
-//! cannot be interrupted either: the next call waits as it does in the kernel.
+//! There are two kinds: the three policies of [`coreline::Workers`], the library's code, in both
+//! worlds, and the [idle loop](super::idle) of a kernel, as `kernel-resched` and so on, in
+//! simulated worlds only. The published figures are of the latter. A program's worker that looks
+//! for work of others cannot be interrupted either, so the next call waits, as in the kernel.
 //!
-//! `scan` says how much an idle CPU looks at when it looks for work; Nayak does not say it.
-//! `masked` is what the kernel's way through its scheduler takes beside, with interrupts masked.
+//! `scan` says how much an idle CPU looks at when it looks for work. Nayak does not publish it.
+//! `masked` is the rest of the kernel's pass through its scheduler, with interrupts masked.
 //!
-//! The scenario checks itself: each call was run once when it returned.
+//! The scenario checks itself: each call has run once when it returns.
 
 pub mod kernel;
 pub mod pool;
@@ -43,7 +43,7 @@ pub const KICKS: usize = 1;
 /// Looks for work in a thousand calls.
 pub const SCANS: usize = 2;
 
-/// The scenario: what it varies, measures and asks.
+/// The scenario with its parameters, figures and program.
 pub static SCENARIO: Scenario = Scenario {
     params: &[
         SCAN.usual(&["none", "cache", "socket", "all"]).quick(&["socket"]),

@@ -1,17 +1,17 @@
 //! A space of concurrency IDs as the kernel of a simulated machine.
 //!
-//! The machine's calls become those of the space, one for one. They are made by the machine and not
-//! by a simulated thread, so the space's words are the host's: they cost nothing, and no host clock
-//! or place is asked for anything.
+//! The machine's calls become those of the space, one for one. The machine and not a simulated
+//! thread makes them, so the space's words are the host's. They cost nothing, and use no host clock
+//! or place.
 //!
 //! # The scan
 //!
-//! When it runs decides much. In the kernel, a timer tick that hits a running thread of the process
-//! asks for it, at most every 100 ms; the thread does it on its way back to user mode.
+//! The time of the scan matters much. In the kernel, a timer tick that hits a running thread of the
+//! process asks for it, at most every 100 ms; the thread does it on its way back to user mode.
 //!
 //! One detail of the kernel is left out. It takes the age of a reference by the clock of the CPU's
-//! run queue, which stands still while the CPU idles without a tick: there a reference expires only
-//! once another process has run on the CPU. A machine file does not know what else runs on a
+//! run queue, which stands still while the CPU idles without a tick. So there a reference expires
+//! only after another process has run on the CPU. A machine file does not know what else runs on a
 //! machine, and how often.
 
 use std::fmt;
@@ -21,11 +21,11 @@ use coreline_sim::Kernel;
 use coreline_topology::{Cid, CpuId, CpuSet, Topology};
 use coreline_world::Time;
 
-/// What makes a scan run, once [`SCAN_DELAY`](coreline::cid::SCAN_DELAY) has passed since the last.
+/// What triggers a scan, once [`SCAN_DELAY`](coreline::cid::SCAN_DELAY) has passed since the last.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Scan {
-    /// A tick that hits a running thread, as in the kernel; rather too seldom, since the execution
-    /// of code, the kernel's but for a switch included, takes no time here
+    /// A tick that hits a running thread, as in the kernel. This is somewhat too rare, because
+    /// executing code takes no time here, except for the kernel's switches
     Tick,
     /// Any thread that gets a CPU: as often as the kernel's own limit allows
     Switch,

@@ -16,7 +16,7 @@
 //!
 //! # Lines of `open` (`fs/file.c`, `fs/file_table.c`, `fs/namei.c`, Linux 5.13)
 //!
-//! Those that move:
+//! These lines move:
 //!
 //! * `files->file_lock`, `next_fd`, and while there are 64 descriptors at most their bitmaps: the
 //!   lock; read and written with it, at each open and close.
@@ -26,13 +26,13 @@
 //! * `cred->usage`, one for all threads: added to by `alloc_empty_file`, taken from by `__fput`,
 //!   without the lock.
 //!
-//! Those that do not: the file's own dentry and inode, `struct file`, the slabs, counters by CPU;
-//! and `fs->seq`, the mount, `/` and `/tmp`, which are looked up under RCU, so only read.
+//! These do not: the file's own dentry and inode, `struct file`, the slabs, and counters by CPU.
+//! `fs->seq`, the mount, `/` and `/tmp` are looked up under RCU, so they are only read.
 //!
 //! # Lines of `lock` (`fs/locks.c`, `fs/fcntl.c`)
 //!
-//! All threads have the same owner, the file table: none conflicts, and what one has locked another
-//! unlocks.
+//! All threads have the same owner, the file table: no two conflict, and any thread unlocks what
+//! another has locked.
 //!
 //! * `ctx->flc_lock` and the head of `flc_posix`: the lock; read with it, written if a lock is
 //!   inserted or deleted.
@@ -45,8 +45,7 @@
 //!
 //! `i_flctx` is only read, and `file_rwsem` is by CPU.
 //!
-//! What does not move is time: [`OUTSIDE`] of each call, [`HELD`] with each lock; `rest` scales
-//! them.
+//! The rest is time: [`OUTSIDE`] of each call, and [`HELD`] with each lock; `rest` scales them.
 
 pub mod queued;
 
@@ -74,13 +73,13 @@ use crate::crew::{Start, crew, pinned};
 const RATE: usize = 0;
 const SHARE: usize = 1;
 
-/// The scenario: what it varies, measures and asks.
+/// The scenario with its parameters, figures and program.
 pub static SCENARIO: Scenario = Scenario {
     params: &[
         Param::new("load", "Which benchmark", Domain::Names(LOADS)).usual(&["open", "lock"]),
         Param::new("threads", "How many threads (-t of will-it-scale)", Domain::Cpus(4096))
             .depends(grid),
-        Param::number("rest", "What does not depend on the variant, in percent", [1, 10_000])
+        Param::number("rest", "Time that does not depend on the variant, in percent", [1, 10_000])
             .usual(&["100"]),
         Param::effort("window", 1_000_000).usual(&["5000"]).quick(&["500"]),
     ],
@@ -118,7 +117,7 @@ fn grid(around: &Around<'_>) -> Vec<u64> {
 /// memory.
 pub const OUTSIDE: [u64; 3] = [700, 500, 300];
 
-/// Nanoseconds with a lock held, beside what the lines take. From memory.
+/// Nanoseconds with a lock held, besides the time for the lines. From memory.
 pub const HELD: u64 = 20;
 
 /// Until all have begun, and queues are full.
@@ -135,8 +134,8 @@ const PER_LINE: usize = 8;
 const BEFORE: usize = 6;
 
 /// How often a lock was held: read when a turn begins and written when it ends, so two threads that
-/// have the lock at once lose a turn. It is the host's data: a simulated access would change what
-/// is predicted.
+/// have the lock at once lose a turn. It is the host's data: a simulated access would change the
+/// prediction.
 #[derive(Default)]
 pub struct Turns(UnsafeCell<u64>);
 

@@ -2,13 +2,13 @@
 //! the memory description that it has borrowed (rows a and b of `docs/validate/blind`).
 //!
 //! The load is `context_switch1_threads` of will-it-scale, from its source (`main.c`,
-//! `tests/context_switch1.c`): task `i` is bound to the hardware threads of core `i` modulo the
-//! number of cores, and makes a second thread, which inherits that; one writes a byte and reads
-//! one, the other reads and writes; a round counts as two iterations. All threads are of one
-//! process. So while a core has one pair, each thread of it idles while the other runs: each round
+//! `tests/context_switch1.c`). Task `i` is bound to the hardware threads of core `i` modulo the
+//! number of cores, and makes a second thread, which inherits that. One writes a byte and reads
+//! one, and the other reads and writes. A round counts as two iterations. All threads are of one
+//! process. So while a core has one pair, each thread of it idles while the other runs. Each round
 //! has two switches to idle and two back, and the idle task, which has no `mm`, borrows the one
-//! before (`context_switch` in `kernel/sched/core.c`: `mmgrab_lazy_tlb`, and
-//! `mmdrop_lazy_tlb` in `finish_task_switch`).
+//! before (`context_switch` in `kernel/sched/core.c`: `mmgrab_lazy_tlb`, and `mmdrop_lazy_tlb` in
+//! `finish_task_switch`).
 //!
 //! | variant | to idle | back |
 //! |---|---|---|
@@ -18,8 +18,8 @@
 //!
 //! # Lines
 //!
-//! One moves between cores: `mm_count`, which has a line to itself (`include/linux/mm_types.h`),
-//! under `refcounted`. Others do not:
+//! One line moves between cores: `mm_count`, which has a line to itself
+//! (`include/linux/mm_types.h`), under `refcounted`. Others do not:
 //!
 //! * a CPU's slot: only its CPU uses it until the process ends;
 //! * `context.tlb_gen`, and the CPU's bit in `mm_cpumask`: looked at on the way back from lazy
@@ -28,15 +28,15 @@
 //!   idle CPU watches: used by the threads of one core alone;
 //! * the file table of the process: no file is opened, so it is only read.
 //!
-//! Lines that do not move between cores are no words here but a span of time: of a call on a pipe,
-//! of a switch, of a wake-up. `rest` scales all of them.
+//! The model has no words for lines that do not move between cores, but a span of time for a call
+//! on a pipe, a switch and a wake-up. `rest` scales all of them.
 //!
 //! # Where a woken thread goes
 //!
-//! As `select_task_rq_fair` has it for a wake-up that is synchronous, within two hardware threads:
-//! where it was, if that idles; or the other, if that idles; or to its waker's queue, if the waker
-//! runs there alone; or where it was. A CPU that would idle takes a thread from its sibling's queue
-//! (`sched_balance_newidle`; threads of one core are never too hot to move).
+//! A wake-up follows `select_task_rq_fair` for a synchronous wake-up within two hardware threads.
+//! The thread goes where it was, if that idles; or to the other, if that idles; or to its waker's
+//! queue, if the waker runs there alone; or where it was. A CPU that would idle takes a thread from
+//! its sibling's queue (`sched_balance_newidle`; threads of one core are never too hot to move).
 
 mod pairs;
 
@@ -62,17 +62,17 @@ use crate::crew::{Start, clock_ns, crew, nanos, pinned};
 pub const RATE: usize = 0;
 /// Switches to idle for each iteration.
 pub const LAZY: usize = 1;
-/// Nanoseconds of what a variant does at a switch to idle and at the one back.
+/// Nanoseconds of a variant's work at a switch to idle and at the one back.
 pub const OP: usize = 2;
 
-/// The scenario: what it varies, measures and asks.
+/// The scenario with its parameters, figures and program.
 pub static SCENARIO: Scenario = Scenario {
     params: &[
         // MAX_TASKS of the benchmark.
         Param::number("tasks", "How many pairs of threads (-t of will-it-scale)", [1, 1024])
             .usual(&["1", "12", "24", "48", "96", "192", "384", "768"])
             .quick(&["1", "2"]),
-        Param::number("rest", "What does not depend on the variant, in percent", [1, 10_000])
+        Param::number("rest", "Time that does not depend on the variant, in percent", [1, 10_000])
             .usual(&["100"]),
         Param::effort("window", 1_000_000).usual(&["1000"]).quick(&["200"]),
     ],

@@ -14,32 +14,33 @@ use crate::{RunError, draw};
 
 /// The numbers of a run, in this order: turns in a second.
 pub const RATE: usize = 0;
-/// Turns of the thread that had the fewest, over those of the one that had the most.
+/// Turns of the thread that had the fewest, divided by those of the one that had the most.
 pub const SHARE: usize = 1;
 /// The same of memory nodes, for each thread there.
 pub const NODE_SHARE: usize = 2;
 /// The longest wait for a turn, in nanoseconds.
 pub const LONGEST_WAIT: usize = 3;
-/// The most turns one after the other on one node.
+/// The most turns in a row on one node.
 pub const LONGEST_RUN: usize = 4;
-/// How the lock went on, in percent of the turns: within a last-level cache.
+/// Where the lock went, in percent of the turns: within a last-level cache.
 pub const SAME_CACHE: usize = 5;
 /// Between two caches of a node.
 pub const SAME_NODE: usize = 6;
 /// To another node.
 pub const OTHER_NODE: usize = 7;
 
-/// Lines that the lock guards. As many as a kernel's file object has for its lock and counters in
-/// the prototype that this project began with; put down before the first run.
+/// Lines that the lock guards. As many as a kernel's file object has for its lock and counters, in
+/// the prototype that this project began with. We chose this before the first run.
 pub const LINES: usize = 6;
 
 /// Time before turns are counted, once all have begun: the lines come from memory, and queues fill
 /// up.
 pub const WARM_UP: Duration = Duration::from_micros(50);
 
-/// Threads begin one after the other, in an order that is drawn, about so far apart. A queue in
-/// order of arrival keeps the order that it began with, as a thread is back long before its turn
-/// comes; if all came at once, whose request a line serves first would decide that for good.
+/// Threads begin one after another, in a random order, about this far apart. A queue in order of
+/// arrival keeps the order that it began with, because a thread is back long before its turn comes.
+/// If all came at once, the machine's choice of the first request would decide that order for the
+/// whole run.
 pub const APART: Duration = Duration::from_micros(1);
 
 /// From when all threads are on their CPUs until they begin.
@@ -97,13 +98,13 @@ struct Tally {
     longest_wait: u64,
 }
 
-/// What a run depends on.
+/// The parameters of a run.
 pub struct Load<'a> {
     /// The CPUs that there are.
     pub cpus: &'a [CpuId],
     /// How many threads want the lock, each on a CPU of its own.
     pub threads: usize,
-    /// Whether they are on one node after the other.
+    /// Whether they fill one node after another.
     pub is_spread: bool,
     /// Nanoseconds with the lock.
     pub section: u64,
@@ -115,12 +116,12 @@ pub struct Load<'a> {
     pub seed: u64,
 }
 
-/// Lets threads contend for a lock. Gives the numbers of a run.
+/// Lets threads contend for a lock. Returns the numbers of a run.
 ///
 /// # Errors
 ///
-/// [`RunError`] if there are fewer CPUs than threads or a thread could not be started, and if a
-/// turn was lost: then two threads had the lock at once.
+/// [`RunError`] if there are fewer CPUs than threads, a thread could not be started, or a turn was
+/// lost, which means that two threads had the lock at once.
 pub fn contend<W: Testbed, L: Lock<W>>(load: &Load<'_>) -> Result<Vec<f64>, RunError> {
     let threads = load.threads;
     let (cpus, spots) = places::<W>(load)?;

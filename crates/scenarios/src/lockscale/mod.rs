@@ -1,9 +1,9 @@
-//! `lockscale`: threads take one lock again and again, from 1 to all CPUs (Guo 2024, and what
-//! became of it).
+//! `lockscale`: threads take one lock again and again, from 1 thread to all CPUs (Guo 2024, and
+//! what became of it).
 //!
-//! A thread on each of the CPUs that take part computes (`outside`), takes the lock, changes what
-//! it guards, which is [`field::LINES`] lines, computes (`section`), and gives the lock back.
-//! What it guards goes along with the lock: a lock that stays near has its lines near.
+//! A thread on each of the CPUs that take part computes (`outside`), takes the lock, changes the
+//! lines that it guards ([`field::LINES`]), computes (`section`), and gives the lock back. The
+//! guarded lines move with the lock: a lock that stays near has its lines near.
 //!
 //! | variant | the lock | bytes | in |
 //! |---|---|---|---|
@@ -16,14 +16,14 @@
 //! | `test-and-set` | test, then test and set, with exponential backoff | 4 | [`test_and_set`] |
 //! | `parking-lot` | one byte, and a lot to park in, as in the crate of that name | 1 | [`lot`] |
 //!
-//! Each is a [`Lock`]; all else is one function, [`contend`]. What threads wait in is in every
-//! variant a line for each thread. The papers' locks hold an address, of eight bytes; here they
-//! hold a thread's number, so that the world's words do.
+//! Each is a [`Lock`]. Everything else is one function, [`contend`]. In every variant each thread
+//! waits on a line of its own. The papers' locks hold an address of eight bytes. Here they hold a
+//! thread's number, so that the world's words suffice.
 //!
-//! Threads begin one after the other, in an order that is drawn ([`field::APART`] says why). What
-//! they do until [`field::WARM_UP`] after that is not counted; then a `window` is. Time outside is
-//! drawn, from half to one and a half of what is said, so that threads do not stay in step; a look
-//! at the clock comes to it.
+//! Threads begin one after another, in a random order ([`field::APART`] says why). Their turns
+//! count only after [`field::WARM_UP`], for a `window`. Time outside is random, from half to one
+//! and a half of the parameter, so that threads do not stay in step. A look at the clock adds to
+//! it.
 //!
 //! The scenario checks itself: each guarded line has counted every turn.
 
@@ -50,7 +50,7 @@ use super::param::{Around, Domain, Param};
 use super::point::Setup;
 use super::{RunError, Scenario, Variant};
 
-/// The scenario: what it varies, measures and asks.
+/// The scenario with its parameters, figures and program.
 pub static SCENARIO: Scenario = Scenario {
     params: &[
         Param::new("threads", "How many threads want the lock", Domain::Cpus(4096)).depends(grid),
@@ -70,7 +70,10 @@ pub static SCENARIO: Scenario = Scenario {
         Variant::new("ticket", "Two counters; all waiters spin on one line"),
         Variant::new("mcs", "Mellor-Crummey and Scott's queue"),
         Variant::new("cna", "Kogan and Dice's queue: waiters of the holder's node first"),
-        Variant::new("reciprocating", "Dice and Kogan's lock: arrivals by turns, last first"),
+        Variant::new(
+            "reciprocating",
+            "Dice and Kogan's lock: a batch of arrivals at a time, last first",
+        ),
         Variant::new("test-and-set", "One word that all try to set, with backoff"),
         Variant::new("parking-lot", "One byte; waiters spin, then sleep in a queue beside it"),
     ],
@@ -123,7 +126,7 @@ pub trait Lock<W: Testbed>: Sized + Send + Sync + 'static {
     /// A free lock for threads on these memory nodes, which are numbered from 0 on.
     fn new_in(nodes: &[u32]) -> Self;
 
-    /// Does something while the thread of this number has the lock.
+    /// Runs a function while the thread of this number has the lock.
     fn hold(&self, thread: usize, turn: impl FnOnce());
 }
 

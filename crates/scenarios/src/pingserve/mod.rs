@@ -1,15 +1,14 @@
-//! `pingserve`: clients on some CPUs wake servers on others, which wake them (Nayak 2024).
+//! `pingserve`: clients on some CPUs wake servers on others, which wake the clients (Nayak 2024).
 //!
-//! What `ipistorm` leaves out: messages that do queue work. A client sends a request to a server on
-//! another CPU and blocks; the server answers and blocks. Each of the two wakes the other, and to
-//! wake a task on an idle CPU is a call there which queues it (the kernel's wake list and
-//! `sched_ttwu_pending`). So an idle CPU that was notified has to behave as one that was told of
-//! work: its scheduler runs, and the task next. That is where Nayak's "revert" loses a tenth
-//! of tbench and netperf, as each wake-up is an interrupt then, and where the new bit is to lose
-//! nothing.
+//! It has what `ipistorm` leaves out: messages that queue work. A client sends a request to a
+//! server on another CPU and blocks; the server answers and blocks. Each of the two wakes the
+//! other. To wake a task on an idle CPU is a call there that queues it (the kernel's wake list and
+//! `sched_ttwu_pending`). So an idle CPU that was notified must behave like one that was told of
+//! work: its scheduler runs, and the task next. Nayak's "revert" loses a tenth of tbench and
+//! netperf here, because each wake-up is then an interrupt. The new bit should lose nothing.
 //!
-//! Variants are those of `ipistorm`: three policies of [`coreline::Workers`], in both worlds, whose
-//! tasks are woken by a call that queues them; and the [idle loop](super::idle) of a kernel.
+//! The variants are those of `ipistorm`: three policies of [`coreline::Workers`], in both worlds,
+//! whose tasks are woken by a call that queues them, and the [idle loop](super::idle) of a kernel.
 //!
 //! | module | holds |
 //! |---|---|
@@ -17,9 +16,9 @@
 //! | `kernel` | CPUs of a kernel that run them: run queues, wake lists |
 //! | `pool` | `Workers` that do |
 //!
-//! Tasks are bound: task `n` is on the `n`-th CPU, and on from the first one when there are no
-//! more. CPUs are in the order of their cores, so a client and its server have neighbouring cores
-//! under one last-level cache, as a scheduler would have them; second hardware threads come last.
+//! Tasks are bound: task `n` is on the `n`-th CPU, and the count starts again after the last. CPUs
+//! are in the order of their cores, so a client and its server have neighbouring cores under one
+//! last-level cache, where a scheduler would place them. Second hardware threads come last.
 //!
 //! The scenario checks itself: each message was handled once.
 
@@ -48,7 +47,7 @@ pub const SCANS: usize = 2;
 /// How often workers slept in a thousand requests.
 pub const SLEEPS: usize = 3;
 
-/// The scenario: what it varies, measures and asks.
+/// The scenario with its parameters, figures and program.
 pub static SCENARIO: Scenario = Scenario {
     params: &[
         Param::new("shape", "What the tasks do", Domain::Names(&load::NAMES))

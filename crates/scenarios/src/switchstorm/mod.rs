@@ -1,9 +1,9 @@
 //! `switchstorm`: every CPU of a domain alternates between a thread of it and idle (van Riel 2013).
 //!
-//! One thread for each CPU, pinned to it, goes round: idle, switch-in, run, switch-out. Variants
-//! differ in the mask of the CPUs that a flush of the domain's mappings has to reach, as the kernel
-//! keeps one for each `mm`. A CPU that idles keeps its bit, so at switch-in the bit is mostly set
-//! already, and the question is what it costs to make sure.
+//! One thread for each CPU, pinned to it, repeats a cycle: idle, switch-in, run, switch-out. The
+//! variants differ in the mask of the CPUs that a flush of the domain's mappings must reach. The
+//! kernel keeps such a mask for each `mm`. A CPU that idles keeps its bit, so at switch-in the bit
+//! is mostly already set. The scenario measures what it costs to make sure.
 //!
 //! | variant | at switch-in | the mask | a flush clears idle CPUs' bits |
 //! |---|---|---|---|
@@ -13,8 +13,8 @@
 //! | `refcounted` | as `lazy`, and drops a reference; switch-out takes one | dense | as `lazy` |
 //! | `two-level` | as `test-first` | [`CpuMask`] | each time |
 //!
-//! Each differs from one before it in one thing. The switch path around it is one generic
-//! function, `Storm::cycle`; a dense mask is the kernel's, a bit for each CPU number, 512 to a
+//! Each variant differs from an earlier one in one thing. The switch path around it is one generic
+//! function, `Storm::cycle`. A dense mask is the kernel's: a bit for each CPU number, 512 to a
 //! line.
 //!
 //! | wake-up | idle until | run |
@@ -22,15 +22,15 @@
 //! | `barrier` | all have run, as linpack's threads between two steps | a period |
 //! | `independent` | half a period has passed | half a period |
 //!
-//! Declared, and not measured: the period, the rest of the switch path, and how often there is a
-//! flush. While a CPU idles, nothing runs on it: natively the thread waits there.
+//! We set these without a measurement: the period, the rest of the switch path, and how often there
+//! is a flush. While a CPU idles, nothing runs on it: natively the thread waits there.
 //!
-//! A flush is thread 0's: it reads the owner-written word of each CPU in the mask, clears the bits
-//! of those that idle, and looks again, as a CPU may have come back in between. In the kernel of
-//! 2013 an idle CPU is interrupted and clears its bit itself; here the flush does it, so that
-//! the interrupts' own cost is in no variant.
+//! Thread 0 makes the flushes. A flush reads the owner-written word of each CPU in the mask, clears
+//! the bits of those that idle, and looks again, because a CPU may have come back in between. In
+//! the kernel of 2013 an idle CPU is interrupted and clears its bit itself. Here the flush does it,
+//! so no variant includes the interrupts' own cost.
 //!
-//! The scenario checks itself: in the end every thread is switched in, and every bit must be set.
+//! The scenario checks itself: at the end every thread is switched in, and every bit must be set.
 
 pub mod policy;
 
@@ -53,8 +53,8 @@ use super::point::Setup;
 use super::{RunError, Scenario, Variant, draw};
 use crate::crew::{Barrier, clock_ns, crew, nanos, pinned};
 
-/// The numbers of a run, in this order. Those of lines are had in the simulator alone. Nanoseconds
-/// of the policy's part of a switch-in and of the switch-out after it.
+/// The numbers of a run, in this order. Only the simulator has those of lines. Nanoseconds of the
+/// policy's part of a switch-in and of the switch-out after it.
 pub const OP: usize = 0;
 /// The share of switches in the time that is not idle, in percent.
 pub const PATH_SHARE: usize = 1;
@@ -68,15 +68,15 @@ pub const PEAK_RATE: usize = 4;
 pub const SAMPLED: usize = 5;
 /// The share of the policy's part in the time that is not idle, in percent.
 pub const OP_SHARE: usize = 6;
-/// Where the policy's hottest line stands among all lines, by what came from other caches.
+/// The rank of the policy's hottest line among all lines, by what came from other caches.
 pub const LINE_RANK: usize = 7;
-/// Its share of all that came from other caches, in percent.
+/// Its share of everything that came from other caches, in percent.
 pub const LINE_SHARE: usize = 8;
 
 /// A second; more is taken for a typing mistake.
 const MOST_US: u64 = 1_000_000;
 
-/// The scenario: what it varies, measures and asks.
+/// The scenario with its parameters, figures and program.
 pub static SCENARIO: Scenario = Scenario {
     params: &[
         Param::new("wake", "How idle CPUs are woken", Domain::Names(WAKES))
@@ -93,7 +93,7 @@ pub static SCENARIO: Scenario = Scenario {
         .usual(&["25"])
         .depends(|it| if is_barrier(it.values) { Vec::new() } else { vec![10, 25] }),
         // The cost `switch` of every machine file, which is from memory.
-        Param::number("path", "Nanoseconds of a switch without what is compared", [0, 1_000_000])
+        Param::number("path", "Nanoseconds of a switch without the compared part", [0, 1_000_000])
             .unit("ns")
             .usual(&["1500"]),
         // A thousand a second, declared.
@@ -213,13 +213,13 @@ struct Tally {
     starts: Vec<u64>,
 }
 
-/// Runs the storm with a mask; whether a bit is tested before it is set, whether idle CPUs are
-/// counted, and how often flushes clear bits at most. Gives the numbers of a run without those of
-/// lines.
+/// Runs the storm with a mask. The options say whether a bit is tested before it is set, whether
+/// idle CPUs are counted, and how often flushes clear bits at most. Returns the numbers of a run
+/// without those of lines.
 ///
 /// # Errors
 ///
-/// [`RunError`] if a thread could not be started or has no bit, and if a CPU runs whose bit is
+/// [`RunError`] if a thread could not be started or has no bit, or if a CPU runs whose bit is
 /// clear.
 pub fn storm<W: Testbed, M: Mask, const TESTS: bool, const COUNTS: bool>(
     setup: &Setup,

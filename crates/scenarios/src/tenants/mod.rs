@@ -1,19 +1,19 @@
-//! `tenants`: counting for each of very many tenants, of which each has few tasks (Desnoyers 2024).
+//! `tenants`: counters for each of very many tenants, of which each has few tasks (Desnoyers 2024).
 //!
-//! An executor has a pinned worker on each CPU. A tenant has a line of counters, of
-//! [`WORDS`] words, and a few tasks. In each round every task is polled once: it enters its tenant,
-//! adds 1 to each of the words, and leaves. Tasks begin anywhere, stay where they are, and now and
-//! then move to another worker, a near one mostly: see [`schedule`].
+//! An executor has a pinned worker on each CPU. A tenant has a line of counters, of [`WORDS`]
+//! words, and a few tasks. In each round every task is polled once: it enters its tenant, adds 1 to
+//! each of the words, and leaves. Tasks begin anywhere, stay where they are, and sometimes move to
+//! another worker, mostly a near one: see [`schedule`].
 //!
-//! Each variant is an implementation of [`Counters`]; all else is one function, `Executor::work`.
-//! The schedule of polls is drawn beforehand, the same for all variants, and read from plain
-//! memory, which costs nothing in the simulator: queues of tasks are in no variant. Between two
-//! rounds all wait for all, so that no task is polled twice at a time.
+//! Each variant is an implementation of [`Counters`]. Everything else is one function,
+//! `Executor::work`. The schedule of polls is drawn before the run, the same for all variants, and
+//! read from plain memory, which costs nothing in the simulator. So no variant contains queues of
+//! tasks. Between two rounds all workers wait for all others, so no task is polled twice at a time.
 //!
-//! Declared, and not measured: [`executor::ROUND`], how tasks move, and that workers begin at
-//! random times in the first [`executor::PHASE`] of a round. `docs/tenants.md` argues for them.
+//! We set these without a measurement: [`executor::ROUND`], how tasks move, and that workers begin
+//! at random times in the first [`executor::PHASE`] of a round. `docs/tenants.md` argues for them.
 //!
-//! The scenario checks itself: in the end a word of each tenant is the number of polls of its
+//! The scenario checks itself: at the end a word of each tenant is the number of polls of its
 //! tasks.
 
 mod by_cpu;
@@ -39,9 +39,9 @@ use super::param::Param;
 use super::point::{Point, Setup};
 use super::{RunError, Scenario, Variant};
 
-/// The numbers of a run, in this order; the last two simulated only. Bytes for each tenant.
+/// The numbers of a run, in this order; the last two are only simulated. Bytes for each tenant.
 pub const BYTES: usize = 0;
-/// What they would be as a line for each CPU.
+/// What they would be with a line for each CPU.
 pub const PLAIN_ARRAY: usize = 1;
 /// Lines of counters for each tenant.
 pub const SLOTS: usize = 2;
@@ -54,7 +54,7 @@ pub const REMOTE: usize = 5;
 /// Lines of counters that did.
 pub const REMOTE_SLOTS: usize = 6;
 
-/// The scenario: what it varies, measures and asks.
+/// The scenario with its parameters, figures and program.
 pub static SCENARIO: Scenario = Scenario {
     params: &[
         // What fits into a simulated machine's memory.
@@ -108,31 +108,31 @@ const OPERATIONS: usize = WORDS;
 
 /// The counters of all tenants.
 pub trait Counters<W: Testbed>: Sized + Send + Sync + 'static {
-    /// What a task needs to work for its tenant.
+    /// The part that a task needs to work for its tenant.
     type Handle: Send;
 
-    /// For so many tenants, and so many CPUs that work for them.
+    /// Makes counters for so many tenants, and so many CPUs that work for them.
     ///
     /// # Errors
     ///
     /// [`RunError::Lack`] if there is no memory for them.
     fn new_in(tenants: usize, cpus: usize) -> Result<Self, RunError>;
 
-    /// What a new task of a tenant has.
+    /// The part that a new task of a tenant has.
     fn handle(&self, tenant: usize) -> Self::Handle;
 
-    /// The part that variants differ in: enters the tenant, adds 1 to each word, and leaves.
+    /// The part in which variants differ: it enters the tenant, adds 1 to each word, and leaves.
     fn poll(&self, tenant: usize, handle: &mut Self::Handle);
 
-    /// The ID that the CPU has in a tenant, where such are handed out.
+    /// The ID that the CPU has in a tenant, if the variant hands out IDs.
     fn id_at(&self, _tenant: usize, _cpu: CpuId) -> Option<u32> {
         None
     }
 
-    /// What all CPUs have added to a word of the tenant, after the last addition.
+    /// The sum that all CPUs have added to a word of the tenant, after the last addition.
     fn sum(&self, tenant: usize, which: usize) -> u64;
 
-    /// Bytes, and the number of lines of counters without one that all CPUs share; of all tenants
+    /// Bytes, and the number of lines of counters without one that all CPUs share, for all tenants
     /// together.
     fn footprint(&self) -> [f64; 2];
 

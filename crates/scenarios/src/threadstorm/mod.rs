@@ -1,30 +1,30 @@
 //! `threadstorm`: threads are created and end at a high rate, and each of them gets concurrency IDs
-//! (what Linux 6.19 changed).
+//! (changed by Linux 6.19).
 //!
-//! Pools create threads. A pool's creator starts its threads one after the other, sleeps until all
-//! run, wakes them all, and sleeps until all are about to end; then it begins again. A thread says
+//! Pools create threads. A pool's creator starts its threads one after another, sleeps until all
+//! run, wakes them all, and sleeps until all are about to end. Then it begins again. A thread says
 //! that it runs, sleeps until it is woken, says that it ends, and ends. So it is switched in twice.
-//! This is the benchmark "thread create teardown" of the series that became Linux 6.19; its mutex
-//! is not modelled, and its condition variable wakes exactly the threads that it must.
+//! This is the benchmark "thread create teardown" of the series that became Linux 6.19. The model
+//! does not have its mutex, and its condition variable wakes exactly the threads that it must.
 //!
-//! The threads are not the world's. A worker, pinned to each CPU, plays that CPU's scheduler: it
-//! takes threads that were sent to it, switches them in, does what they do, and switches them out.
-//! Around that it calls a [`CidSpace`] as a kernel does: the creator of a thread enters it, an
+//! The threads do not belong to the world. A pinned worker on each CPU plays that CPU's scheduler:
+//! it takes threads that were sent to it, switches them in, does what they do, and switches them
+//! out. Around that it calls a [`CidSpace`] as a kernel does. The creator of a thread enters it, an
 //! arrival from another CPU migrates it where it arrives, the CPU where it ends takes it out, and
-//! every [`TICK`] of a busy CPU asks for a scan. Each access of the space is then one of the
-//! simulated machine, and what is measured is the time that these calls take. Variants differ in
-//! the space's policy; `none` has no space, and `kernel-cid` is in `plain`.
+//! every [`TICK`] of a busy CPU asks for a scan. Each access of the space is one of the simulated
+//! machine, and the scenario measures the time of these calls. The variants differ in the space's
+//! policy. `none` has no space, and `kernel-cid` is in `plain`.
 //!
 //! | placement | a thread may run | a new thread goes | a woken thread goes |
 //! |---|---|---|---|
 //! | `roaming` | anywhere | to an idle CPU, if draws find one | near its waker, or back |
 //! | `pinned` | on one CPU | there | there |
 //!
-//! Computed, and so declared: creating and ending a thread (two thirds at the creator, one third
-//! where the thread ends), the rest of a switch, what a wake-up takes beyond a switch
-//! ([`WAKE_UP`]), and what a thread does when it runs ([`BODY`]).
+//! We set the time to create and end a thread (two thirds at the creator, one third where the
+//! thread ends), the rest of a switch, the time of a wake-up beyond a switch ([`WAKE_UP`]), and the
+//! time that a thread computes ([`BODY`]).
 //!
-//! The scenario checks itself: no two running threads have an ID at once, and in the end no thread
+//! The scenario checks itself: no two running threads have an ID at once, and at the end no thread
 //! is left in the space.
 
 pub mod ids;
@@ -49,8 +49,8 @@ use super::param::{Domain, Param};
 use super::point::{Point, Setup};
 use super::{Only, RunError, Scenario, Variant};
 
-/// The numbers of a run, in this order; those after the first only where IDs are ours, those of
-/// lines in the simulator alone. Threads created in a second.
+/// The numbers of a run, in this order. Those after the first exist only if IDs are ours, and those
+/// of lines only in the simulator. Threads created in a second.
 pub const CREATIONS: usize = 0;
 /// Nanoseconds that its IDs cost a created thread in all.
 pub const PER_THREAD: usize = 1;
@@ -62,14 +62,14 @@ pub const PER_LIFE: usize = 3;
 pub const MIGRATE: usize = 4;
 /// The share of all of these in the time of CPUs that do not idle, in percent.
 pub const SHARE: usize = 5;
-/// How many switch-ins there were, also those that are not counted. No figure.
+/// How many switch-ins there were, including those that are not counted. It is no figure.
 pub const SWITCHES: usize = 6;
-/// Lines of what hands out IDs that came from another cache, for each switch-in.
+/// Lines of the source of IDs that came from another cache, for each switch-in.
 pub const TRANSFERS: usize = 7;
-/// The share of the line of which that is most, in percent.
+/// The share of the line that has the most, in percent.
 pub const HOTTEST: usize = 8;
 
-/// The scenario: what it varies, measures and asks.
+/// The scenario with its parameters, figures and program.
 pub static SCENARIO: Scenario = Scenario {
     params: &[
         // Those that were published; more is taken for a typing mistake.
@@ -91,7 +91,7 @@ pub static SCENARIO: Scenario = Scenario {
         .unit("us")
         .usual(&["30"]),
         // The cost `switch` of every machine file, which is from memory.
-        Param::number("path", "Nanoseconds of a switch without what is compared", [0, 1_000_000])
+        Param::number("path", "Nanoseconds of a switch without the compared part", [0, 1_000_000])
             .unit("ns")
             .usual(&["1500"]),
         // So that a pool counts as many threads whatever its size.
@@ -102,9 +102,9 @@ pub static SCENARIO: Scenario = Scenario {
     ],
     variants: &[
         Variant::new("none", "No IDs are handed out"),
-        Variant::new("first-fit", "IDs are handed out: the lowest that is free"),
+        Variant::new("first-fit", "IDs are handed out: the lowest free one"),
         Variant::new("recent", "The CPU's recent ID if that is free"),
-        Variant::new("owned", "An ID that the thread owns, or its CPU where threads are many"),
+        Variant::new("owned", "An ID that the thread owns, or its CPU if threads are many"),
         Variant::new("clustered", "As recent, for each last-level cache"),
         Variant::new("kernel-cid", "Threads of this machine's kernel").only(Only::Native),
     ],
@@ -178,7 +178,7 @@ impl Load {
 /// Rounds of each pool that are not counted: lines come from memory.
 pub const WARM_UP: u32 = 5;
 
-/// What a wake-up takes beyond a switch.
+/// The time of a wake-up beyond a switch.
 pub const WAKE_UP: Duration = Duration::from_nanos(1500);
 
 /// What a created thread computes each time that it runs.

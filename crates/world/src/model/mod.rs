@@ -10,7 +10,7 @@
 //! |---|---|
 //! | words, cells | loom's; an access to a [`Cell`](crate::Cell) that races is reported |
 //! | wait | load, test, yield |
-//! | wait with a deadline | the same twice at most; so it gives up at any time |
+//! | wait with a deadline | at most two tries; it gives up at any time |
 //! | park, wake | a futex table; a lost wake-up is a deadlock, which loom reports |
 //! | place | four CPUs; a thread has a CPU as a property, [`Model::migrate`] changes it |
 //! | restartable operations | as without sections; only the simulator has aborts |

@@ -7,8 +7,8 @@ use crate::Ordering;
 /// A mistake that a [`Checker`](super::Checker) puts into the algorithm it checks, so that a test
 /// can show that the mistake would be caught.
 ///
-/// Each function gets the ordering that the algorithm named and returns the one that loom is given.
-/// Take a plant from the constants, or write what is different from one of them:
+/// Each function gets the ordering that the algorithm named, and returns the one that loom gets.
+/// Take a plant from the constants, or override one of them:
 ///
 /// ```
 /// use coreline_world::model::Plant;
@@ -21,7 +21,7 @@ use crate::Ordering;
 /// ```
 #[derive(Debug, Clone, Copy)]
 pub struct Plant {
-    /// The ordering of a load, a failed compare-exchange included.
+    /// The ordering of a load, including that of a failed compare-exchange.
     pub load: fn(Ordering) -> Ordering,
     /// The ordering of a store.
     pub store: fn(Ordering) -> Ordering,
@@ -29,13 +29,13 @@ pub struct Plant {
     pub exchanges: bool,
     /// The ordering of a read-modify-write.
     pub rmw: fn(Ordering) -> Ordering,
-    /// The ordering of a fence; [`Ordering::Relaxed`] takes the fence away.
+    /// The ordering of a fence; [`Ordering::Relaxed`] removes the fence.
     pub fence: fn(Ordering) -> Ordering,
     /// Whether there are light fences.
     pub light_fences: bool,
     /// Whether there are heavy fences.
     pub heavy_fences: bool,
-    /// Whether the next heavy fence is refused, as a kernel may. Asked once for each.
+    /// Whether the next heavy fence is refused, as a kernel may do. The model asks once for each.
     pub refuses: fn() -> bool,
 }
 
@@ -70,14 +70,14 @@ impl Plant {
     /// The heavy fences of asymmetric pairs are missing.
     pub const NO_HEAVY_FENCES: Plant = Plant { heavy_fences: false, ..Plant::NONE };
 
-    /// Plants no mistake, but has stores be exchanges.
+    /// Plants no mistake, but makes stores exchanges.
     ///
-    /// An exchange that has read what was there before a store comes before that store, in the
-    /// order of all writes of the word. Loom does not know that: a thread may find what another
-    /// one's exchange put there in place of what it stored itself later. So a law in which a place
-    /// is stored to by its owner, while others look by exchanges whether it is free, can be checked
-    /// with this one only. What that hides is a store that should be a release and is not, where an
-    /// earlier one was.
+    /// An exchange that has read the value before a store comes before that store, in the order of
+    /// all writes of the word. Loom does not know that: a thread may find the value of another
+    /// thread's exchange instead of the value that it stored later itself. So only this plant can
+    /// check a law in which an owner stores to a place while others check by exchanges whether it
+    /// is free. It hides a store that should be a release and is not, if an earlier store was a
+    /// release.
     pub const EXCHANGES: Plant = Plant { exchanges: true, ..Plant::NONE };
 
     /// The plant of the check that the calling thread is in; [`Plant::NONE`] outside of a check.

@@ -2,33 +2,33 @@
 //!
 //! # The last entry
 //!
-//! Of the entries that the length counts, the last may be empty. So a push that follows a pop, or a
-//! pop that follows a push, writes to that entry alone, and the length stays as it is. With a
-//! length that both write, a thread that takes a pointer and puts it back, over and over, takes 1.5
+//! The last of the entries that the length counts may be empty. So a push that follows a pop, or a
+//! pop that follows a push, writes only to that entry, and does not change the length. If both
+//! wrote the length, a thread that takes a pointer and puts it back, over and over, would take 1.5
 //! times as long (measured on a Zen 4).
 //!
-//! A push that finds the last entry filled first adds an empty one, and a pop that finds it empty
-//! first leaves it away. The stack says the same to every thread before and after that, so it does
-//! no harm if the operation is aborted behind it. (A front place beside the stack would do the same
-//! for a pair; but no operation on a batch could empty both by one store, and the pointer that was
-//! pushed last would not be the first to come.)
+//! A push that finds the last entry filled first adds an empty one. A pop that finds it empty first
+//! removes it. The content of the stack is the same for every thread before and after that, so it
+//! does no harm if the operation is aborted after it. (A place in front of the stack would do the
+//! same for a pair. But then no operation on a batch could empty both by one store, and the pointer
+//! that was pushed last would not come first.)
 //!
 //! # A capacity that can be changed
 //!
-//! The capacity is `N`, or that of a [`ResizableStack`]: a word beside the length, at most `N`,
-//! which a push reads inside its section. It is not given to the push by its caller, for three
+//! The capacity is `N`, or that of a [`ResizableStack`]: a word next to the length, at most `N`,
+//! which a push reads inside its section. The caller does not pass it to the push, for three
 //! reasons:
 //!
-//! * Once [`StackResize`] has committed, no push of that CPU goes by the old one: a section that
+//! * After [`StackResize`] has committed, no push of that CPU uses the old capacity: a section that
 //!   had read it starts over. A caller that read it before the section could be preempted with it
 //!   for any time.
 //! * Each CPU has its own, so that a CPU that often misses can have more than one that idles.
 //!   Changing it is one store to the CPU's own slot, without a fence.
-//! * That it is at most `N` is the word's invariant, which a resize keeps. A push would have to
-//!   check each number that it is given.
+//! * The word keeps the invariant that it is at most `N`. A push would have to check each number
+//!   that a caller passes.
 //!
-//! It costs a load from the line of the length. A stack may hold more than its new capacity: it
-//! then takes nothing until enough was popped, and nothing is lost.
+//! It costs a load from the line of the length. A stack may hold more than its new capacity. Then
+//! it takes nothing until enough was popped, and loses nothing.
 //!
 //! [`StackResize`]: super::definition::StackResize
 
@@ -41,7 +41,7 @@ use crate::{Ordering, Word, Words};
 
 /// A stack of at most `N` pointers that lie side by side.
 ///
-/// `WORDS` says where the capacity is: 0, it is `N`; 1, it is in a word, and can be changed
+/// `WORDS` says where the capacity is: 0: it is `N`; 1: it is in a word and can be changed
 /// ([`ResizableStack`]).
 ///
 /// | word | meaning | written by |
@@ -78,7 +78,7 @@ impl<T, const N: usize, W: Words> ArrayStack<T, N, W> {
 }
 
 impl<T, const N: usize, W: Words> ResizableStack<T, N, W> {
-    /// The empty stack, which takes so many pointers, or `N` if that is less.
+    /// The empty stack, with room for this many pointers, or for `N` if that is less.
     pub fn with_capacity_in(capacity: usize) -> Self {
         Self::empty([W::U64::new_in(capacity.min(N) as u64)])
     }
@@ -93,13 +93,13 @@ impl<T, const N: usize, W: Words, const WORDS: usize> ArrayStack<T, N, W, WORDS>
         }
     }
 
-    /// How many pointers the stack takes, now.
+    /// For how many pointers the stack has room now.
     pub fn capacity(&self) -> usize {
         // Relaxed: a hint, behind which nothing is read.
         self.capacity.last().map_or(N, |word| word.load(Ordering::Relaxed) as usize)
     }
 
-    /// How many pointers are on the stack, now: it may change at any time.
+    /// How many pointers are on the stack now; this may change at any time.
     pub fn len(&self) -> usize {
         // Relaxed: a hint, behind which nothing is read.
         let len = self.len.load(Ordering::Relaxed) as usize;
@@ -108,8 +108,8 @@ impl<T, const N: usize, W: Words, const WORDS: usize> ArrayStack<T, N, W, WORDS>
         len - usize::from(self.entries[..len].last().is_some_and(empty))
     }
 
-    /// Takes all, the last that was pushed last. No other thread has the stack, so it needs no
-    /// section.
+    /// Takes all pointers, the one that was pushed last in the last place. No other thread has the
+    /// stack, so this needs no section.
     pub fn drain(&mut self) -> impl Iterator<Item = ptr::NonNull<T>> {
         let len = self.len.with_mut(core::mem::take) as usize;
         // What is below the length was pushed; the last may be empty.
@@ -118,7 +118,7 @@ impl<T, const N: usize, W: Words, const WORDS: usize> ArrayStack<T, N, W, WORDS>
             .filter_map(|entry| entry.with_mut(|at| ptr::NonNull::new(*at)))
     }
 
-    /// Whether there is no pointer, now.
+    /// Whether there is no pointer now.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
