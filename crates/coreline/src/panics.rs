@@ -1,11 +1,12 @@
 //! [`Panics`]: the first panic of what a caller lets run, while all the rest is done.
 
 use core::any::Any;
+use core::mem::ManuallyDrop;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
-/// See the module. One that is dropped is forgotten.
+/// See the module. What is not resumed is forgotten, never dropped: its drop may panic, too.
 #[must_use]
-pub(crate) struct Panics(Option<Box<dyn Any + Send>>);
+pub(crate) struct Panics(Option<ManuallyDrop<Box<dyn Any + Send>>>);
 
 impl Panics {
     pub(crate) const NONE: Panics = Panics(None);
@@ -13,6 +14,7 @@ impl Panics {
     /// Runs what may panic.
     pub(crate) fn run(&mut self, f: impl FnOnce()) {
         if let Err(panic) = catch_unwind(AssertUnwindSafe(f)) {
+            let panic = ManuallyDrop::new(panic);
             self.0.get_or_insert(panic);
         }
     }
@@ -29,7 +31,7 @@ impl Panics {
     /// Goes on with the panic, if there was one.
     pub(crate) fn resume(self) {
         if let Some(panic) = self.0 {
-            resume_unwind(panic);
+            resume_unwind(ManuallyDrop::into_inner(panic));
         }
     }
 }

@@ -64,10 +64,10 @@
 //!
 //! # In an allocator
 //!
-//! [`Mutex`], [`RwLock`] and [`TicketLock`] may guard the global allocator. The nodes of waiters
-//! are mapped, not allocated. Only the first wait of a process allocates, because it reads which
-//! caches the CPUs share. If the allocator then needs a lock that is held, the thread waits for it
-//! without a node.
+//! On Linux, [`Mutex`], [`RwLock`] and [`TicketLock`] may guard the global allocator. The nodes of
+//! waiters are mapped, not allocated. Only the first wait of a process allocates, because it reads
+//! which caches the CPUs share. If the allocator then needs a lock that is held, the thread waits
+//! for it without a node.
 //!
 //! An allocator that waits for one lock while it holds another must call [`prepare`] before there
 //! is a second thread. Otherwise the first wait could allocate while the same thread holds the

@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use coreline_world::{Native, Ordering, Time, Word, World};
 
-use self::reclaimer::Reclaimers;
+use self::reclaimer::{Ask, Reclaimers};
 use super::presence::{Announcer, PresenceOptions};
 use super::roll::{News, Roll, Seat};
 use super::rolls::{RollPosition, Rolls, Taken};
@@ -77,7 +77,8 @@ pub use self::reclaimer::Reclaimer;
 /// an interrupt. A handler must not call `update`, `synchronize` or `retired`, or make a reader. In
 /// a forked child, readers of other threads that were inside stay there. They keep what they held
 /// and everything that is replaced later. If one of these threads was in an update then, or in
-/// `synchronize` or `retired`, updates of the child wait forever.
+/// `synchronize` or `retired`, or was a [`Reclaimer`] that looked, updates of the child wait
+/// forever.
 pub struct Versioned<T: Send + Sync + 'static, W: World = Native> {
     shared: Arc<Shared<T, W>>,
 }
@@ -200,8 +201,9 @@ impl<T: Send + Sync + 'static, W: World> Versioned<T, W> {
     /// lost. Otherwise it is like [`update`](Versioned::update).
     ///
     /// `f` runs under the lock of updates. It must not update the same value, make or clone a
-    /// reader of it, synchronize, or wait for a thread that does: it would wait for itself. While
-    /// it runs, other updates wait. If `f` panics, nothing is replaced.
+    /// reader of it, make or drop a reclaimer of it, synchronize, or wait for a thread that does:
+    /// it would wait for itself. While it runs, other updates wait. If `f` panics, nothing is
+    /// replaced.
     ///
     /// ```
     /// use coreline::mask::Versioned;
@@ -216,8 +218,13 @@ impl<T: Send + Sync + 'static, W: World> Versioned<T, W> {
 
     fn replace(&self, make: impl FnOnce(&T) -> Box<T>) {
         let shared = &*self.shared;
-        let (free, is_reclaimed) = {
+        // Dropped after the lock.
+        let mut ask = None;
+        let free = {
             let mut updater = shared.updater.lock();
+            if updater.reclaimers.are_there::<W>() {
+                ask = Some(Ask(shared));
+            }
             // Relaxed: it was stored under the lock, or when this was made.
             let current = shared.current.load(Ordering::Relaxed);
             // SAFETY: there is always a value, and only the holder of the lock replaces it.
@@ -227,14 +234,9 @@ impl<T: Send + Sync + 'static, W: World> Versioned<T, W> {
             let old = shared.current.swap(value.as_ptr(), Ordering::Release);
             updater.replaced.push(NonNull::new(old).expect("there is always a value"));
             shared.announce(&mut updater);
-            match updater.reclaimers.are_there::<W>() {
-                true => (Vec::new(), true),
-                false => (Shared::<T, W>::unheld(&mut updater), false),
-            }
+            if ask.is_some() { Vec::new() } else { Shared::<T, W>::unheld(&mut updater) }
         };
-        if is_reclaimed {
-            shared.ask();
-        }
+        drop(ask);
         let mut panics = Panics::NONE;
         panics.drop_each(free);
         panics.resume();

@@ -3,7 +3,7 @@
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::ptr::{self, NonNull};
 use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
-use std::thread;
+use std::{fs, thread};
 
 use coreline::mask::Versioned;
 use coreline::percpu::{ArrayStack, PerCpuPool, PoolOptions, Word64};
@@ -162,6 +162,10 @@ fn slots_that_a_child_uses_first_begin_as_in_the_parent() {
 fn a_child_frees_what_a_thread_of_its_parent_would_have_freed() {
     let value = Versioned::new(0);
     let reclaimer = value.reclaimer().unwrap();
+    // The thread that looks has a lock, which the child would wait for: see `Reclaimer`.
+    while !sleeps("coreline-free") {
+        thread::yield_now();
+    }
     in_child(|| {
         for number in 1..10 {
             value.update(number);
@@ -179,4 +183,13 @@ fn a_child_frees_what_a_thread_of_its_parent_would_have_freed() {
         assert_eq!(value.retired(), 0);
     });
     drop(reclaimer);
+}
+
+/// Whether the thread of this name sleeps.
+fn sleeps(name: &str) -> bool {
+    fs::read_dir("/proc/self/task").unwrap().any(|task| {
+        // A thread may end meanwhile.
+        let stat = fs::read_to_string(task.unwrap().path().join("stat")).unwrap_or_default();
+        stat.contains(&format!("({name}) S"))
+    })
 }

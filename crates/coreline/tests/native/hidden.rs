@@ -12,7 +12,7 @@ use coreline::percpu::Word64;
 use coreline::world::{Native, Place, Threads};
 use coreline::{CpuId, CpuSet, PerCpu, PerCpuCounter};
 
-use crate::priorities::pin;
+use crate::priorities::{pin, pin_thread};
 
 /// In the environment of the process to which CPU 0 is the only one that sysfs names.
 const HIDDEN: &str = "CORELINE_TEST_HIDDEN";
@@ -95,8 +95,8 @@ fn a_thread_that_is_moved_to_a_cpu_that_sysfs_does_not_name_has_slots() {
         if first == last {
             return;
         }
-        assert!(pin(first.index()));
-        // The tree is read while nothing but sysfs tells of another CPU.
+        // The first thread, too: the tree is read while nothing but sysfs tells of another CPU.
+        assert!(pin(first.index()) && pin_thread(process::id().cast_signed(), first.index()));
         assert!(Native::topology().cpu(last).is_none());
         has_slots_on(last);
     });

@@ -29,11 +29,16 @@ fn here() -> usize {
 }
 
 pub(crate) fn pin(cpu: usize) -> bool {
+    pin_thread(0, cpu)
+}
+
+/// Keeps a thread on a CPU; 0 is the caller.
+pub(crate) fn pin_thread(thread: libc::pid_t, cpu: usize) -> bool {
     // SAFETY: an empty set is valid, and the set lives while the kernel reads it.
     unsafe {
         let mut set: libc::cpu_set_t = mem::zeroed();
         libc::CPU_SET(cpu, &mut set);
-        libc::sched_setaffinity(0, mem::size_of_val(&set), &raw const set) == 0
+        libc::sched_setaffinity(thread, mem::size_of_val(&set), &raw const set) == 0
     }
 }
 

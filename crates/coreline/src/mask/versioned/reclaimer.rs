@@ -22,8 +22,9 @@ use coreline_world::{
 use super::{Shared, Versioned};
 use crate::panics::Panics;
 
-/// A reclaimer that waits for a reader looks so often whether it is to end.
-const LOOK: Duration = Duration::from_millis(10);
+/// How long a reclaimer that waits for a reader sleeps before its second look, and at most: twice
+/// as long each time.
+const NAPS: [Duration; 2] = [Duration::from_micros(50), Duration::from_millis(10)];
 
 /// How many reclaimers there are. Read and written under the lock of updates.
 pub(super) struct Reclaimers {
@@ -50,10 +51,10 @@ impl Reclaimers {
 /// Frees the values that updates of a [`Versioned`] replace, on a thread of its own, named
 /// `coreline-free`.
 ///
-/// As long as there is one, updates drop no value and readers need do nothing: a value is dropped
-/// once every reader that was present when it was replaced has looked again or left, some
-/// milliseconds later at most. For values that take long to drop, that must not be dropped by the
-/// thread that updates, or that should not stay until the next update.
+/// As long as there is one, updates drop no value. The thread drops a value once every reader that
+/// was present when it was replaced has looked again or left, some milliseconds later at most. Use
+/// it for values that take long to drop, that the updating thread must not drop, or that should not
+/// stay until the next update.
 ///
 /// ```
 /// use coreline::mask::Versioned;
@@ -70,18 +71,25 @@ impl Reclaimers {
 /// # Ok::<(), coreline::world::SpawnError>(())
 /// ```
 ///
-/// Dropping it ends the thread and waits for that, and for a value that the thread is dropping.
-/// What readers still hold then goes with later updates, as without a reclaimer. It keeps the
-/// `Versioned` alive. A second one has no use, and does no harm.
+/// Dropping it waits until the thread has ended, and first drops what no reader holds. What readers
+/// still hold then goes with later updates, as without a reclaimer. A reclaimer keeps the
+/// `Versioned` alive. A value may own the reclaimer of its own `Versioned`. Two values that own
+/// each other's reclaimers would wait for each other forever.
 ///
-/// **Costs**: an update is a system call more. While a reader holds a value, the thread looks at it
-/// every 50 us to 1 ms.
+/// **Costs**: an update is a system call more. It does not wait for the thread: if updates are
+/// faster than drops, replaced values pile up; call
+/// [`synchronize`](Versioned::synchronize) from time to time. While a reader holds a value, the
+/// thread looks after 50 us, and then less and less often, down to every 10 ms.
 ///
-/// **Panics**: a value whose drop panics ends neither the thread nor the drops of others; the hook
-/// for panics reports it. The same where a heavy fence fails that an update had failed to get.
+/// **Panics**: a value whose drop panics ends neither the thread nor the drops of others. The panic
+/// hook reports it. The same holds if a heavy fence fails: the next update tries again.
 ///
-/// **Signals, fork**: not for signal handlers. The child of a fork has no such thread: there,
-/// updates drop values as they do without, and dropping the reclaimer does nothing.
+/// **Priorities**: the thread has the priority of the thread that started it.
+///
+/// **Signals, fork**: call nothing of this in a signal handler. The child of a fork has no such
+/// thread: its updates drop values as they do without, and dropping the reclaimer does nothing. If
+/// the thread was looking at the moment of the fork, updates of the child wait forever. So drop
+/// reclaimers before a fork, or do not update in the child.
 ///
 /// Source: Paul E. McKenney and John D. Slingwine, ["Read-Copy Update: Using Execution History to
 /// Solve Concurrency Problems"](https://www.rdrop.com/users/paulmck/RCU/rclockpdcsproof.pdf), 1998,
@@ -118,30 +126,44 @@ impl<T: Send + Sync + 'static, W: Testbed> Versioned<T, W> {
 /// What the thread does.
 fn serve<T: Send + Sync + 'static, W: Testbed>(value: &Versioned<T, W>, end: &W::U32) {
     let asked = &value.shared.asked;
+    let mut nap = NAPS[0];
     loop {
         // Acquire: pairs with the Release in `ask`: one that is for the end comes with `end`.
         let seen = asked.load(Ordering::Acquire);
-        // Relaxed: see `seen`. What comes later is looked at in the next round.
-        let is_over = || end.load(Ordering::Relaxed) != 0;
-        while !is_over() && !is_done(value) {}
-        if is_over() {
+        // Relaxed: see `seen`. Before the look, so that the last look comes after the last ask.
+        let is_over = end.load(Ordering::Relaxed) != 0;
+        let is_done = look(value);
+        if is_over {
             return;
         }
-        W::park(asked, seen, None);
+        if is_done {
+            nap = NAPS[0];
+            W::park(asked, seen, None);
+        } else {
+            W::park(asked, seen, Some(W::now() + nap));
+            nap = (nap * 2).min(NAPS[1]);
+        }
     }
 }
 
-/// Frees what was replaced until now, and waits for readers meanwhile, for a while at most: whether
-/// there is nothing left to do.
-fn is_done<T: Send + Sync + 'static, W: Testbed>(value: &Versioned<T, W>) -> bool {
-    // The model has no time: there, readers leave.
-    let deadline = W::RUNS.then(|| W::now() + LOOK);
-    // Panics where a heavy fence fails: the next update tries again.
+/// Frees what was replaced until now and no reader holds; returns whether that was all.
+fn look<T: Send + Sync + 'static, W: Testbed>(value: &Versioned<T, W>) -> bool {
+    // Waits for no reader. In the model, where no time passes, it does: there, readers leave.
+    let deadline = W::RUNS.then(W::now);
     // Forgotten: the hook for panics has reported them.
     let [mut fences, mut drops] = [Panics::NONE; 2];
     let mut is_done = true;
     fences.run(|| is_done = value.wait(deadline, &mut drops));
     is_done
+}
+
+/// Asks the reclaimers when it drops, also where an update panics.
+pub(super) struct Ask<'a, T: Send + Sync + 'static, W: World>(pub(super) &'a Shared<T, W>);
+
+impl<T: Send + Sync + 'static, W: World> Drop for Ask<'_, T, W> {
+    fn drop(&mut self) {
+        self.0.ask();
+    }
 }
 
 impl<T: Send + Sync + 'static, W: World> Shared<T, W> {

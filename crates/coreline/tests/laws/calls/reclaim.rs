@@ -7,9 +7,9 @@ use std::thread;
 use std::time::Duration;
 
 use coreline::mask::{PresenceOptions, Versioned};
-use coreline_sim::Sim;
+use coreline_sim::{Machine, Sim};
 use coreline_world::model::{Model, Plant};
-use coreline_world::{Integer, JoinHandle, Native, Ordering, Placement, Testbed, Word};
+use coreline_world::{Integer, JoinHandle, Native, Ordering, Placement, Testbed, Threads, Word};
 
 use crate::page::Page;
 use crate::worlds::{self, PREEMPTED, is_caught};
@@ -117,6 +117,43 @@ fn a_reader_that_stays_does_not_hold_up_the_end() {
     drop(reading);
     value.update(2);
     assert_eq!(value.retired(), 0);
+}
+
+#[test]
+fn a_reclaimer_drops_all_that_it_can_before_it_ends() {
+    for _ in 0..100 {
+        let value = Versioned::new(0);
+        let reclaimer = value.reclaimer().unwrap();
+        value.update(1);
+        drop(reclaimer);
+        assert_eq!(value.retired(), 0);
+    }
+}
+
+/// The simulated steps while a reader holds a value for so long.
+fn steps(held: Duration) -> u64 {
+    let law = move || {
+        let value = Versioned::<u32, Sim>::new_in(0, PresenceOptions::new().seats(1));
+        let reader = value.reader();
+        let mut reading = reader.enter();
+        assert_eq!(*reading.get(), 0);
+        let reclaimer = value.reclaimer().unwrap();
+        value.update(1);
+        Sim::sleep(held);
+        drop(reading);
+        Sim::sleep(Duration::from_millis(50));
+        assert_eq!(value.retired(), 0);
+        drop(reclaimer);
+    };
+    let run = Machine::preset("host-2c").expect("a preset").run(law).expect("it ends");
+    run.report.steps
+}
+
+#[test]
+fn a_reclaimer_sleeps_while_a_reader_holds_a_value() {
+    let [short, long] = [100, 1_100].map(|ms| steps(Duration::from_millis(ms)));
+    // One look in 10 ms, of some tens of steps.
+    assert!(long - short < 20_000, "{short} steps, and {long}");
 }
 
 /// Panics when it is dropped.

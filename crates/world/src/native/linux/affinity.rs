@@ -27,13 +27,13 @@ impl Mask {
         Ok(mask)
     }
 
-    /// The calling thread's set, in so many words.
-    fn of_caller(words: usize) -> io::Result<Mask> {
+    /// A thread's set, in so many words; 0 is the caller.
+    fn of_thread(thread: libc::pid_t, words: usize) -> io::Result<Mask> {
         let mut mask = Mask([0; WORDS]);
         let set = &mut mask.0[..words];
         // SAFETY: the slice is live, of the size given, and has no invalid contents.
         let result =
-            unsafe { libc::sched_getaffinity(0, size_of_val(set), set.as_mut_ptr().cast()) };
+            unsafe { libc::sched_getaffinity(thread, size_of_val(set), set.as_mut_ptr().cast()) };
         if result == 0 { Ok(mask) } else { Err(io::Error::last_os_error()) }
     }
 
@@ -51,14 +51,25 @@ impl Mask {
 pub(crate) fn width() -> Option<u32> {
     // There is always a CPU, except to a filter that answers in the kernel's place.
     let answers = |words: &u32| {
-        Mask::of_caller(*words as usize).is_ok_and(|mask| mask.0.iter().any(|&word| word != 0))
+        Mask::of_thread(0, *words as usize).is_ok_and(|mask| mask.0.iter().any(|&word| word != 0))
     };
     (1..=MAX_CPUS / WORD_BITS).find(answers).map(|words| words * WORD_BITS)
 }
 
-/// The CPUs that the calling thread may use.
+/// The CPUs that the calling thread may use. None of them is offline.
 pub(crate) fn allowed() -> io::Result<CpuSet> {
-    let mask = Mask::of_caller((MAX_CPUS / WORD_BITS) as usize)?;
+    of_thread(0)
+}
+
+/// The CPUs that the process's first thread may use. None of them is offline, as some may be in
+/// `/proc/self/status`.
+pub(crate) fn of_first() -> io::Result<CpuSet> {
+    // SAFETY: asks for a number.
+    of_thread(unsafe { libc::getpid() })
+}
+
+fn of_thread(thread: libc::pid_t) -> io::Result<CpuSet> {
+    let mask = Mask::of_thread(thread, (MAX_CPUS / WORD_BITS) as usize)?;
     let cpus = (0..MAX_CPUS)
         .filter(|cpu| mask.0[(cpu / WORD_BITS) as usize] & 1 << (cpu % WORD_BITS) != 0);
     Ok(cpus.map(CpuId::new).collect())

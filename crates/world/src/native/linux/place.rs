@@ -43,12 +43,15 @@ pub(super) fn tree() -> &'static Tree {
 
 #[cold]
 fn read_tree() -> &'static Tree {
-    let usable = usable();
+    let before = usable();
     let (tree, error) = match Topology::from_sysfs(Path::new("/sys")) {
         Ok(tree) => (tree, None),
-        Err(error) => (Topology::flat(&usable).expect("the caller runs on a CPU"), Some(error)),
+        Err(error) => (Topology::flat(&before).expect("the caller runs on a CPU"), Some(error)),
     };
-    let hidden: CpuSet = usable.iter().filter(|cpu| tree.cpu(*cpu).is_none()).collect();
+    // A CPU that went offline, or came, while sysfs was read is not hidden.
+    let after = usable();
+    let is_hidden = |cpu: &CpuId| after.contains(*cpu) && tree.cpu(*cpu).is_none();
+    let hidden: CpuSet = before.iter().filter(is_hidden).collect();
     let topology = Arc::new(widened(tree.with_cpus(&hidden), limit()));
     let ours = Box::into_raw(Box::new(Tree { topology, error, hidden }));
     // Release pairs with the acquire in `tree`. Acquire, where another thread was faster.
@@ -64,10 +67,12 @@ fn read_tree() -> &'static Tree {
     }
 }
 
-/// The CPUs that the calling thread may use. Other threads may use others, for which [`widened`]
-/// makes room.
+/// The CPUs that the calling thread may use, and those of the process's first thread: the caller
+/// may have kept itself to one. Other threads may use others, for which [`widened`] makes room.
 fn usable() -> CpuSet {
-    let mut cpus = affinity::allowed().unwrap_or_default();
+    let [caller, first] =
+        [affinity::allowed(), affinity::of_first()].map(|cpus| cpus.unwrap_or_default());
+    let mut cpus: CpuSet = caller.iter().chain(first.iter()).collect();
     if cpus.is_empty() {
         cpus.insert(cpu_by_call());
     }
@@ -163,7 +168,7 @@ mod tests {
     #[test]
     fn the_flat_tree_has_the_allowed_cpus_and_room_for_all() {
         let flat = widened(Topology::flat(&usable()).unwrap(), None);
-        assert_eq!(flat.set(), affinity::allowed().unwrap());
+        assert_eq!(flat.set(), usable());
         assert!(flat.cpu_limit() >= cpu_limit(), "{} below {}", flat.cpu_limit(), cpu_limit());
         assert!(flat.cpu_limit_is_stated());
         assert!(flat.cpu(rseq::cpu()).is_some());
