@@ -37,8 +37,8 @@
 //! Nothing here writes an ID field (a kernel may kill the process for that) or touches another
 //! thread's area.
 //!
-//! * **Arming is the last instruction before the start.** Were there one between, a thread
-//!   preempted there would stand outside the section, the kernel would clear `rseq_cs`, and the
+//! * **Arming is the last instruction before the start.** If there were one in between, a thread
+//!   preempted there would be outside the section, the kernel would clear `rseq_cs`, and the
 //!   section would run unprotected.
 //! * **Nothing clears `rseq_cs` at the end.** A thread that has left stands outside the section, so
 //!   the kernel finds nothing to abort and clears the field itself. That saves a store per

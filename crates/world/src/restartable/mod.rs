@@ -190,8 +190,8 @@ impl<'a, F, W: Restartable> At<'a, F, W> {
         self.limits
     }
 
-    /// The gate that says where slot 0 lies, and how many bytes behind that the field does; `None`:
-    /// that is known.
+    /// The gate that gives the place of slot 0, and how many bytes after that the field lies;
+    /// `None` if the place is known.
     #[inline]
     pub fn gate(&self) -> Option<(&'a Gate<W>, usize)> {
         match self.first {

@@ -4,8 +4,8 @@ use core::fmt::Debug;
 
 use crate::{Word, Words};
 
-/// What a word of per-CPU memory holds, and what operations on it are given: a `u32`, a `u64`, a
-/// `usize`, or a pointer.
+/// The values of a word of per-CPU memory, and of the arguments of operations on it: a `u32`, a
+/// `u64`, a `usize`, or a pointer.
 ///
 /// A pointer stays one on its way through an operation, so it keeps its provenance.
 pub trait Operand: Copy + PartialEq + Debug {
