@@ -79,6 +79,7 @@
 mod checked;
 mod chunk;
 mod field;
+mod granules;
 mod guarded;
 mod indexing;
 mod lines;

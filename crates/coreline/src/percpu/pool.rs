@@ -10,8 +10,8 @@
 //!
 //! An item is the same bytes of every slot. A map with a bit for each 8 bytes of a stride says
 //! which are taken; where none of the chunks that are looked at has room, one more is mapped. To
-//! take and to free cost the same with one chunk and with a thousand: see `rooms.rs`. Address space
-//! is all that a slot costs whose CPU never comes.
+//! take and to free cost the same with one chunk and with a thousand: see `rooms.rs`; and the same
+//! for each size: see `granules.rs`. Address space is all that a slot costs whose CPU never comes.
 //!
 //! # State
 //!
@@ -38,9 +38,10 @@ use coreline_topology::{CpuId, NodeId};
 use coreline_world::{Cell, Lacking, MapError, Native, Ordering, Word, World, WorldStatic};
 
 use super::checked::{Checks, Fault, Faults, Strides};
-use super::chunk::{Chunk, GRANULE, Item, NodeOf, granules};
+use super::chunk::{Chunk, Item, NodeOf};
+use super::granules::{GRANULE, granules};
 use super::lock::SlotLock;
-use super::rooms::{Room, Rooms, TRIES, class_of};
+use super::rooms::{Rooms, TRIES, class_of};
 use super::{Init, PerCpu, Slot};
 use crate::IndexBy;
 
@@ -381,7 +382,7 @@ impl<W: World> State<W> {
             // SAFETY: chunks live as long as the pool, and the caller holds its lock. The chunk is
             // in no list of this generation, whatever its place says.
             unsafe {
-                chunk.as_mut().room = Room::NONE;
+                chunk.as_mut().settle();
                 self.rooms.raise(chunk, class_of(W::STRIDE / GRANULE));
                 next = chunk.as_ref().next;
             }
@@ -400,7 +401,7 @@ impl<W: World> State<W> {
                     if let Some(first) = chunk.as_mut().take(granules) {
                         return Some(first);
                     }
-                    tries += usize::from(!self.rooms.measured(chunk, chunk.as_ref().longest()));
+                    tries += usize::from(!self.rooms.measured(chunk, chunk.as_ref().largest()));
                 }
                 if self.rooms.first(class) == Some(chunk) {
                     // It is the only one.
@@ -468,7 +469,7 @@ impl<W: World> Shared<W> {
             // SAFETY: the caller's promise; chunks live as long as the pool, whose lock is held.
             let chunk = unsafe { Chunk::of::<W>(first, self.indexes).as_mut() };
             let watched = state.checks.as_ref().is_some_and(|checks| checks.is_watched(first));
-            if !chunk.has(first, layout, W::STRIDE) || watched {
+            if !chunk.has(first, layout) || watched {
                 let fault = Fault::FreedTwice { at: first.addr().get(), size: layout.size() };
                 if let Some(checks) = &mut state.checks {
                     checks.note(fault.clone());
@@ -500,6 +501,43 @@ impl<W: World> Drop for Shared<W> {
                 next = at.as_ref().next;
                 Chunk::unmap::<W>(at);
             }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use coreline_world::Restartable;
+
+    use super::super::granules::tests::looked;
+    use super::*;
+
+    /// Chunks that are full but for holes of 3 granules, none of which is aligned as an item of 3
+    /// granules is. None of them is looked at for such an item.
+    #[test]
+    fn chunks_are_not_looked_at_for_holes_that_are_of_no_use() {
+        let pool = PerCpuPool::<Native>::new(PoolOptions::new()).unwrap();
+        let layout = |size| Layout::from_size_align(size, 8).unwrap();
+        for _ in 0..8 * Native::STRIDE / 64 {
+            pool.allocate(layout(40)).unwrap();
+        }
+        let mapped = pool.mapped();
+        // The full ones go to the lists where they belong, and one more is mapped.
+        pool.allocate(layout(24)).unwrap();
+        assert!(pool.mapped() > mapped);
+        let (first, words) = looked(|| pool.allocate(layout(24)).unwrap());
+        assert!(words <= 4, "{words} words");
+        // Nor for what comes back, where it makes room for other sizes only.
+        // SAFETY: just allocated, and used by nothing.
+        unsafe { pool.free(first, layout(24), 0).unwrap() };
+        let small: Vec<_> = (0..64).map(|_| pool.allocate(layout(8)).unwrap()).collect();
+        for at in small {
+            let ((), words) = looked(|| {
+                // SAFETY: allocated above, and used by nothing.
+                unsafe { pool.free(at, layout(8), 0).unwrap() };
+                pool.allocate(layout(24)).unwrap();
+            });
+            assert!(words <= 16, "{words} words");
         }
     }
 }
