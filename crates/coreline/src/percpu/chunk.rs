@@ -30,7 +30,10 @@ pub(super) struct Chunk {
     pub(super) live: usize,
     /// Where it is in the pool's lists of chunks with room.
     pub(super) room: Room,
+    /// The pool's list of all chunks. A forked child finds them by `next`, and `before` may be torn
+    /// until [`settle`](Chunk::settle).
     pub(super) next: Option<NonNull<Chunk>>,
+    pub(super) before: Option<NonNull<Chunk>>,
     /// Where a part of it could not be placed, or not be given huge pages: why.
     pub(super) lacking: Option<Lacking>,
 }
@@ -59,8 +62,16 @@ impl Chunk {
             let chunk = memory.byte_add(slots).cast::<Chunk>();
             let taken = NonNull::slice_from_raw_parts(chunk.add(1).cast(), words);
             let lacking = huge.or(placed);
-            let (granules, room) = (Granules::new(taken), Room::NONE);
-            chunk.write(Chunk { memory, layout, granules, live: 0, room, next: None, lacking });
+            chunk.write(Chunk {
+                memory,
+                layout,
+                granules: Granules::new(taken),
+                live: 0,
+                room: Room::NONE,
+                next: None,
+                before: None,
+                lacking,
+            });
             Ok(chunk)
         }
     }
@@ -123,10 +134,16 @@ impl Chunk {
         self.granules.largest()
     }
 
+    /// Whether all of its bytes are free.
+    pub(super) fn is_empty(&self) -> bool {
+        self.granules.is_empty()
+    }
+
     /// Makes it ready for the lists of a memory that a fork copied.
-    pub(super) fn settle(&mut self) {
+    pub(super) fn settle(&mut self, before: Option<NonNull<Chunk>>) {
         self.granules.forget();
         self.room = Room::NONE;
+        self.before = before;
     }
 }
 
@@ -202,6 +219,7 @@ mod tests {
             live: 0,
             room: Room::NONE,
             next: None,
+            before: None,
             lacking: None,
         }
     }

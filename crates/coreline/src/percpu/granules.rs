@@ -141,7 +141,6 @@ impl Granules {
     }
 
     /// Whether none is taken.
-    #[cfg(test)]
     pub(super) fn is_empty(&self) -> bool {
         (0..self.words()).all(|word| self.word(word) == 0)
     }

@@ -88,6 +88,7 @@ mod locked;
 mod pool;
 mod rooms;
 mod slots;
+mod state;
 mod stopped;
 
 use core::fmt;

@@ -45,14 +45,15 @@ pub(super) const EXACT: usize = 31;
 
 /// The class of an item of so many granules. Exact up to [`EXACT`]; above, four for each doubling,
 /// so that a whole stride of up to 8,192 granules has a class of its own.
-pub(super) fn class_of(granules: usize) -> u8 {
+pub(super) const fn class_of(granules: usize) -> u8 {
     debug_assert!(granules > 0);
     if granules <= EXACT {
         return granules as u8 - 1;
     }
     let log = granules.ilog2();
     let class = EXACT as u32 + (log - 5) * 4 + (granules >> (log - 2) & 3) as u32;
-    class.min(u32::from(CLASSES) - 1) as u8
+    let last = CLASSES as u32 - 1;
+    if class < last { class as u8 } else { last as u8 }
 }
 
 /// See the module. All functions are for the holder of the pool's lock, and all chunks are the
@@ -167,7 +168,7 @@ impl Rooms {
     /// # Safety
     ///
     /// The caller holds the lock, and the chunk is the pool's.
-    unsafe fn unlist(&mut self, chunk: NonNull<Chunk>) {
+    pub(super) unsafe fn unlist(&mut self, chunk: NonNull<Chunk>) {
         // SAFETY: the caller's promise.
         let room = unsafe { core::mem::replace(&mut (*chunk.as_ptr()).room, Room::NONE) };
         let Room { class: Some(class), before, behind } = room else { return };
