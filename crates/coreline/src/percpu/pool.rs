@@ -297,25 +297,23 @@ impl<W: World> PerCpuPool<W> {
         self.shared.with(|state| state.chunks().map(|chunk| chunk.layout.size()).sum())
     }
 
-    /// Unmaps the memory in which no value is, and returns how many bytes of address space that
-    /// were: so much less is [`mapped`](PerCpuPool::mapped). What such memory holds on to is lost
-    /// to no one: the next values map more.
+    /// Unmaps memory that holds no value. Returns how many bytes of address space it unmapped:
+    /// [`mapped`](PerCpuPool::mapped) falls by as much.
     ///
-    /// Memory comes in chunks of one stride for each index, natively 64 KiB, and only whole chunks
-    /// go back: one that has a single value stays. Values fill chunks that have others first, so
-    /// that some become free. A pool unmaps nothing by itself, before its end.
+    /// Memory comes in chunks of one stride for each index, natively 64 KiB, and goes back in whole
+    /// chunks: a chunk with a single value stays. New values go to chunks that hold others first,
+    /// so that some chunks become free. A pool unmaps nothing on its own while it lives.
     ///
-    /// To trim what values without a pool of their own come from, trim
-    /// [`PerCpuPool::global`]; for domains and their locals, the pool of
-    /// [`Domains`](crate::domain::Domains::pool).
+    /// Values without a pool of their own come from [`PerCpuPool::global`]; domains and their
+    /// locals have the pool of [`Domains`](crate::domain::Domains::pool). Both are trimmed by this.
     ///
-    /// **Costs**: a lock and a system call for each chunk that goes back. Values can be made and
-    /// dropped meanwhile; the lock is held for one chunk at a time.
+    /// **Cost**: for each chunk that goes back, a lock and a system call, the latter without the
+    /// lock. Other threads may make and drop values meanwhile.
     ///
     /// **Signals**: async-signal-safe in a pool that is not checked. **Fork**: a child that is
-    /// forked meanwhile goes on; it may lose the address space of one chunk for each thread that
-    /// trimmed. **Checked pools**: what is watched still is not free; [`faults`](PerCpuPool::faults)
-    /// before this has it no longer watched.
+    /// forked meanwhile goes on. It may lose the address space of one chunk for each thread that
+    /// was trimming. **Checked pools**: a value that is still watched after it was dropped keeps
+    /// its chunk; call [`faults`](PerCpuPool::faults) first.
     ///
     /// ```
     /// use coreline::percpu::{PerCpuPool, PoolOptions, Word64};

@@ -132,7 +132,7 @@ fn items_come_and_go<W: Testbed>(effort: Effort, options: PoolOptions) {
                 (0..=round % 3).for_each(|_| word.add(5));
                 assert_eq!(word.sum(), 5 * u64::from(round % 3 + 1), "somebody else's additions");
                 drop(words);
-                if round % 2 == 0 {
+                if round.is_multiple_of(2) {
                     pool.trim();
                 }
             };
