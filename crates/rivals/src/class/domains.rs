@@ -43,9 +43,6 @@ pub(super) fn form() -> Form {
             candidate(ADD, Role::Ours, || subject(Adding::new)),
             candidate("coreline domain enter, add, leave", Role::Ours, || subject(Entering::new)),
             candidate(LEASE, Role::Ours, || subject(|| Ok(Leasing(Domain::new()?)))),
-            candidate("coreline domain made, leased once, dropped", Role::Ours, || {
-                subject(|| Ok(Fresh(Domains::global()?)))
-            }),
             candidate(REFERENCE, Role::Rival, || Ok(Arc::new(Own::default()))),
             candidate("std Mutex<Vec> pop and push, a thread's own", Role::Rival, || {
                 Ok(Arc::new(Pools::default()))
@@ -122,22 +119,6 @@ struct Leasing(Domain);
 impl Subject for Leasing {
     fn run(&self, _: usize, ops: u64) {
         rounds(ops, |_| drop(self.0.lease().expect("there are more than threads")));
-    }
-
-    fn total(&self) -> Option<u64> {
-        None
-    }
-}
-
-/// New domains, each with a first lease.
-struct Fresh(Domains);
-
-impl Subject for Fresh {
-    fn run(&self, _: usize, ops: u64) {
-        rounds(ops, |_| {
-            let domain = self.0.domain(DomainOptions::new());
-            drop(domain.lease().expect("none is out"));
-        });
     }
 
     fn total(&self) -> Option<u64> {

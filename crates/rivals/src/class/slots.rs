@@ -1,4 +1,5 @@
-//! The form `slots` of the class `cid`: dropping a per-CPU value and making another, by size.
+//! The form `slots` of the class `cid`: dropping a per-CPU value and making another, by size; and
+//! making a domain that leases once, which makes one such value.
 //!
 //! Thousands of other values of that size are there. So memory has holes where the size is no power
 //! of two, and each value that is dropped lies far from the last one. The rival is what a user would
@@ -8,6 +9,7 @@ use std::hint::black_box;
 use std::sync::{Arc, Mutex};
 
 use coreline::Lacking;
+use coreline::domain::{DomainOptions, Domains, DomainsError};
 use coreline::percpu::{PerCpuPool, PoolError, PoolOptions, Word32};
 use coreline_world::{Native, Place};
 use crossbeam_utils::CachePadded;
@@ -50,6 +52,7 @@ pub(super) fn form() -> Form {
             candidate(UNEVEN[2], Role::Ours, per_cpu::<10>),
             candidate(UNEVEN[3], Role::Ours, per_cpu::<18>),
             candidate(UNEVEN[4], Role::Ours, per_cpu::<34>),
+            candidate("coreline domain made, leased once, dropped", Role::Ours, leasing),
             candidate(REFERENCE, Role::Rival, boxed),
         ],
         reference: REFERENCE.to_owned(),
@@ -70,6 +73,24 @@ fn per_cpu<const WORDS: usize>() -> Result<Arc<dyn Subject>, Lacking> {
     let values = (0..VALUES).map(|_| make().map(Some)).collect::<Result<_, _>>();
     let make = move || make().expect("there is room for as many as before");
     Ok(Arc::new(Making { kept: Mutex::new((values.map_err(lacking)?, 0)), make }))
+}
+
+/// Domains, each of which has had a lease.
+fn leasing() -> Result<Arc<dyn Subject>, Lacking> {
+    let lacking = |error: DomainsError| Lacking {
+        world: "native",
+        capability: "domains",
+        why: error.to_string().into(),
+        remedy: "run the other classes",
+    };
+    let domains = Domains::global().map_err(lacking)?;
+    let make = move || {
+        let domain = domains.domain(DomainOptions::new());
+        drop(domain.lease().expect("none is out"));
+        domain
+    };
+    let values = (0..VALUES).map(|_| Some(make())).collect();
+    Ok(Arc::new(Making { kept: Mutex::new((values, 0)), make }))
 }
 
 /// Lines, zeroed, one for each CPU.
