@@ -1,6 +1,7 @@
 //! A chunk: one stride of memory for each index, and what it knows of itself.
 
 use core::alloc::Layout;
+use core::ops::Range;
 use core::ptr::NonNull;
 use std::sync::Arc;
 
@@ -127,6 +128,35 @@ impl Chunk {
         let (count, _) = granules(layout);
         let begin = (first.addr().get() - self.begin()) / GRANULE;
         self.granules.give_back(begin, count)
+    }
+
+    /// Takes free granules from `from` on that are whole pages, for [`discard`](Chunk::discard).
+    pub(super) fn take_pages(&mut self, from: usize) -> Option<Range<usize>> {
+        self.granules.take_pages(from)
+    }
+
+    /// Gives back granules that [`take_pages`](Chunk::take_pages) took; returns the same as
+    /// [`give_back`](Chunk::give_back).
+    pub(super) fn give_back_pages(&mut self, pages: Range<usize>) -> usize {
+        self.granules.give_back(pages.start, pages.len())
+    }
+
+    /// Gives the pages of these granules back to the machine, those of every slot.
+    ///
+    /// # Safety
+    ///
+    /// `memory` is that of a chunk of so many indexes, whose pages the caller has taken.
+    pub(super) unsafe fn discard<W: World>(memory: NonNull<u8>, indexes: u32, pages: Range<usize>) {
+        let (begin, len) = (pages.start * GRANULE, pages.len() * GRANULE);
+        for slot in 0..=indexes as usize {
+            // SAFETY: in the slot, as the granules are; no other thread has them.
+            unsafe { W::discard(memory.byte_add(slot * W::STRIDE + begin), len) };
+        }
+    }
+
+    /// Where slot 0 begins.
+    pub(super) fn memory(&self) -> NonNull<u8> {
+        self.memory
     }
 
     /// The largest item that has a place, in granules.

@@ -17,6 +17,7 @@
 //! behind them, until [`forget`](Granules::forget).
 
 use core::alloc::Layout;
+use core::ops::Range;
 use core::ptr::NonNull;
 
 use super::rooms::EXACT;
@@ -25,6 +26,8 @@ use super::rooms::EXACT;
 pub(super) const GRANULE: usize = 8;
 /// The bytes of a line: an item of this size or more lies on as few lines as it can.
 const LINE: usize = 64;
+/// The granules of the smallest page that a machine has.
+const PAGE: usize = 4096 / GRANULE;
 /// The granules of a word of the map.
 const BITS: usize = u64::BITS as usize;
 
@@ -131,6 +134,15 @@ impl Granules {
         let taken = self.taken_mut();
         masks(begin, begin + count).for_each(|(word, mask)| taken[word] |= mask);
         Some(begin)
+    }
+
+    /// Takes the first free ones from `from` on that are whole [`PAGE`]s; returns which.
+    pub(super) fn take_pages(&mut self, from: usize) -> Option<Range<usize>> {
+        let begin = self.find_long(from, PAGE, PAGE)?;
+        let end = self.end_of_run(begin, usize::MAX) / PAGE * PAGE;
+        let taken = self.taken_mut();
+        masks(begin, end).for_each(|(word, mask)| taken[word] |= mask);
+        Some(begin..end)
     }
 
     /// Whether these are granules, and all of them are taken.
@@ -418,6 +430,25 @@ pub(super) mod tests {
             assert!(largest >= all.0);
             assert!(looked <= 4 * 128, "{size} bytes: {looked} words");
         }
+    }
+
+    #[test]
+    fn whole_pages_are_taken_one_run_after_the_other() {
+        let mut granules = empty(128);
+        let small = granules.take((5, 8)).unwrap();
+        let long = granules.take((3 * PAGE, PAGE)).unwrap();
+        assert_eq!((small, long), (0, PAGE));
+        // Page 0 has an item; 1 to 3 another.
+        assert_eq!(granules.take_pages(0), Some(4 * PAGE..128 * BITS));
+        assert_eq!(granules.take_pages(0), None);
+        assert_eq!(granules.give_back(long, 3 * PAGE), 4 * PAGE - 8);
+        assert_eq!(granules.take_pages(0), Some(PAGE..4 * PAGE));
+        granules.give_back(PAGE, 3 * PAGE);
+        assert_eq!(granules.take_pages(2 * PAGE), Some(2 * PAGE..4 * PAGE));
+        granules.give_back(2 * PAGE, 2 * PAGE);
+        granules.give_back(4 * PAGE, 128 * BITS - 4 * PAGE);
+        granules.give_back(small, 5);
+        assert!(granules.is_empty());
     }
 
     #[test]

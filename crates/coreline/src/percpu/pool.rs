@@ -297,22 +297,25 @@ impl<W: World> PerCpuPool<W> {
         self.shared.with(|state| state.chunks().map(|chunk| chunk.layout.size()).sum())
     }
 
-    /// Unmaps memory that holds no value. Returns how many bytes of address space it unmapped:
-    /// [`mapped`](PerCpuPool::mapped) falls by as much.
+    /// Gives memory that holds no value back to the machine. Returns how many bytes of address
+    /// space it unmapped: [`mapped`](PerCpuPool::mapped) falls by as much.
     ///
-    /// Memory comes in chunks of one stride for each index, natively 64 KiB, and goes back in whole
-    /// chunks: a chunk with a single value stays. New values go to chunks that hold others first,
-    /// so that some chunks become free. A pool unmaps nothing on its own while it lives.
+    /// Memory comes in chunks of one stride for each index, natively 64 KiB. A chunk without a
+    /// value is unmapped. Of a chunk with values, the pages are discarded in which no slot has one;
+    /// they stay mapped, and do not count. (A pool with huge pages keeps them.) New values go to chunks that hold others first, so that
+    /// some chunks become free. A pool gives nothing back on its own while it lives.
     ///
     /// Values without a pool of their own come from [`PerCpuPool::global`]; domains and their
     /// locals have the pool of [`Domains`](crate::domain::Domains::pool). Both are trimmed by this.
     ///
-    /// **Cost**: for each chunk that goes back, a lock and a system call, the latter without the
-    /// lock. Other threads may make and drop values meanwhile.
+    /// **Cost**: a lock and a system call for each chunk that is unmapped; and for each range of
+    /// pages that is discarded, a lock, a walk over the other chunks, and a system call for each
+    /// index. The system calls are made without the lock: other threads make and drop values
+    /// meanwhile. They may map a chunk because they do not find room that is being discarded.
     ///
     /// **Signals**: async-signal-safe in a pool that is not checked. **Fork**: a child that is
-    /// forked meanwhile goes on. It may lose the address space of one chunk for each thread that
-    /// was trimming. **Checked pools**: a value that is still watched after it was dropped keeps
+    /// forked meanwhile goes on. It may lose the memory of one chunk for each thread that was
+    /// trimming. **Checked pools**: a value that is still watched after it was dropped keeps
     /// its chunk; call [`faults`](PerCpuPool::faults) first.
     ///
     /// ```
@@ -338,7 +341,26 @@ impl<W: World> PerCpuPool<W> {
                 Chunk::unmap::<W>(chunk);
             }
         }
+        // It would take huge pages apart.
+        if !self.shared.options.huge_pages {
+            self.discard_pages();
+        }
         bytes
+    }
+
+    /// Gives back to the machine the pages that are free in every slot of a chunk.
+    fn discard_pages(&self) {
+        let shared = &self.shared;
+        // SAFETY: each comes back once.
+        let next = |last| shared.with(|state| unsafe { state.next_free_pages(last) });
+        let mut next_pages = next(None);
+        while let Some(pages) = next_pages {
+            let granules = pages.granules.clone();
+            // SAFETY: the pages are this thread's until they come back. So the chunk is not empty,
+            // and stays mapped.
+            unsafe { Chunk::discard::<W>(pages.memory, shared.indexes, granules) };
+            next_pages = next(Some(pages));
+        }
     }
 
     /// Why slots do not lie where they should, or have no huge pages though they should: `None` if

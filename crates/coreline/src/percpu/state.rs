@@ -16,8 +16,21 @@
 //! ```
 //!
 //! A child that is forked between the two loses the chunk's address space.
+//!
+//! Then come pages that are free in chunks that are not. A thread takes them as it would take an
+//! item, gives back to the machine what lies there in every slot, without the lock, and then gives
+//! them back to the pool. So no other thread gets an item there meanwhile, and the chunk stays:
+//!
+//! ```text
+//! Thread 1: finds free pages
+//! Thread 2: allocates an item there, and writes to it
+//! Thread 1: discards the pages: the item is zeros
+//! ```
+//!
+//! A child that is forked meanwhile loses these bytes.
 
 use core::alloc::Layout;
+use core::ops::Range;
 use core::ptr::{self, NonNull};
 
 use coreline_world::{Ordering, Word, World};
@@ -26,6 +39,14 @@ use super::checked::Checks;
 use super::chunk::Chunk;
 use super::granules::{GRANULE, granules};
 use super::rooms::{EXACT, Rooms, TRIES, class_of};
+
+/// Free pages that a thread has taken, to give them back to the machine.
+pub(super) struct Pages {
+    chunk: NonNull<Chunk>,
+    /// Where slot 0 of the chunk begins. The chunk itself is for holders of the lock.
+    pub(super) memory: NonNull<u8>,
+    pub(super) granules: Range<usize>,
+}
 
 /// Read and written under the lock.
 pub(super) struct State<W: World> {
@@ -144,6 +165,33 @@ impl<W: World> State<W> {
                 if !self.rooms.measured(chunk, chunk.as_ref().largest()) {
                     break;
                 }
+            }
+        }
+        None
+    }
+
+    /// Gives back the pages that were taken last, if any, and takes the next free ones: of the same
+    /// chunk, or of those behind it in the list.
+    ///
+    /// # Safety
+    ///
+    /// `last` came from here, and once.
+    pub(super) unsafe fn next_free_pages(&mut self, last: Option<Pages>) -> Option<Pages> {
+        let (mut next, mut from) = (self.head(), 0);
+        // SAFETY: chunks live as long as they are in the list, and the caller holds the lock. That
+        // of `last` is there, as its pages were taken: it was not empty.
+        unsafe {
+            if let Some(Pages { mut chunk, granules, .. }) = last {
+                (next, from) = (Some(chunk), granules.end);
+                let largest = chunk.as_mut().give_back_pages(granules);
+                self.rooms.raise(chunk, class_of(largest));
+            }
+            while let Some(mut chunk) = next {
+                if let Some(granules) = chunk.as_mut().take_pages(from) {
+                    let memory = chunk.as_ref().memory();
+                    return Some(Pages { chunk, memory, granules });
+                }
+                (next, from) = (chunk.as_ref().next, 0);
             }
         }
         None
