@@ -77,4 +77,14 @@ pub trait Memory {
     ///
     /// As for [`place`](Memory::place).
     unsafe fn advise_huge(at: NonNull<u8>, len: usize) -> Result<(), Lacking>;
+
+    /// Gives back the pages that lie wholly in this range, as far as the world can. Each byte of
+    /// the range is what it was, or zero, after that. A world without pages does nothing.
+    ///
+    /// # Safety
+    ///
+    /// As for [`place`](Memory::place); and no thread uses the range meanwhile.
+    unsafe fn discard(at: NonNull<u8>, len: usize) {
+        let _ = (at, len);
+    }
 }

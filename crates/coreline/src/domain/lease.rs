@@ -74,7 +74,10 @@ impl<P: References, W: World> Shared<P, W> {
     #[cold]
     #[inline(never)]
     pub(super) fn take_elsewhere(&self) -> Result<Held<W>, LeaseError> {
-        let leasing = self.leasing().map_or_else(|| self.make_leasing(), Ok)?;
+        let made = self.leasing();
+        // The first lease takes four locks. Each would hold signals off by two system calls.
+        let _held = made.is_none().then(W::hold);
+        let leasing = made.map_or_else(|| self.make_leasing(), Ok)?;
         let core = &*self.core;
         let at = core.place(W::cpu_hint().index());
         // SAFETY: an ID that operations may use has its slots.

@@ -1,22 +1,20 @@
-//! A chunk: one stride of memory for each index, and which bytes of a stride are taken.
+//! A chunk: one stride of memory for each index, and what it knows of itself.
 
 use core::alloc::Layout;
+use core::ops::Range;
 use core::ptr::NonNull;
 use std::sync::Arc;
 
 use coreline_topology::NodeId;
 use coreline_world::{Lacking, MapError, World};
 
+use super::granules::{GRANULE, Granules, granules};
 use super::pool::Shared;
 use super::rooms::Room;
 
 /// The node that an index's slots should lie on; `None`: that of the first user.
 pub(super) type NodeOf = dyn Fn(usize) -> Option<NodeId> + Send + Sync;
 
-/// The bytes that one bit of [`Chunk::taken`] stands for.
-pub(super) const GRANULE: usize = 8;
-/// An item of this size or more lies on as few lines as it can.
-const LINE: usize = 64;
 /// What a large chunk is aligned to, so that it can have huge pages.
 const HUGE: usize = 2 << 20;
 
@@ -27,16 +25,16 @@ const HUGE: usize = 2 << 20;
 pub(super) struct Chunk {
     memory: NonNull<u8>,
     pub(super) layout: Layout,
-    /// One bit for each granule of a stride: whether an item has it, or a freed one that is still
-    /// watched.
-    taken: NonNull<[u64]>,
-    /// The words of the map below this one have no free bit.
-    full: usize,
+    /// Which bytes of a stride are taken.
+    granules: Granules,
     /// How many items there are.
     pub(super) live: usize,
     /// Where it is in the pool's lists of chunks with room.
     pub(super) room: Room,
+    /// The pool's list of all chunks. A forked child finds them by `next`, and `before` may be torn
+    /// until [`settle`](Chunk::settle).
     pub(super) next: Option<NonNull<Chunk>>,
+    pub(super) before: Option<NonNull<Chunk>>,
     /// Where a part of it could not be placed, or not be given huge pages: why.
     pub(super) lacking: Option<Lacking>,
 }
@@ -50,6 +48,7 @@ impl Chunk {
     ) -> Result<NonNull<Chunk>, MapError> {
         let slots = (indexes as usize + 1) * W::STRIDE;
         let words = W::STRIDE / GRANULE / u64::BITS as usize;
+        const { assert!(W::STRIDE / GRANULE / 64 <= u16::MAX as usize) };
         let size = slots + size_of::<Chunk>() + words * size_of::<u64>();
         let align = if huge_pages { W::STRIDE.max(HUGE) } else { W::STRIDE };
         let layout = Layout::from_size_align(size, align)
@@ -64,8 +63,16 @@ impl Chunk {
             let chunk = memory.byte_add(slots).cast::<Chunk>();
             let taken = NonNull::slice_from_raw_parts(chunk.add(1).cast(), words);
             let lacking = huge.or(placed);
-            let (next, room) = (None, Room::NONE);
-            chunk.write(Chunk { memory, layout, taken, full: 0, live: 0, room, next, lacking });
+            chunk.write(Chunk {
+                memory,
+                layout,
+                granules: Granules::new(taken),
+                live: 0,
+                room: Room::NONE,
+                next: None,
+                before: None,
+                lacking,
+            });
             Ok(chunk)
         }
     }
@@ -99,130 +106,75 @@ impl Chunk {
         self.memory.addr().get()
     }
 
-    fn taken(&self) -> &[u64] {
-        // SAFETY: the chunk's own, written through `&mut Chunk` only.
-        unsafe { self.taken.as_ref() }
-    }
-
-    fn taken_mut(&mut self) -> &mut [u64] {
-        // SAFETY: the map is the chunk's own, and `&mut self` keeps every other borrow of it away.
-        unsafe { self.taken.as_mut() }
-    }
-
     /// Takes so many granules, which begin at a multiple of `align`; returns where they lie in slot
     /// 0.
-    pub(super) fn take(&mut self, (count, align): (usize, usize)) -> Option<NonNull<u8>> {
-        let begin = self.find(count, align)?;
-        // Bit by bit, before the address is known: a child that is forked meanwhile loses these
-        // bytes and cannot hand them out twice.
-        let taken = self.taken_mut();
-        (begin..begin + count).for_each(|bit| taken[bit / 64] |= 1 << (bit % 64));
+    pub(super) fn take(&mut self, granules: (usize, usize)) -> Option<NonNull<u8>> {
+        let begin = self.granules.take(granules)?;
         self.live += 1;
         // SAFETY: an offset in slot 0.
         Some(unsafe { self.memory.byte_add(begin * GRANULE) })
     }
 
     /// Whether these are bytes of slot 0 of this chunk, and all of them are taken.
-    pub(super) fn has(&self, first: NonNull<u8>, layout: Layout, stride: usize) -> bool {
+    pub(super) fn has(&self, first: NonNull<u8>, layout: Layout) -> bool {
         let (count, _) = granules(layout);
         let offset = first.addr().get().wrapping_sub(self.begin());
-        let begin = offset / GRANULE;
-        offset < stride
-            && offset.is_multiple_of(GRANULE)
-            && begin + count <= stride / GRANULE
-            && (begin..begin + count).all(|bit| self.is_taken(bit))
+        offset.is_multiple_of(GRANULE) && self.granules.are_taken(offset / GRANULE, count)
     }
 
-    /// Gives back bytes that the chunk [has](Chunk::has); returns how long the run of free granules
-    /// is that they are in then.
+    /// Gives back bytes that the chunk [has](Chunk::has); returns the largest item, in granules,
+    /// that has a place where they were.
     pub(super) fn give_back(&mut self, first: NonNull<u8>, layout: Layout) -> usize {
         let (count, _) = granules(layout);
         let begin = (first.addr().get() - self.begin()) / GRANULE;
-        let taken = self.taken_mut();
-        (begin..begin + count).for_each(|bit| taken[bit / 64] &= !(1 << (bit % 64)));
-        self.full = self.full.min(begin / 64);
-        self.end_of_run(begin + count) - self.begin_of_run(begin)
+        self.granules.give_back(begin, count)
     }
 
-    /// The longest run of free granules.
-    pub(super) fn longest(&self) -> usize {
-        let all = self.taken().len() * 64;
-        let (mut longest, mut begin) = (0, self.full * 64);
-        while begin < all {
-            let end = self.end_of_run(begin);
-            longest = longest.max(end - begin);
-            // Behind the run, what is taken.
-            begin = end;
-            while let Some(word) = self.taken().get(begin / 64) {
-                let taken = (!(word >> (begin % 64))).trailing_zeros() as usize;
-                let rest = 64 - begin % 64;
-                begin += taken.min(rest);
-                if taken < rest {
-                    break;
-                }
-            }
+    /// Takes free granules from `from` on that are whole pages, for [`discard`](Chunk::discard).
+    pub(super) fn take_pages(&mut self, from: usize) -> Option<Range<usize>> {
+        self.granules.take_pages(from)
+    }
+
+    /// Gives back granules that [`take_pages`](Chunk::take_pages) took; returns the same as
+    /// [`give_back`](Chunk::give_back).
+    pub(super) fn give_back_pages(&mut self, pages: Range<usize>) -> usize {
+        self.granules.give_back(pages.start, pages.len())
+    }
+
+    /// Gives the pages of these granules back to the machine, those of every slot.
+    ///
+    /// # Safety
+    ///
+    /// `memory` is that of a chunk of so many indexes, whose pages the caller has taken.
+    pub(super) unsafe fn discard<W: World>(memory: NonNull<u8>, indexes: u32, pages: Range<usize>) {
+        let (begin, len) = (pages.start * GRANULE, pages.len() * GRANULE);
+        for slot in 0..=indexes as usize {
+            // SAFETY: in the slot, as the granules are; no other thread has them.
+            unsafe { W::discard(memory.byte_add(slot * W::STRIDE + begin), len) };
         }
-        longest
     }
 
-    /// Where the free granules right before this one begin.
-    fn begin_of_run(&self, mut begin: usize) -> usize {
-        while let Some(last) = begin.checked_sub(1) {
-            let (word, bit) = (self.taken()[last / 64], last % 64);
-            let free = ((word << (63 - bit)).leading_zeros() as usize).min(bit + 1);
-            begin -= free;
-            if free <= bit {
-                break;
-            }
-        }
-        begin
+    /// Where slot 0 begins.
+    pub(super) fn memory(&self) -> NonNull<u8> {
+        self.memory
     }
 
-    /// Where the free granules from this one on end.
-    fn end_of_run(&self, mut end: usize) -> usize {
-        while let Some(word) = self.taken().get(end / 64) {
-            let (bits, bit) = (64 - end % 64, end % 64);
-            let free = ((word >> bit).trailing_zeros() as usize).min(bits);
-            end += free;
-            if free < bits {
-                break;
-            }
-        }
-        end
+    /// The largest item that has a place, in granules.
+    pub(super) fn largest(&self) -> usize {
+        self.granules.largest()
     }
 
-    fn is_taken(&self, bit: usize) -> bool {
-        self.taken()[bit / 64] >> (bit % 64) & 1 == 1
+    /// Whether all of its bytes are free.
+    pub(super) fn is_empty(&self) -> bool {
+        self.granules.is_empty()
     }
 
-    /// The first run of free granules of this length and alignment.
-    fn find(&mut self, count: usize, align: usize) -> Option<usize> {
-        // A child that was forked while another thread gave back may have a word too much below
-        // `full`, and lacks the room there.
-        let full = self.taken()[self.full..].iter().take_while(|word| **word == u64::MAX).count();
-        self.full += full;
-        let all = self.taken().len() * 64;
-        let mut begin = (self.full * 64).next_multiple_of(align);
-        while begin + count <= all {
-            match (begin..begin + count).rev().find(|&bit| self.is_taken(bit)) {
-                None => return Some(begin),
-                Some(taken) => {
-                    let full = self.taken()[taken / 64] == u64::MAX;
-                    let next = if full { (taken / 64 + 1) * 64 } else { taken + 1 };
-                    begin = next.next_multiple_of(align);
-                }
-            }
-        }
-        None
+    /// Makes it ready for the lists of a memory that a fork copied.
+    pub(super) fn settle(&mut self, before: Option<NonNull<Chunk>>) {
+        self.granules.forget();
+        self.room = Room::NONE;
+        self.before = before;
     }
-}
-
-/// How many granules an item of this layout takes, and what multiple of them it begins at. Small
-/// items do not lie across two lines.
-pub(super) fn granules(layout: Layout) -> (usize, usize) {
-    let count = layout.size().max(1).div_ceil(GRANULE);
-    let whole = layout.size().next_power_of_two().min(LINE);
-    (count, (layout.align().max(whole) / GRANULE).max(1))
 }
 
 /// Asks for each slot's pages from its node.
@@ -292,11 +244,12 @@ mod tests {
             // As a mapping would be; nothing is read or written there.
             memory: NonNull::without_provenance(core::num::NonZero::new(1 << 20).unwrap()),
             layout: Layout::new::<u64>(),
-            taken: NonNull::from_mut(Box::leak(vec![0; words].into())),
-            full: 0,
+            // SAFETY: zeros, that nothing else uses.
+            granules: unsafe { Granules::new(NonNull::from_mut(Box::leak(vec![0; words].into()))) },
             live: 0,
             room: Room::NONE,
             next: None,
+            before: None,
             lacking: None,
         }
     }
@@ -319,18 +272,11 @@ mod tests {
         assert!(items.windows(2).all(|pair| end(&pair[0]) <= pair[1].0.addr().get()), "{items:?}");
         assert!(end(items.last().unwrap()) <= chunk.begin() + stride);
         for (at, layout) in items {
-            assert!(chunk.has(at, layout, stride));
-            let run = chunk.give_back(at, layout);
-            let begin = (at.addr().get() - chunk.begin()) / GRANULE;
-            let free = |bit: &usize| !chunk.is_taken(*bit);
-            let below = (0..begin).rev().take_while(free).count();
-            assert_eq!(run, below + (begin..4 * 64).take_while(free).count());
-            assert!(!chunk.has(at, layout, stride));
-            let free: Vec<bool> = (0..4 * 64).map(|bit| !chunk.is_taken(bit)).collect();
-            let runs = free.split(|free| !free).map(<[bool]>::len);
-            assert_eq!(Some(chunk.longest()), runs.max());
+            assert!(chunk.has(at, layout));
+            chunk.give_back(at, layout);
+            assert!(!chunk.has(at, layout));
         }
-        assert!(chunk.taken().iter().all(|word| *word == 0));
+        assert!(chunk.granules.is_empty());
     }
 
     #[test]
@@ -338,9 +284,9 @@ mod tests {
         let mut chunk = chunk(16);
         while let Some(at) = chunk.take(granules(layout(40, 8))) {
             let at = at.addr().get() - chunk.begin();
-            assert_eq!(at / LINE, (at + 39) / LINE);
+            assert_eq!(at / 64, (at + 39) / 64);
         }
-        assert_eq!(chunk.live, 16 * 64 * GRANULE / LINE);
+        assert_eq!(chunk.live, 16 * 64 * GRANULE / 64);
     }
 
     #[test]
@@ -358,8 +304,8 @@ mod tests {
         let stride = 64 * GRANULE;
         for wrong in [1, 64, stride, usize::MAX / 2] {
             let at = NonNull::new(at.as_ptr().wrapping_add(wrong)).unwrap();
-            assert!(!chunk.has(at, layout(64, 8), stride), "{wrong} bytes behind");
+            assert!(!chunk.has(at, layout(64, 8)), "{wrong} bytes behind");
         }
-        assert!(!chunk.has(at, layout(65, 8), stride));
+        assert!(!chunk.has(at, layout(65, 8)));
     }
 }

@@ -64,7 +64,8 @@
 //! Slots come from a [`PerCpuPool`], which packs the slots of many small values side by side: slot
 //! 3 of one lies near slot 3 of the next, all of them lines of CPU 3 alone. Slots are initialised
 //! up to the highest that was used, so that what lies above costs address space only; and where the
-//! index is the CPU number, a slot's page comes from that CPU's node.
+//! index is the CPU number, a slot's page comes from that CPU's node. Memory of values that were
+//! dropped is used again; [`PerCpuPool::trim`] gives it back to the machine.
 //!
 //! # Other CPUs' slots
 //!
@@ -79,6 +80,7 @@
 mod checked;
 mod chunk;
 mod field;
+mod granules;
 mod guarded;
 mod indexing;
 mod lines;
@@ -87,6 +89,7 @@ mod locked;
 mod pool;
 mod rooms;
 mod slots;
+mod state;
 mod stopped;
 
 use core::fmt;

@@ -10,18 +10,20 @@
 //!
 //! An item is the same bytes of every slot. A map with a bit for each 8 bytes of a stride says
 //! which are taken; where none of the chunks that are looked at has room, one more is mapped. To
-//! take and to free cost the same with one chunk and with a thousand: see `rooms.rs`. Address space
-//! is all that a slot costs whose CPU never comes.
+//! take and to free cost the same with one chunk and with a thousand: see `rooms.rs`; and the same
+//! for each size: see `granules.rs`. Address space is all that a slot costs whose CPU never comes.
 //!
 //! # State
 //!
 //! | what | guarded by |
 //! |---|---|
 //! | the lists of chunks, their maps, what the checked mode remembers | `lock` |
-//! | a chunk's memory: where it lies | nothing: it never changes |
+//! | a chunk's memory: where it lies | nothing: it never changes, until the chunk is unmapped |
 //!
-//! **Signals**: in a pool that is not checked, [`allocate`](PerCpuPool::allocate) and
-//! [`free`](PerCpuPool::free) are async-signal-safe, also where memory cannot be mapped, placed or
+//! How memory goes back is in `state.rs`.
+//!
+//! **Signals**: in a pool that is not checked, [`allocate`](PerCpuPool::allocate),
+//! [`free`](PerCpuPool::free) and [`trim`](PerCpuPool::trim) are async-signal-safe, also where memory cannot be mapped, placed or
 //! given huge pages. The global allocator gives what a closure captures that says how a value
 //! begins, and the pool itself, and gets them back with the value, and with the pool's last value
 //! or handle. **Fork**: a child that was forked while another thread
@@ -35,12 +37,13 @@ use core::ptr::{self, NonNull};
 use std::sync::Arc;
 
 use coreline_topology::{CpuId, NodeId};
-use coreline_world::{Cell, Lacking, MapError, Native, Ordering, Word, World, WorldStatic};
+use coreline_world::{Cell, Lacking, MapError, Native, World, WorldStatic};
 
-use super::checked::{Checks, Fault, Faults, Strides};
-use super::chunk::{Chunk, GRANULE, Item, NodeOf, granules};
+use super::checked::{Fault, Faults, Strides};
+use super::chunk::{Chunk, Item, NodeOf};
+use super::granules::granules;
 use super::lock::SlotLock;
-use super::rooms::{Room, Rooms, TRIES, class_of};
+use super::state::State;
 use super::{Init, PerCpu, Slot};
 use crate::IndexBy;
 
@@ -142,19 +145,6 @@ pub(super) struct Shared<W: World> {
 impl<W: World> UnwindSafe for Shared<W> {}
 impl<W: World> RefUnwindSafe for Shared<W> {}
 
-/// Read and written under the lock.
-struct State<W: World> {
-    /// The chunk that was mapped last, and from there the others; null: there is none. A word, so
-    /// that a forked child has a chunk whole or not at all.
-    chunks: W::Ptr<Chunk>,
-    /// Apart: a world charges an access to the state for all of it.
-    rooms: Box<Rooms>,
-    checks: Option<Checks>,
-}
-
-// SAFETY: a thread that touches the state holds the pool's lock; the chunks belong to the pool.
-unsafe impl<W: World> Send for State<W> {}
-
 impl PerCpuPool {
     /// A pool of this process.
     ///
@@ -211,19 +201,13 @@ impl<W: World> PerCpuPool<W> {
         node_of: Box<NodeOf>,
         options: PoolOptions,
     ) -> Self {
-        let chunks = W::Ptr::new_in(ptr::null_mut());
-        let state = State {
-            chunks,
-            rooms: Box::new(Rooms::NEW),
-            checks: options.checked.then(Checks::default),
-        };
         let shared = Shared {
             section,
             indexes: u32::try_from(indexes).expect("a CPU number has 32 bits"),
             node_of,
             options,
             lock: SlotLock::new_in(),
-            state: Cell::new_in(state),
+            state: Cell::new_in(State::new(options.checked)),
         };
         PerCpuPool { shared: Arc::new(shared) }
     }
@@ -286,7 +270,8 @@ impl<W: World> PerCpuPool<W> {
     /// # Safety
     ///
     /// [`allocate`](PerCpuPool::allocate) of this pool once returned the address. No thread uses
-    /// the bytes any more.
+    /// the bytes any more. If they were given back already, [`trim`](PerCpuPool::trim) was not
+    /// called since, or the pool is checked.
     pub unsafe fn free(
         &self,
         first: NonNull<u8>,
@@ -310,6 +295,72 @@ impl<W: World> PerCpuPool<W> {
     /// Bytes of address space that the pool has mapped.
     pub fn mapped(&self) -> usize {
         self.shared.with(|state| state.chunks().map(|chunk| chunk.layout.size()).sum())
+    }
+
+    /// Gives memory that holds no value back to the machine. Returns how many bytes of address
+    /// space it unmapped: [`mapped`](PerCpuPool::mapped) falls by as much.
+    ///
+    /// Memory comes in chunks of one stride for each index, natively 64 KiB. A chunk without a
+    /// value is unmapped. Of a chunk with values, the pages are discarded in which no slot has one;
+    /// they stay mapped, and do not count. (A pool with huge pages keeps them.) New values go to chunks that hold others first, so that
+    /// some chunks become free. A pool gives nothing back on its own while it lives.
+    ///
+    /// Values without a pool of their own come from [`PerCpuPool::global`]; domains and their
+    /// locals have the pool of [`Domains`](crate::domain::Domains::pool). Both are trimmed by this.
+    ///
+    /// **Cost**: a lock and a system call for each chunk that is unmapped; and for each range of
+    /// pages that is discarded, a lock, a walk over the other chunks, and a system call for each
+    /// index. The system calls are made without the lock: other threads make and drop values
+    /// meanwhile. They may map a chunk because they do not find room that is being discarded.
+    ///
+    /// **Signals**: async-signal-safe in a pool that is not checked. **Fork**: a child that is
+    /// forked meanwhile goes on. It may lose the memory of one chunk for each thread that was
+    /// trimming. **Checked pools**: a value that is still watched after it was dropped keeps
+    /// its chunk; call [`faults`](PerCpuPool::faults) first.
+    ///
+    /// ```
+    /// use coreline::percpu::{PerCpuPool, PoolOptions, Word64};
+    ///
+    /// let pool = PerCpuPool::new(PoolOptions::new())?;
+    /// let words: Vec<_> = (0..10_000)
+    ///     .map(|_| pool.per_cpu(|| Word64::new(0)))
+    ///     .collect::<Result<_, _>>()?;
+    /// assert_eq!(pool.trim(), 0, "all of it is in use");
+    /// drop(words);
+    /// let mapped = pool.mapped();
+    /// assert_eq!((pool.trim(), pool.mapped()), (mapped, 0));
+    /// # Ok::<(), coreline::percpu::PoolError>(())
+    /// ```
+    pub fn trim(&self) -> usize {
+        let mut bytes = 0;
+        while let Some(chunk) = self.shared.with(State::take_out_empty) {
+            // SAFETY: mapped by `Chunk::map`. It left the pool's lists under the lock, and had no
+            // item, so no other thread knows it.
+            unsafe {
+                bytes += chunk.as_ref().layout.size();
+                Chunk::unmap::<W>(chunk);
+            }
+        }
+        // It would take huge pages apart.
+        if !self.shared.options.huge_pages {
+            self.discard_pages();
+        }
+        bytes
+    }
+
+    /// Gives back to the machine the pages that are free in every slot of a chunk.
+    fn discard_pages(&self) {
+        let shared = &self.shared;
+        // SAFETY: each comes back once.
+        let next = |last| shared.with(|state| unsafe { state.next_free_pages(last) });
+        let mut next_pages = next(None);
+        while let Some(pages) = next_pages {
+            let granules = pages.granules.clone();
+            // SAFETY: the pages are this thread's until they come back. So the chunk is not empty,
+            // and stays mapped.
+            unsafe { Chunk::discard::<W>(pages.memory, shared.indexes, granules) };
+            next_pages = next(Some(pages));
+        }
     }
 
     /// Why slots do not lie where they should, or have no huge pages though they should: `None` if
@@ -359,60 +410,6 @@ impl<W: World> fmt::Debug for PerCpuPool<W> {
     }
 }
 
-impl<W: World> State<W> {
-    fn head(&self) -> Option<NonNull<Chunk>> {
-        // Relaxed: the caller holds the lock.
-        NonNull::new(self.chunks.load(Ordering::Relaxed))
-    }
-
-    fn chunks(&self) -> impl Iterator<Item = &Chunk> {
-        // SAFETY: chunks live as long as the pool, and the caller holds its lock.
-        let chunk = |at: NonNull<Chunk>| unsafe { at.as_ref() };
-        core::iter::successors(self.head().map(chunk), move |at| at.next.map(chunk))
-    }
-
-    /// Lists the chunks anew in a memory that a fork copied.
-    fn settle(&mut self) {
-        if self.rooms.are_of(W::generation().get()) {
-            return;
-        }
-        let mut next = self.head();
-        while let Some(mut chunk) = next {
-            // SAFETY: chunks live as long as the pool, and the caller holds its lock. The chunk is
-            // in no list of this generation, whatever its place says.
-            unsafe {
-                chunk.as_mut().room = Room::NONE;
-                self.rooms.raise(chunk, class_of(W::STRIDE / GRANULE));
-                next = chunk.as_ref().next;
-            }
-        }
-    }
-
-    /// Takes bytes of this layout in a chunk that has room.
-    fn take(&mut self, layout: Layout) -> Option<NonNull<u8>> {
-        let granules = granules(layout);
-        let mut next = self.rooms.next(class_of(granules.0));
-        while let Some(class) = next {
-            let mut tries = 0;
-            while let Some(mut chunk) = self.rooms.first(class).filter(|_| tries < TRIES) {
-                // SAFETY: chunks live as long as the pool, and the caller holds its lock.
-                unsafe {
-                    if let Some(first) = chunk.as_mut().take(granules) {
-                        return Some(first);
-                    }
-                    tries += usize::from(!self.rooms.measured(chunk, chunk.as_ref().longest()));
-                }
-                if self.rooms.first(class) == Some(chunk) {
-                    // It is the only one.
-                    break;
-                }
-            }
-            next = self.rooms.next(class + 1);
-        }
-        None
-    }
-}
-
 impl<W: World> Shared<W> {
     fn strides(&self) -> Strides {
         Strides { stride: W::STRIDE, indexes: self.indexes as usize }
@@ -445,11 +442,11 @@ impl<W: World> Shared<W> {
             // SAFETY: just mapped, and no other thread knows it.
             let new = unsafe { chunk.as_mut() };
             let first = new.take(granules(layout));
-            new.next = state.head();
-            // Release: a child that is forked meanwhile has the chunk whole, or not.
-            state.chunks.store(chunk.as_ptr(), Ordering::Release);
-            // SAFETY: the pool's from now on, whose lock is held.
-            unsafe { state.rooms.raise(chunk, class_of(stride / GRANULE)) };
+            // SAFETY: in no list; the pool's from now on, whose lock is held.
+            unsafe {
+                state.link(chunk);
+                state.rooms.raise(chunk, State::<W>::WHOLE);
+            }
             Ok(first.expect("it fits into an empty stride"))
         })
     }
@@ -465,20 +462,25 @@ impl<W: World> Shared<W> {
     ) -> Result<(), Fault> {
         let strides = self.strides();
         self.with(|state| {
-            // SAFETY: the caller's promise; chunks live as long as the pool, whose lock is held.
-            let chunk = unsafe { Chunk::of::<W>(first, self.indexes).as_mut() };
-            let watched = state.checks.as_ref().is_some_and(|checks| checks.is_watched(first));
-            if !chunk.has(first, layout, W::STRIDE) || watched {
+            // SAFETY: the caller's promise: `allocate` returned the address.
+            let chunk = unsafe { Chunk::of::<W>(first, self.indexes) };
+            // A checked pool looks for the chunk: it may be unmapped, if the bytes were freed.
+            let is_free = state.checks.as_ref().is_some_and(|checks| {
+                let is_there = state.chunks().any(|other| ptr::eq(other, chunk.as_ptr()));
+                !is_there || checks.is_watched(first)
+            });
+            // SAFETY: the chunk is there, as the caller promises where it was not looked for. The
+            // lock is held.
+            if is_free || !unsafe { chunk.as_ref() }.has(first, layout) {
                 let fault = Fault::FreedTwice { at: first.addr().get(), size: layout.size() };
                 if let Some(checks) = &mut state.checks {
                     checks.note(fault.clone());
                 }
                 return Err(fault);
             }
-            chunk.live -= 1;
-            let chunk = NonNull::from_mut(chunk);
             // SAFETY: the chunk has the bytes, and the caller says that no thread uses them.
             unsafe {
+                (*chunk.as_ptr()).live -= 1;
                 match &mut state.checks {
                     None => state.rooms.give_back(chunk, first, layout),
                     Some(checks) => {
@@ -500,6 +502,43 @@ impl<W: World> Drop for Shared<W> {
                 next = at.as_ref().next;
                 Chunk::unmap::<W>(at);
             }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use coreline_world::Restartable;
+
+    use super::super::granules::tests::looked;
+    use super::*;
+
+    /// Chunks that are full but for holes of 3 granules, none of which is aligned as an item of 3
+    /// granules is. None of them is looked at for such an item.
+    #[test]
+    fn chunks_are_not_looked_at_for_holes_that_are_of_no_use() {
+        let pool = PerCpuPool::<Native>::new(PoolOptions::new()).unwrap();
+        let layout = |size| Layout::from_size_align(size, 8).unwrap();
+        for _ in 0..8 * Native::STRIDE / 64 {
+            pool.allocate(layout(40)).unwrap();
+        }
+        let mapped = pool.mapped();
+        // The full ones go to the lists where they belong, and one more is mapped.
+        pool.allocate(layout(24)).unwrap();
+        assert!(pool.mapped() > mapped);
+        let (first, words) = looked(|| pool.allocate(layout(24)).unwrap());
+        assert!(words <= 4, "{words} words");
+        // Nor for what comes back, where it makes room for other sizes only.
+        // SAFETY: just allocated, and used by nothing.
+        unsafe { pool.free(first, layout(24), 0).unwrap() };
+        let small: Vec<_> = (0..64).map(|_| pool.allocate(layout(8)).unwrap()).collect();
+        for at in small {
+            let ((), words) = looked(|| {
+                // SAFETY: allocated above, and used by nothing.
+                unsafe { pool.free(at, layout(8), 0).unwrap() };
+                pool.allocate(layout(24)).unwrap();
+            });
+            assert!(words <= 16, "{words} words");
         }
     }
 }

@@ -1,13 +1,15 @@
 //! [`Rooms`]: which chunk of a pool may have room, found without a look at the others.
 //!
-//! Chunks are in lists by the *class* of the longest run of free granules that they may have; a bit
-//! says which lists are not empty. An allocation looks at the first chunks of the list of its class
-//! and of the higher ones. One without room for it, as its run is not aligned, or too short by less
-//! than a class, or was taken since, is measured, and goes to the end of the list where it belongs.
-//! A free puts its chunk into the list of the run that it leaves, if that is higher. Each step down
-//! was paid for by a step up; of chunks that stay in their list, a take looks at [`TRIES`] at most,
-//! and the next one at others. So neither depends on the number of chunks. (The kernel's
-//! `pcpu_chunk_lists` do about the same.)
+//! Chunks are in lists by the *class* of the largest item that may have a place in them; a bit says
+//! which lists are not empty. An allocation looks at the first chunks of the list of its class and
+//! of the higher ones. One without a place for it, as its type asks for more alignment than others
+//! of its size, or it is too large by less than a class, or the place was taken since, is measured,
+//! and goes to the end of the list where it belongs. Holes between items count as what fits there,
+//! aligned, and not as how long they are: so no chunk is looked at for holes that are of no use.
+//! A free puts its chunk into the list of the largest item that it makes room for, if that is
+//! higher. Each step down was paid for by a step up; of chunks that stay in their list, a take looks
+//! at [`TRIES`] at most, and the next one at others. So neither depends on the number of chunks.
+//! (The kernel's `pcpu_chunk_lists` do about the same.)
 //!
 //! **Fork**: a thread that a fork left behind may have been changing the lists. So they belong to
 //! one generation of the memory, and the first to come in another one makes them anew, from the
@@ -20,8 +22,8 @@ use super::chunk::Chunk;
 
 /// A chunk's place in the lists of [`Rooms`].
 pub(super) struct Room {
-    /// The class of the longest run that the chunk may have; `None`: no granule is free, and the
-    /// chunk is in no list.
+    /// The class of the largest item that may have a place in the chunk; `None`: no granule is
+    /// free, and the chunk is in no list.
     class: Option<u8>,
     before: Option<NonNull<Chunk>>,
     behind: Option<NonNull<Chunk>>,
@@ -38,15 +40,20 @@ pub(super) const TRIES: usize = 4;
 /// How many classes there are: as many as bits in a word.
 pub(super) const CLASSES: u8 = 64;
 
-/// The class of a run of so many granules. Exact up to 32; above, four for each doubling.
-pub(super) fn class_of(granules: usize) -> u8 {
+/// Up to so many granules, a class is of one size.
+pub(super) const EXACT: usize = 31;
+
+/// The class of an item of so many granules. Exact up to [`EXACT`]; above, four for each doubling,
+/// so that a whole stride of up to 8,192 granules has a class of its own.
+pub(super) const fn class_of(granules: usize) -> u8 {
     debug_assert!(granules > 0);
-    if granules <= 32 {
+    if granules <= EXACT {
         return granules as u8 - 1;
     }
     let log = granules.ilog2();
-    let class = 32 + (log - 5) * 4 + (granules >> (log - 2) & 3) as u32;
-    class.min(u32::from(CLASSES) - 1) as u8
+    let class = EXACT as u32 + (log - 5) * 4 + (granules >> (log - 2) & 3) as u32;
+    let last = CLASSES as u32 - 1;
+    if class < last { class as u8 } else { last as u8 }
 }
 
 /// See the module. All functions are for the holder of the pool's lock, and all chunks are the
@@ -88,14 +95,14 @@ impl Rooms {
         self.first[usize::from(class)]
     }
 
-    /// Says that a chunk that was looked at has runs of this length at most, and whether it was
-    /// taken for one with longer runs.
+    /// Says that a chunk that was looked at has a place for this many granules at most, and returns
+    /// whether it was taken for one with more room.
     ///
     /// # Safety
     ///
     /// The caller holds the lock, and the chunk is the pool's.
-    pub(super) unsafe fn measured(&mut self, chunk: NonNull<Chunk>, longest: usize) -> bool {
-        let class = (longest > 0).then(|| class_of(longest));
+    pub(super) unsafe fn measured(&mut self, chunk: NonNull<Chunk>, largest: usize) -> bool {
+        let class = (largest > 0).then(|| class_of(largest));
         // SAFETY: the caller's promise.
         unsafe {
             let before = (*chunk.as_ptr()).room.class;
@@ -107,7 +114,7 @@ impl Rooms {
         }
     }
 
-    /// Says that a chunk has a run of this class.
+    /// Says that a chunk has a place for an item of this class.
     ///
     /// # Safety
     ///
@@ -135,8 +142,8 @@ impl Rooms {
     ) {
         // SAFETY: the caller's promise.
         unsafe {
-            let run = chunk.as_mut().give_back(first, layout);
-            self.raise(chunk, class_of(run));
+            let largest = chunk.as_mut().give_back(first, layout);
+            self.raise(chunk, class_of(largest));
         }
     }
 
@@ -161,7 +168,7 @@ impl Rooms {
     /// # Safety
     ///
     /// The caller holds the lock, and the chunk is the pool's.
-    unsafe fn unlist(&mut self, chunk: NonNull<Chunk>) {
+    pub(super) unsafe fn unlist(&mut self, chunk: NonNull<Chunk>) {
         // SAFETY: the caller's promise.
         let room = unsafe { core::mem::replace(&mut (*chunk.as_ptr()).room, Room::NONE) };
         let Room { class: Some(class), before, behind } = room else { return };
@@ -205,11 +212,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_longer_run_is_of_no_lower_class() {
+    fn a_larger_item_is_of_no_lower_class() {
         let classes: Vec<u8> = (1..=1 << 13).map(class_of).collect();
         assert!(classes.is_sorted());
         assert_eq!(classes[..32], (0..32).collect::<Vec<u8>>());
-        assert_eq!((classes[32], classes[38], classes[39]), (32, 32, 33), "of 33, 39 and 40");
-        assert_eq!(classes.last(), Some(&63));
+        assert_eq!((classes[32], classes[38], classes[39]), (31, 31, 32), "of 33, 39 and 40");
+        let last = classes.last();
+        assert_eq!(last, Some(&63));
+        assert_eq!(classes.iter().filter(|class| Some(*class) == last).count(), 1);
     }
 }

@@ -1,5 +1,6 @@
 //! A child that is forked in the midst of everything goes on.
 
+use std::alloc::Layout;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::ptr::{self, NonNull};
 use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
@@ -8,6 +9,7 @@ use std::{fs, thread};
 use coreline::mask::Versioned;
 use coreline::percpu::{ArrayStack, PerCpuPool, PoolOptions, Word64};
 use coreline::{CounterSet, PerCpu, PerCpuCounter};
+use coreline_world::{Native, Restartable};
 
 const FORKS: usize = 100;
 const TOKENS: u64 = 6;
@@ -114,6 +116,51 @@ fn a_child_goes_on_where_other_threads_stood() {
         });
     });
     assert_eq!(words.sum().cast_signed(), -set.read_exact()[1], "the parent's own");
+}
+
+/// Chunks come and go in one thread, which is in the midst of it for a good part of the time.
+#[test]
+fn a_child_has_all_that_is_live_where_another_thread_was_trimming() {
+    let pool = PerCpuPool::new(PoolOptions::new()).unwrap();
+    let half = Layout::from_size_align(Native::STRIDE / 2, 8).unwrap();
+    let take = |number: usize| {
+        let at = pool.allocate(half).unwrap().cast::<usize>();
+        // SAFETY: just allocated, and used by nothing else.
+        unsafe { at.write(number) };
+        at
+    };
+    let free = |at: NonNull<usize>, number: usize| {
+        // SAFETY: from `take`, and not used any more.
+        unsafe {
+            assert_eq!(at.read(), number, "another's");
+            assert_eq!(pool.free(at.cast(), half, 0), Ok(()));
+        }
+    };
+    let kept: Vec<_> = (0..9).map(take).collect();
+    let over = AtomicBool::new(false);
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            // Relaxed: carries nothing but itself.
+            while !over.load(Ordering::Relaxed) {
+                let items: Vec<_> = (100..105).map(take).collect();
+                (100..).zip(items).for_each(|(number, at)| free(at, number));
+                pool.trim();
+            }
+        });
+        in_children(&over, || {
+            pool.trim();
+            let items: Vec<_> = (200..220).map(take).collect();
+            (0..).zip(&kept).for_each(|(number, &at)| free(at, number));
+            (200..).zip(items).for_each(|(number, at)| free(at, number));
+            // Of the other thread's values there may be some, which are lost.
+            pool.trim();
+            assert!(pool.live() <= 5, "{} are live", pool.live());
+            assert_eq!(pool.trim(), 0);
+        });
+    });
+    (0..).zip(kept).for_each(|(number, at)| free(at, number));
+    let mapped = pool.mapped();
+    assert_eq!((pool.trim(), pool.mapped()), (mapped, 0));
 }
 
 /// In a pool of its own, so that the thread is in the midst of it for a good part of the time.

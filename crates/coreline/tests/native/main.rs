@@ -11,6 +11,7 @@ mod priorities;
 mod refused;
 mod refused_later;
 mod signals;
+mod trim;
 // musl unloads nothing, nor does a program without a dynamic linker load anything.
 #[cfg(not(target_feature = "crt-static"))]
 mod unload;

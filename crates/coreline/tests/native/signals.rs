@@ -1,5 +1,6 @@
 //! Handlers that do, on the same memory, what the code does that they interrupt.
 
+use std::alloc::Layout;
 use std::ffi::c_int;
 use std::ptr::{self, NonNull};
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, AtomicUsize, Ordering};
@@ -9,7 +10,7 @@ use std::{mem, thread};
 use coreline::domain::{Domain, DomainLocal};
 use coreline::percpu::{ArrayStack, Buffer, PerCpuPool, PoolOptions, Stopped, Word64};
 use coreline::{CounterSet, PerCpu, PerCpuCounter};
-use coreline_world::Native;
+use coreline_world::{Native, Restartable};
 
 use crate::{IN_HANDLER, IN_HANDLERS};
 
@@ -23,6 +24,7 @@ type Records = Buffer<500>;
 
 /// What handlers and the code that they interrupt work on.
 struct Shared {
+    pool: PerCpuPool,
     counter: PerCpuCounter,
     batched: PerCpuCounter,
     set: CounterSet<2>,
@@ -49,6 +51,15 @@ impl Shared {
         self.set.add(1, 2);
         self.words.add(1);
         self.tenant.add(1);
+        // A chunk that goes back, which this or another thread unmaps.
+        let whole = Layout::from_size_align(Native::STRIDE, 8).unwrap();
+        let at = self.pool.allocate(whole).unwrap();
+        // SAFETY: just allocated; the bytes of slot 0 are this thread's until they are free.
+        unsafe {
+            at.write_bytes(1, Native::STRIDE);
+            assert_eq!(self.pool.free(at, whole, 0), Ok(()));
+        }
+        self.pool.trim();
         let stack = self.stack.field(|stack| stack);
         if let Some(token) = stack.pop() {
             // There is room for all.
@@ -104,6 +115,7 @@ fn handlers_lose_nothing_and_allocate_nothing() {
     };
     let tenant = || Domain::new().unwrap().local(|| Word64::new(0)).unwrap();
     let mut shared = Shared {
+        pool: pool.clone(),
         counter: PerCpuCounter::from_pool(&pool),
         batched: PerCpuCounter::from_pool(&pool).batched(8),
         set: CounterSet::from_pool(&pool),

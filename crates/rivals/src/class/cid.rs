@@ -1,5 +1,5 @@
-//! The class `cid`: reading the number that picks a slot of per-CPU memory, and using a number that
-//! a domain of the program's own [hands out](super::domains).
+//! The class `cid`: reading the number that picks a slot of per-CPU memory, using a number that a
+//! domain of the program's own [hands out](super::domains), and [making](super::slots) slots.
 //!
 //! A thread's own number costs a rival one load, but says nothing of the CPU: memory indexed by it
 //! needs a slot per thread, and atomics as soon as numbers are shared.
@@ -12,8 +12,8 @@ use coreline::{IndexBy, Lacking, PerCpuCounter};
 use coreline_topology::Cid;
 use coreline_world::{Native, Place};
 
-use super::domains;
 use super::{Bench, Candidate, Form, Goal, Most, Params, Role, Subject, rounds};
+use super::{domains, slots};
 use crate::native;
 
 const OURS: [&str; 2] = ["coreline Place::cpu", "coreline Place::kernel_cid"];
@@ -43,7 +43,7 @@ pub(super) fn bench() -> Bench {
         reference: REFERENCE.to_owned(),
         goals: OURS.map(|name| Goal::everywhere(name, Most::Ns(MOST_NS))).into(),
     };
-    Bench { operation: "an operation", forms: vec![form, domains::form()] }
+    Bench { operation: "an operation", forms: vec![form, domains::form(), slots::form()] }
 }
 
 thread_local! {

@@ -9,6 +9,7 @@ mod masks;
 mod objects;
 mod read_mostly;
 mod rwlocks;
+mod slots;
 mod steps;
 
 use std::hint;
@@ -27,7 +28,7 @@ pub(crate) enum Class {
     /// Adding to a counter: one hot counter, and 8 counters in turn
     Counters,
     /// Reading the index of per-CPU memory (CPU number, concurrency ID); adding and leasing by a
-    /// domain's own
+    /// domain's own; making per-CPU values of sizes that leave holes
     Cid,
     /// Taking an object and giving it back, by the thread that took it or another; one that owns
     /// per-CPU counters

@@ -78,6 +78,7 @@ macro_rules! conformance_tests {
             sleep::a_wake_says_that_it_woke_a_thread,
             kick::every_cpu_can_be_kicked,
             kick::a_preemptible_thread_need_not_yield,
+            place::discarded_bytes_are_as_they_were_or_zero,
             place::a_placed_thread_runs_on_its_cpu,
             place::an_impossible_cpu_is_refused,
             restartable::no_addition_is_lost,

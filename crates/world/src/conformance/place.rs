@@ -1,5 +1,6 @@
 //! Laws of place.
 
+use core::alloc::Layout;
 use std::sync::Arc;
 
 use coreline_topology::CpuId;
@@ -53,4 +54,26 @@ pub fn an_impossible_cpu_is_refused<W: Testbed>() {
     }
     assert_eq!(Arc::strong_count(&ran), 1, "the closure was kept");
     assert_eq!(ran.load(Ordering::Relaxed), 0, "the closure ran");
+}
+
+/// Memory of which a part was discarded holds there what it held, or zeros, and elsewhere what it
+/// held. It can be written again.
+pub fn discarded_bytes_are_as_they_were_or_zero<W: Testbed>() {
+    const SIZE: usize = 1 << 14;
+    let layout = Layout::from_size_align(SIZE, SIZE).expect("a power of two");
+    let at = W::map(layout).expect("a test has memory");
+    for (begin, len) in [(0, SIZE), (1, SIZE - 2), (SIZE / 2, SIZE / 2), (5, 0)] {
+        // SAFETY: mapped above, and no other thread knows it.
+        let bytes = unsafe {
+            at.write_bytes(7, SIZE);
+            W::discard(at.byte_add(begin), len);
+            core::slice::from_raw_parts(at.as_ptr(), SIZE)
+        };
+        for (offset, byte) in bytes.iter().enumerate() {
+            let discarded = (begin..begin + len).contains(&offset);
+            assert!(*byte == 7 || *byte == 0 && discarded, "byte {offset} is {byte}");
+        }
+    }
+    // SAFETY: mapped above, and not used any more.
+    unsafe { W::unmap(at, layout) };
 }

@@ -4,7 +4,9 @@
 use std::alloc::Layout;
 use std::ptr::NonNull;
 
-use coreline::percpu::{Fault, Faults, PerCpuPool, PoolError, PoolOptions, Slot};
+use coreline::cid::Recent;
+use coreline::domain::{DomainOptions, Domains, DomainsOptions};
+use coreline::percpu::{Fault, Faults, PerCpuPool, PoolError, PoolOptions, Slot, Word64};
 use coreline::{IndexBy, PerCpu, PerCpuCounter};
 use coreline_sim::{Faults as Disturbances, Machine, Sim};
 use coreline_world::model::Model;
@@ -117,7 +119,7 @@ fn room_is_found_again_in_every_world() {
     worlds::simulate("pool::room", "host-2c", Disturbances::default(), law).unwrap();
 }
 
-/// Threads make words, use them and drop them, all from one pool.
+/// Threads make words, use them and drop them, all from one pool, and trim it in between.
 fn items_come_and_go<W: Testbed>(effort: Effort, options: PoolOptions) {
     let pool = PerCpuPool::<W>::new_in(options).unwrap();
     let place = effort.places::<W>();
@@ -129,12 +131,18 @@ fn items_come_and_go<W: Testbed>(effort: Effort, options: PoolOptions) {
                 let word = words.field(|word| word);
                 (0..=round % 3).for_each(|_| word.add(5));
                 assert_eq!(word.sum(), 5 * u64::from(round % 3 + 1), "somebody else's additions");
+                drop(words);
+                if round.is_multiple_of(2) {
+                    pool.trim();
+                }
             };
             W::spawn(place(number), move || (0..effort.rounds).for_each(visit)).unwrap()
         })
         .collect();
     threads.into_iter().for_each(JoinHandle::join);
-    assert_eq!(pool.live(), 0);
+    let faults = pool.faults();
+    pool.trim();
+    assert_eq!((pool.live(), pool.mapped(), faults), (0, 0, vec![]));
     assert_eq!(pool.close(), Ok(()), "nothing was wrong");
 }
 
@@ -201,6 +209,97 @@ fn memory_is_used_again_in_every_world() {
     let law = memory_is_used_again::<Sim>;
     worlds::simulate("pool::used_again", "host-2c", Disturbances::default(), law).unwrap();
 }
+
+/// Chunks without a value are unmapped, and others stay as they are.
+fn memory_goes_back<W: Testbed>(checked: bool) {
+    let pool = PerCpuPool::<W>::new_in(PoolOptions::new().checked(checked)).unwrap();
+    assert_eq!(pool.trim(), 0, "nothing is mapped");
+    let half = Layout::from_size_align(W::STRIDE / 2, 8).unwrap();
+    let take = || pool.allocate(half).unwrap();
+    let first: Vec<_> = [(); 8].map(|()| take()).into();
+    let mapped = pool.mapped();
+    assert_eq!(pool.trim(), 0, "all of it is in use");
+    let words = PerCpu::<W::U64, W>::words_of(&pool);
+    words.add(1);
+    assert!(pool.mapped() > mapped);
+    // One half of the second chunk stays.
+    // SAFETY: allocated above, and used by nothing.
+    let free = |at| unsafe { pool.free(at, half, 0) };
+    let kept = first[3];
+    first.iter().filter(|at| **at != kept).for_each(|at| free(*at).unwrap());
+    if checked {
+        assert_eq!(pool.trim(), 0, "what is watched is not free");
+        assert_eq!(pool.faults(), []);
+    }
+    let before = pool.mapped();
+    assert_eq!(pool.trim(), before / 5 * 3);
+    assert_eq!((pool.mapped(), pool.live()), (before / 5 * 2, 2));
+    assert_eq!(pool.trim(), 0);
+    words.add(1);
+    assert_eq!(words.sum(), 2, "a value of a chunk that stays");
+    if checked {
+        let freed = first[7].addr().get();
+        let twice = Fault::FreedTwice { at: freed, size: half.size() };
+        assert_eq!(free(first[7]), Err(twice.clone()), "its chunk is gone");
+        assert_eq!(pool.faults(), [twice]);
+    }
+    // The room beside what stayed is found before more is mapped.
+    let again = [take(), take()];
+    assert_eq!(pool.mapped(), before / 5 * 2);
+    again.into_iter().chain([kept]).for_each(|at| free(at).unwrap());
+    drop(words);
+    assert_eq!(pool.faults(), []);
+    let mapped = pool.mapped();
+    assert_eq!((pool.trim(), pool.mapped()), (mapped, 0));
+    let again = take();
+    assert_eq!(pool.mapped(), before / 5);
+    free(again).unwrap();
+    assert_eq!(pool.close(), Ok(()));
+}
+
+#[test]
+fn memory_goes_back_in_every_world() {
+    for checked in [false, true] {
+        memory_goes_back::<Native>(checked);
+        let law = move || memory_goes_back::<Sim>(checked);
+        worlds::simulate("pool::goes_back", "host-2c", Disturbances::default(), law).unwrap();
+        worlds::check(move || memory_goes_back::<Model>(checked));
+    }
+}
+
+/// As many as a server has, in rounds: what is mapped does not grow, and goes back.
+#[test]
+fn a_hundred_thousand_domains_leave_nothing_mapped_natively() {
+    let domains = Domains::<Recent>::new_in(DomainsOptions::new()).unwrap();
+    let pool = domains.pool();
+    let mut most = Vec::new();
+    for _ in 0..10 {
+        let all: Vec<_> = (0..10_000u64)
+            .map(|number| {
+                let domain = domains.domain(DomainOptions::new());
+                let words = domain.local(|| Words([0; 3].map(Word64::new))).unwrap();
+                words.field(|words| &words.0[2]).add(number);
+                drop(domain.lease().unwrap());
+                (domain, words)
+            })
+            .collect();
+        for (number, (_, words)) in all.iter().enumerate() {
+            assert_eq!(words.field(|words| &words.0[2]).sum(), number as u64);
+        }
+        assert_eq!(pool.live(), 20_000);
+        most.push(pool.mapped());
+        drop(all);
+        assert_eq!((pool.live(), pool.trim()), (0, *most.last().unwrap()));
+        assert_eq!(pool.mapped(), 0);
+    }
+    assert!(most.iter().all(|mapped| *mapped == most[0]), "{most:?}");
+}
+
+/// Three words: no power of two.
+struct Words([Word64; 3]);
+
+// SAFETY: words, each in the same place in every value.
+unsafe impl Slot for Words {}
 
 /// More than fits into a slot, and nothing at all.
 struct Sized<const N: usize>([u8; N]);

@@ -187,6 +187,18 @@ impl Memory for Native {
                      /sys/kernel/mm/transparent_hugepage/enabled",
         })
     }
+
+    /// Leaves pages that are locked where they are.
+    unsafe fn discard(at: NonNull<u8>, len: usize) {
+        let before = at.addr().get().wrapping_neg() % page();
+        let len = len.saturating_sub(before) / page() * page();
+        if len == 0 || cfg!(miri) {
+            return;
+        }
+        let begin = at.as_ptr().wrapping_add(before);
+        // SAFETY: whole pages of a private mapping, which the caller says no thread uses.
+        keeping_errno(|| unsafe { libc::madvise(begin.cast(), len, libc::MADV_DONTNEED) });
+    }
 }
 
 #[cfg(test)]
@@ -207,6 +219,27 @@ mod tests {
                 Native::unmap(at, layout);
             }
         }
+    }
+
+    #[cfg(not(miri))]
+    #[test]
+    fn whole_pages_are_discarded_and_no_others() {
+        let layout = Layout::from_size_align(4 * page(), 1).unwrap();
+        let at = Native::map(layout).unwrap();
+        let ranges = [(0, 4 * page(), 4), (1, 4 * page() - 2, 2), (7, page(), 0), (3, 0, 0)];
+        for (begin, len, pages) in ranges {
+            // SAFETY: mapped above, and used by nothing else.
+            let bytes = unsafe {
+                core::slice::from_raw_parts_mut(at.as_ptr(), layout.size()).fill(7);
+                Native::discard(at.byte_add(begin), len);
+                core::slice::from_raw_parts(at.as_ptr(), layout.size())
+            };
+            let zeros = bytes.iter().filter(|byte| **byte == 0).count();
+            assert_eq!(zeros, pages * page(), "{len} bytes from byte {begin} on");
+            assert!(len == layout.size() || bytes[0] == 7 && bytes[layout.size() - 1] == 7);
+        }
+        // SAFETY: mapped above, and not used any more.
+        unsafe { Native::unmap(at, layout) };
     }
 
     #[test]

@@ -1,0 +1,125 @@
+//! The form `slots` of the class `cid`: dropping a per-CPU value and making another, by size; and
+//! making a domain that leases once, which makes one such value.
+//!
+//! Thousands of other values of that size are there. So memory has holes where the size is no power
+//! of two, and each value that is dropped lies far from the last one. The rival is what a user would
+//! allocate instead: a line for each CPU.
+
+use std::hint::black_box;
+use std::sync::{Arc, Mutex};
+
+use coreline::Lacking;
+use coreline::domain::{DomainOptions, Domains, DomainsError};
+use coreline::percpu::{PerCpuPool, PoolError, PoolOptions, Word32};
+use coreline_world::{Native, Place};
+use crossbeam_utils::CachePadded;
+
+use super::{Candidate, Form, Goal, Most, Params, Role, Subject, rounds};
+
+const REFERENCE: &str = "boxed slice, a line for each CPU";
+const EVEN: &str = "coreline PerCpu, 32 bytes";
+/// Those that leave holes.
+const UNEVEN: [&str; 5] = [
+    "coreline PerCpu, 24 bytes",
+    "coreline PerCpu, 36 bytes",
+    "coreline PerCpu, 40 bytes",
+    "coreline PerCpu, 72 bytes",
+    "coreline PerCpu, 136 bytes",
+];
+
+/// The goal, set in advance: a size that leaves holes takes at most so many times as long as one
+/// that leaves none.
+const MOST: f64 = 2.0;
+
+/// How many values there are.
+const VALUES: usize = 4096;
+/// How far from the last value the next one is that is dropped. It has no divisor in common with
+/// [`VALUES`].
+const STEP: usize = 1597;
+
+pub(super) fn form() -> Form {
+    let candidate = |name: &str, role, make| Candidate { name: name.to_owned(), role, make };
+    let goal = |name: &str| Goal::everywhere(name, Most::Times(MOST, EVEN.to_owned()));
+    Form {
+        title: "slots",
+        threads: vec![1],
+        window: None,
+        params: Params::default(),
+        candidates: vec![
+            candidate(UNEVEN[0], Role::Ours, per_cpu::<6>),
+            candidate(EVEN, Role::Ours, per_cpu::<8>),
+            candidate(UNEVEN[1], Role::Ours, per_cpu::<9>),
+            candidate(UNEVEN[2], Role::Ours, per_cpu::<10>),
+            candidate(UNEVEN[3], Role::Ours, per_cpu::<18>),
+            candidate(UNEVEN[4], Role::Ours, per_cpu::<34>),
+            candidate("coreline domain made, leased once, dropped", Role::Ours, leasing),
+            candidate(REFERENCE, Role::Rival, boxed),
+        ],
+        reference: REFERENCE.to_owned(),
+        goals: UNEVEN.map(goal).into(),
+    }
+}
+
+/// Values of so many words of 32 bits, from a pool of their own.
+fn per_cpu<const WORDS: usize>() -> Result<Arc<dyn Subject>, Lacking> {
+    let pool = PerCpuPool::new(PoolOptions::new())?;
+    let make = move || pool.per_cpu(|| [const { Word32::new(0) }; WORDS]);
+    let lacking = |error: PoolError| Lacking {
+        world: "native",
+        capability: "memory for each CPU",
+        why: error.to_string().into(),
+        remedy: "run the other classes",
+    };
+    let values = (0..VALUES).map(|_| make().map(Some)).collect::<Result<_, _>>();
+    let make = move || make().expect("there is room for as many as before");
+    Ok(Arc::new(Making { kept: Mutex::new((values.map_err(lacking)?, 0)), make }))
+}
+
+/// Domains, each of which has had a lease.
+fn leasing() -> Result<Arc<dyn Subject>, Lacking> {
+    let lacking = |error: DomainsError| Lacking {
+        world: "native",
+        capability: "domains",
+        why: error.to_string().into(),
+        remedy: "run the other classes",
+    };
+    let domains = Domains::global().map_err(lacking)?;
+    let make = move || {
+        let domain = domains.domain(DomainOptions::new());
+        drop(domain.lease().expect("none is out"));
+        domain
+    };
+    let values = (0..VALUES).map(|_| Some(make())).collect();
+    Ok(Arc::new(Making { kept: Mutex::new((values, 0)), make }))
+}
+
+/// Lines, zeroed, one for each CPU.
+fn boxed() -> Result<Arc<dyn Subject>, Lacking> {
+    let cpus = Native::topology().cpu_count();
+    let make = move || vec![CachePadded::new(0_u64); cpus].into_boxed_slice();
+    let values = (0..VALUES).map(|_| Some(make())).collect();
+    Ok(Arc::new(Making { kept: Mutex::new((values, 0)), make }))
+}
+
+/// Values, and the place of the one that is dropped next.
+struct Making<T, F> {
+    kept: Mutex<(Vec<Option<T>>, usize)>,
+    make: F,
+}
+
+impl<T: Send, F: Fn() -> T + Send + Sync> Subject for Making<T, F> {
+    fn run(&self, _: usize, ops: u64) {
+        let mut kept = self.kept.lock().expect("no thread panics under it");
+        let (values, at) = &mut *kept;
+        rounds(ops, |_| {
+            *at = (*at + STEP) % VALUES;
+            // Dropped before the next one is made.
+            values[*at] = None;
+            values[*at] = Some(black_box((self.make)()));
+        });
+    }
+
+    fn total(&self) -> Option<u64> {
+        None
+    }
+}
