@@ -124,7 +124,7 @@ impl<W: World> Slabs<W> {
     }
 
     fn with<R>(&self, f: impl FnOnce(&mut Lists<W>) -> R) -> R {
-        let _guard = self.lock.lock();
+        let _guard = self.lock.lock_outside_handlers();
         self.lists.with_mut(|lists| {
             // SAFETY: the lock keeps all other threads away.
             let lists = unsafe { &mut *lists };
