@@ -30,7 +30,8 @@ pub(crate) type Number = u32;
 /// None, as a number and as a link.
 pub(crate) const NONE: Number = 0;
 
-/// What a pool can hold.
+/// What a pool can hold. Objects lie side by side: those that should share no line are aligned to
+/// one.
 pub(crate) trait Pooled<W: World>: Send + Sync + 'static {
     fn new_in() -> Self;
 
@@ -48,9 +49,9 @@ pub(crate) struct Pool<T: Pooled<W>, W: World> {
     /// As long as fewer were made, one is made before those of other shards are looked for.
     spread: u32,
     /// The first object of each chunk.
-    chunks: Box<[W::Ptr<Line<T>>]>,
+    chunks: Box<[W::Ptr<T>]>,
     /// The first object of each chunk of those that are more than these hold.
-    far: Box<[W::Ptr<Line<T>>]>,
+    far: Box<[W::Ptr<T>]>,
 }
 
 impl<T: Pooled<W>, W: World> Pool<T, W> {
@@ -91,7 +92,7 @@ impl<T: Pooled<W>, W: World> Pool<T, W> {
         let chunk = chunk.load(Ordering::Acquire);
         // SAFETY: a number was given out only after its chunk, of so many objects, was made; and
         // chunks stay.
-        unsafe { &(*chunk.add(at % Self::PER_CHUNK)).0 }
+        unsafe { &*chunk.add(at % Self::PER_CHUNK) }
     }
 
     #[cold]
@@ -101,7 +102,7 @@ impl<T: Pooled<W>, W: World> Pool<T, W> {
         // Acquire: as in `get`.
         let chunk = self.far[far].load(Ordering::Acquire);
         // SAFETY: as in `get`.
-        unsafe { &(*chunk.add(in_it)).0 }
+        unsafe { &*chunk.add(in_it) }
     }
 
     /// The far chunk of an object that `chunks` does not hold, and where in it the object is.
@@ -176,17 +177,17 @@ impl<T: Pooled<W>, W: World> Pool<T, W> {
 
     /// Makes a chunk of so many objects if it is not there; says whether it is there now. It is
     /// not if there is no memory for it.
-    fn make_in(chunk: &W::Ptr<Line<T>>, len: usize) -> bool {
+    fn make_in(chunk: &W::Ptr<T>, len: usize) -> bool {
         // Relaxed: `get` looks again.
         if !chunk.load(Ordering::Relaxed).is_null() {
             return true;
         }
-        let mut objects: Vec<Line<T>> = Vec::new();
+        let mut objects: Vec<T> = Vec::new();
         if objects.try_reserve_exact(len).is_err() {
             return false;
         }
-        objects.extend((0..len).map(|_| Line(T::new_in())));
-        let ours = Box::into_raw(objects.into_boxed_slice()).cast::<Line<T>>();
+        objects.extend((0..len).map(|_| T::new_in()));
+        let ours = Box::into_raw(objects.into_boxed_slice()).cast::<T>();
         // Release: pairs with the Acquire in `get`. Relaxed, where it fails: `get` looks again.
         let put =
             chunk.compare_exchange(ptr::null_mut(), ours, Ordering::Release, Ordering::Relaxed);
@@ -210,14 +211,14 @@ impl<T: Pooled<W>, W: World> Pool<T, W> {
             true => made.div_ceil(Self::PER_CHUNK) * Self::PER_CHUNK,
             false => made.next_multiple_of(self.near()).next_power_of_two(),
         };
-        objects * size_of::<Line<T>>()
+        objects * size_of::<T>()
     }
 
     /// # Safety
     ///
     /// The chunk was made by [`make_in`](Pool::make_in), of so many objects, and nothing uses it
     /// any more.
-    unsafe fn drop_chunk(first: *mut Line<T>, len: usize) {
+    unsafe fn drop_chunk(first: *mut T, len: usize) {
         let objects = ptr::slice_from_raw_parts_mut(first, len);
         // SAFETY: it was a box of so many objects; and the caller's promise.
         drop(unsafe { Box::from_raw(objects) });
@@ -376,7 +377,7 @@ mod tests {
             let places: HashSet<_> =
                 taken.iter().map(|number| ptr::from_ref(pool.get(*number))).collect();
             assert_eq!(places.len(), taken.len(), "two numbers name one object");
-            assert_eq!(pool.bytes(), taken.len() * size_of::<Line<Object>>());
+            assert_eq!(pool.bytes(), taken.len() * size_of::<Object>());
             taken.iter().for_each(|number| pool.put_back(*number));
             assert_eq!(std::iter::from_fn(|| pool.take()).count(), taken.len());
         };

@@ -72,12 +72,15 @@
 //! # The contract
 //!
 //! An object comes back reusable. `L` is dropped; what must be cleared in `T` is cleared by
-//! [`check`](Builder::check), which also says whether the object may live again: one that may not
-//! is put aside, with its address and the reason, and is never handed out:
-//! [`quarantined`](ObjectCache::quarantined).
+//! [`check`](Builder::check), which also says whether the object may live again. One that may not
+//! is destroyed by the thread that gave it back, and [counted](CacheStats::failed); a hook is told
+//! why: [`on_failure`](Builder::on_failure). To find out how objects come to fail, have the last
+//! ones put aside instead, each with its address and the reason:
+//! [`quarantine`](Builder::quarantine). A holder that knows that its object is broken
+//! [discards](Object::discard) it.
 //!
-//! A destructor runs in whichever thread made the cache shrink, whatever locks that thread has. So
-//! it may take *leaf locks* only: such as no thread holds while it takes another one, or calls a
+//! A destructor runs in whichever thread made the cache shrink or gave an object back, whatever
+//! locks that thread has. So it may take *leaf locks* only: such as no thread holds while it takes another one, or calls a
 //! cache. In builds with debug assertions a destructor that gets an object, gives one back or
 //! shrinks a cache panics.
 //!
@@ -105,6 +108,7 @@ mod budget;
 mod builder;
 mod cache;
 mod depot;
+mod failed;
 mod handle;
 mod leaf;
 mod panics;
@@ -114,6 +118,7 @@ mod slab;
 mod stats;
 #[cfg(test)]
 mod tests;
+mod vacant;
 mod ways;
 
 pub use budget::{Budget, OverBudget};
@@ -122,3 +127,4 @@ pub use cache::{GetError, Leaked, ObjectCache};
 pub use handle::Object;
 pub use quarantined::Quarantined;
 pub use stats::CacheStats;
+pub use vacant::{Built, Vacant};

@@ -3,6 +3,8 @@
 use core::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
+use coreline_world::World;
+
 /// See the module. One that is dropped is forgotten.
 #[must_use]
 pub(super) struct Panics(Option<Box<dyn Any + Send>>);
@@ -21,9 +23,12 @@ impl Panics {
         self.0.is_some()
     }
 
-    /// Goes on with the panic, if there was one.
-    pub(super) fn resume(self) {
-        if let Some(panic) = self.0 {
+    /// Goes on with the panic, if there was one. A thread that unwinds already goes on with that: a
+    /// second panic would end the process.
+    pub(super) fn resume<W: World>(self) {
+        if let Some(panic) = self.0
+            && !W::is_unwinding()
+        {
             resume_unwind(panic);
         }
     }

@@ -15,6 +15,13 @@
 //! | the lists of slabs, their maps and what else their headers say | `lock` |
 //! | a slab's node | nothing: it never changes |
 //!
+//! No thread holds the lock for longer than it takes to look at 64 objects, but for one that
+//! [trims](Slabs::trim), and looks at each slab. A thread that [walks](Slabs::each) over all objects
+//! takes it again and again; slabs stay where they are meanwhile.
+//!
+//! The lock leaves signals on: caches are not for handlers, and to hold signals off would cost more
+//! than to construct many an object.
+//!
 //! Headers are reached by raw places: a reference to one would be to its node, too, which other
 //! threads read without the lock, and not to the map behind it.
 //!
@@ -82,6 +89,12 @@ impl Plan {
 }
 
 struct Lists<W: World> {
+    /// How many slabs there are.
+    slabs: usize,
+    /// How many threads walk over the slabs, so that none may be unmapped; and whether one was to
+    /// be.
+    walks: usize,
+    trim: bool,
     /// All slabs. A word, so that a forked child has a slab whole or not at all.
     all: W::Ptr<Slab>,
     /// By node: slabs with room.
@@ -114,7 +127,9 @@ impl<W: World> Slabs<W> {
     ) -> Option<Self> {
         let with_room = nodes.iter().map(|_| ptr::null_mut()).collect();
         let all = W::Ptr::new_in(ptr::null_mut());
-        let lists = Cell::new_in(Lists { all, with_room, generation: W::generation().get() });
+        let generation = W::generation().get();
+        let lists = Lists { slabs: 0, walks: 0, trim: false, all, with_room, generation };
+        let lists = Cell::new_in(lists);
         Some(Slabs { plan: Plan::of(object)?, lives, nodes, lock: SlotLock::new_in(), lists })
     }
 
@@ -131,10 +146,25 @@ impl<W: World> Slabs<W> {
             let generation = W::generation().get();
             if lists.generation != generation {
                 lists.generation = generation;
-                self.settle(lists);
+                self.recount(lists);
             }
             f(lists)
         })
+    }
+
+    /// Counts anew in a forked child, where another thread may have been about to; threads that
+    /// walked are not in it.
+    fn recount(&self, lists: &mut Lists<W>) {
+        for slab in lists.each() {
+            // SAFETY: slabs are mapped as long as they are in a list, and the lock is held.
+            unsafe {
+                let taken = self.map(slab).as_ref().iter().map(|word| word.count_ones() as usize);
+                (*slab.as_ptr()).reserved = taken.sum();
+            }
+        }
+        lists.slabs = lists.each().count();
+        lists.walks = 0;
+        self.settle(lists);
     }
 
     /// Lists the slabs with room anew.
@@ -144,8 +174,6 @@ impl<W: World> Slabs<W> {
             let at = slab.as_ptr();
             // SAFETY: slabs are mapped as long as they are in a list, and the lock is held.
             unsafe {
-                let taken = self.map(slab).as_ref().iter().map(|word| word.count_ones() as usize);
-                (*at).reserved = taken.sum();
                 (*at).listed = (*at).reserved < self.plan.count;
                 if (*at).listed {
                     (*at).behind = replace(&mut lists.with_room[(*at).node], at);
@@ -236,6 +264,7 @@ impl<W: World> Slabs<W> {
             // Release: a child that is forked meanwhile has the slab whole, or not.
             lists.all.store(slab.as_ptr(), Ordering::Release);
             lists.with_room[node] = slab.as_ptr();
+            lists.slabs += 1;
         });
         Ok(())
     }
@@ -280,10 +309,15 @@ impl<W: World> Slabs<W> {
         });
     }
 
-    /// Unmaps the slabs of which no object is reserved.
+    /// Unmaps the slabs of which no object is reserved. While a thread walks over them, that is
+    /// left to it.
     pub(super) fn trim(&self) {
         let mut empty = ptr::null_mut::<Slab>();
         self.with(|lists| {
+            lists.trim = lists.walks > 0;
+            if lists.trim {
+                return;
+            }
             let mut kept = ptr::null_mut::<Slab>();
             for slab in lists.each() {
                 let at = slab.as_ptr();
@@ -301,6 +335,7 @@ impl<W: World> Slabs<W> {
                         false => (*kept).next = next,
                     }
                     (*at).behind = replace(&mut empty, at);
+                    lists.slabs -= 1;
                 }
             }
             self.settle(lists);
@@ -315,24 +350,54 @@ impl<W: World> Slabs<W> {
         }
     }
 
-    /// Calls `f` with the count of lives of each reserved object, under the lock.
+    /// Calls `f` with the count of lives of each reserved object: under the lock, but for no more
+    /// than 64 of them at a time. An object that is reserved or given back meanwhile may be left
+    /// out.
+    ///
+    /// Slabs stay while a thread walks: one that is added is put before all others, and none is
+    /// unmapped.
+    ///
+    /// ```text
+    /// Thread 1: walks; is at slab 3, without the lock
+    /// Thread 2: trims: slab 3 has no objects              <- and would be unmapped
+    /// Thread 1: reads which slab is next
+    /// ```
     pub(super) fn each(&self, mut f: impl FnMut(&W::U64)) {
-        self.with(|lists| {
-            for slab in lists.each() {
-                // SAFETY: slabs are mapped as long as they are in a list, and the lock is held.
-                let map = unsafe { self.map(slab).as_ref() };
-                let reserved = |number: &usize| map[number / 64] >> (number % 64) & 1 == 1;
-                for number in (0..self.plan.count).filter(reserved) {
-                    // SAFETY: reserved, and so with a count.
-                    f(unsafe { self.object(slab, number).byte_add(self.lives).cast().as_ref() });
-                }
-            }
+        let mut next = self.with(|lists| {
+            lists.walks += 1;
+            // Relaxed: the lock orders the lists.
+            lists.all.load(Ordering::Relaxed)
         });
+        let _walk = Walk(self);
+        while let Some(slab) = NonNull::new(next) {
+            for word in 0..self.plan.count.div_ceil(64) {
+                // SAFETY: the slab was in the list when the walk began, and stays.
+                self.with(|_| unsafe { self.each_of(slab, word, &mut f) });
+            }
+            // SAFETY: as above, and the lock is held.
+            next = self.with(|_| unsafe { (*slab.as_ptr()).next });
+        }
+    }
+
+    /// As [`each`](Slabs::each), of the 64 objects that a word of the map is about.
+    ///
+    /// # Safety
+    ///
+    /// The slab is mapped, and the lock is held.
+    unsafe fn each_of(&self, slab: NonNull<Slab>, word: usize, f: &mut impl FnMut(&W::U64)) {
+        // SAFETY: the caller's promise.
+        let mut left = unsafe { self.map(slab).as_ref()[word] };
+        while left != 0 {
+            let number = word * 64 + left.trailing_zeros() as usize;
+            left &= left - 1;
+            // SAFETY: reserved, and so with a count.
+            f(unsafe { self.object(slab, number).byte_add(self.lives).cast().as_ref() });
+        }
     }
 
     /// The bytes of all slabs.
     pub(super) fn bytes(&self) -> usize {
-        self.with(|lists| lists.each().count() * self.plan.slab.size())
+        self.with(|lists| lists.slabs * self.plan.slab.size())
     }
 }
 
@@ -347,6 +412,22 @@ impl<W: World> Lists<W> {
             next = unsafe { (*slab.as_ptr()).next };
             Some(slab)
         })
+    }
+}
+
+/// A walk over all slabs. The last one to end does what was left to it.
+struct Walk<'a, W: World>(&'a Slabs<W>);
+
+impl<W: World> Drop for Walk<'_, W> {
+    fn drop(&mut self) {
+        let trim = self.0.with(|lists| {
+            // A child that a walking thread forked, in a handler, has forgotten the walk.
+            lists.walks = lists.walks.saturating_sub(1);
+            lists.trim && lists.walks == 0
+        });
+        if trim {
+            self.0.trim();
+        }
     }
 }
 

@@ -36,7 +36,7 @@ impl<T: Send + 'static, L: Send + 'static, W: World> ObjectCache<T, L, W> {
             if panics.is_some() {
                 self.push(ours);
             }
-            panics.resume();
+            panics.resume::<W>();
             return Ok(ours);
         }
         self.make(here)
@@ -56,7 +56,7 @@ impl<T: Send + 'static, L: Send + 'static, W: World> ObjectCache<T, L, W> {
         let mut bodies = [body; ROUNDS];
         let popped = out[..popped].iter().flatten();
         let count = popped.zip(&mut bodies[1..]).map(|(body, place)| *place = *body).count();
-        self.store(&bodies[..=count]).resume();
+        self.store(&bodies[..=count]).resume::<W>();
     }
 
     /// Brings objects home: to the depots of their nodes, or, beyond the limit, to an end. All of
@@ -175,11 +175,10 @@ impl<T: Send + 'static, L: Send + 'static, W: World> ObjectCache<T, L, W> {
                 Err(why) => return Err(why.into()),
             };
             let memory = Reserved { slabs: &self.slabs, at };
-            match (self.construct)() {
-                Ok(kept) => {
+            // What is kept is what a body begins with.
+            match (self.construct)(at.cast()) {
+                Ok(()) => {
                     let body = mem::ManuallyDrop::new(memory).at.cast::<Body<T, L, W>>();
-                    // SAFETY: just reserved, for a body, with its count in place.
-                    unsafe { (&raw mut (*body.as_ptr()).kept).write(kept) };
                     // Relaxed: a count.
                     self.state.0.constructed.fetch_add(1, Ordering::Relaxed);
                     return Ok(body);
@@ -199,17 +198,16 @@ impl<T: Send + 'static, L: Send + 'static, W: World> ObjectCache<T, L, W> {
         // Relaxed: a count.
         self.state.0.destroyed.fetch_add(1, Ordering::Relaxed);
         let _memory = Reserved { slabs: &self.slabs, at: body.cast() };
-        // SAFETY: the body is the caller's, and what was constructed is not used any more.
-        let (lives, kept) = unsafe {
-            let body = body.as_ptr();
-            // Relaxed: written by the holder alone.
-            ((*body).lives.load(Ordering::Relaxed), (&raw const (*body).kept).read())
-        };
+        // SAFETY: the body is the caller's. Relaxed: written by the holder alone.
+        let lives = unsafe { (*body.as_ptr()).lives.load(Ordering::Relaxed) };
         // Relaxed: a count.
         self.state.0.ended.fetch_add(lives, Ordering::Relaxed);
+        // It is dropped where it is, as it may be larger than the stack.
+        let kept = body.cast::<T>();
         leaf::in_a_destructor::<W>(|| match &self.destroy {
             Some(destroy) => destroy(kept),
-            None => drop(kept),
+            // SAFETY: what a body begins with, which is the caller's and not used any more.
+            None => unsafe { kept.drop_in_place() },
         });
     }
 
