@@ -440,7 +440,11 @@ impl<W: World> Drop for Slabs<W> {
 
 #[cfg(test)]
 mod tests {
-    use coreline_world::Native;
+    use std::sync::Arc;
+
+    use coreline_sim::{Machine, Sim};
+    use coreline_topology::CpuId;
+    use coreline_world::{Clock, JoinHandle, Native, Placement, Threads};
 
     use super::*;
 
@@ -477,8 +481,47 @@ mod tests {
                 // SAFETY: reserved above, and used by nothing.
                 unsafe { slabs.give_back(*object) };
             }
+            let walk = {
+                slabs.with(|lists| lists.walks += 1);
+                Walk(&slabs)
+            };
             slabs.trim();
-            assert_eq!(slabs.bytes(), 0);
+            assert_eq!(slabs.bytes(), 3 * plan.slab.size(), "a thread walks over them");
+            drop(walk);
+            assert_eq!(slabs.bytes(), 0, "what was left to that thread");
         }
+    }
+
+    /// A thread that walks over all objects holds up one that reserves for no longer than it looks
+    /// at a word of the map.
+    #[test]
+    fn a_walk_over_many_objects_holds_up_no_thread() {
+        const MANY: usize = 20_000;
+        let program = || {
+            let object = Layout::new::<[u64; 2]>();
+            let slabs = Slabs::<Sim>::new_in(object, 0, Box::new([None])).unwrap();
+            (0..MANY).for_each(|_| _ = slabs.reserve(0).unwrap());
+            let slabs = Arc::new(slabs);
+            let theirs = Arc::clone(&slabs);
+            let walk = move || {
+                let (begun, mut met) = (Sim::now(), 0);
+                theirs.each(|_| met += 1);
+                assert!(met >= MANY);
+                Sim::now() - begun
+            };
+            let walk = Sim::spawn(Placement::On(CpuId::new(1)), walk).unwrap();
+            let mut longest = core::time::Duration::ZERO;
+            for _ in 0..2000 {
+                let begun = Sim::now();
+                let object = slabs.reserve(0).unwrap();
+                longest = longest.max(Sim::now() - begun);
+                // SAFETY: just reserved, and used by nothing.
+                unsafe { slabs.give_back(object) };
+            }
+            (longest, walk.join())
+        };
+        let run = Machine::preset("host-2c").unwrap().run(program);
+        let (longest, walk) = run.unwrap_or_else(|failure| panic!("{failure}")).value;
+        assert!(20 * longest < walk, "held up for {longest:?}, by a walk of {walk:?}");
     }
 }
