@@ -238,6 +238,12 @@ impl<W: World> List<W> {
         List(W::U64::new_in(u64::from(NONE)))
     }
 
+    /// Whether no object is in the list, at this moment.
+    pub(crate) fn is_empty(&self) -> bool {
+        // Relaxed: a hint.
+        self.0.load(Ordering::Relaxed) as Number == NONE
+    }
+
     /// Takes the first object, which is the caller's then; and says whether another thread changed
     /// the list meanwhile.
     pub(crate) fn pop<T: Pooled<W>>(&self, pool: &Pool<T, W>) -> (Option<Number>, bool) {

@@ -210,6 +210,11 @@ impl<B: 'static, W: World> Depots<B, W> {
         trip
     }
 
+    /// Whether a depot has no magazine, at this moment.
+    pub(super) fn is_empty(&self, depot: usize) -> bool {
+        self.by_node[depot].0.full.is_empty()
+    }
+
     /// Takes a magazine's objects out of a depot; none, if it has no magazine.
     pub(super) fn take(&self, depot: usize, into: &mut [Option<NonNull<B>>; ROUNDS]) -> Trip {
         let trip = self.unload(depot, into);

@@ -19,15 +19,16 @@ impl Panics {
         }
     }
 
-    pub(super) fn is_some(&self) -> bool {
-        self.0.is_some()
+    /// Whether [`resume`](Panics::resume) does not return. A thread that unwinds already goes on
+    /// with that: a second panic would end the process.
+    pub(super) fn goes_on<W: World>(&self) -> bool {
+        self.0.is_some() && !W::is_unwinding()
     }
 
-    /// Goes on with the panic, if there was one. A thread that unwinds already goes on with that: a
-    /// second panic would end the process.
+    /// Goes on with the panic, if there was one, and it [goes on](Panics::goes_on).
     pub(super) fn resume<W: World>(self) {
-        if let Some(panic) = self.0
-            && !W::is_unwinding()
+        if self.goes_on::<W>()
+            && let Some(panic) = self.0
         {
             resume_unwind(panic);
         }

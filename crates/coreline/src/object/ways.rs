@@ -18,28 +18,33 @@ impl<T: Send + 'static, L: Send + 'static, W: World> ObjectCache<T, L, W> {
     #[inline(never)]
     pub(super) fn refill(&self) -> Result<Held<T, L, W>, GetError> {
         let (here, depots) = (self.here(), self.depots.len());
+        // A look first: without objects there is no need of room for them.
+        let mut full = (here..depots).chain(0..here).filter(|depot| !self.depots.is_empty(*depot));
+        full.find_map(|depot| self.refill_from(depot)).map_or_else(|| self.make(here), Ok)
+    }
+
+    /// An object of a depot's, and others of its magazine for the CPU; `None` if it has none.
+    #[inline(never)]
+    fn refill_from(&self, depot: usize) -> Option<Held<T, L, W>> {
         let mut into = [None; ROUNDS];
-        for depot in (here..depots).chain(0..here) {
-            let Trip { objects, contended } = self.depots.take(depot, &mut into);
-            if contended {
-                self.enlarge();
-            }
-            let mut taken = into[..objects].iter_mut().filter_map(Option::take);
-            let Some(ours) = taken.next() else { continue };
-            self.leave(objects);
-            self.fit();
-            let mut rest = [NonNull::dangling(); ROUNDS];
-            let count = taken.zip(&mut rest).map(|(body, place)| *place = body).count();
-            let pushed = self.stacks.field(|stack| stack).push_batch(&rest[..count]);
-            // The thread was moved, or another one of this CPU was faster.
-            let panics = self.store(&rest[pushed..count]);
-            if panics.is_some() {
-                self.push(ours);
-            }
-            panics.resume::<W>();
-            return Ok(ours);
+        let Trip { objects, contended } = self.depots.take(depot, &mut into);
+        if contended {
+            self.enlarge();
         }
-        self.make(here)
+        let mut taken = into[..objects].iter_mut().filter_map(Option::take);
+        let ours = taken.next()?;
+        self.leave(objects);
+        self.fit();
+        let mut rest = [NonNull::dangling(); ROUNDS];
+        let count = taken.zip(&mut rest).map(|(body, place)| *place = body).count();
+        let pushed = self.stacks.field(|stack| stack).push_batch(&rest[..count]);
+        // The thread was moved, or another one of this CPU was faster.
+        let panics = self.store(&rest[pushed..count]);
+        if panics.goes_on::<W>() {
+            self.push(ours);
+        }
+        panics.resume::<W>();
+        Some(ours)
     }
 
     /// Makes room on the stack of a CPU, which is full, and an object idle.
