@@ -129,8 +129,7 @@ impl<T: Send + 'static, L: Send + 'static, W: World> Builder<T, L, W> {
 
     /// Runs on each object that is given back, in the thread that gives it back. It clears what
     /// must be cleared. An object for which it returns an error, or panics, never lives again: the
-    /// same thread destroys it at once, as [`destructor`](Builder::destructor) says, unless there is
-    /// a [quarantine](Builder::quarantine).
+    /// same thread destroys it at once, unless there is a [quarantine](Builder::quarantine).
     ///
     /// ```
     /// use coreline::object::{GetError, ObjectCache};

@@ -12,7 +12,6 @@ use coreline_world::{Line, MapError, Native, Ordering, Word, World};
 use super::budget::{Budget, OverBudget};
 use super::builder::{AnyError, Builder, Check, Construct, Destroy, OnFailure, Pressure, Relieve};
 use super::depot::{Depots, ROUNDS};
-use super::failed::{Ended, Verdict};
 use super::leaf;
 use super::panics::Panics;
 use super::quarantine::Quarantine;
@@ -69,8 +68,10 @@ pub struct Leaked {
 /// Objects that stay constructed: see the [module](super). `T` stays from one life to the next, and
 /// each life has an `L` of its own.
 ///
-/// Handles borrow the cache: put it into a `static` or leak it where objects should have no
-/// lifetime, or hand them on as pointers ([`into_raw`](super::Object::into_raw)).
+/// Handles borrow the cache. Where objects should have no lifetime, as in tasks, put the cache into
+/// a `static`, or into an [`Arc`](std::sync::Arc) that each handle keeps
+/// ([`get_owned`](ObjectCache::get_owned)), or hand objects on as pointers
+/// ([`into_raw`](super::Object::into_raw)).
 ///
 /// **Memory**: some kilobytes; a kilobyte for each index up to the highest that used it; 64 KiB at
 /// a time for objects, or eight of them; 33 KiB for 64 magazines that are in depots at one time, of
@@ -78,7 +79,7 @@ pub struct Leaked {
 pub struct ObjectCache<T: Send + 'static, L: Send + 'static = (), W: World = Native> {
     pub(super) stacks: PerCpu<Stack<T, L, W>, W>,
     /// Whether there is anything to do for an object that is given back, beside its life.
-    attended: bool,
+    pub(super) attended: bool,
     pub(super) discards_on_panic: bool,
     pub(super) check: Option<Box<Check<T>>>,
     budget: Option<(Budget<W>, u64)>,
@@ -174,10 +175,11 @@ impl<T: Send + 'static, L: Send + 'static, W: World> Builder<T, L, W> {
     /// # Errors
     ///
     /// As [`build`](Builder::build).
-    pub fn build_in_place<E: Into<AnyError>>(
-        self,
-        construct: impl for<'a> Fn(Vacant<'a, T>) -> Result<Built<'a, T>, E> + Send + Sync + 'static,
-    ) -> Result<ObjectCache<T, L, W>, PoolError> {
+    pub fn build_in_place<E, C>(self, construct: C) -> Result<ObjectCache<T, L, W>, PoolError>
+    where
+        E: Into<AnyError>,
+        C: for<'a> Fn(Vacant<'a, T>) -> Result<Built<'a, T>, E> + Send + Sync + 'static,
+    {
         let construct = move |at| {
             // SAFETY: what `Construct` promises; and the constructor is for every lifetime, so that
             // it can tell this one from all others.
@@ -337,27 +339,6 @@ impl<T: Send + 'static, L: Send + 'static, W: World> ObjectCache<T, L, W> {
     unsafe fn put_otherwise(&self, body: Held<T, L, W>) {
         // SAFETY: the promise of `put`.
         unsafe { self.end(body) };
-    }
-
-    /// As [`put`](ObjectCache::put), whatever there is to do.
-    ///
-    /// # Safety
-    ///
-    /// As for [`put`](ObjectCache::put).
-    unsafe fn end(&self, body: Held<T, L, W>) {
-        let ended = Ended { cache: self, body };
-        // SAFETY: the promise of `put`; the life is not used any more.
-        unsafe { (*body.as_ptr()).life.assume_init_drop() };
-        let verdict = if self.attended { self.judge(body) } else { Verdict::Lives };
-        ended.done();
-        self.uncharge();
-        match verdict {
-            Verdict::Lives => self.push(body),
-            Verdict::Discarded => self.discard(body),
-            Verdict::Failed(why) => self.fail(body, why),
-        }
-        // At the end: the object is back, and nothing is lost by the panic.
-        leaf::no_cache_in_a_destructor::<W>(&self.name);
     }
 
     /// Makes an object idle.

@@ -106,8 +106,9 @@ impl<B: 'static, W: World> Magazine<B, W> {
 
     /// Frees the rounds of a magazine that is the caller's; says whether it had any.
     fn free(&self) -> bool {
-        // Relaxed, both: as in `rounds`.
+        // Relaxed: as in `rounds`.
         let first = self.rounds.load(Ordering::Relaxed);
+        // Relaxed: as in `make_rounds`.
         self.rounds.store(ptr::null_mut(), Ordering::Relaxed);
         // SAFETY: from `make_rounds`, and out of the magazine, which is the caller's.
         unsafe { drop_rounds::<B, W>(first) };

@@ -187,6 +187,18 @@ impl<T: Send + 'static, L: Send + 'static, W: World> DerefMut for Object<'_, T, 
     }
 }
 
+impl<T: Send + 'static, L: Send + 'static, W: World> AsRef<T> for Object<'_, T, L, W> {
+    fn as_ref(&self) -> &T {
+        self
+    }
+}
+
+impl<T: Send + 'static, L: Send + 'static, W: World> AsMut<T> for Object<'_, T, L, W> {
+    fn as_mut(&mut self) -> &mut T {
+        self
+    }
+}
+
 impl<T: Send + 'static, L: Send + 'static, W: World> Drop for Object<'_, T, L, W> {
     #[inline]
     fn drop(&mut self) {

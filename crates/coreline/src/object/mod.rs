@@ -80,9 +80,9 @@
 //! [discards](Object::discard) it.
 //!
 //! A destructor runs in whichever thread made the cache shrink or gave an object back, whatever
-//! locks that thread has. So it may take *leaf locks* only: such as no thread holds while it takes another one, or calls a
-//! cache. In builds with debug assertions a destructor that gets an object, gives one back or
-//! shrinks a cache panics.
+//! locks that thread has. So it may take *leaf locks* only: such as no thread holds while it takes
+//! another one, or calls a cache. In builds with debug assertions a destructor that gets an object,
+//! gives one back or shrinks a cache panics.
 //!
 //! # Law
 //!
@@ -91,10 +91,12 @@
 //! leaks nothing and doubles nothing: all else is done before the first panic goes on. Idle objects
 //! are never more than the limit.
 //!
-//! **Signals**: not for handlers. **Fork**: the child has a copy of all objects, and goes on; those
-//! that other threads had in their hands are lost to it. **Thread exit**: a cache has nothing of a
-//! thread. **CPU offline**: what waits on the stack of a CPU that is gone waits until
-//! [`shrink`](ObjectCache::shrink).
+//! **Signals**: not for handlers: the thread that one interrupts may hold a lock of the cache.
+//! **Fork**: the child has a copy of all objects, and goes on, also one that a handler forks and
+//! returns in; objects that other threads had in their hands are lost to it. **Thread exit**: a
+//! cache has nothing of a thread. **CPU offline**: what waits on the stack of a CPU that is gone
+//! waits until [`shrink`](ObjectCache::shrink). **Priorities**: a thread that waits for a lock
+//! yields, and then sleeps now and then, so a holder of a lower priority gets on.
 //!
 //! # Source
 //!
@@ -108,9 +110,10 @@ mod budget;
 mod builder;
 mod cache;
 mod depot;
-mod failed;
+mod ends;
 mod handle;
 mod leaf;
+mod owned;
 mod panics;
 mod quarantine;
 mod quarantined;
@@ -125,6 +128,7 @@ pub use budget::{Budget, OverBudget};
 pub use builder::{Builder, Pressure};
 pub use cache::{GetError, Leaked, ObjectCache};
 pub use handle::Object;
+pub use owned::OwnedObject;
 pub use quarantined::Quarantined;
 pub use stats::CacheStats;
 pub use vacant::{Built, Vacant};

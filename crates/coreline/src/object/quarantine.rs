@@ -47,8 +47,9 @@ impl<B: 'static, W: World> Quarantine<B, W> {
         if self.places.is_empty() {
             return Some(body);
         }
-        // Relaxed, both: counts.
+        // Relaxed: a number, which each thread gets another one of.
         let number = self.next.fetch_add(1, Ordering::Relaxed);
+        // Relaxed: a count.
         self.count.fetch_add(1, Ordering::Relaxed);
         let entry = Box::into_raw(Box::new(Aside { body, why }));
         let place = &self.places[(number % self.places.len() as u64) as usize];

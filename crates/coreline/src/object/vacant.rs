@@ -11,8 +11,8 @@ type Brand<'a> = PhantomData<fn(&'a ()) -> &'a ()>;
 /// Where an object is to be, for [`build_in_place`](super::Builder::build_in_place). An object that
 /// is larger than the stack has room for is built here and never moved.
 ///
-/// Each way to build it returns a [`Built`], which the constructor returns in its turn. The lifetime
-/// is of this one object, so no other object's proof fits.
+/// Each way to build it returns a [`Built`], which the constructor returns in its turn. The
+/// lifetime is of this one object, so no other object's proof fits.
 pub struct Vacant<'a, T> {
     at: NonNull<T>,
     brand: Brand<'a>,

@@ -375,6 +375,36 @@ fn an_object_is_dropped_in_place_also_if_its_destructor_panics() {
     assert_eq!((drops.load(Ordering::Relaxed), cache.stats().destroyed), (1, 1));
 }
 
+/// A handle keeps its cache; the last one drops it with all objects.
+#[test]
+fn an_owned_object_keeps_its_cache() {
+    let open = Arc::new(AtomicU32::new(0));
+    let opens = Arc::clone(&open);
+    let cache = ObjectCache::<Handle, Ending>::builder("owned").build(move || Handle::open(&opens));
+    let cache = Arc::new(cache.unwrap());
+    let get = || cache.get_owned_with(|| Ending(false)).unwrap();
+    let (first, second, third) = (get(), get(), get());
+    assert!(Arc::ptr_eq(first.cache(), &cache));
+    first.discard();
+    assert_eq!((cache.stats().live, open.load(Ordering::Relaxed)), (2, 2));
+    drop(cache);
+    let gives_back = move || {
+        let cache = Arc::clone(second.cache());
+        drop(second);
+        let stats = cache.stats();
+        assert_eq!((stats.live, stats.idle), (1, 1), "{stats}");
+    };
+    thread::spawn(gives_back).join().unwrap();
+    assert_eq!(open.load(Ordering::Relaxed), 2, "the third keeps the cache");
+    let last = panics(move || {
+        let mut third = third;
+        third.life_mut().0 = true;
+        drop(third);
+    });
+    assert_eq!(last.as_deref(), Some("a life ends in a panic"));
+    assert_eq!(open.load(Ordering::Relaxed), 0, "the cache is gone");
+}
+
 /// A cache's own memory after it shrank is the same however many objects were idle at one time, but
 /// for what is left of their magazines.
 #[test]

@@ -1,5 +1,5 @@
-//! What becomes of an object that cannot live again, or should not: it is destroyed at once, by the
-//! thread that gave it back, or put aside.
+//! How a life ends, and what becomes of an object that cannot live again, or should not: it is
+//! destroyed at once, by the thread that gave it back, or put aside.
 
 use core::mem;
 
@@ -11,7 +11,7 @@ use super::leaf;
 use super::panics::Panics;
 
 /// Whether an object whose life has ended lives again.
-pub(super) enum Verdict {
+enum Verdict {
     Lives,
     /// It could, but its thread panics.
     Discarded,
@@ -19,8 +19,29 @@ pub(super) enum Verdict {
 }
 
 impl<T: Send + 'static, L: Send + 'static, W: World> ObjectCache<T, L, W> {
+    /// As [`put`](ObjectCache::put), whatever there is to do.
+    ///
+    /// # Safety
+    ///
+    /// As for [`put`](ObjectCache::put).
+    pub(super) unsafe fn end(&self, body: Held<T, L, W>) {
+        let ended = Ended { cache: self, body };
+        // SAFETY: the promise of `put`; the life is not used any more.
+        unsafe { (*body.as_ptr()).life.assume_init_drop() };
+        let verdict = if self.attended { self.judge(body) } else { Verdict::Lives };
+        ended.done();
+        self.uncharge();
+        match verdict {
+            Verdict::Lives => self.push(body),
+            Verdict::Discarded => self.discard(body),
+            Verdict::Failed(why) => self.fail(body, why),
+        }
+        // At the end: the object is back, and nothing is lost by the panic.
+        leaf::no_cache_in_a_destructor::<W>(self.name());
+    }
+
     /// Judges an object whose life has ended.
-    pub(super) fn judge(&self, body: Held<T, L, W>) -> Verdict {
+    fn judge(&self, body: Held<T, L, W>) -> Verdict {
         if self.discards_on_panic && W::is_unwinding() {
             return Verdict::Discarded;
         }
@@ -34,7 +55,7 @@ impl<T: Send + 'static, L: Send + 'static, W: World> ObjectCache<T, L, W> {
 
     /// Ends an object that cannot live again: the hook is told, and then it is destroyed or put
     /// aside, also if the hook panics.
-    pub(super) fn fail(&self, body: Held<T, L, W>, why: AnyError) {
+    fn fail(&self, body: Held<T, L, W>, why: AnyError) {
         // Relaxed: a count.
         self.state.0.failed.fetch_add(1, Ordering::Relaxed);
         let mut panics = Panics::NONE;
@@ -50,7 +71,7 @@ impl<T: Send + 'static, L: Send + 'static, W: World> ObjectCache<T, L, W> {
     }
 
     /// Ends an object without a life that could live again.
-    pub(super) fn discard(&self, body: Held<T, L, W>) {
+    fn discard(&self, body: Held<T, L, W>) {
         // Relaxed: a count.
         self.state.0.discarded.fetch_add(1, Ordering::Relaxed);
         let mut panics = Panics::NONE;
@@ -87,14 +108,14 @@ impl<T: Send + 'static, L: Send + 'static, W: World> ObjectCache<T, L, W> {
 }
 
 /// An object whose life ends: it fails if that panics.
-pub(super) struct Ended<'a, T: Send + 'static, L: Send + 'static, W: World> {
-    pub(super) cache: &'a ObjectCache<T, L, W>,
-    pub(super) body: Held<T, L, W>,
+struct Ended<'a, T: Send + 'static, L: Send + 'static, W: World> {
+    cache: &'a ObjectCache<T, L, W>,
+    body: Held<T, L, W>,
 }
 
 impl<T: Send + 'static, L: Send + 'static, W: World> Ended<'_, T, L, W> {
     /// It ended, and the object is the caller's.
-    pub(super) fn done(self) {
+    fn done(self) {
         mem::forget(self);
     }
 }
