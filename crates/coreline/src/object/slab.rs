@@ -14,10 +14,12 @@
 //! |---|---|
 //! | the lists of slabs, their maps and what else their headers say | `lock` |
 //! | a slab's node | nothing: it never changes |
+//! | `waiting`, how many threads wait for the lock | nothing: a hint, changed by additions |
 //!
 //! No thread holds the lock for longer than it takes to look at 64 objects, but for one that
 //! [trims](Slabs::trim), and looks at each slab. A thread that [walks](Slabs::each) over all
-//! objects takes it again and again; slabs stay where they are meanwhile.
+//! objects takes it again and again, and gives way to those that wait; slabs stay where they are
+//! meanwhile.
 //!
 //! The lock leaves signals on: caches are not for handlers, and to hold signals off would cost more
 //! than to construct many an object.
@@ -32,16 +34,22 @@
 use core::alloc::Layout;
 use core::mem::replace;
 use core::ptr::{self, NonNull};
+use core::time::Duration;
 
 use coreline_topology::NodeId;
-use coreline_world::{Cell, MapError, Ordering, Word, World};
+use coreline_world::{Cell, Integer, MapError, Ordering, Word, World};
 
-use crate::percpu::SlotLock;
+use crate::percpu::{SlotLock, SlotLockGuard};
 
 /// The least size of a slab, in bytes.
 const SMALLEST: usize = 64 << 10;
 /// So many objects fit into a slab at least.
 const FEWEST: usize = 8;
+
+/// How long a walk gives way, and how often all of that time: threads that wait may have lost their
+/// CPUs, or be left behind by a fork.
+const WAY: Duration = Duration::from_micros(10);
+const WAYS: u32 = 100;
 
 /// The header of a slab.
 struct Slab {
@@ -114,6 +122,7 @@ pub(super) struct Slabs<W: World> {
     /// By number: the node. `None`, for the only one: wherever memory is.
     nodes: Box<[Option<NodeId>]>,
     lock: SlotLock<W>,
+    waiting: W::U32,
     lists: Cell<Lists<W>, W>,
 }
 
@@ -130,7 +139,8 @@ impl<W: World> Slabs<W> {
         let generation = W::generation().get();
         let lists = Lists { slabs: 0, walks: 0, trim: false, all, with_room, generation };
         let lists = Cell::new_in(lists);
-        Some(Slabs { plan: Plan::of(object)?, lives, nodes, lock: SlotLock::new_in(), lists })
+        let (lock, waiting) = (SlotLock::new_in(), W::U32::new_in(0));
+        Some(Slabs { plan: Plan::of(object)?, lives, nodes, lock, waiting, lists })
     }
 
     /// How many nodes there are.
@@ -139,7 +149,7 @@ impl<W: World> Slabs<W> {
     }
 
     fn with<R>(&self, f: impl FnOnce(&mut Lists<W>) -> R) -> R {
-        let _guard = self.lock.lock_outside_handlers();
+        let _guard = self.lock.try_lock_outside_handlers().unwrap_or_else(|| self.wait());
         self.lists.with_mut(|lists| {
             // SAFETY: the lock keeps all other threads away.
             let lists = unsafe { &mut *lists };
@@ -150,6 +160,25 @@ impl<W: World> Slabs<W> {
             }
             f(lists)
         })
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn wait(&self) -> SlotLockGuard<'_, W, ()> {
+        // Relaxed, both: a hint.
+        self.waiting.fetch_add(1, Ordering::Relaxed);
+        let guard = self.lock.lock_outside_handlers();
+        // Relaxed: as the addition.
+        self.waiting.fetch_add(1_u32.wrapping_neg(), Ordering::Relaxed);
+        guard
+    }
+
+    /// Lets those go first that wait for the lock; says whether all did, or none waits.
+    fn give_way(&self) -> bool {
+        // Relaxed, both: a hint.
+        let none = |waiting| waiting == 0;
+        none(self.waiting.load(Ordering::Relaxed))
+            || self.waiting.wait_until_by(Ordering::Relaxed, W::now() + WAY, none).is_some()
     }
 
     /// Counts anew in a forked child, where another thread may have been about to; threads that
@@ -362,6 +391,9 @@ impl<W: World> Slabs<W> {
     /// Thread 2: trims: slab 3 has no objects              <- and would be unmapped
     /// Thread 1: reads which slab is next
     /// ```
+    ///
+    /// Between two looks it gives way: the line of the lock is in its cache, so it would be the
+    /// first to take the lock each time.
     pub(super) fn each(&self, mut f: impl FnMut(&W::U64)) {
         let mut next = self.with(|lists| {
             lists.walks += 1;
@@ -369,10 +401,14 @@ impl<W: World> Slabs<W> {
             lists.all.load(Ordering::Relaxed)
         });
         let _walk = Walk(self);
+        let mut ways = WAYS;
         while let Some(slab) = NonNull::new(next) {
             for word in 0..self.plan.count.div_ceil(64) {
                 // SAFETY: the slab was in the list when the walk began, and stays.
                 self.with(|_| unsafe { self.each_of(slab, word, &mut f) });
+                if ways > 0 && !self.give_way() {
+                    ways -= 1;
+                }
             }
             // SAFETY: as above, and the lock is held.
             next = self.with(|_| unsafe { (*slab.as_ptr()).next });

@@ -70,15 +70,21 @@ impl<W: World> SlotLock<W> {
     /// Child: waits for a holder of its parent's generation   <- which it took for its own
     /// ```
     pub(crate) fn lock_outside_handlers(&self) -> SlotLockGuard<'_, W, ()> {
-        let generation = || W::generation().get();
         loop {
             // Relaxed: the exchange takes the lock.
-            let seen =
-                self.holder.wait_until(Ordering::Relaxed, |holder| free(holder, generation()));
-            if let Some(lock) = self.exchange(seen, u64::from(generation()) << 32) {
-                return SlotLockGuard { lock, _held: (), _thread: PhantomData };
+            let relaxed = Ordering::Relaxed;
+            self.holder.wait_until(relaxed, |holder| free(holder, W::generation().get()));
+            if let Some(guard) = self.try_lock_outside_handlers() {
+                return guard;
             }
         }
+    }
+
+    /// As [`lock_outside_handlers`](SlotLock::lock_outside_handlers); `None` if a thread holds it.
+    pub(crate) fn try_lock_outside_handlers(&self) -> Option<SlotLockGuard<'_, W, ()>> {
+        let seen = self.seen_free()?;
+        let lock = self.exchange(seen, u64::from(W::generation().get()) << 32)?;
+        Some(SlotLockGuard { lock, _held: (), _thread: PhantomData })
     }
 
     /// Takes the lock for the calling thread by name, so that it can be recognised by
