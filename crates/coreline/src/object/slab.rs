@@ -175,10 +175,13 @@ impl<W: World> Slabs<W> {
 
     /// Lets those go first that wait for the lock; says whether all did, or none waits.
     fn give_way(&self) -> bool {
-        // Relaxed, both: a hint.
         let none = |waiting| waiting == 0;
-        none(self.waiting.load(Ordering::Relaxed))
-            || self.waiting.wait_until_by(Ordering::Relaxed, W::now() + WAY, none).is_some()
+        // Relaxed: a hint.
+        if none(self.waiting.load(Ordering::Relaxed)) {
+            return true;
+        }
+        // Relaxed: a hint.
+        self.waiting.wait_until_by(Ordering::Relaxed, W::now() + WAY, none).is_some()
     }
 
     /// Counts anew in a forked child, where another thread may have been about to; threads that
