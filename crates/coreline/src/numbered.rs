@@ -31,7 +31,8 @@ pub(crate) type Number = u32;
 /// None, as a number and as a link.
 pub(crate) const NONE: Number = 0;
 
-/// What a pool can hold.
+/// What a pool can hold. Objects lie side by side: those that should share no line are aligned to
+/// one.
 pub(crate) trait Pooled<W: World>: Send + Sync + 'static {
     fn new_in() -> Self;
 
@@ -42,6 +43,9 @@ pub(crate) trait Pooled<W: World>: Send + Sync + 'static {
 /// Lists of free objects. A thread looks at that of its CPU first.
 const SHARDS: usize = 64;
 
+/// Of most machines. On others a chunk takes a larger one.
+const PAGE: usize = 4096;
+
 /// A pool of one kind.
 pub(crate) struct Pool<T: Pooled<W>, W: World> {
     shards: Box<[Line<List<W>>]>,
@@ -49,20 +53,26 @@ pub(crate) struct Pool<T: Pooled<W>, W: World> {
     /// As long as fewer were made, one is made before those of other shards are looked for.
     spread: u32,
     /// The first object of each chunk.
-    chunks: Box<[W::Ptr<Line<T>>]>,
+    chunks: Box<[W::Ptr<T>]>,
     /// The first object of each chunk of those that are more than these hold.
-    far: Box<[W::Ptr<Line<T>>]>,
+    far: Box<[W::Ptr<T>]>,
 }
 
 impl<T: Pooled<W>, W: World> Pool<T, W> {
-    /// The objects of a chunk. The model pays for each word in each interleaving.
-    const PER_CHUNK: usize = if W::RUNS { 64 } else { 8 };
+    /// The objects of a chunk: 64, or a page full of small ones, as a chunk is mapped. The model
+    /// pays for each word in each interleaving.
+    const PER_CHUNK: usize = match (W::RUNS, PAGE / size_of::<T>()) {
+        (false, _) => 8,
+        (true, 0..64) => 64,
+        (true, many) => many,
+    };
 
-    /// A pool of at most `most` objects, a multiple of 64. The first `spread` of them are made
+    /// A pool of at least `most` objects, in whole chunks. The first `spread` of them are made
     /// where the shard of the CPU is empty, the others only where all shards are.
     pub(crate) fn new_in(most: usize, spread: usize) -> Self {
         // The model has few threads.
-        let [shards, chunks] = if W::RUNS { [SHARDS, most / Self::PER_CHUNK] } else { [1, 1] };
+        let [shards, chunks] =
+            if W::RUNS { [SHARDS, most.div_ceil(Self::PER_CHUNK)] } else { [1, 1] };
         Pool {
             shards: (0..shards).map(|_| Line(List::new_in())).collect(),
             made: W::U32::new_in(0),
@@ -92,7 +102,7 @@ impl<T: Pooled<W>, W: World> Pool<T, W> {
         let chunk = chunk.load(Ordering::Acquire);
         // SAFETY: a number was given out only after its chunk, of so many objects, was made; and
         // chunks stay.
-        unsafe { &(*chunk.add(at % Self::PER_CHUNK)).0 }
+        unsafe { &*chunk.add(at % Self::PER_CHUNK) }
     }
 
     #[cold]
@@ -102,7 +112,7 @@ impl<T: Pooled<W>, W: World> Pool<T, W> {
         // Acquire: as in `get`.
         let chunk = self.far[far].load(Ordering::Acquire);
         // SAFETY: as in `get`.
-        unsafe { &(*chunk.add(in_it)).0 }
+        unsafe { &*chunk.add(in_it) }
     }
 
     /// The far chunk of an object that `chunks` does not hold, and where in it the object is.
@@ -177,12 +187,12 @@ impl<T: Pooled<W>, W: World> Pool<T, W> {
 
     /// Makes a chunk of so many objects if it is not there; says whether it is there now. It is
     /// not if there is no memory for it.
-    fn make_in(chunk: &W::Ptr<Line<T>>, len: usize) -> bool {
+    fn make_in(chunk: &W::Ptr<T>, len: usize) -> bool {
         // Relaxed: `get` looks again.
         if !chunk.load(Ordering::Relaxed).is_null() {
             return true;
         }
-        let Ok(layout) = Layout::array::<Line<T>>(len) else {
+        let Ok(layout) = Layout::array::<T>(len) else {
             return false;
         };
         // Not from the global allocator, which a lock may guard whose queue needs the objects, and
@@ -190,7 +200,7 @@ impl<T: Pooled<W>, W: World> Pool<T, W> {
         let Ok(memory) = W::map(layout) else {
             return false;
         };
-        let ours = memory.cast::<Line<T>>().as_ptr();
+        let ours = memory.cast::<T>().as_ptr();
         // SAFETY: mapped above, for so many, and no other thread has seen it.
         (0..len).for_each(|at| unsafe { Self::write_new(ours.add(at)) });
         // Release: pairs with the Acquire in `get`. Relaxed, where it fails: `get` looks again.
@@ -209,9 +219,9 @@ impl<T: Pooled<W>, W: World> Pool<T, W> {
     ///
     /// There is memory for an object, which no other thread uses.
     #[inline(never)]
-    unsafe fn write_new(at: *mut Line<T>) {
+    unsafe fn write_new(at: *mut T) {
         // SAFETY: the caller's promise.
-        unsafe { at.write(Line(T::new_in())) };
+        unsafe { at.write(T::new_in()) };
     }
 
     /// How many objects were ever taken for the first time.
@@ -227,15 +237,15 @@ impl<T: Pooled<W>, W: World> Pool<T, W> {
             true => made.div_ceil(Self::PER_CHUNK) * Self::PER_CHUNK,
             false => made.next_multiple_of(self.near()).next_power_of_two(),
         };
-        objects * size_of::<Line<T>>()
+        objects * size_of::<T>()
     }
 
     /// # Safety
     ///
     /// The chunk was made by [`make_in`](Pool::make_in), of so many objects, and nothing uses it
     /// any more.
-    unsafe fn drop_chunk(first: NonNull<Line<T>>, len: usize) {
-        let layout = Layout::array::<Line<T>>(len).expect("it was mapped with this layout");
+    unsafe fn drop_chunk(first: NonNull<T>, len: usize) {
+        let layout = Layout::array::<T>(len).expect("it was mapped with this layout");
         // SAFETY: so many objects were written there; and the caller's promise.
         unsafe {
             ptr::drop_in_place(ptr::slice_from_raw_parts_mut(first.as_ptr(), len));
@@ -255,6 +265,12 @@ pub(crate) struct List<W: World>(W::U64);
 impl<W: World> List<W> {
     pub(crate) fn new_in() -> Self {
         List(W::U64::new_in(u64::from(NONE)))
+    }
+
+    /// Whether no object is in the list, at this moment.
+    pub(crate) fn is_empty(&self) -> bool {
+        // Relaxed: a hint.
+        self.0.load(Ordering::Relaxed) as Number == NONE
     }
 
     /// Takes the first object, which is the caller's then; and says whether another thread changed
@@ -392,11 +408,12 @@ mod tests {
         let program = || {
             let pool = Pool::<Object, Sim>::new_in(128, 0).growing(3);
             let taken: Vec<Number> = std::iter::from_fn(|| pool.take()).collect();
-            assert_eq!(taken, (1..=128 << 3).collect::<Vec<_>>());
+            assert_eq!(taken, (1..=pool.most()).collect::<Vec<_>>());
+            assert!(taken.len() >= 128 << 3);
             let places: HashSet<_> =
                 taken.iter().map(|number| ptr::from_ref(pool.get(*number))).collect();
             assert_eq!(places.len(), taken.len(), "two numbers name one object");
-            assert_eq!(pool.bytes(), taken.len() * size_of::<Line<Object>>());
+            assert_eq!(pool.bytes(), taken.len() * size_of::<Object>());
             taken.iter().for_each(|number| pool.put_back(*number));
             assert_eq!(std::iter::from_fn(|| pool.take()).count(), taken.len());
         };

@@ -4,6 +4,8 @@ use core::any::Any;
 use core::mem::ManuallyDrop;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
+use coreline_world::World;
+
 /// See the module. What is not resumed is forgotten, never dropped: its drop may panic, too.
 #[must_use]
 pub(crate) struct Panics(Option<ManuallyDrop<Box<dyn Any + Send>>>);
@@ -24,13 +26,17 @@ impl Panics {
         values.into_iter().for_each(|value| self.run(|| drop(value)));
     }
 
-    pub(crate) fn is_some(&self) -> bool {
-        self.0.is_some()
+    /// Whether [`resume`](Panics::resume) does not return. A thread that unwinds already goes on
+    /// with that: a second panic would end the process.
+    pub(crate) fn goes_on<W: World>(&self) -> bool {
+        self.0.is_some() && !W::is_unwinding()
     }
 
-    /// Goes on with the panic, if there was one.
-    pub(crate) fn resume(self) {
-        if let Some(panic) = self.0 {
+    /// Goes on with the panic, if there was one, and it [goes on](Panics::goes_on).
+    pub(crate) fn resume<W: World>(self) {
+        if self.goes_on::<W>()
+            && let Some(panic) = self.0
+        {
             resume_unwind(ManuallyDrop::into_inner(panic));
         }
     }

@@ -68,11 +68,13 @@ table! { "--+++": lock::Turn<'static, lock::Near>, }
 
 // Objects.
 table! { "+++++":
-    ObjectCache<u64>, object::Object<'static, u64>, Budget, object::OverBudget,
+    ObjectCache<u64>, object::Object<'static, u64>, object::OwnedObject<u64>, Budget,
+    object::OverBudget,
     object::CacheStats, object::Leaked,
 }
 table! { "+++--": object::Builder<u64>, object::Pressure<'static>, object::GetError, }
 table! { "+-+--": object::Quarantined<'static, u64>, }
+table! { "--+++": object::Vacant<'static, u64>, object::Built<'static, u64>, }
 
 // Concurrency IDs and domains.
 table! { "+++++":

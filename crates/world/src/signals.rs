@@ -30,4 +30,7 @@ pub trait Signals {
 
     /// The number of the calling thread: no two live threads of a process have the same.
     fn thread_id() -> NonZeroU32;
+
+    /// Whether the calling thread is unwinding because it panicked.
+    fn is_unwinding() -> bool;
 }

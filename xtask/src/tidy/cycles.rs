@@ -20,8 +20,8 @@ const ONE: &[(&str, &[&str], &str)] = &[
     ),
     (
         "crates/coreline/src/percpu",
-        &["pool", "chunk", "rooms", "checked"],
-        "a pool is made of chunks, in lists by their room, whose items hold the pool",
+        &["pool", "state", "chunk", "rooms", "checked"],
+        "a pool's state is made of chunks, in lists by their room, whose items hold the pool",
     ),
     (
         "crates/world/src",

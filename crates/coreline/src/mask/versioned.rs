@@ -239,7 +239,7 @@ impl<T: Send + Sync + 'static, W: World> Versioned<T, W> {
         drop(ask);
         let mut panics = Panics::NONE;
         panics.drop_each(free);
-        panics.resume();
+        panics.resume::<W>();
     }
 
     /// Waits until no reader holds a value that was replaced before, and frees those values. A
@@ -263,7 +263,7 @@ impl<T: Send + Sync + 'static, W: World> Versioned<T, W> {
     fn wait_and_resume(&self, deadline: Option<Time>) -> bool {
         let mut panics = Panics::NONE;
         let is_done = self.wait(deadline, &mut panics);
-        panics.resume();
+        panics.resume::<W>();
         is_done
     }
 
@@ -386,7 +386,7 @@ impl<T: Send + Sync + 'static, W: World> Drop for Shared<T, W> {
         let free: Vec<_> = free.collect();
         let mut panics = Panics::NONE;
         panics.drop_each(free);
-        panics.resume();
+        panics.resume::<W>();
     }
 }
 

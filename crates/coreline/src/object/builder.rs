@@ -2,6 +2,7 @@
 
 use core::error::Error;
 use core::fmt;
+use core::ptr::NonNull;
 
 use coreline_world::{IndexBy, MapError, Native, World};
 
@@ -12,10 +13,12 @@ use super::depot::ROUNDS;
 pub(super) type AnyError = Box<dyn Error + Send + Sync>;
 /// Says whether an object may live again.
 pub(super) type Check<T> = dyn Fn(&mut T) -> Result<(), AnyError> + Send + Sync;
-/// Makes an object.
-pub(super) type Construct<T> = dyn Fn() -> Result<T, AnyError> + Send + Sync;
-/// Takes an object apart.
-pub(super) type Destroy<T> = dyn Fn(T) + Send + Sync;
+/// Makes an object in memory for one, which is the caller's; there is one if it succeeds.
+pub(super) type Construct<T> = dyn Fn(NonNull<T>) -> Result<(), AnyError> + Send + Sync;
+/// Takes an object apart, which is the caller's; there is none any more, also if it panics.
+pub(super) type Destroy<T> = dyn Fn(NonNull<T>) + Send + Sync;
+/// Is told of an object that cannot live again.
+pub(super) type OnFailure<T> = dyn Fn(&mut T, &(dyn Error + Send + Sync + 'static)) + Send + Sync;
 /// Says whether to try again.
 pub(super) type Relieve = dyn Fn(Pressure<'_>) -> bool + Send + Sync;
 
@@ -45,6 +48,9 @@ pub struct Builder<T: Send + 'static, L: Send + 'static = (), W: World = Native>
     pub(super) budget: Option<(Budget<W>, u64)>,
     pub(super) check: Option<Box<Check<T>>>,
     pub(super) destroy: Option<Box<Destroy<T>>>,
+    pub(super) on_failure: Option<Box<OnFailure<T>>>,
+    pub(super) quarantine: usize,
+    pub(super) discards_on_panic: bool,
     pub(super) relieve: Option<Box<Relieve>>,
     life: core::marker::PhantomData<fn() -> L>,
 }
@@ -61,6 +67,9 @@ impl<T: Send + 'static, L: Send + 'static, W: World> Builder<T, L, W> {
             budget: None,
             check: None,
             destroy: None,
+            on_failure: None,
+            quarantine: 0,
+            discards_on_panic: false,
             relieve: None,
             life: core::marker::PhantomData,
         }
@@ -118,8 +127,24 @@ impl<T: Send + 'static, L: Send + 'static, W: World> Builder<T, L, W> {
         self
     }
 
-    /// Runs on each object that is given back. It clears what must be cleared; an object for which
-    /// it returns an error is put aside: see [`quarantined`](super::ObjectCache::quarantined).
+    /// Runs on each object that is given back, in the thread that gives it back. It clears what
+    /// must be cleared. An object for which it returns an error, or panics, never lives again: the
+    /// same thread destroys it at once, unless there is a [quarantine](Builder::quarantine).
+    ///
+    /// ```
+    /// use coreline::object::{GetError, ObjectCache};
+    ///
+    /// let connections = ObjectCache::<u32>::builder("connections")
+    ///     .check(|number| if *number < 2 { Ok(()) } else { Err("closed by the peer".into()) })
+    ///     .on_failure(|number, why| eprintln!("connection {number} is not used again: {why}"))
+    ///     .build(|| Ok::<_, GetError>(0))?;
+    /// for _ in 0..6 {
+    ///     *connections.get()? += 1;
+    /// }
+    /// let stats = connections.stats();
+    /// assert_eq!((stats.constructed, stats.failed, stats.destroyed), (3, 3, 3));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn check(
         mut self,
         check: impl Fn(&mut T) -> Result<(), AnyError> + Send + Sync + 'static,
@@ -128,10 +153,59 @@ impl<T: Send + 'static, L: Send + 'static, W: World> Builder<T, L, W> {
         self
     }
 
+    /// Is told of each object that cannot live again, and why: what [`check`](Builder::check)
+    /// returned, or that it panicked. Runs in the thread that gave the object back, before the
+    /// object is destroyed or put aside. It may take leaf locks only, as a
+    /// [destructor](Builder::destructor); if it panics, all else is done first.
+    pub fn on_failure(
+        mut self,
+        hook: impl Fn(&mut T, &(dyn Error + Send + Sync + 'static)) + Send + Sync + 'static,
+    ) -> Self {
+        self.on_failure = Some(Box::new(hook));
+        self
+    }
+
+    /// Keeps the last so many objects that cannot live again, at most 65,536, to be looked at:
+    /// [`quarantined`](super::ObjectCache::quarantined). For debugging: they stay constructed, with
+    /// all that they hold. When one more comes, the thread that brings it destroys the oldest;
+    /// [`shrink`](super::ObjectCache::shrink) destroys all. By default none is kept.
+    pub fn quarantine(mut self, objects: usize) -> Self {
+        self.quarantine = objects;
+        self
+    }
+
+    /// Whether an object is destroyed that comes back while its thread unwinds from a panic: the
+    /// panic may have left it half changed. It is not checked, and does not count as failed. By
+    /// default it is checked, and lives again.
+    ///
+    /// That includes an object that was taken and given back in the course of the unwinding, by
+    /// what is dropped then.
+    pub fn discard_on_panic(mut self, discard: bool) -> Self {
+        self.discards_on_panic = discard;
+        self
+    }
+
     /// Takes an object apart, in place of dropping it. It may take leaf locks only: see the
     /// [module](super).
+    ///
+    /// The object is moved out of the cache, over the stack: for a large one see
+    /// [`destructor_in_place`](Builder::destructor_in_place). Of the two the last one counts.
     pub fn destructor(mut self, destroy: impl Fn(T) + Send + Sync + 'static) -> Self {
-        self.destroy = Some(Box::new(destroy));
+        self.destroy = Some(Box::new(move |at: NonNull<T>| {
+            // SAFETY: what `Destroy` promises: an object, the caller's, and not used any more.
+            destroy(unsafe { at.read() });
+        }));
+        self
+    }
+
+    /// Takes an object apart where it is, before it is dropped there; it is dropped also if this
+    /// panics. It may take leaf locks only: see the [module](super).
+    pub fn destructor_in_place(mut self, destroy: impl Fn(&mut T) + Send + Sync + 'static) -> Self {
+        self.destroy = Some(Box::new(move |at| {
+            let mut object = InPlace(at);
+            // SAFETY: what `Destroy` promises: an object, and the caller's.
+            destroy(unsafe { object.0.as_mut() });
+        }));
         self
     }
 
@@ -147,6 +221,16 @@ impl<T: Send + 'static, L: Send + 'static, W: World> Builder<T, L, W> {
     }
 }
 
+/// An object that is dropped where it is.
+struct InPlace<T>(NonNull<T>);
+
+impl<T> Drop for InPlace<T> {
+    fn drop(&mut self) {
+        // SAFETY: what `Destroy` promises: an object, the caller's, and not used any more.
+        unsafe { self.0.drop_in_place() };
+    }
+}
+
 impl<T: Send + 'static, L: Send + 'static, W: World> fmt::Debug for Builder<T, L, W> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Builder")
@@ -157,6 +241,8 @@ impl<T: Send + 'static, L: Send + 'static, W: World> fmt::Debug for Builder<T, L
             .field("index_by", &self.index_by)
             .field("placed", &self.placed)
             .field("budget", &self.budget)
+            .field("quarantine", &self.quarantine)
+            .field("discards_on_panic", &self.discards_on_panic)
             .finish_non_exhaustive()
     }
 }

@@ -10,12 +10,13 @@ use coreline_topology::{NodeId, Topology};
 use coreline_world::{Line, MapError, Native, Ordering, Word, World};
 
 use super::budget::{Budget, OverBudget};
-use super::builder::{AnyError, Builder, Check, Construct, Destroy, Pressure, Relieve};
+use super::builder::{AnyError, Builder, Check, Construct, Destroy, OnFailure, Pressure, Relieve};
 use super::depot::{Depots, ROUNDS};
 use super::leaf;
 use super::quarantine::Quarantine;
 use super::slab::Slabs;
 use super::stats::CacheStats;
+use super::vacant::{Built, Vacant};
 use crate::panics::Panics;
 use crate::percpu::{PerCpu, PerCpuPool, PoolError, ResizableStack};
 
@@ -67,16 +68,20 @@ pub struct Leaked {
 /// Objects that stay constructed: see the [module](super). `T` stays from one life to the next, and
 /// each life has an `L` of its own.
 ///
-/// Handles borrow the cache: put it into a `static` or leak it where objects should have no
-/// lifetime, or hand them on as pointers ([`into_raw`](super::Object::into_raw)).
+/// Handles borrow the cache. Where objects should have no lifetime, as in tasks, put the cache into
+/// a `static`, or into an [`Arc`](std::sync::Arc) that each handle keeps
+/// ([`get_owned`](ObjectCache::get_owned)), or hand objects on as pointers
+/// ([`into_raw`](super::Object::into_raw)).
 ///
 /// **Memory**: some kilobytes; a kilobyte for each index up to the highest that used it; 64 KiB at
-/// a time for objects, or eight of them; 36 KiB for 64 magazines that were in depots at one time.
+/// a time for objects, or eight of them; 33 KiB for 64 magazines that are in depots at one time, of
+/// which [`shrink`](ObjectCache::shrink) leaves one; and so 1 MiB at most.
 pub struct ObjectCache<T: Send + 'static, L: Send + 'static = (), W: World = Native> {
     pub(super) stacks: PerCpu<Stack<T, L, W>, W>,
     /// Whether there is anything to do for an object that is given back, beside its life.
-    attended: bool,
-    check: Option<Box<Check<T>>>,
+    pub(super) attended: bool,
+    pub(super) discards_on_panic: bool,
+    pub(super) check: Option<Box<Check<T>>>,
     budget: Option<(Budget<W>, u64)>,
     pub(super) slabs: Slabs<W>,
     pub(super) depots: Depots<Body<T, L, W>, W>,
@@ -88,6 +93,7 @@ pub struct ObjectCache<T: Send + 'static, L: Send + 'static = (), W: World = Nat
     pub(super) most: usize,
     pub(super) construct: Box<Construct<T>>,
     pub(super) destroy: Option<Box<Destroy<T>>>,
+    pub(super) on_failure: Option<Box<OnFailure<T>>>,
     pub(super) relieve: Option<Box<Relieve>>,
     pub(super) quarantine: Quarantine<Body<T, L, W>, W>,
     pub(super) state: Line<State<W>>,
@@ -99,6 +105,7 @@ pub struct ObjectCache<T: Send + 'static, L: Send + 'static = (), W: World = Nat
 /// | `room` | for so many idle objects there is room: of stacks, and taken in depots | slow paths |
 /// | `constructed`, `destroyed` | how many objects ever were | slow paths |
 /// | `ended` | how many lives the destroyed ones had | the destructor's thread |
+/// | `failed`, `discarded` | how many did not live again, and why | the thread that gave it back |
 ///
 /// `room` is kept only where idle objects have a limit; there `size` stays. What is above the limit
 /// is on its way back, and no object is stored for it: so idle objects are never above it.
@@ -108,10 +115,12 @@ pub(super) struct State<W: World> {
     pub(super) constructed: W::U64,
     pub(super) destroyed: W::U64,
     pub(super) ended: W::U64,
+    pub(super) failed: W::U64,
+    pub(super) discarded: W::U64,
 }
 
 const _: () = {
-    assert!(size_of::<State<Native>>() == 40);
+    assert!(size_of::<State<Native>>() == 56);
     assert!(size_of::<Line<State<Native>>>() == 64);
 };
 
@@ -138,7 +147,47 @@ impl<T: Send + 'static, L: Send + 'static, W: World> Builder<T, L, W> {
         self,
         construct: impl Fn() -> Result<T, E> + Send + Sync + 'static,
     ) -> Result<ObjectCache<T, L, W>, PoolError> {
-        ObjectCache::of(self, Box::new(move || construct().map_err(Into::into)))
+        let construct = move |at: NonNull<T>| {
+            let object = construct().map_err(Into::into)?;
+            // SAFETY: what `Construct` promises: memory for an object.
+            unsafe { at.write(object) };
+            Ok(())
+        };
+        ObjectCache::of(self, Box::new(construct))
+    }
+
+    /// As [`build`](Builder::build), for objects that are built where they stay: none is moved, so
+    /// each may be larger than the stack.
+    ///
+    /// ```
+    /// use coreline::object::{GetError, ObjectCache};
+    ///
+    /// // More than the stack of a thread has room for.
+    /// let frames = ObjectCache::<[u32; 4 << 20]>::builder("frames")
+    ///     .build_in_place(|frame| Ok::<_, GetError>(frame.fill_with(|_| 0)))?;
+    /// assert_eq!(frames.get()?[7], 0);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// A structure is built field by field, by pointers; see
+    /// [`assume_built`](Vacant::assume_built).
+    ///
+    /// # Errors
+    ///
+    /// As [`build`](Builder::build).
+    pub fn build_in_place<E, C>(self, construct: C) -> Result<ObjectCache<T, L, W>, PoolError>
+    where
+        E: Into<AnyError>,
+        C: for<'a> Fn(Vacant<'a, T>) -> Result<Built<'a, T>, E> + Send + Sync + 'static,
+    {
+        let construct = move |at| {
+            // SAFETY: what `Construct` promises; and the constructor is for every lifetime, so that
+            // it can tell this one from all others.
+            let built = construct(unsafe { Vacant::new(at) }).map_err(Into::into)?;
+            built.keep();
+            Ok(())
+        };
+        ObjectCache::of(self, Box::new(construct))
     }
 }
 
@@ -156,8 +205,8 @@ impl<T: Send + 'static, L: Send + 'static, W: World> ObjectCache<T, L, W> {
     }
 
     fn of(builder: Builder<T, L, W>, construct: Box<Construct<T>>) -> Result<Self, PoolError> {
-        let Builder { name, align, index_by, placed, budget, check, destroy, relieve, .. } =
-            builder;
+        let Builder { name, align, index_by, placed, budget, check, destroy, .. } = builder;
+        let Builder { relieve, on_failure, discards_on_panic, .. } = builder;
         let layout = Layout::new::<Body<T, L, W>>();
         let too_large = || PoolError::TooLarge {
             size: layout.size(),
@@ -181,7 +230,8 @@ impl<T: Send + 'static, L: Send + 'static, W: World> ObjectCache<T, L, W> {
         let stacks = pool.per_cpu(move || Stack::<T, L, W>::with_capacity_in(first))?;
         Ok(ObjectCache {
             stacks,
-            attended: check.is_some() || budget.is_some(),
+            attended: check.is_some() || budget.is_some() || discards_on_panic,
+            discards_on_panic,
             check,
             budget,
             slabs,
@@ -192,14 +242,17 @@ impl<T: Send + 'static, L: Send + 'static, W: World> ObjectCache<T, L, W> {
             idle_limit: builder.idle_limit.map(|limit| limit as u64),
             construct,
             destroy,
+            on_failure,
             relieve,
-            quarantine: Quarantine::new_in(),
+            quarantine: Quarantine::new_in(builder.quarantine),
             state: Line(State {
                 size: W::U32::new_in(size as u32),
                 room: W::U64::new_in(0),
                 constructed: W::U64::new_in(0),
                 destroyed: W::U64::new_in(0),
                 ended: W::U64::new_in(0),
+                failed: W::U64::new_in(0),
+                discarded: W::U64::new_in(0),
             }),
         })
     }
@@ -288,34 +341,6 @@ impl<T: Send + 'static, L: Send + 'static, W: World> ObjectCache<T, L, W> {
         unsafe { self.end(body) };
     }
 
-    /// As [`put`](ObjectCache::put), whatever there is to do.
-    ///
-    /// # Safety
-    ///
-    /// As for [`put`](ObjectCache::put).
-    unsafe fn end(&self, body: Held<T, L, W>) {
-        let ended = Ended { cache: self, body };
-        // SAFETY: the promise of `put`; the life is not used any more.
-        unsafe { (*body.as_ptr()).life.assume_init_drop() };
-        let lives_again = !self.attended || self.attend(body);
-        mem::forget(ended);
-        if lives_again {
-            self.push(body);
-            // At the end: the object is back, and nothing is lost by the panic.
-            leaf::no_cache_in_a_destructor::<W>(&self.name);
-        }
-    }
-
-    /// Checks an object whose life has ended; says whether it may live again. One that may not is
-    /// put aside.
-    fn attend(&self, body: Held<T, L, W>) -> bool {
-        // SAFETY: the caller of `put` has the body alone.
-        let kept = unsafe { &mut (*body.as_ptr()).kept };
-        let checked = self.check.as_ref().map_or(Ok(()), |check| check(kept));
-        self.uncharge();
-        checked.map_err(|why| self.quarantine.push(body, why)).is_ok()
-    }
-
     /// Makes an object idle.
     pub(super) fn push(&self, body: Held<T, L, W>) {
         if self.stacks.field(|stack| stack).push(body).is_err() {
@@ -329,10 +354,13 @@ impl<T: Send + 'static, L: Send + 'static, W: World> ObjectCache<T, L, W> {
         matches!(self.stacks.field(|stack| stack).try_push(body), Ok(Ok(())))
     }
 
-    /// Destroys the idle objects, and gives their memory back; returns how many there were.
+    /// Destroys the idle objects, and those that were [put aside](Builder::quarantine), and gives
+    /// their memory back; returns how many there were. What the cache itself keeps is then bounded:
+    /// see [`ObjectCache`].
     ///
     /// Stops the stacks of all CPUs for a moment, with a fence. Where the machine cannot fence
-    /// sections, what is on the stacks stays.
+    /// sections, what is on the stacks stays. While another thread asks for
+    /// [`stats`](ObjectCache::stats), the memory is given back when that has them.
     pub fn shrink(&self) -> usize {
         leaf::no_cache_in_a_destructor::<W>(&self.name);
         // Room for all that are there, as stacks should not be stopped for long.
@@ -351,14 +379,27 @@ impl<T: Send + 'static, L: Send + 'static, W: World> ObjectCache<T, L, W> {
         drop(stopped);
         let mut panics = Panics::NONE;
         let count = self.unmake_all(found.into_iter(), &mut panics);
-        let count = count + self.empty_depots(&mut panics);
+        let count = count + self.empty_depots(&mut panics) + self.empty_quarantine(&mut panics);
+        self.depots.trim();
         self.slabs.trim();
-        panics.resume();
+        panics.resume::<W>();
         count
     }
 
-    /// What the cache did, and has. Takes a look at each object.
+    /// What the cache did, and has.
+    ///
+    /// Takes a look at each object, some nanoseconds each, and holds up no thread meanwhile that
+    /// constructs or destroys one.
     pub fn stats(&self) -> CacheStats {
+        // Relaxed: a count. Before the walk: an object that is destroyed meanwhile counts once.
+        let mut gets = self.state.0.ended.load(Ordering::Relaxed);
+        // Relaxed: a count, written by the holder of the object.
+        self.slabs.each(|lives| gets += lives.load(Ordering::Relaxed));
+        self.figures(gets)
+    }
+
+    /// All of [`stats`](ObjectCache::stats) but the gets, which are given: what is counted anyway.
+    fn figures(&self, gets: u64) -> CacheStats {
         // Relaxed, here and below: counts.
         let load = |word: &W::U64| word.load(Ordering::Relaxed);
         let state = &self.state.0;
@@ -366,8 +407,6 @@ impl<T: Send + 'static, L: Send + 'static, W: World> ObjectCache<T, L, W> {
         let idle = on_stacks + self.depots.objects();
         let (constructed, destroyed) = (load(&state.constructed), load(&state.destroyed));
         let quarantined = self.quarantine.len();
-        let mut gets = load(&state.ended);
-        self.slabs.each(|lives| gets += load(lives));
         let (flushes, refills) = self.depots.trips();
         CacheStats {
             live: (constructed.saturating_sub(destroyed) as usize)
@@ -376,6 +415,8 @@ impl<T: Send + 'static, L: Send + 'static, W: World> ObjectCache<T, L, W> {
             quarantined,
             constructed,
             destroyed,
+            failed: load(&state.failed),
+            discarded: load(&state.discarded),
             gets,
             refills,
             flushes,
@@ -383,13 +424,6 @@ impl<T: Send + 'static, L: Send + 'static, W: World> ObjectCache<T, L, W> {
                 + self.slabs.bytes()
                 + self.depots.bytes()
                 + (self.stacks.populated() + 1) * size_of::<Stack<T, L, W>>(),
-        }
-    }
-
-    fn empty_quarantine(&self, panics: &mut Panics) {
-        for aside in self.quarantine.drain() {
-            self.quarantine.forget();
-            panics.run(|| self.unmake(aside.body));
         }
     }
 
@@ -401,8 +435,8 @@ impl<T: Send + 'static, L: Send + 'static, W: World> ObjectCache<T, L, W> {
     pub fn close(self) -> Result<(), Leaked> {
         let mut panics = Panics::NONE;
         self.empty_quarantine(&mut panics);
-        panics.resume();
-        let CacheStats { live, quarantined, .. } = self.stats();
+        panics.resume::<W>();
+        let CacheStats { live, quarantined, .. } = self.figures(0);
         let count = live + quarantined;
         let name = self.name.clone();
         drop(self);
@@ -422,11 +456,18 @@ impl<T: Send + 'static, L: Send + 'static, W: World> Drop for ObjectCache<T, L, 
     }
 }
 
+/// Looks at no object: [`stats`](ObjectCache::stats) has more.
 impl<T: Send + 'static, L: Send + 'static, W: World> fmt::Debug for ObjectCache<T, L, W> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let figures = self.figures(0);
         f.debug_struct("ObjectCache")
             .field("name", &self.name)
-            .field("stats", &self.stats())
+            .field("live", &figures.live)
+            .field("idle", &figures.idle)
+            .field("quarantined", &figures.quarantined)
+            .field("constructed", &figures.constructed)
+            .field("destroyed", &figures.destroyed)
+            .field("bytes", &figures.bytes)
             .finish_non_exhaustive()
     }
 }
@@ -437,19 +478,6 @@ struct Charged<'a, T: Send + 'static, L: Send + 'static, W: World>(&'a ObjectCac
 impl<T: Send + 'static, L: Send + 'static, W: World> Drop for Charged<'_, T, L, W> {
     fn drop(&mut self) {
         self.0.uncharge();
-    }
-}
-
-/// An object whose life ends: put aside if that panics.
-struct Ended<'a, T: Send + 'static, L: Send + 'static, W: World> {
-    cache: &'a ObjectCache<T, L, W>,
-    body: Held<T, L, W>,
-}
-
-impl<T: Send + 'static, L: Send + 'static, W: World> Drop for Ended<'_, T, L, W> {
-    fn drop(&mut self) {
-        self.cache.uncharge();
-        self.cache.quarantine.push(self.body, "it panicked when it was given back".into());
     }
 }
 

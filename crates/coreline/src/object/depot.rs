@@ -7,7 +7,18 @@
 //! |---|---|---|
 //! | `link` | the next magazine of its list | the thread that puts it there |
 //! | `len` | how many rounds count | the thread that fills it |
-//! | `rounds` | objects | the thread that fills it |
+//! | `rounds` | where its objects are; null until it is filled, and when trimmed | its thread |
+//!
+//! The magazines themselves stay, 16 bytes each and 65,536 at most: a thread may read the link of
+//! one that another thread has just taken. Their rounds are read by the thread alone that took the
+//! magazine out of its list, which may free them: so [`trim`](Depots::trim) leaves no more than
+//! that.
+//!
+//! ```text
+//! Thread 1: pops: the first is magazine 7
+//! Thread 2: pops magazine 7; trims: frees its rounds
+//! Thread 1: reads the link of 7, which is there still; its exchange fails, as the list has changed
+//! ```
 //!
 //! | word of a depot | meaning | written by |
 //! |---|---|---|
@@ -15,11 +26,15 @@
 //! | `objects` | how many they hold; an update behind at times | additions |
 //! | `puts`, `takes` | how often a magazine came, and went | additions |
 //!
+//! | word of all depots | meaning | written by |
+//! |---|---|---|
+//! | `filled` | how many magazines have rounds | additions |
+//!
 //! No thread waits for another one: a child that was forked while another thread was at a depot
 //! finds it whole, but for the magazine that the thread had in its hands.
 
-use core::array;
 use core::ptr::{self, NonNull};
+use core::slice;
 
 use coreline_world::{Integer, Line, Native, Ordering, Word, World};
 
@@ -35,11 +50,12 @@ const MOST: usize = 1 << 16;
 struct Magazine<B: 'static, W: World> {
     link: W::U32,
     len: W::U32,
-    rounds: [W::Ptr<B>; ROUNDS],
+    /// The first of [`ROUNDS`].
+    rounds: W::Ptr<W::Ptr<B>>,
 }
 
 const _: () = {
-    assert!(size_of::<Magazine<u64, Native>>() == 8 + 8 * ROUNDS);
+    assert!(size_of::<Magazine<u64, Native>>() == 16);
     assert!(size_of::<Depot<Native>>() == 40);
     assert!(size_of::<Line<Depot<Native>>>() == 64);
 };
@@ -55,12 +71,65 @@ impl<B: 'static, W: World> Pooled<W> for Magazine<B, W> {
         Magazine {
             link: W::U32::new_in(NONE),
             len: W::U32::new_in(0),
-            rounds: array::from_fn(|_| W::Ptr::new_in(ptr::null_mut())),
+            rounds: W::Ptr::new_in(ptr::null_mut()),
         }
     }
 
     fn link(&self) -> &W::U32 {
         &self.link
+    }
+}
+
+impl<B: 'static, W: World> Magazine<B, W> {
+    /// The rounds of a magazine that is the caller's; `None` if it has none.
+    fn rounds(&self) -> Option<&[W::Ptr<B>]> {
+        // Relaxed: the magazine is the caller's, and came by an exchange with what is in it.
+        let first = self.rounds.load(Ordering::Relaxed);
+        // SAFETY: from `make_rounds`, so many, and freed by the thread alone whose the magazine is.
+        (!first.is_null()).then(|| unsafe { slice::from_raw_parts(first, ROUNDS) })
+    }
+
+    /// Makes the rounds of a magazine that is the caller's and has none; says whether there is
+    /// memory for them.
+    #[cold]
+    fn make_rounds(&self) -> bool {
+        let mut rounds: Vec<W::Ptr<B>> = Vec::new();
+        if rounds.try_reserve_exact(ROUNDS).is_err() {
+            return false;
+        }
+        rounds.extend((0..ROUNDS).map(|_| W::Ptr::new_in(ptr::null_mut())));
+        let first = Box::into_raw(rounds.into_boxed_slice()).cast();
+        // Relaxed: the magazine goes to another thread by an exchange that publishes it.
+        self.rounds.store(first, Ordering::Relaxed);
+        true
+    }
+
+    /// Frees the rounds of a magazine that is the caller's; says whether it had any.
+    fn free(&self) -> bool {
+        // Relaxed: as in `rounds`.
+        let first = self.rounds.load(Ordering::Relaxed);
+        // Relaxed: as in `make_rounds`.
+        self.rounds.store(ptr::null_mut(), Ordering::Relaxed);
+        // SAFETY: from `make_rounds`, and out of the magazine, which is the caller's.
+        unsafe { drop_rounds::<B, W>(first) };
+        !first.is_null()
+    }
+}
+
+/// # Safety
+///
+/// They are of a magazine, in which they are no more, or null.
+unsafe fn drop_rounds<B: 'static, W: World>(first: *mut W::Ptr<B>) {
+    if !first.is_null() {
+        // SAFETY: it was a box of so many.
+        drop(unsafe { Box::from_raw(ptr::slice_from_raw_parts_mut(first, ROUNDS)) });
+    }
+}
+
+impl<B: 'static, W: World> Drop for Magazine<B, W> {
+    fn drop(&mut self) {
+        // SAFETY: the magazine goes, and the pointer with it.
+        self.rounds.with_mut(|first| unsafe { drop_rounds::<B, W>(*first) });
     }
 }
 
@@ -78,6 +147,7 @@ struct Depot<W: World> {
 pub(super) struct Depots<B: 'static, W: World> {
     table: Pool<Magazine<B, W>, W>,
     by_node: Box<[Line<Depot<W>>]>,
+    filled: W::U64,
 }
 
 /// What a trip to a depot came to.
@@ -99,7 +169,7 @@ impl<B: 'static, W: World> Depots<B, W> {
             takes: W::U64::new_in(0),
         };
         let by_node = (0..nodes).map(|_| Line(depot())).collect();
-        Depots { table: Pool::new_in(MOST, 0), by_node }
+        Depots { table: Pool::new_in(MOST, 0), by_node, filled: W::U64::new_in(0) }
     }
 
     /// How many depots there are.
@@ -117,7 +187,15 @@ impl<B: 'static, W: World> Depots<B, W> {
             trip.contended |= contended;
             let Some(number) = number.or_else(|| self.table.take()) else { break };
             let magazine = self.table.get(number);
-            for (round, object) in magazine.rounds.iter().zip(part) {
+            if magazine.rounds().is_none() && magazine.make_rounds() {
+                // Relaxed: a count.
+                self.filled.fetch_add(1, Ordering::Relaxed);
+            }
+            let Some(rounds) = magazine.rounds() else {
+                empty.push(&self.table, number);
+                break;
+            };
+            for (round, object) in rounds.iter().zip(part) {
                 // Relaxed: `push` publishes it.
                 round.store(object.as_ptr(), Ordering::Relaxed);
             }
@@ -131,6 +209,11 @@ impl<B: 'static, W: World> Depots<B, W> {
             puts.fetch_add(1, Ordering::Relaxed);
         }
         trip
+    }
+
+    /// Whether a depot has no magazine, at this moment.
+    pub(super) fn is_empty(&self, depot: usize) -> bool {
+        self.by_node[depot].0.full.is_empty()
     }
 
     /// Takes a magazine's objects out of a depot; none, if it has no magazine.
@@ -155,7 +238,8 @@ impl<B: 'static, W: World> Depots<B, W> {
         let magazine = self.table.get(number);
         // Relaxed: `pop` acquired it.
         let objects = magazine.len.load(Ordering::Relaxed) as usize;
-        for (round, place) in magazine.rounds.iter().zip(&mut into[..objects]) {
+        let rounds = magazine.rounds().unwrap_or_default();
+        for (round, place) in rounds.iter().zip(&mut into[..objects]) {
             // Relaxed: `pop` acquired it.
             *place = NonNull::new(round.load(Ordering::Relaxed));
         }
@@ -165,9 +249,25 @@ impl<B: 'static, W: World> Depots<B, W> {
         Trip { objects, contended }
     }
 
-    /// The bytes of all magazines that were ever made.
+    /// Frees the rounds of all magazines without objects.
+    pub(super) fn trim(&self) {
+        for depot in &self.by_node {
+            // Each at most once, also while other threads put more there.
+            for _ in 0..self.table.made() {
+                let (Some(number), _) = depot.0.empty.pop(&self.table) else { break };
+                let freed = self.table.get(number).free();
+                // Relaxed: a count.
+                self.filled.fetch_add(u64::from(freed).wrapping_neg(), Ordering::Relaxed);
+                self.table.put_back(number);
+            }
+        }
+    }
+
+    /// The bytes of all magazines: of their rounds, and of those that were ever made.
     pub(super) fn bytes(&self) -> usize {
-        self.table.bytes()
+        // Relaxed: a count.
+        let filled = self.filled.load(Ordering::Relaxed) as usize;
+        self.table.bytes() + filled * size_of::<[W::Ptr<B>; ROUNDS]>()
     }
 
     /// How many objects there are in all depots, about.
@@ -198,12 +298,20 @@ mod tests {
 
     use super::*;
 
-    /// Two threads take from a depot and put there; every object is in one hand, with what was
-    /// written to it before it was put.
     fn each_object_is_in_one_hand<W: World + Threads>() {
+        objects_are_in_one_hand::<W>(false);
+    }
+
+    fn each_object_is_in_one_hand_while_depots_are_trimmed<W: World + Threads>() {
+        objects_are_in_one_hand::<W>(true);
+    }
+
+    /// Two threads take from a depot and put there; every object is in one hand, with what was
+    /// written to it before it was put. If it says so, one frees magazines meanwhile.
+    fn objects_are_in_one_hand<W: World + Threads>(trims: bool) {
         let depots = Arc::new(Depots::<W::U32, W>::new_in(1));
         let objects: [_; 2] =
-            array::from_fn(|_| NonNull::from_mut(Box::leak(Box::new(W::U32::new_in(0)))));
+            core::array::from_fn(|_| NonNull::from_mut(Box::leak(Box::new(W::U32::new_in(0)))));
         objects.iter().for_each(|object| _ = depots.put(0, &[*object]));
         let turn = |depots: &Depots<W::U32, W>| {
             let mut into = [None; ROUNDS];
@@ -220,7 +328,15 @@ mod tests {
             taken as u32
         };
         let theirs = Arc::clone(&depots);
-        let other = W::spawn(Placement::On(CpuId::new(1)), move || turn(&theirs) + turn(&theirs));
+        let theirs = move || {
+            let first = turn(&theirs);
+            if trims {
+                theirs.trim();
+                return first;
+            }
+            first + turn(&theirs)
+        };
+        let other = W::spawn(Placement::On(CpuId::new(1)), theirs);
         let turns = turn(&depots) + other.expect("two threads").join();
         let mut sum = 0;
         let mut into = [None; ROUNDS];
@@ -230,11 +346,19 @@ mod tests {
             sum += object.load(Ordering::Relaxed);
         }
         assert_eq!((sum, depots.objects()), (turns, 0), "each turn is in its object");
+        depots.trim();
+        assert_eq!(depots.bytes(), depots.table.bytes(), "no rounds are left");
     }
 
     #[test]
     fn each_object_is_in_one_hand_in_every_interleaving() {
         Checker::new().preemption_bound(2).check(each_object_is_in_one_hand::<Model>);
+    }
+
+    #[test]
+    fn magazines_that_are_trimmed_are_in_no_hand_in_every_interleaving() {
+        let law = each_object_is_in_one_hand_while_depots_are_trimmed::<Model>;
+        Checker::new().preemption_bound(2).check(law);
     }
 
     #[test]

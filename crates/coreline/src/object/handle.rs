@@ -73,6 +73,33 @@ impl<'c, T: Send + 'static, L: Send + 'static, W: World> Object<'c, T, L, W> {
         unsafe { (&mut (*body).kept, (*body).life.assume_init_mut()) }
     }
 
+    /// Destroys the object: it does not go back, and never lives again. For one that its holder
+    /// knows to be broken, as a connection after an error. What [`check`](super::Builder::check)
+    /// says of it is not asked, and it does not count as failed.
+    ///
+    /// ```
+    /// use coreline::object::{GetError, ObjectCache};
+    ///
+    /// let buffers = ObjectCache::<Vec<u8>>::builder("buffers")
+    ///     .build(|| Ok::<_, GetError>(Vec::with_capacity(4096)))?;
+    /// let mut buffer = buffers.get()?;
+    /// buffer.resize(1 << 20, 0);
+    /// buffer.discard(); // grown too large to be kept
+    /// let stats = buffers.stats();
+    /// assert_eq!((stats.idle, stats.discarded, stats.destroyed), (0, 1, 1));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Panics
+    ///
+    /// As its life or the destructor does; the object is gone then, too. In builds with debug
+    /// assertions, in the destructor of an object.
+    pub fn discard(self) {
+        let object = ManuallyDrop::new(self);
+        // SAFETY: the body is this handle's, and has a life; the handle is not used any more.
+        unsafe { object.cache.end_and_discard(object.body) };
+    }
+
     /// The object as a pointer, to be [taken back](ObjectCache::from_raw). It stays where it is.
     pub fn into_raw(self) -> NonNull<T> {
         // It is what a body begins with.
@@ -157,6 +184,18 @@ impl<T: Send + 'static, L: Send + 'static, W: World> DerefMut for Object<'_, T, 
     fn deref_mut(&mut self) -> &mut T {
         // SAFETY: the body is this handle's.
         unsafe { &mut (*self.body.as_ptr()).kept }
+    }
+}
+
+impl<T: Send + 'static, L: Send + 'static, W: World> AsRef<T> for Object<'_, T, L, W> {
+    fn as_ref(&self) -> &T {
+        self
+    }
+}
+
+impl<T: Send + 'static, L: Send + 'static, W: World> AsMut<T> for Object<'_, T, L, W> {
+    fn as_mut(&mut self) -> &mut T {
+        self
     }
 }
 

@@ -72,14 +72,17 @@
 //! # The contract
 //!
 //! An object comes back reusable. `L` is dropped; what must be cleared in `T` is cleared by
-//! [`check`](Builder::check), which also says whether the object may live again: one that may not
-//! is put aside, with its address and the reason, and is never handed out:
-//! [`quarantined`](ObjectCache::quarantined).
+//! [`check`](Builder::check), which also says whether the object may live again. One that may not
+//! is destroyed by the thread that gave it back, and [counted](CacheStats::failed); a hook is told
+//! why: [`on_failure`](Builder::on_failure). To find out how objects come to fail, have the last
+//! ones put aside instead, each with its address and the reason:
+//! [`quarantine`](Builder::quarantine). A holder that knows that its object is broken
+//! [discards](Object::discard) it.
 //!
-//! A destructor runs in whichever thread made the cache shrink, whatever locks that thread has. So
-//! it may take *leaf locks* only: such as no thread holds while it takes another one, or calls a
-//! cache. In builds with debug assertions a destructor that gets an object, gives one back or
-//! shrinks a cache panics.
+//! A destructor runs in whichever thread made the cache shrink or gave an object back, whatever
+//! locks that thread has. So it may take *leaf locks* only: such as no thread holds while it takes
+//! another one, or calls a cache. In builds with debug assertions a destructor that gets an object,
+//! gives one back or shrinks a cache panics.
 //!
 //! # Law
 //!
@@ -88,10 +91,12 @@
 //! leaks nothing and doubles nothing: all else is done before the first panic goes on. Idle objects
 //! are never more than the limit.
 //!
-//! **Signals**: not for handlers. **Fork**: the child has a copy of all objects, and goes on; those
-//! that other threads had in their hands are lost to it. **Thread exit**: a cache has nothing of a
-//! thread. **CPU offline**: what waits on the stack of a CPU that is gone waits until
-//! [`shrink`](ObjectCache::shrink).
+//! **Signals**: not for handlers: the thread that one interrupts may hold a lock of the cache.
+//! **Fork**: the child has a copy of all objects, and goes on, also one that a handler forks and
+//! returns in; objects that other threads had in their hands are lost to it. **Thread exit**: a
+//! cache has nothing of a thread. **CPU offline**: what waits on the stack of a CPU that is gone
+//! waits until [`shrink`](ObjectCache::shrink). **Priorities**: a thread that waits for a lock
+//! yields, and then sleeps now and then, so a holder of a lower priority gets on.
 //!
 //! # Source
 //!
@@ -105,19 +110,24 @@ mod budget;
 mod builder;
 mod cache;
 mod depot;
+mod ends;
 mod handle;
 mod leaf;
+mod owned;
 mod quarantine;
 mod quarantined;
 mod slab;
 mod stats;
 #[cfg(test)]
 mod tests;
+mod vacant;
 mod ways;
 
 pub use budget::{Budget, OverBudget};
 pub use builder::{Builder, Pressure};
 pub use cache::{GetError, Leaked, ObjectCache};
 pub use handle::Object;
+pub use owned::OwnedObject;
 pub use quarantined::Quarantined;
 pub use stats::CacheStats;
+pub use vacant::{Built, Vacant};

@@ -1,4 +1,5 @@
-//! [`Quarantine`]: where objects are that came back in a state in which they cannot live again.
+//! [`Quarantine`]: where the last objects are that came back in a state in which they cannot live
+//! again.
 
 use core::ptr::{self, NonNull};
 
@@ -6,14 +7,21 @@ use coreline_world::{Integer, Ordering, Word, World};
 
 use super::builder::AnyError;
 
-/// A list that threads push to, and one takes whole. So no object is ever met twice.
+/// So many objects at most, however many were asked for.
+const MOST: usize = 1 << 16;
+
+/// A ring of places. Each object that comes takes the next place, and whatever was there goes: the
+/// oldest, or one about as old where several come at a time. A place is emptied and filled by one
+/// exchange, so no object is ever met twice, and no thread waits for another one.
 ///
 /// | word | meaning | written by |
 /// |---|---|---|
-/// | `first` | the list | exchanges |
+/// | a place | an object; null: none | exchanges |
+/// | `next` | the number of the next place, counted from the first ever | additions |
 /// | `count` | how many objects are in it, or were taken out and are not destroyed | additions |
 pub(super) struct Quarantine<B: 'static, W: World> {
-    first: W::Ptr<Aside<B>>,
+    places: Box<[W::Ptr<Aside<B>>]>,
+    next: W::U64,
     count: W::U64,
 }
 
@@ -21,31 +29,35 @@ pub(super) struct Quarantine<B: 'static, W: World> {
 pub(super) struct Aside<B> {
     pub(super) body: NonNull<B>,
     pub(super) why: AnyError,
-    next: *mut Aside<B>,
 }
 
 impl<B: 'static, W: World> Quarantine<B, W> {
-    pub(super) fn new_in() -> Self {
-        Quarantine { first: W::Ptr::new_in(ptr::null_mut()), count: W::U64::new_in(0) }
+    /// With room for so many objects.
+    pub(super) fn new_in(room: usize) -> Self {
+        let place = |_| W::Ptr::new_in(ptr::null_mut());
+        Quarantine {
+            places: (0..room.min(MOST)).map(place).collect(),
+            next: W::U64::new_in(0),
+            count: W::U64::new_in(0),
+        }
     }
 
-    /// Puts an object aside.
-    pub(super) fn push(&self, body: NonNull<B>, why: AnyError) {
+    /// Puts an object aside; returns the one that has to make room: this one, if there is none.
+    pub(super) fn push(&self, body: NonNull<B>, why: AnyError) -> Option<NonNull<B>> {
+        if self.places.is_empty() {
+            return Some(body);
+        }
+        // Relaxed: a number, which each thread gets another one of.
+        let number = self.next.fetch_add(1, Ordering::Relaxed);
         // Relaxed: a count.
         self.count.fetch_add(1, Ordering::Relaxed);
-        let entry = Box::into_raw(Box::new(Aside { body, why, next: ptr::null_mut() }));
-        // Relaxed: the exchange tells whether it still holds.
-        let mut first = self.first.load(Ordering::Relaxed);
-        loop {
-            // SAFETY: the entry is this thread's until the exchange.
-            unsafe { (*entry).next = first };
-            // Release: pairs with the Acquire in `drain`: the entry is written.
-            let (done, failed) = (Ordering::Release, Ordering::Relaxed);
-            match self.first.compare_exchange_weak(first, entry, done, failed) {
-                Ok(_) => return,
-                Err(now) => first = now,
-            }
-        }
+        let entry = Box::into_raw(Box::new(Aside { body, why }));
+        let place = &self.places[(number % self.places.len() as u64) as usize];
+        // Release: pairs with the Acquire here and in `drain`: the entry is written. Acquire: pairs
+        // with the Release of an earlier one, for the same reason.
+        let oldest = self.take(place.swap(entry, Ordering::AcqRel))?;
+        self.forget();
+        Some(oldest.body)
     }
 
     /// One that was taken out is destroyed.
@@ -60,15 +72,20 @@ impl<B: 'static, W: World> Quarantine<B, W> {
         self.count.load(Ordering::Relaxed) as usize
     }
 
-    /// Takes all.
+    /// What an exchange took out of a place.
+    fn take(&self, entry: *mut Aside<B>) -> Option<Aside<B>> {
+        // SAFETY: from `Box::into_raw`, and taken out by one exchange.
+        (!entry.is_null()).then(|| *unsafe { Box::from_raw(entry) })
+    }
+
+    /// Takes all that are there, the oldest first.
     pub(super) fn drain(&self) -> impl Iterator<Item = Aside<B>> {
+        let len = self.places.len();
+        // Relaxed: a number, which says where to begin.
+        let first = (self.next.load(Ordering::Relaxed) % len.max(1) as u64) as usize;
         // Acquire: pairs with the Release in `push`.
-        let mut next = self.first.swap(ptr::null_mut(), Ordering::Acquire);
-        core::iter::from_fn(move || {
-            // SAFETY: from `Box::into_raw`, and of one list that the swap took whole.
-            let entry = (!next.is_null()).then(|| *unsafe { Box::from_raw(next) })?;
-            next = entry.next;
-            Some(entry)
-        })
+        let empty = |place: &W::Ptr<_>| place.swap(ptr::null_mut(), Ordering::Acquire);
+        let places = (first..len).chain(0..first).map(|number| &self.places[number]);
+        places.filter_map(move |place| self.take(empty(place)))
     }
 }

@@ -9,7 +9,8 @@ use super::builder::AnyError;
 use super::cache::{Body, ObjectCache};
 use super::quarantine::Aside;
 
-/// An object that was put aside, which is destroyed when this drops.
+/// An object that was put aside, which is destroyed when this drops. See
+/// [`quarantine`](super::Builder::quarantine).
 pub struct Quarantined<'c, T: Send + 'static, L: Send + 'static = (), W: World = Native> {
     cache: &'c ObjectCache<T, L, W>,
     body: NonNull<Body<T, L, W>>,
@@ -17,10 +18,11 @@ pub struct Quarantined<'c, T: Send + 'static, L: Send + 'static = (), W: World =
 }
 
 impl<T: Send + 'static, L: Send + 'static, W: World> ObjectCache<T, L, W> {
-    /// What was put aside since the last time: objects that came back in a state in which they
-    /// cannot live again.
+    /// What was put aside since the last time, and is not destroyed yet, the oldest first: objects
+    /// that came back in a state in which they cannot live again. Empty without a
+    /// [quarantine](super::Builder::quarantine).
     pub fn quarantined(&self) -> Vec<Quarantined<'_, T, L, W>> {
-        let quarantined = |Aside { body, why, .. }| Quarantined { cache: self, body, why };
+        let quarantined = |Aside { body, why }| Quarantined { cache: self, body, why };
         self.quarantine.drain().map(quarantined).collect()
     }
 }

@@ -14,6 +14,15 @@
 //! |---|---|
 //! | the lists of slabs, their maps and what else their headers say | `lock` |
 //! | a slab's node | nothing: it never changes |
+//! | `waiting`, how many threads wait for the lock | nothing: a hint, changed by additions |
+//!
+//! No thread holds the lock for longer than it takes to look at 64 objects, but for one that
+//! [trims](Slabs::trim), and looks at each slab. A thread that [walks](Slabs::each) over all
+//! objects takes it again and again, and gives way to those that wait; slabs stay where they are
+//! meanwhile.
+//!
+//! The lock leaves signals on: caches are not for handlers, and to hold signals off would cost more
+//! than to construct many an object.
 //!
 //! Headers are reached by raw places: a reference to one would be to its node, too, which other
 //! threads read without the lock, and not to the map behind it.
@@ -25,16 +34,22 @@
 use core::alloc::Layout;
 use core::mem::replace;
 use core::ptr::{self, NonNull};
+use core::time::Duration;
 
 use coreline_topology::NodeId;
-use coreline_world::{Cell, MapError, Ordering, Word, World};
+use coreline_world::{Cell, Integer, MapError, Ordering, Word, World};
 
-use crate::percpu::SlotLock;
+use crate::percpu::{SlotLock, SlotLockGuard};
 
 /// The least size of a slab, in bytes.
 const SMALLEST: usize = 64 << 10;
 /// So many objects fit into a slab at least.
 const FEWEST: usize = 8;
+
+/// How long a walk gives way, and how often all of that time: threads that wait may have lost their
+/// CPUs, or be left behind by a fork.
+const WAY: Duration = Duration::from_micros(10);
+const WAYS: u32 = 100;
 
 /// The header of a slab.
 struct Slab {
@@ -82,6 +97,12 @@ impl Plan {
 }
 
 struct Lists<W: World> {
+    /// How many slabs there are.
+    slabs: usize,
+    /// How many threads walk over the slabs, so that none may be unmapped; and whether one was to
+    /// be.
+    walks: usize,
+    trim: bool,
     /// All slabs. A word, so that a forked child has a slab whole or not at all.
     all: W::Ptr<Slab>,
     /// By node: slabs with room.
@@ -101,6 +122,7 @@ pub(super) struct Slabs<W: World> {
     /// By number: the node. `None`, for the only one: wherever memory is.
     nodes: Box<[Option<NodeId>]>,
     lock: SlotLock<W>,
+    waiting: W::U32,
     lists: Cell<Lists<W>, W>,
 }
 
@@ -114,8 +136,11 @@ impl<W: World> Slabs<W> {
     ) -> Option<Self> {
         let with_room = nodes.iter().map(|_| ptr::null_mut()).collect();
         let all = W::Ptr::new_in(ptr::null_mut());
-        let lists = Cell::new_in(Lists { all, with_room, generation: W::generation().get() });
-        Some(Slabs { plan: Plan::of(object)?, lives, nodes, lock: SlotLock::new_in(), lists })
+        let generation = W::generation().get();
+        let lists = Lists { slabs: 0, walks: 0, trim: false, all, with_room, generation };
+        let lists = Cell::new_in(lists);
+        let (lock, waiting) = (SlotLock::new_in(), W::U32::new_in(0));
+        Some(Slabs { plan: Plan::of(object)?, lives, nodes, lock, waiting, lists })
     }
 
     /// How many nodes there are.
@@ -124,17 +149,54 @@ impl<W: World> Slabs<W> {
     }
 
     fn with<R>(&self, f: impl FnOnce(&mut Lists<W>) -> R) -> R {
-        let _guard = self.lock.lock();
+        let _guard = self.lock.try_lock_outside_handlers().unwrap_or_else(|| self.wait());
         self.lists.with_mut(|lists| {
             // SAFETY: the lock keeps all other threads away.
             let lists = unsafe { &mut *lists };
             let generation = W::generation().get();
             if lists.generation != generation {
                 lists.generation = generation;
-                self.settle(lists);
+                self.recount(lists);
             }
             f(lists)
         })
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn wait(&self) -> SlotLockGuard<'_, W, ()> {
+        // Relaxed, both: a hint.
+        self.waiting.fetch_add(1, Ordering::Relaxed);
+        let guard = self.lock.lock_outside_handlers();
+        // Relaxed: as the addition.
+        self.waiting.fetch_add(1_u32.wrapping_neg(), Ordering::Relaxed);
+        guard
+    }
+
+    /// Lets those go first that wait for the lock; says whether all did, or none waits.
+    fn give_way(&self) -> bool {
+        let none = |waiting| waiting == 0;
+        // Relaxed: a hint.
+        if none(self.waiting.load(Ordering::Relaxed)) {
+            return true;
+        }
+        // Relaxed: a hint.
+        self.waiting.wait_until_by(Ordering::Relaxed, W::now() + WAY, none).is_some()
+    }
+
+    /// Counts anew in a forked child, where another thread may have been about to; threads that
+    /// walked are not in it.
+    fn recount(&self, lists: &mut Lists<W>) {
+        for slab in lists.each() {
+            // SAFETY: slabs are mapped as long as they are in a list, and the lock is held.
+            unsafe {
+                let taken = self.map(slab).as_ref().iter().map(|word| word.count_ones() as usize);
+                (*slab.as_ptr()).reserved = taken.sum();
+            }
+        }
+        lists.slabs = lists.each().count();
+        lists.walks = 0;
+        self.settle(lists);
     }
 
     /// Lists the slabs with room anew.
@@ -144,8 +206,6 @@ impl<W: World> Slabs<W> {
             let at = slab.as_ptr();
             // SAFETY: slabs are mapped as long as they are in a list, and the lock is held.
             unsafe {
-                let taken = self.map(slab).as_ref().iter().map(|word| word.count_ones() as usize);
-                (*at).reserved = taken.sum();
                 (*at).listed = (*at).reserved < self.plan.count;
                 if (*at).listed {
                     (*at).behind = replace(&mut lists.with_room[(*at).node], at);
@@ -236,6 +296,7 @@ impl<W: World> Slabs<W> {
             // Release: a child that is forked meanwhile has the slab whole, or not.
             lists.all.store(slab.as_ptr(), Ordering::Release);
             lists.with_room[node] = slab.as_ptr();
+            lists.slabs += 1;
         });
         Ok(())
     }
@@ -280,10 +341,15 @@ impl<W: World> Slabs<W> {
         });
     }
 
-    /// Unmaps the slabs of which no object is reserved.
+    /// Unmaps the slabs of which no object is reserved. While a thread walks over them, that is
+    /// left to it.
     pub(super) fn trim(&self) {
         let mut empty = ptr::null_mut::<Slab>();
         self.with(|lists| {
+            lists.trim = lists.walks > 0;
+            if lists.trim {
+                return;
+            }
             let mut kept = ptr::null_mut::<Slab>();
             for slab in lists.each() {
                 let at = slab.as_ptr();
@@ -301,6 +367,7 @@ impl<W: World> Slabs<W> {
                         false => (*kept).next = next,
                     }
                     (*at).behind = replace(&mut empty, at);
+                    lists.slabs -= 1;
                 }
             }
             self.settle(lists);
@@ -315,24 +382,61 @@ impl<W: World> Slabs<W> {
         }
     }
 
-    /// Calls `f` with the count of lives of each reserved object, under the lock.
+    /// Calls `f` with the count of lives of each reserved object: under the lock, but for no more
+    /// than 64 of them at a time. An object that is reserved or given back meanwhile may be left
+    /// out.
+    ///
+    /// Slabs stay while a thread walks: one that is added is put before all others, and none is
+    /// unmapped.
+    ///
+    /// ```text
+    /// Thread 1: walks; is at slab 3, without the lock
+    /// Thread 2: trims: slab 3 has no objects              <- and would be unmapped
+    /// Thread 1: reads which slab is next
+    /// ```
+    ///
+    /// Between two looks it gives way: the line of the lock is in its cache, so it would be the
+    /// first to take the lock each time.
     pub(super) fn each(&self, mut f: impl FnMut(&W::U64)) {
-        self.with(|lists| {
-            for slab in lists.each() {
-                // SAFETY: slabs are mapped as long as they are in a list, and the lock is held.
-                let map = unsafe { self.map(slab).as_ref() };
-                let reserved = |number: &usize| map[number / 64] >> (number % 64) & 1 == 1;
-                for number in (0..self.plan.count).filter(reserved) {
-                    // SAFETY: reserved, and so with a count.
-                    f(unsafe { self.object(slab, number).byte_add(self.lives).cast().as_ref() });
+        let mut next = self.with(|lists| {
+            lists.walks += 1;
+            // Relaxed: the lock orders the lists.
+            lists.all.load(Ordering::Relaxed)
+        });
+        let _walk = Walk(self);
+        let mut ways = WAYS;
+        while let Some(slab) = NonNull::new(next) {
+            for word in 0..self.plan.count.div_ceil(64) {
+                // SAFETY: the slab was in the list when the walk began, and stays.
+                self.with(|_| unsafe { self.each_of(slab, word, &mut f) });
+                if ways > 0 && !self.give_way() {
+                    ways -= 1;
                 }
             }
-        });
+            // SAFETY: as above, and the lock is held.
+            next = self.with(|_| unsafe { (*slab.as_ptr()).next });
+        }
+    }
+
+    /// As [`each`](Slabs::each), of the 64 objects that a word of the map is about.
+    ///
+    /// # Safety
+    ///
+    /// The slab is mapped, and the lock is held.
+    unsafe fn each_of(&self, slab: NonNull<Slab>, word: usize, f: &mut impl FnMut(&W::U64)) {
+        // SAFETY: the caller's promise.
+        let mut left = unsafe { self.map(slab).as_ref()[word] };
+        while left != 0 {
+            let number = word * 64 + left.trailing_zeros() as usize;
+            left &= left - 1;
+            // SAFETY: reserved, and so with a count.
+            f(unsafe { self.object(slab, number).byte_add(self.lives).cast().as_ref() });
+        }
     }
 
     /// The bytes of all slabs.
     pub(super) fn bytes(&self) -> usize {
-        self.with(|lists| lists.each().count() * self.plan.slab.size())
+        self.with(|lists| lists.slabs * self.plan.slab.size())
     }
 }
 
@@ -350,6 +454,22 @@ impl<W: World> Lists<W> {
     }
 }
 
+/// A walk over all slabs. The last one to end does what was left to it.
+struct Walk<'a, W: World>(&'a Slabs<W>);
+
+impl<W: World> Drop for Walk<'_, W> {
+    fn drop(&mut self) {
+        let trim = self.0.with(|lists| {
+            // A child that a walking thread forked, in a handler, has forgotten the walk.
+            lists.walks = lists.walks.saturating_sub(1);
+            lists.trim && lists.walks == 0
+        });
+        if trim {
+            self.0.trim();
+        }
+    }
+}
+
 /// Slabs with reserved objects stay: what has those may use them still.
 impl<W: World> Drop for Slabs<W> {
     fn drop(&mut self) {
@@ -359,7 +479,11 @@ impl<W: World> Drop for Slabs<W> {
 
 #[cfg(test)]
 mod tests {
-    use coreline_world::Native;
+    use std::sync::Arc;
+
+    use coreline_sim::{Machine, Sim};
+    use coreline_topology::CpuId;
+    use coreline_world::{Clock, JoinHandle, Native, Placement, Threads};
 
     use super::*;
 
@@ -396,8 +520,51 @@ mod tests {
                 // SAFETY: reserved above, and used by nothing.
                 unsafe { slabs.give_back(*object) };
             }
+            let walk = {
+                slabs.with(|lists| lists.walks += 1);
+                Walk(&slabs)
+            };
             slabs.trim();
-            assert_eq!(slabs.bytes(), 0);
+            assert_eq!(slabs.bytes(), 3 * plan.slab.size(), "a thread walks over them");
+            drop(walk);
+            assert_eq!(slabs.bytes(), 0, "what was left to that thread");
         }
+    }
+
+    /// A thread that walks over all objects holds up one that reserves for no longer than it looks
+    /// at a word of the map.
+    #[test]
+    fn a_walk_over_many_objects_holds_up_no_thread() {
+        const MANY: usize = 20_000;
+        let program = || {
+            let object = Layout::new::<[u64; 2]>();
+            let slabs = Slabs::<Sim>::new_in(object, 0, Box::new([None])).unwrap();
+            (0..MANY).for_each(|_| _ = slabs.reserve(0).unwrap());
+            let slabs = Arc::new(slabs);
+            let theirs = Arc::clone(&slabs);
+            let walk = move || {
+                let (begun, mut met) = (Sim::now(), 0);
+                theirs.each(|lives| {
+                    // Relaxed: it is the time that counts.
+                    lives.load(Ordering::Relaxed);
+                    met += 1;
+                });
+                assert!(met >= MANY);
+                Sim::now() - begun
+            };
+            let walk = Sim::spawn(Placement::On(CpuId::new(1)), walk).unwrap();
+            let mut longest = core::time::Duration::ZERO;
+            for _ in 0..2000 {
+                let begun = Sim::now();
+                let object = slabs.reserve(0).unwrap();
+                longest = longest.max(Sim::now() - begun);
+                // SAFETY: just reserved, and used by nothing.
+                unsafe { slabs.give_back(object) };
+            }
+            (longest, walk.join())
+        };
+        let run = Machine::preset("host-2c").unwrap().run(program);
+        let (longest, walk) = run.unwrap_or_else(|failure| panic!("{failure}")).value;
+        assert!(20 * longest < walk, "held up for {longest:?}, by a walk of {walk:?}");
     }
 }

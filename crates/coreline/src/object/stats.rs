@@ -14,8 +14,13 @@ pub struct CacheStats {
     pub live: usize,
     /// Objects that wait, constructed.
     pub idle: usize,
-    /// Objects that were put aside.
+    /// Objects that are put aside: see [`quarantine`](super::Builder::quarantine).
     pub quarantined: usize,
+    /// How many objects came back in a state in which they could not live again.
+    pub failed: u64,
+    /// How many objects were destroyed instead of given back: by
+    /// [`discard`](super::Object::discard), or [in a panic](super::Builder::discard_on_panic).
+    pub discarded: u64,
     /// How often the constructor made an object.
     pub constructed: u64,
     /// How often the destructor ran.
@@ -46,13 +51,15 @@ impl fmt::Display for CacheStats {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
-            "{} live, {} idle, {} put aside; {} constructed, {} destroyed; {} gets, {} of them \
-             from the CPU's stack; {} trips to depots; {} KiB",
+            "{} live, {} idle, {} put aside; {} constructed, {} destroyed; {} failed, {} \
+             discarded; {} gets, {} of them from the CPU's stack; {} trips to depots; {} KiB",
             self.live,
             self.idle,
             self.quarantined,
             self.constructed,
             self.destroyed,
+            self.failed,
+            self.discarded,
             self.gets,
             self.hits(),
             self.depot_trips(),

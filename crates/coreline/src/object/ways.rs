@@ -18,28 +18,33 @@ impl<T: Send + 'static, L: Send + 'static, W: World> ObjectCache<T, L, W> {
     #[inline(never)]
     pub(super) fn refill(&self) -> Result<Held<T, L, W>, GetError> {
         let (here, depots) = (self.here(), self.depots.len());
+        // A look first: without objects there is no need of room for them.
+        let mut full = (here..depots).chain(0..here).filter(|depot| !self.depots.is_empty(*depot));
+        full.find_map(|depot| self.refill_from(depot)).map_or_else(|| self.make(here), Ok)
+    }
+
+    /// An object of a depot's, and others of its magazine for the CPU; `None` if it has none.
+    #[inline(never)]
+    fn refill_from(&self, depot: usize) -> Option<Held<T, L, W>> {
         let mut into = [None; ROUNDS];
-        for depot in (here..depots).chain(0..here) {
-            let Trip { objects, contended } = self.depots.take(depot, &mut into);
-            if contended {
-                self.enlarge();
-            }
-            let mut taken = into[..objects].iter_mut().filter_map(Option::take);
-            let Some(ours) = taken.next() else { continue };
-            self.leave(objects);
-            self.fit();
-            let mut rest = [NonNull::dangling(); ROUNDS];
-            let count = taken.zip(&mut rest).map(|(body, place)| *place = body).count();
-            let pushed = self.stacks.field(|stack| stack).push_batch(&rest[..count]);
-            // The thread was moved, or another one of this CPU was faster.
-            let panics = self.store(&rest[pushed..count]);
-            if panics.is_some() {
-                self.push(ours);
-            }
-            panics.resume();
-            return Ok(ours);
+        let Trip { objects, contended } = self.depots.take(depot, &mut into);
+        if contended {
+            self.enlarge();
         }
-        self.make(here)
+        let mut taken = into[..objects].iter_mut().filter_map(Option::take);
+        let ours = taken.next()?;
+        self.leave(objects);
+        self.fit();
+        let mut rest = [NonNull::dangling(); ROUNDS];
+        let count = taken.zip(&mut rest).map(|(body, place)| *place = body).count();
+        let pushed = self.stacks.field(|stack| stack).push_batch(&rest[..count]);
+        // The thread was moved, or another one of this CPU was faster.
+        let panics = self.store(&rest[pushed..count]);
+        if panics.goes_on::<W>() {
+            self.push(ours);
+        }
+        panics.resume::<W>();
+        Some(ours)
     }
 
     /// Makes room on the stack of a CPU, which is full, and an object idle.
@@ -56,7 +61,7 @@ impl<T: Send + 'static, L: Send + 'static, W: World> ObjectCache<T, L, W> {
         let mut bodies = [body; ROUNDS];
         let popped = out[..popped].iter().flatten();
         let count = popped.zip(&mut bodies[1..]).map(|(body, place)| *place = *body).count();
-        self.store(&bodies[..=count]).resume();
+        self.store(&bodies[..=count]).resume::<W>();
     }
 
     /// Brings objects home: to the depots of their nodes, or, beyond the limit, to an end. All of
@@ -175,11 +180,10 @@ impl<T: Send + 'static, L: Send + 'static, W: World> ObjectCache<T, L, W> {
                 Err(why) => return Err(why.into()),
             };
             let memory = Reserved { slabs: &self.slabs, at };
-            match (self.construct)() {
-                Ok(kept) => {
+            // What is kept is what a body begins with.
+            match (self.construct)(at.cast()) {
+                Ok(()) => {
                     let body = mem::ManuallyDrop::new(memory).at.cast::<Body<T, L, W>>();
-                    // SAFETY: just reserved, for a body, with its count in place.
-                    unsafe { (&raw mut (*body.as_ptr()).kept).write(kept) };
                     // Relaxed: a count.
                     self.state.0.constructed.fetch_add(1, Ordering::Relaxed);
                     return Ok(body);
@@ -199,17 +203,16 @@ impl<T: Send + 'static, L: Send + 'static, W: World> ObjectCache<T, L, W> {
         // Relaxed: a count.
         self.state.0.destroyed.fetch_add(1, Ordering::Relaxed);
         let _memory = Reserved { slabs: &self.slabs, at: body.cast() };
-        // SAFETY: the body is the caller's, and what was constructed is not used any more.
-        let (lives, kept) = unsafe {
-            let body = body.as_ptr();
-            // Relaxed: written by the holder alone.
-            ((*body).lives.load(Ordering::Relaxed), (&raw const (*body).kept).read())
-        };
+        // SAFETY: the body is the caller's. Relaxed: written by the holder alone.
+        let lives = unsafe { (*body.as_ptr()).lives.load(Ordering::Relaxed) };
         // Relaxed: a count.
         self.state.0.ended.fetch_add(lives, Ordering::Relaxed);
+        // It is dropped where it is, as it may be larger than the stack.
+        let kept = body.cast::<T>();
         leaf::in_a_destructor::<W>(|| match &self.destroy {
             Some(destroy) => destroy(kept),
-            None => drop(kept),
+            // SAFETY: what a body begins with, which is the caller's and not used any more.
+            None => unsafe { kept.drop_in_place() },
         });
     }
 

@@ -20,7 +20,8 @@ use core::alloc::Layout;
 use core::ops::Range;
 use core::ptr::NonNull;
 
-use super::rooms::EXACT;
+/// Up to so many granules, lists of chunks and hints are of one size each.
+pub(super) const EXACT: usize = 31;
 
 /// The bytes that one bit stands for.
 pub(super) const GRANULE: usize = 8;
@@ -115,7 +116,7 @@ impl Granules {
 
     fn word(&self, at: usize) -> u64 {
         #[cfg(test)]
-        tests::LOOKED.set(tests::LOOKED.get() + 1);
+        tests::count_look();
         // SAFETY: the promise of `new`; written through `&mut self` only.
         let words = unsafe { self.taken.as_ref() };
         words[at]
@@ -277,18 +278,25 @@ impl Granules {
 pub(super) mod tests {
     use core::cell::Cell;
 
+    use coreline_world::{Native, WorldLocal};
+
     use super::*;
 
-    thread_local! {
-        /// How many words of maps this thread has looked at.
-        pub(super) static LOOKED: Cell<usize> = const { Cell::new(0) };
+    /// How many words of maps this thread has looked at.
+    fn with_looks<R>(f: impl FnOnce(&Cell<usize>) -> R) -> R {
+        static LOOKS: WorldLocal = WorldLocal::new("words looked at");
+        LOOKS.with::<Native, _, _>(|| Cell::new(0), f)
+    }
+
+    pub(super) fn count_look() {
+        with_looks(|looks| looks.set(looks.get() + 1));
     }
 
     /// How many words `f` looks at.
     pub(in crate::percpu) fn looked<R>(f: impl FnOnce() -> R) -> (R, usize) {
-        let before = LOOKED.get();
+        let before = with_looks(Cell::get);
         let result = f();
-        (result, LOOKED.get() - before)
+        (result, with_looks(Cell::get) - before)
     }
 
     fn empty(words: usize) -> Granules {

@@ -3,7 +3,8 @@
 //! It has three properties that few locks have, because operations promise them:
 //!
 //! * **Signals.** The holder's signals are held off, so that a handler never meets a lock of the
-//!   thread that it interrupted.
+//!   thread that it interrupted. That takes two system calls. What no handler may call needs none:
+//!   [`lock_outside_handlers`] leaves signals on.
 //! * **Fork.** The word names the generation of the holder's memory. A child that was forked while
 //!   another thread held the lock finds a holder that cannot exist in it, and takes the lock over.
 //!   So what the lock guards must be whole at every moment, as an operation is: it changes its slot
@@ -12,6 +13,7 @@
 //!   longer, those that come for it can queue elsewhere first: [`lock_by_name`].
 //!
 //! [`lock_by_name`]: SlotLock::lock_by_name
+//! [`lock_outside_handlers`]: SlotLock::lock_outside_handlers
 
 use core::fmt;
 use core::marker::PhantomData;
@@ -53,6 +55,36 @@ impl<W: World> SlotLock<W> {
                 return SlotLockGuard { lock: guard, _held: held, _thread: PhantomData };
             }
         }
+    }
+
+    /// Takes the lock, and leaves signals on: for a lock that no handler takes, because what it
+    /// guards is not for handlers. Waits while another thread holds it.
+    ///
+    /// A handler may fork, all the same, and return in the child. One that interrupts a wait is
+    /// why each look asks for the generation again; one that interrupts the holder leaves its child
+    /// a lock of another generation, which its only thread frees when it goes on.
+    ///
+    /// ```text
+    /// Thread 1: holds the lock
+    /// Thread 2: waits; its handler forks, and returns in the child
+    /// Child: waits for a holder of its parent's generation   <- which it took for its own
+    /// ```
+    pub(crate) fn lock_outside_handlers(&self) -> SlotLockGuard<'_, W, ()> {
+        loop {
+            // Relaxed: the exchange takes the lock.
+            let relaxed = Ordering::Relaxed;
+            self.holder.wait_until(relaxed, |holder| free(holder, W::generation().get()));
+            if let Some(guard) = self.try_lock_outside_handlers() {
+                return guard;
+            }
+        }
+    }
+
+    /// As [`lock_outside_handlers`](SlotLock::lock_outside_handlers); `None` if a thread holds it.
+    pub(crate) fn try_lock_outside_handlers(&self) -> Option<SlotLockGuard<'_, W, ()>> {
+        let seen = self.seen_free()?;
+        let lock = self.exchange(seen, u64::from(W::generation().get()) << 32)?;
+        Some(SlotLockGuard { lock, _held: (), _thread: PhantomData })
     }
 
     /// Takes the lock for the calling thread by name, so that it can be recognised by
@@ -139,22 +171,24 @@ impl<W: Words> fmt::Debug for SlotLock<W> {
 
 /// Holds a [`SlotLock`], with the thread's signals held off; drop it to free the lock. If
 /// there are several guards, drop the last one first: see [`Signals::hold`].
-pub(crate) struct SlotLockGuard<'a, W: World> {
+///
+/// `H` holds signals off, or is nothing where they are on.
+pub(crate) struct SlotLockGuard<'a, W: World, H = <W as Signals>::Held> {
     lock: &'a SlotLock<W>,
     /// Dropped after the lock is free, as fields are dropped after `drop` has run.
-    _held: <W as Signals>::Held,
+    _held: H,
     /// Signals are held off for this thread only, so the guard stays with it.
     _thread: PhantomData<*const ()>,
 }
 
-impl<W: World> Drop for SlotLockGuard<'_, W> {
+impl<W: World, H> Drop for SlotLockGuard<'_, W, H> {
     fn drop(&mut self) {
         // Release pairs with the acquire of the exchange that takes the lock next.
         self.lock.holder.store(FREE, Ordering::Release);
     }
 }
 
-impl<W: World> fmt::Debug for SlotLockGuard<'_, W> {
+impl<W: World, H> fmt::Debug for SlotLockGuard<'_, W, H> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_tuple("SlotLockGuard").field(self.lock).finish()
     }

@@ -23,10 +23,10 @@
 //! How memory goes back is in `state.rs`.
 //!
 //! **Signals**: in a pool that is not checked, [`allocate`](PerCpuPool::allocate),
-//! [`free`](PerCpuPool::free) and [`trim`](PerCpuPool::trim) are async-signal-safe, also where memory cannot be mapped, placed or
-//! given huge pages. The global allocator gives what a closure captures that says how a value
-//! begins, and the pool itself, and gets them back with the value, and with the pool's last value
-//! or handle. **Fork**: a child that was forked while another thread
+//! [`free`](PerCpuPool::free) and [`trim`](PerCpuPool::trim) are async-signal-safe, also where
+//! memory cannot be mapped, placed or given huge pages. The global allocator gives what a closure
+//! captures that says how a value begins, and the pool itself, and gets them back with the value,
+//! and with the pool's last value or handle. **Fork**: a child that was forked while another thread
 //! allocated goes on; it may lose the bytes that the thread was about to take or to give back, and
 //! hands none out twice. Not so in a checked pool, whose lists may be torn then.
 
@@ -302,8 +302,9 @@ impl<W: World> PerCpuPool<W> {
     ///
     /// Memory comes in chunks of one stride for each index, natively 64 KiB. A chunk without a
     /// value is unmapped. Of a chunk with values, the pages are discarded in which no slot has one;
-    /// they stay mapped, and do not count. (A pool with huge pages keeps them.) New values go to chunks that hold others first, so that
-    /// some chunks become free. A pool gives nothing back on its own while it lives.
+    /// they stay mapped, and do not count. (A pool with huge pages keeps them.) New values go to
+    /// chunks that hold others first, so that some chunks become free. A pool gives nothing back on
+    /// its own while it lives.
     ///
     /// Values without a pool of their own come from [`PerCpuPool::global`]; domains and their
     /// locals have the pool of [`Domains`](crate::domain::Domains::pool). Both are trimmed by this.

@@ -5,11 +5,11 @@
 //! of the higher ones. One without a place for it, as its type asks for more alignment than others
 //! of its size, or it is too large by less than a class, or the place was taken since, is measured,
 //! and goes to the end of the list where it belongs. Holes between items count as what fits there,
-//! aligned, and not as how long they are: so no chunk is looked at for holes that are of no use.
-//! A free puts its chunk into the list of the largest item that it makes room for, if that is
-//! higher. Each step down was paid for by a step up; of chunks that stay in their list, a take looks
-//! at [`TRIES`] at most, and the next one at others. So neither depends on the number of chunks.
-//! (The kernel's `pcpu_chunk_lists` do about the same.)
+//! aligned, and not as how long they are: so no chunk is looked at for holes that are of no use. A
+//! free puts its chunk into the list of the largest item that it makes room for, if that is higher.
+//! Each step down was paid for by a step up; of chunks that stay in their list, a take looks at
+//! [`TRIES`] at most, and the next one at others. So neither depends on the number of chunks. (The
+//! kernel's `pcpu_chunk_lists` do about the same.)
 //!
 //! **Fork**: a thread that a fork left behind may have been changing the lists. So they belong to
 //! one generation of the memory, and the first to come in another one makes them anew, from the
@@ -19,6 +19,7 @@ use core::alloc::Layout;
 use core::ptr::NonNull;
 
 use super::chunk::Chunk;
+use super::granules::EXACT;
 
 /// A chunk's place in the lists of [`Rooms`].
 pub(super) struct Room {
@@ -39,9 +40,6 @@ pub(super) const TRIES: usize = 4;
 
 /// How many classes there are: as many as bits in a word.
 pub(super) const CLASSES: u8 = 64;
-
-/// Up to so many granules, a class is of one size.
-pub(super) const EXACT: usize = 31;
 
 /// The class of an item of so many granules. Exact up to [`EXACT`]; above, four for each doubling,
 /// so that a whole stride of up to 8,192 granules has a class of its own.

@@ -37,8 +37,8 @@ use coreline_world::{Ordering, Word, World};
 
 use super::checked::Checks;
 use super::chunk::Chunk;
-use super::granules::{GRANULE, granules};
-use super::rooms::{EXACT, Rooms, TRIES, class_of};
+use super::granules::{EXACT, GRANULE, granules};
+use super::rooms::{Rooms, TRIES, class_of};
 
 /// Free pages that a thread has taken, to give them back to the machine.
 pub(super) struct Pages {
@@ -204,7 +204,8 @@ impl<W: World> State<W> {
         while let Some(class) = next {
             let mut tries = 0;
             while let Some(mut chunk) = self.rooms.first(class).filter(|_| tries < TRIES) {
-                // SAFETY: chunks live as long as they are in the list, and the caller holds the lock.
+                // SAFETY: chunks live as long as they are in the list, and the caller holds the
+                // lock.
                 unsafe {
                     if let Some(first) = chunk.as_mut().take(granules) {
                         return Some(first);

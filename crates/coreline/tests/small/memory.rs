@@ -233,6 +233,7 @@ fn objects_go_from_thread_to_thread() {
     let cache = ObjectCache::<Vec<u32>, String>::builder("small")
         .magazine(1)
         .idle_limit(3)
+        .quarantine(1)
         .check(|kept| {
             if kept.len() > 3 {
                 return Err("too long".into());
@@ -264,5 +265,35 @@ fn objects_go_from_thread_to_thread() {
     let mut aside = cache.quarantined();
     assert_eq!((aside.len(), aside[0].kept().len()), (1, 4));
     drop(aside);
+    cache.get().unwrap().discard();
     cache.close().unwrap();
+}
+
+#[test]
+fn objects_are_built_and_destroyed_where_they_stay() {
+    struct Record {
+        name: String,
+        numbers: [u32; 9],
+    }
+
+    let cache = ObjectCache::<Record>::builder("in place")
+        .destructor_in_place(|record| record.name.push('!'))
+        .build_in_place(|mut record| {
+            let at = record.as_uninit().as_mut_ptr();
+            // SAFETY: the memory of a record, whose two fields are written.
+            Ok::<_, Lacking>(unsafe {
+                (&raw mut (*at).name).write("a record".into());
+                (&raw mut (*at).numbers).write([7; 9]);
+                record.assume_built()
+            })
+        })
+        .unwrap();
+    let record = cache.get().unwrap();
+    assert_eq!((record.name.as_str(), record.numbers[8]), ("a record", 7));
+    drop(record);
+    assert_eq!(cache.shrink(), 1);
+    let boxes = ObjectCache::<[Box<usize>; 3]>::builder("boxes")
+        .build_in_place(|boxes| Ok::<_, Lacking>(boxes.fill_with(Box::new)))
+        .unwrap();
+    assert_eq!(*boxes.get().unwrap()[2], 2);
 }

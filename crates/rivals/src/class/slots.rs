@@ -2,8 +2,8 @@
 //! making a domain that leases once, which makes one such value.
 //!
 //! Thousands of other values of that size are there. So memory has holes where the size is no power
-//! of two, and each value that is dropped lies far from the last one. The rival is what a user would
-//! allocate instead: a line for each CPU.
+//! of two, and each value that is dropped lies far from the last one. The rival is what a user
+//! would allocate instead: a line for each CPU.
 
 use std::hint::black_box;
 use std::sync::{Arc, Mutex};

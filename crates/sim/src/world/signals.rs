@@ -83,4 +83,8 @@ impl Signals for Sim {
         let number = inside(|engine| engine.current());
         u32::try_from(number + 1).ok().and_then(NonZeroU32::new).unwrap_or(NonZeroU32::MIN)
     }
+
+    fn is_unwinding() -> bool {
+        engine::with(engine::Engine::is_unwinding).unwrap_or_else(std::thread::panicking)
+    }
 }

@@ -70,4 +70,8 @@ impl Signals for Model {
     fn thread_id() -> NonZeroU32 {
         ID.with(|id| *id)
     }
+
+    fn is_unwinding() -> bool {
+        std::thread::panicking()
+    }
 }

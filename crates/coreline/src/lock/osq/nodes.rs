@@ -5,7 +5,7 @@ use coreline_world::{Line, Native, Ordering, Word, Words, World};
 
 use crate::numbered::{NONE, Number, Pool, Pooled};
 
-/// The nodes in which threads wait.
+/// A node in which a thread waits, on a line of its own.
 ///
 /// | `state` | name | meaning | becomes |
 /// |---|---|---|---|
@@ -17,6 +17,7 @@ use crate::numbered::{NONE, Number, Pool, Pooled};
 /// The bits above [`KIND`] are zero, or the node's [`life`](Node::life). Then a thread that comes
 /// and adopts the place also changes `LEFT` to `WAIT`. A holder that finds such a `LEFT` takes the
 /// life out before the node is its own.
+#[repr(align(64))]
 pub(super) struct Node<W: Words> {
     pub(super) state: W::U32,
     /// A [`Link`] to the node that arrived next, written by its thread; of a free node, the number
@@ -240,7 +241,7 @@ const _: () = {
     // Ring, place in it and number of waiters have five bits each in a word.
     assert!(RINGS <= 32 && RING < 32);
     assert!(NODES << DOUBLINGS <= Link::NUMBER as usize);
-    assert!(size_of::<Line<Node<Native>>>() == 64);
+    assert!(align_of::<Node<Native>>() == 64 && align_of::<Board<Native>>() == 64);
     assert!(cfg!(test) || size_of::<Board<Native>>() == 64 + RINGS * 4 + RINGS * 128);
 };
 

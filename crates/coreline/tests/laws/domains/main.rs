@@ -11,6 +11,7 @@ mod leases;
 mod left;
 mod made;
 mod object;
+mod object_ends;
 #[allow(dead_code, reason = "each family uses a part of it")]
 #[path = "../worlds.rs"]
 mod worlds;

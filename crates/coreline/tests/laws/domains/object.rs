@@ -13,7 +13,7 @@ use coreline::object::{Budget, Builder, GetError, Object, ObjectCache, Pressure}
 use coreline_sim::{Faults, Sim};
 use coreline_world::{Cell, Integer, JoinHandle, Native, Ordering, Testbed, Word};
 
-use crate::worlds::{self, Effort, FEW, NATIVE, Numbers, TORN, panic_of};
+use crate::worlds::{self, Effort, FEW, NATIVE, Numbers, TORN};
 
 /// What became of the objects and lives of one cache.
 struct Tally<W: Testbed> {
@@ -120,8 +120,10 @@ fn objects_are_in_one_hand<W: Testbed>(effort: Effort, options: Options<W>) {
                 let mut numbers = Numbers(u64::from(thread));
                 let mut held: Vec<Object<'_, _, _, W>> = Vec::new();
                 for _ in 0..effort.rounds {
-                    if numbers.below(60) == 0 {
-                        cache.shrink();
+                    match numbers.below(60) {
+                        0 => _ = cache.shrink(),
+                        1 => _ = cache.stats(),
+                        _ => {}
                     }
                     match numbers.below(5) {
                         0 | 1 if held.len() < 12 => {
@@ -279,7 +281,7 @@ impl Drop for Ending {
 }
 
 /// Every third time a step fails. What it had is given back, and the cache goes on.
-fn what_fails_leaks_nothing(fails: Fails) {
+fn what_fails_leaks_nothing(fails: Fails, quarantine: usize) {
     use std::panic::{AssertUnwindSafe, catch_unwind};
     use std::sync::atomic::{AtomicBool, AtomicU32};
 
@@ -294,6 +296,7 @@ fn what_fails_leaks_nothing(fails: Fails) {
         .magazine(1)
         .idle_limit(4)
         .budget(budget.clone(), 1)
+        .quarantine(quarantine)
         .check(move |_| match is_bad.swap(false, Ordering::Relaxed) {
             false => Ok(()),
             true if fails == Fails::CheckPanics => panic!("a check panics"),
@@ -323,7 +326,7 @@ fn what_fails_leaks_nothing(fails: Fails) {
                 bad.store(check, Ordering::Relaxed);
                 let dropped = catch_unwind(AssertUnwindSafe(|| drop(object)));
                 assert_eq!(dropped.is_err(), ends || check && fails == Fails::CheckPanics);
-                aside += usize::from(ends || check);
+                aside += u64::from(ends || check);
                 failed += usize::from(ends || check);
             }
             Ok(Err(GetError::OverBudget(refused))) => {
@@ -346,11 +349,15 @@ fn what_fails_leaks_nothing(fails: Fails) {
         }
         let stats = cache.stats();
         assert_eq!((stats.live, budget.used()), (0, 0), "{fails:?}: {stats}");
-        assert_eq!(stats.quarantined, aside, "{fails:?}: {stats}");
+        assert_eq!(stats.failed, aside, "{fails:?}: {stats}");
+        let kept = (aside as usize).min(quarantine);
+        assert_eq!(stats.quarantined, kept, "{fails:?}: {stats}");
+        let destroyed = u64::from(counted(&tally.destroyed));
+        assert_eq!(stats.destroyed, destroyed, "{fails:?}: {stats}");
     }
     assert_eq!(failed, 10, "{fails:?}");
     let found = cache.quarantined();
-    assert_eq!(found.len(), aside, "{fails:?}");
+    assert_eq!(found.len(), (aside as usize).min(quarantine), "{fails:?}");
     assert!(found.iter().all(|found| found.to_string().contains("items")), "{fails:?}");
     drop(found);
     assert_eq!(cache.stats().quarantined, 0);
@@ -360,7 +367,9 @@ fn what_fails_leaks_nothing(fails: Fails) {
 
 #[test]
 fn what_fails_at_any_step_leaks_nothing_and_doubles_nothing() {
-    EACH.into_iter().for_each(what_fails_leaks_nothing);
+    for quarantine in [0, 3, 100] {
+        EACH.into_iter().for_each(|fails| what_fails_leaks_nothing(fails, quarantine));
+    }
 }
 
 /// Where a destructor or a pressure callback panics, all else is done first.
@@ -481,6 +490,7 @@ struct Tenant<W: Testbed> {
 fn domains_stay_constructed<W: Testbed>(effort: Effort) {
     let domains = Domains::<Recent, W>::new_in(DomainsOptions::new()).unwrap();
     let cache = ObjectCache::<Tenant<W>, (), W>::builder_in("tenants")
+        .quarantine(1)
         .check(|tenant| {
             tenant.domain.check_unused()?;
             if tenant.requests.sum() == 0 { Ok(()) } else { Err("not zero".into()) }
@@ -558,41 +568,4 @@ fn pressure_is_told_and_may_be_relieved() {
     drop(object);
     assert_eq!(told.load(Ordering::Relaxed), 2, "no object may be idle");
     assert_eq!(cache.stats().destroyed, 1);
-}
-
-#[test]
-#[cfg(debug_assertions)]
-fn a_destructor_that_calls_a_cache_is_found_natively() {
-    use std::sync::PoisonError;
-
-    static OTHER: std::sync::OnceLock<ObjectCache<u32>> = std::sync::OnceLock::new();
-    OTHER.get_or_init(|| ObjectCache::builder("other").build(|| Ok::<_, GetError>(0)).unwrap());
-    let theirs = OTHER.get().expect("made");
-    let calls: [fn(&mut Option<Object<'_, u32>>); 3] = [
-        |_| drop(OTHER.get().expect("made").get()),
-        |object| drop(object.take()),
-        |_| _ = OTHER.get().expect("made").shrink(),
-    ];
-    for call in calls {
-        let held = std::sync::Mutex::new(Some(theirs.get().unwrap()));
-        let cache = ObjectCache::<u32>::builder("calls")
-            .destructor(move |_| call(&mut held.lock().unwrap_or_else(PoisonError::into_inner)))
-            .build(|| Ok::<_, GetError>(0))
-            .unwrap();
-        drop(cache.get().unwrap());
-        let message = panic_of(std::panic::AssertUnwindSafe(|| _ = cache.shrink()));
-        assert!(message.contains("leaf locks only") && message.contains("other"), "{message}");
-        drop(cache);
-        assert_eq!(theirs.stats().live, 0, "it went back nevertheless");
-    }
-}
-
-#[test]
-fn what_is_never_given_back_is_told() {
-    let cache = ObjectCache::<u32>::builder("leaky").build(|| Ok::<_, GetError>(7)).unwrap();
-    let leaked = cache.get().unwrap().into_raw();
-    let told = cache.close().unwrap_err();
-    assert_eq!((told.name.as_str(), told.count), ("leaky", 1), "{told}");
-    // SAFETY: it keeps its memory.
-    assert_eq!(unsafe { leaked.read() }, 7);
 }

@@ -104,6 +104,10 @@ impl Signals for Native {
         // Relaxed: only the thread itself, and signal handlers on it, use the word.
         NonZeroU32::new(word.load(Ordering::Relaxed)).unwrap_or_else(|| number(word))
     }
+
+    fn is_unwinding() -> bool {
+        std::thread::panicking()
+    }
 }
 
 /// Gives the calling thread, whose word this is, its number.

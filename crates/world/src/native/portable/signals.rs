@@ -31,6 +31,10 @@ impl Signals for Native {
     fn thread_id() -> NonZeroU32 {
         NonZeroU32::new(NUMBER.get()).unwrap_or_else(number)
     }
+
+    fn is_unwinding() -> bool {
+        std::thread::panicking()
+    }
 }
 
 /// Gives the calling thread a number.

@@ -1,0 +1,128 @@
+//! How a life ends, and what becomes of an object that cannot live again, or should not: it is
+//! destroyed at once, by the thread that gave it back, or put aside.
+
+use core::mem;
+
+use coreline_world::{Integer, Ordering, World};
+
+use super::builder::AnyError;
+use super::cache::{Held, ObjectCache};
+use super::leaf;
+use crate::panics::Panics;
+
+/// Whether an object whose life has ended lives again.
+enum Verdict {
+    Lives,
+    /// It could, but its thread panics.
+    Discarded,
+    Failed(AnyError),
+}
+
+impl<T: Send + 'static, L: Send + 'static, W: World> ObjectCache<T, L, W> {
+    /// As [`put`](ObjectCache::put), whatever there is to do.
+    ///
+    /// # Safety
+    ///
+    /// As for [`put`](ObjectCache::put).
+    pub(super) unsafe fn end(&self, body: Held<T, L, W>) {
+        let ended = Ended { cache: self, body };
+        // SAFETY: the promise of `put`; the life is not used any more.
+        unsafe { (*body.as_ptr()).life.assume_init_drop() };
+        let verdict = if self.attended { self.judge(body) } else { Verdict::Lives };
+        ended.done();
+        self.uncharge();
+        match verdict {
+            Verdict::Lives => self.push(body),
+            Verdict::Discarded => self.discard(body),
+            Verdict::Failed(why) => self.fail(body, why),
+        }
+        // At the end: the object is back, and nothing is lost by the panic.
+        leaf::no_cache_in_a_destructor::<W>(self.name());
+    }
+
+    /// Judges an object whose life has ended.
+    fn judge(&self, body: Held<T, L, W>) -> Verdict {
+        if self.discards_on_panic && W::is_unwinding() {
+            return Verdict::Discarded;
+        }
+        // SAFETY: the caller of `put` has the body alone.
+        let kept = unsafe { &mut (*body.as_ptr()).kept };
+        match self.check.as_ref().map(|check| check(kept)) {
+            Some(Err(why)) => Verdict::Failed(why),
+            Some(Ok(())) | None => Verdict::Lives,
+        }
+    }
+
+    /// Ends an object that cannot live again: the hook is told, and then it is destroyed or put
+    /// aside, also if the hook panics.
+    fn fail(&self, body: Held<T, L, W>, why: AnyError) {
+        // Relaxed: a count.
+        self.state.0.failed.fetch_add(1, Ordering::Relaxed);
+        let mut panics = Panics::NONE;
+        if let Some(hook) = &self.on_failure {
+            // SAFETY: the caller of `put` has the body alone.
+            let kept = unsafe { &mut (*body.as_ptr()).kept };
+            panics.run(|| leaf::in_a_destructor::<W>(|| hook(kept, &*why)));
+        }
+        if let Some(body) = self.quarantine.push(body, why) {
+            panics.run(|| self.unmake(body));
+        }
+        panics.resume::<W>();
+    }
+
+    /// Ends an object without a life that could live again.
+    fn discard(&self, body: Held<T, L, W>) {
+        // Relaxed: a count.
+        self.state.0.discarded.fetch_add(1, Ordering::Relaxed);
+        let mut panics = Panics::NONE;
+        panics.run(|| self.unmake(body));
+        panics.resume::<W>();
+    }
+
+    /// Ends a life, and destroys the object.
+    ///
+    /// # Safety
+    ///
+    /// As for [`put`](ObjectCache::put).
+    pub(super) unsafe fn end_and_discard(&self, body: Held<T, L, W>) {
+        let mut panics = Panics::NONE;
+        // SAFETY: the caller's promise; the life is not used any more.
+        panics.run(|| unsafe { (*body.as_ptr()).life.assume_init_drop() });
+        self.uncharge();
+        panics.run(|| self.discard(body));
+        panics.resume::<W>();
+        // At the end: the object is gone, and nothing is lost by the panic.
+        leaf::no_cache_in_a_destructor::<W>(self.name());
+    }
+
+    /// Destroys what was put aside; returns how many objects there were.
+    pub(super) fn empty_quarantine(&self, panics: &mut Panics) -> usize {
+        let mut count = 0;
+        for aside in self.quarantine.drain() {
+            self.quarantine.forget();
+            panics.run(|| self.unmake(aside.body));
+            count += 1;
+        }
+        count
+    }
+}
+
+/// An object whose life ends: it fails if that panics.
+struct Ended<'a, T: Send + 'static, L: Send + 'static, W: World> {
+    cache: &'a ObjectCache<T, L, W>,
+    body: Held<T, L, W>,
+}
+
+impl<T: Send + 'static, L: Send + 'static, W: World> Ended<'_, T, L, W> {
+    /// It ended, and the object is the caller's.
+    fn done(self) {
+        mem::forget(self);
+    }
+}
+
+impl<T: Send + 'static, L: Send + 'static, W: World> Drop for Ended<'_, T, L, W> {
+    fn drop(&mut self) {
+        self.cache.uncharge();
+        self.cache.fail(self.body, "it panicked when it was given back".into());
+    }
+}

@@ -1,0 +1,116 @@
+//! [`Vacant`]: where a constructor builds an object in place.
+
+use core::fmt;
+use core::marker::PhantomData;
+use core::mem::{self, MaybeUninit};
+use core::ptr::NonNull;
+
+/// A lifetime that stands for one object: neither longer nor shorter ones fit.
+type Brand<'a> = PhantomData<fn(&'a ()) -> &'a ()>;
+
+/// Where an object is to be, for [`build_in_place`](super::Builder::build_in_place). An object that
+/// is larger than the stack has room for is built here and never moved.
+///
+/// Each way to build it returns a [`Built`], which the constructor returns in its turn. The
+/// lifetime is of this one object, so no other object's proof fits.
+pub struct Vacant<'a, T> {
+    at: NonNull<T>,
+    brand: Brand<'a>,
+}
+
+/// An object that a constructor has built in place. It is dropped with this, unless the constructor
+/// returns it.
+pub struct Built<'a, T> {
+    at: NonNull<T>,
+    brand: Brand<'a>,
+}
+
+impl<'a, T> Vacant<'a, T> {
+    /// # Safety
+    ///
+    /// The memory is the caller's, aligned and large enough, and holds no object; the lifetime
+    /// stands for it alone.
+    pub(super) unsafe fn new(at: NonNull<T>) -> Self {
+        Vacant { at, brand: PhantomData }
+    }
+
+    /// Moves an object there. For one that fits onto the stack; how often it is moved before that
+    /// is up to the compiler.
+    pub fn write(mut self, object: T) -> Built<'a, T> {
+        self.as_uninit().write(object);
+        // SAFETY: just written.
+        unsafe { self.assume_built() }
+    }
+
+    /// The memory of the object, which says nothing of what is in it: to write its fields by
+    /// pointers, before [`assume_built`](Vacant::assume_built).
+    pub fn as_uninit(&mut self) -> &mut MaybeUninit<T> {
+        // SAFETY: the promise of `new`.
+        unsafe { self.at.cast().as_mut() }
+    }
+
+    /// Says that the object is built.
+    ///
+    /// # Safety
+    ///
+    /// All of it was written, by way of [`as_uninit`](Vacant::as_uninit): it is a valid `T`.
+    pub unsafe fn assume_built(self) -> Built<'a, T> {
+        Built { at: self.at, brand: PhantomData }
+    }
+}
+
+impl<'a, E, const N: usize> Vacant<'a, [E; N]> {
+    /// Builds an array element by element, each where it stays. If `element` panics, those before
+    /// are dropped.
+    pub fn fill_with(self, mut element: impl FnMut(usize) -> E) -> Built<'a, [E; N]> {
+        let mut filled = Filled { first: self.at.cast::<E>(), len: 0 };
+        while filled.len < N {
+            // SAFETY: within the array, which is this one's alone.
+            unsafe { filled.first.add(filled.len).write(element(filled.len)) };
+            filled.len += 1;
+        }
+        mem::forget(filled);
+        // SAFETY: all elements were written.
+        unsafe { self.assume_built() }
+    }
+}
+
+/// The first elements of an array.
+struct Filled<E> {
+    first: NonNull<E>,
+    len: usize,
+}
+
+impl<E> Drop for Filled<E> {
+    fn drop(&mut self) {
+        let elements = NonNull::slice_from_raw_parts(self.first, self.len);
+        // SAFETY: so many were written, and nothing uses them.
+        unsafe { elements.drop_in_place() };
+    }
+}
+
+impl<T> Built<'_, T> {
+    /// The object stays where it is, and is the caller's.
+    pub(super) fn keep(self) {
+        mem::forget(self);
+    }
+}
+
+impl<T> Drop for Built<'_, T> {
+    fn drop(&mut self) {
+        // SAFETY: built, and used by nothing.
+        unsafe { self.at.drop_in_place() };
+    }
+}
+
+impl<T> fmt::Debug for Vacant<'_, T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Vacant").field(&self.at).finish()
+    }
+}
+
+impl<T> fmt::Debug for Built<'_, T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Built").field(&self.at).finish()
+    }
+}
