@@ -212,7 +212,7 @@ pub(super) struct Item<W: World> {
     pub(super) layout: Layout,
 }
 
-// SAFETY: an address, in memory that lives as long as the pool.
+// SAFETY: an address, in memory that lives as long as the item.
 unsafe impl<W: World> Send for Item<W> {}
 // SAFETY: shared, it gives out an address and a layout; what lies there is its owner's to guard.
 unsafe impl<W: World> Sync for Item<W> {}

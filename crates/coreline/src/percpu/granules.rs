@@ -28,7 +28,7 @@ pub(super) const GRANULE: usize = 8;
 /// The bytes of a line: an item of this size or more lies on as few lines as it can.
 const LINE: usize = 64;
 /// The granules of the smallest page that a machine has.
-const PAGE: usize = 4096 / GRANULE;
+pub(super) const PAGE: usize = 4096 / GRANULE;
 /// The granules of a word of the map.
 const BITS: usize = u64::BITS as usize;
 

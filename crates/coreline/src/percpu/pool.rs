@@ -334,7 +334,9 @@ impl<W: World> PerCpuPool<W> {
     /// ```
     pub fn trim(&self) -> usize {
         let mut bytes = 0;
-        while let Some(chunk) = self.shared.with(State::take_out_empty) {
+        // No more than there are now: else this need not end beside threads that map more.
+        for _ in 0..self.shared.with(|state| state.chunks().count()) {
+            let Some(chunk) = self.shared.with(State::take_out_empty) else { break };
             // SAFETY: mapped by `Chunk::map`. It left the pool's lists under the lock, and had no
             // item, so no other thread knows it.
             unsafe {
@@ -364,8 +366,8 @@ impl<W: World> PerCpuPool<W> {
         }
     }
 
-    /// Why slots do not lie where they should, or have no huge pages though they should: `None` if
-    /// all is as it was asked for, so far.
+    /// Why slots do not lie where they should, or have no huge pages though they should. Returns
+    /// `None` if all memory that the pool has mapped now is as it was asked for.
     pub fn lacking(&self) -> Option<Lacking> {
         self.shared.with(|state| state.chunks().find_map(|chunk| chunk.lacking.clone()))
     }
@@ -435,8 +437,8 @@ impl<W: World> Shared<W> {
         if let Some(first) = self.with(|state| state.take(layout)) {
             return Ok(first);
         }
-        // Without the lock, and with signals let in: system calls. Two threads may map a chunk
-        // each; both count.
+        // Without the lock: system calls. Signals are let in unless the caller holds them off, as
+        // a domain's first lease does. Two threads may map a chunk each; both count.
         let huge_pages = self.options.huge_pages;
         let mut chunk = Chunk::map::<W>(&self.node_of, self.indexes, huge_pages)?;
         self.with(|state| {

@@ -33,6 +33,11 @@ pub(super) struct Room {
 impl Room {
     /// Of a chunk that is in no list.
     pub(super) const NONE: Room = Room { class: None, before: None, behind: None };
+
+    /// Whether the chunk may have a place for an item of this class.
+    pub(super) fn may_have(&self, class: u8) -> bool {
+        self.class >= Some(class)
+    }
 }
 
 /// How many chunks of a list a take looks at in vain that are where they belong.
@@ -55,7 +60,7 @@ pub(super) const fn class_of(granules: usize) -> u8 {
 }
 
 /// See the module. All functions are for the holder of the pool's lock, and all chunks are the
-/// pool's, which live as long as it does.
+/// pool's, which live as long as they are in its list.
 pub(super) struct Rooms {
     first: [Option<NonNull<Chunk>>; CLASSES as usize],
     last: [Option<NonNull<Chunk>>; CLASSES as usize],

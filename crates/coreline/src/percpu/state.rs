@@ -37,7 +37,7 @@ use coreline_world::{Ordering, Word, World};
 
 use super::checked::Checks;
 use super::chunk::Chunk;
-use super::granules::{EXACT, GRANULE, granules};
+use super::granules::{EXACT, GRANULE, PAGE, granules};
 use super::rooms::{Rooms, TRIES, class_of};
 
 /// Free pages that a thread has taken, to give them back to the machine.
@@ -187,7 +187,10 @@ impl<W: World> State<W> {
                 self.rooms.raise(chunk, class_of(largest));
             }
             while let Some(mut chunk) = next {
-                if let Some(granules) = chunk.as_mut().take_pages(from) {
+                // Most chunks have none, and then no word of their maps is looked at.
+                if chunk.as_ref().room.may_have(class_of(PAGE))
+                    && let Some(granules) = chunk.as_mut().take_pages(from)
+                {
                     let memory = chunk.as_ref().memory();
                     return Some(Pages { chunk, memory, granules });
                 }

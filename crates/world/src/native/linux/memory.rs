@@ -142,7 +142,14 @@ impl Memory for Native {
                 return unsafe { std::alloc::dealloc(at.as_ptr(), pages) };
             }
             // SAFETY: the range is that of `map`, and unused, as the caller promises.
-            keeping_errno(|| unsafe { libc::munmap(at.as_ptr().cast(), pages.size()) });
+            keeping_errno(|| unsafe {
+                let at = at.as_ptr().cast();
+                if libc::munmap(at, pages.size()) != 0 {
+                    // The range is in the midst of a larger mapping, and the process may have no
+                    // more of them: then its pages go, and its addresses stay.
+                    libc::madvise(at, pages.size(), libc::MADV_DONTNEED);
+                }
+            });
         }
     }
 
