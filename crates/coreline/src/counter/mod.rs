@@ -369,8 +369,9 @@ impl<W: World> PerCpuCounter<W> {
 
     /// Sets the value, as of a gauge, and returns what it was, wrapping.
     ///
-    /// Each concurrent addition is in what it returns, and gone, or comes on top of `value`. Of
-    /// several threads that set it, one is the last.
+    /// Each concurrent addition is in what it returns, and gone, or comes on top of `value`. If
+    /// several threads set it or drain it at one time, only the sum is kept: what they return and
+    /// what is left is what was set and added.
     ///
     /// It reads one line for each CPU that added: a gauge that is only ever set is an atomic.
     ///

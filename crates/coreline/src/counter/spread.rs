@@ -197,7 +197,7 @@ impl<T: Slot, W: World> Spread<T, W> {
             if !parts.pays(state) {
                 return Err(&parts.compact);
             }
-            parts.spread(init);
+            parts.spread(state, init);
         }
         let Some(slots) = parts.slots() else {
             return Err(&parts.compact);
@@ -315,13 +315,16 @@ impl<T: Slot, W: World> Parts<T, W> {
         (first != 0 && first != cpu) || additions >= HOT
     }
 
-    fn spread(&self, init: fn() -> T) {
+    /// Gives the counter slots, unless another thread has changed the state that was `seen`.
+    fn spread(&self, seen: u32, init: fn() -> T) {
         let Some(_making) = self.making.try_lock_by_name() else {
             return;
         };
         // Relaxed: only the holder of the lock writes it.
         let state = self.state.load(Ordering::Relaxed);
-        if state == SPREAD {
+        if state != seen {
+            // Another thread was faster: there are slots, or it found no memory, and this try would
+            // be one too many.
             return;
         }
         let Ok(slots) = self.pool.per_cpu_of(Init::Function(init)) else {

@@ -170,7 +170,10 @@ impl<W: World> Budget<W> {
     /// stock.
     ///
     /// When the child's last handle is dropped, what was left charged to it is given back to the
-    /// parent.
+    /// parent. Budgets may lie in each other up to some hundred deep: a charge, and the drop of the
+    /// last handle, call themselves for each level.
+    ///
+    /// A global allocator must not charge a budget that has children: it would wait for itself.
     ///
     /// # Errors
     ///
@@ -324,7 +327,9 @@ impl<W: World> Budget<W> {
         if !self.take_here(amount) {
             return false;
         }
-        let above = |parent: &Self| parent.take_from_stock(amount) || parent.take_and_stock(amount);
+        // A parent's stock is not filled here: each level would try twice, and each of these the
+        // level above.
+        let above = |parent: &Self| parent.take_from_stock(amount) || parent.take(amount);
         let taken = self.shared.parent.as_ref().is_none_or(above);
         if !taken {
             self.give_back_here(amount);

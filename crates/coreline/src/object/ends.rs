@@ -1,13 +1,12 @@
 //! How a life ends, and what becomes of an object that cannot live again, or should not: it is
 //! destroyed at once, by the thread that gave it back, or put aside.
 
-use core::mem;
-
 use coreline_world::{Integer, Ordering, World};
 
 use super::builder::AnyError;
-use super::cache::{Held, ObjectCache};
+use super::cache::{Body, Held, ObjectCache};
 use super::leaf;
+use super::quarantine::Aside;
 use crate::panics::Panics;
 
 /// Whether an object whose life has ended lives again.
@@ -25,17 +24,23 @@ impl<T: Send + 'static, L: Send + 'static, W: World> ObjectCache<T, L, W> {
     ///
     /// As for [`put`](ObjectCache::put).
     pub(super) unsafe fn end(&self, body: Held<T, L, W>) {
-        let ended = Ended { cache: self, body };
+        let mut panics = Panics::NONE;
         // SAFETY: the promise of `put`; the life is not used any more.
-        unsafe { (*body.as_ptr()).life.assume_init_drop() };
-        let verdict = if self.attended { self.judge(body) } else { Verdict::Lives };
-        ended.done();
-        self.uncharge();
-        match verdict {
-            Verdict::Lives => self.push(body),
-            Verdict::Discarded => self.discard(body),
-            Verdict::Failed(why) => self.fail(body, why),
+        panics.run(|| unsafe { (*body.as_ptr()).life.assume_init_drop() });
+        let mut verdict = None;
+        if panics.is_none() {
+            let judge = || if self.attended { self.judge(body) } else { Verdict::Lives };
+            panics.run(|| verdict = Some(judge()));
         }
+        self.uncharge();
+        // Contained, as what fails in turn: the thread may unwind already.
+        panics.run(|| match verdict {
+            Some(Verdict::Lives) => self.push(body),
+            Some(Verdict::Discarded) => self.discard(body),
+            Some(Verdict::Failed(why)) => self.fail(body, why),
+            None => self.fail(body, "it panicked when it was given back".into()),
+        });
+        panics.resume::<W>();
         // At the end: the object is back, and nothing is lost by the panic.
         leaf::no_cache_in_a_destructor::<W>(self.name());
     }
@@ -64,8 +69,8 @@ impl<T: Send + 'static, L: Send + 'static, W: World> ObjectCache<T, L, W> {
             let kept = unsafe { &mut (*body.as_ptr()).kept };
             panics.run(|| leaf::in_a_destructor::<W>(|| hook(kept, &*why)));
         }
-        if let Some(body) = self.quarantine.push(body, why) {
-            panics.run(|| self.unmake(body));
+        if let Some(aside) = self.quarantine.push(body, why) {
+            self.destroy_aside(aside, &mut panics);
         }
         panics.resume::<W>();
     }
@@ -100,29 +105,15 @@ impl<T: Send + 'static, L: Send + 'static, W: World> ObjectCache<T, L, W> {
         let mut count = 0;
         for aside in self.quarantine.drain() {
             self.quarantine.forget();
-            panics.run(|| self.unmake(aside.body));
+            self.destroy_aside(aside, panics);
             count += 1;
         }
         count
     }
-}
 
-/// An object whose life ends: it fails if that panics.
-struct Ended<'a, T: Send + 'static, L: Send + 'static, W: World> {
-    cache: &'a ObjectCache<T, L, W>,
-    body: Held<T, L, W>,
-}
-
-impl<T: Send + 'static, L: Send + 'static, W: World> Ended<'_, T, L, W> {
-    /// It ended, and the object is the caller's.
-    fn done(self) {
-        mem::forget(self);
-    }
-}
-
-impl<T: Send + 'static, L: Send + 'static, W: World> Drop for Ended<'_, T, L, W> {
-    fn drop(&mut self) {
-        self.cache.uncharge();
-        self.cache.fail(self.body, "it panicked when it was given back".into());
+    /// Destroys an object, and the reason why it was put aside, whose drop may panic, too.
+    fn destroy_aside(&self, Aside { body, why }: Aside<Body<T, L, W>>, panics: &mut Panics) {
+        panics.run(|| self.unmake(body));
+        panics.run(|| drop(why));
     }
 }

@@ -43,9 +43,9 @@ impl<B: 'static, W: World> Quarantine<B, W> {
     }
 
     /// Puts an object aside; returns the one that has to make room: this one, if there is none.
-    pub(super) fn push(&self, body: NonNull<B>, why: AnyError) -> Option<NonNull<B>> {
+    pub(super) fn push(&self, body: NonNull<B>, why: AnyError) -> Option<Aside<B>> {
         if self.places.is_empty() {
-            return Some(body);
+            return Some(Aside { body, why });
         }
         // Relaxed: a number, which each thread gets another one of.
         let number = self.next.fetch_add(1, Ordering::Relaxed);
@@ -57,7 +57,7 @@ impl<B: 'static, W: World> Quarantine<B, W> {
         // with the Release of an earlier one, for the same reason.
         let oldest = self.take(place.swap(entry, Ordering::AcqRel))?;
         self.forget();
-        Some(oldest.body)
+        Some(oldest)
     }
 
     /// One that was taken out is destroyed.

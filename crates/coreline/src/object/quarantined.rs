@@ -8,6 +8,7 @@ use coreline_world::{Native, World};
 use super::builder::AnyError;
 use super::cache::{Body, ObjectCache};
 use super::quarantine::Aside;
+use crate::panics::Panics;
 
 /// An object that was put aside, which is destroyed when this drops. See
 /// [`quarantine`](super::Builder::quarantine).
@@ -51,7 +52,9 @@ impl<T: Send + 'static, L: Send + 'static, W: World> Quarantined<'_, T, L, W> {
 impl<T: Send + 'static, L: Send + 'static, W: World> Drop for Quarantined<'_, T, L, W> {
     fn drop(&mut self) {
         self.cache.quarantine.forget();
-        self.cache.unmake(self.body);
+        let mut panics = Panics::NONE;
+        panics.run(|| self.cache.unmake(self.body));
+        panics.resume::<W>();
     }
 }
 

@@ -12,6 +12,7 @@ mod left;
 mod made;
 mod object;
 mod object_ends;
+mod object_panics;
 #[allow(dead_code, reason = "each family uses a part of it")]
 #[path = "../worlds.rs"]
 mod worlds;
