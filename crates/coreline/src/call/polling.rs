@@ -5,7 +5,7 @@
 //! thread has its share left, so the kernel runs it as soon as it is woken. A thread that polls
 //! notices by the clock that it was away. Then no thread that waits on that CPU polls for a while.
 //! The while is so much longer than the absence that polling loses only a small part of the time.
-//! After that, one thread tries again: the others may be gone.
+//! Then one thread polls again, in case nothing else wants the CPU any more.
 //!
 //! But polling may still pay. Two threads on two CPUs that both run for a part of the time have
 //! thousands of calls in that part, and would have fewer if each call took a wake-up. So the time

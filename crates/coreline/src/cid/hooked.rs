@@ -45,8 +45,8 @@ const EXPIRY_MILLIS: u32 = EXPIRY.as_millis() as u32;
 /// | `contended` | 1: a CPU searches for an ID under the lock, so search there | its holder |
 /// | `lock` | the right to move references, and to look until there is an ID | its users |
 ///
-/// There are three kinds of lines, because their writers differ. Each switch reads those of
-/// `referring`, which tasks write when they come or go. A CPU that finds no ID in its row reads
+/// There are three kinds of lines, because their writers differ. Every switch reads the lines of
+/// `referring`. Tasks write them when they enter or leave. A CPU that finds no ID in its row reads
 /// `contended`, which is not on the line of the lock. No switch reads the lock's line.
 pub struct Hooked<P, W: World> {
     referring: Referring<P, W>,

@@ -112,7 +112,7 @@ impl<W: World> CounterVec<W> {
         part.read_one(index)
     }
 
-    /// The sums of all that was added, as [`CounterSet::read_exact`].
+    /// Returns the exact sum of each counter, like [`CounterSet::read_exact`].
     pub fn read_exact(&self) -> Vec<i64> {
         self.each(CounterSet::read_exact)
     }

@@ -199,8 +199,8 @@ impl<P: References, W: World> Domains<P, W> {
         &self.common.layout
     }
 
-    /// The memory by ID. After many domains were dropped, [`trim`](PerCpuPool::trim) gives back
-    /// what had their locals and leases.
+    /// The memory by ID. After many domains were dropped, [`trim`](PerCpuPool::trim) returns the
+    /// memory of their locals and leases.
     pub fn pool(&self) -> &PerCpuPool<W> {
         &self.common.pool
     }

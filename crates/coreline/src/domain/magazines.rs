@@ -10,7 +10,8 @@
 //! A number that is leased on a CPU gets a round in the magazine of that CPU's ID, if one is left.
 //! It waits there while no lease has it. The next lease on that CPU takes it by one exchange, and
 //! returns it by a store. So a number goes from one thread of a CPU to the next, with its memory in
-//! that CPU's caches. A number that is returned on another CPU waits where it was leased.
+//! that CPU's caches. A number that is returned on another CPU goes back to the magazine that it
+//! was leased from.
 //!
 //! A number gets no round if all are reserved, or if the CPU had no ID. Such a number waits in an
 //! open round of the magazine where it is returned, which costs a second exchange. If those are

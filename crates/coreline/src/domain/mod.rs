@@ -92,9 +92,9 @@
 //!
 //! It takes a few hundred bytes of its own, a pointer for each sixteen CPUs, and a line for each
 //! sixteen of which one was used. Each local takes a few words, and a slot for each ID that was
-//! ever handed out. Slots of one ID of all domains lie side by side, and so do lines, so domains
-//! share pages. Slots stay until the local is dropped. IDs that come back come back with their
-//! slots. [`Usage::bytes`] counts all of it.
+//! ever handed out. The slots that all domains have for one ID are adjacent, and so are their
+//! lines. Domains therefore share pages. Slots stay until the local is dropped. IDs that come back
+//! come back with their slots. [`Usage::bytes`] counts all of it.
 //!
 //! # Signals
 //!
@@ -206,8 +206,8 @@ pub struct Usage {
     pub ids: usize,
     /// Leases that are out, or were forgotten.
     pub leased: usize,
-    /// All bytes of memory of this domain alone, besides what the global allocator and a pool's
-    /// maps take for each piece.
+    /// The bytes that only this domain uses, without the overhead of the allocator and of the
+    /// pool's maps.
     pub bytes: usize,
 }
 

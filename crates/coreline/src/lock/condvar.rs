@@ -77,7 +77,7 @@ impl Condvar {
 }
 
 impl<W: World> Condvar<W> {
-    /// A condition variable that no thread waits for, in any world that has constants.
+    /// Creates a condition variable in a const context, in any [`ConstWorld`].
     pub const fn const_new() -> Self
     where
         W: ConstWorld,

@@ -38,11 +38,12 @@
 //! with a lower priority. The holder cannot go on until the waiter sleeps. Every waiter sleeps
 //! after a bounded time.
 //!
-//! Waiters of locks that sleep spin for 0.1 ms at most. [`TicketLock`], [`Osq`], concurrency IDs,
-//! domains, shootdowns and updates spin and then yield. Natively such a waiter yields for about 1
-//! ms, and then sleeps between looks, 50 us to 1 ms each time. A waiter of ordinary scheduling lets
-//! others run when it yields, so it sleeps only after 20 ms of its CPU. The same holds for every
-//! waiter on other systems than Linux, and for a shootdown that begins inside.
+//! A waiter for a lock with sleeping waiters spins for at most 0.1 ms before it sleeps.
+//! [`TicketLock`], [`Osq`], concurrency IDs, domains, shootdowns and updates spin and then yield.
+//! Natively such a waiter yields for about 1 ms, and then sleeps between looks, 50 us to 1 ms each
+//! time. A waiter of ordinary scheduling lets others run when it yields, so it sleeps only after 20
+//! ms of its CPU. The same holds for every waiter on other systems than Linux, and for a shootdown
+//! that begins inside.
 //!
 //! No lock inherits priorities: a thread with a priority between those of holder and waiter runs
 //! before the holder, for as long as it wants. If that matters, take a lock of the C library with

@@ -20,12 +20,12 @@
 //! Waiter 2: runs, and waits for waiter 1
 //! ```
 //!
-//! [`MOST`] threads may overtake one head. Then the lock is *closed*: threads that come must queue,
-//! so a running head has it next. A head that does not run cannot take it. So a thread that finds a
-//! closed lock free for [`LOOKS`] looks in a row opens it for [`AWAY`] more threads, and takes it.
-//! A head that spins looks at least once in that time. A head that yields its CPU or sleeps
-//! briefly, as waiters do after very long, may not. Then each wake-up is one chance to find the
-//! lock free.
+//! [`MOST`] threads may overtake one head. Then the lock is *closed*: new arrivals must queue, so
+//! the head gets the lock next if it is running. A head that does not run cannot take it. So a
+//! thread that finds a closed lock free for [`LOOKS`] looks in a row opens it for [`AWAY`] more
+//! threads, and takes it. A head that spins looks at least once in that time. A head that yields
+//! its CPU or sleeps briefly, as waiters do after very long, may not. Then each wake-up is one
+//! chance to find the lock free.
 //!
 //! # State
 //!

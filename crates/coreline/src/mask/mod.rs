@@ -227,7 +227,7 @@ impl<W: World> CpuMask<W> {
         self.snapshot().union(&other.snapshot())
     }
 
-    /// Lets later reads of the whole mask skip the lines that no longer have bits. Use it for masks
+    /// Lets later reads of the whole mask skip cache lines in which no bit is set. Use it for masks
     /// whose CPUs come and go, but not after every [`clear`](CpuMask::clear): it writes a line that
     /// every reader of the mask reads.
     pub fn trim(&self) {

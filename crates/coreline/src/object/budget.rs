@@ -35,8 +35,8 @@
 //! Thread 1: used: 40 to 70; loads the limit, 50, and gives the 30 back
 //! ```
 //!
-//! Each change of `used` is an exchange, and thread 1's comes behind thread 2's look: so thread 1
-//! sees the limit that thread 2 had set.
+//! Every update of `used` is an atomic read-modify-write. Thread 1's update follows thread 2's
+//! read, so thread 1 sees the limit of thread 2.
 //!
 //! # Budgets in budgets
 //!

@@ -127,9 +127,10 @@ impl<T: Send + 'static, L: Send + 'static, W: World> Builder<T, L, W> {
         self
     }
 
-    /// Runs on each object that is given back, in the thread that gives it back. It clears what
-    /// must be cleared. An object for which it returns an error, or panics, never lives again: the
-    /// same thread destroys it at once, unless there is a [quarantine](Builder::quarantine).
+    /// Runs on each object that is given back, in the thread that gives it back. Use it to reset
+    /// state that must not reach the next life. An object for which it returns an error, or panics,
+    /// never lives again: the same thread destroys it at once, unless there is a
+    /// [quarantine](Builder::quarantine).
     ///
     /// ```
     /// use coreline::object::{GetError, ObjectCache};

@@ -16,7 +16,7 @@ use super::leaf;
 ///
 /// It dereferences to what is constructed; [`life`](Object::life) is what this life alone has.
 ///
-/// One that is forgotten stays constructed for good.
+/// An object that is passed to `mem::forget` is never destroyed.
 pub struct Object<'c, T: Send + 'static, L: Send + 'static = (), W: World = Native> {
     cache: &'c ObjectCache<T, L, W>,
     body: NonNull<Body<T, L, W>>,
@@ -61,7 +61,7 @@ impl<'c, T: Send + 'static, L: Send + 'static, W: World> Object<'c, T, L, W> {
         unsafe { (*self.body.as_ptr()).life.assume_init_ref() }
     }
 
-    /// What this life has, to change.
+    /// Returns a mutable reference to the data of this life.
     pub fn life_mut(&mut self) -> &mut L {
         self.parts_mut().1
     }

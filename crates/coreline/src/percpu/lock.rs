@@ -9,7 +9,7 @@
 //!   another thread held the lock finds a holder that cannot exist in it, and takes the lock over.
 //!   So what the lock guards must be whole at every moment, as an operation is: it changes its slot
 //!   by its one last store.
-//! * **No queue, no sleep.** It is for some ten instructions, as a rule. Where it is held for
+//! * **No queue, no sleep.** It is usually held for about ten instructions. Where it is held for
 //!   longer, those that come for it can queue elsewhere first: [`lock_by_name`].
 //!
 //! [`lock_by_name`]: SlotLock::lock_by_name

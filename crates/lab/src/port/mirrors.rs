@@ -141,7 +141,7 @@ pub(super) enum Leads {
     Same,
     /// To what threads share, and no mirror has; why that matters.
     Missing(&'static str),
-    /// To plain data that threads share, which is not charged.
+    /// The path names plain shared data. The simulator charges nothing for it.
     Uncharged,
     /// To what a system adds to its threads, which a simulated thread is none of.
     HostThread,

@@ -1,8 +1,9 @@
 //! A result as a table that fits its terminal.
 //!
-//! What all rows share is said once, above. Rows of one configuration and one value of each
-//! parameter stand together below a heading, metric by metric, so that variants follow each other.
-//! There are three forms, of which the first that fits is taken; nothing is broken within a cell:
+//! Values that all rows share appear once, above the table. Rows of one configuration and one value
+//! of each parameter stand together below a heading, metric by metric, so that variants follow each
+//! other. There are three forms, of which the first that fits is taken; nothing is broken within a
+//! cell:
 //!
 //! | form | has |
 //! |---|---|

@@ -392,7 +392,7 @@ pub struct BrokenClaim {
     pub range: (f64, f64),
     /// The value at the worst point.
     pub found: String,
-    /// The line that repeats the worst point.
+    /// The replay lines of the worst point.
     pub replays: Vec<Replay>,
 }
 

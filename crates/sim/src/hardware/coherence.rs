@@ -16,9 +16,9 @@
 //! A core that idles for long empties its caches into the last-level one, where it finds what it
 //! had. A copy that another core asked for after this one counts as kept.
 //!
-//! A line leaves a core when another core writes it, or reads it after this one wrote it: that read
-//! takes ownership along, since a write mostly follows (migratory sharing). A further read, without
-//! a write between, leaves copies.
+//! A core loses a line when another core writes it. It also loses a line that it has modified when
+//! another core reads it, because such a read takes ownership (migratory sharing). A further read,
+//! without a write between, leaves copies.
 //!
 //! A line that came to a core stays there for as long as another request is on its way, whatever
 //! the core does: a request of another core waits until then, and for an access that has begun.

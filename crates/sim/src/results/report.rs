@@ -185,8 +185,8 @@ impl fmt::Display for SourceSite {
 /// The cost of the accesses to one line.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct LineCost {
-    /// The line's address, as an offset in the machine's memory; the stacks follow it and are
-    /// numbered.
+    /// The line's address, as an offset into the machine's memory. The numbered stacks of threads
+    /// lie behind that memory.
     pub address: u64,
     /// The [names](crate::name) of the objects that it is part of. If there are several, they share
     /// the line.

@@ -131,7 +131,7 @@ impl Osq {
 }
 
 impl<O: Order, W: World> Osq<O, W> {
-    /// A free lock in any order and world that has constants.
+    /// Creates a free lock in a const context, in any order and any [`ConstWorld`].
     pub const fn const_new() -> Self
     where
         W: ConstWorld,

@@ -1,7 +1,8 @@
 //! The queue of a lock whose waiters sleep after they have spun in vain.
 //!
 //! Such a lock is one word next to an [`Osq`]. The thread that has its turn in the queue is the
-//! *first waiter*. It alone waits for the word, and passes its turn on when it has the lock.
+//! *first waiter*. Only the first waiter waits for the lock's word. Once it has the lock, the next
+//! waiter becomes the first.
 
 use core::time::Duration;
 

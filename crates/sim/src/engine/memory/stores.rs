@@ -37,7 +37,7 @@ use crate::results::statistics::Activity;
 /// Where the head of a buffer is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Head {
-    /// On its way to the line's home; or there is none.
+    /// The head's request is in flight to the line's home, or the buffer is empty.
     Requested,
     /// There, waiting for its turn.
     Waiting,

@@ -1,4 +1,4 @@
-//! Whose turn it is at a contended line.
+//! Arbitration between the requests for a contended line.
 //!
 //! Of the requests that wait at a line, one is appointed to act when the line is free; the others
 //! do not act. The one that is served appoints the next.

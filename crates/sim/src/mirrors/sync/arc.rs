@@ -54,7 +54,7 @@ fn strong(value: usize, align: usize) -> usize {
 }
 
 impl<T> Arc<T> {
-    /// Counts one reference to a value.
+    /// Creates an `Arc` that holds `value`.
     #[track_caller]
     pub fn new(value: T) -> Arc<T> {
         Arc(host::Arc::new(value))
