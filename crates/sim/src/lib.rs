@@ -166,7 +166,7 @@ pub use world::{SimJoinHandle, exec, interrupts, locks};
 /// The command sets the environment variable `CORELINE_REPLAY` to the replay line.
 pub use coreline_sim_macros::test;
 
-/// The simulated machine's world. It is a name for a type parameter, and has no useful values.
+/// The simulated machine's world. It is used only as a type parameter, and has no useful values.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Sim;
 

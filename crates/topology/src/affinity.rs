@@ -1,5 +1,5 @@
-//! Facts from the kernel's text files: the CPUs on which a process may run, the memory that it has,
-//! the time that it took, and the CPUs that the kernel can have.
+//! Facts from the kernel's text files: the CPUs on which a process may run, its memory, its CPU
+//! time, and the CPUs that the kernel can ever have.
 
 use std::path::Path;
 use std::time::Duration;
@@ -11,10 +11,10 @@ use crate::ids::{CpuId, MAX_CPUS};
 const LINE: &str = "Cpus_allowed_list:";
 const RESIDENT: &str = "VmRSS:";
 
-/// The CPUs on which the process's first thread may run: the line `Cpus_allowed_list` of
+/// Returns the CPUs on which the process's first thread may run: the line `Cpus_allowed_list` of
 /// `proc/self/status` below `root` (`/` on a running Linux; `Documentation/filesystems/proc.rst`).
 ///
-/// The kernel has already cut the list down to the cpuset of the process's control group. Other
+/// The kernel has already restricted the list to the cpuset of the process's control group. Other
 /// threads may have lists of their own. Returns `None` if there is no such file or line.
 ///
 /// # Errors
@@ -27,14 +27,14 @@ pub fn allowed_cpus(root: &Path) -> Result<Option<CpuSet>, FileError> {
     list.map(|list| parse_list(&path, list)).transpose()
 }
 
-/// The CPUs that this kernel can ever have: those that the first line of `proc/softirqs` below
-/// `root` (`/` on a running Linux) names. Containers that replace sysfs and other files of `/proc`
-/// by files of their own (lxcfs does) leave this one. `None` where there is no such file, or it
-/// names none.
+/// Returns the CPUs that this kernel can ever have: those in the first line of `proc/softirqs`
+/// below `root` (`/` on a running Linux). Some containers replace sysfs and other files of `/proc`
+/// by files of their own (lxcfs does), but keep this one. Returns `None` if there is no such file,
+/// or it names no CPU.
 ///
 /// # Errors
 ///
-/// Where the file cannot be read, or its first line is no list of CPUs; the error names the file.
+/// An error that names the file, if it cannot be read or its first line is not a list of CPUs.
 pub fn possible_cpus(root: &Path) -> Result<Option<CpuSet>, FileError> {
     let path = root.join("proc/softirqs");
     let text = lossy_text(&path)?.unwrap_or_default();
@@ -49,7 +49,7 @@ pub fn possible_cpus(root: &Path) -> Result<Option<CpuSet>, FileError> {
     Ok(Some(cpus).filter(|cpus| !cpus.is_empty()))
 }
 
-/// The bytes of memory that the process has in use at this moment: the line `VmRSS` of
+/// Returns the number of bytes of memory that the process uses at this moment: the line `VmRSS` of
 /// `proc/self/status` below `root` (`/` on a running Linux; `Documentation/filesystems/proc.rst`).
 /// The kernel counts in batches, so the number is exact to some hundred KiB. Returns `None` if
 /// there is no such file or line.
@@ -68,9 +68,9 @@ pub fn resident_memory(root: &Path) -> Result<Option<u64>, FileError> {
     Ok(Some(kib * 1024))
 }
 
-/// How long the calling thread has been on a CPU: the first number of `proc/thread-self/schedstat`
+/// Returns the CPU time of the calling thread: the first number of `proc/thread-self/schedstat`
 /// below `root` (`/` on a running Linux; `Documentation/scheduler/sched-stats.rst`). On a host with
-/// other work it shows how long a computation took, which the wall clock does not. The kernel
+/// other work it measures the length of a computation better than the wall clock. The kernel
 /// updates it at every tick, so it is exact to some milliseconds. Returns `None` if there is no
 /// such file.
 ///

@@ -25,17 +25,18 @@ use crate::files::{FileError, cpu_list, lossy_text, text};
 /// ```
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CgroupLimits {
-    /// The CPUs of the cpuset, which is never empty; `None` if no group of the process has one.
+    /// The CPUs of the cpuset, which is never empty. `None` if no group of the process has a
+    /// cpuset.
     pub cpus: Option<CpuSet>,
-    /// The tightest quota of the process's group and of all visible groups above it; `None` if none
-    /// has one.
+    /// The tightest quota among the process's group and all visible groups above it. `None` if no
+    /// such group has a quota.
     pub quota: Option<Quota>,
 }
 
 /// A limit on processor time: at most `time` on all CPUs together in every `period`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Quota {
-    /// Processor time in each period; never zero.
+    /// The processor time in each period; never zero.
     pub time: Duration,
     /// The period; never zero.
     pub period: Duration,
@@ -48,12 +49,13 @@ impl Quota {
         (!time.is_zero() && !period.is_zero()).then_some(Self { time, period })
     }
 
-    /// How many CPUs may run all the time: half a CPU is 0.5.
+    /// Returns the number of CPUs that may run all the time: half a CPU is 0.5.
     pub fn cpus(self) -> f64 {
         self.time.as_micros() as f64 / self.period.as_micros() as f64
     }
 
-    /// [`cpus`](Quota::cpus), rounded up: as many busy threads can use the whole quota. At least 1.
+    /// Returns [`cpus`](Quota::cpus), rounded up: this many busy threads can use the whole quota.
+    /// At least 1.
     pub fn whole_cpus(self) -> u64 {
         u64::try_from(self.time.as_micros().div_ceil(self.period.as_micros())).unwrap_or(u64::MAX)
     }
@@ -83,12 +85,12 @@ struct Mount {
 }
 
 impl CgroupLimits {
-    /// Reads the limits of the process that its `proc` folder calls `self`, below `root`, the
-    /// folder that holds `proc` (`/` on a running Linux).
+    /// Reads the limits of the process of `proc/self` below `root`. `root` is the folder that holds
+    /// `proc` (`/` on a running Linux).
     ///
     /// The process's groups are in `proc/self/cgroup`, and the mount points of the hierarchies in
-    /// `proc/self/mountinfo`. These are taken to be below `root` as well. In a group and in each
-    /// group above it, up to the mount point, these count:
+    /// `proc/self/mountinfo`. The mount points are taken to be below `root` as well. These files
+    /// count, in the process's group and in each group above it, up to the mount point:
     ///
     /// | limit | version 2 | version 1 |
     /// |---|---|---|
@@ -102,8 +104,7 @@ impl CgroupLimits {
     ///
     /// # Errors
     ///
-    /// An error that names the file, if an existing file cannot be read or does not hold what it
-    /// should.
+    /// An error that names the file, if an existing file cannot be read or has unexpected content.
     pub fn read(root: &Path) -> Result<Self, FileError> {
         Self::of(root, "self")
     }

@@ -11,9 +11,9 @@ const BITS: usize = u64::BITS as usize;
 
 /// A set of CPUs.
 ///
-/// It takes one bit for each CPU number up to the highest member. Its text form is the CPU list of
-/// the Linux kernel: numbers and inclusive ranges, ascending, separated by commas; the empty set is
-/// the empty string.
+/// The set uses one bit for each CPU number up to the highest member. Its text form is the CPU list
+/// of the Linux kernel: numbers and inclusive ranges, ascending, separated by commas. The empty set
+/// is the empty string.
 ///
 /// ```
 /// use coreline_topology::{CpuId, CpuSet};
@@ -32,12 +32,12 @@ pub struct CpuSet {
 }
 
 impl CpuSet {
-    /// The empty set. It allocates nothing.
+    /// Creates an empty set. This allocates nothing.
     pub const fn new() -> Self {
         Self { words: Vec::new() }
     }
 
-    /// Adds a CPU; returns whether it was absent. This may grow the set to `cpu / 8` bytes.
+    /// Adds a CPU. Returns whether it was absent. The call may grow the set to `cpu / 8` bytes.
     pub fn insert(&mut self, cpu: CpuId) -> bool {
         let (word, bit) = position(cpu);
         if word >= self.words.len() {
@@ -63,7 +63,7 @@ impl CpuSet {
         }
     }
 
-    /// Removes a CPU; returns whether it was present.
+    /// Removes a CPU. Returns whether it was present.
     pub fn remove(&mut self, cpu: CpuId) -> bool {
         let present = self.contains(cpu);
         if present {
@@ -74,23 +74,23 @@ impl CpuSet {
         present
     }
 
-    /// Whether the CPU is a member.
+    /// Returns whether the CPU is a member.
     pub fn contains(&self, cpu: CpuId) -> bool {
         let (word, bit) = position(cpu);
         self.words.get(word).is_some_and(|w| w & bit != 0)
     }
 
-    /// The number of members.
+    /// Returns the number of members.
     pub fn len(&self) -> usize {
         self.words.iter().map(|w| w.count_ones() as usize).sum()
     }
 
-    /// Whether there is no member.
+    /// Returns whether the set has no member.
     pub fn is_empty(&self) -> bool {
         self.words.is_empty()
     }
 
-    /// The members, ascending.
+    /// Returns the members in ascending order.
     pub fn iter(&self) -> impl Iterator<Item = CpuId> {
         self.words.iter().zip(0u32..).flat_map(|(&word, index)| {
             std::iter::successors(Some(word), |rest| Some(rest & rest.wrapping_sub(1)))
@@ -99,22 +99,22 @@ impl CpuSet {
         })
     }
 
-    /// The lowest member.
+    /// Returns the lowest member.
     pub fn first(&self) -> Option<CpuId> {
         self.iter().next()
     }
 
-    /// The highest member.
+    /// Returns the highest member.
     pub fn last(&self) -> Option<CpuId> {
         self.iter().last()
     }
 
-    /// The CPUs that are in either set.
+    /// Returns the CPUs that are in either set.
     pub fn union(&self, other: &Self) -> Self {
         self.iter().chain(other.iter()).collect()
     }
 
-    /// The CPUs that are in both sets.
+    /// Returns the CPUs that are in both sets.
     pub fn intersection(&self, other: &Self) -> Self {
         let words = self.words.iter().zip(&other.words).map(|(a, b)| a & b).collect();
         let mut both = Self { words };
@@ -122,7 +122,7 @@ impl CpuSet {
         both
     }
 
-    /// Whether every member is a member of the other set, too.
+    /// Returns whether every member is also a member of the other set.
     pub fn is_subset(&self, other: &Self) -> bool {
         self.words.len() <= other.words.len()
             && self.words.iter().zip(&other.words).all(|(a, b)| a & !b == 0)
@@ -209,7 +209,7 @@ pub(crate) fn number(text: &str) -> Result<u32, CpuListProblem> {
     text.parse().ok().filter(|&cpu| cpu < MAX_CPUS).ok_or(CpuListProblem::TooLarge)
 }
 
-/// A text is not a CPU list.
+/// The error for a text that is not a CPU list.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[error("{part:?} in the CPU list {problem}; write numbers and ranges as in \"0-3,8\"")]
 pub struct ParseCpuListError {
@@ -219,10 +219,10 @@ pub struct ParseCpuListError {
     pub problem: CpuListProblem,
 }
 
-/// The errors of a part of a CPU list.
+/// The reason why a part of a CPU list is wrong.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum CpuListProblem {
-    /// A CPU number is missing, or there is something else in its place.
+    /// A CPU number is missing, or other text is in its place.
     #[error("is neither a number nor a range")]
     NotANumber,
     /// A range ends below its start.

@@ -1,5 +1,5 @@
-//! Reading the small text files in which a kernel describes itself: bounded, and with errors that
-//! name the file.
+//! Readers for the small text files in which a kernel describes itself. Sizes are bounded, and
+//! errors name the file.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -15,24 +15,24 @@ use crate::ids::MAX_CPUS;
 /// each mount; the bound keeps a wrong file from taking all memory.
 const BYTES_MAX: u64 = 16 << 20;
 
-/// A file of the kernel, or a copy of one, does not have the expected content.
+/// The error for a file of the kernel, or a copy of one, with unexpected content.
 #[derive(Debug, Error)]
 pub enum FileError {
-    /// A file or folder exists but cannot be read as text.
+    /// A file or folder exists, but cannot be read as text.
     #[error("cannot read {}: {source}", path.display())]
     Read {
-        /// What was read.
+        /// The file or folder.
         path: PathBuf,
-        /// Why that failed.
+        /// The error of the operating system.
         source: io::Error,
     },
-    /// A file is too long for its name.
+    /// A file is longer than a file of the kernel may be.
     #[error("{} has more than {BYTES_MAX} bytes; is it the kernel's?", path.display())]
     TooLong {
         /// The file.
         path: PathBuf,
     },
-    /// A file should hold a CPU list and holds something else.
+    /// A file should hold a CPU list, but has other content.
     #[error("{} is not a CPU list: {source}", path.display())]
     CpuList {
         /// The file.
@@ -40,14 +40,14 @@ pub enum FileError {
         /// The part that is wrong.
         source: ParseCpuListError,
     },
-    /// A file, or the name of a folder, holds something other than it should.
+    /// A file, or the name of a folder, has unexpected content.
     #[error("{}: found {found:?}, expected {expected}", path.display())]
     Malformed {
         /// The file or folder.
         path: PathBuf,
-        /// What stands there, or the start of it.
+        /// The content, or the start of it.
         found: String,
-        /// What should stand there.
+        /// The expected content.
         expected: String,
     },
 }

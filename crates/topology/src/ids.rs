@@ -3,8 +3,8 @@
 use std::fmt;
 
 /// One more than the highest CPU number that a list, a sysfs tree, a [`Shape`](crate::Shape) or a
-/// limit may name. Linux itself builds for at most 8192; the bound keeps bad input from asking for
-/// gigabytes.
+/// limit may name. Linux itself builds for at most 8192. The bound prevents bad input from
+/// allocating gigabytes.
 pub const MAX_CPUS: u32 = 1 << 16;
 
 macro_rules! id {
@@ -14,17 +14,17 @@ macro_rules! id {
         pub struct $name(u32);
 
         impl $name {
-            /// The ID with this number.
+            /// Creates the ID with this number.
             pub const fn new(number: u32) -> Self {
                 Self(number)
             }
 
-            /// The number.
+            /// Returns the number.
             pub const fn get(self) -> u32 {
                 self.0
             }
 
-            /// The number as an array index.
+            /// Returns the number as an array index.
             pub const fn index(self) -> usize {
                 self.0 as usize
             }
@@ -59,15 +59,15 @@ id! {
 }
 
 id! {
-    /// A last-level cache domain: the CPUs that share one such cache. Numbered densely from 0, in
-    /// the order of each domain's lowest CPU.
+    /// A last-level cache domain: the CPUs that share one such cache. Domains are numbered densely
+    /// from 0, in the order of each domain's lowest CPU.
     CacheId, "cache"
 }
 
 id! {
     /// A concurrency ID: a small number that no two running threads of one ID space hold at once.
     ///
-    /// It indexes per-CPU memory as a CPU number would, but stays below the number of threads when
+    /// It indexes per-CPU memory as a CPU number would. But it stays below the number of threads if
     /// there are fewer threads than CPUs.
     Cid, "cid"
 }

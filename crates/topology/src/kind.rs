@@ -5,8 +5,8 @@ use std::fmt;
 
 /// The kind of core that a CPU belongs to, on machines that mix several.
 ///
-/// Kinds are ordered from the fastest down. The default is full capacity. All CPUs have it on a
-/// machine whose cores are alike, or that does not tell them apart.
+/// Kinds are ordered, the fastest first. The default is full capacity. All CPUs have this kind on a
+/// machine whose cores are alike, or that does not distinguish them.
 ///
 /// ```
 /// use coreline_topology::CoreKind;
@@ -19,12 +19,12 @@ use std::fmt;
 pub enum CoreKind {
     /// The kind that the kernel's x86 performance counters call `cpu_core`.
     Performance,
-    /// The kind that they call `cpu_atom`.
+    /// The kind that the kernel's x86 performance counters call `cpu_atom`.
     Efficient,
-    /// The kind that they call `cpu_lowpower`.
+    /// The kind that the kernel's x86 performance counters call `cpu_lowpower`.
     LowPower,
-    /// Speed, as the kernel's scheduler sees it: 1024 is the fastest core of the machine at its
-    /// highest frequency.
+    /// The speed according to the kernel's scheduler: 1024 is the fastest core of the machine at
+    /// its highest frequency.
     Capacity(Reverse<u32>),
 }
 
@@ -32,7 +32,7 @@ impl CoreKind {
     /// The capacity of a machine's fastest cores.
     const FULL: u32 = 1024;
 
-    /// The kind of cores of this capacity.
+    /// Returns the kind of cores with this capacity.
     pub const fn capacity(capacity: u32) -> Self {
         Self::Capacity(Reverse(capacity))
     }

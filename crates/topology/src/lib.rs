@@ -11,9 +11,9 @@
 //! | [`allowed_cpus`] | the CPUs on which the kernel lets a process run |
 //! | [`CgroupLimits`], [`Quota`] | the CPUs and the processor time that control groups let it use |
 //!
-//! Nothing here is shared between threads or queries the running system. Values come from a
+//! No type shares data between threads or queries the running system. Values are created from a
 //! [`Shape`], or from the text of files below a folder that the caller names. This folder is `/sys`
-//! or `/` for the running machine, or a copy of them.
+//! or `/` for the running machine, or a copy of one of them.
 //!
 //! ```no_run
 //! use std::path::Path;

@@ -1,4 +1,4 @@
-//! Memory nodes: which exist, which have memory, and how far apart they are.
+//! Memory nodes: their numbers, which of them have memory, and the distances between them.
 
 use std::collections::{BTreeMap, BTreeSet};
 

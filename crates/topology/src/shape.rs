@@ -9,18 +9,19 @@ use crate::kind::CoreKind;
 use crate::node::Nodes;
 use crate::topology::{Cpu, Limit, Topology};
 
-/// A machine whose parts are all alike: each field says how many parts the next larger one holds.
+/// A regular machine, whose parts are all alike. Each field is the number of parts in the next
+/// larger part.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Shape {
-    /// Sockets of the machine.
+    /// The number of sockets of the machine.
     pub sockets: u32,
-    /// Memory nodes of a socket.
+    /// The number of memory nodes in a socket.
     pub nodes_per_socket: u32,
-    /// Last-level caches of a node.
+    /// The number of last-level caches in a node.
     pub caches_per_node: u32,
-    /// Cores under a last-level cache.
+    /// The number of cores under a last-level cache.
     pub cores_per_cache: u32,
-    /// Hardware threads of a core.
+    /// The number of hardware threads of a core.
     pub threads_per_core: u32,
 }
 
@@ -37,7 +38,7 @@ impl Shape {
     }
 }
 
-/// A [`Shape`] or a set of CPUs is not a machine.
+/// The error for a [`Shape`] or a set of CPUs that does not describe a machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum ShapeError {
     /// A count is zero.
@@ -49,7 +50,7 @@ pub enum ShapeError {
     /// The product of the counts is above [`MAX_CPUS`].
     #[error("the shape {shape:?} has more than {MAX_CPUS} CPUs; make one of its counts smaller")]
     TooManyCpus {
-        /// What was asked.
+        /// The requested shape.
         shape: Shape,
     },
     /// A set of CPUs has a number that is not below [`MAX_CPUS`].
@@ -64,10 +65,10 @@ pub enum ShapeError {
 }
 
 impl Topology {
-    /// A machine whose parts are all alike and whose CPUs are all online.
+    /// Creates a regular machine, whose parts are all alike and whose CPUs are all online.
     ///
-    /// CPUs are numbered as Linux does on x86: the first hardware threads of all cores come first,
-    /// socket by socket, node by node, cache by cache; then come all the second threads. Every core
+    /// CPUs are numbered as Linux does on x86. The first hardware threads of all cores are first,
+    /// socket by socket, node by node, cache by cache. All the second threads follow. Every core
     /// has a second-level cache of its own, and every node has memory.
     ///
     /// # Errors
@@ -106,8 +107,8 @@ impl Topology {
         Ok(Self::new(&cpus, limit, with_memory(&cpus)))
     }
 
-    /// A machine of which only the CPUs are known: each is a core, and all are under one cache on
-    /// node 0. The set says which CPUs exist but not the highest possible number. A caller that
+    /// Creates a machine from a set of CPUs. Each CPU is a core, and all are under one cache on
+    /// node 0. The set states which CPUs exist but not the highest possible number. A caller that
     /// knows this number states it by [`with_limit_at_least`](Topology::with_limit_at_least).
     ///
     /// # Errors

@@ -17,7 +17,7 @@ use crate::kind::CoreKind;
 use crate::node::Nodes;
 use crate::topology::{Cpu, Limit, Topology};
 
-/// A sysfs folder does not describe a machine.
+/// The error for a sysfs folder that does not describe a machine.
 #[derive(Debug, Error)]
 pub enum SysfsError {
     /// A file does not have the expected content.
@@ -32,8 +32,8 @@ pub enum SysfsError {
 }
 
 impl Topology {
-    /// Reads the tree of a machine below `root`, the folder that holds `devices/system/cpu` (`/sys`
-    /// on a running Linux).
+    /// Reads the tree of a machine below `root`. `root` is the folder that holds
+    /// `devices/system/cpu` (`/sys` on a running Linux).
     ///
     /// | asked | file below `devices/system` | where it is missing |
     /// |---|---|---|
@@ -50,24 +50,24 @@ impl Topology {
     /// | kind of core by name | `../cpu_core/cpus`, `cpu_atom`, `cpu_lowpower` | capacity |
     /// | kind by capacity | `cpu/cpuN/cpu_capacity` | all alike |
     ///
-    /// If no list says which CPUs are a core's threads, CPUs with the same `core_id` and `die_id`
-    /// in one socket count as one core. Without these, every CPU is a core. A cache counts if its
-    /// `type` is `Unified` or `Data` and its level at least 2.
+    /// If no list states which CPUs are a core's threads, CPUs with the same `core_id` and `die_id`
+    /// in one socket count as one core. Without these numbers, every CPU is a core. A cache counts
+    /// if its `type` is `Unified` or `Data` and its level at least 2.
     ///
-    /// A negative number counts as missing: the kernel writes it if it does not know. The same
-    /// holds for a list of the CPUs of a second-level cache or a cluster that does not have some
-    /// CPUs of the smaller part within. `cluster_cpus_list` is such a list if there are no
-    /// clusters. A cluster larger than the last-level cache counts as that cache's domain, as in
-    /// the kernel's scheduler (`cpu_coregroup_mask`). An online CPU that no node lists counts to
-    /// the lowest node that lists any.
+    /// A negative number counts as missing: the kernel writes it for unknown values. A list of the
+    /// CPUs of a second-level cache or a cluster also counts as missing if it lacks some CPUs of
+    /// the smaller part within. `cluster_cpus_list` is such a list if there are no clusters. A
+    /// cluster larger than the last-level cache counts as that cache's domain, as in the kernel's
+    /// scheduler (`cpu_coregroup_mask`). An online CPU that no node lists belongs to the lowest
+    /// node that lists any CPU.
     ///
-    /// It opens about twenty files for each CPU. It reads no file beyond 16 MiB, and takes no CPU
-    /// number from [`MAX_CPUS`](crate::MAX_CPUS) on. This bounds time and memory.
+    /// The function opens about twenty files for each CPU. It rejects files over 16 MiB and CPU
+    /// numbers from [`MAX_CPUS`](crate::MAX_CPUS) on. This limits time and memory.
     ///
     /// # Errors
     ///
-    /// An error that names the file, if no CPU is online, or if an existing file cannot be read or
-    /// does not hold what it should.
+    /// An error that names the file, if an existing file cannot be read or has unexpected content.
+    /// An error that names the folder of the CPUs, if no CPU is online.
     pub fn from_sysfs(root: &Path) -> Result<Self, SysfsError> {
         let devices = root.join("devices");
         let cpu_dir = devices.join("system/cpu");

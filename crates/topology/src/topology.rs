@@ -1,4 +1,4 @@
-//! [`Topology`], the tree of one machine: which CPUs share a core, a cache, a node, a socket.
+//! [`Topology`], the tree of one machine: the CPUs that share a core, a cache, a node, a socket.
 
 use std::collections::BTreeSet;
 
@@ -12,48 +12,50 @@ use crate::node::Nodes;
 pub struct Cpu {
     /// The CPU.
     pub id: CpuId,
-    /// Its core, numbered from 0 without gaps over the whole machine, in the order of each core's
-    /// lowest CPU.
+    /// The CPU's core, numbered from 0 without gaps over the whole machine, in the order of each
+    /// core's lowest CPU.
     pub core: u32,
-    /// Its place among the hardware threads of that core, counted from 0.
+    /// The CPU's position among the hardware threads of its core, counted from 0.
     pub thread: u32,
-    /// Its second-level cache domain, numbered like cores. A core that shares no such cache is a
-    /// domain of its own.
+    /// The CPU's second-level cache domain, numbered like cores. A core that shares no such cache
+    /// is a domain of its own.
     pub l2: u32,
-    /// Its cluster, numbered like cores. A cluster is a set of cores that share something between
-    /// the second-level and the last-level cache, such as the tags of a part of the latter or a
-    /// port to the interconnect. If there is no such thing, each second-level domain is a cluster.
+    /// The CPU's cluster, numbered like cores. A cluster is a set of cores that share a resource
+    /// between the second-level and the last-level cache. Examples are the tags of a part of the
+    /// last-level cache, or a port to the interconnect. If there is no such resource, each
+    /// second-level domain is a cluster.
     pub cluster: u32,
-    /// Its last-level cache domain.
+    /// The CPU's last-level cache domain.
     pub cache: CacheId,
-    /// Its memory node.
+    /// The CPU's memory node.
     pub node: NodeId,
-    /// Its socket (package), numbered densely from 0 in the order of each socket's lowest CPU.
+    /// The CPU's socket (package), numbered densely from 0 in the order of each socket's lowest
+    /// CPU.
     pub socket: u32,
-    /// The kind of core it belongs to.
+    /// The kind of the CPU's core.
     pub kind: CoreKind,
 }
 
-/// How far apart two CPUs are in the tree: the smallest part of the machine that holds both.
+/// The distance between two CPUs in the tree: the smallest part of the machine that holds both.
 ///
-/// A nearer distance compares as less.
+/// A shorter distance compares as less.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Distance {
     /// The two are the same CPU.
     SameCpu,
-    /// Hardware threads of one core.
+    /// Two hardware threads of one core.
     SameCore,
-    /// Cores under one second-level cache.
+    /// Two cores under one second-level cache.
     SameL2,
-    /// Cores of one cluster.
+    /// Two cores of one cluster.
     SameCluster,
-    /// Cores under one last-level cache.
+    /// Two cores under one last-level cache.
     SameCache,
-    /// Caches of one memory node.
+    /// Two last-level caches of one memory node.
     SameNode,
-    /// Nodes of one socket.
+    /// Two nodes of one socket.
     SameSocket,
-    /// Different sockets.
+    /// Two sockets.
     OtherSocket,
 }
 
@@ -69,12 +71,12 @@ pub(crate) struct Limit {
 /// The tree of one machine: its online CPUs, and the cores, second-level caches, clusters,
 /// last-level caches, memory nodes and sockets that hold them.
 ///
-/// A part lies within the next larger one on the machines that we know of, with one exception: a
-/// last-level cache may span several nodes (sub-NUMA clustering).
+/// On the machines that we know of, each part lies within the next larger one, with one exception:
+/// a last-level cache may span several nodes (sub-NUMA clustering).
 ///
-/// It is a value: it describes the moment at which it was read, and hotplug does not change it.
-/// Read one with [`from_sysfs`](Topology::from_sysfs) or build a regular one with
-/// [`uniform`](Topology::uniform). It is immutable, so any code may read it, including signal
+/// The tree is a value: it describes the moment at which it was read, and hotplug does not change
+/// it. Read one with [`from_sysfs`](Topology::from_sysfs) or build a regular one with
+/// [`uniform`](Topology::uniform). The tree is immutable, so any code may read it, including signal
 /// handlers. Functions that return sets allocate.
 ///
 /// ```
@@ -133,23 +135,23 @@ impl Topology {
         }
     }
 
-    /// The same machine, if CPU numbers up to `limit - 1` are known to be possible. A limit above
-    /// [`MAX_CPUS`] counts as [`MAX_CPUS`]: no tree has a CPU beyond it.
+    /// Returns the same machine, in which CPU numbers up to `limit - 1` are known to be possible. A
+    /// limit above [`MAX_CPUS`] counts as [`MAX_CPUS`], because no tree has a CPU beyond it.
     ///
-    /// It is for a caller that knows the limit from elsewhere, such as from a system call, if
-    /// [`cpu_limit_is_stated`](Topology::cpu_limit_is_stated) says that the tree does not.
+    /// Use it if [`cpu_limit_is_stated`](Topology::cpu_limit_is_stated) returns false and the
+    /// caller knows the limit from elsewhere, such as from a system call.
     pub fn with_limit_at_least(mut self, limit: usize) -> Self {
         let limit = limit.min(MAX_CPUS as usize);
         self.limit = Limit { cpus: self.limit.cpus.max(limit), stated: true };
         self
     }
 
-    /// The same machine with these CPUs, too, of which nothing else is known: each new one is a
-    /// core of its own, in the last-level cache, the node and the socket of the lowest CPU. A
-    /// number from [`MAX_CPUS`] on is left out, and the limit no longer counts as stated if a CPU
-    /// is beyond it.
+    /// Returns the same machine with additional CPUs, of which only the numbers are known. Each new
+    /// CPU is a core of its own, in the last-level cache, the node and the socket of the lowest
+    /// CPU. Numbers from [`MAX_CPUS`] on are left out. If a CPU is beyond the limit, the limit no
+    /// longer counts as stated.
     ///
-    /// For a caller that knows more CPUs than the tree, such as by the scheduler's answer in a
+    /// Use it if the caller knows more CPUs than the tree, such as from the scheduler's answer in a
     /// container whose sysfs is not the kernel's own.
     ///
     /// ```
@@ -177,85 +179,89 @@ impl Topology {
         Self::new(&all, Limit { stated, ..self.limit }, self.nodes)
     }
 
-    /// The CPU with this number, if it is online.
+    /// Returns the CPU with this number, if it is online.
     pub fn cpu(&self, id: CpuId) -> Option<&Cpu> {
         self.slots.get(id.index())?.as_ref()
     }
 
-    /// The online CPUs, by ascending number.
+    /// Returns the online CPUs, ordered by number.
     pub fn cpus(&self) -> impl Iterator<Item = &Cpu> {
         self.slots.iter().flatten()
     }
 
-    /// The number of online CPUs, at least 1.
+    /// Returns the number of online CPUs, at least 1.
     pub fn cpu_count(&self) -> usize {
         self.cpu_count
     }
 
-    /// The highest CPU number that the machine can ever have, plus 1: the length of an array that
-    /// is indexed by CPU. It is at most [`MAX_CPUS`] and at least
+    /// Returns the highest CPU number that the machine can ever have, plus 1. It is the length of
+    /// an array that is indexed by CPU number. It is at most [`MAX_CPUS`] and at least
     /// [`cpu_count`](Topology::cpu_count), and larger if CPUs are offline.
     pub fn cpu_limit(&self) -> usize {
         self.limit.cpus
     }
 
-    /// Whether the machine's description states [`cpu_limit`](Topology::cpu_limit). If not, it is
-    /// one more than the highest number that was online, and CPUs beyond it may come online.
+    /// Returns whether the machine's description states [`cpu_limit`](Topology::cpu_limit). If not,
+    /// the limit is one more than the highest number that was online, and CPUs beyond it may come
+    /// online.
     pub fn cpu_limit_is_stated(&self) -> bool {
         self.limit.stated
     }
 
-    /// The number of cores.
+    /// Returns the number of cores.
     pub fn core_count(&self) -> usize {
         self.core_count
     }
 
-    /// The number of second-level cache domains.
+    /// Returns the number of second-level cache domains.
     pub fn l2_count(&self) -> usize {
         self.l2_count
     }
 
-    /// The number of clusters.
+    /// Returns the number of clusters.
     pub fn cluster_count(&self) -> usize {
         self.cluster_count
     }
 
-    /// The number of last-level cache domains.
+    /// Returns the number of last-level cache domains.
     pub fn cache_count(&self) -> usize {
         self.cache_count
     }
 
-    /// The number of memory nodes that have an online CPU. Their numbers may have gaps:
-    /// [`nodes`](Topology::nodes) gives them.
+    /// Returns the number of memory nodes that have an online CPU. Their numbers may have gaps, see
+    /// [`nodes`](Topology::nodes).
     pub fn node_count(&self) -> usize {
         self.nodes.with_cpus.len()
     }
 
-    /// The memory nodes that have an online CPU, by ascending number. Some may have no memory.
+    /// Returns the memory nodes that have an online CPU, ordered by number. Some may have no
+    /// memory.
     pub fn nodes(&self) -> impl Iterator<Item = NodeId> {
         self.nodes.with_cpus.iter().copied()
     }
 
-    /// The memory nodes that have memory, by ascending number. Some may have no CPU.
+    /// Returns the memory nodes that have memory, ordered by number. Some may have no CPU.
     pub fn memory_nodes(&self) -> impl Iterator<Item = NodeId> {
         self.nodes.with_memory.iter().copied()
     }
 
-    /// Where to place the memory that a node's CPUs use: on the node itself if it has memory, else
-    /// on the nearest node that has some. Among equally near nodes it is the lowest. `None` if
-    /// nothing is known to have memory, or there is no such node.
+    /// Returns the node on which to place the memory that a node's CPUs use. It is the node itself
+    /// if it has memory, and otherwise the nearest node that has memory. Among equally near nodes
+    /// it is the lowest. Returns `None` if no node is known to have memory, or there is no such
+    /// node.
     pub fn nearest_memory(&self, node: NodeId) -> Option<NodeId> {
         self.nodes.nearest_memory(node)
     }
 
-    /// The distance from the CPUs of `from` to the memory of `to`, on ACPI's scale: 10 is local, 20
-    /// takes twice as long, 255 cannot be reached. If the firmware does not say, it is 10 for the
-    /// node itself and 20 for others, as in the kernel. `None` if there is no such node.
+    /// Returns the distance from the CPUs of `from` to the memory of `to`, on ACPI's scale: 10 is
+    /// local, 20 takes twice as long, 255 is unreachable. If the firmware does not state it, it is
+    /// 10 for the node itself and 20 for others, as in the kernel. Returns `None` if there is no
+    /// such node.
     pub fn node_distance(&self, from: NodeId, to: NodeId) -> Option<u32> {
         self.nodes.distance(from, to)
     }
 
-    /// The same machine with these distances of nodes, each in both directions.
+    /// Returns the same machine with these distances between nodes, each in both directions.
     #[must_use]
     pub fn with_node_distances(
         mut self,
@@ -267,37 +273,38 @@ impl Topology {
         self
     }
 
-    /// The number of sockets.
+    /// Returns the number of sockets.
     pub fn socket_count(&self) -> usize {
         self.socket_count
     }
 
-    /// The CPUs of one last-level cache domain; empty if there is no such domain.
+    /// Returns the CPUs of one last-level cache domain. The set is empty if there is no such
+    /// domain.
     pub fn cpus_of_cache(&self, cache: CacheId) -> CpuSet {
         self.cpus().filter(|cpu| cpu.cache == cache).map(|cpu| cpu.id).collect()
     }
 
-    /// The CPUs of one memory node; empty if there is no such node.
+    /// Returns the CPUs of one memory node. The set is empty if there is no such node.
     pub fn cpus_of_node(&self, node: NodeId) -> CpuSet {
         self.cpus().filter(|cpu| cpu.node == node).map(|cpu| cpu.id).collect()
     }
 
-    /// The sorts of cores, from the fastest down. One where all cores are alike.
+    /// Returns the kinds of cores, the fastest first. There is one kind if all cores are alike.
     pub fn kinds(&self) -> BTreeSet<CoreKind> {
         self.cpus().map(|cpu| cpu.kind).collect()
     }
 
-    /// The CPUs of one sort of core; empty where there is none.
+    /// Returns the CPUs of one kind of core. The set is empty if there is no such core.
     pub fn cpus_of_kind(&self, kind: CoreKind) -> CpuSet {
         self.cpus().filter(|cpu| cpu.kind == kind).map(|cpu| cpu.id).collect()
     }
 
-    /// All online CPUs.
+    /// Returns all online CPUs.
     pub fn set(&self) -> CpuSet {
         self.cpus().map(|cpu| cpu.id).collect()
     }
 
-    /// How far two CPUs are apart; `None` where one of them is not online.
+    /// Returns the distance between two CPUs, or `None` if one of them is not online.
     pub fn distance(&self, a: CpuId, b: CpuId) -> Option<Distance> {
         let (a, b) = (self.cpu(a)?, self.cpu(b)?);
         Some(if a.id == b.id {

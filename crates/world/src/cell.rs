@@ -1,7 +1,8 @@
-//! [`Cell`]: plain shared data, guarded by something else, whose accesses a world wants to see.
+//! [`Cell`]: plain shared data with accesses that the world observes, protected by a lock or a
+//! protocol.
 //!
 //! A lock's payload is not an atomic word. But reading it moves a cache line, and reading it
-//! without the lock is a data race. A `Cell` tells its world about each access. Natively this does
+//! without the lock is a data race. A `Cell` reports each access to its world. Natively this does
 //! nothing, the simulator charges for the lines, and the model checks that conflicting accesses are
 //! ordered.
 
@@ -15,25 +16,25 @@ use crate::{ConstWords, Words};
 
 /// The world's view of one piece of plain data, to which a [`Cell`] reports.
 pub trait Track: Send + Sync + Sized {
-    /// Proof that a read is under way; the read ends when this drops.
+    /// A guard for a read, which ends when the guard drops.
     type Reading;
-    /// Proof that a write is under way; the write ends when this drops.
+    /// A guard for a write, which ends when the guard drops.
     type Writing;
 
-    /// A tracker in the current machine or model execution.
+    /// Creates a tracker in the current machine or model execution.
     fn new_in() -> Self;
 
-    /// A read of the `len` bytes at `at` begins.
+    /// Begins a read of the `len` bytes at `at`.
     fn reading(&self, at: *const u8, len: usize) -> Self::Reading;
 
-    /// A write, or a read and a write, of the `len` bytes at `at` begins.
+    /// Begins a write, or a read and a write, of the `len` bytes at `at`.
     fn writing(&self, at: *const u8, len: usize) -> Self::Writing;
 }
 
-/// Plain shared data. It works like `UnsafeCell`, but the world knows of each access.
+/// Plain shared data, like `UnsafeCell`, with accesses that the world observes.
 ///
-/// An access covers the whole of `T`: in the simulator it touches every line of `T` once, in order,
-/// as a loop over the data would. Split values that are not used together into cells of their own.
+/// An access covers the whole of `T`. In the simulator it touches every line of `T` once, in order,
+/// as a loop over the data would. Put values that are not used together into separate cells.
 #[repr(C)]
 pub struct Cell<T, W: Words> {
     track: W::Track,
@@ -46,12 +47,12 @@ pub struct Cell<T, W: Words> {
 unsafe impl<T: Send, W: Words> Sync for Cell<T, W> {}
 
 impl<T, W: Words> Cell<T, W> {
-    /// A cell that holds `value`; in every world.
+    /// Creates a cell that holds `value`. This works in every world.
     pub fn new_in(value: T) -> Self {
         Cell { track: W::Track::new_in(), value: UnsafeCell::new(value) }
     }
 
-    /// A cell that holds `value`, for a `static`.
+    /// Creates a cell that holds `value`, for a `static`.
     pub const fn new(value: T) -> Self
     where
         W: ConstWords,
@@ -59,10 +60,10 @@ impl<T, W: Words> Cell<T, W> {
         Cell { track: W::TRACK, value: UnsafeCell::new(value) }
     }
 
-    /// Reads: calls `f` with a pointer that is valid for reads while `f` runs.
+    /// Reads the content: calls `f` with a pointer that is valid for reads while `f` runs.
     ///
-    /// Dereferencing the pointer is sound only if no thread writes meanwhile. The caller's protocol
-    /// must ensure that.
+    /// Dereferencing the pointer is sound only if no thread writes at the same time. The caller's
+    /// protocol must ensure this.
     #[inline]
     #[track_caller]
     pub fn with<R>(&self, f: impl FnOnce(*const T) -> R) -> R {
@@ -71,10 +72,11 @@ impl<T, W: Words> Cell<T, W> {
         f(at)
     }
 
-    /// Writes, or reads and writes: calls `f` with a pointer that is valid for both while `f` runs.
+    /// Writes, or reads and writes, the content: calls `f` with a pointer that is valid for both
+    /// while `f` runs.
     ///
-    /// Dereferencing the pointer is sound only if no other thread reads or writes meanwhile. The
-    /// caller's protocol must ensure that.
+    /// Dereferencing the pointer is sound only if no other thread reads or writes at the same time.
+    /// The caller's protocol must ensure this.
     #[inline]
     #[track_caller]
     pub fn with_mut<R>(&self, f: impl FnOnce(*mut T) -> R) -> R {
@@ -83,7 +85,7 @@ impl<T, W: Words> Cell<T, W> {
         f(at)
     }
 
-    /// A shared borrow of the content.
+    /// Returns a shared borrow of the content.
     ///
     /// # Safety
     ///
@@ -96,7 +98,7 @@ impl<T, W: Words> Cell<T, W> {
         CellRef { value, _reading: reading, _borrow: PhantomData }
     }
 
-    /// An exclusive borrow of the content.
+    /// Returns an exclusive borrow of the content.
     ///
     /// # Safety
     ///
@@ -109,12 +111,12 @@ impl<T, W: Words> Cell<T, W> {
         CellMut { value, _writing: writing, _borrow: PhantomData }
     }
 
-    /// The content, through an exclusive reference.
+    /// Returns a mutable reference to the content.
     pub fn get_mut(&mut self) -> &mut T {
         self.value.get_mut()
     }
 
-    /// The content, by value.
+    /// Returns the content, and consumes the cell.
     pub fn into_inner(self) -> T {
         self.value.into_inner()
     }
@@ -122,7 +124,7 @@ impl<T, W: Words> Cell<T, W> {
 
 impl<const N: usize, W: Words> Cell<[u8; N], W> {
     /// Writes some of the bytes, from `offset` on, if `allowed` returns true at the moment when the
-    /// write takes effect; returns whether it did. It does not access the rest. It is for
+    /// write takes effect. Returns whether it wrote. The other bytes are not accessed. It is for
     /// interpreters of restartable operations.
     ///
     /// # Panics
@@ -161,9 +163,9 @@ impl<T, W: Words> fmt::Debug for Cell<T, W> {
 
 /// A shared borrow of a [`Cell`]'s content, from [`Cell::borrow`].
 ///
-/// It holds a pointer and not a reference, and so does [`CellMut`]. A guard that contains one may
-/// free its lock while a function that got the guard by value still runs, and a reference would
-/// have to be valid until that function returns.
+/// It holds a pointer and not a reference, and so does [`CellMut`]. A guard that contains such a
+/// borrow may free its lock while a function that got the guard by value still runs. A reference
+/// would have to be valid until that function returns.
 pub struct CellRef<'a, T, W: Words> {
     value: NonNull<T>,
     _reading: <W::Track as Track>::Reading,
@@ -185,8 +187,8 @@ impl<T, W: Words> Deref for CellRef<'_, T, W> {
 
 /// An exclusive borrow of a [`Cell`]'s content, from [`Cell::borrow_mut`].
 ///
-/// It is invariant in `T`, like `&mut T`. Otherwise a value could be stored that dies before the
-/// cell:
+/// It is invariant in `T`, like `&mut T`. Otherwise safe code could store a value that dies before
+/// the cell:
 ///
 /// ```compile_fail
 /// use coreline_world::{CellMut, Words};

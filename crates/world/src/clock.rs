@@ -4,19 +4,19 @@ use core::fmt;
 use core::ops::{Add, Sub};
 use core::time::Duration;
 
-/// A point in a world's time, in nanoseconds since that world's own beginning.
+/// A point in a world's time, in nanoseconds since the world's own beginning.
 ///
 /// Times of different worlds, machines or processes cannot be compared.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Time(u64);
 
 impl Time {
-    /// The point `nanos` nanoseconds after the world's beginning.
+    /// Creates the time that is `nanos` nanoseconds after the world's beginning.
     pub const fn from_nanos(nanos: u64) -> Self {
         Time(nanos)
     }
 
-    /// Nanoseconds since the world's beginning.
+    /// Returns the nanoseconds since the world's beginning.
     pub const fn as_nanos(self) -> u64 {
         self.0
     }
@@ -25,7 +25,7 @@ impl Time {
 impl Add<Duration> for Time {
     type Output = Time;
 
-    /// The later point; saturates at the end of time (584 years).
+    /// Returns the later time. It saturates at the end of time (584 years).
     fn add(self, span: Duration) -> Time {
         Time(self.0.saturating_add(u64::try_from(span.as_nanos()).unwrap_or(u64::MAX)))
     }
@@ -34,7 +34,7 @@ impl Add<Duration> for Time {
 impl Sub for Time {
     type Output = Duration;
 
-    /// The span between two points; zero if `earlier` is in fact later.
+    /// Returns the span between two times; zero if `earlier` is later.
     fn sub(self, earlier: Time) -> Duration {
         Duration::from_nanos(self.0.saturating_sub(earlier.0))
     }
@@ -48,11 +48,11 @@ impl fmt::Display for Time {
 
 /// The capability *clock*.
 pub trait Clock {
-    /// Whether time passes in this world. False in the model, where [`now`](Clock::now) is
+    /// Whether time passes in this world. It is false in the model, where [`now`](Clock::now) is
     /// constant.
     const RUNS: bool;
 
-    /// The current time. It never goes backwards, as seen by one thread or through anything that
-    /// orders two threads.
+    /// Returns the current time. It never goes backwards for one thread, or between two threads
+    /// that are ordered.
     fn now() -> Time;
 }

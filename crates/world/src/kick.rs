@@ -1,4 +1,5 @@
-//! Kick: an interrupt to another CPU, and whether another thread wants the caller's CPU.
+//! Kick: an interrupt to another CPU, and the question whether another thread wants the caller's
+//! CPU.
 
 use coreline_topology::CpuId;
 
@@ -6,17 +7,18 @@ use crate::Lacking;
 
 /// The capability *kick*.
 pub trait Kick {
-    /// Interrupts what `cpu` runs of this process, if anything, and returns after that.
+    /// Interrupts the thread of this process that runs on `cpu`, if any, and returns after the
+    /// interrupt.
     ///
-    /// The law: every restartable operation that was under way on `cpu` at the time of the call has
-    /// either committed, and the caller sees what it wrote, or starts over. Every operation that
-    /// starts on `cpu` from then on sees what the caller wrote before. It is
-    /// [`fence_restartable`](crate::Fences::fence_restartable) for one CPU, at the cost of one
-    /// interrupt and not of one for each CPU. A CPU that runs nothing of this process, or that the
-    /// machine does not have, has nothing under way. Nor does the caller's own CPU.
+    /// The law has two parts. Every restartable operation that was running on `cpu` at the time of
+    /// the call has either committed, and the caller sees its writes, or starts over. Every
+    /// operation that starts on `cpu` afterwards sees the caller's earlier writes. A kick is
+    /// [`fence_restartable`](crate::Fences::fence_restartable) for one CPU: it costs one interrupt
+    /// and not one for each CPU. No operation is running on a CPU without a thread of this process,
+    /// on a CPU that the machine does not have, or on the caller's own CPU.
     ///
-    /// A kick delivers nothing and runs nothing. To have a function run elsewhere, write a word
-    /// that a thread there looks at, and [wake](crate::Sleep::wake) the thread if it sleeps.
+    /// A kick delivers nothing and runs nothing. To run a function on another CPU, write a word
+    /// that a thread there reads, and [wake](crate::Sleep::wake) the thread if it sleeps.
     ///
     /// * `Native` asks `membarrier` to interrupt only that CPU. If the kernel refuses that, it
     ///   fences all CPUs instead.
@@ -25,25 +27,26 @@ pub trait Kick {
     ///   line.
     /// * In the model no operation is ever under way, so a kick is a heavy fence.
     ///
-    /// Do not call it if the caller's own CPU cannot be interrupted: two CPUs that kick each other
-    /// would wait forever.
+    /// Do not call it while the caller's own CPU cannot be interrupted: two CPUs that kick each
+    /// other would wait forever.
     ///
     /// # Errors
     ///
-    /// [`Lacking`], as for `fence_restartable`. Then the caller knows nothing about the other CPU.
+    /// [`Lacking`], as for `fence_restartable`. In this case the caller knows nothing about the
+    /// other CPU.
     fn kick(cpu: CpuId) -> Result<(), Lacking>;
 
     /// Whether this world can answer [`need_resched`](Kick::need_resched). If it cannot, the answer
-    /// is always no, and a caller that spins bounds its spinning by time.
+    /// is always no, and a spinning caller limits its spinning by time.
     const KNOWS_RESCHED: bool = false;
 
-    /// Whether the caller should give up its CPU: its time slice is over and another thread waits
-    /// for the CPU, or an interrupt does, and only the caller's masking of preemption keeps the CPU
-    /// from them. It corresponds to the kernel's `need_resched`. It is as cheap as a read of the
-    /// caller's own word.
+    /// Returns whether the caller should give up its CPU. The answer is yes if an interrupt waits
+    /// for the CPU, or if the time slice is over and another thread waits, and only the caller's
+    /// masking of preemption delays them. The function corresponds to the kernel's `need_resched`.
+    /// It is as cheap as a read of the caller's own word.
     ///
-    /// A thread that can be preempted is preempted before it could ask. So the answer matters only
-    /// to code that cannot be: handlers of interrupts, and sections that mask them.
+    /// A preemptible thread is preempted before it could ask. So the answer matters only to code
+    /// that cannot be preempted: interrupt handlers, and sections that mask interrupts.
     ///
     /// * `Native` does not know. A kernel tells a program only afterwards, by the rseq area or by a
     ///   system call. The slice extension of newer kernels answers another question: whether a

@@ -1,8 +1,8 @@
-//! The seam of coreline: the interface between an algorithm and the machine that it runs on.
+//! The seam of coreline: the interface between an algorithm and the machine on which it runs.
 //!
 //! It is for authors of lock-free code and of primitives. Write an algorithm once, generic over
 //! `W:` [`World`]. Then run it on this machine, on a simulated one with hundreds of CPUs, and in a
-//! model checker. (To use the primitives of `coreline` you need nothing from here.)
+//! model checker. (To use the primitives of `coreline` you need nothing from this crate.)
 //!
 //! ```
 //! use std::sync::Arc;
@@ -43,12 +43,12 @@
 //! | `coreline_sim::Sim` | the simulated many-core machine | scaling, preemption anywhere, faults |
 //! | `model::Model` (feature `model`) | the loom model checker | weak memory order |
 //!
-//! The parameter is a type, never a `cfg`, so one test binary runs one algorithm in all three.
-//! `Native` compiles to the same code as hand-written atomics.
+//! The world is a type parameter and not a `cfg`, so one test binary runs one algorithm in all
+//! three worlds. `Native` compiles to the same code as hand-written atomics.
 //!
 //! # The capabilities
 //!
-//! The contract consists of small traits, each with a module of its own. [`World`] is their sum.
+//! The contract consists of small traits, each in a module of its own. [`World`] combines them.
 //!
 //! | trait | gives | module |
 //! |---|---|---|
@@ -71,8 +71,8 @@
 //! | [`Threads`] | spawn in a place, join, sleep | [`threads`] |
 //! | [`Work`] | compute for a while without touching shared memory | [`work`] |
 //!
-//! Waiting for a word to change is a method of the word: [`Word::wait_until`], and with a deadline
-//! [`Word::wait_until_by`].
+//! To wait until a word changes, use [`Word::wait_until`], or [`Word::wait_until_by`] with a
+//! deadline.
 //!
 //! # Features
 //!
@@ -85,9 +85,9 @@
 //! | `overflow` | `native::overflow`, a hook for stack overflows | the simulator |
 //! | `portable` | a [`Native`] built on std, on Linux too | programs, and tests of them |
 //!
-//! `portable` turns off everything that only Linux has. If one package of a program asks for it,
-//! all packages get it, so a library should not ask. The front page of `coreline` says what is
-//! missing without these.
+//! `portable` turns off all features that exist only on Linux. If one package of a program enables
+//! it, all packages get it, so a library should not enable it. The front page of `coreline` lists
+//! what is missing without them.
 
 pub mod cell;
 pub mod clock;
@@ -138,17 +138,17 @@ pub use why::Why;
 pub use word::{ConstWords, Integer, Line, Unsigned, Word, Words};
 pub use work::Work;
 
-/// The sum of the capabilities, and the only type parameter that an algorithm needs.
+/// The combination of the capabilities, and the only type parameter that an algorithm needs.
 ///
 /// The functions of a world are associated functions, without a receiver. The machine follows from
-/// where the calling code runs: the process, the simulated machine or the model execution that the
-/// calling thread belongs to.
+/// the calling thread. It is the process, simulated machine or model execution of that thread.
 ///
 /// # Safety
 ///
 /// Primitives with `unsafe` code rely on a world's laws: a wait returns only an accepted value, one
 /// exchange wins, and no wake is lost. A type may be a world only if it passes every law in
-/// `conformance`. By this trait its author vouches for that, and for the capabilities beneath it.
+/// `conformance`. By implementing this trait, the author guarantees these laws and those of the
+/// capabilities.
 pub unsafe trait World:
     Words + Statics + Sleep + Place + Restartable + Fences + Kick + Clock + Signals + Memory
 {
@@ -156,24 +156,24 @@ pub unsafe trait World:
     const NAME: &'static str;
 }
 
-/// A world in which programs run. Laws and scenarios use it as their type parameter; no algorithm
-/// does.
+/// A world in which programs run. Laws and scenarios use it as their type parameter. Algorithms do
+/// not.
 pub trait Testbed: World + Threads + Work {}
 
 impl<W: World + Threads + Work> Testbed for W {}
 
 /// A world whose objects can be built in a `static` or another `const`.
 ///
-/// [`Native`] and `Sim` are such worlds. The model is not, because a loom object is created inside
-/// a model execution.
+/// [`Native`] and `Sim` are such worlds. The model is not one, because a loom object is created
+/// inside a model execution.
 pub trait ConstWorld: World + ConstWords {}
 
 impl<W: World + ConstWords> ConstWorld for W {}
 
-/// A capability that the caller asked of a world and that the world does not have.
+/// The error for a requested capability that the world does not have.
 ///
-/// The library returns it and never guesses: the caller either has a documented fallback or passes
-/// this on.
+/// The library returns this error and never guesses. The caller either has a documented fallback or
+/// returns the error to its own caller.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("the {world} world has no {capability} here: {why}; {remedy}")]
 pub struct Lacking {
@@ -183,7 +183,7 @@ pub struct Lacking {
     pub capability: &'static str,
     /// The reason.
     pub why: Why,
-    /// What the reader can do about it.
+    /// The remedy that the user can try.
     pub remedy: &'static str,
 }
 

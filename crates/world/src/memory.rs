@@ -7,25 +7,25 @@ use coreline_topology::NodeId;
 
 use crate::{Lacking, Why};
 
-/// The world has no memory of this size left. It is like [`Lacking`], but made where nothing may
-/// allocate.
+/// The error if the world has no memory of this size left. It is like [`Lacking`], but is created
+/// in code that must not allocate.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("cannot map {} bytes of memory: {why}; {remedy}", layout.size())]
 pub struct MapError {
     /// The requested layout.
     pub layout: Layout,
-    /// The machine's error.
+    /// The reason that the machine gave.
     pub why: Why,
-    /// What the reader can do about it.
+    /// The remedy that the user can try.
     pub remedy: &'static str,
 }
 
-/// The capability *memory*: ranges that are large and live long. Only per-CPU memory uses it. Its
-/// cost depends on where a slot lies, so there are `place` and `advise_huge`.
+/// The capability *memory*: large, long-lived ranges. Only per-CPU memory uses it. The cost of
+/// per-CPU memory depends on the location of a slot, so there are `place` and `advise_huge`.
 ///
-/// Natively all of it is async-signal-safe and does not change `errno`, even if it fails.
+/// Natively all functions are async-signal-safe and preserve `errno`, even if they fail.
 pub trait Memory {
-    /// Maps zeroed memory of this layout. A page of it costs nothing until a thread touches it.
+    /// Maps zeroed memory of this layout. A page costs nothing until a thread touches it.
     ///
     /// **Fork**: the child has its own copy.
     ///
@@ -35,7 +35,7 @@ pub trait Memory {
     fn map(layout: Layout) -> Result<NonNull<u8>, MapError>;
 
     /// Maps zeroed memory of this layout, in whole pages that were each read but not written: the
-    /// first write to a page takes a copy-on-write fault. It is for programs that measure the cost
+    /// first write to a page takes a copy-on-write fault. Use it in programs that measure the cost
     /// of such a fault. Natively it is a private mapping of a file in memory. A world without pages
     /// returns the same as [`map`](Memory::map).
     ///
@@ -46,16 +46,17 @@ pub trait Memory {
         Self::map(layout)
     }
 
-    /// Gives the memory back.
+    /// Unmaps the memory.
     ///
     /// # Safety
     ///
-    /// It came from one of the two functions that map, with this layout, and no thread uses it any
+    /// The memory came from [`map`](Memory::map) or
+    /// [`map_copy_on_write`](Memory::map_copy_on_write) with this layout, and no thread uses it any
     /// more.
     unsafe fn unmap(at: NonNull<u8>, layout: Layout);
 
-    /// Asks that the pages of this range that do not exist yet come from `node` as long as it has
-    /// some. It does not change the content.
+    /// Requests that the missing pages of this range come from `node` while the node has free
+    /// pages. The content does not change.
     ///
     /// # Errors
     ///
@@ -67,7 +68,7 @@ pub trait Memory {
     /// The range lies in memory that came from [`map`](Memory::map) and is still mapped.
     unsafe fn place(at: NonNull<u8>, len: usize, node: NodeId) -> Result<(), Lacking>;
 
-    /// Asks for huge pages in this range.
+    /// Requests huge pages in this range.
     ///
     /// # Errors
     ///
@@ -78,8 +79,8 @@ pub trait Memory {
     /// As for [`place`](Memory::place).
     unsafe fn advise_huge(at: NonNull<u8>, len: usize) -> Result<(), Lacking>;
 
-    /// Gives back the pages that lie wholly in this range, as far as the world can. Each byte of
-    /// the range is what it was, or zero, after that. A world without pages does nothing.
+    /// Frees the pages that lie wholly in this range, as far as the world can. Afterwards each byte
+    /// of the range is unchanged or zero. A world without pages does nothing.
     ///
     /// # Safety
     ///

@@ -1,8 +1,8 @@
-//! Sleep and wake, like the futex.
+//! Sleep and wake, like a futex.
 
 use crate::{Time, Words};
 
-/// Why [`Sleep::park`] returned.
+/// The reason for which [`Sleep::park`] returned.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Parked {
     /// The thread was woken, or woke spuriously (natively on signals).
@@ -13,24 +13,24 @@ pub enum Parked {
     TimedOut,
 }
 
-/// The capability *sleep and wake*: a thread gives up its CPU until another thread says that a word
-/// has changed.
+/// The capability *sleep and wake*: a thread gives up its CPU until another thread reports that a
+/// word has changed.
 pub trait Sleep: Words {
-    /// Sleeps if `word` holds `expected`.
+    /// Sleeps if `word` holds `expected`, until a wake.
     ///
-    /// The check and the start of the sleep are one step with respect to [`wake`](Sleep::wake): a
-    /// waker that changes the word first and then wakes is never missed. Whatever it returns, the
-    /// caller must read the word again.
+    /// The check and the start of the sleep are one atomic step with respect to
+    /// [`wake`](Sleep::wake): the wake is never lost if a waker changes the word first and then
+    /// wakes. The caller must read the word again, whatever the result is.
     ///
-    /// With `deadline`, a point of this world's [`Clock`](crate::Clock), the sleep ends then at the
-    /// latest. In the model, which has no time, a park with a deadline always times out, after
-    /// letting the others run.
+    /// `deadline` is a time of this world's [`Clock`](crate::Clock), at which the sleep ends at the
+    /// latest. The model has no time: there a park with a deadline always times out, after the
+    /// other threads have run.
     fn park(word: &Self::U32, expected: u32, deadline: Option<Time>) -> Parked;
 
-    /// Wakes up to `count` threads that sleep on `word`, the longest sleeper first if the world has
-    /// an order; returns how many. A `count` of zero wakes none.
+    /// Wakes up to `count` threads that sleep on `word`, and returns the number of woken threads.
+    /// The longest sleeper is first if the world has an order. A `count` of zero wakes none.
     ///
-    /// `word` may dangle by the time of the call: only its address is used. (So a wake may be the
-    /// last access to a lock whose next owner frees its memory.)
+    /// `word` may dangle at the time of the call, because only its address is used. (So a wake may
+    /// be the last access to a lock whose next owner frees its memory.)
     fn wake(word: *const Self::U32, count: u32) -> u32;
 }

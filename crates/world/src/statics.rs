@@ -1,8 +1,8 @@
 //! Statics: one object per world, one object per thread, keyed by a plain `static`.
 //!
-//! Rust has no generic statics, so a table that is generic over its world cannot be a `static`. The
-//! key can. `Native` keeps one object for the process; the simulator keeps one per machine and the
-//! model one per execution, so runs never see what an earlier run left behind.
+//! Rust has no generic statics, so a table that is generic over its world cannot be a `static`, but
+//! its key can. `Native` keeps one object for the process. The simulator keeps one for each
+//! machine, and the model one for each execution. So no run sees the state of an earlier run.
 
 use core::any::TypeId;
 use core::ptr;
@@ -10,18 +10,20 @@ use core::sync::atomic::AtomicPtr;
 
 /// The capability *statics*.
 ///
-/// Use [`WorldStatic`] and [`WorldLocal`]; a world implements them by this trait.
+/// Use [`WorldStatic`] and [`WorldLocal`]. A world implements them by this trait.
 pub trait Statics: Sized {
-    /// Calls `use_it` with this machine's object for `key`, made by `init` at first use.
+    /// Calls `use_it` with this machine's object for `key`. `init` creates the object at its first
+    /// use.
     fn with_static<T: Send + Sync + 'static, R>(
         key: &'static WorldStatic,
         init: impl FnOnce() -> T,
         use_it: impl FnOnce(&T) -> R,
     ) -> R;
 
-    /// The same, or `None` where the object is still to be made and the calling thread is in the
-    /// midst of such a call already: its allocator has come here. Simulated and modelled programs
-    /// have an allocator that does not run in their world.
+    /// Like [`with_static`](Statics::with_static), but returns `None` if the object does not exist
+    /// yet and the calling thread is already inside such a call: the call allocates, and the
+    /// allocator called this function. Simulated and modelled programs have an allocator that does
+    /// not run in their world.
     fn try_with_static<T: Send + Sync + 'static, R>(
         key: &'static WorldStatic,
         init: impl FnOnce() -> T,
@@ -30,7 +32,8 @@ pub trait Statics: Sized {
         Some(Self::with_static(key, init, use_it))
     }
 
-    /// Calls `use_it` with this thread's object for `key`, made by `init` at first use.
+    /// Calls `use_it` with this thread's object for `key`. `init` creates the object at its first
+    /// use.
     fn with_local<T: 'static, R>(
         key: &'static WorldLocal,
         init: impl FnOnce() -> T,
@@ -55,10 +58,10 @@ pub trait Statics: Sized {
 /// assert_eq!(next_ticket::<Native>(), 1);
 /// ```
 ///
-/// A key is a `static` and not a `const`: it is known by its address.
+/// A key must be a `static` and not a `const`, because its address identifies it.
 ///
-/// One key used with two types names two objects. If two threads race to make the object, one of
-/// the two is kept, and the other is dropped before its first use.
+/// One key used with two types names two objects. If two threads race to create the object, one of
+/// the two objects is kept. The other is dropped before its first use.
 #[derive(Debug)]
 pub struct WorldStatic {
     name: &'static str,
@@ -76,17 +79,17 @@ pub(crate) struct Kept {
 }
 
 impl WorldStatic {
-    /// Makes a key. `name` is for people: its `Debug` form shows it.
+    /// Creates a key. `name` is for people: the `Debug` form of the key shows it.
     pub const fn new(name: &'static str) -> Self {
         WorldStatic { name, process: AtomicPtr::new(ptr::null_mut()) }
     }
 
-    /// The name of the key.
+    /// Returns the name of the key.
     pub fn name(&self) -> &'static str {
         self.name
     }
 
-    /// Calls `use_it` with the object, made by `init` at first use in this machine.
+    /// Calls `use_it` with the object of this machine. `init` creates the object at its first use.
     pub fn with<W: Statics, T: Send + Sync + 'static, R>(
         &'static self,
         init: impl FnOnce() -> T,
@@ -95,11 +98,12 @@ impl WorldStatic {
         W::with_static(self, init, use_it)
     }
 
-    /// The same, or `None` where the object is still to be made and the calling thread is in the
-    /// midst of such a call already: its allocator has come here, and must do without the object.
+    /// Like [`with`](WorldStatic::with), but returns `None` if the object does not exist yet and
+    /// the calling thread is already inside such a call. This happens if the call allocates and the
+    /// allocator calls this function. The allocator must then work without the object.
     ///
-    /// For what a global allocator may use, such as the queue of a lock: without an end, the memory
-    /// for the object would need the object.
+    /// Use it for objects that a global allocator needs, such as the queue of a lock. Otherwise the
+    /// allocation of the object would need the object, in an endless recursion.
     pub fn try_with<W: Statics, T: Send + Sync + 'static, R>(
         &'static self,
         init: impl FnOnce() -> T,
@@ -125,17 +129,18 @@ pub struct WorldLocal {
 }
 
 impl WorldLocal {
-    /// Makes a key. `name` is for people: its `Debug` form shows it.
+    /// Creates a key. `name` is for people: the `Debug` form of the key shows it.
     pub const fn new(name: &'static str) -> Self {
         WorldLocal { name }
     }
 
-    /// The name of the key.
+    /// Returns the name of the key.
     pub fn name(&self) -> &'static str {
         self.name
     }
 
-    /// Calls `use_it` with the calling thread's object, made by `init` at the thread's first use.
+    /// Calls `use_it` with the calling thread's object. `init` creates the object at the thread's
+    /// first use.
     pub fn with<W: Statics, T: 'static, R>(
         &'static self,
         init: impl FnOnce() -> T,

@@ -6,27 +6,28 @@ use coreline_topology::{CpuId, CpuSet};
 
 use crate::Place;
 
-/// Where a new thread may run.
+/// The CPUs on which a new thread may run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Placement {
-    /// On any CPU that the spawning thread may use.
+    /// Any CPU that the spawning thread may use.
     Anywhere,
-    /// On this CPU only.
+    /// This CPU only.
     On(CpuId),
 }
 
-/// Why a thread could not be spawned. No thread was started, and the closure was dropped.
+/// The reason why a thread could not be spawned. No thread was started, and the closure was
+/// dropped.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum SpawnError {
     /// The CPU does not exist, is offline, or is not among those that this process may use.
     #[error("cannot run a thread on {cpu}: {why}; choose one of {allowed}")]
     Cpu {
-        /// The CPU that was asked for.
+        /// The requested CPU.
         cpu: CpuId,
-        /// Why it cannot be had.
+        /// The reason why it is not available.
         why: String,
-        /// The CPUs that can be had, as "CPUs" and a CPU list.
+        /// The available CPUs, as "CPUs" and a CPU list.
         allowed: String,
     },
     /// The machine has no room for another thread.
@@ -34,19 +35,19 @@ pub enum SpawnError {
     Exhausted(String),
 }
 
-/// A thread that others can wait for.
+/// A handle to wait for a thread.
 ///
 /// Dropping the handle detaches the thread.
 pub trait JoinHandle<T> {
-    /// Waits for the thread and returns its value. Everything that it did is visible afterwards.
+    /// Waits for the thread and returns its value. All its writes are visible afterwards.
     ///
     /// # Panics
     ///
-    /// Panics with the thread's panic if it panicked: joining never loses a panic.
+    /// Panics with the thread's panic payload if the thread panicked, so no panic is lost.
     fn join(self) -> T;
 
-    /// Whether the calling thread is this one, which then cannot be joined. This is also true while
-    /// the thread's own variables are dropped at its end.
+    /// Returns whether the handle belongs to the calling thread, which then cannot join it. This
+    /// also holds while the thread's own variables are dropped at its end.
     fn is_current(&self) -> bool;
 }
 
@@ -59,14 +60,15 @@ pub trait Threads {
     ///
     /// # Errors
     ///
-    /// [`SpawnError`] if the thread cannot be placed as asked, or there is no room for it.
+    /// [`SpawnError`] if the thread cannot run on the requested CPU, or there is no room for it.
     fn spawn<T, F>(placement: Placement, f: F) -> Result<Self::JoinHandle<T>, SpawnError>
     where
         T: Send + 'static,
         F: FnOnce() -> T + Send + 'static;
 
-    /// Like [`spawn`](Threads::spawn), with a name that debuggers and tools such as `top` show. A
-    /// world may cut the name, and one that shows no names ignores it. NUL characters are left out.
+    /// Starts a thread like [`spawn`](Threads::spawn), with a name that debuggers and tools such as
+    /// `top` show. A world may truncate the name, or ignore it if it shows no names. NUL characters
+    /// are left out.
     ///
     /// # Errors
     ///
@@ -83,12 +85,13 @@ pub trait Threads {
         Self::spawn(placement, f)
     }
 
-    /// The CPUs that the calling thread may use, and so those of threads that it starts without a
-    /// place.
+    /// Returns the CPUs that the calling thread may use. They are also those of threads that it
+    /// starts without a placement.
     ///
-    /// The user or an administrator gave them to the process, by `taskset` or a cpuset. The program
-    /// itself may have excluded some. A thread can often be [placed](Placement::On) on other CPUs,
-    /// too, but that does not mean that it may. It returns all CPUs if nothing is known.
+    /// The user or an administrator gave these CPUs to the process, by `taskset` or a cpuset. The
+    /// program itself may have excluded some. A thread can often be [placed](Placement::On) on
+    /// other CPUs, too, but this does not mean that it is permitted. If nothing is known, the
+    /// result is all CPUs.
     fn allowed() -> CpuSet
     where
         Self: Place,
@@ -99,6 +102,6 @@ pub trait Threads {
     /// Lets the other threads of this CPU run.
     fn yield_now();
 
-    /// Sleeps for at least `span`. The model, which has no time, yields instead.
+    /// Sleeps for at least `span`. The model has no time, so there the thread yields instead.
     fn sleep(span: Duration);
 }

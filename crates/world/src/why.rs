@@ -1,4 +1,4 @@
-//! [`Why`]: what an error found, as data that becomes text when it is shown.
+//! [`Why`]: the reason of an error, as data that becomes text when it is displayed.
 
 use core::fmt;
 use std::borrow::Cow;
@@ -6,10 +6,10 @@ use std::io;
 
 use coreline_topology::NodeId;
 
-/// Why something is not available.
+/// The reason why something is not available.
 ///
-/// It becomes text only when it is shown. Errors are also made in signal handlers, where nothing
-/// may allocate, and making one from a constant allocates nothing.
+/// The text is created only when the reason is displayed. Errors also occur in signal handlers,
+/// which must not allocate. Creating a reason from a constant allocates nothing.
 ///
 /// ```
 /// use coreline_topology::NodeId;
@@ -28,18 +28,18 @@ pub struct Why {
 }
 
 impl Why {
-    /// The text of the reason.
+    /// Creates a reason with this text.
     pub const fn new(text: &'static str) -> Self {
         Why { text: Cow::Borrowed(text), node: None, error: None }
     }
 
-    /// The same, for this node, which comes after the text.
+    /// Adds a node to the reason. It follows the text.
     #[must_use]
     pub fn node(self, node: NodeId) -> Self {
         Why { node: Some(node), ..self }
     }
 
-    /// The same, for a reason that the system gave.
+    /// Adds an error of the operating system to the reason.
     #[must_use]
     pub fn because(self, error: &io::Error) -> Self {
         Why { error: error.raw_os_error(), ..self }

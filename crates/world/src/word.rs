@@ -1,4 +1,4 @@
-//! Words: the shared memory by which algorithms synchronise.
+//! Words: the shared memory with which algorithms synchronise.
 
 use core::fmt::Debug;
 use core::ops::{BitAnd, BitXor, Deref, DerefMut};
@@ -7,8 +7,8 @@ use crate::{Ordering, Slot, Time, Track};
 
 /// One atomic word.
 ///
-/// The operations are those of `std::sync::atomic`, with the same meaning of every ordering and the
-/// same rules for which orderings an operation takes. `Native` words *are* the types of
+/// The operations are those of `std::sync::atomic`. Every ordering has the same meaning, and the
+/// same rules say which orderings an operation takes. `Native` words *are* the types of
 /// `core::sync::atomic`.
 ///
 /// Natively, words may be used in a signal handler and after `fork`.
@@ -16,9 +16,9 @@ pub trait Word: Send + Sync + Sized {
     /// The type of the word's value.
     type Value: Copy + PartialEq + Debug;
 
-    /// Makes a word in the current machine or model execution; this works in every world.
+    /// Creates a word in the current machine or model execution. This works in every world.
     ///
-    /// Inside a `const fn` use [`ConstWords`].
+    /// Inside a `const fn` use [`ConstWords`] instead.
     fn new_in(value: Self::Value) -> Self;
 
     /// Reads the word.
@@ -27,10 +27,10 @@ pub trait Word: Send + Sync + Sized {
     /// Writes the word.
     fn store(&self, value: Self::Value, order: Ordering);
 
-    /// Writes the word and returns the value before.
+    /// Writes the word, and returns its previous value.
     fn swap(&self, value: Self::Value, order: Ordering) -> Self::Value;
 
-    /// Writes `new` if the word holds `current`; returns the value before, as `Ok` if it wrote.
+    /// Writes `new` if the word holds `current`. Returns the previous value, as `Ok` if it wrote.
     fn compare_exchange(
         &self,
         current: Self::Value,
@@ -40,7 +40,7 @@ pub trait Word: Send + Sync + Sized {
     ) -> Result<Self::Value, Self::Value>;
 
     /// Like [`compare_exchange`](Word::compare_exchange), but may fail although the word holds
-    /// `current`. In a world that does not override this it never does so.
+    /// `current`. A world that does not override this method never fails in this way.
     #[track_caller]
     fn compare_exchange_weak(
         &self,
@@ -54,40 +54,41 @@ pub trait Word: Send + Sync + Sized {
 
     /// Waits until `ready` accepts the word's value, and returns that value.
     ///
-    /// The load that read the returned value has ordering `order`. This is the kernel's
-    /// `smp_cond_load_acquire` and `smp_cond_load_relaxed`. `ready` may run any number of times.
-    /// Its result must depend only on the value: it is called again only when the word was written.
+    /// The load that read the returned value has ordering `order`. The method corresponds to the
+    /// kernel's `smp_cond_load_acquire` and `smp_cond_load_relaxed`. `ready` may run any number of
+    /// times. Its result must depend only on the value, because it is called again only after a
+    /// write to the word.
     ///
-    /// The wait spins politely and burns the CPU, so use it for waits that end within a few line
-    /// transfers. Longer waits belong to [`Sleep::park`](crate::Sleep::park).
+    /// The wait spins with pauses and uses the CPU, so use it for waits that end within a few line
+    /// transfers. For longer waits use [`Sleep::park`](crate::Sleep::park).
     ///
-    /// * `Native` pauses for longer and longer, and yields when the wait gets long, so that a
-    ///   preempted writer can run. A thread that has yielded for long sleeps between looks, up to 1
-    ///   ms each time. A thread with a real-time priority does so after about 1 ms of its CPU, so
-    ///   that a writer of lower priority can run on this CPU. Any other thread does so after about
-    ///   20 ms.
+    /// * `Native` increases its pauses, and yields when the wait gets long, so that a preempted
+    ///   writer can run. A thread that has yielded for long sleeps between reads of the word, up to
+    ///   1 ms each time. A thread with a real-time priority begins to sleep after about 1 ms of its
+    ///   CPU time, so that a writer of lower priority can run on this CPU. Any other thread begins
+    ///   after about 20 ms.
     /// * `Sim` parks the context on the line until the line's next write. This costs exactly what
     ///   spinning on a cached copy costs, and no host time. Its threads have no priorities.
     /// * The model yields to its scheduler.
     fn wait_until(&self, order: Ordering, ready: impl FnMut(Self::Value) -> bool) -> Self::Value;
 
-    /// Like [`wait_until`](Word::wait_until), but until `deadline` at most: `None` if the wait gave
-    /// up.
+    /// Like [`wait_until`](Word::wait_until), but waits until `deadline` at most. Returns `None` if
+    /// the wait times out.
     ///
-    /// The wait gives up after a look at the word that began when `deadline`, a point of this
-    /// world's [`Clock`](crate::Clock), had come, and whose value `ready` did not accept. So these
-    /// rules hold:
+    /// `deadline` is a time of this world's [`Clock`](crate::Clock). The wait times out only after
+    /// a read of the word that began at or after `deadline`, and whose value `ready` did not
+    /// accept. So these rules hold:
     ///
-    /// * a value that is there at the deadline and stays is returned, however late the waiter
-    ///   looks;
+    /// * a value that is present at the deadline and does not change is returned, however late the
+    ///   waiter reads it;
     /// * even if the deadline has already passed, the wait reads the word;
-    /// * `None` orders nothing, and says nothing about the word any more. A caller that gives up
-    ///   must settle that with the writer by an exchange.
+    /// * `None` orders nothing, and no longer says anything about the word. A caller that times out
+    ///   must settle this with the writer by an exchange.
     ///
-    /// The wait returns late by as long as other threads have the CPU, and
+    /// The return is late by the time for which other threads have the CPU, and in addition
     ///
-    /// * in `Native` by at most 126 pauses (some microseconds);
-    /// * in `Sim` by a reading of the clock and the last look. It costs one event for each write of
+    /// * in `Sim` by a read of the clock and the last read of the word. It costs one event for each
+    ///   write of the line and one for the deadline;
     ///   the line and one for the deadline;
     /// * in the model, which has no time, before or after any step of the others.
     fn wait_until_by(
@@ -97,9 +98,9 @@ pub trait Word: Send + Sync + Sized {
         ready: impl FnMut(Self::Value) -> bool,
     ) -> Option<Self::Value>;
 
-    /// Like [`store`](Word::store), but only if `allowed` returns true at the moment when the store
-    /// takes effect; returns whether it did. It is for interpreters of restartable operations,
-    /// whose words are generic: a world with interruptions has no other way to tie a store to them.
+    /// Like [`store`](Word::store), but takes effect only if `allowed` returns true at that moment.
+    /// Returns whether it stored. It is for interpreters of restartable operations, whose words are
+    /// generic: a world with interruptions has no other way to tie a store to `allowed`.
     fn store_when(
         &self,
         value: Self::Value,
@@ -113,15 +114,16 @@ pub trait Word: Send + Sync + Sized {
         allowed
     }
 
-    /// Returns plain access through an exclusive reference: no other context can see the word.
+    /// Calls `f` with plain access to the value. The exclusive reference ensures that no other
+    /// thread can access the word.
     fn with_mut<R>(&mut self, f: impl FnOnce(&mut Self::Value) -> R) -> R;
 }
 
-/// An unsigned integer, the value of an [`Integer`].
+/// An unsigned integer that is the value of an [`Integer`].
 pub trait Unsigned:
     Copy + Default + PartialEq + BitAnd<Output = Self> + BitXor<Output = Self>
 {
-    /// The sum, modulo the number of values.
+    /// Returns the sum, modulo the number of values.
     #[must_use]
     fn wrapping_add(self, other: Self) -> Self;
 }
@@ -141,19 +143,19 @@ unsigned!(u8 u32 u64 usize);
 
 /// A [`Word`] that holds an unsigned integer. Arithmetic wraps.
 pub trait Integer: Word<Value: Unsigned> {
-    /// Adds, and returns the value before.
+    /// Adds `value`, and returns the previous value.
     fn fetch_add(&self, value: Self::Value, order: Ordering) -> Self::Value;
 
-    /// Subtracts, and returns the value before.
+    /// Subtracts `value`, and returns the previous value.
     fn fetch_sub(&self, value: Self::Value, order: Ordering) -> Self::Value;
 
-    /// Ands bitwise, and returns the value before.
+    /// Computes the bitwise and with `value`, and returns the previous value.
     fn fetch_and(&self, value: Self::Value, order: Ordering) -> Self::Value;
 
-    /// Ors bitwise, and returns the value before.
+    /// Computes the bitwise or with `value`, and returns the previous value.
     fn fetch_or(&self, value: Self::Value, order: Ordering) -> Self::Value;
 
-    /// Xors bitwise, and returns the value before.
+    /// Computes the bitwise exclusive or with `value`, and returns the previous value.
     fn fetch_xor(&self, value: Self::Value, order: Ordering) -> Self::Value;
 }
 
@@ -179,15 +181,16 @@ pub trait Words: Sized + 'static {
     /// The tracker to which a [`Cell`](crate::Cell) reports its accesses.
     type Track: Track;
 
-    /// Tells the machine that the caller spins. It is for loops that [`Word::wait_until`] cannot
+    /// Tells the machine that the caller spins. Use it in loops that [`Word::wait_until`] cannot
     /// express.
     fn relax();
 }
 
 /// Initial values that a `const fn` can read.
 ///
-/// A `const fn` cannot call a trait's functions, but it can read its constants: `const fn new()
-/// where W: ConstWorld` builds its fields from these. Each use of such a constant makes a new word.
+/// A `const fn` cannot call a trait's functions, but it can read the trait's constants: `const fn
+/// new() where W: ConstWorld` builds its fields from these. Each use of such a constant creates a
+/// new word.
 #[allow(
     clippy::declare_interior_mutable_const,
     reason = "each use is meant to make a new word; that is what the constant is for"
@@ -205,8 +208,8 @@ pub trait ConstWords: Words {
     const TRACK: Self::Track;
 }
 
-/// Puts a value on a cache line of its own: 64 bytes, aligned to 64. That is the coherence unit of
-/// x86-64 and of most aarch64 servers, and the simulator's.
+/// A wrapper that places a value on a cache line of its own: 64 bytes, aligned to 64. This is the
+/// coherence unit of x86-64, of most aarch64 servers, and of the simulator.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 #[repr(C, align(64))]
 pub struct Line<T>(pub T);

@@ -1,5 +1,4 @@
-//! The parts that the state machines of all policies share: which IDs are taken, and what bounds
-//! them.
+//! The state that all policies share: the taken IDs, and their bounds.
 
 use core::ops::Range;
 use std::alloc::{Layout, handle_alloc_error};

@@ -1,4 +1,4 @@
-//! [`CidLayout`]: which IDs a CPU can get, and where its row lies.
+//! [`CidLayout`]: the IDs that a CPU can get, and the position of its row.
 
 use core::fmt;
 use core::marker::PhantomData;
@@ -18,14 +18,15 @@ const _: () = assert!(MAX_CPUS as usize <= MOST);
 /// How many slots of 64 bytes, a line each, share a page of 4096 bytes.
 const PAGE: u32 = 64;
 
-/// Which IDs each CPU of a machine can get under a policy. It is made once for a machine, and its
-/// spaces share it.
+/// The IDs that each CPU of a machine can get under a policy. Create it once for a machine, and
+/// share it between spaces.
 ///
-/// Every CPU has a *position*, and belongs to a *group* of CPUs at consecutive positions. It gets
-/// IDs only from the same range of numbers. Except under [`Clustered`](super::Clustered), there is
-/// one group for all CPUs, and positions are the CPUs' numbers. Under `Clustered` a group is the
-/// CPUs that share a last-level cache. A node's first group begins at a multiple of 64, which is a
-/// page of slots of a line each (or of [another number](Self::with_slots_per_page)).
+/// Every CPU has a *position*, and belongs to a *group* of CPUs at consecutive positions. A CPU
+/// gets IDs only from the range of its group's positions. Except under
+/// [`Clustered`](super::Clustered), there is one group for all CPUs, and positions are the CPUs'
+/// numbers. Under `Clustered` a group is the CPUs that share a last-level cache. A node's first
+/// group begins at a multiple of 64, which is a page of slots of a line each (or of [another
+/// number](Self::with_slots_per_page)).
 ///
 /// ```
 /// use coreline::cid::{CidLayout, Clustered};
@@ -78,8 +79,8 @@ pub(crate) struct Group {
 }
 
 impl<P: Policy> CidLayout<P> {
-    /// The layout of a machine: every number below [`Topology::cpu_limit`] has a place. It is for
-    /// slots of 64 bytes, a line each.
+    /// Creates the layout of a machine: every number below [`Topology::cpu_limit`] has a place. It
+    /// is for slots of 64 bytes, a cache line each.
     ///
     /// # Errors
     ///
@@ -88,12 +89,12 @@ impl<P: Policy> CidLayout<P> {
         Self::with_slots_per_page(topology, PAGE)
     }
 
-    /// The same for slots of which this many share a page: a node's first group begins at a
-    /// multiple of that. Pass 1 if a slot is a page or more; 0 counts as 1.
+    /// Creates the layout, like [`new`](Self::new), for pages of `slots` slots. A node's first
+    /// group begins at a multiple of `slots`. Pass 1 if a slot is a page or more; 0 counts as 1.
     ///
     /// # Errors
     ///
-    /// As for [`new`](Self::new).
+    /// The same as for [`new`](Self::new).
     pub fn with_slots_per_page(topology: &Topology, slots: u32) -> Result<Self, CidError> {
         // No page of more IDs than there can be has a second one behind it. So all IDs are numbers
         // of 32 bits, also those that are refused: there are `MOST` nodes at most.
@@ -104,12 +105,12 @@ impl<P: Policy> CidLayout<P> {
         Ok(CidLayout { parts, _policy: PhantomData })
     }
 
-    /// All IDs are below it.
+    /// Returns the width of the layout: all IDs are below it.
     pub fn width(&self) -> usize {
         self.parts.width()
     }
 
-    /// The IDs that a CPU can get.
+    /// Returns the range of IDs that a CPU can get.
     ///
     /// # Errors
     ///
@@ -119,8 +120,8 @@ impl<P: Policy> CidLayout<P> {
         Ok(self.parts.groups()[usize::from(place.group)].range.clone())
     }
 
-    /// The node whose CPUs alone can get an ID, and so where to place the ID's memory. `None` if
-    /// CPUs of several nodes can get it, or no CPU can.
+    /// Returns the only node whose CPUs can get an ID. Place the ID's memory there. Returns `None`
+    /// if CPUs of several nodes can get the ID, or no CPU can.
     pub fn node_of(&self, cid: Cid) -> Option<NodeId> {
         let has = |group: &&Group| group.range.contains(&cid.get());
         self.parts.groups().iter().find(has)?.node

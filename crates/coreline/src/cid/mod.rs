@@ -1,14 +1,14 @@
-//! Concurrency IDs: small numbers for running threads, used to index memory.
+//! Concurrency IDs: small numbers for running threads, which index memory.
 //!
-//! Memory that is indexed by CPU needs as many slots as the machine has CPUs, however few threads a
-//! process, a tenant or a table has. A *concurrency ID* is a number that no two of its running
-//! threads have at once. It stays below the number of threads: four threads on 384 CPUs use slots 0
-//! to 3. A [`CidSpace`] hands them out under one of four policies:
+//! Memory that is indexed by CPU needs as many slots as the machine has CPUs, even if a process, a
+//! tenant or a table has few threads. A *concurrency ID* is a number that no two of its running
+//! threads have at the same time. It stays below the number of threads: four threads on 384 CPUs
+//! use slots 0 to 3. A [`CidSpace`] hands them out under one of four policies:
 //!
 //! | policy | a CPU without an ID gets | in Linux |
 //! |---|---|---|
 //! | [`FirstFit`] | the lowest free one | 6.3 to 6.12 |
-//! | [`Recent`] | the one it had last; else a new one; else the lowest free | 6.13 to 6.18 |
+//! | [`Recent`] | the ID it had last; else a new ID; else the lowest free | 6.13 to 6.18 |
 //! | [`Owned`] | what its task owns; if there are many tasks, what the CPU owns | since 6.19 |
 //! | [`Clustered`] | as `Recent`, from the range of numbers of its last-level cache | never |
 //!
@@ -20,20 +20,20 @@
 //! **By hooks**, as a scheduler does (a runtime with its own tasks, the simulated kernel): tasks
 //! [enter](CidSpace::user_enter) the space, are [switched in](CidSpace::switch_in) and
 //! [out](CidSpace::switch_out), [migrate](CidSpace::migrate) and leave. A timer calls
-//! [`expire`](CidSpace::expire). The ID belongs to the task from one call to the other.
+//! [`expire`](CidSpace::expire). The ID belongs to the task from the switch in to the switch out.
 //!
 //! **By use**, if no hook sees switches, as in any process. A CPU's *row* holds an ID that
-//! restartable sections on that CPU may work with. [`use_at`](CidSpace::use_at) gives it one when a
-//! section finds none, and [`expire_unused`](CidSpace::expire_unused) takes it away. There the law
-//! is per commit of a section: a preempted thread holds nothing. `row.rs` describes what a section
-//! looks at.
+//! restartable sections on that CPU may work with. [`use_at`](CidSpace::use_at) assigns an ID when
+//! a section finds none, and [`expire_unused`](CidSpace::expire_unused) frees unused IDs. The law
+//! then holds for each commit of a section: a preempted thread holds nothing. `row.rs` describes
+//! the words that a section reads.
 //!
 //! Drive a space in only one of these ways.
 //!
 //! # Laws
 //!
-//! * No two running tasks, and no two CPUs' sections, have one ID at once. The next holder of an ID
-//!   sees everything that was done under it.
+//! * No two running tasks, and no two CPUs' sections, have the same ID at the same time. The next
+//!   holder of an ID sees everything that was done under it.
 //! * Driven by hooks, an ID is within the space's [`bounds`](CidSpace::bounds) when a task gets it.
 //!   It is below min(allowed CPUs, users), of the group's CPUs under `Clustered`, and below a
 //!   quarter more under `Owned`. Two racing switches may exceed that, up to the number of allowed
@@ -87,10 +87,10 @@ pub(crate) use layout::Place;
 pub(crate) use references::Referring;
 pub use sealed::{Policy, References};
 
-/// How long an ID stays with a CPU that does not use it; in the kernel, `SCHED_MM_CID_PERIOD_NS`.
+/// The time for which a CPU keeps an unused ID; in the kernel, `SCHED_MM_CID_PERIOD_NS`.
 pub const EXPIRY: Duration = Duration::from_millis(100);
 
-/// The least time between two scans; in the kernel, `MM_CID_SCAN_DELAY`.
+/// The minimum time between two scans; in the kernel, `MM_CID_SCAN_DELAY`.
 pub const SCAN_DELAY: Duration = Duration::from_millis(100);
 
 /// First fit, the kernel's policy before [Desnoyers 2024](self#sources): a CPU that keeps no
@@ -115,8 +115,8 @@ pub struct FirstFit;
 /// 3. the lowest free ID.
 ///
 /// When users leave, the number of IDs that were handed out falls, and a recent ID that is not
-/// below it is not taken. Desnoyers 2024 does not have that: there a process that once had many
-/// threads keeps high IDs forever. The kernel has it since 6.14 (from memory).
+/// below it is not taken. Desnoyers 2024 lacks this rule: there a process that once had many
+/// threads keeps high IDs forever. The kernel has had this rule since 6.14 (from memory).
 ///
 /// A task that moves may take along the reference that it leaves behind. So a few tasks that roam
 /// over many CPUs need few IDs. *Has one* means a reference or a recent ID:
@@ -200,11 +200,11 @@ impl References for Clustered {
     const CACHE_LOCAL: bool = true;
 }
 
-/// Why a space cannot do something. Nothing was changed.
+/// An error of a space. Nothing was changed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum CidError {
-    /// The layout does not have this CPU.
+    /// The CPU has no place in the layout.
     #[error(
         "no row for {cpu}: the layout is that of a machine whose CPU numbers are below {limit}; \
          make it from a topology that has this CPU"
@@ -212,15 +212,15 @@ pub enum CidError {
     NoSuchCpu {
         /// The CPU.
         cpu: CpuId,
-        /// All CPU numbers of the layout are below it.
+        /// The limit of the layout: all its CPU numbers are below.
         limit: usize,
     },
     /// A row cannot hold such high IDs.
     #[error("the CPUs of this machine take {width} IDs, but there can be {most}: use fewer CPUs")]
     TooWide {
-        /// How many IDs the machine would need.
+        /// The number of IDs that the machine needs.
         width: usize,
-        /// How many there can be.
+        /// The largest possible number of IDs.
         most: usize,
     },
     /// A task was switched in on a CPU where another task runs, or while it runs elsewhere. A space
@@ -239,7 +239,7 @@ pub enum CidError {
     ForeignTask,
 }
 
-/// The space should let a task leave that did not enter it. The task is returned, and is still a
+/// A task cannot leave a space that it did not enter. The error contains the task, which is still a
 /// user of its own space.
 #[derive(thiserror::Error)]
 #[error("{}", CidError::ForeignTask)]
@@ -305,9 +305,9 @@ impl<P: Policy, W: World> fmt::Debug for Task<P, W> {
 /// [`Owned`] the space has up to 40 bytes for each of the most tasks that it had at once, plus the
 /// allocator's own and a vector's spare room. 24 of these are freed when a task leaves.
 ///
-/// **Concurrency**: calls about one task must not overlap. Nor may switches and arrivals at one
-/// CPU, as in a kernel that holds the CPU's run-queue lock. All other calls may overlap. Everything
-/// that happens before a call about a task or a CPU is visible to the next.
+/// **Concurrency**: calls about one task must not overlap. Switches and migrations to one CPU must
+/// not overlap either, as in a kernel that holds the CPU's run-queue lock. All other calls may
+/// overlap. Everything that happens before a call about a task or a CPU is visible to the next.
 ///
 /// **Priorities**: calls take a lock, whatever the threads' priorities. Waiting threads get it in
 /// FIFO order. A running thread may overtake the first of them, a bounded number of times if that
@@ -328,20 +328,20 @@ impl<P: Policy, W: World> UnwindSafe for CidSpace<P, W> {}
 impl<P: Policy, W: World> RefUnwindSafe for CidSpace<P, W> {}
 
 impl<P: Policy> CidSpace<P> {
-    /// Makes a space without users, on this machine.
+    /// Creates a space without users, on this machine.
     pub fn new(layout: &CidLayout<P>) -> Self {
         CidSpace::new_in(layout)
     }
 }
 
 impl<P: Policy, W: World> CidSpace<P, W> {
-    /// Makes a space without users, in every world.
+    /// Creates a space without users, in every world.
     pub fn new_in(layout: &CidLayout<P>) -> Self {
         let engine = Engine::new_in(layout.parts());
         CidSpace { layout: layout.clone(), engine, name: Arc::new(SpaceName) }
     }
 
-    /// Which IDs CPUs can get.
+    /// Returns the layout, which determines the IDs that CPUs can get.
     pub fn layout(&self) -> &CidLayout<P> {
         &self.layout
     }
@@ -354,7 +354,7 @@ impl<P: Policy, W: World> CidSpace<P, W> {
         cpus.last().map_or(Ok(()), |last| self.place(last).map(drop))
     }
 
-    /// What the engine knows of a task of this space.
+    /// Returns the engine's data of a task of this space.
     fn own<'a>(
         &self,
         task: &'a Task<P, W>,
@@ -366,7 +366,7 @@ impl<P: Policy, W: World> CidSpace<P, W> {
         }
     }
 
-    /// Adds a task, which may run on these CPUs. There may be any number of tasks.
+    /// Adds a task that may run on these CPUs. There may be any number of tasks.
     ///
     /// # Errors
     ///
@@ -377,8 +377,8 @@ impl<P: Policy, W: World> CidSpace<P, W> {
         Ok(Task { task: self.engine.enter(allowed), space: Arc::clone(&self.name) })
     }
 
-    /// The task ends. It must not be running: the ID of a running task never comes back. If it was
-    /// the last to use its ID, the ID is free.
+    /// Removes a task. It must not be running, because the ID of a running task is never freed. If
+    /// the task was the last user of its ID, the ID becomes free.
     ///
     /// # Errors
     ///
@@ -391,27 +391,26 @@ impl<P: Policy, W: World> CidSpace<P, W> {
         Ok(())
     }
 
-    /// A task may run on these CPUs from now on. The set of allowed CPUs is a union that only
-    /// grows: a CPU that any task was ever allowed on counts until the end of the space, or an
-    /// exec.
+    /// Allows a task to run on these CPUs. The set of allowed CPUs is a union that only grows. A
+    /// CPU that any task was ever allowed on counts until the end of the space, or an exec.
     pub fn allow(&self, task: &Task<P, W>, cpus: &CpuSet) -> Result<(), CidError> {
         self.places(cpus)?;
         self.engine.allow(self.own(task)?, cpus);
         Ok(())
     }
 
-    /// The task gets the CPU, and this ID until it is switched out. If it was not allowed there, it
-    /// is now.
+    /// Switches a task in on a CPU, and returns the ID that it has until it is switched out. If the
+    /// task was not allowed there, it is now.
     ///
     /// # Errors
     ///
-    /// Also [`CidError::Busy`] if the space sees that a task runs there.
+    /// The same, and [`CidError::Busy`] if the space detects that a task runs there.
     pub fn switch_in(&self, now: Time, cpu: CpuId, task: &Task<P, W>) -> Result<Cid, CidError> {
         let cid = self.engine.switch_in(now, self.place(cpu)?, self.own(task)?);
         cid.map(Cid::new).ok_or(CidError::Busy { cpu })
     }
 
-    /// The task, which runs there, loses the CPU. Nothing happens if no task runs there, or if the
+    /// Switches out the task that runs on a CPU. It does nothing if no task runs there, or if the
     /// task belongs to another space.
     pub fn switch_out(&self, now: Time, cpu: CpuId, task: &Task<P, W>) {
         if let (Ok(place), Ok(task)) = (self.place(cpu), self.own(task)) {
@@ -419,7 +418,7 @@ impl<P: Policy, W: World> CidSpace<P, W> {
         }
     }
 
-    /// The task, which does not run, moves from the CPU where it ran last or was waiting.
+    /// Moves a task that is not running from the CPU where it last ran or waited to another CPU.
     pub fn migrate(
         &self,
         now: Time,
@@ -436,48 +435,49 @@ impl<P: Policy, W: World> CidSpace<P, W> {
 
     /// Takes back the IDs that have not been used for [`EXPIRY`], and makes IDs compact again. It
     /// does nothing before [`SCAN_DELAY`] has passed since the last scan, so call it as often as
-    /// you like. Rows know times by the millisecond, modulo 8.192 s. If it was not called for seven
-    /// seconds, it can take another 1.1 s of calls until it finds that an ID is old.
+    /// you like. Rows know times by the millisecond, modulo 8.192 s. After a gap of seven seconds
+    /// between calls, it can take another 1.1 s of calls until an old ID is detected.
     pub fn expire(&self, now: Time) {
         self.engine.expire(now);
     }
 
-    /// The task begins another program, which may run on these CPUs. The space starts afresh, but
-    /// running tasks keep what they have until they are switched out. No other call may overlap.
+    /// Resets the space for a new program of the task, which may run on these CPUs. Running tasks
+    /// keep their IDs until they are switched out. No other call may overlap.
     pub fn exec(&self, now: Time, task: &Task<P, W>, allowed: &CpuSet) -> Result<(), CidError> {
         self.places(allowed)?;
         self.engine.exec(now, self.own(task)?, allowed);
         Ok(())
     }
 
-    /// A task that is switched in there now gets one of these IDs.
+    /// Returns the range of IDs that a task gets if it is switched in on this CPU now.
     pub fn bounds(&self, cpu: CpuId) -> Result<Range<u32>, CidError> {
         Ok(self.engine.bounded(self.place(cpu)?))
     }
 
-    /// The IDs that are taken, in use or not. The value may be out of date when it returns.
+    /// Returns the taken IDs, in use or not. The value may be out of date when it returns.
     pub fn taken(&self) -> impl Iterator<Item = Cid> {
         let ids = &self.engine.base().ids;
         (0..self.layout.width() as u32).filter(|&cid| ids.contains(cid)).map(Cid::new)
     }
 
-    /// How many tasks there are. The value may be out of date when it returns.
+    /// Returns the number of tasks. The value may be out of date when it returns.
     pub fn users(&self) -> usize {
         self.engine.base().users() as usize
     }
 }
 
-/// This space must be driven by use: see the [module](self).
+/// Methods of a space that is driven by use: see the [module](self).
 impl<P, W: World> CidSpace<P, W>
 where
     P: References + Kind<Engine<W> = Hooked<P, W>>,
 {
-    /// Returns the ID that sections on this CPU may use from now on: the one in its row, if there
-    /// is one. It calls [`expire_unused`](Self::expire_unused), which does not take this ID.
+    /// Returns the ID that sections on this CPU may use from now on. If the CPU's row has an ID, it
+    /// returns that. It calls [`expire_unused`](Self::expire_unused), which does not take this ID.
     ///
-    /// Tasks may also enter and leave the space: IDs expand while fewer were handed out than there
-    /// are users. They are below the number of CPUs that were used or allowed. Under [`Clustered`],
-    /// that is the number under the CPU's cache, counted from its range's first.
+    /// Tasks may also enter and leave the space. New IDs are handed out while fewer were handed out
+    /// than there are users. They are below the number of CPUs that were used or allowed. Under
+    /// [`Clustered`], this bound counts the CPUs under the same cache, and is relative to the start
+    /// of that cache's range.
     ///
     /// # Errors
     ///
@@ -492,18 +492,19 @@ where
         Ok(Cid::new(self.engine.use_at(place)))
     }
 
-    /// The ID that sections on this CPU may use now; `None` if they have to [ask](Self::use_at)
-    /// first.
+    /// Returns the ID that sections on this CPU may use now, or `None` if they must call
+    /// [`use_at`](Self::use_at) first.
     pub fn used_at(&self, cpu: CpuId) -> Option<Cid> {
         self.engine.held(self.place(cpu).ok()?).map(Cid::new)
     }
 
-    /// Frees the IDs of rows that no section has asked for since the last scan, or for [`EXPIRY`],
-    /// whichever is longer. Then marks all rows, so that the next section on each CPU asks once. It
-    /// does nothing before [`SCAN_DELAY`] has passed since the last scan.
+    /// Frees the IDs of rows for which no section has called [`use_at`](Self::use_at) since the
+    /// last scan, or for [`EXPIRY`], whichever is longer. Then it marks all rows, so that the next
+    /// section on each CPU calls it once. It does nothing before [`SCAN_DELAY`] has passed since
+    /// the last scan.
     ///
-    /// It makes one rseq fence if it has something to free. An ID in steady use stays, even if
-    /// lower ones are free by now.
+    /// It makes one rseq fence if there is an ID to free. An ID in steady use stays, even if lower
+    /// IDs are free by now.
     ///
     /// # Errors
     ///

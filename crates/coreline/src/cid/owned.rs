@@ -1,5 +1,5 @@
-//! The state machine of [`Owned`](super::Owned): tasks own IDs while they are few, CPUs own them
-//! while tasks are many.
+//! The state machine of [`Owned`](super::Owned): tasks own IDs while there are few tasks, and CPUs
+//! own IDs while there are many.
 //!
 //! | mode | owners | at a switch |
 //! |---|---|---|
@@ -9,8 +9,8 @@
 //! With A allowed CPUs, U tasks and C CPUs: `opt = min(A, U)`, and IDs are below `most = min(opt +
 //! opt / 4, C)`. The mode becomes per CPU when U > `most`. It becomes per task again when U <
 //! `min(opt - opt / 4, C / 2)`, with the `opt` of the last change of the mode, or of the last time
-//! that a CPU was allowed. So tasks that come and go around one number do not change the mode each
-//! time.
+//! that a CPU was allowed. So the mode does not change each time if the number of tasks fluctuates
+//! around one value.
 //!
 //! # Changing the mode
 //!
@@ -24,8 +24,8 @@
 //! * Per CPU each running task has one ID, at most `opt` in all. A task can take an idle CPU's ID.
 //!
 //! The words are those of [rows](super::row), also for a task. A switch changes one of them by an
-//! exchange. If that fails, it takes the lock: when it finds no ID, one above the bound, or a mark.
-//! IDs are taken and freed only under the lock.
+//! exchange. If it finds no ID, an ID above the bound, or a mark, it takes the lock. IDs are taken
+//! and freed only under the lock.
 //!
 //! # Where the bound is stricter than in the kernel
 //!

@@ -8,7 +8,7 @@
 //! # How an ID is found
 //!
 //! A CPU that keeps no reference first tries its recent ID, then expands, and then takes the lowest
-//! free ID. Each step may be lost to another CPU, and none is tried twice.
+//! free ID. Another CPU may win each step, and no step is tried twice.
 
 use core::marker::PhantomData;
 use core::mem::ManuallyDrop;

@@ -1,4 +1,4 @@
-//! The word of a row: what a space knows of a CPU. The rows themselves, a word for each CPU, are
+//! The word of a row: the state of a CPU in a space. The rows themselves, a word for each CPU, are
 //! [`Rows`](coreline_world::restartable::Rows).
 //!
 //! # The word
@@ -25,8 +25,8 @@
 //!
 //! A word is below the number of IDs exactly if the state is `Held`. Then the word is the ID. So a
 //! restartable section that works on the memory of its CPU's ID loads the pointer to the line,
-//! loads the word, and compares once. If anything is wrong (no line, no ID, an ID without a slot,
-//! an ID that is about to be taken away), it ends in the same slow path.
+//! loads the word, and compares once. All failures end in the same slow path: no line, no ID, an ID
+//! without a slot, or an ID that is about to be taken away.
 
 use coreline_world::{Ordering, Time, Word, World};
 

@@ -10,8 +10,9 @@ use coreline_world::{Time, World};
 use super::base::Base;
 use super::layout::{Parts, Place};
 
-/// How IDs are handed out: [`FirstFit`](super::FirstFit), [`Recent`](super::Recent),
-/// [`Owned`](super::Owned) or [`Clustered`](super::Clustered). This trait is sealed.
+/// A policy, which determines how IDs are handed out: [`FirstFit`](super::FirstFit),
+/// [`Recent`](super::Recent), [`Owned`](super::Owned) or [`Clustered`](super::Clustered). This
+/// trait is sealed.
 pub trait Policy: Kind {
     /// The name that the program and its results use.
     const NAME: &'static str;

@@ -1,4 +1,5 @@
-//! [`PerCpuFold`]: the maximum, the minimum or the floating-point sum of what all CPUs record.
+//! [`PerCpuFold`]: the maximum, the minimum or the floating-point sum of the values that all CPUs
+//! record.
 
 use core::fmt;
 use core::marker::PhantomData;
@@ -19,30 +20,30 @@ pub struct Max<T>(PhantomData<T>);
 #[derive(Debug)]
 pub struct Min<T>(PhantomData<T>);
 
-/// The sum of all values that were recorded, of `f64`. For integers there are
-/// [`PerCpuCounter`](super::PerCpuCounter) and [`Total`](super::Total), which are faster.
+/// The sum of all values that were recorded, of `f64`. For integers,
+/// [`PerCpuCounter`](super::PerCpuCounter) and [`Total`](super::Total) are faster.
 #[derive(Debug)]
 pub struct Sum<T>(PhantomData<T>);
 
-/// How two values become one: [`Max`], [`Min`] or [`Sum`].
+/// A rule that combines two values into one: [`Max`], [`Min`] or [`Sum`].
 ///
-/// In any order, and starting from [`IDENTITY`](Fold::IDENTITY), the result is the same; but for
-/// the rounding of sums.
+/// Starting from [`IDENTITY`](Fold::IDENTITY), the result does not depend on the order of the
+/// values, except for the rounding of sums.
 pub trait Fold: sealed::Sealed + Send + Sync + Unpin + 'static {
-    /// What is recorded.
+    /// The type of the recorded values.
     type Value: Copy + PartialEq + fmt::Debug;
 
-    /// What is read before anything was recorded: the least value of a [`Max`], the greatest of a
-    /// [`Min`] (of `f64`, an infinity), and 0.
+    /// The result before anything is recorded: the least value for a [`Max`], the greatest for a
+    /// [`Min`] (for `f64`, an infinity), and 0 for a [`Sum`].
     const IDENTITY: Self::Value;
 
-    /// One of two.
+    /// Combines two values into one.
     fn fold(left: Self::Value, right: Self::Value) -> Self::Value;
 
-    /// As it lies in a word.
+    /// Encodes a value as the bits of a word.
     fn to_bits(value: Self::Value) -> u64;
 
-    /// As it lay in a word.
+    /// Decodes a value from the bits of a word.
     fn from_bits(bits: u64) -> Self::Value;
 }
 
@@ -89,8 +90,8 @@ fold! {
     Sum<f64>: 0.0, |left: f64, right: f64| left + right, f64::to_bits, f64::from_bits;
 }
 
-/// The [`Max`], [`Min`] or [`Sum`] of what is recorded, with a word for each CPU that records: a
-/// high-water mark without a line that all CPUs share.
+/// The [`Max`], [`Min`] or [`Sum`] of all recorded values, with one word for each CPU that records.
+/// For example, it can keep a high-water mark without a cache line that all CPUs share.
 ///
 /// ```
 /// use coreline::counter::{Max, PerCpuFold};
@@ -105,34 +106,34 @@ fold! {
 /// # Ok::<(), coreline::percpu::StopError>(())
 /// ```
 ///
-/// A value that changes nothing, as most that are recorded for a maximum do not, writes nothing.
-/// `f64`: a NaN is ignored by a maximum and by a minimum, and makes a sum NaN until it is drained.
-/// A sum's rounding depends on which CPU recorded what.
+/// Recording a value that does not change the result writes nothing. For a maximum, most values are
+/// of this kind. A maximum or minimum of `f64` ignores a NaN. A NaN makes a sum NaN until the sum
+/// is drained. The rounding of a sum depends on which CPU recorded which value.
 ///
-/// **Memory**: as [`PerCpuCounter`](super::PerCpuCounter).
+/// **Memory**: the same as for a [`PerCpuCounter`](super::PerCpuCounter).
 ///
-/// **Signals**: recording and reading is async-signal-safe, but for the first record of one made by
-/// [`const_new`](PerCpuFold::const_new), which allocates.
+/// **Signals**: recording and reading are async-signal-safe, except for the first record in a fold
+/// from [`const_new`](PerCpuFold::const_new), which allocates.
 ///
-/// **Fork**: as [`PerCpuCounter`](super::PerCpuCounter), but for a [`drain`](PerCpuFold::drain)
-/// that is under way: it empties one slot after the other, and what it took before the fork is
-/// missing in the child.
+/// **Fork**: the same as for a [`PerCpuCounter`](super::PerCpuCounter), except during a
+/// [`drain`](PerCpuFold::drain). A drain empties one slot after the other. Values that it took
+/// before the fork are missing in the child.
 pub struct PerCpuFold<F: Fold, W: World = Native> {
     spread: Spread<W::U64, W>,
     fold: PhantomData<F>,
 }
 
 impl<F: Fold> PerCpuFold<F> {
-    /// One of which nothing is recorded, indexed by CPU number, from the process's global pool.
+    /// Creates an empty fold, indexed by CPU number, from the process's global pool.
     ///
     /// # Errors
     ///
-    /// None natively; see [`new_in`](PerCpuFold::new_in).
+    /// Never fails natively; see [`new_in`](PerCpuFold::new_in).
     pub fn new() -> Result<Self, Lacking> {
         Self::new_in(IndexBy::Cpu)
     }
 
-    /// As [`new`](PerCpuFold::new), with the slots indexed as asked.
+    /// Creates an empty fold, like [`new`](PerCpuFold::new), with slots indexed by `by`.
     ///
     /// # Errors
     ///
@@ -141,29 +142,29 @@ impl<F: Fold> PerCpuFold<F> {
         Self::new_in(by)
     }
 
-    /// As [`new`](PerCpuFold::new), for statics. The first record allocates, so that one is not
-    /// async-signal-safe; it does all that the first addition to a
-    /// [counter](super::PerCpuCounter::const_new) does.
+    /// Creates an empty fold, like [`new`](PerCpuFold::new), in a const context. The first record
+    /// allocates, so it is not async-signal-safe. It has the same side effects as the first
+    /// addition to a [counter](super::PerCpuCounter::const_new).
     pub const fn const_new() -> Self {
         PerCpuFold { spread: Spread::const_new(), fold: PhantomData }
     }
 }
 
 impl<F: Fold> Default for PerCpuFold<F> {
-    /// As [`const_new`](PerCpuFold::const_new).
+    /// Creates an empty fold, like [`const_new`](PerCpuFold::const_new).
     fn default() -> Self {
         Self::const_new()
     }
 }
 
-/// What words begin as.
+/// Returns the initial value of words.
 fn identity<F: Fold, W: World>() -> W::U64 {
     W::U64::new_in(F::to_bits(F::IDENTITY))
 }
 
 impl<F: Fold, W: World> PerCpuFold<F, W> {
-    /// One of which nothing is recorded in world `W`, with the slots indexed as asked, from the
-    /// world's global pool.
+    /// Creates an empty fold in world `W`, with slots indexed by `by`, from the world's global
+    /// pool.
     ///
     /// # Errors
     ///
@@ -172,13 +173,13 @@ impl<F: Fold, W: World> PerCpuFold<F, W> {
         Ok(Self::from_pool(&PerCpuPool::global_in(by)?))
     }
 
-    /// One of which nothing is recorded, whose slots come from this pool.
+    /// Creates an empty fold whose slots come from this pool.
     pub fn from_pool(pool: &PerCpuPool<W>) -> Self {
         let spread = Spread::new_in(pool.clone(), identity::<F, W>);
         PerCpuFold { spread, fold: PhantomData }
     }
 
-    /// Records a value. Orders nothing: a record publishes only itself.
+    /// Records a value. The operation is relaxed: a record publishes only itself.
     #[inline]
     pub fn record(&self, value: F::Value) {
         // SAFETY: it is one word.
@@ -225,19 +226,19 @@ impl<F: Fold, W: World> PerCpuFold<F, W> {
         }
     }
 
-    /// What is to be in a word that holds `old`, if it is something else.
+    /// Returns the new content of a word that holds `old`, if it differs.
     #[inline]
     fn replaces(old: u64, value: F::Value) -> Option<u64> {
         let new = F::to_bits(F::fold(F::from_bits(old), value));
         (new != old).then_some(new)
     }
 
-    /// The maximum, minimum or sum of what was recorded; [`Fold::IDENTITY`] if nothing was. Reads
-    /// one line for each CPU that recorded.
+    /// Returns the maximum, minimum or sum of all recorded values, or [`Fold::IDENTITY`] if there
+    /// are none. It reads one cache line for each CPU that recorded.
     ///
-    /// Records that happened before the call are in; each concurrent one is in or out. It is no
-    /// snapshot: while another thread [drains](PerCpuFold::drain), the part that it has not come to
-    /// yet is read.
+    /// The result includes all records that happened before the call. A concurrent record may or
+    /// may not be included. The result is not a snapshot: while another thread
+    /// [drains](PerCpuFold::drain), it includes only the slots that are not drained yet.
     pub fn read(&self) -> F::Value {
         // Relaxed: a word carries nothing but its own value. What happened before this call is seen
         // because reads of one word never go back.
@@ -246,16 +247,17 @@ impl<F: Fold, W: World> PerCpuFold<F, W> {
         self.spread.shared().into_iter().chain(slots).map(value).fold(F::IDENTITY, F::fold)
     }
 
-    /// As [`read`](PerCpuFold::read), and begins anew, which loses nothing: each record is in what
-    /// one call returns, or in what is read afterwards.
+    /// Returns the result, like [`read`](PerCpuFold::read), and resets the fold. No record is lost:
+    /// each one is in the result of one call, or in a later read.
     ///
-    /// It stops the slots, which costs one fence of all CPUs that the process runs on, and records
-    /// that come meanwhile an atomic instruction: for reports, not for each request.
+    /// It stops the slots, which costs one fence of all CPUs that the process runs on. Records that
+    /// are made meanwhile cost an atomic instruction each. Use it for reports, not for each
+    /// request.
     ///
     /// # Errors
     ///
     /// [`StopError`] if the machine cannot fence restartable sections, or if a signal handler
-    /// interrupted a call on the same value. Nothing was taken.
+    /// interrupted a call on the same value. The fold is then unchanged.
     pub fn drain(&self) -> Result<F::Value, StopError> {
         let empty = F::to_bits(F::IDENTITY);
         let taken =
@@ -267,7 +269,7 @@ impl<F: Fold, W: World> PerCpuFold<F, W> {
         Ok(compact.map_or(slots, |bits| F::fold(slots, F::from_bits(bits))))
     }
 
-    /// Whether there are slots, rather than one word.
+    /// Returns whether the fold has per-CPU slots, rather than one shared word.
     pub fn is_spread(&self) -> bool {
         self.spread.slots().is_some()
     }

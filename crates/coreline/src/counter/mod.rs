@@ -1,8 +1,8 @@
-//! Counters that are cheap to add to from every CPU at once.
+//! Counters that all CPUs can add to cheaply at the same time.
 //!
 //! One shared word costs a line transfer for every addition, because each CPU must own the line to
-//! add: with n CPUs adding, n times the latency of one transfer. So each CPU gets a word of its
-//! own, and reading sums them up. The kernel's `percpu_counter` does the same.
+//! add: with n CPUs adding, n times the latency of one transfer. So each CPU gets its own word, and
+//! a read sums the words. The kernel's `percpu_counter` does the same.
 //!
 //! The addition is a [restartable operation](coreline_world::restartable), so it needs no atomic
 //! instruction either: a plain add to memory, on the CPU that owns the slot.
@@ -10,60 +10,62 @@
 //! | type | is |
 //! |---|---|
 //! | [`PerCpuCounter`] | one counter |
-//! | [`CounterSet`] | several, side by side in each CPU's slot |
-//! | [`CounterVec`] | the same, as many as are known at run time |
-//! | [`Total`] | one that only grows, unsigned |
+//! | [`CounterSet`] | several counters, adjacent in each CPU's slot |
+//! | [`CounterVec`] | the same, with the number chosen at run time |
+//! | [`Total`] | an unsigned counter that only grows |
 //! | [`PerCpuFold`] | a maximum, a minimum or a floating-point sum |
 //!
-//! Each of them has `const_new` for statics, and `drain`, which reads and begins anew and loses no
-//! addition.
+//! All of them except [`CounterVec`] have a `const_new` for statics. All have a `drain`, which
+//! reads and resets without losing an addition.
 //!
 //! # Compact at first
 //!
 //! Many counters are touched by one CPU only, and by that a few times. So a counter begins as one
-//! word in itself, and gets slots when a second CPU adds, or when it turns out to be hot. Adding is
-//! atomic until then. So it is where there is no memory for slots; it tries again after twice as
-//! many additions each time, up to 2^20, and its `Debug` says so.
+//! shared word. It allocates slots when a second CPU adds, or when additions become frequent. Until
+//! then every addition is atomic. Additions also stay atomic if there is no memory for slots. The
+//! counter then retries after twice as many additions each time, up to 2^20, and its `Debug` output
+//! says so.
 //!
 //! # Reading
 //!
-//! [`read_exact`](PerCpuCounter::read_exact) sums the slots that were used. That is a line for each
-//! such CPU, most of them in that CPU's cache. A *batched* counter can be read from one line
-//! instead, with an error that is reported:
+//! [`read_exact`](PerCpuCounter::read_exact) sums the slots that were used. It reads one cache line
+//! for each such CPU, and most of these lines are in that CPU's cache. A *batched* counter can be
+//! read from one line instead, with an error that is reported:
 //!
 //! ```text
 //! a slot's word      |        blocks of 2^k        |  rest of k bits  |
 //! the central word   = the sum of all slots' blocks
 //! ```
 //!
-//! An addition that stays in its slot's block touches nothing else. One that leaves it also adds
-//! the difference of the blocks to the central word: once in about 2^k / delta additions. What the
-//! central word does not have are the rests, each from 0 to 2^k - 1, and the differences that are
-//! on their way to it. Those are announced before the slot changes, and said to have arrived
-//! afterwards; both words only grow, so a reader knows how much is on its way at most:
+//! An addition that stays in its slot's block touches nothing else. An addition that leaves the
+//! block also adds the difference of the blocks to the central word, about once in 2^k / delta
+//! additions. The central word lacks the remainders, each from 0 to 2^k - 1, and the differences
+//! that are in flight. A difference is announced before the slot changes, and marked as arrived
+//! afterwards. Both words only grow, so a reader knows an upper bound of the amount in flight:
 //!
 //! ```text
 //! Thread 1: announced += n;  slot leaves its block;  central += moved;  arrived += n
 //! Thread 2: reads arrived;   reads central;          reads announced
 //! ```
 //!
-//! What thread 2 sees arrived, it sees in the central word. What it does not see there, though the
-//! slot changed before another addition to it that thread 2 knows of, it sees announced, and not
-//! arrived. One word that rises and falls would not do: it can be read before an addition is
-//! announced, and the central word after another thread has gone on from where that left the slot.
+//! If thread 2 sees a difference as arrived, it also sees it in the central word. Suppose that
+//! thread 2 knows of a later addition to the same slot, and does not see the difference in the
+//! central word. Then it sees the difference as announced and not arrived. A single word that rises
+//! and falls is not enough. A reader could read it before an addition is announced, and read the
+//! central word after another thread has continued from the slot's new value.
 //!
 //! # Draining
 //!
-//! `drain` leaves the slots alone: it remembers what their sum was, in a word of its own, and the
-//! next one returns how much they have grown since. (A [`PerCpuFold`] cannot be subtracted from: it
-//! stops its slots, and empties them.)
+//! `drain` does not change the slots. It stores their sum in a separate word, and the next `drain`
+//! returns how much the sum has grown since. (Folds cannot be subtracted: [`PerCpuFold`] stops its
+//! slots and empties them.)
 //!
 //! # The law
 //!
-//! After any set of additions has happened, and while none is under way, [`read_exact`] is their
-//! sum but for what was drained, and [`read`] differs from it by no more than it says.
-//! In the repository, `tests/laws/memory/counter.rs` and `tests/laws/memory/drain.rs` check it in
-//! all three worlds.
+//! While no addition is in progress, [`read_exact`] returns the sum of all additions minus the
+//! drained amounts. [`read`] differs from that by at most the error that it reports. In the
+//! repository, `tests/laws/memory/counter.rs` and `tests/laws/memory/drain.rs` check it in all
+//! three worlds.
 //!
 //! Sources: `include/linux/percpu_counter.h`; Yoo, ["kernel/fork: improve exec() throughput with
 //! slab ctor/dtor pair"][yoo] (2025; per-CPU counters of an `mm`); Krisman Bertazi, ["Optimize
@@ -95,23 +97,23 @@ pub use set::{CounterSet, Nonzero};
 pub use total::Total;
 pub use vec::CounterVec;
 
-/// The value of a counter at some moment of a [read](PerCpuCounter::read), and how far it may be
-/// off.
+/// The value of a counter at some moment of a [read](PerCpuCounter::read), and a bound of its
+/// error.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Reading {
     /// The value.
     pub value: i64,
-    /// The true value is at most so much larger or smaller. 0: exact.
+    /// The largest possible difference from the true value, in either direction. 0 means exact.
     pub error: u64,
 }
 
 impl Reading {
-    /// The least that the counter can be; saturating.
+    /// Returns the lower bound of the counter's value, saturating.
     pub fn low(self) -> i64 {
         self.value.saturating_sub_unsigned(self.error)
     }
 
-    /// The most that the counter can be; saturating.
+    /// Returns the upper bound of the counter's value, saturating.
     pub fn high(self) -> i64 {
         self.value.saturating_add_unsigned(self.error)
     }
@@ -127,26 +129,26 @@ impl Reading {
 /// # Ok::<(), coreline::Lacking>(())
 /// ```
 ///
-/// **Memory**: 32 bytes, and 136 of the global allocator: the word that all CPUs share, what was
-/// drained, and where slots are to come from. Once it has slots, 8 bytes in each. For many counters
-/// of one thing take a [`CounterSet`], or a [`CounterVec`]: 16 to 21 bytes for each counter, and 8
-/// in each slot. A batched counter takes one cache line more.
+/// **Memory**: 32 bytes, and 136 bytes from the global allocator for the shared word, the drained
+/// sum and the slots' pool. With slots, it uses 8 bytes more in each slot. For many related
+/// counters, use a [`CounterSet`] or a [`CounterVec`]. These use 16 to 21 bytes for each counter,
+/// and 8 in each slot. A batched counter uses one more cache line.
 ///
-/// **No memory**: a counter that finds none for its slots stays compact, and tries again after
-/// twice as many additions each time, up to 2^20. `Debug` says so.
+/// **No memory**: if there is no memory for its slots, a counter stays compact. It retries after
+/// twice as many additions each time, up to 2^20. The `Debug` output says so.
 ///
-/// **Signals**: adding and reading is async-signal-safe, but for the first addition to one made by
-/// [`const_new`](PerCpuCounter::const_new). An addition in a handler that interrupts an addition
-/// loses neither.
+/// **Signals**: additions and reads are async-signal-safe, except for the first addition to a
+/// counter from [`const_new`](PerCpuCounter::const_new). If a handler adds while it interrupts an
+/// addition, both additions count.
 ///
-/// **Fork**: the child has its own copy with the values at the time of the fork. An addition that
-/// another thread had under way is in or out, never torn.
+/// **Fork**: the child has its own copy with the values at the time of the fork. If another thread
+/// was adding at that moment, the child has all of that addition or none of it.
 pub struct PerCpuCounter<W: World = Native> {
     spread: Spread<W::U64, W>,
     batched: Option<Box<Batched<W>>>,
 }
 
-/// What a batched counter has in addition.
+/// The additional parts of a batched counter.
 struct Batched<W: World> {
     /// The bits of a slot's word that say which block it is in.
     block: u64,
@@ -172,16 +174,16 @@ const _: () = {
 };
 
 impl PerCpuCounter {
-    /// A counter at zero, indexed by CPU number, from the process's global pool.
+    /// Creates a counter at zero, indexed by CPU number, from the process's global pool.
     ///
     /// # Errors
     ///
-    /// None natively; see [`new_in`](PerCpuCounter::new_in).
+    /// Never fails natively; see [`new_in`](PerCpuCounter::new_in).
     pub fn new() -> Result<Self, Lacking> {
         Self::new_in(IndexBy::Cpu)
     }
 
-    /// As [`new`](PerCpuCounter::new), with the slots indexed as asked.
+    /// Creates a counter at zero, like [`new`](PerCpuCounter::new), with slots indexed by `by`.
     ///
     /// ```
     /// use coreline::{IndexBy, PerCpuCounter};
@@ -198,15 +200,15 @@ impl PerCpuCounter {
         Self::new_in(by)
     }
 
-    /// As [`new`](PerCpuCounter::new), for statics. The first addition allocates, so that one is
-    /// not async-signal-safe. A global allocator that counts must not count what that one
-    /// allocates: it would come back here without end.
+    /// Creates a counter at zero, like [`new`](PerCpuCounter::new), in a const context. The first
+    /// addition allocates, so it is not async-signal-safe. A global allocator that counts its
+    /// allocations must not count those of the first addition: the recursion would never end.
     ///
-    /// If it is also the process's first use of per-CPU memory, it finds out what this machine
-    /// offers: it reads files of the system, starts threads for some milliseconds, and waits for
-    /// the dynamic loader. So a thread that adds first while it holds a mutex which the constructor
-    /// of a library takes may wait for a `dlopen` that waits for it. `add(0)` at the start of
-    /// `main` has that done.
+    /// If the first addition is also the process's first use of per-CPU memory, it detects the
+    /// features of this machine. For that it reads system files, starts threads for some
+    /// milliseconds, and waits for the dynamic loader. This can deadlock if the thread holds a
+    /// mutex that a library's constructor takes: the addition waits for a `dlopen`, which waits for
+    /// the mutex. Call `add(0)` at the start of `main` to avoid this.
     ///
     /// ```
     /// use coreline::PerCpuCounter;
@@ -222,23 +224,25 @@ impl PerCpuCounter {
 }
 
 impl Default for PerCpuCounter {
-    /// As [`const_new`](PerCpuCounter::const_new).
+    /// Creates a counter at zero, like [`const_new`](PerCpuCounter::const_new).
     fn default() -> Self {
         Self::const_new()
     }
 }
 
-/// What words begin as.
+/// Returns the initial value of words.
 fn zero<W: World>() -> W::U64 {
     W::U64::new_in(0)
 }
 
 impl<W: World> PerCpuCounter<W> {
-    /// A counter at zero in world `W`, with the slots indexed as asked, from the world's global
-    /// pool. Natively [`indexed_by`](PerCpuCounter::indexed_by) does the same, and needs no type.
+    /// Creates a counter at zero in world `W`, with slots indexed by `by`, from the world's global
+    /// pool. Natively [`indexed_by`](PerCpuCounter::indexed_by) does the same without a type
+    /// annotation.
     ///
-    /// By concurrency ID an addition takes half as long again (0.81 ns beside 0.55 on a Zen 4):
-    /// a thread that the kernel does not know can seem to have one, so it looks twice.
+    /// With concurrency IDs, an addition takes 1.5 times as long as with CPU numbers (0.81 ns
+    /// compared with 0.55 ns on a Zen 4). A thread that the kernel does not know can seem to have
+    /// an ID, so the addition checks twice.
     ///
     /// # Errors
     ///
@@ -248,18 +252,18 @@ impl<W: World> PerCpuCounter<W> {
         Ok(Self::from_pool(&PerCpuPool::global_in(by)?))
     }
 
-    /// A counter at zero whose slots come from this pool.
+    /// Creates a counter at zero whose slots come from this pool.
     pub fn from_pool(pool: &PerCpuPool<W>) -> Self {
         PerCpuCounter { spread: Spread::new_in(pool.clone(), zero::<W>), batched: None }
     }
 
-    /// Makes [`read`](PerCpuCounter::read) look at one line, for an error of half a `batch`,
-    /// rounded up to a power of two, in each slot that is used. One addition in `batch` goes to
-    /// that line, too: with n CPUs that all add once in t nanoseconds, a batch below n times the
-    /// time of a line transfer divided by t makes it hot.
+    /// Makes [`read`](PerCpuCounter::read) access only one cache line. The read's error is half a
+    /// `batch`, rounded up to a power of two, for each used slot. One addition in `batch` also
+    /// writes that line. If n CPUs each add once in t nanoseconds, the line is contended once
+    /// `batch` is below n times the line transfer time divided by t.
     ///
-    /// The errors that are reported hold as long as what threads are adding at one moment, leaving
-    /// a block, is below 2^64 in sum.
+    /// The reported errors are correct as long as the concurrent additions that leave a block sum
+    /// to less than 2^64.
     #[must_use]
     pub fn batched(mut self, batch: u32) -> Self {
         let block = !(u64::from(batch).next_power_of_two() - 1);
@@ -279,7 +283,7 @@ impl<W: World> PerCpuCounter<W> {
 
     /// Adds `delta`, wrapping.
     ///
-    /// Orders nothing: an addition publishes only itself.
+    /// The addition is relaxed: it publishes only itself.
     #[inline]
     pub fn add(&self, delta: i64) {
         // Two's complement: the wrapping sum of the bit patterns is the bit pattern of the wrapping
@@ -313,12 +317,12 @@ impl<W: World> PerCpuCounter<W> {
         }
     }
 
-    /// The value, as cheaply as it can be had: from one line, or two, if the counter is
-    /// [batched](PerCpuCounter::batched), with an error; else as
+    /// Returns the value by the cheapest way. If the counter is [batched](PerCpuCounter::batched),
+    /// it reads one or two cache lines, with an error. Otherwise it is the same as
     /// [`read_exact`](PerCpuCounter::read_exact).
     ///
-    /// Additions that happened before the call are in, but for the error; each concurrent one is in
-    /// or out.
+    /// The result includes all additions that happened before the call, up to the error. A
+    /// concurrent addition may or may not be included.
     pub fn read(&self) -> Reading {
         let (Some(slots), Some(batched)) = (self.spread.slots(), &self.batched) else {
             return Reading { value: self.read_exact(), error: 0 };
@@ -341,19 +345,19 @@ impl<W: World> PerCpuCounter<W> {
         Reading { value: value.cast_signed(), error: rests.div_ceil(2).saturating_add(on_its_way) }
     }
 
-    /// The sum of all that was added, wrapping. Reads one line for each CPU that added.
+    /// Returns the wrapping sum of all additions. It reads one cache line for each CPU that added.
     ///
-    /// Exact if no thread adds meanwhile. Otherwise every addition that happened before the call is
-    /// in, and each concurrent one is in or out.
+    /// The result is exact if no thread adds meanwhile. Otherwise it includes every addition that
+    /// happened before the call. A concurrent addition may or may not be included.
     pub fn read_exact(&self) -> i64 {
         self.spread.sum(|word| word).cast_signed()
     }
 
-    /// As [`read_exact`](PerCpuCounter::read_exact), and takes what it returns out of the counter,
-    /// which loses nothing: each addition is in what one call returns, or still in the counter. For
-    /// metrics that are reported as what was added since the last report.
+    /// Returns the sum, like [`read_exact`](PerCpuCounter::read_exact), and subtracts it from the
+    /// counter. No addition is lost: each one is in the result of one call, or still in the
+    /// counter. Use it for metrics that report the increase since the last report.
     ///
-    /// Of a counter that is only added to, it never returns less than 0.
+    /// If all additions are positive, the result is never negative.
     ///
     /// ```
     /// let requests = coreline::PerCpuCounter::new()?;
@@ -367,13 +371,14 @@ impl<W: World> PerCpuCounter<W> {
         self.spread.drain(|word| word).cast_signed()
     }
 
-    /// Sets the value, as of a gauge, and returns what it was, wrapping.
+    /// Sets the value, for example of a gauge, and returns the old value, wrapping.
     ///
-    /// Each concurrent addition is in what it returns, and gone, or comes on top of `value`. If
-    /// several threads set it or drain it at one time, only the sum is kept: what they return and
-    /// what is left is what was set and added.
+    /// A concurrent addition is either in the returned value, or added to `value`. If several
+    /// threads set or drain the counter at the same time, only the total is preserved: the returned
+    /// values and the remaining value sum to everything that was set and added.
     ///
-    /// It reads one line for each CPU that added: a gauge that is only ever set is an atomic.
+    /// It reads one cache line for each CPU that added. If a gauge is only ever set, use an atomic
+    /// instead.
     ///
     /// ```
     /// let queued = coreline::PerCpuCounter::new()?;
@@ -387,10 +392,11 @@ impl<W: World> PerCpuCounter<W> {
         self.spread.replace(|word| word, value.cast_unsigned(), zero::<W>).cast_signed()
     }
 
-    /// Adds `delta`, and returns about what the counter is then: as [`read`](PerCpuCounter::read),
-    /// which is cheap if the counter is [batched](PerCpuCounter::batched).
+    /// Adds `delta`, and returns the approximate new value, like [`read`](PerCpuCounter::read).
+    /// This is cheap if the counter is [batched](PerCpuCounter::batched).
     ///
-    /// The addition itself is in, but for the error; each concurrent one is in or out.
+    /// The result includes this addition, up to the error. A concurrent addition may or may not be
+    /// included.
     ///
     /// ```
     /// let open = coreline::PerCpuCounter::new()?.batched(64);
@@ -405,7 +411,7 @@ impl<W: World> PerCpuCounter<W> {
         self.read()
     }
 
-    /// Whether the counter has slots, rather than one word.
+    /// Returns whether the counter has per-CPU slots, rather than one shared word.
     pub fn is_spread(&self) -> bool {
         self.spread.slots().is_some()
     }

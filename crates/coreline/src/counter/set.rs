@@ -10,18 +10,18 @@ use super::spread::Spread;
 use crate::percpu::PerCpuPool;
 use crate::{IndexBy, Lacking};
 
-/// A counter of a set that should be at zero and is not.
+/// A counter of a set is not at zero although it should be.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("counter {index} of the set is at {value} and should be at 0")]
 pub struct Nonzero {
-    /// Its index.
+    /// The index of the counter.
     pub index: usize,
-    /// Its value.
+    /// The value of the counter.
     pub value: i64,
 }
 
-/// `N` signed counters that lie side by side in each CPU's slot: the counts of one thing, as a
-/// process's pages by kind, which the same CPU changes together.
+/// `N` signed counters that are adjacent in each CPU's slot. Use it for counts that the same CPU
+/// changes together, such as a process's pages by kind.
 ///
 /// ```
 /// use coreline::CounterSet;
@@ -36,32 +36,33 @@ pub struct Nonzero {
 /// # Ok::<(), coreline::Lacking>(())
 /// ```
 ///
-/// **Memory**: 24 bytes, and 120 of the global allocator with two words for each counter; `N` words
-/// in each slot once it has slots. A slot has room for 8,192 counters natively, and for 512 in
-/// other worlds: a set of more does not compile. A [`CounterVec`](super::CounterVec) has no limit.
+/// **Memory**: 24 bytes, and from the global allocator 120 bytes plus two words for each counter.
+/// With slots, it uses `N` words more in each slot. A slot can hold 8,192 counters natively, and
+/// 512 in other worlds. A larger set does not compile. A [`CounterVec`](super::CounterVec) has no
+/// limit.
 ///
 /// ```compile_fail
 /// coreline::CounterSet::<8193>::new();
 /// ```
 ///
-/// **No memory**: as [`PerCpuCounter`](super::PerCpuCounter).
+/// **No memory**: the same as for a [`PerCpuCounter`](super::PerCpuCounter).
 ///
-/// **Signals, fork**: as [`PerCpuCounter`](super::PerCpuCounter).
+/// **Signals, fork**: the same as for a [`PerCpuCounter`](super::PerCpuCounter).
 pub struct CounterSet<const N: usize, W: World = Native> {
     spread: Spread<[W::U64; N], W>,
 }
 
 impl<const N: usize> CounterSet<N> {
-    /// Counters at zero, indexed by CPU number, from the process's global pool.
+    /// Creates counters at zero, indexed by CPU number, from the process's global pool.
     ///
     /// # Errors
     ///
-    /// None natively; see [`new_in`](CounterSet::new_in).
+    /// Never fails natively; see [`new_in`](CounterSet::new_in).
     pub fn new() -> Result<Self, Lacking> {
         Self::new_in(IndexBy::Cpu)
     }
 
-    /// As [`new`](CounterSet::new), with the slots indexed as asked.
+    /// Creates counters at zero, like [`new`](CounterSet::new), with slots indexed by `by`.
     ///
     /// # Errors
     ///
@@ -70,8 +71,9 @@ impl<const N: usize> CounterSet<N> {
         Self::new_in(by)
     }
 
-    /// As [`new`](CounterSet::new), for statics: at most 512 counters, or it does not compile. The
-    /// first addition allocates, so that one is not async-signal-safe.
+    /// Creates counters at zero, like [`new`](CounterSet::new), in a const context. A set of more
+    /// than 512 counters does not compile. The first addition allocates, so it is not
+    /// async-signal-safe.
     pub const fn const_new() -> Self {
         // The first addition makes them on its thread's stack.
         const { assert!(N <= 512, "more counters than a static may have") };
@@ -80,19 +82,19 @@ impl<const N: usize> CounterSet<N> {
 }
 
 impl<const N: usize> Default for CounterSet<N> {
-    /// As [`const_new`](CounterSet::const_new).
+    /// Creates counters at zero, like [`const_new`](CounterSet::const_new).
     fn default() -> Self {
         Self::const_new()
     }
 }
 
-/// What words begin as.
+/// Returns the initial value of words.
 fn zeros<const N: usize, W: World>() -> [W::U64; N] {
     array::from_fn(|_| W::U64::new_in(0))
 }
 
 impl<const N: usize, W: World> CounterSet<N, W> {
-    /// Counters at zero in world `W`, with the slots indexed as asked, from the world's global
+    /// Creates counters at zero in world `W`, with slots indexed by `by`, from the world's global
     /// pool.
     ///
     /// # Errors
@@ -102,7 +104,7 @@ impl<const N: usize, W: World> CounterSet<N, W> {
         Ok(Self::from_pool(&PerCpuPool::global_in(by)?))
     }
 
-    /// Counters at zero whose slots come from this pool.
+    /// Creates counters at zero whose slots come from this pool.
     pub fn from_pool(pool: &PerCpuPool<W>) -> Self {
         const {
             assert!(
@@ -113,11 +115,11 @@ impl<const N: usize, W: World> CounterSet<N, W> {
         CounterSet { spread: Spread::new_in(pool.clone(), zeros::<N, W>) }
     }
 
-    /// Adds `delta` to a counter, wrapping. Orders nothing.
+    /// Adds `delta` to a counter, wrapping. The addition is relaxed.
     ///
     /// # Panics
     ///
-    /// If there is no counter of this index, as with a slice.
+    /// Panics if the index is out of range, like a slice.
     #[inline]
     pub fn add(&self, index: usize, delta: i64) {
         let delta = delta.cast_unsigned();
@@ -139,40 +141,40 @@ impl<const N: usize, W: World> CounterSet<N, W> {
         }
     }
 
-    /// The sums of all that was added, wrapping. Reads the slots of the CPUs that added.
+    /// Returns the wrapping sum of each counter. It reads the slots of the CPUs that added.
     ///
-    /// Each is exact if no thread adds to it meanwhile. Otherwise every addition that happened
-    /// before the call is in, and each concurrent one is in or out. They are read one after the
-    /// other, which is no snapshot of all.
+    /// A sum is exact if no thread adds to its counter meanwhile. Otherwise it includes every
+    /// addition that happened before the call. A concurrent addition may or may not be included.
+    /// The counters are read one after the other, so the result is not a snapshot.
     pub fn read_exact(&self) -> [i64; N] {
         array::from_fn(|index| self.read_one(index))
     }
 
-    /// The sum of one counter, as [`read_exact`](CounterSet::read_exact).
+    /// Returns the sum of one counter, like [`read_exact`](CounterSet::read_exact).
     ///
     /// # Panics
     ///
-    /// If there is no counter of this index, as with a slice.
+    /// Panics if the index is out of range, like a slice.
     pub fn read_one(&self, index: usize) -> i64 {
         assert!(index < N, "counter index {index} is out of range: the set has {N} counters");
         self.spread.sum(|words| &words[index]).cast_signed()
     }
 
-    /// As [`read_exact`](CounterSet::read_exact), and takes what it returns out of the counters,
-    /// one after the other: each addition is in what one call returns, or still in its counter. It
-    /// is no snapshot: of two additions that one thread does, the first may stay and the second
-    /// not.
+    /// Returns the sums, like [`read_exact`](CounterSet::read_exact), and subtracts them from the
+    /// counters, one after the other. Each addition is in the result of one call, or still in its
+    /// counter. The result is not a snapshot: of two additions by one thread, it may include only
+    /// the second.
     ///
-    /// Counters that are only added to never return less than 0. Keeps the slots.
+    /// If all additions are positive, no result is negative. The slots stay allocated.
     pub fn drain(&self) -> [i64; N] {
         array::from_fn(|index| self.spread.drain(|words| &words[index]).cast_signed())
     }
 
-    /// Whether all counters are at zero: what should hold when the thing that they count goes away.
+    /// Checks that all counters are at zero, as they should be when the counted thing ends.
     ///
     /// # Errors
     ///
-    /// The first that is not.
+    /// Returns the first counter that is not at zero.
     pub fn check_zero(&self) -> Result<(), Nonzero> {
         let values = self.read_exact();
         match values.into_iter().enumerate().find(|(_, value)| *value != 0) {
@@ -186,7 +188,7 @@ impl<const N: usize, W: World> CounterSet<N, W> {
         &self.spread
     }
 
-    /// Whether the counters have slots, rather than a word each.
+    /// Returns whether the counters have per-CPU slots, rather than one shared word each.
     pub fn is_spread(&self) -> bool {
         self.spread.slots().is_some()
     }

@@ -1,24 +1,24 @@
-//! [`Spread`]: per-CPU slots that are not there until it pays.
+//! [`Spread`]: per-CPU slots that are not allocated until they are worthwhile.
 //!
 //! | state | meaning | next |
 //! |---|---|---|
-//! | no parts | nothing was added: what a static begins as | `COMPACT` |
+//! | no parts | nothing was added: a static's first state | `COMPACT` |
 //! | `COMPACT` | additions go to one `T` that all CPUs share, atomically | `SPREAD`, 2 |
 //! | `SPREAD` | additions go to the slots; the shared `T` keeps what it has | |
 //! | 2 to [`LAST`] | as `COMPACT`: so often, less one, no memory was there | `SPREAD`, one more |
 //!
-//! The first addition makes the parts of a static. Of two threads that make them at once, one
-//! throws its own away. A counter leaves `COMPACT` when a second CPU adds, or after [`HOT`]
-//! additions. One thread makes the slots, under a lock, and no thread waits for it: it may be the
-//! one that a signal handler interrupted. A child that was forked meanwhile makes slots of its own.
+//! The first addition makes the parts of a static. If two threads make them at once, one discards
+//! its own. A counter leaves `COMPACT` when a second CPU adds, or after [`HOT`] additions. One
+//! thread makes the slots, under a lock. No thread waits for it, because a signal handler may have
+//! interrupted that thread. A child that was forked meanwhile makes its own slots.
 //!
-//! Where there is no memory for slots, it is tried again after twice as many additions each time,
-//! up to 2^20: seldom enough to cost nothing, and soon enough for a counter that is hot.
+//! If there is no memory for slots, the counter retries after twice as many additions each time, up
+//! to 2^20. That is rare enough to cost nothing, and frequent enough for a hot counter.
 //!
-//! The fast path knows nothing of this. It works on slots behind a [`Gate`] in the counter, so that
-//! it reads no other line before the slot's own. The gate is closed at first: no section finds a
-//! slot, and the slow path looks at the state. It opens that gate to the slots that there are by
-//! then.
+//! The fast path does not read this state. It uses slots behind a [`Gate`] in the counter, so it
+//! reads no other cache line before the slot's own. The gate is closed at first. Then no section
+//! finds a slot, and the slow path reads the state. The slow path opens the gate to the existing
+//! slots.
 
 use core::fmt;
 use core::mem::MaybeUninit;
@@ -46,7 +46,7 @@ const fn patience(state: u32) -> u32 {
 
 const _: () = assert!(patience(COMPACT) == HOT && patience(LAST) == 1 << 20);
 
-/// Slots, or not yet.
+/// Per-CPU slots that may not be allocated yet.
 #[repr(C)]
 pub(super) struct Spread<T: Slot, W: World> {
     /// To the slots, for additions that look no further.

@@ -8,7 +8,7 @@ use super::PerCpuCounter;
 use crate::percpu::PerCpuPool;
 use crate::{IndexBy, Lacking};
 
-/// An unsigned [`PerCpuCounter`] that is only added to: bytes sent, requests served.
+/// An unsigned [`PerCpuCounter`] that only grows, for example bytes sent or requests served.
 ///
 /// ```
 /// use coreline::counter::Total;
@@ -20,20 +20,20 @@ use crate::{IndexBy, Lacking};
 /// assert_eq!((SENT.drain(), SENT.read_exact()), (1564, 0));
 /// ```
 ///
-/// Memory, signals and fork: as [`PerCpuCounter`].
+/// Memory, signals and fork: the same as for a [`PerCpuCounter`].
 pub struct Total<W: World = Native>(PerCpuCounter<W>);
 
 impl Total {
-    /// A total at zero, as [`PerCpuCounter::new`].
+    /// Creates a total at zero, like [`PerCpuCounter::new`].
     ///
     /// # Errors
     ///
-    /// None natively; see [`new_in`](Total::new_in).
+    /// Never fails natively; see [`new_in`](Total::new_in).
     pub fn new() -> Result<Self, Lacking> {
         PerCpuCounter::new().map(Total)
     }
 
-    /// A total at zero, as [`PerCpuCounter::indexed_by`].
+    /// Creates a total at zero, like [`PerCpuCounter::indexed_by`].
     ///
     /// # Errors
     ///
@@ -42,21 +42,21 @@ impl Total {
         Self::new_in(by)
     }
 
-    /// A total at zero for statics, as [`PerCpuCounter::const_new`].
+    /// Creates a total at zero in a const context, like [`PerCpuCounter::const_new`].
     pub const fn const_new() -> Self {
         Total(PerCpuCounter::const_new())
     }
 }
 
 impl Default for Total {
-    /// As [`const_new`](Total::const_new).
+    /// Creates a total at zero, like [`const_new`](Total::const_new).
     fn default() -> Self {
         Self::const_new()
     }
 }
 
 impl<W: World> Total<W> {
-    /// A total at zero in world `W`, as [`PerCpuCounter::new_in`].
+    /// Creates a total at zero in world `W`, like [`PerCpuCounter::new_in`].
     ///
     /// # Errors
     ///
@@ -65,28 +65,28 @@ impl<W: World> Total<W> {
         PerCpuCounter::new_in(by).map(Total)
     }
 
-    /// A total at zero whose slots come from this pool.
+    /// Creates a total at zero whose slots come from this pool.
     pub fn from_pool(pool: &PerCpuPool<W>) -> Self {
         Total(PerCpuCounter::from_pool(pool))
     }
 
-    /// Adds `delta`, wrapping. Orders nothing.
+    /// Adds `delta`, wrapping. The addition is relaxed.
     #[inline]
     pub fn add(&self, delta: u64) {
         self.0.add(delta.cast_signed());
     }
 
-    /// The sum, as [`PerCpuCounter::read_exact`].
+    /// Returns the sum, like [`PerCpuCounter::read_exact`].
     pub fn read_exact(&self) -> u64 {
         self.0.read_exact().cast_unsigned()
     }
 
-    /// Takes the sum out, as [`PerCpuCounter::drain`].
+    /// Returns the sum and subtracts it from the total, like [`PerCpuCounter::drain`].
     pub fn drain(&self) -> u64 {
         self.0.drain().cast_unsigned()
     }
 
-    /// Whether the total has slots, rather than one word.
+    /// Returns whether the total has per-CPU slots, rather than one shared word.
     pub fn is_spread(&self) -> bool {
         self.0.is_spread()
     }

@@ -11,11 +11,11 @@ use crate::{IndexBy, Lacking};
 /// The counters that lie side by side: four lines of a slot.
 const PART: usize = 32;
 
-/// A [`CounterSet`] whose number of counters is known at run time, and has no limit: the buckets of
-/// a histogram, a count for each route.
+/// A [`CounterSet`] whose number of counters is chosen at run time, without a limit. Use it for the
+/// buckets of a histogram, or for a count for each route.
 ///
-/// Each 32 counters get slots of their own when they pay, so what is added to seldom takes no
-/// per-CPU memory.
+/// Each group of 32 counters allocates its own slots when they become worthwhile. Groups with few
+/// additions therefore use no per-CPU memory.
 ///
 /// ```
 /// use coreline::counter::CounterVec;
@@ -27,26 +27,27 @@ const PART: usize = 32;
 /// # Ok::<(), coreline::Lacking>(())
 /// ```
 ///
-/// **Memory**: 24 bytes, and about 21 for each counter; once it has slots, 8 bytes for each in each
-/// of them. The number is rounded up to a multiple of 32.
+/// **Memory**: 24 bytes, and about 21 bytes for each counter. With slots, each counter uses 8
+/// bytes more in each slot. The number of counters is rounded up to a multiple of 32.
 ///
-/// **Signals, fork, no memory**: as [`PerCpuCounter`](super::PerCpuCounter), for each part.
+/// **Signals, fork, no memory**: the same as for a [`PerCpuCounter`](super::PerCpuCounter), for
+/// each group.
 pub struct CounterVec<W: World = Native> {
     parts: Box<[CounterSet<PART, W>]>,
     len: usize,
 }
 
 impl CounterVec {
-    /// So many counters at zero, indexed by CPU number, from the process's global pool.
+    /// Creates `len` counters at zero, indexed by CPU number, from the process's global pool.
     ///
     /// # Errors
     ///
-    /// None natively; see [`new_in`](CounterVec::new_in).
+    /// Never fails natively; see [`new_in`](CounterVec::new_in).
     pub fn new(len: usize) -> Result<Self, Lacking> {
         Self::new_in(IndexBy::Cpu, len)
     }
 
-    /// As [`new`](CounterVec::new), with the slots indexed as asked.
+    /// Creates `len` counters at zero, like [`new`](CounterVec::new), with slots indexed by `by`.
     ///
     /// # Errors
     ///
@@ -57,7 +58,7 @@ impl CounterVec {
 }
 
 impl<W: World> CounterVec<W> {
-    /// So many counters at zero in world `W`, with the slots indexed as asked, from the world's
+    /// Creates `len` counters at zero in world `W`, with slots indexed by `by`, from the world's
     /// global pool.
     ///
     /// # Errors
@@ -67,23 +68,23 @@ impl<W: World> CounterVec<W> {
         Ok(Self::from_pool(&PerCpuPool::global_in(by)?, len))
     }
 
-    /// So many counters at zero whose slots come from this pool.
+    /// Creates `len` counters at zero whose slots come from this pool.
     pub fn from_pool(pool: &PerCpuPool<W>, len: usize) -> Self {
         let part = |_| CounterSet::from_pool(pool);
         CounterVec { parts: (0..len.div_ceil(PART)).map(part).collect(), len }
     }
 
-    /// How many counters there are.
+    /// Returns the number of counters.
     pub fn len(&self) -> usize {
         self.len
     }
 
-    /// Whether there are none.
+    /// Returns whether there are no counters.
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// Where a counter is: its part, and its index there.
+    /// Returns the part that contains a counter, and the counter's index in the part.
     #[inline]
     fn at(&self, index: usize) -> (&CounterSet<PART, W>, usize) {
         let len = self.len;
@@ -91,22 +92,22 @@ impl<W: World> CounterVec<W> {
         (&self.parts[index / PART], index % PART)
     }
 
-    /// Adds `delta` to a counter, wrapping. Orders nothing.
+    /// Adds `delta` to a counter, wrapping. The addition is relaxed.
     ///
     /// # Panics
     ///
-    /// If there is no counter of this index, as with a slice.
+    /// Panics if the index is out of range, like a slice.
     #[inline]
     pub fn add(&self, index: usize, delta: i64) {
         let (part, index) = self.at(index);
         part.add(index, delta);
     }
 
-    /// The sum of one counter, as [`CounterSet::read_one`].
+    /// Returns the sum of one counter, like [`CounterSet::read_one`].
     ///
     /// # Panics
     ///
-    /// If there is no counter of this index, as with a slice.
+    /// Panics if the index is out of range, like a slice.
     pub fn read_one(&self, index: usize) -> i64 {
         let (part, index) = self.at(index);
         part.read_one(index)
@@ -117,7 +118,7 @@ impl<W: World> CounterVec<W> {
         self.each(CounterSet::read_exact)
     }
 
-    /// Takes all sums out, as [`CounterSet::drain`].
+    /// Returns all sums and subtracts them from the counters, like [`CounterSet::drain`].
     pub fn drain(&self) -> Vec<i64> {
         self.each(CounterSet::drain)
     }
@@ -126,11 +127,11 @@ impl<W: World> CounterVec<W> {
         self.parts.iter().flat_map(values).take(self.len).collect()
     }
 
-    /// Whether all counters are at zero, as [`CounterSet::check_zero`].
+    /// Checks that all counters are at zero, like [`CounterSet::check_zero`].
     ///
     /// # Errors
     ///
-    /// The first that is not.
+    /// Returns the first counter that is not at zero.
     pub fn check_zero(&self) -> Result<(), Nonzero> {
         for (number, part) in self.parts.iter().enumerate() {
             let in_all = |first: Nonzero| Nonzero { index: number * PART + first.index, ..first };
@@ -139,11 +140,11 @@ impl<W: World> CounterVec<W> {
         Ok(())
     }
 
-    /// Whether this counter has a slot for each CPU, rather than one word.
+    /// Returns whether this counter has a slot for each CPU, rather than one shared word.
     ///
     /// # Panics
     ///
-    /// If there is no counter of this index, as with a slice.
+    /// Panics if the index is out of range, like a slice.
     pub fn is_spread(&self, index: usize) -> bool {
         self.at(index).0.is_spread()
     }

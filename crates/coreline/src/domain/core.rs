@@ -36,11 +36,11 @@
 //! # Which thread is next
 //!
 //! `lock` must be one that a forked child takes over, and that knows its holder. Such a lock has no
-//! queue, so a thread that comes may again and again be faster than one that waits. So threads that
-//! wait for it (for leases from elsewhere, new locals, scans) wait in a separate queue, in order of
-//! arrival. Only the first one there waits for the lock itself, together with operations, which
-//! never wait. Without the queue, 64 simulated CPUs that want 32 leases kept one of them waiting
-//! for 2.4 ms; with it, for 0.1 ms.
+//! queue, so new arrivals may repeatedly overtake a waiting thread. So threads that wait for it
+//! (for leases from elsewhere, new locals, scans) wait in a separate queue, in order of arrival.
+//! Only the first one there waits for the lock itself, together with operations, which never wait.
+//! Without the queue, 64 simulated CPUs that want 32 leases kept one of them waiting for 2.4 ms;
+//! with it, for 0.1 ms.
 //!
 //! A thread blocks its signals while it is in the queue. So it cannot fork there. The child of
 //! another thread does not queue: its copy of the queue has threads that the child does not have.
@@ -211,7 +211,7 @@ impl<P: References, W: World> Core<P, W> {
         }
     }
 
-    /// How many slots of an extent exist.
+    /// Returns the number of slots of an extent that exist.
     fn made_of(&self, extent: usize) -> u32 {
         // Acquire: pairs with the Release in `make`.
         self.made[extent].load(Ordering::Acquire)
@@ -295,8 +295,8 @@ impl<P: References, W: World> Core<P, W> {
     }
 }
 
-/// How the operations of a [`DomainLocal`](super::DomainLocal) find their index: the ID that the
-/// domain has given their CPU.
+/// The index of the operations of a [`DomainLocal`](super::DomainLocal): the ID that the domain has
+/// given their CPU.
 pub struct ByDomain<P: References, W: World> {
     /// They belong to `core`; here a section finds them without reading that.
     rows: RowsBeside<W>,

@@ -1,4 +1,4 @@
-//! [`Domains`]: what all domains of a machine share.
+//! [`Domains`]: the state that all domains of a machine share.
 
 use core::fmt;
 use core::ops::Range;
@@ -15,7 +15,7 @@ use crate::percpu::PerCpuPool;
 /// How many leases each of a machine's domains can have at most: as many as there can be IDs.
 const MOST_LEASES: usize = 1 << 16;
 
-/// Why there can be no domains on this machine. Nothing was allocated.
+/// The reason why domains are not possible on this machine. Nothing was allocated.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum DomainsError {
@@ -30,9 +30,9 @@ pub enum DomainsError {
         "{asked} leases were asked for each domain, and there can be at most {most}; ask for fewer"
     )]
     TooManyLeases {
-        /// How many it asked for.
+        /// The number that was asked for.
         asked: usize,
-        /// How many there can be.
+        /// The largest possible number.
         most: usize,
     },
 }
@@ -45,13 +45,13 @@ pub struct DomainsOptions {
 }
 
 impl DomainsOptions {
-    /// The default: 64 leases for each domain.
+    /// Creates the default options: 64 leases for each domain.
     pub const fn new() -> Self {
         DomainsOptions { leases: 64 }
     }
 
-    /// Sets that each domain has at least this many leases. Each lease costs a slot of address
-    /// space in every chunk of memory, and memory once it was used.
+    /// Sets the minimum number of leases of each domain. Each lease costs a slot of address space
+    /// in every chunk of memory. It costs memory once it was used.
     pub const fn leases(mut self, leases: usize) -> Self {
         self.leases = leases;
         self
@@ -64,10 +64,11 @@ impl Default for DomainsOptions {
     }
 }
 
-/// The parts that all domains of a machine share: which IDs CPUs can get, and the memory by ID. It
-/// is a handle: clones are the same. It lives as long as one of its handles or domains.
+/// The state that all domains of a machine share: the IDs that CPUs can get, and the memory by ID.
+/// It is a handle: clones are the same. The state lives as long as one of its handles or domains.
 ///
-/// Most programs make none: [`Domain::new`] uses the process's own, [`global`](Domains::global).
+/// Most programs create none, because [`Domain::new`] uses the process's
+/// [`global`](Domains::global) one.
 ///
 /// ```
 /// use coreline::cid::Clustered;
@@ -112,32 +113,32 @@ pub(super) struct Extent {
 }
 
 impl Domains {
-    /// The domains of this process, under [`Recent`].
+    /// Creates the shared state for domains of this process, under [`Recent`].
     ///
     /// # Errors
     ///
-    /// As [`new_in`](Domains::new_in).
+    /// The same as for [`new_in`](Domains::new_in).
     pub fn new(options: DomainsOptions) -> Result<Self, DomainsError> {
         Domains::new_in(options)
     }
 
-    /// The domains of the process, with the default options.
+    /// Returns the global shared state of the process, with the default options.
     ///
     /// # Errors
     ///
-    /// As [`new_in`](Domains::new_in).
+    /// The same as for [`new_in`](Domains::new_in).
     pub fn global() -> Result<Self, DomainsError> {
         Domains::global_in()
     }
 }
 
 impl<P: References> Domains<P> {
-    /// Domains whose CPUs get the IDs of this layout. Operations on CPUs that it does not have use
-    /// the shared slot.
+    /// Creates the shared state for domains whose CPUs get the IDs of this layout. Operations on
+    /// CPUs without a place in the layout use the shared slot.
     ///
     /// # Errors
     ///
-    /// As [`new_in`](Domains::new_in).
+    /// The same as for [`new_in`](Domains::new_in).
     pub fn with_layout(
         layout: CidLayout<P>,
         options: DomainsOptions,
@@ -147,7 +148,7 @@ impl<P: References> Domains<P> {
 }
 
 impl<P: References, W: World> Domains<P, W> {
-    /// Domains of the machine of world `W`.
+    /// Creates the shared state for domains on the machine of world `W`.
     ///
     /// # Errors
     ///
@@ -158,11 +159,12 @@ impl<P: References, W: World> Domains<P, W> {
         Self::with_layout_in(layout, options)
     }
 
-    /// As [`with_layout`](Domains::with_layout), in every world.
+    /// Creates the shared state for a layout, like [`with_layout`](Domains::with_layout), in every
+    /// world.
     ///
     /// # Errors
     ///
-    /// As [`new_in`](Domains::new_in).
+    /// The same as for [`new_in`](Domains::new_in).
     pub fn with_layout_in(
         layout: CidLayout<P>,
         options: DomainsOptions,
@@ -179,11 +181,11 @@ impl<P: References, W: World> Domains<P, W> {
         Ok(Domains { common: Arc::new(Common { layout, pool, extents }) })
     }
 
-    /// The domains of the world, with the default options.
+    /// Returns the global shared state of the world, with the default options.
     ///
     /// # Errors
     ///
-    /// As [`new_in`](Domains::new_in).
+    /// The same as for [`new_in`](Domains::new_in).
     pub fn global_in() -> Result<Self, DomainsError> {
         static GLOBAL: WorldStatic = WorldStatic::new("domains");
         W::with_static(&GLOBAL, || Self::new_in(DomainsOptions::new()), Clone::clone)
@@ -194,13 +196,13 @@ impl<P: References, W: World> Domains<P, W> {
         Domain::of(&self.common, options)
     }
 
-    /// Which IDs CPUs can get.
+    /// Returns the layout, which determines the IDs that CPUs can get.
     pub fn layout(&self) -> &CidLayout<P> {
         &self.common.layout
     }
 
-    /// The memory by ID. After many domains were dropped, [`trim`](PerCpuPool::trim) returns the
-    /// memory of their locals and leases.
+    /// Returns the pool of the memory by ID. After many domains were dropped,
+    /// [`trim`](PerCpuPool::trim) returns the memory of their locals and leases to the machine.
     pub fn pool(&self) -> &PerCpuPool<W> {
         &self.common.pool
     }

@@ -1,27 +1,26 @@
-//! Why the caller cannot have a lease or its value, and why a domain cannot be given to another
-//! tenant.
+//! Errors of leases, and of reusing a domain for another tenant.
 
 use coreline_world::Lacking;
 
 use super::local::LocalError;
 
-/// There is no lease. Nothing was taken.
+/// The caller cannot get a lease. Nothing was taken.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum LeaseError {
-    /// At one moment of the call all leases were out.
+    /// All leases were in use at one moment of the call.
     #[error(
         "all {most} leases of this domain are in use: drop one (a forgotten one never comes back), \
          or ask for more with `DomainsOptions::leases`"
     )]
     Exhausted {
-        /// How many there are.
+        /// The number of leases that the domain has.
         most: usize,
     },
     /// A wait for a lease needs a fence of the process's other threads, which the kernel refuses.
     #[error(transparent)]
     Lacking(#[from] Lacking),
-    /// There is no memory for what the domain's first lease allocates.
+    /// There is no memory for the allocations of the domain's first lease.
     #[error(transparent)]
     Local(#[from] LocalError),
     /// The calling thread is making a slot of the same domain.
@@ -40,8 +39,8 @@ pub struct ForeignLocal;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("the domain is in use by {users} members and {leased} leases: drop these first")]
 pub struct InUse {
-    /// How many members it has.
+    /// The number of members.
     pub users: usize,
-    /// How many leases are out, or were forgotten.
+    /// The number of leases that are in use, or were forgotten.
     pub leased: usize,
 }

@@ -12,11 +12,11 @@ use super::{Domain, Member};
 use crate::cid::{Recent, References};
 use crate::mask::Entry;
 
-/// Futures can be put into a domain: `future.in_domain(&domain)`.
+/// An extension of futures: `future.in_domain(&domain)` makes a future a user of a domain.
 ///
-/// It works like `tracing::Instrument` for spans: the wrapper enters before each poll of the future
-/// and leaves after it, on whatever thread the executor polls it. So it holds nothing of the domain
-/// between polls. It works on any executor; coreline has none.
+/// It works like `tracing::Instrument` for spans. The wrapper enters before each poll of the future
+/// and leaves after it, on the thread on which the executor polls. So it holds nothing of the
+/// domain between polls. It works on any executor; coreline has none.
 ///
 /// ```
 /// use coreline::domain::{Domain, InDomain};
@@ -47,8 +47,8 @@ use crate::mask::Entry;
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub trait InDomain: Future + Sized {
-    /// The future as a user of the domain. It [joins](Domain::join) now, enters on every poll, and
-    /// is a user until it is ready or dropped.
+    /// Makes the future a user of the domain. It [joins](Domain::join) now, enters on every poll,
+    /// and stays a user until it is ready or dropped.
     fn in_domain<P: References, W: World>(self, domain: &Domain<P, W>) -> DomainFuture<Self, P, W> {
         DomainFuture { future: self, member: Some(domain.join()), refresh: ignore }
     }
@@ -62,8 +62,8 @@ fn ignore() {}
 pin_project! {
     /// A future that is a user of a domain, from [`InDomain::in_domain`].
     ///
-    /// While it is polled it is inside. What it then calls must not wait for all members inside, as
-    /// [`Domain::shootdown`] does. Call that from elsewhere.
+    /// The future is inside the domain during each poll. So the future must not wait for all
+    /// members inside, as [`Domain::shootdown`] does. Call that from elsewhere.
     ///
     /// **Panics**: a panic in the future also leaves the domain. A panic in the function of
     /// [`on_refresh`] leaves the future unchanged, and that refresh is not asked for again.
@@ -72,7 +72,7 @@ pin_project! {
     /// [`on_refresh`]: DomainFuture::on_refresh
     ///
     /// A future that is forgotten between two polls is a forgotten member. It is not inside, and
-    /// holds up no shootdown.
+    /// blocks no shootdown.
     #[must_use = "a future does nothing unless it is polled"]
     pub struct DomainFuture<F, P: References = Recent, W: World = Native, R = fn()> {
         #[pin]
@@ -89,13 +89,14 @@ impl<F, P: References, W: World, R> DomainFuture<F, P, W, R> {
     /// [cached](crate::mask::Entry::MustRefresh). It replaces the function that was set before. It
     /// is never called if the domain has no presence.
     ///
-    /// The function of a [shootdown](Domain::shootdown) that waits for this future runs before it.
+    /// If a [shootdown](Domain::shootdown) waits for this future, its function runs before
+    /// `refresh`.
     pub fn on_refresh<S: FnMut()>(self, refresh: S) -> DomainFuture<F, P, W, S> {
         let DomainFuture { future, member, .. } = self;
         DomainFuture { future, member, refresh }
     }
 
-    /// The domain; `None` once the future is ready.
+    /// Returns the domain, or `None` once the future is ready.
     pub fn domain(&self) -> Option<&Domain<P, W>> {
         self.member.as_ref().map(Member::domain)
     }

@@ -1,4 +1,4 @@
-//! [`Held`]: what a lease holds.
+//! [`Held`]: the number of a lease, and its round.
 
 use core::ptr::NonNull;
 

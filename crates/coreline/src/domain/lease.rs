@@ -2,9 +2,9 @@
 //!
 //! # Indexes of their own
 //!
-//! Leased IDs come after those that rows show. No section ever works under one, so a lease is
-//! exclusive across preemption and moves, even without sections. The number of leases at one time
-//! bounds them, and not the number of CPUs.
+//! Leased IDs are above the IDs that rows show. No section ever uses a leased ID. So a lease is
+//! exclusive across preemption and migration, even without sections. The number of concurrent
+//! leases bounds leased IDs, and the number of CPUs does not.
 
 use core::fmt;
 use core::{mem, ptr};
@@ -210,25 +210,26 @@ impl<'a, P: References, W: World> Lease<'a, P, W> {
         Lease { domain, held }
     }
 
-    /// The same lease with a handle of the domain, so that it borrows nothing. Use it for tasks.
+    /// Converts the lease into one that keeps a handle of the domain and borrows nothing. Use it
+    /// for tasks.
     pub fn into_owned(self) -> OwnedLease<P, W> {
         let (domain, held) = (self.domain.clone(), self.held);
         mem::forget(self);
         OwnedLease { domain, held }
     }
 
-    /// The domain.
+    /// Returns the domain.
     pub fn domain(&self) -> &'a Domain<P, W> {
         self.domain
     }
 
-    /// The ID: no lease of the domain has the same at the same time. It is above all IDs that CPUs
-    /// have.
+    /// Returns the ID. No other lease of the domain has the same ID at the same time. It is above
+    /// all IDs that CPUs have.
     pub fn cid(&self) -> Cid {
         self.domain.leased_cid(self.held)
     }
 
-    /// The value of this ID, shared with threads that read all values.
+    /// Returns the value of this ID, shared with threads that read all values.
     ///
     /// # Errors
     ///
@@ -240,7 +241,7 @@ impl<'a, P: References, W: World> Lease<'a, P, W> {
         self.domain.leased_value(self.held, local)
     }
 
-    /// The value of this ID, which only the holder of this lease can reach.
+    /// Returns the value of this ID, which only the holder of this lease can access.
     ///
     /// # Errors
     ///
@@ -269,8 +270,8 @@ impl<P: References, W: World> fmt::Debug for Lease<'_, P, W> {
     }
 }
 
-/// A [`Lease`] that borrows nothing, from [`Lease::into_owned`]: for tasks that hold it across an
-/// `await`, and threads that are not scoped. It keeps the domain.
+/// A [`Lease`] that borrows nothing, from [`Lease::into_owned`]. Use it in tasks that hold it
+/// across an `await`, and in unscoped threads. It keeps the domain alive.
 ///
 /// ```
 /// use coreline::domain::{Domain, Exclusive};
@@ -284,24 +285,24 @@ impl<P: References, W: World> fmt::Debug for Lease<'_, P, W> {
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 ///
-/// For forgetting it, **signals** and **fork**, see [`Lease`].
+/// **Forgotten leases, signals, fork**: see [`Lease`].
 pub struct OwnedLease<P: References = Recent, W: World = Native> {
     domain: Domain<P, W>,
     held: Held<W>,
 }
 
 impl<P: References, W: World> OwnedLease<P, W> {
-    /// The domain.
+    /// Returns the domain.
     pub fn domain(&self) -> &Domain<P, W> {
         &self.domain
     }
 
-    /// As [`Lease::cid`].
+    /// Returns the ID, like [`Lease::cid`].
     pub fn cid(&self) -> Cid {
         self.domain.leased_cid(self.held)
     }
 
-    /// As [`Lease::get`].
+    /// Returns the value of this ID, like [`Lease::get`].
     ///
     /// # Errors
     ///
@@ -313,7 +314,7 @@ impl<P: References, W: World> OwnedLease<P, W> {
         self.domain.leased_value(self.held, local)
     }
 
-    /// As [`Lease::get_mut`].
+    /// Returns the exclusive value of this ID, like [`Lease::get_mut`].
     ///
     /// # Errors
     ///

@@ -17,7 +17,7 @@ use super::core::{ByDomain, Core, Entry};
 use crate::cid::{Recent, References};
 use crate::percpu::{Indexing, Init, PoolError, Slots};
 
-/// Why the caller cannot have a local. Nothing was allocated.
+/// The caller cannot create a local. Nothing was allocated.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum LocalError {
@@ -34,7 +34,7 @@ pub enum LocalError {
 ///
 /// It dereferences to [`Slots`], whose methods operate on the slot of the calling thread's CPU
 /// ([`field`](Slots::field)), sum the slots, and stop them. Each operation finds its CPU's ID and
-/// commits in one restartable section. It holds nothing between two of them.
+/// commits in one restartable section. It holds nothing between two operations.
 ///
 /// ```
 /// use coreline::domain::Domain;
@@ -49,8 +49,8 @@ pub enum LocalError {
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 ///
-/// **Memory**: `size_of::<T>()` for each ID that the domain ever handed out, and once more. It
-/// comes from the pool that all domains share, so their slots share pages.
+/// **Memory**: `size_of::<T>()` bytes for each ID that the domain ever handed out, and for one
+/// shared slot. The memory comes from the pool of all domains, so their slots share pages.
 ///
 /// **Signals**: all operations are async-signal-safe, if the initial value of a slot is. Making and
 /// dropping a local is not. **Fork**: the child has its own copy. **Panics**: a panic in `init` is
@@ -152,7 +152,7 @@ impl<T: Slot, P: References, W: World> DomainLocal<T, P, W> {
         self.parts().slots.indexing().core()
     }
 
-    /// All values: those by ID, those of leases, and the shared one.
+    /// Returns an iterator of all values: those by ID, those of leases, and the shared one.
     pub fn iter_mut(&mut self) -> impl Iterator<Item = &mut T> {
         let slots = &**self;
         let indexes = slots.indexing().initialised_and(slots.indexes());
@@ -211,7 +211,7 @@ impl<T: Slot + Integer, P: References, W: World> DomainLocal<T, P, W> {
         self.field(|word| word).add(delta);
     }
 
-    /// The wrapping sum of all words: [`Field::sum`](crate::percpu::Field::sum).
+    /// Returns the wrapping sum of all words: [`Field::sum`](crate::percpu::Field::sum).
     pub fn sum(&self) -> T::Value {
         self.field(|word| word).sum()
     }
@@ -219,14 +219,14 @@ impl<T: Slot + Integer, P: References, W: World> DomainLocal<T, P, W> {
 
 /// A local whose value is several words that hold integers.
 impl<T: Slot + Integer, P: References, W: World, const N: usize> DomainLocal<[T; N], P, W> {
-    /// The wrapping sum of each word: [`Field::sum`](crate::percpu::Field::sum).
+    /// Returns the wrapping sum of each word: [`Field::sum`](crate::percpu::Field::sum).
     pub fn sums(&self) -> [T::Value; N] {
         core::array::from_fn(|which| self.field(|words| &words[which]).sum())
     }
 }
 
-/// A value that is reached only by a [`Lease`](super::Lease) of its slot, or by the owner of the
-/// whole [`DomainLocal`].
+/// A value that only a [`Lease`](super::Lease) of its slot, or the owner of the whole
+/// [`DomainLocal`], can access.
 pub struct Exclusive<T> {
     value: UnsafeCell<T>,
 }
@@ -241,12 +241,12 @@ unsafe impl<T: Send + 'static> Slot for Exclusive<T> {}
 impl<T> RefUnwindSafe for Exclusive<T> {}
 
 impl<T> Exclusive<T> {
-    /// A slot that holds `value`.
+    /// Creates a slot that holds `value`.
     pub const fn new(value: T) -> Self {
         Exclusive { value: UnsafeCell::new(value) }
     }
 
-    /// The value, which only the caller can reach.
+    /// Returns the value, which only the caller can access.
     pub fn get_mut(&mut self) -> &mut T {
         self.value.get_mut()
     }

@@ -1,4 +1,4 @@
-//! Where the numbers of leases wait, and how a thread finds one.
+//! The places where free lease numbers are kept, and how a thread finds one.
 //!
 //! # State
 //!
@@ -13,18 +13,19 @@
 //! that CPU's caches. A number that is returned on another CPU goes back to the magazine that it
 //! was leased from.
 //!
-//! A number gets no round if all are reserved, or if the CPU had no ID. Such a number waits in an
-//! open round of the magazine where it is returned, which costs a second exchange. If those are
-//! full, or its memory belongs to another node, it goes back to its depot. Each node that memory is
-//! placed on has a depot; otherwise there is one. CPUs take first from their node's depot. If all
-//! are empty, another magazine gives one up.
+//! A number gets no round if all rounds are reserved, or if the CPU had no ID. Such a number waits
+//! in an open round of the magazine where it is returned. That costs a second exchange. If those
+//! are full, or its memory belongs to another node, it goes back to its depot. Each node that
+//! memory is placed on has a depot; otherwise there is one. CPUs take first from their node's
+//! depot. If all are empty, another magazine gives one up.
 //!
 //! A thread only guesses which magazine to look into, because it may be moved at any time. A wrong
 //! guess does no harm: what a thread exchanges out of a round belongs to it.
 //!
 //! # When all are out
 //!
-//! A thread that finds no number must be sure that there is none, while other threads come and go.
+//! A thread that finds no number must be sure that none is free, while other threads take and
+//! return numbers.
 //!
 //! ```text
 //! Thread 1: looks at round A: out
@@ -32,8 +33,8 @@
 //! Thread 1: looks at round B: out; so all are out?   <- one of the two always waited
 //! ```
 //!
-//! So under the lock it leaves a mark in each round where no number waits, looks at the depots, and
-//! then for its marks. A mark that is still there was there all the time, because a return
+//! So under the lock it leaves a mark in each round where no number waits, reads the depots, and
+//! then checks its marks. A mark that is still there was there all the time, because a return
 //! overwrites it. Numbers leave a depot only under the lock. So if the thread found nothing and all
 //! marks are still there, nothing was free when it looked at the depots. A thread that takes from a
 //! round also publishes its earlier returns: thread 1 finds B out and knows of A's return.

@@ -1,4 +1,4 @@
-//! [`Member`]: a user of a domain, and what it is while it works for the domain.
+//! [`Member`]: a user of a domain, and its guard while it is inside the domain.
 
 use core::fmt;
 use core::marker::PhantomData;
@@ -15,8 +15,8 @@ use crate::mask::{self, Entry, Shot};
 /// A user of a domain, from [`Domain::join`]: a thread, a worker, a connection, a future. Dropping
 /// it leaves the domain.
 ///
-/// A forgotten member stays a user as long as the domain exists, and keeps its seat. **Fork**:
-/// members of the parent's other threads stay users in the child.
+/// A member that is passed to `mem::forget` stays a user as long as the domain exists, and keeps
+/// its seat. **Fork**: members of the parent's other threads stay users in the child.
 pub struct Member<P: References = Recent, W: World = Native> {
     domain: Domain<P, W>,
     seat: Option<mask::Member<W>>,
@@ -35,18 +35,18 @@ impl<P: References, W: World> Member<P, W> {
         Member { domain, seat, entries: 0 }
     }
 
-    /// The domain.
+    /// Returns the domain.
     pub fn domain(&self) -> &Domain<P, W> {
         &self.domain
     }
 
-    /// Begins to work for the domain: `switch_mm`. Returns whether what the member cached of the
-    /// domain is still good. If a shootdown waits, its function runs here first. Without a
-    /// presence, members are told of nothing, so this always returns [`Entry::Current`].
+    /// Enters the domain: `switch_mm`. Returns whether the member's cached data about the domain is
+    /// still valid. If a shootdown waits, its function runs here first. Without a presence, members
+    /// are not notified, so this always returns [`Entry::Current`].
     ///
-    /// With a presence it costs a store to the member's own line and a load of it; without, an
-    /// addition to the member. Each 64th entry also [takes back](Domain::expire) IDs, if it is time
-    /// for that.
+    /// With a presence, it costs a store to the member's own cache line and a load of it. Without,
+    /// it costs an addition to the member. Every 64th entry also [takes back](Domain::expire) IDs,
+    /// if [`SCAN_DELAY`](crate::cid::SCAN_DELAY) has passed.
     #[inline]
     pub fn enter(&mut self) -> (Inside<'_, P, W>, Entry) {
         let Member { domain, seat, entries } = self;
@@ -77,11 +77,11 @@ impl<P: References, W: World> fmt::Debug for Member<P, W> {
     }
 }
 
-/// A member that works for its domain. Dropping it leaves. Without a presence it only names the
+/// A guard of a member inside its domain. Dropping it leaves. Without a presence, it only names the
 /// domain.
 ///
-/// It says which domain, and never an ID: a thread has an ID for no longer than one operation,
-/// except by a [`Lease`](super::Lease).
+/// It names the domain, and never an ID. A thread has an ID only during one operation, unless it
+/// has a [`Lease`](super::Lease).
 pub struct Inside<'a, P: References = Recent, W: World = Native> {
     domain: &'a Domain<P, W>,
     inside: Option<mask::Inside<'a, W>>,
@@ -94,7 +94,7 @@ impl<P: References, W: World> UnwindSafe for Inside<'_, P, W> {}
 impl<P: References, W: World> RefUnwindSafe for Inside<'_, P, W> {}
 
 impl<P: References, W: World> Inside<'_, P, W> {
-    /// The domain.
+    /// Returns the domain.
     pub fn domain(&self) -> &Domain<P, W> {
         self.domain
     }
@@ -105,7 +105,7 @@ impl<P: References, W: World> Inside<'_, P, W> {
         self.inside.as_mut().map_or(Entry::Current, mask::Inside::poll)
     }
 
-    /// Like [`mask::Inside::shootdown`].
+    /// Runs `f` in every member that is inside, like [`mask::Inside::shootdown`].
     ///
     /// # Errors
     ///
@@ -141,17 +141,17 @@ impl<P: References, W: World> Entered<P, W> {
         (Entered { inside: ManuallyDrop::new(inside), member }, entry)
     }
 
-    /// The domain.
+    /// Returns the domain.
     pub fn domain(&self) -> &Domain<P, W> {
         self.inside.domain()
     }
 
-    /// Like [`Inside::poll`].
+    /// Checks whether a shootdown waits for this member, like [`Inside::poll`].
     pub fn poll(&mut self) -> Entry {
         self.inside.poll()
     }
 
-    /// Like [`Inside::shootdown`].
+    /// Runs `f` in every member that is inside, like [`Inside::shootdown`].
     ///
     /// # Errors
     ///

@@ -1,13 +1,14 @@
-//! A domain is to a tenant, a session or a table what an address space is in the kernel.
+//! Domains: per-CPU memory for many tenants, sessions or tables, with concurrency IDs of their own.
 //!
-//! A program that serves ten thousand tenants on 384 CPUs wants memory by CPU for each of them, but
-//! cannot pay for 384 slots ten thousand times. A [`Domain`] has its own space of concurrency IDs
+//! A domain is to a tenant what an address space is to a process in the kernel. A program that
+//! serves ten thousand tenants on 384 CPUs needs per-CPU memory for each tenant, but cannot afford
+//! 384 slots ten thousand times. A [`Domain`] has its own space of concurrency IDs
 //! ([`cid`](crate::cid)), so a tenant that is busy on two CPUs has slots 0 and 1:
 //!
 //! | of a domain | what | in the kernel |
 //! |---|---|---|
 //! | [`DomainLocal`] | a value for each ID, without atomic instructions | `alloc_percpu` |
-//! | [`Member`], [`Inside`] | a user of it, which can be reached | `mm_cpumask`, `switch_mm` |
+//! | [`Member`], [`Inside`] | a user, which shootdowns can reach | `mm_cpumask`, `switch_mm` |
 //! | [`Lease`] | an ID held for longer than one operation | |
 //! | [`InDomain`] | a future that enters whenever it is polled | |
 //! | [`Usage`] | users, IDs, leases, bytes | |
@@ -34,9 +35,9 @@
 //!
 //! # Tenants that come and go
 //!
-//! Making a domain allocates its rows and, with its first local, per-CPU memory, under locks of the
-//! whole process. If tenants come and go all the time, keep domains constructed in an
-//! [`ObjectCache`](crate::object::ObjectCache), with the locals that each of them has:
+//! Creating a domain allocates its rows. Its first local also allocates per-CPU memory. Both take
+//! locks of the whole process. If tenants are created and dropped often, keep domains constructed
+//! in an [`ObjectCache`](crate::object::ObjectCache), with their locals:
 //!
 //! ```
 //! use coreline::domain::{Domain, DomainLocal};
@@ -69,10 +70,11 @@
 //!
 //! # IDs by use
 //!
-//! A process does not learn of thread switches. So a CPU has an ID in a domain from the first
-//! operation there until it has done none for [`EXPIRY`](crate::cid::EXPIRY). A row for each CPU
-//! says which ID. Each operation looks its row up and commits in one restartable section. The law
-//! is per commit: a preempted thread holds nothing. Use a [`Lease`] to hold an ID for longer.
+//! A process is not notified of thread switches. So a CPU gets an ID in a domain at its first
+//! operation, and keeps it until it has done no operation for [`EXPIRY`](crate::cid::EXPIRY). Each
+//! CPU's row stores its ID. Each operation reads the row and commits in one restartable section.
+//! The law is per commit: a preempted thread holds nothing. Use a [`Lease`] to hold an ID for
+//! longer.
 //!
 //! Operations need no [`Member`]. Members bound IDs under [`Recent`] and
 //! [`Clustered`](crate::cid::Clustered): IDs expand while fewer were handed out than there are
@@ -85,29 +87,29 @@
 //! everything that was done under it. No operation meets a slot that is not made. A leased ID
 //! belongs to only one lease. After users have left and the expiry has passed, IDs in use shrink
 //! back. This happens when an operation takes a slow path, when members enter again, or when
-//! [`Domain::expire`] is called. Operations that find their ID look at no clock. So if none of the
+//! [`Domain::expire`] is called. Operations that find their ID read no clock. So if none of the
 //! three happens, idle CPUs keep their IDs.
 //!
 //! # Memory
 //!
-//! It takes a few hundred bytes of its own, a pointer for each sixteen CPUs, and a line for each
-//! sixteen of which one was used. Each local takes a few words, and a slot for each ID that was
+//! A domain uses a few hundred bytes, a pointer for each sixteen CPUs, and a cache line for each
+//! sixteen CPUs of which one was used. Each local uses a few words, and a slot for each ID that was
 //! ever handed out. The slots that all domains have for one ID are adjacent, and so are their
-//! lines. Domains therefore share pages. Slots stay until the local is dropped. IDs that come back
-//! come back with their slots. [`Usage::bytes`] counts all of it.
+//! lines. Domains therefore share pages. Slots stay until the local is dropped. An ID that is
+//! reused keeps its slots. [`Usage::bytes`] counts all of this memory.
 //!
 //! # Signals
 //!
-//! Handlers may use operations on locals, and nothing else here. **Fork**: if a child was forked
-//! while another thread was giving a CPU its ID, or taking IDs back, the child may have lost that
-//! ID until the domain ends. A CPU that finds no ID left uses the shared slot. **Panics**: a panic
-//! in `init` leaves everything unchanged, except that values of other locals that were made for the
-//! same ID leak.
+//! Signal handlers may use operations on locals, and nothing else of this module. **Fork**: if a
+//! child was forked while another thread was giving a CPU its ID, or taking IDs back, the child may
+//! have lost that ID until the domain ends. A CPU that finds no ID left uses the shared slot.
+//! **Panics**: a panic in `init` leaves everything unchanged, except that values of other locals
+//! that were made for the same ID leak.
 //!
 //! `init` runs under its domain's lock. There the same domain returns an error from operations that
 //! need the lock ([`LocalError::Nested`], [`LeaseError::Nested`]). `init` must not fork. It must
-//! not wait for a domain of which an `init` waits for this one (`local`, `lease` and `usage` do),
-//! as two locks must not be taken in both orders.
+//! not wait for another domain whose `init` waits for this one, because that deadlocks. `local`,
+//! `lease` and `usage` wait.
 //!
 //! # Bad input
 //!
@@ -122,9 +124,8 @@
 //!
 //! # Source
 //!
-//! The sources are `mm_cid` and `switch_mm` of the kernel. The purpose of a domain, and that it has
-//! its own IDs, is new here. librseq's per-memory-space concurrency IDs are one space for each
-//! process.
+//! The sources are `mm_cid` and `switch_mm` of the kernel. Domains and their separate IDs are new
+//! here. librseq's per-memory-space concurrency IDs have one space for each process.
 
 mod core;
 mod domains;
@@ -178,12 +179,13 @@ pub struct DomainOptions {
 }
 
 impl DomainOptions {
-    /// No presence.
+    /// Creates the default options, without a presence.
     pub const fn new() -> Self {
         DomainOptions { presence: None }
     }
 
-    /// Adds a presence, so that members learn of changes. It takes some kilobytes, by its seats.
+    /// Adds a presence, which notifies members of changes. It uses some kilobytes, depending on its
+    /// seats.
     pub const fn presence(mut self, options: PresenceOptions) -> Self {
         self.presence = Some(options);
         self
@@ -200,19 +202,19 @@ impl Default for DomainOptions {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Usage {
-    /// Members.
+    /// The number of members.
     pub users: usize,
-    /// IDs that CPUs have.
+    /// The number of IDs that CPUs have.
     pub ids: usize,
-    /// Leases that are out, or were forgotten.
+    /// The number of leases that are in use, or were forgotten.
     pub leased: usize,
     /// The bytes that only this domain uses, without the overhead of the allocator and of the
     /// pool's maps.
     pub bytes: usize,
 }
 
-/// A tenant, a session, a table: see the [module](self). It is a handle: clones are the same
-/// domain, which lives as long as one of them, or a member, or one of its locals.
+/// A tenant, a session or a table: see the [module](self). It is a handle: clones are the same
+/// domain. The domain lives as long as a handle, a member or a local of it exists.
 ///
 /// **Priorities**: as for [`CidSpace`](crate::cid::CidSpace). Operations on locals never wait.
 ///
@@ -275,8 +277,8 @@ impl<P: References, W: World> Domain<P, W> {
         self.shared.presence.as_ref()
     }
 
-    /// Makes a `T` for each ID. Each begins with the result of `init`, when a CPU gets its ID for
-    /// the first time. Those of all IDs that CPUs already had begin now.
+    /// Creates a `T` for each ID. `init` makes each one when a CPU first gets the ID. It runs now
+    /// for all IDs that CPUs have already had.
     ///
     /// # Errors
     ///
@@ -309,13 +311,14 @@ impl<P: References, W: World> Domain<P, W> {
         Ok(self.presence().ok_or(NoPresence)?.shootdown(f))
     }
 
-    /// Takes an ID that belongs to the caller until the lease is dropped.
+    /// Leases an ID, which belongs to the caller until the lease is dropped.
     ///
-    /// If one waits that was leased on the calling CPU, this is an atomic exchange, and its return
-    /// is a store. While four of that CPU are out, each further one takes two exchanges; up to four
-    /// wait there. Otherwise it takes the domain's lock, and the time to make its slots. A domain
-    /// with more leases than CPUs that lease seldom takes the lock. With fewer, CPUs take them from
-    /// each other under it. Ask for more with [`DomainsOptions::leases`].
+    /// If a free ID was last leased on the calling CPU, a lease costs an atomic exchange, and its
+    /// return a store. While four leases of that CPU are in use, each further one costs two
+    /// exchanges. Up to four such IDs are kept there. Otherwise a lease takes the domain's lock,
+    /// and the time to make its slots. A domain with more leases than leasing CPUs seldom takes the
+    /// lock. With fewer, CPUs take IDs from each other under the lock. Request more with
+    /// [`DomainsOptions::leases`].
     ///
     /// # Errors
     ///
@@ -325,8 +328,9 @@ impl<P: References, W: World> Domain<P, W> {
         Lease::new(self)
     }
 
-    /// Like [`lease`](Domain::lease), but sleeps while all are out. Waiting callers get leases in
-    /// order of arrival. [`lease`](Domain::lease), which does not wait, may be faster.
+    /// Leases an ID, like [`lease`](Domain::lease), but sleeps while all are leased. Waiting
+    /// callers get leases in FIFO order. A concurrent [`lease`](Domain::lease), which does not
+    /// wait, may overtake them.
     ///
     /// # Errors
     ///
@@ -335,7 +339,7 @@ impl<P: References, W: World> Domain<P, W> {
         self.lease_within(None)
     }
 
-    /// Like [`lease_wait`](Domain::lease_wait), but until `deadline` at most.
+    /// Leases an ID, like [`lease_wait`](Domain::lease_wait), but waits at most until `deadline`.
     ///
     /// # Errors
     ///
@@ -352,7 +356,8 @@ impl<P: References, W: World> Domain<P, W> {
         ear::wait::<W, _>(self.lease_async(), deadline).unwrap_or(Err(exhausted))
     }
 
-    /// Like [`lease_wait`](Domain::lease_wait), but as a future, for any executor.
+    /// Returns a future that leases an ID, like [`lease_wait`](Domain::lease_wait), for any
+    /// executor.
     ///
     /// ```
     /// use coreline::domain::{Domain, Exclusive};
@@ -374,7 +379,7 @@ impl<P: References, W: World> Domain<P, W> {
     /// Takes back IDs of CPUs that have not worked for the domain for
     /// [`EXPIRY`](crate::cid::EXPIRY): see [`CidSpace::expire_unused`](crate::CidSpace). Operations
     /// that take a slow path do this, and so does each 64th entry of a [`Member`]. So call it for
-    /// domains that fall silent, and for those that no member enters. It does nothing before
+    /// domains that become idle, and for domains that no member enters. It does nothing before
     /// [`SCAN_DELAY`](crate::cid::SCAN_DELAY) has passed since the last time.
     ///
     /// # Errors
@@ -385,12 +390,12 @@ impl<P: References, W: World> Domain<P, W> {
     }
 
     /// Checks that nothing of the domain is in use, so that another tenant can have it. An
-    /// [`ObjectCache`](crate::object::ObjectCache) of domains checks this when a domain comes back.
-    /// CPUs may still have IDs. They keep them for the next tenant.
+    /// [`ObjectCache`](crate::object::ObjectCache) of domains can run this check when a domain is
+    /// returned. CPUs may still have IDs, and keep these IDs for the next tenant.
     ///
     /// # Errors
     ///
-    /// [`InUse`] if it has members, or leases are out.
+    /// [`InUse`] if the domain has members, or leases are in use.
     pub fn check_unused(&self) -> Result<(), InUse> {
         let (users, leased) = (self.core().engine.base().users() as usize, self.leased());
         if users + leased == 0 { Ok(()) } else { Err(InUse { users, leased }) }
@@ -400,8 +405,8 @@ impl<P: References, W: World> Domain<P, W> {
         self.shared.leasing().map_or(0, |leasing| leasing.leased(self.core().common.leases()))
     }
 
-    /// The contents and the cost of the domain now. They may be out of date when it returns. Waits
-    /// while slots are made.
+    /// Returns the current contents and cost of the domain. They may be out of date when it
+    /// returns. It waits while slots are made.
     pub fn usage(&self) -> Usage {
         let core = &**self.core();
         let (leasing, base) = (self.shared.leasing(), core.engine.base());

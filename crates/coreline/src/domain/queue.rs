@@ -1,12 +1,12 @@
-//! [`Queue`]: those that wait for a lease, in order of arrival.
+//! [`Queue`]: the waiters for a lease, in FIFO order.
 //!
 //! # State
 //!
 //! | what | meaning | written by |
 //! |---|---|---|
-//! | `Leasing::queue` | the queue of this memory; null: none has waited | the first that waits |
+//! | `Leasing::queue` | the queue of this memory; null: none has waited | the first waiter |
 //! | `waiting` | how many there are in `entries` | the holder of `lists` |
-//! | `entries` | those that wait; the first is the next | the holder of `lists` |
+//! | `entries` | the waiters; the first is the next | the holder of `lists` |
 //! | `given` | leases of threads that no longer wait and do not know yet | the same |
 //!
 //! # No lease is missed
@@ -23,7 +23,7 @@
 //! gives it to the first. If another thread was faster, that one has the lease, and will return it.
 //! If the waiter finds a lease, it also gives it to the first. Only a waiter that finds `waiting`
 //! at 0 fences. A later one relies on the look of the first, which follows its fence, and goes on
-//! while any thread waits. If that look fails, all others are sent away: each comes again, and one
+//! while any thread waits. If that check fails, all others are sent away. Each joins again, and one
 //! of them finds 0.
 //!
 //! # Fork

@@ -1,4 +1,4 @@
-//! [`LeaseFuture`]: one that waits for a lease.
+//! [`LeaseFuture`]: a future that waits for a lease.
 
 use core::fmt;
 use core::future::Future;
@@ -15,14 +15,14 @@ use super::lease::Lease;
 use super::queue::Queue;
 use crate::cid::{Recent, References};
 
-/// A lease that the caller may have to wait for, from [`Domain::lease_async`].
+/// A future that resolves to a lease, from [`Domain::lease_async`].
 ///
-/// Waiting futures get leases in the order in which they were first polled. **Cancelling**: a
-/// dropped future waits no longer. If it already has a lease, the next one gets it. A future that
-/// is neither polled nor dropped after it was woken keeps its lease from the others, as with any
-/// fair lock. **Signals**: handlers must not use it. **Fork**: in the child, a future that has got
-/// its lease keeps it, unless another thread was at the queue just then. Any other future goes to
-/// the end of the queue.
+/// Waiting futures get leases in the order in which they were first polled. ***Cancelling**:
+/// dropping the future cancels the wait. If it already has a lease, the next waiter gets that. A
+/// future that is neither polled nor dropped after it was woken keeps its lease from the others, as
+/// with any fair lock. **Signals**: handlers must not use it. **Fork**: in the child, a future that
+/// has got its lease keeps it, unless another thread was at the queue just then. Any other future
+/// goes to the end of the queue.
 #[must_use = "a future does nothing unless it is polled"]
 pub struct LeaseFuture<'a, P: References = Recent, W: World = Native> {
     domain: &'a Domain<P, W>,

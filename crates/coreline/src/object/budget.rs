@@ -1,9 +1,9 @@
 //! [`Budget`]: a limit that many CPUs charge against.
 //!
-//! A word that all CPUs subtract from costs a line transfer each time. So each CPU takes a *stock*
-//! from the central word and charges against that, without atomic instructions; only one that has
-//! run out, or has too much, goes to the central word. (The kernel's memory control groups do the
-//! same: `memcg_stock`.)
+//! If all CPUs subtract from one word, each charge costs a cache-line transfer. So each CPU takes a
+//! *stock* from the central word and charges against it, without atomic instructions. A CPU
+//! accesses the central word only when its stock is empty or too large. (The kernel's memory
+//! control groups do the same: `memcg_stock`.)
 //!
 //! | word | meaning | written by |
 //! |---|---|---|
@@ -12,9 +12,9 @@
 //! | a stock | what its CPU may charge without the central word | operations; a drain |
 //! | `stocking` | see below | [`Budget::set_limit`], and what gives back |
 //!
-//! A charge that finds the limit reached takes the stocks of all CPUs back before it gives up. So
-//! one is refused while there is room only where other threads charge at the same moment, or where
-//! the machine cannot fence sections.
+//! A charge that finds the limit reached takes back the stocks of all CPUs before it fails. So a
+//! charge fails despite free room only if other threads charge at the same moment, or if the
+//! machine cannot fence sections.
 //!
 //! # A limit that is lowered
 //!
@@ -23,11 +23,11 @@
 //! | 0 to 20 | the *batch* that a stock is filled with, a power of two; 0: stocks are closed |
 //! | 21 to 63 | how often the limit was set |
 //!
-//! A charge from a stock does not look at the limit. So stocks are used only while `used`, which
-//! has all of them, is at most the limit. A thread that sets the limit closes the stocks first, and
-//! takes them back. They are opened again by that thread, or by one that gives back, if it finds
-//! `used` at the limit or below. An opening fails if the limit was set meanwhile: the count is
-//! another one then. A charge to the central word looks at the limit again after it:
+//! A charge from a stock does not read the limit. So stocks are used only while `used`, which
+//! includes all of them, is at most the limit. A thread that sets the limit first closes the stocks
+//! and takes them back. That thread, or one that gives back, opens them again if it finds `used` at
+//! the limit or below. The opening fails if the limit was set meanwhile, because the count has
+//! changed. A charge to the central word reads the limit again afterwards:
 //!
 //! ```text
 //! Thread 1: charges 30: loads the limit, 100, and used, 40
@@ -40,10 +40,10 @@
 //!
 //! # Budgets in budgets
 //!
-//! What is in the central word of a [child](Budget::child) is charged to its parent, too: what is
-//! charged to the child, and the stocks. A charge from a child's stock is none for the parent. What
-//! is given back to a child's central word goes back to the parent. A parent that has no room takes
-//! the stocks of all budgets below it back first.
+//! The amount in the central word of a [child](Budget::child) is also charged to its parent. It
+//! consists of the child's charges and stocks. A charge from a child's stock does not charge the
+//! parent. An amount that is given back to a child's central word is also given back to the parent.
+//! A parent without room first takes back the stocks of all budgets below it.
 
 use core::fmt;
 use core::ptr::{self, NonNull};
@@ -60,18 +60,18 @@ use crate::percpu::{PerCpu, PoolError, SlotLock};
      or raise the limit"
 )]
 pub struct OverBudget {
-    /// The budget's name.
+    /// The name of the budget.
     pub name: String,
-    /// What was asked for.
+    /// The amount that was asked for.
     pub asked: u64,
-    /// What was in use.
+    /// The amount that was in use.
     pub used: u64,
-    /// What can be.
+    /// The limit of the budget.
     pub limit: u64,
 }
 
-/// So much may be charged at one time, in units of the caller's: bytes, objects. A handle: clones
-/// are the same budget.
+/// A limit on the amount that is charged at one time, in the caller's units, such as bytes or
+/// objects. It is a handle: clones are the same budget.
 ///
 /// ```
 /// use coreline::object::Budget;
@@ -85,13 +85,14 @@ pub struct OverBudget {
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 ///
-/// **Law**: what is charged is never more than the limit, or than what was charged already when the
-/// limit was [lowered](Budget::set_limit). A limit of `u64::MAX` refuses nothing that can be
-/// counted: use it to count alone.
+/// **Law**: the charged amount never exceeds the limit. If the limit was
+/// [lowered](Budget::set_limit) below the amount charged at that time, it never exceeds that
+/// amount. A limit of `u64::MAX` refuses nothing that can be counted. Use it only to count.
 ///
-/// **Signals**: not for handlers: a charge that is refused makes a message. **Fork**: the child has
-/// a copy, with what was charged at the time of the fork; what another thread was moving between a
-/// stock and the central word may be lost to it, and so may a child budget that was being made.
+/// **Signals**: handlers must not use it, because a refused charge allocates a message. **Fork**:
+/// the child has a copy, with the charges at the time of the fork. It may lose an amount that
+/// another thread was moving between a stock and the central word, and a child budget that was
+/// being made.
 pub struct Budget<W: World = Native> {
     shared: Arc<Shared<W>>,
 }
@@ -129,18 +130,18 @@ const MOST: u64 = 1 << 20;
 const BATCH: u64 = 2 * MOST - 1;
 
 impl Budget {
-    /// Nothing is charged.
+    /// Creates a budget without charges.
     ///
     /// # Errors
     ///
-    /// As [`new_in`](Budget::new_in).
+    /// The same as for [`new_in`](Budget::new_in).
     pub fn new(name: impl Into<String>, limit: u64) -> Result<Self, PoolError> {
         Self::new_in(name, limit)
     }
 }
 
 impl<W: World> Budget<W> {
-    /// Nothing is charged.
+    /// Creates a budget without charges.
     ///
     /// # Errors
     ///
@@ -149,8 +150,9 @@ impl<W: World> Budget<W> {
         Self::below(name.into(), limit, None)
     }
 
-    /// A budget in this one, as a tenant's in the machine's: what is charged to it is charged to
-    /// both, and each limit holds. [`OverBudget::name`] says which one refused.
+    /// Creates a budget inside this one, such as a tenant's budget in the machine's. Each charge to
+    /// the child is charged to both, and both limits hold. [`OverBudget::name`] says which one
+    /// refused.
     ///
     /// ```
     /// use coreline::object::Budget;
@@ -164,16 +166,15 @@ impl<W: World> Budget<W> {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     ///
-    /// What the child's CPUs have in stock is charged to the parent, too: about a quarter of the
-    /// child's limit at most. A parent that has no room takes those stocks back before it refuses.
-    /// While the parent is above a limit that was lowered, a child may charge again what it has in
-    /// stock.
+    /// The stocks of the child's CPUs are also charged to the parent: at most about a quarter of
+    /// the child's limit. A parent without room takes those stocks back before it refuses. While
+    /// the parent is above a lowered limit, a child may still charge from its stocks.
     ///
-    /// When the child's last handle is dropped, what was left charged to it is given back to the
-    /// parent. Budgets may lie in each other up to some hundred deep: a charge, and the drop of the
-    /// last handle, call themselves for each level.
+    /// When the child's last handle is dropped, its remaining charges are given back to the parent.
+    /// Budgets may be nested to a depth of some hundred: a charge, and the drop of the last handle,
+    /// recurse for each level.
     ///
-    /// A global allocator must not charge a budget that has children: it would wait for itself.
+    /// A global allocator must not charge a budget that has children, because it would deadlock.
     ///
     /// # Errors
     ///
@@ -203,7 +204,7 @@ impl<W: World> Budget<W> {
     ///
     /// # Errors
     ///
-    /// [`OverBudget`] if that would be more than the limit, with nothing charged.
+    /// [`OverBudget`] if the charge would exceed the limit. Then nothing is charged.
     #[inline]
     pub fn charge(&self, amount: u64) -> Result<(), OverBudget> {
         if self.take_from_stock(amount) {
@@ -220,11 +221,11 @@ impl<W: World> Budget<W> {
         }
     }
 
-    /// Gives back what was charged.
+    /// Gives back `amount`, which was charged before.
     ///
-    /// More than that is a mistake that shows in [`used`](Budget::used), and in charges that the
-    /// limit should have refused. What is given back while nothing is charged is forgotten, at the
-    /// latest when a charge is refused.
+    /// Giving back more than was charged is a mistake. It shows in [`used`](Budget::used), and in
+    /// charges that the limit should have refused. An amount that is given back while nothing is
+    /// charged is ignored, at the latest when a charge is refused.
     #[inline]
     pub fn uncharge(&self, amount: u64) {
         let full = 2 * self.batch();
@@ -239,8 +240,8 @@ impl<W: World> Budget<W> {
 
     /// Sets the limit, while other threads charge and give back.
     ///
-    /// If more than that is charged, it stays charged: all charges are refused until enough is
-    /// given back.
+    /// Existing charges above the new limit stay. All new charges are refused until enough is given
+    /// back.
     ///
     /// ```
     /// use coreline::object::Budget;
@@ -255,8 +256,8 @@ impl<W: World> Budget<W> {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     ///
-    /// It stops the stocks of all CPUs, which costs one fence of all CPUs that the process runs on:
-    /// for changes of configuration, not for each request.
+    /// It stops the stocks of all CPUs, which costs one fence of all CPUs that the process runs on.
+    /// Use it for changes of configuration, not for each request.
     pub fn set_limit(&self, limit: u64) {
         self.close(limit);
         self.take_stocks_back();
@@ -282,7 +283,7 @@ impl<W: World> Budget<W> {
         }
     }
 
-    /// What a stock is filled with; 0: stocks are closed.
+    /// Returns the amount that a stock is filled with; 0 means that stocks are closed.
     #[inline]
     fn batch(&self) -> u64 {
         // Relaxed: a thread that comes behind the one that set the limit, in whatever way, finds
@@ -431,7 +432,7 @@ impl<W: World> Budget<W> {
         drained.unwrap_or_else(|_| stocks.field(|word| word).exchange(0))
     }
 
-    /// What is charged: exact while no thread charges or gives back.
+    /// Returns the charged amount. It is exact while no thread charges or gives back.
     pub fn used(&self) -> u64 {
         // The stocks first: what moves out of one meanwhile is then counted as used.
         let stocks = self.shared.stocks.sum();
@@ -439,13 +440,13 @@ impl<W: World> Budget<W> {
         self.shared.used.0.load(Ordering::Relaxed).saturating_sub(stocks)
     }
 
-    /// What can be charged at one time.
+    /// Returns the limit.
     pub fn limit(&self) -> u64 {
         // Relaxed: a figure, stale when it is given.
         self.shared.limit.load(Ordering::Relaxed)
     }
 
-    /// The budget's name, as messages have it.
+    /// Returns the budget's name, as it appears in messages.
     pub fn name(&self) -> &str {
         &self.shared.name
     }

@@ -1,4 +1,4 @@
-//! [`Builder`]: what a cache is like.
+//! [`Builder`]: the options of a cache.
 
 use core::error::Error;
 use core::fmt;
@@ -22,7 +22,7 @@ pub(super) type OnFailure<T> = dyn Fn(&mut T, &(dyn Error + Send + Sync + 'stati
 /// Says whether to try again.
 pub(super) type Relieve = dyn Fn(Pressure<'_>) -> bool + Send + Sync;
 
-/// Why a cache would like memory to be given back.
+/// The reason why a cache asks for resources to be freed.
 #[derive(Debug, Clone, Copy)]
 #[non_exhaustive]
 pub enum Pressure<'a> {
@@ -32,11 +32,12 @@ pub enum Pressure<'a> {
     Constructor(&'a (dyn Error + Send + Sync)),
     /// The budget is full.
     Budget,
-    /// As many objects are idle as the limit says: what comes back now is destroyed.
+    /// The number of idle objects has reached the limit, so a returned object is about to be
+    /// destroyed.
     IdleLimit,
 }
 
-/// What a cache is like, from [`ObjectCache::builder`](super::ObjectCache::builder).
+/// The options of a cache, from [`ObjectCache::builder`](super::ObjectCache::builder).
 #[must_use]
 pub struct Builder<T: Send + 'static, L: Send + 'static = (), W: World = Native> {
     pub(super) name: String,
@@ -75,61 +76,61 @@ impl<T: Send + 'static, L: Send + 'static, W: World> Builder<T, L, W> {
         }
     }
 
-    /// Aligns each object to so many bytes, a power of two, or to what its type needs: 64 for
-    /// objects that share no line with their neighbours.
+    /// Aligns each object to at least `align` bytes, a power of two. The alignment of the type is
+    /// the minimum. With 64, no two objects share a cache line.
     ///
     /// # Panics
     ///
-    /// If it is no power of two.
+    /// Panics if `align` is not a power of two.
     pub fn alignment(mut self, align: usize) -> Self {
         assert!(align.is_power_of_two(), "an alignment of {align} is no power of two");
         self.align = align;
         self
     }
 
-    /// So many objects go to a depot at once, and come from it: 1 to 64. By default as many as
-    /// there are in 4 KiB, from 8 to 32; more while CPUs meet at a depot, if there is no
-    /// [limit](Builder::idle_limit).
+    /// Sets the number of objects that move to or from a depot at once: 1 to 64. The default is the
+    /// number of objects in 4 KiB, from 8 to 32. It grows while CPUs contend for a depot, if there
+    /// is no [limit](Builder::idle_limit).
     pub fn magazine(mut self, objects: usize) -> Self {
         self.magazine = Some(objects.clamp(1, ROUNDS));
         self
     }
 
-    /// So many objects are idle at most, those on the stacks of CPUs among them; one that comes
-    /// back beyond it is destroyed. By default there is no limit.
+    /// Limits the number of idle objects, including those on the stacks of CPUs. An object that is
+    /// returned beyond the limit is destroyed. By default there is no limit.
     ///
-    /// Room on the stack of a CPU counts as if it were full. So stacks keep the size of two
-    /// [magazines](Builder::magazine), and a limit that is small for the number of CPUs makes small
-    /// ones, and many trips to depots.
+    /// The whole capacity of a CPU's stack counts towards the limit. So stacks keep the size of two
+    /// [magazines](Builder::magazine). A limit that is small for the number of CPUs makes stacks
+    /// small, and visits to depots frequent.
     pub fn idle_limit(mut self, objects: usize) -> Self {
         self.idle_limit = Some(objects);
         self
     }
 
-    /// What picks the stack: by default the CPU number. By the kernel's concurrency ID a process
-    /// that uses few CPUs at a time has few stacks.
+    /// Sets the index that selects the stack. The default is the CPU number. With the kernel's
+    /// concurrency ID, a process that uses few CPUs at a time has few stacks.
     pub fn index_by(mut self, by: IndexBy) -> Self {
         self.index_by = by;
         self
     }
 
-    /// Whether objects are asked for from the node of the CPU that has them constructed, and there
-    /// is a depot for each node. By default they are.
+    /// Sets whether the memory of an object is requested on the node of the CPU that constructs it,
+    /// with a depot for each node. The default is `true`.
     pub fn placed(mut self, placed: bool) -> Self {
         self.placed = placed;
         self
     }
 
-    /// Charges so much to a budget while an object lives: what it holds, in bytes, as a rule; idle
-    /// objects are charged nothing, though they stay constructed.
+    /// Charges `each` to a budget for every live object. As a rule, `each` is the number of bytes
+    /// that an object holds. Idle objects are not charged, although they stay constructed.
     pub fn budget(mut self, budget: Budget<W>, each: u64) -> Self {
         self.budget = Some((budget, each));
         self
     }
 
-    /// Runs on each object that is given back, in the thread that gives it back. Use it to reset
-    /// state that must not reach the next life. An object for which it returns an error, or panics,
-    /// never lives again: the same thread destroys it at once, unless there is a
+    /// Sets a function that runs on each returned object, in the thread that returns it. Use it to
+    /// reset state that must not reach the next life. If it returns an error or panics, the object
+    /// is rejected: the same thread destroys it at once, unless there is a
     /// [quarantine](Builder::quarantine).
     ///
     /// ```
@@ -154,10 +155,10 @@ impl<T: Send + 'static, L: Send + 'static, W: World> Builder<T, L, W> {
         self
     }
 
-    /// Is told of each object that cannot live again, and why: what [`check`](Builder::check)
-    /// returned, or that it panicked. Runs in the thread that gave the object back, before the
-    /// object is destroyed or put aside. It may take leaf locks only, as a
-    /// [destructor](Builder::destructor); if it panics, all else is done first.
+    /// Sets a function that is called with each rejected object and the reason: the error of
+    /// [`check`](Builder::check), or its panic. It runs in the thread that returned the object,
+    /// before the object is destroyed or quarantined. Like a [destructor](Builder::destructor), it
+    /// may take only leaf locks. If it panics, all other work is done before the panic is resumed.
     pub fn on_failure(
         mut self,
         hook: impl Fn(&mut T, &(dyn Error + Send + Sync + 'static)) + Send + Sync + 'static,
@@ -166,31 +167,32 @@ impl<T: Send + 'static, L: Send + 'static, W: World> Builder<T, L, W> {
         self
     }
 
-    /// Keeps the last so many objects that cannot live again, at most 65,536, to be looked at:
-    /// [`quarantined`](super::ObjectCache::quarantined). For debugging: they stay constructed, with
-    /// all that they hold. When one more comes, the thread that brings it destroys the oldest;
-    /// [`shrink`](super::ObjectCache::shrink) destroys all. By default none is kept.
+    /// Keeps the last `objects` rejected objects, at most 65,536, for inspection with
+    /// [`quarantined`](super::ObjectCache::quarantined). Use it for debugging: they stay
+    /// constructed, with all their resources. If the quarantine is full, the thread that adds an
+    /// object destroys the oldest. [`shrink`](super::ObjectCache::shrink) destroys all of them. By
+    /// default none is kept.
     pub fn quarantine(mut self, objects: usize) -> Self {
         self.quarantine = objects;
         self
     }
 
-    /// Whether an object is destroyed that comes back while its thread unwinds from a panic: the
-    /// panic may have left it half changed. It is not checked, and does not count as failed. By
-    /// default it is checked, and lives again.
+    /// Sets whether an object is destroyed if it is returned while its thread unwinds from a panic.
+    /// The panic may have left it partly changed. Such an object is not checked, and does not count
+    /// as failed. By default it is checked and reused.
     ///
-    /// That includes an object that was taken and given back in the course of the unwinding, by
-    /// what is dropped then.
+    /// This includes an object that a destructor gets and returns during the unwinding.
     pub fn discard_on_panic(mut self, discard: bool) -> Self {
         self.discards_on_panic = discard;
         self
     }
 
-    /// Takes an object apart, in place of dropping it. It may take leaf locks only: see the
-    /// [module](super).
+    /// Sets a function that destroys an object, instead of dropping it. It may take only leaf
+    /// locks: see the [module](super).
     ///
-    /// The object is moved out of the cache, over the stack: for a large one see
-    /// [`destructor_in_place`](Builder::destructor_in_place). Of the two the last one counts.
+    /// The object is moved out of the cache through the stack. For a large object, use
+    /// [`destructor_in_place`](Builder::destructor_in_place). If both are set, the last one
+    /// applies.
     pub fn destructor(mut self, destroy: impl Fn(T) + Send + Sync + 'static) -> Self {
         self.destroy = Some(Box::new(move |at: NonNull<T>| {
             // SAFETY: what `Destroy` promises: an object, the caller's, and not used any more.
@@ -199,8 +201,9 @@ impl<T: Send + 'static, L: Send + 'static, W: World> Builder<T, L, W> {
         self
     }
 
-    /// Takes an object apart where it is, before it is dropped there; it is dropped also if this
-    /// panics. It may take leaf locks only: see the [module](super).
+    /// Sets a function that runs on an object in place before the object is dropped there. The
+    /// object is dropped even if the function panics. It may take only leaf locks: see the
+    /// [module](super).
     pub fn destructor_in_place(mut self, destroy: impl Fn(&mut T) + Send + Sync + 'static) -> Self {
         self.destroy = Some(Box::new(move |at| {
             let mut object = InPlace(at);
@@ -210,9 +213,10 @@ impl<T: Send + 'static, L: Send + 'static, W: World> Builder<T, L, W> {
         self
     }
 
-    /// Runs when memory is short, before an object is refused or destroyed. It may give something
-    /// back, as by [shrinking](super::ObjectCache::shrink) other caches, and says whether to try
-    /// again. It must not call this cache. What it returns for [`Pressure::IdleLimit`] is ignored.
+    /// Sets a function that runs under memory pressure, before an object is refused or destroyed.
+    /// It may free resources, for example by [shrinking](super::ObjectCache::shrink) other caches.
+    /// It returns whether to retry. It must not call this cache. Its result for
+    /// [`Pressure::IdleLimit`] is ignored.
     pub fn on_pressure(
         mut self,
         relieve: impl Fn(Pressure<'_>) -> bool + Send + Sync + 'static,

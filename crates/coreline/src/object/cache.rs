@@ -1,4 +1,4 @@
-//! [`ObjectCache`]: gets, returns, and the ways to and from the depots.
+//! [`ObjectCache`]: gets, returns, and the paths to and from the depots.
 
 use core::alloc::Layout;
 use core::fmt;
@@ -40,7 +40,7 @@ pub(super) const MOST: usize = 2 * ROUNDS;
 /// The stack of a CPU.
 type Stack<T, L, W> = ResizableStack<Body<T, L, W>, MOST, W>;
 
-/// No object could be had. Nothing was constructed, charged or lost.
+/// The cache could not provide an object. Nothing was constructed, charged or lost.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum GetError {
@@ -55,27 +55,28 @@ pub enum GetError {
     OverBudget(#[from] OverBudget),
 }
 
-/// Objects were never given back. They keep their memory.
+/// Some objects were never returned. They keep their memory.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{count} objects of the cache {name} were never given back")]
 pub struct Leaked {
     /// The cache's name.
     pub name: String,
-    /// How many.
+    /// The number of objects that were not returned.
     pub count: usize,
 }
 
-/// Objects that stay constructed: see the [module](super). `T` stays from one life to the next, and
-/// each life has an `L` of its own.
+/// A cache of objects that stay constructed: see the [module](super). `T` is kept from one life to
+/// the next. Each life has its own `L`.
 ///
-/// Handles borrow the cache. Where objects should have no lifetime, as in tasks, put the cache into
-/// a `static`, or into an [`Arc`](std::sync::Arc) that each handle keeps
-/// ([`get_owned`](ObjectCache::get_owned)), or hand objects on as pointers
+/// Handles borrow the cache. If handles must have no lifetime, as in tasks, there are three ways.
+/// Put the cache into a `static`. Or put it into an [`Arc`](std::sync::Arc) that each handle keeps
+/// ([`get_owned`](ObjectCache::get_owned)). Or pass objects on as pointers
 /// ([`into_raw`](super::Object::into_raw)).
 ///
-/// **Memory**: some kilobytes; a kilobyte for each index up to the highest that used it; 64 KiB at
-/// a time for objects, or eight of them; 33 KiB for 64 magazines that are in depots at one time, of
-/// which [`shrink`](ObjectCache::shrink) leaves one; and so 1 MiB at most.
+/// **Memory**: some kilobytes, and a kilobyte for each index up to the highest used one. Memory for
+/// objects is allocated in units of 64 KiB, or of eight objects. Each 64 magazines that are in
+/// depots at the same time use 33 KiB. [`shrink`](ObjectCache::shrink) leaves 1 KiB of these, and
+/// so at most 1 MiB in all.
 pub struct ObjectCache<T: Send + 'static, L: Send + 'static = (), W: World = Native> {
     pub(super) stacks: PerCpu<Stack<T, L, W>, W>,
     /// Whether there is anything to do for an object that is given back, beside its life.
@@ -136,8 +137,8 @@ impl<T: Send + 'static, L: Send + 'static, W: World> UnwindSafe for ObjectCache<
 impl<T: Send + 'static, L: Send + 'static, W: World> RefUnwindSafe for ObjectCache<T, L, W> {}
 
 impl<T: Send + 'static, L: Send + 'static, W: World> Builder<T, L, W> {
-    /// The cache, which has no objects yet. They are made by `construct`, in the thread that gets
-    /// one and finds none idle.
+    /// Creates the cache, without objects. `construct` makes them, in a thread that gets an object
+    /// while none is idle.
     ///
     /// # Errors
     ///
@@ -156,8 +157,8 @@ impl<T: Send + 'static, L: Send + 'static, W: World> Builder<T, L, W> {
         ObjectCache::of(self, Box::new(construct))
     }
 
-    /// As [`build`](Builder::build), for objects that are built where they stay: none is moved, so
-    /// each may be larger than the stack.
+    /// Creates the cache, like [`build`](Builder::build), for objects that are constructed in
+    /// place. They are never moved, so they may be larger than the stack.
     ///
     /// ```
     /// use coreline::object::{GetError, ObjectCache};
@@ -169,7 +170,7 @@ impl<T: Send + 'static, L: Send + 'static, W: World> Builder<T, L, W> {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     ///
-    /// A structure is built field by field, by pointers; see
+    /// To build a structure field by field through pointers, see
     /// [`assume_built`](Vacant::assume_built).
     ///
     /// # Errors
@@ -192,14 +193,14 @@ impl<T: Send + 'static, L: Send + 'static, W: World> Builder<T, L, W> {
 }
 
 impl<T: Send + 'static, L: Send + 'static> ObjectCache<T, L> {
-    /// A cache of this process; the name is for messages.
+    /// Returns a builder for a cache of this process. The name appears in messages.
     pub fn builder(name: impl Into<String>) -> Builder<T, L> {
         Builder::new(name.into())
     }
 }
 
 impl<T: Send + 'static, L: Send + 'static, W: World> ObjectCache<T, L, W> {
-    /// A cache in world `W`; the name is for messages.
+    /// Returns a builder for a cache in world `W`. The name appears in messages.
     pub fn builder_in(name: impl Into<String>) -> Builder<T, L, W> {
         Builder::new(name.into())
     }
@@ -354,13 +355,13 @@ impl<T: Send + 'static, L: Send + 'static, W: World> ObjectCache<T, L, W> {
         matches!(self.stacks.field(|stack| stack).try_push(body), Ok(Ok(())))
     }
 
-    /// Destroys the idle objects, and those that were [put aside](Builder::quarantine), and gives
-    /// their memory back; returns how many there were. What the cache itself keeps is then bounded:
-    /// see [`ObjectCache`].
+    /// Destroys all idle and [quarantined](Builder::quarantine) objects, frees their memory, and
+    /// returns their number. The memory that the cache itself keeps is then bounded: see
+    /// [`ObjectCache`].
     ///
-    /// Stops the stacks of all CPUs for a moment, with a fence. Where the machine cannot fence
-    /// sections, what is on the stacks stays. While another thread asks for
-    /// [`stats`](ObjectCache::stats), the memory is given back when that has them.
+    /// It stops the stacks of all CPUs briefly, with a fence. If the machine cannot fence sections,
+    /// objects on the stacks stay. If another thread is in [`stats`](ObjectCache::stats), the
+    /// memory is freed when that call ends.
     pub fn shrink(&self) -> usize {
         leaf::no_cache_in_a_destructor::<W>(&self.name);
         // Room for all that are there, as stacks should not be stopped for long.
@@ -386,10 +387,10 @@ impl<T: Send + 'static, L: Send + 'static, W: World> ObjectCache<T, L, W> {
         count
     }
 
-    /// What the cache did, and has.
+    /// Returns the counts of operations and objects of this cache.
     ///
-    /// Takes a look at each object, some nanoseconds each, and holds up no thread meanwhile that
-    /// constructs or destroys one.
+    /// It reads each object, which takes some nanoseconds per object. It does not block threads
+    /// that construct or destroy objects meanwhile.
     pub fn stats(&self) -> CacheStats {
         // Relaxed: a count. Before the walk: an object that is destroyed meanwhile counts once.
         let mut gets = self.state.0.ended.load(Ordering::Relaxed);
@@ -427,11 +428,11 @@ impl<T: Send + 'static, L: Send + 'static, W: World> ObjectCache<T, L, W> {
         }
     }
 
-    /// Ends the cache; all objects should have been given back.
+    /// Destroys the cache. All objects should have been returned before.
     ///
     /// # Errors
     ///
-    /// [`Leaked`] if some were not: those that were forgotten, or are out as pointers.
+    /// [`Leaked`] if some objects were not returned: they were forgotten, or are held as pointers.
     pub fn close(self) -> Result<(), Leaked> {
         let mut panics = Panics::NONE;
         self.empty_quarantine(&mut panics);

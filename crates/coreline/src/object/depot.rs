@@ -1,7 +1,7 @@
-//! [`Depots`]: where idle objects wait that no CPU has, in magazines.
+//! [`Depots`]: the storage, in magazines, for idle objects that are on no CPU's stack.
 //!
-//! A magazine is what goes to a depot or comes from it by one exchange, whatever is in it. There is
-//! a depot for each memory node. (Bonwick and Adams, "Magazines and Vmem", USENIX 2001.)
+//! A magazine moves to or from a depot by one exchange, whatever its contents. There is a depot for
+//! each memory node. (Bonwick and Adams, "Magazines and Vmem", USENIX 2001.)
 //!
 //! | word of a magazine | meaning | written by |
 //! |---|---|---|
@@ -9,10 +9,10 @@
 //! | `len` | how many rounds count | the thread that fills it |
 //! | `rounds` | where its objects are; null until it is filled, and when trimmed | its thread |
 //!
-//! The magazines themselves stay, 16 bytes each and 65,536 at most: a thread may read the link of
-//! one that another thread has just taken. Their rounds are read by the thread alone that took the
-//! magazine out of its list, which may free them: so [`trim`](Depots::trim) leaves no more than
-//! that.
+//! The magazines themselves are never freed: at most 65,536, with 16 bytes each. A thread may read
+//! the link of a magazine that another thread has just taken. Only the thread that took a magazine
+//! out of its list reads the rounds, and it may free them. So [`trim`](Depots::trim) leaves only
+//! the magazines.
 //!
 //! ```text
 //! Thread 1: pops: the first is magazine 7
@@ -30,8 +30,8 @@
 //! |---|---|---|
 //! | `filled` | how many magazines have rounds | additions |
 //!
-//! No thread waits for another one: a child that was forked while another thread was at a depot
-//! finds it whole, but for the magazine that the thread had in its hands.
+//! No thread waits for another. If a child was forked while another thread used a depot, the depot
+//! is consistent in the child, except for the magazine that the thread held.
 
 use core::ptr::{self, NonNull};
 use core::slice;

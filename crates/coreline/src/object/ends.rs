@@ -1,5 +1,5 @@
-//! How a life ends, and what becomes of an object that cannot live again, or should not: it is
-//! destroyed at once, by the thread that gave it back, or put aside.
+//! The end of a life, and the fate of an object that cannot or must not be reused: it is destroyed
+//! at once, by the thread that returned it, or quarantined.
 
 use coreline_world::{Integer, Ordering, World};
 

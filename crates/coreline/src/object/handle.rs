@@ -1,4 +1,4 @@
-//! [`Object`]: an object that lives.
+//! [`Object`]: a handle to a live object.
 
 use core::fmt;
 use core::marker::PhantomData;
@@ -12,9 +12,10 @@ use coreline_world::{Native, Ordering, Word, World};
 use super::cache::{Body, GetError, Held, ObjectCache};
 use super::leaf;
 
-/// An object that lives: goes back to its [`ObjectCache`] when it drops, still constructed.
+/// A handle to a live object. Dropping it returns the object to its [`ObjectCache`], still
+/// constructed.
 ///
-/// It dereferences to what is constructed; [`life`](Object::life) is what this life alone has.
+/// It dereferences to the constructed part. [`life`](Object::life) is the data of this life only.
 ///
 /// An object that is passed to `mem::forget` is never destroyed.
 pub struct Object<'c, T: Send + 'static, L: Send + 'static = (), W: World = Native> {
@@ -55,7 +56,7 @@ impl<'c, T: Send + 'static, L: Send + 'static, W: World> Object<'c, T, L, W> {
         Object { cache, body, _owned: PhantomData }
     }
 
-    /// What this life has.
+    /// Returns the data of this life.
     pub fn life(&self) -> &L {
         // SAFETY: the body is this handle's, and has a life.
         unsafe { (*self.body.as_ptr()).life.assume_init_ref() }
@@ -66,16 +67,16 @@ impl<'c, T: Send + 'static, L: Send + 'static, W: World> Object<'c, T, L, W> {
         self.parts_mut().1
     }
 
-    /// What is constructed, and what this life has.
+    /// Returns mutable references to the constructed part and to the data of this life.
     pub fn parts_mut(&mut self) -> (&mut T, &mut L) {
         let body = self.body.as_ptr();
         // SAFETY: the body is this handle's, but for the count, and has a life.
         unsafe { (&mut (*body).kept, (*body).life.assume_init_mut()) }
     }
 
-    /// Destroys the object: it does not go back, and never lives again. For one that its holder
-    /// knows to be broken, as a connection after an error. What [`check`](super::Builder::check)
-    /// says of it is not asked, and it does not count as failed.
+    /// Destroys the object instead of returning it to the cache. Use it for an object that its
+    /// holder knows to be broken, such as a connection after an error.
+    /// [`check`](super::Builder::check) is not called, and the object does not count as failed.
     ///
     /// ```
     /// use coreline::object::{GetError, ObjectCache};
@@ -92,15 +93,17 @@ impl<'c, T: Send + 'static, L: Send + 'static, W: World> Object<'c, T, L, W> {
     ///
     /// # Panics
     ///
-    /// As its life or the destructor does; the object is gone then, too. In builds with debug
-    /// assertions, in the destructor of an object.
+    /// Panics if the drop of the life or the destructor panics. The object is destroyed in that
+    /// case, too. In builds with debug assertions, it also panics when called in the destructor of
+    /// an object.
     pub fn discard(self) {
         let object = ManuallyDrop::new(self);
         // SAFETY: the body is this handle's, and has a life; the handle is not used any more.
         unsafe { object.cache.end_and_discard(object.body) };
     }
 
-    /// The object as a pointer, to be [taken back](ObjectCache::from_raw). It stays where it is.
+    /// Converts the handle into a pointer, for [`from_raw`](ObjectCache::from_raw). The object is
+    /// not moved.
     pub fn into_raw(self) -> NonNull<T> {
         // It is what a body begins with.
         ManuallyDrop::new(self).body.cast()
@@ -108,7 +111,7 @@ impl<'c, T: Send + 'static, L: Send + 'static, W: World> Object<'c, T, L, W> {
 }
 
 impl<T: Send + 'static, L: Send + 'static, W: World> ObjectCache<T, L, W> {
-    /// An object, with a life of its own.
+    /// Gets an object, with a default life.
     ///
     /// # Errors
     ///
@@ -121,11 +124,12 @@ impl<T: Send + 'static, L: Send + 'static, W: World> ObjectCache<T, L, W> {
         self.get_with(L::default)
     }
 
-    /// An object, with what `life` returns. That is called once there is an object.
+    /// Gets an object, with the life that `life` returns. `life` is called only after an object was
+    /// found.
     ///
     /// # Errors
     ///
-    /// As [`get`](ObjectCache::get); `life` was not called.
+    /// The same as for [`get`](ObjectCache::get). `life` was not called.
     #[inline(always)]
     pub fn get_with(&self, life: impl FnOnce() -> L) -> Result<Object<'_, T, L, W>, GetError> {
         leaf::no_cache_in_a_destructor::<W>(self.name());
@@ -143,12 +147,11 @@ impl<T: Send + 'static, L: Send + 'static, W: World> ObjectCache<T, L, W> {
         }
     }
 
-    /// An object with a copy of another one's life. What is constructed is not copied: it has its
-    /// own.
+    /// Gets an object with a copy of the life of `other`. The constructed part is not copied.
     ///
     /// # Errors
     ///
-    /// As [`get`](ObjectCache::get).
+    /// The same as for [`get`](ObjectCache::get).
     pub fn get_copy_of(&self, other: &Object<'_, T, L, W>) -> Result<Object<'_, T, L, W>, GetError>
     where
         L: Clone,
@@ -156,7 +159,7 @@ impl<T: Send + 'static, L: Send + 'static, W: World> ObjectCache<T, L, W> {
         self.get_with(|| other.life().clone())
     }
 
-    /// Takes an object back that was made a pointer.
+    /// Converts a pointer from [`into_raw`](Object::into_raw) back into a handle.
     ///
     /// # Safety
     ///

@@ -1,9 +1,9 @@
 //! The rule of leaf locks, checked in builds with debug assertions.
 //!
-//! The destructor of an [`ObjectCache`](super::ObjectCache) runs in whichever thread made the cache
-//! shrink, inside of whatever that thread was doing. A lock that some thread holds while it uses a
-//! cache must not be taken there: the thread may be that very one, or wait for it. So a destructor
-//! must take only leaf locks, and must not call a cache.
+//! The destructor of an [`ObjectCache`](super::ObjectCache) runs in the thread that shrank the
+//! cache, whatever that thread was doing. It must not take a lock that some thread holds while it
+//! uses a cache. That thread may be the same one, or may wait for it. So a destructor must take
+//! only leaf locks, and must not call a cache.
 
 use core::cell::Cell;
 

@@ -1,9 +1,9 @@
-//! Object caches: objects that stay constructed from one life to the next.
+//! Object caches, which keep objects constructed from one use (a *life*) to the next.
 //!
-//! Some objects cost more to make than to use: a session with its buffers, a tenant with memory for
-//! each CPU, a connection with its counters. Destroying such a one, to construct the same again a
-//! moment later, goes each time through whatever its parts come from; for per-CPU memory that is a
-//! lock of the whole process. So a cache keeps what was constructed:
+//! Some objects cost more to construct than to use: a session with its buffers, a tenant with
+//! memory for each CPU, a connection with its counters. Destroying such an object and constructing
+//! an equal one a moment later uses the allocator of each of its parts. For per-CPU memory that
+//! means a lock of the whole process. So a cache keeps objects constructed:
 //!
 //! | what | is made | goes |
 //! |---|---|---|
@@ -57,46 +57,46 @@
 //! CPU 2  stack of pointers  ---- magazines --- depot of node 1
 //! ```
 //!
-//! A get is a pop from the stack of the calling thread's CPU, and giving back a push: a
-//! [restartable operation](coreline_world::restartable) each, without atomic instructions. A stack
-//! holds up to two magazines. One that runs empty takes a magazine from the depot of its node, and
-//! one that runs full takes a magazine there: so a CPU that only gets, or only gives back, comes to
-//! the depot once in so many times, and one that does both in turn, at the edge of a magazine, does
-//! not come there each time. (Bonwick's two magazines for each CPU have the same effect.) Stacks
-//! grow while CPUs meet at depots, as in his paper, unless idle objects have a limit.
+//! A get pops from the stack of the calling thread's CPU, and a return pushes onto it. Each is a
+//! [restartable operation](coreline_world::restartable) without atomic instructions. A stack holds
+//! up to two magazines. An empty stack fetches a magazine from the depot of its node, and a full
+//! stack moves a magazine there. So a CPU that only gets, or only returns, visits the depot once
+//! per magazine. A CPU that alternates at the edge of a magazine does not visit it each time.
+//! (Bonwick's two magazines for each CPU have the same effect.) Stacks grow while CPUs contend for
+//! depots, as in his paper, unless idle objects have a limit.
 //!
-//! Objects lie on the node of the CPU that had them constructed. Those that are given back
-//! elsewhere may be taken again there while they are in that CPU's caches; what leaves the stack of
-//! a CPU of another node goes home with its magazine.
+//! The memory of an object is on the node of the CPU that constructed it. An object that is
+//! returned on another CPU may be reused there while it is in that CPU's caches. An object that
+//! leaves the stack of a CPU of another node returns to its home node with its magazine.
 //!
 //! # The contract
 //!
-//! An object comes back reusable. `L` is dropped; what must be cleared in `T` is cleared by
-//! [`check`](Builder::check), which also says whether the object may live again. One that may not
-//! is destroyed by the thread that gave it back, and [counted](CacheStats::failed); a hook is told
-//! why: [`on_failure`](Builder::on_failure). To find out how objects come to fail, have the last
-//! ones put aside instead, each with its address and the reason:
-//! [`quarantine`](Builder::quarantine). A holder that knows that its object is broken
-//! [discards](Object::discard) it.
+//! A returned object must be reusable. `L` is dropped. [`check`](Builder::check) resets `T`, and
+//! decides whether the object may be reused. The thread that returned a rejected object destroys
+//! it. Such objects are [counted](CacheStats::failed), and [`on_failure`](Builder::on_failure) is
+//! called with the reason. To find out why objects fail, keep the last ones in a
+//! [`quarantine`](Builder::quarantine) instead, each with its address and the reason. A holder that
+//! knows that its object is broken [discards](Object::discard) it.
 //!
-//! A destructor runs in whichever thread made the cache shrink or gave an object back, whatever
-//! locks that thread has. So it may take *leaf locks* only: such as no thread holds while it takes
-//! another one, or calls a cache. In builds with debug assertions a destructor that gets an object,
-//! gives one back or shrinks a cache panics.
+//! A destructor runs in the thread that shrank the cache or returned an object, with all locks that
+//! this thread holds. So it may take only *leaf locks*. No thread takes another lock or calls a
+//! cache while it holds a leaf lock. In builds with debug assertions, a destructor panics if it
+//! gets or returns an object, or shrinks a cache.
 //!
 //! # Law
 //!
-//! Each constructed object is in one hand at a time, or in one place of the cache; it was
-//! constructed once, and is destroyed at most once. A charge or a closure that fails or panics
-//! leaks nothing and doubles nothing: all else is done before the first panic goes on. Idle objects
-//! are never more than the limit.
+//! Each constructed object has one holder at a time, or is at one place of the cache. It is
+//! constructed once, and destroyed at most once. If a charge or a closure fails or panics, nothing
+//! leaks and nothing is duplicated. All other work is done before the first panic is resumed. The
+//! number of idle objects never exceeds the limit.
 //!
-//! **Signals**: not for handlers: the thread that one interrupts may hold a lock of the cache.
-//! **Fork**: the child has a copy of all objects, and goes on, also one that a handler forks and
-//! returns in; objects that other threads had in their hands are lost to it. **Thread exit**: a
-//! cache has nothing of a thread. **CPU offline**: what waits on the stack of a CPU that is gone
-//! waits until [`shrink`](ObjectCache::shrink). **Priorities**: a thread that waits for a lock
-//! yields, and then sleeps now and then, so a holder of a lower priority gets on.
+//! **Signals**: handlers must not use a cache: the interrupted thread may hold a lock of the
+//! cache. **Fork**: the child has a copy of all objects and can continue to use the cache, even if
+//! a handler forks and returns in the child. Objects that other threads held are lost to the child.
+//! **Thread exit**: a cache keeps no per-thread state. **CPU offline**: objects on the stack of an
+//! offline CPU stay there until [`shrink`](ObjectCache::shrink). **Priorities**: a thread that
+//! waits for a lock yields, and then sleeps from time to time, so a holder with a lower priority
+//! can run.
 //!
 //! # Source
 //!

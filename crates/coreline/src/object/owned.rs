@@ -1,4 +1,4 @@
-//! [`OwnedObject`]: an object that lives, and keeps its cache.
+//! [`OwnedObject`]: a handle to a live object, which keeps the cache alive.
 
 use core::fmt;
 use core::ops::{Deref, DerefMut};
@@ -9,11 +9,11 @@ use coreline_world::{Native, World};
 use super::cache::{GetError, ObjectCache};
 use super::handle::Object;
 
-/// An [`Object`] that keeps its cache instead of borrowing it: for tasks, threads that are not
-/// scoped, and structures without a lifetime. It goes back when it drops, still constructed.
+/// An [`Object`] that keeps its cache alive instead of borrowing it. Use it for tasks, unscoped
+/// threads, and structures without a lifetime. Dropping it returns the object, still constructed.
 ///
-/// The last of the handles and other owners to drop drops the cache with all its objects, in its
-/// thread: destructors run there, which may take leaf locks only.
+/// When the last handle or other owner is dropped, its thread drops the cache with all objects.
+/// Destructors run in that thread, and may take only leaf locks.
 ///
 /// ```
 /// use std::sync::Arc;
@@ -34,10 +34,10 @@ use super::handle::Object;
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 ///
-/// It costs an atomic addition and a subtraction on the count of owners, which all CPUs share:
-/// where many threads get and give back, [`get`](ObjectCache::get) is faster.
+/// It costs an atomic addition and a subtraction on the reference count, which all CPUs share. If
+/// many threads get and return objects, [`get`](ObjectCache::get) is faster.
 ///
-/// One that is forgotten keeps its cache for good.
+/// A handle that is passed to `mem::forget` keeps its cache alive forever.
 pub struct OwnedObject<T: Send + 'static, L: Send + 'static = (), W: World = Native> {
     /// Borrows what `cache` keeps, and is dropped before it: fields drop in this order.
     object: Object<'static, T, L, W>,
@@ -45,11 +45,11 @@ pub struct OwnedObject<T: Send + 'static, L: Send + 'static = (), W: World = Nat
 }
 
 impl<T: Send + 'static, L: Send + 'static, W: World> ObjectCache<T, L, W> {
-    /// An object that keeps the cache, with a life of its own.
+    /// Gets an object with a default life. The handle keeps the cache alive.
     ///
     /// # Errors
     ///
-    /// As [`get`](ObjectCache::get).
+    /// The same as for [`get`](ObjectCache::get).
     pub fn get_owned(self: &Arc<Self>) -> Result<OwnedObject<T, L, W>, GetError>
     where
         L: Default,
@@ -57,12 +57,12 @@ impl<T: Send + 'static, L: Send + 'static, W: World> ObjectCache<T, L, W> {
         self.get_owned_with(L::default)
     }
 
-    /// An object that keeps the cache, with what `life` returns. That is called once there is an
-    /// object.
+    /// Gets an object with the life that `life` returns. The handle keeps the cache alive. `life`
+    /// is called only after an object was found.
     ///
     /// # Errors
     ///
-    /// As [`get`](ObjectCache::get); `life` was not called.
+    /// The same as for [`get`](ObjectCache::get). `life` was not called.
     pub fn get_owned_with(
         self: &Arc<Self>,
         life: impl FnOnce() -> L,
@@ -75,22 +75,22 @@ impl<T: Send + 'static, L: Send + 'static, W: World> ObjectCache<T, L, W> {
 }
 
 impl<T: Send + 'static, L: Send + 'static, W: World> OwnedObject<T, L, W> {
-    /// The cache that the object is of.
+    /// Returns the cache that the object belongs to.
     pub fn cache(&self) -> &Arc<ObjectCache<T, L, W>> {
         &self.cache
     }
 
-    /// What this life has.
+    /// Returns the data of this life.
     pub fn life(&self) -> &L {
         self.object.life()
     }
 
-    /// What this life has, to change.
+    /// Returns a mutable reference to the data of this life.
     pub fn life_mut(&mut self) -> &mut L {
         self.object.life_mut()
     }
 
-    /// What is constructed, and what this life has.
+    /// Returns mutable references to the constructed part and to the data of this life.
     pub fn parts_mut(&mut self) -> (&mut T, &mut L) {
         self.object.parts_mut()
     }
@@ -99,7 +99,7 @@ impl<T: Send + 'static, L: Send + 'static, W: World> OwnedObject<T, L, W> {
     ///
     /// # Panics
     ///
-    /// As [`Object::discard`].
+    /// The same as for [`Object::discard`].
     pub fn discard(self) {
         let OwnedObject { object, cache } = self;
         // The cache drops at the end, also if this panics.

@@ -1,5 +1,4 @@
-//! [`Quarantine`]: where the last objects are that came back in a state in which they cannot live
-//! again.
+//! [`Quarantine`]: the storage for the last rejected objects.
 
 use core::ptr::{self, NonNull};
 
@@ -10,9 +9,9 @@ use super::builder::AnyError;
 /// So many objects at most, however many were asked for.
 const MOST: usize = 1 << 16;
 
-/// A ring of places. Each object that comes takes the next place, and whatever was there goes: the
-/// oldest, or one about as old where several come at a time. A place is emptied and filled by one
-/// exchange, so no object is ever met twice, and no thread waits for another one.
+/// A ring of places. Each new object takes the next place and evicts the object there. That is the
+/// oldest, or one about as old if several objects arrive at once. A place is emptied and filled by
+/// one exchange. So no object is found twice, and no thread waits for another.
 ///
 /// | word | meaning | written by |
 /// |---|---|---|

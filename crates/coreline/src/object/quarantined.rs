@@ -1,4 +1,4 @@
-//! [`Quarantined`]: an object that was put aside, to be looked at.
+//! [`Quarantined`]: a rejected object that is kept for inspection.
 
 use core::fmt;
 use core::ptr::NonNull;
@@ -10,7 +10,7 @@ use super::cache::{Body, ObjectCache};
 use super::quarantine::Aside;
 use crate::panics::Panics;
 
-/// An object that was put aside, which is destroyed when this drops. See
+/// A rejected object that is kept for inspection. Dropping this destroys it. See
 /// [`quarantine`](super::Builder::quarantine).
 pub struct Quarantined<'c, T: Send + 'static, L: Send + 'static = (), W: World = Native> {
     cache: &'c ObjectCache<T, L, W>,
@@ -19,9 +19,8 @@ pub struct Quarantined<'c, T: Send + 'static, L: Send + 'static = (), W: World =
 }
 
 impl<T: Send + 'static, L: Send + 'static, W: World> ObjectCache<T, L, W> {
-    /// What was put aside since the last time, and is not destroyed yet, the oldest first: objects
-    /// that came back in a state in which they cannot live again. Empty without a
-    /// [quarantine](super::Builder::quarantine).
+    /// Returns the rejected objects since the last call that are not destroyed yet, the oldest
+    /// first. The result is empty without a [quarantine](super::Builder::quarantine).
     pub fn quarantined(&self) -> Vec<Quarantined<'_, T, L, W>> {
         let quarantined = |Aside { body, why }| Quarantined { cache: self, body, why };
         self.quarantine.drain().map(quarantined).collect()
@@ -32,17 +31,17 @@ impl<T: Send + 'static, L: Send + 'static, W: World> ObjectCache<T, L, W> {
 unsafe impl<T: Send, L: Send, W: World> Send for Quarantined<'_, T, L, W> {}
 
 impl<T: Send + 'static, L: Send + 'static, W: World> Quarantined<'_, T, L, W> {
-    /// Where the object lies.
+    /// Returns the address of the object.
     pub fn address(&self) -> usize {
         self.body.addr().get()
     }
 
-    /// Why it was put aside: what [`check`](super::Builder::check) returned.
+    /// Returns the reason for the rejection: the error of [`check`](super::Builder::check).
     pub fn why(&self) -> &AnyError {
         &self.why
     }
 
-    /// The object. Its life has ended.
+    /// Returns a mutable reference to the object. Its life has ended.
     pub fn kept(&mut self) -> &mut T {
         // SAFETY: the body is this one's.
         unsafe { &mut (*self.body.as_ptr()).kept }

@@ -1,35 +1,36 @@
 //! [`Slabs`]: the memory of a cache's objects.
 //!
-//! A slab is a power of two of bytes, aligned to as many, on one node: its header, a map with a bit
-//! for each object, and the objects. So an object knows its slab by its address.
+//! A slab is a naturally aligned block on one node, whose size is a power of two. It contains a
+//! header, a map with a bit for each object, and the objects. So the address of an object
+//! determines its slab.
 //!
 //! ```text
 //! | header | map | object | object | ...                    |
 //! ```
 //!
-//! Objects are reserved and given back only when they are constructed and destroyed, under a lock.
-//! Each has a word that counts its lives, which is there as long as it is reserved.
+//! Objects are reserved when they are constructed, and freed when they are destroyed, under a lock.
+//! Each reserved object has a word that counts its lives.
 //!
 //! | what | guarded by |
 //! |---|---|
-//! | the lists of slabs, their maps and what else their headers say | `lock` |
+//! | the lists of slabs, their maps and the rest of their headers | `lock` |
 //! | a slab's node | nothing: it never changes |
 //! | `waiting`, how many threads wait for the lock | nothing: a hint, changed by additions |
 //!
-//! No thread holds the lock for longer than it takes to look at 64 objects, but for one that
-//! [trims](Slabs::trim), and looks at each slab. A thread that [walks](Slabs::each) over all
-//! objects takes it again and again, and gives way to those that wait; slabs stay where they are
-//! meanwhile.
+//! A thread holds the lock at most for the time to read 64 objects. The exception is a
+//! [trim](Slabs::trim), which reads each slab. A thread that [walks](Slabs::each) over all objects
+//! takes the lock repeatedly, and yields to waiters. Slabs stay mapped meanwhile.
 //!
-//! The lock leaves signals on: caches are not for handlers, and to hold signals off would cost more
-//! than to construct many an object.
+//! The lock does not block signals. Handlers must not use caches, and blocking signals would cost
+//! more than the construction of many objects.
 //!
-//! Headers are reached by raw places: a reference to one would be to its node, too, which other
-//! threads read without the lock, and not to the map behind it.
+//! Headers are accessed by raw places. A reference to a header would include its node, which other
+//! threads read without the lock, and exclude the map behind it.
 //!
-//! **Fork**: a child that was forked while another thread was at a list finds all slabs, and lists
-//! those with room anew, when it first comes: lists are of one generation of the memory. An object
-//! that was being reserved or given back may be lost to it; none is lent out twice.
+//! **Fork**: if a child was forked while another thread changed a list, the child finds all slabs.
+//! On its first access it rebuilds the lists of slabs with room, because lists belong to one
+//! generation of the memory. The child may lose an object that was being reserved or freed. No
+//! object is handed out twice.
 
 use core::alloc::Layout;
 use core::mem::replace;

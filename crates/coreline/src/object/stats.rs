@@ -1,47 +1,50 @@
-//! [`CacheStats`]: what a cache did, and has.
+//! [`CacheStats`]: counts of a cache's operations and objects.
 
 use core::fmt;
 
-/// What a cache did, and has. Stale when it is given; exact, but for what is under way, while no
-/// thread uses the cache.
+/// Counts of a cache's operations and objects. They may be out of date when they are returned.
+/// While no thread uses the cache they are exact, except for operations in progress.
 ///
-/// In a forked child, what other threads had under way at the time of the fork stays so: objects
-/// that were on their way from or to a depot may be counted as idle or as live for good.
+/// In a forked child, operations of other threads that were in progress at the fork never end.
+/// Objects that were moving from or to a depot may be counted as idle or as live forever.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct CacheStats {
-    /// Objects that live.
+    /// The number of live objects.
     pub live: usize,
-    /// Objects that wait, constructed.
+    /// The number of idle objects, which stay constructed.
     pub idle: usize,
-    /// Objects that are put aside: see [`quarantine`](super::Builder::quarantine).
+    /// The number of quarantined objects: see [`quarantine`](super::Builder::quarantine).
     pub quarantined: usize,
-    /// How many objects came back in a state in which they could not live again.
+    /// The number of returned objects for which [`check`](super::Builder::check) failed or
+    /// panicked.
     pub failed: u64,
-    /// How many objects were destroyed instead of given back: by
+    /// The number of objects that were destroyed instead of returned: by
     /// [`discard`](super::Object::discard), or [in a panic](super::Builder::discard_on_panic).
     pub discarded: u64,
-    /// How often the constructor made an object.
+    /// The number of objects that the constructor made.
     pub constructed: u64,
-    /// How often the destructor ran.
+    /// The number of runs of the destructor.
     pub destroyed: u64,
-    /// How many lives there were.
+    /// The number of lives, past and present.
     pub gets: u64,
-    /// How often an object came with a magazine from a depot.
+    /// The number of gets that fetched a magazine from a depot.
     pub refills: u64,
-    /// How often a magazine went to a depot.
+    /// The number of magazines that were moved to a depot.
     pub flushes: u64,
-    /// Bytes of memory: of the cache, of objects and of stacks. What objects point to is not known.
+    /// The bytes of memory of the cache, of objects and of stacks, without the memory that objects
+    /// point to.
     pub bytes: usize,
 }
 
 impl CacheStats {
-    /// How many of the [`gets`](CacheStats::gets) found an object on the stack of their CPU.
+    /// Returns the number of [`gets`](CacheStats::gets) that found an object on the stack of their
+    /// CPU.
     pub fn hits(&self) -> u64 {
         self.gets.saturating_sub(self.refills + self.constructed)
     }
 
-    /// How often a CPU went to a depot.
+    /// Returns the number of visits to a depot.
     pub fn depot_trips(&self) -> u64 {
         self.refills + self.flushes
     }

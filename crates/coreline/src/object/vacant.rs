@@ -1,4 +1,4 @@
-//! [`Vacant`]: where a constructor builds an object in place.
+//! [`Vacant`]: the memory in which a constructor builds an object in place.
 
 use core::fmt;
 use core::marker::PhantomData;
@@ -8,18 +8,18 @@ use core::ptr::NonNull;
 /// A lifetime that stands for one object: neither longer nor shorter ones fit.
 type Brand<'a> = PhantomData<fn(&'a ()) -> &'a ()>;
 
-/// Where an object is to be, for [`build_in_place`](super::Builder::build_in_place). An object that
-/// is larger than the stack has room for is built here and never moved.
+/// The memory for one object, for [`build_in_place`](super::Builder::build_in_place). The object is
+/// built here and never moved, so it may be larger than the stack.
 ///
-/// Each way to build it returns a [`Built`], which the constructor returns in its turn. The
-/// lifetime is of this one object, so no other object's proof fits.
+/// Each method that builds the object returns a [`Built`], which the constructor must return. The
+/// lifetime is unique to this object, so the proof of another object does not type-check.
 pub struct Vacant<'a, T> {
     at: NonNull<T>,
     brand: Brand<'a>,
 }
 
-/// An object that a constructor has built in place. It is dropped with this, unless the constructor
-/// returns it.
+/// Proof that a constructor has built an object in place. Dropping the proof drops the object,
+/// unless the constructor returns it.
 pub struct Built<'a, T> {
     at: NonNull<T>,
     brand: Brand<'a>,
@@ -34,22 +34,22 @@ impl<'a, T> Vacant<'a, T> {
         Vacant { at, brand: PhantomData }
     }
 
-    /// Moves an object there. For one that fits onto the stack; how often it is moved before that
-    /// is up to the compiler.
+    /// Moves an object into the memory. The object must fit onto the stack. The compiler decides
+    /// how often it is moved before.
     pub fn write(mut self, object: T) -> Built<'a, T> {
         self.as_uninit().write(object);
         // SAFETY: just written.
         unsafe { self.assume_built() }
     }
 
-    /// The memory of the object, which says nothing of what is in it: to write its fields by
-    /// pointers, before [`assume_built`](Vacant::assume_built).
+    /// Returns the memory of the object, as uninitialised memory. Use it to write fields through
+    /// pointers before [`assume_built`](Vacant::assume_built).
     pub fn as_uninit(&mut self) -> &mut MaybeUninit<T> {
         // SAFETY: the promise of `new`.
         unsafe { self.at.cast().as_mut() }
     }
 
-    /// Says that the object is built.
+    /// Asserts that the object is built.
     ///
     /// # Safety
     ///
@@ -60,7 +60,7 @@ impl<'a, T> Vacant<'a, T> {
 }
 
 impl<'a, E, const N: usize> Vacant<'a, [E; N]> {
-    /// Builds an array element by element, each where it stays. If `element` panics, those before
+    /// Builds an array in place, element by element. If `element` panics, the elements before it
     /// are dropped.
     pub fn fill_with(self, mut element: impl FnMut(usize) -> E) -> Built<'a, [E; N]> {
         let mut filled = Filled { first: self.at.cast::<E>(), len: 0 };

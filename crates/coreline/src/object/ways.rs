@@ -1,4 +1,4 @@
-//! The slow ways of an object: from a depot or the constructor to a CPU's stack, and back.
+//! The slow paths of an object: from a depot or the constructor to a CPU's stack, and back.
 
 use core::mem;
 use core::ptr::NonNull;
@@ -128,7 +128,7 @@ impl<T: Send + 'static, L: Send + 'static, W: World> ObjectCache<T, L, W> {
         }
     }
 
-    /// How many objects a stack should take.
+    /// Returns the number of objects that a stack should hold.
     fn size(&self) -> usize {
         // Relaxed: a number, which publishes nothing.
         self.state.0.size.load(Ordering::Relaxed) as usize

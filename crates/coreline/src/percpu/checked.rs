@@ -1,8 +1,8 @@
-//! The checked mode of a pool: what was done to memory that had no owner.
+//! The checked mode of a pool, which detects misuse of freed memory.
 //!
-//! A checked pool fills an item with [`POISON`] when it is freed and keeps it from being handed out
-//! again for a while; a byte that is something else later was written after the free. Only
-//! initialised slots are filled: no thread had the address of any other slot.
+//! A checked pool fills a freed item with [`POISON`], and does not hand it out again for a while.
+//! If a byte differs later, it was written after the free. Only initialised slots are filled,
+//! because no thread had the address of any other slot.
 //!
 //! | mistake | how it comes about | found |
 //! |---|---|---|
@@ -32,23 +32,23 @@ pub enum Fault {
     WrittenAfterFree {
         /// The slot's index.
         slot: usize,
-        /// Where in the slot's stride.
+        /// The offset in the slot's stride.
         offset: usize,
-        /// What was found there.
+        /// The byte that was found there.
         found: u8,
     },
-    /// What is to be freed is not allocated: it was freed before, or is not of this pool.
+    /// The item to be freed is not allocated: it was freed before, or belongs to another pool.
     #[error("the {size} bytes at {at:#x} are not allocated in this pool; were they freed before?")]
     FreedTwice {
-        /// The address in slot 0.
+        /// The address of the item in slot 0.
         at: usize,
-        /// How many bytes of each slot.
+        /// The bytes that the item has in each slot.
         size: usize,
     },
     /// Items were never freed.
     #[error("{count} values were not dropped before the pool was closed; drop them first")]
     Leaked {
-        /// How many.
+        /// The number of items.
         count: usize,
     },
 }

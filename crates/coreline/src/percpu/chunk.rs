@@ -1,4 +1,4 @@
-//! A chunk: one stride of memory for each index, and what it knows of itself.
+//! A chunk: one stride of memory for each index, and its metadata.
 
 use core::alloc::Layout;
 use core::ops::Range;

@@ -1,8 +1,8 @@
-//! [`Field`]: the operations, on the calling thread's slot.
+//! [`Field`]: the operations on the calling thread's slot.
 //!
-//! Each is a section where there is a slot for one. Else it runs out of line, as [`Slots`] says: an
-//! operation on a word by an atomic instruction, and any other by its definition, under the lock of
-//! what it works on.
+//! Each operation is a section if there is a slot for one. Otherwise it runs out of line, as
+//! [`Slots`] describes. An operation on a word then uses an atomic instruction. Any other runs by
+//! its definition, under the lock of its field.
 
 use core::cell::Cell;
 use core::fmt;
@@ -20,8 +20,8 @@ use super::indexing::{Indexing, OwnIndex};
 use super::locked;
 use super::slots::Slots;
 
-/// A field of every slot, from [`Slots::field`]. Its methods are the operations, each on the slot
-/// of the thread that calls it.
+/// A field of every slot, from [`Slots::field`]. Its methods are the operations on the calling
+/// thread's slot.
 pub struct Field<'a, T: Slot, F, W: World, I: Indexing<W> = OwnIndex<W>> {
     slots: &'a Slots<T, W, I>,
     first: NonNull<F>,
@@ -74,7 +74,7 @@ impl<'a, T: Slot, F, W: World, I: Indexing<W>> Field<'a, T, F, W, I> {
     }
 }
 
-/// On words: those that hold a `u32`, a `u64`, a `usize` or a pointer.
+/// Operations on words: a `u32`, a `u64`, a `usize` or a pointer.
 impl<T: Slot, F: Word, W: World, I: Indexing<W>> Field<'_, T, F, W, I> {
     /// Runs an operation: in a section, or else as `atomics` on a word that is not a section's.
     #[inline]
@@ -102,8 +102,8 @@ impl<T: Slot, F: Word, W: World, I: Indexing<W>> Field<'_, T, F, W, I> {
         }
     }
 
-    /// Reads: [`Load`]. An integer orders nothing; of a pointer, what the thread that put it there
-    /// wrote before is seen.
+    /// Reads the word: [`Load`]. A load of an integer is relaxed. A load of a pointer makes
+    /// everything visible that the storing thread wrote before.
     #[inline]
     pub fn load(self) -> F::Value
     where
@@ -114,10 +114,11 @@ impl<T: Slot, F: Word, W: World, I: Indexing<W>> Field<'_, T, F, W, I> {
         self.run(Load, |word, Load| word.load(Ordering::Acquire))
     }
 
-    /// Writes `new`, and returns what the word was: [`Exchange`]. Orders as [`load`](Field::load).
+    /// Writes `new`, and returns the old value: [`Exchange`]. It orders memory like
+    /// [`load`](Field::load).
     ///
-    /// With a pointer, what it points to changes hands: of two threads that exchange on one slot,
-    /// the second gets what the first put there, and no other thread does.
+    /// An exchange of a pointer transfers ownership. If two threads exchange on one slot, only the
+    /// second gets the pointer that the first stored.
     #[inline]
     pub fn exchange(self, new: F::Value) -> F::Value
     where
@@ -131,16 +132,16 @@ impl<T: Slot, F: Word, W: World, I: Indexing<W>> Field<'_, T, F, W, I> {
         })
     }
 
-    /// Writes `new` if the word is `expected`: [`StoreIfEqual`]. Orders as [`load`](Field::load).
+    /// Writes `new` if the word is `expected`: [`StoreIfEqual`]. It orders memory like
+    /// [`load`](Field::load).
     ///
-    /// It compares values and not histories. A pointer that was taken and put back meanwhile is
-    /// equal, so the top of a stack of one's own cannot be taken by it: what is below the top may
-    /// be another by now. [`List`] and [`ArrayStack`](super::ArrayStack) take theirs in one
-    /// section.
+    /// It compares only values, so it has the ABA problem: a pointer that was taken and put back
+    /// meanwhile is equal. So it cannot pop from a hand-written stack, because the element below
+    /// the top may have changed. [`List`] and [`ArrayStack`](super::ArrayStack) pop in one section.
     ///
     /// # Errors
     ///
-    /// What the word was, if it was something else.
+    /// Returns the value of the word if it was not `expected`.
     #[inline]
     pub fn store_if_equal(self, expected: F::Value, new: F::Value) -> Result<(), F::Value>
     where
@@ -154,7 +155,7 @@ impl<T: Slot, F: Word, W: World, I: Indexing<W>> Field<'_, T, F, W, I> {
         })
     }
 
-    /// As [`load`](Field::load), in a section or not at all.
+    /// Reads the word, like [`load`](Field::load), in a section or not at all.
     ///
     /// # Errors
     ///
@@ -167,7 +168,8 @@ impl<T: Slot, F: Word, W: World, I: Indexing<W>> Field<'_, T, F, W, I> {
         W::run(self.at(), Load)
     }
 
-    /// As [`store_if_equal`](Field::store_if_equal), in a section or not at all.
+    /// Writes `new` if the word is `expected`, like [`store_if_equal`](Field::store_if_equal), in a
+    /// section or not at all.
     ///
     /// # Errors
     ///
@@ -185,9 +187,9 @@ impl<T: Slot, F: Word, W: World, I: Indexing<W>> Field<'_, T, F, W, I> {
     }
 }
 
-/// On words that hold an integer.
+/// Operations on words that hold an integer.
 impl<T: Slot, F: Integer, W: World, I: Indexing<W>> Field<'_, T, F, W, I> {
-    /// Adds `delta`, wrapping: [`Add`]. Orders nothing.
+    /// Adds `delta`, wrapping: [`Add`]. The addition is relaxed.
     #[inline]
     pub fn add(self, delta: F::Value)
     where
@@ -197,7 +199,7 @@ impl<T: Slot, F: Integer, W: World, I: Indexing<W>> Field<'_, T, F, W, I> {
         self.run(Add(delta), |word, Add(delta)| _ = word.fetch_add(delta, Ordering::Relaxed));
     }
 
-    /// As [`add`](Field::add), in a section or not at all.
+    /// Adds `delta`, like [`add`](Field::add), in a section or not at all.
     ///
     /// # Errors
     ///
@@ -210,12 +212,14 @@ impl<T: Slot, F: Integer, W: World, I: Indexing<W>> Field<'_, T, F, W, I> {
         W::run(self.at(), Add(delta))
     }
 
-    /// Adds `delta`, wrapping, if that leaves every bit of `fixed` as it is, and returns the sum:
-    /// [`AddIf`]. Of two on one slot, the second sees what came before the first.
+    /// Adds `delta`, wrapping, if the addition changes no bit of `fixed`, and returns the sum:
+    /// [`AddIf`]. If two threads do this on one slot, the second sees everything that the first
+    /// wrote before.
     ///
     /// # Errors
     ///
-    /// What the word was, if the sum would differ in a bit of `fixed`. Nothing was added.
+    /// Returns the value of the word if the sum would differ in a bit of `fixed`. Then nothing is
+    /// added.
     #[inline]
     pub fn add_if(self, delta: F::Value, fixed: F::Value) -> Result<F::Value, F::Value>
     where
@@ -224,10 +228,10 @@ impl<T: Slot, F: Integer, W: World, I: Indexing<W>> Field<'_, T, F, W, I> {
         self.run(AddIf { delta, fixed }, add_if_atomically)
     }
 
-    /// The wrapping sum of all slots, read one after the other.
+    /// Returns the wrapping sum of all slots, read one after the other.
     ///
-    /// Exact if no thread writes meanwhile. Otherwise each concurrent addition is in or out;
-    /// additions that happened before the call are in.
+    /// The sum is exact if no thread writes meanwhile. Otherwise it includes all additions that
+    /// happened before the call. A concurrent addition may or may not be included.
     pub fn sum(self) -> F::Value {
         let slots = self.slots.indexing().initialised().chain([self.slots.indexes()]);
         // Relaxed: a word carries nothing but its own value. An addition that happened before this
@@ -259,7 +263,7 @@ pub(super) fn add_if_atomically<F: Integer>(
     }
 }
 
-/// On what has a lock.
+/// Operations on fields with a lock.
 impl<'a, T: Slot, F, W: World, I: Indexing<W>> Field<'a, T, Guarded<F, W>, W, I> {
     /// What sections work on, which is what a guarded field begins with.
     #[inline]
@@ -291,9 +295,9 @@ impl<'a, T: Slot, F, W: World, I: Indexing<W>> Field<'a, T, Guarded<F, W>, W, I>
     }
 }
 
-/// On lists.
+/// Operations on lists.
 impl<T: Slot, W: World, I: Indexing<W>> Field<'_, T, List<W>, W, I> {
-    /// Makes `node` the first of this CPU's list: [`ListPush`].
+    /// Pushes `node` onto the front of this CPU's list: [`ListPush`].
     ///
     /// # Safety
     ///
@@ -305,34 +309,34 @@ impl<T: Slot, W: World, I: Indexing<W>> Field<'_, T, List<W>, W, I> {
         self.run_guarded(unsafe { ListPush::new(node) });
     }
 
-    /// Takes the first node from this CPU's list: [`ListPop`].
+    /// Pops the first node of this CPU's list: [`ListPop`].
     #[inline]
     pub fn pop(self) -> Option<NonNull<ListNode<W>>> {
         self.run_guarded(ListPop)
     }
 }
 
-/// On stacks, resizable or not.
+/// Operations on stacks, resizable or not.
 impl<T: Slot, E: 'static, const N: usize, const WORDS: usize, W: World, I: Indexing<W>>
     Field<'_, T, Guarded<restartable::ArrayStack<E, N, W, WORDS>, W>, W, I>
 {
-    /// Puts `value` on top of this CPU's stack: [`StackPush`].
+    /// Pushes `value` onto this CPU's stack: [`StackPush`].
     ///
     /// # Errors
     ///
-    /// [`Full`] if there are as many on it as its capacity says, or more.
+    /// [`Full`] if the stack has reached or exceeds its capacity.
     #[inline]
     pub fn push(self, value: NonNull<E>) -> Result<(), Full> {
         self.run_guarded(StackPush(value))
     }
 
-    /// Takes the top of this CPU's stack: [`StackPop`].
+    /// Pops the top of this CPU's stack: [`StackPop`].
     #[inline]
     pub fn pop(self) -> Option<NonNull<E>> {
         self.run_guarded(StackPop)
     }
 
-    /// As [`push`](Field::push), in a section or not at all.
+    /// Pushes `value`, like [`push`](Field::push), in a section or not at all.
     ///
     /// # Errors
     ///
@@ -342,7 +346,7 @@ impl<T: Slot, E: 'static, const N: usize, const WORDS: usize, W: World, I: Index
         W::run(self.inner(), StackPush(value))
     }
 
-    /// As [`pop`](Field::pop), in a section or not at all.
+    /// Pops the top, like [`pop`](Field::pop), in a section or not at all.
     ///
     /// # Errors
     ///
@@ -352,40 +356,40 @@ impl<T: Slot, E: 'static, const N: usize, const WORDS: usize, W: World, I: Index
         W::run(self.inner(), StackPop)
     }
 
-    /// Puts as many of `values` on this CPU's stack as there is room for, from the first on, and
-    /// returns how many: [`StackPushBatch`].
+    /// Pushes the first of `values` onto this CPU's stack, up to its free room, and returns their
+    /// number: [`StackPushBatch`].
     #[inline]
     pub fn push_batch(self, values: &[NonNull<E>]) -> usize {
         self.run_guarded(StackPushBatch(values))
     }
 
-    /// Takes as many from this CPU's stack as there are and fit into `into`, the top first, and
-    /// returns how many: [`StackPopBatch`].
+    /// Pops values from this CPU's stack into `into`, the top first, until the stack is empty or
+    /// `into` is full. Returns their number: [`StackPopBatch`].
     #[inline]
     pub fn pop_batch(self, into: &mut [Option<NonNull<E>>]) -> usize {
         self.run_guarded(StackPopBatch(Cell::from_mut(into).as_slice_of_cells()))
     }
 }
 
-/// On resizable stacks.
+/// Operations on resizable stacks.
 impl<T: Slot, E: 'static, const N: usize, W: World, I: Indexing<W>>
     Field<'_, T, ResizableStack<E, N, W>, W, I>
 {
-    /// From now on this CPU's stack takes `capacity` pointers, or `N` if that is less; returns how
-    /// many it took: [`StackResize`]. What is on the stack stays, also if it is more.
+    /// Sets the capacity of this CPU's stack to `capacity` pointers, at most `N`, and returns the
+    /// old capacity: [`StackResize`]. All pointers on the stack stay, even if they exceed the new
+    /// capacity.
     ///
-    /// It is for slow paths that find their CPU's stack too small or too large, and costs no more
-    /// than a push. A thread that was moved since then resizes its new CPU's.
+    /// Use it in slow paths that find their CPU's stack too small or too large. It costs no more
+    /// than a push. If the thread was moved meanwhile, it resizes the stack of its new CPU.
     #[inline]
     pub fn resize(self, capacity: usize) -> usize {
         self.run_guarded(StackResize(capacity))
     }
 }
 
-/// On buffers.
+/// Operations on buffers.
 impl<T: Slot, const N: usize, W: World, I: Indexing<W>> Field<'_, T, Buffer<N, W>, W, I> {
-    /// Puts the bytes behind those in this CPU's buffer, and returns where they begin there:
-    /// [`Append`].
+    /// Appends the bytes to this CPU's buffer, and returns their offset in it: [`Append`].
     ///
     /// # Errors
     ///

@@ -1,20 +1,21 @@
-//! [`Granules`]: which bytes of a stride are taken, and where there is room for more.
+//! [`Granules`]: the map of allocated bytes of a stride, and the search for free ones.
 //!
 //! A bit stands for [`GRANULE`] bytes. An item of `n` granules has a *place* where that many free
 //! ones begin at a multiple of its alignment: that of its type, and small items do not lie across
-//! two lines. So there are holes between items whose size is no power of two. A search must neither
-//! look at each granule nor come to the same holes again with each item:
+//! two lines. So there are holes between items whose size is no power of two. A search must not
+//! read each granule, and must not visit the same holes again for each item:
 //!
-//! - It looks at 64 granules at once. Where `n` free ones begin is what is left of the free ones
-//!   after they were shifted against themselves; a mask leaves those that are aligned.
-//! - It begins where the last search for as many granules ended. What is given back sets that to
-//!   where it lies, for the sizes that find a place there, and for no others.
+//! - It reads 64 granules at once. To find the starts of `n` free granules, it combines the free
+//!   bits with shifted copies of themselves. A mask keeps the aligned starts.
+//! - It begins where the last search for the same number of granules ended. A free moves this start
+//!   back to the freed bytes, but only for sizes that fit there.
 //!
-//! The first place is taken. What a search costs depends on how many words it looks at: one or two
-//! where items come one after the other, and all words of the map at most: natively there are 128.
+//! The first place is taken. The cost of a search depends on the number of words that it reads. It
+//! reads one or two words if items are allocated in sequence, and at most all words of the map,
+//! natively 128.
 //!
-//! **Fork**: a child that was forked while another thread gave bytes back may have a search begin
-//! behind them, until [`forget`](Granules::forget).
+//! **Fork**: if a child was forked while another thread freed bytes, a search in the child may
+//! begin behind these bytes, until [`forget`](Granules::forget).
 
 use core::alloc::Layout;
 use core::ops::Range;
@@ -247,7 +248,7 @@ impl Granules {
         }
     }
 
-    /// Where the free granules right before this one begin.
+    /// Returns the start of the run of free granules right before this one.
     fn begin_of_run(&self, mut begin: usize) -> usize {
         while let Some(last) = begin.checked_sub(1) {
             let (word, bit) = (self.word(last / BITS), last % BITS);
@@ -260,7 +261,8 @@ impl Granules {
         begin
     }
 
-    /// Where the free granules from this one on end, or a place at `enough` or behind it.
+    /// Returns the end of the run of free granules from this one on, or a place at or behind
+    /// `enough`.
     fn end_of_run(&self, mut end: usize, enough: usize) -> usize {
         while end < enough.min(self.words() * BITS) {
             let (bits, bit) = (BITS - end % BITS, end % BITS);

@@ -1,5 +1,5 @@
-//! [`Guarded`]: what operations work on that are longer than one atomic instruction, with the lock
-//! for where they run without a section.
+//! [`Guarded`]: a field for operations that are longer than one atomic instruction, with a lock for
+//! operations that run without a section.
 
 use core::fmt;
 use core::ops::Deref;
@@ -11,8 +11,8 @@ use coreline_world::{Native, World};
 
 use super::lock::SlotLock;
 
-/// A list, a stack or a buffer in each slot, and the lock under which operations run by their
-/// definition where no section can.
+/// A list, a stack or a buffer in each slot, with a lock. Operations run under the lock if no
+/// section can run.
 #[repr(C)]
 pub struct Guarded<F, W: World> {
     /// First: sections are given its address, and know nothing of the lock.
@@ -24,7 +24,7 @@ pub struct Guarded<F, W: World> {
 pub type List<W = Native> = Guarded<restartable::List<W>, W>;
 /// A bounded stack of pointers in each slot: [`restartable::ArrayStack`].
 pub type ArrayStack<T, const N: usize, W = Native> = Guarded<restartable::ArrayStack<T, N, W>, W>;
-/// A stack in each slot, each with a capacity of its own that can be changed, at most `N`:
+/// A stack in each slot, with a separate, adjustable capacity of at most `N`:
 /// [`restartable::ResizableStack`].
 ///
 /// ```
@@ -47,7 +47,7 @@ pub type ArrayStack<T, const N: usize, W = Native> = Guarded<restartable::ArrayS
 /// ```
 pub type ResizableStack<T, const N: usize, W = Native> =
     Guarded<restartable::ResizableStack<T, N, W>, W>;
-/// Bytes in each slot that are only added to: [`restartable::Buffer`].
+/// An append-only byte buffer in each slot: [`restartable::Buffer`].
 pub type Buffer<const N: usize, W = Native> = Guarded<restartable::Buffer<N, W>, W>;
 
 // SAFETY: a struct of what may be in a slot, and a word.
@@ -58,14 +58,14 @@ impl<F, W: World> UnwindSafe for Guarded<F, W> {}
 impl<F, W: World> RefUnwindSafe for Guarded<F, W> {}
 
 impl<F: Default> Guarded<F, Native> {
-    /// An empty one.
+    /// Creates an empty value.
     pub fn new() -> Self {
         Self::new_in()
     }
 }
 
 impl<F: Default, W: World> Guarded<F, W> {
-    /// As [`new`](Guarded::new), in every world.
+    /// Creates an empty value, like [`new`](Guarded::new), in every world.
     pub fn new_in() -> Self {
         Guarded { inner: F::default(), lock: SlotLock::new_in() }
     }
@@ -78,14 +78,14 @@ impl<F: Default, W: World> Default for Guarded<F, W> {
 }
 
 impl<T: 'static, const N: usize> ResizableStack<T, N> {
-    /// An empty one, which takes `capacity` pointers, or `N` if that is less.
+    /// Creates an empty stack with room for `capacity` pointers, at most `N`.
     pub fn with_capacity(capacity: usize) -> Self {
         Self::with_capacity_in(capacity)
     }
 }
 
 impl<T: 'static, const N: usize, W: World> ResizableStack<T, N, W> {
-    /// As [`with_capacity`](ResizableStack::with_capacity), in world `W`.
+    /// Creates an empty stack, like [`with_capacity`](ResizableStack::with_capacity), in world `W`.
     pub fn with_capacity_in(capacity: usize) -> Self {
         let inner = restartable::ResizableStack::with_capacity_in(capacity);
         Guarded { inner, lock: SlotLock::new_in() }
@@ -95,7 +95,7 @@ impl<T: 'static, const N: usize, W: World> ResizableStack<T, N, W> {
 impl<T: 'static, const N: usize, const WORDS: usize, W: World>
     Guarded<restartable::ArrayStack<T, N, W, WORDS>, W>
 {
-    /// Takes all, the last that was pushed last.
+    /// Removes all pointers, and returns them in the order in which they were pushed.
     pub fn drain(&mut self) -> impl Iterator<Item = NonNull<T>> {
         self.inner.drain()
     }

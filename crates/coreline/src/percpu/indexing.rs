@@ -1,5 +1,4 @@
-//! [`Indexing`]: how the operations on an array of slots find their index, and which slots are
-//! there.
+//! [`Indexing`]: how the operations on an array of slots find their index, and which slots exist.
 
 use core::fmt;
 
@@ -8,20 +7,20 @@ use coreline_world::{Native, Ordering, Word, World};
 
 use super::slots::Slots;
 
-/// Where an array's indexes come from, and which of its slots are initialised.
+/// The source of an array's indexes, and the record of its initialised slots.
 ///
 /// # Safety
 ///
-/// A slot that this calls initialised was [made](Slots::make), as is one whose index a row shows
-/// while that is below the number of indexes; and it stays so. Each is named once where all are.
-/// [`limit`](Indexing::limit) is at most the number of indexes; where there are no rows, all slots
-/// below it are made.
-/// Rows are changed as [`rows`](coreline_world::restartable::rows) says.
+/// A slot that this reports as initialised was [made](Slots::make), and stays initialised. The same
+/// holds for a slot whose index a row shows, if the index is below the number of indexes. An
+/// enumeration of the slots names each one once. [`limit`](Indexing::limit) is at most the number
+/// of indexes. If there are no rows, all slots below it are made. Rows are changed only as
+/// [`rows`](coreline_world::restartable::rows) describes.
 pub unsafe trait Indexing<W: World>: Sized + Send + Sync + 'static {
-    /// The rows that say which index each CPU has; `None`: the index is the section's own. Always
-    /// the same.
+    /// Returns the rows that give the index of each CPU. `None` means that the index is the
+    /// section's own. The result is always the same.
     ///
-    /// A caller that has the slots alone cannot write to them:
+    /// A caller that has only the slots cannot write to the rows:
     ///
     /// ```compile_fail
     /// use coreline::percpu::{Indexing, Slot, Slots};
@@ -34,28 +33,31 @@ pub unsafe trait Indexing<W: World>: Sized + Send + Sync + 'static {
     /// ```
     fn rows(&self) -> Option<&Rows<W>>;
 
-    /// The indexes that sections may use while the slots are not stopped: those below it.
+    /// Returns the limit of indexes: sections may use those below it while the slots are not
+    /// stopped.
     fn limit(&self, indexes: u32) -> u32;
 
-    /// Whether the slot is initialised; the shared one is not asked for.
+    /// Returns whether the slot is initialised. It is not called for the shared slot.
     fn is_initialised(&self, index: usize) -> bool;
 
-    /// The slots that are initialised, by ascending index; the shared one is not among them.
+    /// Returns the initialised slots by ascending index, without the shared one.
     fn initialised(&self) -> impl Iterator<Item = usize>;
 
-    /// The same, and behind them the shared one, which has this index.
+    /// Returns the initialised slots by ascending index, followed by the shared one, whose index is
+    /// `shared`.
     #[inline]
     fn initialised_and(&self, shared: usize) -> impl Iterator<Item = usize> {
         self.initialised().chain([shared])
     }
 
-    /// For operations whose section found no slot: an index whose slot they may use now, made if it
-    /// was not there. `None` sends them to the shared slot. Must not wait for another thread.
+    /// Returns the index of a slot for an operation whose section found none. It makes the slot if
+    /// necessary. `None` means that the operation uses the shared slot. It must not wait for
+    /// another thread.
     fn find<T: Slot>(slots: &Slots<T, W, Self>) -> Option<usize>;
 }
 
 /// The section's own index: the CPU number, or the kernel's concurrency ID. Slots are initialised
-/// up to the highest that was used.
+/// up to the highest used one.
 ///
 /// | word | meaning | written by |
 /// |---|---|---|

@@ -1,16 +1,16 @@
 //! [`Lines`]: where the lines of [`Rows`] come from.
 //!
-//! A line is made where an operation found no slot, which may be in a signal handler, and so not by
-//! the global allocator. Lines of all rows of a world share pages, those of the same CPUs:
+//! A line is made when an operation found no slot. That may be in a signal handler, so the global
+//! allocator cannot be used. Lines of all rows of a world share pages with lines of the same CPUs:
 //!
 //! ```text
 //! chunk   |link|line|line|line|line|...      a stride of memory, from the world
 //! free        line -> line -> line           through their own first bytes
 //! ```
 //!
-//! There is a part for each of the first 64 lines of rows, so of the first 1,024 CPUs, and for
-//! those that are a multiple away: threads that take lines for CPUs of different lines have nothing
-//! to do with each other. Each part has:
+//! There is one part for each of the first 64 lines of a row, which cover the first 1,024 CPUs.
+//! Line numbers above that use the parts modulo 64. So threads that take lines for CPUs of
+//! different parts do not contend. Each part has:
 //!
 //! | word | meaning | written by |
 //! |---|---|---|
@@ -18,8 +18,8 @@
 //! | `chunks` | the chunk mapped last, which points to the one before | the holder of `lock` |
 //! | `lock` | held while a line is taken or given back | [`SlotLock`] |
 //!
-//! **Fork**: a child that was forked while another thread took a line or gave one back goes on; it
-//! may lose that line, or those of a new chunk, and hands none out twice.
+//! **Fork**: a child that was forked while another thread took or returned a line can continue. It
+//! may lose that line, or the lines of a new chunk, and hands none out twice.
 
 use core::alloc::Layout;
 use core::fmt;
@@ -37,7 +37,7 @@ struct Link {
     next: *mut Link,
 }
 
-/// Memory for lines of rows, which comes back to it. One for each world: see
+/// The pool of memory for lines of rows. There is one for each world: see
 /// [`of_world`](Lines::of_world).
 pub struct Lines<W: World> {
     parts: [Line<Part<W>>; PARTS],
@@ -65,7 +65,7 @@ impl<W: World> Lines<W> {
     /// The bytes of a line.
     pub const SIZE: usize = size_of::<RowLine<W>>();
 
-    /// The lines of this world: of the process, of the simulated machine, of the execution.
+    /// Returns the pool of this world: of the process, the simulated machine or the execution.
     pub fn of_world() -> Arc<Self> {
         static LINES: WorldStatic = WorldStatic::new("lines of rows");
         let part = |_| {
@@ -80,8 +80,8 @@ impl<W: World> Lines<W> {
         &self.parts[number % PARTS]
     }
 
-    /// The row of a CPU. If its line is not there, it comes from here, and its rows hold `empty`;
-    /// waits for another thread that takes one for these CPUs.
+    /// Returns the row of a CPU. If its line does not exist, this makes it, with `empty` in its
+    /// rows. It waits while another thread takes a line for these CPUs.
     ///
     /// # Errors
     ///
@@ -113,8 +113,9 @@ impl<W: World> Lines<W> {
         Ok(unsafe { self.put(rows, cpu, empty, line) })
     }
 
-    /// As [`make`](Lines::make), async-signal-safe unless memory cannot be mapped, and without
-    /// waiting: `None` if another thread takes a line for these CPUs, or there is no memory left.
+    /// Returns the row of a CPU, like [`make`](Lines::make), without waiting. It is
+    /// async-signal-safe unless memory cannot be mapped. Returns `None` if another thread takes a
+    /// line for these CPUs, or there is no memory left.
     ///
     /// # Panics
     ///

@@ -1,16 +1,16 @@
-//! [`SlotLock`]: the lock under which an operation runs by its definition where no section can.
+//! [`SlotLock`]: the lock under which an operation runs by its definition if no section can run.
 //!
-//! It has three properties that few locks have, because operations promise them:
+//! It has three unusual properties, because the operations guarantee them:
 //!
-//! * **Signals.** The holder's signals are held off, so that a handler never meets a lock of the
-//!   thread that it interrupted. That takes two system calls. What no handler may call needs none:
-//!   [`lock_outside_handlers`] leaves signals on.
-//! * **Fork.** The word names the generation of the holder's memory. A child that was forked while
-//!   another thread held the lock finds a holder that cannot exist in it, and takes the lock over.
-//!   So what the lock guards must be whole at every moment, as an operation is: it changes its slot
-//!   by its one last store.
-//! * **No queue, no sleep.** It is usually held for about ten instructions. Where it is held for
-//!   longer, those that come for it can queue elsewhere first: [`lock_by_name`].
+//! * **Signals.** The holder's signals are blocked, so a handler never waits for a lock of the
+//!   thread that it interrupted. Blocking costs two system calls. Code that no handler may call
+//!   does not need them: [`lock_outside_handlers`] does not block signals.
+//! * **Fork.** The word names the generation of the holder's memory. If a child was forked while
+//!   another thread held the lock, the holder does not exist in the child, which takes the lock
+//!   over. So the guarded data must be consistent at every moment. An operation ensures this: only
+//!   its last store changes the slot.
+//! * **No queue, no sleep.** It is usually held for about ten instructions. If it is held for
+//!   longer, new arrivals can queue elsewhere first: [`lock_by_name`].
 //!
 //! [`lock_by_name`]: SlotLock::lock_by_name
 //! [`lock_outside_handlers`]: SlotLock::lock_outside_handlers
@@ -57,12 +57,12 @@ impl<W: World> SlotLock<W> {
         }
     }
 
-    /// Takes the lock, and leaves signals on: for a lock that no handler takes, because what it
-    /// guards is not for handlers. Waits while another thread holds it.
+    /// Takes the lock without blocking signals. Use it for a lock that no handler takes. Waits
+    /// while another thread holds the lock.
     ///
-    /// A handler may fork, all the same, and return in the child. One that interrupts a wait is
-    /// why each look asks for the generation again; one that interrupts the holder leaves its child
-    /// a lock of another generation, which its only thread frees when it goes on.
+    /// A handler may still fork, and return in the child. Because a handler may interrupt a wait,
+    /// each check reads the generation again. If a handler interrupts the holder, its child has a
+    /// lock of another generation. The child's only thread frees the lock when it continues.
     ///
     /// ```text
     /// Thread 1: holds the lock
@@ -106,9 +106,9 @@ impl<W: World> SlotLock<W> {
     }
 
     /// Takes the lock by name; waits while another thread holds it, and before that for what
-    /// `line_up` waits for. That runs with signals held off, and what it returns drops when the
-    /// lock is taken, before they come again: no handler finds its thread in a queue, and leaves
-    /// a child that it forks there.
+    /// `line_up` waits for. `line_up` runs with signals blocked. Its result is dropped when the
+    /// lock is taken, before signals are unblocked. So no handler can fork a child while its thread
+    /// is in a queue.
     pub(crate) fn lock_by_name<T>(&self, line_up: impl FnOnce() -> T) -> SlotLockGuard<'_, W> {
         let held = W::hold();
         let turn = line_up();
@@ -136,7 +136,7 @@ impl<W: World> SlotLock<W> {
         self.holder.wait_until(Ordering::Relaxed, |holder| free(holder, generation))
     }
 
-    /// What the lock says, if no thread holds it.
+    /// Returns the lock's word, if no thread holds the lock.
     fn seen_free(&self) -> Option<u64> {
         // Relaxed: an exchange is what takes the lock.
         let seen = self.holder.load(Ordering::Relaxed);

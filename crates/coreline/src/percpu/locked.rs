@@ -1,4 +1,4 @@
-//! Where no section can run: operations by their definition, on one slot, under its lock.
+//! Operations without a section: they run by their definition, on one slot, under its lock.
 
 use coreline_world::restartable::{At, Ended, Operation, Steps};
 use coreline_world::{Cell, Ordering, Word, World};

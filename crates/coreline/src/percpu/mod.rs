@@ -1,12 +1,13 @@
-//! Per-CPU memory: one copy of a value for each CPU, worked on without atomic instructions.
+//! Per-CPU memory: one copy of a value for each CPU, used without atomic instructions.
 //!
 //! A [`PerCpu<T>`] is an array of `T`, one *slot* for each index, a fixed stride apart. The index
-//! is the CPU number or the kernel's concurrency ID ([`IndexBy`]). A thread works on the slot of
-//! its own index by [restartable operations](coreline_world::restartable), a closed set: load,
-//! exchange, store if equal, add, add if; push and pop of lists and of bounded stacks, one and
-//! many; append to a buffer. Where the machine has restartable sections, none of them takes a lock,
-//! allocates or makes a system call, but for the first of a CPU, which initialises the slot, and
-//! while slots are stopped. On Linux all are async-signal-safe, with sections and without.
+//! is the CPU number or the kernel's concurrency ID ([`IndexBy`]). A thread accesses the slot of
+//! its own index by [restartable operations](coreline_world::restartable). They are a closed set:
+//! load, exchange, store if equal, add, add if; push and pop of lists and of bounded stacks, one or
+//! many; append to a buffer. If the machine has restartable sections, no operation takes a lock,
+//! allocates or makes a system call. There are two exceptions: the first operation of a CPU, which
+//! initialises the slot, and operations while slots are stopped. On Linux all are
+//! async-signal-safe, with and without sections.
 //!
 //! ```
 //! use coreline::percpu::{PerCpu, Word64};
@@ -33,8 +34,8 @@
 //! # Words
 //!
 //! A word holds a `u64` ([`Word64`]), a `u32` ([`Word32`]), a `usize` ([`WordSize`]) or a pointer
-//! ([`WordPtr`]), and takes as many bytes. By the exchange of a pointer a thread takes what its CPU
-//! has, and leaves something else or nothing:
+//! ([`WordPtr`]), and has the same size. By exchanging a pointer, a thread takes the value of its
+//! CPU's slot, and leaves another value or null:
 //!
 //! ```
 //! use core::ptr::null_mut;
@@ -61,16 +62,16 @@
 //!
 //! # Memory
 //!
-//! Slots come from a [`PerCpuPool`], which packs the slots of many small values side by side: slot
-//! 3 of one lies near slot 3 of the next, all of them lines of CPU 3 alone. Slots are initialised
-//! up to the highest that was used, so that what lies above costs address space only; and where the
-//! index is the CPU number, a slot's page comes from that CPU's node. Memory of values that were
-//! dropped is used again; [`PerCpuPool::trim`] gives it back to the machine.
+//! Slots come from a [`PerCpuPool`], which packs the slots of many small values. Slot 3 of one
+//! value is near slot 3 of the next, on cache lines that only CPU 3 uses. Slots are initialised up
+//! to the highest used one. The slots above it cost only address space. If the index is the CPU
+//! number, a slot's page comes from that CPU's node. The memory of dropped values is reused.
+//! [`PerCpuPool::trim`] returns it to the machine.
 //!
 //! # Other CPUs' slots
 //!
-//! Any thread may look at any slot ([`Slots::get`], [`Slots::iter`], `sum`). To change one that is
-//! not its own, it stops them first: [`Slots::with_stopped`].
+//! Any thread may read any slot ([`Slots::get`], [`Slots::iter`], `sum`). To change another CPU's
+//! slot, a thread must first stop the slots: [`Slots::with_stopped`].
 //!
 //! # Source
 //!
@@ -122,22 +123,22 @@ pub type Word32 = <Native as Words>::U32;
 pub type WordSize = <Native as Words>::Usize;
 /// A word in a slot that holds a pointer; in world `W`, `W::Ptr`.
 pub type WordPtr<T> = <Native as Words>::Ptr<T>;
-/// What makes something a node of a [`List`]: [`restartable::ListNode`].
+/// The link that makes its containing type a node of a [`List`]: [`restartable::ListNode`].
 pub type ListNode<W = Native> = restartable::ListNode<W>;
 
 /// A `T` for each CPU, or for each concurrency ID.
 ///
-/// What can be done with it are the methods of [`Slots`], which it dereferences to; above all
-/// [`field`](Slots::field), which gives the operations on the calling thread's own slot.
+/// It dereferences to [`Slots`], whose methods are the interface. The most important is
+/// [`field`](Slots::field), which returns the operations on the calling thread's own slot.
 ///
-/// **Memory**: `size_of::<T>()` in each slot up to the highest that is used, and in one more; see
-/// [`PerCpuPool`].
+/// **Memory**: `size_of::<T>()` bytes in each slot up to the highest used one, and in one more;
+/// see [`PerCpuPool`].
 ///
-/// **Signals**: all operations are async-signal-safe, if what the slots begin with is: see
-/// [`Init`]. For making and dropping one see the module of [`PerCpuPool`].
+/// **Signals**: all operations are async-signal-safe if the slots' initialiser is: see [`Init`].
+/// For creating and dropping a value, see the module of [`PerCpuPool`].
 ///
-/// **Fork**: the child has its own copy with the values at the time of the fork; slots that no
-/// thread had used yet are initialised in the child as in the parent.
+/// **Fork**: the child has its own copy with the values at the time of the fork. Unused slots are
+/// initialised in the child as in the parent.
 pub struct PerCpu<T: Slot, W: World = Native> {
     /// Dropped before their memory goes back.
     slots: ManuallyDrop<Slots<T, W>>,
@@ -145,8 +146,8 @@ pub struct PerCpu<T: Slot, W: World = Native> {
 }
 
 impl<T: Slot> PerCpu<T> {
-    /// One `T` for each CPU, from the process's [global pool](PerCpuPool::global). Each begins as
-    /// `init` returns it, when its CPU first uses it.
+    /// Creates one `T` for each CPU, from the process's [global pool](PerCpuPool::global). `init`
+    /// makes each one when its CPU first uses it.
     ///
     /// # Errors
     ///
@@ -155,11 +156,11 @@ impl<T: Slot> PerCpu<T> {
         Self::new_in(IndexBy::Cpu, init)
     }
 
-    /// As [`new`](PerCpu::new), one for each index of those asked for.
+    /// Creates one `T` for each index of the kind `by`, like [`new`](PerCpu::new).
     ///
     /// # Errors
     ///
-    /// As [`new_in`](PerCpu::new_in).
+    /// The same as for [`new_in`](PerCpu::new_in).
     pub fn indexed_by(
         by: IndexBy,
         init: impl Fn() -> T + Send + Sync + 'static,
@@ -169,7 +170,7 @@ impl<T: Slot> PerCpu<T> {
 }
 
 impl<T: Slot, W: World> PerCpu<T, W> {
-    /// One `T` for each index, from the world's [global pool](PerCpuPool::global).
+    /// Creates one `T` for each index, from the world's [global pool](PerCpuPool::global).
     ///
     /// # Errors
     ///
@@ -181,7 +182,7 @@ impl<T: Slot, W: World> PerCpu<T, W> {
         PerCpuPool::global_in(by)?.per_cpu(init)
     }
 
-    /// As [`iter`](Slots::iter), by a reference that no other thread has.
+    /// Returns an iterator of mutable references, in the order of [`iter`](Slots::iter).
     pub fn iter_mut(&mut self) -> impl Iterator<Item = &mut T> {
         self.slots.iter_mut()
     }
@@ -234,31 +235,31 @@ impl<T: Slot, W: World> fmt::Debug for PerCpu<T, W> {
     }
 }
 
-/// What is a word that holds an integer, and nothing else.
+/// A value that is a single word with an integer.
 impl<T: Slot + Integer> PerCpu<T>
 where
     Add<T::Value>: Operation<Native, T, Output = ()>,
 {
-    /// A word for each index, 0 at first.
+    /// Creates a word for each index, initially 0.
     ///
     /// # Errors
     ///
-    /// As [`new_in`](PerCpu::new_in).
+    /// The same as for [`new_in`](PerCpu::new_in).
     pub fn words(by: IndexBy) -> Result<Self, PoolError> {
         Self::words_in(by)
     }
 }
 
-/// What is a word that holds an integer, and nothing else, in every world.
+/// A value that is a single word with an integer, in every world.
 impl<T: Slot + Integer, W: World> PerCpu<T, W>
 where
     Add<T::Value>: Operation<W, T, Output = ()>,
 {
-    /// As [`words`](PerCpu::words), in every world.
+    /// Creates a word for each index, like [`words`](PerCpu::words), in every world.
     ///
     /// # Errors
     ///
-    /// As [`new_in`](PerCpu::new_in).
+    /// The same as for [`new_in`](PerCpu::new_in).
     pub fn words_in(by: IndexBy) -> Result<Self, PoolError> {
         Self::new_in(by, || T::new_in(T::Value::default()))
     }
@@ -269,7 +270,7 @@ where
         self.field(|word| word).add(delta);
     }
 
-    /// The wrapping sum of all words: [`Field::sum`].
+    /// Returns the wrapping sum of all words: [`Field::sum`].
     pub fn sum(&self) -> T::Value {
         self.field(|word| word).sum()
     }

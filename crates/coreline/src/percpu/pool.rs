@@ -8,10 +8,11 @@
 //! items   |a|b|ccc|        |a|b|ccc|        |    |a|b|ccc|        |
 //! ```
 //!
-//! An item is the same bytes of every slot. A map with a bit for each 8 bytes of a stride says
-//! which are taken; where none of the chunks that are looked at has room, one more is mapped. To
-//! take and to free cost the same with one chunk and with a thousand: see `rooms.rs`; and the same
-//! for each size: see `granules.rs`. Address space is all that a slot costs whose CPU never comes.
+//! An item is the same range of bytes in every slot. A bitmap with a bit for each 8 bytes of a
+//! stride records the allocated ones. If none of the searched chunks has room, the pool maps one
+//! more. The cost of allocating and freeing does not depend on the number of chunks (see
+//! `rooms.rs`) or on the size (see `granules.rs`). The slot of a CPU that never uses it costs only
+//! address space.
 //!
 //! # State
 //!
@@ -20,15 +21,16 @@
 //! | the lists of chunks, their maps, what the checked mode remembers | `lock` |
 //! | a chunk's memory: where it lies | nothing: it never changes, until the chunk is unmapped |
 //!
-//! How memory goes back is in `state.rs`.
+//! `state.rs` describes how memory is returned.
 //!
-//! **Signals**: in a pool that is not checked, [`allocate`](PerCpuPool::allocate),
-//! [`free`](PerCpuPool::free) and [`trim`](PerCpuPool::trim) are async-signal-safe, also where
-//! memory cannot be mapped, placed or given huge pages. The global allocator gives what a closure
-//! captures that says how a value begins, and the pool itself, and gets them back with the value,
-//! and with the pool's last value or handle. **Fork**: a child that was forked while another thread
-//! allocated goes on; it may lose the bytes that the thread was about to take or to give back, and
-//! hands none out twice. Not so in a checked pool, whose lists may be torn then.
+//! **Signals**: in an unchecked pool, [`allocate`](PerCpuPool::allocate),
+//! [`free`](PerCpuPool::free) and [`trim`](PerCpuPool::trim) are async-signal-safe, even if memory
+//! cannot be mapped, placed or given huge pages. The captures of an initialising closure come from
+//! the global allocator, and are freed with the value. The pool itself also comes from the global
+//! allocator, and is freed with its last value or handle. **Fork**: a child that was forked while
+//! another thread allocated can continue. It may lose the bytes that the thread was about to
+//! allocate or free, and hands none out twice. This does not hold for a checked pool, whose lists
+//! may be torn then.
 
 use core::alloc::Layout;
 use core::fmt;
@@ -47,7 +49,7 @@ use super::state::State;
 use super::{Init, PerCpu, Slot};
 use crate::IndexBy;
 
-/// Per-CPU memory could not be had. Nothing was allocated.
+/// Per-CPU memory is not available. Nothing was allocated.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum PoolError {
@@ -72,7 +74,7 @@ pub enum PoolError {
     },
 }
 
-/// What a pool is like.
+/// The options of a pool.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[must_use]
 pub struct PoolOptions {
@@ -82,25 +84,26 @@ pub struct PoolOptions {
 }
 
 impl PoolOptions {
-    /// Indexed by CPU number, pages of the usual size, not checked.
+    /// Creates the default options: indexed by CPU number, pages of the usual size, not checked.
     pub const fn new() -> Self {
         PoolOptions { index_by: IndexBy::Cpu, huge_pages: false, checked: false }
     }
 
-    /// What picks the slot.
+    /// Sets the index that selects the slot.
     pub const fn index_by(mut self, by: IndexBy) -> Self {
         self.index_by = by;
         self
     }
 
-    /// Asks for huge pages. Neighbouring slots share one then, and the node of whoever touches it
-    /// first: for machines with many CPUs to a node, and values that all of them use.
+    /// Requests huge pages. Neighbouring slots then share a page, which is on the node of the first
+    /// CPU to touch it. Use it on machines with many CPUs per node, for values that all of them
+    /// use.
     pub const fn huge_pages(mut self, huge_pages: bool) -> Self {
         self.huge_pages = huge_pages;
         self
     }
 
-    /// Looks for writes after a free, double frees and leaks: see [`Fault`].
+    /// Enables the detection of writes after a free, double frees and leaks: see [`Fault`].
     pub const fn checked(mut self, checked: bool) -> Self {
         self.checked = checked;
         self
@@ -113,8 +116,8 @@ impl Default for PoolOptions {
     }
 }
 
-/// Memory for per-CPU values. A handle: clones are the same pool, which lives as long as one of
-/// them, or a value.
+/// Memory for per-CPU values. It is a handle: clones are the same pool. The pool lives as long as a
+/// handle or a value exists.
 ///
 /// ```
 /// use coreline::percpu::{Fault, PerCpuPool, PoolOptions, Word64};
@@ -146,7 +149,7 @@ impl<W: World> UnwindSafe for Shared<W> {}
 impl<W: World> RefUnwindSafe for Shared<W> {}
 
 impl PerCpuPool {
-    /// A pool of this process.
+    /// Creates a pool of this process.
     ///
     /// # Errors
     ///
@@ -155,7 +158,7 @@ impl PerCpuPool {
         Self::new_in(options)
     }
 
-    /// The process's pool for this index, that every value without a pool of its own comes from.
+    /// Returns the process's pool for this index. Values without an explicit pool come from it.
     ///
     /// # Errors
     ///
@@ -166,7 +169,7 @@ impl PerCpuPool {
 }
 
 impl<W: World> PerCpuPool<W> {
-    /// A pool in world `W`.
+    /// Creates a pool in world `W`.
     ///
     /// # Errors
     ///
@@ -212,7 +215,7 @@ impl<W: World> PerCpuPool<W> {
         PerCpuPool { shared: Arc::new(shared) }
     }
 
-    /// The world's pool for this index, that every value without a pool of its own comes from.
+    /// Returns the world's pool for this index. Values without an explicit pool come from it.
     ///
     /// # Errors
     ///
@@ -229,7 +232,7 @@ impl<W: World> PerCpuPool<W> {
         Ok(W::with_static(key, pool, Clone::clone))
     }
 
-    /// One `T` for each index. Each begins as `init` returns it, when it is first used.
+    /// Creates one `T` for each index. `init` makes each one when it is first used.
     ///
     /// # Errors
     ///
@@ -248,30 +251,31 @@ impl<W: World> PerCpuPool<W> {
         Ok(PerCpu::in_item(Item { pool, first, layout }, init))
     }
 
-    /// Bytes of this layout in each slot and in the shared one, as they are; returns the address in
-    /// slot 0. For code that makes [`Slots`](super::Slots) of its own; [`per_cpu`] does it all.
+    /// Allocates uninitialised bytes of this layout in each slot and in the shared one, and returns
+    /// the address in slot 0. Use it in code that creates its own [`Slots`](super::Slots).
+    /// [`per_cpu`] does both.
     ///
     /// # Errors
     ///
-    /// [`PoolError`] if they do not fit, or there is no memory.
+    /// [`PoolError`] if the bytes do not fit into a slot, or there is no memory.
     ///
     /// [`per_cpu`]: PerCpuPool::per_cpu
     pub fn allocate(&self, layout: Layout) -> Result<NonNull<u8>, PoolError> {
         self.shared.allocate(layout)
     }
 
-    /// Gives back what [`allocate`](PerCpuPool::allocate) returned for this layout. A checked pool
-    /// fills the bytes in the first `populated` slots, and in the shared one.
+    /// Frees the bytes that [`allocate`](PerCpuPool::allocate) returned for this layout. A checked
+    /// pool fills the bytes in the first `populated` slots, and in the shared one.
     ///
     /// # Errors
     ///
-    /// [`Fault::FreedTwice`] if they were given back already, with nothing done.
+    /// [`Fault::FreedTwice`] if they were freed already. Then nothing is done.
     ///
     /// # Safety
     ///
     /// [`allocate`](PerCpuPool::allocate) of this pool once returned the address. No thread uses
-    /// the bytes any more. If they were given back already, [`trim`](PerCpuPool::trim) was not
-    /// called since, or the pool is checked.
+    /// the bytes any more. If they were freed already, [`trim`](PerCpuPool::trim) was not called
+    /// since, or the pool is checked.
     pub unsafe fn free(
         &self,
         first: NonNull<u8>,
@@ -282,42 +286,43 @@ impl<W: World> PerCpuPool<W> {
         unsafe { self.shared.free(first, layout, populated) }
     }
 
-    /// How operations on values of this pool run.
+    /// Returns the section by which operations on values of this pool run.
     pub fn section(&self) -> &W::Section {
         &self.shared.section
     }
 
-    /// How many values of this pool there are.
+    /// Returns the number of values in this pool.
     pub fn live(&self) -> usize {
         self.shared.with(|state| state.chunks().map(|chunk| chunk.live).sum())
     }
 
-    /// Bytes of address space that the pool has mapped.
+    /// Returns the number of bytes of address space that the pool has mapped.
     pub fn mapped(&self) -> usize {
         self.shared.with(|state| state.chunks().map(|chunk| chunk.layout.size()).sum())
     }
 
-    /// Gives memory that holds no value back to the machine. Returns how many bytes of address
-    /// space it unmapped: [`mapped`](PerCpuPool::mapped) falls by as much.
+    /// Returns memory that holds no value to the machine. Returns how many bytes of address space
+    /// it unmapped: [`mapped`](PerCpuPool::mapped) falls by as much.
     ///
     /// Memory comes in chunks of one stride for each index, natively 64 KiB. A chunk without a
-    /// value is unmapped. Of a chunk with values, the pages are discarded in which no slot has one;
-    /// they stay mapped, and do not count. (A pool with huge pages keeps them.) New values go to
-    /// chunks that hold others first, so that some chunks become free. A pool gives nothing back on
-    /// its own while it lives.
+    /// value is unmapped. In a chunk with values, pages that hold no value in any slot are
+    /// discarded. They stay mapped, and do not count. (A pool with huge pages keeps them.) New
+    /// values go to chunks that hold others first, so that some chunks become free. Without this
+    /// call, a pool returns no memory while it lives.
     ///
-    /// Values without a pool of their own come from [`PerCpuPool::global`]; domains and their
-    /// locals have the pool of [`Domains`](crate::domain::Domains::pool). Both are trimmed by this.
+    /// Values without an explicit pool come from [`PerCpuPool::global`]. Domains and their locals
+    /// use the pool of [`Domains`](crate::domain::Domains::pool). This method trims both kinds of
+    /// pool.
     ///
-    /// **Cost**: a lock and a system call for each chunk that is unmapped; and for each range of
-    /// pages that is discarded, a lock, a walk over the other chunks, and a system call for each
-    /// index. The system calls are made without the lock: other threads make and drop values
-    /// meanwhile. They may map a chunk because they do not find room that is being discarded.
+    /// **Cost**: each unmapped chunk costs a lock and a system call. Each discarded range of pages
+    /// costs a lock, a walk over the other chunks, and a system call for each index. The system
+    /// calls are made without the lock, so other threads can create and drop values meanwhile. They
+    /// may map a new chunk because they do not find room that is being discarded.
     ///
-    /// **Signals**: async-signal-safe in a pool that is not checked. **Fork**: a child that is
-    /// forked meanwhile goes on. It may lose the memory of one chunk for each thread that was
-    /// trimming. **Checked pools**: a value that is still watched after it was dropped keeps
-    /// its chunk; call [`faults`](PerCpuPool::faults) first.
+    /// **Signals**: async-signal-safe in an unchecked pool. **Fork**: a child that is forked
+    /// meanwhile can continue. It may lose the memory of one chunk for each thread that was
+    /// trimming. **Checked pools**: a value that is still watched after it was dropped keeps its
+    /// chunk; call [`faults`](PerCpuPool::faults) first.
     ///
     /// ```
     /// use coreline::percpu::{PerCpuPool, PoolOptions, Word64};
@@ -366,14 +371,14 @@ impl<W: World> PerCpuPool<W> {
         }
     }
 
-    /// Why slots do not lie where they should, or have no huge pages though they should. Returns
-    /// `None` if all memory that the pool has mapped now is as it was asked for.
+    /// Returns the reason why slots are not placed on their node, or lack huge pages that were
+    /// requested. Returns `None` if all memory that is mapped now is as requested.
     pub fn lacking(&self) -> Option<Lacking> {
         self.shared.with(|state| state.chunks().find_map(|chunk| chunk.lacking.clone()))
     }
 
-    /// What the checked mode has found since the last time; nothing in a pool that is not checked.
-    /// What is freed already is no longer watched after that.
+    /// Returns the faults that the checked mode has found since the last call. An unchecked pool
+    /// has none. Items that were freed before the call are no longer watched.
     pub fn faults(&self) -> Vec<Fault> {
         let strides = self.shared.strides();
         self.shared
@@ -381,12 +386,13 @@ impl<W: World> PerCpuPool<W> {
             .unwrap_or_default()
     }
 
-    /// Says that all values of the pool should be gone. Those that are not keep their memory.
+    /// Closes the pool, whose values should all have been dropped. Remaining values keep their
+    /// memory.
     ///
     /// # Errors
     ///
-    /// All that the checked mode found, and how many values there still are; the latter in a pool
-    /// that is not checked, too.
+    /// Returns all faults that the checked mode found, and the number of remaining values. An
+    /// unchecked pool also reports the latter.
     pub fn close(self) -> Result<(), Faults> {
         let mut faults = self.faults();
         let count = self.live();

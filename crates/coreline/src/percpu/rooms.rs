@@ -1,19 +1,20 @@
-//! [`Rooms`]: which chunk of a pool may have room, found without a look at the others.
+//! [`Rooms`]: an index that finds a chunk with room without searching all chunks of a pool.
 //!
-//! Chunks are in lists by the *class* of the largest item that may have a place in them; a bit says
-//! which lists are not empty. An allocation looks at the first chunks of the list of its class and
-//! of the higher ones. One without a place for it, as its type asks for more alignment than others
-//! of its size, or it is too large by less than a class, or the place was taken since, is measured,
-//! and goes to the end of the list where it belongs. Holes between items count as what fits there,
-//! aligned, and not as how long they are: so no chunk is looked at for holes that are of no use. A
-//! free puts its chunk into the list of the largest item that it makes room for, if that is higher.
-//! Each step down was paid for by a step up; of chunks that stay in their list, a take looks at
-//! [`TRIES`] at most, and the next one at others. So neither depends on the number of chunks. (The
-//! kernel's `pcpu_chunk_lists` do about the same.)
+//! Each chunk is in a list by the *class* of the largest item that may fit into it. A bit for each
+//! list records whether it is not empty. An allocation searches the first chunks in the list of its
+//! class and in higher ones. A chunk may have no place for the item, for three reasons. The type
+//! may need more alignment than others of its size. The item may be too large by less than a class.
+//! Or the place may have been taken since. Such a chunk is measured, and moves to the end of the
+//! list where it belongs. A hole between items counts as the largest aligned item that fits there,
+//! and not by its length. So no chunk is searched for useless holes. A free moves its chunk into
+//! the list of the largest item that it makes room for, if that is higher. Each step down is
+//! amortised by an earlier step up. Of chunks that stay in their list, an allocation searches at
+//! most [`TRIES`], and the next one searches others. So neither cost depends on the number of
+//! chunks. (The kernel's `pcpu_chunk_lists` are similar.)
 //!
-//! **Fork**: a thread that a fork left behind may have been changing the lists. So they belong to
-//! one generation of the memory, and the first to come in another one makes them anew, from the
-//! pool's list of all chunks.
+//! **Fork**: a thread that does not exist in the child may have been changing the lists. So the
+//! lists belong to one generation of the memory. The first thread of another generation rebuilds
+//! them from the pool's list of all chunks.
 
 use core::alloc::Layout;
 use core::ptr::NonNull;

@@ -1,10 +1,11 @@
-//! [`Slots`]: an array of slots, one for each index, and what happens where no section can work.
+//! [`Slots`]: an array of slots, one for each index, and the fallback for operations without a
+//! section.
 //!
 //! # Slots appear when they are used
 //!
-//! At first there is the shared slot alone. The first operation with index *i* initialises slots up
-//! to *i* and raises the limit. With compact indexes only the slots exist that are used, and a
-//! sum reads no others.
+//! At first only the shared slot exists. The first operation with index *i* initialises slots up to
+//! *i* and raises the limit. With compact indexes, only used slots exist, and a sum reads no
+//! others.
 //!
 //! | word | meaning | written by |
 //! |---|---|---|
@@ -21,10 +22,11 @@
 //! | the thread has no index | the shared slot, by atomics |
 //! | this machine has no sections | the thread's slot, or one it had a while ago, by atomics |
 //!
-//! *By atomics* is one atomic instruction for words, and for the others their definition under the
-//! lock in the slot's field. Sections never touch the shared slot, so each slot is written either
-//! by sections or by atomics, as long as it exists. No operation waits for the thread that
-//! initialises or has stopped slots: a signal handler may have interrupted just that thread.
+//! *By atomics* means one atomic instruction for words. Other operations run by their definition,
+//! under the lock in the slot's field. Sections never touch the shared slot, so each slot is
+//! written either by sections or by atomics, as long as it exists. No operation waits for the
+//! thread that initialises or has stopped slots: a signal handler may have interrupted just that
+//! thread.
 
 use core::fmt;
 use core::panic::{RefUnwindSafe, UnwindSafe};
@@ -43,14 +45,14 @@ use super::stopped::{StopError, Stopped};
 /// thread.
 const LOOKS: usize = 4;
 
-/// One `T` for each index, and one for threads that have none.
+/// An array of one `T` for each index, and one for threads without an index.
 ///
-/// Made of memory by [`PerCpuPool`](super::PerCpuPool); the operations are methods of [`Field`],
-/// from [`field`](Slots::field).
+/// A [`PerCpuPool`](super::PerCpuPool) provides its memory. The operations are methods of
+/// [`Field`], from [`field`](Slots::field).
 ///
-/// **Signals**: all operations are async-signal-safe, if what [`Init`] runs is. **Fork**: the child
-/// has its own copy, with the values at the time of the fork; an operation that another thread had
-/// under way is in or out, never torn.
+/// **Signals**: all operations are async-signal-safe if the function of [`Init`] is. **Fork**: the
+/// child has its own copy, with the values at the time of the fork. If another thread was in an
+/// operation, the child has all of its effect or none.
 #[repr(C)]
 pub struct Slots<T: Slot, W: World, I: Indexing<W> = OwnIndex<W>> {
     limits: Limits<W>,
@@ -62,19 +64,19 @@ pub struct Slots<T: Slot, W: World, I: Indexing<W> = OwnIndex<W>> {
     init: Init<T>,
 }
 
-/// What a slot is at first.
+/// The initial value of a slot.
 ///
 /// If operations are used in signal handlers, it must be async-signal-safe: the first operation of
 /// a CPU may run it.
 pub enum Init<T> {
-    /// What a function returns.
+    /// The result of a function.
     Function(fn() -> T),
-    /// What a closure returns.
+    /// The result of a closure.
     Closure(Box<dyn Fn() -> T + Send + Sync>),
 }
 
 impl<T> Init<T> {
-    /// What `closure` returns. Allocates if it captures something.
+    /// Creates an initialiser from a closure. It allocates if the closure captures something.
     pub fn closure(closure: impl Fn() -> T + Send + Sync + 'static) -> Self {
         Init::Closure(Box::new(closure))
     }
@@ -106,9 +108,9 @@ impl<T: Slot + UnwindSafe, W: World, I: Indexing<W>> UnwindSafe for Slots<T, W, 
 impl<T: Slot + RefUnwindSafe, W: World, I: Indexing<W>> RefUnwindSafe for Slots<T, W, I> {}
 
 impl<T: Slot, W: World> Slots<T, W> {
-    /// Slots at `first` and each of the `indexes` multiples of the stride behind it; the last is
-    /// the shared one. Each becomes what `init` returns, when it is first used: under the world's
-    /// [`hold`](coreline_world::Signals::hold), by whichever thread comes first.
+    /// Creates slots at `first` and at the next `indexes` multiples of the stride. The last is the
+    /// shared one. The first thread that uses a slot initialises it with `init`, under the world's
+    /// [`hold`](coreline_world::Signals::hold).
     ///
     /// # Safety
     ///
@@ -124,7 +126,7 @@ impl<T: Slot, W: World> Slots<T, W> {
         unsafe { Slots::with(Limits::new_in(), OwnIndex::new_in(), section, indexes, first, init) }
     }
 
-    /// How many slots are initialised, from index 0 on; the shared one is not counted.
+    /// Returns the number of initialised slots, from index 0 on, without the shared one.
     pub fn populated(&self) -> usize {
         self.indexing.populated() as usize
     }
@@ -166,12 +168,12 @@ impl<T: Slot, W: World> Slots<T, W> {
 }
 
 impl<T: Slot, W: World, I: Indexing<W>> Slots<T, W, I> {
-    /// As [`new_in`](Slots::new_in), with another way to an index. Slots are initialised when that
-    /// [makes](Slots::make) them.
+    /// Creates slots, like [`new_in`](Slots::new_in), with another [`Indexing`]. Slots are
+    /// initialised when it [makes](Slots::make) them.
     ///
     /// # Safety
     ///
-    /// As for [`new_in`](Slots::new_in); but where there are rows, `indexes` is any number.
+    /// The same as for [`new_in`](Slots::new_in). If there are rows, `indexes` may be any number.
     pub unsafe fn indexed_by(
         indexing: I,
         section: W::Section,
@@ -210,16 +212,17 @@ impl<T: Slot, W: World, I: Indexing<W>> Slots<T, W, I> {
         Slots { limits, indexing, section, first, indexes, lock: SlotLock::new_in(), init }
     }
 
-    /// The way to an index.
+    /// Returns the [`Indexing`] of the slots.
     pub fn indexing(&self) -> &I {
         &self.indexing
     }
 
-    /// The way to an index, to change which slots it calls initialised.
+    /// Returns a mutable reference to the [`Indexing`], to change which slots it reports as
+    /// initialised.
     ///
     /// # Safety
     ///
-    /// The slots that it calls initialised after that were [made](Slots::make).
+    /// All slots that it reports as initialised afterwards were [made](Slots::make).
     pub unsafe fn indexing_mut(&mut self) -> &mut I {
         &mut self.indexing
     }
@@ -234,12 +237,12 @@ impl<T: Slot, W: World, I: Indexing<W>> Slots<T, W, I> {
         unsafe { NonNull::new_unchecked(&raw mut (*slots.as_ptr()).indexing) }
     }
 
-    /// Where slot 0 lies, whether it is initialised or not.
+    /// Returns the address of slot 0, initialised or not.
     pub fn first(&self) -> NonNull<T> {
         self.first
     }
 
-    /// Initialises a slot. If `init` panics, it is not.
+    /// Initialises a slot. If `init` panics, the slot stays uninitialised.
     ///
     /// # Safety
     ///
@@ -251,8 +254,8 @@ impl<T: Slot, W: World, I: Indexing<W>> Slots<T, W, I> {
         unsafe { self.first.byte_add(index * W::STRIDE).write(slot) };
     }
 
-    /// Opens the slots for sections again after a fork left the thread behind that had stopped
-    /// them; `false` while a thread has them stopped.
+    /// Opens the slots for sections again, if a fork left behind the thread that had stopped them.
+    /// Returns `false` while a thread has them stopped.
     pub fn reopen(&self) -> bool {
         // Relaxed: a hint. If they were opened meanwhile, the lock below is free.
         if !W::runs_sections(&self.section) || self.limit().load(Ordering::Relaxed) != 0 {
@@ -292,20 +295,21 @@ impl<T: Slot, W: World, I: Indexing<W>> Slots<T, W, I> {
         }
     }
 
-    /// How operations on these slots run.
+    /// Returns the section by which operations on these slots run.
     pub fn section(&self) -> &W::Section {
         &self.section
     }
 
-    /// How many indexes there can be; the shared slot is not counted.
+    /// Returns the number of possible indexes, without the shared slot.
     pub fn indexes(&self) -> usize {
         self.indexes as usize
     }
 
-    /// Slot `index`, if it is initialised; the shared one for [`indexes`](Slots::indexes).
+    /// Returns slot `index`, if it is initialised. The index of the shared one is
+    /// [`indexes`](Slots::indexes).
     ///
-    /// Another CPU's slot may be looked at, not written: an operation of that CPU would overwrite
-    /// it. See [`with_stopped`](Slots::with_stopped).
+    /// Another CPU's slot may be read but not written: an operation of that CPU would overwrite it.
+    /// See [`with_stopped`](Slots::with_stopped).
     pub fn get(&self, index: usize) -> Option<&T> {
         if index == self.indexes() {
             return Some(self.shared());
@@ -314,20 +318,20 @@ impl<T: Slot, W: World, I: Indexing<W>> Slots<T, W, I> {
         self.indexing.is_initialised(index).then(|| unsafe { self.slot(index) })
     }
 
-    /// The slot for threads without an index, and for operations that find none.
+    /// Returns the slot for threads without an index, and for operations that find no slot.
     #[inline]
     pub fn shared(&self) -> &T {
         // SAFETY: `new_in` initialised it.
         unsafe { self.slot(self.indexes as usize) }
     }
 
-    /// The initialised slots by ascending index, the shared one last.
+    /// Returns the initialised slots by ascending index, the shared one last.
     pub fn iter(&self) -> impl Iterator<Item = &T> {
         // SAFETY: as in `get`; and the shared slot is initialised.
         self.indexing.initialised_and(self.indexes()).map(|index| unsafe { self.slot(index) })
     }
 
-    /// As [`iter`](Slots::iter), by a reference that no other thread has.
+    /// Returns an iterator of mutable references, in the order of [`iter`](Slots::iter).
     pub fn iter_mut(&mut self) -> impl Iterator<Item = &mut T> {
         let (first, indexes) = (self.first, self.indexes());
         // SAFETY: as in `get`; each slot is met once, and no section runs: it would need a
@@ -336,7 +340,7 @@ impl<T: Slot, W: World, I: Indexing<W>> Slots<T, W, I> {
         self.indexing.initialised_and(indexes).map(slot)
     }
 
-    /// A field of every slot, to operate on the calling thread's.
+    /// Returns a field of every slot, whose operations use the calling thread's slot.
     ///
     /// `which` must be a projection, such as `|slot| &slot.hits`.
     ///
@@ -416,13 +420,13 @@ impl<T: Slot, W: World, I: Indexing<W>> Slots<T, W, I> {
     /// Runs `f` on slot `index` while no section works on any of these slots. `index` may be that
     /// of the shared slot, [`indexes`](Slots::indexes).
     ///
-    /// Operations that come meanwhile, on any CPU, go to the shared slot. So words can still change
-    /// under `f` there; and where this machine has no sections, everywhere: they change by atomic
-    /// instructions then, and `f` must use such, too, as the methods of
-    /// [`StoppedField`](super::StoppedField) do.
+    /// Concurrent operations, on any CPU, go to the shared slot. So words of the shared slot can
+    /// still change while `f` runs. On a machine without sections, words of every slot can. These
+    /// changes use atomic instructions, and `f` must use them, too, like the methods of
+    /// [`StoppedField`](super::StoppedField).
     ///
-    /// `f` runs with the thread's signals held off. Keep it short; it must not fork, nor start
-    /// threads that are to take signals.
+    /// `f` runs with the thread's signals blocked. Keep it short. It must not fork, or start
+    /// threads that must receive signals.
     ///
     /// # Errors
     ///
@@ -441,7 +445,8 @@ impl<T: Slot, W: World, I: Indexing<W>> Slots<T, W, I> {
         self.stop(None, || f(unsafe { Stopped::new(self, index) }))
     }
 
-    /// As [`with_stopped`](Slots::with_stopped), for all initialised slots, the shared one last.
+    /// Runs `f` on all initialised slots, the shared one last, like
+    /// [`with_stopped`](Slots::with_stopped).
     ///
     /// # Errors
     ///

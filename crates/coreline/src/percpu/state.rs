@@ -1,14 +1,15 @@
-//! [`State`]: the chunks of a pool, and where among them there is room.
+//! [`State`]: the chunks of a pool, and the index of those with room.
 //!
 //! # Memory that goes back
 //!
-//! [`trim`](super::PerCpuPool::trim) unmaps the chunks in which all is free. It takes one chunk out
-//! of all lists under the lock, and unmaps it after that: no thread can find it then, and none has
-//! an item of it. Nor is a section under way there, as no thread uses what was freed. The map
-//! decides, and not `live`: a thread sets its bits before it knows the address.
+//! [`trim`](super::PerCpuPool::trim) unmaps the chunks that are completely free. It removes one
+//! chunk from all lists under the lock, and unmaps it afterwards. Then no thread can find the
+//! chunk, and none has an item of it. No section runs there either, because no thread uses freed
+//! items. The map decides whether a chunk is free, and `live` does not: a thread sets the bits of
+//! the map before it knows the address.
 //!
-//! **Fork**: a chunk leaves the list of all chunks by one store, and is unmapped after the store
-//! only. The other order would give a child what is not there:
+//! **Fork**: one store removes a chunk from the list of all chunks. The chunk is unmapped only
+//! after that store. In the other order, a child could find a chunk that is not mapped:
 //!
 //! ```text
 //! Thread 1: unmaps a chunk of its list
@@ -17,9 +18,9 @@
 //!
 //! A child that is forked between the two loses the chunk's address space.
 //!
-//! Then come pages that are free in chunks that are not. A thread takes them as it would take an
-//! item, gives back to the machine what lies there in every slot, without the lock, and then gives
-//! them back to the pool. So no other thread gets an item there meanwhile, and the chunk stays:
+//! Then `trim` discards free pages in the other chunks. A thread takes the pages like an item.
+//! Without the lock, it returns their memory in every slot to the machine. Then it gives the pages
+//! back to the pool. So no other thread gets an item there meanwhile, and the chunk stays mapped:
 //!
 //! ```text
 //! Thread 1: finds free pages

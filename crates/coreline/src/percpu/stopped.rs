@@ -1,4 +1,4 @@
-//! [`Stopped`]: a slot that no section works on, whichever CPU it belongs to.
+//! [`Stopped`]: a slot of any CPU, while no section uses it.
 
 use core::cell::Cell;
 use core::fmt;
@@ -17,24 +17,24 @@ use super::indexing::{Indexing, OwnIndex};
 use super::locked;
 use super::slots::Slots;
 
-/// Slots could not be stopped. They are as they were.
+/// Slots could not be stopped. They are unchanged.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum StopError {
     /// This machine cannot fence restartable sections.
     #[error(transparent)]
     Lacking(#[from] Lacking),
-    /// There is no such slot, or no thread has used it yet.
+    /// There is no slot with this index, or no thread has used it yet.
     #[error(
         "slot {index} is not in use: {populated} of {indexes} slots are; give an index below \
          {populated}, or {indexes} for the shared slot"
     )]
     NoSuchSlot {
-        /// What was asked for.
+        /// The index that was asked for.
         index: usize,
-        /// How many there are, from 0 on.
+        /// The number of slots in use, from index 0 on.
         populated: usize,
-        /// How many there can be.
+        /// The largest possible number of slots.
         indexes: usize,
     },
     /// The calling thread has stopped the slots already.
@@ -42,7 +42,7 @@ pub enum StopError {
     Nested,
 }
 
-/// A slot while no section works on it, from [`Slots::with_stopped`].
+/// A slot while no section uses it, from [`Slots::with_stopped`].
 pub struct Stopped<'a, T: Slot, W: World, I: Indexing<W> = OwnIndex<W>> {
     slots: &'a Slots<T, W, I>,
     index: usize,
@@ -56,16 +56,16 @@ impl<'a, T: Slot, W: World, I: Indexing<W>> Stopped<'a, T, W, I> {
         Stopped { slots, index }
     }
 
-    /// Which slot it is.
+    /// Returns the index of the slot.
     pub fn index(&self) -> usize {
         self.index
     }
 
-    /// A field of the slot, to operate on.
+    /// Returns a field of the slot, whose methods are the operations.
     ///
     /// # Panics
     ///
-    /// As [`Slots::field`].
+    /// The same as for [`Slots::field`].
     pub fn field<F: Slot>(&self, which: impl FnOnce(&T) -> &F) -> StoppedField<'_, T, F, W, I> {
         StoppedField { stopped: self, first: self.slots.field(which).first() }
     }
@@ -115,9 +115,10 @@ impl<T: Slot, F, W: World, I: Indexing<W>> StoppedField<'_, T, Guarded<F, W>, W,
     }
 }
 
-/// On words: atomic instructions, since operations that come meanwhile use such.
+/// Operations on words. They use atomic instructions, because concurrent operations do so, too.
 impl<T: Slot, F: Word, W: World, I: Indexing<W>> StoppedField<'_, T, F, W, I> {
-    /// Writes `new` and returns what was there. Orders as [`Field::load`](super::Field::load).
+    /// Writes `new` and returns the old value. It orders memory like
+    /// [`Field::load`](super::Field::load).
     pub fn replace(&self, new: F::Value) -> F::Value {
         // Acquire and release pair with `Field`'s operations, in sections and by atomics: what a
         // pointer points to could else be seen as it was before. (An integer needs none.)
@@ -125,7 +126,7 @@ impl<T: Slot, F: Word, W: World, I: Indexing<W>> StoppedField<'_, T, F, W, I> {
     }
 }
 
-/// On words that hold an integer.
+/// Operations on words that hold an integer.
 impl<T: Slot, F: Integer, W: World, I: Indexing<W>> StoppedField<'_, T, F, W, I> {
     /// Adds `delta`, wrapping.
     pub fn add(&self, delta: F::Value) {
@@ -133,19 +134,20 @@ impl<T: Slot, F: Integer, W: World, I: Indexing<W>> StoppedField<'_, T, F, W, I>
         self.value().fetch_add(delta, Ordering::Relaxed);
     }
 
-    /// As [`Field::add_if`](super::Field::add_if).
+    /// Adds `delta` if the addition changes no bit of `fixed`, like
+    /// [`Field::add_if`](super::Field::add_if).
     ///
     /// # Errors
     ///
-    /// What the word was, if the sum would differ in a bit of `fixed`.
+    /// Returns the value of the word if the sum would differ in a bit of `fixed`.
     pub fn add_if(&self, delta: F::Value, fixed: F::Value) -> Result<F::Value, F::Value> {
         add_if_atomically(self.value(), AddIf { delta, fixed })
     }
 }
 
-/// On lists.
+/// Operations on lists.
 impl<T: Slot, W: World, I: Indexing<W>> StoppedField<'_, T, List<W>, W, I> {
-    /// Makes `node` the first of the list.
+    /// Pushes `node` onto the front of the list.
     ///
     /// # Safety
     ///
@@ -155,41 +157,42 @@ impl<T: Slot, W: World, I: Indexing<W>> StoppedField<'_, T, List<W>, W, I> {
         self.run(unsafe { ListPush::new(node) });
     }
 
-    /// Takes the first node from the list.
+    /// Pops the first node of the list.
     pub fn pop(&self) -> Option<NonNull<ListNode<W>>> {
         self.run(ListPop)
     }
 }
 
-/// On stacks, resizable or not.
+/// Operations on stacks, resizable or not.
 impl<T: Slot, E: 'static, const N: usize, const WORDS: usize, W: World, I: Indexing<W>>
     StoppedField<'_, T, Guarded<restartable::ArrayStack<E, N, W, WORDS>, W>, W, I>
 {
-    /// Puts as many of `values` on the stack as there is room for, and returns how many.
+    /// Pushes the first of `values` onto the stack, up to its free room, and returns their number.
     pub fn push_batch(&self, values: &[NonNull<E>]) -> usize {
         self.run(StackPushBatch(values))
     }
 
-    /// Takes as many from the stack as there are and fit into `into`, the top first, and returns
-    /// how many.
+    /// Pops values from the stack into `into`, the top first, until the stack is empty or `into` is
+    /// full. Returns their number.
     pub fn pop_batch(&self, into: &mut [Option<NonNull<E>>]) -> usize {
         self.run(StackPopBatch(Cell::from_mut(into).as_slice_of_cells()))
     }
 }
 
-/// On resizable stacks.
+/// Operations on resizable stacks.
 impl<T: Slot, E: 'static, const N: usize, W: World, I: Indexing<W>>
     StoppedField<'_, T, ResizableStack<E, N, W>, W, I>
 {
-    /// As [`Field::resize`](super::Field::resize): how a thread takes room back from other CPUs.
+    /// Sets the capacity of the stack, like [`Field::resize`](super::Field::resize). A thread uses
+    /// it to take room back from other CPUs.
     pub fn resize(&self, capacity: usize) -> usize {
         self.run(StackResize(capacity))
     }
 }
 
-/// On buffers.
+/// Operations on buffers.
 impl<T: Slot, const N: usize, W: World, I: Indexing<W>> StoppedField<'_, T, Buffer<N, W>, W, I> {
-    /// As [`Field::append`](super::Field::append).
+    /// Appends the bytes to the buffer, like [`Field::append`](super::Field::append).
     ///
     /// # Errors
     ///
@@ -199,8 +202,8 @@ impl<T: Slot, const N: usize, W: World, I: Indexing<W>> StoppedField<'_, T, Buff
     }
 
     /// Calls `f` with the bytes that were appended, and empties the buffer. `f` must not append to
-    /// this buffer: while slots are stopped, all that is appended goes to the shared slot, and if
-    /// that is the one that is drained, `f` would wait for itself.
+    /// this buffer. While slots are stopped, all appended bytes go to the shared slot. If the
+    /// shared slot is being drained, `f` would deadlock.
     pub fn drain<R>(&self, f: impl FnOnce(&[u8]) -> R) -> R {
         let buffer = self.value();
         let _guard = buffer.lock.lock();

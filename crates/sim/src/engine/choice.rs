@@ -1,8 +1,8 @@
 //! Schedules other than by time: at every point, a [`Chooser`] picks the thread that runs next.
 //!
-//! A thread stops at each point, before what it does there takes effect; from one to the next it
-//! runs alone. So an access is one step here: its transfer is charged, but delays no other thread.
-//! The next thread starts at the latest time any other has reached.
+//! A thread stops at each point, before its action there takes effect. Between two points it runs
+//! alone. So an access is one step here: its transfer is charged, but delays no other thread. The
+//! next thread starts at the latest time that any other thread has reached.
 
 use std::cmp::Reverse;
 

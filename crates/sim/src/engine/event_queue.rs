@@ -1,4 +1,4 @@
-//! When each CPU acts next: a tournament over the CPUs' times.
+//! The times at which the CPUs act next: a tournament over these times.
 //!
 //! A heap branches unpredictably; a tournament tree updates one leaf and replays the matches on the
 //! way to the root, the same few instructions every time. A match is a minimum of two numbers, and

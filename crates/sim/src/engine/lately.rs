@@ -1,7 +1,7 @@
-//! What a machine did lately: what tells a livelock from slow progress.
+//! The recent activity of a machine, which distinguishes a livelock from slow progress.
 //!
-//! From time to time, and before the step limit, the machine watches what the threads do. That
-//! costs host time, so it watches [`WINDOW`] steps and not more.
+//! From time to time, and before the step limit, the machine observes its threads. This costs host
+//! time, so it observes at most [`WINDOW`] steps.
 
 use super::{Engine, Site};
 use crate::results::failure::{FailureKind, Lately};

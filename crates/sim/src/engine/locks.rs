@@ -1,4 +1,4 @@
-//! What threads say about their locks.
+//! The engine's side of the calls by which threads report on their locks.
 
 use crate::engine::Engine;
 use crate::results::locks::{Event, Happens, LockReport};

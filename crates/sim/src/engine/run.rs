@@ -1,4 +1,4 @@
-//! The loop: one decision after the other, until all threads are done or none can go on.
+//! The engine's loop: one decision after another, until all threads have ended or none can run.
 
 use std::any::Any;
 use std::collections::BTreeMap;

@@ -1,4 +1,4 @@
-//! What threads and CPUs were doing when the machine stopped.
+//! The activities of threads and CPUs when the machine stopped.
 
 use coreline_topology::CpuId;
 

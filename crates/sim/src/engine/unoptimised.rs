@@ -1,4 +1,4 @@
-//! What a machine says that was built without optimisation.
+//! The warning of a machine that was built without optimisation.
 
 use std::io::{self, Write};
 use std::sync::Once;

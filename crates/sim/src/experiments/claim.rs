@@ -1,10 +1,9 @@
-//! Claims over bands: what must hold whatever the machine's unknowns are.
+//! Claims over bands: statements that must hold for all values of the machine's unknowns.
 //!
-//! A single run shows what happens with one seed, one guess of how a miss divides into request and
-//! response, and costs of which some are uncertain. A claim that you quote must not depend on
-//! these. A [`Band`] is the set of points at which a claim must hold. [`Band::measure`] runs a
-//! program at each of them, on the host's CPUs in parallel. [`Figures`] are the results, and check
-//! claims.
+//! A single run shows one seed, one guess of how a miss divides into request and response, and one
+//! value of each uncertain cost. A claim that you quote must not depend on these. A [`Band`] is the
+//! set of points at which a claim must hold. [`Band::measure`] runs a program at each point, in
+//! parallel on the host's CPUs. [`Figures`] hold the results and check claims.
 //!
 //! ```
 //! # #[global_allocator]
@@ -50,18 +49,18 @@ use crate::machine::Machine;
 use crate::results::failure::Failure;
 use crate::results::replay::Replay;
 
-/// One set of the values that a claim must not depend on.
+/// One combination of the values on which a claim must not depend.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Point {
     /// The share of a miss that is request flight, in percent.
     pub request_percent: u32,
     /// The seed.
     pub seed: u64,
-    /// An uncertain cost that is moved, and to how many percent.
+    /// The scaled uncertain cost and its percentage, if any.
     pub cost: Option<(String, u64)>,
 }
 
-/// The points of a machine that a claim must hold at, the default first.
+/// The points of a machine at which a claim must hold. The default point is the first.
 #[derive(Debug, Clone)]
 pub struct Band {
     spec: Spec,
@@ -72,11 +71,11 @@ pub struct Band {
 const MOVES: [u64; 2] = [70, 130];
 
 impl Band {
-    /// How many seeds each share has in a whole band.
+    /// The number of seeds for each request share in a whole band.
     pub const SEEDS: u64 = 16;
 
-    /// The whole band: each share of [`Machine::REQUEST_BAND`] with 16 seeds from `seed` on, and
-    /// each uncertain cost at 70 % and at 130 %, one at a time.
+    /// Creates the whole band. It has each share of [`Machine::REQUEST_BAND`] with 16 seeds from
+    /// `seed` on, and each uncertain cost at 70 % and at 130 %, one at a time.
     pub fn whole(spec: &Spec, seed: u64) -> Band {
         let mut band = Band::shares(spec, seed, Band::SEEDS);
         let uncertain = spec.sources().filter(|(_, cost)| cost.uncertain);
@@ -89,7 +88,8 @@ impl Band {
         band
     }
 
-    /// Each share with one seed: for a first look, and for tests that run often.
+    /// Creates a small band with one seed for each share, for a first look and for tests that run
+    /// often.
     pub fn quick(spec: &Spec, seed: u64) -> Band {
         Band::shares(spec, seed, 1)
     }
@@ -108,21 +108,21 @@ impl Band {
         Band { spec: spec.clone(), points }
     }
 
-    /// The points, the default first.
+    /// Returns the points, the default first.
     pub fn points(&self) -> &[Point] {
         &self.points
     }
 
-    /// The machine of this band.
+    /// Returns the name of the band's machine.
     pub fn machine_name(&self) -> &str {
         self.spec.name()
     }
 
-    /// The machine of a point, ready to run the program of this name.
+    /// Creates the machine of a point, ready to run the program named `program`.
     ///
     /// # Panics
     ///
-    /// Panics if the point belongs to another machine's band, and moves a cost that this machine
+    /// Panics if the point belongs to another machine's band, and scales a cost that this machine
     /// does not have.
     pub fn machine(&self, point: &Point, program: &str) -> Machine {
         let mut spec = self.spec.clone();
@@ -132,11 +132,12 @@ impl Band {
         Machine::new(spec).seed(point.seed).request_percent(point.request_percent).program(program)
     }
 
-    /// Runs a program at all points, on as many host threads as there are CPUs, and keeps the
-    /// number that it returns for each.
+    /// Runs a program at all points, on as many host threads as there are CPUs. Returns the
+    /// program's number at each point.
     ///
     /// A program that needs further settings of the machine (faults, a kernel) uses
-    /// [`measure_all`](Band::measure_all), so that a broken claim's replay lines have them, too.
+    /// [`measure_all`](Band::measure_all). Then the replay lines of a broken claim contain these
+    /// settings, too.
     ///
     /// # Errors
     ///
@@ -155,12 +156,12 @@ impl Band {
     }
 
     /// Runs several programs at all points, on as many host threads as there are CPUs. `run`
-    /// returns a program's number on a machine, and the line that repeats the run. `progress` is
-    /// called after each run, on the thread that ran it.
+    /// returns a program's number on a machine, and the run's replay line. `progress` is called
+    /// after each run, on the thread that ran it.
     ///
     /// # Errors
     ///
-    /// The error of the first point of the first program that fails. No run begins after that
+    /// The error of the first failing point of the first failing program. No run begins after that
     /// error.
     pub fn measure_all<P: fmt::Display + Sync, E: Send>(
         &self,
@@ -173,8 +174,8 @@ impl Band {
         Ok(programs.iter().zip(done).map(figures).collect())
     }
 
-    /// Like [`measure_all`](Band::measure_all), but for runs that return any type: for each
-    /// program, the result at each point, in the order of the [points](Band::points).
+    /// Runs several programs at all points, like [`measure_all`](Band::measure_all), but `run` may
+    /// return any type. Returns each program's results, in the order of the [points](Band::points).
     ///
     /// # Errors
     ///
@@ -228,33 +229,34 @@ pub struct Figures {
 }
 
 impl Figures {
-    /// The number at each point of a band, the default first, with the line that repeats the run.
+    /// Creates the figures from the number and the replay line at each point of a band, the default
+    /// first.
     pub fn new(name: String, points: Vec<(f64, Replay)>) -> Figures {
         Figures { name, points }
     }
 
-    /// The name of the measured quantity.
+    /// Returns the name of the measured quantity.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// The number at the default point.
+    /// Returns the number at the default point.
     pub fn value(&self) -> f64 {
         self.points.first().map_or(f64::NAN, |point| point.0)
     }
 
-    /// The numbers, in the order of the band's points.
+    /// Returns the numbers, in the order of the band's points.
     pub fn values(&self) -> impl Iterator<Item = f64> + Clone + '_ {
         self.points.iter().map(|point| point.0)
     }
 
-    /// The lowest and the highest number.
+    /// Returns the lowest and the highest number.
     pub fn range(&self) -> (f64, f64) {
         range(self.values())
     }
 
-    /// The ratios to another program's numbers, point by point: the lowest and the highest. They
-    /// are NaN if the other has more points or fewer: then it is of another band.
+    /// Returns the lowest and the highest ratio to another program's numbers, compared point by
+    /// point. Both are NaN if the numbers of points differ, because then the bands differ.
     pub fn ratios(&self, to: &Figures) -> (f64, f64) {
         if self.points.len() != to.points.len() {
             return (f64::NAN, f64::NAN);
@@ -262,25 +264,25 @@ impl Figures {
         range(self.values().zip(to.values()).map(|(own, other)| own / other))
     }
 
-    /// Claims that at every point this is at least `factor` times the other.
+    /// Claims that each number is at least `factor` times the other's number at the same point.
     ///
     /// # Errors
     ///
-    /// [`BrokenClaim`], with the point at which it fails by the most.
+    /// [`BrokenClaim`], with the point that violates the claim by the most.
     pub fn at_least(&self, factor: f64, other: &Figures) -> Result<(), Box<BrokenClaim>> {
         self.claim_ratio("at least", factor, other, |ratio| ratio / factor)
     }
 
-    /// Claims that at every point this is at most `factor` times the other.
+    /// Claims that each number is at most `factor` times the other's number at the same point.
     ///
     /// # Errors
     ///
-    /// [`BrokenClaim`], with the point at which it fails by the most.
+    /// [`BrokenClaim`], with the point that violates the claim by the most.
     pub fn at_most(&self, factor: f64, other: &Figures) -> Result<(), Box<BrokenClaim>> {
         self.claim_ratio("at most", factor, other, |ratio| factor / ratio)
     }
 
-    /// Claims that at every point this lies in a range.
+    /// Claims that each number lies in a range.
     ///
     /// # Errors
     ///
@@ -333,8 +335,8 @@ impl Figures {
     }
 }
 
-/// The lowest and the highest of numbers; NaN if one of them is. For no numbers at all: infinity
-/// and minus infinity.
+/// Returns the lowest and the highest of some numbers. Both are NaN if one of the numbers is NaN.
+/// For no numbers the result is infinity and minus infinity.
 pub fn range(values: impl Iterator<Item = f64>) -> (f64, f64) {
     values.fold((f64::INFINITY, f64::NEG_INFINITY), |(low, high), value| {
         // `min` and `max` would drop a NaN.
@@ -382,13 +384,13 @@ fn shown(value: f64) -> String {
 /// Its `Debug` form is its `Display` form, so that `unwrap` in a test prints it.
 #[derive(Clone, PartialEq, thiserror::Error)]
 pub struct BrokenClaim {
-    /// The claim.
+    /// The text of the claim.
     pub claim: String,
-    /// How many points the band has.
+    /// The number of points in the band.
     pub points: usize,
-    /// At how many of them the claim does not hold.
+    /// The number of points at which the claim does not hold.
     pub bad: usize,
-    /// Over the whole band, the lowest and the highest of the number, or of the ratio.
+    /// The lowest and the highest value of the number, or of the ratio, over the whole band.
     pub range: (f64, f64),
     /// The value at the worst point.
     pub found: String,

@@ -1,4 +1,4 @@
-//! Whether a program is deterministic: two runs, compared access by access.
+//! The check that a program is deterministic: two runs, compared access by access.
 
 use core::fmt;
 
@@ -8,16 +8,17 @@ use crate::results::replay::Replay;
 use crate::results::report::Report;
 use crate::results::tape::{Tape, TracedAccess};
 
-/// Two runs of one program on one machine that differ.
+/// The first difference between two runs of one program on one machine.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Divergence {
-    /// After how many accesses they differ.
+    /// The number of equal accesses before the difference.
     pub access: usize,
-    /// What the first run did next; `None` if it ended there.
+    /// The first run's next access; `None` if that run ended.
     pub first: Option<TracedAccess>,
-    /// What the second run did next. Both are `None` if only the reports or the failures differ.
+    /// The second run's next access; `None` if that run ended. Both are `None` if only the reports
+    /// or the failures differ.
     pub second: Option<TracedAccess>,
-    /// Which runs these were.
+    /// The replay line of both runs.
     pub replay: Replay,
 }
 
@@ -42,11 +43,11 @@ impl fmt::Display for Divergence {
 impl core::error::Error for Divergence {}
 
 impl Machine {
-    /// Runs a program twice, and says at which access the two runs first differ, if they do.
+    /// Runs a program twice and compares the two runs, access by access.
     ///
     /// A program that fails twice in the same way is deterministic. Both runs keep 32 bytes for
-    /// each access. It does not find what differs only between processes, such as the address of a
-    /// function.
+    /// each access. The check does not find differences that occur only between processes, such as
+    /// the address of a function.
     ///
     /// ```
     /// # #[global_allocator]
@@ -76,7 +77,7 @@ impl Machine {
     ///
     /// # Errors
     ///
-    /// [`Divergence`].
+    /// [`Divergence`], with the first access at which the runs differ.
     pub fn check_determinism<T: 'static>(
         machine: impl Fn() -> Machine,
         program: impl FnOnce() -> T + Clone + 'static,

@@ -5,7 +5,7 @@ use crate::machine::Machine;
 use crate::results::failure::Failure;
 use crate::settings::schedule::{Choices, Schedule};
 
-/// Runs a program on one machine after another, and returns how many there were.
+/// Runs a program on one machine after another. Returns the number of runs.
 ///
 /// ```
 /// use coreline_sim::{FailureKind, Machine, Schedule, Sim, search};
@@ -49,17 +49,16 @@ pub fn search(
 }
 
 /// Runs a tiny program under every schedule with few preemptions, after Musuvathi and Qadeer's
-/// iterative context bounding (PLDI 2007): most mistakes take one or two preemptions, and there are
-/// polynomially many schedules with so few.
+/// iterative context bounding (PLDI 2007). Most mistakes take one or two preemptions. The number of
+/// schedules with so few preemptions is polynomial.
 ///
-/// A preemption is a switch away from a thread that could go on. When a thread blocks or ends, all
-/// threads that could come next are tried, at no cost. A thread that yields or waits in a loop lets
-/// the next in turn run. To choose another thread than that counts as a preemption, so loops of
-/// several waiting threads are explored completely.
+/// A preemption is a switch away from a thread that could continue. When a thread blocks or ends,
+/// every thread that could run next is tried, and this does not count as a preemption. A thread
+/// that yields or waits in a loop lets the next thread in turn run. A switch to any other thread
+/// counts as a preemption, so loops of several waiting threads are explored completely.
 ///
-/// Everything else that a program can notice is fixed: jitter and faults are those of the machine's
-/// one seed, and memory is sequentially consistent. For weak memory order, use the model checker's
-/// world.
+/// All other sources of variation are fixed. Jitter and faults follow from the machine's one seed,
+/// and memory is sequentially consistent. For weak memory order, use the model checker's world.
 ///
 /// ```
 /// use coreline_sim::{Explore, Machine};
@@ -83,9 +82,9 @@ pub struct Explore {
 /// The result of an exploration without a failure.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Explored {
-    /// How many schedules ran.
+    /// The number of schedules that ran.
     pub runs: u64,
-    /// Whether these were all the schedules with the allowed number of preemptions.
+    /// Whether the runs cover all schedules with the allowed number of preemptions.
     pub complete: bool,
 }
 
@@ -96,27 +95,27 @@ impl Default for Explore {
 }
 
 impl Explore {
-    /// The defaults: at most 2 preemptions and 100,000 runs.
+    /// Creates an exploration with the defaults: at most 2 preemptions and 100,000 runs.
     pub fn new() -> Explore {
         Explore { preemptions: 2, limit: 100_000 }
     }
 
-    /// The most preemptions in a run.
+    /// Sets the maximum number of preemptions in a run.
     pub fn preemptions(self, preemptions: u32) -> Explore {
         Explore { preemptions, ..self }
     }
 
-    /// The most runs.
+    /// Sets the maximum number of runs.
     pub fn limit(self, limit: u64) -> Explore {
         Explore { limit, ..self }
     }
 
-    /// Runs `program` on a new machine for each schedule. It ignores the schedule that `machine`
-    /// sets.
+    /// Runs `program` on a new machine for each schedule. The exploration ignores the schedule that
+    /// `machine` sets.
     ///
     /// # Errors
     ///
-    /// The first [`Failure`]. Its replay line has the schedule.
+    /// The first [`Failure`]. Its replay line contains the schedule.
     pub fn run(
         self,
         machine: impl Fn() -> Machine,

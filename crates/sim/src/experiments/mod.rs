@@ -1,5 +1,5 @@
-//! Many runs: a claim over all that is unknown of a machine, tables over numbers of threads, and
-//! the search for a failing schedule.
+//! Experiments with many runs: claims that hold over a machine's unknowns, tables over numbers of
+//! threads, and the search for a failing schedule.
 
 pub mod claim;
 pub(crate) mod determinism;

@@ -1,4 +1,4 @@
-//! The code that the attribute `coreline_sim::test` runs.
+//! The implementation of the attribute `coreline_sim::test`.
 
 use core::fmt;
 use std::path::Path;
@@ -12,20 +12,20 @@ use crate::results::replay::Replay;
 /// The environment variable that has a test run one replay line alone.
 const REPLAY: &str = "CORELINE_REPLAY";
 
-/// A test as its attribute describes it.
+/// A test with the settings of its attribute.
 #[derive(Debug, Clone)]
 pub struct Test {
-    /// The package, for the command that runs the test again.
+    /// The package name, for the command that runs the test again.
     pub package: &'static str,
-    /// Its folder.
+    /// The package's folder.
     pub folder: &'static str,
-    /// The test with its modules, from the crate on.
+    /// The path of the test from the crate root, including its modules.
     pub path: &'static str,
     /// The machine: a preset, or a file.
     pub machine: &'static str,
     /// The first seed.
     pub seed: u64,
-    /// How many seeds.
+    /// The number of seeds.
     pub seeds: u64,
     /// The band; none if empty.
     pub band: &'static str,
@@ -35,12 +35,12 @@ pub struct Test {
     pub faults: &'static str,
     /// The step limit.
     pub steps: u64,
-    /// Whether it looks for data races.
+    /// Whether the test detects data races.
     pub races: bool,
 }
 
 impl Test {
-    /// The defaults: one run with seed 0, on a machine that the attribute must name.
+    /// Creates a test with the defaults: one run with seed 0. The attribute must name the machine.
     pub fn new(package: &'static str, folder: &'static str, path: &'static str) -> Test {
         Test {
             package,
@@ -130,11 +130,12 @@ impl<E: fmt::Debug + 'static> Outcome for Result<(), E> {
     }
 }
 
-/// Runs a test on each of its machines, one after another.
+/// Runs a test on each of its machines in sequence.
 ///
 /// # Panics
 ///
-/// Panics at the first run that fails, with its failure and the command that runs it alone.
+/// Panics at the first run that fails. The message has the failure and the command that runs it
+/// alone.
 #[track_caller]
 pub fn run<T: Outcome>(test: &Test, program: fn() -> T) {
     let machines = test.machines().unwrap_or_else(|error| panic!("{}: {error}", test.name()));

@@ -1,10 +1,10 @@
 //! The simulated program's memory.
 //!
-//! Which words share a cache line decides what a simulated program costs, and where the host's
-//! allocator happens to put an object must not. So while simulated code runs, allocations come from
-//! the machine's own arena, where the n-th allocation of a program has the same offset in every
-//! run; the coherence model knows memory by that offset. [`Allocator`] does the switching, as the
-//! global allocator of the program or test that simulates:
+//! The cost of a simulated program depends on which words share a cache line. It must not depend on
+//! where the host's allocator places an object. So while simulated code runs, allocations use the
+//! machine's own arena. There the n-th allocation of a program has the same offset in every run,
+//! and the coherence model identifies memory by that offset. [`Allocator`] switches between the
+//! two, as the global allocator of the program or test that simulates:
 //!
 //! ```
 //! #[global_allocator]
@@ -13,15 +13,15 @@
 //! ```
 //!
 //! Outside of simulated code, and in programs that never simulate, it is the system's allocator
-//! behind one test of a thread-local pointer, and at each free one look at a table that is empty
-//! until a machine runs.
+//! with two additional checks. Each call tests a thread-local pointer. Each free also reads a table
+//! that is empty until a machine runs.
 //!
-//! An arena lies in its machine's place ([`places`]), so its addresses are the same in every
-//! process, too.
+//! An arena lies in its machine's place ([`places`]), so its addresses are also the same in every
+//! process.
 //!
-//! Statics of the host's code belong to no program: a `static` or `thread_local!` that allocates at
-//! its first use takes the block from whichever machine runs first, and all later blocks of that
-//! machine lie elsewhere than in the next run. Simulated programs use `WorldStatic` and
+//! Statics of the host's code belong to no program. A `static` or `thread_local!` that allocates at
+//! its first use takes the block from the first machine that runs. All later blocks of that machine
+//! then have other addresses than in the next run. Simulated programs use `WorldStatic` and
 //! `WorldLocal`.
 //!
 //! # Blocks that outlive their machine
@@ -29,7 +29,7 @@
 //! A value may leave the machine (the result of a run) and be freed at any later time, on any
 //! thread. So the arena counts its live blocks, plus one for the machine, and returns its memory to
 //! the system when the count reaches zero. A block freed while its arena is not the thread's
-//! current one is counted, but not used again.
+//! current one is counted, but not reused.
 
 use core::alloc::{GlobalAlloc, Layout};
 use core::cell::{Cell, RefCell};

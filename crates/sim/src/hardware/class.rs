@@ -1,19 +1,19 @@
-//! How far apart two CPUs are: the classes of transfers.
+//! Classes of transfers: the distance between two CPUs.
 
 use coreline_topology::{CpuId, Distance, Topology};
 
-/// How far apart two CPUs are that exchange a line.
+/// The distance between two CPUs that exchange a line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Class {
-    /// Hardware threads of one core.
+    /// Two hardware threads of one core.
     SameCore,
-    /// Under one last-level cache.
+    /// Two cores under one last-level cache.
     SameCache,
-    /// Under different caches of a memory node.
+    /// Two cores under different last-level caches of a memory node.
     SameNode,
-    /// In different nodes of a socket.
+    /// Two cores in different nodes of a socket.
     SameSocket,
-    /// In different sockets.
+    /// Two cores in different sockets.
     OtherSocket,
 }
 
@@ -22,7 +22,7 @@ impl Class {
     pub const ALL: [Class; 5] =
         [Class::SameCore, Class::SameCache, Class::SameNode, Class::SameSocket, Class::OtherSocket];
 
-    /// The class's name, which is that of its cost.
+    /// Returns the class's name, which is also the name of its cost.
     pub fn name(self) -> &'static str {
         match self {
             Class::SameCore => "same_core",
@@ -50,7 +50,7 @@ impl Class {
         }
     }
 
-    /// The first two CPUs of a machine at this distance; `None` if no two are.
+    /// Returns the first two CPUs of a machine at this distance; `None` if no two CPUs have it.
     pub fn pair(self, topology: &Topology) -> Option<[CpuId; 2]> {
         let first = topology.cpus().next()?.id;
         let other = topology.cpus().find(|cpu| self.is_of(topology.distance(first, cpu.id)));

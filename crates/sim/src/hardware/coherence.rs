@@ -1,4 +1,4 @@
-//! Cache coherence: which cores hold a line, and how far away they are.
+//! Cache coherence: the cores that hold a line, and their distances.
 //!
 //! One directory entry per line, as in MESI with a directory that sees every miss:
 //!
@@ -8,20 +8,21 @@
 //! | core c | only c | c holds it exclusively and may write without asking (E or M) |
 //! | none | some | clean copies (S); a writer must first invalidate all others |
 //!
-//! Caches here are private caches of a core, shared by its hardware threads, and have no size. What
-//! one of them wrote costs the others a hit, or, where the machine file says what that takes
-//! (`same_core`), so much for the first of them that looks. The last-level cache is a distance: a
-//! line that a core under the same one holds comes from there.
+//! Caches here are private caches of a core, shared by its hardware threads, and have no size.
+//! After a write by one hardware thread, an access by another one of the core is a hit. If the
+//! machine file gives the cost of this (`same_core`), the first such access costs that much. The
+//! last-level cache is a distance: a line that is held by a core under the same last-level cache is
+//! served from there.
 //!
-//! A core that idles for long empties its caches into the last-level one, where it finds what it
-//! had. A copy that another core asked for after this one counts as kept.
+//! A core that idles for long empties its caches into the last-level one, where it finds its lines
+//! later. A copy that another core requested after this one counts as kept.
 //!
 //! A core loses a line when another core writes it. It also loses a line that it has modified when
 //! another core reads it, because such a read takes ownership (migratory sharing). A further read,
 //! without a write between, leaves copies.
 //!
-//! A line that came to a core stays there for as long as another request is on its way, whatever
-//! the core does: a request of another core waits until then, and for an access that has begun.
+//! A core keeps a line that it fetched for as long as another request is in flight, whatever the
+//! core does. A request of another core waits until then, and also for an access that has begun.
 
 #[cfg(test)]
 mod tests;

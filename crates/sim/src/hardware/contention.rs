@@ -1,20 +1,21 @@
-//! What is going on at a line: threads that spin on it, stores under way, requests that wait.
+//! The state of a contended line: threads that spin on it, stores under way, and waiting requests.
 
 use core::fmt;
 use core::str::FromStr;
 use std::collections::VecDeque;
 
-/// Whose request a contended line serves next.
+/// The arbitration between the requests for a contended line.
 ///
-/// Real machines differ, and few makers say what theirs do. So a claim about a contended lock
-/// should hold under both.
+/// Real machines differ, and few vendors document their arbitration. So a claim about a contended
+/// lock should hold under both policies.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Arbitration {
-    /// The request that arrived first.
+    /// FIFO: serves the request that arrived first.
     #[default]
     Fifo,
-    /// The request nearest to the core that last had the line. Among equally near ones, the one
-    /// that arrived first. This gives more throughput, but a distant core may starve.
+    /// Serves the request nearest to the core that last had the line. Among equally near ones,
+    /// serves the one that arrived first. This policy has a higher throughput, but a distant core
+    /// may starve.
     Nearest,
 }
 
@@ -27,7 +28,7 @@ impl fmt::Display for Arbitration {
     }
 }
 
-/// The name does not belong to an arbitration.
+/// The error for an unknown name of an arbitration.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{asked:?} is not an arbitration; write fifo or nearest")]
 pub struct ParseArbitrationError {

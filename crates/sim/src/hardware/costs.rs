@@ -7,24 +7,24 @@ use serde::Deserialize;
 use crate::hardware::class::Class;
 use crate::hardware::presets::SpecError;
 
-/// One number of a machine file.
+/// One number of a machine file with its source.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Cost {
-    /// Picoseconds, or a plain count for the costs that are counts.
+    /// The value in picoseconds, or a plain number for the costs that are counts.
     pub value: u64,
     /// Whether [`value`](Cost::value) is a count.
     pub is_count: bool,
-    /// Where the number comes from.
+    /// The source of the number.
     pub source: String,
-    /// Whether claims must hold while it moves by 30 % (the band).
+    /// Whether the number is uncertain: claims must hold while it varies by 30 % (the band).
     pub uncertain: bool,
 }
 
 macro_rules! costs {
     ($($(#[doc = $doc:literal])+ $name:ident: $unit:ident,)+) => {
         /// The costs of a machine, in picoseconds unless noted otherwise. Those of transfers are
-        /// the latencies of ping-pongs, from which a [`Machine`](crate::Machine) finds what
-        /// transfers cost.
+        /// the latencies of ping-pongs, from which a [`Machine`](crate::Machine) derives the cost
+        /// of a transfer.
         #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
         pub struct Costs {
             $($(#[doc = $doc])+ pub $name: u64,)+
@@ -136,8 +136,8 @@ impl Costs {
     pub(crate) const MOST_PING_PONG_NS: f64 = 1e4;
     const MOST: u64 = 1000;
 
-    /// The latency of a ping-pong between cores at this distance. In a running machine, the cost of
-    /// a transfer instead.
+    /// Returns the latency of a ping-pong between cores at this distance. In a running machine, it
+    /// returns the cost of a transfer instead.
     pub fn of(&self, class: Class) -> u64 {
         match class {
             Class::SameCore => self.same_core,

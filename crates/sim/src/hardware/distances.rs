@@ -7,17 +7,18 @@ use serde::Deserialize;
 use crate::hardware::class::Class;
 use crate::hardware::costs::{Costs, picoseconds};
 
-/// The costs that a machine file gives for two nodes, in picoseconds.
+/// The costs of a machine file for a pair of nodes, in picoseconds.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NodeDistance {
     /// The two nodes. The costs hold in both directions.
     pub nodes: [NodeId; 2],
-    /// The one-way latency of a ping-pong between a core of the one and a core of the other,
-    /// instead of that of their class.
+    /// The one-way latency of a ping-pong between a core of each node. It replaces that of their
+    /// class.
     pub ping_pong: u64,
-    /// A line in the other node's memory that no cache holds, instead of the cost `memory_remote`.
+    /// The cost of a line in the other node's memory that no cache holds. It replaces the cost
+    /// `memory_remote`.
     pub memory: Option<u64>,
-    /// Where the numbers come from.
+    /// The source of the numbers.
     pub source: String,
 }
 

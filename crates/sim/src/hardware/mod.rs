@@ -1,4 +1,4 @@
-//! The hardware: what a machine file says, its memory, and what happens at a cache line.
+//! The hardware: machine files, the machine's memory, and the coherence of cache lines.
 
 pub(crate) mod arena;
 pub(crate) mod class;

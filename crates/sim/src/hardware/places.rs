@@ -1,11 +1,11 @@
-//! Where machines lie: each in a place whose address is the same in every process.
+//! Places: the address ranges of machines, which are the same in every process.
 //!
-//! A program sees addresses: it hashes them, compares them, stripes locks by them. So a machine's
-//! memory and stacks lie in a *place*, a fixed range of the address space. There are many, since
-//! many machines may run at one time, each on a host thread of its own, and all share one address
-//! space. A machine's *home* follows from what its result depends on anyway (the replay line, but
-//! for the schedule and the step limit), so the same run has the same addresses in any process, at
-//! any time, whatever other machines do:
+//! A program can observe addresses: it hashes them, compares them, stripes locks by them. So a
+//! machine's memory and stacks lie in a *place*, a fixed range of the address space. There are many
+//! places, because many machines may run at one time, each on a host thread of its own, and all
+//! share one address space. A machine's *home* follows from the replay line without the schedule
+//! and the step limit. So the same run has the same addresses in any process, at any time, whatever
+//! other machines do:
 //!
 //! | its home | what a machine does |
 //! |---|---|
@@ -14,8 +14,8 @@
 //! | keeps what an ended run left: a value, a failed run's threads | takes the next free place |
 //! | is mapped by something else | takes the next free place |
 //!
-//! In the last two rows a program that looks at addresses may behave differently from a run in a
-//! fresh process. There is no way around it: what is left is in use, and cannot be moved.
+//! In the last two rows a program that depends on addresses may behave differently from a run in a
+//! fresh process. This is unavoidable: the remaining objects are in use, and cannot be moved.
 
 use core::num::NonZeroUsize;
 use core::sync::atomic::{AtomicU8, Ordering};

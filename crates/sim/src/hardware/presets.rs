@@ -1,4 +1,4 @@
-//! The machine files that come with the crate, and the errors of machine files.
+//! The machine files that the crate contains, and the errors of machine files.
 
 use std::path::PathBuf;
 
@@ -19,7 +19,7 @@ pub(crate) const PRESETS: &[(&str, &str)] = &[
     ("host-2c-xeon", include_str!("../../machines/host-2c-xeon.toml")),
 ];
 
-/// The names of the presets.
+/// Returns the names of the presets.
 pub fn presets() -> impl Iterator<Item = &'static str> {
     PRESETS.iter().map(|(name, _)| *name)
 }
@@ -53,15 +53,15 @@ pub enum SpecError {
     Unreadable {
         /// The file.
         path: PathBuf,
-        /// What the operating system said.
+        /// The error of the operating system.
         why: String,
     },
-    /// The file is not TOML, has a key that no machine has, or a key is missing.
+    /// The file is not TOML, a key is unknown, or a key is missing.
     #[error("the machine file {file} is malformed: {why}")]
     Malformed {
         /// The file or preset.
         file: String,
-        /// Where and why.
+        /// The position and the reason.
         why: String,
     },
     /// A value is missing, unknown or out of range.
@@ -71,7 +71,7 @@ pub enum SpecError {
         file: String,
         /// The key.
         key: String,
-        /// What is wrong with its value.
+        /// The reason why the value is wrong.
         why: String,
     },
 }

@@ -34,7 +34,7 @@ struct RawShape {
     threads_per_core: u32,
 }
 
-/// A machine: its tree and its costs.
+/// The specification of a machine: its tree and its costs.
 #[derive(Debug, Clone)]
 pub struct Spec {
     name: String,
@@ -51,7 +51,7 @@ pub struct Spec {
 }
 
 impl Spec {
-    /// The preset of this name.
+    /// Returns the machine of a preset.
     ///
     /// # Errors
     ///
@@ -64,7 +64,7 @@ impl Spec {
         Spec::parse(name, text)
     }
 
-    /// The machine of a user's own file.
+    /// Reads a machine from a user's own machine file.
     ///
     /// # Errors
     ///
@@ -77,7 +77,7 @@ impl Spec {
         Spec::parse(&path.display().to_string(), &text)
     }
 
-    /// A machine from the text of its file. Errors name the file `file`.
+    /// Parses a machine from the text of its file. Errors name the file `file`.
     ///
     /// # Errors
     ///
@@ -128,13 +128,13 @@ impl Spec {
         Ok(Spec { name, summary, topology, costs, sources, distances, scaled, digest, is_preset })
     }
 
-    /// The digest of the machine's file, by which a replay line tells it from others with the same
-    /// name; `None` for a preset.
+    /// Returns the digest of the machine's file; `None` for a preset. A replay line uses it to
+    /// distinguish files with the same machine name.
     pub fn digest(&self) -> Option<u64> {
         (!self.is_preset).then_some(self.digest)
     }
 
-    /// The digest of the machine's file, also for a preset: FNV-1a of 64 bits.
+    /// Returns the digest of the machine's file, also for a preset: FNV-1a of 64 bits.
     pub fn file_digest(&self) -> u64 {
         self.digest
     }
@@ -145,32 +145,33 @@ impl Spec {
     /// More than a band needs, and little enough for costs not to overflow.
     const MOST_PERCENT: u64 = 1000;
 
-    /// The machine's name.
+    /// Returns the machine's name.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// A description of one line.
+    /// Returns a description in one line.
     pub fn summary(&self) -> &str {
         &self.summary
     }
 
-    /// Its tree.
+    /// Returns the machine's tree.
     pub fn topology(&self) -> &Topology {
         &self.topology
     }
 
-    /// Its costs as used: those of the file, unless [`scale`](Spec::scale) moved one.
+    /// Returns the costs in use: those of the file, unless [`scale`](Spec::scale) changed one.
     pub fn costs(&self) -> &Costs {
         &self.costs
     }
 
-    /// Every cost of the file with its source, by name.
+    /// Returns every cost of the file with its source, by name.
     pub fn sources(&self) -> impl Iterator<Item = (&'static str, &Cost)> {
         Costs::NAMES.iter().filter_map(|name| Some((*name, self.sources.get(name)?)))
     }
 
-    /// Pairs of nodes for which the file has more than the costs of their class, as in the file.
+    /// Returns the pairs of nodes for which the file has costs other than those of their class, as
+    /// in the file.
     pub fn node_distances(&self) -> &[NodeDistance] {
         self.distances.stated()
     }
@@ -180,8 +181,8 @@ impl Spec {
         &self.distances
     }
 
-    /// Moves one cost to `percent` of the file's value, at most 1000, for a band. It stays at least
-    /// 1. The costs that the file has for pairs of nodes instead of this cost move, too.
+    /// Scales one cost to `percent` of the file's value, for a band. `percent` is at most 1000. The
+    /// cost stays at least 1. The costs that replace this cost for pairs of nodes are scaled, too.
     ///
     /// # Errors
     ///
@@ -217,7 +218,7 @@ impl Spec {
         self.sources().map(|(name, _)| name).collect::<Vec<_>>().join(", ")
     }
 
-    /// The names of the costs that were [moved](Spec::scale), and to what percentage of the file's
+    /// Returns the names of the [scaled](Spec::scale) costs, each with its percentage of the file's
     /// value.
     pub fn scaled(&self) -> impl Iterator<Item = (&str, u64)> {
         self.scaled.iter().map(|(name, &percent)| (name.as_str(), percent))

@@ -1,19 +1,19 @@
-//! Calibration: the cost of a line transfer, found from a ping-pong between two cores.
+//! Calibration: the cost of a line transfer, derived from a ping-pong between two cores.
 //!
 //! Published core-to-core latencies are ping-pong figures: two threads move one word back and forth
-//! with compare-and-exchange, and half of a round trip counts as the latency. That is not the cost
-//! of a transfer. The figure also contains each player's own locked operation, which hides what the
-//! player does while the other's request is under way.
+//! with compare-and-exchange, and half of a round trip counts as the latency. A transfer costs less
+//! than this figure. The figure also contains each player's own locked operation. That operation
+//! overlaps with the other player's request.
 //!
-//! So machine files state the published figure, and a [`Machine`](crate::Machine) finds the cost by
-//! a game between two of its own cores: it moves the cost until the simulated figure is within half
-//! a percent of the published one. So no formula can differ from the engine. The process keeps the
-//! result for its whole life, because the result depends only on the figure, the request share and
-//! what the cores do on their own.
+//! So machine files state the published figure, and a [`Machine`](crate::Machine) derives the cost
+//! from a ping-pong between two of its own cores. It adjusts the cost until the simulated figure is
+//! within half a percent of the published one. The calibration uses the engine itself, so no
+//! separate formula can disagree with it. The process caches the result, because the result depends
+//! only on the figure, the request share and the cores' own costs.
 //!
-//! A figure can be out of reach: two locked operations cannot follow each other faster than they
-//! execute. [`Transfer::reached`] says so. The machine then runs with the cheapest transfer
-//! possible, that of a hit in the core's own cache.
+//! A figure can be unreachable: two locked operations cannot follow each other faster than they
+//! execute. [`Transfer::reached`] reports this. The machine then runs with the cheapest possible
+//! transfer, that of a hit in the core's own cache.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -30,21 +30,21 @@ use crate::hardware::distances::Distances;
 use crate::hardware::spec::Spec;
 use crate::results::failure::Failure;
 
-/// The game of the published tools: two players, one word, compare-and-exchange.
+/// A ping-pong as in the published tools: two players, one word, compare-and-exchange.
 ///
-/// `core-to-core-latency` of N. Viennot plays it in this way
-/// (github.com/nviennot/core-to-core-latency, `src/bench/cas.rs`): without a pause, and a failing
-/// exchange takes the line, too.
+/// `core-to-core-latency` of N. Viennot uses the same loop
+/// (github.com/nviennot/core-to-core-latency, `src/bench/cas.rs`): it has no pause, and a failed
+/// exchange also fetches the line.
 #[derive(Debug)]
 pub struct PingPong<W: World>(Line<W::U32>);
 
 impl<W: World> PingPong<W> {
-    /// A new game.
+    /// Creates a ping-pong.
     pub fn new_in() -> Self {
         PingPong(Line(W::U32::new_in(0)))
     }
 
-    /// Plays for player 0, which begins, or player 1. Both must play the same number of round
+    /// Plays as player 0, which begins, or as player 1. Both must play the same number of round
     /// trips.
     pub fn play(&self, player: u32, round_trips: u64) {
         for _ in 0..round_trips {
@@ -58,20 +58,21 @@ impl<W: World> PingPong<W> {
     }
 }
 
-/// The cost of exchanging a line between two CPUs of a machine.
+/// The cost of transferring a line between two CPUs of a machine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Transfer {
-    /// How far apart the CPUs are.
+    /// The distance between the CPUs.
     pub class: Class,
-    /// The CPUs' nodes, if the machine file has more for these than the costs of their class.
+    /// The CPUs' nodes, if the machine file gives these nodes costs other than those of their
+    /// class.
     pub nodes: Option<[NodeId; 2]>,
     /// The one-way latency of the machine file, in picoseconds.
     pub published: u64,
-    /// The cost of one transfer, in picoseconds, with which a ping-pong takes that latency.
+    /// The cost of one transfer at which a ping-pong has that latency, in picoseconds.
     pub raw: u64,
     /// The one-way latency of a simulated ping-pong, in picoseconds.
     pub simulated: u64,
-    /// Whether the simulated latency is the published one, within half a percent.
+    /// Whether the simulated latency is within half a percent of the published one.
     pub reached: bool,
 }
 

@@ -1,4 +1,4 @@
-//! The machine: its settings, and the run.
+//! The simulated machine: its settings, and how it runs a program.
 
 pub(crate) mod calibration;
 
@@ -77,34 +77,34 @@ pub struct Machine {
     arbitration: Arbitration,
 }
 
-/// A program that ran to its end.
+/// The result of a program that ran to its end.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Run<T> {
-    /// The value that its first thread returned.
+    /// The return value of the program's first thread.
     pub value: T,
-    /// Its cost.
+    /// The cost of the run.
     pub report: Report,
-    /// The reports on its locks, the one with the longest total wait first.
+    /// The reports on the locks of the run, sorted by total wait, the longest first.
     pub locks: Vec<LockReport>,
-    /// The record of the run; only with [`Machine::trace`].
+    /// The record of the run. It is `None` without [`Machine::trace`].
     pub trace: Option<Trace>,
 }
 
 impl Machine {
     /// The default share of a miss that is request flight, in percent. On three measured machines
-    /// the share is 29 to 51, by how long a core goes on with a line that another core wants. So
-    /// claims must hold over [`REQUEST_BAND`](Machine::REQUEST_BAND).
+    /// the share is 29 to 51. It depends on how long a core keeps using a line that another core
+    /// wants. So claims must hold over [`REQUEST_BAND`](Machine::REQUEST_BAND).
     pub const REQUEST_PERCENT: u32 = settings::REQUEST_PERCENT;
 
     /// The shares of request flight over which a claim must hold, in percent.
     pub const REQUEST_BAND: [u32; 3] = [20, 30, 50];
 
-    /// The default number of engine steps after which a run is given up: about a quarter of an hour
-    /// of host time. A run whose threads make no progress (no write changes a value, no thread
-    /// takes a lock) is given up as a livelock after 500 million steps.
+    /// The default limit on engine steps: about a quarter of an hour of host time. A run that
+    /// exceeds the limit fails. A run whose threads make no progress (no write changes a value, no
+    /// thread takes a lock) fails as a livelock after 500 million steps.
     pub const STEP_LIMIT: u64 = settings::STEP_LIMIT;
 
-    /// The machine of a preset, see [`presets`](crate::presets).
+    /// Creates the machine of a preset, see [`presets`](crate::presets).
     ///
     /// # Errors
     ///
@@ -113,7 +113,7 @@ impl Machine {
         Spec::preset(name).map(Machine::new)
     }
 
-    /// The machine of a user's own file.
+    /// Creates a machine from a user's own machine file.
     ///
     /// # Errors
     ///
@@ -122,7 +122,7 @@ impl Machine {
         Spec::from_file(path).map(Machine::new)
     }
 
-    /// A machine of this kind.
+    /// Creates a machine from a specification.
     pub fn new(spec: Spec) -> Machine {
         Machine {
             spec,
@@ -143,15 +143,16 @@ impl Machine {
         }
     }
 
-    /// The machine of a replay line, with all settings of the line.
+    /// Creates the machine of a replay line, with all settings of the line.
     ///
     /// The caller runs the [program](Replay::program) that the line names, and installs the
     /// [kernel](Replay::kernel) if it names one. A run with another kernel is refused.
     ///
     /// # Errors
     ///
-    /// [`SpecError::OwnFile`] if the line is of a user's own machine: make that machine and call
-    /// [`replaying`](Machine::replaying). [`SpecError::NoPreset`] if there is no such machine.
+    /// [`SpecError::OwnFile`] if the line names a machine from a user's own file. In that case
+    /// create that machine and call [`replaying`](Machine::replaying). [`SpecError::NoPreset`] if
+    /// no preset has the name.
     pub fn replay(replay: &Replay) -> Result<Machine, SpecError> {
         if let Some(digest) = replay.digest {
             return Err(SpecError::OwnFile { name: replay.machine.clone(), digest });
@@ -159,9 +160,9 @@ impl Machine {
         Ok(Machine::preset(&replay.machine)?.replaying(replay))
     }
 
-    /// This machine with all settings of a replay line except the machine's name. It scales the
-    /// costs that the line names. A run with an unknown cost is refused, and so is a line for a
-    /// machine file with other content.
+    /// Applies all settings of a replay line except the machine's name, and scales the costs that
+    /// the line names. The run is refused if a cost is unknown, or if the line is for a machine
+    /// file with other content.
     pub fn replaying(mut self, replay: &Replay) -> Machine {
         for (cost, percent) in &replay.scaled {
             if let Err(error) = self.spec.scale(cost, *percent) {
@@ -191,13 +192,13 @@ impl Machine {
         self
     }
 
-    /// The seed of everything random: jitter, faults, and the choices of schedules.
+    /// Sets the seed of everything random: jitter, faults, and the choices of schedules.
     pub fn seed(mut self, seed: u64) -> Machine {
         self.seed = seed;
         self
     }
 
-    /// The share of a miss that is request flight, in percent; more than 100 counts as 100.
+    /// Sets the share of a miss that is request flight, in percent. More than 100 counts as 100.
     pub fn request_percent(mut self, percent: u32) -> Machine {
         self.request_percent = percent.min(100);
         self
@@ -215,39 +216,41 @@ impl Machine {
         self
     }
 
-    /// After how many engine steps a run is given up. A step is an access, a turn of a
-    /// spin loop or a scheduling decision.
+    /// Sets the number of engine steps after which a run fails. A step is an access, an iteration
+    /// of a spin loop or a scheduling decision.
     pub fn step_limit(mut self, steps: u64) -> Machine {
         self.step_limit = steps;
         self
     }
 
-    /// The name of the program in the replay line: on one line, with single spaces.
+    /// Sets the name of the program in the replay line. The name is put on one line, with single
+    /// spaces.
     pub fn program(mut self, name: &str) -> Machine {
         self.program = name.split_whitespace().collect::<Vec<_>>().join(" ");
         self
     }
 
-    /// The kernel that hands out concurrency IDs. Without a kernel there are none.
+    /// Sets the kernel that assigns concurrency IDs. Without a kernel, threads have no concurrency
+    /// IDs.
     pub fn kernel(mut self, kernel: Box<dyn Kernel>) -> Machine {
         self.kernel = Some(kernel);
         self
     }
 
-    /// Whose request a contended line serves next.
+    /// Sets the arbitration between the requests for a contended line.
     pub fn arbitration(mut self, arbitration: Arbitration) -> Machine {
         self.arbitration = arbitration;
         self
     }
 
-    /// How much the report contains.
+    /// Sets the level of detail of the report.
     pub fn statistics(mut self, statistics: Statistics) -> Machine {
         self.statistics = statistics;
         self
     }
 
-    /// Records the run for a timeline viewer, in [`Run::trace`]. This takes no simulated time, and
-    /// about a hundred bytes of memory for each miss.
+    /// Records the run for a timeline viewer, in [`Run::trace`]. Recording takes no simulated time.
+    /// It uses about a hundred bytes of memory for each miss.
     ///
     /// ```no_run
     /// use coreline_sim::{Machine, thread};
@@ -264,15 +267,16 @@ impl Machine {
         self
     }
 
-    /// Looks for data races: a run fails as soon as nothing in the program orders two accesses to
-    /// the same [cell](crate::cell::UnsafeCell), one of which writes. A release and acquire, a
-    /// lock, a fence, and the start or end of a thread order accesses.
+    /// Detects data races. A run fails as soon as two accesses to the same
+    /// [cell](crate::cell::UnsafeCell) are unordered and one of them writes. A release and acquire,
+    /// a lock, a fence, and the start or end of a thread order accesses.
     ///
-    /// It finds missing orderings although every run is sequentially consistent, if the accesses of
-    /// a run come close enough, whatever values they see. It takes no simulated time. It takes some
-    /// host time for each thread at each access to a word that synchronises, and memory for each
-    /// pair of threads. It does not see what std synchronises itself, and may report it: words of
-    /// std, or a `Waker` that was made from an `Arc`.
+    /// Every run is sequentially consistent, but the detector also finds missing orderings. It
+    /// needs only that the two accesses of the run are close enough, whatever values they read.
+    /// Detection takes no simulated time. It takes some host time for each thread at each access to
+    /// a synchronising word, and memory for each pair of threads. It does not see synchronisation
+    /// inside std, such as words of std or a `Waker` made from an `Arc`. It may report accesses
+    /// that only std orders.
     ///
     /// ```
     /// use coreline_sim::atomic::{AtomicBool, Ordering};
@@ -306,7 +310,7 @@ impl Machine {
         Machine { tape: Some(Tape::clone(tape)), ..self.statistics(Statistics::Full) }
     }
 
-    /// The line that repeats what this machine does.
+    /// Returns the replay line, which repeats a run of this machine.
     pub fn replay_line(&self) -> Replay {
         let scaled = self.spec.scaled().map(|(cost, percent)| (cost.to_owned(), percent));
         Replay {
@@ -325,18 +329,19 @@ impl Machine {
         }
     }
 
-    /// The description of the machine.
+    /// Returns the specification of the machine.
     pub fn spec(&self) -> &Spec {
         &self.spec
     }
 
-    /// For each class, and for pairs of nodes with costs of their own: the cost of one transfer
-    /// with which a ping-pong takes the time in the machine file, and the latency of a simulated
-    /// ping-pong on this machine. Classes that the machine does not have are left out.
+    /// Returns the calibrated transfers: one for each class, and one for each pair of nodes with
+    /// costs of its own. Each has the cost of one transfer at which a ping-pong matches the latency
+    /// in the machine file. Each also has the latency of a simulated ping-pong on this machine.
+    /// Classes that the machine does not have are left out.
     ///
     /// # Errors
     ///
-    /// [`Failure`] if a machine cannot start, as [`run`](Machine::run).
+    /// [`Failure`] if a machine cannot start, as for [`run`](Machine::run).
     pub fn calibration(&self) -> Result<Vec<Transfer>, Box<Failure>> {
         let mut transfers = calibration::transfers(&self.spec, self.request_percent, play)?;
         for transfer in &mut transfers {
@@ -356,20 +361,20 @@ impl Machine {
         Ok(self)
     }
 
-    /// Runs `root` as the first thread, which starts on CPU 0 and is not bound to it, until all
-    /// threads are done.
+    /// Runs `root` as the first thread, until all threads have ended. The first thread starts on
+    /// CPU 0 and is not bound to it.
     ///
     /// # Errors
     ///
-    /// [`Failure`] if a panic leaves a simulated thread, no thread can go on, the run does not end,
-    /// or the machine cannot start. The process can go on, with two exceptions. Unfinished threads
-    /// leak everything that they own, including their stacks (256 KiB each, of which only the
-    /// touched part is in memory). If one of them was unwinding at that moment, the host thread
-    /// counts as [panicking](std::thread::panicking) from then on.
+    /// [`Failure`] if a thread panics and nobody catches the panic, no thread can run, the run does
+    /// not end, or the machine cannot start. The process can continue, with two exceptions.
+    /// Unfinished threads leak everything that they own, including their stacks (256 KiB each, of
+    /// which only the touched part is in memory). If one of them was unwinding at that moment, the
+    /// host thread counts as [panicking](std::thread::panicking) from then on.
     ///
     /// # Panics
     ///
-    /// Panics if the machine's [`Kernel`] does.
+    /// Panics if the machine's [`Kernel`] panics.
     ///
     /// # What simulated code must not do
     ///

@@ -1,12 +1,12 @@
-//! Plain shared data whose accesses the machine sees.
+//! Plain shared data with observed accesses.
 
 use crate::Sim;
 
-/// Like [`std::cell::UnsafeCell`], but the machine sees each access, as loom's does: use `with` and
-/// `with_mut` instead of `get`. It charges for the lines of the value, and
+/// Like [`std::cell::UnsafeCell`], but the machine observes each access. As with loom's cell, use
+/// `with` and `with_mut` instead of `get`. The machine charges for the lines of the value, and
 /// [`Machine::find_races`](crate::Machine::find_races) checks whether accesses are ordered.
 ///
-/// Unlike std's it is `Sync` if its value is `Send`, because it only gives out pointers.
+/// Unlike std's cell, it is `Sync` if its value is `Send`, because it only gives out pointers.
 ///
 /// ```
 /// use coreline_sim::cell::UnsafeCell;

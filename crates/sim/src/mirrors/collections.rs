@@ -6,8 +6,9 @@
 //! | the system seeds a [`RandomState`] | from the machine's seed |
 //! | everything else | std's own |
 //!
-//! What a map holds is plain data, which is not charged. The maps are std's, and convert into them
-//! and back by `From`. Outside of a machine the system seeds them, as for std's.
+//! The content of a map is plain data, whose accesses are not charged. The maps wrap std's, and
+//! convert from and to std's maps by `From`. Outside of a machine the system seeds them, as it
+//! seeds std's.
 
 use core::fmt;
 use core::hash::{BuildHasher, Hash, Hasher};
@@ -40,13 +41,13 @@ pub mod hash_set {
     };
 }
 
-/// Like [`std::hash::RandomState`], but seeded by the machine. Each new one hashes differently, and
-/// the n-th of a program hashes the same in every run with this seed.
+/// Like [`std::hash::RandomState`], but seeded by the machine. Each new state hashes differently. A
+/// program's n-th state hashes the same in every run with the same seed.
 #[derive(Debug, Clone)]
 pub struct RandomState(u64);
 
 impl RandomState {
-    /// A new one.
+    /// Creates a state.
     pub fn new() -> RandomState {
         let outside = || std::hash::RandomState::new().hash_one(0_u64);
         RandomState(engine::with(|engine| engine.hash_seed()).unwrap_or_else(outside))
@@ -69,7 +70,7 @@ impl BuildHasher for RandomState {
     }
 }
 
-/// Like [`std::collections::HashMap`], in an order that the machine's seed decides.
+/// Like [`std::collections::HashMap`], but the machine's seed decides the order of iteration.
 ///
 /// ```
 /// # #[global_allocator]
@@ -90,40 +91,40 @@ impl BuildHasher for RandomState {
 /// ```
 pub struct HashMap<K, V, S = RandomState>(host::HashMap<K, V, S>);
 
-/// Like [`std::collections::HashSet`], in an order that the machine's seed decides.
+/// Like [`std::collections::HashSet`], but the machine's seed decides the order of iteration.
 pub struct HashSet<T, S = RandomState>(host::HashSet<T, S>);
 
 impl<K, V> HashMap<K, V> {
-    /// An empty map.
+    /// Creates an empty map.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// An empty map with room.
+    /// Creates an empty map with room for at least `capacity` entries.
     pub fn with_capacity(capacity: usize) -> Self {
         Self::with_capacity_and_hasher(capacity, RandomState::new())
     }
 }
 
 impl<K, V, S> HashMap<K, V, S> {
-    /// Its keys.
+    /// Returns an iterator over the keys, which consumes the map.
     pub fn into_keys(self) -> hash_map::IntoKeys<K, V> {
         self.0.into_keys()
     }
 
-    /// Its values.
+    /// Returns an iterator over the values, which consumes the map.
     pub fn into_values(self) -> hash_map::IntoValues<K, V> {
         self.0.into_values()
     }
 }
 
 impl<T> HashSet<T> {
-    /// An empty set.
+    /// Creates an empty set.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// An empty set with room.
+    /// Creates an empty set with room for at least `capacity` values.
     pub fn with_capacity(capacity: usize) -> Self {
         Self::with_capacity_and_hasher(capacity, RandomState::new())
     }
@@ -133,18 +134,19 @@ impl<T> HashSet<T> {
 macro_rules! table {
     ($name:ident<$($param:ident),+>, $item:ty) => {
         impl<$($param,)+ S> $name<$($param,)+ S> {
-            /// Empty, with this hasher.
+            /// Creates an empty collection with this hasher.
             pub const fn with_hasher(hasher: S) -> Self {
                 $name(host::$name::with_hasher(hasher))
             }
 
-            /// Empty, with room and with this hasher.
+            /// Creates an empty collection with room for at least `capacity` entries, and with this
+            /// hasher.
             pub fn with_capacity_and_hasher(capacity: usize, hasher: S) -> Self {
                 $name(host::$name::with_capacity_and_hasher(capacity, hasher))
             }
 
-            /// Like std's. It is defined here because otherwise a trait's method of this name,
-            /// called by its path, would be found before std's.
+            /// Removes all entries, like std's method. The method is defined here because otherwise
+            /// a path call would find a trait's method of this name before std's.
             pub fn clear(&mut self) {
                 self.0.clear();
             }

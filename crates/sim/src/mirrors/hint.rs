@@ -11,14 +11,15 @@ use coreline_world::Work as _;
 
 use crate::Sim;
 
-/// Like [`std::hint::spin_loop`]: it passes one turn of a spin loop, and lets others run meanwhile.
+/// Like [`std::hint::spin_loop`]: executes one iteration of a spin loop, in which other threads may
+/// run.
 ///
-/// Outside of a machine it is std's.
+/// Outside of a machine it calls std's function.
 pub fn spin_loop() {
     crate::words::atomic::spin_loop_hint();
 }
 
-/// Computes for about `span`, without touching shared memory.
+/// Computes for about `span` without accesses to shared memory.
 ///
 /// # Panics
 ///

@@ -1,10 +1,10 @@
 //! Asynchronous code in a machine: `block_on`, and a small executor for one thread.
 //!
 //! std has no executor, so there is none to mirror. [`Executor`] is minimal: a queue of ready tasks
-//! under a mutex of the machine, whose thread parks when the queue is empty. Any simulated thread
-//! may use a waker, and its cost is charged.
+//! under a mutex of the machine. Its thread parks when the queue is empty. Any simulated thread may
+//! use a waker, and the waker's cost is charged.
 //!
-//! std's [`Waker`] takes a std `Arc` of a type that implements [`Wake`], and the language lets only
+//! std's [`Waker`] takes a std `Arc` of a type that implements [`Wake`]. The language lets only
 //! std's own type be the receiver `self: Arc<Self>`. So code that implements `Wake` keeps std's
 //! `Arc` there. `Waker::from` also takes the mirrored one.
 
@@ -33,7 +33,7 @@ impl Wake for Unpark {
     }
 }
 
-/// Runs a future to its end on the calling thread, which parks while the future waits.
+/// Runs a future to completion on the calling thread. The thread parks while the future waits.
 ///
 /// ```
 /// # #[global_allocator]
@@ -102,7 +102,8 @@ impl Wake for Task {
     }
 }
 
-/// Runs futures on one thread, which parks while none is ready. They need not be `Send`.
+/// Runs futures on one thread, which parks while no future is ready. The futures need not be
+/// `Send`.
 ///
 /// ```
 /// # #[global_allocator]
@@ -132,7 +133,7 @@ pub struct Executor<'a> {
 }
 
 impl<'a> Executor<'a> {
-    /// Makes one without tasks.
+    /// Creates an executor without tasks.
     pub fn new() -> Executor<'a> {
         let ready = Ready { queue: Mutex::new(VecDeque::new()), came: Condvar::new() };
         Executor { tasks: Vec::new(), ready: HostArc::new(ready) }
@@ -144,11 +145,11 @@ impl<'a> Executor<'a> {
         self.tasks.push(Some(Box::pin(future)));
     }
 
-    /// Runs all tasks to their end, in the order in which they were woken.
+    /// Runs all tasks to completion, in the order in which they were woken.
     ///
     /// # Panics
     ///
-    /// Panics outside of a machine, or if a task does.
+    /// Panics outside of a machine, or if a task panics.
     #[track_caller]
     pub fn run(&mut self) {
         let mut left = self.tasks.iter().flatten().count();

@@ -1,7 +1,7 @@
 //! `std::time`, simulated: [`Instant`] is the machine's clock.
 //!
 //! Reading it costs the machine file's `clock`. A simulated machine has no date: [`SystemTime`]
-//! says that it was started at [`UNIX_EPOCH`], the beginning of 1970.
+//! reports that every machine starts at [`UNIX_EPOCH`], the beginning of 1970.
 
 use core::ops::{Add, AddAssign, Sub, SubAssign};
 
@@ -21,37 +21,37 @@ use crate::Sim;
 pub struct Instant(u64);
 
 impl Instant {
-    /// The current time of the machine.
+    /// Returns the current time of the machine.
     pub fn now() -> Instant {
         Instant(Sim::now().as_nanos())
     }
 
-    /// The time since then; zero if it is in the future.
+    /// Returns the time since this instant; zero if this instant is in the future.
     pub fn elapsed(&self) -> Duration {
         Instant::now() - *self
     }
 
-    /// From `earlier` to this; zero if it is later.
+    /// Returns the time from `earlier` to this instant; zero if `earlier` is later.
     pub fn duration_since(&self, earlier: Instant) -> Duration {
         self.saturating_duration_since(earlier)
     }
 
-    /// From `earlier` to this; `None` if it is later.
+    /// Returns the time from `earlier` to this instant; `None` if `earlier` is later.
     pub fn checked_duration_since(&self, earlier: Instant) -> Option<Duration> {
         self.0.checked_sub(earlier.0).map(Duration::from_nanos)
     }
 
-    /// From `earlier` to this; zero if it is later.
+    /// Returns the time from `earlier` to this instant; zero if `earlier` is later.
     pub fn saturating_duration_since(&self, earlier: Instant) -> Duration {
         Duration::from_nanos(self.0.saturating_sub(earlier.0))
     }
 
-    /// This plus `span`, if the clock gets there.
+    /// Returns this instant plus `span`; `None` if the sum is beyond the clock's range.
     pub fn checked_add(&self, span: Duration) -> Option<Instant> {
         self.0.checked_add(u64::try_from(span.as_nanos()).ok()?).map(Instant)
     }
 
-    /// This minus `span`, if the machine ran by then.
+    /// Returns this instant minus `span`; `None` if the result is before the machine's start.
     pub fn checked_sub(&self, span: Duration) -> Option<Instant> {
         self.0.checked_sub(u64::try_from(span.as_nanos()).ok()?).map(Instant)
     }
@@ -73,13 +73,13 @@ pub struct SystemTime(Instant);
 /// The time at which every machine starts.
 pub const UNIX_EPOCH: SystemTime = SystemTime::UNIX_EPOCH;
 
-/// The error of [`SystemTime::duration_since`]: the other time is later.
+/// The error of [`SystemTime::duration_since`] if the other time is later.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("second time provided was later than self")]
 pub struct SystemTimeError(Duration);
 
 impl SystemTimeError {
-    /// How much later it is.
+    /// Returns the time by which the other time is later.
     pub fn duration(&self) -> Duration {
         self.0
     }
@@ -89,36 +89,36 @@ impl SystemTime {
     /// The time at which every machine starts.
     pub const UNIX_EPOCH: SystemTime = SystemTime(Instant(0));
 
-    /// The current time of the machine.
+    /// Returns the current time of the machine.
     pub fn now() -> SystemTime {
         SystemTime(Instant::now())
     }
 
-    /// The time from `earlier` to this.
+    /// Returns the time from `earlier` to this time.
     ///
     /// # Errors
     ///
-    /// An error if `earlier` is later, which says by how much.
+    /// An error with the difference, if `earlier` is later.
     pub fn duration_since(&self, earlier: SystemTime) -> Result<Duration, SystemTimeError> {
         let later = || SystemTimeError(earlier.0.saturating_duration_since(self.0));
         self.0.checked_duration_since(earlier.0).ok_or_else(later)
     }
 
-    /// The time since then.
+    /// Returns the time since this time.
     ///
     /// # Errors
     ///
-    /// An error if it is in the future, which says by how much.
+    /// An error with the difference, if this time is in the future.
     pub fn elapsed(&self) -> Result<Duration, SystemTimeError> {
         SystemTime::now().duration_since(*self)
     }
 
-    /// This plus `span`, if the clock gets there.
+    /// Returns this time plus `span`; `None` if the sum is beyond the clock's range.
     pub fn checked_add(&self, span: Duration) -> Option<SystemTime> {
         self.0.checked_add(span).map(SystemTime)
     }
 
-    /// This minus `span`, if that is not before 1970.
+    /// Returns this time minus `span`; `None` if the result is before 1970.
     pub fn checked_sub(&self, span: Duration) -> Option<SystemTime> {
         self.0.checked_sub(span).map(SystemTime)
     }

@@ -8,97 +8,97 @@ use crate::results::locks::LockReport;
 use crate::results::replay::Replay;
 use crate::results::report::SourceSite;
 
-/// A simulated program failed. The host process goes on.
+/// A failure of a simulated program. The host process can continue.
 ///
-/// Printed, it says what happened, what every thread was doing, and the replay line.
+/// `Display` prints the cause, the activity of every thread, and the replay line.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Failure {
-    /// What went wrong.
+    /// The cause of the failure.
     pub kind: FailureKind,
-    /// Simulated nanoseconds since the start.
+    /// The simulated time of the failure, in nanoseconds since the start.
     pub at_ns: u64,
-    /// What each unfinished thread was doing, in the order of their numbers.
+    /// The activity of each unfinished thread, ordered by thread number.
     pub threads: Vec<ThreadState>,
-    /// The state of each CPU, in the order of their numbers.
+    /// The state of each CPU, ordered by CPU number.
     pub cpus: Vec<CpuState>,
-    /// The reports on its locks so far, the one with the longest total wait first.
+    /// The reports on the locks so far, sorted by total wait, the longest first.
     pub locks: Vec<LockReport>,
-    /// The line that repeats it.
+    /// The line that repeats the run.
     pub replay: Replay,
 }
 
-/// What went wrong in a simulated program.
+/// The cause of a simulated program's failure.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum FailureKind {
-    /// A panic left a simulated thread.
+    /// A simulated thread panicked, and nobody caught the panic.
     Panic {
         /// The thread's number; the program's first thread is 0.
         thread: usize,
-        /// The CPU that it ran on.
+        /// The CPU on which the thread ran.
         cpu: CpuId,
         /// The panic's message.
         message: String,
-        /// File and line, where known.
+        /// The file and line, if known.
         location: Option<String>,
     },
-    /// Threads are left, and none of them can run again.
+    /// Some threads have not ended, and none of them can run again.
     Deadlock,
-    /// The program took more steps than allowed, or its threads made no progress for long.
+    /// The program exceeded the step limit, or its threads made no progress for too long.
     Livelock {
-        /// How many steps it took.
+        /// The number of steps that it took.
         steps: u64,
-        /// What its last steps were.
+        /// The most recent steps.
         lately: Lately,
     },
-    /// The program touched memory that the machine does not know.
+    /// The program accessed memory that does not belong to the machine.
     Unregistered {
         /// The thread's number.
         thread: usize,
-        /// The CPU that it ran on.
+        /// The CPU on which the thread ran.
         cpu: CpuId,
-        /// Where in the source.
+        /// The source location of the access.
         site: SourceSite,
-        /// What memory that is.
+        /// The accessed memory.
         memory: Foreign,
     },
-    /// Nothing orders two accesses to the same plain data, one of which writes; only with
-    /// [`Machine::find_races`](crate::Machine::find_races).
+    /// Two accesses to the same plain data are unordered, and one of them writes. Detected only
+    /// with [`Machine::find_races`](crate::Machine::find_races).
     DataRace {
-        /// The one that this run has made first.
+        /// The access that this run made first.
         earlier: PlainAccess,
-        /// The one at which that was seen.
+        /// The access at which the race was detected.
         later: PlainAccess,
-        /// How many bytes that one is of.
+        /// The length of the later access, in bytes.
         len: usize,
     },
-    /// A thread used more stack than it has, 256 KiB.
+    /// A thread exceeded its stack of 256 KiB.
     StackOverflow {
         /// The thread's number.
         thread: usize,
-        /// The CPU that it ran on.
+        /// The CPU on which the thread ran.
         cpu: CpuId,
     },
-    /// The machine did not start, because the program's allocator is not the one that gives
-    /// simulated code the machine's memory.
+    /// The machine did not start, because [`Allocator`](crate::Allocator) is not the program's
+    /// global allocator.
     NoAllocator,
-    /// The machine could not even start.
+    /// The machine did not start, because a setting or the host prevents it.
     Refused {
-        /// Why.
+        /// The reason.
         why: String,
     },
 }
 
-/// An access to shared plain data, that of a cell.
+/// An access to shared plain data in a cell.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PlainAccess {
     /// The thread's number.
     pub thread: usize,
-    /// The CPU that it ran on.
+    /// The CPU on which the thread ran.
     pub cpu: CpuId,
-    /// The place in the source.
+    /// The source location of the access.
     pub site: SourceSite,
-    /// Whether it writes.
+    /// Whether the access is a write.
     pub writes: bool,
 }
 
@@ -116,15 +116,15 @@ impl fmt::Display for PlainAccess {
 pub enum Foreign {
     /// A static.
     Static {
-        /// The file of the program or library that it is of.
+        /// The file of the program or library that contains the static.
         image: String,
-        /// Its address there, as `nm` prints it.
+        /// The address within the file, as `nm` prints it.
         offset: usize,
     },
-    /// Other memory of the host: allocated outside of the machine; a `thread_local!` of std; a
-    /// stack.
+    /// Other memory of the host: memory allocated outside of the machine, a `thread_local!` of std,
+    /// or a stack.
     Host,
-    /// Memory of the host, because the program uses more than the machine has, 512 MiB.
+    /// Memory of the host, because the program uses more than the machine's 512 MiB.
     Exhausted,
 }
 
@@ -149,40 +149,40 @@ impl fmt::Display for Foreign {
     }
 }
 
-/// The last steps of a run, which show whether its threads made progress.
+/// The most recent steps of a run, which show whether its threads made progress.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Lately {
-    /// How many steps were watched.
+    /// The number of observed steps.
     pub steps: u64,
-    /// Accesses to memory.
+    /// The number of accesses to memory.
     pub accesses: u64,
-    /// Writes that changed what a word held.
+    /// The number of writes that changed a word's value.
     pub changes: u64,
-    /// How often a lock was taken.
+    /// The number of lock acquisitions.
     pub acquisitions: u64,
 }
 
 impl Lately {
-    /// Whether anything changed.
+    /// Returns whether the threads made progress.
     pub fn is_progress(&self) -> bool {
         self.changes > 0 || self.acquisitions > 0
     }
 }
 
-/// A CPU when its machine stopped.
+/// The state of a CPU when its machine stopped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CpuState {
     /// The CPU.
     pub cpu: CpuId,
-    /// The thread that had it; `None` if it was idle.
+    /// The thread that ran on the CPU; `None` if the CPU was idle.
     pub thread: Option<usize>,
-    /// How many threads waited for their turn on it.
+    /// The number of threads in the CPU's run queue.
     pub queued: usize,
     /// Whether interrupts were [masked](crate::interrupts::mask).
     pub masked: bool,
-    /// Whether it was [out of service](crate::Faults::offline).
+    /// Whether the CPU was [out of service](crate::Faults::offline).
     pub offline: bool,
-    /// Its own time: simulated nanoseconds since the start.
+    /// The CPU's own time, in simulated nanoseconds since the start.
     pub at_ns: u64,
 }
 
@@ -199,40 +199,40 @@ impl fmt::Display for CpuState {
     }
 }
 
-/// What an unfinished thread was doing when its machine stopped.
+/// The state of an unfinished thread when its machine stopped.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ThreadState {
     /// The thread's number.
     pub thread: usize,
-    /// The CPU that it was last on.
+    /// The CPU on which the thread last ran.
     pub cpu: CpuId,
-    /// What it was doing.
+    /// The thread's activity.
     pub doing: Doing,
-    /// The place in the source where it began to do that, if known.
+    /// The source location where this activity began, if known.
     pub site: Option<SourceSite>,
-    /// The address of the lock that it waited for, as in [`Failure::locks`], if the lock
-    /// [reports](crate::locks) this.
+    /// The address of the lock for which the thread waited, as in [`Failure::locks`]. It is known
+    /// only for locks with [reports](crate::locks).
     pub waits_for: Option<u64>,
 }
 
-/// What an unfinished thread was doing.
+/// The activity of an unfinished thread.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Doing {
-    /// It had the CPU, or waited for its turn on it.
+    /// The thread ran, or waited in its CPU's run queue.
     Running,
-    /// It spun until a word changes.
+    /// The thread spun until a word changes.
     Spinning {
         /// The word's line, as an offset in the machine's memory.
         line: u64,
     },
-    /// It was parked on a word.
+    /// The thread was parked on a word.
     Parked {
         /// The word, as an offset in the machine's memory.
         word: u64,
     },
-    /// It slept.
+    /// The thread slept.
     Sleeping,
-    /// It waited for another thread to end.
+    /// The thread waited for another thread to end.
     Joining {
         /// That thread's number.
         thread: usize,

@@ -1,22 +1,22 @@
-//! False sharing: words of one line that different cores use.
+//! False sharing: different cores use different words of one line.
 
 use core::fmt;
 use std::collections::BTreeMap;
 
 use serde::Serialize;
 
-/// Words of one line that separate cores use: these cores use no other word of it.
+/// A group of words of one line, whose cores use no other word of the line.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct WordGroup {
     /// The [names](crate::name) of the words. A word without a name is called by its offset in the
     /// line. A word of a [lock](crate::locks) is also called by the place where the lock was first
     /// used.
     pub words: Vec<String>,
-    /// How many cores use them.
+    /// The number of cores that use the words.
     pub cores: usize,
-    /// How often those missed on them.
+    /// The number of misses of those cores on the words.
     pub misses: u64,
-    /// The locks that the words are part of: their addresses, as in
+    /// The addresses of the locks to which the words belong, as in
     /// [`LockReport::lock`](crate::LockReport::lock).
     pub locks: Vec<u64>,
 }

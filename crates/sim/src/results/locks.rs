@@ -188,19 +188,19 @@ impl Log {
     }
 }
 
-/// How often a lock went from the CPU of one holder to that of the next, by their distance. If a
-/// thread takes the lock again right after freeing it, the lock stays on its CPU.
+/// The hand-offs of a lock between CPUs, counted by distance. If a thread takes the lock again
+/// right after freeing it, the lock stays on its CPU.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
 pub struct Handoffs {
-    /// It stayed on the CPU.
+    /// Hand-offs on the same CPU.
     pub same_cpu: u64,
-    /// To a CPU under the same last-level cache.
+    /// Hand-offs to another CPU under the same last-level cache.
     pub same_cache: u64,
-    /// To another cache of the node.
+    /// Hand-offs to another last-level cache of the same node.
     pub same_node: u64,
-    /// To another node of the socket.
+    /// Hand-offs to another node of the same socket.
     pub same_socket: u64,
-    /// To another socket.
+    /// Hand-offs to another socket.
     pub other_socket: u64,
 }
 
@@ -218,41 +218,41 @@ impl Handoffs {
     }
 }
 
-/// What happened to one lock in a run. It is the same for the same machine, seed and program, on
-/// any host. As JSON, by serde, it has the fields that `docs/json.md` in the repository lists.
+/// The report on one lock of a run. It is the same for the same machine, seed and program, on any
+/// host. The fields of its JSON form (by serde) are listed in `docs/json.md` in the repository.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct LockReport {
     /// The lock's address, as an offset in the machine's memory.
     pub lock: u64,
-    /// The [names](crate::name) of the objects that it is part of.
+    /// The [names](crate::name) of the objects that contain the lock.
     pub names: Vec<String>,
-    /// The file and line where it was first taken or waited for.
+    /// The source file and line of the first acquisition or wait.
     pub site: String,
-    /// The threads that held it at the end of the run.
+    /// The threads that held the lock at the end of the run.
     pub holders: Vec<usize>,
-    /// The threads that still waited for it when they, or the run, ended, and how long they had
-    /// waited, in simulated nanoseconds; the longest first.
+    /// The threads that still waited when they, or the run, ended. Each has the length of its wait
+    /// in simulated nanoseconds. The longest wait is first.
     #[serde(serialize_with = "waiters")]
     pub waiters: Vec<(usize, u64)>,
-    /// How often it was taken.
+    /// The number of acquisitions.
     pub acquisitions: u64,
-    /// How many acquisitions had to wait.
+    /// The number of acquisitions that had to wait.
     pub contended: u64,
-    /// Where it went from holder to holder.
+    /// The hand-offs by distance.
     pub handoffs: Handoffs,
     /// The sum of all waits, in simulated nanoseconds. This includes waits that never ended.
     pub waited_ns: u64,
-    /// The longest wait.
+    /// The longest wait, in simulated nanoseconds.
     pub longest_wait_ns: u64,
-    /// The sum of all holds. Readers that hold it together each count.
+    /// The sum of all hold times, in simulated nanoseconds. Each concurrent reader counts.
     pub held_ns: u64,
-    /// The longest hold.
+    /// The longest hold time, in simulated nanoseconds.
     pub longest_hold_ns: u64,
-    /// How often each thread that wanted it took it, by the threads' numbers; the program's first
-    /// thread is 0.
+    /// The number of acquisitions by each thread that wanted the lock, ordered by thread number.
+    /// The program's first thread is 0.
     #[serde(serialize_with = "by_thread")]
     pub by_thread: Vec<(usize, u64)>,
-    /// How often it was taken on each node where a thread wanted it.
+    /// The number of acquisitions on each node where a thread wanted the lock.
     #[serde(serialize_with = "by_node")]
     pub by_node: Vec<(NodeId, u64)>,
 }
@@ -287,9 +287,9 @@ fn by_node<S: Serializer>(pairs: &[(NodeId, u64)], serializer: S) -> Result<S::O
 }
 
 impl LockReport {
-    /// Jain's fairness index over the threads that wanted the lock: 1 if all took it equally often,
-    /// 1/n if one of n took it alone. It only means something if all the lock's threads want it
-    /// equally often.
+    /// Returns Jain's fairness index over the threads that wanted the lock. It is 1 if all took the
+    /// lock equally often, and 1/n if one of n took it alone. The index is meaningful only if all
+    /// the lock's threads want it equally often.
     ///
     /// Source: Jain, Chiu, Hawe, *A quantitative measure of fairness and discrimination*, report
     /// DEC-TR-301, 1984.
@@ -308,8 +308,8 @@ impl LockReport {
         format!("lock {:#x}{names}, first used at {}", self.lock, self.site)
     }
 
-    /// The smallest and the largest share of the acquisitions that a node had, among the nodes
-    /// where a thread wanted the lock.
+    /// Returns the smallest and the largest share of the acquisitions among the nodes where a
+    /// thread wanted the lock.
     pub fn node_shares(&self) -> (f64, f64) {
         let total = self.acquisitions.max(1) as f64;
         let shares = || self.by_node.iter().map(|&(_, count)| count as f64 / total);

@@ -1,4 +1,4 @@
-//! What a run leaves behind: report, statistics and lock reports, or a failure and its replay line.
+//! The results of a run: report, statistics and lock reports, or a failure and its replay line.
 
 pub(crate) mod failure;
 pub(crate) mod false_sharing;

@@ -9,11 +9,11 @@ use crate::settings::faults::Faults;
 use crate::settings::schedule::Schedule;
 use crate::settings::{REQUEST_PERCENT, STEP_LIMIT};
 
-/// The replay line: everything that a run depends on besides the program, as one line of text.
+/// A replay line: everything on which a run depends besides the program, as one line of text.
 ///
-/// The line leaves out settings that a [new machine](crate::Machine::new) has: first come, first
-/// served at a line, the schedule by time, the [step limit](crate::Machine::STEP_LIMIT), the costs
-/// of the machine's file, no kernel, and no search for data races.
+/// The line omits settings that have the value of a [new machine](crate::Machine::new): FIFO
+/// arbitration at a line, the schedule by time, the [step limit](crate::Machine::STEP_LIMIT), the
+/// costs of the machine's file, no kernel, and no detection of data races.
 ///
 /// ```
 /// use coreline_sim::{Replay, Schedule};
@@ -32,7 +32,7 @@ use crate::settings::{REQUEST_PERCENT, STEP_LIMIT};
 pub struct Replay {
     /// The machine: a preset's name, or the name in a user's file.
     pub machine: String,
-    /// The [digest](crate::Spec::digest) of a user's file: `machine=NAME@DIGEST`.
+    /// The [digest](crate::Spec::digest) of a user's file, written `machine=NAME@DIGEST`.
     pub digest: Option<u64>,
     /// The seed.
     pub seed: u64,
@@ -40,24 +40,25 @@ pub struct Replay {
     pub request_percent: u32,
     /// The faults.
     pub faults: Faults,
-    /// Whose request a contended line serves next.
+    /// The arbitration between the requests for a contended line.
     pub arbitration: Arbitration,
-    /// How the machine chooses the thread that runs next.
+    /// The schedule, which chooses the thread that runs next.
     pub schedule: Schedule,
-    /// After how many engine steps a run counts as a livelock.
+    /// The number of engine steps after which a run counts as a livelock.
     pub step_limit: u64,
-    /// The costs that differ from the machine's file, and their percentage of its value.
+    /// The costs that differ from the machine's file, each with its percentage of the value in the
+    /// file.
     pub scaled: Vec<(String, u64)>,
     /// The [name](crate::Kernel::name) of the machine's kernel, if it has one.
     pub kernel: Option<String>,
-    /// Whether it looks for [data races](crate::Machine::find_races).
+    /// Whether the machine detects [data races](crate::Machine::find_races).
     pub races: bool,
-    /// The program that ran. It extends to the end of the line.
+    /// The name of the program. It extends to the end of the line.
     pub program: String,
 }
 
 impl Replay {
-    /// A run of `program` on a new machine.
+    /// Creates the replay line of `program` on a new machine.
     pub fn new(machine: &str, program: &str) -> Replay {
         Replay {
             machine: machine.to_owned(),

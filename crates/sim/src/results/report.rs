@@ -9,31 +9,32 @@ use serde::Serialize;
 use crate::hardware::coherence;
 use crate::results::false_sharing::{self, WordGroup};
 
-/// How much detail a machine keeps about the cost of accesses.
+/// The level of detail of the statistics on accesses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Statistics {
-    /// Totals of the whole run.
+    /// Totals of the whole run only.
     #[default]
     Totals,
-    /// Also by line, by source location and by CPU, which explains a result. This takes host time
-    /// but no simulated time.
+    /// Totals, and details by line, by source location and by CPU, which explain a result.
+    /// Collecting these takes host time but no simulated time.
     Full,
 }
 
-/// How many accesses were served from each place.
+/// The accesses of a run, counted by source.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
 pub struct Transfers {
-    /// By the core's own cache.
+    /// Accesses served by the core's own cache.
     pub private: u64,
-    /// By another core's cache, or the shared cache, under the same last-level cache.
+    /// Accesses served by another core's cache, or by the shared cache, under the same last-level
+    /// cache.
     pub same_cache: u64,
-    /// From under another last-level cache of the same node.
+    /// Accesses served from another last-level cache of the same node.
     pub same_node: u64,
-    /// From another node of the same socket.
+    /// Accesses served from another node of the same socket.
     pub same_socket: u64,
-    /// From another socket.
+    /// Accesses served from another socket.
     pub other_socket: u64,
-    /// By memory.
+    /// Accesses served by memory.
     pub memory: u64,
 }
 
@@ -51,7 +52,7 @@ impl Transfers {
         } += 1;
     }
 
-    /// The classes with their names, nearest first.
+    /// Returns the count of each class with its name, nearest first.
     pub fn by_name(&self) -> [(&'static str, u64); 6] {
         [
             ("private", self.private),
@@ -63,12 +64,12 @@ impl Transfers {
         ]
     }
 
-    /// All accesses.
+    /// Returns the number of all accesses.
     pub fn total(&self) -> u64 {
         self.by_name().iter().map(|(_, count)| count).sum()
     }
 
-    /// The accesses that the core's own cache did not serve.
+    /// Returns the number of accesses that the core's own cache did not serve.
     pub fn misses(&self) -> u64 {
         self.total() - self.private
     }
@@ -97,35 +98,35 @@ impl Transfers {
 
 /// The cost of a run. It is the same for the same machine, seed and program, on any host.
 ///
-/// Printed, it has the totals, and with [full statistics](Statistics::Full) the hottest lines and
-/// how the CPUs spent their time. As JSON, by serde, it has the fields that `docs/json.md` in the
-/// repository lists.
+/// `Display` prints the totals. With [full statistics](Statistics::Full) it also prints the hottest
+/// lines and the time of each CPU by activity. The fields of its JSON form (by serde) are listed in
+/// `docs/json.md` in the repository.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
 pub struct Report {
     /// Simulated nanoseconds from the start until the last thread ended.
     pub time_ns: u64,
-    /// Engine steps, which the limit counts.
+    /// The number of engine steps, which the step limit bounds.
     pub steps: u64,
     /// Line accesses by source.
     pub transfers: Transfers,
-    /// How often a thread lost its CPU without asking for it.
+    /// The number of involuntary context switches.
     pub preemptions: u64,
-    /// How often a thread moved to another CPU.
+    /// The number of migrations of threads to another CPU.
     pub migrations: u64,
-    /// How often a restartable operation had to start over.
+    /// The number of restarts of restartable operations.
     pub restarts: u64,
-    /// The details; only with [`Statistics::Full`].
+    /// The details. They are `None` without [`Statistics::Full`].
     pub details: Option<Details>,
 }
 
 /// The cost of a run by line, by source location and by CPU.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
 pub struct Details {
-    /// All lines that were touched, the most expensive first.
+    /// All accessed lines, the most expensive first.
     pub lines: Vec<LineCost>,
-    /// All places in the source that touched one, the most expensive first.
+    /// All source locations that accessed a line, the most expensive first.
     pub sites: Vec<SiteCost>,
-    /// How each CPU spent its time.
+    /// The time of each CPU by activity.
     pub cpus: Vec<CpuTime>,
 }
 
@@ -134,16 +135,16 @@ pub struct Details {
 pub struct AccessCost {
     /// The accesses by source.
     pub transfers: Transfers,
-    /// Nanoseconds that they waited for their turn at the line.
+    /// The time in the queue at the line, in nanoseconds.
     pub queue_ns: u64,
-    /// Nanoseconds that they took, the waiting included.
+    /// The time of the accesses, in nanoseconds. This includes the time in the queue.
     pub time_ns: u64,
 }
 
-/// A place in the source of the simulated program.
+/// A location in the source of the simulated program.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 pub struct SourceSite {
-    /// The file, as the compiler was given it. If the path is absolute, only its end.
+    /// The file, as given to the compiler. An absolute path is cut to its end.
     pub file: String,
     /// The line, from 1.
     pub line: u32,
@@ -185,76 +186,78 @@ impl fmt::Display for SourceSite {
 /// The cost of the accesses to one line.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct LineCost {
-    /// The line's address, as an offset into the machine's memory. The numbered stacks of threads
-    /// lie behind that memory.
+    /// The line's address, as an offset into the machine's memory. The stacks of threads lie behind
+    /// that memory, ordered by thread number.
     pub address: u64,
-    /// The [names](crate::name) of the objects that it is part of. If there are several, they share
-    /// the line.
+    /// The [names](crate::name) of the objects that overlap the line. Several objects share the
+    /// line.
     pub names: Vec<String>,
-    /// The number of the thread on whose stack it is. The compiler places values on a stack, so
-    /// another build can have them on two lines.
+    /// The number of the thread on whose stack the line is. The compiler places values on a stack,
+    /// so another build can place the same values on two lines.
     pub stack: Option<usize>,
     /// The cost of all accesses.
     pub cost: AccessCost,
-    /// The cost of the accesses to each word, by word and place in the source.
+    /// The cost of the accesses to each word, by word and source location.
     pub words: Vec<WordCost>,
-    /// Groups of words on the line that separate cores use, if there are several: this is false
-    /// sharing. A core that rarely accesses a word does not count as its user. If the users of two
-    /// words overlap partly, nothing is reported. A line whose memory had one use after another may
-    /// be reported by mistake.
+    /// Groups of words on the line that separate cores use. Several groups are false sharing;
+    /// otherwise the list is empty. A core that rarely accesses a word does not count as its user.
+    /// If the users of two words overlap partly, nothing is reported. A line whose memory was used
+    /// for one purpose after another may be reported by mistake.
     pub falsely_shared: Vec<WordGroup>,
 }
 
-/// The cost of the accesses of one place in the source to one word.
+/// The cost of the accesses from one source location to one word.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct WordCost {
-    /// Where the word is in its line, in bytes.
+    /// The word's offset in its line, in bytes.
     pub offset: u8,
-    /// The [names](crate::name) of the objects that it is part of.
+    /// The [names](crate::name) of the objects that contain the word.
     pub names: Vec<String>,
-    /// The place in the program that accesses it.
+    /// The source location of the accesses.
     pub site: SourceSite,
-    /// The cost.
+    /// The cost of the accesses.
     pub cost: AccessCost,
 }
 
-/// The cost of the accesses of one place in the source.
+/// The cost of the accesses from one source location.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct SiteCost {
-    /// The place.
+    /// The source location.
     pub site: SourceSite,
-    /// The cost of its accesses.
+    /// The cost of the accesses.
     pub cost: AccessCost,
 }
 
-/// How a CPU spent its time, in nanoseconds.
+/// The time of a CPU by activity, in nanoseconds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub struct CpuTime {
     /// The CPU.
     pub cpu: u32,
-    /// Accesses that the core's own cache serves, and stores on their way into the buffer.
+    /// Time in accesses that the core's own cache serves, and in stores on their way into the
+    /// buffer.
     pub hit_ns: u64,
-    /// Waiting for lines on their way.
+    /// Time waiting for lines in transfer.
     pub miss_ns: u64,
-    /// Waiting for a turn at a line, for stores to leave the buffer, or for another CPU's store.
+    /// Time waiting in the queue at a line, for stores to leave the buffer, or for another CPU's
+    /// store.
     pub queue_ns: u64,
-    /// Spinning.
+    /// Time spinning.
     pub spin_ns: u64,
-    /// Computing without touching shared memory.
+    /// Time computing without accesses to shared memory.
     pub compute_ns: u64,
-    /// In the kernel, or switching from one thread to the next.
+    /// Time in the kernel, including context switches.
     pub kernel_ns: u64,
-    /// None of these.
+    /// The remaining time, in which the CPU was idle.
     pub idle_ns: u64,
 }
 
 impl CpuTime {
-    /// The CPU.
+    /// Returns the CPU.
     pub fn cpu(&self) -> CpuId {
         CpuId::new(self.cpu)
     }
 
-    /// The kinds with their names.
+    /// Returns the time of each activity with its name.
     pub fn by_name(&self) -> [(&'static str, u64); 7] {
         [
             ("hit", self.hit_ns),
@@ -368,7 +371,7 @@ impl fmt::Display for Details {
     }
 }
 
-/// What the simulated machine leaves out. Printed with every result.
+/// The list of effects that the simulated machine does not model. Every result prints it.
 pub const NOT_MODELLED: &[&str] = &[
     "weak memory order: a store's value is everybody's at once, only its cost comes later",
     "stores of one buffer that fetch their lines at the same time",

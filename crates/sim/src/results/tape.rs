@@ -1,4 +1,4 @@
-//! A run access by access, for the comparison of two runs.
+//! The record of a run, access by access, for the comparison of two runs.
 
 use core::fmt;
 use std::cell::RefCell;
@@ -25,13 +25,13 @@ pub(crate) type Tape = Rc<RefCell<Vec<Record>>>;
 /// An access of a simulated program.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TracedAccess {
-    /// The place in the source.
+    /// The source location of the access.
     pub site: SourceSite,
     /// The word's address, as an offset in the machine's memory.
     pub address: u64,
-    /// The CPU.
+    /// The CPU that made the access.
     pub cpu: CpuId,
-    /// When it took effect: simulated nanoseconds since the start.
+    /// The time at which the access took effect, in simulated nanoseconds since the start.
     pub at_ns: u64,
 }
 

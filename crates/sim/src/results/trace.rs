@@ -1,4 +1,4 @@
-//! [`Trace`]: what a run did when, for a timeline viewer.
+//! [`Trace`]: a timeline of a run, for a timeline viewer.
 
 use core::fmt::Write as _;
 use std::collections::BTreeSet;
@@ -143,12 +143,12 @@ fn source(from: From) -> &'static str {
     }
 }
 
-/// A record of a run: which thread ran on which CPU, each miss and where its line came from, and
-/// which thread waited for a lock and held it. [`Run::trace`](crate::Run::trace) has it if the
-/// machine was made with [`Machine::trace`](crate::Machine::trace).
+/// A record of a run: the thread that ran on each CPU, each miss and the source of its line, and
+/// the threads that waited for or held each lock. [`Run::trace`](crate::Run::trace) contains it if
+/// [`Machine::trace`](crate::Machine::trace) was set.
 ///
-/// [`write_json`](Trace::write_json) writes it in the Trace Event Format, which the viewer Perfetto
-/// and others open.
+/// [`write_json`](Trace::write_json) writes the record in the Trace Event Format, which Perfetto
+/// and other viewers open.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Trace {
     machine: String,
@@ -190,29 +190,30 @@ const CPUS: u32 = 1;
 const LOCKS: u32 = 2;
 
 impl Trace {
-    /// How many slices it has.
+    /// Returns the number of slices.
     pub fn len(&self) -> usize {
         self.slices.len()
     }
 
-    /// Whether nothing happened.
+    /// Returns whether the trace has no slices.
     pub fn is_empty(&self) -> bool {
         self.slices.is_empty()
     }
 
-    /// How many slices it had no room for. It keeps the first two million that ended.
+    /// Returns the number of dropped slices. The trace keeps the first two million slices that
+    /// ended.
     pub fn dropped(&self) -> u64 {
         self.dropped
     }
 
-    /// Writes it as JSON in the Trace Event Format: one process with a track for each CPU, and one
-    /// with a track for each lock. Times are simulated. A transfer from a CPU that had the line for
-    /// itself is a flow from that CPU. Buffered stores and passes over memory, for which no CPU
-    /// waits, are asynchronous slices. So are threads that wait for a lock.
+    /// Writes the trace as JSON in the Trace Event Format: one process with a track for each CPU,
+    /// and one with a track for each lock. Times are simulated. A transfer from a CPU that owned
+    /// the line is a flow from that CPU. Asynchronous slices show buffered stores and passes over
+    /// memory, for which no CPU waits. They also show threads that wait for a lock.
     ///
     /// # Errors
     ///
-    /// The errors of `to`.
+    /// The I/O errors of `to`.
     pub fn write_json(&self, mut to: impl io::Write) -> io::Result<()> {
         let Trace { machine, dropped, .. } = self;
         let head = format!("\"machine\":{},\"dropped\":{dropped}", quoted(machine));

@@ -5,8 +5,8 @@ use core::str::FromStr;
 
 /// Interruptions and defects that a machine injects, all off by default.
 ///
-/// Rates are "once in n", or zero for never. The machine's seed decides which moments they hit. No
-/// fault takes a thread off its CPU while the thread has [interrupts
+/// Rates are "once in n", or zero for never. The machine's seed decides the moments of the faults.
+/// No fault takes a thread off its CPU while the thread has [interrupts
 /// masked](crate::interrupts::mask).
 ///
 /// ```
@@ -18,22 +18,23 @@ use core::str::FromStr;
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Faults {
-    /// Before one in this many steps of a restartable operation, the thread is preempted: it goes
-    /// behind the other threads of its CPU. With 1 no operation ever commits.
+    /// Preempts the thread before one in this many steps of a restartable operation: the thread
+    /// moves to the end of its CPU's run queue. With 1 no operation ever commits.
     pub preempt: u32,
-    /// Before one in this many other accesses to memory, the thread is preempted.
+    /// Preempts the thread before one in this many other accesses to memory.
     pub preempt_access: u32,
-    /// Before one in this many steps of a restartable operation, a thread that is not bound to its
-    /// CPU is moved to another.
+    /// Moves the thread to another CPU before one in this many steps of a restartable operation.
+    /// Threads that are bound to a CPU are not moved.
     pub migrate: u32,
-    /// Before one in this many steps of a restartable operation, and before one in this many other
-    /// accesses, a signal hits the thread: see [`on_signal`](crate::on_signal).
+    /// Delivers a signal to the thread before one in this many steps of a restartable operation,
+    /// and before one in this many other accesses: see [`on_signal`](crate::on_signal).
     pub signal: u32,
-    /// Before one in this many accesses, the thread's CPU is held up for up to ten microseconds, as
-    /// by an interrupt of the firmware or by a hypervisor. The thread loses nothing but time.
+    /// Stalls the thread's CPU for up to ten microseconds before one in this many accesses, like a
+    /// firmware interrupt or a hypervisor. The thread loses only time.
     pub delay: u32,
-    /// Before one in this many steps of a restartable operation, and before one in this many other
-    /// accesses, the thread's CPU goes out of service until the end of the run. Its threads move
+    /// Takes the thread's CPU out of service until the end of the run, before one in this many
+    /// steps of a restartable operation, and before one in this many other accesses. The CPU's
+    /// threads move elsewhere, even bound ones. The last CPU stays in service.
     /// elsewhere, even those that were bound to it. The last CPU stays in service.
     pub offline: u32,
     /// The kernel does not make restartable operations restart. The arm64 kernel had this defect
@@ -94,7 +95,7 @@ impl fmt::Display for Faults {
     }
 }
 
-/// A list of faults that cannot be read: what was wrong.
+/// The error for a list of faults that cannot be parsed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
     "{part:?} is not a fault; write none, or some of preempt:N,preempt-access:N,migrate:N,signal:N,\

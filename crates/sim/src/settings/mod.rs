@@ -1,4 +1,4 @@
-//! What a machine can be set up with: plain values, and the trait of its kernel's extension.
+//! The settings of a machine: plain values, and the trait for an extension of its kernel.
 
 pub(crate) mod faults;
 pub(crate) mod kernel;

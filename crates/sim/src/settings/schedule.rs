@@ -1,17 +1,17 @@
-//! Schedules: which thread runs next.
+//! Schedules: the choice of the thread that runs next.
 
 use core::fmt;
 use core::str::FromStr;
 
-/// How a machine chooses the thread that runs next.
+/// The policy by which a machine chooses the thread that runs next.
 ///
-/// Times mean something only in a run by [time](Schedule::Time). It shows one order of events for
-/// each seed: that of a machine on which nothing unlikely happens. The other schedules look for
-/// mistakes instead. They choose at every *point*, which is every access to memory, every step of a
-/// restartable operation and every call of the world, and let one thread at a time run to its next
-/// point. Times still advance, one step after another as if the machine had one CPU, so a clock
-/// never goes back. But they measure nothing. A sleep or a deadline ends when that time is reached,
-/// or when no other thread can run.
+/// Times are meaningful only in a run by [time](Schedule::Time). Such a run shows one order of
+/// events for each seed: that of a machine on which nothing unlikely happens. The other schedules
+/// search for mistakes instead. They choose a thread at every *point*: every access to memory,
+/// every step of a restartable operation and every call of the world. One thread at a time runs to
+/// its next point. Time still advances, one step after another as on a machine with one CPU, so a
+/// clock never goes backwards. But these times measure nothing. A sleep or a deadline ends when its
+/// time is reached, or when no other thread can run.
 ///
 /// ```
 /// use coreline_sim::Schedule;
@@ -23,26 +23,27 @@ use core::str::FromStr;
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub enum Schedule {
-    /// The CPU whose time is the earliest acts next; threads of a CPU take turns by time slices.
+    /// The CPU with the earliest time acts next. Threads of a CPU share it by time slices.
     #[default]
     Time,
-    /// Any CPU that can act, drawn from the seed at every point. At one point in eight, the CPU
-    /// goes on with another of its threads if it has any. This is often enough to be unlucky, and
-    /// seldom enough for a restartable operation to complete.
+    /// A random CPU that can act, at every point. At one point in eight, the CPU switches to
+    /// another of its threads if it has any. This rate is high enough to hit unlucky moments, and
+    /// low enough for a restartable operation to complete.
     Random,
     /// Probabilistic concurrency testing (Burckhardt, Kothari, Musuvathi and Nagarakatte, ASPLOS
-    /// 2010): each thread has a random priority, and the highest one that can run does. At `depth -
-    /// 1` random points the running thread gets the lowest priority so far. A mistake that takes
-    /// `depth` events in the right order is found in one run with a chance of at least `1 /
-    /// (threads * steps^(depth - 1))`.
+    /// 2010). Each thread has a random priority, and the runnable thread with the highest priority
+    /// runs. At `depth - 1` random points the running thread gets the lowest priority so far. A
+    /// mistake that takes `depth` events in the right order is found in one run with a probability
+    /// of at least `1 / (threads * steps^(depth - 1))`.
     ///
-    /// A thread goes behind all others if it [yields](coreline_world::Threads::yield_now),
-    /// [relaxes](coreline_world::Words::relax) in a loop, passes 10,000 points while others could
-    /// run, or loses its CPU while it waits for a write: it waits for them.
+    /// A thread gets the lowest priority if it waits for other threads: it
+    /// [yields](coreline_world::Threads::yield_now), [relaxes](coreline_world::Words::relax) in a
+    /// loop, passes 10,000 points while others could run, or loses its CPU while it waits for a
+    /// write.
     Pct {
-        /// How many events in the right order the mistake takes: 1 to 4 find most.
+        /// The number of events in the right order that the mistake takes: 1 to 4 find most.
         depth: u32,
-        /// About how many points the program has: change points lie among these.
+        /// The approximate number of points in the program. Change points are chosen among these.
         /// [`Report::steps`](crate::Report::steps) of a run is a good guess.
         steps: u64,
     },
@@ -50,14 +51,15 @@ pub enum Schedule {
     Choices(Choices),
 }
 
-/// A list of choices, which records a schedule.
+/// A list of choices, which is the record of a schedule.
 ///
-/// At every point where more than one thread can run, the threads are ordered. First comes the one
-/// that ran last, if it can go on and does not yield. Then come the others by their numbers,
-/// beginning after that one. The first of them runs, unless the list names another.
+/// At every point where more than one thread can run, the threads are ordered. The first is the
+/// thread that ran last, if it can continue and does not yield. The others follow in cyclic order
+/// of their numbers, starting after that thread. The first thread runs, unless the list names
+/// another.
 ///
-/// It is written as pairs `point.choice`, with points and choices counted from 0, such as
-/// `12.1,40.2`; `none` for the empty list.
+/// The text form is a list of pairs `point.choice`, with points and choices counted from 0, such as
+/// `12.1,40.2`. The empty list is `none`.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Choices(
     /// Points in ascending order, each with what is chosen there.
@@ -84,7 +86,7 @@ impl fmt::Display for Schedule {
     }
 }
 
-/// A schedule that cannot be read: what was wrong.
+/// The error for a schedule that cannot be parsed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
     "{text:?} is not a schedule; write time, random, pct:DEPTH:STEPS with both at least 1, or \

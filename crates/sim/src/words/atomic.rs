@@ -21,8 +21,8 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! The types are those of std, method by method, with std's size, alignment and panics. What
-//! differs:
+//! The types are those of std, method by method, with std's size, alignment and panics. The
+//! differences are:
 //!
 //! | std | here |
 //! |---|---|
@@ -36,10 +36,11 @@
 //! | `compare_and_swap`, deprecated | left out |
 //! | `get_mut` is free | charged as a change of plain data, which waits for the line |
 //!
-//! Make an object that would be a `static` inside the program and hand it to its threads, or keep
-//! it in a [`WorldStatic`](coreline_world::WorldStatic).
+//! If an object would be a `static`, create it inside the program and pass it to the threads, or
+//! keep it in a [`WorldStatic`](coreline_world::WorldStatic).
 //!
-//! Outside of a machine these are ordinary atomics, so one test can run both.
+//! Outside of a machine these are ordinary atomics, so the same test can run with and without a
+//! machine.
 
 use core::fmt;
 use core::sync::atomic as host;
@@ -53,12 +54,12 @@ use crate::engine::{self, races};
 use crate::hardware::coherence::Access;
 use crate::words::effect;
 
-/// Like [`std::sync::atomic::fence`]. Every run is sequentially consistent, so only the cost of the
-/// fence matters.
+/// Like [`std::sync::atomic::fence`]. Every run is sequentially consistent, so the fence has a cost
+/// but no other effect.
 ///
 /// # Panics
 ///
-/// Panics if `order` is `Relaxed`, like std's.
+/// Panics if `order` is `Relaxed`, like std's function.
 pub fn fence(order: Ordering) {
     host::fence(order);
     if engine::runs() {
@@ -79,12 +80,12 @@ pub fn spin_loop_hint() {
 macro_rules! common {
     ($name:ident $(<$param:ident>)?, $host:ty, $value:ty) => {
         impl $(<$param>)? $name $(<$param>)? {
-            /// A new atomic.
+            /// Creates an atomic.
             pub const fn new(value: $value) -> Self {
                 $name(<$host>::new(value))
             }
 
-            /// The atomic at an address.
+            /// Returns a reference to the atomic at an address.
             ///
             /// # Safety
             ///
@@ -96,12 +97,14 @@ macro_rules! common {
                 unsafe { &*at.cast() }
             }
 
-            /// The address of the value. Reads and writes through it are not charged.
+            /// Returns the address of the value. Reads and writes through the pointer are not
+            /// charged.
             pub const fn as_ptr(&self) -> *mut $value {
                 self.0.as_ptr()
             }
 
-            /// A mutable reference to the value. This is charged as a change of plain data.
+            /// Returns a mutable reference to the value. The call is charged as a change of plain
+            /// data.
             #[track_caller]
             pub fn get_mut(&mut self) -> &mut $value {
                 // The caller may read what is there, so the CPU waits for the line. A store into
@@ -110,7 +113,7 @@ macro_rules! common {
                 self.0.get_mut()
             }
 
-            /// The value; this consumes the atomic. This is not charged.
+            /// Returns the value, and consumes the atomic. The call is not charged.
             pub const fn into_inner(self) -> $value {
                 self.0.into_inner()
             }
@@ -132,7 +135,7 @@ macro_rules! common {
                 races::stored(self.as_ptr().addr(), order);
             }
 
-            /// Writes a value and returns the value before.
+            /// Writes a value, and returns the previous value.
             #[track_caller]
             #[inline]
             pub fn swap(&self, value: $value, order: Ordering) -> $value {
@@ -141,12 +144,12 @@ macro_rules! common {
                 before
             }
 
-            /// Writes `new` if the value is `current`. Returns the value that was there: `Ok` if it
+            /// Writes `new` if the value is `current`. Returns the previous value, as `Ok` if it
             /// wrote.
             ///
             /// # Errors
             ///
-            /// The value that was there, if it was another one.
+            /// The present value, if it is not `current`.
             #[track_caller]
             #[inline]
             pub fn compare_exchange(
@@ -166,11 +169,11 @@ macro_rules! common {
                 result
             }
 
-            /// Like [`compare_exchange`](Self::compare_exchange); never fails spuriously here.
+            /// Like [`compare_exchange`](Self::compare_exchange). It never fails spuriously here.
             ///
             /// # Errors
             ///
-            /// The value that was there, if it was another one.
+            /// The present value, if it is not `current`.
             #[track_caller]
             #[inline]
             pub fn compare_exchange_weak(
@@ -183,8 +186,8 @@ macro_rules! common {
                 self.compare_exchange(current, new, success, failure)
             }
 
-            /// Replaces the value by the result of `f` for it; tries again if another thread
-            /// changed it meanwhile.
+            /// Replaces the value by the result of `f` for it. Retries if another thread has
+            /// changed the value in between.
             ///
             /// # Errors
             ///
@@ -221,8 +224,8 @@ macro_rules! common {
                 self.fetch_update(set, fetch, f)
             }
 
-            /// Replaces the value by the result of `f` for it, and tries again while other threads
-            /// are faster. Returns the value before.
+            /// Replaces the value by the result of `f` for it. Retries while other threads change
+            /// the value in between. Returns the previous value.
             #[track_caller]
             pub fn update(
                 &self,
@@ -337,7 +340,7 @@ impl AtomicBool {
         fetch_xor
     }
 
-    /// Logical "not"; returns the value before.
+    /// Negates the value, and returns the previous value.
     #[track_caller]
     pub fn fetch_not(&self, order: Ordering) -> bool {
         self.fetch_xor(true, order)

@@ -1,4 +1,4 @@
-//! How an access to a word takes effect, once it is charged.
+//! The effect of an access to a word, once it is charged.
 //!
 //! The host atomic behind a word holds the value that a request issued now would find. Requests
 //! that were under way before a store was issued still find the value before it, if the line serves

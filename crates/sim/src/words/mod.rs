@@ -1,11 +1,11 @@
-//! Words of the simulated machine: the native word, each access charged.
+//! Words of the simulated machine: native words with charged accesses.
 //!
-//! A word has the size and layout of the native one, so what shares a line natively shares one
-//! here. Its value lies in a host atomic: simulated code runs on one host thread at a time, so
-//! there the ordering has no effect, and outside of a machine the word is an ordinary atomic.
+//! A word has the size and layout of the native one, so words that share a line natively share one
+//! here. Its value lies in a host atomic. Simulated code runs on one host thread at a time, so the
+//! ordering has no effect there. Outside of a machine the word is an ordinary atomic.
 //!
-//! There is one family of them, [`atomic`]: a program that is written for std uses it as it is, and
-//! the words of the world `Sim` are a thin layer over five of its types.
+//! There is one family of words, [`atomic`]. A program that is written for std uses it directly,
+//! and the words of the world `Sim` are a thin layer over five of its types.
 
 pub mod atomic;
 pub(crate) mod effect;

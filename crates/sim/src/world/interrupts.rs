@@ -1,8 +1,8 @@
-//! Interrupts between CPUs, sections without them, and monitored waits.
+//! Interrupts between CPUs, sections with masked interrupts, and monitored waits.
 //!
-//! A kernel uses [`send`] to run a function on another CPU. The function runs there as soon as that
-//! CPU can be interrupted, on the stack of the thread that runs there or, if the CPU is idle, of
-//! its idle context.
+//! A kernel uses [`send`] to run a function on another CPU. The function runs as soon as that CPU
+//! can be interrupted. It runs on the stack of the CPU's thread or, if the CPU is idle, of its idle
+//! context.
 //!
 //! | the CPU | runs the function |
 //! |---|---|
@@ -11,16 +11,16 @@
 //! | has [masked](mask) interrupts | at the end of the section |
 //! | is idle | at the time of arrival, plus the time to leave a monitored wait |
 //!
-//! From sending to arrival takes the cost `ipi`. Then come `irq_entry`, the function, and
-//! `irq_exit`. Interrupts are masked while it runs, so it is not preempted.
+//! From sending to arrival takes the cost `ipi`. After it follow `irq_entry`, the function, and
+//! `irq_exit`. Interrupts are masked while the function runs, so it is not preempted.
 //!
-//! Only a kernel runs functions on other CPUs. An algorithm may ask for the seam's
+//! Only a kernel runs functions on other CPUs. An algorithm may use the seam's
 //! [`Kick`](coreline_world::Kick), which the simulator builds on such an interrupt.
 //!
 //! **Restartable operations**: a plain interrupt does not restart them, as on Linux. The kernel
-//! looks for them only if the thread was preempted, moved or given a signal
+//! checks for them only if the thread was preempted, moved or given a signal
 //! (`Documentation/userspace-api/rseq.rst`). A function that an interrupt runs belongs to the
-//! kernel, so it must not touch slots that the interrupted thread may be working on.
+//! kernel. So it must not access slots on which the interrupted thread may be working.
 //!
 //! ```
 //! use coreline_sim::{Machine, Sim, interrupts};
@@ -48,13 +48,13 @@ use coreline_world::{Ordering, Word};
 
 use crate::engine::{self, races};
 
-/// Why no interrupt was sent. The function was dropped.
+/// The reason why no interrupt was sent. The function was dropped.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("cannot interrupt {cpu}: {why}; choose one of CPUs {online}")]
 pub struct SendError {
     /// The requested CPU.
     pub cpu: CpuId,
-    /// Why it cannot be interrupted.
+    /// The reason why the CPU cannot be interrupted.
     pub why: String,
     /// The CPUs that can be interrupted, as a CPU list.
     pub online: String,
@@ -90,7 +90,7 @@ pub fn send(cpu: CpuId, f: impl FnOnce() + Send + 'static) -> Result<(), SendErr
     })
 }
 
-/// Interrupts of the calling thread's CPU are masked while this lives.
+/// A guard that masks the interrupts of the calling thread's CPU until it drops.
 #[derive(Debug)]
 #[must_use = "interrupts are masked while it lives"]
 pub struct Masked {
@@ -107,8 +107,8 @@ impl Drop for Masked {
 /// Masks interrupts: until the guard drops, the thread is neither interrupted nor preempted. Masks
 /// may be nested.
 ///
-/// The mask belongs to the thread. If the thread blocks all the same, which a kernel must not do,
-/// the other threads of its CPU run with interrupts on.
+/// The mask belongs to the thread. A kernel must not block with interrupts masked. If the thread
+/// blocks anyway, the other threads of its CPU run with interrupts on.
 ///
 /// # Panics
 ///
@@ -118,20 +118,20 @@ pub fn mask() -> Masked {
     Masked { _thread: PhantomData }
 }
 
-/// What ended a [`monitor_wait`].
+/// The reason for which a [`monitor_wait`] ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Monitored {
-    /// The word has another value than expected.
+    /// The word's value differs from the expected one.
     Changed,
-    /// The word has not changed: there was an interrupt, or another word of its line was written.
+    /// The word has not changed. There was an interrupt, or another word of its line was written.
     Disturbed,
 }
 
 /// Waits like `monitor` and `mwait`: the CPU rests until another CPU writes the line of `word`, or
-/// an interrupt arrives. It does not wait if `word` has another value than `expected`.
+/// an interrupt arrives. It does not wait if the value of `word` differs from `expected`.
 ///
-/// The thread keeps its CPU. An interrupt ends the wait even while it is masked, and runs when it
-/// is unmasked. Leaving the wait costs `mwait_exit`.
+/// The thread keeps its CPU. An interrupt ends the wait even while it is masked, and its function
+/// runs when it is unmasked. Leaving the wait costs `mwait_exit`.
 ///
 /// # Panics
 ///

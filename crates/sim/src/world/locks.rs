@@ -1,8 +1,8 @@
-//! Lock reports: for each lock of a run, which threads held it, where it went from one to the next,
-//! the longest wait, and whether it was fair.
+//! Lock reports: the holders of each lock of a run, its hand-offs, the longest wait, and its
+//! fairness.
 //!
-//! The locks of [`sync`](crate::sync) report by themselves. Any other lock reports by calls, which
-//! take no simulated time and do nothing outside of a machine:
+//! The locks of [`sync`](crate::sync) report by themselves. Any other lock reports by calls to this
+//! module, which take no simulated time and do nothing outside of a machine:
 //!
 //! ```
 //! # #[global_allocator]
@@ -48,7 +48,7 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! A lock is known by its address: two locks that live there one after another are one in the
+//! The address identifies a lock: two locks that occupy it one after another are one lock in the
 //! report.
 
 use core::panic::Location;
@@ -57,27 +57,27 @@ use crate::engine;
 pub use crate::results::locks::{Handoffs, LockReport};
 use crate::results::locks::{Happens, Log};
 
-/// Says that the calling thread waits for a lock from now on. A second call before it has the lock
-/// changes nothing.
+/// Reports that the calling thread begins to wait for a lock. A second call before the acquisition
+/// has no effect.
 #[track_caller]
 pub fn waiting<T: ?Sized>(lock: &T) {
     note(lock, Log::waiting);
 }
 
-/// Says that the calling thread has a lock.
+/// Reports that the calling thread has acquired a lock.
 #[track_caller]
 pub fn acquired<T: ?Sized>(lock: &T) {
     note(lock, Log::acquired);
 }
 
-/// Says that the calling thread has stopped waiting for a lock, and does not have it. (Without this
-/// call, the wait counts until the thread ends.)
+/// Reports that the calling thread has stopped waiting for a lock without acquiring it. (Without
+/// this call, the wait counts until the thread ends.)
 #[track_caller]
 pub fn gave_up<T: ?Sized>(lock: &T) {
     note(lock, Log::gave_up);
 }
 
-/// Says that the calling thread is about to free a lock.
+/// Reports that the calling thread is about to release a lock.
 #[track_caller]
 pub fn released<T: ?Sized>(lock: &T) {
     note(lock, Log::released);

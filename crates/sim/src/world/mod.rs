@@ -229,10 +229,11 @@ impl Threads for Sim {
     }
 }
 
-/// The calling thread begins another program, like the system call `exec`. The machine's
-/// [`Kernel`](crate::Kernel) learns of it.
+/// Begins another program on the calling thread, like the system call `exec`. The machine's
+/// [`Kernel`](crate::Kernel) is notified.
 ///
-/// It costs a system call. Loading the program is not in the model. `Work::work` can charge for it.
+/// The call costs a system call. The model excludes the time to load the program, for which
+/// `Work::work` can charge.
 ///
 /// # Panics
 ///

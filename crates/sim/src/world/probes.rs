@@ -3,9 +3,9 @@
 use crate::engine;
 use crate::results::report::Transfers;
 
-/// Names the memory of an object of the simulated program, all its lines. The names appear in the
-/// report of a machine with [full statistics](crate::Statistics::Full), and in the reports on
-/// locks. It takes no simulated time, and does nothing outside of a machine.
+/// Names the memory of an object of the simulated program, with all its lines. The names appear in
+/// the report of a machine with [full statistics](crate::Statistics::Full), and in the reports on
+/// locks. The call takes no simulated time, and does nothing outside of a machine.
 ///
 /// ```
 /// use coreline_sim::{Machine, Sim, Statistics, name};
@@ -28,9 +28,10 @@ pub fn name<T: ?Sized>(object: &T, name: &str) {
     engine::with(|engine| engine.name(address, size_of_val(object), name));
 }
 
-/// How often lines of the simulated program's memory were accessed so far. `which` returns for a
-/// line's address whether it counts. The difference of two results shows what happened in between.
-/// It takes no simulated time. It does not count stacks. Returns `None` without [full
+/// Returns the number of accesses so far to lines of the simulated program's memory. `which` gets a
+/// line's address, and returns whether the line counts. The difference between two results covers
+/// the time in between.
+/// The call takes no simulated time. It does not count stacks. It returns `None` without [full
 /// statistics](crate::Statistics::Full), or outside of a machine.
 ///
 /// ```

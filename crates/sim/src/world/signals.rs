@@ -1,9 +1,8 @@
-//! Signals of the simulated machine: a handler, and how to block it.
+//! Signals of the simulated machine: a handler, and blocking.
 //!
-//! The fault [`signal`](crate::Faults::signal) delivers signals; there is no other source. As on
-//! Linux, a signal restarts the restartable operation that is under way and runs the handler on the
-//! stack of the thread that it hits. It blocks the thread's later signals until the handler
-//! returns.
+//! The fault [`signal`](crate::Faults::signal) is the only source of signals. As on Linux, a signal
+//! restarts the interrupted restartable operation, and runs the handler on the stack of the
+//! interrupted thread. The thread's later signals are blocked until the handler returns.
 
 use core::marker::PhantomData;
 use core::num::NonZeroU32;
@@ -13,11 +12,11 @@ use coreline_world::Signals;
 use crate::Sim;
 use crate::engine::{self, inside};
 
-/// Makes the machine run `handler` for each signal from now on, instead of an earlier handler, on
-/// the thread that the signal hits. Without one, signals only restart restartable operations.
+/// Installs `handler` for all later signals, instead of an earlier handler. It runs on the thread
+/// that gets the signal. Without a handler, signals only restart restartable operations.
 ///
 /// The handler may do everything that simulated code may do. A native handler must not allocate,
-/// take a lock that its thread may hold, or panic. If it panics here, the thread does.
+/// take a lock that its thread may hold, or panic. If this handler panics, its thread panics.
 ///
 /// ```
 /// use std::sync::Arc;
@@ -51,7 +50,7 @@ pub fn on_signal(handler: impl Fn() + Send + Sync + 'static) {
     engine::on_signal(handler);
 }
 
-/// Blocks the signals of a simulated thread; lets them come when it drops.
+/// A guard that blocks the signals of a simulated thread until it drops.
 #[derive(Debug)]
 pub struct SimHeld {
     /// Belongs to its thread.

@@ -1,5 +1,5 @@
-//! What differs between processors. Beside `native`, the only place for an operating system's
-//! rules, and the only place for `asm!`.
+//! The differences between processors. Besides `native`, this is the only place for an operating
+//! system's rules, and the only place for `asm!`.
 //!
 //! Every processor's file gives the same names:
 //!
@@ -21,11 +21,11 @@
 //!
 //! # The rules of a section
 //!
-//! A section is announced by a descriptor ([`struct rseq_cs`]): where it starts, how long it is,
-//! where to go on when it is aborted. The thread stores the descriptor's address into `rseq_cs` of
-//! its own rseq area and enters. When the kernel is about to return to a thread that it preempted,
-//! moved or has a signal for, it looks: if the thread stands between the section's start and its
-//! end, it goes on at the abort handler, with `rseq_cs` cleared.
+//! A section is announced by a descriptor ([`struct rseq_cs`]): its start, its length, and the
+//! address at which to continue after an abort. The thread stores the descriptor's address into
+//! `rseq_cs` of its own rseq area and enters. The kernel checks this field when it is about to
+//! return to a thread that it preempted, moved or has a signal for. If the thread is between the
+//! section's start and its end, it continues at the abort handler, with `rseq_cs` cleared.
 //!
 //! | offset | field of the area | written by | here |
 //! |---|---|---|---|
@@ -34,7 +34,7 @@
 //! | 8 | `rseq_cs` | thread, kernel | the descriptor's address |
 //! | 24 | `mm_cid`, where the kernel has it | kernel | index, read inside |
 //!
-//! Nothing here writes an ID field (a kernel may kill the process for that) or touches another
+//! No code here writes an ID field (a kernel may kill the process for that) or accesses another
 //! thread's area.
 //!
 //! * **Arming is the last instruction before the start.** If there were one in between, a thread
@@ -190,7 +190,7 @@ pub struct InRow {
 #[derive(Debug, Clone, Copy)]
 pub struct Gated(pub(crate) Index);
 
-/// What a section must know to find its slot.
+/// The values that a section needs to find its slot.
 #[derive(Debug, Clone, Copy)]
 pub struct SlotsAt<I, F> {
     /// The index of each thread: in its rseq area, or in its CPU's row.

@@ -1,13 +1,13 @@
 //! The laws that every world must pass.
 //!
-//! A law is a program, generic over the world, that panics if the world breaks it. Laws are small
-//! enough for the model, which runs them in every interleaving. They repeat themselves where time
-//! passes, so natively they are stress tests. [`conformance_tests!`](crate::conformance_tests)
-//! makes one test of each.
+//! A law is a program, generic over the world, that panics if the world violates it. Laws are small
+//! enough for the model, which runs them in every interleaving. In worlds where time passes they
+//! repeat, so natively they are stress tests. [`conformance_tests!`](crate::conformance_tests)
+//! creates one test for each law.
 //!
-//! Two laws are not in that list, because not every world can obey them:
+//! Two laws are not in that list, because not every world can satisfy them:
 //! [`words::constants_make_fresh_words`] needs a [`ConstWorld`](crate::ConstWorld), and
-//! [`threads::a_join_raises_the_panic`] needs a world that goes on after a thread has panicked.
+//! [`threads::a_join_raises_the_panic`] needs a world that continues after a thread has panicked.
 
 pub mod clock;
 pub mod kick;
@@ -25,7 +25,7 @@ use std::sync::Arc;
 
 use crate::{Integer, JoinHandle, Ordering, Placement, Testbed, Word};
 
-/// Makes one `#[test]` of each law of [`conformance`](crate::conformance), of the law's name.
+/// Creates one `#[test]` for each law of [`conformance`](crate::conformance), with the law's name.
 ///
 /// The second argument is a closure that gets the law, a `fn()`, and runs it inside the world.
 ///

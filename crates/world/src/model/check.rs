@@ -1,4 +1,4 @@
-//! Running a program under loom.
+//! The checker, which runs a program under loom.
 
 use core::sync::atomic::AtomicU64;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -11,12 +11,12 @@ use crate::Ordering;
 ///
 /// # Panics
 ///
-/// [`Checker::check`] says what happens if an execution fails.
+/// Panics if an execution fails, like [`Checker::check`].
 pub fn check(program: impl Fn() + Send + Sync + 'static) {
     Checker::new().check(program);
 }
 
-/// How far to explore a program, and with which planted mistake.
+/// The limits for the exploration of a program, and the planted mistake.
 ///
 /// loom's environment variables (`LOOM_MAX_PREEMPTIONS`, `LOOM_MAX_BRANCHES`, `LOOM_LOCATION`,
 /// `LOOM_MAX_DURATION`, `LOOM_MAX_PERMUTATIONS`) override the test's source, so that one run can
@@ -45,36 +45,37 @@ pub struct Checker {
 }
 
 impl Checker {
-    /// The defaults: every execution, each of at most loom's default number of branches (1000), and
-    /// nothing planted.
+    /// Creates a checker with the defaults: every execution, each with at most loom's default
+    /// number of branches (1000), and no plant.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Only executions with at most `bound` preemptions. Two or three find most mistakes, and keep
-    /// programs of three threads feasible.
+    /// Limits the exploration to executions with at most `bound` preemptions. Two or three find
+    /// most mistakes, and keep programs of three threads feasible.
     #[must_use]
     pub fn preemption_bound(mut self, bound: usize) -> Self {
         self.preemption_bound = Some(bound);
         self
     }
 
-    /// Executions may have this many branches: points at which loom chooses a thread or a value. A
-    /// program with more branches fails the check, so it cannot pass without being explored.
+    /// Sets the maximum number of branches in an execution. A branch is a point at which loom
+    /// chooses a thread or a value. A program with more branches fails the check, so it cannot pass
+    /// unexplored.
     #[must_use]
     pub fn max_branches(mut self, branches: usize) -> Self {
         self.max_branches = Some(branches);
         self
     }
 
-    /// Puts `plant` into the program, instead of an earlier plant.
+    /// Puts `plant` into the program. It replaces an earlier plant.
     #[must_use]
     pub fn plant(mut self, plant: Plant) -> Self {
         self.plant = plant;
         self
     }
 
-    /// Explores `program`; passes if no execution panics, races or deadlocks.
+    /// Explores `program`. The check passes if no execution panics, races or deadlocks.
     ///
     /// # Panics
     ///
@@ -85,11 +86,12 @@ impl Checker {
         }
     }
 
-    /// Explores `program`, and returns how many executions it has.
+    /// Explores `program`, and returns the number of its executions.
     ///
     /// The panic that fails an execution is printed where it happens, like any panic. The failed
-    /// thread unwinds. Where loom fails again, its destructors find the last values of words, and
-    /// unwatched cells. Statics and the stacks of the execution's other threads are leaked.
+    /// thread unwinds. If loom fails again, the thread's destructors read the last values of words,
+    /// and their accesses to cells are not checked. Statics and the stacks of the execution's other
+    /// threads are leaked.
     ///
     /// # Errors
     ///
@@ -151,8 +153,8 @@ impl Checker {
 pub struct Failure {
     /// The text of the panic: loom's (`Causality violation`, `deadlock`) or an assertion's.
     pub message: String,
-    /// Which execution failed, counted from 1. The order is the same in every run with the same
-    /// bounds.
+    /// The number of the failed execution, counted from 1. The order is the same in every run with
+    /// the same bounds.
     pub execution: u64,
     /// The bound on preemptions of this check.
     pub preemption_bound: Option<usize>,

@@ -1,8 +1,9 @@
 //! [`Model`]: the world of the loom model checker, for tests of memory order.
 //!
-//! [`check`] runs a program again and again, once for every way in which its threads can interleave
-//! and for every value that the C11 memory model lets a load return. The processor under `Native`
-//! may be stronger than the code asks for, and the simulator is sequentially consistent.
+//! [`check`] runs a program repeatedly, once for every interleaving of its threads and for every
+//! value that the C11 memory model lets a load return. A test on `Native` may miss a mistake,
+//! because its processor may be stronger than the code requires. A test on the simulator may miss
+//! it, because the simulator is sequentially consistent.
 //!
 //! # What is modelled, and what is not
 //!
@@ -22,19 +23,19 @@
 //! | memory | the host's |
 //! | statics | made afresh for every execution |
 //!
-//! loom has limits of its own. Of a load and a compare-exchange of one thread on one word, it
-//! remembers only the latter, and does not try what another thread could have read before the
-//! former. So code that loads and then exchanges is explored less than it seems (`tests/model.rs`
-//! in the repository shows it). An execution has at most 5 threads, including the one that starts
-//! it. Loads are never reordered with later stores of the same thread. `SeqCst` on loads, stores
-//! and read-modify-writes is no stronger than `AcqRel`, so an algorithm that needs more must use
-//! fences. A weak compare-exchange never fails without a reason. A program must be deterministic,
-//! except for what it reads through its words.
+//! loom has limits of its own. If one thread executes a load and a compare-exchange on one word,
+//! loom remembers only the latter. It does not try the other values that another thread could have
+//! read before the load. So code that loads and then exchanges is explored less than it seems
+//! (`tests/model.rs` in the repository shows it). An execution has at most 5 threads, including the
+//! initial one. Loads are never reordered with later stores of the same thread. `SeqCst` on loads,
+//! stores and read-modify-writes is no stronger than `AcqRel`, so an algorithm that needs more must
+//! use fences. A weak compare-exchange never fails spuriously. A program must be deterministic,
+//! except for the values that it reads through its words.
 //!
 //! # Does the test see anything?
 //!
-//! A passing check is worth something only if the same check fails when the algorithm is wrong. A
-//! [`Plant`] takes orderings out of an algorithm without touching its source:
+//! A passing check is useful only if the same check fails when the algorithm is wrong. A [`Plant`]
+//! removes orderings from an algorithm without a change to its source:
 //!
 //! ```
 //! use coreline_world::conformance::order::published_data_is_seen;
@@ -85,7 +86,7 @@ pub use words::{
 
 use crate::{Clock, Fences, Kick, Lacking, Ordering, Time, Why, Work, World};
 
-/// The loom world, with the orderings that the check's [`Plant`] leaves.
+/// The loom world, with the orderings that the check's [`Plant`] allows.
 ///
 /// Its functions work only inside [`check`] or [`Checker`], and panic elsewhere.
 #[derive(Debug, Clone, Copy)]

@@ -1,4 +1,4 @@
-//! Place of the model: a thread has a CPU as it has a name.
+//! Place of the model: a thread has a CPU as a property.
 
 use std::cell::Cell;
 use std::sync::{Arc, OnceLock};
@@ -41,7 +41,7 @@ impl Model {
     ///
     /// # Panics
     ///
-    /// If the model's machine has no such CPU.
+    /// Panics if the model's machine has no such CPU.
     pub fn migrate(cpu: CpuId) {
         let machine = topology();
         assert!(machine.cpu(cpu).is_some(), "no {cpu} in the model; choose of {}", machine.set());
@@ -63,7 +63,8 @@ impl Place for Model {
     }
 }
 
-/// How the model runs restartable operations: without sections, on the slot of the thread's CPU.
+/// The way in which the model runs restartable operations: without sections, on the slot of the
+/// thread's CPU.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ModelSection(IndexBy);
 

@@ -1,14 +1,14 @@
-//! Plants: mistakes, such as missing orderings, put into an algorithm on purpose.
+//! Plants: mistakes, such as missing orderings, that a test puts into an algorithm on purpose.
 
 use std::cell::Cell;
 
 use crate::Ordering;
 
-/// A mistake that a [`Checker`](super::Checker) puts into the algorithm it checks, so that a test
-/// can show that the mistake would be caught.
+/// A mistake that a [`Checker`](super::Checker) puts into the checked algorithm. With it a test
+/// shows that the check would detect the mistake.
 ///
-/// Each function gets the ordering that the algorithm named, and returns the one that loom gets.
-/// Take a plant from the constants, or override one of them:
+/// Each function gets the ordering that the algorithm requested, and returns the ordering that loom
+/// gets. Use one of the constants as a plant, or override its fields:
 ///
 /// ```
 /// use coreline_world::model::Plant;
@@ -25,22 +25,23 @@ pub struct Plant {
     pub load: fn(Ordering) -> Ordering,
     /// The ordering of a store.
     pub store: fn(Ordering) -> Ordering,
-    /// Whether each store is an exchange whose result is dropped: see [`Plant::EXCHANGES`].
+    /// Whether each store is an exchange with an ignored result: see [`Plant::EXCHANGES`].
     pub exchanges: bool,
     /// The ordering of a read-modify-write.
     pub rmw: fn(Ordering) -> Ordering,
     /// The ordering of a fence; [`Ordering::Relaxed`] removes the fence.
     pub fence: fn(Ordering) -> Ordering,
-    /// Whether there are light fences.
+    /// Whether light fences have an effect.
     pub light_fences: bool,
-    /// Whether there are heavy fences.
+    /// Whether heavy fences have an effect.
     pub heavy_fences: bool,
-    /// Whether the next heavy fence is refused, as a kernel may do. The model asks once for each.
+    /// Returns whether the next heavy fence is refused, as a kernel may do. The model calls it once
+    /// for each heavy fence.
     pub refuses: fn() -> bool,
 }
 
 impl Plant {
-    /// Plants nothing.
+    /// No mistake.
     pub const NONE: Plant = Plant {
         load: |order| order,
         store: |order| order,
@@ -70,14 +71,14 @@ impl Plant {
     /// The heavy fences of asymmetric pairs are missing.
     pub const NO_HEAVY_FENCES: Plant = Plant { heavy_fences: false, ..Plant::NONE };
 
-    /// Plants no mistake, but makes stores exchanges.
+    /// No mistake, but every store is an exchange.
     ///
-    /// An exchange that has read the value before a store comes before that store, in the order of
-    /// all writes of the word. Loom does not know that: a thread may find the value of another
-    /// thread's exchange instead of the value that it stored later itself. So only this plant can
-    /// check a law in which an owner stores to a place while others check by exchanges whether it
-    /// is free. It hides a store that should be a release and is not, if an earlier store was a
-    /// release.
+    /// In the order of all writes of a word, an exchange that has read the value before a store
+    /// precedes that store. Loom does not enforce this: a thread may read the value of another
+    /// thread's exchange instead of its own later store. So only this plant can check a law in
+    /// which an owner stores to a place while other threads check by exchanges whether the place is
+    /// free. The plant hides one kind of mistake: a store that should be a release and is not, if
+    /// an earlier store was a release.
     pub const EXCHANGES: Plant = Plant { exchanges: true, ..Plant::NONE };
 
     /// The plant of the check that the calling thread is in; [`Plant::NONE`] outside of a check.

@@ -12,9 +12,10 @@ loom::lazy_static! {
     static ref STARTED: AtomicUsize = AtomicUsize::new(1);
 }
 
-/// A thread of the [`Model`].
+/// A handle to a thread of the [`Model`].
 ///
-/// It must be joined if it uses statics, parks or wakes: these end with the first thread.
+/// The thread must be joined if it uses statics, parks or wakes, because these end with the first
+/// thread.
 #[derive(Debug)]
 pub struct ModelJoinHandle<T>(loom::thread::JoinHandle<T>);
 

@@ -1,4 +1,4 @@
-//! Words and cells of the model: loom's, with the orderings that a plant leaves.
+//! Words and cells of the model: loom's, with the orderings that a plant allows.
 
 use core::sync::atomic;
 
@@ -182,8 +182,8 @@ impl Words for Model {
     }
 }
 
-/// Checks that conflicting accesses to a [`Cell`](crate::Cell) are ordered, from the beginning of
-/// the one to the end of the other.
+/// A tracker that checks that conflicting accesses to a [`Cell`](crate::Cell) are ordered. An
+/// access extends from its beginning to its end.
 #[derive(Debug)]
 pub struct ModelTrack(UnsafeCell<()>);
 
@@ -191,11 +191,11 @@ pub struct ModelTrack(UnsafeCell<()>);
 // of the accesses, which is a handle that loom lets every thread of the execution use.
 unsafe impl Sync for ModelTrack {}
 
-/// A read of a [`Cell`](crate::Cell) under way.
+/// A read of a [`Cell`](crate::Cell) in progress.
 #[derive(Debug)]
 pub struct ModelReading(#[expect(dead_code, reason = "held for its drop")] Option<ConstPtr<()>>);
 
-/// A write of a [`Cell`](crate::Cell) under way.
+/// A write of a [`Cell`](crate::Cell) in progress.
 #[derive(Debug)]
 pub struct ModelWriting(#[expect(dead_code, reason = "held for its drop")] Option<MutPtr<()>>);
 

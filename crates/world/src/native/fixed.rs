@@ -9,17 +9,17 @@ use std::io;
 use crate::native::host::{self, keeping_errno};
 use crate::{MapError, Why};
 
-/// Why there are no pages at an address.
+/// The reason why pages at an address are not available.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum FixedError {
-    /// Something else is mapped there.
+    /// Another mapping is already there.
     #[error("something else is mapped at {at:#x}")]
     Taken {
         /// The address that was asked for.
         at: usize,
     },
-    /// The host has no such addresses, or none left.
+    /// The host has no such addresses, or no memory left.
     #[error(transparent)]
     Map(#[from] MapError),
 }
@@ -71,16 +71,16 @@ pub fn map(at: NonZeroUsize, size: usize, guard: usize) -> Result<NonNull<u8>, F
     })
 }
 
-/// Bytes of a page.
+/// Returns the number of bytes of a page.
 pub fn page() -> usize {
     host::page()
 }
 
-/// Gives memory back.
+/// Unmaps the memory.
 ///
 /// # Safety
 ///
-/// It came from [`map`] with this size, and no thread uses it any more.
+/// The memory came from [`map`] with this size, and no thread uses it any more.
 pub unsafe fn unmap(at: NonNull<u8>, size: usize) {
     // SAFETY: the caller's promise.
     keeping_errno(|| unsafe { libc::munmap(at.as_ptr().cast(), size) });

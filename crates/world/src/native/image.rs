@@ -1,21 +1,21 @@
-//! What of the program or of its libraries lies at an address.
+//! The lookup of the program or library that contains an address.
 
 use core::ffi::{CStr, c_void};
 use core::mem::MaybeUninit;
 use core::ptr;
 
-/// A place in a program or library that is loaded.
+/// A place in a loaded program or library.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct InImage {
-    /// The name of its file, without its folder.
+    /// The name of the file, without its folder.
     pub image: String,
-    /// The address as the file has it: what `nm` prints for the symbol there.
+    /// The address within the file, as `nm` prints it for the symbol there.
     pub offset: usize,
 }
 
-/// The program or library whose sections an address lies in, if any. A static lies in one; what is
-/// on the heap, on a stack or in a `thread_local!` does not. `None` also where there is no dynamic
-/// linker to ask.
+/// Returns the program or library that contains an address, if any. It contains its statics, but
+/// not the heap, stacks or a `thread_local!`. Returns `None` also if there is no dynamic linker to
+/// ask.
 pub fn find(address: usize) -> Option<InImage> {
     if cfg!(any(target_feature = "crt-static", miri)) {
         return None;

@@ -14,28 +14,28 @@
 //! | `image`, of that feature | none: what an address is | `dladdr` |
 //!
 //! Without Linux, and with the feature `portable` on Linux, the world is built on std. It passes
-//! the same laws. The front page of `coreline` has a table of what is missing there. This module
+//! the same laws. The front page of `coreline` has a table of the missing features. This module
 //! then has only [`Native`] and the types of its capabilities, and on Linux the simulator's hooks.
 //!
 //! # On Linux
 //!
-//! The library tries once per process what a kernel, a C library, a sandbox or an emulator really
-//! has, and [`probe()`] reports it.
+//! The library tests once per process which features the kernel, C library, sandbox or emulator
+//! really has. [`probe()`] reports the result.
 //!
 //! **Environment.** With `CORELINE_RSEQ=off`, restartable operations run on atomics, and everything
 //! else works without rseq as well. The library reads it once.
 //!
-//! **Unloading.** A program may close a library with coreline inside by `dlclose` while threads
-//! live that have used it. If restartable operations run in sections, the library stays mapped from
-//! the first per-CPU memory on. Loaded again, it has its old statics.
+//! **Unloading.** A program may close a library that contains coreline by `dlclose`, even while
+//! threads are alive that have used it. If restartable operations run in sections, the library
+//! stays mapped from the first per-CPU memory on. If it is loaded again, it has its old statics.
 //!
-//! **Fork.** The child inherits every choice, and makes one that was half made at the time of the
-//! fork. No thread waits for one that the fork left behind. This holds if the C library repairs its
-//! allocator in the child, as glibc does, and musl from version 1.2.2 on.
+//! **Fork.** The child inherits every choice, and repeats a choice that was incomplete at the time
+//! of the fork. No thread waits for a choice that the fork left incomplete. This holds if the C
+//! library repairs its allocator in the child, as glibc does, and musl from version 1.2.2 on.
 //!
-//! **Filters.** The library detects what a system-call filter forbids at the start, even if the
-//! filter reports success. A later filter loses no update. An operation that needs the call fails
-//! with an error, or works without it:
+//! **Filters.** The library detects which calls a system-call filter forbids at the start, even if
+//! the filter reports success. If a filter is installed later, no update is lost. An operation that
+//! needs a forbidden call fails with an error, or works without it:
 //!
 //! | refused later | what becomes of it |
 //! |---|---|
@@ -47,20 +47,20 @@
 //! | `rt_sigprocmask` | signals are not blocked: handlers must not use lists, stacks and buffers |
 //! | `futex`, `sched_yield` | waits burn their CPU; glibc ends a process whose locks cannot wait |
 //!
-//! musl unmaps the stack of a detached thread that ends, and the rseq area on it. If `rseq` is
-//! refused by then, the thread stays registered, and the kernel may end the process (`SIGSEGV`).
+//! musl unmaps the stack of a detached thread that ends, and the rseq area on it. If a later filter
+//! refuses `rseq`, the thread stays registered, and the kernel may end the process (`SIGSEGV`).
 //!
-//! The library does not detect a later filter that reports success although nothing was done. Do
-//! not put a process under such a filter.
+//! The library does not detect a later filter that reports success although the call did nothing.
+//! Do not run a process under such a filter.
 //!
 //! **Vfork.** Between `vfork` and `exec` the child runs on its parent's memory, including the rseq
 //! area, but the kernel aborts nothing for it. Neither the child nor a signal handler in it may run
 //! restartable operations. (`posix_spawn`, which `std::process::Command` uses, blocks signals.)
 //!
-//! **Constructors.** The first per-CPU memory may be made in a constructor of a library that
-//! `dlopen` loads, and inside a Rust global allocator. It must not be made inside a `malloc`: the
-//! self-test starts threads, which allocate. Then it takes seconds, and operations run on atomics
-//! for the rest of the process.
+//! **Constructors.** The first per-CPU memory may be created in a constructor of a library that
+//! `dlopen` loads, and inside a Rust global allocator. It must not be created inside a `malloc`:
+//! the self-test starts threads, which allocate. In that case the self-test takes seconds, and
+//! operations run on atomics for the rest of the process.
 //!
 //! **Debuggers.** A section that a debugger steps through never ends, because each step preempts
 //! the thread. Step over it with a breakpoint after it, or debug with `CORELINE_RSEQ=off`.

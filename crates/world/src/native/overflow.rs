@@ -1,13 +1,13 @@
 //! Stack overflows that a program survives: a hook for programs with stacks of their own.
 //!
-//! The simulator runs each simulated thread as a coroutine. One that overflows its stack touches
-//! the guard page below, and the kernel sends `SIGSEGV`. The handler here, which runs on the
-//! thread's alternate stack, asks a function of the program whether that page is known; if so, the
-//! thread goes on in another function, on another stack, and never comes back to where it was. All
-//! other faults are passed on to the handler that was there before.
+//! The simulator runs each simulated thread as a coroutine. A coroutine that overflows its stack
+//! touches the guard page below, and the kernel sends `SIGSEGV`. The handler in this module runs on
+//! the thread's alternate stack. It asks a function of the program whether that page is known. If
+//! so, the thread continues in another function, on another stack, and never returns to the
+//! interrupted code. All other faults are passed to the previous handler.
 //!
-//! What the code that overflowed had begun stays half-done, locks that it held stay locked, and its
-//! destructors never run.
+//! The interrupted work of the overflowed code stays half-done, locks that it held stay locked, and
+//! its destructors never run.
 
 use core::cell::Cell;
 use core::mem::{self, MaybeUninit};
@@ -15,13 +15,13 @@ use core::ptr;
 use core::sync::atomic::{AtomicPtr, Ordering};
 use std::sync::Once;
 
-/// Where a thread goes on that has overflowed its stack.
+/// The code and stack with which a thread continues after a stack overflow.
 #[derive(Debug, Clone, Copy)]
 pub struct Rescue {
-    /// The top of the stack that it goes on with: a multiple of 64, with room below for what
-    /// `go_on` needs.
+    /// The top of the new stack: a multiple of 64, with enough room below for `go_on`.
     pub stack: usize,
-    /// What it goes on with. It must not return, and nothing may unwind out of it.
+    /// The function with which the thread continues. It must not return, and nothing may unwind out
+    /// of it.
     pub go_on: extern "C" fn() -> !,
 }
 
@@ -38,14 +38,14 @@ static mut BEFORE: MaybeUninit<libc::sigaction> = MaybeUninit::uninit();
 /// Bytes of an alternate stack, for a thread that has none.
 const ALTERNATE: usize = 64 << 10;
 
-/// From now on, asks `rescuer` about faults of the calling thread (and of all others that have an
-/// alternate signal stack, as those of the standard library have).
+/// Installs `rescuer` for faults of the calling thread, and of all other threads that have an
+/// alternate signal stack, as those of the standard library have.
 ///
-/// One rescuer for a process: the first stays. It must be async-signal-safe, and say `Some` only
-/// for a fault of the calling thread on a stack that may be abandoned.
+/// A process has one rescuer, which is the first one installed. It must be async-signal-safe. It
+/// must return `Some` only for a fault of the calling thread on a stack that may be abandoned.
 ///
-/// Returns whether overflows will be caught: not under Miri, which has no signals, nor where the
-/// host refuses a handler or an alternate stack.
+/// Returns whether overflows will be caught. They are not caught under Miri, which has no signals,
+/// nor if the host refuses a handler or an alternate stack.
 pub fn catch(rescuer: Rescuer) -> bool {
     if cfg!(miri) || !has_alternate_stack() {
         return false;

@@ -1,10 +1,10 @@
-//! [`Section`]: what the process chose for its restartable operations.
+//! [`Section`]: the choice of the process for its restartable operations.
 
 use core::fmt;
 
 use crate::IndexBy;
 
-/// How restartable operations run natively: in rseq sections, or on atomics.
+/// The way in which restartable operations run natively: in rseq sections, or on atomics.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Section {
     pub(super) by: IndexBy,
@@ -12,15 +12,15 @@ pub struct Section {
 }
 
 impl Section {
-    /// That of slots by CPU number on which no section ever works.
+    /// The choice for slots by CPU number on which no section ever works.
     pub const ATOMICS: Self = Section { by: IndexBy::Cpu, rseq: false };
 
-    /// Whether operations run in rseq sections rather than on atomics.
+    /// Returns whether operations run in rseq sections. If not, they run on atomics.
     pub fn is_rseq(&self) -> bool {
         self.rseq
     }
 
-    /// What picks the slot.
+    /// Returns the index that selects the slot.
     pub fn index_by(&self) -> IndexBy {
         self.by
     }

@@ -9,7 +9,7 @@ use coreline_topology::CpuSet;
 use crate::native::{Native, system};
 use crate::{Place, Placement, SpawnError, Threads};
 
-/// A native thread that can be waited for.
+/// A handle to wait for a native thread.
 #[derive(Debug)]
 pub struct JoinHandle<T>(thread::JoinHandle<Option<T>>);
 

@@ -1,4 +1,5 @@
-//! [`Buffer`]: bytes that are only added to, one buffer for each CPU. What a tracer writes to.
+//! [`Buffer`]: bytes that are only appended, one buffer for each CPU. A tracer writes to such a
+//! buffer.
 
 use core::fmt;
 use core::slice;
@@ -6,12 +7,12 @@ use core::slice;
 use super::Slot;
 use crate::{Cell, Ordering, Word, Words};
 
-/// There is no room. Nothing was done.
+/// The error if the buffer has no room. The operation had no effect.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("this CPU's slot is full; drain it, or make it larger")]
 pub struct Full;
 
-/// At most `N` bytes, written one after another.
+/// A buffer of at most `N` bytes, written one after another.
 ///
 /// | word | meaning | written by |
 /// |---|---|---|
@@ -28,27 +29,27 @@ pub struct Buffer<const N: usize, W: Words> {
 unsafe impl<const N: usize, W: Words> Slot for Buffer<N, W> {}
 
 impl<const N: usize, W: Words> Buffer<N, W> {
-    /// The empty buffer.
+    /// Creates an empty buffer.
     pub fn new_in() -> Self {
         Buffer { len: W::U64::new_in(0), bytes: Cell::new_in([0; N]) }
     }
 
-    /// How many bytes were appended so far; this may grow at any time.
+    /// Returns the number of appended bytes. It may grow at any time.
     pub fn len(&self) -> usize {
         // Acquire pairs with the commit of an append: the bytes below are there.
         self.len.load(Ordering::Acquire) as usize
     }
 
-    /// Whether nothing was appended so far.
+    /// Returns whether no byte has been appended.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Calls `f` with the bytes that were appended, and empties the buffer.
+    /// Calls `f` with the appended bytes, and empties the buffer.
     ///
     /// # Safety
     ///
-    /// Nothing is appended meanwhile.
+    /// No thread appends at the same time.
     pub unsafe fn drain<R>(&self, f: impl FnOnce(&[u8]) -> R) -> R {
         let len = self.len();
         // SAFETY: an append wrote the `len` bytes, and the caller keeps others away.

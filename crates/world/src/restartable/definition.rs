@@ -11,7 +11,8 @@ use super::{
 use crate::arch::Sections;
 use crate::{Cell, Integer, Unsigned, Word, Words};
 
-/// Why an operation ended before its commit. The words that others read have not changed.
+/// The reason why an operation ended before its commit. Words that other threads read are
+/// unchanged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Ended {
     /// The thread was preempted, moved, signalled or fenced. The operation starts over.
@@ -20,29 +21,29 @@ pub enum Ended {
     NoSlot,
 }
 
-/// A step of a restartable operation. The interpreter may interrupt the thread before each of them.
+/// The steps of a restartable operation. The interpreter may interrupt the thread before each step.
 ///
-/// An interpreter promises: if the thread was interrupted since the operation began, the next step
-/// returns [`Ended::Aborted`] without effect. So a commit that succeeds happened on the CPU of the
-/// [`slot`](Steps::slot), with no other thread of that CPU in between.
+/// An interpreter guarantees: if the thread was interrupted since the operation began, the next
+/// step returns [`Ended::Aborted`] without effect. So a commit that succeeds happened on the CPU of
+/// the [`slot`](Steps::slot), and no other thread of that CPU ran in between.
 ///
 /// # Safety
 ///
-/// The steps do what they say: definitions follow pointers and rely on that.
+/// Each step does what its documentation says: definitions follow pointers and rely on this.
 pub unsafe trait Steps<W: Restartable> {
-    /// Finds the slot of this thread in two steps: it reads the index, and reads the limit. If the
-    /// index is in a [row](super::rows), it takes four: it reads the CPU, finds the line, reads the
-    /// row, and reads the limit.
+    /// Finds the slot of this thread in two steps: it reads the index, and then the limit. If the
+    /// index is in a [row](super::rows), it takes four steps: it reads the CPU, finds the line,
+    /// reads the row, and reads the limit.
     fn slot<'a, F>(&mut self, at: &At<'a, F, W>) -> Result<&'a F, Ended>;
 
     /// Reads a word.
     fn load<T: Word>(&mut self, word: &T) -> Result<T::Value, Ended>;
 
-    /// Writes a word that no other thread reads before the commit, or in a way that does not change
-    /// what they read.
+    /// Writes a word that no other thread reads before the commit, or writes it in a way that does
+    /// not change what other threads read.
     fn store<T: Word>(&mut self, word: &T, value: T::Value) -> Result<(), Ended>;
 
-    /// Writes bytes that no other thread reads before the commit, starting at `offset`.
+    /// Writes bytes, starting at `offset`, that no other thread reads before the commit.
     fn copy<const N: usize>(
         &mut self,
         to: &Cell<[u8; N], W>,
@@ -50,12 +51,12 @@ pub unsafe trait Steps<W: Restartable> {
         bytes: &[u8],
     ) -> Result<(), Ended>;
 
-    /// Writes a word and ends the operation: a release store, for threads of other CPUs that read
-    /// the slot.
+    /// Writes a word and ends the operation. The write is a release store, for threads of other
+    /// CPUs that read the slot.
     fn commit<T: Word>(&mut self, word: &T, value: T::Value) -> Result<(), Ended>;
 }
 
-/// *Load, add, store*: adds this to the word, wrapping.
+/// *Load, add, store*: adds the value to the word, wrapping.
 ///
 /// librseq: `rseq_load_add_store`.
 #[derive(Debug, Clone, Copy)]
@@ -73,7 +74,7 @@ where
     }
 }
 
-/// *Load*: the word.
+/// *Load*: returns the word.
 #[derive(Debug, Clone, Copy)]
 pub struct Load;
 
@@ -88,7 +89,7 @@ where
     }
 }
 
-/// *Load, store*: writes this, and returns the value before.
+/// *Load, store*: writes the value, and returns the previous one.
 #[derive(Debug, Clone, Copy)]
 pub struct Exchange<V>(pub V);
 
@@ -105,14 +106,14 @@ where
     }
 }
 
-/// *Load, compare, store*: writes `new` if the word is `expected`; otherwise returns the word.
+/// *Load, compare, store*: writes `new` if the word is `expected`. Otherwise returns the word.
 ///
 /// librseq: `rseq_load_cbne_store`.
 #[derive(Debug, Clone, Copy)]
 pub struct StoreIfEqual<V> {
     /// The expected value of the word.
     pub expected: V,
-    /// Its new value.
+    /// The new value of the word.
     pub new: V,
 }
 
@@ -131,11 +132,11 @@ where
     }
 }
 
-/// *Load, add, compare, store*: adds `delta`, wrapping, if that does not change any bit of `fixed`,
-/// and returns the sum; otherwise returns the word.
+/// *Load, add, compare, store*: adds `delta`, wrapping, if the sum does not change any bit of
+/// `fixed`, and returns the sum. Otherwise returns the word.
 ///
-/// If `fixed` is the sign bit, a credit does not go below zero. If it has the bits from *k* up, a
-/// count does not leave its block of 2^*k*.
+/// If `fixed` is the sign bit, a credit does not go below zero. If `fixed` has the bits from *k*
+/// up, a count does not leave its block of 2^*k*.
 #[derive(Debug, Clone, Copy)]
 pub struct AddIf<V> {
     /// The value to add.
@@ -160,14 +161,14 @@ where
     }
 }
 
-/// *Load, store, store*: makes a node the first of the list.
+/// *Load, store, store*: inserts a node at the front of the list.
 #[derive(Debug)]
 pub struct ListPush<W: Words> {
     pub(crate) node: NonNull<ListNode<W>>,
 }
 
 impl<W: Words> ListPush<W> {
-    /// Pushes `node`.
+    /// Creates an operation that pushes `node`.
     ///
     /// # Safety
     ///
@@ -216,7 +217,7 @@ impl<W: Restartable> Operation<W, List<W>> for ListPush<W> {
     }
 }
 
-/// *Load, compare, load, store*: takes the first node from the list.
+/// *Load, compare, load, store*: removes the first node of the list.
 ///
 /// librseq: `rseq_load_cbeq_store_add_load_store`.
 #[derive(Debug, Clone, Copy)]
@@ -240,8 +241,8 @@ impl<W: Restartable> Operation<W, List<W>> for ListPop {
     }
 }
 
-/// *Load, load, compare, store*: puts a pointer on top of the stack, where the last one was popped.
-/// Otherwise, with two stores before, it puts the pointer after the last one.
+/// *Load, load, compare, store*: pushes a pointer into the top entry, if a pop has left it empty.
+/// Otherwise, with two further stores before, it puts the pointer after the last one.
 #[derive(Debug)]
 pub struct StackPush<T>(pub NonNull<T>);
 
@@ -292,8 +293,8 @@ fn filled<T: 'static, const N: usize, const WORDS: usize, W: Restartable>(
     Ok(if steps.load(&stack.entries[last as usize])?.is_null() { last } else { len })
 }
 
-/// *Load, load, compare, store*: takes the top of the stack, if that is the last entry. Otherwise,
-/// with a load and a store before, it takes the one below.
+/// *Load, load, compare, store*: pops the top of the stack, if that is the last entry. Otherwise,
+/// with a load and a store before, it takes the entry below.
 #[derive(Debug, Clone, Copy)]
 pub struct StackPop;
 
@@ -322,7 +323,8 @@ impl<T: 'static, const N: usize, const WORDS: usize, W: Restartable>
     }
 }
 
-/// As many [`StackPush`]es as there is room for, in one operation; returns how many.
+/// As many [`StackPush`]es as there is room for, in one operation. Returns the number of pushed
+/// pointers.
 #[derive(Debug)]
 pub struct StackPushBatch<'a, T>(pub &'a [NonNull<T>]);
 
@@ -352,8 +354,9 @@ impl<T: 'static, const N: usize, const WORDS: usize, W: Restartable>
     }
 }
 
-/// As many [`StackPop`]s as there are values and room, in one operation; returns how many. The
-/// first is the top. The content of the room beyond that number is not specified.
+/// As many [`StackPop`]s as there are pointers and places in the slice, in one operation. Returns
+/// the number of popped pointers. The first one is the top of the stack. The content of the places
+/// beyond that number is not specified.
 #[derive(Debug)]
 pub struct StackPopBatch<'a, T>(pub &'a [cell::Cell<Option<NonNull<T>>>]);
 
@@ -378,8 +381,8 @@ impl<T: 'static, const N: usize, const WORDS: usize, W: Restartable>
     }
 }
 
-/// *Load, store*: from now on the stack has room for this many pointers, or for `N` if that is
-/// less. Returns for how many it had room before. Its content stays.
+/// *Load, store*: sets the capacity of the stack to this number, or to `N` if that is less. Returns
+/// the previous capacity. The content does not change.
 #[derive(Debug, Clone, Copy)]
 pub struct StackResize(pub usize);
 
@@ -400,8 +403,8 @@ impl<T: 'static, const N: usize, W: Restartable> Operation<W, ResizableStack<T, 
     }
 }
 
-/// *Load, compare, memcpy, store*: puts all of the bytes after the present ones, or none; returns
-/// where they begin.
+/// *Load, compare, memcpy, store*: appends all of the bytes, or none. Returns the offset at which
+/// they begin.
 ///
 /// librseq: `rseq_load_cbne_memcpy_store`.
 #[derive(Debug, Clone, Copy)]

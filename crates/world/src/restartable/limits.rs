@@ -1,4 +1,4 @@
-//! [`Limits`] and [`Gate`]: which slots of an array sections may use.
+//! [`Limits`] and [`Gate`]: the slots of an array that sections may use.
 
 use core::fmt;
 use core::mem::offset_of;
@@ -7,11 +7,11 @@ use core::ptr;
 use super::IndexBy;
 use crate::{ConstWords, Native, Ordering, Word, Words};
 
-/// There are two words. The one for the array's kind of index is the limit: below it there are
-/// slots that sections may use. The other one is always 0.
+/// The limit of an array's slots, in one of two words. The word for the array's kind of index is
+/// the limit: sections may use the slots below it. The other word is always 0.
 ///
-/// So a section need not know the kind of its array. It tries the CPU number first, and then the
-/// concurrency ID if the CPU number is not below its word:
+/// So a section need not know the kind of its array. It tries the CPU number first. If the CPU
+/// number is not below its word, the section tries the concurrency ID:
 ///
 /// | word | in an array by CPU number, or by rows | in one by concurrency ID |
 /// |---|---|---|
@@ -26,15 +26,15 @@ pub struct Limits<W: Words> {
 }
 
 impl<W: Words> Limits<W> {
-    /// The place of the words, where native sections read them.
+    /// The offsets of the words, for native sections that read them.
     pub const LAYOUT: [usize; 2] = [offset_of!(Self, cpu), offset_of!(Self, cid)];
 
-    /// No slot may be used.
+    /// Creates limits under which no slot may be used.
     pub fn new_in() -> Self {
         Limits { cpu: W::U32::new_in(0), cid: W::U32::new_in(0) }
     }
 
-    /// The slots below `limit` may be used, of an array of this kind.
+    /// Creates limits under which the slots below `limit` may be used, for an array of this kind.
     pub fn below(by: IndexBy, limit: u32) -> Self {
         let [cpu, cid] = match by {
             IndexBy::Cpu => [limit, 0],
@@ -43,7 +43,7 @@ impl<W: Words> Limits<W> {
         Limits { cpu: W::U32::new_in(cpu), cid: W::U32::new_in(cid) }
     }
 
-    /// As [`new_in`](Limits::new_in), for statics.
+    /// Like [`new_in`](Limits::new_in), for statics.
     pub const fn const_new() -> Self
     where
         W: ConstWords,
@@ -51,7 +51,7 @@ impl<W: Words> Limits<W> {
         Limits { cpu: W::U32_ZERO, cid: W::U32_ZERO }
     }
 
-    /// The word of an array of this kind. No other word is ever written.
+    /// Returns the word for an array of this kind. No other word is ever written.
     #[inline]
     pub fn by(&self, by: IndexBy) -> &W::U32 {
         match by {
@@ -90,14 +90,14 @@ pub struct Gate<W: Words> {
 }
 
 impl Gate<Native> {
-    /// The place of slot 0's address, where native sections read it, with the limits at the
-    /// beginning.
+    /// The offset of slot 0's address, for native sections that read it. The limits are at the
+    /// beginning of the gate.
     pub const LAYOUT: usize = {
         assert!(offset_of!(Self, limits) == 0);
         offset_of!(Self, first)
     };
 
-    /// As [`new_in`](Gate::new_in), for statics.
+    /// Like [`new_in`](Gate::new_in), for statics.
     pub const fn const_new() -> Self {
         let first = <Native as Words>::Ptr::new(ptr::null_mut());
         Gate { limits: Limits::const_new(), first }
@@ -105,27 +105,27 @@ impl Gate<Native> {
 }
 
 impl<W: Words> Gate<W> {
-    /// No slot may be used.
+    /// Creates a closed gate: no slot may be used.
     pub fn new_in() -> Self {
         Gate { limits: Limits::new_in(), first: W::Ptr::new_in(ptr::null_mut()) }
     }
 
-    /// Which slots may be used.
+    /// Returns the limits of the slots.
     #[inline]
     pub fn limits(&self) -> &Limits<W> {
         &self.limits
     }
 
-    /// Where slot 0 lies. A thread that read the limit before, acquiring, finds the slots below it
-    /// initialised.
+    /// Returns the place of slot 0. A thread that read the limit before, with acquire ordering,
+    /// finds the slots below it initialised.
     #[inline]
     pub fn first(&self) -> *mut u8 {
         // Relaxed: the acquire of the limit orders it.
         self.first.load(Ordering::Relaxed)
     }
 
-    /// From now on slots below `limit` may be used, and slot 0 lies there; each call must give the
-    /// same place.
+    /// Allows the use of slots below `limit`, where `first` is slot 0. Each call must give the same
+    /// place.
     pub fn open(&self, by: IndexBy, first: *mut u8, limit: u32) {
         // Relaxed: the limit publishes it.
         self.first.store(first, Ordering::Relaxed);
@@ -134,8 +134,9 @@ impl<W: Words> Gate<W> {
         self.limits.by(by).store(limit, Ordering::Release);
     }
 
-    /// Sections that begin after the caller's next [fence](crate::Fences::fence_restartable) may
-    /// use no slot; the fence aborts those that run.
+    /// Closes the gate: sections that begin after the caller's next
+    /// [fence](crate::Fences::fence_restartable) may use no slot. The fence aborts sections that
+    /// are running.
     pub fn close(&self, by: IndexBy) {
         // Relaxed: the fence orders it.
         self.limits.by(by).store(0, Ordering::Relaxed);

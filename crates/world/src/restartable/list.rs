@@ -6,7 +6,7 @@ use core::ptr;
 use super::Slot;
 use crate::{Native, Ordering, Word, Words};
 
-/// A last-in-first-out list of nodes that lie in their owners' memory.
+/// A last-in-first-out list of nodes, which lie in their owners' memory.
 ///
 /// | word | meaning | written by |
 /// |---|---|---|
@@ -16,8 +16,8 @@ pub struct List<W: Words> {
     pub(crate) first: W::Ptr<ListNode<W>>,
 }
 
-/// The trait that makes a type a node. The link is usually its first field, so that a pointer to
-/// one is a pointer to the other.
+/// The link of a list, which makes the type that contains it a node. The link is usually the first
+/// field of its type, so that a pointer to one is a pointer to the other.
 ///
 /// | word | meaning | written by |
 /// |---|---|---|
@@ -31,12 +31,12 @@ pub struct ListNode<W: Words> {
 unsafe impl<W: Words> Slot for List<W> {}
 
 impl<W: Words> List<W> {
-    /// The empty list.
+    /// Creates an empty list.
     pub fn new_in() -> Self {
         List { first: W::Ptr::new_in(ptr::null_mut()) }
     }
 
-    /// Whether there is no node now; this may change at any time.
+    /// Returns whether the list has no node. This may change at any time.
     pub fn is_empty(&self) -> bool {
         // Relaxed: a hint, behind which nothing is read.
         self.first.load(Ordering::Relaxed).is_null()
@@ -44,14 +44,14 @@ impl<W: Words> List<W> {
 }
 
 impl ListNode<Native> {
-    /// A node that is in no list.
+    /// Creates a node that is in no list.
     pub const fn new() -> Self {
         ListNode { next: <Native as Words>::Ptr::new(ptr::null_mut()) }
     }
 }
 
 impl<W: Words> ListNode<W> {
-    /// A node that is in no list, in every world.
+    /// Creates a node that is in no list. This works in every world.
     pub fn new_in() -> Self {
         ListNode { next: W::Ptr::new_in(ptr::null_mut()) }
     }

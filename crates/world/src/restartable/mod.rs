@@ -1,11 +1,11 @@
 //! Restartable operations: per-CPU memory without atomic instructions.
 //!
-//! A thread that updates the memory of *its* CPU needs no atomic instruction, as long as it can
-//! tell that it was preempted or moved half-way, and then starts over. Linux offers that as rseq
-//! (restartable sequences, [`rseq(2)`]; the vocabulary here is librseq's): a short section of code
-//! that reads and prepares what it needs and ends in **one** store, the commit. If the thread is
-//! preempted, moved or signalled before the commit, the kernel sends it to the section's abort
-//! handler.
+//! A thread that updates the memory of *its* CPU needs no atomic instruction, if it can detect that
+//! it was preempted or moved in the middle, and then starts over. Linux offers this as rseq
+//! (restartable sequences, [`rseq(2)`]; the vocabulary here is librseq's). A section is a short
+//! piece of code that reads and prepares its data, and ends in **one** store, the commit. If the
+//! thread is preempted, moved or signalled before the commit, the kernel sends it to the section's
+//! abort handler.
 //!
 //! # The closed set
 //!
@@ -25,9 +25,9 @@
 //!
 //! An [`Operation`] is a value that holds its arguments, such as the number to add. Its method
 //! [`attempt`](Operation::attempt) *is* the operation: a sequence of [`Steps`]. The thread may be
-//! interrupted between any two of them, and nowhere else. A step then returns [`Ended::Aborted`],
-//! nothing that others read has been written, and the operation starts over. A definition does not
-//! say how it is run:
+//! interrupted between any two steps, and nowhere else. The next step then returns
+//! [`Ended::Aborted`], no word that other threads read has been written, and the operation starts
+//! over. A definition does not state how it is run:
 //!
 //! * the simulator *interprets* it;
 //! * `Native` *implements* it, in assembly, and the tests of `crate::arch` compare the two with an
@@ -39,7 +39,7 @@
 //! # Slots
 //!
 //! Per-CPU memory is an array: slot *i* lies [`STRIDE`](Restartable::STRIDE) times *i* bytes after
-//! slot 0. An index below the *limit* has a slot that sections may use. A section knows only its
+//! slot 0. Sections may use the slots whose index is below the *limit*. A section knows only its
 //! [`At`]. The arrays themselves are algorithms: `coreline::percpu`.
 //!
 //! [`rseq(2)`]: https://docs.kernel.org/userspace-api/rseq.html
@@ -69,10 +69,10 @@ use crate::{Lacking, Words};
 /// The index that selects the slot of per-CPU memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum IndexBy {
-    /// The CPU number: it always exists, and needs as many slots as the machine may ever have CPUs.
+    /// The CPU number. It always exists, and needs as many slots as the machine may ever have CPUs.
     Cpu,
-    /// The kernel's concurrency ID (`mm_cid`): compact, below the number of threads and of allowed
-    /// CPUs. Not every kernel has it.
+    /// The kernel's concurrency ID (`mm_cid`). It is compact: below the number of threads and of
+    /// allowed CPUs. Not every kernel has it.
     KernelCid,
 }
 
@@ -85,11 +85,11 @@ impl fmt::Display for IndexBy {
     }
 }
 
-/// The calling thread has no slot that a restartable section may use. Either it has no index, or
-/// the slot of its index is not initialised, or the slots are stopped, or this machine has no
-/// sections.
+/// The error if the calling thread has no slot that a restartable section may use. Either the
+/// thread has no index, or the slot of its index is not initialised, or the slots are stopped, or
+/// this machine has no sections.
 ///
-/// Nothing was done.
+/// The operation had no effect.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct NoSlot;
 
@@ -97,11 +97,11 @@ pub struct NoSlot;
 ///
 /// # Safety
 ///
-/// If one value lends a reference to something inside itself, then every value has a live something
-/// of that type at that place, from when it is made until it is dropped. So words and arrays and
-/// structs of words are allowed. Enums and unions are not, nor types that hold one (`Option`,
-/// `OnceLock`, a vector with room inside). A section computes the address of a field from that of
-/// the same field in another slot.
+/// If one value can return a reference to an object inside itself, then every value has a live
+/// object of that type at the same place, from its creation until it is dropped. So words and
+/// arrays and structs of words are allowed. Enums and unions are not allowed, nor are types that
+/// contain one (`Option`, `OnceLock`, a vector with room inside). A section computes the address of
+/// a field from that of the same field in another slot.
 pub unsafe trait Slot: Send + Sync + 'static {}
 
 // SAFETY: every element of an array lies at the same offset in each value.
@@ -142,8 +142,8 @@ impl<F, W: Restartable> Clone for At<'_, F, W> {
 impl<F, W: Restartable> Copy for At<'_, F, W> {}
 
 impl<'a, F, W: Restartable> At<'a, F, W> {
-    /// The field at `first` in slot 0, and at the same place in the slots below the limit, which
-    /// is the one word of `limits` that is written.
+    /// Creates the field at `first` in slot 0, and at the same place in the other slots below the
+    /// limit. The limit is the one word of `limits` that is written.
     ///
     /// # Safety
     ///
@@ -160,38 +160,38 @@ impl<'a, F, W: Restartable> At<'a, F, W> {
         At { limits, first: First::Here(first), rows: None }
     }
 
-    /// Like [`new`](At::new), but for slots that may be made later: the field lies `offset` bytes
-    /// after the beginning of a slot.
+    /// Like [`new`](At::new), but for slots that may be created later. The field lies `offset`
+    /// bytes after the beginning of a slot.
     ///
     /// # Safety
     ///
-    /// As for [`new`](At::new), of what the gate says whenever it is open.
+    /// As for [`new`](At::new), for the place and the limit of the gate whenever it is open.
     #[inline]
     pub unsafe fn behind(gate: &'a Gate<W>, offset: usize) -> Self {
         At { limits: gate.limits(), first: First::Behind(gate, offset), rows: None }
     }
 
-    /// The same, but the index is what the [row](rows) of the CPU says; `None`: the thread's own
-    /// index. This is not for slots [behind](At::behind) a gate, which have an index of their own.
+    /// Takes the index from the [row](rows) of the CPU; `None`: the index is the thread's own. Do
+    /// not use it for slots [behind](At::behind) a gate, which have an index of their own.
     #[inline]
     pub fn by_rows(self, rows: Option<&'a Rows<W>>) -> Self {
         At { rows, ..self }
     }
 
-    /// The rows that say which index each CPU has; `None`: the index is the thread's own.
+    /// Returns the rows that map each CPU to its index. `None`: the index is the thread's own.
     #[inline]
     pub fn rows(&self) -> Option<&'a Rows<W>> {
         self.rows
     }
 
-    /// The words of which one is the limit.
+    /// Returns the two words of which one is the limit.
     #[inline]
     pub fn limits(&self) -> &'a Limits<W> {
         self.limits
     }
 
-    /// The gate that gives the place of slot 0, and how many bytes after that the field lies;
-    /// `None` if the place is known.
+    /// Returns the gate that holds the place of slot 0, and the offset of the field from that place
+    /// in bytes. Returns `None` if the place is known.
     #[inline]
     pub fn gate(&self) -> Option<(&'a Gate<W>, usize)> {
         match self.first {
@@ -200,7 +200,7 @@ impl<'a, F, W: Restartable> At<'a, F, W> {
         }
     }
 
-    /// The field in slot 0. It may dangle while the limit is 0.
+    /// Returns the field in slot 0. The pointer may dangle while the limit is 0.
     #[inline]
     pub fn first(&self) -> *mut F {
         match self.first {
@@ -209,7 +209,7 @@ impl<'a, F, W: Restartable> At<'a, F, W> {
         }
     }
 
-    /// The field in slot `index`.
+    /// Returns the field in slot `index`.
     ///
     /// # Safety
     ///
@@ -221,28 +221,29 @@ impl<'a, F, W: Restartable> At<'a, F, W> {
     }
 }
 
-/// One operation of the closed set on an `F` in a slot, as a value that holds its arguments.
+/// An operation of the closed set on an `F` in a slot. It is a value that holds the operation's
+/// arguments.
 ///
-/// Only this crate adds to the set, because an operation has its section next to its definition.
+/// Only this crate extends the set, because an operation has its section next to its definition.
 pub trait Operation<W: Restartable, F>:
     Sections<F, <Self as Operation<W, F>>::Output> + Copy
 {
-    /// The result.
+    /// The result of the operation.
     type Output;
 
-    /// The definition, on the field in the thread's slot.
+    /// Runs the definition on the field in the thread's slot.
     ///
     /// # Errors
     ///
-    /// [`Ended`], with nothing done, if a step says so.
+    /// [`Ended`], without effect, if a step ends the operation.
     fn define(self, steps: &mut impl Steps<W>, on: &F) -> Result<Self::Output, Ended>;
 
-    /// The whole operation, once: finds the slot, and then runs the
+    /// Runs the whole operation once: finds the slot, and then runs the
     /// [definition](Operation::define).
     ///
     /// # Errors
     ///
-    /// [`Ended`], with nothing done, if a step says so.
+    /// [`Ended`], without effect, if a step ends the operation.
     fn attempt(self, steps: &mut impl Steps<W>, at: At<'_, F, W>) -> Result<Self::Output, Ended> {
         let on = steps.slot(&at)?;
         self.define(steps, on)
@@ -251,41 +252,43 @@ pub trait Operation<W: Restartable, F>:
 
 /// The capability *restartable operations*.
 ///
-/// All operations are async-signal-safe, and a signal handler's own operation on the same slots is
-/// never lost and never makes the interrupted one lose its effect.
+/// All operations are async-signal-safe. A signal handler may operate on the same slots as the code
+/// that it interrupts: neither operation is lost.
 pub trait Restartable: Words {
-    /// How this machine runs the operations on an index. It is chosen when the memory is made, and
-    /// is the same for all memory of one index in one machine.
+    /// The way in which this machine runs the operations on an index. It is chosen when the memory
+    /// is created, and is the same for all memory of one index in one machine.
     type Section: Copy + Send + Sync + fmt::Debug;
 
-    /// The distance of two slots in bytes: a power of two, at least the size of a page.
+    /// The distance between two slots in bytes: a power of two, at least the size of a page.
     const STRIDE: usize;
 
-    /// Chooses how to run operations indexed by `by`; returns how many indexes there can be.
+    /// Chooses how to run operations indexed by `by`. Returns that choice and the number of
+    /// possible indexes.
     ///
     /// # Errors
     ///
     /// [`Lacking`] if the machine has no such index.
     fn section(by: IndexBy) -> Result<(Self::Section, usize), Lacking>;
 
-    /// The index that selects the slot.
+    /// Returns the index that selects the slot.
     fn index_by(section: &Self::Section) -> IndexBy;
 
-    /// Whether operations run in restartable sections, and not on atomics.
+    /// Returns whether operations run in restartable sections. If not, they run on atomics.
     fn runs_sections(section: &Self::Section) -> bool;
 
-    /// The calling thread's present index; `usize::MAX` if it has none. It may change at any time.
-    /// On atomics it may be an earlier index of the thread: [`cpu_hint`](crate::Place::cpu_hint).
+    /// Returns the calling thread's present index, or `usize::MAX` if it has none. The index may
+    /// change at any time. On atomics it may be an earlier index of the thread:
+    /// [`cpu_hint`](crate::Place::cpu_hint).
     ///
-    /// It is for slow paths: a world may give the thread an index meanwhile.
+    /// Use it only in slow paths: a world may assign an index to the thread in this call.
     fn index(section: &Self::Section) -> usize;
 
     /// Runs an operation on the calling thread's slot, in a section. A world without sections does
-    /// not override this, and never finds a slot.
+    /// not override this method, and never finds a slot.
     ///
     /// # Errors
     ///
-    /// [`NoSlot`], with nothing done.
+    /// [`NoSlot`], without effect.
     #[inline]
     fn run<F, O: Operation<Self, F>>(
         at: At<'_, F, Self>,

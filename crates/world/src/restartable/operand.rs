@@ -1,15 +1,15 @@
-//! [`Operand`]: what a word in a slot can hold.
+//! [`Operand`]: the values that a word in a slot can hold.
 
 use core::fmt::Debug;
 
 use crate::{Word, Words};
 
-/// The values of a word of per-CPU memory, and of the arguments of operations on it: a `u32`, a
+/// The values of words in per-CPU memory, and of the arguments of operations on them: a `u32`, a
 /// `u64`, a `usize`, or a pointer.
 ///
-/// A pointer stays one on its way through an operation, so it keeps its provenance.
+/// A pointer stays a pointer throughout an operation, so it keeps its provenance.
 pub trait Operand: Copy + PartialEq + Debug {
-    /// The word of world `W` that holds it.
+    /// The word of world `W` that holds the value.
     type Word<W: Words>: Word<Value = Self>;
 }
 
@@ -29,10 +29,10 @@ impl<T: 'static> Operand for *mut T {
     type Word<W: Words> = W::Ptr<T>;
 }
 
-/// A word of world `W` that operations work on: its `U32`, `U64`, `Usize` or `Ptr`.
+/// A word of world `W` on which operations work: its `U32`, `U64`, `Usize` or `Ptr`.
 ///
-/// Another type that holds the same value is none: a section relies on the layout of the world's
-/// own words.
+/// No other type with the same value qualifies, because a section relies on the layout of the
+/// world's own words.
 ///
 /// ```compile_fail
 /// use coreline_world::model::Model; // feature `model`

@@ -1,17 +1,17 @@
-//! [`Rows`]: an index that a program hands out itself, CPU by CPU.
+//! [`Rows`]: an index that the program itself assigns to each CPU.
 //!
 //! The kernel says on which CPU a thread runs, and inside a section that does not change. A program
-//! that wants other indexes (concurrency IDs of its own, of which each of its domains has a space)
-//! keeps a word for each CPU, a *row*, and a section takes the index from its CPU's row.
+//! may want other indexes, such as concurrency IDs with a separate space for each of its domains.
+//! It keeps a word for each CPU, a *row*, and a section takes the index from its CPU's row.
 //!
-//! If the number of CPUs is exceeded, a row's line does not exist, or the row is not below the
-//! limit of the slots, there is [no slot](super::NoSlot). The owner of the rows decides the meaning
-//! of a word that is not below the limit.
+//! There is [no slot](super::NoSlot) if the CPU number is too large, if the row's line does not
+//! exist, or if the row is not below the limit of the slots. The owner of the rows decides the
+//! meaning of a word that is not below the limit.
 //!
 //! # How a row is changed
 //!
-//! A thread that gives a CPU an index, by a release store, first makes sure that the slot exists
-//! and that no other CPU has the index. To take it away, it changes the row first, and then
+//! A thread that assigns an index to a CPU, by a release store, first ensures that the slot exists
+//! and that no other CPU has the index. To revoke the index, it changes the row first, and then
 //! [fences](crate::Fences::fence_restartable): a section that has read the row starts over.
 //!
 //! ```text
@@ -29,16 +29,16 @@ use core::ptr::{self, NonNull};
 
 use crate::{Line, Ordering, Word, Words};
 
-/// How many rows share a line.
+/// The number of rows in a line.
 pub const PER_LINE: usize = 16;
 
 /// A line of rows.
 pub type RowLine<W> = Line<[<W as Words>::U32; PER_LINE]>;
 
-/// A word for each CPU, in lines that are added when they are needed.
+/// A table with a word for each CPU, in lines that are added when they are needed.
 ///
-/// It costs a pointer for each sixteen CPUs, and a line of 64 bytes for each sixteen of which one
-/// was used. The lines belong to the owner of the rows, which adds them.
+/// It costs a pointer for each sixteen CPUs, and a line of 64 bytes for each group of sixteen with
+/// a used CPU. The lines belong to the owner of the rows, which adds them.
 #[repr(C)]
 pub struct Rows<W: Words> {
     /// `lines` of them, each null until it is made. First, as sections know.
@@ -53,16 +53,16 @@ unsafe impl<W: Words> Send for Rows<W> {}
 unsafe impl<W: Words> Sync for Rows<W> {}
 
 impl<W: Words> Rows<W> {
-    /// The place of the pointer to the table and of the number of CPUs, where native sections read
-    /// them.
+    /// The offsets of the pointer to the table and of the number of CPUs, for native sections that
+    /// read them.
     pub const LAYOUT: [usize; 2] = [offset_of!(Self, table), offset_of!(Self, cpus)];
 
-    /// Makes a row for each CPU number below `cpus`, without any line.
+    /// Creates a row for each CPU number below `cpus`, without any line.
     ///
     /// # Panics
     ///
-    /// Panics if that is 2^31 or more: the CPU of a thread that the kernel does not know reads as
-    /// such a number, and must have no row.
+    /// Panics if `cpus` is 2^31 or more. A thread whose CPU the kernel does not know reads such a
+    /// number, which must have no row.
     pub fn new_in(cpus: u32) -> Self {
         assert!(i32::try_from(cpus).is_ok(), "rows for {cpus} CPUs");
         let lines = (cpus as usize).div_ceil(PER_LINE);
@@ -72,7 +72,7 @@ impl<W: Words> Rows<W> {
         Rows { table, cpus }
     }
 
-    /// How many rows there are.
+    /// Returns the number of rows.
     pub fn cpus(&self) -> u32 {
         self.cpus
     }
@@ -83,11 +83,12 @@ impl<W: Words> Rows<W> {
         unsafe { core::slice::from_raw_parts(self.table.as_ptr(), lines) }
     }
 
-    /// The row of a CPU, if its line exists; `None` also if there is no such CPU.
+    /// Returns the row of a CPU. Returns `None` if the row's line does not exist or there is no
+    /// such CPU.
     ///
     /// # Safety
     ///
-    /// A caller that writes to it must follow the rules of the [module](self).
+    /// A caller that writes to the row must follow the rules of the [module](self).
     pub unsafe fn at(&self, cpu: usize) -> Option<&W::U32> {
         if cpu >= self.cpus as usize {
             return None;
@@ -102,8 +103,8 @@ impl<W: Words> Rows<W> {
         unsafe { line.as_ref() }?.get(cpu % PER_LINE)
     }
 
-    /// The index that a section on this CPU would read, if it is one. The value may be out of date
-    /// when it returns.
+    /// Returns the index that a section on this CPU would read, if there is one. The value may be
+    /// out of date when it returns.
     pub fn index_at(&self, cpu: usize) -> Option<u32> {
         // SAFETY: the row is only read.
         let row = unsafe { self.at(cpu) }?;
@@ -111,11 +112,11 @@ impl<W: Words> Rows<W> {
         Some(row.load(Ordering::Relaxed))
     }
 
-    /// Puts in the line of this number, which holds the rows of [`PER_LINE`] CPUs.
+    /// Adds the line of this number, which holds the rows of [`PER_LINE`] CPUs.
     ///
     /// # Errors
     ///
-    /// Returns the existing line if there already is one.
+    /// Returns the existing line if there is one.
     ///
     /// # Panics
     ///
@@ -139,7 +140,7 @@ impl<W: Words> Rows<W> {
             .map_or_else(|there| NonNull::new(there).map_or(Ok(()), Err), |_| Ok(()))
     }
 
-    /// The existing lines, with their numbers.
+    /// Returns the existing lines, with their numbers.
     pub fn made(&self) -> impl Iterator<Item = (usize, NonNull<RowLine<W>>)> {
         // Relaxed: they are counted, or given back by a caller that has the rows to itself.
         let there = |line: &W::Ptr<RowLine<W>>| NonNull::new(line.load(Ordering::Relaxed));
@@ -147,7 +148,7 @@ impl<W: Words> Rows<W> {
         lines.filter_map(move |(number, line)| Some((number, there(line)?)))
     }
 
-    /// The bytes of the table and of the existing lines.
+    /// Returns the size of the table and of the existing lines, in bytes.
     pub fn bytes(&self) -> usize {
         size_of_val(self.lines()) + self.made().count() * size_of::<RowLine<W>>()
     }
@@ -170,22 +171,23 @@ unsafe impl<W: Words> Send for RowsBeside<W> {}
 unsafe impl<W: Words> Sync for RowsBeside<W> {}
 
 impl<W: Words> RowsBeside<W> {
-    /// These rows.
+    /// Creates a copy of the place of these rows.
     ///
     /// # Safety
     ///
-    /// They live, there or elsewhere, as long as what is returned.
+    /// The rows live, in their place or elsewhere, as long as the returned value.
     pub unsafe fn new(of: &Rows<W>) -> Self {
         let rows = ManuallyDrop::new(Rows { table: of.table, cpus: of.cpus });
         RowsBeside { rows, line: W::Ptr::new_in(ptr::null_mut()) }
     }
 
-    /// Has the only line found here, without a look at the table.
+    /// Makes sections find the only line through this copy, without a read of the table. Does
+    /// nothing unless the table has room for exactly one line.
     ///
     /// # Safety
     ///
-    /// They are there, are not moved any more, and no `&mut` to them is made until they drop: a
-    /// pointer in them leads back to them.
+    /// The rows exist and are not moved any more, and no `&mut` to them is created until they drop:
+    /// a pointer in them points back to them.
     pub unsafe fn settle(this: NonNull<Self>) {
         let this = this.as_ptr();
         // SAFETY: the caller's promise. No reference, whose end would be that of the pointer.
@@ -197,11 +199,12 @@ impl<W: Words> RowsBeside<W> {
         }
     }
 
-    /// Looks for the line, if there is only one and it was put into the rows since.
+    /// Copies the line's pointer here, if the table has room for only one line and that line was
+    /// added since.
     ///
     /// # Safety
     ///
-    /// They are those that this was made of.
+    /// `of` are the rows from which this copy was created.
     pub unsafe fn look(&self, of: &Rows<W>) {
         let [line] = of.lines() else { return };
         // Acquire pairs with the release in `put`: rows could be read before they are initialised.
@@ -213,7 +216,7 @@ impl<W: Words> RowsBeside<W> {
         }
     }
 
-    /// The rows.
+    /// Returns the rows.
     #[inline]
     pub fn rows(&self) -> &Rows<W> {
         &self.rows

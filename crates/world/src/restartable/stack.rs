@@ -1,34 +1,36 @@
-//! [`ArrayStack`]: a bounded stack of pointers, one for each CPU. The magazine of an object cache.
+//! [`ArrayStack`]: a bounded stack of pointers, one for each CPU. It is the magazine of an object
+//! cache.
 //!
 //! # The last entry
 //!
-//! The last of the entries that the length counts may be empty. So a push that follows a pop, or a
-//! pop that follows a push, writes only to that entry, and does not change the length. If both
-//! wrote the length, a thread that takes a pointer and puts it back, over and over, would take 1.5
-//! times as long (measured on a Zen 4).
+//! The last counted entry may be empty. So a push that follows a pop, or a pop that follows a push,
+//! writes only to that entry, and does not change the length. If both wrote the length, a thread
+//! that repeatedly takes a pointer and puts it back would take 1.5 times as long (measured on a Zen
+//! 4).
 //!
-//! A push that finds the last entry filled first adds an empty one. A pop that finds it empty first
-//! removes it. The content of the stack is the same for every thread before and after that, so it
-//! does no harm if the operation is aborted after it. (A place in front of the stack would do the
-//! same for a pair. But then no operation on a batch could empty both by one store, and the pointer
-//! that was pushed last would not come first.)
+//! A push that finds the last entry filled first adds an empty entry. A pop that finds it empty
+//! first removes it. This step does not change the content of the stack for any thread, so it is
+//! harmless if the operation is aborted after it. (A place in front of the stack would do the same
+//! for a pair. But then no operation on a batch could empty both by one store, and the pointer that
+//! was pushed last would not come first.)
 //!
 //! # A capacity that can be changed
 //!
 //! The capacity is `N`, or that of a [`ResizableStack`]: a word next to the length, at most `N`,
-//! which a push reads inside its section. The caller does not pass it to the push, for three
-//! reasons:
+//! which a push reads inside its section. The caller does not pass the capacity to the push, for
+//! three reasons:
 //!
 //! * After [`StackResize`] has committed, no push of that CPU uses the old capacity: a section that
-//!   had read it starts over. A caller that read it before the section could be preempted with it
-//!   for any time.
-//! * Each CPU has its own, so that a CPU that often misses can have more than one that idles.
-//!   Changing it is one store to the CPU's own slot, without a fence.
+//!   has read the old value starts over. A caller that reads the capacity before the section could
+//!   be preempted with the old value for any time.
+//! * Each CPU has its own capacity, so a CPU that often misses can have a larger one than an idle
+//!   CPU. A change is one store to the CPU's own slot, without a fence.
 //! * The word keeps the invariant that it is at most `N`. A push would have to check each number
 //!   that a caller passes.
 //!
-//! It costs a load from the line of the length. A stack may hold more than its new capacity. Then
-//! it takes nothing until enough was popped, and loses nothing.
+//! The capacity word costs a load from the line of the length. A stack may hold more pointers than
+//! its new capacity. In this case it loses none, and rejects pushes until enough pointers were
+//! popped.
 //!
 //! [`StackResize`]: super::definition::StackResize
 
@@ -39,10 +41,10 @@ use core::ptr;
 use super::Slot;
 use crate::{Ordering, Word, Words};
 
-/// A stack of at most `N` pointers that lie side by side.
+/// A stack of at most `N` pointers, stored side by side.
 ///
-/// `WORDS` says where the capacity is: 0: it is `N`; 1: it is in a word and can be changed
-/// ([`ResizableStack`]).
+/// `WORDS` states where the capacity is. With 0 it is `N`. With 1 it is in a word and can be
+/// changed ([`ResizableStack`]).
 ///
 /// | word | meaning | written by |
 /// |---|---|---|
@@ -71,14 +73,14 @@ unsafe impl<T, const N: usize, W: Words, const WORDS: usize> Sync for ArrayStack
 unsafe impl<T, const N: usize, W: Words, const WORDS: usize> Slot for ArrayStack<T, N, W, WORDS> {}
 
 impl<T, const N: usize, W: Words> ArrayStack<T, N, W> {
-    /// The empty stack.
+    /// Creates an empty stack.
     pub fn new_in() -> Self {
         Self::empty([])
     }
 }
 
 impl<T, const N: usize, W: Words> ResizableStack<T, N, W> {
-    /// The empty stack, with room for this many pointers, or for `N` if that is less.
+    /// Creates an empty stack with room for `capacity` pointers, or for `N` if that is less.
     pub fn with_capacity_in(capacity: usize) -> Self {
         Self::empty([W::U64::new_in(capacity.min(N) as u64)])
     }
@@ -93,13 +95,13 @@ impl<T, const N: usize, W: Words, const WORDS: usize> ArrayStack<T, N, W, WORDS>
         }
     }
 
-    /// For how many pointers the stack has room now.
+    /// Returns the number of pointers for which the stack has room now.
     pub fn capacity(&self) -> usize {
         // Relaxed: a hint, behind which nothing is read.
         self.capacity.last().map_or(N, |word| word.load(Ordering::Relaxed) as usize)
     }
 
-    /// How many pointers are on the stack now; this may change at any time.
+    /// Returns the number of pointers on the stack. It may change at any time.
     pub fn len(&self) -> usize {
         // Relaxed: a hint, behind which nothing is read.
         let len = self.len.load(Ordering::Relaxed) as usize;
@@ -108,8 +110,8 @@ impl<T, const N: usize, W: Words, const WORDS: usize> ArrayStack<T, N, W, WORDS>
         len - usize::from(self.entries[..len].last().is_some_and(empty))
     }
 
-    /// Takes all pointers, the one that was pushed last in the last place. No other thread has the
-    /// stack, so this needs no section.
+    /// Takes all pointers. The last item is the pointer that was pushed last. The exclusive
+    /// reference ensures that no other thread uses the stack, so this needs no section.
     pub fn drain(&mut self) -> impl Iterator<Item = ptr::NonNull<T>> {
         let len = self.len.with_mut(core::mem::take) as usize;
         // What is below the length was pushed; the last may be empty.
@@ -118,7 +120,7 @@ impl<T, const N: usize, W: Words, const WORDS: usize> ArrayStack<T, N, W, WORDS>
             .filter_map(|entry| entry.with_mut(|at| ptr::NonNull::new(*at)))
     }
 
-    /// Whether there is no pointer now.
+    /// Returns whether the stack has no pointer. This may change at any time.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }

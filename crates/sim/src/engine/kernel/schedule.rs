@@ -1,8 +1,8 @@
-//! Threads on CPUs: which run, which wait for a turn, which sleep.
+//! Threads on CPUs: running, queued and sleeping threads.
 //!
-//! Each CPU has one queue, served in turn. A thread runs until it blocks, ends, or has used up its
-//! slice while another thread wants the CPU. Threads stay on the CPU where they were started unless
-//! a fault moves them, or an idle CPU takes over one that waits for its turn (`balance`).
+//! Each CPU has one FIFO queue. A thread runs until it blocks, ends, or has used up its slice while
+//! another thread wants the CPU. Threads stay on the CPU where they were started unless a fault
+//! moves them, or an idle CPU takes over a queued thread (`balance`).
 
 use core::panic::Location;
 use std::cmp::Reverse;

@@ -1,8 +1,8 @@
-//! Accesses: what happens between a simulated instruction and its line.
+//! Accesses: the steps between a simulated instruction and its line.
 //!
-//! A miss is two messages. The request travels to the line's home; the owner keeps hitting the line
-//! until it gets there. Then the line travels to the core that asked. The share of the whole that
-//! is request flight is not known for real machines and is a parameter of the run.
+//! A miss is two messages. The request travels to the line's home. Until it arrives, the owner
+//! keeps hitting the line. Then the line travels to the requesting core. The share of request
+//! flight in the whole is not known for real machines, and is a parameter of the run.
 //!
 //! ```text
 //! issue ──request──▶ arrival ──wait for a turn──▶ start ──response──▶ completion
@@ -10,9 +10,9 @@
 //!                                          the value is read or written here
 //! ```
 //!
-//! Requests that find the line busy wait there, and [`Arbitration`](crate::Arbitration) says whose
-//! turn is next. For requests behind it, a written line is busy from start to completion; a reader
-//! occupies the home for a shorter while, since copies overlap.
+//! Requests that find the line busy wait there, and [`Arbitration`](crate::Arbitration) chooses the
+//! next one. For later requests, a written line is busy from start to completion. A reader occupies
+//! the home for a shorter time, because copies overlap.
 //!
 //! From issue to completion the thread cannot be preempted: an instruction completes or has not
 //! begun. The caller of [`access`] reads or writes the value right after it returns, at `start` in

@@ -1,4 +1,4 @@
-//! [`Comparison`]: which of two programs is faster with how many threads.
+//! [`Comparison`]: compares the throughput of two programs at each number of threads.
 
 use core::fmt;
 
@@ -6,46 +6,46 @@ use serde::{Serialize, Serializer};
 
 use super::scaling::{Scaling, Spread, short};
 
-/// Compares two programs.
+/// Compares the results of two programs.
 pub fn compare<'a>(first: &'a Scaling, second: &'a Scaling) -> Comparison<'a> {
     Comparison { first, second }
 }
 
-/// Two programs compared, from [`compare`]. It has rows for the numbers of threads that both have.
+/// The comparison of two programs, from [`compare`]. It has a row for each number of threads that
+/// both programs have.
 ///
-/// Printed, it is a conclusion and a table.
+/// `Display` prints a conclusion and a table.
 #[derive(Debug, Clone, Copy)]
 pub struct Comparison<'a> {
     first: &'a Scaling,
     second: &'a Scaling,
 }
 
-/// Which of two is faster over a whole band.
+/// The faster one of two programs over a whole band.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Faster {
-    /// The first.
+    /// The first program is faster.
     First,
-    /// The second.
+    /// The second program is faster.
     Second,
-    /// One of them is faster at some points of the band, and the other at others. Or the two have
-    /// different bands.
+    /// No program is faster at all points of the band, or the two have different bands.
     Undecided,
 }
 
-/// Two programs compared at one number of threads.
+/// The comparison of two programs at one number of threads.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct Side {
-    /// How many threads.
+    /// The number of threads.
     pub threads: usize,
-    /// Operations of the first per second, divided by those of the second.
+    /// The first program's throughput, divided by that of the second.
     pub ratio: Spread,
-    /// Which is faster.
+    /// The faster program.
     pub faster: Faster,
 }
 
 impl<'a> Comparison<'a> {
-    /// By number of threads.
+    /// Returns the comparisons, ordered by number of threads.
     pub fn sides(&self) -> impl Iterator<Item = Side> + '_ {
         self.first.threads().iter().filter_map(|&threads| {
             let (own, other) = (self.first.rate(threads)?, self.second.rate(threads)?);

@@ -1,10 +1,9 @@
-//! Whether code scales: threads that begin together, a table over numbers of threads, and the
+//! Measurements of scaling: threads that start together, a table over numbers of threads, and the
 //! comparison of two tables.
 //!
-//! [`parallel`] runs in a machine. Its times do not include the start of threads, their first
-//! accesses, or threads that begin at different times. [`scaling`] runs a program with several
-//! numbers of threads over a band. [`compare`] says which of two programs is faster, and with how
-//! many threads.
+//! [`parallel`] runs in a machine. Its times exclude the creation of threads, their first accesses,
+//! and the skew between their starts. [`scaling`] runs a program with several numbers of threads
+//! over a band. [`compare`] compares two programs at each number of threads.
 //!
 //! ```
 //! use coreline_sim::claim::Band;
@@ -66,36 +65,36 @@ use crate::results::report::Transfers;
 pub use comparison::{Comparison, Faster, Side, compare};
 pub use scaling::{Row, Scaling, Spread, scaling};
 
-/// The result of threads that began together.
+/// The result of threads that started together.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Parallel {
-    /// How many operations each thread did.
+    /// The number of operations of each thread.
     pub rounds: u64,
     /// Simulated nanoseconds from the common start to the end of the last thread.
     pub span_ns: u64,
-    /// How long each thread took, by its number.
+    /// The time of each thread in simulated nanoseconds, ordered by thread number.
     pub each_ns: Vec<u64>,
-    /// How long after the first thread the last one began. This is little, unless several threads
-    /// share a CPU.
+    /// The time between the start of the first thread and that of the last one, in simulated
+    /// nanoseconds. It is small, unless several threads share a CPU.
     pub apart_ns: u64,
-    /// Where the accesses of the span were served from, for the whole machine. This includes the
-    /// few that a thread makes if it ends before the last one.
+    /// The accesses of the span by source, for the whole machine. They include the few accesses of
+    /// a thread that ends before the last one.
     pub transfers: Transfers,
 }
 
 impl Parallel {
-    /// How many threads there were.
+    /// Returns the number of threads.
     pub fn threads(&self) -> usize {
         self.each_ns.len()
     }
 
-    /// Operations of all threads, per simulated second.
+    /// Returns the throughput of all threads, in operations per simulated second.
     pub fn per_second(&self) -> f64 {
         let operations = self.rounds as f64 * self.threads() as f64;
         operations * 1e9 / self.span_ns as f64
     }
 
-    /// How long the fastest thread took, as a share of the slowest one's time: 1 is fair.
+    /// Returns the fastest thread's time as a share of the slowest thread's time: 1 is fair.
     pub fn share(&self) -> f64 {
         let [least, most] = [self.each_ns.iter().min(), self.each_ns.iter().max()];
         least.zip(most).map_or(f64::NAN, |(least, most)| *least as f64 / (*most).max(1) as f64)
@@ -111,13 +110,13 @@ const AWAKE: Duration = Duration::from_micros(5);
 /// How exactly threads begin together, about: as long as a look at the clock takes.
 const EXACT: Duration = Duration::from_nanos(30);
 
-/// Runs `op` `rounds` times on each of `threads` threads, which begin at the same time. `op` gets
+/// Runs `op` `rounds` times on each of `threads` threads, which start at the same time. `op` gets
 /// the number of its thread, counted from 0. Call it in a machine.
 ///
-/// Thread `n` runs on CPU `n`. If there are more threads than CPUs, they begin again with the
-/// first CPU. Before the start each thread does one more operation, which is not timed, because
-/// first accesses miss and allocate memory. Nothing else of the caller's code counts, such as its
-/// setup before and its drops afterwards.
+/// Thread `n` runs on CPU `n`. If there are more threads than CPUs, the assignment wraps around to
+/// the first CPU. Before the start each thread does one more operation, which is not timed, because
+/// first accesses miss and allocate memory. The caller's other code, such as setup and drops, is
+/// not timed either.
 ///
 /// ```
 /// use coreline_sim::atomic::{AtomicU64, Ordering};

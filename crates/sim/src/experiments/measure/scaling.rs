@@ -1,4 +1,4 @@
-//! [`scaling`]: a program with several numbers of threads.
+//! [`scaling`]: measures a program with several numbers of threads.
 
 use core::fmt;
 
@@ -10,10 +10,10 @@ use crate::experiments::claim::{Band, Figures};
 use crate::results::failure::Failure;
 
 /// Runs a program with each of these numbers of threads, at all points of a band, on as many host
-/// threads as there are CPUs. `program` gets the number of threads, and mostly returns the result
+/// threads as there are CPUs. `program` gets the number of threads. It usually returns the result
 /// of [`parallel`](super::parallel).
 ///
-/// The replay line of a run calls the program `name threads=N`.
+/// In replay lines the program is named `name threads=N`.
 ///
 /// # Errors
 ///
@@ -59,10 +59,10 @@ impl fmt::Display for Program<'_> {
     }
 }
 
-/// The speed of a program with several numbers of threads.
+/// The throughput of a program with several numbers of threads.
 ///
-/// Printed, it is a conclusion, a table and bars of at most 80 columns; [`csv`](Scaling::csv) and
-/// `Serialize` are for programs.
+/// `Display` prints a conclusion, a table and bars, at most 80 columns wide. [`csv`](Scaling::csv)
+/// and `Serialize` are for programs.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Scaling {
     name: String,
@@ -74,14 +74,14 @@ pub struct Scaling {
     shares: Vec<Figures>,
 }
 
-/// A number at a band's default point, and its lowest and highest.
+/// A number at a band's default point, and its range over the band.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct Spread {
-    /// At the default point.
+    /// The number at the default point.
     pub value: f64,
-    /// The lowest of all points.
+    /// The lowest number over all points.
     pub low: f64,
-    /// The highest of all points.
+    /// The highest number over all points.
     pub high: f64,
 }
 
@@ -95,13 +95,13 @@ impl Spread {
 /// The result with one number of threads.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct Row {
-    /// How many threads.
+    /// The number of threads.
     pub threads: usize,
-    /// Operations of all threads per simulated second.
+    /// The throughput of all threads together, in operations per simulated second.
     pub per_second: Spread,
-    /// How fast each thread is compared with one of the first row.
+    /// The throughput of each thread, relative to that of a thread in the first row.
     pub efficiency: Spread,
-    /// The fastest thread's time as a share of the slowest one's: 1 is fair.
+    /// The fastest thread's time as a share of the slowest thread's time: 1 is fair.
     pub share: Spread,
 }
 
@@ -109,24 +109,24 @@ pub struct Row {
 const ENOUGH: f64 = 0.5;
 
 impl Scaling {
-    /// The name of the measured program.
+    /// Returns the name of the measured program.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// The numbers of threads, in the order in which they were asked for.
+    /// Returns the numbers of threads, in the order of the request.
     pub fn threads(&self) -> &[usize] {
         &self.threads
     }
 
-    /// Operations per second with this number of threads, for claims; `None` if that was not
-    /// measured.
+    /// Returns the operations per second with this number of threads, for claims. Returns `None` if
+    /// this number was not measured.
     pub fn rate(&self, threads: usize) -> Option<&Figures> {
         let index = self.threads.iter().position(|&it| it == threads)?;
         self.rates.get(index)
     }
 
-    /// All rows.
+    /// Returns all rows.
     pub fn rows(&self) -> impl ExactSizeIterator<Item = Row> + '_ {
         (0..self.threads.len()).map(|row| Row {
             threads: self.threads[row],
@@ -144,21 +144,23 @@ impl Scaling {
             .map(move |(this, first)| this / first / more)
     }
 
-    /// Up to how many threads the program scales: at every point each thread is at least half as
-    /// fast as one of the first row, in this row and in all rows before it. 0 if there is no row.
+    /// Returns the highest number of threads to which the program scales. In that row and all rows
+    /// before it, each thread is at least half as fast as a thread of the first row, at every
+    /// point. Returns 0 if there is no row.
     pub fn scales_to(&self) -> usize {
         let rows = self.rows().take_while(|row| row.efficiency.low >= ENOUGH);
         rows.last().map_or(0, |row| row.threads)
     }
 
-    /// The first number of threads whose total is slower, at every point, than with fewer threads.
+    /// Returns the first number of threads with a lower total throughput, at every point, than with
+    /// fewer threads.
     pub fn declines_at(&self) -> Option<usize> {
         let slower =
             |row: usize| (0..row).any(|less| self.rates[row].ratios(&self.rates[less]).1 < 1.0);
         (0..self.threads.len()).find(|&row| slower(row)).map(|row| self.threads[row])
     }
 
-    /// The rows as comma-separated values, with a header.
+    /// Returns the rows as comma-separated values, with a header.
     pub fn csv(&self) -> String {
         let header =
             ["per_second", "efficiency", "share"].map(|it| format!("{it},{it}_low,{it}_high"));

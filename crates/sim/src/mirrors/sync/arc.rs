@@ -1,8 +1,8 @@
-//! Counted references.
+//! Reference-counted pointers.
 //!
-//! These are std's own, and so are the words of the counts. Before std changes a count, the machine
-//! charges for its line. The counts lie where std's layout puts them: two words at the start of the
-//! block, then the value at its alignment.
+//! The pointers wrap std's own, including the words of the counts. Before std changes a count, the
+//! machine charges for the count's line. The counts lie where std's layout puts them: two words at
+//! the start of the block, then the value at its alignment.
 
 use core::borrow::Borrow;
 use core::cmp::Ordering as Order;
@@ -60,7 +60,8 @@ impl<T> Arc<T> {
         Arc(host::Arc::new(value))
     }
 
-    /// A value that knows its own reference, which cannot be upgraded while `f` makes the value.
+    /// Creates an `Arc` whose value may hold a [`Weak`] to itself. The `Weak` cannot be upgraded
+    /// while `f` creates the value.
     pub fn new_cyclic(f: impl FnOnce(&Weak<T>) -> T) -> Arc<T> {
         let this = Arc(host::Arc::new_cyclic(|weak| f(&Weak(weak.clone()))));
         // A thread that upgrades the reference that `f` was given knows what `f` did.
@@ -68,11 +69,11 @@ impl<T> Arc<T> {
         this
     }
 
-    /// The value, if this is the only strong reference.
+    /// Returns the value, if `this` is the only strong reference.
     ///
     /// # Errors
     ///
-    /// The reference, if there are others.
+    /// The reference, if there are other strong references.
     #[track_caller]
     pub fn try_unwrap(this: Arc<T>) -> Result<T, Arc<T>> {
         this.charge(Access::Update);
@@ -80,7 +81,9 @@ impl<T> Arc<T> {
         host::Arc::try_unwrap(this.into_std()).map_err(Arc)
     }
 
-    /// The value, for the last of all references that are given up in this way or dropped.
+    /// Drops the reference. Returns the value if this was the last strong reference. If all
+    /// references end by this function or by a drop, exactly one call returns the value or one drop
+    /// frees it.
     #[track_caller]
     pub fn into_inner(this: Arc<T>) -> Option<T> {
         this.charge(Access::Update);
@@ -88,7 +91,7 @@ impl<T> Arc<T> {
         host::Arc::into_inner(this.into_std())
     }
 
-    /// The value, copied if there are other references.
+    /// Returns the value, or a clone of it if there are other references.
     #[track_caller]
     pub fn unwrap_or_clone(this: Arc<T>) -> T
     where
@@ -97,12 +100,12 @@ impl<T> Arc<T> {
         Arc::try_unwrap(this).unwrap_or_else(|this| T::clone(&this))
     }
 
-    /// Gives the reference up as a pointer.
+    /// Converts the reference into a raw pointer, without dropping it.
     pub fn into_raw(this: Arc<T>) -> *const T {
         host::Arc::into_raw(this.into_std())
     }
 
-    /// The reference that was given up as a pointer.
+    /// Converts a raw pointer from [`into_raw`](Arc::into_raw) back into a reference.
     ///
     /// # Safety
     ///
@@ -136,38 +139,38 @@ impl<T: ?Sized> Arc<T> {
         unsafe { core::ptr::read(&raw const this.0) }
     }
 
-    /// The address of the value.
+    /// Returns the address of the value.
     pub fn as_ptr(this: &Arc<T>) -> *const T {
         host::Arc::as_ptr(&this.0)
     }
 
-    /// A reference that does not keep the value.
+    /// Creates a weak reference, which does not keep the value alive.
     #[track_caller]
     pub fn downgrade(this: &Arc<T>) -> Weak<T> {
         this.charge(Access::Update);
         Weak(host::Arc::downgrade(&this.0))
     }
 
-    /// How many references keep the value.
+    /// Returns the number of strong references.
     #[track_caller]
     pub fn strong_count(this: &Arc<T>) -> usize {
         this.charge(Access::Load);
         host::Arc::strong_count(&this.0)
     }
 
-    /// How many references do not keep the value.
+    /// Returns the number of weak references.
     #[track_caller]
     pub fn weak_count(this: &Arc<T>) -> usize {
         this.charge(Access::Load);
         host::Arc::weak_count(&this.0)
     }
 
-    /// Whether two references are to one value.
+    /// Returns whether two references point to the same value.
     pub fn ptr_eq(this: &Arc<T>, other: &Arc<T>) -> bool {
         host::Arc::ptr_eq(&this.0, &other.0)
     }
 
-    /// A mutable reference to the value, if this is the only reference of either kind.
+    /// Returns a mutable reference to the value, if there is no other strong or weak reference.
     #[track_caller]
     pub fn get_mut(this: &mut Arc<T>) -> Option<&mut T> {
         this.charge(Access::Update);
@@ -177,7 +180,8 @@ impl<T: ?Sized> Arc<T> {
 }
 
 impl<T: Clone> Arc<T> {
-    /// A mutable reference to the value; if there are other references, to a copy.
+    /// Returns a mutable reference to the value. If there are other references, the value is first
+    /// copied.
     #[track_caller]
     pub fn make_mut(this: &mut Arc<T>) -> &mut T {
         this.charge(Access::Update);
@@ -212,7 +216,7 @@ impl<T: ?Sized> Deref for Arc<T> {
 }
 
 impl<T> Weak<T> {
-    /// A reference to nothing.
+    /// Creates a weak reference without a value.
     pub const fn new() -> Weak<T> {
         Weak(host::Weak::new())
     }
@@ -231,7 +235,7 @@ impl<T: ?Sized> Weak<T> {
         }
     }
 
-    /// A reference that keeps the value, if there still is one.
+    /// Returns a strong reference, if the value is still alive.
     #[track_caller]
     pub fn upgrade(&self) -> Option<Arc<T>> {
         self.charge(Access::Update);
@@ -242,21 +246,21 @@ impl<T: ?Sized> Weak<T> {
         upgraded
     }
 
-    /// How many references keep the value.
+    /// Returns the number of strong references.
     #[track_caller]
     pub fn strong_count(&self) -> usize {
         self.charge(Access::Load);
         self.0.strong_count()
     }
 
-    /// How many references do not keep the value; 0 if none does.
+    /// Returns the number of weak references, or 0 if the value was dropped.
     #[track_caller]
     pub fn weak_count(&self) -> usize {
         self.charge(Access::Load);
         self.0.weak_count()
     }
 
-    /// Whether two references are to one value, or both to nothing.
+    /// Returns whether two references point to the same value, or both have none.
     pub fn ptr_eq(&self, other: &Weak<T>) -> bool {
         self.0.ptr_eq(&other.0)
     }

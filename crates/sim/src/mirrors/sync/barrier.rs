@@ -4,19 +4,20 @@ use core::fmt;
 
 use super::{Condvar, Mutex, PoisonError};
 
-/// Whether the calling thread was the last of its group to arrive.
+/// The result of a wait, which tells whether the calling thread was the last of its group to
+/// arrive.
 #[derive(Debug)]
 pub struct BarrierWaitResult(bool);
 
 impl BarrierWaitResult {
-    /// Whether it is.
+    /// Returns whether the calling thread was the last of its group to arrive.
     pub fn is_leader(&self) -> bool {
         self.0
     }
 }
 
-/// Like [`std::sync::Barrier`], but charged: a count and a generation under a [`Mutex`], and a
-/// [`Condvar`].
+/// Like [`std::sync::Barrier`], but charged. The barrier is a count and a generation under a
+/// [`Mutex`], and a [`Condvar`].
 pub struct Barrier {
     state: Mutex<State>,
     turned: Condvar,
@@ -31,13 +32,13 @@ struct State {
 }
 
 impl Barrier {
-    /// A barrier for groups of `size` threads.
+    /// Creates a barrier for groups of `size` threads.
     pub const fn new(size: usize) -> Barrier {
         let state = Mutex::new(State { count: 0, generation: 0 });
         Barrier { state, turned: Condvar::new(), size }
     }
 
-    /// Waits until the group is complete.
+    /// Waits until all threads of the group have arrived.
     #[track_caller]
     pub fn wait(&self) -> BarrierWaitResult {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);

@@ -14,31 +14,31 @@ use crate::Sim;
 use crate::mirrors::time::Instant;
 use crate::words::SimU32;
 
-/// Whether a wait timed out.
+/// The result of a timed wait, which tells whether the wait timed out.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct WaitTimeoutResult(bool);
 
 impl WaitTimeoutResult {
-    /// Whether it did.
+    /// Returns whether the wait timed out.
     pub fn timed_out(&self) -> bool {
         self.0
     }
 }
 
-/// Like [`std::sync::Condvar`], but charged: a word that counts notifications, on which waiters
-/// park.
+/// Like [`std::sync::Condvar`], but charged. The condition variable is a word that counts
+/// notifications, on which waiters park.
 pub struct Condvar(SimU32);
 
 /// A guard after a wait, and why the wait ended.
 type Waited<'a, T> = LockResult<(MutexGuard<'a, T>, WaitTimeoutResult)>;
 
 impl Condvar {
-    /// A condition variable without waiters.
+    /// Creates a condition variable without waiters.
     pub const fn new() -> Condvar {
         Condvar(Sim::U32_ZERO)
     }
 
-    /// Frees the lock, parks until a notification, and takes the lock again. It may wake
+    /// Releases the lock, parks until a notification, and takes the lock again. The thread may wake
     /// spuriously.
     ///
     /// # Errors
@@ -67,7 +67,7 @@ impl Condvar {
         Ok(guard)
     }
 
-    /// Like [`wait`](Condvar::wait), but for `span` at most.
+    /// Waits like [`wait`](Condvar::wait), but for `span` at most.
     ///
     /// # Errors
     ///
@@ -82,7 +82,7 @@ impl Condvar {
         }
     }
 
-    /// Like [`wait_while`](Condvar::wait_while), but for `span` at most.
+    /// Waits like [`wait_while`](Condvar::wait_while), but for `span` at most.
     ///
     /// # Errors
     ///

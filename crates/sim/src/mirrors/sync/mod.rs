@@ -8,7 +8,7 @@
 //! | [`Arc`], [`Weak`] | std's own, with its counts charged |
 //! | [`PoisonError`], [`TryLockError`], [`LockResult`], [`TryLockResult`] | std's own |
 //!
-//! What differs:
+//! Differences from std:
 //!
 //! | std | here |
 //! |---|---|
@@ -20,11 +20,11 @@
 //! | `self: Arc<Self>` | only std's `Arc`: the language allows no other receiver |
 //!
 //! 1. Each time that a guard is used as a reference, the machine charges an access to all lines of
-//!    the value, but not to what the value owns elsewhere.
+//!    the value. It does not charge for memory that the value owns elsewhere.
 //! 2. Convert from std's `Arc<dyn Trait>`: the language lets only std convert in place.
-//! 3. So its cost differs: std's cost is in the layout of its queues.
+//! 3. So its cost differs: the cost of std's channels depends on the layout of their queues.
 //!
-//! All of this works only in a machine.
+//! The whole module works only in a machine.
 
 mod arc;
 mod barrier;

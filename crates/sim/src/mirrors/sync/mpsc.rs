@@ -1,8 +1,8 @@
 //! `std::sync::mpsc`, simulated: a queue under a mutex.
 //!
 //! The functions, errors and blocking are std's. The cost is not: std's queues are lock-free lists
-//! of blocks and rings, and this is a [`Mutex`] and two [`Condvar`]s. Use it for code that happens
-//! to pass messages. Do not compare channels by it.
+//! of blocks and rings, and this module has a [`Mutex`] and two [`Condvar`]s. Use it for code that
+//! incidentally passes messages. Do not use it to compare channels.
 
 use core::fmt;
 use core::time::Duration;
@@ -152,14 +152,14 @@ fn new<T>(bound: Option<usize>) -> (Arc<Shared<T>>, Receiver<T>) {
     (Arc::clone(&shared), Receiver(shared))
 }
 
-/// A channel in which any number of messages may wait.
+/// Creates a channel without a bound on the number of queued messages.
 #[track_caller]
 pub fn channel<T>() -> (Sender<T>, Receiver<T>) {
     let (shared, receiver) = new(None);
     (Sender(shared), receiver)
 }
 
-/// A channel in which `bound` messages may wait. With 0, each send waits for its receive.
+/// Creates a channel that queues at most `bound` messages. With 0, each send waits for its receive.
 #[track_caller]
 pub fn sync_channel<T>(bound: usize) -> (SyncSender<T>, Receiver<T>) {
     let (shared, receiver) = new(Some(bound));
@@ -167,11 +167,11 @@ pub fn sync_channel<T>(bound: usize) -> (SyncSender<T>, Receiver<T>) {
 }
 
 impl<T> Sender<T> {
-    /// Sends without waiting.
+    /// Sends a message without waiting.
     ///
     /// # Errors
     ///
-    /// An error with the message, if the receiver is gone.
+    /// An error that holds the message, if the receiver was dropped.
     #[track_caller]
     pub fn send(&self, value: T) -> Result<(), SendError<T>> {
         self.0.send(value, true).map_err(SendError::from_try)
@@ -179,21 +179,21 @@ impl<T> Sender<T> {
 }
 
 impl<T> SyncSender<T> {
-    /// Sends, and waits for room.
+    /// Sends a message, and waits if the queue is full.
     ///
     /// # Errors
     ///
-    /// An error with the message, if the receiver is gone.
+    /// An error that holds the message, if the receiver was dropped.
     #[track_caller]
     pub fn send(&self, value: T) -> Result<(), SendError<T>> {
         self.0.send(value, true).map_err(SendError::from_try)
     }
 
-    /// Sends if there is room.
+    /// Sends a message if there is room in the queue.
     ///
     /// # Errors
     ///
-    /// An error with the message, if there is no room or the receiver is gone.
+    /// An error that holds the message, if the queue is full or the receiver was dropped.
     #[track_caller]
     pub fn try_send(&self, value: T) -> Result<(), TrySendError<T>> {
         self.0.send(value, false)
@@ -213,31 +213,31 @@ impl<T> FromTry<T> for SendError<T> {
 }
 
 impl<T> Receiver<T> {
-    /// The next message. It waits for one.
+    /// Returns the next message, and waits if there is none.
     ///
     /// # Errors
     ///
-    /// An error if there is none and no sender is left.
+    /// An error if the queue is empty and no sender is left.
     #[track_caller]
     pub fn recv(&self) -> Result<T, RecvError> {
         self.0.receive(None).map_err(|_| RecvError)
     }
 
-    /// Like [`recv`](Receiver::recv), but for `span` at most.
+    /// Returns the next message, like [`recv`](Receiver::recv), but waits for `span` at most.
     ///
     /// # Errors
     ///
-    /// As for `recv`, or if no message came in time.
+    /// As for `recv`, or if no message arrived in time.
     #[track_caller]
     pub fn recv_timeout(&self, span: Duration) -> Result<T, RecvTimeoutError> {
         self.0.receive(Instant::now().checked_add(span))
     }
 
-    /// The next message, if it is there.
+    /// Returns the next message without waiting.
     ///
     /// # Errors
     ///
-    /// An error if it is not.
+    /// An error if no message is queued.
     #[track_caller]
     pub fn try_recv(&self) -> Result<T, TryRecvError> {
         let mut state = self.0.lock();
@@ -251,12 +251,12 @@ impl<T> Receiver<T> {
         }
     }
 
-    /// All messages, until no sender is left.
+    /// Returns an iterator over all messages, which ends when no sender is left.
     pub fn iter(&self) -> Iter<'_, T> {
         Iter(self)
     }
 
-    /// The messages that are there.
+    /// Returns an iterator over the queued messages. The iterator does not wait.
     pub fn try_iter(&self) -> TryIter<'_, T> {
         TryIter(self)
     }

@@ -133,12 +133,12 @@ impl<T: ?Sized> std::panic::UnwindSafe for Mutex<T> {}
 impl<T: ?Sized> std::panic::RefUnwindSafe for Mutex<T> {}
 
 impl<T> Mutex<T> {
-    /// A free mutex.
+    /// Creates an unlocked mutex.
     pub const fn new(value: T) -> Mutex<T> {
         Mutex { raw: Raw::new(), poison: Flag::new(), value: UnsafeCell::new(value) }
     }
 
-    /// The value that it protects.
+    /// Returns the protected value, and consumes the mutex.
     ///
     /// # Errors
     ///
@@ -167,8 +167,8 @@ impl<T: ?Sized> Mutex<T> {
     ///
     /// # Errors
     ///
-    /// `WouldBlock` if it is held. An error that holds the guard, if a thread panicked while it
-    /// held the lock.
+    /// `WouldBlock` if another thread holds the lock. An error that holds the guard, if a thread
+    /// panicked while it held the lock.
     #[track_caller]
     pub fn try_lock(&self) -> TryLockResult<MutexGuard<'_, T>> {
         if !self.raw.try_lock() {
@@ -190,7 +190,7 @@ impl<T: ?Sized> Mutex<T> {
         self.poison.wrap(guard)
     }
 
-    /// Whether a thread panicked while it held the lock.
+    /// Returns whether a thread panicked while it held the lock.
     pub fn is_poisoned(&self) -> bool {
         self.poison.get()
     }
@@ -201,7 +201,8 @@ impl<T: ?Sized> Mutex<T> {
         self.poison.clear();
     }
 
-    /// The value that it protects, without locking. This is charged as a store.
+    /// Returns a mutable reference to the protected value, without locking. The call is charged as
+    /// a store.
     ///
     /// # Errors
     ///
@@ -241,7 +242,7 @@ impl<T: ?Sized + fmt::Debug> fmt::Debug for Mutex<T> {
     }
 }
 
-/// Frees a mutex when it drops, like [`std::sync::MutexGuard`].
+/// A guard that releases the mutex when it drops, like [`std::sync::MutexGuard`].
 #[must_use = "if unused the Mutex will immediately unlock"]
 pub struct MutexGuard<'a, T: ?Sized> {
     lock: &'a Mutex<T>,

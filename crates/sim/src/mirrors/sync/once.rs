@@ -1,4 +1,4 @@
-//! An action that is done once.
+//! One-time initialisation.
 
 use core::fmt;
 
@@ -32,7 +32,7 @@ pub struct OnceState {
 }
 
 impl OnceState {
-    /// Whether an earlier closure panicked.
+    /// Returns whether an earlier closure panicked.
     pub fn is_poisoned(&self) -> bool {
         self.poisoned
     }
@@ -54,16 +54,17 @@ impl Drop for Done<'_> {
 }
 
 impl Once {
-    /// Makes one for which nothing was done yet.
+    /// Creates a `Once` for which no closure has run.
     pub const fn new() -> Once {
         Once(Sim::U32_ZERO)
     }
 
-    /// Calls `f`, unless a closure was already called; then it waits until that returns.
+    /// Calls `f`, unless another call was made before. In that case it waits until that closure
+    /// returns.
     ///
     /// # Panics
     ///
-    /// Panics if `f` panics, or an earlier closure did.
+    /// Panics if `f` panics, or if an earlier closure panicked.
     #[track_caller]
     pub fn call_once(&self, f: impl FnOnce()) {
         self.call(false, |_| f());
@@ -73,20 +74,20 @@ impl Once {
     ///
     /// # Panics
     ///
-    /// Panics if `f` does.
+    /// Panics if `f` panics.
     #[track_caller]
     pub fn call_once_force(&self, f: impl FnOnce(&OnceState)) {
         self.call(true, f);
     }
 
-    /// Whether a closure was called and returned.
+    /// Returns whether a closure was called and has returned.
     #[track_caller]
     pub fn is_completed(&self) -> bool {
         // Acquire: pairs with the Release swap of `Done`.
         self.0.load(Ordering::Acquire) == COMPLETE
     }
 
-    /// Waits until a closure was called and returned.
+    /// Waits until a closure was called and has returned.
     ///
     /// # Panics
     ///

@@ -1,4 +1,4 @@
-//! Values that are made once.
+//! Values that are initialised once.
 
 use core::cell::{Cell, UnsafeCell};
 use core::fmt;
@@ -7,7 +7,8 @@ use std::panic::{RefUnwindSafe, UnwindSafe};
 
 use super::Once;
 
-/// Like [`std::sync::OnceLock`], but charged: a look at the value is a load of its [`Once`].
+/// Like [`std::sync::OnceLock`], but charged: each access to the value loads the word of its
+/// [`Once`].
 pub struct OnceLock<T> {
     once: Once,
     value: UnsafeCell<Option<T>>,
@@ -22,12 +23,12 @@ impl<T: UnwindSafe> UnwindSafe for OnceLock<T> {}
 impl<T: RefUnwindSafe + UnwindSafe> RefUnwindSafe for OnceLock<T> {}
 
 impl<T> OnceLock<T> {
-    /// Makes one without a value.
+    /// Creates an `OnceLock` without a value.
     pub const fn new() -> OnceLock<T> {
         OnceLock { once: Once::new(), value: UnsafeCell::new(None) }
     }
 
-    /// The value, if it was made.
+    /// Returns the value, if it is initialised.
     #[track_caller]
     pub fn get(&self) -> Option<&T> {
         if self.once.is_completed() { self.peek() } else { None }
@@ -40,7 +41,7 @@ impl<T> OnceLock<T> {
         unsafe { &*self.value.get() }.as_ref()
     }
 
-    /// A mutable reference to the value, if it was made.
+    /// Returns a mutable reference to the value, if it is initialised.
     #[track_caller]
     pub fn get_mut(&mut self) -> Option<&mut T> {
         self.value.get_mut().as_mut()
@@ -50,7 +51,7 @@ impl<T> OnceLock<T> {
     ///
     /// # Errors
     ///
-    /// An error with the given value, if there already was one.
+    /// An error that holds `value`, if the lock already had a value.
     #[track_caller]
     pub fn set(&self, value: T) -> Result<(), T> {
         let mut value = Some(value);
@@ -58,12 +59,12 @@ impl<T> OnceLock<T> {
         value.map_or(Ok(()), Err)
     }
 
-    /// The value, made by `f` if there is none. If another thread is making it, this waits for
-    /// that.
+    /// Returns the value. If there is none, `f` creates it. If another thread is creating the
+    /// value, the call waits for that thread.
     ///
     /// # Panics
     ///
-    /// Panics if `f` does. Then there is no value yet.
+    /// Panics if `f` panics. In this case the value stays uninitialised.
     #[track_caller]
     pub fn get_or_init(&self, f: impl FnOnce() -> T) -> &T {
         if !self.once.is_completed() {
@@ -76,20 +77,20 @@ impl<T> OnceLock<T> {
         self.peek().expect("the once is complete, so there is a value")
     }
 
-    /// Waits until a thread has made the value.
+    /// Waits until a thread has initialised the value, and returns it.
     #[track_caller]
     pub fn wait(&self) -> &T {
         self.once.wait_force();
         self.peek().expect("the once is complete, so there is a value")
     }
 
-    /// The value; this consumes the lock.
+    /// Returns the value, and consumes the lock.
     #[track_caller]
     pub fn into_inner(mut self) -> Option<T> {
         self.take()
     }
 
-    /// Takes the value out.
+    /// Takes the value, and leaves the lock uninitialised.
     #[track_caller]
     pub fn take(&mut self) -> Option<T> {
         self.once.reset();
@@ -150,16 +151,16 @@ impl<T: UnwindSafe, F: UnwindSafe> UnwindSafe for LazyLock<T, F> {}
 impl<T: RefUnwindSafe + UnwindSafe, F: UnwindSafe> RefUnwindSafe for LazyLock<T, F> {}
 
 impl<T, F: FnOnce() -> T> LazyLock<T, F> {
-    /// A value that `f` will make.
+    /// Creates a lazy value that `f` initialises.
     pub const fn new(f: F) -> LazyLock<T, F> {
         LazyLock { value: OnceLock::new(), init: Cell::new(Some(f)) }
     }
 
-    /// The value, made now if it is not yet.
+    /// Returns the value, and initialises it first if needed.
     ///
     /// # Panics
     ///
-    /// Panics if the function that makes it does, or did.
+    /// Panics if the initialising function panics, or panicked before.
     #[track_caller]
     pub fn force(this: &LazyLock<T, F>) -> &T {
         this.value.get_or_init(|| match this.init.take() {

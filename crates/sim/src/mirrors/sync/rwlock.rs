@@ -284,16 +284,16 @@ impl<T: ?Sized> std::panic::UnwindSafe for RwLock<T> {}
 impl<T: ?Sized> std::panic::RefUnwindSafe for RwLock<T> {}
 
 impl<T> RwLock<T> {
-    /// A free lock.
+    /// Creates an unlocked readers-writer lock.
     pub const fn new(value: T) -> RwLock<T> {
         RwLock { raw: Raw::new(), poison: Flag::new(), value: UnsafeCell::new(value) }
     }
 
-    /// The value that it protects.
+    /// Returns the protected value, and consumes the lock.
     ///
     /// # Errors
     ///
-    /// An error that holds the value, if a thread panicked while it held the lock to write.
+    /// An error that holds the value, if a thread panicked while it held the lock for writing.
     #[track_caller]
     pub fn into_inner(self) -> LockResult<T> {
         let poisoned = self.poison.get();
@@ -303,22 +303,22 @@ impl<T> RwLock<T> {
 }
 
 impl<T: ?Sized> RwLock<T> {
-    /// Takes the lock to read.
+    /// Takes the lock for reading.
     ///
     /// # Errors
     ///
-    /// An error that holds the guard, if a thread panicked while it held the lock to write.
+    /// An error that holds the guard, if a thread panicked while it held the lock for writing.
     ///
     /// # Panics
     ///
-    /// Panics if 2³⁰ - 2 readers hold it.
+    /// Panics if 2³⁰ - 2 readers hold the lock.
     #[track_caller]
     pub fn read(&self) -> LockResult<RwLockReadGuard<'_, T>> {
         self.raw.read();
         self.poison.wrap(self.reader())
     }
 
-    /// Takes the lock to read, if no writer holds it or waits.
+    /// Takes the lock for reading, if no writer holds it or waits for it.
     ///
     /// # Errors
     ///
@@ -332,18 +332,18 @@ impl<T: ?Sized> RwLock<T> {
         Ok(self.poison.wrap(self.reader())?)
     }
 
-    /// Takes the lock to write.
+    /// Takes the lock for writing.
     ///
     /// # Errors
     ///
-    /// An error that holds the guard, if a thread panicked while it held the lock to write.
+    /// An error that holds the guard, if a thread panicked while it held the lock for writing.
     #[track_caller]
     pub fn write(&self) -> LockResult<RwLockWriteGuard<'_, T>> {
         self.raw.write();
         self.guard()
     }
 
-    /// Takes the lock to write, if it is free.
+    /// Takes the lock for writing, if it is free.
     ///
     /// # Errors
     ///
@@ -375,7 +375,7 @@ impl<T: ?Sized> RwLock<T> {
         })
     }
 
-    /// Whether a thread panicked while it held the lock to write.
+    /// Returns whether a thread panicked while it held the lock for writing.
     pub fn is_poisoned(&self) -> bool {
         self.poison.get()
     }
@@ -386,7 +386,8 @@ impl<T: ?Sized> RwLock<T> {
         self.poison.clear();
     }
 
-    /// The value that it protects, without locking. This is charged as a store.
+    /// Returns a mutable reference to the protected value, without locking. The call is charged as
+    /// a store.
     ///
     /// # Errors
     ///
@@ -426,7 +427,7 @@ impl<T: ?Sized + fmt::Debug> fmt::Debug for RwLock<T> {
     }
 }
 
-/// Frees the lock when it drops, like [`std::sync::RwLockReadGuard`].
+/// A guard that releases the read lock when it drops, like [`std::sync::RwLockReadGuard`].
 #[must_use = "if unused the RwLock will immediately unlock"]
 pub struct RwLockReadGuard<'a, T: ?Sized> {
     lock: &'a RwLock<T>,
@@ -436,7 +437,7 @@ pub struct RwLockReadGuard<'a, T: ?Sized> {
     not_send: PhantomData<*mut ()>,
 }
 
-/// Frees the lock when it drops, like [`std::sync::RwLockWriteGuard`].
+/// A guard that releases the write lock when it drops, like [`std::sync::RwLockWriteGuard`].
 #[must_use = "if unused the RwLock will immediately unlock"]
 pub struct RwLockWriteGuard<'a, T: ?Sized> {
     lock: &'a RwLock<T>,
@@ -453,7 +454,7 @@ unsafe impl<T: ?Sized + Sync> Sync for RwLockReadGuard<'_, T> {}
 unsafe impl<T: ?Sized + Sync> Sync for RwLockWriteGuard<'_, T> {}
 
 impl<'a, T: ?Sized> RwLockWriteGuard<'a, T> {
-    /// Becomes a reader without letting another writer in between.
+    /// Turns a write guard into a read guard. No other writer can take the lock in between.
     #[track_caller]
     pub fn downgrade(guard: Self) -> RwLockReadGuard<'a, T> {
         let guard = ManuallyDrop::new(guard);

@@ -1,4 +1,4 @@
-//! Objects of a thread.
+//! Thread-local objects.
 
 use core::cell::{Cell, RefCell};
 use core::fmt;
@@ -7,28 +7,28 @@ use coreline_world::WorldLocal;
 
 use crate::Sim;
 
-/// Like [`std::thread::LocalKey`]: one object for each simulated thread.
-/// [`thread_local!`](crate::thread_local) makes it.
+/// Like [`std::thread::LocalKey`]: one object for each simulated thread. Create one with
+/// [`thread_local!`](crate::thread_local).
 pub struct LocalKey<T: 'static> {
     key: WorldLocal,
     init: fn() -> T,
 }
 
-/// The error of std's `try_with`. It is never returned: if another object's destructor uses an
-/// object after its own destructor, the object is made again.
+/// The error of std's `try_with`. It is never returned. If another object's destructor uses an
+/// object after its own destructor ran, the object is created again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("already destroyed")]
 #[non_exhaustive]
 pub struct AccessError;
 
 impl<T: 'static> LocalKey<T> {
-    /// It is for [`thread_local!`](crate::thread_local).
+    /// Creates a key for [`thread_local!`](crate::thread_local).
     #[doc(hidden)]
     pub const fn new(name: &'static str, init: fn() -> T) -> Self {
         LocalKey { key: WorldLocal::new(name), init }
     }
 
-    /// Calls `f` with the calling thread's object, which the first use makes.
+    /// Calls `f` with the calling thread's object. The first use creates the object.
     ///
     /// # Panics
     ///
@@ -41,7 +41,7 @@ impl<T: 'static> LocalKey<T> {
     ///
     /// # Errors
     ///
-    /// It never returns an error.
+    /// Never returns an error.
     pub fn try_with<R>(&'static self, f: impl FnOnce(&T) -> R) -> Result<R, AccessError> {
         Ok(self.with(f))
     }
@@ -53,7 +53,7 @@ impl<T: 'static> LocalKey<Cell<T>> {
         self.with(|cell| cell.set(value));
     }
 
-    /// A copy of the value.
+    /// Returns a copy of the value.
     pub fn get(&'static self) -> T
     where
         T: Copy,
@@ -61,7 +61,7 @@ impl<T: 'static> LocalKey<Cell<T>> {
         self.with(Cell::get)
     }
 
-    /// Takes the value, and leaves the default.
+    /// Takes the value, and leaves the default in its place.
     pub fn take(&'static self) -> T
     where
         T: Default,
@@ -69,7 +69,7 @@ impl<T: 'static> LocalKey<Cell<T>> {
         self.with(Cell::take)
     }
 
-    /// Replaces the value, and returns the old one.
+    /// Replaces the value, and returns the old value.
     pub fn replace(&'static self, value: T) -> T {
         self.with(|cell| cell.replace(value))
     }
@@ -91,7 +91,7 @@ impl<T: 'static> LocalKey<RefCell<T>> {
         self.with(|cell| *cell.borrow_mut() = value);
     }
 
-    /// Takes the value, and leaves the default.
+    /// Takes the value, and leaves the default in its place.
     pub fn take(&'static self) -> T
     where
         T: Default,
@@ -99,7 +99,7 @@ impl<T: 'static> LocalKey<RefCell<T>> {
         self.with(RefCell::take)
     }
 
-    /// Replaces the value, and returns the old one.
+    /// Replaces the value, and returns the old value.
     pub fn replace(&'static self, value: T) -> T {
         self.with(|cell| cell.replace(value))
     }
@@ -111,7 +111,7 @@ impl<T: 'static> fmt::Debug for LocalKey<T> {
     }
 }
 
-/// Like [`std::thread_local!`]: objects of which each simulated thread has its own.
+/// Like [`std::thread_local!`]: declares objects of which each simulated thread has its own.
 ///
 /// ```
 /// # #[global_allocator]

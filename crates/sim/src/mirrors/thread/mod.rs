@@ -12,9 +12,10 @@
 //! | `sleep_ms`, `park_timeout_ms`, `spawn_unchecked` | left out |
 //!
 //! 1. The host counts panics of all simulated threads as those of one thread. If a thread caught a
-//!    panic and has not asked since, it may seem to unwind while another thread does.
-//! 2. The run fails at once if no handle is left, and at its end if the program returns or forgets
-//!    the handle.
+//!    panic and has not called [`panicking`] since, the thread may seem to unwind while another
+//!    thread does.
+//! 2. The run fails at once if no handle is left. If the program returns or forgets the handle, the
+//!    run fails at its end.
 //!
 //! All functions but [`panicking`] panic outside of a machine.
 
@@ -48,10 +49,10 @@ use crate::words::atomic::{AtomicBool, Ordering};
 /// The size of a simulated thread's stack, in bytes.
 pub const STACK: usize = ENGINE_STACK;
 
-/// The result of a thread: its value, or the value of its panic.
+/// The result of a thread: its return value, or the payload of its panic.
 pub type Result<T> = std::result::Result<T, Box<dyn Any + Send + 'static>>;
 
-/// A thread's number in its machine; the program's first thread has 1.
+/// A thread's number in its machine. The program's first thread has number 1.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct ThreadId(NonZeroU64);
 
@@ -96,17 +97,17 @@ impl Thread {
         self.0.id.get_or_init(|| ThreadId(id));
     }
 
-    /// The thread's number.
+    /// Returns the thread's number.
     pub fn id(&self) -> ThreadId {
         *self.0.id.get().expect("a thread has its number before its handle is given away")
     }
 
-    /// The thread's name; the first thread is called `main`.
+    /// Returns the thread's name. The first thread is called `main`.
     pub fn name(&self) -> Option<&str> {
         self.0.name.as_deref()
     }
 
-    /// Leaves a token for the thread and wakes it if it waits for one.
+    /// Leaves a token for the thread and wakes the thread if it waits for a token.
     pub fn unpark(&self) {
         // Release: pairs with the Acquire accesses in `take_token`.
         if self.0.token.swap(NOTIFIED, Ordering::Release) == PARKED {
@@ -146,12 +147,13 @@ impl fmt::Debug for Thread {
     }
 }
 
-/// The calling thread's handle.
+/// Returns the calling thread's handle.
 pub fn current() -> Thread {
     CURRENT.with::<Sim, Thread, _>(Thread::found, Thread::clone)
 }
 
-/// Waits for a token, see [`Thread::unpark`]. Unlike std's it never returns without a token.
+/// Waits for a token, see [`Thread::unpark`]. Unlike std's function, it never returns without a
+/// token.
 #[track_caller]
 pub fn park() {
     current().take_token(None);
@@ -163,7 +165,7 @@ pub fn park_timeout(span: Duration) {
     current().take_token(Instant::deadline(span));
 }
 
-/// Takes the thread off its CPU for `span`.
+/// Takes the calling thread off its CPU for `span`.
 #[track_caller]
 pub fn sleep(span: Duration) {
     Sim::sleep(span);
@@ -174,22 +176,22 @@ pub fn yield_now() {
     Sim::yield_now();
 }
 
-/// How many CPUs the machine has.
+/// Returns the number of the machine's CPUs.
 ///
 /// # Errors
 ///
-/// It never fails; the return type is std's.
+/// Never fails; the return type is std's.
 pub fn available_parallelism() -> io::Result<NonZeroUsize> {
     let cpus = inside(|engine| engine.topology().cpu_count());
     Ok(NonZeroUsize::new(cpus).unwrap_or(NonZeroUsize::MIN))
 }
 
-/// Whether the calling thread is unwinding from a panic.
+/// Returns whether the calling thread is unwinding from a panic.
 pub fn panicking() -> bool {
     engine::with(engine::Engine::is_unwinding).unwrap_or_else(std::thread::panicking)
 }
 
-/// Makes threads with a name or on a CPU, like [`std::thread::Builder`].
+/// Creates threads with a name or on a CPU, like [`std::thread::Builder`].
 #[derive(Debug, Clone)]
 #[must_use = "a thread starts with `spawn`"]
 pub struct Builder {
@@ -205,7 +207,7 @@ impl Default for Builder {
 }
 
 impl Builder {
-    /// Makes a thread without a name, on any CPU.
+    /// Creates a builder for a thread without a name, on any CPU.
     pub fn new() -> Builder {
         Builder { name: None, stack_size: 0, placement: Placement::Anywhere }
     }
@@ -216,14 +218,14 @@ impl Builder {
         self
     }
 
-    /// Sets how many bytes of stack the thread needs.
+    /// Sets the number of bytes of stack that the thread needs.
     pub fn stack_size(mut self, size: usize) -> Builder {
         self.stack_size = size;
         self
     }
 
-    /// Binds the thread to a CPU. std does not have this method; there one binds through the
-    /// system.
+    /// Binds the thread to a CPU. std does not have this method: with std, a program binds a thread
+    /// by a system call.
     pub fn on(mut self, cpu: CpuId) -> Builder {
         self.placement = Placement::On(cpu);
         self
@@ -233,12 +235,12 @@ impl Builder {
     ///
     /// # Errors
     ///
-    /// An error if it needs more than [`STACK`] bytes of stack, if the machine has no such CPU, or
-    /// if the host has no memory for the thread.
+    /// An error if the thread needs more than [`STACK`] bytes of stack, if the machine has no such
+    /// CPU, or if the host has no memory for the thread.
     ///
     /// # Panics
     ///
-    /// Panics if the name has a zero byte, like std's.
+    /// Panics if the name has a zero byte, like std's method.
     pub fn spawn<T, F>(self, f: F) -> io::Result<JoinHandle<T>>
     where
         T: Send + 'static,
@@ -387,7 +389,7 @@ impl<T> Handle<T> {
     }
 }
 
-/// A thread that others may wait for, like [`std::thread::JoinHandle`].
+/// A handle to wait for a thread, like [`std::thread::JoinHandle`].
 pub struct JoinHandle<T>(Handle<T>);
 
 impl<T> JoinHandle<T> {
@@ -395,22 +397,22 @@ impl<T> JoinHandle<T> {
     ///
     /// # Errors
     ///
-    /// The value of the thread's panic, if it panicked.
+    /// The payload of the thread's panic, if it panicked.
     ///
     /// # Panics
     ///
-    /// Panics if the handle was carried out of its machine.
+    /// Panics if the handle is used outside of its machine.
     #[track_caller]
     pub fn join(self) -> Result<T> {
         self.0.join()
     }
 
-    /// The thread's handle.
+    /// Returns the thread's handle.
     pub fn thread(&self) -> &Thread {
         &self.0.thread
     }
 
-    /// Whether the thread's function has returned. This is charged as a load.
+    /// Returns whether the thread's function has returned. The call is charged as a load.
     pub fn is_finished(&self) -> bool {
         self.0.is_finished()
     }
@@ -426,7 +428,7 @@ impl<T> fmt::Debug for JoinHandle<T> {
 ///
 /// # Panics
 ///
-/// Panics if the host has no memory for it.
+/// Panics if the host has no memory for the thread.
 pub fn spawn<T, F>(f: F) -> JoinHandle<T>
 where
     T: Send + 'static,

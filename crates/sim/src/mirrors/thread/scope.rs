@@ -1,4 +1,4 @@
-//! Threads that borrow.
+//! Scoped threads, which may borrow from their surroundings.
 
 use core::fmt;
 use core::marker::PhantomData;
@@ -46,7 +46,7 @@ impl<'scope> Scope<'scope, '_> {
     ///
     /// # Panics
     ///
-    /// Panics if the host has no memory for it.
+    /// Panics if the host has no memory for the thread.
     pub fn spawn<T, F>(&'scope self, f: F) -> ScopedJoinHandle<'scope, T>
     where
         T: Send + 'scope,
@@ -83,12 +83,12 @@ impl fmt::Debug for Scope<'_, '_> {
     }
 }
 
-/// Calls `f` with a scope, whose threads may borrow values from outside of it; waits for all of
-/// them.
+/// Calls `f` with a scope, and then waits for all threads of the scope. These threads may borrow
+/// values from outside of the scope.
 ///
 /// # Panics
 ///
-/// Panics if `f` does, or if a thread did that was not joined by hand.
+/// Panics if `f` panics, or if a thread panicked that the program did not join.
 #[track_caller]
 pub fn scope<'env, F, T>(f: F) -> T
 where
@@ -119,7 +119,7 @@ where
     }
 }
 
-/// A thread of a scope that others may wait for, like [`std::thread::ScopedJoinHandle`].
+/// A handle to wait for a scoped thread, like [`std::thread::ScopedJoinHandle`].
 pub struct ScopedJoinHandle<'scope, T> {
     handle: Handle<T>,
     scope: PhantomData<&'scope mut &'scope ()>,
@@ -130,18 +130,18 @@ impl<T> ScopedJoinHandle<'_, T> {
     ///
     /// # Errors
     ///
-    /// The value of the thread's panic, if it panicked.
+    /// The payload of the thread's panic, if it panicked.
     #[track_caller]
     pub fn join(self) -> Result<T> {
         self.handle.join()
     }
 
-    /// The thread's handle.
+    /// Returns the thread's handle.
     pub fn thread(&self) -> &Thread {
         &self.handle.thread
     }
 
-    /// Whether the thread's function has returned. This is charged as a load.
+    /// Returns whether the thread's function has returned. The call is charged as a load.
     pub fn is_finished(&self) -> bool {
         self.handle.is_finished()
     }

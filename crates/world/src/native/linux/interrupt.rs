@@ -1,4 +1,4 @@
-//! An interrupt from the keyboard (`SIGINT`), as a flag that a program looks at where it can stop.
+//! An interrupt from the keyboard (`SIGINT`), as a flag that a program polls.
 
 use core::mem;
 use core::ptr;
@@ -14,18 +14,19 @@ extern "C" fn note(_signal: libc::c_int) {
     CAME.store(true, Ordering::Relaxed);
 }
 
-/// From now on the first `SIGINT` does not end the process: [`was_interrupted`] tells of it. The
-/// second ends it, as if this had never been called, so that a program that does not look can still
-/// be stopped.
+/// Makes the first `SIGINT` set the flag of [`was_interrupted`] instead of ending the process. The
+/// second `SIGINT` ends the process as usual, so that a program that does not poll can still be
+/// stopped.
 ///
-/// A process that was started with the signal ignored, as a shell starts background jobs, goes on
-/// ignoring it. System calls that the signal cuts short are taken up again where the kernel can.
+/// A process that was started with the signal ignored, as a shell starts background jobs, continues
+/// to ignore it. System calls that the signal interrupts are restarted where the kernel can.
 ///
-/// For programs: the handler stays in place where a library is closed by `dlclose`, and its code
-/// may not.
+/// Use it only in programs. If `dlclose` closes a library, the handler stays installed, but its
+/// code may be gone.
 ///
-/// Nothing fails: where a filter refuses `rt_sigaction`, `SIGINT` ends the process as before. Not
-/// for signal handlers. A child that is forked has the same, and its own flag.
+/// The function never fails: if a filter refuses `rt_sigaction`, `SIGINT` ends the process as
+/// before. Do not call it in a signal handler. A forked child has the same handler, and its own
+/// flag.
 ///
 /// ```
 /// use coreline_world::native::{note_interrupts, was_interrupted};
@@ -59,9 +60,10 @@ pub fn note_interrupts() {
     }
 }
 
-/// Whether a `SIGINT` came since [`note_interrupts`] was called. Never again false.
+/// Returns whether a `SIGINT` has arrived since the call of [`note_interrupts`]. Once true, it
+/// stays true.
 ///
-/// Reads one word; may be called anywhere, in signal handlers too.
+/// The function reads one word. It may be called anywhere, also in signal handlers.
 pub fn was_interrupted() -> bool {
     // Relaxed: pairs with the store in `note`. The flag is all that is told.
     CAME.load(Ordering::Relaxed)

@@ -1,4 +1,4 @@
-//! What the kernel and the processor offer beside the world's capabilities, for
+//! Features of the kernel and the processor beyond the world's capabilities, for
 //! [`Probe`](super::Probe).
 
 use core::alloc::Layout;
@@ -11,14 +11,14 @@ use coreline_topology::Topology;
 use crate::native::Native;
 use crate::{Lacking, Memory, Why, World};
 
-/// Huge pages that the kernel keeps ready, of one size (`hugetlb`).
+/// A pool of huge pages of one size that the kernel reserves (`hugetlb`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct HugePool {
     /// The size of one page in KiB.
     pub page_kib: u64,
-    /// How many pages the pool has.
+    /// The number of pages in the pool.
     pub pages: u64,
-    /// How many of them are free.
+    /// The number of free pages in the pool.
     pub free: u64,
 }
 

@@ -1,12 +1,12 @@
-//! Whether standard output could be written when the process began.
+//! A check whether standard output was writable when the process began.
 
 use core::sync::atomic::{AtomicBool, Ordering};
 
 static UNWRITABLE: AtomicBool = AtomicBool::new(false);
 
-/// Looks whether standard output can be written, for [`output_was_unwritable`]. std puts
-/// `/dev/null` where it is closed, before `main`, and takes the failure to write to one that was
-/// opened for reading for success; so this has to run earlier: as an entry of the program's
+/// Checks whether standard output is writable, for [`output_was_unwritable`]. If it is closed, std
+/// opens `/dev/null` in its place before `main`. If it was opened for reading, std treats the
+/// failed write as a success. So this function has to run earlier: as an entry of the program's
 /// `.init_array`.
 pub extern "C" fn note_output() {
     // SAFETY: asks for the flags of a descriptor, open or not.
@@ -17,8 +17,8 @@ pub extern "C" fn note_output() {
     UNWRITABLE.store(unwritable, Ordering::Relaxed);
 }
 
-/// Whether standard output could not be written when [`note_output`] ran; `false` if it never did.
-/// What is written there is lost, and std says nothing of it.
+/// Returns whether standard output was not writable when [`note_output`] ran; `false` if it never
+/// ran. Output to it is lost, and std reports no error.
 pub fn output_was_unwritable() -> bool {
     // Relaxed: pairs with the store in `note_output`.
     UNWRITABLE.load(Ordering::Relaxed)

@@ -1,6 +1,6 @@
-//! What this machine offers to the native world, as the world itself found it.
+//! The features that this machine offers to the native world, as the world itself detected them.
 //!
-//! Everything but the kernel's release, which is there for the reader, was found by trying.
+//! Everything except the kernel's release, which is for the reader, was detected by a trial.
 
 use core::ffi::CStr;
 use core::fmt;
@@ -17,12 +17,12 @@ use crate::native::linux::rseq::{self, NoSections, Registration};
 use crate::native::linux::{affinity, auxv, fences, place};
 use crate::{Lacking, Parked, Sleep};
 
-/// What registers the threads of this process for rseq.
+/// The component that registers the threads of this process for rseq.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Registrar {
-    /// The C library, each thread at its start.
+    /// The C library, which registers each thread at its start.
     Libc,
-    /// coreline, each thread when it first needs it.
+    /// coreline, which registers each thread when the thread first needs it.
     Coreline,
 }
 
@@ -35,13 +35,14 @@ impl fmt::Display for Registrar {
     }
 }
 
-/// The kernel's two ways to treat a registration, chosen by its length.
+/// The kernel's two treatments of a registration, selected by the registration's length.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RseqAbi {
-    /// 32 bytes: IDs are written, and sections are looked at, on every switch and signal.
+    /// 32 bytes: the kernel writes IDs and checks sections on every switch and signal.
     Legacy,
-    /// More, on a kernel whose feature size is more: only when there is a need. Slice extensions
-    /// come with it, and a process that writes an ID field is killed.
+    /// More than 32 bytes, on a kernel whose feature size is larger: the kernel writes and checks
+    /// only when needed. This ABI includes slice extensions, and a process that writes an ID field
+    /// is killed.
     V2,
 }
 
@@ -54,7 +55,7 @@ impl fmt::Display for RseqAbi {
     }
 }
 
-/// What this machine offers, from [`probe`]. Plain data, for reports.
+/// The features that this machine offers, from [`probe`]. It is plain data, for reports.
 ///
 /// ```
 /// let machine = coreline_world::native::probe();
@@ -69,57 +70,60 @@ pub struct Probe {
     pub kernel: String,
     /// The rseq area that the C library publishes for each thread; `None` if it knows no rseq.
     pub registration: Option<Registration>,
-    /// What registers the threads; `None` if nothing does, as far as is known.
+    /// The component that registers the threads; `None` if no such component is known.
     pub registered_by: Option<Registrar>,
-    /// How the kernel treats that registration.
+    /// The kernel's treatment of that registration.
     pub rseq_abi: Option<RseqAbi>,
-    /// How many bytes of an rseq area the kernel fills in; 0 if it does not say.
+    /// The number of bytes of an rseq area that the kernel fills in; 0 if the kernel does not state
+    /// it.
     pub feature_size: u64,
-    /// The alignment in bytes that the kernel asks of an rseq area of that size; 0 if it does not
-    /// say.
+    /// The alignment in bytes that the kernel requires of an rseq area of that size; 0 if the
+    /// kernel does not state it.
     pub area_align: u64,
     /// The value of `CORELINE_RSEQ` in the environment: `off` switches rseq off.
     pub switch: Option<String>,
-    /// Whether restartable operations run in rseq sections (the self-test passed), or why they run
-    /// on atomics.
+    /// Whether restartable operations run in rseq sections (the self-test passed), or the reason
+    /// why they run on atomics.
     pub sections: Result<(), NoSections>,
     /// The calling thread's concurrency ID, if the kernel keeps them.
     pub mm_cid: Option<Cid>,
     /// Whether the kernel has time slice extensions. coreline does not use them.
     pub slice_extension: bool,
-    /// The commands of `membarrier` that the kernel has.
+    /// The commands of `membarrier` that the kernel supports.
     pub membarrier: Vec<&'static str>,
-    /// Whether the light fence is a compiler fence and the heavy one `membarrier`; else both are
-    /// full.
+    /// Whether the light fence is a compiler fence and the heavy one `membarrier`. Otherwise both
+    /// are full fences.
     pub asymmetric_fences: bool,
-    /// Whether restartable operations can be fenced where they run in rseq sections.
+    /// Whether restartable operations can be fenced if they run in rseq sections.
     pub restartable_fence: bool,
-    /// Whether a futex wait for another value does not sleep, and a wake without sleepers says so.
+    /// Whether the futex works: a wait for another value does not sleep, and a wake without
+    /// sleepers reports none.
     pub futex: bool,
-    /// When the kernel backs ordinary memory by huge pages: `always`, `madvise`, `never`; `None` if
-    /// it does not say.
+    /// The kernel's policy of backing ordinary memory by huge pages: `always`, `madvise`, `never`;
+    /// `None` if the kernel does not state it.
     pub transparent_huge_pages: Option<String>,
-    /// The pools of huge pages, by ascending size.
+    /// The pools of huge pages, ordered by page size.
     pub huge_pools: Vec<HugePool>,
-    /// Whether memory that asks for huge pages may get them, or why not.
+    /// Whether memory may get huge pages on request, or the reason why not.
     pub huge_pages: Result<(), Lacking>,
-    /// Whether memory can be placed on each node that has CPUs, or why not; `Ok` if there is one.
+    /// Whether memory can be placed on each node that has CPUs, or the reason why not. `Ok` if
+    /// there is only one node.
     pub placement: Result<(), Lacking>,
     /// The processor's instructions that wait for a store, and that user space may use.
     pub wait_instructions: Vec<&'static str>,
-    /// The CPUs that the calling thread may use, or why they are not known.
+    /// The CPUs that the calling thread may use, or the reason why they are unknown.
     pub allowed: Result<CpuSet, String>,
     /// The machine's tree.
     pub topology: Arc<Topology>,
-    /// Why the tree is a flat one of one node, where sysfs could not be read.
+    /// The reason why sysfs could not be read. The tree is then a flat one of one node.
     pub topology_error: Option<&'static SysfsError>,
-    /// The CPUs of the tree that the caller may use and sysfs does not name.
+    /// The CPUs of the tree that the caller may use but sysfs does not name.
     pub hidden: CpuSet,
 }
 
-/// Asks this machine what it offers.
+/// Detects the features of this machine.
 ///
-/// Settles the process's choices (rseq or atomics, the fences), which takes some milliseconds.
+/// This makes the process's choices (rseq or atomics, the fences), which takes some milliseconds.
 pub fn probe() -> Probe {
     let place::Tree { topology, error, hidden } = place::tree();
     let sections = rseq::sections();

@@ -1,4 +1,4 @@
-//! Whether the threads of another process are registered for rseq.
+//! A query for the rseq registrations of another process's threads.
 
 use core::ffi::{c_int, c_void};
 use core::mem;
@@ -22,29 +22,30 @@ struct Configuration {
     pad: u32,
 }
 
-/// A thread, and how many bytes of its memory are registered for rseq; `None` if none are.
+/// A thread, and the number of bytes of its memory that are registered for rseq.
 #[derive(Debug)]
 pub struct ThreadRegistration {
     /// The thread's number.
     pub thread: u32,
-    /// The bytes; or why they are not known.
+    /// The number of registered bytes, or the reason why it is unknown. `None` if none are
+    /// registered.
     pub bytes: io::Result<Option<u32>>,
 }
 
-/// Asks the kernel which threads of another process are registered for rseq.
+/// Asks the kernel for the rseq registrations of another process's threads.
 ///
-/// It needs the right to trace the process. Each thread is stopped for a moment, one after the
-/// other. Signals that come meanwhile reach it, and one that is stopped stays so; but a system call
-/// that a stop interrupts, such as `epoll_wait`, may return `EINTR` (signal(7) lists them). If the
-/// caller dies half-way, the kernel lets the thread go on.
+/// The caller needs the right to trace the process. Each thread is stopped for a moment, one after
+/// the other. Signals during the stop reach the thread, and an already stopped thread stays
+/// stopped. But a system call that a stop interrupts, such as `epoll_wait`, may return `EINTR`
+/// (signal(7) lists them). If the caller dies half-way, the kernel lets the thread continue.
 ///
-/// A thread that ends meanwhile is left out. Not for a child of the caller that another thread
-/// waits for: that wait would be told of the stop.
+/// A thread that ends during the query is left out. Do not query a child of the caller for which
+/// another thread waits: that wait would report the stop.
 ///
 /// # Errors
 ///
-/// If the process's threads cannot be listed. What went wrong with a thread stands beside it:
-/// `EPERM`, if the caller may not trace it.
+/// An error if the process's threads cannot be listed. The error for a single thread is in its
+/// entry: `EPERM`, if the caller may not trace it.
 pub fn rseq_registrations(pid: u32) -> io::Result<Vec<ThreadRegistration>> {
     let mut found = Vec::new();
     for entry in fs::read_dir(format!("/proc/{pid}/task"))? {

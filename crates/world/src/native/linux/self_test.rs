@@ -69,7 +69,7 @@ const NAP: Duration = Duration::from_micros(50);
 /// Pauses in one section: some hundred microseconds, then the watcher looks at the clock.
 const SPINS: NonZeroU32 = NonZeroU32::new(5_000).unwrap();
 
-/// Why the self-test did not prove that sections work.
+/// The reason why the self-test did not prove that sections work.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum SelfTestError {
@@ -79,11 +79,11 @@ pub enum SelfTestError {
     /// The area's IDs are not those of the thread.
     #[error("a thread on {pinned} reads cpu_id_start {cpu_id_start} and cpu_id {cpu_id}")]
     WrongCpu {
-        /// Where the thread ran.
+        /// The CPU on which the thread ran.
         pinned: CpuId,
-        /// What the area's first field said.
+        /// The value of the area's first field.
         cpu_id_start: u32,
-        /// What the area's second field said.
+        /// The value of the area's second field.
         cpu_id: u32,
     },
     /// The thread was not preempted in time, so nothing is known.
@@ -95,7 +95,7 @@ pub enum SelfTestError {
         io::Error::from_raw_os_error(*errno)
     )]
     NotRun {
-        /// What the test needs and did not get.
+        /// The resource that the test needs and did not get.
         lacking: &'static str,
         /// The system's error number.
         errno: i32,

@@ -1,14 +1,14 @@
-//! How long a thread wanted a CPU and had none, to judge measurements by.
+//! The time for which a thread waited for a CPU, which shows whether a measurement was disturbed.
 
 /// The kernel's account of the thread that reads it
 /// (`Documentation/scheduler/sched-stats.rst`).
 const SCHEDSTAT: &str = "/proc/thread-self/schedstat";
 
-/// For how many nanoseconds the calling thread has waited on run queues since it started.
+/// Returns the nanoseconds for which the calling thread has waited on run queues since it started.
 ///
-/// `None` where the kernel keeps no such figure, or does not show it.
+/// Returns `None` if the kernel keeps no such figure, or does not show it.
 ///
-/// Opens and reads a file. Not async-signal-safe.
+/// The function opens and reads a file, and is not async-signal-safe.
 pub fn run_queue_wait() -> Option<u64> {
     waited(&std::fs::read_to_string(SCHEDSTAT).ok()?)
 }

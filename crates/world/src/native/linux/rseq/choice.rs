@@ -42,14 +42,14 @@ const SWITCH_C: &CStr = c"CORELINE_RSEQ";
 /// How long a thread waits for another one's choice: the self-test, and as long again.
 const TURN: Duration = self_test::ANSWER.saturating_mul(2);
 
-/// Why restartable operations do not run in rseq sections here.
+/// The reason why restartable operations do not run in rseq sections here.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum NoSections {
-    /// The environment says so.
+    /// The environment switches rseq off.
     #[error("{SWITCH}=off in the environment turns rseq sections off; unset it to use them")]
     SwitchedOff,
-    /// There is no assembly for this processor.
+    /// This crate has no assembly for the processor.
     #[error("coreline has no rseq sections for this processor, only for x86-64 and aarch64")]
     Processor,
     /// The C library registers no threads, and the kernel did not let us. The system's error
@@ -66,7 +66,7 @@ pub enum NoSections {
          for that: {}", io::Error::from_raw_os_error(*.0)
     )]
     NoKey(i32),
-    /// The area is there, but did not pass the test of behaviour.
+    /// The area exists, but did not pass the self-test.
     #[error("rseq sections failed the start-up self-test: {0}")]
     SelfTest(#[from] SelfTestError),
 }

@@ -32,13 +32,13 @@ use crate::arch::{Area, SIGNATURE};
 use crate::native::host::keeping_errno;
 use crate::native::linux::marks;
 
-/// What the C library says about the rseq areas of its threads.
+/// The rseq areas that the C library publishes for its threads.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Registration {
-    /// Bytes from a thread's thread pointer to its area.
+    /// The offset of a thread's area from its thread pointer, in bytes.
     pub offset: isize,
-    /// `__rseq_size`: the C library's idea of how many bytes are in use. Zero if it registered
-    /// nothing.
+    /// `__rseq_size`: the number of bytes in use according to the C library. Zero if it registered
+    /// no area.
     pub size: u32,
 }
 
