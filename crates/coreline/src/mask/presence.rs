@@ -165,7 +165,7 @@ struct Shared<W: World> {
 pub(super) struct Announcer {
     number: u64,
     trimmed: Option<Time>,
-    /// A heavy fence was refused, so contexts may have missed a change that nobody asked of them.
+    /// A heavy fence was refused, so contexts may have missed a change.
     was_refused: bool,
 }
 

@@ -185,8 +185,8 @@ impl<W: World> Slabs<W> {
         self.waiting.wait_until_by(Ordering::Relaxed, W::now() + WAY, none).is_some()
     }
 
-    /// Counts anew in a forked child, where another thread may have been about to; threads that
-    /// walked are not in it.
+    /// Recounts what is taken, in a forked child: a thread of the parent may have been about to
+    /// change a count. The child has none of the threads that walked.
     fn recount(&self, lists: &mut Lists<W>) {
         for slab in lists.each() {
             // SAFETY: slabs are mapped as long as they are in a list, and the lock is held.
@@ -200,7 +200,7 @@ impl<W: World> Slabs<W> {
         self.settle(lists);
     }
 
-    /// Lists the slabs with room anew.
+    /// Rebuilds the list of slabs with room.
     fn settle(&self, lists: &mut Lists<W>) {
         lists.with_room.fill(ptr::null_mut());
         for slab in lists.each() {
@@ -414,7 +414,7 @@ impl<W: World> Slabs<W> {
                     ways -= 1;
                 }
             }
-            // SAFETY: as above, and the lock is held.
+            // SAFETY: the slab stays, as the walk began with it in the list; the lock is held.
             next = self.with(|_| unsafe { (*slab.as_ptr()).next });
         }
     }

@@ -31,7 +31,7 @@ pub struct Failure {
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum FailureKind {
-    /// A simulated thread panicked, and nobody caught the panic.
+    /// A simulated thread panicked, and no code caught the panic.
     Panic {
         /// The thread's number; the program's first thread is 0.
         thread: usize,

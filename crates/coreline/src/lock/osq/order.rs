@@ -73,7 +73,7 @@ impl Pass for Fifo {
 /// thread that adopts the place of one that gave up counts as having arrived there.
 ///
 /// Threads come back in the order of their turns. So threads of a place that had their turns one
-/// after another come one after another the next time, too, and pass over nobody. The order of
+/// after another come one after another the next time, too, and overtake no thread. The order of
 /// places that a board began with also stays, even without it. While a board is young, for 125 µs,
 /// places come in an order in which near ones follow each other, within the same bounds.
 ///
