@@ -26,10 +26,6 @@ impl Panics {
         values.into_iter().for_each(|value| self.run(|| drop(value)));
     }
 
-    pub(crate) fn is_none(&self) -> bool {
-        self.0.is_none()
-    }
-
     /// Whether [`resume`](Panics::resume) does not return. A thread that unwinds already goes on
     /// with that: a second panic would end the process.
     pub(crate) fn goes_on<W: World>(&self) -> bool {

@@ -25,13 +25,12 @@ impl<T: Send + 'static, L: Send + 'static, W: World> ObjectCache<T, L, W> {
     /// As for [`put`](ObjectCache::put).
     pub(super) unsafe fn end(&self, body: Held<T, L, W>) {
         let mut panics = Panics::NONE;
-        // SAFETY: the promise of `put`; the life is not used any more.
-        panics.run(|| unsafe { (*body.as_ptr()).life.assume_init_drop() });
         let mut verdict = None;
-        if panics.is_none() {
-            let judge = || if self.attended { self.judge(body) } else { Verdict::Lives };
-            panics.run(|| verdict = Some(judge()));
-        }
+        panics.run(|| {
+            // SAFETY: the promise of `put`; the life is not used any more.
+            unsafe { (*body.as_ptr()).life.assume_init_drop() };
+            verdict = Some(if self.attended { self.judge(body) } else { Verdict::Lives });
+        });
         self.uncharge();
         // Contained, as what fails in turn: the thread may unwind already.
         panics.run(|| match verdict {
