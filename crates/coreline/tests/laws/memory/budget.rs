@@ -1,10 +1,11 @@
 //! The law of budgets.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use coreline::object::Budget;
-use coreline_sim::Sim;
-use coreline_world::{Integer, JoinHandle, Native, Ordering, Testbed, Word};
+use coreline_sim::{Machine, Sim};
+use coreline_world::{Clock, Integer, JoinHandle, Native, Ordering, Testbed, Word};
 
 use crate::worlds::{self, Effort, FEW, NATIVE, Numbers, TORN};
 
@@ -296,4 +297,27 @@ fn budgets_in_a_budget_are_kept_when_simulated() {
     let law =
         || [8, 1000].into_iter().for_each(|limit| budgets_in_a_budget_are_kept::<Sim>(FEW, limit));
     worlds::simulate("budget::children", "host-2c", TORN, law).unwrap();
+}
+
+/// The simulated time of a refused charge to a budget with so many others below it.
+fn refusal(children: usize) -> Duration {
+    let law = move || {
+        let machine = Budget::<Sim>::new_in("machine", 1000).unwrap();
+        let tenants: Vec<_> = (0..children).map(|_| machine.child("t", 1000).unwrap()).collect();
+        machine.charge(1000).unwrap();
+        machine.charge(1).unwrap_err();
+        let begun = Sim::now();
+        machine.charge(1).unwrap_err();
+        let took = Sim::now() - begun;
+        drop(tenants);
+        took
+    };
+    Machine::preset("host-2c").expect("a preset").run(law).expect("it ends").value
+}
+
+#[test]
+fn a_refusal_fences_no_budget_whose_stocks_are_empty() {
+    let [alone, among] = [1, 101].map(refusal);
+    // Some words of each budget are read.
+    assert!(among - alone < 100 * Duration::from_nanos(500), "{alone:?}, and {among:?}");
 }
