@@ -550,4 +550,19 @@ mod tests {
             assert!(words <= 16, "{words} words");
         }
     }
+
+    /// Chunks that are full but for holes of 3 granules: a trim looks at their classes, and not at
+    /// their maps.
+    #[test]
+    fn chunks_are_not_looked_at_for_pages_that_they_have_not() {
+        let pool = PerCpuPool::<Native>::new(PoolOptions::new()).unwrap();
+        let layout = Layout::from_size_align(40, 8).unwrap();
+        for _ in 0..8 * Native::STRIDE / 64 {
+            pool.allocate(layout).unwrap();
+        }
+        // The one that was mapped last goes to the list where it belongs.
+        assert_eq!(pool.trim(), 0);
+        let (bytes, words) = looked(|| pool.trim());
+        assert_eq!((bytes, words), (0, 0));
+    }
 }

@@ -91,7 +91,7 @@ impl<W: World> State<W> {
         core::iter::successors(self.head().map(chunk), move |at| at.next.map(chunk))
     }
 
-    /// Lists the chunks anew in a memory that a fork copied.
+    /// Rebuilds the lists of chunks in memory that a fork copied.
     pub(super) fn settle(&mut self) {
         if self.rooms.are_of(W::generation().get()) {
             return;
