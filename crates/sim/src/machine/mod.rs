@@ -366,8 +366,8 @@ impl Machine {
     ///
     /// # Errors
     ///
-    /// [`Failure`] if a thread panics and no code catches the panic, no thread can run, the run does
-    /// not end, or the machine cannot start. The process can continue, with two exceptions.
+    /// [`Failure`] if a thread panics and no code catches the panic, no thread can run, the run
+    /// does not end, or the machine cannot start. The process can continue, with two exceptions.
     /// Unfinished threads leak everything that they own, including their stacks (256 KiB each, of
     /// which only the touched part is in memory). If one of them was unwinding at that moment, the
     /// host thread counts as [panicking](std::thread::panicking) from then on.
