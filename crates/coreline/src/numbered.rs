@@ -235,7 +235,7 @@ impl<T: Pooled<W>, W: World> Pool<T, W> {
         let made = self.made() as usize;
         let objects = match made <= self.near() {
             true => made.div_ceil(Self::PER_CHUNK) * Self::PER_CHUNK,
-            false => made.next_multiple_of(self.near()).next_power_of_two(),
+            false => self.near() * made.div_ceil(self.near()).next_power_of_two(),
         };
         objects * size_of::<T>()
     }
@@ -401,6 +401,31 @@ mod tests {
         let pool = Pool::<Huge, Native>::new_in(128, 128);
         assert!((0..1_000).all(|_| pool.take().is_none()));
         assert_eq!(pool.made(), 0);
+    }
+
+    /// As many to a page as is no power of two.
+    struct Odd([<Native as Words>::U32; 3]);
+
+    impl Pooled<Native> for Odd {
+        fn new_in() -> Self {
+            Odd([(); 3].map(|()| Word::new_in(NONE)))
+        }
+
+        fn link(&self) -> &<Native as Words>::U32 {
+            &self.0[0]
+        }
+    }
+
+    #[test]
+    fn a_pool_says_what_its_chunks_take() {
+        let pool = Pool::<Odd, Native>::new_in(1, 0).growing(1);
+        let near = pool.most() as usize / 2;
+        for (objects, made) in [(near, near), (1, 2 * near)] {
+            for _ in 0..objects {
+                pool.take().expect("there is memory");
+            }
+            assert_eq!(pool.bytes(), made * size_of::<Odd>());
+        }
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! [`Quarantined`]: a rejected object that is kept for inspection.
 
 use core::fmt;
+use core::mem::ManuallyDrop;
 use core::ptr::NonNull;
 
 use coreline_world::{Native, World};
@@ -15,14 +16,16 @@ use crate::panics::Panics;
 pub struct Quarantined<'c, T: Send + 'static, L: Send + 'static = (), W: World = Native> {
     cache: &'c ObjectCache<T, L, W>,
     body: NonNull<Body<T, L, W>>,
-    why: AnyError,
+    /// Dropped as the object is, contained.
+    why: ManuallyDrop<AnyError>,
 }
 
 impl<T: Send + 'static, L: Send + 'static, W: World> ObjectCache<T, L, W> {
     /// Returns the rejected objects since the last call that are not destroyed yet, the oldest
     /// first. The result is empty without a [quarantine](super::Builder::quarantine).
     pub fn quarantined(&self) -> Vec<Quarantined<'_, T, L, W>> {
-        let quarantined = |Aside { body, why }| Quarantined { cache: self, body, why };
+        let quarantined =
+            |Aside { body, why }| Quarantined { cache: self, body, why: ManuallyDrop::new(why) };
         self.quarantine.drain().map(quarantined).collect()
     }
 }
@@ -53,6 +56,8 @@ impl<T: Send + 'static, L: Send + 'static, W: World> Drop for Quarantined<'_, T,
         self.cache.quarantine.forget();
         let mut panics = Panics::NONE;
         panics.run(|| self.cache.unmake(self.body));
+        // SAFETY: dropped here alone, and not used any more.
+        panics.run(|| unsafe { ManuallyDrop::drop(&mut self.why) });
         panics.resume::<W>();
     }
 }
@@ -60,7 +65,7 @@ impl<T: Send + 'static, L: Send + 'static, W: World> Drop for Quarantined<'_, T,
 impl<T: Send + 'static, L: Send + 'static, W: World> fmt::Display for Quarantined<'_, T, L, W> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (name, address) = (self.cache.name(), self.address());
-        write!(f, "the object at {address:#x} of the cache {name} cannot live again: {}", self.why)
+        write!(f, "the object at {address:#x} of the cache {name} cannot live again: {}", *self.why)
     }
 }
 

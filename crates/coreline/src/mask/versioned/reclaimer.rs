@@ -9,6 +9,7 @@
 //! Reclaimer: is to sleep while the word is what it read      <- finds it changed, and looks again
 //! ```
 
+use core::cell::Cell;
 use core::fmt;
 use core::mem;
 use core::num::NonZeroU32;
@@ -16,7 +17,7 @@ use core::time::Duration;
 use std::sync::Arc;
 
 use coreline_world::{
-    Integer, JoinHandle, Native, Ordering, Placement, SpawnError, Testbed, Word, World,
+    Integer, JoinHandle, Native, Ordering, Placement, SpawnError, Testbed, Word, World, WorldLocal,
 };
 
 use super::{Shared, Versioned};
@@ -71,10 +72,10 @@ impl Reclaimers {
 /// # Ok::<(), coreline::world::SpawnError>(())
 /// ```
 ///
-/// Dropping it waits until the thread has ended, and first drops what no reader holds. What readers
-/// still hold then goes with later updates, as without a reclaimer. A reclaimer keeps the
-/// `Versioned` alive. A value may own the reclaimer of its own `Versioned`. Two values that own
-/// each other's reclaimers would wait for each other forever.
+/// Dropping it ends the thread, which first drops the values that no reader holds, and waits until
+/// the thread has ended. Values that readers still hold are dropped by later updates, as without a
+/// reclaimer. A reclaimer keeps the `Versioned` alive. A value may own a reclaimer: if a reclaimer's
+/// thread drops it, that drop does not wait.
 ///
 /// **Costs**: an update is a system call more. It does not wait for the thread: if updates are
 /// faster than drops, replaced values pile up; call
@@ -123,8 +124,15 @@ impl<T: Send + Sync + 'static, W: Testbed> Versioned<T, W> {
     }
 }
 
+/// Calls `f` with whether the calling thread is that of a reclaimer.
+fn with_serves<W: Testbed, R>(f: impl FnOnce(&Cell<bool>) -> R) -> R {
+    static SERVES: WorldLocal = WorldLocal::new("thread of a reclaimer");
+    SERVES.with::<W, _, _>(|| Cell::new(false), f)
+}
+
 /// What the thread does.
 fn serve<T: Send + Sync + 'static, W: Testbed>(value: &Versioned<T, W>, end: &W::U32) {
+    with_serves::<W, _>(|serves| serves.set(true));
     let asked = &value.shared.asked;
     let mut nap = NAPS[0];
     loop {
@@ -186,8 +194,11 @@ impl<T: Send + Sync + 'static, W: Testbed> Drop for Reclaimer<T, W> {
         // Relaxed: `ask` publishes it.
         self.end.store(1, Ordering::Relaxed);
         self.value.shared.ask();
-        // A value that is dropped may own its reclaimer.
-        if !thread.is_current() {
+        // Values that are dropped may own reclaimers:
+        //
+        //   Thread of reclaimer 1: drops a value, which owns reclaimer 2; waits for its thread
+        //   Thread of reclaimer 2: drops a value, which owns reclaimer 1; waits for its thread
+        if !with_serves::<W, _>(Cell::get) {
             thread.join();
         }
     }

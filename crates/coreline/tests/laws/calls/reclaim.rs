@@ -194,3 +194,25 @@ fn a_value_may_own_its_reclaimer() {
         thread::yield_now();
     }
 }
+
+/// Each of two values owns a reclaimer, and the other one's thread may drop it.
+fn owners_of_reclaimers_are_dropped<W: Testbed>() {
+    let value = Versioned::<Owner, W>::new_in(Owner(None), PresenceOptions::new());
+    for _ in 0..2 {
+        let reclaimer = value.reclaimer().unwrap();
+        value.update(Owner(Some(Box::new(reclaimer))));
+    }
+    value.update(Owner(None));
+    // To join both, another one is waited for, which ends when all is dropped.
+    let last = value.reclaimer().unwrap();
+    while value.retired() > 0 {
+        W::yield_now();
+    }
+    drop(last);
+}
+
+#[test]
+fn owners_of_reclaimers_are_dropped_in_simulation() {
+    let law = owners_of_reclaimers_are_dropped::<Sim>;
+    worlds::simulate("reclaim::owners", "host-2c", PREEMPTED, law).unwrap();
+}

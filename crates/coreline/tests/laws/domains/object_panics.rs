@@ -83,6 +83,27 @@ fn a_reason_whose_drop_panics_loses_no_object() {
     }
 }
 
+/// Panics when it is dropped.
+struct Kept;
+
+impl Drop for Kept {
+    fn drop(&mut self) {
+        panic!("an object that cannot be dropped");
+    }
+}
+
+#[test]
+fn an_object_and_its_reason_panic() {
+    let cache = ObjectCache::<Kept>::builder("both")
+        .quarantine(1)
+        .check(|_| Err(Box::new(Bad)))
+        .build(|| Ok::<_, GetError>(Kept))
+        .unwrap();
+    drop(cache.get().unwrap());
+    assert!(caught(|| drop(cache.quarantined())));
+    assert_eq!(cache.stats().quarantined, 0);
+}
+
 #[test]
 fn a_refusal_costs_no_more_than_its_budgets() {
     let root = Budget::new("root", 1000).unwrap();
