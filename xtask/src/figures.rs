@@ -3,11 +3,13 @@
 //!
 //! All figures of a run come from one sitting, in which candidates take turns. docs/figures.md has
 //! a section for each processor: that of this machine is replaced or added, the others stay. The
-//! front pages show the processor that was measured last. With `--quick` the program is not
+//! front pages show the processor that was measured last. A column of more threads than the machine
+//! has CPUs is left out. With `--quick` the program is not
 //! optimised and nothing is to be quoted: the table is printed, to show that it can be made.
 
 use std::fs;
 use std::path::Path;
+use std::thread;
 
 use serde_json::Value;
 
@@ -24,7 +26,7 @@ struct Group {
 }
 
 /// The columns.
-const THREADS: [u64; 2] = [1, 2];
+const THREADS: [u64; 3] = [1, 2, 8];
 
 const GROUPS: &[Group] = &[
     Group {
@@ -56,9 +58,12 @@ const GROUPS: &[Group] = &[
     },
     Group {
         class: "locks",
-        runs: &[" --form uncontended --threads 1", " --form 100/500 --threads 2"],
+        runs: &[
+            " --form uncontended --threads 1",
+            " --form 100/500 --threads 2 --threads 8 --minutes 2",
+        ],
         rows: &[
-            ("**`Mutex`** (2 threads: sections of 100 ns, 500 ns apart)", "coreline Mutex"),
+            ("**`Mutex`** (several threads: sections of 100 ns, 500 ns apart)", "coreline Mutex"),
             ("std `Mutex`", "std Mutex"),
             ("parking_lot `Mutex`", "parking_lot Mutex"),
         ],
@@ -92,7 +97,8 @@ pub(crate) fn run(quick: bool) -> Result<(), Error> {
             rows.extend(measured(class, asked, quick)?);
         }
     }
-    let table = table(&rows)?;
+    let cpus = thread::available_parallelism().map_or(1, usize::from) as u64;
+    let table = table(&rows, cpus)?;
     println!("{}\n\n{table}", processor());
     if !quick {
         show(&processor(), &table)?;
@@ -147,24 +153,31 @@ fn with_figures(page: &str, begin: &str, text: &str, before: &str) -> Option<Str
     Some(format!("{}{}{}", &page[..start], lines.collect::<String>(), &page[end..]))
 }
 
-/// The table, in Markdown.
-fn table(rows: &[Value]) -> Result<String, Error> {
+/// The table of a machine with this many CPUs, in Markdown.
+fn table(rows: &[Value], cpus: u64) -> Result<String, Error> {
+    let columns: Vec<_> = THREADS.into_iter().filter(|&threads| threads <= cpus.max(2)).collect();
     let median = |name: &str, threads: u64| {
         let mut named = rows.iter().filter(|row| row["name"] == name);
         let row = named.find(|row| row["threads"] == threads);
         let missing = || Error::NoFigure { name: name.to_owned(), threads };
         row.map(|row| row["ns_median"].as_f64()).ok_or_else(missing)
     };
-    let mut text =
-        "| ns per operation (ratio to the bold row) | 1 thread | 2 threads |\n".to_owned();
-    text.push_str("|---|---|---|\n");
+    let heads = columns.iter().map(|&threads| match threads {
+        1 => " 1 thread |".to_owned(),
+        _ => format!(" {threads} threads |"),
+    });
+    let rule = "---|".repeat(columns.len());
+    let mut text = format!(
+        "| ns per operation (ratio to the bold row) |{}\n|---|{rule}\n",
+        heads.collect::<String>()
+    );
     for (at, Group { rows, .. }) in GROUPS.iter().enumerate() {
         if at > 0 {
-            text.push_str("| | | |\n");
+            text.push_str(&format!("| |{}\n", " |".repeat(columns.len())));
         }
         for (label, name) in *rows {
             text.push_str(&format!("| {label} |"));
-            for threads in THREADS {
+            for &threads in &columns {
                 let first = median(rows[0].1, threads)?;
                 let own = median(name, threads)?;
                 // Other load may have disturbed all samples of one, and then there is no ratio.
@@ -206,16 +219,22 @@ mod tests {
                 rows.push(json!({ "name": name, "threads": threads, "ns_median": ns }));
             }
         }
-        rows[3]["ns_median"] = json!(null);
-        let text = table(&rows).expect("all rows are there");
+        rows[4]["ns_median"] = json!(null);
+        let text = table(&rows, 2).expect("all rows are there");
         let lines: Vec<_> = text.lines().collect();
+        assert_eq!(lines[1], "|---|---|---|");
         assert_eq!(lines[2], "| **`PerCpuCounter::add`** | 2.00 | 2.00 |");
         assert_eq!(lines[3], "| one shared `AtomicU64` | 8.00 (4.0) | - |");
         assert_eq!(lines[4], "| `CachePadded` shards, `fetch_add` | 8.00 (4.0) | 8.00 (4.0) |");
         let rows_and_gaps: usize = GROUPS.iter().map(|group| group.rows.len() + 1).sum();
         assert_eq!(lines.len(), 2 + rows_and_gaps - 1);
+        let wide = table(&rows, 16).expect("all rows are there");
+        assert!(
+            wide.contains("\n| one shared `AtomicU64` | 8.00 (4.0) | - | 8.00 (4.0) |\n"),
+            "{wide}"
+        );
         rows.pop();
-        assert!(matches!(table(&rows), Err(Error::NoFigure { .. })));
+        assert!(matches!(table(&rows, 16), Err(Error::NoFigure { .. })));
     }
 
     /// What a page shows between its marks, of the section that begins so.

@@ -70,7 +70,7 @@
 //! | arc-swap `Cache` | 0.60 (0.3) | 0.78 (0.3) |
 //! | std `RwLock<Arc<T>>` | 23.73 (11.6) | 159.82 (71.0) |
 //! | | | |
-//! | **`Mutex`** (2 threads: sections of 100 ns, 500 ns apart) | 11.42 | 384.58 |
+//! | **`Mutex`** (several threads: sections of 100 ns, 500 ns apart) | 11.42 | 384.58 |
 //! | std `Mutex` | 21.88 (1.9) | 391.64 (1.0) |
 //! | parking_lot `Mutex` | 19.41 (1.7) | 387.45 (1.0) |
 //! | | | |

@@ -27,7 +27,7 @@ const ADD_MOST_ON_ATOMICS: f64 = 3.0;
 const LEASE_MOST: f64 = 2.0;
 
 /// The most threads.
-const THREADS: usize = 2;
+const THREADS: usize = 8;
 
 pub(super) fn form() -> Form {
     let candidate = |name: &str, role, make| Candidate { name: name.to_owned(), role, make };
@@ -36,7 +36,7 @@ pub(super) fn form() -> Form {
     let add_most = if sections { ADD_MOST } else { ADD_MOST_ON_ATOMICS };
     Form {
         title: "domain",
-        threads: vec![1, THREADS],
+        threads: vec![1, 2, THREADS],
         window: None,
         params: Params::default(),
         candidates: vec![

@@ -33,7 +33,7 @@ pub(super) fn bench() -> Bench {
     let goals = [(OURS[0], MOST), (OURS[1], MOST), (OF_THE_THREAD, MOST_OF_THE_THREAD)];
     let form = Form {
         title: "read",
-        threads: vec![1, 2],
+        threads: vec![1, 2, 8],
         window: None,
         params: Params::default(),
         candidates: vec![
