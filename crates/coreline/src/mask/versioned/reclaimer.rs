@@ -74,8 +74,8 @@ impl Reclaimers {
 ///
 /// Dropping it ends the thread, which first drops the values that no reader holds, and waits until
 /// the thread has ended. Values that readers still hold are dropped by later updates, as without a
-/// reclaimer. A reclaimer keeps the `Versioned` alive. A value may own a reclaimer: if the thread of
-/// a reclaimer drops it, that drop does not wait.
+/// reclaimer. A reclaimer keeps the `Versioned` alive. A value may own a reclaimer: if the thread
+/// of a reclaimer drops it, that drop does not wait.
 ///
 /// **Costs**: an update is a system call more. It does not wait for the thread: if updates are
 /// faster than drops, replaced values pile up; call
