@@ -26,7 +26,7 @@ use crate::world::World;
 /// How thorough the ledger is.
 #[derive(Debug, Args)]
 pub(crate) struct Effort {
-    /// Run over the request shares only, and leave out runs of minutes; do not keep this ledger
+    /// Run over the request shares only, and skip runs that take minutes; do not commit this ledger
     #[arg(long)]
     quick: bool,
 }
