@@ -216,7 +216,9 @@ pub enum CidError {
         limit: usize,
     },
     /// A row cannot hold such high IDs.
-    #[error("the CPUs of this machine take {width} IDs, but there can be {most}: use fewer CPUs")]
+    #[error(
+        "the CPUs of this machine need {width} IDs, but there are at most {most}; use fewer CPUs"
+    )]
     TooWide {
         /// The number of IDs that the machine needs.
         width: usize,

@@ -168,7 +168,7 @@ pub use waiting::LeaseFuture;
 
 /// A domain without a presence was asked for a shootdown. No member was told.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("this domain cannot reach its members: make it with `DomainOptions::presence`")]
+#[error("this domain cannot reach its members; make it with `DomainOptions::presence`")]
 pub struct NoPresence;
 
 /// The options of a domain.
