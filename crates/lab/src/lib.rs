@@ -1,9 +1,9 @@
-//! The library of the program `coreline`: what this machine offers, and experiments in either world
-//! beside the figures that were published for them. [`program`] is all that the program does.
+//! The library of the program `coreline`. It shows the features of this machine, and runs
+//! experiments natively or simulated, next to the published figures. [`program`] is the whole
+//! program.
 //!
-//! This is where the worlds meet. Beside the scenarios, which are a library of their own
-//! ([`coreline_scenarios`]), and tests, it is the only crate that knows both `Native` and `Sim`.
-//! Data flows one way:
+//! Apart from tests and the scenarios ([`coreline_scenarios`]), this is the only crate that uses
+//! both worlds, `Native` and `Sim`. In this table, data flows from top to bottom:
 //!
 //! | module | holds |
 //! |---|---|
@@ -69,11 +69,11 @@ use crate::output::Stdout;
 #[global_allocator]
 static ALLOCATOR: coreline_sim::Allocator = coreline_sim::Allocator;
 
-/// Does what the process's arguments say, as the program `coreline`: prints the result, and on
-/// standard error why there is none. Gives the exit code that `coreline --help` explains.
+/// Runs the program `coreline` with the process's arguments. It prints the result, or an error on
+/// standard error. Returns the exit code, which `coreline --help` explains.
 ///
-/// The process's global allocator has to be [`coreline_sim::Allocator`]: simulated programs' memory
-/// comes from their machine.
+/// The process's global allocator must be [`coreline_sim::Allocator`], because the memory of
+/// simulated programs comes from their machine.
 pub fn program() -> ExitCode {
     let cli = match cli::Cli::try_parse() {
         Ok(cli) => cli,

@@ -39,8 +39,8 @@ impl Config {
     }
 
     /// Returns the configurations of a machine: the cores of one L3, one core of each L3, all
-    /// cores, and all hardware threads. A configuration occurs only once, even if two of them are
-    /// equal.
+    /// cores, and all hardware threads. Equal configurations occur only once. The first two are
+    /// left out if the machine has only one L3.
     pub fn all(topology: &Topology) -> Vec<Config> {
         let cores = || topology.cpus().filter(|cpu| cpu.thread == 0);
         let mut seen = BTreeSet::new();

@@ -2,9 +2,9 @@
 //! protocol.
 //!
 //! A lock's payload is not an atomic word. But reading it moves a cache line, and reading it
-//! without the lock is a data race. A `Cell` reports each access to its world. Natively this does
-//! nothing, the simulator charges for the lines, and the model checks that conflicting accesses are
-//! ordered.
+//! without the lock is a data race. A `Cell` reports each access to its world. Natively, a report
+//! does nothing. The simulator charges for the lines. The model checks that conflicting accesses
+//! are ordered.
 
 use core::cell::UnsafeCell;
 use core::fmt;

@@ -10,7 +10,8 @@ use core::sync::atomic::AtomicPtr;
 
 /// The capability *statics*.
 ///
-/// Use [`WorldStatic`] and [`WorldLocal`]. A world implements them by this trait.
+/// A world implements [`WorldStatic`] and [`WorldLocal`] by this trait. Programs should use these
+/// two types instead.
 pub trait Statics: Sized {
     /// Calls `use_it` with this machine's object for `key`. `init` creates the object at its first
     /// use.
@@ -21,9 +22,9 @@ pub trait Statics: Sized {
     ) -> R;
 
     /// Like [`with_static`](Statics::with_static), but returns `None` if the object does not exist
-    /// yet and the calling thread is already inside such a call: the call allocates, and the
-    /// allocator called this function. Simulated and modelled programs have an allocator that does
-    /// not run in their world.
+    /// yet and the calling thread is already inside such a call. This happens if the call allocates
+    /// and the allocator calls this function. Simulated and modelled programs have an allocator
+    /// that does not run in their world.
     fn try_with_static<T: Send + Sync + 'static, R>(
         key: &'static WorldStatic,
         init: impl FnOnce() -> T,

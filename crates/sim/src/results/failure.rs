@@ -23,7 +23,7 @@ pub struct Failure {
     pub cpus: Vec<CpuState>,
     /// The reports on the locks so far, sorted by total wait, the longest first.
     pub locks: Vec<LockReport>,
-    /// The line that repeats the run.
+    /// The replay line, which repeats the run.
     pub replay: Replay,
 }
 

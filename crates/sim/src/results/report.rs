@@ -103,11 +103,11 @@ impl Transfers {
 /// `docs/json.md` in the repository.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
 pub struct Report {
-    /// Simulated nanoseconds from the start until the last thread ended.
+    /// The simulated time from the start until the last thread ended, in nanoseconds.
     pub time_ns: u64,
     /// The number of engine steps, which the step limit bounds.
     pub steps: u64,
-    /// Line accesses by source.
+    /// The number of line accesses, by source.
     pub transfers: Transfers,
     /// The number of involuntary context switches.
     pub preemptions: u64,
@@ -133,7 +133,7 @@ pub struct Details {
 /// The cost of accesses. Times of several CPUs add up.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
 pub struct AccessCost {
-    /// The accesses by source.
+    /// The number of accesses, by source.
     pub transfers: Transfers,
     /// The time in the queue at the line, in nanoseconds.
     pub queue_ns: u64,
@@ -199,10 +199,10 @@ pub struct LineCost {
     pub cost: AccessCost,
     /// The cost of the accesses to each word, by word and source location.
     pub words: Vec<WordCost>,
-    /// Groups of words on the line that separate cores use. Several groups are false sharing;
-    /// otherwise the list is empty. A core that rarely accesses a word does not count as its user.
-    /// If the users of two words overlap partly, nothing is reported. A line whose memory was used
-    /// for one purpose after another may be reported by mistake.
+    /// Groups of words on the line that separate cores use. If there are several groups, the line
+    /// has false sharing. Otherwise the list is empty. A core that rarely accesses a word does not
+    /// count as its user. If the users of two words overlap partly, nothing is reported. A line
+    /// whose memory was used for one purpose after another may be reported by mistake.
     pub falsely_shared: Vec<WordGroup>,
 }
 
@@ -233,19 +233,19 @@ pub struct SiteCost {
 pub struct CpuTime {
     /// The CPU.
     pub cpu: u32,
-    /// Time in accesses that the core's own cache serves, and in stores on their way into the
+    /// The time in accesses that the core's own cache serves, and in stores on their way into the
     /// buffer.
     pub hit_ns: u64,
-    /// Time waiting for lines in transfer.
+    /// The time spent waiting for lines in transfer.
     pub miss_ns: u64,
-    /// Time waiting in the queue at a line, for stores to leave the buffer, or for another CPU's
-    /// store.
+    /// The time spent waiting in the queue at a line, for stores to leave the buffer, or for
+    /// another CPU's store.
     pub queue_ns: u64,
     /// Time spinning.
     pub spin_ns: u64,
-    /// Time computing without accesses to shared memory.
+    /// The time spent computing without accesses to shared memory.
     pub compute_ns: u64,
-    /// Time in the kernel, including context switches.
+    /// The time in the kernel, including context switches.
     pub kernel_ns: u64,
     /// The remaining time, in which the CPU was idle.
     pub idle_ns: u64,

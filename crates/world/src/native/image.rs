@@ -13,9 +13,9 @@ pub struct InImage {
     pub offset: usize,
 }
 
-/// Returns the program or library that contains an address, if any. It contains its statics, but
-/// not the heap, stacks or a `thread_local!`. Returns `None` also if there is no dynamic linker to
-/// ask.
+/// Returns the program or library that contains an address, if any. A program or library contains
+/// its statics, but not the heap, stacks or a `thread_local!`. The result is also `None` if there
+/// is no dynamic linker to ask.
 pub fn find(address: usize) -> Option<InImage> {
     if cfg!(any(target_feature = "crt-static", miri)) {
         return None;

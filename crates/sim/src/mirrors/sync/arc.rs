@@ -73,7 +73,7 @@ impl<T> Arc<T> {
     ///
     /// # Errors
     ///
-    /// The reference, if there are other strong references.
+    /// Returns the reference, if there are other strong references.
     #[track_caller]
     pub fn try_unwrap(this: Arc<T>) -> Result<T, Arc<T>> {
         this.charge(Access::Update);
@@ -109,7 +109,8 @@ impl<T> Arc<T> {
     ///
     /// # Safety
     ///
-    /// As for std's function: the pointer came from [`into_raw`](Arc::into_raw), and is used once.
+    /// The same as for std's function. The pointer came from [`into_raw`](Arc::into_raw), and is
+    /// converted back only once.
     pub unsafe fn from_raw(at: *const T) -> Arc<T> {
         // SAFETY: the caller promises that the pointer came from `into_raw`, and is used once.
         Arc(unsafe { host::Arc::from_raw(at) })

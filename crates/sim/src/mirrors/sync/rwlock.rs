@@ -322,7 +322,8 @@ impl<T: ?Sized> RwLock<T> {
     ///
     /// # Errors
     ///
-    /// `WouldBlock` otherwise. An error that holds the guard, if the lock is poisoned.
+    /// `WouldBlock` if the lock cannot be taken now. An error that holds the guard, if the lock is
+    /// poisoned.
     #[track_caller]
     pub fn try_read(&self) -> TryLockResult<RwLockReadGuard<'_, T>> {
         if !self.raw.try_read() {
@@ -347,7 +348,8 @@ impl<T: ?Sized> RwLock<T> {
     ///
     /// # Errors
     ///
-    /// `WouldBlock` otherwise. An error that holds the guard, if the lock is poisoned.
+    /// `WouldBlock` if the lock cannot be taken now. An error that holds the guard, if the lock is
+    /// poisoned.
     #[track_caller]
     pub fn try_write(&self) -> TryLockResult<RwLockWriteGuard<'_, T>> {
         if !self.raw.try_write() {

@@ -37,7 +37,7 @@ impl<T: 'static> LocalKey<T> {
         self.key.with::<Sim, T, R>(self.init, f)
     }
 
-    /// Like [`with`](LocalKey::with).
+    /// Calls `f` with the calling thread's object, like [`with`](LocalKey::with).
     ///
     /// # Errors
     ///
