@@ -38,9 +38,9 @@
 //!
 //! # When to use it, and when not to
 //!
-//! Use it if many threads share one object: a counter or a tenant's counters whose sum is seldom
-//! read, a value that is often read and seldom changed, a pool, or a lock that many threads wait
-//! for. Do not use it if
+//! Use it if many threads share one object. Such objects are a counter or a tenant's counters whose
+//! sum is seldom read, a value that is often read and seldom changed, a pool, or a lock for which
+//! many threads wait. Do not use it if
 //!
 //! - there is no contention, because an atomic is smaller and takes a few nanoseconds. If no two
 //!   threads use the same tenant, a [`Domain`] for each of thousands of tenants is many times

@@ -36,7 +36,7 @@ pub struct Shown {
     pub machine: &'static str,
     /// The name of the configuration, which selects CPUs of the machine.
     pub config: &'static str,
-    /// The options that differ from their defaults, or a subset of them.
+    /// The options whose value is not the default, or is one of several default values.
     pub values: &'static [(&'static str, &'static str)],
     /// The name of the compared metric.
     pub metric: &'static str,
@@ -52,7 +52,7 @@ pub struct Natively {
     pub metric: &'static str,
     /// Two variants.
     pub variants: [&'static str; 2],
-    /// The options that differ from their defaults, or a subset of them.
+    /// The options whose value is not the default, or is one of several default values.
     pub values: &'static [(&'static str, &'static str)],
     /// Whether the effect appears only if some CPUs are farther apart than others.
     pub takes_distance: bool,

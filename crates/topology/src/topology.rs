@@ -71,8 +71,8 @@ pub(crate) struct Limit {
 /// The tree of one machine: its online CPUs, and the cores, second-level caches, clusters,
 /// last-level caches, memory nodes and sockets that hold them.
 ///
-/// On the machines that we know of, each part lies within the next larger one, with one exception:
-/// a last-level cache may span several nodes (sub-NUMA clustering).
+/// On all machines that we know, each part lies within the next larger one. The only exception is
+/// that a last-level cache may span several nodes (sub-NUMA clustering).
 ///
 /// The tree is a value. It describes the moment at which it was read, and hotplug does not change
 /// it. Read one with [`from_sysfs`](Topology::from_sysfs) or build a regular one with

@@ -47,7 +47,7 @@ pub struct Cell<T, W: Words> {
 unsafe impl<T: Send, W: Words> Sync for Cell<T, W> {}
 
 impl<T, W: Words> Cell<T, W> {
-    /// Creates a cell that holds `value`. This works in every world.
+    /// Creates a cell that holds `value`. The function exists in every world.
     pub fn new_in(value: T) -> Self {
         Cell { track: W::Track::new_in(), value: UnsafeCell::new(value) }
     }

@@ -51,7 +51,8 @@ pub trait Fences {
     /// # Errors
     ///
     /// [`Lacking`](crate::Lacking) natively, if the kernel refuses `membarrier` after an earlier
-    /// success (a system-call filter was installed later). In this case nothing was ordered.
+    /// success (a system-call filter was installed later). In this case, the call ordered no
+    /// accesses.
     fn try_fence_all() -> Result<(), crate::Lacking>;
 
     /// Executes the rare side for the case of message passing. Suppose that the caller has read a

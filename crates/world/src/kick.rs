@@ -16,8 +16,8 @@ pub trait Kick {
     /// interrupt, rather than one for each CPU. No operation is running on a CPU without a thread
     /// of this process, on a CPU that the machine does not have, or on the caller's own CPU.
     ///
-    /// A kick delivers nothing and runs nothing. To run a function on another CPU, write a word
-    /// that a thread there reads, and [wake](crate::Sleep::wake) the thread if it sleeps.
+    /// A kick delivers no message and runs no function. To run a function on another CPU, write a
+    /// word that a thread there reads, and [wake](crate::Sleep::wake) the thread if it sleeps.
     ///
     /// * `Native` asks `membarrier` to interrupt only that CPU. If the kernel refuses this,
     ///   `Native` fences all CPUs instead.

@@ -16,7 +16,8 @@ pub trait Word: Send + Sync + Sized {
     /// The type of the word's value.
     type Value: Copy + PartialEq + Debug;
 
-    /// Creates a word in the current machine or model execution. This works in every world.
+    /// Creates a word in the current machine or model execution. The function exists in every
+    /// world.
     ///
     /// Inside a `const fn` use [`ConstWords`] instead.
     fn new_in(value: Self::Value) -> Self;

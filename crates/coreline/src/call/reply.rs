@@ -240,7 +240,7 @@ impl<R: Send + 'static, W: World> Reply<R, W> {
         Reply { letter: Some(letter), withdraws, runner, world: core::marker::PhantomData }
     }
 
-    /// Drops the reply, and lets the function run all the same.
+    /// Drops the reply without withdrawing the function, which still runs.
     pub fn detach(mut self) {
         self.withdraws = false;
     }

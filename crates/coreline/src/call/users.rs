@@ -86,8 +86,9 @@ impl<W: World> Users<W> {
         Users { bits: CpuMask::new_in(), inside, trimmed: TicketLock::new_in(None), shared }
     }
 
-    /// Enters: the calling worker uses its cached data until the guard is dropped. The returned
-    /// [`Entry`] says whether the cached data is still valid. Later shootdowns reach this worker.
+    /// Enters, so that the calling worker may use its cached data until the guard is dropped. The
+    /// returned [`Entry`] says whether the cached data is still valid. Later shootdowns reach this
+    /// worker.
     ///
     /// A worker that waits for a call serves other calls meanwhile, including shootdowns, even
     /// while it holds the guard. So data that it read from its cache before the wait may be out of
@@ -122,8 +123,8 @@ impl<W: World> Users<W> {
     /// result is the number of workers that it reached, and the number that had left. Workers that
     /// had left refresh when they enter again.
     ///
-    /// If the caller is a worker that uses the cached data, too, `f` also runs there. The caller
-    /// may hold a guard.
+    /// If the caller is a worker that uses the cached data, too, `f` also runs on that worker. The
+    /// caller may hold a guard.
     ///
     /// # Errors
     ///

@@ -120,8 +120,8 @@ impl<P: Policy> CidLayout<P> {
         Ok(self.parts.groups()[usize::from(place.group)].range.clone())
     }
 
-    /// Returns the only node whose CPUs can get an ID. Place the ID's memory there. Returns `None`
-    /// if CPUs of several nodes can get the ID, or no CPU can.
+    /// Returns the only node whose CPUs can get an ID. The ID's memory should be placed on that
+    /// node. Returns `None` if CPUs of several nodes can get the ID, or no CPU can.
     pub fn node_of(&self, cid: Cid) -> Option<NodeId> {
         let has = |group: &&Group| group.range.contains(&cid.get());
         self.parts.groups().iter().find(has)?.node

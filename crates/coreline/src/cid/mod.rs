@@ -416,8 +416,8 @@ impl<P: Policy, W: World> CidSpace<P, W> {
         cid.map(Cid::new).ok_or(CidError::Busy { cpu })
     }
 
-    /// Switches out the task that runs on a CPU. It does nothing if no task runs there, or if the
-    /// task belongs to another space.
+    /// Switches out the task that runs on a CPU. The call does nothing if no task runs on the CPU,
+    /// or if the task belongs to another space.
     pub fn switch_out(&self, now: Time, cpu: CpuId, task: &Task<P, W>) {
         if let (Ok(place), Ok(task)) = (self.place(cpu), self.own(task)) {
             self.engine.switch_out(now, place, task);

@@ -33,8 +33,8 @@ pub trait Fold: sealed::Sealed + Send + Sync + Unpin + 'static {
     /// The type of the recorded values.
     type Value: Copy + PartialEq + fmt::Debug;
 
-    /// The result before anything is recorded: the least value for a [`Max`], the greatest for a
-    /// [`Min`] (for `f64`, an infinity), and 0 for a [`Sum`].
+    /// The result before any value is recorded. It is the least value for a [`Max`], the greatest
+    /// value for a [`Min`] (for `f64`, an infinity), and 0 for a [`Sum`].
     const IDENTITY: Self::Value;
 
     /// Combines two values into one.
@@ -179,7 +179,7 @@ impl<F: Fold, W: World> PerCpuFold<F, W> {
         PerCpuFold { spread, fold: PhantomData }
     }
 
-    /// Records a value. The operation is relaxed: a record publishes only itself.
+    /// Records a value. The operation is relaxed, so it publishes no other writes.
     #[inline]
     pub fn record(&self, value: F::Value) {
         // SAFETY: it is one word.

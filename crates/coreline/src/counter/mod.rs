@@ -287,7 +287,7 @@ impl<W: World> PerCpuCounter<W> {
 
     /// Adds `delta`, wrapping.
     ///
-    /// The addition is relaxed: it publishes only itself.
+    /// The addition is relaxed, so it publishes no other writes.
     #[inline]
     pub fn add(&self, delta: i64) {
         // Two's complement: the wrapping sum of the bit patterns is the bit pattern of the wrapping

@@ -65,8 +65,8 @@ impl Default for DomainsOptions {
 }
 
 /// The state that all domains of a machine share: the IDs that CPUs can get, and the memory that is
-/// indexed by ID. It is a handle: clones are the same. The state lives as long as one of its
-/// handles or domains.
+/// indexed by ID. The type is a handle, and its clones share one state. The state lives as long as
+/// one of its handles or domains.
 ///
 /// Most programs create none, because [`Domain::new`] uses the process's
 /// [`global`](Domains::global) one.

@@ -181,9 +181,9 @@ impl<P: References, W: World> Shared<P, W> {
 /// The next holder of the same ID sees everything that was written under this lease.
 ///
 /// If a lease is forgotten, or its thread ends without dropping it, its ID is lost until the domain
-/// ends; [`Usage::leased`](super::Usage::leased) counts it. **Signals**: signal handlers must not
-/// use leases. **Fork**: in the child, leases of the parent's other threads count as forgotten. The
-/// child keeps the leases of the forking thread.
+/// ends. [`Usage::leased`](super::Usage::leased) counts such IDs. **Signals**: signal handlers must
+/// not use leases. **Fork**: in the child, leases of the parent's other threads count as forgotten.
+/// The child keeps the leases of the forking thread.
 pub struct Lease<'a, P: References = Recent, W: World = Native> {
     domain: &'a Domain<P, W>,
     held: Held<W>,

@@ -214,8 +214,8 @@ pub struct Usage {
     pub bytes: usize,
 }
 
-/// A tenant, a session or a table: see the [module](self). It is a handle: clones are the same
-/// domain. The domain lives as long as a handle, a member or a local of it exists.
+/// A tenant, a session or a table: see the [module](self). The type is a handle, and its clones are
+/// the same domain. The domain lives as long as a handle, a member or a local of it exists.
 ///
 /// **Priorities**: the same as for [`CidSpace`](crate::cid::CidSpace). Operations on locals never
 /// wait.
@@ -383,9 +383,10 @@ impl<P: References, W: World> Domain<P, W> {
 
     /// Takes back the IDs of CPUs that have executed no operation of the domain for
     /// [`EXPIRY`](crate::cid::EXPIRY): see [`CidSpace::expire_unused`](crate::CidSpace). Operations
-    /// that take a slow path do this, and so does each 64th entry of a [`Member`]. So call it for
-    /// domains that become idle, and for domains that no member enters. It does nothing before
-    /// [`SCAN_DELAY`](crate::cid::SCAN_DELAY) has passed since the last scan.
+    /// that take a slow path also call it, and so does each 64th entry of a [`Member`]. So a
+    /// program needs to call it only for domains that become idle, and for domains that no member
+    /// enters. It does nothing before [`SCAN_DELAY`](crate::cid::SCAN_DELAY) has passed since the
+    /// last scan.
     ///
     /// # Errors
     ///

@@ -34,7 +34,7 @@ use super::bits::{self, PER_LEAF, Position};
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 ///
-/// It is a handle: clones are the same layout.
+/// The type is a handle, and its clones are the same layout.
 #[derive(Clone)]
 pub struct MaskLayout {
     /// By CPU number. All positions lie in existing leaves, including those of CPUs without a bit.

@@ -117,7 +117,7 @@ impl Default for PresenceOptions {
 /// assert_eq!(calls.into_inner(), 1, "no other context is here");
 /// ```
 ///
-/// It is a handle: clones are the same presence.
+/// The type is a handle, and its clones are the same presence.
 ///
 /// **Costs**: entering takes one store to the context's own cache line and one load from it. A
 /// shootdown takes two heavy fences (natively, system calls), a read of each seat whose bit is set,

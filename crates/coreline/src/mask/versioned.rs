@@ -61,7 +61,7 @@ pub use self::reclaimer::Reclaimer;
 /// assert_eq!(both, 2, "reads may nest");
 /// ```
 ///
-/// It is a handle: clones are the same value.
+/// The type is a handle, and its clones are the same value.
 ///
 /// **Costs**: an update takes two heavy fences (natively, system calls), a read of the line of each
 /// reader whose bit is set, and a write to each of these lines. A reader that stays inside without
@@ -201,8 +201,8 @@ impl<T: Send + Sync + 'static, W: World> Versioned<T, W> {
     /// in between, so no update is lost. Otherwise it is like [`update`](Versioned::update).
     ///
     /// `f` runs under the lock of updates. `f` must not update the same value, create or clone a
-    /// reader of it, create or drop a reclaimer of it, or synchronize. It must not wait for a
-    /// thread that does any of these. Otherwise it would wait for itself. While `f` runs, other
+    /// reader of it, create or drop a reclaimer of it, or synchronize. `f` must not wait for a
+    /// thread that executes such a call. Otherwise it would wait for itself. While `f` runs, other
     /// updates wait. If `f` panics, the value is not replaced.
     ///
     /// ```

@@ -71,7 +71,7 @@ pub struct OverBudget {
 }
 
 /// A limit on the amount that is charged at one time, in the caller's units, such as bytes or
-/// objects. It is a handle: clones are the same budget.
+/// objects. The type is a handle, and its clones are the same budget.
 ///
 /// ```
 /// use coreline::object::Budget;
@@ -172,7 +172,7 @@ impl<W: World> Budget<W> {
     /// refuses. While the parent is above a lowered limit, a child may still charge from its
     /// stocks.
     ///
-    /// When the child's last handle is dropped, its remaining charges are given back to the parent.
+    /// When the child's last handle is dropped, its remaining charges are returned to the parent.
     /// Budgets may be nested to a depth of some hundred, because a charge and the drop of the last
     /// handle recurse for each level.
     ///
@@ -223,11 +223,11 @@ impl<W: World> Budget<W> {
         }
     }
 
-    /// Gives back an amount that was charged before.
+    /// Returns an amount that was charged before to the budget.
     ///
-    /// Giving back more than was charged is a mistake. It appears in [`used`](Budget::used), and in
-    /// charges that the limit should have refused. An amount that is given back while nothing is
-    /// charged is ignored, at the latest when a charge is refused.
+    /// Returning more than was charged is a mistake. It appears in [`used`](Budget::used), and in
+    /// charges that the limit should have refused. If an amount is returned while nothing is
+    /// charged, it is ignored, at the latest when a charge is refused.
     #[inline]
     pub fn uncharge(&self, amount: u64) {
         let full = 2 * self.batch();
@@ -240,10 +240,10 @@ impl<W: World> Budget<W> {
         self.give_back(amount);
     }
 
-    /// Sets the limit, while other threads charge and give back.
+    /// Sets the limit. Other threads may charge and return amounts meanwhile.
     ///
-    /// Existing charges above the new limit stay. All new charges are refused until enough is given
-    /// back.
+    /// Existing charges above the new limit stay. All new charges are refused until enough has been
+    /// returned.
     ///
     /// ```
     /// use coreline::object::Budget;
@@ -440,7 +440,7 @@ impl<W: World> Budget<W> {
         drained.unwrap_or_else(|_| stocks.field(|word| word).exchange(0))
     }
 
-    /// Returns the charged amount. It is exact while no thread charges or gives back.
+    /// Returns the charged amount. It is exact while no thread charges or returns an amount.
     pub fn used(&self) -> u64 {
         // The stocks first: what moves out of one meanwhile is then counted as used.
         let stocks = self.shared.stocks.sum();

@@ -129,8 +129,8 @@ impl<T: Send + 'static, L: Send + 'static, W: World> Builder<T, L, W> {
     }
 
     /// Sets a function that runs on each returned object, in the thread that returns it. Use it to
-    /// reset state that must not reach the next life. If it returns an error or panics, the object
-    /// is rejected: the same thread destroys it at once, unless there is a
+    /// reset state that must not reach the next life. If the function returns an error or panics,
+    /// the object is rejected. The same thread then destroys it at once, unless there is a
     /// [quarantine](Builder::quarantine).
     ///
     /// ```
@@ -155,10 +155,11 @@ impl<T: Send + 'static, L: Send + 'static, W: World> Builder<T, L, W> {
         self
     }
 
-    /// Sets a function that is called with each rejected object and the reason: the error of
-    /// [`check`](Builder::check), or its panic. It runs in the thread that returned the object,
-    /// before the object is destroyed or quarantined. Like a [destructor](Builder::destructor), it
-    /// may take only leaf locks. If it panics, all other work is done before the panic is resumed.
+    /// Sets a function that is called with each rejected object and the reason. The reason is the
+    /// error of [`check`](Builder::check), or its panic. It runs in the thread that returned the
+    /// object, before the object is destroyed or quarantined. Like a
+    /// [destructor](Builder::destructor), it may take only leaf locks. If it panics, all other work
+    /// is done before the panic is resumed.
     pub fn on_failure(
         mut self,
         hook: impl Fn(&mut T, &(dyn Error + Send + Sync + 'static)) + Send + Sync + 'static,

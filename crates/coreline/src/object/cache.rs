@@ -432,7 +432,8 @@ impl<T: Send + 'static, L: Send + 'static, W: World> ObjectCache<T, L, W> {
     ///
     /// # Errors
     ///
-    /// [`Leaked`] if some objects were not returned: they were forgotten, or are held as pointers.
+    /// [`Leaked`] if some objects were not returned, because they were forgotten or are held as
+    /// pointers.
     pub fn close(self) -> Result<(), Leaked> {
         let mut panics = Panics::NONE;
         self.empty_quarantine(&mut panics);

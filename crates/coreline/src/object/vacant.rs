@@ -18,7 +18,7 @@ pub struct Vacant<'a, T> {
     brand: Brand<'a>,
 }
 
-/// Proof that a constructor has built an object in place. Dropping the proof drops the object,
+/// The proof that a constructor has built an object in place. Dropping the proof drops the object,
 /// unless the constructor returns it.
 pub struct Built<'a, T> {
     at: NonNull<T>,

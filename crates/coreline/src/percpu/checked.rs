@@ -37,7 +37,8 @@ pub enum Fault {
         /// The byte that was found at this offset.
         found: u8,
     },
-    /// The item to be freed is not allocated: it was freed before, or belongs to another pool.
+    /// The item to be freed is not allocated, because it was already freed or belongs to another
+    /// pool.
     #[error("the {size} bytes at {at:#x} are not allocated in this pool; were they freed before?")]
     FreedTwice {
         /// The address of the item in slot 0.

@@ -116,8 +116,8 @@ impl Default for PoolOptions {
     }
 }
 
-/// Memory for per-CPU values. It is a handle: clones are the same pool. The pool lives as long as a
-/// handle or a value exists.
+/// Memory for per-CPU values. The type is a handle, and its clones are the same pool. The pool
+/// lives as long as a handle or a value exists.
 ///
 /// ```
 /// use coreline::percpu::{Fault, PerCpuPool, PoolOptions, Word64};
@@ -322,7 +322,7 @@ impl<W: World> PerCpuPool<W> {
     /// **Signals**: async-signal-safe in an unchecked pool. **Fork**: a child that is forked
     /// meanwhile can continue. It may lose the memory of one chunk for each thread that was
     /// trimming. **Checked pools**: a value that is still watched after it was dropped keeps its
-    /// chunk; call [`faults`](PerCpuPool::faults) first.
+    /// chunk, so call [`faults`](PerCpuPool::faults) first.
     ///
     /// ```
     /// use coreline::percpu::{PerCpuPool, PoolOptions, Word64};

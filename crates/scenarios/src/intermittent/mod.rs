@@ -139,7 +139,7 @@ fn run<W: Testbed>(setup: &Setup) -> Result<Vec<f64>, RunError> {
 ///
 /// # Errors
 ///
-/// The same as for the scenario's run: a thread has no index, or an increment was lost.
+/// [`RunError`] if a thread has no index, or if an increment was lost.
 pub fn bursts<W: Testbed>(setup: &Setup) -> Result<Vec<u64>, RunError> {
     let bench = Arc::new(Bench::<W>::new(setup)?);
     let is_timed = setup.is("turns", "timed");

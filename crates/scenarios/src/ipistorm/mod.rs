@@ -1,9 +1,9 @@
 //! `ipistorm`: one CPU repeatedly calls a function on another, idle CPU, and waits for each call
 //! (Nayak 2024).
 //!
-//! The pattern is that of Blanchard's `ipistorm` as Nayak ran it (`single=1 wait=1`): calls from
-//! CPU 8 to CPU 16, one after another, of a function that does almost nothing. The variants differ
-//! in the effect of a call on the called CPU:
+//! The pattern is that of Blanchard's `ipistorm`, with the options of Nayak (`single=1 wait=1`).
+//! CPU 8 calls a function on CPU 16, one call after another. The function does almost nothing. The
+//! variants differ in the effect of a call on the called CPU:
 //!
 //! | variant | a call to an idle CPU that polls | and then that CPU |
 //! |---|---|---|

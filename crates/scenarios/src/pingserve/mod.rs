@@ -4,9 +4,9 @@
 //! sends a request to a server on another CPU and blocks. The server answers and blocks. Each of
 //! the two wakes the other. A task on an idle CPU is woken by a call to that CPU, which queues the
 //! task (the kernel's wake list and `sched_ttwu_pending`). So an idle CPU that gets a notification
-//! must behave as if it were told of work: its scheduler runs, and then the task. In this case,
-//! Nayak's "revert" loses a tenth of tbench's and netperf's throughput, because each wake-up is
-//! then an interrupt. The new bit should lose nothing.
+//! must behave as if the message announced work. Its scheduler runs, and then the task. In this
+//! case, Nayak's "revert" loses a tenth of tbench's and netperf's throughput, because each wake-up
+//! is then an interrupt. The new bit should lose nothing.
 //!
 //! The variants are the same as in `ipistorm`. Three of them are policies of [`coreline::Workers`],
 //! in both worlds. Their tasks are woken by a call that queues the task. The others are the [idle

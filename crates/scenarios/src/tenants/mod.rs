@@ -125,8 +125,8 @@ pub trait Counters<W: Testbed>: Sized + Send + Sync + 'static {
     /// Creates the handle of a new task of a tenant.
     fn handle(&self, tenant: usize) -> Self::Handle;
 
-    /// Executes a poll, in which variants differ: it enters the tenant, adds 1 to each word, and
-    /// leaves.
+    /// Executes a poll, which enters the tenant, adds 1 to each word, and leaves. Variants differ
+    /// only in this function.
     fn poll(&self, tenant: usize, handle: &mut Self::Handle);
 
     /// Returns the ID that the CPU has in a tenant, if the variant hands out IDs.

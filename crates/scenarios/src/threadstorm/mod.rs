@@ -22,9 +22,10 @@
 //! | `roaming` | anywhere | to an idle CPU, if random tries find one | near its waker, or back |
 //! | `pinned` | on one CPU | there | there |
 //!
-//! We set the time to create and end a thread (two thirds at the creator, one third where the
-//! thread ends), the rest of a switch, the time of a wake-up beyond a switch ([`WAKE_UP`]), and the
-//! time that a thread computes ([`BODY`]).
+//! We set four times: the time to create and end a thread, the time of the rest of a switch, the
+//! time of a wake-up beyond a switch ([`WAKE_UP`]), and the time for which a thread computes
+//! ([`BODY`]). Of the first, two thirds are spent at the creator, and one third where the thread
+//! ends.
 //!
 //! The scenario checks itself. No two running threads may have the same ID, and at the end no
 //! thread may be left in the space.

@@ -18,26 +18,26 @@ use core::str::FromStr;
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Faults {
-    /// The rate of preemptions in restartable operations: the thread is preempted before one in
+    /// The rate of preemptions in restartable operations. The thread is preempted before one in
     /// this many steps. It moves to the end of its CPU's run queue. With 1, no operation ever
     /// commits.
     pub preempt: u32,
-    /// The rate of preemptions elsewhere: the thread is preempted before one in this many other
-    /// accesses to memory.
+    /// The rate of preemptions at other memory accesses. The thread is preempted before one in this
+    /// many of them.
     pub preempt_access: u32,
-    /// The rate of migrations: the thread is moved to another CPU before one in this many steps of
+    /// The rate of migrations. The thread is moved to another CPU before one in this many steps of
     /// a restartable operation. Threads that are bound to a CPU are not moved.
     pub migrate: u32,
-    /// The rate of signals: the thread gets a signal before one in this many steps of a restartable
+    /// The rate of signals. The thread gets a signal before one in this many steps of a restartable
     /// operation, and before one in this many other accesses. See [`on_signal`](crate::on_signal).
     pub signal: u32,
-    /// The rate of stalls: the thread's CPU stalls for up to ten microseconds before one in this
+    /// The rate of stalls. The thread's CPU stalls for up to ten microseconds before one in this
     /// many accesses, as with a firmware interrupt or a hypervisor. The thread loses only time.
     pub delay: u32,
-    /// The rate at which CPUs go out of service: the thread's CPU is out of service until the end
-    /// of the run, before one in this many steps of a restartable operation, and before one in this
-    /// many other accesses. The CPU's threads move to other CPUs, even if they are bound to this
-    /// one. The last CPU stays in service.
+    /// The rate at which CPUs go out of service. Before one in this many steps of a restartable
+    /// operation, and before one in this many other accesses, the thread's CPU goes out of service
+    /// until the end of the run. The CPU's threads move to other CPUs, even if they are bound to
+    /// this one. The last CPU stays in service.
     pub offline: u32,
     /// Whether the kernel fails to restart restartable operations. The arm64 kernel had this defect
     /// after the rewrite in 6.19, for a thread preempted by another thread on the same CPU.

@@ -10,8 +10,8 @@ use core::str::FromStr;
 /// search for mistakes instead. They choose a thread at every *point*: every access to memory,
 /// every step of a restartable operation and every call of the world. One thread at a time runs to
 /// its next point. Time still advances, one step after another as on a machine with one CPU, so a
-/// clock never goes backwards. But these times measure nothing. A sleep or a deadline ends when its
-/// time is reached, or when no other thread can run.
+/// clock never goes backwards. But these times are not a measurement. A sleep or a deadline ends
+/// when its time is reached, or when no other thread can run.
 ///
 /// ```
 /// use coreline_sim::Schedule;
@@ -37,7 +37,7 @@ pub enum Schedule {
     /// mistake that takes `depth` events in the right order is found in one run with a probability
     /// of at least `1 / (threads * steps^(depth - 1))`.
     ///
-    /// A thread gets the lowest priority if it waits for other threads: it
+    /// A thread gets the lowest priority if it waits for other threads. It counts as waiting if it
     /// [yields](coreline_world::Threads::yield_now), [relaxes](coreline_world::Words::relax) in a
     /// loop, passes 10,000 points while others could run, or loses its CPU while it waits for a
     /// write.

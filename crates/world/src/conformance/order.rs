@@ -253,8 +253,8 @@ pub fn a_light_fence_publishes_to_what_has_seen<W: Testbed>() {
     );
 }
 
-/// Checks the same pair for reads: a thread's read before its light fence never returns a value
-/// that the other thread writes after its own fence.
+/// Checks the asymmetric pair for reads: a thread's read before its light fence never returns a
+/// value that the other thread writes after its own fence.
 pub fn a_light_fence_ends_reads_for_what_has_seen<W: Testbed>() {
     race::<W, _, _, _>(
         unpublished::<W>,

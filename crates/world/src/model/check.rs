@@ -19,8 +19,8 @@ pub fn check(program: impl Fn() + Send + Sync + 'static) {
 /// The limits for the exploration of a program, and the planted bug.
 ///
 /// loom's environment variables (`LOOM_MAX_PREEMPTIONS`, `LOOM_MAX_BRANCHES`, `LOOM_LOCATION`,
-/// `LOOM_MAX_DURATION`, `LOOM_MAX_PERMUTATIONS`) override the test's source, so that one run can
-/// look further or closer. `LOOM_LOG` has no effect.
+/// `LOOM_MAX_DURATION`, `LOOM_MAX_PERMUTATIONS`) override the settings in the test's source, so
+/// that a single run can explore more executions or print more details. `LOOM_LOG` has no effect.
 ///
 /// ```
 /// use coreline_world::model::{Checker, Model};

@@ -74,7 +74,7 @@ impl Plant {
     /// The variant without a bug in which every store is an exchange.
     ///
     /// In the order of all writes of a word, an exchange that has read the value before a store
-    /// precedes that store. Loom does not enforce this: a thread may read the value of another
+    /// precedes that store. Loom does not enforce this. A thread may read the value of another
     /// thread's exchange instead of its own later store. So only this variant can check a law in
     /// which an owner stores to a place while other threads check, by exchanges, whether the place
     /// is free. It hides one kind of mistake: a store that should be a release but is not, after an

@@ -13,7 +13,7 @@ use crate::{MapError, Why};
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum FixedError {
-    /// Another mapping is already there.
+    /// Another mapping is already at this address.
     #[error("something else is mapped at {at:#x}")]
     Taken {
         /// The requested address.

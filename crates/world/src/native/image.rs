@@ -9,7 +9,7 @@ use core::ptr;
 pub struct InImage {
     /// The name of the file, without its folder.
     pub image: String,
-    /// The address within the file, as `nm` prints it for the symbol there.
+    /// The address within the file, as `nm` prints it for the symbol at this address.
     pub offset: usize,
 }
 

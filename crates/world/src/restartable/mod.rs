@@ -97,11 +97,11 @@ pub struct NoSlot;
 ///
 /// # Safety
 ///
-/// If one value can return a reference to an object inside itself, then every value has a live
-/// object of that type at the same place, from its creation until it is dropped. So words and
-/// arrays and structs of words are allowed. Enums and unions are not allowed, nor are types that
-/// contain one (`Option`, `OnceLock`, a vector with room inside). A section computes the address of
-/// a field from that of the same field in another slot.
+/// Suppose that one value can return a reference to an object inside itself. Then every value must
+/// have a live object of that type at the same place, from its creation until it is dropped. So
+/// words and arrays and structs of words are allowed. Enums and unions are not allowed, nor are
+/// types that contain one (`Option`, `OnceLock`, a vector with room inside). A section computes the
+/// address of a field from that of the same field in another slot.
 pub unsafe trait Slot: Send + Sync + 'static {}
 
 // SAFETY: every element of an array lies at the same offset in each value.

@@ -121,7 +121,7 @@ impl<W: Words> Rows<W> {
     ///
     /// # Panics
     ///
-    /// Panics if there is no CPU whose row would be there.
+    /// Panics if there is no CPU whose row would be on that line.
     ///
     /// # Safety
     ///

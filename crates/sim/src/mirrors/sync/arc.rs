@@ -16,9 +16,9 @@ use coreline_world::Ordering;
 use crate::engine::{self, races};
 use crate::hardware::coherence::Access;
 
-/// Like [`std::sync::Arc`], but its counts are charged. A clone or a drop updates the count's line,
-/// which lies right before the value, so counting and reading the value contend as they do in
-/// reality.
+/// A reference-counted pointer like [`std::sync::Arc`], but its counts are charged. A clone or a
+/// drop updates the count's line, which lies right before the value, so counting and reading the
+/// value contend as they do in reality.
 ///
 /// The shared value is in a std `Arc`; convert it with `From` and `Into`.
 ///
@@ -44,7 +44,7 @@ use crate::hardware::coherence::Access;
 /// ```
 pub struct Arc<T: ?Sized>(host::Arc<T>);
 
-/// Like [`std::sync::Weak`], but its counts are charged.
+/// A weak pointer like [`std::sync::Weak`], but its counts are charged.
 pub struct Weak<T: ?Sized>(host::Weak<T>);
 
 /// The address of the strong count, from that of the value: two words before it, or its alignment

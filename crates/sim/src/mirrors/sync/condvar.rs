@@ -25,8 +25,8 @@ impl WaitTimeoutResult {
     }
 }
 
-/// Like [`std::sync::Condvar`], but charged. The condition variable is a word that counts
-/// notifications, on which waiters park.
+/// A condition variable like [`std::sync::Condvar`], but its accesses are charged. It is a word
+/// that counts notifications, on which waiters park.
 pub struct Condvar(SimU32);
 
 /// A guard after a wait, and why the wait ended.

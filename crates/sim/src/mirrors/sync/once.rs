@@ -22,7 +22,7 @@ const RUNNING: u32 = 2;
 const QUEUED: u32 = 3;
 const COMPLETE: u32 = 4;
 
-/// Like [`std::sync::Once`], but charged.
+/// A one-time initialisation like [`std::sync::Once`], but its accesses are charged.
 pub struct Once(SimU32);
 
 /// The state that [`Once::call_once_force`] passes to the closure.

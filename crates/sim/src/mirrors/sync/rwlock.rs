@@ -269,7 +269,8 @@ impl Raw {
     }
 }
 
-/// Like [`std::sync::RwLock`], but charged, and with [lock reports](crate::locks) of the run.
+/// A readers-writer lock like [`std::sync::RwLock`], but its accesses are charged, and the run has
+/// [reports](crate::locks) on it.
 pub struct RwLock<T: ?Sized> {
     raw: Raw,
     poison: Flag,

@@ -38,11 +38,12 @@ impl fmt::Display for Registrar {
 /// The kernel's two treatments of a registration, selected by the registration's length.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RseqAbi {
-    /// 32 bytes: the kernel writes IDs and checks sections on every switch and signal.
+    /// The treatment of a registration of 32 bytes. The kernel writes IDs and checks sections on
+    /// every switch and signal.
     Legacy,
-    /// More than 32 bytes, on a kernel whose feature size is larger: the kernel writes and checks
-    /// only when needed. This ABI includes slice extensions, and a process that writes an ID field
-    /// is killed.
+    /// The treatment of a registration of more than 32 bytes, on a kernel whose feature size is
+    /// larger. The kernel writes and checks only when needed. This ABI includes slice extensions,
+    /// and a process that writes an ID field is killed.
     V2,
 }
 
@@ -96,8 +97,8 @@ pub struct Probe {
     pub asymmetric_fences: bool,
     /// Whether restartable operations can be fenced if they run in rseq sections.
     pub restartable_fence: bool,
-    /// Whether the futex works: a wait for another value does not sleep, and a wake without
-    /// sleepers reports none.
+    /// Whether the futex works, which means that a wait for another value does not sleep, and that
+    /// a wake without sleeping threads returns zero.
     pub futex: bool,
     /// The kernel's policy of backing ordinary memory by huge pages: `always`, `madvise`, `never`;
     /// `None` if the kernel does not state it.
