@@ -36,9 +36,9 @@ pub struct CgroupLimits {
 /// A limit on processor time: at most `time` on all CPUs together in every `period`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Quota {
-    /// The processor time in each period; never zero.
+    /// The processor time in each period, which is never zero.
     pub time: Duration,
-    /// The period; never zero.
+    /// The length of a period, which is never zero.
     pub period: Duration,
 }
 

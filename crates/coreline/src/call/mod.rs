@@ -201,7 +201,7 @@ impl<W: World + Threads> Workers<W> {
     ///
     /// # Panics
     ///
-    /// Panics if the function does.
+    /// Panics if `function` panics.
     pub fn call_on<R, F>(&self, cpu: CpuId, function: F) -> Result<R, Refused<F>>
     where
         F: FnOnce() -> R + Send,
@@ -219,7 +219,7 @@ impl<W: World + Threads> Workers<W> {
     ///
     /// # Panics
     ///
-    /// Panics if the function does.
+    /// Panics if `function` panics.
     pub fn try_call_on<R, F>(&self, cpu: CpuId, function: F) -> Result<R, Refused<F>>
     where
         F: FnOnce() -> R + Send,

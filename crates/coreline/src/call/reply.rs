@@ -251,8 +251,8 @@ impl<R: Send + 'static, W: World> Reply<R, W> {
     ///
     /// # Panics
     ///
-    /// Panics if the function did. It also panics if [`checked_wait`](Reply::checked_wait) returns
-    /// an error, because it would wait forever.
+    /// Panics if the function panicked. It also panics if [`checked_wait`](Reply::checked_wait)
+    /// returns an error, because it would wait forever.
     pub fn wait(self) -> R {
         self.checked_wait().unwrap_or_else(|refused| panic!("{refused}"))
     }
@@ -268,7 +268,7 @@ impl<R: Send + 'static, W: World> Reply<R, W> {
     ///
     /// # Panics
     ///
-    /// Panics if the function did.
+    /// Panics if the function panicked.
     pub fn checked_wait(mut self) -> Result<R, WaitsForItself<R, W>> {
         // What this thread has begun and not ended lies below this on its stack.
         if self.runner.is_some() && self.runner == seat::<W>() && !self.is_done() {

@@ -128,7 +128,7 @@ impl<F: Fold> PerCpuFold<F> {
     ///
     /// # Errors
     ///
-    /// Never fails natively; see [`new_in`](PerCpuFold::new_in).
+    /// Natively, the call never fails. For other worlds, see [`new_in`](PerCpuFold::new_in).
     pub fn new() -> Result<Self, Lacking> {
         Self::new_in(IndexBy::Cpu)
     }

@@ -181,7 +181,7 @@ impl PerCpuCounter {
     ///
     /// # Errors
     ///
-    /// Never fails natively; see [`new_in`](PerCpuCounter::new_in).
+    /// Natively, the call never fails. For other worlds, see [`new_in`](PerCpuCounter::new_in).
     pub fn new() -> Result<Self, Lacking> {
         Self::new_in(IndexBy::Cpu)
     }

@@ -57,7 +57,7 @@ impl<const N: usize> CounterSet<N> {
     ///
     /// # Errors
     ///
-    /// Never fails natively; see [`new_in`](CounterSet::new_in).
+    /// Natively, the call never fails. For other worlds, see [`new_in`](CounterSet::new_in).
     pub fn new() -> Result<Self, Lacking> {
         Self::new_in(IndexBy::Cpu)
     }

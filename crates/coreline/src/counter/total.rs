@@ -28,7 +28,7 @@ impl Total {
     ///
     /// # Errors
     ///
-    /// Never fails natively; see [`new_in`](Total::new_in).
+    /// Natively, the call never fails. For other worlds, see [`new_in`](Total::new_in).
     pub fn new() -> Result<Self, Lacking> {
         PerCpuCounter::new().map(Total)
     }

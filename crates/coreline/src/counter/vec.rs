@@ -41,7 +41,7 @@ impl CounterVec {
     ///
     /// # Errors
     ///
-    /// Never fails natively; see [`new_in`](CounterVec::new_in).
+    /// Natively, the call never fails. For other worlds, see [`new_in`](CounterVec::new_in).
     pub fn new(len: usize) -> Result<Self, Lacking> {
         Self::new_in(IndexBy::Cpu, len)
     }

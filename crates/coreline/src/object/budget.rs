@@ -223,10 +223,10 @@ impl<W: World> Budget<W> {
         }
     }
 
-    /// Returns an amount that was charged before to the budget.
+    /// Uncharges an amount that was charged before.
     ///
-    /// Returning more than was charged is a mistake. It appears in [`used`](Budget::used), and in
-    /// charges that the limit should have refused. If an amount is returned while nothing is
+    /// Uncharging more than was charged is a mistake. It appears in [`used`](Budget::used), and in
+    /// charges that the limit should have refused. If an amount is uncharged while nothing is
     /// charged, it is ignored, at the latest when a charge is refused.
     #[inline]
     pub fn uncharge(&self, amount: u64) {
@@ -240,10 +240,10 @@ impl<W: World> Budget<W> {
         self.give_back(amount);
     }
 
-    /// Sets the limit. Other threads may charge and return amounts meanwhile.
+    /// Sets the limit. Other threads may charge and uncharge amounts meanwhile.
     ///
     /// Existing charges above the new limit stay. All new charges are refused until enough has been
-    /// returned.
+    /// uncharged.
     ///
     /// ```
     /// use coreline::object::Budget;
@@ -440,7 +440,7 @@ impl<W: World> Budget<W> {
         drained.unwrap_or_else(|_| stocks.field(|word| word).exchange(0))
     }
 
-    /// Returns the charged amount. It is exact while no thread charges or returns an amount.
+    /// Returns the charged amount. It is exact while no thread charges or uncharges an amount.
     pub fn used(&self) -> u64 {
         // The stocks first: what moves out of one meanwhile is then counted as used.
         let stocks = self.shared.stocks.sum();

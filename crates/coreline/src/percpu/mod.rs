@@ -3,11 +3,12 @@
 //! A [`PerCpu<T>`] is an array of `T`, one *slot* for each index, a fixed stride apart. The index
 //! is the CPU number or the kernel's concurrency ID ([`IndexBy`]). A thread accesses the slot of
 //! its own index by [restartable operations](coreline_world::restartable). They are a closed set.
-//! On words, these are load, exchange, store if equal, add, and add if. On lists and bounded
-//! stacks, they are push and pop, of one or many pointers. On buffers, it is append. If the machine
-//! has restartable sections, no operation takes a lock, allocates or makes a system call. There are
-//! two exceptions: the first operation of a CPU, which initialises the slot, and operations while
-//! slots are stopped. On Linux, all operations are async-signal-safe, with and without sections.
+//! The operations on words are load, exchange, store if equal, add, and add if. The operations on
+//! lists and bounded stacks are push and pop, of one or many pointers. The operation on buffers is
+//! append. If the machine has restartable sections, no operation takes a lock, allocates or makes a
+//! system call. There are two exceptions: the first operation of a CPU, which initialises the slot,
+//! and operations while slots are stopped. On Linux, all operations are async-signal-safe, with and
+//! without sections.
 //!
 //! ```
 //! use coreline::percpu::{PerCpu, Word64};
@@ -115,13 +116,13 @@ pub use stopped::{StopError, Stopped, StoppedField};
 use crate::IndexBy;
 use chunk::Item;
 
-/// A word of 64 bits in a slot; in world `W`, `W::U64`.
+/// A word of 64 bits in a slot. In world `W`, it is `W::U64`.
 pub type Word64 = <Native as Words>::U64;
-/// A word of 32 bits in a slot; in world `W`, `W::U32`.
+/// A word of 32 bits in a slot. In world `W`, it is `W::U32`.
 pub type Word32 = <Native as Words>::U32;
-/// A word in a slot that holds a `usize`; in world `W`, `W::Usize`.
+/// A word in a slot that holds a `usize`. In world `W`, it is `W::Usize`.
 pub type WordSize = <Native as Words>::Usize;
-/// A word in a slot that holds a pointer; in world `W`, `W::Ptr`.
+/// A word in a slot that holds a pointer. In world `W`, it is `W::Ptr`.
 pub type WordPtr<T> = <Native as Words>::Ptr<T>;
 /// The link that makes its containing type a node of a [`List`]: [`restartable::ListNode`].
 pub type ListNode<W = Native> = restartable::ListNode<W>;

@@ -130,7 +130,7 @@ impl Spec {
         Ok(Spec { name, summary, topology, costs, sources, distances, scaled, digest, is_preset })
     }
 
-    /// Returns the digest of the machine's file; `None` for a preset. A replay line uses it to
+    /// Returns the digest of the machine's file, or `None` for a preset. A replay line uses it to
     /// distinguish files with the same machine name.
     pub fn digest(&self) -> Option<u64> {
         (!self.is_preset).then_some(self.digest)

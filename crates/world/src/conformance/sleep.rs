@@ -33,8 +33,8 @@ pub fn a_deadline_ends_the_sleep<W: Testbed>() {
 /// Checks that no wake-up is lost if the waker stores first and then wakes. No thread may sleep
 /// forever.
 ///
-/// This interleaving must not happen: the waiter reads 0; the waker stores 1, looks for sleeping
-/// threads and finds none; the waiter falls asleep.
+/// This interleaving must not happen: the waiter reads 0, the waker stores 1 and finds no sleeping
+/// thread, and then the waiter falls asleep.
 pub fn no_wakeup_is_lost<W: Testbed>() {
     race::<W, _, _, _>(
         || W::U32::new_in(0),

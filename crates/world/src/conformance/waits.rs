@@ -49,8 +49,8 @@ pub fn a_bounded_wait_gives_up_at_its_deadline<W: Testbed>() {
 
 /// Checks that a value that is written before the deadline is found, in every interleaving.
 ///
-/// This interleaving must not happen: the waiter reads 0; the writer writes 1 before the deadline;
-/// the waiter finds that the deadline has passed, and gives up.
+/// This interleaving must not happen: the waiter reads 0, the writer writes 1 before the deadline,
+/// and then the waiter finds that the deadline has passed, and gives up.
 pub fn a_bounded_wait_misses_nothing_before_its_deadline<W: Testbed>() {
     race::<W, _, _, _>(
         || W::U32::new_in(0),

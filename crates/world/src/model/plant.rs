@@ -29,7 +29,7 @@ pub struct Plant {
     pub exchanges: bool,
     /// The ordering of a read-modify-write.
     pub rmw: fn(Ordering) -> Ordering,
-    /// The ordering of a fence; [`Ordering::Relaxed`] removes the fence.
+    /// The ordering of a fence. [`Ordering::Relaxed`] removes the fence.
     pub fence: fn(Ordering) -> Ordering,
     /// Whether light fences have an effect.
     pub light_fences: bool,
