@@ -301,7 +301,8 @@ impl<W: World + Threads> Workers<W> {
     /// # Errors
     ///
     /// [`CallError::NoWorker`] if a CPU has no worker. Then the function ran nowhere.
-    /// [`CallError::Closed`] if the workers are closed. Then the function ran on some of the CPUs, or on none.
+    /// [`CallError::Closed`] if the workers are closed. Then the function ran on some of the CPUs,
+    /// or on none.
     ///
     /// # Panics
     ///

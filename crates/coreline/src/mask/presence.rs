@@ -272,7 +272,8 @@ impl<W: World> Presence<W> {
     ///
     /// # Errors
     ///
-    /// [`Late`] if the deadline passes first. Then present contexts may still use data that they cached before.
+    /// [`Late`] if the deadline passes first. Then present contexts may still use data that they
+    /// cached before.
     pub fn shootdown_by(&self, deadline: Time, f: impl Fn() + Sync) -> Result<Shot, Late> {
         let shared = &*self.shared;
         let mut pauses = Pauses::new();
