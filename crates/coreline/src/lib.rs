@@ -1,17 +1,17 @@
 //! The Linux kernel's many-core techniques for ordinary programs.
 //!
-//! | module | what | in the kernel |
+//! | module | contents | in the kernel |
 //! |---|---|---|
 //! | [`counter`] | [`PerCpuCounter`], [`CounterSet`]: adds without atomics | `percpu_counter` |
 //! | [`percpu`] | [`PerCpu`], [`PerCpuPool`]: a value for each CPU | `alloc_percpu` |
 //! | [`cid`] | [`CidSpace`]: small numbers for running threads, used as indexes | `mm_cid` |
 //! | [`object`] | [`ObjectCache`]: objects that stay constructed; budgets | slab caches, sheaves |
-//! | [`domain`] | [`Domain`]: IDs, values and leases of a tenant | what an `mm` is |
-//! | [`mask`] | [`CpuMask`]: which CPUs take part; a write reads first | `mm_cpumask` |
+//! | [`domain`] | [`Domain`]: IDs, values and leases of a tenant | `mm_struct` |
+//! | [`mask`] | [`CpuMask`]: the CPUs that take part; a write reads first | `mm_cpumask` |
 //! | [`call`] | [`Workers`]: calls to workers that poll, queued work | `smp_call_function` |
 //! | [`lock`] | [`Mutex`], [`RwLock`]: spin in a queue, then sleep, in 8 bytes | `mutex`, `rwsem` |
 //! | [`lock`] | [`TicketLock`]: FIFO, for fewer threads than CPUs | spinlock, 2.6.25 to 4.1 |
-//! | [`lock`] | [`Osq`](lock::Osq): waiters that are near first, in 4 bytes | `osq_lock` |
+//! | [`lock`] | [`Osq`](lock::Osq): near waiters come first, in 4 bytes | `osq_lock` |
 //!
 //! The last type parameter of every type is its machine. It defaults to the real machine, so users
 //! can ignore it:
@@ -94,14 +94,14 @@
 //! | restartable sections | atomic instructions; lists, stacks and buffers take a lock |
 //! | the CPU that a thread runs on | the thread's number, modulo [`available_parallelism`] (1) |
 //! | threads kept on a CPU | a placed thread has the CPU's number but runs anywhere (2) |
-//! | the machine's tree | one node and one cache: no CPU is nearer than another |
+//! | the machine's tree | one node and one cache, so that no CPU is nearer than another |
 //! | the kernel's concurrency IDs | an error if the IDs are to be an index (3) |
 //! | the futex | std's locks and condition variables, in a table by address |
 //! | asymmetric fences, kicks | full fences on both sides; a kick interrupts nothing |
 //! | memory on a node, huge pages | an error for each; memory comes from std's system allocator |
 //! | signals held off | nothing: no signal handler may use this crate |
 //! | memory wiped at a fork | the number of the process (4) |
-//! | what the machine has, as `doctor` shows it | nothing: `native::probe` is not there |
+//! | what the machine has, as `doctor` shows it | nothing: `native::probe` does not exist |
 //!
 //! 1. The number stays the same for the thread's whole life. Threads with the same number may run
 //!    at the same time.

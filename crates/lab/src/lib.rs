@@ -7,21 +7,21 @@
 //!
 //! | module | holds |
 //! |---|---|
-//! | `run` | runs a scenario in a world and sets the result beside what was published |
+//! | `run` | runs a scenario in a world, and compares the result with published figures |
 //! | `table` | shows such a result in a terminal of any width |
-//! | `overview` | what the program says if nothing was asked |
+//! | `overview` | the program's first page |
 //! | `validate` | compares the simulator's predictions with measurements |
-//! | `explain` | a kernel change, a scenario or the verdicts on a page |
+//! | `explain` | a page about a kernel change, a scenario or the verdicts |
 //! | `report` | results as a page, its charts as JSON or pictures |
-//! | `ledger` | every published figure beside ours |
-//! | `measure` | what things cost on this machine, as a machine file |
-//! | `port`, `unportable` | copies of packages that run in the simulated machine; why not |
-//! | `disturbance` | which native samples do not count |
-//! | `listing` | tables of verbs that fit the terminal |
+//! | `ledger` | every published figure with our figure |
+//! | `measure` | the costs of this machine, as a machine file |
+//! | `port`, `unportable` | copies of packages that run in the simulated machine; reasons against it |
+//! | `disturbance` | the detection of disturbed native samples |
+//! | `listing` | tables that fit the terminal |
 //! | `export` | rows as CSV and Parquet |
-//! | `text` | lines, colours and characters that fit where text goes |
-//! | `progress` | how far a verb is |
-//! | `doctor`, `machines`, `replay`, `bench`, `shell` | the other verbs |
+//! | `text` | lines, colours and characters for each output device |
+//! | `progress` | the progress of a command |
+//! | `doctor`, `machines`, `replay`, `bench`, `shell` | the other commands |
 
 mod bench;
 mod cli;

@@ -7,7 +7,7 @@
 //! rows and tables of the program `coreline` are derived from these data. [`CHANGES`] lists the
 //! changes to Linux that scenarios show. The program's first page uses it. [`simulate`] runs a
 //! point of a scenario on a simulated machine. [`over_band`] and [`figures`] run points over a
-//! band. A new scenario is a module, a line of [`ALL`], and its document.
+//! band. A new scenario needs a module, a line in [`ALL`], and a document.
 //!
 //! | module | holds |
 //! |---|---|

@@ -51,7 +51,7 @@
 //! [`search()`] finds mistakes that occur only at an unlucky moment. Code that is generic over
 //! `coreline_world::World` runs unchanged, with [`Sim`] as its world.
 //!
-//! | item | what |
+//! | item | meaning |
 //! |---|---|
 //! | [`Machine`], [`Run`], [`Report`] | the machine, the run, and its cost |
 //! | [`Statistics`], [`Details`], [`name()`] | details of the cost: by line, source and CPU |

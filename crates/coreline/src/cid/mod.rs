@@ -9,7 +9,7 @@
 //! |---|---|---|
 //! | [`FirstFit`] | the lowest free one | 6.3 to 6.12 |
 //! | [`Recent`] | the ID it had last; else a new ID; else the lowest free | 6.13 to 6.18 |
-//! | [`Owned`] | what its task owns; if there are many tasks, what the CPU owns | since 6.19 |
+//! | [`Owned`] | its task's ID; with many tasks, the CPU's own ID | since 6.19 |
 //! | [`Clustered`] | as `Recent`, from the range of numbers of its last-level cache | never |
 //!
 //! In the repository, `docs/concurrency-ids.md` has a drawing of each policy, and says which to
@@ -122,7 +122,7 @@ pub struct FirstFit;
 /// that roam over many CPUs need few IDs. In this table, *has one* means that the CPU has a
 /// reference or a recent ID:
 ///
-/// | the destination has one | users | then |
+/// | the destination has one | users | result |
 /// |---|---|---|
 /// | yes | not fewer than allowed CPUs | nothing: the IDs may all be in use anyway |
 /// | yes | fewer | the source's reference is dropped |

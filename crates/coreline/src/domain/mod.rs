@@ -5,7 +5,7 @@
 //! 384 slots ten thousand times. A [`Domain`] has its own space of concurrency IDs
 //! ([`cid`](crate::cid)), so a tenant that is busy on two CPUs has slots 0 and 1:
 //!
-//! | of a domain | what | in the kernel |
+//! | type | meaning | in the kernel |
 //! |---|---|---|
 //! | [`DomainLocal`] | a value for each ID, without atomic instructions | `alloc_percpu` |
 //! | [`Member`], [`Inside`] | a user that a shootdown can reach | `mm_cpumask`, `switch_mm` |
@@ -113,11 +113,11 @@
 //!
 //! # Bad input
 //!
-//! | what | then |
+//! | input | result |
 //! |---|---|
 //! | a CPU that the layout does not have | its operations use the shared slot, by atomics |
 //! | more users than CPUs | nothing: IDs are bounded by CPUs, too |
-//! | a forgotten lease or member | its ID or its seat is lost; the domain counts it |
+//! | a forgotten lease or member | its ID or its seat is lost, and the domain counts it |
 //! | more leases than there are | [`LeaseError::Exhausted`], or waits: [`Domain::lease_wait`] |
 //!
 //! In the repository, `docs/domains.md` has drawings and measurements.

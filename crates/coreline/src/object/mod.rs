@@ -5,7 +5,7 @@
 //! an equal one a moment later uses the allocator of each of its parts. For per-CPU memory, this
 //! also takes a process-wide lock. So a cache keeps objects constructed:
 //!
-//! | what | is made | goes |
+//! | part | is created | is destroyed |
 //! |---|---|---|
 //! | `T` | by the constructor, if none is idle | by the destructor, when the cache shrinks |
 //! | `L` | at each [`get`](ObjectCache::get) | when the object is given back |

@@ -20,8 +20,8 @@
 //!
 //! **The scenario predicts throughput at the level of locks, and not of exec.** By default, threads
 //! do not compute between two lives. With `outside` at 105 microseconds, one CPU has 9,500 lives
-//! per second, which is also its rate of execs. The model contains no other resource for which CPUs
-//! wait in an exec.
+//! per second, as many as execs. The model contains no other resource for which CPUs wait in an
+//! exec.
 //!
 //! All variants omit the sums of counters over all CPUs at the end of a life. (`check_mm` computes
 //! four such sums. In this scenario, each thread checks only its CPU's part.) They also omit the
