@@ -56,28 +56,28 @@
 //! other program ran on it.
 //!
 //! <!-- figures -->
-//! Measured on: Intel(R) Xeon(R) Processor (family 6, model 207), 2 CPUs.
+//! Measured on: Intel(R) Xeon(R) Processor (family 6, model 207), 16 CPUs.
 //!
-//! | ns per operation (ratio to the bold row) | 1 thread | 2 threads |
-//! |---|---|---|
-//! | **`PerCpuCounter::add`** | 1.38 | 1.42 |
-//! | one shared `AtomicU64` | 8.23 (6.0) | 89.18 (63.0) |
-//! | `CachePadded` shards, `fetch_add` | 8.13 (5.9) | 8.19 (5.8) |
-//! | the same, load and store: a thread to a shard | 0.56 (0.4) | 0.54 (0.4) |
-//! | an rseq section by hand, as librseq's | 1.31 (0.9) | 1.28 (0.9) |
-//! | | | |
-//! | **`Versioned`: enter and get** | 2.04 | 2.25 |
-//! | arc-swap `load` | 21.80 (10.7) | 22.40 (10.0) |
-//! | arc-swap `Cache` | 0.60 (0.3) | 0.78 (0.3) |
-//! | std `RwLock<Arc<T>>` | 23.73 (11.6) | 159.82 (71.0) |
-//! | | | |
-//! | **`Mutex`** (several threads: sections of 100 ns, 500 ns apart) | 11.42 | 384.58 |
-//! | std `Mutex` | 21.88 (1.9) | 391.64 (1.0) |
-//! | parking_lot `Mutex` | 19.41 (1.7) | 387.45 (1.0) |
-//! | | | |
-//! | **`DomainLocal`: add** | 2.67 | 2.87 |
-//! | **`Domain`: enter, add, leave** | 7.70 (2.9) | 8.53 (3.0) |
-//! | an atomic of the thread's own | 7.62 (2.9) | 7.97 (2.8) |
+//! | ns per operation (ratio to the bold row) | 1 thread | 2 threads | 8 threads |
+//! |---|---|---|---|
+//! | **`PerCpuCounter::add`** | 1.70 | 1.71 | 1.77 |
+//! | one shared `AtomicU64` | 8.12 (4.8) | 86.55 (50.6) | 130.92 (74.1) |
+//! | `CachePadded` shards, `fetch_add` | 8.04 (4.7) | 8.29 (4.8) | 9.05 (5.1) |
+//! | the same, load and store: a thread to a shard | 0.71 (0.4) | 0.71 (0.4) | 0.74 (0.4) |
+//! | an rseq section by hand, as librseq's | 1.54 (0.9) | 1.57 (0.9) | 1.60 (0.9) |
+//! | | | | |
+//! | **`Versioned`: enter and get** | 4.24 | 4.23 | 4.05 |
+//! | arc-swap `load` | 23.71 (5.6) | 23.76 (5.6) | 26.11 (6.4) |
+//! | arc-swap `Cache` | 0.88 (0.2) | 0.88 (0.2) | 0.84 (0.2) |
+//! | std `RwLock<Arc<T>>` | 25.45 (6.0) | 146.92 (34.8) | 767.78 (189.4) |
+//! | | | | |
+//! | **`Mutex`** (several threads: sections of 100 ns, 500 ns apart) | 11.72 | 349.42 | 492.11 |
+//! | std `Mutex` | 23.02 (2.0) | 345.89 (1.0) | 477.76 (1.0) |
+//! | parking_lot `Mutex` | 21.13 (1.8) | 349.33 (1.0) | 611.76 (1.2) |
+//! | | | | |
+//! | **`DomainLocal`: add** | 2.99 | 2.95 | 3.40 |
+//! | **`Domain`: enter, add, leave** | 5.34 (1.8) | 5.48 (1.9) | 6.10 (1.8) |
+//! | an atomic of the thread's own | 6.94 (2.3) | 8.74 (3.0) | 18.42 (5.4) |
 //! <!-- end of figures -->
 //!
 //! `-` means not measured. In the repository, `docs/figures.md` has the figures of other

@@ -26,7 +26,7 @@ use crate::world::World;
 /// How thorough the ledger is.
 #[derive(Debug, Args)]
 pub(crate) struct Effort {
-    /// Run over the request shares only, and leave out runs of minutes; do not keep this ledger
+    /// Run over the request shares only, and skip runs that take minutes; do not commit this ledger
     #[arg(long)]
     quick: bool,
 }
@@ -263,16 +263,16 @@ impl Ledger {
              https://lore.kernel.org/r/20130731221421.616d3d20@annuminas.surriel.com), over the \
              whole band: {}. The simulator is calibrated on none of these figures. None is a \
              prediction, because we knew them when we wrote the scenarios. [Validate](\
-             validate/README.md) has what we predicted first.",
+             validate/README.md) has true predictions.",
             score(&parts),
             score(&kernel),
         );
         let what = "`coreline ledger --out docs/fidelity.md` writes this page. *Value* is the \
                     figure at the default point. *Band* is its range over request shares, seeds \
-                    and uncertain costs (the whole band), or over request shares alone; a quick \
-                    run has none. `coreline explain verdicts` defines the verdicts and the null \
-                    model. If a figure's source leaves parameters open, several rows compare with \
-                    it. It is `undecided` if these disagree.";
+                    and uncertain costs (the whole band), or over request shares alone. A quick \
+                    run has no band. `coreline explain verdicts` defines the verdicts and the \
+                    null model. If a figure's source leaves parameters open, several rows \
+                    compare with it. The figure is `undecided` if these rows disagree.";
         for paragraph in [&conclusion, what] {
             text += &form.paragraph("", paragraph);
             text.push('\n');

@@ -17,14 +17,15 @@ use crate::report::{Report, Row};
 use crate::table;
 use crate::text::tell;
 
-/// Times coreline's primitives and what a user would pick instead: one process, interleaved,
-/// pinned.
+/// Times coreline's primitives and their alternatives in one process, interleaved and on pinned
+/// threads.
 #[derive(Parser)]
 #[command(
     name = "coreline-rivals",
     version,
     after_help = "Exit codes: 0 done (a goal that is not reached is still 0), 1 a candidate \
-                  miscounted, 2 usage, 3 this machine lacks what measuring needs."
+                  miscounted, 2 an error in the arguments, 3 this machine lacks something that \
+                  the measurement needs."
 )]
 pub(crate) struct Cli {
     /// What to compare
@@ -32,33 +33,33 @@ pub(crate) struct Cli {
     /// Print one JSON object (coreline.rivals/1) instead of tables; notes go to standard error
     #[arg(long)]
     json: bool,
-    /// Few short repetitions: shows that everything works, not how fast it is
+    /// Make few short repetitions; they show that everything works, but not how fast it is
     #[arg(long, conflicts_with = "reps")]
     quick: bool,
-    /// Samples of each candidate at each thread count
+    /// Take this many samples of each candidate at each thread count
     #[arg(long, value_name = "N", default_value_t = 21,
           value_parser = clap::value_parser!(u16).range(LEAST_SAMPLES as i64..=1000))]
     reps: u16,
-    /// End in about N minutes: fewer and shorter samples, less exact figures
+    /// End after about N minutes, with fewer and shorter samples and less exact figures
     ///
-    /// The number of windows of time shrinks first, then their length. If time is short, candidates
+    /// The number of time windows shrinks first, then their length. If time is short, candidates
     /// whose windows end late are left out. A fifth of the time is kept for repeating disturbed
     /// samples. A run that is shorter anyway does not change. If N is too small for figures that
     /// are worth quoting, nothing is measured.
     #[arg(long, value_name = "N", conflicts_with_all = ["quick", "reps"],
           value_parser = clap::value_parser!(u16).range(1..))]
     minutes: Option<u16>,
-    /// Measure beside this many threads of another process that compute without end
+    /// Measure while this many threads of another process compute without end
     ///
-    /// Figures are of the time that passed, with the CPU time of the process for an operation
-    /// beside them. Goals are for quiet machines, and are not shown.
+    /// Figures are elapsed times, each with the CPU time that the process takes per operation.
+    /// Goals are for quiet machines, and are not shown.
     #[arg(long, value_name = "N", default_value_t = 0,
           value_parser = clap::value_parser!(u16).range(0..=1024))]
     beside: u16,
-    /// Only with this many threads
+    /// Measure only with this many threads
     #[arg(long, value_name = "N", value_delimiter = ',')]
     threads: Vec<usize>,
-    /// Only the forms with these words in their titles, such as 100/500
+    /// Measure only the forms with these words in their titles, such as 100/500
     #[arg(long, value_name = "WORDS")]
     form: Option<String>,
 }

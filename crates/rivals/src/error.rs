@@ -11,26 +11,27 @@ use crate::text::tell;
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Error {
     #[error(
-        "{threads} threads did {expected} operations on {name:?}, which counted {found}: it loses \
-         or invents some, and its times mean nothing; correct it first"
+        "{threads} threads did {expected} operations on {name:?}, which counted {found}, so its \
+         times mean nothing; correct it first"
     )]
     WrongSum { name: String, threads: usize, expected: u64, found: u64 },
     #[error("the CPUs that this process may use are not known, so no thread can be pinned: {0}")]
     NoCpus(String),
-    #[error(
-        "no form of the class has all the words asked for; the forms are {0}; ask for fewer words"
-    )]
+    #[error("no form of the class has all the given words; the forms are {0}; give fewer words")]
     Nothing(String),
     #[error(
         "--minutes {asked} is too little: figures that are worth quoting take at least {needed} \
          minutes here; give --minutes {needed}, or measure less with --form or --threads"
     )]
     TooLittleTime { asked: u16, needed: u64 },
-    #[error("cannot start the threads that compute meanwhile: {0}; measure without --beside")]
+    #[error(
+        "cannot start the threads that compute beside the measured ones: {0}; measure without \
+         --beside"
+    )]
     Load(#[source] io::Error),
     #[error("cannot start the measuring threads: {0}")]
     Threads(#[from] SpawnError),
-    #[error("cannot write the result: {0}; give the program a standard output that takes it")]
+    #[error("cannot write the result: {0}; redirect standard output to a file that can be written")]
     Output(#[from] io::Error),
 }
 

@@ -47,7 +47,7 @@ pub static SCENARIO: Scenario = Scenario {
         Param::number("section", "Nanoseconds of a write with the mutex", [0, 1_000_000])
             .unit("ns")
             .depends(|it| vec![times(it)[0]]),
-        Param::number("outside", "Nanoseconds of a copy without it", [0, 1_000_000])
+        Param::number("outside", "Nanoseconds of a copy without the mutex", [0, 1_000_000])
             .unit("ns")
             .depends(|it| vec![times(it)[1]]),
         Param::effort("window", 10_000_000).depends(window),

@@ -250,7 +250,7 @@ fn known<W: Testbed>(cpus: &[CpuId]) -> Result<(), RunError> {
     let topology = <W as Place>::topology();
     match cpus.iter().find(|&&cpu| topology.cpu(cpu).is_none()) {
         Some(cpu) => {
-            let lacks = format!("the machine has no {cpu}, or does not say where it is");
+            let lacks = format!("{cpu} is not in the topology, or its place is unknown");
             Err(RunError::Lack(lacks))
         }
         None => Ok(()),

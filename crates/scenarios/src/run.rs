@@ -49,8 +49,8 @@ pub enum Error {
     },
     /// The scenario would need more memory than the simulated machine has.
     #[error(
-        "the machine {machine} has {cpus} CPUs, and {scenario} fits into a simulated machine's \
-         memory for at most {most}; take a smaller machine"
+        "the machine {machine} has {cpus} CPUs, but with more than {most} CPUs {scenario} does \
+         not fit into a simulated machine's memory; choose a smaller machine"
     )]
     TooManyCpus {
         /// The machine's name.

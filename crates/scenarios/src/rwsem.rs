@@ -49,7 +49,7 @@ pub static SCENARIO: Scenario = Scenario {
     params: &[
         Param::new("load", "What threads want", Domain::Names(LOADS)).usual(&["write", "read"]),
         Param::new("threads", "How many threads", Domain::Cpus(4096)).depends(grid),
-        Param::new("place", "Which CPUs they are on", Domain::Names(PLACES)).usual(&["packed"]),
+        Param::new("place", "Which CPUs threads are on", Domain::Names(PLACES)).usual(&["packed"]),
         Param::number("rest", "Time that does not depend on the variant, in percent", [1, 10_000])
             .usual(&["100"]),
         Param::effort("window", 1_000_000).usual(&["1000"]).quick(&["200"]),

@@ -54,7 +54,7 @@ pub enum ShapeError {
         shape: Shape,
     },
     /// A set of CPUs has a number that is not below [`MAX_CPUS`].
-    #[error("the set has {cpu}, and numbers of CPUs are below {MAX_CPUS}; leave it out")]
+    #[error("the set has {cpu}, but the number of a CPU must be below {MAX_CPUS}; leave it out")]
     NoSuchCpu {
         /// The CPU.
         cpu: CpuId,

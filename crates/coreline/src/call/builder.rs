@@ -19,7 +19,10 @@ pub enum StartError {
     #[error("the set of CPUs is empty; name CPUs that the calling thread may use")]
     NoCpus,
     /// The machine's topology does not list this CPU, or does not say where it is.
-    #[error("the machine has no {0}, or does not say where it is; name CPUs of its topology")]
+    #[error(
+        "{0} is not in the machine's topology, or its place there is unknown; choose only CPUs \
+         that the topology lists"
+    )]
     NoSuchCpu(CpuId),
     /// The thread could not be started.
     #[error(transparent)]

@@ -12,16 +12,18 @@ use super::{Reply, Workers};
 #[non_exhaustive]
 pub enum CallError {
     /// There is no worker on that CPU.
-    #[error("there is no worker on {0}: `Workers::cpus` lists those that have one")]
+    #[error("there is no worker on {0}; `Workers::cpus` lists the CPUs that have one")]
     NoWorker(CpuId),
     /// The workers were closed.
-    #[error("the workers were closed; start new ones to run it")]
+    #[error("the workers are closed; start new workers and repeat the call")]
     Closed,
     /// Another call already waits for that worker.
-    #[error("another call waits for that worker: try again, or use `call_on`, which queues")]
+    #[error(
+        "another call already waits for that worker; try again, or use `call_on`, which queues"
+    )]
     Busy,
     /// This process is a forked child, and the workers belong to its parent.
-    #[error("the workers are threads of the parent process: start new ones after a fork")]
+    #[error("the workers are threads of the parent process; start new workers after a fork")]
     Forked,
 }
 

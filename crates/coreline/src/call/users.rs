@@ -15,7 +15,10 @@ use crate::mask::{CpuMask, Entry, PresenceOptions, Shot};
 
 /// The calling thread is not one of the workers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("the calling thread is not one of these workers: call `enter` in their calls or tasks")]
+#[error(
+    "the calling thread is not one of these workers; call `enter` only in calls and tasks that \
+     they run"
+)]
 pub struct NotAWorker;
 
 /// A record of which workers use a cached thing, so that a change is announced to those workers

@@ -217,7 +217,9 @@ pub enum CidError {
         limit: usize,
     },
     /// The machine needs higher IDs than a row can hold.
-    #[error("the CPUs of this machine take {width} IDs, but there can be {most}: use fewer CPUs")]
+    #[error(
+        "the CPUs of this machine need {width} IDs, but there are at most {most}; use fewer CPUs"
+    )]
     TooWide {
         /// The number of IDs that the machine needs.
         width: usize,

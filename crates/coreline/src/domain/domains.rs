@@ -26,9 +26,7 @@ pub enum DomainsError {
     #[error(transparent)]
     Lacking(#[from] Lacking),
     /// The caller asked for too many leases.
-    #[error(
-        "{asked} leases were asked for each domain, and there can be at most {most}; ask for fewer"
-    )]
+    #[error("{asked} leases for each domain are too many; ask for at most {most}")]
     TooManyLeases {
         /// The requested number of leases.
         asked: usize,

@@ -10,8 +10,8 @@ use super::local::LocalError;
 pub enum LeaseError {
     /// All leases were in use at one moment of the call.
     #[error(
-        "all {most} leases of this domain are in use: drop one (a forgotten one never comes back), \
-         or ask for more with `DomainsOptions::leases`"
+        "all {most} leases of this domain are in use; drop one (a forgotten lease is lost), or \
+         ask for more with `DomainsOptions::leases`"
     )]
     Exhausted {
         /// The number of leases that the domain has.
@@ -25,7 +25,8 @@ pub enum LeaseError {
     Local(#[from] LocalError),
     /// The calling thread is initialising a slot of the same domain.
     #[error(
-        "the calling thread is making a slot of this domain; take the lease before or after that"
+        "the calling thread is making a slot of this domain; take the lease before or after it \
+         makes the slot"
     )]
     Nested,
 }
@@ -37,7 +38,7 @@ pub struct ForeignLocal;
 
 /// The error for a domain that is still in use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("the domain is in use by {users} members and {leased} leases: drop these first")]
+#[error("the domain is in use by {users} members and {leased} leases; drop these first")]
 pub struct InUse {
     /// The number of members.
     pub users: usize,

@@ -25,7 +25,7 @@ pub enum LocalError {
     #[error(transparent)]
     Pool(#[from] PoolError),
     /// The calling thread is initialising a slot of the same domain.
-    #[error("the calling thread is making a slot of this domain; make the local before that")]
+    #[error("the calling thread is making a slot of this domain; make the local before the slot")]
     Nested,
 }
 

@@ -169,7 +169,7 @@ pub use waiting::LeaseFuture;
 
 /// The error of a shootdown in a domain without a presence. The function ran in no member.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("this domain cannot reach its members: make it with `DomainOptions::presence`")]
+#[error("this domain cannot reach its members; make it with `DomainOptions::presence`")]
 pub struct NoPresence;
 
 /// The options of a domain.

@@ -59,7 +59,10 @@ pub use versioned::{Reader, Reading, Reclaimer, Versioned};
 #[non_exhaustive]
 pub enum MaskError {
     /// The mask has no bit for this CPU.
-    #[error("the mask has no bit for {cpu}: it has bits for {has} CPUs; CpuMask::cpus lists them")]
+    #[error(
+        "the mask has no bit for {cpu}; `CpuMask::cpus` lists the {has} CPUs for which it has \
+         bits"
+    )]
     NoSuchCpu {
         /// The CPU.
         cpu: CpuId,

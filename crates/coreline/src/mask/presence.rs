@@ -19,13 +19,16 @@ use crate::lock::spin::Pauses;
 #[non_exhaustive]
 pub enum Late {
     /// The shootdown was still waiting for another one, so no context was notified.
-    #[error("the deadline came while another shootdown was under way: no context was told")]
+    #[error(
+        "the deadline passed while another shootdown was running, so no context was told; try \
+         again"
+    )]
     Waiting,
     /// Some contexts neither ran the function nor left. They will no longer run the function. They
     /// get [`Entry::MustRefresh`] when they next enter or poll.
     #[error(
-        "{late} contexts had neither run the function nor left when the deadline came: have them \
-         poll more often, or leave where they block"
+        "{late} contexts had neither run the function nor left by the deadline; make them poll \
+         more often, or leave before they block"
     )]
     Missed {
         /// The number of contexts that neither ran the function nor left.

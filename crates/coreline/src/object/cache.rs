@@ -351,7 +351,7 @@ impl<T: Send + 'static, L: Send + 'static, W: World> ObjectCache<T, L, W> {
 
     /// The same, if the thread has a slot and there is room on the stack; says whether there was.
     #[inline(always)]
-    fn push_usually(&self, body: Held<T, L, W>) -> bool {
+    pub(super) fn push_usually(&self, body: Held<T, L, W>) -> bool {
         matches!(self.stacks.field(|stack| stack).try_push(body), Ok(Ok(())))
     }
 

@@ -32,14 +32,16 @@ impl<T: Send + 'static, L: Send + 'static, W: World> ObjectCache<T, L, W> {
             verdict = Some(if self.attended { self.judge(body) } else { Verdict::Lives });
         });
         self.uncharge();
-        // Contained, as what fails in turn: the thread may unwind already.
-        panics.run(|| match verdict {
-            Some(Verdict::Lives) => self.push(body),
-            Some(Verdict::Discarded) => self.discard(body),
-            Some(Verdict::Failed(why)) => self.fail(body, why),
-            None => self.fail(body, "it panicked when it was given back".into()),
-        });
-        panics.resume::<W>();
+        if !matches!(verdict, Some(Verdict::Lives)) || !self.push_usually(body) {
+            // Contained, as what fails in turn: the thread may unwind already.
+            panics.run(|| match verdict {
+                Some(Verdict::Lives) => self.push(body),
+                Some(Verdict::Discarded) => self.discard(body),
+                Some(Verdict::Failed(why)) => self.fail(body, why),
+                None => self.fail(body, "it panicked when it was given back".into()),
+            });
+            panics.resume::<W>();
+        }
         // At the end: the object is back, and nothing is lost by the panic.
         leaf::no_cache_in_a_destructor::<W>(self.name());
     }

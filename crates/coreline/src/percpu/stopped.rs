@@ -38,7 +38,7 @@ pub enum StopError {
         indexes: usize,
     },
     /// The calling thread has stopped the slots already.
-    #[error("the calling thread has stopped these slots already; do all of it in one stop")]
+    #[error("the calling thread has already stopped these slots; make all changes in one stop")]
     Nested,
 }
 

@@ -19,17 +19,19 @@ use crate::{
 
 /// Experiments with many-core techniques, on this machine and on simulated ones.
 ///
-/// Without a verb, it describes this machine, compares five changes to Linux with their published
-/// gains, and shows what common operations cost here with the library and without it.
+/// Without a verb, `coreline` describes this machine, compares five changes to Linux with their
+/// published gains, and shows what common operations cost on this machine, with the library and
+/// without it.
 #[derive(Parser)]
 #[command(
     name = "coreline",
     version,
     after_help = "Exit codes: 0 done (a published figure that is not reached is still 0), 1 a \
-                  check or claim failed, or the result could not be written, 2 usage, 3 this \
-                  machine lacks what was asked for, 130 interrupted (by Ctrl-C; what was \
-                  finished is shown).\n\nColours are for terminals. NO_COLOR=1 or CLICOLOR=0 in \
-                  the environment turns them off; CLICOLOR_FORCE=1 has them in pipes, too."
+                  check or claim failed, or the result could not be written, 2 an error in the \
+                  arguments, 3 this machine lacks something that the command needs, 130 \
+                  interrupted (by Ctrl-C; finished results are shown).\n\nOnly terminals get \
+                  colours. NO_COLOR=1 or CLICOLOR=0 in the environment turns colours off; \
+                  CLICOLOR_FORCE=1 turns them on in pipes, too."
 )]
 pub(crate) struct Cli {
     #[command(subcommand)]
@@ -57,17 +59,17 @@ enum Verb {
     Machines(Machines),
     /// Measure what operations cost on this machine, and write a machine file
     Measure(Box<measure::Choice>),
-    /// Compare what the simulator predicts with what this machine measures; compare core-to-core
+    /// Compare the simulator's predictions with measurements of this machine, and core-to-core
     /// latencies of machine files with the ping-pongs that they calibrate
     Validate(Validate),
     /// Write a page that compares every published figure with the simulator's
     Ledger(Ledger),
-    /// Write results as one page that needs no network, or one chart of it as a picture
+    /// Write results as one page that needs no network, or write one of its charts as a picture
     Report(Box<report::Choice>),
     /// Repeat the run of a replay line exactly
     Replay(Replay),
-    /// Copy a package so that it runs in the simulated machine: change its imports of shared state
-    /// to those of coreline-sim
+    /// Copy a package for the simulated machine, and change its imports of shared state to those of
+    /// coreline-sim
     Port(Box<port::Choice>),
     /// Time the simulator on this host
     Bench(Bench),
@@ -83,8 +85,7 @@ enum Verb {
     },
     /// Install the manual pages of all verbs, and the completions for bash, zsh and fish
     Install {
-        /// Install below the folder `share` of this folder; the default is `.local` in the home
-        /// folder
+        /// Install into `share` below this folder; the default is `.local` in the home folder
         #[arg(long, value_name = "DIR")]
         prefix: Option<PathBuf>,
     },
@@ -92,8 +93,8 @@ enum Verb {
 
 #[derive(Args)]
 struct Doctor {
-    /// Instead, show which fast paths this process could use, and whether its threads are
-    /// registered for rseq; stops each thread for a moment
+    /// Show instead which fast paths this process could use, and whether its threads are registered
+    /// for rseq; this stops each thread for a moment
     #[arg(long, value_name = "PID", value_parser = clap::value_parser!(u32).range(1..))]
     pid: Option<u32>,
     #[command(flatten)]
@@ -142,10 +143,10 @@ struct Replay {
     /// The machine file, if the line is for your own machine
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     world: Option<String>,
-    /// Record the run in this file, as JSON that the viewer Perfetto opens
+    /// Record the run in this file, as JSON for the viewer Perfetto
     #[arg(long, value_name = "FILE")]
     trace: Option<PathBuf>,
-    /// The line, as a failure printed it; it needs no quotes
+    /// The replay line that a failure printed; it needs no quotes
     #[arg(required = true, trailing_var_arg = true, value_name = "LINE")]
     line: Vec<String>,
 }

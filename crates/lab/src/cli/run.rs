@@ -99,7 +99,7 @@ fn command(scenario: &'static Scenario) -> Command {
     let option = |name: &'static str| Arg::new(name).long(name).action(ArgAction::Append);
     let variant = option("variant")
         .value_name("VARIANT")
-        .help("Only this alternative; may be given more than once")
+        .help("Run only this alternative; may be given more than once")
         .value_parser(names(scenario.variants.iter().map(|it| (it.name, it.about))));
     let of_param = |param: &'static Param| {
         let form = match param.domain {

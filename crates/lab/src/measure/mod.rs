@@ -52,7 +52,8 @@ pub(crate) struct Choice {
     /// The machine's name in that file
     #[arg(long, default_value = "this-machine", value_name = "NAME", value_parser = name)]
     name: String,
-    /// The machine that gives the costs that cannot be measured: a preset's name, or a machine file
+    /// The machine that supplies the costs that cannot be measured: a preset's name, or a machine
+    /// file
     #[arg(
         long,
         default_value = "epyc-9654-2s",
@@ -61,7 +62,7 @@ pub(crate) struct Choice {
         hide_possible_values = true
     )]
     like: Spec,
-    /// Take few samples: this shows that it works, but gives no figures to quote
+    /// Take few samples; they show that the command works, but are no figures to quote
     #[arg(long)]
     quick: bool,
     /// Print one JSON object instead of text

@@ -42,17 +42,17 @@ use crate::unportable::PortError;
 /// Of the verb's command line.
 #[derive(Args)]
 pub(crate) struct Choice {
-    /// Folders of packages, such as `cargo vendor` makes; name packages that need each other
-    /// together
+    /// Folders of packages, such as those that `cargo vendor` makes; name packages that depend on
+    /// each other together
     #[arg(required = true, value_name = "DIR")]
     packages: Vec<PathBuf>,
     /// Write each copy into this folder, under its package's name
     #[arg(long, value_name = "DIR", required_unless_present = "check")]
     out: Option<PathBuf>,
-    /// Write nothing, but say what would be done
+    /// Write nothing, and only say what would change
     #[arg(long, conflicts_with = "out")]
     check: bool,
-    /// Where the copies get `coreline-sim`: its folder, or a version
+    /// The `coreline-sim` that the copies use: its folder, or a version
     #[arg(long, value_name = "DIR|VERSION", default_value = env!("CARGO_PKG_VERSION"))]
     sim: String,
     /// Print one JSON object instead of text

@@ -14,7 +14,7 @@ pub(super) enum Unread {
     #[error(transparent)]
     Lex(#[from] LexError),
     /// More than [`DEEPEST`] brackets are in each other, in this line.
-    #[error("line {0}: more than {DEEPEST} brackets in each other")]
+    #[error("line {0}: more than {DEEPEST} nested brackets")]
     TooDeep(usize),
 }
 

@@ -46,8 +46,8 @@ use crate::provenance::Program;
 
 #[derive(Args)]
 pub(crate) struct Choice {
-    /// Results, as `coreline run SCENARIO --json --out FILE` writes them. Without one, it first
-    /// runs what shows the five changes of `coreline`, simulated and here
+    /// Results of `coreline run SCENARIO --json --out FILE`. Without a result, the command first
+    /// runs the scenarios of the five kernel changes, simulated and on this machine
     #[arg(value_name = "RESULT")]
     results: Vec<PathBuf>,
     /// The file to write; the default is report.html, and NAME.png or NAME.svg for a picture. JSON

@@ -45,8 +45,8 @@ pub(crate) use predictions::Predictions;
 /// What to validate, and how thoroughly.
 #[derive(Debug, Args)]
 pub(crate) struct Choice {
-    /// `native` measures here and compares with the committed predictions; a simulated machine's
-    /// name or file predicts for it and measures nothing
+    /// `native` measures this machine and compares it with the committed predictions; with the name
+    /// or file of a simulated machine, the command predicts that machine and measures nothing
     #[arg(
         long,
         default_value = "native",
@@ -55,7 +55,7 @@ pub(crate) struct Choice {
         hide_possible_values = true
     )]
     world: World,
-    /// Take few and short samples: this shows that it works, but gives no figures to quote
+    /// Take few and short samples; they show that the command works, but are no figures to quote
     #[arg(long)]
     quick: bool,
     /// Run only this experiment; may be given more than once
@@ -69,12 +69,12 @@ pub(crate) struct Choice {
     #[arg(long, value_name = "COMMIT", value_parser = commit,
         conflicts_with_all = ["quick", "only", "world"])]
     pub(crate) predict: Option<String>,
-    /// Instead, write predictions for figures that are published elsewhere, for the engine at this
-    /// commit; takes minutes
+    /// Write instead predictions for figures that are published elsewhere, for the engine at this
+    /// commit; this takes minutes
     #[arg(long, value_name = "COMMIT", value_parser = commit,
         conflicts_with_all = ["quick", "only", "world", "predict"])]
     pub(crate) blind: Option<String>,
-    /// Write only this row of them; may be given more than once
+    /// Write only this row of those predictions; may be given more than once
     #[arg(
         long = "row",
         value_name = "ROW",

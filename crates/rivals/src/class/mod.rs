@@ -28,10 +28,10 @@ pub(crate) enum Class {
     /// Adding to a counter: one hot counter, and 8 counters in turn
     Counters,
     /// Reading the index of per-CPU memory (CPU number, concurrency ID); adding and leasing by a
-    /// domain's own; making per-CPU values of sizes that leave holes
+    /// domain's IDs; making per-CPU values of sizes that leave holes
     Cid,
-    /// Taking an object and giving it back, by the thread that took it or another; one that owns
-    /// per-CPU counters
+    /// Taking an object and giving it back, by the thread that took it or another; an object that
+    /// owns per-CPU counters
     Objects,
     /// Setting a bit of a mask that is already set
     Masks,

@@ -132,7 +132,7 @@ fn run<W: Testbed>(setup: &Setup) -> Result<Vec<f64>, RunError> {
         return Err(RunError::Lack(what));
     };
     if let Some(cpu) = setup.cpus.iter().find(|cpu| W::topology().cpu(**cpu).is_none()) {
-        let what = format!("the machine has no {cpu}, or does not say where it is");
+        let what = format!("{cpu} is not in the topology, or its place is unknown");
         return Err(RunError::Lack(what));
     }
     let load = Load {

@@ -156,7 +156,7 @@ fn places<W: Testbed>(load: &Load<'_>) -> Result<(Vec<CpuId>, Vec<Spot>), RunErr
     let mut on_node = BTreeMap::<u32, u32>::new();
     for &cpu in load.cpus {
         let known = topology.cpu(cpu).ok_or_else(|| {
-            RunError::Lack(format!("the machine has no {cpu}, or does not say where it is"))
+            RunError::Lack(format!("{cpu} is not in the topology, or its place is unknown"))
         })?;
         let next = numbers.len() as u32;
         let node = *numbers.entry(known.node).or_insert(next);

@@ -54,7 +54,7 @@ use super::{RunError, Scenario, Variant};
 pub static SCENARIO: Scenario = Scenario {
     params: &[
         Param::new("threads", "How many threads want the lock", Domain::Cpus(4096)).depends(grid),
-        Param::new("place", "Which CPUs they are on", Domain::Names(PLACES)).usual(&["packed"]),
+        Param::new("place", "Which CPUs threads are on", Domain::Names(PLACES)).usual(&["packed"]),
         Param::number("section", "Nanoseconds of work with the lock", [0, 1_000_000])
             .unit("ns")
             .usual(&["100"]),

@@ -119,7 +119,7 @@ fn places<W: Testbed>(setup: &Setup) -> Result<Vec<Cpu>, RunError> {
     let topology = W::topology();
     let known = setup.cpus.iter().map(|&cpu| {
         topology.cpu(cpu).cloned().ok_or_else(|| {
-            RunError::Lack(format!("the machine has no {cpu}, or does not say where it is"))
+            RunError::Lack(format!("{cpu} is not in the topology, or its place is unknown"))
         })
     });
     let mut places = known.collect::<Result<Vec<_>, _>>()?;

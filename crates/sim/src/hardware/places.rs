@@ -63,8 +63,8 @@ pub(crate) enum NoPlace {
     /// The host has no address space left, or no such addresses.
     #[error(
         "its memory takes {} MiB of address space at {at:#x}: {}; raise the limit (ulimit -v), or \
-         run fewer machines that fail, as those keep theirs; a host whose processes have addresses \
-         of less than 47 bits cannot simulate", .map.layout.size() >> 20, .map.why
+         run fewer failing machines, because these keep their memory; a host whose processes have \
+         addresses of less than 47 bits cannot simulate", .map.layout.size() >> 20, .map.why
     )]
     Memory {
         /// Where.
@@ -74,8 +74,8 @@ pub(crate) enum NoPlace {
     },
     /// No place is free.
     #[error(
-        "all {PLACES} places for a machine are in use, most of them by machines that failed, which \
-         keep theirs: run them in several processes"
+        "all {PLACES} places for machines are in use; failed machines keep their places, so run \
+         such machines in several processes"
     )]
     None,
 }

@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicI64, AtomicU32};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU32};
 
 use coreline::cid::{Clustered, Recent};
 use coreline::domain::{Domain, DomainOptions, Domains, DomainsOptions, Lease, LeaseError};
@@ -103,17 +103,21 @@ fn leases_are_exhausted_only_if_all_are_out() {
     }
 }
 
-/// More leases at once than a magazine has rounds come back, and are met again.
-fn many_at_once<W: Testbed>() {
+/// More leases at once than a magazine has rounds come back. They are met again, unless the thread
+/// goes to another CPU or other domains are given slots meanwhile (not `exactly`).
+fn many_at_once<W: Testbed>(exactly: bool) {
     let domains = Domains::<Recent, W>::new_in(DomainsOptions::new()).unwrap();
     let domain = domains.domain(DomainOptions::new());
     let lease =
         |number: usize| -> Vec<_> { (0..number).map(|_| domain.lease().unwrap()).collect() };
-    for _ in 0..2 {
+    for round in 0..2 {
         let leases = lease(12);
         let cids: BTreeSet<_> = leases.iter().map(Lease::cid).collect();
         let width = domains.layout().width() as u32;
-        assert_eq!(cids, (width..width + 12).map(Cid::new).collect());
+        assert_eq!(cids.len(), 12);
+        if round == 0 || exactly {
+            assert_eq!(cids, (width..width + 12).map(Cid::new).collect());
+        }
         assert_eq!(domain.usage().leased, 12);
         // In the other order than they were leased in.
         leases.into_iter().rev().for_each(drop);
@@ -131,8 +135,8 @@ fn many_at_once<W: Testbed>() {
 
 #[test]
 fn more_leases_than_rounds_come_back() {
-    many_at_once::<Native>();
-    let law = many_at_once::<Sim>;
+    many_at_once::<Native>(false);
+    let law = || many_at_once::<Sim>(true);
     worlds::simulate("breaks::many", "host-2c", Faults::NONE, law).unwrap();
     worlds::simulate("breaks::many_torn", "desktop-12c", TORN, law).unwrap();
 }
@@ -167,22 +171,28 @@ fn a_search_finds_one_while_another_goes_from_one_lease_to_the_other() {
 fn a_lease_comes_back_in_a_panic<W: Testbed>() {
     let domains = Domains::<Recent, W>::new_in(DomainsOptions::new().leases(1)).unwrap();
     let domain: Domain<Recent, W> = domains.domain(DomainOptions::new());
-    let values = AtomicU32::new(0);
-    // The shared value, that of the CPU in whose magazine the lease gets a round, and the lease's.
+    let planted = Arc::new(AtomicBool::new(false));
+    let panics = Arc::clone(&planted);
     let init = move || {
-        // Relaxed: a count.
-        assert_ne!(values.fetch_add(1, Ordering::Relaxed), 2, "planted");
+        // Relaxed: one thread alone.
+        assert!(!panics.swap(false, Ordering::Relaxed), "planted");
         W::U64::new_in(0)
     };
-    let _local = domain.local(init).unwrap();
+    // This CPU gets its slot, so that the next one is the lease's. If other domains are given slots
+    // meanwhile, this one may go without, and the next one may be the CPU's.
+    let local = domain.local(init).unwrap();
+    local.add(1);
+    planted.store(true, Ordering::Relaxed);
     assert!(catch_unwind(AssertUnwindSafe(|| domain.lease().map(drop))).is_err());
     assert_eq!(domain.usage().leased, 0);
     assert!(domain.lease().is_ok());
 }
 
 #[test]
-fn a_lease_comes_back_where_a_slot_cannot_be_made_natively() {
+fn a_lease_comes_back_where_a_slot_cannot_be_made() {
     a_lease_comes_back_in_a_panic::<Native>();
+    let law = a_lease_comes_back_in_a_panic::<Sim>;
+    worlds::simulate("breaks::unmade", "host-2c", TORN, law).unwrap();
 }
 
 /// The first lease of a domain is asked for where a slot of it is made.
