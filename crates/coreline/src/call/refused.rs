@@ -27,7 +27,7 @@ pub enum CallError {
     Forked,
 }
 
-/// A function was not run, and is returned to the caller.
+/// The error for a function that was not run. It returns the function to the caller.
 pub struct Refused<F> {
     /// The reason.
     pub why: CallError,
@@ -56,8 +56,8 @@ impl<F> From<Refused<F>> for CallError {
     }
 }
 
-/// A worker would wait for a function that only this worker can run, after the one that it runs
-/// now. The error contains the reply.
+/// The error for a worker that would wait for a function that only this worker can run, after the
+/// one that it runs now. The error contains the reply.
 pub struct WaitsForItself<R, W: World = Native> {
     /// The reply, so that another thread can wait for it.
     pub reply: Reply<R, W>,
@@ -80,7 +80,7 @@ impl<R, W: World> fmt::Display for WaitsForItself<R, W> {
 
 impl<R, W: World> core::error::Error for WaitsForItself<R, W> {}
 
-/// A worker would wait for its own end. The error contains the workers.
+/// The error for a worker that would wait for its own end. The error contains the workers.
 pub struct OwnWorker<W: World + Threads = Native> {
     /// The workers, unchanged.
     pub workers: Workers<W>,

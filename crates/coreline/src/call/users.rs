@@ -13,7 +13,7 @@ use super::shared::Shared;
 use crate::TicketLock;
 use crate::mask::{CpuMask, Entry, PresenceOptions, Shot};
 
-/// The calling thread is not one of the workers.
+/// The error for a calling thread that is not one of the workers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error(
     "the calling thread is not one of these workers; call `enter` only in calls and tasks that \

@@ -4,7 +4,7 @@ use coreline_world::Lacking;
 
 use super::local::LocalError;
 
-/// The caller cannot get a lease. Nothing was taken.
+/// The reason why the caller cannot get a lease. No lease was taken.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum LeaseError {
