@@ -1,20 +1,20 @@
 //! The Linux kernel's many-core techniques for ordinary programs.
 //!
-//! | module | what | in the kernel |
+//! | module | contents | in the kernel |
 //! |---|---|---|
 //! | [`counter`] | [`PerCpuCounter`], [`CounterSet`]: adds without atomics | `percpu_counter` |
 //! | [`percpu`] | [`PerCpu`], [`PerCpuPool`]: a value for each CPU | `alloc_percpu` |
 //! | [`cid`] | [`CidSpace`]: small numbers for running threads, used as indexes | `mm_cid` |
 //! | [`object`] | [`ObjectCache`]: objects that stay constructed; budgets | slab caches, sheaves |
-//! | [`domain`] | [`Domain`]: IDs, values and leases of a tenant | what an `mm` is |
-//! | [`mask`] | [`CpuMask`]: which CPUs take part; a write reads first | `mm_cpumask` |
+//! | [`domain`] | [`Domain`]: IDs, values and leases of a tenant | `mm_struct` |
+//! | [`mask`] | [`CpuMask`]: the CPUs that take part; a write reads first | `mm_cpumask` |
 //! | [`call`] | [`Workers`]: calls to workers that poll, queued work | `smp_call_function` |
 //! | [`lock`] | [`Mutex`], [`RwLock`]: spin in a queue, then sleep, in 8 bytes | `mutex`, `rwsem` |
 //! | [`lock`] | [`TicketLock`]: FIFO, for fewer threads than CPUs | spinlock, 2.6.25 to 4.1 |
-//! | [`lock`] | [`Osq`](lock::Osq): waiters that are near first, in 4 bytes | `osq_lock` |
+//! | [`lock`] | [`Osq`](lock::Osq): near waiters come first, in 4 bytes | `osq_lock` |
 //!
-//! Every type takes its machine as its last type parameter, which defaults to the real one. So
-//! users need not know of it:
+//! The last type parameter of every type is its machine. It defaults to the real machine, so users
+//! can ignore it:
 //!
 //! ```
 //! use coreline::{Mutex, PerCpuCounter};
@@ -38,21 +38,22 @@
 //!
 //! # When to use it, and when not to
 //!
-//! Use it if many threads write to one thing: a counter or a tenant's counters whose sum is seldom
-//! read, a value that is always read and seldom changed, a pool, or a lock that many threads wait
-//! for. Do not use it if
+//! Use it if many threads share one object. Such objects are a counter or a tenant's counters whose
+//! sum is seldom read, a value that is often read and seldom changed, a pool, or a lock for which
+//! many threads wait. Do not use it if
 //!
-//! - nothing contends: an atomic is smaller and takes a few nanoseconds. If no two threads use the
-//!   same tenant, a [`Domain`] for each of thousands of tenants is many times slower than an atomic
-//!   for each;
-//! - each thread can own its part and knows which: a plain store to a padded line of its own is
-//!   faster than all types here;
-//! - every read must be exact at that moment: cheap additions cost a sum over all CPUs.
+//! - there is no contention, because an atomic is smaller and takes a few nanoseconds. If no two
+//!   threads use the same tenant, a [`Domain`] for each of thousands of tenants is many times
+//!   slower than one atomic per tenant;
+//! - each thread can own a known part, because a plain store to a padded line of its own is faster
+//!   than all types here;
+//! - every read must be exact, because a read of a cheap counter must then sum the slots of all
+//!   CPUs.
 //!
 //! # Figures
 //!
-//! The candidates of a group take turns in one run. The machine is virtual, and nothing else ran on
-//! it.
+//! The candidates of a group are measured alternately in one run. The machine is virtual, and no
+//! other program ran on it.
 //!
 //! <!-- figures -->
 //! Measured on: Intel(R) Xeon(R) Processor (family 6, model 207), 16 CPUs.
@@ -85,44 +86,45 @@
 //! # Where there is no Linux
 //!
 //! On other 64-bit systems, and on Linux with the feature `portable`, the machine is built on std.
-//! All types exist and keep their laws, but nothing is faster than atomics and std's locks.
-//! Promises of the modules about signal handlers and forked children hold on Linux only.
+//! All types exist and keep their laws, but none of them is faster than atomics and std's locks.
+//! Guarantees of the modules about signal handlers and forked children hold on Linux only.
 //!
 //! | missing | in its place |
 //! |---|---|
 //! | restartable sections | atomic instructions; lists, stacks and buffers take a lock |
 //! | the CPU that a thread runs on | the thread's number, modulo [`available_parallelism`] (1) |
 //! | threads kept on a CPU | a placed thread has the CPU's number but runs anywhere (2) |
-//! | the machine's tree | one node and one cache: no CPU is nearer than another |
+//! | the machine's tree | one node and one cache, so that no CPU is nearer than another |
 //! | the kernel's concurrency IDs | an error if the IDs are to be an index (3) |
 //! | the futex | std's locks and condition variables, in a table by address |
 //! | asymmetric fences, kicks | full fences on both sides; a kick interrupts nothing |
 //! | memory on a node, huge pages | an error for each; memory comes from std's system allocator |
 //! | signals held off | nothing: no signal handler may use this crate |
 //! | memory wiped at a fork | the number of the process (4) |
-//! | what the machine has, as `doctor` shows it | nothing: `native::probe` is not there |
+//! | what the machine has, as `doctor` shows it | nothing: `native::probe` does not exist |
 //!
-//! 1. It stays the same for the thread's whole life. Threads with the same number may run at the
-//!    same time.
-//! 2. The same holds for [`Workers`]: there are as many as CPUs, each with a number of its own.
+//! 1. The number stays the same for the thread's whole life. Threads with the same number may run
+//!    at the same time.
+//! 2. The same holds for [`Workers`]. There are as many workers as CPUs, each with a number of its
+//!    own.
 //! 3. This concerns [`IndexBy::KernelCid`]. The IDs of a [`CidSpace`] or a [`Domain`] are the
 //!    library's own.
 //! 4. A child that sleeps or wakes a thread may wait forever.
 //!
-//! On Windows and macOS we only know that the crate compiles. We run the laws on Linux, with the
-//! feature.
+//! On Windows and macOS, the crate is only known to compile. The tests of the laws run on Linux,
+//! with the feature.
 //!
-//! **The feature is for a whole program.** Cargo builds a crate once, with every feature that any
-//! package of the program asks for. If one package asks for `portable`, all get it. So a program or
-//! a test may ask for it, and a library should not.
+//! **The feature applies to a whole program.** Cargo builds a crate once, with every feature that
+//! any package of the program enables. If one package enables `portable`, all packages get it. So a
+//! program or a test may enable it, but a library should not.
 //!
 //! [`available_parallelism`]: std::thread::available_parallelism
 //!
 //! # The other worlds
 //!
-//! The same types over `coreline_sim::Sim` run on a simulated machine with hundreds of CPUs, and
-//! over `coreline_world::model::Model` in a model checker: `tests/laws`, in the repository, does
-//! both.
+//! With `coreline_sim::Sim` as their world, the same types run on a simulated machine with hundreds
+//! of CPUs. With `coreline_world::model::Model`, they run in a model checker. In the repository,
+//! `tests/laws` does both.
 
 pub mod call;
 pub mod cid;
@@ -149,17 +151,17 @@ pub use mask::CpuMask;
 pub use object::ObjectCache;
 pub use percpu::{PerCpu, PerCpuPool};
 
-/// The CPU that runs the calling thread. The thread may run on another CPU by the time that this
-/// returns, unless it is pinned to one. So the value is a hint, like that of `sched_getcpu`.
+/// Returns the CPU that runs the calling thread. Unless the thread is pinned to one CPU, it may run
+/// on another CPU when the call returns. So the value is a hint, like that of `sched_getcpu`.
 ///
 /// ```
 /// let cpu = coreline::current_cpu();
 /// assert!(coreline::CpuSet::from_iter([cpu]).contains(cpu));
 /// ```
 ///
-/// On Linux this is async-signal-safe. It reads the thread's rseq area if that is registered, and
-/// else asks the kernel. Elsewhere it returns [a number of the
-/// thread's](crate#where-there-is-no-linux).
+/// On Linux the function is async-signal-safe. It reads the thread's rseq area if that is
+/// registered, and otherwise asks the kernel. On other systems it returns [the thread's
+/// number](crate#where-there-is-no-linux).
 pub fn current_cpu() -> CpuId {
     <world::Native as world::Place>::cpu()
 }

@@ -1,27 +1,27 @@
-//! The library of the program `coreline`: what this machine offers, and experiments in either world
-//! beside the figures that were published for them. [`program`] is all that the program does.
+//! The library of the program `coreline`. It shows the features of this machine, and runs
+//! experiments natively or simulated, next to the published figures. [`program`] is the whole
+//! program.
 //!
-//! This is where the worlds meet. Beside the scenarios, which are a library of their own
-//! ([`coreline_scenarios`]), and tests, it is the only crate that knows both `Native` and `Sim`.
-//! Data flows one way:
+//! Apart from tests and the scenarios ([`coreline_scenarios`]), this is the only crate that uses
+//! both worlds, `Native` and `Sim`. In this table, data flows from top to bottom:
 //!
 //! | module | holds |
 //! |---|---|
-//! | `run` | runs a scenario in a world and sets the result beside what was published |
+//! | `run` | runs a scenario in a world, and compares the result with published figures |
 //! | `table` | shows such a result in a terminal of any width |
-//! | `overview` | what the program says if nothing was asked |
+//! | `overview` | the program's first page |
 //! | `validate` | compares the simulator's predictions with measurements |
-//! | `explain` | a kernel change, a scenario or the verdicts on a page |
+//! | `explain` | a page about a kernel change, a scenario or the verdicts |
 //! | `report` | results as a page, its charts as JSON or pictures |
-//! | `ledger` | every published figure beside ours |
-//! | `measure` | what things cost on this machine, as a machine file |
-//! | `port`, `unportable` | copies of packages that run in the simulated machine; why not |
-//! | `disturbance` | which native samples do not count |
-//! | `listing` | tables of verbs that fit the terminal |
+//! | `ledger` | every published figure with our figure |
+//! | `measure` | the costs of this machine, as a machine file |
+//! | `port`, `unportable` | copies of packages that run in the simulated machine; reasons against it |
+//! | `disturbance` | the detection of disturbed native samples |
+//! | `listing` | tables that fit the terminal |
 //! | `export` | rows as CSV and Parquet |
-//! | `text` | lines, colours and characters that fit where text goes |
-//! | `progress` | how far a verb is |
-//! | `doctor`, `machines`, `replay`, `bench`, `shell` | the other verbs |
+//! | `text` | lines, colours and characters for each output device |
+//! | `progress` | the progress of a command |
+//! | `doctor`, `machines`, `replay`, `bench`, `shell` | the other commands |
 
 mod bench;
 mod cli;
@@ -69,11 +69,11 @@ use crate::output::Stdout;
 #[global_allocator]
 static ALLOCATOR: coreline_sim::Allocator = coreline_sim::Allocator;
 
-/// Does what the process's arguments say, as the program `coreline`: prints the result, and on
-/// standard error why there is none. Gives the exit code that `coreline --help` explains.
+/// Runs the program `coreline` with the process's arguments. It prints the result, or an error on
+/// standard error. Returns the exit code, which `coreline --help` explains.
 ///
-/// The process's global allocator has to be [`coreline_sim::Allocator`]: simulated programs' memory
-/// comes from their machine.
+/// The process's global allocator must be [`coreline_sim::Allocator`], because the memory of
+/// simulated programs comes from their machine.
 pub fn program() -> ExitCode {
     let cli = match cli::Cli::try_parse() {
         Ok(cli) => cli,

@@ -5,11 +5,11 @@
 use crate::{Scenario, Source};
 use crate::{execstorm, filecopy, intermittent, ipistorm, switchstorm};
 
-/// A change to the kernel, and how the scenarios show it.
+/// A change to the kernel, with the scenario runs that show its effect.
 pub struct Change {
-    /// The name on command lines.
+    /// The name of the change on command lines.
     pub name: &'static str,
-    /// A description in a few words.
+    /// A short description of the change.
     pub title: &'static str,
     /// The name of its [`Source`].
     pub source: &'static str,
@@ -17,61 +17,62 @@ pub struct Change {
     releases: &'static [((u32, u32), Has)],
     /// The architecture whose kernels may have it, if only one may.
     architecture: Option<&'static str>,
-    /// A page of 80 columns: what it does, which lines move, and what became of it.
+    /// A page of text, 80 columns wide: what the change does, which cache lines move, and whether
+    /// Linux has it.
     pub text: &'static str,
-    /// The run that shows it on the machine of its author.
+    /// The simulated run that shows the change on the author's machine.
     pub shown: Shown,
-    /// The run that shows it on any machine.
+    /// The native run that shows the change on any machine.
     pub natively: Natively,
-    /// The library's types that do the same for a program.
+    /// The library's types that have the same effect in a program.
     pub types: &'static str,
 }
 
-/// Rows of a simulated run.
+/// A selection of rows from a simulated run.
 pub struct Shown {
     /// The scenario.
     pub scenario: &'static Scenario,
-    /// The simulated machine: the one that the author measured on, or the most similar one.
+    /// The simulated machine: the author's machine, or the most similar one.
     pub machine: &'static str,
-    /// Which of its CPUs.
+    /// The name of the configuration, which selects CPUs of the machine.
     pub config: &'static str,
-    /// The options that differ from their defaults, or one of these.
+    /// The options whose value is not the default, or is one of several default values.
     pub values: &'static [(&'static str, &'static str)],
-    /// The metric that is compared.
+    /// The name of the compared metric.
     pub metric: &'static str,
-    /// The variants, without the change and with it.
+    /// The variant without the change, and the variant with it.
     pub variants: [&'static str; 2],
     /// The name of the second variant's row in the comparison.
     pub comparison: &'static str,
 }
 
-/// Rows of a native run.
+/// A selection of rows from a native run.
 pub struct Natively {
-    /// The metric that is compared.
+    /// The name of the compared metric.
     pub metric: &'static str,
     /// Two variants.
     pub variants: [&'static str; 2],
-    /// The options that differ from their defaults, or one of these.
+    /// The options whose value is not the default, or is one of several default values.
     pub values: &'static [(&'static str, &'static str)],
-    /// Whether it shows only if some CPUs are farther apart than others.
+    /// Whether the effect appears only if some CPUs are farther apart than others.
     pub takes_distance: bool,
 }
 
-/// Whether a kernel has a change, as its release tells.
+/// Whether a kernel has a change, judged by its release.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Has {
-    /// It has the change.
+    /// The kernel has the change.
     Yes,
-    /// It does not have the change.
+    /// The kernel does not have the change.
     No,
-    /// It has something that replaced the change.
+    /// The kernel has a later mechanism that replaced the change.
     Later,
     /// The release is unknown, or no kernel of this architecture has such a change.
     Unknown,
 }
 
 impl Has {
-    /// The answer in a word.
+    /// Returns the answer in one word.
     pub fn word(self) -> &'static str {
         match self {
             Has::Yes => "yes",
@@ -85,8 +86,8 @@ impl Has {
 /// No release has it.
 const NONE: &[((u32, u32), Has)] = &[((0, 0), Has::No)];
 
-/// All five changes. Releases are those of `docs/concurrency-ids.md`; 3.12 is from memory: the
-/// patch was committed on 1 August 2013, after the merge window of 3.11.
+/// All five changes. The releases are those of `docs/concurrency-ids.md`. Only release 3.12 is from
+/// memory. That patch was committed on 1 August 2013, after the merge window of 3.11.
 pub static CHANGES: [Change; 5] = [
     Change {
         name: "recent-ids",
@@ -211,26 +212,27 @@ pub static CHANGES: [Change; 5] = [
 ];
 
 impl Change {
-    /// The change of this name, if there is one.
+    /// Returns the change with this name, if there is one.
     pub fn named(name: &str) -> Option<&'static Change> {
         CHANGES.iter().find(|change| change.name == name)
     }
 
-    /// The change that a scenario shows, if it shows one.
+    /// Returns the change that a scenario shows, if it shows one.
     pub fn shown_by(scenario: &str) -> Option<&'static Change> {
         CHANGES.iter().find(|change| change.shown.scenario.name == scenario)
     }
 
-    /// Where it was published.
+    /// Returns the publication of the change.
     ///
     /// # Panics
     ///
-    /// It never panics: a test looks up all of them.
+    /// It never panics, because a test looks up the source of every change.
     pub fn published(&self) -> &'static Source {
         Source::named(self.source).expect("a source of this name")
     }
 
-    /// Whether a kernel of this release (`6.18.44-generic`) and architecture (`x86_64`) has it.
+    /// Returns whether a kernel of this release (`6.18.44-generic`) and architecture (`x86_64`) has
+    /// it.
     pub fn of_kernel(&self, release: &str, architecture: &str) -> Has {
         let mut numbers = release.split(|it: char| !it.is_ascii_digit()).map(|it| it.parse().ok());
         let version = numbers.next().flatten().zip(numbers.next().flatten());

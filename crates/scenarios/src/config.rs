@@ -4,32 +4,32 @@ use std::collections::BTreeSet;
 
 use coreline_topology::{CpuId, Topology};
 
-/// The CPUs of a machine that take part. Its name describes them: `24-core/24-L3` is 24 cores under
-/// 24 L3 caches, one hardware thread of each.
+/// A set of CPUs of a machine that take part in a run. The name describes the set. For example,
+/// `24-core/24-L3` is 24 cores under 24 L3 caches, with one hardware thread per core.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Config {
-    /// The name in results and programs.
+    /// The name of the configuration in results and programs.
     pub name: String,
     /// The CPUs in the order in which they get threads.
     pub cpus: Vec<CpuId>,
-    /// How many last-level caches these CPUs have; 0 if that is unknown.
+    /// The number of last-level caches of these CPUs, or 0 if it is unknown.
     pub caches: usize,
 }
 
 impl Config {
-    /// Makes one of these CPUs, on a machine of which nothing else is known.
+    /// Creates a configuration of these CPUs, on a machine whose topology is unknown.
     pub fn of_unknown(cpus: Vec<CpuId>) -> Config {
         Config { name: format!("{}-CPU", cpus.len()), cpus, caches: 0 }
     }
 
-    /// Makes one of these CPUs of this machine. A tree that was made up does not say anything about
-    /// caches.
+    /// Creates a configuration of these CPUs of this machine. If `is_known` is false, the topology
+    /// is a placeholder, which says nothing about caches.
     pub fn here(topology: &Topology, is_known: bool, cpus: Vec<CpuId>) -> Config {
         if is_known { Config::of(topology, cpus) } else { Config::of_unknown(cpus) }
     }
 
-    /// Makes one of these CPUs of a machine, with this name. CPUs that the topology does not know
-    /// count as a core each.
+    /// Creates a configuration of these CPUs of a machine. Each CPU that the topology does not
+    /// contain counts as one core.
     pub fn of(topology: &Topology, cpus: Vec<CpuId>) -> Config {
         let known = || cpus.iter().filter_map(|&cpu| topology.cpu(cpu));
         let cores = known().map(|cpu| cpu.core).collect::<BTreeSet<_>>().len();
@@ -38,8 +38,9 @@ impl Config {
         Config { name: format!("{}-{unit}/{caches}-L3", cpus.len()), cpus, caches }
     }
 
-    /// The configurations of a machine: the cores of one L3, one core of each L3, all cores, and
-    /// all hardware threads. Each occurs once, if the machine has more than one L3 or thread.
+    /// Returns the configurations of a machine: the cores of one L3, one core of each L3, all
+    /// cores, and all hardware threads. Equal configurations occur only once. The first two are
+    /// left out if the machine has only one L3.
     pub fn all(topology: &Topology) -> Vec<Config> {
         let cores = || topology.cpus().filter(|cpu| cpu.thread == 0);
         let mut seen = BTreeSet::new();

@@ -1,5 +1,4 @@
-//! Threads of a scenario or a sample: they start together, are led and joined, and wait for each
-//! other.
+//! The threads of a scenario or a sample. They start together, wait for each other, and are joined.
 
 use core::time::Duration;
 use std::collections::BTreeMap;
@@ -10,15 +9,15 @@ use coreline_world::{
     Integer, JoinHandle, Line, Ordering, Placement, SpawnError, Testbed, Time, Word,
 };
 
-/// Starts a thread for each place, which does its part of the shared work, leads them, and returns
-/// their results in order.
+/// Starts a thread for each place, calls `lead` while the threads run, and joins them. Each thread
+/// calls `part` for its part of the shared work. Returns the threads' results, in order.
 ///
-/// If one cannot be started, it starts no further ones, and `lead` gets their number instead of
-/// `None`. Then `lead` must bring them to their end.
+/// If a thread cannot be started, no further threads are started. `lead` then gets the number of
+/// started threads instead of `None`, and must make these threads end.
 ///
 /// # Errors
 ///
-/// [`SpawnError`] if one could not be started.
+/// [`SpawnError`] if a thread could not be started.
 pub fn crew<W: Testbed, S: Send + Sync + 'static, T: Send + 'static>(
     shared: &Arc<S>,
     places: impl ExactSizeIterator<Item = Placement>,
@@ -42,21 +41,21 @@ pub fn crew<W: Testbed, S: Send + Sync + 'static, T: Send + 'static>(
     missing.map_or(Ok(results), Err)
 }
 
-/// Each is pinned to its CPU.
+/// Returns a placement for each CPU, which pins a thread to it.
 pub fn pinned(cpus: &[CpuId]) -> impl ExactSizeIterator<Item = Placement> {
     cpus.iter().map(|&cpu| Placement::On(cpu))
 }
 
-/// A number that threads sleep for.
+/// A number whose changes threads can wait for, asleep.
 pub struct Sign<W: Testbed>(Line<W::U32>);
 
 impl<W: Testbed> Sign<W> {
-    /// A number that no thread sleeps for yet.
+    /// Creates a number for which no thread waits yet.
     pub fn new(value: u32) -> Self {
         Sign(Line(W::U32::new_in(value)))
     }
 
-    /// Sets it, and wakes all that sleep for it.
+    /// Sets the number, and wakes all threads that wait for it.
     pub fn set(&self, value: u32) {
         // Release: the partner is the Acquire load in `get`. Without the pair a thread could miss
         // what was done before its turn.
@@ -64,26 +63,26 @@ impl<W: Testbed> Sign<W> {
         W::wake(&raw const self.0.0, u32::MAX);
     }
 
-    /// Adds 1, and wakes all that sleep for it.
+    /// Adds 1 to the number, and wakes all threads that wait for it.
     pub fn add(&self) {
         // Release: as in `set`; what all did that added is visible to the thread that waits.
         self.0.fetch_add(1, Ordering::Release);
         W::wake(&raw const self.0.0, u32::MAX);
     }
 
-    /// Sets what no other thread reads.
+    /// Sets the number while no other thread reads it. The call wakes no thread.
     pub fn keep(&self, value: u32) {
         // Relaxed: no other thread reads it.
         self.0.store(value, Ordering::Relaxed);
     }
 
-    /// What it is now, with all that was done before it was set.
+    /// Returns the number. Everything that happened before it was set is visible to the caller.
     pub fn get(&self) -> u32 {
         // Acquire: the partners are the Releases in `set` and `add`.
         self.0.load(Ordering::Acquire)
     }
 
-    /// Sleeps until it is such a number, and gives that.
+    /// Sleeps until `ready` accepts the number, and returns the number.
     pub fn wait(&self, ready: impl Fn(u32) -> bool) -> u32 {
         loop {
             let now = self.get();
@@ -131,7 +130,7 @@ impl<W: Testbed> Start<W> {
     }
 }
 
-/// Nanoseconds, none if the clock went back.
+/// Returns the nanoseconds between two times, or 0 if the clock went back.
 pub fn nanos(from: Time, to: Time) -> u64 {
     to.as_nanos().saturating_sub(from.as_nanos())
 }

@@ -1,42 +1,42 @@
-//! How a figure is made of the numbers of runs.
+//! The computation of figures from the numbers of runs.
 
 use coreline_sim::Spec;
 
 use super::metric::{FigureKind, Metric};
 use super::point::Point;
 
-/// A figure of a point, as data.
+/// The definition of a figure, as data.
 pub struct Figure {
-    /// What it is of.
+    /// The metric that the figure shows.
     pub metric: Metric,
-    /// How it is made of a run's numbers.
+    /// The computation of the figure from a run's numbers.
     pub made: Made,
-    /// Of which points; nothing is said of the others.
+    /// A function that returns whether a point has this figure.
     pub when: fn(&Point) -> bool,
 }
 
-/// How a figure is made of numbers, which count from 0.
+/// The computation of a figure from numbers, which are counted from 0.
 #[derive(Clone, Copy)]
 pub enum Made {
     /// The number itself.
     Number(usize),
-    /// Times a factor that the simulated machine has.
+    /// The number, multiplied by a factor of the simulated machine.
     Scaled(usize, fn(&Spec) -> Option<f64>),
-    /// Over another one of the same run.
+    /// The number, divided by another number of the same run.
     Quotient(usize, usize),
-    /// Over that of a variant.
+    /// The number, divided by the same number of a variant.
     Over(usize, &'static str),
-    /// That of a variant over it.
+    /// The same number of a variant, divided by the number.
     Under(usize, &'static str),
 }
 
 impl Figure {
-    /// Of all points.
+    /// Creates a figure that all points have.
     pub const fn new(name: &'static str, kind: FigureKind, made: Made) -> Figure {
         Figure { metric: Metric { name, kind }, made, when: |_| true }
     }
 
-    /// Of such points only.
+    /// Limits the figure to the points for which `when` returns true.
     pub const fn when(self, when: fn(&Point) -> bool) -> Figure {
         Figure { when, ..self }
     }

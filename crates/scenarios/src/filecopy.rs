@@ -1,22 +1,23 @@
-//! `filecopy`: threads copy blocks through a file object that all share (Guo 2024).
+//! `filecopy`: threads copy blocks through one shared file object (Guo 2024).
 //!
-//! A thread on each CPU reads a block and writes it, again and again. A write takes the file's
-//! mutex, changes what that guards (the file's counters, [`LINES`](super::lockscale::field::LINES)
-//! lines) and gives the mutex back. The mutex works like the kernel's. It is a word with the owner,
-//! which arrivals try once to set, and a queue for those that find it taken. The queue elects one
-//! thread at a time to spin at the word. That thread leaves the queue when it has the mutex. The
-//! variants differ in the queue's order. No thread sleeps, because each has a CPU of its own.
+//! A thread on each CPU repeatedly reads a block and writes it. A write takes the file's mutex,
+//! changes the guarded data (the file's counters, [`LINES`](super::lockscale::field::LINES) cache
+//! lines) and releases the mutex. The mutex works like the kernel's. It consists of a word with the
+//! owner, which an arriving thread tries once to set, and a queue for threads that find the word
+//! taken. The first thread in the queue spins on the word. It leaves the queue when it has the
+//! mutex. The variants differ in the queue's order. No thread sleeps, because each has a CPU of its
+//! own.
 //!
 //! | variant | the queue |
 //! |---|---|
 //! | `fifo` | [`Osq`], in order of arrival: the kernel's |
 //! | `per-node` | what Guo 2024 proposes: [`PerNode`] |
-//! | `near` | [`Osq`], those under the holder's cache first |
+//! | `near` | [`Osq`], waiters under the holder's cache first |
 //!
-//! We set these times, because no source gives them: [`times`], the time of a write with the mutex
-//! and of everything else without it. Sizes of files (`maxblocks`) decide where blocks are copied
-//! from. Here they only name the published row. [`lockscale`](super::lockscale) has the threads,
-//! the window and the checks.
+//! We set the [`times`] of a copy with and without the mutex, because no source gives them. In the
+//! benchmark, the file size (`maxblocks`) determines where blocks are copied from. In this scenario
+//! it only names the published row. The threads, the window and the checks are those of
+//! [`lockscale`](super::lockscale).
 
 use coreline::lock::{Fifo, Near, Osq};
 use coreline_sim::Sim;
@@ -76,9 +77,9 @@ pub static SCENARIO: Scenario = Scenario {
     )
 };
 
-/// Nanoseconds of a copy with the mutex, and without it: 150 and 1,500 for a block of 256 bytes,
-/// 500 and 2,600 for one of 4,096, and linear between. These are guesses of the prototype that this
-/// project began with. We have not compared them with any figure since.
+/// Returns the nanoseconds of a copy with the mutex held, and without it. They are 150 and 1,500
+/// for a block of 256 bytes, 500 and 2,600 for a block of 4,096 bytes, and linear in between. These
+/// values are guesses, and are not compared with any figure.
 pub fn times(around: &Around<'_>) -> [u64; 2] {
     let more = around.values.pair("blocks").0.saturating_sub(256);
     [150 + 350 * more / 3840, 1500 + 1100 * more / 3840]

@@ -1,8 +1,8 @@
-//! The idle loop of a kernel, and what it makes of a message from another CPU: `do_idle`,
+//! The idle loop of a kernel, and its reaction to a message from another CPU. It models `do_idle`,
 //! `call_function_single_prep_ipi` and `flush_smp_call_function_queue` of Linux 6.8, as far as
-//! Nayak 2024 is about them. What messages are, and which tasks there are, a `Kernel` says.
+//! Nayak 2024 concerns them. A `Kernel` defines the messages and the tasks.
 //!
-//! The word of flags stands for those of the idle thread:
+//! The word of flags stands for the flags of the idle thread:
 //!
 //! | bit | means | set by | cleared by |
 //! |---|---|---|---|
@@ -11,13 +11,14 @@
 //! | `NOTIFY` | there is a message | a sender under `kernel-notify` | the idle CPU |
 //! | `END` | the run is over | the scenario | no CPU |
 //!
-//! A sender that finds a CPU which polls sets a bit, and no interrupt is sent: RESCHED under
-//! `kernel-resched`, NOTIFY under `kernel-notify`. One that finds it elsewhere sends an interrupt,
-//! which waits while the scheduler of that CPU has masked them; under `kernel-always-kick` all do.
-//! What was sent and queues a task there sets RESCHED under each of them.
+//! If a sender finds that the CPU polls, it sets a bit and sends no interrupt. The bit is RESCHED
+//! under `kernel-resched`, and NOTIFY under `kernel-notify`. If the CPU does not poll, the sender
+//! sends an interrupt, which waits while the CPU's scheduler has masked interrupts. Under
+//! `kernel-always-kick`, every message is an interrupt. Under each variant, a message that queues a
+//! task on the CPU sets RESCHED there.
 //!
-//! Of the scheduler there is a span of time (`masked`) and, where it finds no task, one line for
-//! each CPU that it looks at.
+//! The scheduler is modelled as a time (`masked`). If it finds no task, it also reads one cache
+//! line for each CPU that it searches.
 
 use core::time::Duration;
 use std::sync::Arc;
@@ -66,14 +67,14 @@ pub(super) static VARIANTS: [Variant; 6] = [
     Variant::new("kernel-notify", "A kernel: a call sets a bit of its own").only(Only::Simulated),
 ];
 
-/// Whether a variant is a kernel's idle loop.
+/// Returns whether a variant is a kernel's idle loop.
 pub fn is_kernel(variant: &str) -> bool {
     variant.starts_with("kernel-")
 }
 
-/// The CPUs, in the order of visits, whose work an idle one looks at: those of each part of the
-/// machine that holds it, from the smallest to `scan`. Some come more than once, as in the kernel,
-/// which goes through its domains.
+/// Returns the CPUs whose work an idle CPU searches, in the order of visits. They are the CPUs of
+/// each part of the machine that contains the idle CPU, from the smallest part to `scan`. Some CPUs
+/// occur more than once, as in the kernel, which goes through its scheduling domains.
 pub fn visited(topology: &Topology, setup: &Setup, own: CpuId) -> Vec<CpuId> {
     let parts: &[Distance] = match () {
         () if setup.is("scan", "none") => &[],

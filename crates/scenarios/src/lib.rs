@@ -1,25 +1,25 @@
-//! Programs that compare ways to do one thing on a machine with many CPUs. Each is one value,
-//! [`Scenario`], and a program that is generic over its world, so that it runs natively and on
-//! simulated machines.
+//! Programs that compare several ways to do one thing on a machine with many CPUs. Each of them is
+//! a value of the type [`Scenario`], and a program that is generic over its world. So it runs
+//! natively and on simulated machines.
 //!
 //! A scenario's parameters, variants and figures are data, next to the program that returns the
-//! numbers. Notes are data next to the published figures. The command line, the runs, replay lines,
-//! rows and tables of the program `coreline` follow from them. [`CHANGES`] are the changes to Linux
-//! that scenarios show, for the program's first page. [`simulate`] runs a point of a scenario on a
-//! simulated machine; [`over_band`] and [`figures`] run points over a band. A new scenario is a
-//! module, a line of [`ALL`], and its document.
+//! numbers. Notes are data next to the published figures. The command line, runs, replay lines,
+//! rows and tables of the program `coreline` are derived from these data. [`CHANGES`] lists the
+//! changes to Linux that scenarios show. The program's first page uses it. [`simulate`] runs a
+//! point of a scenario on a simulated machine. [`over_band`] and [`figures`] run points over a
+//! band. A new scenario needs a module, a line in [`ALL`], and a document.
 //!
 //! | module | holds |
 //! |---|---|
-//! | [`param`], [`point`] | what can be varied; one value for each makes a program |
+//! | [`param`], [`point`] | the parameters; a value for each of them, which defines a run |
 //! | [`metric`], [`figure`] | what a figure measures; how it is computed |
 //! | [`Source`] | the sources of published figures |
 //! | [`Change`] | the five changes to Linux that the library brings to programs |
-//! | [`config`] | which CPUs of a machine take part |
-//! | [`crew`] | the threads of a scenario, and how they wait for each other |
-//! | [`kernel`] | what the simulated kernel does at a thread switch |
+//! | [`config`] | the CPUs of a machine that take part |
+//! | [`crew`] | the threads of a scenario, which wait for each other |
+//! | [`kernel`] | the simulated kernel's work at a thread switch |
 //! | [`idle`] | the idle loop of a kernel, for scenarios |
-//! | the others | a scenario each: what exactly runs, and which parameters we set |
+//! | each other module | one scenario: its exact program, and the parameters that we set |
 
 mod change;
 pub mod config;
@@ -60,7 +60,7 @@ pub use change::{CHANGES, Change, Has, Natively, Shown};
 pub use run::{Done, Error, default_line, explain, figures, over_band, simulate};
 pub use source::{SOURCES, Source};
 
-/// All scenarios, in the order of lists.
+/// All scenarios, in the order in which lists show them.
 pub static ALL: [&Scenario; 13] = [
     &intermittent::SCENARIO,
     &switchstorm::SCENARIO,
@@ -77,49 +77,51 @@ pub static ALL: [&Scenario; 13] = [
     &rwsem::SCENARIO,
 ];
 
-/// Returns the numbers of a run, in the order by which figures count them.
+/// A function that runs a program, and returns its numbers in the order to which figures refer.
 pub type Run = fn(&Setup) -> Result<Vec<f64>, RunError>;
 
 /// A scenario.
 pub struct Scenario {
-    /// The name in results, command lines and programs.
+    /// The name in results, on command lines and in replay lines.
     pub name: &'static str,
-    /// A description of one line.
+    /// A one-line description.
     pub about: &'static str,
-    /// The parameters, in the order of programs.
+    /// The parameters, in the order of replay lines.
     pub params: &'static [Param],
     /// The variants, in the order of rows.
     pub variants: &'static [Variant],
     /// The figures, in the order of rows.
     pub figures: &'static [Figure],
-    /// Whether the published figure contains something that decides this metric at this point and
-    /// is not modelled, so that a run can confirm no more than a direction.
+    /// Whether the published figure depends, for this metric at this point, on an effect that is
+    /// not modelled. Then a run can confirm only the direction of the result.
     pub limited: fn(&str, &Point) -> bool,
-    /// Why a run shows nothing if all CPUs share one cache.
+    /// The reason why a run shows no difference if all CPUs share one cache.
     pub not_testable: &'static str,
-    /// The file of published figures about it, if there are any, with notes on what is off.
+    /// The file of published figures about the scenario, if there are any, with notes on figures
+    /// that disagree.
     pub published: Option<&'static str>,
-    /// Runs the program on this machine.
+    /// The function that runs the program on this machine.
     pub native: Run,
-    /// Runs it on the simulated machine that the caller runs in.
+    /// The function that runs the program on the simulated machine in which the caller runs.
     pub simulated: Run,
-    /// Whether simulated runs take full statistics.
+    /// Whether simulated runs record full statistics.
     pub statistics: bool,
-    /// Further numbers, from the report of a simulated run.
+    /// A function that adds further numbers from the report of a simulated run.
     pub report: fn(&Report, &mut Vec<f64>),
-    /// A replayed run in words; if there is no such function, all numbers that are figures.
+    /// A function that describes a replayed run in words. If it is `None`, the description lists
+    /// all numbers that are figures.
     pub told: Option<fn(&[f64]) -> String>,
-    /// Whether all configurations run by default, and not only the one with all CPUs.
+    /// Whether all configurations run by default, rather than only the one with all CPUs.
     pub all_configs: bool,
-    /// How many simulated runs a number is the mean of; one if the band has enough seeds. The
-    /// second is for the quick form.
+    /// The number of simulated runs over which a number is averaged. It is one if the band has
+    /// enough seeds. The second value is for the quick form.
     pub runs: [u64; 2],
     /// The largest number of CPUs of a machine for which a simulated run fits into memory.
     pub most_cpus: usize,
 }
 
 impl Scenario {
-    /// Makes one with two runs of the program: native, and simulated.
+    /// Creates a scenario from its two runs, native and simulated.
     pub const fn new(name: &'static str, about: &'static str, runs: [Run; 2]) -> Scenario {
         Scenario {
             name,
@@ -141,39 +143,39 @@ impl Scenario {
         }
     }
 
-    /// The scenario of this name, if there is one.
+    /// Returns the scenario with this name, if there is one.
     pub fn named(name: &str) -> Option<&'static Scenario> {
         ALL.into_iter().find(|scenario| scenario.name == name)
     }
 
-    /// The parameters that are chosen on the command line.
+    /// Returns the parameters that the user can choose on the command line.
     pub fn options(&self) -> impl Iterator<Item = &'static Param> + use<> {
         self.params.iter().filter(|param| param.is_option())
     }
 
-    /// A parameter that it declares.
+    /// Returns a parameter that the scenario declares.
     ///
     /// # Panics
     ///
-    /// Panics if it declares none of this name.
+    /// Panics if the scenario declares no parameter with this name.
     pub fn param(&self, name: &str) -> &'static Param {
         let param = self.params.iter().find(|param| param.name == name);
         param.unwrap_or_else(|| panic!("{} declares no {name}", self.name))
     }
 
-    /// The variant of this name, if it has one.
+    /// Returns the variant with this name, if the scenario has one.
     pub fn variant(&self, name: &str) -> Option<&'static Variant> {
         self.variants.iter().find(|variant| variant.name == name)
     }
 
-    /// The variants of a world.
+    /// Returns the variants of a world.
     pub fn variants(&self, natively: bool) -> Vec<&'static str> {
         let other = if natively { Only::Simulated } else { Only::Native };
         let here = self.variants.iter().filter(|variant| variant.only != other);
         here.map(|variant| variant.name).collect()
     }
 
-    /// The result of a replayed run.
+    /// Returns the result of a replayed run, in words.
     pub fn tell(&self, numbers: &[f64]) -> String {
         if let Some(told) = self.told {
             return told(numbers);
@@ -183,7 +185,7 @@ impl Scenario {
     }
 }
 
-/// Which worlds have a variant.
+/// The worlds that have a variant.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Only {
     /// Both.
@@ -196,30 +198,31 @@ pub enum Only {
 
 /// An alternative that a scenario compares.
 pub struct Variant {
-    /// The name in results, command lines and programs.
+    /// The name in results, on command lines and in replay lines.
     pub name: &'static str,
-    /// A description, for the help.
+    /// The description in the help text.
     pub about: &'static str,
-    /// Which worlds have it.
+    /// The worlds that have the variant.
     pub only: Only,
     /// The policy of the simulated kernel's concurrency IDs, if the scenario installs one.
     pub policy: Option<&'static str>,
-    /// What this machine does not have but the variant needs, although the native world has it.
+    /// A function that returns an error if this machine lacks a feature that the variant needs,
+    /// although the native world has the feature.
     pub lacks: fn() -> Option<RunError>,
 }
 
 impl Variant {
-    /// A variant of both worlds.
+    /// Creates a variant of both worlds.
     pub const fn new(name: &'static str, about: &'static str) -> Variant {
         Variant { name, about, only: Only::Neither, policy: None, lacks: || None }
     }
 
-    /// A simulated variant, under a kernel with the policy of this name.
+    /// Creates a simulated variant, under a kernel with the policy of this name.
     pub const fn simulated(name: &'static str, about: &'static str) -> Variant {
         Variant { policy: Some(name), ..Variant::new(name, about).only(Only::Simulated) }
     }
 
-    /// A variant of one of them.
+    /// Limits the variant to one of the worlds.
     pub const fn only(self, only: Only) -> Variant {
         Variant { only, ..self }
     }
@@ -254,13 +257,13 @@ fn known<W: Testbed>(cpus: &[CpuId]) -> Result<(), RunError> {
     }
 }
 
-/// Why a run returned no numbers.
+/// The reason why a run returned no numbers.
 #[derive(Debug, thiserror::Error)]
 pub enum RunError {
     /// A thread could not be started.
     #[error(transparent)]
     Spawn(#[from] SpawnError),
-    /// The world does not have what the run needs.
+    /// The world lacks a feature or resource that the run needs.
     #[error("{0}")]
     Lack(String),
     /// The run's own check failed.

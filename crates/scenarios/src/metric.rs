@@ -1,13 +1,13 @@
-//! What a figure measures, and how it is shown.
+//! The quantities that figures measure, and their format.
 
 use serde::{Deserialize, Serialize};
 
-/// What a figure measures.
+/// The quantity that a figure measures.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Metric {
-    /// The name in results.
+    /// The name of the metric in results.
     pub name: &'static str,
-    /// The kind of its figures.
+    /// The kind of the metric's figures.
     pub kind: FigureKind,
 }
 
@@ -16,7 +16,7 @@ pub struct Metric {
 pub enum FigureKind {
     /// An absolute time.
     Nanoseconds,
-    /// The same, by a machine's clock.
+    /// An absolute time, in cycles of a machine's clock.
     Cycles,
     /// A part of a whole that should be small.
     Percent,
@@ -24,23 +24,23 @@ pub enum FigureKind {
     Part,
     /// The cost of one alternative divided by that of another.
     Ratio,
-    /// How much better one alternative is than another.
+    /// The improvement of one alternative over another, as a ratio.
     Gain,
-    /// The same, for operations on one contended line.
+    /// The improvement of one alternative over another, for operations on one contended line.
     ContendedRatio,
-    /// A rank; 1 is the hottest.
+    /// A rank. Rank 1 is the hottest line.
     Rank,
     /// A number per second.
     Rate,
-    /// How many line transfers.
+    /// A number of line transfers.
     Transfers,
-    /// Memory.
+    /// An amount of memory, in bytes.
     Bytes,
-    /// How many slots.
+    /// A number of slots.
     Slots,
-    /// How often in a thousand operations.
+    /// A number of events per thousand operations.
     PerThousand,
-    /// How many turns in a row.
+    /// A number of consecutive turns.
     Turns,
 }
 
@@ -66,23 +66,23 @@ impl FigureKind {
         }
     }
 
-    /// The name in results.
+    /// Returns the name of the unit in results.
     pub fn unit(self) -> &'static str {
         self.facts().0
     }
 
-    /// Which of two such figures is the better one.
+    /// Returns which of two figures of this kind is the better one.
     pub fn better(self) -> Better {
         self.facts().2
     }
 
-    /// The factor within which we claim a figure to be right.
+    /// Returns the factor within which a figure is claimed to be correct.
     pub fn factor(self) -> f64 {
         self.facts().3
     }
 
-    /// The text of a figure: it has the decimals of its kind, and at least two digits, so that a
-    /// figure that is not zero does not become zero.
+    /// Rounds a figure to the decimals of its kind, but to no fewer than two significant digits. So
+    /// a nonzero figure does not become zero.
     pub fn round(self, value: f64) -> f64 {
         let leading = value.abs().log10().floor();
         let needed = if leading.is_finite() { 1 - leading as i32 } else { 0 };
@@ -91,18 +91,18 @@ impl FigureKind {
     }
 }
 
-/// Which of two figures is the better one.
+/// The direction in which figures are better.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Better {
-    /// The lower one.
+    /// A lower figure is better.
     Lower,
-    /// The higher one.
+    /// A higher figure is better.
     Higher,
 }
 
 impl Better {
-    /// `less` or `more`.
+    /// Returns `less` or `more`.
     pub fn word(self) -> &'static str {
         match self {
             Better::Lower => "less",
@@ -110,7 +110,7 @@ impl Better {
         }
     }
 
-    /// The same in a sentence.
+    /// Returns `less is better` or `more is better`.
     pub fn words(self) -> &'static str {
         match self {
             Better::Lower => "less is better",

@@ -5,7 +5,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-/// The value of a parameter. It serialises as in results and in the files of published figures.
+/// The value of a parameter. It is serialised as in results and in the files of published figures.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(untagged)]
 pub enum Value {
@@ -45,11 +45,11 @@ impl Values {
         self.get(name).unwrap_or_else(|| panic!("no parameter {name} is declared"))
     }
 
-    /// The number that a parameter has.
+    /// Returns the number that a parameter has.
     ///
     /// # Panics
     ///
-    /// Panics if the scenario declares no such parameter, or one of another kind.
+    /// Panics if the scenario declares no such parameter, or a parameter of another kind.
     pub fn number(&self, name: &str) -> u64 {
         match self.value(name) {
             Value::Number(number) => *number,
@@ -57,11 +57,11 @@ impl Values {
         }
     }
 
-    /// The two numbers that a parameter has.
+    /// Returns the two numbers that a parameter has.
     ///
     /// # Panics
     ///
-    /// Like [`number`](Values::number).
+    /// The same as for [`number`](Values::number).
     pub fn pair(&self, name: &str) -> (u64, u64) {
         match self.value(name) {
             Value::Pair(one, other) => (*one, *other),
@@ -69,117 +69,119 @@ impl Values {
         }
     }
 
-    /// Whether a parameter has this name as its value.
+    /// Returns whether a parameter has this name as its value.
     pub fn is(&self, name: &str, value: &str) -> bool {
         matches!(self.get(name), Some(Value::Name(name)) if name == value)
     }
 }
 
-/// Which values a parameter can have.
+/// The set of values that a parameter can have.
 #[derive(Clone, Copy)]
 pub enum Domain {
-    /// The lowest and the highest number. A larger number counts as a typing mistake.
+    /// A number between the lowest and the highest. A larger number counts as a typing mistake.
     Number(u64, u64),
-    /// From 1 to the number of CPUs that take part. The largest simulated machine has this many. A
-    /// default value that is too large becomes that number, as does `all`.
+    /// A number from 1 to the number of CPUs that take part. The field is the number of CPUs of the
+    /// largest simulated machine. A default value that is too large is reduced to the number of
+    /// CPUs that take part. `all` also means that number.
     Cpus(u64),
-    /// Names, each with its meaning, in the order of rows.
+    /// A name from this list. Each name has its meaning, and the list is in the order of rows.
     Names(&'static [(&'static str, &'static str)]),
-    /// Two numbers from 1 to the last, with these names.
+    /// A pair of numbers with these two names, each from 1 to the given maximum.
     Pair(&'static str, &'static str, u64),
 }
 
-/// What a parameter is for.
+/// The purpose of a parameter.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Role {
-    /// An option, a part of the program, and a column of rows.
+    /// An option on the command line, which is also a part of the replay line and a column of rows.
     Option,
-    /// An option about the simulated kernel: the kernel's name contains the value, and the program
-    /// does not.
+    /// An option of the simulated kernel. The kernel's name contains the value, and the program in
+    /// the replay line does not.
     Kernel,
-    /// How often something is done. It is only in the program, after the variant.
+    /// A number of repetitions. It occurs only in the program of the replay line, after the
+    /// variant.
     Effort,
-    /// The same, left out if it has the default value.
+    /// A number of repetitions, which is left out of the replay line if it has the default value.
     UsualEffort,
 }
 
 /// A parameter of a scenario.
 #[derive(Clone, Copy)]
 pub struct Param {
-    /// The name in options and programs.
+    /// The name of the parameter in options and replay lines.
     pub name: &'static str,
-    /// `ms`, `us`, `ns` or nothing. Rows have it in the name.
+    /// The unit: `ms`, `us`, `ns`, or empty. In rows, it is a part of the parameter's name.
     pub unit: &'static str,
     /// What it is, for the help.
     about: &'static str,
-    /// Which values it can have.
+    /// The values that the parameter can have.
     pub domain: Domain,
-    /// What it is for.
+    /// The purpose of the parameter.
     pub role: Role,
     /// The values that run by default.
     pub usual: &'static [&'static str],
-    /// The same for the quick form.
+    /// The values that the quick form runs by default.
     pub quick: &'static [&'static str],
     /// The values where they depend on more than the form, or none.
     depends: fn(&Around<'_>) -> Vec<u64>,
 }
 
-/// What default values may depend on.
+/// The facts on which default values may depend.
 pub struct Around<'a> {
     /// Whether the quick form runs.
     pub quick: bool,
     /// Whether the program runs on this machine.
     pub natively: bool,
-    /// How many CPUs take part.
+    /// The number of CPUs that take part.
     pub cpus: usize,
     /// The values of the parameters before this one.
     pub values: &'a Values,
 }
 
 impl Param {
-    /// An option that rows have a column for.
+    /// Creates an option, for which rows have a column.
     pub const fn new(name: &'static str, about: &'static str, domain: Domain) -> Param {
         let (unit, role) = ("", Role::Option);
         Param { name, unit, about, domain, role, usual: &[], quick: &[], depends: |_| Vec::new() }
     }
 
-    /// An option that is a number in this range.
+    /// Creates an option whose value is a number in this range.
     pub const fn number(name: &'static str, about: &'static str, to: [u64; 2]) -> Param {
         Param::new(name, about, Domain::Number(to[0], to[1]))
     }
 
-    /// How often something is done, from 1 to `most` times.
+    /// Creates a parameter for the number of repetitions, from 1 to `most`.
     pub const fn effort(name: &'static str, most: u64) -> Param {
         Param { role: Role::Effort, ..Param::number(name, "", [1, most]) }
     }
 
-    /// The same, with these default values.
+    /// Sets the default values.
     pub const fn usual(self, usual: &'static [&'static str]) -> Param {
         Param { usual, quick: usual, ..self }
     }
 
-    /// The same, with these values for the quick form.
+    /// Sets the default values of the quick form.
     pub const fn quick(self, quick: &'static [&'static str]) -> Param {
         Param { quick, ..self }
     }
 
-    /// The same in a unit: `ms`, `us` or `ns`.
+    /// Sets the unit: `ms`, `us` or `ns`.
     pub const fn unit(self, unit: &'static str) -> Param {
         Param { unit, ..self }
     }
 
-    /// The same for another purpose.
+    /// Sets the purpose.
     pub const fn role(self, role: Role) -> Param {
         Param { role, ..self }
     }
 
-    /// The same, if the default values depend on more than the form. With none, they depend only on
-    /// that.
+    /// Sets a function that computes the default values, if they depend on more than the form. If
+    /// the function returns no values, the defaults depend only on the form.
     pub const fn depends(self, depends: fn(&Around<'_>) -> Vec<u64>) -> Param {
         Param { depends, ..self }
     }
 
-    /// Whether the user can choose it on the command line.
+    /// Returns whether the user can choose the value on the command line.
     pub fn is_option(&self) -> bool {
         matches!(self.role, Role::Option | Role::Kernel)
     }
@@ -189,7 +191,7 @@ impl Param {
         matches!(self.role, Role::Effort | Role::UsualEffort)
     }
 
-    /// How its value is written, in words: `MS`, `N`, `barrier|independent`.
+    /// Returns a description of the value's format: `MS`, `N`, `barrier|independent`.
     pub fn form(&self) -> String {
         match self.domain {
             Domain::Number(..) | Domain::Cpus(_) if self.unit.is_empty() => "N".to_owned(),
@@ -201,7 +203,7 @@ impl Param {
         }
     }
 
-    /// The text of the help.
+    /// Returns the help text.
     pub fn help(&self) -> String {
         let usual = match self.usual {
             [] => return self.about.to_owned(),
@@ -222,8 +224,8 @@ impl Param {
         }
     }
 
-    /// Its value in a row of a result, which names it as the program does. `None` if the row has
-    /// none, or one out of range.
+    /// Returns the parameter's value in a row of a result, where it has the same name as in the
+    /// replay line. Returns `None` if the row has no value, or one that is out of range.
     pub fn of_row(&self, params: &BTreeMap<String, Value>) -> Option<Value> {
         let text = match self.domain {
             Domain::Pair(one, other, _) => {
@@ -235,7 +237,7 @@ impl Param {
         self.parse(&text)
     }
 
-    /// Reads a value; returns `None` if it is out of range, or not a value.
+    /// Parses a value. Returns `None` if the text is not a value, or if the value is out of range.
     pub fn parse(&self, text: &str) -> Option<Value> {
         let number = |text: &str, from, to| {
             let number: Option<u64> = text.parse().ok();

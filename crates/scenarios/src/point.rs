@@ -12,8 +12,8 @@ use super::param::{Around, Domain, Param, Role, Value, Values};
 use super::{ALL, Scenario};
 use crate::config::Config;
 
-/// Everything that a run depends on besides its world, machine and seed. It displays as it is
-/// parsed: the scenario's name, then `key=value` in a fixed order.
+/// The settings of a run, other than its world, machine and seed. Its text form is that of a replay
+/// line: the scenario's name, and then `key=value` in a fixed order.
 #[derive(Clone)]
 pub struct Point {
     /// The scenario.
@@ -28,7 +28,7 @@ pub struct Point {
 /// The chosen values, by parameter.
 pub type Chosen = BTreeMap<&'static str, Vec<Value>>;
 
-/// A point, and the rest of what one run of a program depends on.
+/// A point, with the other settings of one run of a program.
 #[derive(Clone)]
 pub struct Setup {
     /// The point.
@@ -56,11 +56,11 @@ impl Deref for Point {
 }
 
 impl Point {
-    /// The span of time that a parameter has, by its unit.
+    /// Returns the duration that a parameter has, according to its unit.
     ///
     /// # Panics
     ///
-    /// As [`Values::number`].
+    /// The same as for [`Values::number`].
     pub fn duration(&self, name: &str) -> Duration {
         let number = self.number(name);
         match self.scenario.param(name).unit {
@@ -70,33 +70,34 @@ impl Point {
         }
     }
 
-    /// The parameters as rows show them, by name, with the unit in it: `delay_ms`.
+    /// Returns the parameters by name, as rows show them. The name contains the unit, as in
+    /// `delay_ms`.
     pub fn params(&self) -> BTreeMap<String, Value> {
         let shown = self.scenario.params.iter().filter(|param| param.is_option());
         let of = |param: &Param| Some(param.rows(self.get(param.name)?));
         shown.filter_map(of).flatten().collect()
     }
 
-    /// Whether two points are equal or differ only in their variant.
+    /// Returns whether two points are equal, or differ only in their variant.
     pub fn is_beside(&self, other: &Point) -> bool {
         self.config == other.config && self.values == other.values
     }
 
-    /// The same point with another variant.
+    /// Returns the same point with another variant.
     pub fn of(&self, variant: &'static str) -> Point {
         Point { variant, ..self.clone() }
     }
 
-    /// The name of the kernel of its simulated machine, if it has one: the variant's policy, and
-    /// the value of the kernel's parameter.
+    /// Returns the name of the kernel of the point's simulated machine, if it has one. The name
+    /// consists of the variant's policy and the value of the kernel's parameter.
     pub fn kernel(&self) -> Option<String> {
         let param = self.scenario.params.iter().find(|param| param.role == Role::Kernel)?;
         let policy = self.scenario.variant(self.variant)?.policy?;
         Some(format!("{policy}:{}", self.get(param.name)?))
     }
 
-    /// Reads the program of a replay line. Returns `None` if it names another scenario, is not
-    /// written as [`Scenario::form`] says, or has a value out of range.
+    /// Parses the program of a replay line. Returns `None` if the line names another scenario, does
+    /// not have the form of [`Scenario::form`], or has a value out of range.
     pub fn parse(scenario: &'static Scenario, text: &str) -> Option<Point> {
         let mut words = text.split_whitespace().peekable();
         (words.next()? == scenario.name).then_some(())?;
@@ -140,7 +141,7 @@ impl fmt::Display for Point {
 }
 
 impl Scenario {
-    /// The form of the program in a replay line.
+    /// Returns the form of the program in a replay line.
     pub fn form(&self) -> String {
         let mut form = format!("`{} config=NAME", self.name);
         let key = |param: &Param| format!(" {}={}", param.name, param.form());
@@ -151,12 +152,12 @@ impl Scenario {
         form
     }
 
-    /// All points of a configuration, in the order of rows: variants of the same values follow each
-    /// other.
+    /// Returns all points of a configuration, in the order of rows. Variants with the same values
+    /// are adjacent.
     ///
     /// # Errors
     ///
-    /// The parameter and the chosen value, if that is more than the configuration's CPUs.
+    /// The parameter and the chosen value, if the value exceeds the configuration's number of CPUs.
     pub fn points(
         &'static self,
         config: &Config,
@@ -197,11 +198,11 @@ impl Scenario {
 }
 
 impl Setup {
-    /// A run of a program on these CPUs, with seed 1.
+    /// Creates a run of a program on these CPUs, with seed 1.
     ///
     /// # Panics
     ///
-    /// Panics if no scenario reads the program.
+    /// Panics if `program` is not a valid program of any scenario (see [`Point::parse`]).
     pub fn new(program: &str, cpus: impl IntoIterator<Item = u32>) -> Setup {
         let point = ALL.iter().find_map(|scenario| Point::parse(scenario, program));
         let point = point.unwrap_or_else(|| panic!("{program} is no program"));

@@ -10,16 +10,16 @@ use crate::config::Config;
 use crate::kernel;
 use crate::point::{Point, Setup};
 
-/// Why a simulated run returned no numbers.
+/// The reason why a simulated run returned no numbers.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// The machine, or this host, has no configuration of this name.
+    /// The machine, or this host, has no configuration with this name.
     #[error("this world does not have the configuration {asked:?}; it has {}", has.join(", "))]
     Config {
-        /// The name that was asked for.
+        /// The requested name.
         asked: String,
-        /// The names that there are.
+        /// The available names.
         has: Vec<String>,
     },
     /// The scenario has no such variant in this world.
@@ -28,23 +28,23 @@ pub enum Error {
         has.join(", ")
     )]
     Variant {
-        /// The name that was asked for.
+        /// The requested name.
         asked: String,
         /// The scenario's name.
         scenario: &'static str,
-        /// The world's name: `native`, or that of the machine.
+        /// The world's name: `native`, or the name of the machine.
         world: String,
-        /// The names that there are.
+        /// The available names.
         has: Vec<&'static str>,
     },
-    /// The variant runs under a kernel with concurrency IDs, and no kernel has this name.
+    /// The variant runs under a kernel with concurrency IDs, but no kernel has this name.
     #[error("the kernel {asked:?} does not belong to {variant}, which has {}", has.join(", "))]
     Kernel {
-        /// The name that was asked for.
+        /// The requested name.
         asked: String,
         /// The variant's name.
         variant: &'static str,
-        /// The names that there are.
+        /// The available names.
         has: Vec<String>,
     },
     /// The scenario would need more memory than the simulated machine has.
@@ -55,11 +55,11 @@ pub enum Error {
     TooManyCpus {
         /// The machine's name.
         machine: String,
-        /// How many CPUs it has.
+        /// The number of CPUs that the machine has.
         cpus: usize,
         /// The scenario's name.
         scenario: &'static str,
-        /// How many it may have.
+        /// The number of CPUs that a machine may have for this scenario.
         most: usize,
     },
     /// The program panicked, blocked forever or exceeded a limit.
@@ -70,13 +70,14 @@ pub enum Error {
     Broken {
         /// What it found.
         broken: RunError,
-        /// The line that brings the run back.
+        /// The replay line of the run.
         replay: Box<Replay>,
     },
 }
 
-/// Runs a point of a scenario as a replay line says on `spec`, which is the line's machine. Returns
-/// the numbers from which the scenario's figures are computed. `trace` gets the record of the run.
+/// Runs a point of a scenario, according to a replay line, on the machine `spec`, which is the
+/// line's machine. Returns the numbers from which the scenario's figures are computed. `trace` gets
+/// the record of the run.
 ///
 /// The same arguments give the same numbers on any host.
 ///
@@ -95,12 +96,12 @@ pub fn simulate(
     Ok(numbers)
 }
 
-/// The cost of a run of a point by line, by place in the source and by CPU. It is the run that
-/// [`simulate`] makes with the same arguments.
+/// Returns the cost of a run by cache line, by place in the source and by CPU. The run is the same
+/// as that of [`simulate`] with the same arguments.
 ///
 /// # Errors
 ///
-/// As [`simulate`].
+/// The same as for [`simulate`].
 pub fn explain(spec: &Spec, replay: &Replay, point: &Point) -> Result<Report, Error> {
     execute(spec, replay, point, true, None).map(|(_, report)| report)
 }
@@ -161,12 +162,12 @@ fn config(spec: &Spec, name: &str) -> Result<Vec<CpuId>, Error> {
     }
 }
 
-/// The numbers of a program at a point of a band, and the line that repeats the run.
+/// The numbers of a program at a point of a band, and the replay line of the run.
 pub type Done = (Vec<f64>, Replay);
 
 /// Runs points over a band, spread over the host's CPUs. The numbers are the means of `runs` runs,
-/// and the line repeats the first of them. Returns the results by point of a scenario and then by
-/// point of the band; `None` for runs that an interrupt prevented.
+/// and the replay line is that of the first run. Returns the results by point of a scenario, and
+/// then by point of the band. A result is `None` if an interrupt prevented the run.
 ///
 /// `kernel` names the kernel of a point's machine; see [`Point::kernel`]. `done` is called for each
 /// completed point of the band, with its number of runs.
@@ -201,7 +202,7 @@ pub fn over_band(
     band.run_all(points, run, || done(runs))
 }
 
-/// The line that repeats the first run of a point at the default point of a machine's band.
+/// Returns the replay line of the first run of a point, at the default point of a machine's band.
 pub fn default_line(spec: &Spec, seed: u64, point: &Point) -> Replay {
     let band = Band::quick(spec, seed);
     let line = band.machine(&band.points()[0], &point.to_string()).replay_line();
@@ -214,9 +215,9 @@ fn run_seed(seed: u64, run: u64) -> u64 {
     seed.wrapping_mul(1000).wrapping_add(run)
 }
 
-/// The numbers of variants over a band of a preset, for claims in a test: by variant, then by
-/// number. `program` has `{}` in the place of the variant; kernels, where the scenario installs
-/// them, look for old references as `scan` says.
+/// Returns the numbers of variants over a band of a preset, for claims in a test. They are ordered
+/// by variant, and then by number. `program` has `{}` in the place of the variant. If the scenario
+/// installs kernels, `scan` says when they scan for old references.
 ///
 /// # Panics
 ///

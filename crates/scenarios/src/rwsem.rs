@@ -3,25 +3,26 @@
 //!
 //! Threads take and release one semaphore as fast as they can, all for writing or all for reading.
 //!
-//! * `biases` (`kernel/locking/rwsem-xadd.c`, Linux 5.1): the count is a sum of 1 for each thread
-//!   that has or wants it, and of a large negative number for a writer. A writer adds to it. A
-//!   writer that finds another one takes its addition back, and then waits.
-//! * `bits` (`kernel/locking/rwsem.c`, Linux 5.3): one word of parts, a bit *locked by a writer*,
-//!   one *waiters*, and the number of readers. A writer exchanges 0 by *locked*. A writer that
+//! * `biases` (`kernel/locking/rwsem-xadd.c`, Linux 5.1): the count is a sum. Each thread that has
+//!   or wants the semaphore adds 1, and a writer also adds a large negative number. A writer that
+//!   finds another writer subtracts its addition again, and then waits.
+//! * `bits` (`kernel/locking/rwsem.c`, Linux 5.3): the word consists of a bit *locked by a writer*,
+//!   a bit *waiters*, and the number of readers. A writer exchanges 0 for *locked*. A writer that
 //!   fails has changed nothing.
 //!
-//! In both forms, a writer that does not get it spins in a queue (`osq`) as long as the holder
-//! runs: `rwsem_optimistic_spin`. Here holders run all the time, so no thread sleeps. Readers do
-//! the same in both forms, an addition and one that takes it back, and no writer comes.
+//! In both forms, a writer that does not get the semaphore spins in a queue (`osq`) as long as the
+//! holder runs (`rwsem_optimistic_spin`). In this scenario, holders always run, so no thread
+//! sleeps. Readers behave in the same way in both forms. Each of them adds to the count and later
+//! subtracts the addition, and there is no writer.
 //!
 //! # Lines
 //!
 //! `count`, `owner` and the queue's tail are one line of `struct rw_semaphore` (40 bytes), which
-//! moves with each take, release and try; nodes of the queue, one for each CPU, go from a waiter to
-//! the one before it.
+//! moves at each acquisition, release and try. The nodes of the queue, one for each CPU, move from
+//! a waiter to the waiter before it.
 //!
-//! The published load is a module that is not part of the kernel. We set what it does with the
-//! semaphore held and without it: [`HELD`] and [`OUTSIDE`]; `rest` scales both.
+//! The published load is a module that is not part of the kernel. We set its times with the
+//! semaphore held ([`HELD`]) and without it ([`OUTSIDE`]). `rest` scales both times.
 
 use core::time::Duration;
 use std::sync::Arc;
@@ -82,9 +83,10 @@ fn grid(around: &Around<'_>) -> Vec<u64> {
     few.iter().copied().filter(|&threads| threads <= around.cpus as u64).collect()
 }
 
-/// Nanoseconds with the semaphore: a few instructions of a loop. A guess.
+/// The time for which the semaphore is held, in nanoseconds: a few instructions of a loop. The
+/// value is a guess.
 pub const HELD: u64 = 10;
-/// Nanoseconds between two turns. A guess, too.
+/// The time between two turns, in nanoseconds. The value is a guess, too.
 pub const OUTSIDE: u64 = 10;
 
 const WARM_UP: Duration = Duration::from_micros(50);

@@ -1,27 +1,28 @@
-//! `shootdown`: the cost of an update that must reach all present contexts (van Riel 2013, and what
-//! became of it).
+//! `shootdown`: the cost of an update that must reach all present contexts (van Riel 2013 and later
+//! changes).
 //!
-//! One context for each CPU, on a thread pinned to it, registers with a [`Presence`] and a
-//! [`Versioned`] value, and has used both. Then as many contexts as should be *present* are inside.
-//! The others have left, and sleep. Contexts take turns, in a random order. A context that has the
-//! turn calls a function in all present contexts and waits until it has run everywhere
-//! (`shootdown`), and replaces the value (`update`). A context that is away does so from outside.
+//! Each CPU has one context, on a thread pinned to that CPU. The context registers with a
+//! [`Presence`] and a [`Versioned`] value, and uses both. Then `present` contexts are inside, and
+//! the others have left and sleep. Contexts have turns in a random order. In its turn, a context
+//! calls a function in all present contexts and waits until it has run everywhere (`shootdown`). It
+//! also replaces the value (`update`). A context that is away makes both calls from outside.
 //!
 //! | variant | bits of contexts that have left | an update writes to |
 //! |---|---|---|
 //! | `eager` | stay set forever | every context that registered |
 //! | `lazy` | are cleared once a second at most | those that are present |
 //!
-//! Both are the library's own code and differ in one option. `eager` goes through a list of all
-//! readers, as most implementations of hazard pointers and epochs do. It needs no clearing, and a
-//! context that comes back need not set a bit again. It matters that contexts take turns: if only
-//! one updated, lines that no other touches would stay with it, at almost no cost.
+//! Both are the library's own code and differ in one option. `eager` reads a list of all readers,
+//! as most implementations of hazard pointers and epochs do. It never clears bits, so a context
+//! that re-enters need not set its bit again. It is important that different contexts update. If
+//! only one context updated, the lines that no other context touches would stay in its cache, at
+//! almost no cost.
 //!
-//! A present context looks for news every microsecond ([`LOOK_EVERY`]), which is part of the time
-//! of a shootdown. We set that interval, the same for both.
+//! A present context checks for changes every microsecond ([`LOOK_EVERY`]), which is part of the
+//! time of a shootdown. We set that interval. It is the same for both variants.
 //!
-//! The scenario checks itself: each function ran in as many contexts as are present, and each
-//! context reads the newest value at the end.
+//! The scenario checks itself. Each function must run in all present contexts, and each context
+//! must read the newest value at the end.
 
 use core::time::Duration;
 use std::sync::Arc;
@@ -67,7 +68,7 @@ pub static SCENARIO: Scenario = Scenario {
     )
 };
 
-/// How long a present context does other things before it looks for news.
+/// The interval at which a present context checks for changes.
 pub const LOOK_EVERY: Duration = Duration::from_micros(1);
 
 /// What a context is to do: one [`Sign`] for each.

@@ -5,11 +5,12 @@ use core::fmt;
 /// A publication, with its author, title, year and link.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Source {
-    /// The short form, by which rows and files of published figures name it: `Guo 2024`.
+    /// The short name of the publication in rows and in files of published figures, such as `Guo
+    /// 2024`.
     pub name: &'static str,
     /// Its author.
     pub author: &'static str,
-    /// The published title, or ours if it has none.
+    /// The title of the publication, or our description if it has no title.
     pub title: &'static str,
     /// The year of the publication.
     pub year: u16,
@@ -17,7 +18,7 @@ pub struct Source {
     pub link: &'static str,
 }
 
-/// All publications that scenarios name, by year.
+/// All publications that scenarios cite, by year.
 pub static SOURCES: [Source; 8] = [
     Source {
         name: "van Riel 2013",
@@ -80,7 +81,7 @@ pub static SOURCES: [Source; 8] = [
 ];
 
 impl Source {
-    /// The source of this name.
+    /// Returns the source with this name.
     pub fn named(name: &str) -> Option<&'static Source> {
         SOURCES.iter().find(|source| source.name == name)
     }

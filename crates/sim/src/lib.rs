@@ -2,7 +2,7 @@
 //! scales.
 //!
 //! It is for authors of concurrent code. It needs no machine with hundreds of CPUs, and gives the
-//! same answer every time. The program is ordinary Rust with changed imports. It runs on up to
+//! same result every time. The program is ordinary Rust with changed imports. It runs on up to
 //! 4,096 simulated CPUs and one host thread, and the simulator charges it for every cache line that
 //! moves.
 //!
@@ -42,20 +42,21 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! The same seed gives the same answer on any host. A run that fails prints a line that repeats it.
-//! [`NOT_MODELLED`] lists what the model leaves out, and every result prints that list.
+//! The same seed gives the same result on any host. A failing run prints a replay line, which
+//! reproduces the failure. [`NOT_MODELLED`] lists what the model leaves out, and every result
+//! prints that list.
 //!
-//! Where to go next: the user's guide, `docs/simulating.md` in the repository, leads from here to a
-//! claim that you can quote. [`claim`] is for a verdict that does not depend on one guess of the
-//! machine. [`search()`] finds mistakes that need an unlucky moment. Code that is generic over
+//! The user's guide, `docs/simulating.md` in the repository, shows how to get a claim that you can
+//! quote. With [`claim`], a verdict does not depend on a single guess about the machine.
+//! [`search()`] finds mistakes that occur only at an unlucky moment. Code that is generic over
 //! `coreline_world::World` runs unchanged, with [`Sim`] as its world.
 //!
-//! | item | what |
+//! | item | meaning |
 //! |---|---|
 //! | [`Machine`], [`Run`], [`Report`] | the machine, the run, and its cost |
 //! | [`Statistics`], [`Details`], [`name()`] | details of the cost: by line, source and CPU |
 //! | [`Trace`] | a record of the run, for a timeline viewer |
-//! | [`transfers()`] | the same by line, while the program runs |
+//! | [`transfers()`] | the number of accesses by line, while the program runs |
 //! | [`Spec`], [`presets`] | machine files: tree and costs, each with its source |
 //! | [`Class`], [`Transfer`], [`PingPong`] | published latencies, and the cost of transfers |
 //! | [`atomic`], [`sync`], [`thread`], [`time`], [`hint`] | std's modules, simulated |
@@ -64,11 +65,11 @@
 //! | [`locks`] | reports on each lock of a run |
 //! | [`measure`] | threads that begin together, tables over numbers of threads, and comparisons |
 //! | [`test`](macro@test) | `#[coreline_sim::test]`: a test on a machine, with many seeds |
-//! | [`claim`] | what must hold whatever is unknown of a machine |
-//! | [`Faults`], [`on_signal`], [`Kernel`] | what the machine does to the program |
-//! | [`interrupts`] | from CPU to CPU, masked, and monitored waits |
+//! | [`claim`] | statements that must hold over all uncertain properties of a machine |
+//! | [`Faults`], [`on_signal`], [`Kernel`] | interruptions and the kernel's reactions |
+//! | [`interrupts`] | interrupts between CPUs, masking, and monitored waits |
 //! | [`Schedule`], [`search()`], [`Explore`] | which thread runs next; the search for mistakes |
-//! | [`Failure`], [`Replay`] | what went wrong, and the line that repeats it |
+//! | [`Failure`], [`Replay`] | the cause of a failure, and the line that repeats the run |
 //! | [`Machine::check_determinism`], [`Divergence`] | whether two runs are the same |
 //! | [`Allocator`] | the simulated program's memory; must be the global allocator |
 
@@ -124,7 +125,7 @@ pub use world::restartable::SimSection;
 pub use world::signals::{SimHeld, on_signal};
 pub use world::{SimJoinHandle, exec, interrupts, locks};
 
-/// Makes a function a test that runs on a simulated machine.
+/// Turns a function into a test that runs on a simulated machine.
 ///
 /// ```
 /// use coreline_sim::atomic::{AtomicU64, Ordering};
@@ -148,17 +149,17 @@ pub use world::{SimJoinHandle, exec, interrupts, locks};
 /// | setting | meaning | if left out |
 /// |---|---|---|
 /// | `machine = "host-2c"` | a [preset](presets), or a file's path from the package on | needed |
-/// | `seeds = 16` | how many seeds | 1 |
-/// | `seed = 7` | the first | 0 |
+/// | `seeds = 16` | the number of seeds | 1 |
+/// | `seed = 7` | the first seed | 0 |
 /// | `band = "quick"` | this [band](claim::Band) of each seed; or `"whole"` | its first point |
 /// | `schedule = "pct:3:1000"` | a [`Schedule`], as in a replay line | by time |
 /// | `faults = "preempt:8"` | [`Faults`], as in a replay line | none |
 /// | `steps = 100000` | the [step limit](Machine::step_limit) | [default](Machine::STEP_LIMIT) |
 /// | `races = true` | whether it looks for [data races](Machine::find_races) | it does not |
 ///
-/// The attribute does not set the [`Allocator`]: a program has only one global allocator, and
-/// several tests with the attribute would set several. A machine without it does not start, and
-/// says which [two lines](FailureKind::NoAllocator) are missing.
+/// The attribute does not set the [`Allocator`], because a program has only one global allocator,
+/// and several tests with the attribute would set several. A machine without this allocator does
+/// not start, and its error shows the [two lines](FailureKind::NoAllocator) that are missing.
 ///
 /// The function has no arguments. It returns nothing, or a `Result<(), E>` whose error fails the
 /// test. Other attributes, such as `#[should_panic]`, mean what they do in other tests. The first

@@ -11,8 +11,9 @@ use crate::ids::{CpuId, MAX_CPUS};
 const LINE: &str = "Cpus_allowed_list:";
 const RESIDENT: &str = "VmRSS:";
 
-/// Returns the CPUs on which the process's first thread may run: the line `Cpus_allowed_list` of
-/// `proc/self/status` below `root` (`/` on a running Linux; `Documentation/filesystems/proc.rst`).
+/// Returns the CPUs on which the process's first thread may run. They are in the line
+/// `Cpus_allowed_list` of `proc/self/status` below `root` (`/` on a running Linux;
+/// `Documentation/filesystems/proc.rst`).
 ///
 /// The kernel has already restricted the list to the cpuset of the process's control group. Other
 /// threads may have lists of their own. Returns `None` if there is no such file or line.
@@ -49,10 +50,10 @@ pub fn possible_cpus(root: &Path) -> Result<Option<CpuSet>, FileError> {
     Ok(Some(cpus).filter(|cpus| !cpus.is_empty()))
 }
 
-/// Returns the number of bytes of memory that the process uses at this moment: the line `VmRSS` of
-/// `proc/self/status` below `root` (`/` on a running Linux; `Documentation/filesystems/proc.rst`).
-/// The kernel counts in batches, so the number is exact to some hundred KiB. Returns `None` if
-/// there is no such file or line.
+/// Returns the number of bytes of memory that the process uses at this moment. It is in the line
+/// `VmRSS` of `proc/self/status` below `root` (`/` on a running Linux;
+/// `Documentation/filesystems/proc.rst`). The kernel counts in batches, so the number is exact to
+/// some hundred KiB. Returns `None` if there is no such file or line.
 ///
 /// # Errors
 ///
@@ -68,11 +69,11 @@ pub fn resident_memory(root: &Path) -> Result<Option<u64>, FileError> {
     Ok(Some(kib * 1024))
 }
 
-/// Returns the CPU time of the calling thread: the first number of `proc/thread-self/schedstat`
-/// below `root` (`/` on a running Linux; `Documentation/scheduler/sched-stats.rst`). On a host with
-/// other work it measures the length of a computation better than the wall clock. The kernel
-/// updates it at every tick, so it is exact to some milliseconds. Returns `None` if there is no
-/// such file.
+/// Returns the CPU time of the calling thread. It is the first number of
+/// `proc/thread-self/schedstat` below `root` (`/` on a running Linux;
+/// `Documentation/scheduler/sched-stats.rst`). On a host with other work it measures the length of
+/// a computation better than the wall clock. The kernel updates it at every tick, so it is exact to
+/// some milliseconds. Returns `None` if there is no such file.
 ///
 /// # Errors
 ///

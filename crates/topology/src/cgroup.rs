@@ -36,9 +36,9 @@ pub struct CgroupLimits {
 /// A limit on processor time: at most `time` on all CPUs together in every `period`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Quota {
-    /// The processor time in each period; never zero.
+    /// The processor time in each period, which is never zero.
     pub time: Duration,
-    /// The period; never zero.
+    /// The length of a period, which is never zero.
     pub period: Duration,
 }
 
@@ -49,13 +49,13 @@ impl Quota {
         (!time.is_zero() && !period.is_zero()).then_some(Self { time, period })
     }
 
-    /// Returns the number of CPUs that may run all the time: half a CPU is 0.5.
+    /// Returns the number of CPUs that may run all the time. For example, half a CPU is 0.5.
     pub fn cpus(self) -> f64 {
         self.time.as_micros() as f64 / self.period.as_micros() as f64
     }
 
-    /// Returns [`cpus`](Quota::cpus), rounded up: this many busy threads can use the whole quota.
-    /// At least 1.
+    /// Returns [`cpus`](Quota::cpus), rounded up, which is at least 1. This many busy threads can
+    /// use the whole quota.
     pub fn whole_cpus(self) -> u64 {
         u64::try_from(self.time.as_micros().div_ceil(self.period.as_micros())).unwrap_or(u64::MAX)
     }
@@ -90,17 +90,17 @@ impl CgroupLimits {
     ///
     /// The process's groups are in `proc/self/cgroup`, and the mount points of the hierarchies in
     /// `proc/self/mountinfo`. The mount points are taken to be below `root` as well. These files
-    /// count, in the process's group and in each group above it, up to the mount point:
+    /// are read in the process's group and in each group above it, up to the mount point:
     ///
     /// | limit | version 2 | version 1 |
     /// |---|---|---|
     /// | CPUs | `cpuset.cpus.effective` | `cpuset.effective_cpus`, `cpuset.cpus` |
     /// | quota | `cpu.max` | `cpu.cfs_quota_us`, `cpu.cfs_period_us` |
     ///
-    /// The tightest value of each limit counts. A missing file sets no limit, because its
+    /// The tightest value of each limit applies. A missing file sets no limit, because its
     /// controller is off there. If a mount shows groups above the process's cgroup namespace, the
     /// names of the groups in between are unknown, and only the mount point itself counts. A mount
-    /// that shows no group of the process does not count.
+    /// that shows no group of the process is ignored.
     ///
     /// # Errors
     ///
@@ -109,12 +109,12 @@ impl CgroupLimits {
         Self::of(root, "self")
     }
 
-    /// Reads the limits of another process, like [`read`](Self::read): its groups are in
-    /// `proc/PID/cgroup`, and the mount points are the caller's.
+    /// Reads the limits of another process, like [`read`](Self::read). The groups of that process
+    /// are in `proc/PID/cgroup`. The mount points are the caller's.
     ///
     /// # Errors
     ///
-    /// As for [`read`](Self::read).
+    /// The same as for [`read`](Self::read).
     pub fn of_process(root: &Path, pid: u32) -> Result<Self, FileError> {
         Self::of(root, &pid.to_string())
     }

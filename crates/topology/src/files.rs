@@ -32,12 +32,12 @@ pub enum FileError {
         /// The file.
         path: PathBuf,
     },
-    /// A file should hold a CPU list, but has other content.
+    /// A file that should hold a CPU list has other content.
     #[error("{} is not a CPU list: {source}", path.display())]
     CpuList {
         /// The file.
         path: PathBuf,
-        /// The part that is wrong.
+        /// The error in the list: the invalid part and the reason.
         source: ParseCpuListError,
     },
     /// A file, or the name of a folder, has unexpected content.

@@ -1,5 +1,5 @@
-//! The parts of a machine as plain values: the numbers of its CPUs, nodes and caches, sets of CPUs,
-//! the tree of shared parts, and the limits of a process.
+//! The parts of a machine as plain values. These are the numbers of its CPUs, nodes and caches,
+//! sets of CPUs, the tree of shared parts, and the limits of a process.
 //!
 //! | type | is |
 //! |---|---|

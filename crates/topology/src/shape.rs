@@ -67,9 +67,9 @@ pub enum ShapeError {
 impl Topology {
     /// Creates a regular machine, whose parts are all alike and whose CPUs are all online.
     ///
-    /// CPUs are numbered as Linux does on x86. The first hardware threads of all cores are first,
-    /// socket by socket, node by node, cache by cache. All the second threads follow. Every core
-    /// has a second-level cache of its own, and every node has memory.
+    /// CPUs are numbered as Linux does on x86. The first hardware threads of all cores have the
+    /// lowest numbers, socket by socket, node by node, cache by cache. All second hardware threads
+    /// follow. Every core has a second-level cache of its own, and every node has memory.
     ///
     /// # Errors
     ///

@@ -71,10 +71,10 @@ pub(crate) struct Limit {
 /// The tree of one machine: its online CPUs, and the cores, second-level caches, clusters,
 /// last-level caches, memory nodes and sockets that hold them.
 ///
-/// On the machines that we know of, each part lies within the next larger one, with one exception:
-/// a last-level cache may span several nodes (sub-NUMA clustering).
+/// On all machines that we know, each part lies within the next larger one. The only exception is
+/// that a last-level cache may span several nodes (sub-NUMA clustering).
 ///
-/// The tree is a value: it describes the moment at which it was read, and hotplug does not change
+/// The tree is a value. It describes the moment at which it was read, and hotplug does not change
 /// it. Read one with [`from_sysfs`](Topology::from_sysfs) or build a regular one with
 /// [`uniform`](Topology::uniform). The tree is immutable, so any code may read it, including signal
 /// handlers. Functions that return sets allocate.
@@ -146,8 +146,8 @@ impl Topology {
         self
     }
 
-    /// Returns the same machine with additional CPUs, of which only the numbers are known. Each new
-    /// CPU is a core of its own, in the last-level cache, the node and the socket of the lowest
+    /// Returns the same machine with additional CPUs, for which only the numbers are known. Each
+    /// new CPU is a core of its own, in the last-level cache, the node and the socket of the lowest
     /// CPU. Numbers from [`MAX_CPUS`] on are left out. If a CPU is beyond the limit, the limit no
     /// longer counts as stated.
     ///

@@ -2,9 +2,9 @@
 //! protocol.
 //!
 //! A lock's payload is not an atomic word. But reading it moves a cache line, and reading it
-//! without the lock is a data race. A `Cell` reports each access to its world. Natively this does
-//! nothing, the simulator charges for the lines, and the model checks that conflicting accesses are
-//! ordered.
+//! without the lock is a data race. A `Cell` reports each access to its world. Natively, a report
+//! does nothing. The simulator charges for the lines. The model checks that conflicting accesses
+//! are ordered.
 
 use core::cell::UnsafeCell;
 use core::fmt;
@@ -47,7 +47,7 @@ pub struct Cell<T, W: Words> {
 unsafe impl<T: Send, W: Words> Sync for Cell<T, W> {}
 
 impl<T, W: Words> Cell<T, W> {
-    /// Creates a cell that holds `value`. This works in every world.
+    /// Creates a cell that holds `value`. The function exists in every world.
     pub fn new_in(value: T) -> Self {
         Cell { track: W::Track::new_in(), value: UnsafeCell::new(value) }
     }

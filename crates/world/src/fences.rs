@@ -12,9 +12,9 @@ pub trait Fences {
     /// earlier accesses before its later ones *towards every caller of*
     /// [`fence_all`](Fences::fence_all).
     ///
-    /// The law: of a light fence and a heavy fence, one is first, and all accesses before it are
-    /// visible to all accesses after the other. Two light fences do not order each other's
-    /// accesses.
+    /// The law says that of a light fence and a heavy fence, one is first. All accesses before the
+    /// first fence are visible to all accesses after the other. Two light fences do not order each
+    /// other's accesses.
     ///
     /// Natively it is a compiler fence if the kernel has `membarrier`, and a full fence otherwise.
     fn fence_light();
@@ -45,12 +45,14 @@ pub trait Fences {
         }
     }
 
-    /// Like [`fence_all`](Fences::fence_all), but for callers that must clean up before they fail.
+    /// Executes the heavy fence, like [`fence_all`](Fences::fence_all), but returns an error. It is
+    /// for callers that must clean up before they fail.
     ///
     /// # Errors
     ///
     /// [`Lacking`](crate::Lacking) natively, if the kernel refuses `membarrier` after an earlier
-    /// success (a system-call filter was installed later). In this case nothing was ordered.
+    /// success (a system-call filter was installed later). In this case, the call ordered no
+    /// accesses.
     fn try_fence_all() -> Result<(), crate::Lacking>;
 
     /// Executes the rare side for the case of message passing. Suppose that the caller has read a
@@ -59,13 +61,14 @@ pub trait Fences {
     /// the caller has not read, and does not order the caller's own stores towards others. These
     /// need [`try_fence_all`](Fences::try_fence_all), which includes this fence.
     ///
-    /// Natively it is no instruction on x86-64, where a thread's stores become visible in order and
-    /// after its earlier reads. Elsewhere it is [`try_fence_all`](Fences::try_fence_all). On
-    /// simulated machines it takes no time, including those with arm64 processors.
+    /// Natively, the fence takes no instruction on x86-64, where a thread's stores become visible
+    /// in order and after its earlier reads. Elsewhere it is
+    /// [`try_fence_all`](Fences::try_fence_all). On simulated machines it takes no time, including
+    /// those with arm64 processors.
     ///
     /// # Errors
     ///
-    /// As [`try_fence_all`](Fences::try_fence_all).
+    /// The same as for [`try_fence_all`](Fences::try_fence_all).
     fn try_fence_seen() -> Result<(), crate::Lacking> {
         Self::try_fence_all()
     }

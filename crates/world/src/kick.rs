@@ -1,5 +1,4 @@
-//! Kick: an interrupt to another CPU, and the question whether another thread wants the caller's
-//! CPU.
+//! Kick: an interrupt to another CPU, and a query whether another thread wants the caller's CPU.
 
 use coreline_topology::CpuId;
 
@@ -13,27 +12,27 @@ pub trait Kick {
     /// The law has two parts. Every restartable operation that was running on `cpu` at the time of
     /// the call has either committed, and the caller sees its writes, or starts over. Every
     /// operation that starts on `cpu` afterwards sees the caller's earlier writes. A kick is
-    /// [`fence_restartable`](crate::Fences::fence_restartable) for one CPU: it costs one interrupt
-    /// and not one for each CPU. No operation is running on a CPU without a thread of this process,
-    /// on a CPU that the machine does not have, or on the caller's own CPU.
+    /// [`fence_restartable`](crate::Fences::fence_restartable) for one CPU. So it costs one
+    /// interrupt, rather than one for each CPU. No operation is running on a CPU without a thread
+    /// of this process, on a CPU that the machine does not have, or on the caller's own CPU.
     ///
-    /// A kick delivers nothing and runs nothing. To run a function on another CPU, write a word
-    /// that a thread there reads, and [wake](crate::Sleep::wake) the thread if it sleeps.
+    /// A kick delivers no message and runs no function. To run a function on another CPU, write a
+    /// word that a thread there reads, and [wake](crate::Sleep::wake) the thread if it sleeps.
     ///
-    /// * `Native` asks `membarrier` to interrupt only that CPU. If the kernel refuses that, it
-    ///   fences all CPUs instead.
+    /// * `Native` asks `membarrier` to interrupt only that CPU. If the kernel refuses this,
+    ///   `Native` fences all CPUs instead.
     /// * `Sim` sends the machine's interrupt, and waits until it was handled. This takes a system
-    ///   call, the way there (`ipi`), entry and exit (`irq_entry`, `irq_exit`) and the answer's
-    ///   line.
-    /// * In the model no operation is ever under way, so a kick is a heavy fence.
+    ///   call, the delivery of the interrupt (`ipi`), the entry and exit (`irq_entry`, `irq_exit`),
+    ///   and the transfer of the line with the answer.
+    /// * In the model, no operation is ever in progress, so a kick is a heavy fence.
     ///
-    /// Do not call it while the caller's own CPU cannot be interrupted: two CPUs that kick each
-    /// other would wait forever.
+    /// Do not call it while the caller's own CPU cannot be interrupted, because two CPUs that kick
+    /// each other would wait forever.
     ///
     /// # Errors
     ///
-    /// [`Lacking`], as for `fence_restartable`. In this case the caller knows nothing about the
-    /// other CPU.
+    /// [`Lacking`], under the same conditions as for `fence_restartable`. In this case the caller
+    /// knows nothing about the other CPU.
     fn kick(cpu: CpuId) -> Result<(), Lacking>;
 
     /// Whether this world can answer [`need_resched`](Kick::need_resched). If it cannot, the answer
@@ -51,7 +50,8 @@ pub trait Kick {
     /// * `Native` does not know. A kernel tells a program only afterwards, by the rseq area or by a
     ///   system call. The slice extension of newer kernels answers another question: whether a
     ///   thread that asked may stay for a moment.
-    /// * `Sim` knows. Under a schedule that chooses, every point may be the end of a slice.
+    /// * `Sim` knows. Under a schedule that chooses the next thread, a slice may end at every
+    ///   point.
     #[inline]
     fn need_resched() -> bool {
         false

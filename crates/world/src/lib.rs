@@ -1,8 +1,8 @@
-//! The seam of coreline: the interface between an algorithm and the machine on which it runs.
+//! The interface between an algorithm and the machine on which it runs.
 //!
-//! It is for authors of lock-free code and of primitives. Write an algorithm once, generic over
-//! `W:` [`World`]. Then run it on this machine, on a simulated one with hundreds of CPUs, and in a
-//! model checker. (To use the primitives of `coreline` you need nothing from this crate.)
+//! The crate is for authors of lock-free code and of primitives. Write an algorithm once, generic
+//! over `W:` [`World`]. Then run it on this machine, on a simulated one with hundreds of CPUs, and
+//! in a model checker. (Users of `coreline`'s primitives do not need this crate.)
 //!
 //! ```
 //! use std::sync::Arc;
@@ -33,7 +33,7 @@
 //! ```
 //!
 //! In the repository, `crates/coreline/src/lock/ticket.rs` is a small primitive, and
-//! CONTRIBUTING.md says how to run its laws in all worlds.
+//! CONTRIBUTING.md says how to run its laws (the tests of its properties) in all worlds.
 //!
 //! # The worlds
 //!
@@ -80,14 +80,14 @@
 //!
 //! | feature | gives | for |
 //! |---|---|---|
-//! | `laws` | `conformance`, the laws that every world must pass | tests of a world |
+//! | `laws` | `conformance`, the laws (tests) that every world must pass | tests of a world |
 //! | `model` | `model::Model`, by way of loom | tests of an algorithm |
 //! | `overflow` | `native::overflow`, a hook for stack overflows | the simulator |
 //! | `portable` | a [`Native`] built on std, on Linux too | programs, and tests of them |
 //!
 //! `portable` turns off all features that exist only on Linux. If one package of a program enables
 //! it, all packages get it, so a library should not enable it. The front page of `coreline` lists
-//! what is missing without them.
+//! the features that are missing without them.
 
 pub mod cell;
 pub mod clock;
@@ -145,10 +145,10 @@ pub use work::Work;
 ///
 /// # Safety
 ///
-/// Primitives with `unsafe` code rely on a world's laws: a wait returns only an accepted value, one
-/// exchange wins, and no wake is lost. A type may be a world only if it passes every law in
-/// `conformance`. By implementing this trait, the author guarantees these laws and those of the
-/// capabilities.
+/// Primitives with `unsafe` code rely on a world's laws. For example, a wait returns only an
+/// accepted value, one exchange wins, and no wake is lost. A type may be a world only if it passes
+/// every law in `conformance`. By implementing this trait, the author guarantees these laws and
+/// those of the capabilities.
 pub unsafe trait World:
     Words + Statics + Sleep + Place + Restartable + Fences + Kick + Clock + Signals + Memory
 {

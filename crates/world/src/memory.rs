@@ -34,14 +34,15 @@ pub trait Memory {
     /// [`MapError`] if no memory is left.
     fn map(layout: Layout) -> Result<NonNull<u8>, MapError>;
 
-    /// Maps zeroed memory of this layout, in whole pages that were each read but not written: the
-    /// first write to a page takes a copy-on-write fault. Use it in programs that measure the cost
+    /// Maps zeroed memory of this layout, in whole pages. Each page was read but not written, so
+    /// the first write to it takes a copy-on-write fault. Use it in programs that measure the cost
     /// of such a fault. Natively it is a private mapping of a file in memory. A world without pages
     /// returns the same as [`map`](Memory::map).
     ///
     /// # Errors
     ///
-    /// [`MapError`] as from [`map`](Memory::map), and if the layout is not whole pages.
+    /// [`MapError`] under the same conditions as for [`map`](Memory::map), and if the layout is not
+    /// whole pages.
     fn map_copy_on_write(layout: Layout) -> Result<NonNull<u8>, MapError> {
         Self::map(layout)
     }
@@ -76,7 +77,7 @@ pub trait Memory {
     ///
     /// # Safety
     ///
-    /// As for [`place`](Memory::place).
+    /// The same as for [`place`](Memory::place).
     unsafe fn advise_huge(at: NonNull<u8>, len: usize) -> Result<(), Lacking>;
 
     /// Frees the pages that lie wholly in this range, as far as the world can. Afterwards each byte
@@ -84,7 +85,7 @@ pub trait Memory {
     ///
     /// # Safety
     ///
-    /// As for [`place`](Memory::place); and no thread uses the range meanwhile.
+    /// The same as for [`place`](Memory::place), and no thread uses the range meanwhile.
     unsafe fn discard(at: NonNull<u8>, len: usize) {
         let _ = (at, len);
     }

@@ -6,8 +6,8 @@ use coreline_topology::{CacheId, Cid, CpuId, NodeId, Topology};
 
 /// The capability *place*.
 ///
-/// Every answer except the topology may be out of date when it returns, unless the thread is
-/// pinned: the thread may migrate between the answer and its use. Use an answer as a hint, or
+/// Unless the thread is pinned, every answer except the topology may be out of date when the call
+/// returns, because the thread may migrate before it uses the answer. Use an answer as a hint, or
 /// inside a restartable operation.
 pub trait Place {
     /// Returns the machine's tree, which is the same for the whole life of the machine.

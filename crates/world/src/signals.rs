@@ -1,4 +1,4 @@
-//! Signals: blocking them, and the identity of the holders of a lock.
+//! Signals: blocking signals, and the identity of the holders of a lock.
 
 use core::num::NonZeroU32;
 
@@ -16,10 +16,11 @@ pub trait Signals {
     /// whole life.
     ///
     /// Signals that a thread causes itself, such as by a bad access or a breakpoint, are not
-    /// blocked, even if another thread sends them. So their handlers must not do operations that
-    /// need this block: no operation on a list, a stack or a buffer if operations run without
-    /// sections or may find no slot, and no creation of per-CPU memory. Such a handler would wait
-    /// for the thread that it interrupts. Operations on words are also safe in these handlers.
+    /// blocked, even if another thread sends them. So their handlers must not execute operations
+    /// that need this block. They must not use a list, a stack or a buffer if operations run
+    /// without sections or may find no slot. They must not create per-CPU memory. Such a handler
+    /// would wait for the thread that it interrupts. Operations on words are also safe in these
+    /// handlers.
     fn hold() -> Self::Held;
 
     /// Returns the generation of the caller's memory. A child that got its own copy of the memory

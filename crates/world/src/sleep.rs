@@ -19,11 +19,11 @@ pub trait Sleep: Words {
     /// Sleeps if `word` holds `expected`, until a wake.
     ///
     /// The check and the start of the sleep are one atomic step with respect to
-    /// [`wake`](Sleep::wake): the wake is never lost if a waker changes the word first and then
+    /// [`wake`](Sleep::wake). So the wake is never lost if a waker first changes the word and then
     /// wakes. The caller must read the word again, whatever the result is.
     ///
     /// `deadline` is a time of this world's [`Clock`](crate::Clock), at which the sleep ends at the
-    /// latest. The model has no time: there a park with a deadline always times out, after the
+    /// latest. The model has no time, so there a park with a deadline always times out, after the
     /// other threads have run.
     fn park(word: &Self::U32, expected: u32, deadline: Option<Time>) -> Parked;
 

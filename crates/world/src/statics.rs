@@ -10,7 +10,8 @@ use core::sync::atomic::AtomicPtr;
 
 /// The capability *statics*.
 ///
-/// Use [`WorldStatic`] and [`WorldLocal`]. A world implements them by this trait.
+/// A world implements [`WorldStatic`] and [`WorldLocal`] by this trait. Programs should use these
+/// two types instead.
 pub trait Statics: Sized {
     /// Calls `use_it` with this machine's object for `key`. `init` creates the object at its first
     /// use.
@@ -20,10 +21,10 @@ pub trait Statics: Sized {
         use_it: impl FnOnce(&T) -> R,
     ) -> R;
 
-    /// Like [`with_static`](Statics::with_static), but returns `None` if the object does not exist
-    /// yet and the calling thread is already inside such a call: the call allocates, and the
-    /// allocator called this function. Simulated and modelled programs have an allocator that does
-    /// not run in their world.
+    /// Calls `use_it`, like [`with_static`](Statics::with_static), but returns `None` if the object
+    /// does not exist yet and the calling thread is already inside such a call. This happens if the
+    /// call allocates and the allocator calls this function. Simulated and modelled programs have
+    /// an allocator that does not run in their world.
     fn try_with_static<T: Send + Sync + 'static, R>(
         key: &'static WorldStatic,
         init: impl FnOnce() -> T,
@@ -79,7 +80,7 @@ pub(crate) struct Kept {
 }
 
 impl WorldStatic {
-    /// Creates a key. `name` is for people: the `Debug` form of the key shows it.
+    /// Creates a key. The `Debug` form of the key shows `name`, which has no other use.
     pub const fn new(name: &'static str) -> Self {
         WorldStatic { name, process: AtomicPtr::new(ptr::null_mut()) }
     }
@@ -98,9 +99,10 @@ impl WorldStatic {
         W::with_static(self, init, use_it)
     }
 
-    /// Like [`with`](WorldStatic::with), but returns `None` if the object does not exist yet and
-    /// the calling thread is already inside such a call. This happens if the call allocates and the
-    /// allocator calls this function. The allocator must then work without the object.
+    /// Calls `use_it`, like [`with`](WorldStatic::with), but returns `None` if the object does not
+    /// exist yet and the calling thread is already inside such a call. This happens if the call
+    /// allocates and the allocator calls this function. The allocator must then work without the
+    /// object.
     ///
     /// Use it for objects that a global allocator needs, such as the queue of a lock. Otherwise the
     /// allocation of the object would need the object, in an endless recursion.
@@ -122,14 +124,14 @@ impl WorldStatic {
 /// The key of an object that exists once per thread, native or simulated.
 ///
 /// The object is dropped when its thread ends. Do not use one `WorldLocal` inside the destructor of
-/// another: it is undefined which of them is dropped first.
+/// another, because it is undefined which of them is dropped first.
 #[derive(Debug)]
 pub struct WorldLocal {
     name: &'static str,
 }
 
 impl WorldLocal {
-    /// Creates a key. `name` is for people: the `Debug` form of the key shows it.
+    /// Creates a key. The `Debug` form of the key shows `name`, which has no other use.
     pub const fn new(name: &'static str) -> Self {
         WorldLocal { name }
     }

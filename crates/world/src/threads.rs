@@ -25,7 +25,7 @@ pub enum SpawnError {
     Cpu {
         /// The requested CPU.
         cpu: CpuId,
-        /// The reason why it is not available.
+        /// The reason why the CPU is not available.
         why: String,
         /// The available CPUs, as "CPUs" and a CPU list.
         allowed: String,
@@ -72,7 +72,7 @@ pub trait Threads {
     ///
     /// # Errors
     ///
-    /// As for `spawn`.
+    /// The same as for [`spawn`](Threads::spawn).
     fn spawn_named<T, F>(
         _name: &str,
         placement: Placement,

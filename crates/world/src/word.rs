@@ -16,7 +16,8 @@ pub trait Word: Send + Sync + Sized {
     /// The type of the word's value.
     type Value: Copy + PartialEq + Debug;
 
-    /// Creates a word in the current machine or model execution. This works in every world.
+    /// Creates a word in the current machine or model execution. The function exists in every
+    /// world.
     ///
     /// Inside a `const fn` use [`ConstWords`] instead.
     fn new_in(value: Self::Value) -> Self;
@@ -39,8 +40,9 @@ pub trait Word: Send + Sync + Sized {
         failure: Ordering,
     ) -> Result<Self::Value, Self::Value>;
 
-    /// Like [`compare_exchange`](Word::compare_exchange), but may fail although the word holds
-    /// `current`. A world that does not override this method never fails in this way.
+    /// Writes `new` if the word holds `current`, like [`compare_exchange`](Word::compare_exchange),
+    /// but may fail although the word holds `current`. A world that does not override this method
+    /// never fails in this way.
     #[track_caller]
     fn compare_exchange_weak(
         &self,
@@ -72,8 +74,8 @@ pub trait Word: Send + Sync + Sized {
     /// * The model yields to its scheduler.
     fn wait_until(&self, order: Ordering, ready: impl FnMut(Self::Value) -> bool) -> Self::Value;
 
-    /// Like [`wait_until`](Word::wait_until), but waits until `deadline` at most. Returns `None` if
-    /// the wait times out.
+    /// Waits, like [`wait_until`](Word::wait_until), but until `deadline` at most. Returns `None`
+    /// if the wait times out.
     ///
     /// `deadline` is a time of this world's [`Clock`](crate::Clock). The wait times out only after
     /// a read of the word that began at or after `deadline`, and whose value `ready` did not
@@ -82,14 +84,13 @@ pub trait Word: Send + Sync + Sized {
     /// * a value that is present at the deadline and does not change is returned, however late the
     ///   waiter reads it;
     /// * even if the deadline has already passed, the wait reads the word;
-    /// * `None` orders nothing, and no longer says anything about the word. A caller that times out
-    ///   must settle this with the writer by an exchange.
+    /// * `None` orders no memory accesses, and says nothing about the present value of the word. A
+    ///   caller that times out must agree with the writer, by an exchange, which of them was first.
     ///
     /// The return is late by the time for which other threads have the CPU, and in addition
     ///
-    /// * in `Sim` by a read of the clock and the last read of the word. It costs one event for each
-    ///   write of the line and one for the deadline;
-    ///   the line and one for the deadline;
+    /// * in `Sim` by a read of the clock and the last read of the word. The wait costs one event
+    ///   for each write of the line and one for the deadline;
     /// * in the model, which has no time, before or after any step of the others.
     fn wait_until_by(
         &self,
@@ -98,9 +99,10 @@ pub trait Word: Send + Sync + Sized {
         ready: impl FnMut(Self::Value) -> bool,
     ) -> Option<Self::Value>;
 
-    /// Like [`store`](Word::store), but takes effect only if `allowed` returns true at that moment.
-    /// Returns whether it stored. It is for interpreters of restartable operations, whose words are
-    /// generic: a world with interruptions has no other way to tie a store to `allowed`.
+    /// Writes the word, like [`store`](Word::store), but only if `allowed` returns true at the
+    /// moment of the store. Returns whether it stored. It is for interpreters of restartable
+    /// operations, whose words are generic. A world with interruptions has no other way to make a
+    /// store depend on `allowed`.
     fn store_when(
         &self,
         value: Self::Value,
@@ -164,8 +166,8 @@ pub trait Words: Sized + 'static {
     /// Whether words and cells have the size, alignment and address arithmetic of the native
     /// machine.
     ///
-    /// True for `Native` and `Sim`, so that layout asserts hold and false sharing is real; false
-    /// for the model.
+    /// It is true for `Native` and `Sim`, so that layout asserts hold and false sharing is real. It
+    /// is false for the model.
     const NATIVE_LAYOUT: bool;
 
     /// An atomic `u8`.
@@ -188,9 +190,9 @@ pub trait Words: Sized + 'static {
 
 /// Initial values that a `const fn` can read.
 ///
-/// A `const fn` cannot call a trait's functions, but it can read the trait's constants: `const fn
-/// new() where W: ConstWorld` builds its fields from these. Each use of such a constant creates a
-/// new word.
+/// A `const fn` cannot call a trait's functions, but it can read the trait's constants. So `const
+/// fn new() where W: ConstWorld` builds its fields from these constants. Each use of such a
+/// constant creates a new word.
 #[allow(
     clippy::declare_interior_mutable_const,
     reason = "each use is meant to make a new word; that is what the constant is for"

@@ -11,6 +11,6 @@ pub trait Work {
     /// Computes for about `span` on the calling thread's CPU, without accesses to shared memory.
     ///
     /// If time passes, the call takes at least nine tenths of `span`, and longer if the thread is
-    /// preempted or interrupted. The duration has no other guarantee.
+    /// preempted or interrupted. There is no other guarantee about the duration.
     fn work(span: Duration);
 }

@@ -11,14 +11,14 @@ use super::Workers;
 use super::policy::Policy;
 use super::shared::Shared;
 
-/// Why workers were not started. Workers that had started are gone.
+/// The reason why workers were not started. All workers that had already started have ended.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum StartError {
-    /// There is no CPU for a worker.
+    /// The set of CPUs for the workers is empty.
     #[error("the set of CPUs is empty; name CPUs that the calling thread may use")]
     NoCpus,
-    /// The machine has no such CPU.
+    /// The machine's topology does not list this CPU, or does not say where it is.
     #[error(
         "{0} is not in the machine's topology, or its place there is unknown; choose only CPUs \
          that the topology lists"
@@ -32,7 +32,7 @@ pub enum StartError {
 /// The length of a thread's name that Linux keeps, in bytes.
 const LONGEST_NAME: usize = 15;
 
-/// Sets up [`Workers`]; from [`Workers::builder`].
+/// The options of [`Workers`], from [`Workers::builder`].
 #[derive(Debug, Clone)]
 #[must_use = "workers begin with `start`"]
 pub struct Builder<W: World = Native> {
@@ -56,13 +56,13 @@ impl<W: World> Default for Builder<W> {
 }
 
 impl<W: World> Builder<W> {
-    /// How long a worker without work polls at most before it sleeps, by default. This is also the
-    /// bound of the kernel's haltpoll (`Documentation/virt/guest-halt-polling.rst`).
+    /// The default maximum time for which a worker without work polls before it sleeps. It is also
+    /// the limit of the kernel's haltpoll (`Documentation/virt/guest-halt-polling.rst`).
     pub const POLLING: Duration = Duration::from_micros(200);
 
-    /// Starts a worker for each of these CPUs. By default there is one for each CPU that the thread
-    /// which [starts](Builder::start) them may use, as set by `taskset`, a cpuset and the program
-    /// itself.
+    /// Starts a worker for each of these CPUs. By default, there is a worker for each CPU that the
+    /// thread that calls [`start`](Builder::start) may use. `taskset`, a cpuset and the program
+    /// itself can restrict these CPUs.
     pub fn cpus(mut self, cpus: CpuSet) -> Self {
         self.cpus = Some(cpus);
         self
@@ -74,17 +74,18 @@ impl<W: World> Builder<W> {
         self
     }
 
-    /// How long a worker without work polls at most before it sleeps. The time adapts: a worker
-    /// that polls in vain polls half as long next time. Zero means never. Use it for CPUs that are
-    /// needed for other things, and for virtual CPUs that cannot poll.
+    /// Sets the maximum time for which a worker without work polls before it sleeps. The time
+    /// adapts. A worker that receives no message while it polls will poll half as long next time.
+    /// With zero, workers never poll. Use zero for CPUs that other threads need, and for virtual
+    /// CPUs that cannot poll.
     pub fn polling(mut self, most: Duration) -> Self {
         self.polling = most;
         self
     }
 
-    /// Sets what the names of the threads begin with. The default is `coreline`: then the worker of
-    /// CPU 5 is `coreline-5`. It is cut so that the whole name has at most 15 bytes, which Linux
-    /// keeps.
+    /// Sets the prefix of the thread names. The default is `coreline`, so the worker of CPU 5 is
+    /// named `coreline-5`. The prefix is cut so that the whole name has at most 15 bytes, the limit
+    /// of Linux.
     pub fn name(mut self, name: impl Into<String>) -> Self {
         self.name = name.into();
         self
@@ -106,7 +107,7 @@ impl<W: World + Threads> Builder<W> {
     ///
     /// # Errors
     ///
-    /// [`StartError`]; then no worker is left running.
+    /// [`StartError`] if a worker cannot be started. Then no worker is left running.
     pub fn start(self) -> Result<Workers<W>, StartError> {
         let topology = W::topology();
         let cpus: Vec<CpuId> = match &self.cpus {

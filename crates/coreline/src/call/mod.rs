@@ -1,6 +1,6 @@
 //! Calls to polling workers, without unnecessary wake-ups.
 //!
-//! [`Workers`] are threads, one pinned to each CPU, that run what other threads send them. A
+//! [`Workers`] are threads, one pinned to each CPU, that run functions for other threads. A
 //! **call** is a function that the caller waits for, like the kernel's `smp_call_function_single`.
 //! A **task** is queued, and any worker may run it.
 //!
@@ -26,58 +26,64 @@
 //!
 //! # What a call costs
 //!
-//! A worker without work polls its *wake word*, which is also a one-slot mailbox. It polls for a
-//! while that adapts to the gaps between messages, and then sleeps (as the kernel's haltpoll does).
-//! If other threads want its CPU, the worker sleeps at once, and so do callers on that CPU. A
-//! thread that polled has noticed by the clock that it was away. Another thread tries again later.
-//! A call to a worker that polls is one exchange and no system call. The line of the mailbox moves
-//! to the worker. The line of the request moves there, too, and comes back with the value. A
-//! function of up to three words whose value has no more lies in the line of the mailbox itself, if
-//! that is free. This costs a second exchange of a line that is already there, and saves the
-//! request's line both ways. A call that finds the mailbox occupied queues behind it. The nodes of
-//! that queue lie on the stacks of the callers.
+//! A worker without work polls its *wake word*, which is also a one-slot mailbox. The polling time
+//! adapts to the gaps between messages. After that time the worker sleeps, as with the kernel's
+//! haltpoll. If other threads want its CPU, the worker sleeps at once, and so do callers on that
+//! CPU. A polling thread detects this by the clock, because it did not run for a while. Later,
+//! another thread tries polling again. A call to a polling worker costs one exchange and no system
+//! call. The cache line of the mailbox moves to the worker. The line of the request moves to the
+//! worker, too, and returns with the value. If the function and its value have at most three words
+//! each, the request fits into the mailbox's line, provided that this line is free. This costs a
+//! second exchange on a line that the caller's CPU already owns, and saves both transfers of the
+//! request's line. A call that finds the mailbox occupied queues behind it. The nodes of that queue
+//! lie on the stacks of the callers.
 //!
-//! A call does not announce work: the worker runs it and goes on waiting. The worker looks for
-//! tasks only if the function queued one there, or if a message of another kind says so. Nayak
-//! proposes this for the kernel. There the bit that means "there is work" announces a call to an
-//! idle CPU, which then searches for work with interrupts off while the next call waits.
+//! A call does not announce work. The worker runs the call and continues to wait. The worker looks
+//! for tasks only if the function queued a task on that worker, or if a message of another kind
+//! tells it to. Nayak proposes the same for the kernel. In the kernel, the bit that means "there is
+//! work" also announces a call to an idle CPU. That CPU then searches for work with interrupts off,
+//! while the next call waits.
 //!
 //! # Law
 //!
 //! * A call runs exactly once, on its worker, and then its caller returns.
-//! * No wake-up is lost: a worker does not sleep while a call or a task of its own waits.
-//! * No task of another thread that any worker may run waits for a call to end while there is a
-//!   worker that has neither a task nor a call.
-//! * Workers that call each other, in whatever ring, do not wait forever: a waiting worker serves
-//!   calls.
-//! * After [`close`](Workers::close) no new call runs. Calls that were sent before run.
-//! * If a function queues a task on the worker that runs it, that worker runs tasks next.
+//! * No wake-up is lost. A worker does not sleep while a call to it or a task of its own waits.
+//! * Suppose that another thread queued a task that any worker may run. The task does not wait for
+//!   a call to end while some worker has neither a task nor a call.
+//! * Workers that call each other, even in a cycle, do not wait forever, because a waiting worker
+//!   serves calls.
+//! * After [`close`](Workers::close) no new call is accepted. Calls that were sent before still
+//!   run.
+//! * If a function queues a task on the worker that runs it, that worker runs tasks next, and
 //!   [`need_resched`](Workers::need_resched) returns true from then on.
 //!
 //! # What it does not do
 //!
-//! * Calls should be short: other calls to that worker wait for them unless they
-//!   [serve](Workers::serve), and so do tasks that a call itself queues. A call that waits for a
-//!   task of its own making waits forever. [`Reply::checked_wait`] returns an error if no other
-//!   worker could run it.
+//! * Calls should be short, because other calls to the same worker wait for them unless they
+//!   [serve](Workers::serve). Tasks that a call queues on its worker also wait for the call. A call
+//!   that waits for a task that it queued on its own worker waits forever. In that case
+//!   [`Reply::checked_wait`] returns an error if no other worker could run the task.
 //! * Only workers of one set serve each other while they wait. Two sets that call each other in a
-//!   ring may wait forever. So may a call that waits for a thread which calls that worker.
-//! * While workers end, a worker's call to another one may be refused. Each ends when it has
-//!   nothing more to do itself. A task that then waits for a task of its own making may wait
-//!   forever.
+//!   cycle may wait forever. A call may also wait forever if it waits for a thread that calls the
+//!   same worker.
+//! * While workers end, a worker's call to another worker may be refused, because each worker ends
+//!   when it has nothing more to do itself. A task that then waits for a task that it queued may
+//!   wait forever.
 //!
 //! # Signals, fork, panics
 //!
-//! **Signals**: a handler must call nothing here: all of it allocates and waits. **Fork**: a child
-//! has no workers. Its calls and tasks are refused ([`CallError::Forked`]), and dropping the
-//! workers there waits for nothing. A [`Reply`] that was under way at the fork never arrives there:
-//! forget it. **Panics**: a panic in a call comes out of the call. A panic in a task comes out
-//! where its value is waited for. The worker survives both.
+//! **Signals**: a signal handler must not use this module, because its functions allocate and wait.
+//! **Fork**: a child has no workers. Its calls and tasks are refused ([`CallError::Forked`]), and
+//! dropping the workers in the child does not wait. A [`Reply`] that was pending at the fork never
+//! becomes ready in the child, so pass it to `mem::forget`. **Panics**: a panic in a called
+//! function is resumed in the caller. A panic in a task is resumed in the thread that waits for its
+//! value. The worker survives both.
 //!
 //! # Source
 //!
 //! Nayak, ["Introducing TIF_NOTIFY_IPI flag"][nayak] (2024); `kernel/smp.c` (a request on the
-//! caller's stack); haltpoll; the throttling of searching threads in Go's and Tokio's schedulers.
+//! caller's stack); haltpoll; the limit on the number of searching threads in Go's and Tokio's
+//! schedulers.
 //!
 //! [nayak]: https://lore.kernel.org/lkml/20240220171457.703-1-kprateek.nayak@amd.com
 
@@ -115,13 +121,14 @@ use shared::Shared;
 pub use stats::WorkerStats;
 pub use users::{NotAWorker, Users, Using};
 
-/// Threads, one pinned to each of some CPUs, that run calls and tasks. See the [module](self).
+/// A set of threads, each pinned to its own CPU, that run calls and tasks. See the [module](self).
 ///
-/// Dropping closes them, and waits until everything that was sent has run. On the thread of one of
-/// the workers, which may have ended, it does not wait: they end when they have nothing more to do.
-/// [`join`](Workers::join) returns an error there. On a worker of another set, a drop serves calls
-/// while it waits. In the middle of four calls it serves only those of workers, so what these
-/// workers wait for may have to be a call of a worker.
+/// Dropping closes the set, and waits until all calls and tasks that were sent have run. If the
+/// dropping thread is one of the workers, even one that has ended its work, the drop does not wait.
+/// The workers then end when they have nothing more to do, and [`join`](Workers::join) returns an
+/// error on such a thread. On a worker of another set, a drop serves calls while it waits. If it is
+/// nested in four calls, it serves only calls that come from workers. So a call that these workers
+/// wait for may have to come from a worker.
 pub struct Workers<W: World + Threads = Native> {
     shared: Arc<Shared<W>>,
     threads: Vec<W::JoinHandle<()>>,
@@ -136,32 +143,34 @@ impl Workers {
     ///
     /// # Errors
     ///
-    /// [`StartError`]; then none runs.
+    /// [`StartError`] if a worker cannot be started. Then no worker runs.
     pub fn new() -> Result<Self, StartError> {
         Self::builder().start()
     }
 
-    /// Sets which CPUs have a worker, and how these wait.
+    /// Returns a builder, which sets which CPUs have a worker and how workers wait.
     pub fn builder() -> Builder {
         Builder::default()
     }
 }
 
 impl<W: World + Threads> Workers<W> {
-    /// As [`builder`](Workers::builder), in every world.
+    /// Returns a builder, like [`builder`](Workers::builder), for workers in world `W`.
     pub fn builder_in() -> Builder<W> {
         Builder::default()
     }
 
-    /// The CPUs that have a worker, by node and cache.
+    /// Returns the CPUs that have a worker, ordered by node and cache.
     pub fn cpus(&self) -> impl Iterator<Item = CpuId> + '_ {
         self.shared.workers.iter().map(|worker| worker.cpu)
     }
 
-    /// The CPU whose worker the calling thread is; `None` if it is none of these workers.
+    /// Returns the CPU whose worker the calling thread is, or `None` if the thread is not one of
+    /// these workers.
     ///
-    /// This stays the same as long as the worker lives. The thread may still run on another CPU:
-    /// the kernel moves it if an administrator takes its CPU from the cpuset of the process.
+    /// The result stays the same as long as the worker lives. The thread may still run on another
+    /// CPU, because the kernel moves it if an administrator removes its CPU from the process's
+    /// cpuset.
     ///
     /// ```
     /// use coreline::Workers;
@@ -177,13 +186,14 @@ impl<W: World + Threads> Workers<W> {
         self.shared.current().map(|index| self.shared.workers[index].cpu)
     }
 
-    /// Runs `function` on the worker of `cpu`, after calls that are already there, and returns its
-    /// value. On that worker itself, it runs at once.
+    /// Runs `function` on the worker of `cpu`, after calls that already wait for that worker, and
+    /// returns its value. If the caller is that worker itself, `function` runs at once.
     ///
-    /// While a worker waits here it serves calls, in the middle of its function. So the stack grows
-    /// by what it serves meanwhile. In the middle of four calls it serves only those of workers, of
-    /// which there are no more than waiting functions. The others' wait until it is done with one.
-    /// So called functions should be short, and hold no lock under which they call.
+    /// While a worker waits here, it serves calls nested in its own function. So its stack grows by
+    /// the frames of the served calls. Nested four calls deep, it serves only calls from workers,
+    /// whose number is at most that of waiting functions. Calls from other threads wait until it
+    /// has finished one of the four. So called functions should be short, and should hold no lock
+    /// while they call.
     ///
     /// # Errors
     ///
@@ -191,7 +201,7 @@ impl<W: World + Threads> Workers<W> {
     ///
     /// # Panics
     ///
-    /// Panics if the function does.
+    /// Panics if `function` panics.
     pub fn call_on<R, F>(&self, cpu: CpuId, function: F) -> Result<R, Refused<F>>
     where
         F: FnOnce() -> R + Send,
@@ -200,15 +210,16 @@ impl<W: World + Threads> Workers<W> {
         self.call(cpu, function, false)
     }
 
-    /// Like [`call_on`](Workers::call_on), but only if no other call is there.
+    /// Runs `function` on the worker of `cpu`, like [`call_on`](Workers::call_on), but only if no
+    /// other call waits for that worker.
     ///
     /// # Errors
     ///
-    /// As for `call_on`, and [`CallError::Busy`].
+    /// The same as for [`call_on`](Workers::call_on), and [`CallError::Busy`].
     ///
     /// # Panics
     ///
-    /// Panics if the function does.
+    /// Panics if `function` panics.
     pub fn try_call_on<R, F>(&self, cpu: CpuId, function: F) -> Result<R, Refused<F>>
     where
         F: FnOnce() -> R + Send,
@@ -283,19 +294,20 @@ impl<W: World + Threads> Workers<W> {
         Ok(request.into_value())
     }
 
-    /// Runs `function` on each of these CPUs, at the same time, and returns the values when all
-    /// have run it. A function that waits until others have begun, too, may wait forever if calls
-    /// of other threads come between.
+    /// Runs `function` on all of these CPUs at the same time, and returns the values when all have
+    /// run it. A function that waits until it has begun on the other CPUs may wait forever, because
+    /// calls of other threads may run first.
     ///
     /// # Errors
     ///
-    /// [`CallError::NoWorker`] if a CPU has no worker: the function then ran nowhere.
-    /// [`CallError::Closed`]: the function ran on some of the CPUs, or on none.
+    /// [`CallError::NoWorker`] if a CPU has no worker. Then the function ran nowhere.
+    /// [`CallError::Closed`] if the workers are closed. Then the function ran on some of the CPUs,
+    /// or on none.
     ///
     /// # Panics
     ///
-    /// Panics as the function does on the first of these CPUs where it panics, after all have run
-    /// it.
+    /// Panics if the function panics on any of these CPUs, after all have run it. The panic is that
+    /// of the first such CPU.
     pub fn call_many<R, F>(&self, cpus: &CpuSet, function: F) -> Result<Vec<(CpuId, R)>, CallError>
     where
         F: Fn(CpuId) -> R + Sync,
@@ -304,13 +316,13 @@ impl<W: World + Threads> Workers<W> {
         self.shared.call_many(cpus, function)
     }
 
-    /// Sends `function` to the worker of `cpu` and does not wait. The reply is a future of its
-    /// value. Dropping the reply withdraws the call: either it runs completely or, if it has not
-    /// begun, it does not run.
+    /// Sends `function` to the worker of `cpu` and does not wait. The reply is a future of the
+    /// value. Dropping the reply withdraws the call. A call that has begun still runs to its end. A
+    /// call that has not begun does not run.
     ///
     /// # Errors
     ///
-    /// As for [`call_on`](Workers::call_on).
+    /// The same as for [`call_on`](Workers::call_on).
     pub fn call_async<R, F>(&self, cpu: CpuId, function: F) -> Result<Reply<R, W>, Refused<F>>
     where
         F: FnOnce() -> R + Send + 'static,
@@ -322,9 +334,9 @@ impl<W: World + Threads> Workers<W> {
         })
     }
 
-    /// Queues `function` as a task, which any worker may run: a worker near the caller that has no
-    /// work, if there is one. On a worker, this queues it there. The reply is a future of its
-    /// value. Dropping the reply leaves the task queued.
+    /// Queues `function` as a task, which any worker may run. If a worker without work is near the
+    /// caller, that worker runs it. If the caller is a worker, the task is queued on that worker.
+    /// The reply is a future of the value. Dropping the reply leaves the task queued.
     ///
     /// # Errors
     ///
@@ -387,18 +399,18 @@ impl<W: World + Threads> Workers<W> {
         }
     }
 
-    /// Whether the calling thread is one of these workers and something else waits for it: a call,
-    /// a task that was queued there, or tasks of others that it should look for. A long call asks
-    /// this, and returns. A long task asks this, and [serves](Workers::serve) the calls. (It
-    /// returns true once for each reason: tasks still wait after that.)
+    /// Returns whether the calling thread is one of these workers and other work waits for it. Such
+    /// work is a call, a task in its own queue, or tasks of other workers that it should look for.
+    /// A long call should return if this is true. A long task should [serve](Workers::serve) the
+    /// calls. (It returns true once for each reason, although the tasks still wait after that.)
     pub fn need_resched(&self) -> bool {
         self.shared.need_resched()
     }
 
-    /// Runs the calls that wait for the calling thread's worker, and returns how many it ran. It
-    /// runs neither calls that come meanwhile nor tasks. On any other thread it returns zero.
+    /// Runs the calls that wait for the calling worker, and returns their number. It runs neither
+    /// calls that arrive meanwhile nor tasks. On a thread that is not a worker, it returns zero.
     ///
-    /// Use it in a task that takes long, or a call that does:
+    /// Use it in a long task, or in a long call:
     ///
     /// ```
     /// use std::sync::{Arc, mpsc};
@@ -422,33 +434,33 @@ impl<W: World + Threads> Workers<W> {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     ///
-    /// The calls run in the middle of the function that serves, on its stack, as in a function that
-    /// waits in [`call_on`](Workers::call_on), and within the same bounds. In the middle of four
-    /// calls it runs only those of workers. So a function that serves must hold no lock that a call
-    /// takes, and must expect that calls change what it shares with them. A served call may call,
-    /// queue tasks and serve, too. The function that served first goes on when the call is done.
+    /// The calls run nested in the function that serves, on its stack. The limits are those of a
+    /// function that waits in [`call_on`](Workers::call_on). Nested four calls deep, it runs only
+    /// calls from workers. So a function that serves must hold no lock that a call takes, and must
+    /// expect that calls change data that it shares with them. A served call may itself call, queue
+    /// tasks and serve. The function that serves continues when the call returns.
     pub fn serve(&self) -> u32 {
         self.shared.serve()
     }
 
-    /// Records which workers use something that each of them caches, so that a change can be told
-    /// to those and to no others.
+    /// Creates a record of which workers use a cached thing, so that a change is announced to those
+    /// workers only.
     pub fn users(&self) -> Users<W> {
         Users::new(Arc::clone(&self.shared))
     }
 
-    /// Takes no more calls and tasks, except those that accepted tasks and calls make on workers
-    /// that still run. The workers end when everything that was sent has run.
+    /// Closes the set to new calls and tasks. Accepted calls and tasks may still send others to
+    /// workers that still run. The workers end when all accepted calls and tasks have run.
     pub fn close(&self) {
         self.shared.close();
     }
 
-    /// Closes, and waits until everything that was sent has run, as dropping does.
+    /// Closes the set, and waits until all calls and tasks have run, as dropping does.
     ///
     /// # Errors
     ///
-    /// [`OwnWorker`], with these workers unchanged, if the calling thread is one of them: it would
-    /// wait for its own end.
+    /// [`OwnWorker`], with these workers unchanged, if the calling thread is one of them, because
+    /// it would wait for its own end.
     pub fn join(self) -> Result<(), OwnWorker<W>> {
         // Of the parent they are no threads here, and so not this one.
         if W::generation() == self.shared.generation && self.is_own_thread() {
@@ -463,7 +475,7 @@ impl<W: World + Threads> Workers<W> {
         self.threads.iter().any(JoinHandle::is_current)
     }
 
-    /// Counts of what each worker has done.
+    /// Returns the counts of each worker's operations.
     pub fn stats(&self) -> impl Iterator<Item = (CpuId, WorkerStats)> + '_ {
         self.shared.workers.iter().map(|worker| (worker.cpu, worker.counts.read()))
     }

@@ -7,7 +7,7 @@ use coreline_world::{Native, Threads, World};
 
 use super::{Reply, Workers};
 
-/// Why a function was not run.
+/// The reason why a function was not run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum CallError {
@@ -17,21 +17,21 @@ pub enum CallError {
     /// The workers were closed.
     #[error("the workers are closed; start new workers and repeat the call")]
     Closed,
-    /// Another call is there already.
+    /// Another call already waits for that worker.
     #[error(
         "another call already waits for that worker; try again, or use `call_on`, which queues"
     )]
     Busy,
-    /// The workers belong to the process that this one was forked from.
+    /// This process is a forked child, and the workers belong to its parent.
     #[error("the workers are threads of the parent process; start new workers after a fork")]
     Forked,
 }
 
-/// A function was not run. It is returned.
+/// The error for a function that was not run. It returns the function to the caller.
 pub struct Refused<F> {
     /// The reason.
     pub why: CallError,
-    /// The function.
+    /// The function that was not run.
     pub function: F,
 }
 
@@ -56,8 +56,8 @@ impl<F> From<Refused<F>> for CallError {
     }
 }
 
-/// A worker would wait for a function that only it can run, after the one that it runs now. The
-/// reply is returned.
+/// The error for a worker that would wait for a function that only this worker can run, after the
+/// one that it runs now. The error contains the reply.
 pub struct WaitsForItself<R, W: World = Native> {
     /// The reply, so that another thread can wait for it.
     pub reply: Reply<R, W>,
@@ -80,7 +80,7 @@ impl<R, W: World> fmt::Display for WaitsForItself<R, W> {
 
 impl<R, W: World> core::error::Error for WaitsForItself<R, W> {}
 
-/// A worker would wait for its own end. The workers are returned.
+/// The error for a worker that would wait for its own end. The error contains the workers.
 pub struct OwnWorker<W: World + Threads = Native> {
     /// The workers, unchanged.
     pub workers: Workers<W>,

@@ -206,14 +206,14 @@ where
     }
 }
 
-/// The value of a call or a task that is under way. It is a future, for any executor. Or
-/// [`wait`](Reply::wait) for it.
+/// The value of a pending call or task. It is a future for any executor. To block instead, call
+/// [`wait`](Reply::wait).
 ///
-/// The method that made it says what dropping it means: [`call_async`](super::Workers::call_async),
-/// [`spawn`](super::Workers::spawn).
+/// Dropping a reply from [`call_async`](super::Workers::call_async) withdraws the call. Dropping a
+/// reply from [`spawn`](super::Workers::spawn) leaves the task queued.
 ///
-/// **Panics**: polling and waiting do, with the panic of the function. So does polling after it was
-/// ready.
+/// **Panics**: polling and waiting panic if the function panicked. Polling also panics after the
+/// future was ready.
 #[must_use = "dropping the reply of a call withdraws the call"]
 pub struct Reply<R, W: World = Native> {
     /// `None`: it is ready.
@@ -240,35 +240,35 @@ impl<R: Send + 'static, W: World> Reply<R, W> {
         Reply { letter: Some(letter), withdraws, runner, world: core::marker::PhantomData }
     }
 
-    /// Makes the function run even if this is dropped.
+    /// Drops the reply without withdrawing the function, which still runs.
     pub fn detach(mut self) {
         self.withdraws = false;
     }
 
-    /// Waits for the value: awake for a while, as [`call_on`](super::Workers::call_on) does, and
-    /// then asleep. On a worker of the same [`Workers`](super::Workers) it serves no calls and runs
-    /// no tasks meanwhile. Two workers that wait for each other's replies wait forever.
+    /// Waits for the value. It polls for a while, as [`call_on`](super::Workers::call_on) does, and
+    /// then sleeps. On a worker of the same [`Workers`](super::Workers), it neither serves calls
+    /// nor runs tasks meanwhile. Two workers that wait for each other's replies wait forever.
     ///
     /// # Panics
     ///
-    /// Panics if the function did. It also panics if [`checked_wait`](Reply::checked_wait) returns
-    /// an error, because it would wait forever.
+    /// Panics if the function panicked. It also panics if [`checked_wait`](Reply::checked_wait)
+    /// returns an error, because it would wait forever.
     pub fn wait(self) -> R {
         self.checked_wait().unwrap_or_else(|refused| panic!("{refused}"))
     }
 
-    /// Like [`wait`](Reply::wait), but only if the wait can end.
+    /// Waits for the value, like [`wait`](Reply::wait), but only if the wait can end.
     ///
     /// # Errors
     ///
-    /// [`WaitsForItself`], with the reply: the calling thread is the only worker that can run the
-    /// function, and has not done so. It runs the function when the one that it runs now has
-    /// returned. (A call that has not begun also runs when that function
+    /// [`WaitsForItself`], with the reply, if the calling thread is the only worker that can run
+    /// the function, and has not run it yet. The worker runs it after its present function has
+    /// returned. (A call that has not begun also runs when the present function
     /// [serves](super::Workers::serve).)
     ///
     /// # Panics
     ///
-    /// Panics if the function did.
+    /// Panics if the function panicked.
     pub fn checked_wait(mut self) -> Result<R, WaitsForItself<R, W>> {
         // What this thread has begun and not ended lies below this on its stack.
         if self.runner.is_some() && self.runner == seat::<W>() && !self.is_done() {

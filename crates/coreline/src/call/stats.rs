@@ -44,8 +44,8 @@ macro_rules! counts {
             }
         }
 
-        /// What one worker has done, or all of them. Each number is exact, but together they do not
-        /// show one moment.
+        /// The counts of operations of one worker, or of all workers. Each number is exact, but
+        /// together they are not a snapshot.
         #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
         #[non_exhaustive]
         pub struct WorkerStats {
@@ -72,21 +72,22 @@ macro_rules! counts {
 }
 
 counts! {
-    /// Calls that it ran.
+    /// The number of calls that the worker ran.
     calls,
-    /// The calls among these that found the mailbox occupied and waited behind another one.
+    /// The number of these calls that found the mailbox occupied and waited behind another call.
     queued,
-    /// Tasks that it ran.
+    /// The number of tasks that the worker ran.
     tasks,
-    /// How often it looked for tasks of other workers.
+    /// The number of times that the worker looked for tasks of other workers.
     searches,
-    /// Tasks that it took from other workers.
+    /// The number of tasks that the worker took from other workers.
     steals,
-    /// How often it slept. Each time it took a system call to fall asleep, and a system call of
-    /// another thread to wake it.
+    /// The number of times that the worker slept. Each time costs two system calls: one to fall
+    /// asleep, and one of another thread to wake it.
     sleeps,
-    /// How often it woke and there was no message.
+    /// The number of times that the worker woke and found no message.
     spurious,
-    /// Messages that it found while it was awake, and so wake-ups saved.
+    /// The number of messages that the worker found while it was awake. This is the number of saved
+    /// wake-ups.
     spared,
 }

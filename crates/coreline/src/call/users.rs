@@ -13,7 +13,7 @@ use super::shared::Shared;
 use crate::TicketLock;
 use crate::mask::{CpuMask, Entry, PresenceOptions, Shot};
 
-/// The calling thread is not one of the workers.
+/// The error for a calling thread that is not one of the workers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error(
     "the calling thread is not one of these workers; call `enter` only in calls and tasks that \
@@ -21,14 +21,15 @@ use crate::mask::{CpuMask, Entry, PresenceOptions, Shot};
 )]
 pub struct NotAWorker;
 
-/// Records which workers use something that each of them caches, so that only those are told of a
-/// change. It corresponds to the kernel's `mm_cpumask`, and calls to the CPUs in it.
-/// [`Workers::users`](super::Workers::users) makes it.
+/// A record of which workers use a cached thing, so that a change is announced to those workers
+/// only. It corresponds to the kernel's `mm_cpumask`, and to calls to the CPUs in that mask.
+/// [`Workers::users`](super::Workers::users) creates it.
 ///
-/// A worker enters when it begins to use what it caches, and leaves when it is done. Leaving clears
-/// no bit. [`shootdown`](Users::shootdown) calls a function on each worker whose bit is set. The
-/// function runs there between tasks and while the worker waits for messages. So a worker without
-/// work answers at once, and need not look for changes as a [`Member`](crate::mask::Member) must.
+/// A worker enters when it begins to use its cached data, and leaves when it is done. Leaving
+/// clears no bit. [`shootdown`](Users::shootdown) calls a function on each worker whose bit is set.
+/// The function runs on that worker between tasks, or while the worker waits for messages. So a
+/// worker without work answers at once, and need not look for changes, unlike a
+/// [`Member`](crate::mask::Member).
 ///
 /// ```
 /// use coreline::Workers;
@@ -46,16 +47,16 @@ pub struct NotAWorker;
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 ///
-/// **Costs**: entering is a load of the mask and a store to the worker's own line. A shootdown is a
-/// call of each worker whose bit is set, all at the same time. **Signals, fork**: as for
-/// [`Workers`](super::Workers).
+/// **Costs**: entering takes one load from the mask and one store to the worker's own cache line. A
+/// shootdown calls all workers whose bits are set, at the same time. **Signals, fork**: the same as
+/// for [`Workers`](super::Workers).
 ///
 /// # Law
 ///
-/// A worker that enters while a shootdown is under way runs its function or sees its effect, which
-/// is everything that happened before the shootdown. After the shootdown no worker uses what it
-/// cached before. Those whose bit was set have run the function, and the others get
-/// [`Entry::MustRefresh`].
+/// A worker that enters during a shootdown either runs the shootdown's function or sees everything
+/// that happened before the shootdown. After the shootdown, no worker uses data that it cached
+/// before. Workers whose bit was set have run the function. The others get [`Entry::MustRefresh`]
+/// when they next enter.
 ///
 /// # Source
 ///
@@ -88,16 +89,17 @@ impl<W: World> Users<W> {
         Users { bits: CpuMask::new_in(), inside, trimmed: TicketLock::new_in(None), shared }
     }
 
-    /// The calling worker uses the cached thing from here on, until the guard is dropped. The guard
-    /// says whether what the worker has cached is still good. A shootdown finds what it caches
-    /// after that.
+    /// Enters, so that the calling worker may use its cached data until the guard is dropped. The
+    /// returned [`Entry`] says whether the cached data is still valid. Later shootdowns reach this
+    /// worker.
     ///
     /// A worker that waits for a call serves other calls meanwhile, including shootdowns, even
-    /// inside. So what it read from its cache before it waited may be out of date by then.
+    /// while it holds the guard. So data that it read from its cache before the wait may be out of
+    /// date after it.
     ///
     /// # Errors
     ///
-    /// [`NotAWorker`] on any other thread.
+    /// [`NotAWorker`] if the calling thread is not one of the workers.
     #[inline]
     pub fn enter(&self) -> Result<(Using<'_, W>, Entry), NotAWorker> {
         let index = self.shared.current().ok_or(NotAWorker)?;
@@ -120,21 +122,22 @@ impl<W: World> Users<W> {
         Ok((using, Entry::MustRefresh))
     }
 
-    /// Runs `f` on each worker that may have cached something, and returns when all have run it.
-    /// Returns how many it reached, and how many had left. Those will refresh when they enter
-    /// again.
+    /// Runs `f` on each worker that may have cached data, and returns when all have run it. The
+    /// result is the number of workers that it reached, and the number that had left. Workers that
+    /// had left refresh when they enter again.
     ///
-    /// On a worker, this runs `f` itself if the worker uses the cached thing, too. It may be
-    /// inside.
+    /// If the caller is a worker that uses the cached data, too, `f` also runs on that worker. The
+    /// caller may hold a guard.
     ///
     /// # Errors
     ///
-    /// [`CallError::Closed`], [`CallError::Forked`]: some workers may not have been told. If the
-    /// [`Workers`](super::Workers) are dropped, no worker uses anything any more.
+    /// [`CallError::Closed`] or [`CallError::Forked`]. Then `f` may not have run on some workers.
+    /// Once the [`Workers`](super::Workers) are dropped, no worker uses cached data any more.
     ///
     /// # Panics
     ///
-    /// Panics as `f` does on the first worker where it panics, after all have run it.
+    /// Panics if `f` panics on any worker, after all have run it. The panic is that of the first
+    /// such worker.
     pub fn shootdown(&self, f: impl Fn() + Sync) -> Result<Shot, CallError> {
         // Before the lock: a forked child may find that of another thread.
         self.shared.admit(self.shared.current())?;
@@ -170,7 +173,8 @@ impl<W: World> Users<W> {
     }
 }
 
-/// A worker that uses the cached thing. Dropping it leaves: one store to the worker's own line.
+/// The guard of a worker that uses its cached data. Dropping the guard leaves, which costs one
+/// store to the worker's own cache line.
 pub struct Using<'a, W: World = Native> {
     inside: &'a W::U32,
     /// It is not `Send`: the worker that entered is the one that uses the cached thing.

@@ -18,15 +18,15 @@ const _: () = assert!(MAX_CPUS as usize <= MOST);
 /// How many slots of 64 bytes, a line each, share a page of 4096 bytes.
 const PAGE: u32 = 64;
 
-/// The IDs that each CPU of a machine can get under a policy. Create it once for a machine, and
+/// The IDs that each CPU of a machine can get under a policy. Create one layout for a machine, and
 /// share it between spaces.
 ///
 /// Every CPU has a *position*, and belongs to a *group* of CPUs at consecutive positions. A CPU
 /// gets IDs only from the range of its group's positions. Except under
 /// [`Clustered`](super::Clustered), there is one group for all CPUs, and positions are the CPUs'
 /// numbers. Under `Clustered` a group is the CPUs that share a last-level cache. A node's first
-/// group begins at a multiple of 64, which is a page of slots of a line each (or of [another
-/// number](Self::with_slots_per_page)).
+/// group begins at a multiple of 64, which is one page of slots of one cache line each.
+/// [`with_slots_per_page`](Self::with_slots_per_page) sets another number.
 ///
 /// ```
 /// use coreline::cid::{CidLayout, Clustered};
@@ -79,8 +79,8 @@ pub(crate) struct Group {
 }
 
 impl<P: Policy> CidLayout<P> {
-    /// Creates the layout of a machine: every number below [`Topology::cpu_limit`] has a place. It
-    /// is for slots of 64 bytes, a cache line each.
+    /// Creates the layout of a machine: every number below [`Topology::cpu_limit`] has a place. The
+    /// layout is for slots of 64 bytes, one cache line each.
     ///
     /// # Errors
     ///
@@ -105,7 +105,7 @@ impl<P: Policy> CidLayout<P> {
         Ok(CidLayout { parts, _policy: PhantomData })
     }
 
-    /// Returns the width of the layout: all IDs are below it.
+    /// Returns the width of the layout, which is one more than the highest possible ID.
     pub fn width(&self) -> usize {
         self.parts.width()
     }
@@ -114,14 +114,14 @@ impl<P: Policy> CidLayout<P> {
     ///
     /// # Errors
     ///
-    /// [`CidError::NoSuchCpu`] if it has no place.
+    /// [`CidError::NoSuchCpu`] if the CPU has no place in the layout.
     pub fn range(&self, cpu: CpuId) -> Result<Range<u32>, CidError> {
         let place = self.parts.place(cpu)?;
         Ok(self.parts.groups()[usize::from(place.group)].range.clone())
     }
 
-    /// Returns the only node whose CPUs can get an ID. Place the ID's memory there. Returns `None`
-    /// if CPUs of several nodes can get the ID, or no CPU can.
+    /// Returns the only node whose CPUs can get an ID. The ID's memory should be placed on that
+    /// node. Returns `None` if CPUs of several nodes can get the ID, or no CPU can.
     pub fn node_of(&self, cid: Cid) -> Option<NodeId> {
         let has = |group: &&Group| group.range.contains(&cid.get());
         self.parts.groups().iter().find(has)?.node

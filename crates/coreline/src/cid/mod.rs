@@ -1,15 +1,15 @@
 //! Concurrency IDs: small numbers for running threads, which index memory.
 //!
-//! Memory that is indexed by CPU needs as many slots as the machine has CPUs, even if a process, a
-//! tenant or a table has few threads. A *concurrency ID* is a number that no two of its running
-//! threads have at the same time. It stays below the number of threads: four threads on 384 CPUs
-//! use slots 0 to 3. A [`CidSpace`] hands them out under one of four policies:
+//! Memory that is indexed by CPU needs as many slots as the machine has CPUs, even for a process, a
+//! tenant or a table with few threads. A *concurrency ID* is a number that no two running threads
+//! of one such group have at the same time. It stays below the number of threads. For example, four
+//! threads on 384 CPUs use slots 0 to 3. A [`CidSpace`] hands them out under one of four policies:
 //!
 //! | policy | a CPU without an ID gets | in Linux |
 //! |---|---|---|
 //! | [`FirstFit`] | the lowest free one | 6.3 to 6.12 |
 //! | [`Recent`] | the ID it had last; else a new ID; else the lowest free | 6.13 to 6.18 |
-//! | [`Owned`] | what its task owns; if there are many tasks, what the CPU owns | since 6.19 |
+//! | [`Owned`] | its task's ID; with many tasks, the CPU's own ID | since 6.19 |
 //! | [`Clustered`] | as `Recent`, from the range of numbers of its last-level cache | never |
 //!
 //! In the repository, `docs/concurrency-ids.md` has a drawing of each policy, and says which to
@@ -25,8 +25,8 @@
 //! **By use**, if no hook sees switches, as in any process. A CPU's *row* holds an ID that
 //! restartable sections on that CPU may work with. [`use_at`](CidSpace::use_at) assigns an ID when
 //! a section finds none, and [`expire_unused`](CidSpace::expire_unused) frees unused IDs. The law
-//! then holds for each commit of a section: a preempted thread holds nothing. `row.rs` describes
-//! the words that a section reads.
+//! then holds for each commit of a section, because a preempted thread holds no ID. `row.rs`
+//! describes the words that a section reads.
 //!
 //! Drive a space in only one of these ways.
 //!
@@ -35,15 +35,15 @@
 //! * No two running tasks, and no two CPUs' sections, have the same ID at the same time. The next
 //!   holder of an ID sees everything that was done under it.
 //! * Driven by hooks, an ID is within the space's [`bounds`](CidSpace::bounds) when a task gets it.
-//!   It is below min(allowed CPUs, users), of the group's CPUs under `Clustered`, and below a
-//!   quarter more under `Owned`. Two racing switches may exceed that, up to the number of allowed
-//!   CPUs.
-//! * After users have left and the expiry has passed, IDs in use shrink back.
-//! * Getting an ID takes a bounded number of steps, and one lock that is held for one scan of the
-//!   rows at most.
+//!   It is below min(allowed CPUs, users). Under `Clustered`, only the allowed CPUs of the group
+//!   count. Under `Owned`, the bound is a quarter higher. Two racing switches may exceed this
+//!   bound, up to the number of allowed CPUs.
+//! * After users have left and the expiry has passed, the IDs in use become compact again.
+//! * Getting an ID takes a bounded number of steps, and at most one lock, which is held for at most
+//!   one scan of the rows.
 //!
 //! In the repository, `tests/laws/memory/cid.rs` checks these laws in all three worlds, and
-//! `cid/tests.rs` says for each step of a policy which test fails without it.
+//! `cid/tests.rs` lists, for each step of a policy, the test that fails without that step.
 //!
 //! # Sources
 //!
@@ -87,71 +87,72 @@ pub(crate) use layout::Place;
 pub(crate) use references::Referring;
 pub use sealed::{Policy, References};
 
-/// The time for which a CPU keeps an unused ID; in the kernel, `SCHED_MM_CID_PERIOD_NS`.
+/// The time for which a CPU keeps an unused ID. In the kernel, it is `SCHED_MM_CID_PERIOD_NS`.
 pub const EXPIRY: Duration = Duration::from_millis(100);
 
-/// The minimum time between two scans; in the kernel, `MM_CID_SCAN_DELAY`.
+/// The minimum time between two scans. In the kernel, it is `MM_CID_SCAN_DELAY`.
 pub const SCAN_DELAY: Duration = Duration::from_millis(100);
 
-/// First fit, the kernel's policy before [Desnoyers 2024](self#sources): a CPU that keeps no
+/// First fit, the kernel's policy before [Desnoyers 2024](self#sources). A CPU that keeps no
 /// reference gets the lowest free ID.
 ///
-/// It has three merits: IDs are compact, most switches cost one exchange on the CPU's own row, and
-/// threads that run everywhere within 100 ms find their IDs again. After a longer pause a CPU gets
-/// whatever ID is the lowest, and with it memory that another CPU used last.
+/// It has three merits. IDs are compact. Most switches cost one exchange on the CPU's own row.
+/// Threads that run on all CPUs within 100 ms find their IDs again. After a longer pause, a CPU
+/// gets the lowest free ID, whose memory another CPU may have used last.
 ///
-/// In a migration it looks only at the destination's reference, and compares the number of users
-/// with the CPUs that *the task* is allowed on. That is a mistake, which Desnoyers 2024 fixes.
+/// A migration looks only at the destination's reference. It compares the number of users with the
+/// number of CPUs on which *the task* may run. That is a mistake, which Desnoyers 2024 fixes.
 #[derive(Debug)]
 pub struct FirstFit;
 
 /// The cache-local policy of [Desnoyers 2024](self#sources). A CPU that keeps no reference gets the
 /// first of these that is available:
 ///
-/// 1. the ID that it had last, if it is free: its memory is in this CPU's caches;
-/// 2. an ID that was never handed out, as long as fewer were handed out than there are users and
-///    allowed CPUs. So if there are enough, every CPU gets its own ID and not one that another CPU
-///    will want back;
+/// 1. the ID that it had last, if it is free, because its memory is in this CPU's caches;
+/// 2. an ID that was never handed out, as long as fewer IDs were handed out than there are users
+///    and allowed CPUs. So if there are enough IDs, every CPU gets its own ID, rather than one that
+///    another CPU will want back;
 /// 3. the lowest free ID.
 ///
-/// When users leave, the number of IDs that were handed out falls, and a recent ID that is not
-/// below it is not taken. Desnoyers 2024 lacks this rule: there a process that once had many
+/// When users leave, the number of handed-out IDs falls. A recent ID that is not below this number
+/// is not taken again. Desnoyers 2024 lacks this rule, so there a process that once had many
 /// threads keeps high IDs forever. The kernel has had this rule since 6.14 (from memory).
 ///
-/// A task that moves may take along the reference that it leaves behind. So a few tasks that roam
-/// over many CPUs need few IDs. *Has one* means a reference or a recent ID:
+/// When a task moves to another CPU, the reference on its old CPU may move with it. So a few tasks
+/// that roam over many CPUs need few IDs. In this table, *has one* means that the CPU has a
+/// reference or a recent ID:
 ///
-/// | the destination has one | users | then |
+/// | the destination has one | users | result |
 /// |---|---|---|
 /// | yes | not fewer than allowed CPUs | nothing: the IDs may all be in use anyway |
 /// | yes | fewer | the source's reference is dropped |
 /// | no | any | the source's reference moves, and becomes the destination's recent one |
 ///
-/// The source's reference stays if it is not to the ID that the task had, or if another task uses
-/// it by now. If it is taken, the source forgets its recent ID, too.
+/// The source's reference stays if it is for another ID than the task had, or if another task uses
+/// it by now. If the reference moves or is dropped, the source forgets its recent ID, too.
 #[derive(Debug)]
 pub struct Recent;
 
-/// The ownership of Linux 6.19. While there are few tasks, tasks own their IDs, so a switch changes
-/// nothing that is shared. If there are many, CPUs own the IDs and tasks borrow them.
+/// The ownership policy of Linux 6.19. While there are few tasks, tasks own their IDs, so a switch
+/// changes no shared data. If there are many tasks, CPUs own the IDs and tasks borrow them.
 ///
-/// IDs are below 1.25 times min(allowed CPUs, users), and no more than the machine has CPUs.
-/// `owned.rs` says when the mode changes. It cannot be driven by use, because sections know no
-/// tasks.
+/// IDs are below 1.25 times min(allowed CPUs, users), and below the machine's number of CPUs.
+/// `owned.rs` says when the mode changes. The policy cannot be driven by use, because sections do
+/// not know tasks.
 #[derive(Debug)]
 pub struct Owned;
 
-/// [`Recent`] for each last-level cache separately: the IDs of one cache are consecutive, and those
-/// of a node begin at a multiple of 64, a page of slots of a line each. So only the CPUs under one
-/// cache use the memory of an ID. It can be placed on that cache's node once, for all spaces of a
-/// machine ([`CidLayout::node_of`]).
+/// [`Recent`] for each last-level cache separately. The IDs of one cache are consecutive. The IDs
+/// of a node begin at a multiple of 64, which is one page of slots of one cache line each. So only
+/// the CPUs under one cache use the memory of an ID. That memory can be placed on the cache's node
+/// once, for all spaces of a machine ([`CidLayout::node_of`]).
 ///
-/// The price is that IDs are compact only within each range: two users under two caches have the
-/// first IDs of two ranges. Numbers in between cost address space. They cost no memory if slots are
-/// populated on first use.
+/// The disadvantage is that IDs are compact only within each range. For example, two users under
+/// two caches have the first IDs of two ranges. The numbers in between cost address space, but no
+/// memory if slots are populated on first use.
 ///
-/// A task that moves to another cache leaves its reference behind. It drops the reference if there
-/// are fewer users than allowed CPUs under the cache that it leaves.
+/// A task that moves to another cache leaves its reference behind. The reference is dropped if
+/// there are fewer users than allowed CPUs under the old cache.
 #[derive(Debug)]
 pub struct Clustered;
 
@@ -200,7 +201,7 @@ impl References for Clustered {
     const CACHE_LOCAL: bool = true;
 }
 
-/// An error of a space. Nothing was changed.
+/// The error of an operation on a space. The operation changed nothing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum CidError {
@@ -212,10 +213,10 @@ pub enum CidError {
     NoSuchCpu {
         /// The CPU.
         cpu: CpuId,
-        /// The limit of the layout: all its CPU numbers are below.
+        /// The limit of the layout's CPU numbers, which are all below it.
         limit: usize,
     },
-    /// A row cannot hold such high IDs.
+    /// The machine needs higher IDs than a row can hold.
     #[error(
         "the CPUs of this machine need {width} IDs, but there are at most {most}; use fewer CPUs"
     )]
@@ -225,9 +226,10 @@ pub enum CidError {
         /// The largest possible number of IDs.
         most: usize,
     },
-    /// A task was switched in on a CPU where another task runs, or while it runs elsewhere. A space
-    /// notices the first case, except under [`Owned`] while tasks own IDs. Then it notices the
-    /// second case, and also that tasks which left while they ran took all IDs along.
+    /// A task was switched in on a CPU where another task runs, or while it runs on another CPU. A
+    /// space detects the first case, except under [`Owned`] while tasks own IDs. In that mode it
+    /// detects the second case. It also detects that no ID is left because tasks left the space
+    /// while they were running.
     #[error(
         "cannot switch the task in on {cpu}: the task that runs there, or this task elsewhere, was \
          not switched out; switch it out first"
@@ -241,8 +243,8 @@ pub enum CidError {
     ForeignTask,
 }
 
-/// A task cannot leave a space that it did not enter. The error contains the task, which is still a
-/// user of its own space.
+/// The error for a task that should leave a space which it did not enter. The error contains the
+/// task, which is still a user of its own space.
 #[derive(thiserror::Error)]
 #[error("{}", CidError::ForeignTask)]
 pub struct ForeignTask<P: Policy, W: World = Native>(pub Task<P, W>);
@@ -253,9 +255,9 @@ impl<P: Policy, W: World> fmt::Debug for ForeignTask<P, W> {
     }
 }
 
-/// A task in a space: [`user_enter`](CidSpace::user_enter) returns it and
-/// [`user_leave`](CidSpace::user_leave) takes it back. If it is dropped, it stays a user forever.
-/// Other spaces refuse it.
+/// A task in a space. [`user_enter`](CidSpace::user_enter) returns it, and
+/// [`user_leave`](CidSpace::user_leave) takes it back. A task that is dropped stays a user forever.
+/// Other spaces reject the task.
 pub struct Task<P: Policy, W: World = Native> {
     task: <P::Engine<W> as Engine<W>>::Task,
     space: Arc<SpaceName>,
@@ -301,22 +303,24 @@ impl<P: Policy, W: World> fmt::Debug for Task<P, W> {
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 ///
-/// **Memory**: 8 bytes for 16 CPU numbers, and a line for each 16 of which one was used; 2 bits for
-/// each number below the layout's [width](CidLayout::width) (the number of CPUs, except for gaps
-/// between nodes under [`Clustered`]); 8 bytes for each last-level cache under [`Clustered`]. Under
-/// [`Owned`] the space has up to 40 bytes for each of the most tasks that it had at once, plus the
-/// allocator's own and a vector's spare room. 24 of these are freed when a task leaves.
+/// **Memory**: a space uses 8 bytes for each 16 CPU numbers, and a cache line for each 16 of which
+/// one was used. It uses 2 bits for each number below the layout's [width](CidLayout::width), which
+/// is the number of CPUs, except for gaps between nodes under [`Clustered`]. Under [`Clustered`],
+/// it uses 8 bytes for each last-level cache. Under [`Owned`], it uses up to 40 bytes for each task
+/// at the peak number of tasks, plus the overhead of the allocator and of a vector. Of these, 24
+/// bytes are freed when a task leaves.
 ///
 /// **Concurrency**: calls about one task must not overlap. Switches and migrations to one CPU must
 /// not overlap either, as in a kernel that holds the CPU's run-queue lock. All other calls may
-/// overlap. Everything that happens before a call about a task or a CPU is visible to the next.
+/// overlap. Everything that happens before a call about a task or a CPU is visible to the next such
+/// call.
 ///
 /// **Priorities**: calls take a lock, whatever the threads' priorities. Waiting threads get it in
-/// FIFO order. A running thread may overtake the first of them, a bounded number of times if that
-/// one runs. Natively a waiter with a real-time priority sleeps between looks after about 1 ms, so
-/// that a holder of lower priority can run on its CPU.
+/// FIFO order. A running thread may overtake the first waiter. If that waiter runs, this happens a
+/// bounded number of times. Natively, a waiter with a real-time priority begins to sleep between
+/// checks after about 1 ms, so that a holder of lower priority can run on its CPU.
 ///
-/// **Signals, fork**: calls take a lock whose waiters spin, and allocate. So none may run in a
+/// **Signals, fork**: calls allocate, and take a lock whose waiters spin. So no call may run in a
 /// signal handler that can interrupt another call. A forked child has a copy of the space, which is
 /// unusable if another thread was in a call.
 pub struct CidSpace<P: Policy, W: World = Native> {
@@ -330,14 +334,14 @@ impl<P: Policy, W: World> UnwindSafe for CidSpace<P, W> {}
 impl<P: Policy, W: World> RefUnwindSafe for CidSpace<P, W> {}
 
 impl<P: Policy> CidSpace<P> {
-    /// Creates a space without users, on this machine.
+    /// Creates a space without users, in the native world.
     pub fn new(layout: &CidLayout<P>) -> Self {
         CidSpace::new_in(layout)
     }
 }
 
 impl<P: Policy, W: World> CidSpace<P, W> {
-    /// Creates a space without users, in every world.
+    /// Creates a space without users, in world `W`.
     pub fn new_in(layout: &CidLayout<P>) -> Self {
         let engine = Engine::new_in(layout.parts());
         CidSpace { layout: layout.clone(), engine, name: Arc::new(SpaceName) }
@@ -372,19 +376,19 @@ impl<P: Policy, W: World> CidSpace<P, W> {
     ///
     /// # Errors
     ///
-    /// [`CidError::NoSuchCpu`]. All these methods may return it. Methods that take a task may also
-    /// return [`CidError::ForeignTask`].
+    /// [`CidError::NoSuchCpu`] if a CPU has no place in the layout. All methods that take CPUs may
+    /// return it. Methods that take a task may also return [`CidError::ForeignTask`].
     pub fn user_enter(&self, allowed: &CpuSet) -> Result<Task<P, W>, CidError> {
         self.places(allowed)?;
         Ok(Task { task: self.engine.enter(allowed), space: Arc::clone(&self.name) })
     }
 
-    /// Removes a task. It must not be running, because the ID of a running task is never freed. If
-    /// the task was the last user of its ID, the ID becomes free.
+    /// Removes a task. The task must not be running, because the ID of a running task is never
+    /// freed. If the task was the last user of its ID, the ID becomes free.
     ///
     /// # Errors
     ///
-    /// [`ForeignTask`], with the task.
+    /// [`ForeignTask`], with the task, if the task entered another space.
     pub fn user_leave(&self, task: Task<P, W>) -> Result<(), ForeignTask<P, W>> {
         match self.own(&task) {
             Ok(own) => self.engine.leave(own),
@@ -394,26 +398,28 @@ impl<P: Policy, W: World> CidSpace<P, W> {
     }
 
     /// Allows a task to run on these CPUs. The set of allowed CPUs is a union that only grows. A
-    /// CPU that any task was ever allowed on counts until the end of the space, or an exec.
+    /// CPU on which any task was ever allowed counts until the end of the space, or until an
+    /// [`exec`](Self::exec).
     pub fn allow(&self, task: &Task<P, W>, cpus: &CpuSet) -> Result<(), CidError> {
         self.places(cpus)?;
         self.engine.allow(self.own(task)?, cpus);
         Ok(())
     }
 
-    /// Switches a task in on a CPU, and returns the ID that it has until it is switched out. If the
-    /// task was not allowed there, it is now.
+    /// Switches a task in on a CPU, and returns the ID that it has until it is switched out. A task
+    /// that was not allowed on this CPU is allowed from now on.
     ///
     /// # Errors
     ///
-    /// The same, and [`CidError::Busy`] if the space detects that a task runs there.
+    /// The same as for [`user_enter`](Self::user_enter), and [`CidError::Busy`] if the space
+    /// detects that a task already runs on this CPU.
     pub fn switch_in(&self, now: Time, cpu: CpuId, task: &Task<P, W>) -> Result<Cid, CidError> {
         let cid = self.engine.switch_in(now, self.place(cpu)?, self.own(task)?);
         cid.map(Cid::new).ok_or(CidError::Busy { cpu })
     }
 
-    /// Switches out the task that runs on a CPU. It does nothing if no task runs there, or if the
-    /// task belongs to another space.
+    /// Switches out the task that runs on a CPU. The call does nothing if no task runs on the CPU,
+    /// or if the task belongs to another space.
     pub fn switch_out(&self, now: Time, cpu: CpuId, task: &Task<P, W>) {
         if let (Ok(place), Ok(task)) = (self.place(cpu), self.own(task)) {
             self.engine.switch_out(now, place, task);
@@ -436,15 +442,15 @@ impl<P: Policy, W: World> CidSpace<P, W> {
     }
 
     /// Takes back the IDs that have not been used for [`EXPIRY`], and makes IDs compact again. It
-    /// does nothing before [`SCAN_DELAY`] has passed since the last scan, so call it as often as
-    /// you like. Rows know times by the millisecond, modulo 8.192 s. After a gap of seven seconds
-    /// between calls, it can take another 1.1 s of calls until an old ID is detected.
+    /// does nothing before [`SCAN_DELAY`] has passed since the last scan, so you may call it as
+    /// often as you like. Rows store times in milliseconds, modulo 8.192 s. After a gap of seven
+    /// seconds between calls, it can take another 1.1 s of calls to detect an old ID.
     pub fn expire(&self, now: Time) {
         self.engine.expire(now);
     }
 
-    /// Resets the space for a new program of the task, which may run on these CPUs. Running tasks
-    /// keep their IDs until they are switched out. No other call may overlap.
+    /// Resets the space for a new program of the task. The task may run on these CPUs. Running
+    /// tasks keep their IDs until they are switched out. No other call may overlap.
     pub fn exec(&self, now: Time, task: &Task<P, W>, allowed: &CpuSet) -> Result<(), CidError> {
         self.places(allowed)?;
         self.engine.exec(now, self.own(task)?, allowed);
@@ -456,13 +462,13 @@ impl<P: Policy, W: World> CidSpace<P, W> {
         Ok(self.engine.bounded(self.place(cpu)?))
     }
 
-    /// Returns the taken IDs, in use or not. The value may be out of date when it returns.
+    /// Returns the taken IDs, in use or not. The result may be out of date when the call returns.
     pub fn taken(&self) -> impl Iterator<Item = Cid> {
         let ids = &self.engine.base().ids;
         (0..self.layout.width() as u32).filter(|&cid| ids.contains(cid)).map(Cid::new)
     }
 
-    /// Returns the number of tasks. The value may be out of date when it returns.
+    /// Returns the number of tasks. The result may be out of date when the call returns.
     pub fn users(&self) -> usize {
         self.engine.base().users() as usize
     }
@@ -473,17 +479,18 @@ impl<P, W: World> CidSpace<P, W>
 where
     P: References + Kind<Engine<W> = Hooked<P, W>>,
 {
-    /// Returns the ID that sections on this CPU may use from now on. If the CPU's row has an ID, it
-    /// returns that. It calls [`expire_unused`](Self::expire_unused), which does not take this ID.
+    /// Returns the ID that sections on this CPU may use from now on. If the CPU's row already has
+    /// an ID, it returns that ID. It calls [`expire_unused`](Self::expire_unused), which does not
+    /// take this ID.
     ///
-    /// Tasks may also enter and leave the space. New IDs are handed out while fewer were handed out
-    /// than there are users. They are below the number of CPUs that were used or allowed. Under
-    /// [`Clustered`], this bound counts the CPUs under the same cache, and is relative to the start
-    /// of that cache's range.
+    /// Tasks may also enter and leave the space. New IDs are handed out while the number of
+    /// handed-out IDs is below the number of users. They are below the number of CPUs that were
+    /// used or allowed. Under [`Clustered`], this bound counts the CPUs under the same cache, and
+    /// is relative to the start of that cache's range.
     ///
     /// # Errors
     ///
-    /// [`CidError::NoSuchCpu`].
+    /// [`CidError::NoSuchCpu`] if the CPU has no place in the layout.
     pub fn use_at(&self, cpu: CpuId) -> Result<Cid, CidError> {
         let place = self.place(cpu)?;
         let now = W::now();
@@ -502,11 +509,11 @@ where
 
     /// Frees the IDs of rows for which no section has called [`use_at`](Self::use_at) since the
     /// last scan, or for [`EXPIRY`], whichever is longer. Then it marks all rows, so that the next
-    /// section on each CPU calls it once. It does nothing before [`SCAN_DELAY`] has passed since
-    /// the last scan.
+    /// section on each CPU calls [`use_at`](Self::use_at) once. It does nothing before
+    /// [`SCAN_DELAY`] has passed since the last scan.
     ///
-    /// It makes one rseq fence if there is an ID to free. An ID in steady use stays, even if lower
-    /// IDs are free by now.
+    /// It executes one rseq fence if there is an ID to free. An ID in steady use stays, even if
+    /// lower IDs have become free.
     ///
     /// # Errors
     ///

@@ -14,7 +14,7 @@ use super::layout::{Parts, Place};
 /// [`Recent`](super::Recent), [`Owned`](super::Owned) or [`Clustered`](super::Clustered). This
 /// trait is sealed.
 pub trait Policy: Kind {
-    /// The name that the program and its results use.
+    /// The name of the policy in the `coreline` program and its results.
     const NAME: &'static str;
 }
 

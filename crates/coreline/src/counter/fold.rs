@@ -12,16 +12,16 @@ use super::spread::Spread;
 use crate::percpu::{PerCpuPool, StopError, Stopped};
 use crate::{IndexBy, Lacking};
 
-/// The largest value that was recorded, of `u64`, `i64` or `f64`.
+/// The largest recorded value, for `u64`, `i64` or `f64`.
 #[derive(Debug)]
 pub struct Max<T>(PhantomData<T>);
 
-/// The smallest value that was recorded, of `u64`, `i64` or `f64`.
+/// The smallest recorded value, for `u64`, `i64` or `f64`.
 #[derive(Debug)]
 pub struct Min<T>(PhantomData<T>);
 
-/// The sum of all values that were recorded, of `f64`. For integers,
-/// [`PerCpuCounter`](super::PerCpuCounter) and [`Total`](super::Total) are faster.
+/// The sum of all recorded values, for `f64`. For integers, [`PerCpuCounter`](super::PerCpuCounter)
+/// and [`Total`](super::Total) are faster.
 #[derive(Debug)]
 pub struct Sum<T>(PhantomData<T>);
 
@@ -33,8 +33,8 @@ pub trait Fold: sealed::Sealed + Send + Sync + Unpin + 'static {
     /// The type of the recorded values.
     type Value: Copy + PartialEq + fmt::Debug;
 
-    /// The result before anything is recorded: the least value for a [`Max`], the greatest for a
-    /// [`Min`] (for `f64`, an infinity), and 0 for a [`Sum`].
+    /// The result before any value is recorded. It is the least value for a [`Max`], the greatest
+    /// value for a [`Min`] (for `f64`, an infinity), and 0 for a [`Sum`].
     const IDENTITY: Self::Value;
 
     /// Combines two values into one.
@@ -106,9 +106,9 @@ fold! {
 /// # Ok::<(), coreline::percpu::StopError>(())
 /// ```
 ///
-/// Recording a value that does not change the result writes nothing. For a maximum, most values are
-/// of this kind. A maximum or minimum of `f64` ignores a NaN. A NaN makes a sum NaN until the sum
-/// is drained. The rounding of a sum depends on which CPU recorded which value.
+/// Recording a value that does not change the result writes nothing. For a maximum, most values do
+/// not change it. A maximum or minimum of `f64` ignores a NaN. A NaN makes a sum NaN until the sum
+/// is drained. The rounding error of a sum depends on which CPU recorded which value.
 ///
 /// **Memory**: the same as for a [`PerCpuCounter`](super::PerCpuCounter).
 ///
@@ -116,8 +116,8 @@ fold! {
 /// from [`const_new`](PerCpuFold::const_new), which allocates.
 ///
 /// **Fork**: the same as for a [`PerCpuCounter`](super::PerCpuCounter), except during a
-/// [`drain`](PerCpuFold::drain). A drain empties one slot after the other. Values that it took
-/// before the fork are missing in the child.
+/// [`drain`](PerCpuFold::drain). A drain empties one slot after the other. Values from slots that
+/// it emptied before the fork are missing in the child.
 pub struct PerCpuFold<F: Fold, W: World = Native> {
     spread: Spread<W::U64, W>,
     fold: PhantomData<F>,
@@ -128,7 +128,7 @@ impl<F: Fold> PerCpuFold<F> {
     ///
     /// # Errors
     ///
-    /// Never fails natively; see [`new_in`](PerCpuFold::new_in).
+    /// Natively, the call never fails. For other worlds, see [`new_in`](PerCpuFold::new_in).
     pub fn new() -> Result<Self, Lacking> {
         Self::new_in(IndexBy::Cpu)
     }
@@ -137,7 +137,7 @@ impl<F: Fold> PerCpuFold<F> {
     ///
     /// # Errors
     ///
-    /// As [`new_in`](PerCpuFold::new_in).
+    /// The same as for [`new_in`](PerCpuFold::new_in).
     pub fn indexed_by(by: IndexBy) -> Result<Self, Lacking> {
         Self::new_in(by)
     }
@@ -179,7 +179,7 @@ impl<F: Fold, W: World> PerCpuFold<F, W> {
         PerCpuFold { spread, fold: PhantomData }
     }
 
-    /// Records a value. The operation is relaxed: a record publishes only itself.
+    /// Records a value. The operation is relaxed, so it publishes no other writes.
     #[inline]
     pub fn record(&self, value: F::Value) {
         // SAFETY: it is one word.
@@ -250,9 +250,8 @@ impl<F: Fold, W: World> PerCpuFold<F, W> {
     /// Returns the result, like [`read`](PerCpuFold::read), and resets the fold. No record is lost:
     /// each one is in the result of one call, or in a later read.
     ///
-    /// It stops the slots, which costs one fence of all CPUs that the process runs on. Records that
-    /// are made meanwhile cost an atomic instruction each. Use it for reports, not for each
-    /// request.
+    /// It stops the slots, which costs one fence of all CPUs that the process runs on. A concurrent
+    /// record costs an atomic instruction. Use `drain` for periodic reports, not for each request.
     ///
     /// # Errors
     ///

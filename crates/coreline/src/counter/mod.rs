@@ -1,11 +1,11 @@
 //! Counters that all CPUs can add to cheaply at the same time.
 //!
-//! One shared word costs a line transfer for every addition, because each CPU must own the line to
-//! add: with n CPUs adding, n times the latency of one transfer. So each CPU gets its own word, and
-//! a read sums the words. The kernel's `percpu_counter` does the same.
+//! With one shared word, every addition costs a line transfer, because a CPU must own the line to
+//! add. If n CPUs add, an addition takes n times the latency of one transfer. So each CPU gets its
+//! own word, and a read sums the words. The kernel's `percpu_counter` does the same.
 //!
-//! The addition is a [restartable operation](coreline_world::restartable), so it needs no atomic
-//! instruction either: a plain add to memory, on the CPU that owns the slot.
+//! The addition is a [restartable operation](coreline_world::restartable). So it needs no atomic
+//! instruction either, but only a plain add to memory on the CPU that owns the slot.
 //!
 //! | type | is |
 //! |---|---|
@@ -20,11 +20,11 @@
 //!
 //! # Compact at first
 //!
-//! Many counters are touched by one CPU only, and by that a few times. So a counter begins as one
-//! shared word. It allocates slots when a second CPU adds, or when additions become frequent. Until
-//! then every addition is atomic. Additions also stay atomic if there is no memory for slots. The
-//! counter then retries after twice as many additions each time, up to 2^20, and its `Debug` output
-//! says so.
+//! Many counters are used by one CPU only, and only a few times. So a counter begins as one shared
+//! word. It allocates slots when a second CPU adds, or when additions become frequent. Until then
+//! every addition is atomic. Additions also stay atomic if there is no memory for slots. The
+//! counter then retries, each time after twice as many additions as before, up to 2^20. Its `Debug`
+//! output reports this state.
 //!
 //! # Reading
 //!
@@ -37,22 +37,24 @@
 //! the central word   = the sum of all slots' blocks
 //! ```
 //!
-//! An addition that stays in its slot's block touches nothing else. An addition that leaves the
-//! block also adds the difference of the blocks to the central word, about once in 2^k / delta
-//! additions. The central word lacks the remainders, each from 0 to 2^k - 1, and the differences
-//! that are in flight. A difference is announced before the slot changes, and marked as arrived
-//! afterwards. Both words only grow, so a reader knows an upper bound of the amount in flight:
+//! An addition that stays in its slot's block accesses no other memory. An addition that leaves the
+//! block also adds the difference of the blocks to the central word. This happens about once in 2^k
+//! / delta additions. The central word lacks the remainders, each from 0 to 2^k - 1, and the
+//! differences that are in flight. A difference is announced before the slot changes, and marked as
+//! arrived afterwards. Both words only grow, so a reader knows an upper bound of the amount in
+//! flight:
 //!
 //! ```text
 //! Thread 1: announced += n;  slot leaves its block;  central += moved;  arrived += n
 //! Thread 2: reads arrived;   reads central;          reads announced
 //! ```
 //!
-//! If thread 2 sees a difference as arrived, it also sees it in the central word. Suppose that
-//! thread 2 knows of a later addition to the same slot, and does not see the difference in the
-//! central word. Then it sees the difference as announced and not arrived. A single word that rises
-//! and falls is not enough. A reader could read it before an addition is announced, and read the
-//! central word after another thread has continued from the slot's new value.
+//! If thread 2 sees a difference as arrived, it also sees the difference in the central word.
+//! Suppose that thread 2 knows of a later addition to the same slot, and does not see the
+//! difference in the central word. Then it sees the difference as announced and not arrived. A
+//! single word that rises and falls is not enough. A reader could read this word before an addition
+//! is announced. It could then read the central word after another thread has continued from the
+//! slot's new value.
 //!
 //! # Draining
 //!
@@ -63,8 +65,8 @@
 //! # The law
 //!
 //! While no addition is in progress, [`read_exact`] returns the sum of all additions minus the
-//! drained amounts. [`read`] differs from that by at most the error that it reports. In the
-//! repository, `tests/laws/memory/counter.rs` and `tests/laws/memory/drain.rs` check it in all
+//! drained amounts. [`read`] differs from this sum by at most the error that it reports. In the
+//! repository, `tests/laws/memory/counter.rs` and `tests/laws/memory/drain.rs` check the law in all
 //! three worlds.
 //!
 //! Sources: `include/linux/percpu_counter.h`; Yoo, ["kernel/fork: improve exec() throughput with
@@ -97,13 +99,14 @@ pub use set::{CounterSet, Nonzero};
 pub use total::Total;
 pub use vec::CounterVec;
 
-/// The value of a counter at some moment of a [read](PerCpuCounter::read), and a bound of its
+/// The value of a counter at some moment during a [read](PerCpuCounter::read), with a bound on its
 /// error.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Reading {
     /// The value.
     pub value: i64,
-    /// The largest possible difference from the true value, in either direction. 0 means exact.
+    /// The largest possible difference from the true value, in either direction. If it is 0, the
+    /// value is exact.
     pub error: u64,
 }
 
@@ -129,13 +132,13 @@ impl Reading {
 /// # Ok::<(), coreline::Lacking>(())
 /// ```
 ///
-/// **Memory**: 32 bytes, and 136 bytes from the global allocator for the shared word, the drained
-/// sum and the slots' pool. With slots, it uses 8 bytes more in each slot. For many related
-/// counters, use a [`CounterSet`] or a [`CounterVec`]. These use 16 to 21 bytes for each counter,
-/// and 8 in each slot. A batched counter uses one more cache line.
+/// **Memory**: a counter uses 32 bytes, and 136 bytes from the global allocator for the shared
+/// word, the drained sum and the slots' pool. With slots, it uses 8 more bytes in each slot. For
+/// many related counters, use a [`CounterSet`] or a [`CounterVec`]. These use 16 to 21 bytes per
+/// counter, and 8 bytes per counter in each slot. A batched counter uses one more cache line.
 ///
-/// **No memory**: if there is no memory for its slots, a counter stays compact. It retries after
-/// twice as many additions each time, up to 2^20. The `Debug` output says so.
+/// **No memory**: if there is no memory for its slots, a counter stays compact. It retries, each
+/// time after twice as many additions as before, up to 2^20. The `Debug` output reports this state.
 ///
 /// **Signals**: additions and reads are async-signal-safe, except for the first addition to a
 /// counter from [`const_new`](PerCpuCounter::const_new). If a handler adds while it interrupts an
@@ -178,7 +181,7 @@ impl PerCpuCounter {
     ///
     /// # Errors
     ///
-    /// Never fails natively; see [`new_in`](PerCpuCounter::new_in).
+    /// Natively, the call never fails. For other worlds, see [`new_in`](PerCpuCounter::new_in).
     pub fn new() -> Result<Self, Lacking> {
         Self::new_in(IndexBy::Cpu)
     }
@@ -195,20 +198,21 @@ impl PerCpuCounter {
     ///
     /// # Errors
     ///
-    /// As [`new_in`](PerCpuCounter::new_in).
+    /// The same as for [`new_in`](PerCpuCounter::new_in).
     pub fn indexed_by(by: IndexBy) -> Result<Self, Lacking> {
         Self::new_in(by)
     }
 
     /// Creates a counter at zero, like [`new`](PerCpuCounter::new), in a const context. The first
     /// addition allocates, so it is not async-signal-safe. A global allocator that counts its
-    /// allocations must not count those of the first addition: the recursion would never end.
+    /// allocations must not count those of the first addition, because the recursion would never
+    /// end.
     ///
     /// If the first addition is also the process's first use of per-CPU memory, it detects the
-    /// features of this machine. For that it reads system files, starts threads for some
+    /// features of this machine. To do so, it reads system files, starts threads for some
     /// milliseconds, and waits for the dynamic loader. This can deadlock if the thread holds a
-    /// mutex that a library's constructor takes: the addition waits for a `dlopen`, which waits for
-    /// the mutex. Call `add(0)` at the start of `main` to avoid this.
+    /// mutex that a library's constructor takes. The addition then waits for a `dlopen`, which
+    /// waits for the mutex. Call `add(0)` at the start of `main` to avoid this.
     ///
     /// ```
     /// use coreline::PerCpuCounter;
@@ -241,12 +245,12 @@ impl<W: World> PerCpuCounter<W> {
     /// annotation.
     ///
     /// With concurrency IDs, an addition takes 1.5 times as long as with CPU numbers (0.81 ns
-    /// compared with 0.55 ns on a Zen 4). A thread that the kernel does not know can seem to have
-    /// an ID, so the addition checks twice.
+    /// compared with 0.55 ns on a Zen 4). A thread that is not registered with the kernel can seem
+    /// to have an ID, so the addition checks twice.
     ///
     /// # Errors
     ///
-    /// [`Lacking`] if the machine has no such index: some kernels keep no concurrency
+    /// [`Lacking`] if the machine has no such index. For example, some kernels have no concurrency
     /// IDs.
     pub fn new_in(by: IndexBy) -> Result<Self, Lacking> {
         Ok(Self::from_pool(&PerCpuPool::global_in(by)?))
@@ -257,13 +261,13 @@ impl<W: World> PerCpuCounter<W> {
         PerCpuCounter { spread: Spread::new_in(pool.clone(), zero::<W>), batched: None }
     }
 
-    /// Makes [`read`](PerCpuCounter::read) access only one cache line. The read's error is half a
-    /// `batch`, rounded up to a power of two, for each used slot. One addition in `batch` also
-    /// writes that line. If n CPUs each add once in t nanoseconds, the line is contended once
-    /// `batch` is below n times the line transfer time divided by t.
+    /// Makes [`read`](PerCpuCounter::read) access only one cache line. For each used slot, the
+    /// error of the read grows by half of `batch`, rounded up to a power of two. One addition in
+    /// `batch` also writes that line. If n CPUs each add once every t nanoseconds, the line is
+    /// contended if `batch` is less than n times the line transfer time, divided by t.
     ///
-    /// The reported errors are correct as long as the concurrent additions that leave a block sum
-    /// to less than 2^64.
+    /// The reported errors are correct as long as the sum of all concurrent additions that leave a
+    /// block is less than 2^64.
     #[must_use]
     pub fn batched(mut self, batch: u32) -> Self {
         let block = !(u64::from(batch).next_power_of_two() - 1);
@@ -283,7 +287,7 @@ impl<W: World> PerCpuCounter<W> {
 
     /// Adds `delta`, wrapping.
     ///
-    /// The addition is relaxed: it publishes only itself.
+    /// The addition is relaxed, so it publishes no other writes.
     #[inline]
     pub fn add(&self, delta: i64) {
         // Two's complement: the wrapping sum of the bit patterns is the bit pattern of the wrapping
@@ -317,11 +321,11 @@ impl<W: World> PerCpuCounter<W> {
         }
     }
 
-    /// Returns the value by the cheapest way. If the counter is [batched](PerCpuCounter::batched),
-    /// it reads one or two cache lines, with an error. Otherwise it is the same as
-    /// [`read_exact`](PerCpuCounter::read_exact).
+    /// Returns the value in the cheapest way. If the counter is [batched](PerCpuCounter::batched),
+    /// the call reads one or two cache lines, and the value has an error. Otherwise the call is the
+    /// same as [`read_exact`](PerCpuCounter::read_exact).
     ///
-    /// The result includes all additions that happened before the call, up to the error. A
+    /// The result includes all additions that happened before the call, to within the error. A
     /// concurrent addition may or may not be included.
     pub fn read(&self) -> Reading {
         let (Some(slots), Some(batched)) = (self.spread.slots(), &self.batched) else {
@@ -374,11 +378,12 @@ impl<W: World> PerCpuCounter<W> {
     /// Sets the value, for example of a gauge, and returns the old value, wrapping.
     ///
     /// A concurrent addition is either in the returned value, or added to `value`. If several
-    /// threads set or drain the counter at the same time, only the total is preserved: the returned
-    /// values and the remaining value sum to everything that was set and added.
+    /// threads set or drain the counter at the same time, only the total is preserved. The sum of
+    /// the returned values and the remaining value equals the sum of all values that were set and
+    /// added.
     ///
-    /// It reads one cache line for each CPU that added. If a gauge is only ever set, use an atomic
-    /// instead.
+    /// It reads one cache line for each CPU that added. For a gauge that is only set and never
+    /// added to, use an atomic instead.
     ///
     /// ```
     /// let queued = coreline::PerCpuCounter::new()?;
@@ -395,8 +400,8 @@ impl<W: World> PerCpuCounter<W> {
     /// Adds `delta`, and returns the approximate new value, like [`read`](PerCpuCounter::read).
     /// This is cheap if the counter is [batched](PerCpuCounter::batched).
     ///
-    /// The result includes this addition, up to the error. A concurrent addition may or may not be
-    /// included.
+    /// The result includes this addition, to within the error. A concurrent addition may or may not
+    /// be included.
     ///
     /// ```
     /// let open = coreline::PerCpuCounter::new()?.batched(64);

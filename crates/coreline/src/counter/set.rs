@@ -10,7 +10,7 @@ use super::spread::Spread;
 use crate::percpu::PerCpuPool;
 use crate::{IndexBy, Lacking};
 
-/// A counter of a set is not at zero although it should be.
+/// The error for a counter of a set that should be zero but is not.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("counter {index} of the set is at {value} and should be at 0")]
 pub struct Nonzero {
@@ -36,10 +36,10 @@ pub struct Nonzero {
 /// # Ok::<(), coreline::Lacking>(())
 /// ```
 ///
-/// **Memory**: 24 bytes, and from the global allocator 120 bytes plus two words for each counter.
-/// With slots, it uses `N` words more in each slot. A slot can hold 8,192 counters natively, and
-/// 512 in other worlds. A larger set does not compile. A [`CounterVec`](super::CounterVec) has no
-/// limit.
+/// **Memory**: a set uses 24 bytes, and 120 bytes plus two words per counter from the global
+/// allocator. With slots, it uses `N` more words in each slot. A slot can hold 8,192 counters
+/// natively, and 512 in other worlds. A larger set does not compile. A
+/// [`CounterVec`](super::CounterVec) has no limit.
 ///
 /// ```compile_fail
 /// coreline::CounterSet::<8193>::new();
@@ -57,7 +57,7 @@ impl<const N: usize> CounterSet<N> {
     ///
     /// # Errors
     ///
-    /// Never fails natively; see [`new_in`](CounterSet::new_in).
+    /// Natively, the call never fails. For other worlds, see [`new_in`](CounterSet::new_in).
     pub fn new() -> Result<Self, Lacking> {
         Self::new_in(IndexBy::Cpu)
     }
@@ -66,7 +66,7 @@ impl<const N: usize> CounterSet<N> {
     ///
     /// # Errors
     ///
-    /// As [`new_in`](CounterSet::new_in).
+    /// The same as for [`new_in`](CounterSet::new_in).
     pub fn indexed_by(by: IndexBy) -> Result<Self, Lacking> {
         Self::new_in(by)
     }
@@ -162,7 +162,7 @@ impl<const N: usize, W: World> CounterSet<N, W> {
 
     /// Returns the sums, like [`read_exact`](CounterSet::read_exact), and subtracts them from the
     /// counters, one after the other. Each addition is in the result of one call, or still in its
-    /// counter. The result is not a snapshot: of two additions by one thread, it may include only
+    /// counter. The result is not a snapshot: if one thread made two additions, it may include only
     /// the second.
     ///
     /// If all additions are positive, no result is negative. The slots stay allocated.

@@ -20,7 +20,7 @@ use crate::{IndexBy, Lacking};
 /// assert_eq!((SENT.drain(), SENT.read_exact()), (1564, 0));
 /// ```
 ///
-/// Memory, signals and fork: the same as for a [`PerCpuCounter`].
+/// **Memory, signals, fork**: the same as for a [`PerCpuCounter`].
 pub struct Total<W: World = Native>(PerCpuCounter<W>);
 
 impl Total {
@@ -28,7 +28,7 @@ impl Total {
     ///
     /// # Errors
     ///
-    /// Never fails natively; see [`new_in`](Total::new_in).
+    /// Natively, the call never fails. For other worlds, see [`new_in`](Total::new_in).
     pub fn new() -> Result<Self, Lacking> {
         PerCpuCounter::new().map(Total)
     }

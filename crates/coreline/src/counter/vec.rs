@@ -12,7 +12,7 @@ use crate::{IndexBy, Lacking};
 const PART: usize = 32;
 
 /// A [`CounterSet`] whose number of counters is chosen at run time, without a limit. Use it for the
-/// buckets of a histogram, or for a count for each route.
+/// buckets of a histogram, or for one count per route.
 ///
 /// Each group of 32 counters allocates its own slots when they become worthwhile. Groups with few
 /// additions therefore use no per-CPU memory.
@@ -27,11 +27,10 @@ const PART: usize = 32;
 /// # Ok::<(), coreline::Lacking>(())
 /// ```
 ///
-/// **Memory**: 24 bytes, and about 21 bytes for each counter. With slots, each counter uses 8
-/// bytes more in each slot. The number of counters is rounded up to a multiple of 32.
+/// **Memory**: a vector uses 24 bytes, and about 21 bytes per counter. With slots, each counter
+/// uses 8 more bytes in each slot. The number of counters is rounded up to a multiple of 32.
 ///
-/// **Signals, fork, no memory**: the same as for a [`PerCpuCounter`](super::PerCpuCounter), for
-/// each group.
+/// **Signals, fork, no memory**: each group behaves like a [`PerCpuCounter`](super::PerCpuCounter).
 pub struct CounterVec<W: World = Native> {
     parts: Box<[CounterSet<PART, W>]>,
     len: usize,
@@ -42,7 +41,7 @@ impl CounterVec {
     ///
     /// # Errors
     ///
-    /// Never fails natively; see [`new_in`](CounterVec::new_in).
+    /// Natively, the call never fails. For other worlds, see [`new_in`](CounterVec::new_in).
     pub fn new(len: usize) -> Result<Self, Lacking> {
         Self::new_in(IndexBy::Cpu, len)
     }
@@ -51,7 +50,7 @@ impl CounterVec {
     ///
     /// # Errors
     ///
-    /// As [`new_in`](CounterVec::new_in).
+    /// The same as for [`new_in`](CounterVec::new_in).
     pub fn indexed_by(by: IndexBy, len: usize) -> Result<Self, Lacking> {
         Self::new_in(by, len)
     }

@@ -15,7 +15,7 @@ use crate::percpu::PerCpuPool;
 /// How many leases each of a machine's domains can have at most: as many as there can be IDs.
 const MOST_LEASES: usize = 1 << 16;
 
-/// The reason why domains are not possible on this machine. Nothing was allocated.
+/// The reason why the machine cannot have domains. Nothing was allocated.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum DomainsError {
@@ -28,9 +28,9 @@ pub enum DomainsError {
     /// The caller asked for too many leases.
     #[error("{asked} leases for each domain are too many; ask for at most {most}")]
     TooManyLeases {
-        /// The number that was asked for.
+        /// The requested number of leases.
         asked: usize,
-        /// The largest possible number.
+        /// The largest possible number of leases.
         most: usize,
     },
 }
@@ -48,8 +48,8 @@ impl DomainsOptions {
         DomainsOptions { leases: 64 }
     }
 
-    /// Sets the minimum number of leases of each domain. Each lease costs a slot of address space
-    /// in every chunk of memory. It costs memory once it was used.
+    /// Sets the minimum number of leases of each domain. Each lease costs address space for one
+    /// slot in every chunk of memory. It uses memory only after its first use.
     pub const fn leases(mut self, leases: usize) -> Self {
         self.leases = leases;
         self
@@ -62,8 +62,9 @@ impl Default for DomainsOptions {
     }
 }
 
-/// The state that all domains of a machine share: the IDs that CPUs can get, and the memory by ID.
-/// It is a handle: clones are the same. The state lives as long as one of its handles or domains.
+/// The state that all domains of a machine share: the IDs that CPUs can get, and the memory that is
+/// indexed by ID. The type is a handle, and its clones share one state. The state lives as long as
+/// one of its handles or domains.
 ///
 /// Most programs create none, because [`Domain::new`] uses the process's
 /// [`global`](Domains::global) one.
@@ -150,15 +151,15 @@ impl<P: References, W: World> Domains<P, W> {
     ///
     /// # Errors
     ///
-    /// [`DomainsError`] if the machine is too large, or has no index.
+    /// [`DomainsError`] if the machine has too many CPUs, or has no CPU numbers to index by.
     pub fn new_in(options: DomainsOptions) -> Result<Self, DomainsError> {
         // Each slot has pages of its own, so IDs of two nodes share none wherever they begin.
         let layout = CidLayout::with_slots_per_page(&W::topology(), 1)?;
         Self::with_layout_in(layout, options)
     }
 
-    /// Creates the shared state for a layout, like [`with_layout`](Domains::with_layout), in every
-    /// world.
+    /// Creates the shared state for a layout, like [`with_layout`](Domains::with_layout), in world
+    /// `W`.
     ///
     /// # Errors
     ///
@@ -189,7 +190,7 @@ impl<P: References, W: World> Domains<P, W> {
         W::with_static(&GLOBAL, || Self::new_in(DomainsOptions::new()), Clone::clone)
     }
 
-    /// Makes a domain without users.
+    /// Creates a domain without users.
     pub fn domain(&self, options: DomainOptions) -> Domain<P, W> {
         Domain::of(&self.common, options)
     }
@@ -199,7 +200,7 @@ impl<P: References, W: World> Domains<P, W> {
         &self.common.layout
     }
 
-    /// Returns the pool of the memory by ID. After many domains were dropped,
+    /// Returns the pool of the memory that is indexed by ID. After many domains were dropped,
     /// [`trim`](PerCpuPool::trim) returns the memory of their locals and leases to the machine.
     pub fn pool(&self) -> &PerCpuPool<W> {
         &self.common.pool

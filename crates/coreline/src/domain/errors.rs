@@ -4,7 +4,7 @@ use coreline_world::Lacking;
 
 use super::local::LocalError;
 
-/// The caller cannot get a lease. Nothing was taken.
+/// The reason why the caller cannot get a lease. No lease was taken.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum LeaseError {
@@ -23,7 +23,7 @@ pub enum LeaseError {
     /// There is no memory for the allocations of the domain's first lease.
     #[error(transparent)]
     Local(#[from] LocalError),
-    /// The calling thread is making a slot of the same domain.
+    /// The calling thread is initialising a slot of the same domain.
     #[error(
         "the calling thread is making a slot of this domain; take the lease before or after it \
          makes the slot"
@@ -31,12 +31,12 @@ pub enum LeaseError {
     Nested,
 }
 
-/// The local belongs to another domain.
+/// The error for a local that belongs to another domain.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("this local belongs to another domain; take the lease from the domain that made the local")]
 pub struct ForeignLocal;
 
-/// The domain is in use.
+/// The error for a domain that is still in use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("the domain is in use by {users} members and {leased} leases; drop these first")]
 pub struct InUse {

@@ -14,9 +14,9 @@ use crate::mask::Entry;
 
 /// An extension of futures: `future.in_domain(&domain)` makes a future a user of a domain.
 ///
-/// It works like `tracing::Instrument` for spans. The wrapper enters before each poll of the future
-/// and leaves after it, on the thread on which the executor polls. So it holds nothing of the
-/// domain between polls. It works on any executor; coreline has none.
+/// It works like `tracing::Instrument` for spans. The wrapper enters the domain before each poll of
+/// the future, and leaves it afterwards, on the thread on which the executor polls. So it holds no
+/// part of the domain between polls. It works with any executor. coreline itself has none.
 ///
 /// ```
 /// use coreline::domain::{Domain, InDomain};
@@ -47,8 +47,8 @@ use crate::mask::Entry;
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub trait InDomain: Future + Sized {
-    /// Makes the future a user of the domain. It [joins](Domain::join) now, enters on every poll,
-    /// and stays a user until it is ready or dropped.
+    /// Makes the future a user of the domain. The future [joins](Domain::join) now, enters on every
+    /// poll, and stays a user until it is ready or dropped.
     fn in_domain<P: References, W: World>(self, domain: &Domain<P, W>) -> DomainFuture<Self, P, W> {
         DomainFuture { future: self, member: Some(domain.join()), refresh: ignore }
     }
@@ -62,17 +62,17 @@ fn ignore() {}
 pin_project! {
     /// A future that is a user of a domain, from [`InDomain::in_domain`].
     ///
-    /// The future is inside the domain during each poll. So the future must not wait for all
-    /// members inside, as [`Domain::shootdown`] does. Call that from elsewhere.
+    /// The future is inside the domain during each poll. So it must not wait for all members that
+    /// are inside, as [`Domain::shootdown`] does. Call `shootdown` outside the future.
     ///
     /// **Panics**: a panic in the future also leaves the domain. A panic in the function of
-    /// [`on_refresh`] leaves the future unchanged, and that refresh is not asked for again.
-    /// **Signals, fork**: as for [`Member`].
+    /// [`on_refresh`] leaves the future unchanged, and the function is not called again for this
+    /// refresh. **Signals, fork**: the same as for [`Member`].
     ///
     /// [`on_refresh`]: DomainFuture::on_refresh
     ///
-    /// A future that is forgotten between two polls is a forgotten member. It is not inside, and
-    /// blocks no shootdown.
+    /// A future that is forgotten between two polls is a forgotten member. It is not inside the
+    /// domain, so it blocks no shootdown.
     #[must_use = "a future does nothing unless it is polled"]
     pub struct DomainFuture<F, P: References = Recent, W: World = Native, R = fn()> {
         #[pin]
@@ -89,8 +89,8 @@ impl<F, P: References, W: World, R> DomainFuture<F, P, W, R> {
     /// [cached](crate::mask::Entry::MustRefresh). It replaces the function that was set before. It
     /// is never called if the domain has no presence.
     ///
-    /// If a [shootdown](Domain::shootdown) waits for this future, its function runs before
-    /// `refresh`.
+    /// If a [shootdown](Domain::shootdown) waits for this future, the shootdown's function runs
+    /// before `refresh`.
     pub fn on_refresh<S: FnMut()>(self, refresh: S) -> DomainFuture<F, P, W, S> {
         let DomainFuture { future, member, .. } = self;
         DomainFuture { future, member, refresh }

@@ -178,12 +178,12 @@ impl<P: References, W: World> Shared<P, W> {
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 ///
-/// The next lease of the same ID sees everything that was written under this one.
+/// The next holder of the same ID sees everything that was written under this lease.
 ///
 /// If a lease is forgotten, or its thread ends without dropping it, its ID is lost until the domain
-/// ends; [`Usage::leased`](super::Usage::leased) counts it. **Signals**: handlers must not use it.
-/// **Fork**: in the child, leases of the parent's other threads count as forgotten. The child keeps
-/// its own.
+/// ends. [`Usage::leased`](super::Usage::leased) counts such IDs. **Signals**: signal handlers must
+/// not use leases. **Fork**: in the child, leases of the parent's other threads count as forgotten.
+/// The child keeps the leases of the forking thread.
 pub struct Lease<'a, P: References = Recent, W: World = Native> {
     domain: &'a Domain<P, W>,
     held: Held<W>,
@@ -210,8 +210,8 @@ impl<'a, P: References, W: World> Lease<'a, P, W> {
         Lease { domain, held }
     }
 
-    /// Converts the lease into one that keeps a handle of the domain and borrows nothing. Use it
-    /// for tasks.
+    /// Converts the lease into one that keeps a handle of the domain and borrows nothing. Use it in
+    /// tasks.
     pub fn into_owned(self) -> OwnedLease<P, W> {
         let (domain, held) = (self.domain.clone(), self.held);
         mem::forget(self);
@@ -224,12 +224,13 @@ impl<'a, P: References, W: World> Lease<'a, P, W> {
     }
 
     /// Returns the ID. No other lease of the domain has the same ID at the same time. It is above
-    /// all IDs that CPUs have.
+    /// all IDs that CPUs can have.
     pub fn cid(&self) -> Cid {
         self.domain.leased_cid(self.held)
     }
 
-    /// Returns the value of this ID, shared with threads that read all values.
+    /// Returns a shared reference to the value of this ID. Other threads may read the value, too,
+    /// when they read all values.
     ///
     /// # Errors
     ///
@@ -245,7 +246,7 @@ impl<'a, P: References, W: World> Lease<'a, P, W> {
     ///
     /// # Errors
     ///
-    /// Like [`get`](Lease::get).
+    /// The same as for [`get`](Lease::get).
     pub fn get_mut<'l, T: Send + 'static>(
         &'l mut self,
         local: &'l DomainLocal<Exclusive<T>, P, W>,

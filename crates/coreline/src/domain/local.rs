@@ -17,14 +17,14 @@ use super::core::{ByDomain, Core, Entry};
 use crate::cid::{Recent, References};
 use crate::percpu::{Indexing, Init, PoolError, Slots};
 
-/// The caller cannot create a local. Nothing was allocated.
+/// The reason why a local cannot be created. Nothing was allocated.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum LocalError {
-    /// There is no memory, or the value does not fit into a slot.
+    /// There is no memory left, or the value does not fit into a slot.
     #[error(transparent)]
     Pool(#[from] PoolError),
-    /// The calling thread is making a slot of the same domain.
+    /// The calling thread is initialising a slot of the same domain.
     #[error("the calling thread is making a slot of this domain; make the local before the slot")]
     Nested,
 }
@@ -34,7 +34,7 @@ pub enum LocalError {
 ///
 /// It dereferences to [`Slots`], whose methods operate on the slot of the calling thread's CPU
 /// ([`field`](Slots::field)), sum the slots, and stop them. Each operation finds its CPU's ID and
-/// commits in one restartable section. It holds nothing between two operations.
+/// commits in one restartable section. A thread holds no ID between two operations.
 ///
 /// ```
 /// use coreline::domain::Domain;
@@ -52,10 +52,10 @@ pub enum LocalError {
 /// **Memory**: `size_of::<T>()` bytes for each ID that the domain ever handed out, and for one
 /// shared slot. The memory comes from the pool of all domains, so their slots share pages.
 ///
-/// **Signals**: all operations are async-signal-safe, if the initial value of a slot is. Making and
-/// dropping a local is not. **Fork**: the child has its own copy. **Panics**: a panic in `init` is
-/// raised in the operation that needed the slot, which did nothing. The next operation tries again.
-/// Values that were made in other locals may leak.
+/// **Signals**: all operations are async-signal-safe, if `init` is. Creating and dropping a local
+/// is not async-signal-safe. **Fork**: the child has its own copy. **Panics**: a panic in `init`
+/// unwinds out of the operation that needed the slot. This operation has no effect, and the next
+/// one tries again. Values that were created in other locals may leak.
 pub struct DomainLocal<T: Slot, P: References = Recent, W: World = Native> {
     parts: NonNull<Parts<T, P, W>>,
 }
@@ -152,7 +152,8 @@ impl<T: Slot, P: References, W: World> DomainLocal<T, P, W> {
         self.parts().slots.indexing().core()
     }
 
-    /// Returns an iterator of all values: those by ID, those of leases, and the shared one.
+    /// Returns an iterator of all values: the values of the CPUs' IDs, the values of leases, and
+    /// the shared value.
     pub fn iter_mut(&mut self) -> impl Iterator<Item = &mut T> {
         let slots = &**self;
         let indexes = slots.indexing().initialised_and(slots.indexes());

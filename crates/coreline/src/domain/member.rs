@@ -15,8 +15,8 @@ use crate::mask::{self, Entry, Shot};
 /// A user of a domain, from [`Domain::join`]: a thread, a worker, a connection, a future. Dropping
 /// it leaves the domain.
 ///
-/// A member that is passed to `mem::forget` stays a user as long as the domain exists, and keeps
-/// its seat. **Fork**: members of the parent's other threads stay users in the child.
+/// A member that is passed to `mem::forget` stays a user, and keeps its seat, as long as the domain
+/// exists. **Fork**: members of the parent's other threads stay users in the child.
 pub struct Member<P: References = Recent, W: World = Native> {
     domain: Domain<P, W>,
     seat: Option<mask::Member<W>>,
@@ -40,13 +40,14 @@ impl<P: References, W: World> Member<P, W> {
         &self.domain
     }
 
-    /// Enters the domain: `switch_mm`. Returns whether the member's cached data about the domain is
-    /// still valid. If a shootdown waits, its function runs here first. Without a presence, members
-    /// are not notified, so this always returns [`Entry::Current`].
+    /// Enters the domain, like the kernel's `switch_mm`. Returns whether the member's cached data
+    /// about the domain is still valid. If a shootdown waits for this member, its function runs
+    /// here first. Without a presence, members are not notified, so this always returns
+    /// [`Entry::Current`].
     ///
-    /// With a presence, it costs a store to the member's own cache line and a load of it. Without,
-    /// it costs an addition to the member. Every 64th entry also [takes back](Domain::expire) IDs,
-    /// if [`SCAN_DELAY`](crate::cid::SCAN_DELAY) has passed.
+    /// With a presence, entering costs one store to the member's own cache line and one load from
+    /// it. Without a presence, it costs one addition in the member. Every 64th entry also [takes
+    /// back](Domain::expire) IDs, if [`SCAN_DELAY`](crate::cid::SCAN_DELAY) has passed.
     #[inline]
     pub fn enter(&mut self) -> (Inside<'_, P, W>, Entry) {
         let Member { domain, seat, entries } = self;
@@ -77,11 +78,11 @@ impl<P: References, W: World> fmt::Debug for Member<P, W> {
     }
 }
 
-/// A guard of a member inside its domain. Dropping it leaves. Without a presence, it only names the
-/// domain.
+/// The guard of a member inside its domain. Dropping the guard leaves the domain. Without a
+/// presence, the guard has no other effect than to name the domain.
 ///
-/// It names the domain, and never an ID. A thread has an ID only during one operation, unless it
-/// has a [`Lease`](super::Lease).
+/// The guard gives no ID. A thread has an ID only during one operation, unless it has a
+/// [`Lease`](super::Lease).
 pub struct Inside<'a, P: References = Recent, W: World = Native> {
     domain: &'a Domain<P, W>,
     inside: Option<mask::Inside<'a, W>>,
@@ -105,11 +106,11 @@ impl<P: References, W: World> Inside<'_, P, W> {
         self.inside.as_mut().map_or(Entry::Current, mask::Inside::poll)
     }
 
-    /// Runs `f` in every member that is inside, like [`mask::Inside::shootdown`].
+    /// Runs `f` in every member that is inside the domain, like [`mask::Inside::shootdown`].
     ///
     /// # Errors
     ///
-    /// [`NoPresence`] if the domain has none.
+    /// [`NoPresence`] if the domain has no presence.
     pub fn shootdown(&mut self, f: impl Fn() + Sync) -> Result<(Shot, Entry), NoPresence> {
         Ok(self.inside.as_mut().ok_or(NoPresence)?.shootdown(f))
     }
@@ -151,11 +152,11 @@ impl<P: References, W: World> Entered<P, W> {
         self.inside.poll()
     }
 
-    /// Runs `f` in every member that is inside, like [`Inside::shootdown`].
+    /// Runs `f` in every member that is inside the domain, like [`Inside::shootdown`].
     ///
     /// # Errors
     ///
-    /// [`NoPresence`] if the domain has none.
+    /// [`NoPresence`] if the domain has no presence.
     pub fn shootdown(&mut self, f: impl Fn() + Sync) -> Result<(Shot, Entry), NoPresence> {
         self.inside.shootdown(f)
     }

@@ -5,10 +5,10 @@
 //! 384 slots ten thousand times. A [`Domain`] has its own space of concurrency IDs
 //! ([`cid`](crate::cid)), so a tenant that is busy on two CPUs has slots 0 and 1:
 //!
-//! | of a domain | what | in the kernel |
+//! | type | meaning | in the kernel |
 //! |---|---|---|
 //! | [`DomainLocal`] | a value for each ID, without atomic instructions | `alloc_percpu` |
-//! | [`Member`], [`Inside`] | a user, which shootdowns can reach | `mm_cpumask`, `switch_mm` |
+//! | [`Member`], [`Inside`] | a user that a shootdown can reach | `mm_cpumask`, `switch_mm` |
 //! | [`Lease`] | an ID held for longer than one operation | |
 //! | [`InDomain`] | a future that enters whenever it is polled | |
 //! | [`Usage`] | users, IDs, leases, bytes | |
@@ -36,8 +36,8 @@
 //! # Tenants that come and go
 //!
 //! Creating a domain allocates its rows. Its first local also allocates per-CPU memory. Both take
-//! locks of the whole process. If tenants are created and dropped often, keep domains constructed
-//! in an [`ObjectCache`](crate::object::ObjectCache), with their locals:
+//! process-wide locks. If tenants are created and dropped often, keep domains constructed in an
+//! [`ObjectCache`](crate::object::ObjectCache), with their locals:
 //!
 //! ```
 //! use coreline::domain::{Domain, DomainLocal};
@@ -71,61 +71,62 @@
 //! # IDs by use
 //!
 //! A process is not notified of thread switches. So a CPU gets an ID in a domain at its first
-//! operation, and keeps it until it has done no operation for [`EXPIRY`](crate::cid::EXPIRY). Each
-//! CPU's row stores its ID. Each operation reads the row and commits in one restartable section.
-//! The law is per commit: a preempted thread holds nothing. Use a [`Lease`] to hold an ID for
-//! longer.
+//! operation. It keeps the ID until it has executed no operation for
+//! [`EXPIRY`](crate::cid::EXPIRY). Each CPU's row stores its ID. Each operation reads the row and
+//! commits in one restartable section. The law holds for each commit, because a preempted thread
+//! holds no ID. Use a [`Lease`] to hold an ID for longer.
 //!
 //! Operations need no [`Member`]. Members bound IDs under [`Recent`] and
-//! [`Clustered`](crate::cid::Clustered): IDs expand while fewer were handed out than there are
-//! users.
+//! [`Clustered`](crate::cid::Clustered): new IDs are handed out while their number is below the
+//! number of users.
 //!
 //! # Law
 //!
-//! Operations on the locals of a domain are those of [`Slots`](crate::percpu::Slots), and lose
-//! nothing. Two CPUs' sections never work under one ID. The CPU or lease that gets an ID next sees
-//! everything that was done under it. No operation meets a slot that is not made. A leased ID
-//! belongs to only one lease. After users have left and the expiry has passed, IDs in use shrink
-//! back. This happens when an operation takes a slow path, when members enter again, or when
-//! [`Domain::expire`] is called. Operations that find their ID read no clock. So if none of the
-//! three happens, idle CPUs keep their IDs.
+//! Operations on the locals of a domain are those of [`Slots`](crate::percpu::Slots), and no update
+//! is lost. Two CPUs' sections never work under one ID. The CPU or lease that gets an ID next sees
+//! everything that was done under it. No operation uses a slot that is not initialised. A leased ID
+//! belongs to only one lease. After users have left and the expiry has passed, the IDs in use
+//! become compact again. This happens when an operation takes a slow path, when members enter
+//! again, or when [`Domain::expire`] is called. An operation that finds its CPU's ID does not read
+//! the clock. So if none of these three events happens, idle CPUs keep their IDs.
 //!
 //! # Memory
 //!
-//! A domain uses a few hundred bytes, a pointer for each sixteen CPUs, and a cache line for each
-//! sixteen CPUs of which one was used. Each local uses a few words, and a slot for each ID that was
-//! ever handed out. The slots that all domains have for one ID are adjacent, and so are their
-//! lines. Domains therefore share pages. Slots stay until the local is dropped. An ID that is
-//! reused keeps its slots. [`Usage::bytes`] counts all of this memory.
+//! A domain uses a few hundred bytes and a pointer for each sixteen CPUs. It also uses a cache line
+//! for each group of sixteen CPUs of which at least one was used. Each local uses a few words, and
+//! a slot for each ID that was ever handed out. The slots of all domains for one ID are adjacent,
+//! and so are the lines of their rows. So domains share pages. Slots stay until the local is
+//! dropped. An ID that is reused keeps its slots. [`Usage::bytes`] counts all of this memory.
 //!
 //! # Signals
 //!
-//! Signal handlers may use operations on locals, and nothing else of this module. **Fork**: if a
+//! Signal handlers may use operations on locals, but no other part of this module. **Fork**: if a
 //! child was forked while another thread was giving a CPU its ID, or taking IDs back, the child may
 //! have lost that ID until the domain ends. A CPU that finds no ID left uses the shared slot.
 //! **Panics**: a panic in `init` leaves everything unchanged, except that values of other locals
 //! that were made for the same ID leak.
 //!
-//! `init` runs under its domain's lock. There the same domain returns an error from operations that
-//! need the lock ([`LocalError::Nested`], [`LeaseError::Nested`]). `init` must not fork. It must
-//! not wait for another domain whose `init` waits for this one, because that deadlocks. `local`,
-//! `lease` and `usage` wait.
+//! `init` runs under its domain's lock. So inside `init`, operations of the same domain that need
+//! the lock return an error ([`LocalError::Nested`], [`LeaseError::Nested`]). `init` must not fork.
+//! It must not wait for another domain whose `init` waits for this one, because that deadlocks.
+//! `local`, `lease` and `usage` are calls that wait.
 //!
 //! # Bad input
 //!
-//! | what | then |
+//! | input | result |
 //! |---|---|
 //! | a CPU that the layout does not have | its operations use the shared slot, by atomics |
 //! | more users than CPUs | nothing: IDs are bounded by CPUs, too |
-//! | a forgotten lease or member | its ID or its seat is lost; the domain counts it |
+//! | a forgotten lease or member | its ID or its seat is lost, and the domain counts it |
 //! | more leases than there are | [`LeaseError::Exhausted`], or waits: [`Domain::lease_wait`] |
 //!
-//! In the repository, `docs/domains.md` has drawings, and figures.
+//! In the repository, `docs/domains.md` has drawings and measurements.
 //!
 //! # Source
 //!
-//! The sources are `mm_cid` and `switch_mm` of the kernel. Domains and their separate IDs are new
-//! here. librseq's per-memory-space concurrency IDs have one space for each process.
+//! The sources are `mm_cid` and `switch_mm` of the kernel. Several domains per process, each with
+//! its own IDs, are new in coreline. librseq's per-memory-space concurrency IDs have one space per
+//! process.
 
 mod core;
 mod domains;
@@ -166,7 +167,7 @@ pub use local::{DomainLocal, Exclusive, LocalError};
 pub use member::{Entered, Inside, Member};
 pub use waiting::LeaseFuture;
 
-/// A domain without a presence was asked for a shootdown. No member was told.
+/// The error of a shootdown in a domain without a presence. The function ran in no member.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("this domain cannot reach its members; make it with `DomainOptions::presence`")]
 pub struct NoPresence;
@@ -184,8 +185,8 @@ impl DomainOptions {
         DomainOptions { presence: None }
     }
 
-    /// Adds a presence, which notifies members of changes. It uses some kilobytes, depending on its
-    /// seats.
+    /// Adds a presence, which notifies members of changes. It uses some kilobytes, depending on the
+    /// number of its seats.
     pub const fn presence(mut self, options: PresenceOptions) -> Self {
         self.presence = Some(options);
         self
@@ -198,7 +199,7 @@ impl Default for DomainOptions {
     }
 }
 
-/// The contents and the cost of a domain: see [`Domain::usage`].
+/// The contents and the memory use of a domain, from [`Domain::usage`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Usage {
@@ -208,17 +209,18 @@ pub struct Usage {
     pub ids: usize,
     /// The number of leases that are in use, or were forgotten.
     pub leased: usize,
-    /// The bytes that only this domain uses, without the overhead of the allocator and of the
-    /// pool's maps.
+    /// The number of bytes that only this domain uses, without the overhead of the allocator and of
+    /// the pool's maps.
     pub bytes: usize,
 }
 
-/// A tenant, a session or a table: see the [module](self). It is a handle: clones are the same
-/// domain. The domain lives as long as a handle, a member or a local of it exists.
+/// A tenant, a session or a table: see the [module](self). The type is a handle, and its clones are
+/// the same domain. The domain lives as long as a handle, a member or a local of it exists.
 ///
-/// **Priorities**: as for [`CidSpace`](crate::cid::CidSpace). Operations on locals never wait.
+/// **Priorities**: the same as for [`CidSpace`](crate::cid::CidSpace). Operations on locals never
+/// wait.
 ///
-/// **Signals, fork, panics**: see the module.
+/// **Signals, fork, panics**: see the [module](self).
 pub struct Domain<P: References = Recent, W: World = Native> {
     shared: Arc<Shared<P, W>>,
 }
@@ -245,11 +247,11 @@ impl<P: References, W: World> UnwindSafe for Domain<P, W> {}
 impl<P: References, W: World> RefUnwindSafe for Domain<P, W> {}
 
 impl Domain {
-    /// Makes a domain of this process, without users and without a presence.
+    /// Creates a domain of this process, without users and without a presence.
     ///
     /// # Errors
     ///
-    /// As [`Domains::global`].
+    /// The same as for [`Domains::global`].
     pub fn new() -> Result<Self, DomainsError> {
         Ok(Domains::global()?.domain(DomainOptions::new()))
     }
@@ -282,7 +284,8 @@ impl<P: References, W: World> Domain<P, W> {
     ///
     /// # Errors
     ///
-    /// [`LocalError`] if `T` is too large, there is no memory, or this is an `init` of this domain.
+    /// [`LocalError`] if `T` is too large, there is no memory, or the call is made inside an `init`
+    /// of this domain.
     pub fn local<T: Slot, F: Fn() -> T + Send + Sync + 'static>(
         &self,
         init: F,
@@ -295,18 +298,20 @@ impl<P: References, W: World> Domain<P, W> {
         Member::new(self.clone())
     }
 
-    /// [Joins](Domain::join) and [enters](Member::enter) for as long as the guard lives. Each call
-    /// costs an allocation and a few writes to shared lines. If you enter often, keep a [`Member`].
+    /// Creates a member that [joins](Domain::join) and [enters](Member::enter) the domain, and
+    /// stays for as long as the guard lives. Each call costs an allocation and a few writes to
+    /// shared lines. If a thread enters often, keep a [`Member`].
     pub fn enter(&self) -> (Entered<P, W>, Entry) {
         Entered::new(self.join())
     }
 
-    /// Runs `f` in every member that is inside, and returns when each has run it or left: see
-    /// [`Presence::shootdown`]. Do not call it inside: a member calls [`Inside::shootdown`].
+    /// Runs `f` in every member that is inside the domain, and returns when each has run it or
+    /// left: see [`Presence::shootdown`]. Do not call it inside the domain. A member that is inside
+    /// calls [`Inside::shootdown`] instead.
     ///
     /// # Errors
     ///
-    /// [`NoPresence`] if the domain has none.
+    /// [`NoPresence`] if the domain has no presence.
     pub fn shootdown(&self, f: impl Fn() + Sync) -> Result<Shot, NoPresence> {
         Ok(self.presence().ok_or(NoPresence)?.shootdown(f))
     }
@@ -314,27 +319,27 @@ impl<P: References, W: World> Domain<P, W> {
     /// Leases an ID, which belongs to the caller until the lease is dropped.
     ///
     /// If a free ID was last leased on the calling CPU, a lease costs an atomic exchange, and its
-    /// return a store. While four leases of that CPU are in use, each further one costs two
-    /// exchanges. Up to four such IDs are kept there. Otherwise a lease takes the domain's lock,
-    /// and the time to make its slots. A domain with more leases than leasing CPUs seldom takes the
-    /// lock. With fewer, CPUs take IDs from each other under the lock. Request more with
-    /// [`DomainsOptions::leases`].
+    /// return costs a store. While four leases of that CPU are in use, each further lease costs two
+    /// exchanges. Up to four such IDs are kept per CPU. Otherwise, a lease takes the domain's lock,
+    /// plus the time to initialise its slots. A domain with more leases than leasing CPUs seldom
+    /// takes the lock. With fewer leases, CPUs take IDs from each other under the lock. Request
+    /// more with [`DomainsOptions::leases`].
     ///
     /// # Errors
     ///
-    /// [`LeaseError::Exhausted`] if all are leased.
+    /// [`LeaseError::Exhausted`] if all IDs are leased.
     #[inline]
     pub fn lease(&self) -> Result<Lease<'_, P, W>, LeaseError> {
         Lease::new(self)
     }
 
-    /// Leases an ID, like [`lease`](Domain::lease), but sleeps while all are leased. Waiting
+    /// Leases an ID, like [`lease`](Domain::lease), but sleeps while all IDs are leased. Waiting
     /// callers get leases in FIFO order. A concurrent [`lease`](Domain::lease), which does not
     /// wait, may overtake them.
     ///
     /// # Errors
     ///
-    /// [`LeaseError`], but not [`Exhausted`](LeaseError::Exhausted).
+    /// [`LeaseError`], but never [`Exhausted`](LeaseError::Exhausted).
     pub fn lease_wait(&self) -> Result<Lease<'_, P, W>, LeaseError> {
         self.lease_within(None)
     }
@@ -343,7 +348,7 @@ impl<P: References, W: World> Domain<P, W> {
     ///
     /// # Errors
     ///
-    /// [`LeaseError::Exhausted`] if the deadline came first.
+    /// [`LeaseError::Exhausted`] if the deadline passes before a lease is free.
     pub fn lease_by(&self, deadline: Time) -> Result<Lease<'_, P, W>, LeaseError> {
         self.lease_within(Some(deadline))
     }
@@ -376,20 +381,21 @@ impl<P: References, W: World> Domain<P, W> {
         LeaseFuture::new(self)
     }
 
-    /// Takes back IDs of CPUs that have not worked for the domain for
+    /// Takes back the IDs of CPUs that have executed no operation of the domain for
     /// [`EXPIRY`](crate::cid::EXPIRY): see [`CidSpace::expire_unused`](crate::CidSpace). Operations
-    /// that take a slow path do this, and so does each 64th entry of a [`Member`]. So call it for
-    /// domains that become idle, and for domains that no member enters. It does nothing before
-    /// [`SCAN_DELAY`](crate::cid::SCAN_DELAY) has passed since the last time.
+    /// that take a slow path also call it, and so does each 64th entry of a [`Member`]. So a
+    /// program needs to call it only for domains that become idle, and for domains that no member
+    /// enters. It does nothing before [`SCAN_DELAY`](crate::cid::SCAN_DELAY) has passed since the
+    /// last scan.
     ///
     /// # Errors
     ///
-    /// [`Lacking`] if sections cannot be fenced. Then IDs stay where they are.
+    /// [`Lacking`] if sections cannot be fenced. Then CPUs keep their IDs.
     pub fn expire(&self, now: Time) -> Result<(), Lacking> {
         self.core().expire(now)
     }
 
-    /// Checks that nothing of the domain is in use, so that another tenant can have it. An
+    /// Checks that no part of the domain is in use, so that another tenant can get it. An
     /// [`ObjectCache`](crate::object::ObjectCache) of domains can run this check when a domain is
     /// returned. CPUs may still have IDs, and keep these IDs for the next tenant.
     ///
@@ -405,8 +411,8 @@ impl<P: References, W: World> Domain<P, W> {
         self.shared.leasing().map_or(0, |leasing| leasing.leased(self.core().common.leases()))
     }
 
-    /// Returns the current contents and cost of the domain. They may be out of date when it
-    /// returns. It waits while slots are made.
+    /// Returns the current contents and memory use of the domain. The result may be out of date
+    /// when the call returns. The call waits while slots are initialised.
     pub fn usage(&self) -> Usage {
         let core = &**self.core();
         let (leasing, base) = (self.shared.leasing(), core.engine.base());

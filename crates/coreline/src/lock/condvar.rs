@@ -46,17 +46,17 @@ use super::osq::Order;
 /// });
 /// ```
 ///
-/// A waiter may wake without a notification: wait in a loop, or by
-/// [`wait_while`](Condvar::wait_while). Change the condition under the lock; the notification may
-/// come after. If no thread waits, a notification costs a load and no system call. Threads that
-/// wait for one condition at the same time may hold different locks.
+/// A waiter may wake without a notification, so wait in a loop, or use
+/// [`wait_while`](Condvar::wait_while). Change the condition under the lock. The notification may
+/// come after the lock is freed. If no thread waits, a notification costs a load and no system
+/// call. Threads that wait for one condition at the same time may hold different locks.
 ///
 /// **Panics**: no method panics.
 ///
-/// **Signals**: notifying is safe in a signal handler; waiting is as unsafe as locking.
+/// **Signals**: notifying is safe in a signal handler. Waiting is as unsafe as locking.
 ///
-/// **Fork**: the waiting threads are not in the child. Its notifications may still count them, and
-/// then cost a system call.
+/// **Fork**: the waiting threads do not exist in the child. The child may still count them. In that
+/// case, each notification costs a system call.
 #[repr(C)]
 pub struct Condvar<W: World = Native> {
     calls: W::U32,
@@ -65,12 +65,12 @@ pub struct Condvar<W: World = Native> {
 
 const _: () = assert!(size_of::<Condvar<Native>>() == 8);
 
-/// Whether a wait ended because its deadline had come.
+/// Whether a wait timed out.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TimedOut(pub bool);
 
 impl Condvar {
-    /// A condition variable that no thread waits for, also for a `static`.
+    /// Creates a condition variable for which no thread waits, also in a `static`.
     pub const fn new() -> Self {
         Self::const_new()
     }
@@ -85,7 +85,7 @@ impl<W: World> Condvar<W> {
         Condvar { calls: W::U32_ZERO, waiters: W::U32_ZERO }
     }
 
-    /// A condition variable that no thread waits for, in every world.
+    /// Creates a condition variable for which no thread waits, in world `W`.
     pub fn new_in() -> Self {
         Condvar { calls: W::U32::new_in(0), waiters: W::U32::new_in(0) }
     }
@@ -95,7 +95,7 @@ impl<W: World> Condvar<W> {
         self.sleep(guard, None);
     }
 
-    /// Waits as long as `condition` returns true; it is called under the lock.
+    /// Waits as long as `condition` returns true. `condition` is called under the lock.
     pub fn wait_while<T, O: Order>(
         &self,
         guard: &mut MutexGuard<'_, T, O, W>,
@@ -106,8 +106,8 @@ impl<W: World> Condvar<W> {
         }
     }
 
-    /// Like [`wait`](Condvar::wait), but until `deadline` at most. It takes the lock again in any
-    /// case, however long that takes.
+    /// Waits, like [`wait`](Condvar::wait), but until `deadline` at most. It always takes the lock
+    /// again, however long that takes.
     pub fn wait_by<T, O: Order>(
         &self,
         guard: &mut MutexGuard<'_, T, O, W>,
@@ -116,7 +116,8 @@ impl<W: World> Condvar<W> {
         TimedOut(self.sleep(guard, Some(deadline)) == Parked::TimedOut)
     }
 
-    /// Like [`wait`](Condvar::wait), but for `span` at most, plus the time to take the lock.
+    /// Waits, like [`wait`](Condvar::wait), but for `span` at most, plus the time to take the lock
+    /// again.
     pub fn wait_for<T, O: Order>(
         &self,
         guard: &mut MutexGuard<'_, T, O, W>,
@@ -125,13 +126,14 @@ impl<W: World> Condvar<W> {
         self.wait_by(guard, W::now() + span)
     }
 
-    /// Wakes one thread that waits: the one that has waited longest, if the world has an order.
+    /// Wakes one waiting thread. It is the thread that has waited longest, if the world has an
+    /// order.
     #[inline]
     pub fn notify_one(&self) {
         self.notify(1);
     }
 
-    /// Wakes all threads that wait.
+    /// Wakes all waiting threads.
     #[inline]
     pub fn notify_all(&self) {
         self.notify(u32::MAX);

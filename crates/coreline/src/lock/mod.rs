@@ -1,4 +1,4 @@
-//! Locks.
+//! Locks whose waiters queue, spin or sleep.
 //!
 //! | lock | bytes | waiters |
 //! |---|---|---|
@@ -11,9 +11,9 @@
 //!
 //! # More threads than CPUs
 //!
-//! Locks that sleep have at least ten times the throughput of those that only spin. Their longest
-//! waits are longer. This table is for 8 and for 32 threads, in millions of turns per second, and
-//! milliseconds:
+//! Locks whose waiters sleep have at least ten times the throughput of locks whose waiters only
+//! spin, but their longest waits are longer. This table is for 8 and for 32 threads. Turns are in
+//! millions per second, and the longest waits are in milliseconds:
 //!
 //! | lock | 8: turns | share | longest wait | 32: turns | share | longest wait |
 //! |---|---|---|---|---|---|---|
@@ -25,61 +25,62 @@
 //! | std's `Mutex` | 2.4–2.9 | 0.78–0.91 | 24–36 | 2.0–2.7 | 0.47–0.53 | 208–276 |
 //! | `parking_lot`'s `RwLock`¹ | 2.4–2.9 | 0.85–0.95 | 20–32 | 2.8–2.9 | 0.40–0.52 | 67–124 |
 //!
-//! It is native, on an AMD EPYC (family 25 model 17, Zen 4) with 2 CPUs and kernel 6.18, on
-//! 2026-11-26, by the example `oversubscribed` of `coreline-rivals`. Turns take 100 ns, with 500 ns
-//! between them, for 1.5 s. Threads are pinned to the CPUs in turn. Each cell is the lowest and the
-//! highest of five interleaved runs. *Share* is the turns of the thread with the fewest divided by
-//! those of the thread with the most. A wait lasts from the call to the turn, including what else
-//! the CPU did meanwhile. ¹: one turn of a hundred is to write.
+//! The figures were measured natively on 2026-11-26, on an AMD EPYC (family 25 model 17, Zen 4)
+//! with 2 CPUs and kernel 6.18. The program is the example `oversubscribed` of `coreline-rivals`.
+//! Each turn takes 100 ns, with 500 ns between a thread's turns, and each run takes 1.5 s. Threads
+//! are pinned to the CPUs in rotation. Each cell is the lowest and the highest result of five
+//! interleaved runs. *Share* (min/max fairness) is the smallest number of turns of any thread,
+//! divided by the largest. A wait lasts from the call to the turn, including the time for which
+//! other threads ran on the CPU. ¹: one turn in a hundred is a write.
 //!
 //! # Priorities
 //!
 //! A waiter with a real-time priority (`SCHED_FIFO`, `SCHED_RR`) may run on the CPU of a holder
-//! with a lower priority. The holder cannot go on until the waiter sleeps. Every waiter sleeps
-//! after a bounded time.
+//! with a lower priority. The holder cannot continue until the waiter sleeps. So every waiter
+//! sleeps after a bounded time.
 //!
 //! A waiter for a lock with sleeping waiters spins for at most 0.1 ms before it sleeps.
 //! [`TicketLock`], [`Osq`], concurrency IDs, domains, shootdowns and updates spin and then yield.
-//! Natively such a waiter yields for about 1 ms, and then sleeps between looks, 50 us to 1 ms each
-//! time. A waiter of ordinary scheduling lets others run when it yields, so it sleeps only after 20
-//! ms of its CPU. The same holds for every waiter on other systems than Linux, and for a shootdown
-//! that begins inside.
+//! Natively, a waiter with a real-time priority yields for about 1 ms, and then sleeps between
+//! checks, for 50 us to 1 ms each time. A waiter with ordinary scheduling lets others run when it
+//! yields, so it sleeps only after 20 ms of its CPU time. The same holds for every waiter on other
+//! systems than Linux, and for a shootdown that begins inside.
 //!
-//! No lock inherits priorities: a thread with a priority between those of holder and waiter runs
-//! before the holder, for as long as it wants. If that matters, take a lock of the C library with
-//! `PTHREAD_PRIO_INHERIT`.
+//! No lock inherits priorities. A thread with a priority between those of the holder and the waiter
+//! runs before the holder, for as long as it wants. If that matters, use a lock of the C library
+//! with `PTHREAD_PRIO_INHERIT`.
 //!
 //! # One copy of the library
 //!
-//! A lock names its waiters by numbers of nodes, which are in a table of the library. Two copies of
-//! the library have two tables, in which the same numbers mean other threads. If both wait at one
-//! lock, some threads wait forever. There are two copies if
+//! A lock identifies its waiters by the numbers of nodes in a table of the library. Two copies of
+//! the library have two tables, in which the same number stands for different threads. If threads
+//! of both copies wait for one lock, some threads wait forever. There are two copies if
 //!
-//! * a plugin is linked with a copy of its own, and locks what the program locks;
-//! * two processes lock memory that they share.
+//! * a plugin is linked with a copy of its own, and uses the same locks as the program;
+//! * two processes use a lock in memory that they share.
 //!
-//! No lock detects that: a number does not say which table it is from. Let a plugin call functions
-//! of the program to lock, link both with one dynamic library, or use a lock of std. Between
-//! processes use a lock of the C library with `PTHREAD_PROCESS_SHARED`. [`TicketLock`] has no
-//! nodes, and works in both cases.
+//! No lock detects this, because a number does not say which table it is from. Let a plugin lock by
+//! calling functions of the program, link both with one dynamic library, or use a lock of std.
+//! Between processes, use a lock of the C library with `PTHREAD_PROCESS_SHARED`. [`TicketLock`] has
+//! no nodes, and works in both cases.
 //!
 //! # In an allocator
 //!
 //! On Linux, [`Mutex`], [`RwLock`] and [`TicketLock`] may guard the global allocator. The nodes of
-//! waiters are mapped, not allocated. Only the first wait of a process allocates, because it reads
-//! which caches the CPUs share. If the allocator then needs a lock that is held, the thread waits
-//! for it without a node.
+//! waiters are mapped rather than allocated. Only the first wait of a process allocates, because it
+//! reads which caches the CPUs share. If the allocator then needs a lock that is held, the thread
+//! waits for it without a node.
 //!
 //! An allocator that waits for one lock while it holds another must call [`prepare`] before there
-//! is a second thread. Otherwise the first wait could allocate while the same thread holds the
-//! allocator's lock, and would never end. [`Osq`] cannot guard the allocator, because each of its
-//! turns takes a node.
+//! is a second thread. Otherwise, the first wait could allocate while the same thread holds the
+//! allocator's lock. This wait would never end. [`Osq`] cannot guard the allocator, because each of
+//! its turns takes a node.
 //!
 //! # For users of `parking_lot`
 //!
 //! With the feature `lock_api` (for version 0.5 of that crate) or `lock_api_0_4`, [`RawMutex`] and
-//! [`RawRwLock`] implement its traits. So a program keeps its code, with mapped guards, `Arc`
-//! guards and unsized data, and changes one type:
+//! [`RawRwLock`] implement its traits. So a program keeps its code, including mapped guards, `Arc`
+//! guards and unsized data, and changes only one type:
 //!
 //! ```
 //! # #[cfg(feature = "lock_api")] {

@@ -70,12 +70,12 @@ struct Counts<W: World> {
 // SAFETY: a struct, so every value has the same fields in the same places.
 unsafe impl<W: World> Slot for Counts<W> {}
 
-/// Data that is read all the time and seldom written.
+/// A readers-writer lock around data that is often read and seldom written.
 ///
 /// Reading costs two additions to per-CPU memory, and no locked instruction if the machine has
 /// restartable sections. It takes the same time however many CPUs read. Writing costs a heavy
 /// fence, which interrupts the CPUs that run this process, and the wait for readers. On processors
-/// that reorder stores, it costs one more fence for each look at them.
+/// that reorder stores, it costs one more fence each time that the writer checks for readers.
 ///
 /// ```
 /// use coreline::lock::ReadMostly;
@@ -87,37 +87,37 @@ unsafe impl<W: World> Slot for Counts<W> {}
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 ///
-/// **Fairness**: writers get their turns as at a [`Mutex`](super::Mutex). A writer whose turn it is
-/// waits for the present readers, each for one section, and for no later ones. Readers that come
-/// meanwhile sleep until it is done. Then all are woken. A reader that finds the lock closed by a
-/// faster writer sleeps again. After eight times it queues with the writers.
+/// **Fairness**: writers get their turns as in a [`Mutex`](super::Mutex). A writer whose turn it is
+/// waits for the present readers, each for one section, but not for later readers. Readers that
+/// arrive meanwhile sleep until the writer is done. Then all of them are woken. A reader that finds
+/// the lock closed by a faster writer sleeps again. After eight sleeps, it queues with the writers.
 ///
-/// **Oversubscription**: with 8 and 32 threads on 2 CPUs, of whose turns one in a hundred is to
-/// write, the longest wait is 4 to 12 and 11 to 49 ms. The thread with the fewest turns has at
-/// least 0.90 and 0.78 of those of the thread with the most:
-/// [measured](super#more-threads-than-cpus).
+/// **Oversubscription**: on 2 CPUs, with one write in a hundred turns, the longest wait is 4 to 12
+/// ms with 8 threads, and 11 to 49 ms with 32 threads. The fewest turns of any thread, divided by
+/// the most, is at least 0.90 with 8 threads, and 0.78 with 32 threads
+/// ([measurements](super#more-threads-than-cpus)).
 ///
 /// **Priorities**: threads get the lock in the order above, whatever their priorities. The holder
 /// inherits no priority from the waiters. A waiter spins for 0.1 ms at most and then sleeps: [a
 /// holder of lower priority can run](super#priorities) on its CPU.
 ///
-/// **Recursion**: a thread that reads must not read again: a writer may wait in between, and both
-/// wait forever.
+/// **Recursion**: a thread that reads must not start a second read. If a writer begins to wait in
+/// between, both wait forever.
 ///
-/// **Size**: 16 bytes for each CPU, and 16 next to the data. If a writer waits, also the shared
-/// nodes that [`Osq`](super::Osq) describes.
+/// **Size**: the lock uses 16 bytes per CPU, and 16 bytes next to the data. A waiting writer also
+/// uses the shared nodes that [`Osq`](super::Osq) describes.
 ///
 /// **Panics**: a panic while a guard is alive frees the lock, and the data is not poisoned.
 ///
-/// **Signals**: in a handler use [`try_read`](ReadMostly::try_read), which does not wait. There
-/// `read` waits forever if the interrupted thread writes or waits to read, or if it reads while a
-/// writer waits.
+/// **Signals**: in a signal handler, use [`try_read`](ReadMostly::try_read), which does not wait.
+/// In a handler, `read` waits forever if the interrupted thread writes or waits to read, or if it
+/// reads while a writer waits.
 ///
 /// **Several copies of the library**, and memory that processes share: threads may wait forever.
 /// See [one copy of the library](super#one-copy-of-the-library).
 ///
-/// **Fork**: readers and writers of other threads at the time of the fork never leave in the child.
-/// A writer there waits forever.
+/// **Fork**: if other threads read or write at the time of the fork, they never leave the lock in
+/// the child. A writer in the child then waits forever.
 #[repr(C)]
 pub struct ReadMostly<T, W: World = Native> {
     closed: W::U32,
@@ -137,7 +137,7 @@ impl<T, W: World> UnwindSafe for ReadMostly<T, W> {}
 impl<T, W: World> RefUnwindSafe for ReadMostly<T, W> {}
 
 impl<T> ReadMostly<T> {
-    /// A free lock around `data`, with a slot for each CPU.
+    /// Creates a free lock around `data`, with a slot for each CPU.
     ///
     /// # Errors
     ///
@@ -146,18 +146,18 @@ impl<T> ReadMostly<T> {
         Self::new_in(IndexBy::Cpu, data)
     }
 
-    /// As [`new`](ReadMostly::new), with the readers' slots indexed as asked.
+    /// Creates a free lock, like [`new`](ReadMostly::new), with the readers' slots indexed by `by`.
     ///
     /// # Errors
     ///
-    /// As [`new_in`](ReadMostly::new_in).
+    /// The same as for [`new_in`](ReadMostly::new_in).
     pub fn indexed_by(by: IndexBy, data: T) -> Result<Self, PoolError> {
         Self::new_in(by, data)
     }
 }
 
 impl<T, W: World> ReadMostly<T, W> {
-    /// A free lock around `data`, in every world, with the readers' slots indexed as asked.
+    /// Creates a free lock around `data`, in world `W`, with the readers' slots indexed by `by`.
     ///
     /// # Errors
     ///
@@ -174,7 +174,7 @@ impl<T, W: World> ReadMostly<T, W> {
         })
     }
 
-    /// Takes the lock to read, and waits for a writer. The guard frees it.
+    /// Takes the lock to read, and waits for a writer. Dropping the guard frees the lock.
     #[inline]
     pub fn read(&self) -> ReadMostlyReadGuard<'_, T, W> {
         if !self.come() {
@@ -276,7 +276,8 @@ impl<T, W: World> ReadMostly<T, W> {
         W::wake(&raw const self.calls, 1);
     }
 
-    /// Takes the lock to write, and waits for readers and writers. The guard frees it.
+    /// Takes the lock to write, and waits for readers and writers. Dropping the guard frees the
+    /// lock.
     ///
     /// # Errors
     ///
@@ -330,12 +331,12 @@ impl<T, W: World> ReadMostly<T, W> {
         unsafe { self.writers.unlock() };
     }
 
-    /// The data, through an exclusive reference, which needs no lock.
+    /// Returns the data through an exclusive reference, which needs no lock.
     pub fn get_mut(&mut self) -> &mut T {
         self.data.get_mut()
     }
 
-    /// The data, by value.
+    /// Consumes the lock, and returns the data.
     pub fn into_inner(self) -> T {
         self.data.into_inner()
     }
@@ -352,7 +353,7 @@ impl<T: fmt::Debug, W: World> fmt::Debug for ReadMostly<T, W> {
     }
 }
 
-/// Proof that the caller holds a [`ReadMostly`] as a reader. Dropping it ends the section.
+/// The proof that the caller holds a [`ReadMostly`] as a reader. Dropping it ends the section.
 #[must_use = "the lock is freed when the guard drops: at once, if it is not bound to a name"]
 pub struct ReadMostlyReadGuard<'a, T, W: World = Native> {
     lock: &'a ReadMostly<T, W>,
@@ -376,7 +377,7 @@ impl<'a, T, W: World> ReadMostlyReadGuard<'a, T, W> {
     }
 }
 
-/// Proof that the caller holds a [`ReadMostly`] as its writer. Dropping it frees the lock.
+/// The proof that the caller holds a [`ReadMostly`] as its writer. Dropping it frees the lock.
 #[must_use = "the lock is freed when the guard drops: at once, if it is not bound to a name"]
 pub struct ReadMostlyWriteGuard<'a, T, W: World = Native> {
     lock: &'a ReadMostly<T, W>,

@@ -34,12 +34,12 @@ use coreline_world::{Cell, CellMut, ConstWorld, Integer, Native, Ordering, Word,
 
 use super::guard::guard;
 
-/// The lock without data: 8 bytes.
+/// A ticket lock of 8 bytes, without data.
 ///
-/// For data structures that guard something which is not behind a reference. Most users want
-/// [`TicketLock`].
+/// Use it in a data structure whose protected data cannot live inside a [`TicketLock`]. Most users
+/// need only a [`TicketLock`].
 ///
-/// **Panics, signals, fork**: no method panics. Locking in a signal handler dead-locks if the
+/// **Panics, signals, fork**: no method panics. Locking in a signal handler deadlocks if the
 /// interrupted thread holds the lock. A lock that another thread held at the time of a fork stays
 /// locked in the child.
 #[repr(C)]
@@ -54,14 +54,14 @@ const _: () = {
 };
 
 impl RawTicketLock {
-    /// A free lock, also for a `static`.
+    /// Creates a free lock, also in a `static`.
     pub const fn new() -> Self {
         Self::const_new()
     }
 }
 
 impl<W: World> RawTicketLock<W> {
-    /// A free lock in any world that has constants.
+    /// Creates a free lock in a const context, in any [`ConstWorld`].
     pub const fn const_new() -> Self
     where
         W: ConstWorld,
@@ -69,15 +69,15 @@ impl<W: World> RawTicketLock<W> {
         RawTicketLock { next: W::U32_ZERO, serving: W::U32_ZERO }
     }
 
-    /// A free lock, in every world.
+    /// Creates a free lock, in world `W`.
     pub fn new_in() -> Self {
         RawTicketLock { next: W::U32::new_in(0), serving: W::U32::new_in(0) }
     }
 
-    /// Takes the lock, after all threads that came before.
+    /// Takes the lock, after all threads that arrived before.
     ///
-    /// It spins: a waiter keeps its CPU busy. Natively it yields when the wait gets long, and
-    /// sleeps between looks when it gets very long.
+    /// A waiter spins, so it keeps its CPU busy. Natively, it yields when the wait gets long, and
+    /// sleeps between checks when the wait gets very long.
     #[inline]
     pub fn lock(&self) {
         // Relaxed: the ticket only gives the place in the queue. What the earlier holder wrote
@@ -88,7 +88,7 @@ impl<W: World> RawTicketLock<W> {
         self.serving.wait_until(Ordering::Acquire, move |serving| serving == ticket);
     }
 
-    /// Takes the lock if it is free now; returns whether it did.
+    /// Takes the lock if it is free now. Returns whether it took the lock.
     #[inline]
     pub fn try_lock(&self) -> bool {
         // Acquire: pairs with the Release store in `unlock`, as in `lock`. If the exchange below
@@ -111,9 +111,9 @@ impl<W: World> RawTicketLock<W> {
     ///
     /// # Safety
     ///
-    /// The caller holds the lock: it, or a thread that handed the lock to it, returned from
-    /// [`lock`](Self::lock) or a successful [`try_lock`](Self::try_lock), and has not unlocked
-    /// since.
+    /// The caller holds the lock. That is, the caller or a thread that handed the lock to it has
+    /// returned from [`lock`](Self::lock) or a successful [`try_lock`](Self::try_lock), and has not
+    /// unlocked since.
     #[inline]
     pub unsafe fn unlock(&self) {
         // Relaxed: only the holder writes `serving`, and the caller is the holder.
@@ -123,8 +123,8 @@ impl<W: World> RawTicketLock<W> {
         self.serving.store(ticket.wrapping_add(1), Ordering::Release);
     }
 
-    /// Whether a thread holds the lock or waits for it. This is a hint: it may be out of date when
-    /// it returns.
+    /// Returns whether a thread holds the lock or waits for it. The result is a hint, and may be
+    /// out of date when the call returns.
     pub fn is_locked(&self) -> bool {
         // Relaxed: nothing follows from the answer.
         let serving = self.serving.load(Ordering::Relaxed);
@@ -145,7 +145,7 @@ impl<W: World> fmt::Debug for RawTicketLock<W> {
     }
 }
 
-/// Data that only one thread at a time may access, in the order of their arrival.
+/// A lock around data that one thread at a time may access, in order of arrival.
 ///
 /// ```
 /// use coreline::TicketLock;
@@ -157,19 +157,19 @@ impl<W: World> fmt::Debug for RawTicketLock<W> {
 /// ```
 ///
 /// **Oversubscription**: a waiter that is not running when its turn comes keeps the others waiting
-/// until it runs. With 8 and 32 threads on 2 CPUs it has at most a tenth of the throughput of a
-/// [`Mutex`](super::Mutex). The longest wait is 3 to 8 and 4 to 9 ms. The thread with the fewest
-/// turns has 0.80 and 0.16 of those of the thread with the most:
-/// [measured](super#more-threads-than-cpus).
+/// until it runs. With 8 or 32 threads on 2 CPUs, it has at most a tenth of the throughput of a
+/// [`Mutex`](super::Mutex). The longest wait is 3 to 8 ms with 8 threads, and 4 to 9 ms with 32
+/// threads. The fewest turns of any thread, divided by the most, is at least 0.80 with 8 threads,
+/// and 0.16 with 32 threads ([measurements](super#more-threads-than-cpus)).
 ///
 /// **Priorities**: turns come in the order of arrival, whatever the threads' priorities. The holder
-/// inherits no priority from the waiters. Natively a waiter that keeps its CPU in vain for about 1
-/// ms, or 20 ms without a real-time priority, [sleeps between looks](super#priorities). Then a
-/// holder of lower priority can run there.
+/// inherits no priority from the waiters. Natively, a waiter that has used its CPU for about 1 ms,
+/// or for 20 ms without a real-time priority, begins to [sleep between checks](super#priorities).
+/// Then a holder of lower priority can run on that CPU.
 ///
 /// **Panics**: a panic while the guard is alive frees the lock, and the data is not poisoned.
 ///
-/// **Signals, fork**: as [`RawTicketLock`].
+/// **Signals, fork**: the same as for [`RawTicketLock`].
 #[repr(C)]
 pub struct TicketLock<T, W: World = Native> {
     raw: RawTicketLock<W>,
@@ -177,14 +177,14 @@ pub struct TicketLock<T, W: World = Native> {
 }
 
 impl<T> TicketLock<T> {
-    /// A free lock around `data`, also for a `static`.
+    /// Creates a free lock around `data`, also in a `static`.
     pub const fn new(data: T) -> Self {
         Self::const_new(data)
     }
 }
 
 impl<T, W: World> TicketLock<T, W> {
-    /// A free lock around `data` in any world that has constants.
+    /// Creates a free lock around `data` in a const context, in any [`ConstWorld`].
     pub const fn const_new(data: T) -> Self
     where
         W: ConstWorld,
@@ -192,12 +192,12 @@ impl<T, W: World> TicketLock<T, W> {
         TicketLock { raw: RawTicketLock::const_new(), data: Cell::new(data) }
     }
 
-    /// A free lock around `data`, in every world.
+    /// Creates a free lock around `data`, in world `W`.
     pub fn new_in(data: T) -> Self {
         TicketLock { raw: RawTicketLock::new_in(), data: Cell::new_in(data) }
     }
 
-    /// Takes the lock, after all threads that came before. The guard frees it.
+    /// Takes the lock, after all threads that arrived before. Dropping the guard frees the lock.
     #[inline]
     pub fn lock(&self) -> TicketGuard<'_, T, W> {
         self.raw.lock();
@@ -212,18 +212,18 @@ impl<T, W: World> TicketLock<T, W> {
         self.raw.try_lock().then(|| unsafe { TicketGuard::new(self) })
     }
 
-    /// Whether a thread holds the lock or waits for it. This is a hint: it may be out of date when
-    /// it returns.
+    /// Returns whether a thread holds the lock or waits for it. The result is a hint, and may be
+    /// out of date when the call returns.
     pub fn is_locked(&self) -> bool {
         self.raw.is_locked()
     }
 
-    /// The data, through an exclusive reference, which needs no lock.
+    /// Returns the data through an exclusive reference, which needs no lock.
     pub fn get_mut(&mut self) -> &mut T {
         self.data.get_mut()
     }
 
-    /// The data, by value.
+    /// Consumes the lock, and returns the data.
     pub fn into_inner(self) -> T {
         self.data.into_inner()
     }
@@ -246,7 +246,7 @@ impl<T: fmt::Debug, W: World> fmt::Debug for TicketLock<T, W> {
     }
 }
 
-/// Proof that the caller holds a [`TicketLock`], and access to its data. Dropping it frees the
+/// The proof that the caller holds a [`TicketLock`], with access to its data. Dropping it frees the
 /// lock.
 #[must_use = "the lock is freed when the guard drops: at once, if it is not bound to a name"]
 pub struct TicketGuard<'a, T, W: World = Native> {

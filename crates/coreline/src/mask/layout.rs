@@ -7,12 +7,12 @@ use coreline_topology::{CpuId, Topology};
 
 use super::bits::{self, PER_LEAF, Position};
 
-/// Which CPUs have a bit in a [`CpuMask`](super::CpuMask), and where. It is made once for a
-/// machine, and its masks share it.
+/// The positions of the CPUs' bits in a [`CpuMask`](super::CpuMask). A machine needs one layout,
+/// which its masks share.
 ///
-/// The CPUs under one last-level cache share a *leaf*, a line of the mask. Those of a cache with
-/// more than 256 CPUs take several leaves. It takes 8 bytes for each CPU number and one for each
-/// leaf.
+/// The CPUs under one last-level cache share a *leaf*, a cache line of the mask. The CPUs of a
+/// cache with more than 256 CPUs take several leaves. The layout uses 8 bytes per CPU number and
+/// one byte per leaf.
 ///
 /// ```
 /// use coreline::CpuMask;
@@ -34,7 +34,7 @@ use super::bits::{self, PER_LEAF, Position};
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 ///
-/// It is a handle: clones are the same layout.
+/// The type is a handle, and its clones are the same layout.
 #[derive(Clone)]
 pub struct MaskLayout {
     /// By CPU number. All positions lie in existing leaves, including those of CPUs without a bit.
@@ -44,7 +44,7 @@ pub struct MaskLayout {
 }
 
 impl MaskLayout {
-    /// The layout of a machine. CPUs that are offline have no bit.
+    /// Creates the layout of a machine. CPUs that are offline have no bit.
     pub fn new(topology: &Topology) -> Self {
         let mut positions = vec![Position::NONE; topology.cpu_limit()];
         // By leaf: how many bits it has. By cache: the leaf that is being filled; every leaf
@@ -67,7 +67,7 @@ impl MaskLayout {
         MaskLayout { positions: positions.into(), used: bits::used(&sizes) }
     }
 
-    /// The CPUs that have a bit, ascending.
+    /// Returns the CPUs that have a bit, in ascending order.
     pub fn cpus(&self) -> impl Iterator<Item = CpuId> + '_ {
         self.positions().map(|(cpu, _)| cpu)
     }

@@ -1,12 +1,12 @@
 //! CPU masks whose operations read before they write.
 //!
-//! A [`CpuMask`] says which CPUs take part in something: they run a tenant's tasks, hold a cached
-//! value, or want to be told of a change. All CPUs set and clear bits often, mostly to the value
-//! that these already have. So [`set`](CpuMask::set) and [`clear`](CpuMask::clear) look first, and
-//! write only a change. With an unconditional locked write, the mask's line moves through all CPUs,
-//! and each of them waits for it. On 120 CPUs that was the hottest line of a whole linpack run, in
-//! the kernel before van Riel's ["sched/x86: Optimize switch_mm() for multi-threaded
-//! workloads"][riel] (2013).
+//! A [`CpuMask`] records which CPUs take part in an activity. For example, they run a tenant's
+//! tasks, hold a cached value, or want to be notified of a change. All CPUs set and clear bits
+//! often, but mostly to the value that the bit already has. So [`set`](CpuMask::set) and
+//! [`clear`](CpuMask::clear) read first, and write only if the bit changes. With an unconditional
+//! locked write, the mask's cache line moves through all CPUs, and each of them waits for it. On
+//! 120 CPUs, that was the hottest line of a whole linpack run, in the kernel before van Riel's
+//! ["sched/x86: Optimize switch_mm() for multi-threaded workloads"][riel] (2013).
 //!
 //! [riel]: https://lore.kernel.org/r/20130731221421.616d3d20@annuminas.surriel.com
 //!
@@ -27,14 +27,14 @@
 //! # Layout
 //!
 //! The CPUs under one last-level cache share a line of the mask, which no other CPU writes. A
-//! summary names the lines that have bits, so a read of the whole mask of a big machine reads few
-//! lines. `bits.rs` has the table of states.
+//! summary lists the lines in which bits are set, so a read of the whole mask reads few lines even
+//! on a big machine. In the repository, `bits.rs` has the table of states.
 //!
 //! **Signals, fork**: every operation may run in a signal handler, where it behaves as if the
-//! interrupted thread had been preempted. The exceptions return a set or the CPUs of one
-//! ([`snapshot`](CpuMask::snapshot), `iter`, `union`): they allocate. A forked child has a copy of
-//! the mask. If another thread was in [`trim`](CpuMask::trim) then, reads of the whole mask in the
-//! child read every line from there on.
+//! interrupted thread had been preempted. The exceptions are [`snapshot`](CpuMask::snapshot),
+//! `iter` and `union`, because they allocate. A forked child has a copy of the mask. If another
+//! thread was in [`trim`](CpuMask::trim) at the time of the fork, later reads of the whole mask in
+//! the child read every line.
 
 mod bits;
 mod layout;
@@ -54,7 +54,7 @@ pub use layout::MaskLayout;
 pub use presence::{Entry, Inside, Late, Member, Presence, PresenceOptions, Shot};
 pub use versioned::{Reader, Reading, Reclaimer, Versioned};
 
-/// Why a mask cannot do something.
+/// The reason why an operation on a mask failed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum MaskError {
@@ -66,7 +66,7 @@ pub enum MaskError {
     NoSuchCpu {
         /// The CPU.
         cpu: CpuId,
-        /// How many CPUs have a bit.
+        /// The number of CPUs that have a bit.
         has: u32,
     },
 }
@@ -74,11 +74,12 @@ pub enum MaskError {
 // Every `set` returns one, or might.
 const _: () = assert!(size_of::<Result<bool, MaskError>>() <= 16);
 
-/// A set of CPUs that all of them change, each mostly its own bit.
+/// A set of CPUs that all CPUs change. Each CPU mostly changes its own bit.
 ///
-/// It is as wide as the machine. It takes a line of memory (64 bytes) for each last-level cache,
-/// and one more for each 63 of them: 1,600 bytes for 384 CPUs under 24 caches, besides its own 80.
-/// The [`MaskLayout`] says where bits lie, once for all masks of the machine.
+/// It has a bit for every CPU of the machine. It uses 80 bytes, a cache line (64 bytes) for each
+/// last-level cache, and one more line for each 63 of these. For 384 CPUs under 24 caches, the
+/// lines take 1,600 bytes. The [`MaskLayout`] stores the positions of bits once for all masks of
+/// the machine.
 pub struct CpuMask<W: World = Native> {
     layout: MaskLayout,
     /// In the layout's leaves.
@@ -91,12 +92,12 @@ const _: () = {
 };
 
 impl CpuMask {
-    /// Makes an empty mask for this machine.
+    /// Creates an empty mask for this machine.
     pub fn new() -> Self {
         CpuMask::new_in()
     }
 
-    /// Makes an empty mask for the CPUs of a layout.
+    /// Creates an empty mask for the CPUs of a layout.
     pub fn with_layout(layout: &MaskLayout) -> Self {
         CpuMask::with_layout_in(layout)
     }
@@ -109,18 +110,18 @@ impl Default for CpuMask {
 }
 
 impl<W: World> CpuMask<W> {
-    /// As [`new`](CpuMask::new), in every world.
+    /// Creates an empty mask, like [`new`](CpuMask::new), in world `W`.
     pub fn new_in() -> Self {
         static LAYOUT: WorldStatic = WorldStatic::new("layout of CPU masks");
         LAYOUT.with::<W, _, _>(|| MaskLayout::new(&W::topology()), CpuMask::with_layout_in)
     }
 
-    /// As [`with_layout`](CpuMask::with_layout), in every world.
+    /// Creates an empty mask, like [`with_layout`](CpuMask::with_layout), in world `W`.
     pub fn with_layout_in(layout: &MaskLayout) -> Self {
         CpuMask { layout: layout.clone(), bits: Bits::new_in(Arc::clone(layout.used())) }
     }
 
-    /// Where the bits lie.
+    /// Returns the layout, which determines the positions of the bits.
     pub fn layout(&self) -> &MaskLayout {
         &self.layout
     }
@@ -131,12 +132,12 @@ impl<W: World> CpuMask<W> {
         MaskError::NoSuchCpu { cpu, has: self.cpus().count() as u32 }
     }
 
-    /// Sets the CPU's bit; returns whether it was clear and this call set it. If the bit is already
-    /// set, this reads one word and writes nothing.
+    /// Sets the CPU's bit. Returns whether the bit was clear and this call set it. If the bit is
+    /// already set, the call reads one word and writes nothing.
     ///
     /// A thread that finds the bit set sees everything that the setter wrote before. A call that
-    /// returns false publishes nothing. To publish later writes, pass a fence that pairs with the
-    /// looker's.
+    /// returns false publishes nothing. To publish writes also in that case, execute a fence that
+    /// pairs with a fence of the reader.
     ///
     /// # Errors
     ///
@@ -154,7 +155,7 @@ impl<W: World> CpuMask<W> {
         Ok(self.bits.set_clear(at))
     }
 
-    /// Sets the CPU's bit; returns whether it was already set.
+    /// Sets the CPU's bit. Returns whether the bit was already set.
     ///
     /// # Errors
     ///
@@ -164,11 +165,12 @@ impl<W: World> CpuMask<W> {
         self.set(cpu).map(|set| !set)
     }
 
-    /// Clears the CPU's bit; returns whether it was set. If the bit is already clear, this reads
-    /// one word and writes nothing.
+    /// Clears the CPU's bit. Returns whether the bit was set. If the bit is already clear, the call
+    /// reads one word and writes nothing.
     ///
-    /// A thread that looks after a set and does not find the bit sees everything that the caller
-    /// that cleared it did before. A call that returns false does not count as such a look.
+    /// Suppose that a thread reads the mask after the bit was set, and finds the bit clear. Then it
+    /// sees everything that the clearing thread did before the clear. A call that returns false
+    /// does not count as such a read.
     ///
     /// # Errors
     ///
@@ -179,39 +181,40 @@ impl<W: World> CpuMask<W> {
         Ok(self.bits.clear(at))
     }
 
-    /// Whether the CPU's bit is set; false if the mask has no bit for the CPU.
+    /// Returns whether the CPU's bit is set, or false if the mask has no bit for the CPU.
     #[inline]
     pub fn test(&self, cpu: CpuId) -> bool {
         // SAFETY: the bits are in the layout's leaves.
         self.layout.entry(cpu).is_some_and(|at| unsafe { self.bits.test_unchecked(at) })
     }
 
-    /// The CPUs that the mask has bits for, ascending.
+    /// Returns the CPUs for which the mask has bits, in ascending order.
     pub fn cpus(&self) -> impl Iterator<Item = CpuId> + '_ {
         self.layout.cpus()
     }
 
-    /// The lowest CPU whose bit is clear.
+    /// Returns the lowest CPU whose bit is clear.
     pub fn first_zero(&self) -> Option<CpuId> {
         self.cpus().find(|&cpu| !self.test(cpu))
     }
 
-    /// How many bits are set.
+    /// Returns the number of set bits.
     pub fn weight(&self) -> usize {
         let mut weight = 0;
         self.bits.each(|_| weight += 1);
         weight
     }
 
-    /// Whether no bit is set.
+    /// Returns whether no bit is set.
     pub fn is_empty(&self) -> bool {
         self.weight() == 0
     }
 
-    /// The CPUs whose bits are set.
+    /// Returns the CPUs whose bits are set.
     ///
-    /// It has every CPU whose [`set`](CpuMask::set) came before, and whose bit was not cleared. It
-    /// does not show one moment: of two bits that change meanwhile, it may have only the later.
+    /// The result contains every CPU whose [`set`](CpuMask::set) happened before the call, and
+    /// whose bit was not cleared. It is not a snapshot of one moment. If two bits change during the
+    /// call, it may include only the later change.
     pub fn snapshot(&self) -> CpuSet {
         let mut found = Vec::new();
         self.bits.each(|at| found.push(at));
@@ -220,19 +223,19 @@ impl<W: World> CpuMask<W> {
         self.layout.positions().filter(set).map(|(cpu, _)| cpu).collect()
     }
 
-    /// The CPUs of a [`snapshot`](CpuMask::snapshot), ascending.
+    /// Returns the CPUs of a [`snapshot`](CpuMask::snapshot), in ascending order.
     pub fn iter(&self) -> impl Iterator<Item = CpuId> + use<W> {
         self.snapshot().iter().collect::<Vec<_>>().into_iter()
     }
 
-    /// The CPUs whose bits are set here or in `other`.
+    /// Returns the CPUs whose bits are set in this mask or in `other`.
     pub fn union(&self, other: &CpuMask<W>) -> CpuSet {
         self.snapshot().union(&other.snapshot())
     }
 
     /// Lets later reads of the whole mask skip cache lines in which no bit is set. Use it for masks
-    /// whose CPUs come and go, but not after every [`clear`](CpuMask::clear): it writes a line that
-    /// every reader of the mask reads.
+    /// whose bits are often set and cleared, but not after every [`clear`](CpuMask::clear), because
+    /// it writes a line that every reader of the mask reads.
     pub fn trim(&self) {
         self.bits.trim();
     }

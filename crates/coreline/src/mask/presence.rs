@@ -14,37 +14,37 @@ use super::rolls::{Rolls, Taken};
 use crate::TicketLock;
 use crate::lock::spin::Pauses;
 
-/// A shootdown did not finish before its deadline.
+/// The error for a shootdown that did not finish before its deadline.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Late {
-    /// No context was told of it.
+    /// The shootdown was still waiting for another one, so no context was notified.
     #[error(
         "the deadline passed while another shootdown was running, so no context was told; try \
          again"
     )]
     Waiting,
-    /// Some contexts neither ran the function nor left. They will no longer run it, and get
-    /// [`Entry::MustRefresh`] when they next look.
+    /// Some contexts neither ran the function nor left. They will no longer run the function. They
+    /// get [`Entry::MustRefresh`] when they next enter or poll.
     #[error(
         "{late} contexts had neither run the function nor left by the deadline; make them poll \
          more often, or leave before they block"
     )]
     Missed {
-        /// How many contexts these are.
+        /// The number of contexts that neither ran the function nor left.
         late: usize,
-        /// The other contexts.
+        /// The numbers of the other contexts.
         shot: Shot,
     },
 }
 
-/// The state of a context's cached things when it enters.
+/// The state of a context's cached data when it enters.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[must_use = "what was cached may be out of date"]
 pub enum Entry {
-    /// It has missed no change: everything that it cached is good.
+    /// The context has missed no change, so all its cached data is valid.
     Current,
-    /// It missed a change, or is here for the first time: it must make again what it cached.
+    /// The context missed a change, or enters for the first time. It must renew its cached data.
     MustRefresh,
 }
 
@@ -57,28 +57,30 @@ pub struct PresenceOptions {
 }
 
 impl PresenceOptions {
-    /// How often bits of contexts that have left are cleared at most, by default. This is the
-    /// kernel's choice, after clearing at every flush had cost 13 % of a benchmark of context
-    /// switches (van Riel, ["x86/mm/tlb: Only trim the mm_cpumask once a second"][trim], 2024).
+    /// The default minimum time between two clearings of the bits of contexts that have left. The
+    /// kernel uses the same time, because clearing at every flush had cost 13 % of a benchmark of
+    /// context switches (van Riel, ["x86/mm/tlb: Only trim the mm_cpumask once a second"][trim],
+    /// 2024).
     ///
     /// [trim]: https://lore.kernel.org/r/20241204210316.612ee573@fangorn
     pub const TRIM_EVERY: Duration = Duration::from_secs(1);
 
-    /// The defaults: two seats for each CPU, at least 64, and bits cleared at most once a second.
+    /// Creates the default options: two seats per CPU, at least 64 seats, and bits cleared at most
+    /// once per second.
     pub const fn new() -> Self {
         PresenceOptions { seats: 64, trim_every: Self::TRIM_EVERY }
     }
 
-    /// Makes at least this many seats at first, as far as possible at once: 256 for each last-level
-    /// cache. More are added when all are taken.
+    /// Sets the minimum number of initial seats. At most 256 seats per last-level cache are created
+    /// at first. More are added when all seats are taken.
     pub const fn seats(mut self, seats: usize) -> Self {
         self.seats = seats;
         self
     }
 
-    /// Clears the bits of contexts that have left at most this often. A cleared bit costs its
-    /// context a refresh when it comes again. A bit that is not cleared costs every announcement a
-    /// line.
+    /// Sets the minimum time between two clearings of the bits of contexts that have left. A
+    /// cleared bit costs its context a refresh when the context enters again. A bit that is not
+    /// cleared costs every shootdown an access to a cache line.
     pub const fn trim_every(mut self, span: Duration) -> Self {
         self.trim_every = span;
         self
@@ -91,11 +93,11 @@ impl Default for PresenceOptions {
     }
 }
 
-/// Records which contexts take part in something, so that only those are told of a change.
+/// A record of which contexts use cached data, so that only those are notified of a change.
 ///
 /// Each context (a thread, a worker, a connection) registers once and gets a [`Member`]. It enters
-/// when it begins to use what it caches, and leaves when it is done. Neither writes anything
-/// shared, except for an entry after the context missed something.
+/// when it begins to use its cached data, and leaves when it is done. Neither step writes shared
+/// memory, except for an entry after the context missed a change.
 /// [`shootdown`](Presence::shootdown) runs a function in every context that is present, and returns
 /// when all have run it or have left.
 ///
@@ -118,36 +120,37 @@ impl Default for PresenceOptions {
 /// assert_eq!(calls.into_inner(), 1, "no other context is here");
 /// ```
 ///
-/// It is a handle: clones are the same presence.
+/// The type is a handle, and its clones are the same presence.
 ///
-/// **Costs**: entering is one store to the context's own line and a load of it. A shootdown is two
-/// heavy fences (system calls natively), a read of the seats whose bits are set, and a write to
-/// each.
+/// **Costs**: entering takes one store to the context's own cache line and one load from it. A
+/// shootdown takes two heavy fences (natively, system calls), a read of each seat whose bit is set,
+/// and a write to each of these seats.
 ///
-/// **Priorities**: a shootdown that waits for long sleeps between looks, even if its thread has a
+/// **Priorities**: a shootdown that waits for long sleeps between checks, even if its thread has a
 /// real-time priority. So contexts of lower priority on its CPU can answer it.
 ///
-/// **Signals, fork**: no shootdown in a signal handler. In a forked child, contexts of other
-/// threads that were inside stay there, and a shootdown waits for them forever. If another thread
-/// was in a shootdown at the time of the fork, every shootdown of the child waits forever. No
-/// member that was registered before may enter or poll there: it could run a function whose stack
-/// no longer exists.
+/// **Signals, fork**: a signal handler must not call a shootdown. In a forked child, contexts of
+/// other threads that were inside at the fork stay inside, and a shootdown waits for them forever.
+/// If another thread was in a shootdown at the time of the fork, every shootdown of the child waits
+/// forever. In such a child, no member that was registered before the fork may enter or poll,
+/// because it could run a function whose stack no longer exists.
 ///
 /// # Law
 ///
-/// A context that enters while a shootdown is under way runs its function or sees its effect, which
-/// is everything that happened before the shootdown. After the shootdown no context uses what was
-/// cached before it. Present contexts have run the function, and the others get
-/// [`Entry::MustRefresh`]. A context that was preempted inside counts as present, and the shootdown
-/// waits for it.
+/// A context that enters during a shootdown either runs the shootdown's function or sees everything
+/// that happened before the shootdown. After the shootdown, no context uses data that it cached
+/// before. Present contexts have run the function. The others get [`Entry::MustRefresh`] when they
+/// next enter. A context that was preempted inside counts as present, and the shootdown waits for
+/// it.
 ///
 /// # Source
 ///
-/// Van Riel, ["sched/x86: Optimize switch_mm() for multi-threaded workloads"][riel] (2013: test
-/// before set; leaving leaves the bit); the kernel's `mm_cpumask` since 6.13 (lazy clearing at most
-/// once a second). Contexts of a program are not CPUs: a CPU has several, and they move. So here a
-/// bit belongs to a context, on the line of the cache where it registered. Several contexts of one
-/// CPU cannot take each other's refresh.
+/// Van Riel, ["sched/x86: Optimize switch_mm() for multi-threaded workloads"][riel] (2013: a bit is
+/// tested before it is set, and leaving does not clear it); the kernel's `mm_cpumask` since 6.13
+/// (lazy clearing at most once a second). The contexts of a program are not CPUs, because a CPU has
+/// several contexts, and they move. So in coreline a bit belongs to a context, and lies on the line
+/// of the last-level cache where the context registered. Several contexts of one CPU cannot take
+/// each other's refresh.
 ///
 /// [riel]: https://lore.kernel.org/r/20130731221421.616d3d20@annuminas.surriel.com
 pub struct Presence<W: World = Native> {
@@ -198,12 +201,12 @@ impl Announcer {
 struct Call(*const (dyn Fn() + Sync));
 
 impl Presence {
-    /// Makes a presence without members, on this machine.
+    /// Creates a presence without members, on this machine.
     pub fn new() -> Self {
         Presence::new_in(PresenceOptions::new())
     }
 
-    /// Makes a presence without members, with these options.
+    /// Creates a presence without members, with these options.
     pub fn with_options(options: PresenceOptions) -> Self {
         Presence::new_in(options)
     }
@@ -222,7 +225,7 @@ impl<W: World> Clone for Presence<W> {
 }
 
 impl<W: World> Presence<W> {
-    /// Makes a presence without members, in every world.
+    /// Creates a presence without members, in world `W`.
     pub fn new_in(options: PresenceOptions) -> Self {
         Presence {
             shared: Arc::new(Shared {
@@ -239,38 +242,41 @@ impl<W: World> Presence<W> {
         2 * size_of::<usize>() + size_of::<Shared<W>>() + self.shared.rolls.bytes()
     }
 
-    /// Takes a seat, near the caller's CPU if one is free there. If no seat is free, it adds as
-    /// many as there are, which stay. It never waits, even if a shootdown is under way.
+    /// Registers a context, and takes a seat for it, near the caller's CPU if such a seat is free.
+    /// If no seat is free, the call doubles the number of seats, and the new seats stay. The call
+    /// never waits, not even for a shootdown.
     pub fn register(&self) -> Member<W> {
         // SAFETY: the member keeps the rolls with its seat.
         let Taken { seat, roll } = unsafe { self.shared.rolls.take() };
         Member { shared: Arc::clone(&self.shared), seat, roll }
     }
 
-    /// Runs `f` in every context that is present, and returns when each has run it or left. Returns
-    /// how many it reached, and how many were away.
+    /// Runs `f` in every context that is present, and returns when each has run it or left. The
+    /// result is the number of contexts that it reached, and the number that were away.
     ///
     /// Each context that is present runs `f` in its next [`poll`](Inside::poll), or leaves. A
-    /// context that does neither holds this up forever.
+    /// context that does neither blocks the shootdown forever.
     ///
-    /// **Not inside**: a context that is present must call [`Inside::shootdown`]. Here it would
-    /// wait for itself, and so would an `f` that calls a shootdown of the same presence.
-    /// **Panics**: a panic in `f` is raised where `f` ran, and counts as run. If a heavy fence
-    /// [fails](coreline_world::Fences::try_fence_all), this panics after no context can run `f` any
-    /// more. Some contexts may have run it, and others may use what they cached until the next
-    /// shootdown.
+    /// **Not inside**: a context that is present must call [`Inside::shootdown`] instead, because
+    /// this call would wait for itself. An `f` that calls a shootdown of the same presence would
+    /// also wait for itself. **Panics**: a panic in `f` unwinds in the thread where `f` ran, and
+    /// `f` counts as run. If a heavy fence [fails](coreline_world::Fences::try_fence_all), the call
+    /// panics once no context can run `f` any more. Some contexts may have run it, and others may
+    /// use their cached data until the next shootdown.
     pub fn shootdown(&self, f: impl Fn() + Sync) -> Shot {
         let shared = &*self.shared;
         let mut announcer = shared.announcer.lock();
         shared.shoot(&mut announcer, None, None, &f).0
     }
 
-    /// Like [`shootdown`](Presence::shootdown), but until `deadline` at most. If a context runs `f`
-    /// when the deadline comes, this waits for it.
+    /// Runs `f` in every context that is present, like [`shootdown`](Presence::shootdown), but
+    /// waits until `deadline` at most. If a context is running `f` at the deadline, the call waits
+    /// for it.
     ///
     /// # Errors
     ///
-    /// [`Late`]: what the contexts present cached may be in use still.
+    /// [`Late`] if the deadline passes first. Then present contexts may still use data that they
+    /// cached before.
     pub fn shootdown_by(&self, deadline: Time, f: impl Fn() + Sync) -> Result<Shot, Late> {
         let shared = &*self.shared;
         let mut pauses = Pauses::new();
@@ -288,13 +294,13 @@ impl<W: World> Presence<W> {
     }
 }
 
-/// How many contexts a [`shootdown`](Presence::shootdown) reached, at most. A context that leaves
-/// or looks meanwhile may count with those that were away or late.
+/// The result of a [`shootdown`](Presence::shootdown): the numbers of contexts that it reached and
+/// that were away. A context that leaves or polls meanwhile may be counted as away or late.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Shot {
-    /// Contexts that ran the function, or refreshed instead.
+    /// The number of contexts that ran the function, or refreshed instead.
     pub reached: usize,
-    /// Contexts whose bit was set but that were away: they will refresh.
+    /// The number of contexts that were away although their bit was set. They will refresh.
     pub away: usize,
 }
 
@@ -346,11 +352,11 @@ unsafe impl<W: World> Sync for Member<W> {}
 impl<W: World> RefUnwindSafe for Member<W> {}
 
 impl<W: World> Member<W> {
-    /// Enters; returns whether what the context cached is still good. If a shootdown is waiting,
-    /// its function runs here first.
+    /// Enters the presence. Returns whether the context's cached data is still valid. If a
+    /// shootdown waits for this context, its function runs here first.
     ///
-    /// It costs a store to the context's own line and a load of it. It writes nothing that others
-    /// see, unless something is wanted of the context.
+    /// Entering takes one store to the context's own cache line and one load from it. It writes no
+    /// shared memory, unless a shootdown waits for the context or the context missed a change.
     #[inline]
     pub fn enter(&mut self) -> (Inside<'_, W>, Entry) {
         let looks_closer = self.seat.enter();
@@ -430,10 +436,11 @@ impl<W: World> Drop for Member<W> {
     }
 }
 
-/// A context that is present. Dropping it leaves, which costs one store to its own line.
+/// The guard of a context that is present. Dropping the guard leaves, which costs one store to the
+/// context's own cache line.
 ///
-/// A guard that is forgotten leaves its context present, and shootdowns wait for it, until its
-/// member enters again and leaves, or is dropped.
+/// If a guard is forgotten, its context stays present, and shootdowns wait for it. This ends when
+/// the member enters again and leaves, or is dropped.
 pub struct Inside<'a, W: World = Native> {
     member: &'a mut Member<W>,
     /// It is not `Send`: the thread that entered is present.
@@ -444,18 +451,19 @@ pub struct Inside<'a, W: World = Native> {
 impl<W: World> UnwindSafe for Inside<'_, W> {}
 
 impl<W: World> Inside<'_, W> {
-    /// Checks whether a shootdown waits for this context, and runs its function if so. If not, it
-    /// costs one load.
+    /// Checks whether a shootdown waits for this context, and runs its function if so. If no
+    /// shootdown waits, the call costs one load.
     #[inline]
     pub fn poll(&mut self) -> Entry {
         self.member.poll()
     }
 
-    /// Like [`Presence::shootdown`], but from inside: `f` also runs here, and this serves other
-    /// shootdowns while it waits for its turn. So two contexts can call shootdowns of each other.
-    /// Like [`poll`](Inside::poll), it also returns whether what this context cached is still good.
+    /// Runs `f` in every context that is present, like [`Presence::shootdown`], but from a context
+    /// that is present itself. `f` also runs in this context, and the call serves other shootdowns
+    /// while it waits for its turn. So two contexts can call shootdowns of each other. Like
+    /// [`poll`](Inside::poll), it also returns whether this context's cached data is still valid.
     ///
-    /// `f` must not call a shootdown of the same presence: it would wait for itself.
+    /// `f` must not call a shootdown of the same presence, because it would wait for itself.
     pub fn shootdown(&mut self, f: impl Fn() + Sync) -> (Shot, Entry) {
         let Member { shared, seat, .. } = &*self.member;
         let mut entry = Entry::Current;

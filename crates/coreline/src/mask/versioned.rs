@@ -19,15 +19,15 @@ use crate::panics::Panics;
 
 pub use self::reclaimer::Reclaimer;
 
-/// A value that is always read and seldom changed.
+/// A value that is often read and seldom changed.
 ///
-/// Each reader keeps the address of the value that it read last. It reads one word of its own, on
-/// its own line, to learn whether that value is still current. This costs a load and a compare, and
-/// writes nothing. An [`update`](Versioned::update) writes the words of readers that are present or
-/// were lately. An old value can be freed once every reader that was present has looked again or
-/// left. A preempted reader has done neither, and keeps it alive. The next update or
-/// [`synchronize`](Versioned::synchronize) frees it, or, without waiting for one, a
-/// [reclaimer](Versioned::reclaimer).
+/// Each reader keeps the address of the value that it read last. It reads a word on its own cache
+/// line to learn whether that value is still current. This costs a load and a compare, and no
+/// write. An [`update`](Versioned::update) writes the words of readers that are present or were
+/// present lately. An old value can be freed once every reader that was present has read again or
+/// left. A preempted reader has done neither, so it keeps the old value alive. The next update or
+/// [`synchronize`](Versioned::synchronize) frees the value. A [reclaimer](Versioned::reclaimer)
+/// frees it without waiting for either.
 ///
 /// ```
 /// use coreline::mask::Versioned;
@@ -40,8 +40,8 @@ pub use self::reclaimer::Reclaimer;
 /// assert_eq!(reading.get().len(), 2, "an update is seen by every read after it");
 /// ```
 ///
-/// Code that has no place to keep a reader, such as tasks that move between threads, keeps one for
-/// each thread:
+/// Code that has no place to keep a reader, such as tasks that move between threads, keeps one
+/// reader per thread:
 ///
 /// ```
 /// use coreline::mask::{Reader, Versioned};
@@ -61,24 +61,24 @@ pub use self::reclaimer::Reclaimer;
 /// assert_eq!(both, 2, "reads may nest");
 /// ```
 ///
-/// It is a handle: clones are the same value.
+/// The type is a handle, and its clones are the same value.
 ///
-/// **Costs**: an update is two heavy fences (system calls natively), a read of the lines of readers
-/// whose bits are set, and a write to each. A reader that stays inside without reading, or that
-/// reads only while it has several guards, keeps every old value alive. So leave before you block.
-/// A reader that finds no free seat adds as many as there are, which stay. Updates do not read the
-/// line of a seat that was given back.
+/// **Costs**: an update takes two heavy fences (natively, system calls), a read of the line of each
+/// reader whose bit is set, and a write to each of these lines. A reader that stays inside without
+/// reading, or that reads only while it has several guards, keeps every old value alive. So leave
+/// before you block. A new reader that finds no free seat doubles the number of seats, and the new
+/// seats stay. Updates do not read the line of a seat that was freed.
 ///
-/// **Priorities**: reads never wait. An update that waits for another one for long, or for readers,
-/// sleeps between looks, even if its thread has a real-time priority.
+/// **Priorities**: reads never wait. An update that waits for long, for another update or for
+/// readers, sleeps between checks, even if its thread has a real-time priority.
 ///
-/// **Signals, fork**: a signal handler may read by a reader that was made outside, only for this
-/// handler, and that no handler which interrupts it uses. Guards nest in a thread, but not across
-/// an interrupt. A handler must not call `update`, `synchronize` or `retired`, or make a reader. In
-/// a forked child, readers of other threads that were inside stay there. They keep what they held
-/// and everything that is replaced later. If one of these threads was in an update then, or in
-/// `synchronize` or `retired`, or was a [`Reclaimer`] that looked, updates of the child wait
-/// forever.
+/// **Signals, fork**: a signal handler may read with a reader that was created outside the handler,
+/// and that no other code uses. A handler that interrupts this handler must not use it either.
+/// Guards nest in a thread, but not across an interrupt. A handler must not call `update`,
+/// `synchronize` or `retired`, and must not create a reader. In a forked child, readers of other
+/// threads that were inside at the fork stay inside. They keep alive the values that they held and
+/// all values that are replaced later. If one of these threads was in `update`, `synchronize` or
+/// `retired`, or was a [`Reclaimer`] at work, updates of the child wait forever.
 pub struct Versioned<T: Send + Sync + 'static, W: World = Native> {
     shared: Arc<Shared<T, W>>,
 }
@@ -134,7 +134,7 @@ impl<T> Updater<T> {
 }
 
 impl<T: Send + Sync + 'static> Versioned<T> {
-    /// Makes a value on this machine.
+    /// Creates a value on this machine.
     pub fn new(value: T) -> Self {
         Versioned::new_in(value, PresenceOptions::new())
     }
@@ -147,8 +147,8 @@ impl<T: Send + Sync + 'static, W: World> Clone for Versioned<T, W> {
 }
 
 impl<T: Send + Sync + 'static, W: World> Versioned<T, W> {
-    /// Like [`new`](Versioned::new), in every world, with seats for the expected readers and a
-    /// limit to trimming.
+    /// Creates a value, like [`new`](Versioned::new), in world `W`. The options set the number of
+    /// initial seats for readers, and how often bits are cleared.
     pub fn new_in(value: T, options: PresenceOptions) -> Self {
         Versioned {
             shared: Arc::new(Shared {
@@ -167,11 +167,11 @@ impl<T: Send + Sync + 'static, W: World> Versioned<T, W> {
         }
     }
 
-    /// Makes a reader, for one thread at a time. It holds nothing until it enters.
+    /// Creates a reader, for one thread at a time. It holds no value until it enters.
     ///
-    /// It takes one of the first seats if one is free, else one of those added first, and so on. Of
-    /// these it takes one near the caller's CPU if one is free there. If no seat is free, it makes
-    /// more. It never waits.
+    /// The reader takes a free seat among the initial seats, or else among the seats that were
+    /// added first, and so on. Among these seats, it prefers one near the caller's CPU. If no seat
+    /// is free, the call adds seats. The call never waits.
     pub fn reader(&self) -> Reader<T, W> {
         let shared = &*self.shared;
         // SAFETY: the reader keeps the rolls with its seat.
@@ -185,11 +185,11 @@ impl<T: Send + Sync + 'static, W: World> Versioned<T, W> {
         }
     }
 
-    /// Replaces the value. Every [`get`](Reading::get) that begins after this returned finds the
-    /// new value. Frees the values that no reader can hold any more, and drops them on the caller's
-    /// thread, unless there is a [reclaimer](Versioned::reclaimer).
+    /// Replaces the value. Every [`get`](Reading::get) that begins after the call has returned
+    /// finds the new value. Unless there is a [reclaimer](Versioned::reclaimer), the call frees the
+    /// values that no reader can hold any more, and drops them on the caller's thread.
     ///
-    /// Waits for other updates, never for readers. **Panics** if a heavy fence
+    /// The call waits for other updates, but never for readers. **Panics** if a heavy fence
     /// [fails](coreline_world::Fences::try_fence_all). Then the value is replaced, but readers may
     /// find the old one until the next update, which frees it.
     pub fn update(&self, value: T) {
@@ -197,13 +197,13 @@ impl<T: Send + Sync + 'static, W: World> Versioned<T, W> {
         self.replace(|_| value);
     }
 
-    /// Replaces the value by the result of `f` for it. No other update comes in between, so none is
-    /// lost. Otherwise it is like [`update`](Versioned::update).
+    /// Replaces the value by the result of `f`, which gets the present value. No other update comes
+    /// in between, so no update is lost. Otherwise it is like [`update`](Versioned::update).
     ///
-    /// `f` runs under the lock of updates. It must not update the same value, make or clone a
-    /// reader of it, make or drop a reclaimer of it, synchronize, or wait for a thread that does:
-    /// it would wait for itself. While it runs, other updates wait. If `f` panics, nothing is
-    /// replaced.
+    /// `f` runs under the lock of updates. `f` must not update the same value, create or clone a
+    /// reader of it, create or drop a reclaimer of it, or synchronize. `f` must not wait for a
+    /// thread that executes such a call. Otherwise it would wait for itself. While `f` runs, other
+    /// updates wait. If `f` panics, the value is not replaced.
     ///
     /// ```
     /// use coreline::mask::Versioned;
@@ -243,17 +243,18 @@ impl<T: Send + Sync + 'static, W: World> Versioned<T, W> {
     }
 
     /// Waits until no reader holds a value that was replaced before, and frees those values. A
-    /// reader that is inside and never leaves, or reads only while it has several guards, holds
-    /// this up forever. So does one on the calling thread. Updates go on meanwhile. **Panics** if a
-    /// heavy fence fails again after it failed in an update.
+    /// reader that is inside and never leaves, or that reads only while it has several guards,
+    /// blocks the call forever. A reader that is inside on the calling thread also blocks it
+    /// forever. Other threads can update meanwhile. **Panics** if a heavy fence fails again after
+    /// it failed in an update.
     pub fn synchronize(&self) {
         // Without a deadline it does not give up.
         let _: bool = self.wait_and_resume(None);
     }
 
-    /// Like [`synchronize`](Versioned::synchronize), but until `deadline` at most; returns false if
-    /// a reader may still hold a value that was replaced before. It waits for other updates,
-    /// whatever the deadline. None of these waits for readers. **Panics** as
+    /// Waits, like [`synchronize`](Versioned::synchronize), but until `deadline` at most. Returns
+    /// false if a reader may still hold a value that was replaced before. The call waits for other
+    /// updates, whatever the deadline, but no update waits for readers. **Panics** like
     /// [`synchronize`](Versioned::synchronize).
     #[must_use]
     pub fn synchronize_by(&self, deadline: Time) -> bool {
@@ -299,7 +300,7 @@ impl<T: Send + Sync + 'static, W: World> Versioned<T, W> {
         }
     }
 
-    /// How many replaced values are not freed yet.
+    /// Returns the number of replaced values that are not freed yet.
     pub fn retired(&self) -> usize {
         self.shared.updater.lock().held().count()
     }
@@ -392,9 +393,9 @@ impl<T: Send + Sync + 'static, W: World> Drop for Shared<T, W> {
 
 /// A registered reader. Dropping it frees the seat.
 ///
-/// It nests: a thread that reads may enter again, and the two guards may be dropped in any order.
-/// Each [`get`](Reading::get), whichever guard it is called on, finds the newest value. A value
-/// that was got before stays valid: the reader gives up no value while it has two guards or more.
+/// Reads nest. A thread that reads may enter again, and the two guards may be dropped in any order.
+/// Each [`get`](Reading::get), whichever guard it is called on, finds the newest value. An earlier
+/// value stays valid, because the reader gives up no value while it has two or more guards.
 ///
 /// ```
 /// use coreline::mask::Versioned;
@@ -426,11 +427,11 @@ impl<T: Send + Sync + RefUnwindSafe + 'static, W: World> RefUnwindSafe for Reade
 unsafe impl<T: Send + Sync, W: World> Send for Reader<T, W> {}
 
 impl<T: Send + Sync + 'static, W: World> Reader<T, W> {
-    /// Enters: the reader may read until the returned guard is dropped.
+    /// Enters, so that the reader may read until the returned guard is dropped.
     ///
-    /// It costs a store to the reader's own line and a load of it. It writes nothing that others
-    /// see, unless the value was replaced meanwhile. A reader that is already inside counts its
-    /// guards, and does nothing else.
+    /// Entering takes one store to the reader's own cache line and one load from it. It writes no
+    /// shared memory, unless the value was replaced meanwhile. A reader that is already inside only
+    /// counts its guards.
     #[inline]
     pub fn enter(&self) -> Reading<'_, T, W> {
         let outer = self.guards.get();
@@ -503,9 +504,9 @@ impl<T: Send + Sync + 'static, W: World> Drop for Reader<T, W> {
     }
 }
 
-/// A reader that is inside. Dropping it leaves, if it is the reader's last guard.
+/// The guard of a reader that is inside. Dropping the reader's last guard leaves.
 ///
-/// A forgotten guard keeps alive everything that is replaced from then on, until its reader is
+/// A forgotten guard keeps alive all values that are replaced from then on, until its reader is
 /// dropped.
 pub struct Reading<'a, T: Send + Sync + 'static, W: World = Native> {
     /// It is not `Send`, as a reader is not `Sync`: the thread that entered is inside.
@@ -517,10 +518,10 @@ pub struct Reading<'a, T: Send + Sync + 'static, W: World = Native> {
 impl<T: Send + Sync + RefUnwindSafe + 'static, W: World> UnwindSafe for Reading<'_, T, W> {}
 
 impl<T: Send + Sync + 'static, W: World> Reading<'_, T, W> {
-    /// The current value. It costs one load and a compare if the value has not changed since the
-    /// last look.
+    /// Returns the current value. The call costs one load and one compare if the value has not
+    /// changed since the last read.
     ///
-    /// It borrows the guard, because a new look gives up what was read before.
+    /// The result borrows the guard, because a new `get` gives up the value that was read before.
     #[inline]
     pub fn get(&mut self) -> &T {
         if self.reader.seat.news().is_some() {

@@ -53,7 +53,7 @@ use coreline_world::{IndexBy, Line, Native, Ordering, Word, World};
 
 use crate::percpu::{PerCpu, PoolError, SlotLock};
 
-/// A charge was refused. Nothing was charged.
+/// The error for a refused charge. Nothing was charged.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
     "the budget {name} has no room for {asked}: {used} of {limit} are in use; give something back, \
@@ -62,7 +62,7 @@ use crate::percpu::{PerCpu, PoolError, SlotLock};
 pub struct OverBudget {
     /// The name of the budget.
     pub name: String,
-    /// The amount that was asked for.
+    /// The requested amount.
     pub asked: u64,
     /// The amount that was in use.
     pub used: u64,
@@ -71,7 +71,7 @@ pub struct OverBudget {
 }
 
 /// A limit on the amount that is charged at one time, in the caller's units, such as bytes or
-/// objects. It is a handle: clones are the same budget.
+/// objects. The type is a handle, and its clones are the same budget.
 ///
 /// ```
 /// use coreline::object::Budget;
@@ -87,12 +87,13 @@ pub struct OverBudget {
 ///
 /// **Law**: the charged amount never exceeds the limit. If the limit was
 /// [lowered](Budget::set_limit) below the amount charged at that time, it never exceeds that
-/// amount. A limit of `u64::MAX` refuses nothing that can be counted. Use it only to count.
+/// amount. A limit of `u64::MAX` refuses no amount that can be counted. Use this limit only to
+/// count.
 ///
-/// **Signals**: handlers must not use it, because a refused charge allocates a message. **Fork**:
-/// the child has a copy, with the charges at the time of the fork. It may lose an amount that
-/// another thread was moving between a stock and the central word, and a child budget that was
-/// being made.
+/// **Signals**: signal handlers must not use a budget, because a refused charge allocates a
+/// message. **Fork**: the child has a copy, with the charges at the time of the fork. It may lose
+/// an amount that another thread was moving between a stock and the central word, and a child
+/// budget that was being created.
 pub struct Budget<W: World = Native> {
     shared: Arc<Shared<W>>,
 }
@@ -150,9 +151,9 @@ impl<W: World> Budget<W> {
         Self::below(name.into(), limit, None)
     }
 
-    /// Creates a budget inside this one, such as a tenant's budget in the machine's. Each charge to
-    /// the child is charged to both, and both limits hold. [`OverBudget::name`] says which one
-    /// refused.
+    /// Creates a budget inside this one, such as a tenant's budget inside the machine's budget.
+    /// Each charge to the child is charged to both, and both limits hold. [`OverBudget::name`] says
+    /// which one refused.
     ///
     /// ```
     /// use coreline::object::Budget;
@@ -166,13 +167,14 @@ impl<W: World> Budget<W> {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     ///
-    /// The stocks of the child's CPUs are also charged to the parent: at most about a quarter of
-    /// the child's limit. A parent without room takes those stocks back before it refuses. While
-    /// the parent is above a lowered limit, a child may still charge from its stocks.
+    /// The stocks of the child's CPUs are also charged to the parent. They are at most about a
+    /// quarter of the child's limit. A parent without room takes those stocks back before it
+    /// refuses. While the parent is above a lowered limit, a child may still charge from its
+    /// stocks.
     ///
-    /// When the child's last handle is dropped, its remaining charges are given back to the parent.
-    /// Budgets may be nested to a depth of some hundred: a charge, and the drop of the last handle,
-    /// recurse for each level.
+    /// When the child's last handle is dropped, its remaining charges are returned to the parent.
+    /// Budgets may be nested to a depth of some hundred, because a charge and the drop of the last
+    /// handle recurse for each level.
     ///
     /// A global allocator must not charge a budget that has children, because it would deadlock.
     ///
@@ -221,11 +223,11 @@ impl<W: World> Budget<W> {
         }
     }
 
-    /// Gives back `amount`, which was charged before.
+    /// Uncharges an amount that was charged before.
     ///
-    /// Giving back more than was charged is a mistake. It shows in [`used`](Budget::used), and in
-    /// charges that the limit should have refused. An amount that is given back while nothing is
-    /// charged is ignored, at the latest when a charge is refused.
+    /// Uncharging more than was charged is a mistake. It appears in [`used`](Budget::used), and in
+    /// charges that the limit should have refused. If an amount is uncharged while nothing is
+    /// charged, it is ignored, at the latest when a charge is refused.
     #[inline]
     pub fn uncharge(&self, amount: u64) {
         let full = 2 * self.batch();
@@ -238,10 +240,10 @@ impl<W: World> Budget<W> {
         self.give_back(amount);
     }
 
-    /// Sets the limit, while other threads charge and give back.
+    /// Sets the limit. Other threads may charge and uncharge amounts meanwhile.
     ///
-    /// Existing charges above the new limit stay. All new charges are refused until enough is given
-    /// back.
+    /// Existing charges above the new limit stay. All new charges are refused until enough has been
+    /// uncharged.
     ///
     /// ```
     /// use coreline::object::Budget;
@@ -256,9 +258,9 @@ impl<W: World> Budget<W> {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     ///
-    /// It stops the stocks of all CPUs. For this budget and each one below it whose stocks are not
-    /// empty, this costs a fence of all CPUs that the process runs on. Use it for changes of
-    /// configuration, not for each request.
+    /// The call stops the stocks of all CPUs. For this budget and each budget below it whose stocks
+    /// are not empty, this costs a fence of all CPUs that the process runs on. Use the call for
+    /// changes of configuration, not for each request.
     pub fn set_limit(&self, limit: u64) {
         self.close(limit);
         self.take_stocks_back();
@@ -438,7 +440,7 @@ impl<W: World> Budget<W> {
         drained.unwrap_or_else(|_| stocks.field(|word| word).exchange(0))
     }
 
-    /// Returns the charged amount. It is exact while no thread charges or gives back.
+    /// Returns the charged amount. It is exact while no thread charges or uncharges an amount.
     pub fn used(&self) -> u64 {
         // The stocks first: what moves out of one meanwhile is then counted as used.
         let stocks = self.shared.stocks.sum();

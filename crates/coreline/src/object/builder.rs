@@ -89,8 +89,8 @@ impl<T: Send + 'static, L: Send + 'static, W: World> Builder<T, L, W> {
     }
 
     /// Sets the number of objects that move to or from a depot at once: 1 to 64. The default is the
-    /// number of objects in 4 KiB, from 8 to 32. It grows while CPUs contend for a depot, if there
-    /// is no [limit](Builder::idle_limit).
+    /// number of objects in 4 KiB, from 8 to 32. The number grows while CPUs contend for a depot,
+    /// if there is no [limit](Builder::idle_limit).
     pub fn magazine(mut self, objects: usize) -> Self {
         self.magazine = Some(objects.clamp(1, ROUNDS));
         self
@@ -99,9 +99,9 @@ impl<T: Send + 'static, L: Send + 'static, W: World> Builder<T, L, W> {
     /// Limits the number of idle objects, including those on the stacks of CPUs. An object that is
     /// returned beyond the limit is destroyed. By default there is no limit.
     ///
-    /// The whole capacity of a CPU's stack counts towards the limit. So stacks keep the size of two
-    /// [magazines](Builder::magazine). A limit that is small for the number of CPUs makes stacks
-    /// small, and visits to depots frequent.
+    /// The whole capacity of a CPU's stack counts towards the limit. So with a limit, stacks keep
+    /// the size of two [magazines](Builder::magazine). If the limit is small compared with the
+    /// number of CPUs, stacks are small, and visits to depots are frequent.
     pub fn idle_limit(mut self, objects: usize) -> Self {
         self.idle_limit = Some(objects);
         self
@@ -121,7 +121,7 @@ impl<T: Send + 'static, L: Send + 'static, W: World> Builder<T, L, W> {
         self
     }
 
-    /// Charges `each` to a budget for every live object. As a rule, `each` is the number of bytes
+    /// Charges `each` to a budget for every live object. Usually, `each` is the number of bytes
     /// that an object holds. Idle objects are not charged, although they stay constructed.
     pub fn budget(mut self, budget: Budget<W>, each: u64) -> Self {
         self.budget = Some((budget, each));
@@ -129,8 +129,8 @@ impl<T: Send + 'static, L: Send + 'static, W: World> Builder<T, L, W> {
     }
 
     /// Sets a function that runs on each returned object, in the thread that returns it. Use it to
-    /// reset state that must not reach the next life. If it returns an error or panics, the object
-    /// is rejected: the same thread destroys it at once, unless there is a
+    /// reset state that must not reach the next life. If the function returns an error or panics,
+    /// the object is rejected. The same thread then destroys it at once, unless there is a
     /// [quarantine](Builder::quarantine).
     ///
     /// ```
@@ -155,10 +155,11 @@ impl<T: Send + 'static, L: Send + 'static, W: World> Builder<T, L, W> {
         self
     }
 
-    /// Sets a function that is called with each rejected object and the reason: the error of
-    /// [`check`](Builder::check), or its panic. It runs in the thread that returned the object,
-    /// before the object is destroyed or quarantined. Like a [destructor](Builder::destructor), it
-    /// may take only leaf locks. If it panics, all other work is done before the panic is resumed.
+    /// Sets a function that is called with each rejected object and the reason. The reason is the
+    /// error of [`check`](Builder::check), or its panic. It runs in the thread that returned the
+    /// object, before the object is destroyed or quarantined. Like a
+    /// [destructor](Builder::destructor), it may take only leaf locks. If it panics, all other work
+    /// is done before the panic is resumed.
     pub fn on_failure(
         mut self,
         hook: impl Fn(&mut T, &(dyn Error + Send + Sync + 'static)) + Send + Sync + 'static,
@@ -168,20 +169,21 @@ impl<T: Send + 'static, L: Send + 'static, W: World> Builder<T, L, W> {
     }
 
     /// Keeps the last `objects` rejected objects, at most 65,536, for inspection with
-    /// [`quarantined`](super::ObjectCache::quarantined). Use it for debugging: they stay
-    /// constructed, with all their resources. If the quarantine is full, the thread that adds an
-    /// object destroys the oldest. [`shrink`](super::ObjectCache::shrink) destroys all of them. By
-    /// default none is kept.
+    /// [`quarantined`](super::ObjectCache::quarantined). Use it for debugging only, because these
+    /// objects stay constructed, with all their resources. If the quarantine is full, the thread
+    /// that adds an object destroys the oldest one. [`shrink`](super::ObjectCache::shrink) destroys
+    /// all of them. By default, no object is kept.
     pub fn quarantine(mut self, objects: usize) -> Self {
         self.quarantine = objects;
         self
     }
 
     /// Sets whether an object is destroyed if it is returned while its thread unwinds from a panic.
-    /// The panic may have left it partly changed. Such an object is not checked, and does not count
-    /// as failed. By default it is checked and reused.
+    /// The panic may have left the object partly changed. Such an object is not checked, and does
+    /// not count as failed. By default, it is checked and reused.
     ///
-    /// This includes an object that a destructor gets and returns during the unwinding.
+    /// The setting also applies to an object that a destructor gets and returns during the
+    /// unwinding.
     pub fn discard_on_panic(mut self, discard: bool) -> Self {
         self.discards_on_panic = discard;
         self
@@ -215,7 +217,7 @@ impl<T: Send + 'static, L: Send + 'static, W: World> Builder<T, L, W> {
 
     /// Sets a function that runs under memory pressure, before an object is refused or destroyed.
     /// It may free resources, for example by [shrinking](super::ObjectCache::shrink) other caches.
-    /// It returns whether to retry. It must not call this cache. Its result for
+    /// The function returns whether to retry. It must not call this cache. Its result for
     /// [`Pressure::IdleLimit`] is ignored.
     pub fn on_pressure(
         mut self,

@@ -40,7 +40,7 @@ pub(super) const MOST: usize = 2 * ROUNDS;
 /// The stack of a CPU.
 type Stack<T, L, W> = ResizableStack<Body<T, L, W>, MOST, W>;
 
-/// The cache could not provide an object. Nothing was constructed, charged or lost.
+/// The reason why the cache could not provide an object. Nothing was constructed, charged or lost.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum GetError {
@@ -55,7 +55,7 @@ pub enum GetError {
     OverBudget(#[from] OverBudget),
 }
 
-/// Some objects were never returned. They keep their memory.
+/// The error if some objects were never returned. They keep their memory.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{count} objects of the cache {name} were never given back")]
 pub struct Leaked {
@@ -65,18 +65,18 @@ pub struct Leaked {
     pub count: usize,
 }
 
-/// A cache of objects that stay constructed: see the [module](super). `T` is kept from one life to
-/// the next. Each life has its own `L`.
+/// A cache of objects that stay constructed: see the [module](super). The `T` of an object is kept
+/// from one life to the next. Each life has its own `L`.
 ///
 /// Handles borrow the cache. If handles must have no lifetime, as in tasks, there are three ways.
 /// Put the cache into a `static`. Or put it into an [`Arc`](std::sync::Arc) that each handle keeps
 /// ([`get_owned`](ObjectCache::get_owned)). Or pass objects on as pointers
 /// ([`into_raw`](super::Object::into_raw)).
 ///
-/// **Memory**: some kilobytes, and a kilobyte for each index up to the highest used one. Memory for
-/// objects is allocated in units of 64 KiB, or of eight objects. Each 64 magazines that are in
-/// depots at the same time use 33 KiB. [`shrink`](ObjectCache::shrink) leaves 1 KiB of these, and
-/// so at most 1 MiB in all.
+/// **Memory**: a cache uses some kilobytes, and one kilobyte for each index up to the highest used
+/// one. Memory for objects is allocated in units of 64 KiB, or of eight objects. Every 64 magazines
+/// that are in depots at the same time use 33 KiB. [`shrink`](ObjectCache::shrink) leaves 1 KiB of
+/// each 33 KiB, which is at most 1 MiB in all.
 pub struct ObjectCache<T: Send + 'static, L: Send + 'static = (), W: World = Native> {
     pub(super) stacks: PerCpu<Stack<T, L, W>, W>,
     /// Whether there is anything to do for an object that is given back, beside its life.
@@ -137,8 +137,8 @@ impl<T: Send + 'static, L: Send + 'static, W: World> UnwindSafe for ObjectCache<
 impl<T: Send + 'static, L: Send + 'static, W: World> RefUnwindSafe for ObjectCache<T, L, W> {}
 
 impl<T: Send + 'static, L: Send + 'static, W: World> Builder<T, L, W> {
-    /// Creates the cache, without objects. `construct` makes them, in a thread that gets an object
-    /// while none is idle.
+    /// Creates the cache, without objects. `construct` creates objects, in a thread that gets an
+    /// object while none is idle.
     ///
     /// # Errors
     ///
@@ -175,7 +175,7 @@ impl<T: Send + 'static, L: Send + 'static, W: World> Builder<T, L, W> {
     ///
     /// # Errors
     ///
-    /// As [`build`](Builder::build).
+    /// The same as for [`build`](Builder::build).
     pub fn build_in_place<E, C>(self, construct: C) -> Result<ObjectCache<T, L, W>, PoolError>
     where
         E: Into<AnyError>,
@@ -389,8 +389,8 @@ impl<T: Send + 'static, L: Send + 'static, W: World> ObjectCache<T, L, W> {
 
     /// Returns the counts of operations and objects of this cache.
     ///
-    /// It reads each object, which takes some nanoseconds per object. It does not block threads
-    /// that construct or destroy objects meanwhile.
+    /// The call reads each object, which takes some nanoseconds per object. It does not block
+    /// threads that construct or destroy objects meanwhile.
     pub fn stats(&self) -> CacheStats {
         // Relaxed: a count. Before the walk: an object that is destroyed meanwhile counts once.
         let mut gets = self.state.0.ended.load(Ordering::Relaxed);
@@ -432,7 +432,8 @@ impl<T: Send + 'static, L: Send + 'static, W: World> ObjectCache<T, L, W> {
     ///
     /// # Errors
     ///
-    /// [`Leaked`] if some objects were not returned: they were forgotten, or are held as pointers.
+    /// [`Leaked`] if some objects were not returned, because they were forgotten or are held as
+    /// pointers.
     pub fn close(self) -> Result<(), Leaked> {
         let mut panics = Panics::NONE;
         self.empty_quarantine(&mut panics);

@@ -15,7 +15,8 @@ use super::leaf;
 /// A handle to a live object. Dropping it returns the object to its [`ObjectCache`], still
 /// constructed.
 ///
-/// It dereferences to the constructed part. [`life`](Object::life) is the data of this life only.
+/// The handle dereferences to the constructed part. [`life`](Object::life) returns the data of this
+/// life.
 ///
 /// An object that is passed to `mem::forget` is never destroyed.
 pub struct Object<'c, T: Send + 'static, L: Send + 'static = (), W: World = Native> {
@@ -163,8 +164,8 @@ impl<T: Send + 'static, L: Send + 'static, W: World> ObjectCache<T, L, W> {
     ///
     /// # Safety
     ///
-    /// The pointer is from [`into_raw`](Object::into_raw) of an object of this cache, and is taken
-    /// back once.
+    /// The pointer is from [`into_raw`](Object::into_raw) of an object of this cache, and is
+    /// converted back only once.
     pub unsafe fn from_raw(&self, object: NonNull<T>) -> Object<'_, T, L, W> {
         // SAFETY: the caller's promise: what a body begins with. Objects have a life when they are
         // made pointers.

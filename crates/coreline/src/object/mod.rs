@@ -2,10 +2,10 @@
 //!
 //! Some objects cost more to construct than to use: a session with its buffers, a tenant with
 //! memory for each CPU, a connection with its counters. Destroying such an object and constructing
-//! an equal one a moment later uses the allocator of each of its parts. For per-CPU memory that
-//! means a lock of the whole process. So a cache keeps objects constructed:
+//! an equal one a moment later uses the allocator of each of its parts. For per-CPU memory, this
+//! also takes a process-wide lock. So a cache keeps objects constructed:
 //!
-//! | what | is made | goes |
+//! | part | is created | is destroyed |
 //! |---|---|---|
 //! | `T` | by the constructor, if none is idle | by the destructor, when the cache shrinks |
 //! | `L` | at each [`get`](ObjectCache::get) | when the object is given back |
@@ -57,17 +57,17 @@
 //! CPU 2  stack of pointers  ---- magazines --- depot of node 1
 //! ```
 //!
-//! A get pops from the stack of the calling thread's CPU, and a return pushes onto it. Each is a
-//! [restartable operation](coreline_world::restartable) without atomic instructions. A stack holds
-//! up to two magazines. An empty stack fetches a magazine from the depot of its node, and a full
-//! stack moves a magazine there. So a CPU that only gets, or only returns, visits the depot once
-//! per magazine. A CPU that alternates at the edge of a magazine does not visit it each time.
-//! (Bonwick's two magazines for each CPU have the same effect.) Stacks grow while CPUs contend for
-//! depots, as in his paper, unless idle objects have a limit.
+//! A get pops from the stack of the calling thread's CPU, and a return pushes onto the stack. Each
+//! is a [restartable operation](coreline_world::restartable) without atomic instructions. A stack
+//! holds up to two magazines. An empty stack fetches a magazine from the depot of its node, and a
+//! full stack moves a magazine there. So a CPU that only gets, or only returns, visits the depot
+//! once per magazine. A CPU that alternates at the edge of a magazine does not visit the depot each
+//! time. (Bonwick's two magazines for each CPU have the same effect.) Stacks grow while CPUs
+//! contend for depots, as in his paper, unless idle objects have a limit.
 //!
 //! The memory of an object is on the node of the CPU that constructed it. An object that is
-//! returned on another CPU may be reused there while it is in that CPU's caches. An object that
-//! leaves the stack of a CPU of another node returns to its home node with its magazine.
+//! returned on another CPU may be reused on that CPU while it is in the CPU's caches. An object
+//! that leaves the stack of a CPU of another node returns to its home node with its magazine.
 //!
 //! # The contract
 //!
@@ -76,27 +76,27 @@
 //! it. Such objects are [counted](CacheStats::failed), and [`on_failure`](Builder::on_failure) is
 //! called with the reason. To find out why objects fail, keep the last ones in a
 //! [`quarantine`](Builder::quarantine) instead, each with its address and the reason. A holder that
-//! knows that its object is broken [discards](Object::discard) it.
+//! knows that its object is broken [discards](Object::discard) the object.
 //!
-//! A destructor runs in the thread that shrank the cache or returned an object, with all locks that
-//! this thread holds. So it may take only *leaf locks*. No thread takes another lock or calls a
-//! cache while it holds a leaf lock. In builds with debug assertions, a destructor panics if it
-//! gets or returns an object, or shrinks a cache.
+//! A destructor runs in the thread that shrank the cache or returned an object, while this thread
+//! holds all its locks. So a destructor may take only *leaf locks*. A leaf lock is a lock whose
+//! holder takes no other lock and calls no cache. In builds with debug assertions, a destructor
+//! panics if it gets or returns an object, or shrinks a cache.
 //!
 //! # Law
 //!
-//! Each constructed object has one holder at a time, or is at one place of the cache. It is
-//! constructed once, and destroyed at most once. If a charge or a closure fails or panics, nothing
-//! leaks and nothing is duplicated. All other work is done before the first panic is resumed. The
-//! number of idle objects never exceeds the limit.
+//! Each constructed object has one holder at a time, or is at one place of the cache. An object is
+//! constructed once, and destroyed at most once. If a charge or a closure fails or panics, no
+//! object leaks and none is duplicated. All other work is done before the first panic is resumed.
+//! The number of idle objects never exceeds the limit.
 //!
-//! **Signals**: handlers must not use a cache: the interrupted thread may hold a lock of the
-//! cache. **Fork**: the child has a copy of all objects and can continue to use the cache, even if
-//! a handler forks and returns in the child. Objects that other threads held are lost to the child.
-//! **Thread exit**: a cache keeps no per-thread state. **CPU offline**: objects on the stack of an
-//! offline CPU stay there until [`shrink`](ObjectCache::shrink). **Priorities**: a thread that
-//! waits for a lock yields, and then sleeps from time to time, so a holder with a lower priority
-//! can run.
+//! **Signals**: signal handlers must not use a cache, because the interrupted thread may hold a
+//! lock of the cache. **Fork**: the child has a copy of all objects and can continue to use the
+//! cache, even if a handler forks and returns in the child. Objects that other threads held are
+//! lost to the child. **Thread exit**: a cache keeps no per-thread state. **CPU offline**: objects
+//! on the stack of an offline CPU stay there until [`shrink`](ObjectCache::shrink). **Priorities**:
+//! a thread that waits for a lock yields, and then sleeps from time to time, so a holder with a
+//! lower priority can run.
 //!
 //! # Source
 //!

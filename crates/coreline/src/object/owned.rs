@@ -34,8 +34,8 @@ use super::handle::Object;
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 ///
-/// It costs an atomic addition and a subtraction on the reference count, which all CPUs share. If
-/// many threads get and return objects, [`get`](ObjectCache::get) is faster.
+/// Each handle costs an atomic addition and an atomic subtraction on the reference count, which all
+/// CPUs share. If many threads get and return objects, [`get`](ObjectCache::get) is faster.
 ///
 /// A handle that is passed to `mem::forget` keeps its cache alive forever.
 pub struct OwnedObject<T: Send + 'static, L: Send + 'static = (), W: World = Native> {

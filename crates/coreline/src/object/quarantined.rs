@@ -11,7 +11,7 @@ use super::cache::{Body, ObjectCache};
 use super::quarantine::Aside;
 use crate::panics::Panics;
 
-/// A rejected object that is kept for inspection. Dropping this destroys it. See
+/// A rejected object that is kept for inspection. Dropping this value destroys the object. See
 /// [`quarantine`](super::Builder::quarantine).
 pub struct Quarantined<'c, T: Send + 'static, L: Send + 'static = (), W: World = Native> {
     cache: &'c ObjectCache<T, L, W>,

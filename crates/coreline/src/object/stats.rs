@@ -22,7 +22,7 @@ pub struct CacheStats {
     /// The number of objects that were destroyed instead of returned: by
     /// [`discard`](super::Object::discard), or [in a panic](super::Builder::discard_on_panic).
     pub discarded: u64,
-    /// The number of objects that the constructor made.
+    /// The number of objects that the constructor created.
     pub constructed: u64,
     /// The number of runs of the destructor.
     pub destroyed: u64,
@@ -32,8 +32,8 @@ pub struct CacheStats {
     pub refills: u64,
     /// The number of magazines that were moved to a depot.
     pub flushes: u64,
-    /// The bytes of memory of the cache, of objects and of stacks, without the memory that objects
-    /// point to.
+    /// The number of bytes that the cache, its objects and its stacks use, without the memory to
+    /// which objects point.
     pub bytes: usize,
 }
 

@@ -12,13 +12,13 @@ type Brand<'a> = PhantomData<fn(&'a ()) -> &'a ()>;
 /// built here and never moved, so it may be larger than the stack.
 ///
 /// Each method that builds the object returns a [`Built`], which the constructor must return. The
-/// lifetime is unique to this object, so the proof of another object does not type-check.
+/// lifetime is unique to this object, so the compiler rejects the proof of another object.
 pub struct Vacant<'a, T> {
     at: NonNull<T>,
     brand: Brand<'a>,
 }
 
-/// Proof that a constructor has built an object in place. Dropping the proof drops the object,
+/// The proof that a constructor has built an object in place. Dropping the proof drops the object,
 /// unless the constructor returns it.
 pub struct Built<'a, T> {
     at: NonNull<T>,
@@ -35,7 +35,7 @@ impl<'a, T> Vacant<'a, T> {
     }
 
     /// Moves an object into the memory. The object must fit onto the stack. The compiler decides
-    /// how often it is moved before.
+    /// how often the object is moved before.
     pub fn write(mut self, object: T) -> Built<'a, T> {
         self.as_uninit().write(object);
         // SAFETY: just written.
@@ -53,7 +53,8 @@ impl<'a, T> Vacant<'a, T> {
     ///
     /// # Safety
     ///
-    /// All of it was written, by way of [`as_uninit`](Vacant::as_uninit): it is a valid `T`.
+    /// All of the object was written, by way of [`as_uninit`](Vacant::as_uninit), so that it is a
+    /// valid `T`.
     pub unsafe fn assume_built(self) -> Built<'a, T> {
         Built { at: self.at, brand: PhantomData }
     }

@@ -34,15 +34,16 @@ pub enum Fault {
         slot: usize,
         /// The offset in the slot's stride.
         offset: usize,
-        /// The byte that was found there.
+        /// The byte that was found at this offset.
         found: u8,
     },
-    /// The item to be freed is not allocated: it was freed before, or belongs to another pool.
+    /// The item to be freed is not allocated, because it was already freed or belongs to another
+    /// pool.
     #[error("the {size} bytes at {at:#x} are not allocated in this pool; were they freed before?")]
     FreedTwice {
         /// The address of the item in slot 0.
         at: usize,
-        /// The bytes that the item has in each slot.
+        /// The size of the item in each slot, in bytes.
         size: usize,
     },
     /// Items were never freed.
@@ -53,7 +54,7 @@ pub enum Fault {
     },
 }
 
-/// All mistakes that a pool found.
+/// All mistakes that a checked pool found.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Faults(pub Vec<Fault>);
 

@@ -135,9 +135,10 @@ impl<T: Slot, F: Word, W: World, I: Indexing<W>> Field<'_, T, F, W, I> {
     /// Writes `new` if the word is `expected`: [`StoreIfEqual`]. It orders memory like
     /// [`load`](Field::load).
     ///
-    /// It compares only values, so it has the ABA problem: a pointer that was taken and put back
-    /// meanwhile is equal. So it cannot pop from a hand-written stack, because the element below
-    /// the top may have changed. [`List`] and [`ArrayStack`](super::ArrayStack) pop in one section.
+    /// It compares only values, so it has the ABA problem. A pointer that was removed and put back
+    /// meanwhile compares equal. So it cannot pop from a hand-written stack, because the element
+    /// below the top may have changed. [`List`] and [`ArrayStack`](super::ArrayStack) pop in one
+    /// section.
     ///
     /// # Errors
     ///
@@ -155,7 +156,7 @@ impl<T: Slot, F: Word, W: World, I: Indexing<W>> Field<'_, T, F, W, I> {
         })
     }
 
-    /// Reads the word, like [`load`](Field::load), in a section or not at all.
+    /// Reads the word, like [`load`](Field::load), but only if a section can do it.
     ///
     /// # Errors
     ///
@@ -168,8 +169,8 @@ impl<T: Slot, F: Word, W: World, I: Indexing<W>> Field<'_, T, F, W, I> {
         W::run(self.at(), Load)
     }
 
-    /// Writes `new` if the word is `expected`, like [`store_if_equal`](Field::store_if_equal), in a
-    /// section or not at all.
+    /// Writes `new` if the word is `expected`, like [`store_if_equal`](Field::store_if_equal), but
+    /// only if a section can do it.
     ///
     /// # Errors
     ///
@@ -199,7 +200,7 @@ impl<T: Slot, F: Integer, W: World, I: Indexing<W>> Field<'_, T, F, W, I> {
         self.run(Add(delta), |word, Add(delta)| _ = word.fetch_add(delta, Ordering::Relaxed));
     }
 
-    /// Adds `delta`, like [`add`](Field::add), in a section or not at all.
+    /// Adds `delta`, like [`add`](Field::add), but only if a section can do it.
     ///
     /// # Errors
     ///
@@ -213,8 +214,8 @@ impl<T: Slot, F: Integer, W: World, I: Indexing<W>> Field<'_, T, F, W, I> {
     }
 
     /// Adds `delta`, wrapping, if the addition changes no bit of `fixed`, and returns the sum:
-    /// [`AddIf`]. If two threads do this on one slot, the second sees everything that the first
-    /// wrote before.
+    /// [`AddIf`]. If two threads call `add_if` on one slot, the second thread sees everything that
+    /// the first wrote before.
     ///
     /// # Errors
     ///
@@ -301,8 +302,8 @@ impl<T: Slot, W: World, I: Indexing<W>> Field<'_, T, List<W>, W, I> {
     ///
     /// # Safety
     ///
-    /// The node is live and in no list, and stays live until it was popped. No reference to its
-    /// link is used meanwhile.
+    /// The node is live and in no list, and stays live until it is popped. No reference to its link
+    /// is used meanwhile.
     #[inline]
     pub unsafe fn push(self, node: NonNull<ListNode<W>>) {
         // SAFETY: the caller's promise.
@@ -336,7 +337,7 @@ impl<T: Slot, E: 'static, const N: usize, const WORDS: usize, W: World, I: Index
         self.run_guarded(StackPop)
     }
 
-    /// Pushes `value`, like [`push`](Field::push), in a section or not at all.
+    /// Pushes `value`, like [`push`](Field::push), but only if a section can do it.
     ///
     /// # Errors
     ///
@@ -346,7 +347,7 @@ impl<T: Slot, E: 'static, const N: usize, const WORDS: usize, W: World, I: Index
         W::run(self.inner(), StackPush(value))
     }
 
-    /// Pops the top, like [`pop`](Field::pop), in a section or not at all.
+    /// Pops the top, like [`pop`](Field::pop), but only if a section can do it.
     ///
     /// # Errors
     ///
@@ -379,8 +380,8 @@ impl<T: Slot, E: 'static, const N: usize, W: World, I: Indexing<W>>
     /// old capacity: [`StackResize`]. All pointers on the stack stay, even if they exceed the new
     /// capacity.
     ///
-    /// Use it in slow paths that find their CPU's stack too small or too large. It costs no more
-    /// than a push. If the thread was moved meanwhile, it resizes the stack of its new CPU.
+    /// Use it in slow paths that find their CPU's stack too small or too large. The call costs no
+    /// more than a push. If the thread was moved meanwhile, it resizes the stack of its new CPU.
     #[inline]
     pub fn resize(self, capacity: usize) -> usize {
         self.run_guarded(StackResize(capacity))
@@ -393,7 +394,7 @@ impl<T: Slot, const N: usize, W: World, I: Indexing<W>> Field<'_, T, Buffer<N, W
     ///
     /// # Errors
     ///
-    /// [`Full`] if they do not all fit.
+    /// [`Full`] if the bytes do not all fit.
     #[inline]
     pub fn append(self, bytes: &[u8]) -> Result<usize, Full> {
         self.run_guarded(Append(bytes))

@@ -65,7 +65,7 @@ impl<F: Default> Guarded<F, Native> {
 }
 
 impl<F: Default, W: World> Guarded<F, W> {
-    /// Creates an empty value, like [`new`](Guarded::new), in every world.
+    /// Creates an empty value, like [`new`](Guarded::new), in world `W`.
     pub fn new_in() -> Self {
         Guarded { inner: F::default(), lock: SlotLock::new_in() }
     }

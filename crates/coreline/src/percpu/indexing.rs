@@ -11,11 +11,11 @@ use super::slots::Slots;
 ///
 /// # Safety
 ///
-/// A slot that this reports as initialised was [made](Slots::make), and stays initialised. The same
-/// holds for a slot whose index a row shows, if the index is below the number of indexes. An
-/// enumeration of the slots names each one once. [`limit`](Indexing::limit) is at most the number
-/// of indexes. If there are no rows, all slots below it are made. Rows are changed only as
-/// [`rows`](coreline_world::restartable::rows) describes.
+/// A slot that the implementation reports as initialised was [initialised](Slots::make), and stays
+/// initialised. The same holds for a slot whose index is in a row, if the index is below the number
+/// of indexes. An enumeration of the slots contains each slot once. [`limit`](Indexing::limit) is
+/// at most the number of indexes. If there are no rows, all slots below this limit are initialised.
+/// Rows are changed only as [`rows`](coreline_world::restartable::rows) describes.
 pub unsafe trait Indexing<W: World>: Sized + Send + Sync + 'static {
     /// Returns the rows that give the index of each CPU. `None` means that the index is the
     /// section's own. The result is always the same.
@@ -33,7 +33,7 @@ pub unsafe trait Indexing<W: World>: Sized + Send + Sync + 'static {
     /// ```
     fn rows(&self) -> Option<&Rows<W>>;
 
-    /// Returns the limit of indexes: sections may use those below it while the slots are not
+    /// Returns the limit of indexes. Sections may use the indexes below it while the slots are not
     /// stopped.
     fn limit(&self, indexes: u32) -> u32;
 
@@ -50,9 +50,9 @@ pub unsafe trait Indexing<W: World>: Sized + Send + Sync + 'static {
         self.initialised().chain([shared])
     }
 
-    /// Returns the index of a slot for an operation whose section found none. It makes the slot if
-    /// necessary. `None` means that the operation uses the shared slot. It must not wait for
-    /// another thread.
+    /// Returns the index of a slot for an operation whose section found none. It initialises the
+    /// slot if necessary. `None` means that the operation uses the shared slot. It must not wait
+    /// for another thread.
     fn find<T: Slot>(slots: &Slots<T, W, Self>) -> Option<usize>;
 }
 

@@ -62,7 +62,7 @@ const _: () = {
 };
 
 impl<W: World> Lines<W> {
-    /// The bytes of a line.
+    /// The size of a line, in bytes.
     pub const SIZE: usize = size_of::<RowLine<W>>();
 
     /// Returns the pool of this world: of the process, the simulated machine or the execution.
@@ -80,8 +80,8 @@ impl<W: World> Lines<W> {
         &self.parts[number % PARTS]
     }
 
-    /// Returns the row of a CPU. If its line does not exist, this makes it, with `empty` in its
-    /// rows. It waits while another thread takes a line for these CPUs.
+    /// Returns the row of a CPU. If the row's line does not exist, the call creates the line, with
+    /// `empty` in its rows. It waits while another thread takes a line for these CPUs.
     ///
     /// # Errors
     ///
@@ -89,12 +89,12 @@ impl<W: World> Lines<W> {
     ///
     /// # Panics
     ///
-    /// If there is no such CPU.
+    /// Panics if there is no such CPU.
     ///
     /// # Safety
     ///
-    /// All lines of the rows come from here, and this lives as long as they are used. A caller that
-    /// writes to the row does as [`rows`](coreline_world::restartable::rows) says.
+    /// All lines of the rows come from this pool, which lives as long as they are used. A caller
+    /// that writes to the row follows the rules of [`rows`](coreline_world::restartable::rows).
     pub unsafe fn make<'a>(
         &self,
         rows: &'a Rows<W>,
@@ -119,11 +119,11 @@ impl<W: World> Lines<W> {
     ///
     /// # Panics
     ///
-    /// If there is no such CPU.
+    /// Panics if there is no such CPU.
     ///
     /// # Safety
     ///
-    /// As for [`make`](Lines::make).
+    /// The same as for [`make`](Lines::make).
     pub unsafe fn try_make<'a>(
         &self,
         rows: &'a Rows<W>,
@@ -174,7 +174,7 @@ impl<W: World> Lines<W> {
     ///
     /// # Safety
     ///
-    /// They came from here, and nothing uses the rows any more.
+    /// The lines came from this pool, and no code uses the rows any more.
     pub unsafe fn release(&self, rows: &Rows<W>) {
         // SAFETY: the caller's promise.
         rows.made().for_each(|(number, line)| unsafe { self.give(number, line) });

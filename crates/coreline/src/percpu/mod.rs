@@ -2,12 +2,13 @@
 //!
 //! A [`PerCpu<T>`] is an array of `T`, one *slot* for each index, a fixed stride apart. The index
 //! is the CPU number or the kernel's concurrency ID ([`IndexBy`]). A thread accesses the slot of
-//! its own index by [restartable operations](coreline_world::restartable). They are a closed set:
-//! load, exchange, store if equal, add, add if; push and pop of lists and of bounded stacks, one or
-//! many; append to a buffer. If the machine has restartable sections, no operation takes a lock,
-//! allocates or makes a system call. There are two exceptions: the first operation of a CPU, which
-//! initialises the slot, and operations while slots are stopped. On Linux all are
-//! async-signal-safe, with and without sections.
+//! its own index by [restartable operations](coreline_world::restartable). They are a closed set.
+//! The operations on words are load, exchange, store if equal, add, and add if. The operations on
+//! lists and bounded stacks are push and pop, of one or many pointers. The operation on buffers is
+//! append. If the machine has restartable sections, no operation takes a lock, allocates or makes a
+//! system call. There are two exceptions: the first operation of a CPU, which initialises the slot,
+//! and operations while slots are stopped. On Linux, all operations are async-signal-safe, with and
+//! without sections.
 //!
 //! ```
 //! use coreline::percpu::{PerCpu, Word64};
@@ -34,8 +35,8 @@
 //! # Words
 //!
 //! A word holds a `u64` ([`Word64`]), a `u32` ([`Word32`]), a `usize` ([`WordSize`]) or a pointer
-//! ([`WordPtr`]), and has the same size. By exchanging a pointer, a thread takes the value of its
-//! CPU's slot, and leaves another value or null:
+//! ([`WordPtr`]), and has the same size. With an exchange of a pointer, a thread takes the value of
+//! its CPU's slot, and leaves another value or null:
 //!
 //! ```
 //! use core::ptr::null_mut;
@@ -115,13 +116,13 @@ pub use stopped::{StopError, Stopped, StoppedField};
 use crate::IndexBy;
 use chunk::Item;
 
-/// A word of 64 bits in a slot; in world `W`, `W::U64`.
+/// A word of 64 bits in a slot. In world `W`, it is `W::U64`.
 pub type Word64 = <Native as Words>::U64;
-/// A word of 32 bits in a slot; in world `W`, `W::U32`.
+/// A word of 32 bits in a slot. In world `W`, it is `W::U32`.
 pub type Word32 = <Native as Words>::U32;
-/// A word in a slot that holds a `usize`; in world `W`, `W::Usize`.
+/// A word in a slot that holds a `usize`. In world `W`, it is `W::Usize`.
 pub type WordSize = <Native as Words>::Usize;
-/// A word in a slot that holds a pointer; in world `W`, `W::Ptr`.
+/// A word in a slot that holds a pointer. In world `W`, it is `W::Ptr`.
 pub type WordPtr<T> = <Native as Words>::Ptr<T>;
 /// The link that makes its containing type a node of a [`List`]: [`restartable::ListNode`].
 pub type ListNode<W = Native> = restartable::ListNode<W>;
@@ -131,11 +132,11 @@ pub type ListNode<W = Native> = restartable::ListNode<W>;
 /// It dereferences to [`Slots`], whose methods are the interface. The most important is
 /// [`field`](Slots::field), which returns the operations on the calling thread's own slot.
 ///
-/// **Memory**: `size_of::<T>()` bytes in each slot up to the highest used one, and in one more;
-/// see [`PerCpuPool`].
+/// **Memory**: `size_of::<T>()` bytes in each slot up to the highest used one, and in the shared
+/// slot; see [`PerCpuPool`].
 ///
 /// **Signals**: all operations are async-signal-safe if the slots' initialiser is: see [`Init`].
-/// For creating and dropping a value, see the module of [`PerCpuPool`].
+/// [`PerCpuPool`] says what holds for creating and dropping a value.
 ///
 /// **Fork**: the child has its own copy with the values at the time of the fork. Unused slots are
 /// initialised in the child as in the parent.
@@ -147,7 +148,7 @@ pub struct PerCpu<T: Slot, W: World = Native> {
 
 impl<T: Slot> PerCpu<T> {
     /// Creates one `T` for each CPU, from the process's [global pool](PerCpuPool::global). `init`
-    /// makes each one when its CPU first uses it.
+    /// creates each one when its CPU first uses it.
     ///
     /// # Errors
     ///
@@ -250,12 +251,12 @@ where
     }
 }
 
-/// A value that is a single word with an integer, in every world.
+/// A value that is a single word with an integer, in world `W`.
 impl<T: Slot + Integer, W: World> PerCpu<T, W>
 where
     Add<T::Value>: Operation<W, T, Output = ()>,
 {
-    /// Creates a word for each index, like [`words`](PerCpu::words), in every world.
+    /// Creates a word for each index, like [`words`](PerCpu::words), in world `W`.
     ///
     /// # Errors
     ///

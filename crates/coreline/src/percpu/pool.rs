@@ -49,7 +49,7 @@ use super::state::State;
 use super::{Init, PerCpu, Slot};
 use crate::IndexBy;
 
-/// Per-CPU memory is not available. Nothing was allocated.
+/// The reason why per-CPU memory is not available. Nothing was allocated.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum PoolError {
@@ -116,8 +116,8 @@ impl Default for PoolOptions {
     }
 }
 
-/// Memory for per-CPU values. It is a handle: clones are the same pool. The pool lives as long as a
-/// handle or a value exists.
+/// Memory for per-CPU values. The type is a handle, and its clones are the same pool. The pool
+/// lives as long as a handle or a value exists.
 ///
 /// ```
 /// use coreline::percpu::{Fault, PerCpuPool, PoolOptions, Word64};
@@ -232,7 +232,7 @@ impl<W: World> PerCpuPool<W> {
         Ok(W::with_static(key, pool, Clone::clone))
     }
 
-    /// Creates one `T` for each index. `init` makes each one when it is first used.
+    /// Creates one `T` for each index. `init` creates each one when it is first used.
     ///
     /// # Errors
     ///
@@ -253,7 +253,7 @@ impl<W: World> PerCpuPool<W> {
 
     /// Allocates uninitialised bytes of this layout in each slot and in the shared one, and returns
     /// the address in slot 0. Use it in code that creates its own [`Slots`](super::Slots).
-    /// [`per_cpu`] does both.
+    /// [`per_cpu`] allocates the bytes and creates the slots.
     ///
     /// # Errors
     ///
@@ -269,13 +269,13 @@ impl<W: World> PerCpuPool<W> {
     ///
     /// # Errors
     ///
-    /// [`Fault::FreedTwice`] if they were freed already. Then nothing is done.
+    /// [`Fault::FreedTwice`] if the bytes were already freed. Then the call does nothing.
     ///
     /// # Safety
     ///
     /// [`allocate`](PerCpuPool::allocate) of this pool once returned the address. No thread uses
-    /// the bytes any more. If they were freed already, [`trim`](PerCpuPool::trim) was not called
-    /// since, or the pool is checked.
+    /// the bytes any more. If the bytes were already freed, [`trim`](PerCpuPool::trim) was not
+    /// called since, or the pool is checked.
     pub unsafe fn free(
         &self,
         first: NonNull<u8>,
@@ -301,14 +301,14 @@ impl<W: World> PerCpuPool<W> {
         self.shared.with(|state| state.chunks().map(|chunk| chunk.layout.size()).sum())
     }
 
-    /// Returns memory that holds no value to the machine. Returns how many bytes of address space
-    /// it unmapped: [`mapped`](PerCpuPool::mapped) falls by as much.
+    /// Returns memory that holds no value to the machine. The result is the number of bytes of
+    /// address space that it unmapped. [`mapped`](PerCpuPool::mapped) falls by this number.
     ///
     /// Memory comes in chunks of one stride for each index, natively 64 KiB. A chunk without a
     /// value is unmapped. In a chunk with values, pages that hold no value in any slot are
-    /// discarded. They stay mapped, and do not count. (A pool with huge pages keeps them.) New
-    /// values go to chunks that hold others first, so that some chunks become free. Without this
-    /// call, a pool returns no memory while it lives.
+    /// discarded. Such pages stay mapped, and do not count in the result. (A pool with huge pages
+    /// keeps them.) New values go first to chunks that hold other values, so that some chunks
+    /// become free. Without this call, a pool returns no memory while it lives.
     ///
     /// Values without an explicit pool come from [`PerCpuPool::global`]. Domains and their locals
     /// use the pool of [`Domains`](crate::domain::Domains::pool). This method trims both kinds of
@@ -316,13 +316,13 @@ impl<W: World> PerCpuPool<W> {
     ///
     /// **Cost**: each unmapped chunk costs a lock and a system call. Each discarded range of pages
     /// costs a lock, a walk over the other chunks, and a system call for each index. The system
-    /// calls are made without the lock, so other threads can create and drop values meanwhile. They
-    /// may map a new chunk because they do not find room that is being discarded.
+    /// calls are made without the lock, so other threads can create and drop values meanwhile.
+    /// These threads may map a new chunk, because they do not find room that is being discarded.
     ///
     /// **Signals**: async-signal-safe in an unchecked pool. **Fork**: a child that is forked
     /// meanwhile can continue. It may lose the memory of one chunk for each thread that was
     /// trimming. **Checked pools**: a value that is still watched after it was dropped keeps its
-    /// chunk; call [`faults`](PerCpuPool::faults) first.
+    /// chunk, so call [`faults`](PerCpuPool::faults) first.
     ///
     /// ```
     /// use coreline::percpu::{PerCpuPool, PoolOptions, Word64};
@@ -378,7 +378,7 @@ impl<W: World> PerCpuPool<W> {
     }
 
     /// Returns the faults that the checked mode has found since the last call. An unchecked pool
-    /// has none. Items that were freed before the call are no longer watched.
+    /// has no faults. Items that were freed before the call are no longer watched.
     pub fn faults(&self) -> Vec<Fault> {
         let strides = self.shared.strides();
         self.shared
@@ -392,7 +392,7 @@ impl<W: World> PerCpuPool<W> {
     /// # Errors
     ///
     /// Returns all faults that the checked mode found, and the number of remaining values. An
-    /// unchecked pool also reports the latter.
+    /// unchecked pool also reports the remaining values.
     pub fn close(self) -> Result<(), Faults> {
         let mut faults = self.faults();
         let count = self.live();

@@ -45,14 +45,14 @@ use super::stopped::{StopError, Stopped};
 /// thread.
 const LOOKS: usize = 4;
 
-/// An array of one `T` for each index, and one for threads without an index.
+/// An array with one `T` for each index, and one for threads without an index.
 ///
 /// A [`PerCpuPool`](super::PerCpuPool) provides its memory. The operations are methods of
 /// [`Field`], from [`field`](Slots::field).
 ///
-/// **Signals**: all operations are async-signal-safe if the function of [`Init`] is. **Fork**: the
-/// child has its own copy, with the values at the time of the fork. If another thread was in an
-/// operation, the child has all of its effect or none.
+/// **Signals**: all operations are async-signal-safe if the initialiser ([`Init`]) is. **Fork**:
+/// the child has its own copy, with the values at the time of the fork. If another thread was in an
+/// operation at that time, the child has the whole effect of the operation or none.
 #[repr(C)]
 pub struct Slots<T: Slot, W: World, I: Indexing<W> = OwnIndex<W>> {
     limits: Limits<W>,
@@ -66,8 +66,8 @@ pub struct Slots<T: Slot, W: World, I: Indexing<W> = OwnIndex<W>> {
 
 /// The initial value of a slot.
 ///
-/// If operations are used in signal handlers, it must be async-signal-safe: the first operation of
-/// a CPU may run it.
+/// If operations are used in signal handlers, the initialiser must be async-signal-safe, because
+/// the first operation of a CPU may run it.
 pub enum Init<T> {
     /// The result of a function.
     Function(fn() -> T),
@@ -76,7 +76,7 @@ pub enum Init<T> {
 }
 
 impl<T> Init<T> {
-    /// Creates an initialiser from a closure. It allocates if the closure captures something.
+    /// Creates an initialiser from a closure. The call allocates if the closure captures variables.
     pub fn closure(closure: impl Fn() -> T + Send + Sync + 'static) -> Self {
         Init::Closure(Box::new(closure))
     }
@@ -108,14 +108,15 @@ impl<T: Slot + UnwindSafe, W: World, I: Indexing<W>> UnwindSafe for Slots<T, W, 
 impl<T: Slot + RefUnwindSafe, W: World, I: Indexing<W>> RefUnwindSafe for Slots<T, W, I> {}
 
 impl<T: Slot, W: World> Slots<T, W> {
-    /// Creates slots at `first` and at the next `indexes` multiples of the stride. The last is the
-    /// shared one. The first thread that uses a slot initialises it with `init`, under the world's
-    /// [`hold`](coreline_world::Signals::hold).
+    /// Creates slots at `first` and at the next `indexes` multiples of the stride. The last of
+    /// these slots is the shared one. The first thread that uses a slot initialises it with `init`,
+    /// under the world's [`hold`](coreline_world::Signals::hold).
     ///
     /// # Safety
     ///
-    /// There is memory for them, aligned, which nothing else uses while this lives; `section` and
-    /// `indexes` come from [`section`](coreline_world::Restartable::section), or `indexes` is less.
+    /// There is aligned memory for the slots, which no other code uses while this value lives.
+    /// `section` and `indexes` come from [`section`](coreline_world::Restartable::section), or
+    /// `indexes` is less.
     pub unsafe fn new_in(
         section: W::Section,
         indexes: u32,
@@ -169,7 +170,7 @@ impl<T: Slot, W: World> Slots<T, W> {
 
 impl<T: Slot, W: World, I: Indexing<W>> Slots<T, W, I> {
     /// Creates slots, like [`new_in`](Slots::new_in), with another [`Indexing`]. Slots are
-    /// initialised when it [makes](Slots::make) them.
+    /// initialised when the indexing calls [`make`](Slots::make).
     ///
     /// # Safety
     ///
@@ -222,7 +223,7 @@ impl<T: Slot, W: World, I: Indexing<W>> Slots<T, W, I> {
     ///
     /// # Safety
     ///
-    /// All slots that it reports as initialised afterwards were [made](Slots::make).
+    /// All slots that the indexing then reports as initialised were [initialised](Slots::make).
     pub unsafe fn indexing_mut(&mut self) -> &mut I {
         &mut self.indexing
     }
@@ -255,7 +256,7 @@ impl<T: Slot, W: World, I: Indexing<W>> Slots<T, W, I> {
     }
 
     /// Opens the slots for sections again, if a fork left behind the thread that had stopped them.
-    /// Returns `false` while a thread has them stopped.
+    /// Returns `false` while a live thread has stopped them.
     pub fn reopen(&self) -> bool {
         // Relaxed: a hint. If they were opened meanwhile, the lock below is free.
         if !W::runs_sections(&self.section) || self.limit().load(Ordering::Relaxed) != 0 {
@@ -308,8 +309,8 @@ impl<T: Slot, W: World, I: Indexing<W>> Slots<T, W, I> {
     /// Returns slot `index`, if it is initialised. The index of the shared one is
     /// [`indexes`](Slots::indexes).
     ///
-    /// Another CPU's slot may be read but not written: an operation of that CPU would overwrite it.
-    /// See [`with_stopped`](Slots::with_stopped).
+    /// Another CPU's slot may be read but not written, because an operation of that CPU would
+    /// overwrite the write. See [`with_stopped`](Slots::with_stopped).
     pub fn get(&self, index: usize) -> Option<&T> {
         if index == self.indexes() {
             return Some(self.shared());
@@ -325,7 +326,8 @@ impl<T: Slot, W: World, I: Indexing<W>> Slots<T, W, I> {
         unsafe { self.slot(self.indexes as usize) }
     }
 
-    /// Returns the initialised slots by ascending index, the shared one last.
+    /// Returns an iterator over the initialised slots by ascending index, with the shared slot
+    /// last.
     pub fn iter(&self) -> impl Iterator<Item = &T> {
         // SAFETY: as in `get`; and the shared slot is initialised.
         self.indexing.initialised_and(self.indexes()).map(|index| unsafe { self.slot(index) })
@@ -342,11 +344,11 @@ impl<T: Slot, W: World, I: Indexing<W>> Slots<T, W, I> {
 
     /// Returns a field of every slot, whose operations use the calling thread's slot.
     ///
-    /// `which` must be a projection, such as `|slot| &slot.hits`.
+    /// The closure `which` must be a projection, such as `|slot| &slot.hits`.
     ///
     /// # Panics
     ///
-    /// If `which` returns a reference to something that is not in the slot.
+    /// Panics if `which` returns a reference to data outside the slot.
     #[inline]
     pub fn field<F: Slot>(&self, which: impl FnOnce(&T) -> &F) -> Field<'_, T, F, W, I> {
         let shared = self.shared();
@@ -421,12 +423,12 @@ impl<T: Slot, W: World, I: Indexing<W>> Slots<T, W, I> {
     /// of the shared slot, [`indexes`](Slots::indexes).
     ///
     /// Concurrent operations, on any CPU, go to the shared slot. So words of the shared slot can
-    /// still change while `f` runs. On a machine without sections, words of every slot can. These
-    /// changes use atomic instructions, and `f` must use them, too, like the methods of
-    /// [`StoppedField`](super::StoppedField).
+    /// still change while `f` runs. On a machine without sections, words of every slot can change.
+    /// These changes use atomic instructions. So `f` must also use atomic instructions, as the
+    /// methods of [`StoppedField`](super::StoppedField) do.
     ///
-    /// `f` runs with the thread's signals blocked. Keep it short. It must not fork, or start
-    /// threads that must receive signals.
+    /// `f` runs with the thread's signals blocked, so keep it short. It must not fork, and must not
+    /// start threads that need to receive signals.
     ///
     /// # Errors
     ///

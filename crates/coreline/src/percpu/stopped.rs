@@ -17,7 +17,7 @@ use super::indexing::{Indexing, OwnIndex};
 use super::locked;
 use super::slots::Slots;
 
-/// Slots could not be stopped. They are unchanged.
+/// The reason why slots could not be stopped. The slots are unchanged.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum StopError {
@@ -30,7 +30,7 @@ pub enum StopError {
          {populated}, or {indexes} for the shared slot"
     )]
     NoSuchSlot {
-        /// The index that was asked for.
+        /// The requested index.
         index: usize,
         /// The number of slots in use, from index 0 on.
         populated: usize,
@@ -151,7 +151,7 @@ impl<T: Slot, W: World, I: Indexing<W>> StoppedField<'_, T, List<W>, W, I> {
     ///
     /// # Safety
     ///
-    /// As for [`Field::push`](super::Field::push).
+    /// The same as for [`Field::push`](super::Field::push).
     pub unsafe fn push(&self, node: NonNull<ListNode<W>>) {
         // SAFETY: the caller's promise.
         self.run(unsafe { ListPush::new(node) });
@@ -183,8 +183,8 @@ impl<T: Slot, E: 'static, const N: usize, const WORDS: usize, W: World, I: Index
 impl<T: Slot, E: 'static, const N: usize, W: World, I: Indexing<W>>
     StoppedField<'_, T, ResizableStack<E, N, W>, W, I>
 {
-    /// Sets the capacity of the stack, like [`Field::resize`](super::Field::resize). A thread uses
-    /// it to take room back from other CPUs.
+    /// Sets the capacity of the stack, like [`Field::resize`](super::Field::resize). Use it to take
+    /// room back from other CPUs.
     pub fn resize(&self, capacity: usize) -> usize {
         self.run(StackResize(capacity))
     }
@@ -196,13 +196,13 @@ impl<T: Slot, const N: usize, W: World, I: Indexing<W>> StoppedField<'_, T, Buff
     ///
     /// # Errors
     ///
-    /// [`Full`] if they do not all fit.
+    /// [`Full`] if the bytes do not all fit.
     pub fn append(&self, bytes: &[u8]) -> Result<usize, Full> {
         self.run(Append(bytes))
     }
 
     /// Calls `f` with the bytes that were appended, and empties the buffer. `f` must not append to
-    /// this buffer. While slots are stopped, all appended bytes go to the shared slot. If the
+    /// this buffer. While slots are stopped, all appended bytes go to the shared slot. So if the
     /// shared slot is being drained, `f` would deadlock.
     pub fn drain<R>(&self, f: impl FnOnce(&[u8]) -> R) -> R {
         let buffer = self.value();

@@ -1,22 +1,22 @@
-//! Per-CPU memory as the kernel hands it out: at each life anew, under one mutex.
+//! Per-CPU memory that is allocated as in the kernel: for each life, under one mutex.
 //!
-//! What `pcpu_alloc` and `free_percpu` of `mm/percpu.c` do, in their order:
+//! The table lists the steps of `pcpu_alloc` and `free_percpu` in `mm/percpu.c`, in their order:
 //!
 //! | step | under the mutex | under the spin lock | here |
 //! |---|---|---|---|
 //! | take `pcpu_alloc_mutex` | | | `filecopy::Mutex` |
 //! | find room in the map and take it | yes | yes, `pcpu_lock` | the lowest free cell |
-//! | see to it that pages are there | yes | | they are |
-//! | give the mutex back | | | |
+//! | ensure that pages are present | yes | | they are |
+//! | release the mutex | | | |
 //! | zero the memory of every possible CPU | | | the same, word by word |
 //! | free: clear the map | | yes | the same |
 //!
-//! So zeroing is outside of both locks, and a free takes the spin lock alone: both as in the
-//! kernel, and both in favour of what is compared here.
+//! So zeroing is outside both locks, and a free takes only the spin lock. Both are as in the
+//! kernel, and both make this memory faster in the comparison.
 //!
-//! What it has less of than the kernel: one line or two of map where that has also bounds, blocks,
-//! hints and lists; no code is charged for; and counters do not enter the list of all counters,
-//! which has a lock of its own.
+//! The model is simpler than the kernel in three respects. Its map takes only one or two lines,
+//! while the kernel also has bounds, blocks, hints and lists. No time is charged for executing
+//! code. Counters do not enter the list of all counters, which has a lock of its own.
 
 use coreline::lock::{Fifo, Osq};
 use coreline::percpu::PerCpu;

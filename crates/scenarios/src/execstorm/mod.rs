@@ -1,10 +1,10 @@
-//! `execstorm`: on each CPU, objects with per-CPU memory live one after another, as an `mm_struct`
-//! does for each exec (Yoo 2025).
+//! `execstorm`: each CPU uses objects with per-CPU memory, one after another, as each exec uses an
+//! `mm_struct` (Yoo 2025).
 //!
-//! A thread on each of the CPUs that take part takes an object and begins its life (it writes
-//! [`storm::Life`]). It sets its CPU's entry of the row of concurrency IDs, adds to four counters
-//! and takes that back, clears the entry, checks that everything is as before, and gives the object
-//! back. Then it computes (`outside`), and begins again.
+//! On each CPU that takes part, a thread takes an object and begins a life (it writes
+//! [`storm::Life`]). It sets its CPU's entry in the row of concurrency IDs, adds to four counters,
+//! and subtracts the same amounts. Then it clears the entry, checks that everything is as before,
+//! and returns the object. It then computes (`outside`), and repeats.
 //!
 //! | variant | an object's per-CPU memory | objects wait |
 //! |---|---|---|
@@ -13,21 +13,23 @@
 //! | `ctor-dtor-no-magazine` | constructed once, in one block | in one list under one lock |
 //! | `ctor-dtor` | constructed once, in one block | in magazines: [`ObjectCache`] |
 //!
-//! The memory for a life is allocated under one mutex, as in the kernel: [`memory`] argues for it.
-//! In `global-mutex`, too, the object without that memory comes from a cache with magazines, as in
-//! the kernel. So the variants differ only in what happens to the per-CPU memory, and
-//! `ctor-dtor-no-magazine` only in where constructed objects wait.
+//! The memory for a life is allocated under one mutex, as in the kernel: see [`memory`]. In
+//! `global-mutex`, too, the object without its per-CPU memory comes from a cache with magazines, as
+//! in the kernel. So the variants differ only in the treatment of the per-CPU memory.
+//! `ctor-dtor-no-magazine` differs only in the place where constructed objects wait.
 //!
-//! **The scenario predicts throughput at the level of locks, and not of exec.** By default there is
-//! no work outside. With 105 microseconds of it, one CPU makes 9,500 lives per second, like execs.
-//! The model has nothing else for which CPUs wait in an exec.
+//! **The scenario predicts throughput at the level of locks, and not of exec.** By default, threads
+//! do not compute between two lives. With `outside` at 105 microseconds, one CPU has 9,500 lives
+//! per second, as many as execs. The model contains no other resource for which CPUs wait in an
+//! exec.
 //!
-//! All variants leave out the sums of counters over all CPUs when a life ends (`check_mm` makes
-//! four; here each thread looks at its CPU's part). They also leave out the entries that
-//! `mm_init_cid` writes for all CPUs at each life, before Yoo's patch and after it.
+//! All variants omit the sums of counters over all CPUs at the end of a life. (`check_mm` computes
+//! four such sums. In this scenario, each thread checks only its CPU's part.) They also omit the
+//! entries that `mm_init_cid` writes for all CPUs at each life, both before and after Yoo's patch.
 //!
-//! The scenario checks itself: each life finds an empty entry and leaves its own, counters end at
-//! zero, and no other thread has begun a life in the object meanwhile.
+//! The scenario checks itself. At the beginning of each life, the entry is empty. At its end, the
+//! entry holds the life's own value, the counters are at zero, and no other thread has begun a life
+//! in the object.
 //!
 //! [`ObjectCache`]: coreline::object::ObjectCache
 

@@ -1,4 +1,5 @@
-//! Where objects come from: a type for each variant. All have the same objects and lives.
+//! The sources of objects, with one type for each variant. All variants have the same objects and
+//! lives.
 
 use coreline::object::{Object, ObjectCache};
 use coreline::percpu::{PerCpu, PerCpuPool};
@@ -10,7 +11,7 @@ use crate::RunError;
 use crate::lockscale::Lock;
 use crate::lockscale::mcs::Mcs;
 
-/// All that an object has for a CPU, in one block.
+/// The memory that an object has for one CPU, in one block.
 pub struct Unit<W: Testbed> {
     cid: W::U64,
     counters: [W::U64; COUNTERS],
@@ -25,7 +26,7 @@ impl<W: Testbed> Unit<W> {
     }
 }
 
-/// A block of units: constructed.
+/// A constructed block of units, one for each CPU.
 pub type Block<W> = PerCpu<Unit<W>, W>;
 
 fn block<W: Testbed>() -> Result<Block<W>, coreline::percpu::PoolError> {
@@ -36,7 +37,7 @@ fn lack(error: impl core::fmt::Display) -> RunError {
     RunError::Lack(error.to_string())
 }
 
-/// `ctor-dtor`: objects that stay constructed, in magazines.
+/// The source of `ctor-dtor`: objects that stay constructed, in magazines.
 pub struct Constructed<W: Testbed> {
     cache: ObjectCache<Block<W>, Life<W>, W>,
 }
@@ -76,8 +77,8 @@ impl<W: Testbed> Mm<W> for Object<'_, Block<W>, Life<W>, W> {
     }
 }
 
-/// `ctor-dtor-no-magazine`: objects that stay constructed, in one list under one lock. The lock is
-/// a queue of spinners, as that of the kernel's lists of slabs.
+/// The source of `ctor-dtor-no-magazine`: objects that stay constructed, in one list under one
+/// lock. The lock is a queue of spinning waiters, like the lock of the kernel's lists of slabs.
 pub struct Listed<W: Testbed> {
     lock: Line<Mcs<W>>,
     /// The number of the first object, from 1 on; 0: none. Under the lock, as all `next`.
@@ -91,7 +92,7 @@ struct Listable<W: Testbed> {
     block: Block<W>,
 }
 
-/// An object in one hand.
+/// An object that one thread has taken.
 pub struct InHand<'a, W: Testbed> {
     number: u32,
     object: &'a Listable<W>,
@@ -142,11 +143,11 @@ impl<W: Testbed> Listed<W> {
         self.objects.get((number as usize).checked_sub(1)?)
     }
 
-    /// The object of this number, whether another thread has it or not.
+    /// Returns the object with this number, whether another thread has it or not.
     ///
     /// # Errors
     ///
-    /// [`RunError::Check`] if there is none.
+    /// [`RunError::Check`] if there is no such object.
     pub fn in_hand(&self, number: u32) -> Result<InHand<'_, W>, RunError> {
         let object = self.object(number);
         let object = object.ok_or_else(|| RunError::Check("the list was empty".to_owned()))?;

@@ -1,4 +1,4 @@
-//! The threads, what a life does, and what is counted.
+//! The threads, the steps of a life, and the counted events.
 
 use core::time::Duration;
 use std::sync::Arc;
@@ -10,12 +10,12 @@ use rand_pcg::Pcg64;
 use crate::crew::{Start, crew, nanos, pinned};
 use crate::{RunError, draw};
 
-/// The numbers of a run, in this order: lives in a second.
+/// The index of the throughput in a run's numbers, in lives per second.
 pub const RATE: usize = 0;
-/// From asking for the mutex until it was given back, in percent of the threads' time; only where
-/// there is work outside.
+/// The index of the time from requesting the mutex to releasing it, in percent of the threads'
+/// time. It is measured only if threads compute between two lives.
 pub const MUTEX: usize = 1;
-/// Lives of the thread that had the fewest, over those of the one that had the most.
+/// The index of the smallest number of lives of any thread, divided by the largest.
 pub const SHARE: usize = 2;
 
 /// How many counters an object has: the kernel's `NR_MM_COUNTERS`.
@@ -47,13 +47,13 @@ const MOST: u64 = 256;
 /// Streams of the generator: one for each thread.
 const THREAD: u128 = 0xe8ec;
 
-/// What an object has for one life: written from the beginning by each.
+/// The data of one life of an object. Each life writes all of it at its beginning.
 pub struct Life<W: Testbed> {
     lines: [Line<W::U64>; LINES],
 }
 
 impl<W: Testbed> Life<W> {
-    /// Nothing was written yet.
+    /// Creates data that no life has written yet.
     pub fn new() -> Self {
         Life { lines: core::array::from_fn(|_| Line(W::U64::new_in(0))) }
     }
@@ -78,56 +78,56 @@ impl<W: Testbed> Default for Life<W> {
     }
 }
 
-/// An object that lives: what it has for this life, and its memory of the calling thread's CPU.
+/// An object in use: the data of its present life, and its memory of the calling thread's CPU.
 pub trait Mm<W: Testbed> {
-    /// What it has for this life.
+    /// Returns the data of the present life.
     fn life(&self) -> &Life<W>;
 
-    /// Sets this CPU's entry of the row of concurrency IDs; returns what it was.
+    /// Sets this CPU's entry in the row of concurrency IDs, and returns the old value.
     fn set_cid(&self, cid: u64) -> u64;
 
     /// Adds to this CPU's part of a counter.
     fn add(&self, counter: usize, delta: u64);
 
-    /// This CPU's part of a counter.
+    /// Returns this CPU's part of a counter.
     fn count(&self, counter: usize) -> u64;
 }
 
-/// Where objects come from.
+/// A source of objects.
 pub trait Source<W: Testbed>: Sized + Send + Sync + 'static {
-    /// An object in one hand.
+    /// The type of a taken object.
     type Mm<'a>: Mm<W>;
 
-    /// With objects enough for all threads of a load.
+    /// Creates a source with enough objects for all threads of a load.
     ///
     /// # Errors
     ///
     /// [`RunError::Lack`] if there is no memory for them.
     fn new_in(load: &Load<'_>) -> Result<Self, RunError>;
 
-    /// An object for the thread of this number; adds to `waited` what the mutex took, if there is
-    /// one and it is timed.
+    /// Takes an object for the thread with this number. If there is a mutex and it is timed, the
+    /// call adds the time that the mutex took to `waited`.
     ///
     /// # Errors
     ///
-    /// [`RunError`] if there is none.
+    /// [`RunError`] if there is no object.
     fn take(&self, thread: usize, waited: &mut u64) -> Result<Self::Mm<'_>, RunError>;
 
-    /// Takes back what the thread of this number had.
+    /// Takes back the object of the thread with this number.
     fn give_back(&self, thread: usize, mm: Self::Mm<'_>);
 }
 
-/// What a run depends on.
+/// The parameters of a run.
 pub struct Load<'a> {
     /// The CPUs that take part, with a thread on each.
     pub cpus: &'a [CpuId],
-    /// All that there can be, whether they take part or not.
+    /// All possible CPUs, whether they take part or not.
     pub possible: &'a [CpuId],
-    /// Between two lives, in nanoseconds.
+    /// The time that a thread computes between two lives, in nanoseconds.
     pub outside: u64,
     /// Whether an allocation zeroes the memory of all CPUs, as the kernel's does.
     pub zeroes_all: bool,
-    /// What is counted, in nanoseconds.
+    /// The time for which lives are counted, in nanoseconds.
     pub window: u64,
     /// The random seed.
     pub seed: u64,
@@ -161,12 +161,12 @@ impl Tally {
     }
 }
 
-/// Lets a thread on each CPU take objects, use them and give them back. Gives the numbers of a run.
+/// Lets a thread on each CPU take objects, use them and return them. Returns the numbers of a run.
 ///
 /// # Errors
 ///
-/// [`RunError`] if a thread could not be started or gets no object, and if an object was not as its
-/// life left it.
+/// [`RunError`] if a thread could not be started or gets no object, or if an object differs from
+/// the state in which its last life left it.
 pub fn storm<W: Testbed, S: Source<W>>(load: &Load<'_>) -> Result<Vec<f64>, RunError> {
     let threads = load.cpus.len();
     let field = Arc::new(Field::<W, S> {

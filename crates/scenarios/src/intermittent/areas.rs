@@ -1,4 +1,4 @@
-//! The areas of all indexes, side by side.
+//! The memory areas of all indexes, which are adjacent.
 
 use core::alloc::Layout;
 use core::hint::black_box;
@@ -12,7 +12,7 @@ use crate::RunError;
 /// Bytes of an area, all of which a burst increments. Whole pages.
 pub(super) const AREA: usize = 16 << 10;
 
-/// Areas on copy-on-write pages.
+/// The areas, which lie on copy-on-write pages.
 pub struct Areas<W: Testbed> {
     at: NonNull<u8>,
     layout: Layout,
@@ -31,11 +31,11 @@ unsafe impl<W: Testbed> Send for Areas<W> {}
 unsafe impl<W: Testbed> Sync for Areas<W> {}
 
 impl<W: Testbed> Areas<W> {
-    /// So many areas, which hold zeros.
+    /// Creates this number of areas, which hold zeros.
     ///
     /// # Errors
     ///
-    /// [`RunError::Lack`] if the world has no memory for them.
+    /// [`RunError::Lack`] if the world has no memory for the areas.
     pub fn new(areas: usize) -> Result<Self, RunError> {
         // A page of any machine.
         let layout = Layout::from_size_align(areas * AREA, 64 << 10)
@@ -45,15 +45,15 @@ impl<W: Testbed> Areas<W> {
         Ok(Areas { at, layout, track: W::Track::new_in(), taken, has_met: AtomicBool::new(false) })
     }
 
-    /// The start of an area.
+    /// Returns the start of an area.
     pub fn area(&self, index: usize) -> NonNull<u8> {
         debug_assert!(index < self.taken.len());
         // SAFETY: an area of the mapping.
         unsafe { self.at.byte_add(index * AREA) }
     }
 
-    /// Has `f` increment an area by the function that it is given. `None` if there is no such area,
-    /// or another thread is at it.
+    /// Calls `f` with a function that increments each byte of an area. Returns `None` if there is
+    /// no such area, or if another thread is using it.
     pub fn take<R>(&self, index: usize, f: impl FnOnce(&dyn Fn()) -> R) -> Option<R> {
         let taken = self.taken.get(index)?;
         // Acquire: pairs with the Release below, of the thread that was at the area before.
@@ -77,12 +77,12 @@ impl<W: Testbed> Areas<W> {
         Some(result)
     }
 
-    /// Whether every byte position was incremented so often, and no two threads met. After all
-    /// threads ended.
+    /// Checks that every byte position was incremented `passes` times, and that no two threads used
+    /// an area at one time. Call it after all threads have ended.
     ///
     /// # Errors
     ///
-    /// [`RunError::Check`], which says which of them is not so.
+    /// [`RunError::Check`], which says which of the two conditions does not hold.
     pub fn check(&self, passes: usize) -> Result<(), RunError> {
         // Relaxed: the threads were joined.
         if self.has_met.load(Ordering::Relaxed) {

@@ -1,13 +1,13 @@
 //! `intermittent`: bursts on per-CPU memory, far apart in time (Desnoyers 2024).
 //!
-//! One thread for each CPU of a configuration, pinned to it. They run one at a time, and sleep in
-//! between. A burst increments each byte of a 16 KiB area, and its time is measured. The variants
-//! choose the area. If an index comes to a CPU that did not have it before, its area's lines come
-//! from the CPU that did.
+//! Each CPU of a configuration has one thread, which is pinned to it. The threads run one at a
+//! time, and sleep in between. A burst increments each byte of a 16 KiB area, and its time is
+//! measured. The variants select the area. If a CPU gets an index that another CPU had before, the
+//! lines of the area come from that other CPU.
 //!
-//! All variants have the same threads, areas and turns, and differ in the one number that picks the
-//! area. If fewer threads than CPUs run at a time, concurrency IDs need fewer areas than there are
-//! CPUs; `first-fit` needs the fewest.
+//! All variants have the same threads, areas and turns. They differ only in the number that selects
+//! the area. If fewer threads than CPUs run at a time, concurrency IDs need fewer areas than there
+//! are CPUs. `first-fit` needs the fewest areas.
 //!
 //! | | `timed` | `called` |
 //! |---|---|---|
@@ -18,15 +18,16 @@
 //! | counted | bursts, the first right after the passes | all bursts of the rounds |
 //!
 //! `timed` is the published benchmark (librseq, `tests/basic_percpu_benchmark.c`, commit 95febd5).
-//! Its passes are some milliseconds of user code, longer than a tick, so a scan for old references
-//! runs at the beginning of each thread. Two of these passes are made, and the thread computes for
-//! the time of the others. The scenario leaves out what it does after the last burst.
+//! Its passes are some milliseconds of user code, which is longer than a tick. So a scan for old
+//! references runs at the beginning of each thread. The scenario executes two of these passes, and
+//! the thread computes for the time of the others. The scenario omits the benchmark's steps after
+//! the last burst.
 //!
 //! The areas are a private mapping of a file, like those of librseq's pool. The first write to a
-//! page is a copy-on-write fault, which counts if it comes in a counted burst.
+//! page is a copy-on-write fault, which is included in the time if it happens in a counted burst.
 //!
-//! The scenario checks itself: after `n` passes the bytes at each position, over all areas, have
-//! been incremented `n` times.
+//! The scenario checks itself. After `n` passes, the bytes at each position, summed over all areas,
+//! have been incremented `n` times.
 
 pub mod areas;
 
@@ -138,7 +139,7 @@ fn run<W: Testbed>(setup: &Setup) -> Result<Vec<f64>, RunError> {
 ///
 /// # Errors
 ///
-/// As for the scenario's run: a thread has no index, or an increment was lost.
+/// [`RunError`] if a thread has no index, or if an increment was lost.
 pub fn bursts<W: Testbed>(setup: &Setup) -> Result<Vec<u64>, RunError> {
     let bench = Arc::new(Bench::<W>::new(setup)?);
     let is_timed = setup.is("turns", "timed");
@@ -165,7 +166,7 @@ pub fn bursts<W: Testbed>(setup: &Setup) -> Result<Vec<u64>, RunError> {
     Ok(bursts)
 }
 
-/// How many passes a thread of `timed` makes over its area before its first burst.
+/// The number of passes that a thread of `timed` makes over its area before its first burst.
 pub const PASSES: u32 = 20_000;
 
 /// How many of these passes are made: the first, which fetches the area, and one that does not.

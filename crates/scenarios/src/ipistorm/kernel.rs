@@ -1,9 +1,9 @@
-//! Calls to a CPU that runs a kernel's [idle loop](crate::idle):
-//! `smp_call_function_single` of Linux 6.8, as far as Nayak 2024 is about it.
+//! Calls to a CPU that runs a kernel's [idle loop](crate::idle). They model
+//! `smp_call_function_single` of Linux 6.8, as far as Nayak 2024 concerns it.
 //!
-//! Every second call under `kernel-resched` waits for a scheduler that looks for work which is not
-//! there. Nothing writes the lines that it looks at, as the other CPUs are idle: after the first
-//! look they are at hand.
+//! Under `kernel-resched`, every second call waits for a scheduler pass that searches for work and
+//! finds none. Because the other CPUs are idle, no CPU writes the lines that the pass reads. So
+//! after the first pass, these lines are in the cache.
 
 use std::sync::Arc;
 
@@ -40,7 +40,7 @@ pub struct Called {
 }
 
 impl Called {
-    /// It idles, and no call was sent.
+    /// Creates the called CPU, which idles, and to which no call was sent.
     pub fn new(setup: &Setup, to: CpuId) -> Called {
         let place = |cpu: CpuId| setup.cpus.iter().position(|it| *it == cpu);
         let visits = visited(&Sim::topology(), setup, to).into_iter().filter_map(place);
@@ -53,7 +53,7 @@ impl Called {
         }
     }
 
-    /// A call has run that no caller sent. Hidden: only the test of the check wants that.
+    /// Pretends that a call has run that no caller sent. Only the test of the check uses this.
     #[doc(hidden)]
     pub fn plant(&self) {
         // Relaxed: nothing runs yet.
@@ -90,11 +90,11 @@ pub(super) fn storm(setup: &Setup, (from, to): (CpuId, CpuId)) -> Result<Vec<f64
     storm_of(&Arc::new(Called::new(setup, to)), setup, (from, to))
 }
 
-/// Runs both CPUs. Gives the numbers of the scenario.
+/// Runs both CPUs. Returns the numbers of the scenario.
 ///
 /// # Errors
 ///
-/// [`RunError`] if a thread could not be started, and if a call did not run once.
+/// [`RunError`] if a thread could not be started, or if a call did not run exactly once.
 pub fn storm_of(
     callee: &Arc<Called>,
     setup: &Setup,

@@ -1,25 +1,26 @@
-//! `ipistorm`: one CPU calls a function on another one, which is idle, and waits, again and again
+//! `ipistorm`: one CPU repeatedly calls a function on another, idle CPU, and waits for each call
 //! (Nayak 2024).
 //!
-//! The pattern is that of Blanchard's `ipistorm` as Nayak ran it (`single=1 wait=1`): calls from
-//! CPU 8 to CPU 16, one after another, of a function that does almost nothing. The variants differ
-//! in what a call does to the CPU that gets it:
+//! The pattern is that of Blanchard's `ipistorm`, with the options of Nayak (`single=1 wait=1`).
+//! CPU 8 calls a function on CPU 16, one call after another. The function does almost nothing. The
+//! variants differ in the effect of a call on the called CPU:
 //!
 //! | variant | a call to an idle CPU that polls | and then that CPU |
 //! |---|---|---|
 //! | `resched` | says "there is work" | looks for work of others |
-//! | `always-kick` | is always an interrupt or a wake-up | goes on waiting |
-//! | `notify` | says "there is a call" | goes on waiting |
+//! | `always-kick` | is always an interrupt or a wake-up | continues to wait |
+//! | `notify` | says "there is a call" | continues to wait |
 //!
-//! There are two kinds: the three policies of [`coreline::Workers`], the library's code, in both
-//! worlds, and the [idle loop](super::idle) of a kernel, as `kernel-resched` and so on, in
-//! simulated worlds only. The published figures are of the latter. A program's worker that looks
-//! for work of others cannot be interrupted either, so the next call waits, as in the kernel.
+//! There are two kinds of variants. The variants `resched`, `always-kick` and `notify` are the
+//! three policies of [`coreline::Workers`], in both worlds. The variants `kernel-resched` and so on
+//! are the [idle loop](super::idle) of a kernel, in simulated worlds only. The published figures
+//! are about the idle loop. A worker that searches for work of other workers cannot be interrupted
+//! either, so the next call waits, as in the kernel.
 //!
-//! `scan` says how much an idle CPU looks at when it looks for work. Nayak does not publish it.
+//! `scan` is the part of the machine that an idle CPU searches for work. Nayak does not publish it.
 //! `masked` is the rest of the kernel's pass through its scheduler, with interrupts masked.
 //!
-//! The scenario checks itself: each call has run once when it returns.
+//! The scenario checks itself. When a call returns, it has run exactly once.
 
 pub mod kernel;
 pub mod pool;
@@ -36,11 +37,11 @@ use super::param::{Around, Param};
 use super::point::Setup;
 use super::{RunError, Scenario};
 
-/// The numbers of a run, in this order: nanoseconds of a call.
+/// The index of the time of a call in a run's numbers, in nanoseconds.
 pub const CALL: usize = 0;
-/// Interrupts or wake-ups in a thousand calls.
+/// The index of the number of interrupts or wake-ups per thousand calls.
 pub const KICKS: usize = 1;
-/// Looks for work in a thousand calls.
+/// The index of the number of searches for work per thousand calls.
 pub const SCANS: usize = 2;
 
 /// The scenario with its parameters, figures and program.

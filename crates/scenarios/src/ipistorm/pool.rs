@@ -1,4 +1,4 @@
-//! Calls to [`Workers`], under their policies.
+//! Calls to [`Workers`] under each of their policies.
 
 use std::sync::Arc;
 
@@ -46,12 +46,12 @@ pub(super) fn storm<W: Testbed>(
     Ok(numbers)
 }
 
-/// Calls a worker again and again. Gives the nanoseconds of all calls, and what the worker did
-/// meanwhile. `ran` is how many have run.
+/// Calls a worker repeatedly. Returns the nanoseconds of all calls, and the worker's statistics of
+/// this time. `ran` is the number of calls that have run.
 ///
 /// # Errors
 ///
-/// [`RunError`] if a call is refused, and if one did not run once.
+/// [`RunError`] if a call is refused, or if a call did not run exactly once.
 pub fn call<W: Testbed>(
     workers: &Workers<W>,
     to: CpuId,

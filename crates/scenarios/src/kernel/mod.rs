@@ -1,6 +1,6 @@
-//! What the simulated kernel does at a thread switch: it hands out concurrency IDs, as
-//! [`coreline::cid`] does in programs. That module has the policies and their laws. This one makes
-//! a [`Kernel`] of them, and says when it scans ([`Scan`]).
+//! The simulated kernel's work at a thread switch. The kernel hands out concurrency IDs, as
+//! [`coreline::cid`] does in programs. That module has the policies and their laws. This module
+//! builds a [`Kernel`] from a policy, and defines when it scans ([`Scan`]).
 
 mod space;
 
@@ -10,13 +10,13 @@ use coreline_topology::Topology;
 
 pub use space::{Scan, Space};
 
-/// The names of the kernels that have a policy, the default first.
+/// Returns the names of the kernels that have this policy, the default first.
 pub fn names(policy: &str) -> Vec<String> {
     [Scan::Tick, Scan::Switch].map(|scan| format!("{policy}:{scan}")).to_vec()
 }
 
-/// The kernel of this name for such a machine. Returns `None` if there is no such kernel, or if the
-/// machine is too large.
+/// Creates the kernel with this name for a machine. Returns `None` if there is no such kernel, or
+/// if the machine is too large.
 pub fn named(name: &str, topology: &Topology) -> Option<Box<dyn Kernel>> {
     fn of<P: Policy>(topology: &Topology, scan: Scan) -> Option<Box<dyn Kernel>> {
         Some(Box::new(Space::<P>::new(topology, scan).ok()?))

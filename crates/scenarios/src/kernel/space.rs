@@ -21,13 +21,15 @@ use coreline_sim::Kernel;
 use coreline_topology::{Cid, CpuId, CpuSet, Topology};
 use coreline_world::Time;
 
-/// What triggers a scan, once [`SCAN_DELAY`](coreline::cid::SCAN_DELAY) has passed since the last.
+/// The event that triggers a scan, once [`SCAN_DELAY`](coreline::cid::SCAN_DELAY) has passed since
+/// the last scan.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Scan {
-    /// A tick that hits a running thread, as in the kernel. This is somewhat too rare, because
-    /// executing code takes no time here, except for the kernel's switches
+    /// A tick that hits a running thread, as in the kernel. Scans are somewhat rarer than in the
+    /// kernel, because the simulator charges no time for executing code, except for the kernel's
+    /// switches.
     Tick,
-    /// Any thread that gets a CPU: as often as the kernel's own limit allows
+    /// A switch to any thread. Scans are as frequent as the kernel's own limit allows.
     Switch,
 }
 
@@ -63,7 +65,7 @@ impl<P: Policy> Space<P> {
     /// A slot of an ID is whole pages, whatever the machine's tree.
     const SLOTS_PER_PAGE: u32 = 1;
 
-    /// Nothing has run yet.
+    /// Creates a space in which no thread has run yet.
     ///
     /// # Errors
     ///

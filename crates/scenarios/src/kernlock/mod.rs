@@ -1,51 +1,54 @@
-//! `kernlock`: system calls of threads of one process that take the kernel's spin locks (row c of
-//! `docs/validate/blind`).
+//! `kernlock`: threads of one process execute system calls that take the kernel's spin locks (row c
+//! of `docs/validate/blind`).
 //!
-//! * `open` is `open1_threads`: each thread opens and closes a file of its own. An iteration
-//!   takes `file_lock` of the process's file table twice.
-//! * `lock` is `lock2_threads`: each thread locks and unlocks byte 0 of one file. An iteration
-//!   takes `flc_lock` of the file, and every second one `file_lock`.
+//! * `open` models the benchmark `open1_threads`, in which each thread opens and closes its own
+//!   file. An iteration takes `file_lock` of the process's file table twice.
+//! * `lock` models the benchmark `lock2_threads`, in which each thread locks and unlocks byte 0 of
+//!   one file. Each iteration takes `flc_lock` of the file, and every second iteration takes
+//!   `file_lock`.
 //!
-//! | variant | what the locks are |
+//! | variant | the locks |
 //! |---|---|
 //! | `queued` | the kernel's queued spin lock |
 //! | `near` | its successor CNA, which serves waiters of the holder's memory node first |
 //!
-//! Thread `i` is on core `i`, and once all cores have one, on their second hardware threads
-//! (`main.c` of the benchmark).
+//! Thread `i` runs on core `i`. Once each core has a thread, further threads run on the cores'
+//! second hardware threads (`main.c` of the benchmark).
 //!
 //! # Lines of `open` (`fs/file.c`, `fs/file_table.c`, `fs/namei.c`, Linux 5.13)
 //!
-//! These lines move:
+//! These cache lines move between CPUs:
 //!
-//! * `files->file_lock`, `next_fd`, and while there are 64 descriptors at most their bitmaps: the
-//!   lock; read and written with it, at each open and close.
-//! * The bitmaps `open_fds` and `full_fds_bits` of a larger table: read and written with the lock.
-//! * `fd[]`, eight descriptors to a line: read with the lock, written without it by `fd_install`;
-//!   written with it at a close.
-//! * `cred->usage`, one for all threads: added to by `alloc_empty_file`, taken from by `__fput`,
-//!   without the lock.
+//! * `files->file_lock` and `next_fd`, with the bitmaps of the descriptors if there are at most 64
+//!   descriptors. Each open and close reads and writes them with the lock held.
+//! * The bitmaps `open_fds` and `full_fds_bits` of a larger table. They are read and written with
+//!   the lock held.
+//! * `fd[]`, with eight descriptors per line. It is read with the lock held. `fd_install` writes it
+//!   without the lock, and a close writes it with the lock held.
+//! * `cred->usage`, which all threads share. `alloc_empty_file` increments it and `__fput`
+//!   decrements it, both without the lock.
 //!
-//! These do not: the file's own dentry and inode, `struct file`, the slabs, and counters by CPU.
-//! `fs->seq`, the mount, `/` and `/tmp` are looked up under RCU, so they are only read.
+//! These lines do not move: the file's own dentry and inode, `struct file`, the slabs, and per-CPU
+//! counters. `fs->seq`, the mount, `/` and `/tmp` are looked up under RCU, so they are only read.
 //!
 //! # Lines of `lock` (`fs/locks.c`, `fs/fcntl.c`)
 //!
-//! All threads have the same owner, the file table: no two conflict, and any thread unlocks what
-//! another has locked.
+//! All locks have the same owner, the file table. So no two locks conflict, and any thread may
+//! unlock a byte that another thread has locked.
 //!
-//! * `ctx->flc_lock` and the head of `flc_posix`: the lock; read with it, written if a lock is
-//!   inserted or deleted.
-//! * The `struct file_lock` in the list, two lines: written by the thread that inserts it; read by
-//!   all; written by the one that deletes it.
-//! * The list of locks of the CPU that inserted it, with its own spin lock: written at an insertion
-//!   and a deletion.
-//! * `files->file_lock`, and `fd[]`: after a lock was set, whether the descriptor is still
-//!   the same.
+//! * `ctx->flc_lock` and the head of `flc_posix`. The head is read with the lock held, and written
+//!   if a file lock is inserted or deleted.
+//! * The `struct file_lock` in the list, which takes two lines. The inserting thread writes it, all
+//!   threads read it, and the deleting thread writes it.
+//! * The list of locks of the inserting CPU, with its own spin lock. An insertion and a deletion
+//!   write it.
+//! * `files->file_lock` and `fd[]`. After a file lock was set, they are read to check that the
+//!   descriptor is still the same.
 //!
-//! `i_flctx` is only read, and `file_rwsem` is by CPU.
+//! `i_flctx` is only read, and `file_rwsem` is a per-CPU lock.
 //!
-//! The rest is time: [`OUTSIDE`] of each call, and [`HELD`] with each lock; `rest` scales them.
+//! The rest of each call is modelled as time: [`OUTSIDE`] for each call, and [`HELD`] for each
+//! lock. The parameter `rest` scales both.
 
 pub mod queued;
 
@@ -113,11 +116,12 @@ fn grid(around: &Around<'_>) -> Vec<u64> {
     few.iter().copied().chain(parts).filter(fits).collect()
 }
 
-/// Nanoseconds of a call without its locks: `open`, `close`, and a `fcntl` that sets a lock. From
-/// memory.
+/// The time of a call without its locks, in nanoseconds: of `open`, of `close`, and of an `fcntl`
+/// that sets a lock. The values are estimates from memory.
 pub const OUTSIDE: [u64; 3] = [700, 500, 300];
 
-/// Nanoseconds with a lock held, besides the time for the lines. From memory.
+/// The time for which a lock is held, in nanoseconds, without the time for moving lines. The value
+/// is an estimate from memory.
 pub const HELD: u64 = 20;
 
 /// Until all have begun, and queues are full.
@@ -133,9 +137,9 @@ const EMBEDDED: usize = 64;
 const PER_LINE: usize = 8;
 const BEFORE: usize = 6;
 
-/// How often a lock was held: read when a turn begins and written when it ends, so two threads that
-/// have the lock at once lose a turn. It is the host's data: a simulated access would change the
-/// prediction.
+/// The number of turns of a lock. It is read when a turn begins and written when the turn ends, so
+/// if two threads hold the lock at once, a turn is lost. The count is in the host's memory, because
+/// a simulated access would change the prediction.
 #[derive(Default)]
 pub struct Turns(UnsafeCell<u64>);
 
@@ -147,8 +151,8 @@ impl Turns {
     ///
     /// # Safety
     ///
-    /// No two threads of the host are in here at once, and the one that comes sees what the one
-    /// before wrote: a lock is held, or the threads are simulated ones.
+    /// No two threads of the host are in this function at once, and each thread sees the writes of
+    /// the thread before. This holds if a lock is held, or if the threads are simulated.
     pub unsafe fn during<T>(&self, turn: impl FnOnce() -> T) -> T {
         // SAFETY: no other thread writes now, as the caller promises.
         let before = unsafe { self.0.get().read() };
@@ -158,7 +162,7 @@ impl Turns {
         came
     }
 
-    /// How many there were.
+    /// Returns the number of turns.
     ///
     /// # Safety
     ///

@@ -1,23 +1,24 @@
-//! The kernel's queued spin lock, and its successor that knows memory nodes.
+//! The kernel's queued spin lock, and its NUMA-aware successor CNA.
 //!
-//! `kernel/locking/qspinlock.c`: a word of three parts, *locked*, *pending* and *tail*; the second
-//! thread waits on the word as the pending one, further ones in a queue of one node for each CPU,
-//! whose head waits on the word. Here the parts are words of one line, so that the exchange of the
-//! tail leaves the others alone, as the kernel's halfword exchange does; setting *locked* is a
-//! compare-exchange where the kernel's parts make a plain store enough, on a line that the thread
-//! has just read.
+//! The first lock is that of `kernel/locking/qspinlock.c`. Its word has three parts: *locked*,
+//! *pending* and *tail*. The second thread waits on the word, as the pending one. Further threads
+//! wait in a queue with one node per CPU, whose head waits on the word. In this model the parts are
+//! separate words of one line. So an exchange of the tail does not change the other parts, like the
+//! kernel's halfword exchange. To set *locked*, the model uses a compare-exchange, on a line that
+//! the thread has just read. The kernel needs only a plain store.
 //!
-//! `kernel/locking/qspinlock_cna.h` of the series "Add NUMA-awareness to qspinlock", version 15:
-//! while the lock is busy, the head moves waiters of other nodes behind it, one at a time, to a
-//! secondary queue, whose tail is in the head's `locked`; it passes that on, and its node, until
-//! [`THRESHOLD`] has passed since the secondary queue began. While that is empty, 127 of 128 heads
-//! sort nothing.
+//! The successor is that of `kernel/locking/qspinlock_cna.h`, in version 15 of the series "Add
+//! NUMA-awareness to qspinlock". While the lock is busy, the head moves waiters of other nodes, one
+//! at a time, from the queue behind it to a secondary queue. The tail of the secondary queue is in
+//! the head's `locked`. The head passes this tail and its node number on to the next head, until
+//! [`THRESHOLD`] has passed since the secondary queue began. While the secondary queue is empty,
+//! 127 of 128 heads sort no waiters.
 
 use core::time::Duration;
 
 use coreline_world::{Line, Ordering, Testbed, Time, Word};
 
-/// `numa_spinlock_threshold`, whose default is 1 ms.
+/// The kernel's `numa_spinlock_threshold`, whose default is 1 ms.
 pub const THRESHOLD: Duration = Duration::from_millis(1);
 
 /// `SHUFFLE_REDUCTION_PROB_ARG`, 7 bits.
@@ -39,7 +40,7 @@ pub(super) struct Node<W: Testbed> {
     dice: W::U32,
 }
 
-/// What all locks have in common.
+/// The data that all locks share.
 pub struct Nodes<W: Testbed> {
     nodes: Box<[Line<Node<W>>]>,
     places: Box<[u32]>,
@@ -47,7 +48,8 @@ pub struct Nodes<W: Testbed> {
 }
 
 impl<W: Testbed> Nodes<W> {
-    /// For threads on these memory nodes; `sorts`: the successor.
+    /// Creates the nodes for threads on these memory nodes. If `sorts` is true, the locks are the
+    /// successor's.
     pub fn new(places: &[u32], sorts: bool) -> Self {
         let node = |thread: usize| {
             Line(Node {
@@ -66,7 +68,7 @@ impl<W: Testbed> Nodes<W> {
     }
 }
 
-/// A lock, as a part of the line that it lies in.
+/// A lock, as a part of the cache line in which it lies.
 pub struct Queued<W: Testbed> {
     locked: W::U32,
     pending: W::U32,
@@ -80,7 +82,7 @@ impl<W: Testbed> Queued<W> {
         Queued { locked: W::U32::new_in(0), pending: W::U32::new_in(0), tail: W::U32::new_in(0) }
     }
 
-    /// Does something with the lock held.
+    /// Calls a function with the lock held.
     pub fn hold<T>(&self, nodes: &Nodes<W>, thread: usize, turn: impl FnOnce() -> T) -> T {
         // Relaxed, both: what follows looks again.
         let waits = self.tail.load(Ordering::Relaxed) != 0;

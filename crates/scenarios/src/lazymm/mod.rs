@@ -1,13 +1,15 @@
-//! `lazymm`: pairs of threads that wake each other over pipes, and what an idle CPU does to keep
-//! the memory description that it has borrowed (rows a and b of `docs/validate/blind`).
+//! `lazymm`: pairs of threads wake each other over pipes, and an idle CPU keeps the memory
+//! descriptor (`mm`) that it has borrowed. The variants differ in how it keeps the descriptor (rows
+//! a and b of `docs/validate/blind`).
 //!
-//! The load is `context_switch1_threads` of will-it-scale, from its source (`main.c`,
+//! The load is `context_switch1_threads` of will-it-scale, modelled after its source (`main.c`,
 //! `tests/context_switch1.c`). Task `i` is bound to the hardware threads of core `i` modulo the
-//! number of cores, and makes a second thread, which inherits that. One writes a byte and reads
-//! one, and the other reads and writes. A round counts as two iterations. All threads are of one
-//! process. So while a core has one pair, each thread of it idles while the other runs. Each round
-//! has two switches to idle and two back, and the idle task, which has no `mm`, borrows the one
-//! before (`context_switch` in `kernel/sched/core.c`: `mmgrab_lazy_tlb`, and `mmdrop_lazy_tlb` in
+//! number of cores. It creates a second thread, which inherits this binding. One thread writes a
+//! byte and then reads one. The other thread reads a byte and then writes one. A round counts as
+//! two iterations. All threads belong to one process. So while a core has one pair, each of its two
+//! hardware threads idles while the other runs. Each round has two switches to idle and two
+//! switches back. The idle task has no `mm`, so it borrows that of the thread before
+//! (`context_switch` in `kernel/sched/core.c`: `mmgrab_lazy_tlb`, and `mmdrop_lazy_tlb` in
 //! `finish_task_switch`).
 //!
 //! | variant | to idle | back |
@@ -18,25 +20,26 @@
 //!
 //! # Lines
 //!
-//! One line moves between cores: `mm_count`, which has a line to itself
-//! (`include/linux/mm_types.h`), under `refcounted`. Others do not:
+//! One line moves between cores: under `refcounted`, this is `mm_count`, which has its own line
+//! (`include/linux/mm_types.h`). Other lines do not move:
 //!
-//! * a CPU's slot: only its CPU uses it until the process ends;
-//! * `context.tlb_gen`, and the CPU's bit in `mm_cpumask`: looked at on the way back from lazy
-//!   mode, and not written, as nothing is unmapped;
-//! * the pipes, their wait queues, the tasks, the run queues of a core's CPUs, the word that an
-//!   idle CPU watches: used by the threads of one core alone;
-//! * the file table of the process: no file is opened, so it is only read.
+//! * a CPU's slot, because only that CPU uses it until the process ends;
+//! * `context.tlb_gen` and the CPU's bit in `mm_cpumask`, which are read when the CPU leaves lazy
+//!   mode, but not written, because no memory is unmapped;
+//! * the pipes, their wait queues, the tasks, the run queues of a core's CPUs, and the word that an
+//!   idle CPU monitors, because only the threads of one core use them;
+//! * the file table of the process, which is only read, because no file is opened.
 //!
-//! The model has no words for lines that do not move between cores, but a span of time for a call
-//! on a pipe, a switch and a wake-up. `rest` scales all of them.
+//! The model has no words for lines that do not move between cores. Instead it has a time for a
+//! pipe call, a switch and a wake-up. `rest` scales all of these times.
 //!
 //! # Where a woken thread goes
 //!
 //! A wake-up follows `select_task_rq_fair` for a synchronous wake-up within two hardware threads.
-//! The thread goes where it was, if that idles; or to the other, if that idles; or to its waker's
-//! queue, if the waker runs there alone; or where it was. A CPU that would idle takes a thread from
-//! its sibling's queue (`sched_balance_newidle`; threads of one core are never too hot to move).
+//! The first of these rules that applies selects the CPU: the thread's previous CPU, if it idles;
+//! the other CPU of the core, if it idles; the waker's CPU, if the waker is alone on it; the
+//! thread's previous CPU. A CPU that would idle takes a thread from its sibling's queue
+//! (`sched_balance_newidle`; a thread's cache contents never prevent a move within one core).
 
 mod pairs;
 
@@ -58,11 +61,12 @@ use super::point::Setup;
 use super::{RunError, Scenario, Variant, draw, known};
 use crate::crew::{Start, clock_ns, crew, nanos, pinned};
 
-/// The numbers of a run, in this order: iterations in a second.
+/// The index of the throughput in a run's numbers, in iterations per second.
 pub const RATE: usize = 0;
-/// Switches to idle for each iteration.
+/// The index of the number of switches to idle per iteration.
 pub const LAZY: usize = 1;
-/// Nanoseconds of a variant's work at a switch to idle and at the one back.
+/// The index of the time of a variant's work at a switch to idle and at the switch back, in
+/// nanoseconds.
 pub const OP: usize = 2;
 
 /// The scenario with its parameters, figures and program.

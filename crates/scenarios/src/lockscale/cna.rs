@@ -1,21 +1,21 @@
 //! `cna`: A. Kogan and D. Dice, "Compact NUMA-aware locks", EuroSys 2019, written from the
 //! algorithm in its section 4.
 //!
-//! A queue as in [`mcs`](super::mcs). A holder that leaves looks for the first waiter of its own
-//! node, and moves those that it skips to a *secondary* queue, whose head goes along with the
-//! lock. If it finds none, or once in 65,536 turns, which is drawn, the secondary queue comes back
-//! in front of all others.
+//! The queue is the same as in [`mcs`](super::mcs). A holder that frees the lock looks for the
+//! first waiter of its own node. It moves the waiters that it skips to a *secondary* queue, whose
+//! head is passed on with the lock. If there is no such waiter, or at random once in 65,536 turns,
+//! the secondary queue returns to the front of the main queue.
 //!
-//! The paper's own places: a node is a memory node, also where that has several last-level caches.
-//! Its optimisation for light contention (section 6) is in: while the secondary queue is empty,
-//! 255 of 256 turns go to the next waiter without a look at where it is.
+//! As in the paper, waiters are sorted by memory node, even if a node has several last-level
+//! caches. The paper's optimisation for light contention (section 6) is included. While the
+//! secondary queue is empty, 255 of 256 turns go to the next waiter, whatever its node is.
 
 use coreline_world::{Line, Ordering, Testbed, Word};
 
 use super::Lock;
 use super::test_and_set::Dice;
 
-/// Kogan and Dice's queue.
+/// The compact NUMA-aware queue of Kogan and Dice.
 ///
 /// `tail` is 0 if the lock is free, or the number of the thread that arrived last, from 2 on.
 pub struct Cna<W: Testbed> {

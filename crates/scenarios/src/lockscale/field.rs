@@ -1,4 +1,4 @@
-//! The threads, what the lock guards, and what is counted.
+//! The threads, the data that the lock guards, and the counted events.
 
 use core::time::Duration;
 use std::collections::BTreeMap;
@@ -12,35 +12,35 @@ use super::Lock;
 use crate::crew::{Start, crew, nanos, pinned};
 use crate::{RunError, draw};
 
-/// The numbers of a run, in this order: turns in a second.
+/// The index of the throughput in a run's numbers, in turns per second.
 pub const RATE: usize = 0;
-/// Turns of the thread that had the fewest, divided by those of the one that had the most.
+/// The index of the smallest number of turns of any thread, divided by the largest.
 pub const SHARE: usize = 1;
-/// The same of memory nodes, for each thread there.
+/// The index of the smallest number of turns per thread of any memory node, divided by the largest.
 pub const NODE_SHARE: usize = 2;
-/// The longest wait for a turn, in nanoseconds.
+/// The index of the longest wait for a turn, in nanoseconds.
 pub const LONGEST_WAIT: usize = 3;
-/// The most turns in a row on one node.
+/// The index of the largest number of consecutive turns on one node.
 pub const LONGEST_RUN: usize = 4;
-/// Where the lock went, in percent of the turns: within a last-level cache.
+/// The index of the hand-overs within a last-level cache, in percent of the turns.
 pub const SAME_CACHE: usize = 5;
-/// Between two caches of a node.
+/// The index of the hand-overs between two caches of a node, in percent of the turns.
 pub const SAME_NODE: usize = 6;
-/// To another node.
+/// The index of the hand-overs to another node, in percent of the turns.
 pub const OTHER_NODE: usize = 7;
 
-/// Lines that the lock guards. As many as a kernel's file object has for its lock and counters, in
-/// the prototype that this project began with. We chose this before the first run.
+/// The number of cache lines that the lock guards. It is an estimate of the lines that the lock and
+/// the counters of a kernel's file object take. We chose it before the first run.
 pub const LINES: usize = 6;
 
-/// Time before turns are counted, once all have begun: the lines come from memory, and queues fill
-/// up.
+/// The time between the start of the last thread and the first counted turn. During this time,
+/// lines come from memory, and queues fill up.
 pub const WARM_UP: Duration = Duration::from_micros(50);
 
-/// Threads begin one after another, in a random order, about this far apart. A queue in order of
-/// arrival keeps the order that it began with, because a thread is back long before its turn comes.
-/// If all came at once, the machine's choice of the first request would decide that order for the
-/// whole run.
+/// The approximate time between the starts of two threads, which begin in a random order. A FIFO
+/// queue keeps its initial order, because each thread rejoins long before its next turn. If all
+/// threads began at once, the machine's choice of the first request would determine that order for
+/// the whole run.
 pub const APART: Duration = Duration::from_micros(1);
 
 /// From when all threads are on their CPUs until they begin.
@@ -100,17 +100,18 @@ struct Tally {
 
 /// The parameters of a run.
 pub struct Load<'a> {
-    /// The CPUs that there are.
+    /// The available CPUs.
     pub cpus: &'a [CpuId],
-    /// How many threads want the lock, each on a CPU of its own.
+    /// The number of threads that take the lock, each on its own CPU.
     pub threads: usize,
-    /// Whether they fill one node after another.
+    /// Whether threads alternate between the nodes. If not, they fill one node after another.
     pub is_spread: bool,
-    /// Nanoseconds with the lock.
+    /// The time of a turn with the lock held, in nanoseconds.
     pub section: u64,
-    /// Nanoseconds between two turns, from half of it to one and a half.
+    /// The mean time between two turns of a thread, in nanoseconds. Each time is random, from half
+    /// to one and a half of the mean.
     pub outside: u64,
-    /// Nanoseconds that are counted.
+    /// The time for which turns are counted, in nanoseconds.
     pub window: u64,
     /// The random seed.
     pub seed: u64,
@@ -120,8 +121,8 @@ pub struct Load<'a> {
 ///
 /// # Errors
 ///
-/// [`RunError`] if there are fewer CPUs than threads, a thread could not be started, or a turn was
-/// lost, which means that two threads had the lock at once.
+/// [`RunError`] if there are fewer CPUs than threads, if a thread could not be started, or if a
+/// turn was lost. A lost turn means that two threads had the lock at once.
 pub fn contend<W: Testbed, L: Lock<W>>(load: &Load<'_>) -> Result<Vec<f64>, RunError> {
     let threads = load.threads;
     let (cpus, spots) = places::<W>(load)?;

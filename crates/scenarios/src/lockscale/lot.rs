@@ -1,14 +1,14 @@
-//! `parking-lot`: a lock as that of the crate `parking_lot`, for a world.
+//! `parking-lot`: a lock like that of the crate `parking_lot`, generic over its world.
 //!
-//! One byte. A waiter spins for as long as the crate's does: pauses for three rounds, each twice as
-//! long as the one before, gives its CPU away for seven, and then sleeps in a queue beside the
-//! lock. A thread that arrives may take a free lock before those that sleep; about every half
-//! millisecond a holder hands the lock to the one that sleeps longest instead (*eventual
-//! fairness*; the crate draws the span from 0 to 1 ms).
+//! The lock is one byte. A waiter spins for as long as in the crate. It pauses for three rounds,
+//! each twice as long as the round before, and yields its CPU for seven rounds. Then it sleeps in a
+//! queue next to the lock. An arriving thread may take a free lock before sleeping threads. About
+//! every half millisecond, a holder instead hands the lock to the thread that has slept longest.
+//! (This is called *eventual fairness*. The crate chooses a random time from 0 to 1 ms.)
 //!
-//! What is not the crate's: the queue of this one lock is beside it, so that no other lock shares
-//! it; its lock is [`Osq`] in order of arrival, where the crate has a word whose waiters spin and
-//! then sleep, so that nothing is lost to sleep there.
+//! There are two differences from the crate. The queue belongs to this one lock, so no other lock
+//! shares it. The queue's own lock is [`Osq`] in order of arrival, so no time is lost because its
+//! waiters sleep. The crate uses a word whose waiters spin and then sleep.
 
 use core::time::Duration;
 
@@ -18,7 +18,7 @@ use coreline_world::{Line, Ordering, Testbed, Time, Word};
 use super::Lock;
 use super::test_and_set::Dice;
 
-/// A byte, and a queue beside it.
+/// A lock of one byte, with a queue next to it.
 ///
 /// | bit | name | meaning |
 /// |---|---|---|

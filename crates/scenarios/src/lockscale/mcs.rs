@@ -1,14 +1,15 @@
 //! `mcs`: the queue of Mellor-Crummey and Scott, "Algorithms for scalable synchronization on
-//! shared-memory multiprocessors", 1991, section 2.4 and figure 5, as it stands there.
+//! shared-memory multiprocessors", 1991, section 2.4 and figure 5, unchanged.
 //!
-//! What `fifo` adds to it is giving up, and nodes that come from a pool and that holders put back.
-//! Here a thread has its node for good, as in the paper: the least that a queue can cost.
+//! The variant `fifo` adds two features: waiters can give up, and nodes come from a pool to which
+//! holders return them. In this lock, a thread keeps its node forever, as in the paper. This is the
+//! lowest possible cost of a queue.
 
 use coreline_world::{Line, Ordering, Testbed, Word};
 
 use super::Lock;
 
-/// Mellor-Crummey and Scott's queue.
+/// The queue of Mellor-Crummey and Scott.
 ///
 /// `tail` is 0 if the lock is free, or the number of the thread that arrived last, from 1 on.
 pub struct Mcs<W: Testbed> {

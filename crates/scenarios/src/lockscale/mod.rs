@@ -1,9 +1,9 @@
-//! `lockscale`: threads take one lock again and again, from 1 thread to all CPUs (Guo 2024, and
-//! what became of it).
+//! `lockscale`: threads repeatedly take one lock, from 1 thread to all CPUs (Guo 2024 and its
+//! successors).
 //!
 //! A thread on each of the CPUs that take part computes (`outside`), takes the lock, changes the
-//! lines that it guards ([`field::LINES`]), computes (`section`), and gives the lock back. The
-//! guarded lines move with the lock: a lock that stays near has its lines near.
+//! guarded lines ([`field::LINES`]), computes (`section`), and frees the lock. The guarded lines
+//! move with the lock. So if a lock stays on near CPUs, its lines do, too.
 //!
 //! | variant | the lock | bytes | in |
 //! |---|---|---|---|
@@ -16,16 +16,16 @@
 //! | `test-and-set` | test, then test and set, with exponential backoff | 4 | [`test_and_set`] |
 //! | `parking-lot` | one byte, and a lot to park in, as in the crate of that name | 1 | [`lot`] |
 //!
-//! Each is a [`Lock`]. Everything else is one function, [`contend`]. In every variant each thread
-//! waits on a line of its own. The papers' locks hold an address of eight bytes. Here they hold a
-//! thread's number, so that the world's words suffice.
+//! Each variant implements [`Lock`]. The rest of the program is one function, [`contend`]. In every
+//! variant, each thread waits on its own line. The papers' locks hold an address of eight bytes.
+//! These locks hold a thread's number, so that the world's words suffice.
 //!
-//! Threads begin one after another, in a random order ([`field::APART`] says why). Their turns
-//! count only after [`field::WARM_UP`], for a `window`. Time outside is random, from half to one
-//! and a half of the parameter, so that threads do not stay in step. A look at the clock adds to
-//! it.
+//! Threads begin one after another, in a random order ([`field::APART`] says why). Turns are
+//! counted only after [`field::WARM_UP`], for the time `window`. The time between turns is random,
+//! from half to one and a half of the parameter, so that threads do not run in lockstep. The time
+//! to read the clock is added to it.
 //!
-//! The scenario checks itself: each guarded line has counted every turn.
+//! The scenario checks itself. Each guarded line counts the turns, and no turn may be missing.
 
 pub mod cna;
 pub mod field;
@@ -121,12 +121,12 @@ fn window(around: &Around<'_>) -> Vec<u64> {
     }]
 }
 
-/// A lock for threads that have numbers.
+/// A lock whose threads are told apart by number.
 pub trait Lock<W: Testbed>: Sized + Send + Sync + 'static {
-    /// A free lock for threads on these memory nodes, which are numbered from 0 on.
+    /// Creates a free lock for threads on these memory nodes, which are numbered from 0 on.
     fn new_in(nodes: &[u32]) -> Self;
 
-    /// Runs a function while the thread of this number has the lock.
+    /// Calls a function while the thread with this number holds the lock.
     fn hold(&self, thread: usize, turn: impl FnOnce());
 }
 

@@ -1,34 +1,33 @@
-//! `per-node`: what Guo 2024 proposes for the kernel's queue of spinners, kept as the "before" of
-//! [`Near`](coreline::lock::Near), with its mistakes.
+//! `per-node`: the proposal of Guo 2024 for the kernel's queue of spinning waiters. It is kept,
+//! with its mistakes, as the baseline for [`Near`](coreline::lock::Near).
 //!
-//! The queue is split: one for each memory node, 32 tails in every lock. A thread that comes to
-//! the head of its node's queue waits further until a *token* names its node, or none. A holder
-//! that finds its node's queue empty gives the token to the next node, in the order of their
-//! numbers, with a queue that is not empty. The waiters of a node so have their turns one after
-//! the other.
+//! The queue is split into one queue for each memory node, so every lock has 32 tails. A thread at
+//! the head of its node's queue waits until a *token* names its node, or names no node. A holder
+//! that finds its node's queue empty passes the token to the next node, by number, whose queue is
+//! not empty. So the waiters of a node have consecutive turns.
 //!
-//! Written from what the proposal does, in the order of steps that it does it in. In the proposal
-//! a node belongs to a CPU, whose thread cannot be preempted; here it belongs to a thread.
+//! This code follows the steps of the proposal, in the same order. In the proposal a queue node
+//! belongs to a CPU, whose thread cannot be preempted. In this code it belongs to a thread.
 //!
 //! Its defects, each shown by a test in `tests/claims/lockscale/per_node.rs`:
 //!
-//! 1. It **starves other nodes**: the token goes on only when a node's queue is empty, which it
-//!    never is while the node's threads want the lock more often than they get it.
-//! 2. It **admits two holders**: a holder empties its node's queue first, and gives the token on
-//!    afterwards. A thread of the node that comes in between finds the queue empty and the token
-//!    with its node, and is in; so is the one that the token then goes to.
-//! 3. It **lacks an acquire**: a thread that finds the token with its node already read it by an
-//!    exchange that failed, which orders nothing; and the token is stored without a Release.
-//! 4. **All locks share one token**, so that locks that have nothing to do with each other wait
-//!    for each other.
-//! 5. It **returns as if acquired** when the thread is wanted for something else while it waits
+//! 1. It **starves other nodes**. The token moves on only when a node's queue is empty. This never
+//!    happens while the node's threads request the lock more often than they get it.
+//! 2. It **admits two holders**. A holder first empties its node's queue, and then passes the token
+//!    on. If a thread of the node arrives in between, it finds the queue empty and the token with
+//!    its node, so it gets the lock. The thread to which the token then passes also gets the lock.
+//! 3. It **lacks an acquire**. A thread that finds the token already with its node has read the
+//!    token by a failed exchange, which orders no memory accesses. The token is also stored without
+//!    a Release.
+//! 4. **All locks share one token**, so unrelated locks wait for each other.
+//! 5. It **returns as if acquired** if the scheduler wants the thread's CPU while the thread waits
 //!    for the token.
-//! 6. It **assumes dense node numbers**: a holder on a node whose number is not below the number
-//!    of nodes looks for its own number among those below, forever.
+//! 6. It **assumes dense node numbers**. If a holder's node number is not below the number of
+//!    nodes, the holder searches for it among the lower numbers forever.
 //!
-//! In the kernel a mutex stands behind the queue, which only elects the thread that spins at the
-//! mutex; so 2, 3 and 5 cost time there and break nothing. So does a word here, in [`Guarded`],
-//! which is what the scenario compares.
+//! In the kernel, a mutex stands behind the queue, which only elects the thread that spins on the
+//! mutex. So in the kernel, defects 2, 3 and 5 cost time, but break nothing. In this scenario, a
+//! word in [`Guarded`] has the role of the mutex. The scenario compares [`Guarded`].
 
 use core::time::Duration;
 
@@ -43,7 +42,8 @@ const NODES: usize = 32;
 /// the kernel an interrupt wakes it.
 const LOOK_EVERY: Duration = Duration::from_micros(10);
 
-/// The split queue. `ORDERED`: with the third defect mended, to show that nothing else is found.
+/// The split queue. With `ORDERED`, the third defect is fixed, to show that the checks then find no
+/// other one.
 pub struct PerNode<W: Testbed, const ORDERED: bool = false> {
     tails: Line<[W::U32; NODES]>,
     waiters: Box<[Line<Waiter<W>>]>,
@@ -71,7 +71,7 @@ fn with_token<W: World, R>(f: impl FnOnce(&W::U32) -> R) -> R {
 }
 
 impl<W: Testbed, const ORDERED: bool> PerNode<W, ORDERED> {
-    /// For threads on these nodes, of a machine that has so many.
+    /// Creates a queue for threads on these nodes, on a machine with `count` nodes.
     pub fn new_in(nodes: &[u32], count: u32) -> Self {
         let word = || W::U32::new_in(0);
         let waiter = |_: &u32| Line(Waiter { next: word(), before: word(), is_first: word() });
@@ -91,7 +91,7 @@ impl<W: Testbed, const ORDERED: bool> PerNode<W, ORDERED> {
         &self.tails[node as usize]
     }
 
-    /// Waits for a turn. False if the thread is wanted for something else.
+    /// Waits for a turn. Returns false if the scheduler wants the thread's CPU.
     pub fn lock(&self, thread: usize) -> bool {
         let (me, node) = (thread as u32 + 1, self.nodes[thread]);
         let mine = self.waiter(me);
@@ -192,7 +192,7 @@ impl<W: Testbed, const ORDERED: bool> PerNode<W, ORDERED> {
         });
     }
 
-    /// Gives the turn on.
+    /// Passes the turn on.
     pub fn unlock(&self, thread: usize) {
         let (me, node) = (thread as u32 + 1, self.nodes[thread]);
         // Release: pairs with the Acquire of the next arrival.
@@ -248,7 +248,7 @@ impl<W: Testbed, const ORDERED: bool> Lock<W> for PerNode<W, ORDERED> {
     }
 }
 
-/// The split queue, and the word behind it that makes it a lock.
+/// The split queue, with the word behind it that makes it a lock.
 pub struct Guarded<W: Testbed> {
     queue: PerNode<W>,
     /// 1: held.

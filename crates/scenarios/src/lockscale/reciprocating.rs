@@ -1,24 +1,25 @@
 //! `reciprocating`: D. Dice and A. Kogan, "Reciprocating locks", PPoPP 2025 (arXiv 2501.02380),
 //! written from the algorithm of its first listing.
 //!
-//! One word. A thread that arrives swaps its number in, and so learns which came before it: that
-//! is its successor, as arrivals form a stack. A holder whose segment is over takes all arrivals
-//! at once, and they have their turns, last first; those that come meanwhile form the next
-//! segment. So arrival and release take a constant number of steps, no waiter reads another one's
-//! node, and a thread passes over a waiter at most once for each of that waiter's turns.
+//! The lock is one word. An arriving thread swaps its number into the word, and so gets the number
+//! of the thread that arrived before. That thread is its successor, because arrivals form a stack.
+//! A holder at the end of a segment takes all arrivals at once. These have their turns in reverse
+//! order, and threads that arrive meanwhile form the next segment. So arrival and release take a
+//! constant number of steps, and no waiter reads the node of another waiter. A thread overtakes a
+//! waiter at most once for each turn of that waiter.
 //!
-//! Of a segment all know the *end*: the last thread's successor would be a thread that has had its
-//! turn already, as the stack began on top of it. The end is handed along, and the thread whose
-//! successor it is has none.
+//! Each segment has an *end*. The last thread's successor would be a thread that has already had
+//! its turn, because the stack began on top of that thread. The number of that thread is the end,
+//! and it is passed on with the lock. A thread whose successor is the end has no successor.
 //!
-//! In the paper's words: `arrivals` is its Arrivals, a node is a wait element with its Gate, the
-//! end is `eos`, and `LOCKED` is LOCKEDEMPTY.
+//! In the paper, `arrivals` is called Arrivals, a node is a wait element with its Gate, the end is
+//! `eos`, and `LOCKED` is LOCKEDEMPTY.
 
 use coreline_world::{Line, Ordering, Testbed, Word};
 
 use super::Lock;
 
-/// Dice and Kogan's lock.
+/// The reciprocating lock of Dice and Kogan.
 ///
 /// | `arrivals` | the lock is |
 /// |---|---|

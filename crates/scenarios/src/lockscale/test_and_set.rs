@@ -1,15 +1,15 @@
 //! `test-and-set`: a word that waiters read until it is free, and then try to set, with randomised
-//! exponential backoff: T. Anderson, "The performance of spin lock alternatives", 1990, and the
-//! best of the test-and-set locks in Mellor-Crummey and Scott, 1991.
+//! exponential backoff. The sources are T. Anderson, "The performance of spin lock alternatives",
+//! 1990, and the best of the test-and-set locks in Mellor-Crummey and Scott, 1991.
 //!
-//! The backoff ends at [`MOST`] pauses, as long as several turns. From 4 to 4,096 the figures of
-//! the scenario hardly differed when that was chosen: `docs/appendix/lockscale.md`.
+//! The backoff is at most [`MOST`] pauses, which is as long as several turns. With limits from 4 to
+//! 4,096, the figures of the scenario hardly differ (see `docs/appendix/lockscale.md`).
 
 use coreline_world::{Line, Ordering, Testbed, Word};
 
 use super::Lock;
 
-/// One word that all try to set.
+/// A lock of one word, which all threads try to set.
 pub struct TestAndSet<W: Testbed> {
     /// 1: held.
     word: W::U32,
@@ -19,7 +19,7 @@ pub struct TestAndSet<W: Testbed> {
 /// Pauses after the first try that failed, at most; each further one doubles that.
 const LEAST: u32 = 4;
 
-/// The most pauses that it comes to.
+/// The maximum number of pauses between two tries.
 pub const MOST: u32 = 1024;
 
 impl<W: Testbed> Lock<W> for TestAndSet<W> {

@@ -1,16 +1,16 @@
-//! CPUs of a kernel, whose tasks wake each other across them: `try_to_wake_up` and
-//! `sched_ttwu_pending` of Linux 6.8, as far as Nayak 2024 is about them.
+//! The CPUs of a kernel, whose tasks wake each other across CPUs. They model `try_to_wake_up` and
+//! `sched_ttwu_pending` of Linux 6.8, as far as Nayak 2024 concerns them.
 //!
-//! How a task is woken, as in `ttwu_queue_cond` (from memory):
+//! The table shows how a task is woken, as in `ttwu_queue_cond` (from memory):
 //!
-//! | its CPU | what the waker does |
+//! | the task's CPU | action of the waker |
 //! |---|---|
 //! | is the waker's own | puts it into its run queue |
 //! | is under the same last-level cache, and has tasks | puts it into that CPU's run queue |
 //! | else | puts it into that CPU's wake list and, if that was empty, tells the CPU |
 //!
-//! So the variants differ where a CPU is idle. A task that runs is not preempted, and none moves to
-//! another CPU.
+//! So the variants differ only if a CPU is idle. A running task is not preempted, and no task moves
+//! to another CPU.
 
 use core::time::Duration;
 use std::collections::VecDeque;
@@ -61,11 +61,11 @@ pub(super) fn serve(setup: &Setup) -> Result<Vec<f64>, RunError> {
     serve_load(setup, Load::new(setup))
 }
 
-/// Runs these tasks on the CPUs of a kernel. Gives the numbers of the scenario.
+/// Runs these tasks on the CPUs of a kernel. Returns the numbers of the scenario.
 ///
 /// # Errors
 ///
-/// [`RunError`] if a thread could not be started, and if a message was not handled once.
+/// [`RunError`] if a thread could not be started, or if a message was not handled exactly once.
 pub fn serve_load(setup: &Setup, load: Load<Sim>) -> Result<Vec<f64>, RunError> {
     let places = places::<Sim>(setup)?;
     let busy: Vec<CpuId> = places.iter().map(|cpu| cpu.id).take(load.tasks()).collect();

@@ -1,8 +1,9 @@
-//! Tasks, and what they send each other.
+//! The tasks, and the messages that they send each other.
 //!
-//! A task has an inbox: some lines that its senders write and it reads, and a count of messages. A
-//! sender that finds the count at 0 wakes the task; a task whose count is 0 again blocks. Of a
-//! number of messages it makes a turn: it computes, and sends one message to each of its targets.
+//! A task has an inbox. It consists of some cache lines, which senders write and the task reads,
+//! and of a count of messages. A sender that finds the count at 0 wakes the task. A task whose
+//! count is 0 again blocks. After a certain number of messages, the task has a turn. It computes,
+//! and sends one message to each of its targets.
 
 use core::ops::Range;
 use core::time::Duration;
@@ -101,7 +102,7 @@ struct Task<W: Testbed> {
     targets: Range<usize>,
 }
 
-/// All tasks, and what they have done.
+/// The tasks of a run, with the counts of their messages.
 pub struct Load<W: Testbed> {
     tasks: Vec<Task<W>>,
     /// Nanoseconds of a turn.
@@ -117,7 +118,7 @@ pub struct Load<W: Testbed> {
 }
 
 impl<W: Testbed> Load<W> {
-    /// The tasks of a program, none of which has run.
+    /// Creates the tasks of a program, none of which has run.
     pub fn new(setup: &Setup) -> Load<W> {
         let shape = SHAPES.iter().find(|shape| setup.is("shape", shape.name));
         let shape = shape.expect("it is one of their names");
@@ -262,7 +263,7 @@ impl<W: Testbed> Load<W> {
         numbers
     }
 
-    /// A message that no task has sent. Hidden: only the test of the check wants that.
+    /// Adds a message that no task has sent. Only the test of the check uses this.
     #[doc(hidden)]
     pub fn plant(&self, to: usize) {
         // Relaxed: nothing runs yet.

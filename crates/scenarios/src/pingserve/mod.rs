@@ -1,26 +1,29 @@
-//! `pingserve`: clients on some CPUs wake servers on others, which wake the clients (Nayak 2024).
+//! `pingserve`: clients and servers on different CPUs wake each other (Nayak 2024).
 //!
-//! It has what `ipistorm` leaves out: messages that queue work. A client sends a request to a
-//! server on another CPU and blocks; the server answers and blocks. Each of the two wakes the
-//! other. To wake a task on an idle CPU is a call there that queues it (the kernel's wake list and
-//! `sched_ttwu_pending`). So an idle CPU that was notified must behave like one that was told of
-//! work: its scheduler runs, and the task next. Nayak's "revert" loses a tenth of tbench and
-//! netperf here, because each wake-up is then an interrupt. The new bit should lose nothing.
+//! The scenario adds a case that `ipistorm` does not contain: messages that queue work. A client
+//! sends a request to a server on another CPU and blocks. The server answers and blocks. Each of
+//! the two wakes the other. A task on an idle CPU is woken by a call to that CPU, which queues the
+//! task (the kernel's wake list and `sched_ttwu_pending`). So an idle CPU that gets a notification
+//! must behave as if the message announced work. Its scheduler runs, and then the task. In this
+//! case, Nayak's "revert" loses a tenth of tbench's and netperf's throughput, because each wake-up
+//! is then an interrupt. The new bit should lose nothing.
 //!
-//! The variants are those of `ipistorm`: three policies of [`coreline::Workers`], in both worlds,
-//! whose tasks are woken by a call that queues them, and the [idle loop](super::idle) of a kernel.
+//! The variants are the same as in `ipistorm`. Three of them are policies of [`coreline::Workers`],
+//! in both worlds. Their tasks are woken by a call that queues the task. The others are the [idle
+//! loop](super::idle) of a kernel.
 //!
 //! | module | holds |
 //! |---|---|
-//! | [`load`] | what tasks send each other, by shape; what is counted and checked |
-//! | `kernel` | CPUs of a kernel that run them: run queues, wake lists |
-//! | `pool` | `Workers` that do |
+//! | [`load`] | the messages between tasks, by shape; the counts and checks |
+//! | `kernel` | a kernel's CPUs that run the tasks: run queues, wake lists |
+//! | `pool` | `Workers` that run the tasks |
 //!
-//! Tasks are bound: task `n` is on the `n`-th CPU, and the count starts again after the last. CPUs
-//! are in the order of their cores, so a client and its server have neighbouring cores under one
-//! last-level cache, where a scheduler would place them. Second hardware threads come last.
+//! Tasks are bound to CPUs. Task `n` is on the `n`-th CPU, and the count starts again after the
+//! last CPU. CPUs are in the order of their cores, so a client and its server have neighbouring
+//! cores under one last-level cache, where a scheduler would place them. Second hardware threads
+//! come last.
 //!
-//! The scenario checks itself: each message was handled once.
+//! The scenario checks itself. Each message must be handled exactly once.
 
 pub mod kernel;
 pub mod load;
@@ -38,13 +41,13 @@ use super::param::{Around, Domain, Param};
 use super::point::Setup;
 use super::{RunError, Scenario};
 
-/// The numbers of a run, in this order: requests in a second.
+/// The index of the throughput in a run's numbers, in requests per second.
 pub const REQUESTS: usize = 0;
-/// Interrupts or wake-ups in a thousand requests.
+/// The index of the number of interrupts or wake-ups per thousand requests.
 pub const KICKS: usize = 1;
-/// Looks for work in a thousand requests.
+/// The index of the number of searches for work per thousand requests.
 pub const SCANS: usize = 2;
-/// How often workers slept in a thousand requests.
+/// The index of the number of times that workers slept per thousand requests.
 pub const SLEEPS: usize = 3;
 
 /// The scenario with its parameters, figures and program.

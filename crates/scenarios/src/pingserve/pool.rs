@@ -1,5 +1,5 @@
-//! [`Workers`] that run the tasks, under their policies. A task is woken by a call that queues it
-//! on its worker; the waker does not wait for the call.
+//! [`Workers`] that run the tasks, under each of their policies. A task is woken by a call that
+//! queues it on its worker. The waker does not wait for the call.
 
 use core::time::Duration;
 use std::sync::Arc;
@@ -30,11 +30,11 @@ pub(super) fn serve<W: Testbed>(setup: &Setup) -> Result<Vec<f64>, RunError> {
     serve_load(setup, Load::<W>::new(setup))
 }
 
-/// Runs these tasks on [`Workers`]. Gives the numbers of the scenario.
+/// Runs these tasks on [`Workers`]. Returns the numbers of the scenario.
 ///
 /// # Errors
 ///
-/// [`RunError`] if the workers could not be started, and if a message was not handled once.
+/// [`RunError`] if the workers could not be started, or if a message was not handled exactly once.
 pub fn serve_load<W: Testbed>(setup: &Setup, load: Load<W>) -> Result<Vec<f64>, RunError> {
     let policy = match setup.variant {
         "resched" => Policy::Resched,

@@ -1,9 +1,10 @@
-//! `switchstorm`: every CPU of a domain alternates between a thread of it and idle (van Riel 2013).
+//! `switchstorm`: every CPU of a domain alternates between a thread of the domain and idling (van
+//! Riel 2013).
 //!
-//! One thread for each CPU, pinned to it, repeats a cycle: idle, switch-in, run, switch-out. The
+//! Each CPU has one pinned thread, which repeats a cycle: idle, switch-in, run, switch-out. The
 //! variants differ in the mask of the CPUs that a flush of the domain's mappings must reach. The
-//! kernel keeps such a mask for each `mm`. A CPU that idles keeps its bit, so at switch-in the bit
-//! is mostly already set. The scenario measures what it costs to make sure.
+//! kernel keeps such a mask for each `mm`. An idle CPU keeps its bit, so at switch-in the bit is
+//! usually already set. The scenario measures the cost of ensuring this.
 //!
 //! | variant | at switch-in | the mask | a flush clears idle CPUs' bits |
 //! |---|---|---|---|
@@ -13,24 +14,25 @@
 //! | `refcounted` | as `lazy`, and drops a reference; switch-out takes one | dense | as `lazy` |
 //! | `two-level` | as `test-first` | [`CpuMask`] | each time |
 //!
-//! Each variant differs from an earlier one in one thing. The switch path around it is one generic
-//! function, `Storm::cycle`. A dense mask is the kernel's: a bit for each CPU number, 512 to a
-//! line.
+//! Each variant differs from an earlier variant in one respect. The rest of the switch path is one
+//! generic function, `Storm::cycle`. A dense mask is like the kernel's, with one bit for each CPU
+//! number, and 512 bits per line.
 //!
 //! | wake-up | idle until | run |
 //! |---|---|---|
-//! | `barrier` | all have run, as linpack's threads between two steps | a period |
+//! | `barrier` | all threads have run, as in linpack between two steps | a period |
 //! | `independent` | half a period has passed | half a period |
 //!
-//! We set these without a measurement: the period, the rest of the switch path, and how often there
-//! is a flush. While a CPU idles, nothing runs on it: natively the thread waits there.
+//! We set three parameters without a measurement: the period, the time of the rest of the switch
+//! path, and the rate of flushes. While a CPU idles, no other thread runs on it. Natively, its
+//! thread waits.
 //!
-//! Thread 0 makes the flushes. A flush reads the owner-written word of each CPU in the mask, clears
-//! the bits of those that idle, and looks again, because a CPU may have come back in between. In
-//! the kernel of 2013 an idle CPU is interrupted and clears its bit itself. Here the flush does it,
-//! so no variant includes the interrupts' own cost.
+//! Thread 0 executes the flushes. A flush reads the owner-written word of each CPU in the mask, and
+//! clears the bits of idle CPUs. It then reads the words again, because a CPU may have stopped
+//! idling in between. In the kernel of 2013, an idle CPU is interrupted and clears its own bit. In
+//! this scenario, the flush clears those bits. So no variant pays for interrupts.
 //!
-//! The scenario checks itself: at the end every thread is switched in, and every bit must be set.
+//! The scenario checks itself. At the end, every thread is switched in, and every bit must be set.
 
 pub mod policy;
 
@@ -53,24 +55,28 @@ use super::point::Setup;
 use super::{RunError, Scenario, Variant, draw};
 use crate::crew::{Barrier, clock_ns, crew, nanos, pinned};
 
-/// The numbers of a run, in this order. Only the simulator has those of lines. Nanoseconds of the
-/// policy's part of a switch-in and of the switch-out after it.
+/// The index of the time of the policy's part of a switch-in and of the next switch-out in a run's
+/// numbers, in nanoseconds.
 pub const OP: usize = 0;
-/// The share of switches in the time that is not idle, in percent.
+/// The index of the share of switches in the non-idle time, in percent.
 pub const PATH_SHARE: usize = 1;
-/// Nanoseconds from the first thread's wake-up to the last one's.
+/// The index of the time from the first thread's wake-up to the last thread's wake-up, in
+/// nanoseconds.
 pub const SPREAD: usize = 2;
-/// Rounds in a second.
+/// The index of the throughput, in rounds per second.
 pub const RATE: usize = 3;
-/// The same, of the fastest tenth of the run.
+/// The index of the throughput in the fastest tenth of the run, in rounds per second.
 pub const PEAK_RATE: usize = 4;
-/// Nanoseconds of the policy's part of those switch-ins that a sampling profiler sees.
+/// The index of the time of the policy's part of those switch-ins that a sampling profiler sees, in
+/// nanoseconds.
 pub const SAMPLED: usize = 5;
-/// The share of the policy's part in the time that is not idle, in percent.
+/// The index of the share of the policy's part in the non-idle time, in percent.
 pub const OP_SHARE: usize = 6;
-/// The rank of the policy's hottest line among all lines, by what came from other caches.
+/// The index of the rank of the policy's hottest line among all lines, by transfers from other
+/// caches. Only the simulator has this number.
 pub const LINE_RANK: usize = 7;
-/// Its share of everything that came from other caches, in percent.
+/// The index of this line's share of all transfers from other caches, in percent. Only the
+/// simulator has this number.
 pub const LINE_SHARE: usize = 8;
 
 /// A second; more is taken for a typing mistake.
@@ -214,13 +220,12 @@ struct Tally {
 }
 
 /// Runs the storm with a mask. The options say whether a bit is tested before it is set, whether
-/// idle CPUs are counted, and how often flushes clear bits at most. Returns the numbers of a run
-/// without those of lines.
+/// idle CPUs are counted, and the maximum rate at which flushes clear bits. Returns the numbers of
+/// a run, except those about lines.
 ///
 /// # Errors
 ///
-/// [`RunError`] if a thread could not be started or has no bit, or if a CPU runs whose bit is
-/// clear.
+/// [`RunError`] if a thread could not be started or has no bit, or if a running CPU's bit is clear.
 pub fn storm<W: Testbed, M: Mask, const TESTS: bool, const COUNTS: bool>(
     setup: &Setup,
     trim_every: Duration,

@@ -1,4 +1,4 @@
-//! What the variants do with the mask.
+//! The operations of the variants on the mask.
 
 use coreline::CpuMask;
 use coreline_sim::LineCost;
@@ -7,16 +7,16 @@ use coreline_world::{Integer, Line, Ordering, Place, Testbed, Word};
 
 use crate::RunError;
 
-/// On which CPUs a domain may be.
+/// The set of CPUs on which a domain may be active.
 pub trait Mask: Sized + Send + Sync + 'static {
-    /// For these CPUs; no bit is set.
+    /// Creates a mask for these CPUs, in which no bit is set.
     ///
     /// # Errors
     ///
-    /// [`RunError::Lack`] if it has no bit for one of the CPUs.
+    /// [`RunError::Lack`] if the mask has no bit for one of the CPUs.
     fn new(cpus: &[CpuId]) -> Result<Self, RunError>;
 
-    /// Whether a CPU's bit is set.
+    /// Returns whether a CPU's bit is set.
     fn test(&self, cpu: CpuId) -> bool;
 
     /// Sets a CPU's bit.
@@ -25,12 +25,13 @@ pub trait Mask: Sized + Send + Sync + 'static {
     /// Clears a CPU's bit.
     fn clear(&self, cpu: CpuId);
 
-    /// Names its lines, for the simulator's statistics, if they are not known by the place of their
-    /// accesses: see `is_mask`.
+    /// Names the mask's lines for the simulator's statistics, if the statistics cannot tell them by
+    /// the source of their accesses: see `is_mask`.
     fn name(&self) {}
 }
 
-/// A bit for each CPU number, as the kernel's mask: 512 of them on a line, in words of 64.
+/// A mask with one bit for each CPU number, like the kernel's mask. A line has 512 bits, in words
+/// of 64 bits.
 pub struct Dense<W: Testbed>(Box<[Line<[W::U64; 8]>]>);
 
 const PER_LINE: usize = 512;

@@ -1,4 +1,4 @@
-//! The executor: a worker on each CPU, which polls the tasks that are its own in each round.
+//! The executor, which has a worker on each CPU. In each round, a worker polls its tasks.
 
 use core::time::Duration;
 use std::collections::BTreeMap;
@@ -13,7 +13,7 @@ use super::{Counters, OPERATIONS, RunError, Setup, WORDS, from_other_nodes};
 use crate::crew::{Barrier, crew, pinned};
 use crate::draw;
 
-/// From the beginning of a round to that of the next.
+/// The time from the beginning of a round to the beginning of the next.
 pub const ROUND: Duration = Duration::from_millis(20);
 
 /// Rounds that are not counted. Both are longer than IDs live twice over: 240 ms.
@@ -21,7 +21,7 @@ const WARM_UP: usize = 12;
 const COUNTED: usize = 12;
 const ROUNDS: usize = WARM_UP + COUNTED;
 
-/// Workers begin in this part of a round.
+/// The first part of a round, in which workers begin.
 pub const PHASE: Duration = Duration::from_millis(1);
 
 /// The streams of the generators that draw when workers begin; one for each.
@@ -53,13 +53,13 @@ struct Tally {
     remote: Vec<[u64; 2]>,
 }
 
-/// Runs all tasks. Gives the numbers in the order that they are declared in. All after the
-/// footprint are of the steady state; changes of a CPU's ID for a tenant, and lines that came from
-/// other nodes' caches, are counted in a thousand operations.
+/// Runs all tasks. Returns the numbers in the order of their declarations. All numbers after the
+/// footprint are those of the steady state. Changes of a CPU's ID in a tenant, and lines that came
+/// from other nodes' caches, are counted per thousand operations.
 ///
 /// # Errors
 ///
-/// [`RunError`] if a thread could not be started or there is no memory, and if an addition was
+/// [`RunError`] if a thread could not be started, if there is no memory, or if an addition was
 /// lost.
 pub fn execute<W: Testbed, C: Counters<W>>(setup: &Setup) -> Result<Vec<f64>, RunError> {
     let [tenants, each] = ["tenants", "tasks"].map(|name| setup.number(name) as usize);

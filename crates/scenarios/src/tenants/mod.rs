@@ -1,20 +1,22 @@
-//! `tenants`: counters for each of very many tenants, of which each has few tasks (Desnoyers 2024).
+//! `tenants`: counters for very many tenants, each of which has few tasks (Desnoyers 2024).
 //!
 //! An executor has a pinned worker on each CPU. A tenant has a line of counters, of [`WORDS`]
-//! words, and a few tasks. In each round every task is polled once: it enters its tenant, adds 1 to
-//! each of the words, and leaves. Tasks begin anywhere, stay where they are, and sometimes move to
-//! another worker, mostly a near one: see [`schedule`].
+//! words, and a few tasks. In each round, every task is polled once. It enters its tenant, adds 1
+//! to each of the words, and leaves. Tasks begin on random workers, and usually stay there.
+//! Sometimes a task moves to another worker, usually a near one: see [`schedule`].
 //!
 //! Each variant is an implementation of [`Counters`]. Everything else is one function,
-//! `Executor::work`. The schedule of polls is drawn before the run, the same for all variants, and
-//! read from plain memory, which costs nothing in the simulator. So no variant contains queues of
-//! tasks. Between two rounds all workers wait for all others, so no task is polled twice at a time.
+//! `Executor::work`. The schedule of polls is chosen at random before the run, and is the same for
+//! all variants. It is read from plain memory, which costs no time in the simulator. So no variant
+//! contains queues of tasks. Between two rounds, all workers wait for each other, so no task is
+//! polled twice at one time.
 //!
-//! We set these without a measurement: [`executor::ROUND`], how tasks move, and that workers begin
-//! at random times in the first [`executor::PHASE`] of a round. `docs/tenants.md` argues for them.
+//! We set three things without a measurement: the length of a round ([`executor::ROUND`]), the
+//! movement of tasks, and the workers' random start times in the first [`executor::PHASE`] of a
+//! round. `docs/tenants.md` gives the reasons.
 //!
-//! The scenario checks itself: at the end a word of each tenant is the number of polls of its
-//! tasks.
+//! The scenario checks itself. At the end, a word of each tenant must equal the number of polls of
+//! the tenant's tasks.
 
 mod by_cpu;
 pub mod executor;
@@ -39,19 +41,21 @@ use super::param::Param;
 use super::point::{Point, Setup};
 use super::{RunError, Scenario, Variant};
 
-/// The numbers of a run, in this order; the last two are only simulated. Bytes for each tenant.
+/// The index of the memory per tenant in a run's numbers, in bytes.
 pub const BYTES: usize = 0;
-/// What they would be with a line for each CPU.
+/// The index of the memory per tenant if it had a line for each CPU, in bytes.
 pub const PLAIN_ARRAY: usize = 1;
-/// Lines of counters for each tenant.
+/// The index of the number of lines of counters per tenant.
 pub const SLOTS: usize = 2;
-/// Nanoseconds of an addition.
+/// The index of the time of an addition, in nanoseconds.
 pub const OPERATION: usize = 3;
-/// How often the ID of a CPU in a tenant changed, in a thousand additions.
+/// The index of the number of changes of a CPU's ID in a tenant, per thousand additions.
 pub const ID_CHANGES: usize = 4;
-/// Lines that came from another node's cache, in a thousand additions.
+/// The index of the number of lines that came from another node's cache, per thousand additions.
+/// Only the simulator has this number.
 pub const REMOTE: usize = 5;
-/// Lines of counters that did.
+/// The index of the number of lines of counters that came from another node's cache, per thousand
+/// additions. Only the simulator has this number.
 pub const REMOTE_SLOTS: usize = 6;
 
 /// The scenario with its parameters, figures and program.
@@ -100,7 +104,7 @@ fn is_domain(point: &Point) -> bool {
     point.variant.starts_with("domain")
 }
 
-/// Words of a tenant's counters: a line.
+/// The number of words of a tenant's counters, which fill one line.
 pub const WORDS: usize = 8;
 
 /// The operations of a poll.
@@ -108,35 +112,36 @@ const OPERATIONS: usize = WORDS;
 
 /// The counters of all tenants.
 pub trait Counters<W: Testbed>: Sized + Send + Sync + 'static {
-    /// The part that a task needs to work for its tenant.
+    /// The data that a task needs to work for its tenant.
     type Handle: Send;
 
-    /// Makes counters for so many tenants, and so many CPUs that work for them.
+    /// Creates counters for this number of tenants, and for this number of CPUs that work for them.
     ///
     /// # Errors
     ///
-    /// [`RunError::Lack`] if there is no memory for them.
+    /// [`RunError::Lack`] if there is no memory for the counters.
     fn new_in(tenants: usize, cpus: usize) -> Result<Self, RunError>;
 
-    /// The part that a new task of a tenant has.
+    /// Creates the handle of a new task of a tenant.
     fn handle(&self, tenant: usize) -> Self::Handle;
 
-    /// The part in which variants differ: it enters the tenant, adds 1 to each word, and leaves.
+    /// Executes a poll, which enters the tenant, adds 1 to each word, and leaves. Variants differ
+    /// only in this function.
     fn poll(&self, tenant: usize, handle: &mut Self::Handle);
 
-    /// The ID that the CPU has in a tenant, if the variant hands out IDs.
+    /// Returns the ID that the CPU has in a tenant, if the variant hands out IDs.
     fn id_at(&self, _tenant: usize, _cpu: CpuId) -> Option<u32> {
         None
     }
 
-    /// The sum that all CPUs have added to a word of the tenant, after the last addition.
+    /// Returns the sum of all additions to a word of the tenant, after the last addition.
     fn sum(&self, tenant: usize, which: usize) -> u64;
 
-    /// Bytes, and the number of lines of counters without one that all CPUs share, for all tenants
-    /// together.
+    /// Returns the memory in bytes and the number of lines of counters, for all tenants together. A
+    /// line that all CPUs share does not count.
     fn footprint(&self) -> [f64; 2];
 
-    /// All lines of counters, by address.
+    /// Returns the addresses of all lines of counters.
     fn lines(&self) -> Vec<usize>;
 }
 
@@ -165,7 +170,7 @@ fn from_other_nodes(transfers: &Transfers) -> u64 {
     transfers.same_socket + transfers.other_socket
 }
 
-/// A line for each tenant.
+/// The variant with one line of atomic words for each tenant.
 pub struct Atomic<W: Testbed>(Vec<Line<[W::U64; WORDS]>>);
 
 impl<W: Testbed> Counters<W> for Atomic<W> {

@@ -1,4 +1,5 @@
-//! Which worker polls which task in which round: drawn before the run, the same for all variants.
+//! The schedule, which says which worker polls which task in each round. It is chosen at random
+//! before the run, and is the same for all variants.
 
 use coreline_topology::{CpuId, Topology};
 use rand_pcg::Pcg64;
@@ -16,11 +17,11 @@ const SAME_NODE: u64 = 19;
 /// The stream of the generator that draws the schedule.
 const STREAM: u128 = 0x7e4a;
 
-/// By round and worker: tasks, by number, in the order in which they are polled.
+/// The numbers of the tasks that each worker polls in each round, in the order of polls.
 pub struct Schedule(Vec<Vec<Vec<usize>>>);
 
 impl Schedule {
-    /// Workers are on these CPUs.
+    /// Creates a schedule for workers on these CPUs.
     pub fn new(
         topology: &Topology,
         cpus: &[CpuId],
@@ -46,13 +47,14 @@ impl Schedule {
         Schedule((0..rounds).map(round).collect())
     }
 
-    /// The tasks of a worker in a round.
+    /// Returns the tasks of a worker in a round.
     pub fn tasks(&self, round: usize, worker: usize) -> &[usize] {
         &self.0[round][worker]
     }
 }
 
-/// The other workers: those under the same cache, those of the same node, and the rest.
+/// Returns the other workers in three groups: those under the same cache, those of the same node,
+/// and the rest.
 pub fn others(topology: &Topology, cpus: &[CpuId], worker: usize) -> [Vec<usize>; 3] {
     let place = |worker: usize| topology.cpu(cpus[worker]).map(|cpu| (cpu.node, cpu.cache));
     let mut others = [const { Vec::new() }; 3];

@@ -1,58 +1,59 @@
-//! What hands out concurrency IDs: a space under a policy, or nothing.
+//! The sources of concurrency IDs: a space under a policy, or a source without IDs.
 
 use coreline::cid::{CidError, CidLayout, CidSpace, Policy, Task};
 use coreline_sim::WordCost;
 use coreline_topology::{Cid, CpuId, CpuSet};
 use coreline_world::{Testbed, Time};
 
-/// What a scheduler asks of its source of IDs; the calls are those of [`CidSpace`]. A source that
-/// says no more hands out nothing.
+/// The calls of a scheduler to its source of IDs, which are those of [`CidSpace`]. A source that
+/// overrides no default method hands out no IDs.
 pub trait Ids<W: Testbed>: Sized + Send + Sync + 'static {
-    /// A thread, as the source knows it.
+    /// The source's data of a thread.
     type Task: Send + 'static;
 
-    /// For the machine that the caller runs on.
+    /// Creates a source for the machine on which the caller runs.
     ///
     /// # Errors
     ///
     /// [`CidError`] if the machine is too large.
     fn new() -> Result<Self, CidError>;
 
-    /// A thread begins, which may run on these CPUs.
+    /// Adds a new thread, which may run on these CPUs.
     ///
     /// # Errors
     ///
-    /// [`CidError`] if the source has no room for it.
+    /// [`CidError`] if the source has no room for the thread.
     fn enter(&self, allowed: &CpuSet) -> Result<Self::Task, CidError>;
 
-    /// A thread has ended.
+    /// Removes a thread that has ended.
     fn leave(&self, _: Self::Task) {}
 
-    /// A CPU begins to run a thread. Gives the thread's ID; `None` if there are no IDs.
+    /// Tells the source that a CPU begins to run a thread. Returns the thread's ID, or `None` if
+    /// the source has no IDs.
     ///
     /// # Errors
     ///
-    /// [`CidError`] if all are in use.
+    /// [`CidError`] if all IDs are in use.
     fn switch_in(&self, _: Time, _: CpuId, _: &Self::Task) -> Result<Option<Cid>, CidError> {
         Ok(None)
     }
 
-    /// A CPU no longer runs a thread.
+    /// Tells the source that a CPU no longer runs a thread.
     fn switch_out(&self, _: Time, _: CpuId, _: &Self::Task) {}
 
-    /// A thread arrives from one CPU at another.
+    /// Tells the source that a thread moved from one CPU to another.
     ///
     /// # Errors
     ///
-    /// [`CidError`] if the source does not know one of them.
+    /// [`CidError`] if the source does not know one of the CPUs.
     fn migrate(&self, _: Time, _: &Self::Task, _: CpuId, _: CpuId) -> Result<(), CidError> {
         Ok(())
     }
 
-    /// Looks for references that are too old.
+    /// Scans for references that are too old.
     fn expire(&self, _: Time) {}
 
-    /// How many threads have begun and not ended.
+    /// Returns the number of threads that have begun and not ended.
     fn users(&self) -> usize {
         0
     }

@@ -1,31 +1,34 @@
 //! `threadstorm`: threads are created and end at a high rate, and each of them gets concurrency IDs
 //! (changed by Linux 6.19).
 //!
-//! Pools create threads. A pool's creator starts its threads one after another, sleeps until all
-//! run, wakes them all, and sleeps until all are about to end. Then it begins again. A thread says
-//! that it runs, sleeps until it is woken, says that it ends, and ends. So it is switched in twice.
-//! This is the benchmark "thread create teardown" of the series that became Linux 6.19. The model
-//! does not have its mutex, and its condition variable wakes exactly the threads that it must.
+//! Pools create threads. A pool's creator starts its threads one after another, sleeps until all of
+//! them run, wakes them all, and sleeps until all are about to end. Then it repeats. A thread
+//! reports that it runs, sleeps until it is woken, reports that it is about to end, and ends. So it
+//! is switched in twice. This is the benchmark "thread create teardown" of the patch series that
+//! was merged into Linux 6.19. The model does not contain the benchmark's mutex, and its condition
+//! variable wakes exactly the necessary threads.
 //!
-//! The threads do not belong to the world. A pinned worker on each CPU plays that CPU's scheduler:
-//! it takes threads that were sent to it, switches them in, does what they do, and switches them
-//! out. Around that it calls a [`CidSpace`] as a kernel does. The creator of a thread enters it, an
-//! arrival from another CPU migrates it where it arrives, the CPU where it ends takes it out, and
-//! every [`TICK`] of a busy CPU asks for a scan. Each access of the space is one of the simulated
-//! machine, and the scenario measures the time of these calls. The variants differ in the space's
-//! policy. `none` has no space, and `kernel-cid` is in `plain`.
+//! The threads are not threads of the world. On each CPU, a pinned worker has the role of that
+//! CPU's scheduler. It receives threads, switches them in, executes their steps, and switches them
+//! out. At each of these points it calls a [`CidSpace`], as a kernel does. The creator of a thread
+//! adds it to the space. If a thread arrives from another CPU, the new CPU migrates it. The CPU
+//! where a thread ends removes it. A busy CPU requests a scan at every [`TICK`]. Each memory access
+//! of the space is an access of the simulated machine, and the scenario measures the time of these
+//! calls. The variants differ in the space's policy. The variant `none` has no space. The variant
+//! `kernel-cid` is in the module `plain`.
 //!
 //! | placement | a thread may run | a new thread goes | a woken thread goes |
 //! |---|---|---|---|
-//! | `roaming` | anywhere | to an idle CPU, if draws find one | near its waker, or back |
+//! | `roaming` | anywhere | to an idle CPU, if random tries find one | near its waker, or back |
 //! | `pinned` | on one CPU | there | there |
 //!
-//! We set the time to create and end a thread (two thirds at the creator, one third where the
-//! thread ends), the rest of a switch, the time of a wake-up beyond a switch ([`WAKE_UP`]), and the
-//! time that a thread computes ([`BODY`]).
+//! We set four times: the time to create and end a thread, the time of the rest of a switch, the
+//! time of a wake-up beyond a switch ([`WAKE_UP`]), and the time for which a thread computes
+//! ([`BODY`]). Of the first, two thirds are spent at the creator, and one third where the thread
+//! ends.
 //!
-//! The scenario checks itself: no two running threads have an ID at once, and at the end no thread
-//! is left in the space.
+//! The scenario checks itself. No two running threads may have the same ID, and at the end no
+//! thread may be left in the space.
 
 pub mod ids;
 mod place;
@@ -49,24 +52,30 @@ use super::param::{Domain, Param};
 use super::point::{Point, Setup};
 use super::{Only, RunError, Scenario, Variant};
 
-/// The numbers of a run, in this order. Those after the first exist only if IDs are ours, and those
-/// of lines only in the simulator. Threads created in a second.
+/// The index of the throughput in a run's numbers, in created threads per second. The other numbers
+/// exist only if the IDs come from a [`CidSpace`].
 pub const CREATIONS: usize = 0;
-/// Nanoseconds that its IDs cost a created thread in all.
+/// The index of the total time of all calls for a created thread's IDs, in nanoseconds.
 pub const PER_THREAD: usize = 1;
-/// Of a switch-in of a thread that has run before, and of a switch-out.
+/// The index of the time of the calls for a switch-out and for a switch-in of a thread that has run
+/// before, in nanoseconds.
 pub const PER_SWITCH: usize = 2;
-/// Of entering, the first switch-in and leaving.
+/// The index of the time of the calls for entering, the first switch-in and leaving, in
+/// nanoseconds.
 pub const PER_LIFE: usize = 3;
-/// Of an arrival from another CPU; 0 if there was none.
+/// The index of the time of the call for an arrival from another CPU, in nanoseconds. It is 0 if
+/// there was no arrival.
 pub const MIGRATE: usize = 4;
-/// The share of all of these in the time of CPUs that do not idle, in percent.
+/// The index of the share of all of these calls in the non-idle time of CPUs, in percent.
 pub const SHARE: usize = 5;
-/// How many switch-ins there were, including those that are not counted. It is no figure.
+/// The index of the number of switch-ins, including those in rounds that are not counted. It is not
+/// shown as a figure.
 pub const SWITCHES: usize = 6;
-/// Lines of the source of IDs that came from another cache, for each switch-in.
+/// The index of the number of lines of the source of IDs that came from another cache, per
+/// switch-in. Only the simulator has this number.
 pub const TRANSFERS: usize = 7;
-/// The share of the line that has the most, in percent.
+/// The index of the share of the line with the most transfers, in percent. Only the simulator has
+/// this number.
 pub const HOTTEST: usize = 8;
 
 /// The scenario with its parameters, figures and program.
@@ -175,16 +184,18 @@ impl Load {
     }
 }
 
-/// Rounds of each pool that are not counted: lines come from memory.
+/// The number of initial rounds of each pool that are not counted, because lines then come from
+/// memory.
 pub const WARM_UP: u32 = 5;
 
 /// The time of a wake-up beyond a switch.
 pub const WAKE_UP: Duration = Duration::from_nanos(1500);
 
-/// What a created thread computes each time that it runs.
+/// The time for which a created thread computes each time that it runs.
 pub const BODY: Duration = Duration::from_micros(1);
 
-/// How often a busy CPU asks for a scan: the tick of a kernel with 250 ticks a second.
+/// The interval at which a busy CPU requests a scan. It is the tick of a kernel with 250 ticks per
+/// second.
 pub const TICK: Duration = Duration::from_millis(4);
 
 fn run<W: Testbed>(setup: &Setup) -> Result<Vec<f64>, RunError> {

@@ -1,4 +1,4 @@
-//! The storm itself: pools, their threads, and the workers that play the CPUs' schedulers.
+//! The storm itself: pools, their threads, and the workers that act as the CPUs' schedulers.
 
 use core::sync::atomic::{AtomicBool, AtomicU64};
 use std::collections::VecDeque;
@@ -118,12 +118,12 @@ struct Worker {
     tally: Tally,
 }
 
-/// Runs the storm with a source of IDs. Gives the numbers of the scenario.
+/// Runs the storm with a source of IDs. Returns the numbers of the scenario.
 ///
 /// # Errors
 ///
-/// [`RunError`] if a thread could not be started or has no ID, if two running threads had one ID,
-/// and if a thread is left in the source.
+/// [`RunError`] if a thread could not be started or has no ID, if two running threads had the same
+/// ID, or if a thread is left in the source.
 pub fn storm<W: Testbed, I: Ids<W>>(setup: &Setup) -> Result<Vec<f64>, RunError> {
     let storm = Arc::new(Storm::<W, I>::new(setup)?);
     coreline_sim::name(&**storm.ids, SPACE);

@@ -13,10 +13,10 @@ use crate::results::tape::{Tape, TracedAccess};
 pub struct Divergence {
     /// The number of equal accesses before the difference.
     pub access: usize,
-    /// The first run's next access; `None` if that run ended.
+    /// The first run's next access, or `None` if that run ended.
     pub first: Option<TracedAccess>,
-    /// The second run's next access; `None` if that run ended. Both are `None` if only the reports
-    /// or the failures differ.
+    /// The second run's next access, or `None` if that run ended. Both are `None` if only the
+    /// reports or the failures differ.
     pub second: Option<TracedAccess>,
     /// The replay line of both runs.
     pub replay: Replay,

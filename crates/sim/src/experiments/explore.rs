@@ -48,9 +48,9 @@ pub fn search(
     Ok(runs)
 }
 
-/// Runs a tiny program under every schedule with few preemptions, after Musuvathi and Qadeer's
-/// iterative context bounding (PLDI 2007). Most mistakes take one or two preemptions. The number of
-/// schedules with so few preemptions is polynomial.
+/// An exploration, which runs a tiny program under every schedule with few preemptions. It follows
+/// Musuvathi and Qadeer's iterative context bounding (PLDI 2007). Most mistakes take one or two
+/// preemptions. The number of schedules with this few preemptions is polynomial.
 ///
 /// A preemption is a switch away from a thread that could continue. When a thread blocks or ends,
 /// every thread that could run next is tried, and this does not count as a preemption. A thread

@@ -109,8 +109,8 @@ struct Header {
 const _: () = assert!(size_of::<Header>() <= HEADER);
 
 /// The global allocator of programs that simulate. It serves simulated code from its machine's
-/// memory, 512 MiB in which the n-th allocation of a program has the same place in every run. It
-/// serves all other code from the system.
+/// memory of 512 MiB, in which the n-th allocation of a program has the same address in every run.
+/// It serves all other code from the system's allocator.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Allocator;
 

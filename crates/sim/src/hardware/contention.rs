@@ -10,12 +10,12 @@ use std::collections::VecDeque;
 /// lock should hold under both policies.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Arbitration {
-    /// FIFO: serves the request that arrived first.
+    /// FIFO order. The request that arrived first is served first.
     #[default]
     Fifo,
-    /// Serves the request nearest to the core that last had the line. Among equally near ones,
-    /// serves the one that arrived first. This policy has a higher throughput, but a distant core
-    /// may starve.
+    /// The order by distance. The request nearest to the core that last had the line is served
+    /// first. Among equally near requests, the one that arrived first is served. This policy has a
+    /// higher throughput, but a distant core may starve.
     Nearest,
 }
 

@@ -16,15 +16,16 @@ pub struct Cost {
     pub is_count: bool,
     /// The source of the number.
     pub source: String,
-    /// Whether the number is uncertain: claims must hold while it varies by 30 % (the band).
+    /// Whether the number is uncertain. Claims must hold while an uncertain number varies by 30 %
+    /// in both directions (the band).
     pub uncertain: bool,
 }
 
 macro_rules! costs {
     ($($(#[doc = $doc:literal])+ $name:ident: $unit:ident,)+) => {
-        /// The costs of a machine, in picoseconds unless noted otherwise. Those of transfers are
-        /// the latencies of ping-pongs, from which a [`Machine`](crate::Machine) derives the cost
-        /// of a transfer.
+        /// The costs of a machine, in picoseconds unless noted otherwise. The costs of transfers
+        /// are the latencies of ping-pongs, from which a [`Machine`](crate::Machine) derives the
+        /// cost of a transfer.
         #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
         pub struct Costs {
             $($(#[doc = $doc])+ pub $name: u64,)+

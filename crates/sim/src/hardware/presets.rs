@@ -28,16 +28,16 @@ pub fn presets() -> impl Iterator<Item = &'static str> {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum SpecError {
-    /// No preset of that name.
+    /// There is no preset with this name.
     #[error(
         "there is no machine {name:?}; the presets are {}",
         presets().collect::<Vec<_>>().join(", ")
     )]
     NoPreset {
-        /// The name that was asked for.
+        /// The requested name.
         name: String,
     },
-    /// A replay line is of a machine of the user's own.
+    /// A replay line is for a machine from a user's own file.
     #[error(
         "the machine {name:?} comes from a file with the digest {digest:016x}; load that file \
          by `Machine::from_file` and use `Machine::replaying`, or `--world FILE`"

@@ -55,7 +55,7 @@ impl Spec {
     ///
     /// # Errors
     ///
-    /// [`SpecError::NoPreset`] if there is no preset of that name.
+    /// [`SpecError::NoPreset`] if there is no preset with this name.
     pub fn preset(name: &str) -> Result<Spec, SpecError> {
         let (name, text) = PRESETS
             .iter()
@@ -68,7 +68,8 @@ impl Spec {
     ///
     /// # Errors
     ///
-    /// [`SpecError`] names the file, the key and the reason.
+    /// [`SpecError`] if the file is not a valid machine file. It names the file, the key and the
+    /// reason.
     pub fn from_file(path: &Path) -> Result<Spec, SpecError> {
         let text = std::fs::read_to_string(path).map_err(|error| SpecError::Unreadable {
             path: path.to_owned(),
@@ -81,7 +82,8 @@ impl Spec {
     ///
     /// # Errors
     ///
-    /// [`SpecError`] names the file, the key and the reason.
+    /// [`SpecError`] if the file is not a valid machine file. It names the file, the key and the
+    /// reason.
     pub fn parse(file: &str, text: &str) -> Result<Spec, SpecError> {
         let raw: RawSpec = toml::from_str(text).map_err(|error| SpecError::Malformed {
             file: file.to_owned(),
@@ -128,7 +130,7 @@ impl Spec {
         Ok(Spec { name, summary, topology, costs, sources, distances, scaled, digest, is_preset })
     }
 
-    /// Returns the digest of the machine's file; `None` for a preset. A replay line uses it to
+    /// Returns the digest of the machine's file, or `None` for a preset. A replay line uses it to
     /// distinguish files with the same machine name.
     pub fn digest(&self) -> Option<u64> {
         (!self.is_preset).then_some(self.digest)

@@ -33,8 +33,8 @@ use crate::results::failure::Failure;
 /// A ping-pong as in the published tools: two players, one word, compare-and-exchange.
 ///
 /// `core-to-core-latency` of N. Viennot uses the same loop
-/// (github.com/nviennot/core-to-core-latency, `src/bench/cas.rs`): it has no pause, and a failed
-/// exchange also fetches the line.
+/// (github.com/nviennot/core-to-core-latency, `src/bench/cas.rs`). The loop has no pause, and a
+/// failed exchange also fetches the line.
 #[derive(Debug)]
 pub struct PingPong<W: World>(Line<W::U32>);
 

@@ -108,7 +108,7 @@ impl Machine {
     ///
     /// # Errors
     ///
-    /// [`SpecError::NoPreset`] if there is no preset of that name.
+    /// [`SpecError::NoPreset`] if there is no preset with this name.
     pub fn preset(name: &str) -> Result<Machine, SpecError> {
         Spec::preset(name).map(Machine::new)
     }
@@ -117,7 +117,8 @@ impl Machine {
     ///
     /// # Errors
     ///
-    /// [`SpecError`] names the file, the key and the reason.
+    /// [`SpecError`] if the file is not a valid machine file. It names the file, the key and the
+    /// reason.
     pub fn from_file(path: &Path) -> Result<Machine, SpecError> {
         Spec::from_file(path).map(Machine::new)
     }
@@ -192,7 +193,7 @@ impl Machine {
         self
     }
 
-    /// Sets the seed of everything random: jitter, faults, and the choices of schedules.
+    /// Sets the random seed for jitter, faults, and the choices of schedules.
     pub fn seed(mut self, seed: u64) -> Machine {
         self.seed = seed;
         self
@@ -210,7 +211,7 @@ impl Machine {
         self
     }
 
-    /// Sets how the machine chooses the thread that runs next.
+    /// Sets the policy by which the machine chooses the thread that runs next.
     pub fn schedule(mut self, schedule: Schedule) -> Machine {
         self.schedule = schedule;
         self
@@ -271,12 +272,12 @@ impl Machine {
     /// [cell](crate::cell::UnsafeCell) are unordered and one of them writes. A release and acquire,
     /// a lock, a fence, and the start or end of a thread order accesses.
     ///
-    /// Every run is sequentially consistent, but the detector also finds missing orderings. It
-    /// needs only that the two accesses of the run are close enough, whatever values they read.
-    /// Detection takes no simulated time. It takes some host time for each thread at each access to
-    /// a synchronising word, and memory for each pair of threads. It does not see synchronisation
-    /// inside std, such as words of std or a `Waker` made from an `Arc`. It may report accesses
-    /// that only std orders.
+    /// Every run is sequentially consistent, but the detector also finds missing orderings. The two
+    /// accesses of the run only need to be close enough, whatever values they read. Detection takes
+    /// no simulated time. It takes some host time for each thread at each access to a synchronising
+    /// word, and memory for each pair of threads. It does not see synchronisation inside std, such
+    /// as words of std or a `Waker` made from an `Arc`. It may report accesses that only std
+    /// orders.
     ///
     /// ```
     /// use coreline_sim::atomic::{AtomicBool, Ordering};
@@ -378,17 +379,20 @@ impl Machine {
     ///
     /// # What simulated code must not do
     ///
-    /// * Do not use more than 256 KiB of stack: this is a [failure](FailureKind::StackOverflow), in
-    ///   which locks of the host that the thread held stay locked.
-    /// * Do not wait in a loop that touches nothing simulated: no other thread runs meanwhile.
+    /// * Do not use more than 256 KiB of stack. Otherwise the run
+    ///   [fails](FailureKind::StackOverflow), and locks of the host that the thread held stay
+    ///   locked.
+    /// * Do not wait in a loop that makes no simulated access, because no other thread runs
+    ///   meanwhile.
     /// * Do not wait for a machine with the same replay line on another host thread. That machine
-    ///   waits for this one to end, because the addresses that a program sees follow from the line
-    ///   and belong to one machine at a time. [`program`](Machine::program) makes lines differ.
-    /// * Do not hold a lock of the host, or a `RefCell`'s borrow that others want, across anything
-    ///   simulated.
-    /// * Do not ask `std` for the thread or the time: `thread_local!`, `std::thread::panicking` and
-    ///   the clock are those of the one host thread. Use [`WorldLocal`](coreline_world::WorldLocal)
-    ///   and its like instead.
+    ///   waits for this one to end, because the replay line determines the addresses that a program
+    ///   sees, and only one machine at a time can use these addresses.
+    ///   [`program`](Machine::program) makes lines differ.
+    /// * While the thread holds a lock of the host or a borrow of a shared `RefCell`, do not make a
+    ///   simulated access or call.
+    /// * Do not ask `std` for the thread or the time, because `thread_local!`,
+    ///   `std::thread::panicking` and the clock are those of the one host thread. Use the simulated
+    ///   ones instead, such as [`WorldLocal`](coreline_world::WorldLocal).
     pub fn run<T: 'static>(
         self,
         root: impl FnOnce() -> T + 'static,

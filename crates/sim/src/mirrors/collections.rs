@@ -41,8 +41,8 @@ pub mod hash_set {
     };
 }
 
-/// Like [`std::hash::RandomState`], but seeded by the machine. Each new state hashes differently. A
-/// program's n-th state hashes the same in every run with the same seed.
+/// A hasher state like [`std::hash::RandomState`], but seeded by the machine. Each new state hashes
+/// differently. A program's n-th state hashes the same in every run with the same seed.
 #[derive(Debug, Clone)]
 pub struct RandomState(u64);
 
@@ -70,7 +70,8 @@ impl BuildHasher for RandomState {
     }
 }
 
-/// Like [`std::collections::HashMap`], but the machine's seed decides the order of iteration.
+/// A map like [`std::collections::HashMap`], but the machine's seed determines the order of
+/// iteration.
 ///
 /// ```
 /// # #[global_allocator]
@@ -91,7 +92,8 @@ impl BuildHasher for RandomState {
 /// ```
 pub struct HashMap<K, V, S = RandomState>(host::HashMap<K, V, S>);
 
-/// Like [`std::collections::HashSet`], but the machine's seed decides the order of iteration.
+/// A set like [`std::collections::HashSet`], but the machine's seed determines the order of
+/// iteration.
 pub struct HashSet<T, S = RandomState>(host::HashSet<T, S>);
 
 impl<K, V> HashMap<K, V> {

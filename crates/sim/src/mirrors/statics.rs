@@ -9,15 +9,15 @@ use coreline_world::WorldStatic;
 
 use crate::Sim;
 
-/// The replacement of a `static` in ported code. Each machine creates the object in its own memory,
-/// when the program first uses it.
+/// The replacement for a `static` in ported code. Each machine creates the object in its own
+/// memory, when the program first uses it.
 ///
 /// A `static` atomic lies outside of the machine's memory, and would keep its value from one run to
 /// the next. `coreline port` replaces it with this type. New code should use a [`WorldStatic`],
 /// which lends its object to a closure and has no safety condition.
 ///
-/// Like a `static`, the object is never dropped: its memory is freed with the machine's. If threads
-/// race on the first use, each may create an object, and one of these is kept.
+/// Like a `static`, the object is never dropped. Its memory is freed together with the machine's
+/// memory. If threads race on the first use, each may create an object, and one of these is kept.
 ///
 /// ```
 /// # #[global_allocator]

@@ -23,7 +23,7 @@ pub struct Failure {
     pub cpus: Vec<CpuState>,
     /// The reports on the locks so far, sorted by total wait, the longest first.
     pub locks: Vec<LockReport>,
-    /// The line that repeats the run.
+    /// The replay line, which repeats the run.
     pub replay: Replay,
 }
 
@@ -33,7 +33,7 @@ pub struct Failure {
 pub enum FailureKind {
     /// A simulated thread panicked, and no code caught the panic.
     Panic {
-        /// The thread's number; the program's first thread is 0.
+        /// The thread's number. The program's first thread is 0.
         thread: usize,
         /// The CPU on which the thread ran.
         cpu: CpuId,

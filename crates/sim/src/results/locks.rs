@@ -192,15 +192,15 @@ impl Log {
 /// right after freeing it, the lock stays on its CPU.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
 pub struct Handoffs {
-    /// Hand-offs on the same CPU.
+    /// The number of hand-offs on the same CPU.
     pub same_cpu: u64,
-    /// Hand-offs to another CPU under the same last-level cache.
+    /// The number of hand-offs to another CPU under the same last-level cache.
     pub same_cache: u64,
-    /// Hand-offs to another last-level cache of the same node.
+    /// The number of hand-offs to another last-level cache of the same node.
     pub same_node: u64,
-    /// Hand-offs to another node of the same socket.
+    /// The number of hand-offs to another node of the same socket.
     pub same_socket: u64,
-    /// Hand-offs to another socket.
+    /// The number of hand-offs to another socket.
     pub other_socket: u64,
 }
 
@@ -230,8 +230,8 @@ pub struct LockReport {
     pub site: String,
     /// The threads that held the lock at the end of the run.
     pub holders: Vec<usize>,
-    /// The threads that still waited when they, or the run, ended. Each has the length of its wait
-    /// in simulated nanoseconds. The longest wait is first.
+    /// The threads that still waited when they, or the run, ended. Each thread has the length of
+    /// its wait, in simulated nanoseconds. The longest wait is first.
     #[serde(serialize_with = "waiters")]
     pub waiters: Vec<(usize, u64)>,
     /// The number of acquisitions.
@@ -287,9 +287,9 @@ fn by_node<S: Serializer>(pairs: &[(NodeId, u64)], serializer: S) -> Result<S::O
 }
 
 impl LockReport {
-    /// Returns Jain's fairness index over the threads that wanted the lock. It is 1 if all took the
-    /// lock equally often, and 1/n if one of n took it alone. The index is meaningful only if all
-    /// the lock's threads want it equally often.
+    /// Returns Jain's fairness index over the threads that wanted the lock. It is 1 if all threads
+    /// took the lock equally often, and 1/n if only one of n threads took it. The index is
+    /// meaningful only if all the lock's threads want it equally often.
     ///
     /// Source: Jain, Chiu, Hawe, *A quantitative measure of fairness and discrimination*, report
     /// DEC-TR-301, 1984.

@@ -9,11 +9,12 @@ use crate::settings::faults::Faults;
 use crate::settings::schedule::Schedule;
 use crate::settings::{REQUEST_PERCENT, STEP_LIMIT};
 
-/// A replay line: everything on which a run depends besides the program, as one line of text.
+/// A replay line, which contains all settings of a run except the program, as one line of text.
 ///
-/// The line omits settings that have the value of a [new machine](crate::Machine::new): FIFO
-/// arbitration at a line, the schedule by time, the [step limit](crate::Machine::STEP_LIMIT), the
-/// costs of the machine's file, no kernel, and no detection of data races.
+/// The line omits settings that have the value of a [new machine](crate::Machine::new). These
+/// values are FIFO arbitration at a line, the schedule by time, the default [step
+/// limit](crate::Machine::STEP_LIMIT), the costs of the machine's file, no kernel, and no detection
+/// of data races.
 ///
 /// ```
 /// use coreline_sim::{Replay, Schedule};
@@ -30,7 +31,7 @@ use crate::settings::{REQUEST_PERCENT, STEP_LIMIT};
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Replay {
-    /// The machine: a preset's name, or the name in a user's file.
+    /// The name of the machine: that of a preset, or the name in a user's file.
     pub machine: String,
     /// The [digest](crate::Spec::digest) of a user's file, written `machine=NAME@DIGEST`.
     pub digest: Option<u64>,
@@ -125,7 +126,7 @@ impl fmt::Display for Replay {
     }
 }
 
-/// A replay line that cannot be read: what was wrong.
+/// The error for a replay line that cannot be parsed. It says what is wrong.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
     "not a replay line: {0}; it looks like `{TAG} machine=M seed=N request=P faults=F \

@@ -12,7 +12,7 @@ use crate::results::false_sharing::{self, WordGroup};
 /// The level of detail of the statistics on accesses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Statistics {
-    /// Totals of the whole run only.
+    /// Only totals of the whole run.
     #[default]
     Totals,
     /// Totals, and details by line, by source location and by CPU, which explain a result.
@@ -23,18 +23,18 @@ pub enum Statistics {
 /// The accesses of a run, counted by source.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
 pub struct Transfers {
-    /// Accesses served by the core's own cache.
+    /// The number of accesses served by the core's own cache.
     pub private: u64,
-    /// Accesses served by another core's cache, or by the shared cache, under the same last-level
-    /// cache.
+    /// The number of accesses served by another core's cache, or by the shared cache, under the
+    /// same last-level cache.
     pub same_cache: u64,
-    /// Accesses served from another last-level cache of the same node.
+    /// The number of accesses served from another last-level cache of the same node.
     pub same_node: u64,
-    /// Accesses served from another node of the same socket.
+    /// The number of accesses served from another node of the same socket.
     pub same_socket: u64,
-    /// Accesses served from another socket.
+    /// The number of accesses served from another socket.
     pub other_socket: u64,
-    /// Accesses served by memory.
+    /// The number of accesses served by memory.
     pub memory: u64,
 }
 
@@ -103,11 +103,11 @@ impl Transfers {
 /// `docs/json.md` in the repository.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
 pub struct Report {
-    /// Simulated nanoseconds from the start until the last thread ended.
+    /// The simulated time from the start until the last thread ended, in nanoseconds.
     pub time_ns: u64,
     /// The number of engine steps, which the step limit bounds.
     pub steps: u64,
-    /// Line accesses by source.
+    /// The number of line accesses, by source.
     pub transfers: Transfers,
     /// The number of involuntary context switches.
     pub preemptions: u64,
@@ -133,7 +133,7 @@ pub struct Details {
 /// The cost of accesses. Times of several CPUs add up.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
 pub struct AccessCost {
-    /// The accesses by source.
+    /// The number of accesses, by source.
     pub transfers: Transfers,
     /// The time in the queue at the line, in nanoseconds.
     pub queue_ns: u64,
@@ -199,10 +199,11 @@ pub struct LineCost {
     pub cost: AccessCost,
     /// The cost of the accesses to each word, by word and source location.
     pub words: Vec<WordCost>,
-    /// Groups of words on the line that separate cores use. Several groups are false sharing;
-    /// otherwise the list is empty. A core that rarely accesses a word does not count as its user.
-    /// If the users of two words overlap partly, nothing is reported. A line whose memory was used
-    /// for one purpose after another may be reported by mistake.
+    /// The groups of words on the line that separate cores use. If there are several groups, the
+    /// line has false sharing. Otherwise the list is empty. A core that rarely accesses a word does
+    /// not count as a user of the word. If the users of two words overlap partly, the words are not
+    /// reported. A line whose memory was used for one purpose after another may be reported by
+    /// mistake.
     pub falsely_shared: Vec<WordGroup>,
 }
 
@@ -233,19 +234,19 @@ pub struct SiteCost {
 pub struct CpuTime {
     /// The CPU.
     pub cpu: u32,
-    /// Time in accesses that the core's own cache serves, and in stores on their way into the
+    /// The time in accesses that the core's own cache serves, and in stores on their way into the
     /// buffer.
     pub hit_ns: u64,
-    /// Time waiting for lines in transfer.
+    /// The time spent waiting for lines in transfer.
     pub miss_ns: u64,
-    /// Time waiting in the queue at a line, for stores to leave the buffer, or for another CPU's
-    /// store.
+    /// The time spent waiting in the queue at a line, for stores to leave the buffer, or for
+    /// another CPU's store.
     pub queue_ns: u64,
-    /// Time spinning.
+    /// The time spent spinning on a word.
     pub spin_ns: u64,
-    /// Time computing without accesses to shared memory.
+    /// The time spent computing without accesses to shared memory.
     pub compute_ns: u64,
-    /// Time in the kernel, including context switches.
+    /// The time in the kernel, including context switches.
     pub kernel_ns: u64,
     /// The remaining time, in which the CPU was idle.
     pub idle_ns: u64,

@@ -18,30 +18,33 @@ use core::str::FromStr;
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Faults {
-    /// Preempts the thread before one in this many steps of a restartable operation: the thread
-    /// moves to the end of its CPU's run queue. With 1 no operation ever commits.
+    /// The rate of preemptions in restartable operations. The thread is preempted before one in
+    /// this many steps. It moves to the end of its CPU's run queue. With 1, no operation ever
+    /// commits.
     pub preempt: u32,
-    /// Preempts the thread before one in this many other accesses to memory.
+    /// The rate of preemptions at other memory accesses. The thread is preempted before one in this
+    /// many of them.
     pub preempt_access: u32,
-    /// Moves the thread to another CPU before one in this many steps of a restartable operation.
-    /// Threads that are bound to a CPU are not moved.
+    /// The rate of migrations. The thread is moved to another CPU before one in this many steps of
+    /// a restartable operation. Threads that are bound to a CPU are not moved.
     pub migrate: u32,
-    /// Delivers a signal to the thread before one in this many steps of a restartable operation,
-    /// and before one in this many other accesses: see [`on_signal`](crate::on_signal).
+    /// The rate of signals. The thread gets a signal before one in this many steps of a restartable
+    /// operation, and before one in this many other accesses. See [`on_signal`](crate::on_signal).
     pub signal: u32,
-    /// Stalls the thread's CPU for up to ten microseconds before one in this many accesses, like a
-    /// firmware interrupt or a hypervisor. The thread loses only time.
+    /// The rate of stalls. The thread's CPU stalls for up to ten microseconds before one in this
+    /// many accesses, as with a firmware interrupt or a hypervisor. The thread loses only time.
     pub delay: u32,
-    /// Takes the thread's CPU out of service until the end of the run, before one in this many
-    /// steps of a restartable operation, and before one in this many other accesses. The CPU's
-    /// threads move elsewhere, even bound ones. The last CPU stays in service.
-    /// elsewhere, even those that were bound to it. The last CPU stays in service.
+    /// The rate at which CPUs go out of service. Before one in this many steps of a restartable
+    /// operation, and before one in this many other accesses, the thread's CPU goes out of service
+    /// until the end of the run. The CPU's threads move to other CPUs, even if they are bound to
+    /// this one. The last CPU stays in service.
     pub offline: u32,
-    /// The kernel does not make restartable operations restart. The arm64 kernel had this defect
-    /// for a thread preempted by another on the same CPU, after the rewrite in 6.19. Programs lose
-    /// updates. A start-up self-test should notice it.
+    /// Whether the kernel fails to restart restartable operations. The arm64 kernel had this defect
+    /// after the rewrite in 6.19, for a thread preempted by another thread on the same CPU.
+    /// Programs lose updates. A start-up self-test should detect the defect.
     pub missed_aborts: bool,
-    /// A fence of restartable operations restarts none. Stopping slots relies on such a restart.
+    /// Whether a fence of restartable operations fails to restart them. Stopping slots relies on
+    /// these restarts.
     pub missed_fences: bool,
 }
 

@@ -19,13 +19,14 @@ pub trait Kernel {
         "custom"
     }
 
-    /// Handles that `thread` starts to run on `cpu`. Returns its concurrency ID until it is
-    /// switched out.
+    /// Handles the event that `thread` starts to run on `cpu`. Returns its concurrency ID until it
+    /// is switched out.
     ///
     /// The ID must be below the number of CPUs and not in use by another thread that has a CPU.
     fn switch_in(&mut self, at: Time, cpu: CpuId, thread: usize) -> Cid;
 
-    /// Handles that `thread` stops running on `cpu`: it is preempted, blocks, migrates or ends.
+    /// Handles the event that `thread` stops running on `cpu`, because it is preempted, blocks,
+    /// migrates or ends.
     fn switch_out(&mut self, at: Time, cpu: CpuId, thread: usize);
 
     /// Handles the migration of `thread`, after its [`switch_out`](Kernel::switch_out) at `from`
@@ -42,12 +43,14 @@ pub trait Kernel {
         let _ = (at, cpu, thread);
     }
 
-    /// Handles that `thread` began another program on its present CPU: see [`exec`](crate::exec()).
+    /// Handles the event that `thread` began another program on its present CPU: see
+    /// [`exec`](crate::exec()).
     fn exec(&mut self, at: Time, thread: usize) {
         let _ = (at, thread);
     }
 
-    /// Handles the start of a thread. `cpu` is its first CPU. `bound` means that it stays there.
+    /// Handles the start of a thread. `cpu` is its first CPU. If `bound` is true, the thread stays
+    /// on that CPU.
     fn spawned(&mut self, thread: usize, cpu: CpuId, bound: bool);
 
     /// Handles the end of a thread, after its last [`switch_out`](Kernel::switch_out).

@@ -5,13 +5,13 @@ use core::str::FromStr;
 
 /// The policy by which a machine chooses the thread that runs next.
 ///
-/// Times are meaningful only in a run by [time](Schedule::Time). Such a run shows one order of
-/// events for each seed: that of a machine on which nothing unlikely happens. The other schedules
+/// Times are meaningful only in a run by [time](Schedule::Time). For each seed, such a run shows
+/// one order of events, which is that of a machine without unlikely events. The other schedules
 /// search for mistakes instead. They choose a thread at every *point*: every access to memory,
 /// every step of a restartable operation and every call of the world. One thread at a time runs to
 /// its next point. Time still advances, one step after another as on a machine with one CPU, so a
-/// clock never goes backwards. But these times measure nothing. A sleep or a deadline ends when its
-/// time is reached, or when no other thread can run.
+/// clock never goes backwards. But these times are not a measurement. A sleep or a deadline ends
+/// when its time is reached, or when no other thread can run.
 ///
 /// ```
 /// use coreline_sim::Schedule;
@@ -23,12 +23,13 @@ use core::str::FromStr;
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub enum Schedule {
-    /// The CPU with the earliest time acts next. Threads of a CPU share it by time slices.
+    /// The schedule by time. The CPU with the earliest time acts next. Threads of a CPU share it by
+    /// time slices.
     #[default]
     Time,
-    /// A random CPU that can act, at every point. At one point in eight, the CPU switches to
-    /// another of its threads if it has any. This rate is high enough to hit unlucky moments, and
-    /// low enough for a restartable operation to complete.
+    /// The random schedule. At every point, a random CPU that can act is chosen. At one point in
+    /// eight, the CPU switches to another of its threads if it has any. This rate is high enough to
+    /// hit unlucky moments, and low enough for a restartable operation to complete.
     Random,
     /// Probabilistic concurrency testing (Burckhardt, Kothari, Musuvathi and Nagarakatte, ASPLOS
     /// 2010). Each thread has a random priority, and the runnable thread with the highest priority
@@ -36,12 +37,13 @@ pub enum Schedule {
     /// mistake that takes `depth` events in the right order is found in one run with a probability
     /// of at least `1 / (threads * steps^(depth - 1))`.
     ///
-    /// A thread gets the lowest priority if it waits for other threads: it
+    /// A thread gets the lowest priority if it waits for other threads. It counts as waiting if it
     /// [yields](coreline_world::Threads::yield_now), [relaxes](coreline_world::Words::relax) in a
     /// loop, passes 10,000 points while others could run, or loses its CPU while it waits for a
     /// write.
     Pct {
-        /// The number of events in the right order that the mistake takes: 1 to 4 find most.
+        /// The number of events in the right order that the mistake takes. Values from 1 to 4 find
+        /// most mistakes.
         depth: u32,
         /// The approximate number of points in the program. Change points are chosen among these.
         /// [`Report::steps`](crate::Report::steps) of a run is a good guess.

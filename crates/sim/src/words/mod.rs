@@ -189,7 +189,7 @@ integer! {
     SimUsize: usize: fetch_add fetch_sub fetch_and fetch_or fetch_xor;
 }
 
-/// Charges for the accesses to a [`Cell`](coreline_world::Cell), at their beginning.
+/// The tracker that charges for each access to a [`Cell`](coreline_world::Cell) at its beginning.
 #[derive(Debug, Clone, Copy)]
 pub struct SimTrack;
 

@@ -15,8 +15,9 @@ use crate::engine::{self, inside};
 /// Installs `handler` for all later signals, instead of an earlier handler. It runs on the thread
 /// that gets the signal. Without a handler, signals only restart restartable operations.
 ///
-/// The handler may do everything that simulated code may do. A native handler must not allocate,
-/// take a lock that its thread may hold, or panic. If this handler panics, its thread panics.
+/// The handler may call all functions that simulated code may call. A native handler must not
+/// allocate, take a lock that its thread may hold, or panic. If this handler panics, its thread
+/// panics.
 ///
 /// ```
 /// use std::sync::Arc;

@@ -141,9 +141,9 @@ pub(crate) struct Area {
     pub(super) offset: isize,
 }
 
-/// Where each thread has its index: in a field of one of its areas.
+/// The location of each thread's index: a field of one of the thread's areas.
 ///
-/// Sections need the area alone: which field it is they learn from the limits of their slots.
+/// Sections need only the area. The limits of their slots tell them which field it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Index {
     area: Area,

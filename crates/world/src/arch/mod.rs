@@ -203,16 +203,16 @@ pub struct SlotsAt<I, F> {
     pub(crate) first: *mut F,
 }
 
-/// An operation on an `F`, as a section that finds its slot so: an [`Index`], [`InRow`] or
-/// [`Gated`].
+/// An operation on an `F`, as a section. `I` is the way in which it finds its slot: an [`Index`],
+/// [`InRow`] or [`Gated`].
 pub trait Section<I, F, R>: Sized {
-    /// Runs it; `None`, with nothing done, if the thread has no slot.
+    /// Runs the operation. Returns `None`, without effect, if the thread has no slot.
     ///
     /// # Safety
     ///
-    /// `at` is that of an [`At`](crate::restartable::At) of an `F`, whose invariant it takes over;
-    /// an `F` has the layout that it has in the native world; and the kernel keeps the index, or
-    /// the CPU number where a row shows the index.
+    /// `at` is from an [`At`](crate::restartable::At) of an `F`, and has the same invariant. An `F`
+    /// has its layout of the native world. The kernel maintains the index, or the CPU number if a
+    /// row contains the index.
     unsafe fn run(self, at: SlotsAt<I, F>) -> Option<R>;
 }
 

@@ -15,7 +15,7 @@ pub(crate) const SIGNATURE: u32 = 0;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Area;
 
-/// Where each thread has its index; here nowhere.
+/// The location of each thread's index. On this processor there is none.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Index;
 

@@ -5,7 +5,7 @@ use core::time::Duration;
 use super::{race, rounds};
 use crate::{Ordering, Testbed, Word};
 
-/// Time never goes back: not for one thread, nor along a message from one thread to another.
+/// Checks that time never goes back, for one thread or along a message from one thread to another.
 pub fn time_never_goes_back<W: Testbed>() {
     let mut last = W::now();
     for _ in 0..rounds::<W>() {
@@ -30,7 +30,7 @@ pub fn time_never_goes_back<W: Testbed>() {
     );
 }
 
-/// A sleep takes at least as long as was asked, where time runs.
+/// Checks that a sleep takes at least the requested time, if time passes.
 pub fn a_sleep_lasts<W: Testbed>() {
     let span = Duration::from_millis(1);
     let start = W::now();

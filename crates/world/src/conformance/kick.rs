@@ -5,8 +5,8 @@ use coreline_topology::CpuId;
 use super::rounds;
 use crate::Testbed;
 
-/// Any CPU may be kicked: the caller's, another one, and one that the machine does not have. A
-/// world that cannot do it says so each time.
+/// Checks that any CPU may be kicked: the caller's, another one, and one that the machine does not
+/// have. A world that cannot kick returns an error each time.
 pub fn every_cpu_can_be_kicked<W: Testbed>() {
     let machine = W::topology();
     let cpus = machine.cpus().map(|cpu| cpu.id).take(4);
@@ -18,8 +18,8 @@ pub fn every_cpu_can_be_kicked<W: Testbed>() {
     }
 }
 
-/// A thread that can be preempted need not ask whether it should be: it has been, or nothing wants
-/// its CPU.
+/// Checks that [`need_resched`](crate::Kick::need_resched) returns false for a preemptible thread.
+/// Such a thread has already been preempted, or no other thread wants its CPU.
 pub fn a_preemptible_thread_need_not_yield<W: Testbed>() {
     for _ in 0..rounds::<W>() {
         assert!(!W::need_resched());

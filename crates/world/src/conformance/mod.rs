@@ -1,7 +1,7 @@
 //! The laws that every world must pass.
 //!
 //! A law is a program, generic over the world, that panics if the world violates it. Laws are small
-//! enough for the model, which runs them in every interleaving. In worlds where time passes they
+//! enough for the model, which runs them in every interleaving. In worlds where time passes, laws
 //! repeat, so natively they are stress tests. [`conformance_tests!`](crate::conformance_tests)
 //! creates one test for each law.
 //!
@@ -103,7 +103,7 @@ macro_rules! conformance_tests {
     };
 }
 
-/// Whether a type implements a trait, as a constant: for tests of what may be sent and shared.
+/// Returns, as a constant, whether a type implements a trait. Use it in tests of `Send` and `Sync`.
 ///
 /// ```
 /// use coreline_world::implements;

@@ -1,4 +1,5 @@
-//! Laws of memory order, as litmus tests: what one thread may conclude from what it read.
+//! Laws of memory order, as litmus tests. Each says what a thread may conclude from a value that it
+//! read.
 
 use std::sync::Arc;
 
@@ -53,7 +54,7 @@ fn read_after<W: Testbed>(wait: fn(&W::U32)) {
 // In the next three laws Acquire is the partner of the release in `publish`. Without it the data
 // could be read early.
 
-/// Message passing: a thread that acquires a flag sees what was written before its release.
+/// Checks message passing: a thread that acquires a flag sees all writes before the flag's release.
 pub fn published_data_is_seen<W: Testbed>() {
     read_after::<W>(|flag| {
         while flag.load(Ordering::Acquire) == 0 {
@@ -62,14 +63,14 @@ pub fn published_data_is_seen<W: Testbed>() {
     });
 }
 
-/// Message passing through `wait_until`, which loads with the ordering that it is given and returns
-/// the value that it accepted.
+/// Checks message passing through `wait_until`, which loads with the given ordering and returns the
+/// accepted value.
 pub fn a_wait_sees_what_was_published<W: Testbed>() {
     read_after::<W>(|flag| assert_eq!(flag.wait_until(Ordering::Acquire, |flag| flag != 0), 1));
 }
 
-/// Message passing through `wait_until_by`, as through `wait_until`. A wait gives up early in the
-/// model only.
+/// Checks message passing through `wait_until_by`, like that through `wait_until`. Only in the
+/// model does a wait give up early.
 pub fn a_bounded_wait_sees_what_was_published<W: Testbed>() {
     read_after::<W>(|flag| {
         let deadline = late::<W>();
@@ -83,7 +84,7 @@ pub fn a_bounded_wait_sees_what_was_published<W: Testbed>() {
     });
 }
 
-/// A wait returns the value that it accepted, even if the word has changed since.
+/// Checks that a wait returns the accepted value, even if the word has changed since.
 pub fn a_wait_returns_what_it_accepted<W: Testbed>() {
     race::<W, _, _, _>(
         || W::U32::new_in(0),
@@ -170,8 +171,8 @@ message_laws! {
         flag.fetch_xor(0, Ordering::Acquire) == 3;
 }
 
-/// Message passing through fences: a release fence before a relaxed store, an acquire fence after a
-/// relaxed load.
+/// Checks message passing through fences: a release fence before a relaxed store, and an acquire
+/// fence after a relaxed load.
 pub fn fences_publish<W: Testbed>() {
     race::<W, _, _, _>(
         unpublished::<W>,
@@ -213,8 +214,8 @@ fn store_buffering<W: Testbed>(left: fn(), right: fn()) {
     );
 }
 
-/// Dekker: with a full fence on both sides between store and load, at least one side sees the
-/// other.
+/// Checks Dekker's pattern: with a full fence between store and load on both sides, at least one
+/// side sees the other's store.
 pub fn full_fences_forbid_store_buffering<W: Testbed>() {
     // SeqCst, partner: the other side's. Without either both loads could pass the stores before
     // them.
@@ -222,7 +223,8 @@ pub fn full_fences_forbid_store_buffering<W: Testbed>() {
     store_buffering::<W>(full, full);
 }
 
-/// The same with the asymmetric pair: a light fence on one side, a heavy one on the other.
+/// Checks Dekker's pattern with the asymmetric pair: a light fence on one side, and a heavy fence
+/// on the other.
 pub fn a_light_and_a_heavy_fence_forbid_store_buffering<W: Testbed>() {
     store_buffering::<W>(W::fence_light, W::fence_all);
     if W::light_is_free() {
@@ -230,8 +232,8 @@ pub fn a_light_and_a_heavy_fence_forbid_store_buffering<W: Testbed>() {
     }
 }
 
-/// Message passing through the asymmetric pair: a light fence before a relaxed store, and behind a
-/// relaxed load the rare side for what was seen.
+/// Checks message passing through the asymmetric pair: a light fence before a relaxed store, and
+/// [`try_fence_seen`](crate::Fences::try_fence_seen) after a relaxed load.
 pub fn a_light_fence_publishes_to_what_has_seen<W: Testbed>() {
     race::<W, _, _, _>(
         unpublished::<W>,
@@ -251,8 +253,8 @@ pub fn a_light_fence_publishes_to_what_has_seen<W: Testbed>() {
     );
 }
 
-/// The same for reads: what a thread read before its light fence is not what the other one writes
-/// behind its own.
+/// Checks the asymmetric pair for reads: a thread's read before its light fence never returns a
+/// value that the other thread writes after its own fence.
 pub fn a_light_fence_ends_reads_for_what_has_seen<W: Testbed>() {
     race::<W, _, _, _>(
         unpublished::<W>,
@@ -273,8 +275,8 @@ pub fn a_light_fence_ends_reads_for_what_has_seen<W: Testbed>() {
     );
 }
 
-/// Coherence: reads of one word by one thread never go back in the order of its writes, however
-/// weak they are.
+/// Checks coherence: one thread's reads of one word never go back in the order of the word's
+/// writes, however weak the reads' ordering is.
 pub fn a_word_never_goes_back<W: Testbed>() {
     race::<W, _, _, _>(
         || W::U64::new_in(0),
@@ -287,7 +289,8 @@ pub fn a_word_never_goes_back<W: Testbed>() {
     );
 }
 
-/// Conservation: of concurrent additions each sees a value of its own, and none is lost.
+/// Checks conservation: each of several concurrent additions returns a different value, and no
+/// addition is lost.
 pub fn additions_are_never_lost<W: Testbed>() {
     const THREADS: u32 = 3;
     let word = Arc::new(W::U32::new_in(0));
@@ -306,7 +309,8 @@ pub fn additions_are_never_lost<W: Testbed>() {
     assert_eq!(word.load(Ordering::Relaxed), THREADS * rounds::<W>());
 }
 
-/// Of two compare-exchanges from one value one succeeds, and the other returns what that one wrote.
+/// Checks that exactly one of two compare-exchanges from the same value succeeds, and that the
+/// other returns the value written by the first.
 pub fn one_exchange_wins<W: Testbed>() {
     fn claim<W: Testbed>(word: &W::U32, id: u32) -> Result<u32, u32> {
         word.compare_exchange(0, id, Ordering::Relaxed, Ordering::Relaxed)

@@ -8,8 +8,8 @@ use coreline_topology::CpuId;
 use super::spawn;
 use crate::{Integer, JoinHandle, Ordering, Placement, SpawnError, Testbed, Word};
 
-/// A thread that was placed on a CPU runs there, and its node and cache are the topology's. Every
-/// thread runs on a CPU below the limit.
+/// Checks that a thread that was placed on a CPU runs on that CPU, and that its node and cache are
+/// those of the topology. Every thread must run on a CPU below the limit.
 pub fn a_placed_thread_runs_on_its_cpu<W: Testbed>() {
     let machine = W::topology();
     assert!(W::cpu().index() < machine.cpu_limit());
@@ -39,7 +39,7 @@ pub fn a_placed_thread_runs_on_its_cpu<W: Testbed>() {
     }
 }
 
-/// A CPU that does not exist is refused; the closure does not run and is dropped.
+/// Checks that a CPU that does not exist is refused. The closure must be dropped without running.
 pub fn an_impossible_cpu_is_refused<W: Testbed>() {
     let nowhere = CpuId::new(u32::MAX);
     let ran = Arc::new(W::U32::new_in(0));
@@ -56,8 +56,8 @@ pub fn an_impossible_cpu_is_refused<W: Testbed>() {
     assert_eq!(ran.load(Ordering::Relaxed), 0, "the closure ran");
 }
 
-/// Memory of which a part was discarded holds there what it held, or zeros, and elsewhere what it
-/// held. It can be written again.
+/// Checks memory of which a part was discarded. The discarded part must hold its old content or
+/// zeros, and the rest must hold its old content. The memory must be writable again.
 pub fn discarded_bytes_are_as_they_were_or_zero<W: Testbed>() {
     const SIZE: usize = 1 << 14;
     let layout = Layout::from_size_align(SIZE, SIZE).expect("a power of two");

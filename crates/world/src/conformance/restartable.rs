@@ -9,8 +9,8 @@ use crate::restartable::definition::Add;
 use crate::restartable::{At, Limits, NoSlot};
 use crate::{IndexBy, JoinHandle, Lacking, Ordering, Placement, Testbed, Word};
 
-/// A word for each index, all of them 0 at first, and nothing around them: an operation runs in a
-/// section or not at all. For laws and tests of worlds.
+/// An array with one word for each index, initially 0, and without a fallback. An operation runs in
+/// a section or not at all. The laws and the tests of worlds use it.
 #[derive(Debug)]
 pub struct BareWords<W: Testbed> {
     section: W::Section,
@@ -26,7 +26,7 @@ unsafe impl<W: Testbed> Send for BareWords<W> {}
 unsafe impl<W: Testbed> Sync for BareWords<W> {}
 
 impl<W: Testbed> BareWords<W> {
-    /// Words for as many indexes as there can be.
+    /// Creates a word for each possible index.
     ///
     /// # Errors
     ///
@@ -34,7 +34,7 @@ impl<W: Testbed> BareWords<W> {
     ///
     /// # Panics
     ///
-    /// If there is no memory.
+    /// Panics if there is no memory.
     pub fn new_in(by: IndexBy) -> Result<Self, Lacking> {
         let (section, indexes) = W::section(by)?;
         let layout = Layout::from_size_align(indexes * W::STRIDE, W::STRIDE)
@@ -52,12 +52,12 @@ impl<W: Testbed> BareWords<W> {
         Ok(BareWords { section, limits, indexes, first, layout })
     }
 
-    /// How operations on the words run.
+    /// Returns the way in which operations on the words run.
     pub fn section(&self) -> &W::Section {
         &self.section
     }
 
-    /// The indexes below it have words that sections may use.
+    /// Returns the limit of indexes. Sections may use the words of the indexes below it.
     pub fn limit(&self) -> &W::U32 {
         self.limits.by(W::index_by(&self.section))
     }
@@ -67,16 +67,16 @@ impl<W: Testbed> BareWords<W> {
         unsafe { At::new(&self.limits, self.first) }
     }
 
-    /// Adds to the calling thread's word, if a section can.
+    /// Adds to the calling thread's word, if a section can do so.
     ///
     /// # Errors
     ///
-    /// [`NoSlot`], with nothing done.
+    /// [`NoSlot`] if no section can run. Then the word is unchanged.
     pub fn add(&self, delta: u64) -> Result<(), NoSlot> {
         W::run(self.at(), Add(delta))
     }
 
-    /// Each word's value, by index.
+    /// Returns the values of the words, ordered by index.
     pub fn values(&self) -> impl Iterator<Item = u64> {
         // SAFETY: there is a word for each index.
         let word = |index| unsafe { self.at().slot(index) };
@@ -100,8 +100,8 @@ fn words<W: Testbed>() -> Arc<BareWords<W>> {
     Arc::new(BareWords::new_in(IndexBy::Cpu).expect("CPUs have numbers"))
 }
 
-/// Conservation: concurrent additions, on one CPU and on several, are all in the sum, also when
-/// another thread fences them meanwhile; and one that finds no slot did nothing.
+/// Checks conservation: the sum contains all concurrent additions, on one CPU and on several, even
+/// if another thread fences them meanwhile. An addition that finds no slot must have no effect.
 pub fn no_addition_is_lost<W: Testbed>() {
     let words = words::<W>();
     let adder = |delta| {
@@ -124,8 +124,8 @@ pub fn no_addition_is_lost<W: Testbed>() {
     assert_eq!(words.values().sum::<u64>(), added);
 }
 
-/// What a placed thread adds is in its CPU's word, if it has one, and no other word changes; an
-/// index at the limit has none.
+/// Checks that an addition of a placed thread changes the word of its CPU, if there is one, and no
+/// other word. An index at the limit has no word.
 pub fn an_addition_lands_in_the_slot_of_its_cpu<W: Testbed>() {
     let machine = W::topology();
     let placed = machine.cpus().filter_map(|cpu| {
@@ -155,8 +155,8 @@ pub fn an_addition_lands_in_the_slot_of_its_cpu<W: Testbed>() {
     }
 }
 
-/// There is an index for every CPU that there can be, and a thread's index is one of them; so is
-/// its concurrency ID where there is one.
+/// Checks that every possible CPU has an index, and that a thread's index is one of these. If the
+/// thread has a concurrency ID, that must also be in bounds.
 pub fn indexes_are_in_bounds<W: Testbed>() {
     let (section, indexes) = W::section(IndexBy::Cpu).expect("every world numbers its CPUs");
     assert!(indexes >= W::topology().cpu_limit());

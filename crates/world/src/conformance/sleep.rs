@@ -6,7 +6,8 @@ use std::sync::Arc;
 use super::{race, spawn};
 use crate::{JoinHandle, Ordering, Parked, Testbed, Time, Word};
 
-/// A word that does not hold the expected value puts no thread to sleep, whatever the deadline.
+/// Checks that a thread does not sleep if the word does not hold the expected value, whatever the
+/// deadline is.
 pub fn a_changed_word_does_not_put_to_sleep<W: Testbed>() {
     let word = W::U32::new_in(1);
     assert_eq!(W::park(&word, 0, None), Parked::Changed);
@@ -14,7 +15,8 @@ pub fn a_changed_word_does_not_put_to_sleep<W: Testbed>() {
     assert_eq!(W::wake(&word, 1), 0, "no thread sleeps");
 }
 
-/// A sleep without a wake is over at its deadline, and not before; at once if that has passed.
+/// Checks that a sleep without a wake ends at its deadline, and not before. If the deadline has
+/// passed, the sleep ends at once.
 pub fn a_deadline_ends_the_sleep<W: Testbed>() {
     let word = W::U32::new_in(0);
     for deadline in [Time::from_nanos(0), W::now() + Duration::from_millis(1)] {
@@ -28,10 +30,11 @@ pub fn a_deadline_ends_the_sleep<W: Testbed>() {
     }
 }
 
-/// A waker that stores first and then wakes is never missed: no sleep is forever.
+/// Checks that no wake-up is lost if the waker stores first and then wakes. No thread may sleep
+/// forever.
 ///
-/// The interleaving that must not be: the waiter finds 0; the waker stores 1, looks for sleepers
-/// and finds none; the waiter falls asleep.
+/// This interleaving must not happen: the waiter reads 0, the waker stores 1 and finds no sleeping
+/// thread, and then the waiter falls asleep.
 pub fn no_wakeup_is_lost<W: Testbed>() {
     race::<W, _, _, _>(
         || W::U32::new_in(0),
@@ -58,8 +61,8 @@ fn sleep_while_zero<W: Testbed>(word: &W::U32) {
     }
 }
 
-/// A wake of one wakes one, if any sleeps: of two sleepers on one word the waker wakes the first,
-/// which wakes the second.
+/// Checks that a wake of one thread wakes one, if any sleeps. Of two threads that sleep on one
+/// word, the waker wakes the first, which then wakes the second.
 pub fn a_wake_of_one_wakes_one<W: Testbed>() {
     let word = Arc::new(W::U32::new_in(0));
     let sleepers = [(); 2].map(|()| {
@@ -76,8 +79,8 @@ pub fn a_wake_of_one_wakes_one<W: Testbed>() {
     }
 }
 
-/// A wake reaches the sleepers of its own word: of two sleepers on two words the waker wakes one
-/// after the other.
+/// Checks that a wake reaches only threads that sleep on its own word. Of two threads that sleep on
+/// two words, the waker wakes one after the other.
 pub fn a_wake_is_for_its_word<W: Testbed>() {
     let words = Arc::new([W::U32::new_in(0), W::U32::new_in(0)]);
     let sleepers = [0, 1].map(|which| {
@@ -92,7 +95,7 @@ pub fn a_wake_is_for_its_word<W: Testbed>() {
     }
 }
 
-/// A wake says that it has woken a thread.
+/// Checks that a wake returns the number of threads that it has woken.
 pub fn a_wake_says_that_it_woke_a_thread<W: Testbed>() {
     let word = Arc::new(W::U32::new_in(0));
     let theirs = Arc::clone(&word);

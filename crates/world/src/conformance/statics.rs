@@ -5,8 +5,8 @@ use std::sync::Arc;
 use super::spawn;
 use crate::{Integer, JoinHandle, Ordering, Testbed, Word, Words, WorldLocal, WorldStatic};
 
-/// All threads get the same object for a key. It is made once: what one thread does to it another
-/// sees.
+/// Checks that all threads get the same object for a key. The object is created once, so one
+/// thread's changes are visible to the others.
 pub fn a_static_is_one_object<W: Testbed>() {
     static COUNTER: WorldStatic = WorldStatic::new("conformance counter");
     fn add<W: Testbed>(value: u32) -> (usize, u32) {
@@ -24,7 +24,7 @@ pub fn a_static_is_one_object<W: Testbed>() {
     assert_eq!(add::<W>(0), (here, before + 3));
 }
 
-/// One key with two types names two objects, and each keeps its first value.
+/// Checks that one key with two types names two objects, and that each keeps its first value.
 pub fn a_static_is_one_object_for_each_type<W: Testbed>() {
     static KEY: WorldStatic = WorldStatic::new("conformance types");
     for _ in 0..2 {
@@ -34,7 +34,8 @@ pub fn a_static_is_one_object_for_each_type<W: Testbed>() {
     assert_eq!(KEY.with::<W, u8, _>(|| 8, |object| *object), 7);
 }
 
-/// Two keys name two objects of one type, also if the keys have one name; so do the keys of locals.
+/// Checks that two keys name two objects of one type, even if both keys have the same name. The
+/// same must hold for the keys of locals.
 pub fn each_key_has_its_own_object<W: Testbed>() {
     static ONE: WorldStatic = WorldStatic::new("conformance key");
     static OTHER: WorldStatic = WorldStatic::new("conformance key");
@@ -48,8 +49,8 @@ pub fn each_key_has_its_own_object<W: Testbed>() {
     }
 }
 
-/// A local is its thread's own from first use to the thread's end, and then drops, before the join
-/// returns.
+/// Checks that a local belongs to its thread from its first use to the thread's end. It must drop
+/// then, before the join returns.
 pub fn a_local_belongs_to_its_thread<W: Testbed>() {
     static LOCAL: WorldLocal = WorldLocal::new("conformance local");
 

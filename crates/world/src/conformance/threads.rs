@@ -6,7 +6,8 @@ use std::sync::Arc;
 use super::spawn;
 use crate::{Cell, JoinHandle, Ordering, Testbed, Threads, Word};
 
-/// A join returns the thread's value, and everything that the thread did is visible after it.
+/// Checks that a join returns the thread's value, and that everything that the thread did is
+/// visible after the join.
 pub fn a_join_returns_the_value<W: Testbed>() {
     let data = Arc::new(Cell::<u64, W>::new_in(0));
     let theirs = Arc::clone(&data);
@@ -20,7 +21,7 @@ pub fn a_join_returns_the_value<W: Testbed>() {
     assert_eq!(data.with(|data| unsafe { data.read() }), 1);
 }
 
-/// A thread whose handle is dropped runs all the same.
+/// Checks that a thread also runs if its handle is dropped.
 pub fn a_dropped_handle_detaches<W: Testbed>() {
     let word = Arc::new(W::U32::new_in(0));
     let theirs = Arc::clone(&word);
@@ -28,7 +29,7 @@ pub fn a_dropped_handle_detaches<W: Testbed>() {
     word.wait_until(Ordering::Relaxed, |value| value == 1);
 }
 
-/// A thread knows its own handle from others.
+/// Checks that a thread can tell its own handle from others.
 pub fn a_thread_knows_its_own_handle<W: Testbed>() {
     type Handle<W> = <W as Threads>::JoinHandle<()>;
     let shared = Arc::new((Cell::<Option<Handle<W>>, W>::new_in(None), W::U32::new_in(0)));
@@ -57,7 +58,7 @@ pub fn a_thread_knows_its_own_handle<W: Testbed>() {
     assert_eq!(is_theirs, 3, "a thread has its own handle");
 }
 
-/// A join raises the thread's panic in the joining thread.
+/// Checks that a join raises the thread's panic in the joining thread.
 pub fn a_join_raises_the_panic<W: Testbed>() {
     let thread = spawn::<W, ()>(|| std::panic::panic_any(7_u32));
     let raised = catch_unwind(AssertUnwindSafe(|| thread.join())).expect_err("the thread panicked");

@@ -17,7 +17,8 @@ fn soon<W: Testbed>() -> Time {
     now + Duration::from_nanos(now.as_nanos() * 7919 % 1024)
 }
 
-/// A value that is accepted at the first look is returned, also where the deadline has passed.
+/// Checks that a value that is accepted at the first read is returned, even if the deadline has
+/// passed.
 pub fn a_bounded_wait_takes_what_is_there<W: Testbed>() {
     let word = W::U32::new_in(7);
     for deadline in [Time::from_nanos(0), W::now(), late::<W>()] {
@@ -30,8 +31,8 @@ pub fn a_bounded_wait_takes_what_is_there<W: Testbed>() {
     }
 }
 
-/// A wait for what does not come gives up after a look that ends no earlier than the deadline, and
-/// looks at least once.
+/// Checks that a wait for a value that never comes gives up. Its last read must end no earlier than
+/// the deadline, and there must be at least one read.
 pub fn a_bounded_wait_gives_up_at_its_deadline<W: Testbed>() {
     let word = W::U32::new_in(0);
     for deadline in [Time::from_nanos(0), W::now(), W::now() + Duration::from_millis(1)] {
@@ -46,10 +47,10 @@ pub fn a_bounded_wait_gives_up_at_its_deadline<W: Testbed>() {
     }
 }
 
-/// A value that is there before the deadline is found, however the two meet.
+/// Checks that a value that is written before the deadline is found, in every interleaving.
 ///
-/// The interleaving that must not be: the waiter looks and finds 0; the writer writes 1 before the
-/// deadline; the waiter finds that the deadline has come, and gives up.
+/// This interleaving must not happen: the waiter reads 0, the writer writes 1 before the deadline,
+/// and then the waiter finds that the deadline has passed, and gives up.
 pub fn a_bounded_wait_misses_nothing_before_its_deadline<W: Testbed>() {
     race::<W, _, _, _>(
         || W::U32::new_in(0),
@@ -72,8 +73,8 @@ pub fn a_bounded_wait_misses_nothing_before_its_deadline<W: Testbed>() {
     );
 }
 
-/// A waiter that gives up and a writer agree by an exchange which of the two came first. No
-/// wake-up is lost and no deadline is.
+/// Checks that a waiter that gives up and a writer can agree, by an exchange, which of them was
+/// first. No wake-up and no deadline may be lost.
 pub fn a_wait_that_is_given_up_and_a_grant_agree<W: Testbed>() {
     const GRANTED: u32 = 1;
     const GIVEN_UP: u32 = 2;

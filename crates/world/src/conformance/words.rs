@@ -1,4 +1,4 @@
-//! Laws of words: what each operation returns and leaves behind.
+//! Laws of words: the result and the effect of each operation.
 
 use core::sync::atomic::{AtomicPtr, AtomicU8, AtomicU32, AtomicU64, AtomicUsize};
 
@@ -6,7 +6,7 @@ use crate::{Cell, ConstWorld, Integer, Line, Ordering, Testbed, Time, Word};
 
 const RELAXED: Ordering = Ordering::Relaxed;
 
-/// Arithmetic returns what was there, and wraps at the width of the word.
+/// Checks that arithmetic returns the old value, and wraps at the width of the word.
 pub fn integers_compute<W: Testbed>() {
     macro_rules! compute {
         ($word:ty, $value:ty) => {
@@ -25,8 +25,7 @@ pub fn integers_compute<W: Testbed>() {
     compute!(W::Usize, usize);
 }
 
-/// Loads, stores, swaps, compare-exchanges and plain access do what they say, for every type of
-/// word.
+/// Checks loads, stores, swaps, compare-exchanges and plain access, for every type of word.
 pub fn words_exchange<W: Testbed>() {
     exchange::<W::U8>(1, u8::MAX);
     exchange::<W::U32>(1, u32::MAX);
@@ -59,8 +58,8 @@ fn exchange<T: Word>(a: T::Value, b: T::Value) {
     assert_eq!((found, word.load(RELAXED)), (a, b));
 }
 
-/// Where a world claims native layout, words are as large and as aligned as the machine's, cells
-/// add nothing to their content, and lines are lines.
+/// Checks the layout of a world that claims native layout. Words must have the size and alignment
+/// of the machine's, cells must add nothing to their content, and a line must be a cache line.
 pub fn layout_is_native<W: Testbed>() {
     fn same<A, B>() {
         assert_eq!(size_of::<A>(), size_of::<B>(), "{}", core::any::type_name::<A>());
@@ -78,7 +77,7 @@ pub fn layout_is_native<W: Testbed>() {
     }
 }
 
-/// The constants make words that hold zero, a new one at each use.
+/// Checks that each use of a constant creates a new word that holds zero.
 pub fn constants_make_fresh_words<W: ConstWorld>() {
     macro_rules! fresh {
         ($constant:expr) => {

@@ -4,7 +4,8 @@ use core::time::Duration;
 
 use crate::Testbed;
 
-/// Work takes nine tenths of what was asked or more, where time runs; and no work takes no time.
+/// Checks that work takes at least nine tenths of the requested time, if time passes. Zero work
+/// must take no time.
 pub fn work_takes_its_time<W: Testbed>() {
     W::work(Duration::ZERO);
     for span in [Duration::from_micros(20), Duration::from_millis(1)] {

@@ -16,11 +16,11 @@ pub fn check(program: impl Fn() + Send + Sync + 'static) {
     Checker::new().check(program);
 }
 
-/// The limits for the exploration of a program, and the planted mistake.
+/// The limits for the exploration of a program, and the planted bug.
 ///
 /// loom's environment variables (`LOOM_MAX_PREEMPTIONS`, `LOOM_MAX_BRANCHES`, `LOOM_LOCATION`,
-/// `LOOM_MAX_DURATION`, `LOOM_MAX_PERMUTATIONS`) override the test's source, so that one run can
-/// look further or closer. `LOOM_LOG` has no effect.
+/// `LOOM_MAX_DURATION`, `LOOM_MAX_PERMUTATIONS`) override the settings in the test's source, so
+/// that a single run can explore more executions or print more details. `LOOM_LOG` has no effect.
 ///
 /// ```
 /// use coreline_world::model::{Checker, Model};
@@ -45,8 +45,8 @@ pub struct Checker {
 }
 
 impl Checker {
-    /// Creates a checker with the defaults: every execution, each with at most loom's default
-    /// number of branches (1000), and no plant.
+    /// Creates a checker that explores every execution, with loom's default limit of 1,000 branches
+    /// each, and without a planted bug (see [`Plant`]).
     pub fn new() -> Self {
         Self::default()
     }
@@ -68,7 +68,7 @@ impl Checker {
         self
     }
 
-    /// Puts `plant` into the program. It replaces an earlier plant.
+    /// Puts the planted bug `plant` into the program, in place of an earlier one.
     #[must_use]
     pub fn plant(mut self, plant: Plant) -> Self {
         self.plant = plant;
@@ -79,7 +79,7 @@ impl Checker {
     ///
     /// # Panics
     ///
-    /// Panics with the [`Failure`] otherwise.
+    /// Panics with the [`Failure`] if the check does not pass.
     pub fn check(&self, program: impl Fn() + Send + Sync + 'static) {
         if let Err(failure) = self.try_check(program) {
             panic!("{failure}");
@@ -151,7 +151,8 @@ impl Checker {
     preemption_bound.map_or_else(String::new, |bound| format!(" LOOM_MAX_PREEMPTIONS={bound}")),
 )]
 pub struct Failure {
-    /// The text of the panic: loom's (`Causality violation`, `deadlock`) or an assertion's.
+    /// The text of the panic, which is from loom (`Causality violation`, `deadlock`) or from an
+    /// assertion.
     pub message: String,
     /// The number of the failed execution, counted from 1. The order is the same in every run with
     /// the same bounds.

@@ -24,13 +24,13 @@
 //! | statics | made afresh for every execution |
 //!
 //! loom has limits of its own. If one thread executes a load and a compare-exchange on one word,
-//! loom remembers only the latter. It does not try the other values that another thread could have
-//! read before the load. So code that loads and then exchanges is explored less than it seems
-//! (`tests/model.rs` in the repository shows it). An execution has at most 5 threads, including the
-//! initial one. Loads are never reordered with later stores of the same thread. `SeqCst` on loads,
-//! stores and read-modify-writes is no stronger than `AcqRel`, so an algorithm that needs more must
-//! use fences. A weak compare-exchange never fails spuriously. A program must be deterministic,
-//! except for the values that it reads through its words.
+//! loom records only the compare-exchange. It does not try the other values that another thread
+//! could have read before the load. So code that loads and then exchanges is explored less than it
+//! seems (`tests/model.rs` in the repository shows it). An execution has at most 5 threads,
+//! including the initial one. Loads are never reordered with later stores of the same thread.
+//! `SeqCst` on loads, stores and read-modify-writes is no stronger than `AcqRel`, so an algorithm
+//! that needs more must use fences. A weak compare-exchange never fails spuriously. A program must
+//! be deterministic, except for the values that it reads through its words.
 //!
 //! # Does the test see anything?
 //!

@@ -4,11 +4,11 @@ use std::cell::Cell;
 
 use crate::Ordering;
 
-/// A mistake that a [`Checker`](super::Checker) puts into the checked algorithm. With it a test
-/// shows that the check would detect the mistake.
+/// A planted bug: a mistake that a [`Checker`](super::Checker) puts into the checked algorithm.
+/// With it, a test shows that the check would detect such a mistake.
 ///
 /// Each function gets the ordering that the algorithm requested, and returns the ordering that loom
-/// gets. Use one of the constants as a plant, or override its fields:
+/// gets. Use one of the constants, or override its fields:
 ///
 /// ```
 /// use coreline_world::model::Plant;
@@ -29,7 +29,7 @@ pub struct Plant {
     pub exchanges: bool,
     /// The ordering of a read-modify-write.
     pub rmw: fn(Ordering) -> Ordering,
-    /// The ordering of a fence; [`Ordering::Relaxed`] removes the fence.
+    /// The ordering of a fence. [`Ordering::Relaxed`] removes the fence.
     pub fence: fn(Ordering) -> Ordering,
     /// Whether light fences have an effect.
     pub light_fences: bool,
@@ -53,32 +53,32 @@ impl Plant {
         refuses: || false,
     };
 
-    /// Every load is relaxed: acquire loads are missing.
+    /// The bug that every load is relaxed, so that acquire loads are missing.
     pub const RELAXED_LOADS: Plant = Plant { load: relaxed, ..Plant::NONE };
 
-    /// Every store is relaxed: release stores are missing.
+    /// The bug that every store is relaxed, so that release stores are missing.
     pub const RELAXED_STORES: Plant = Plant { store: relaxed, ..Plant::NONE };
 
-    /// Every read-modify-write is relaxed.
+    /// The bug that every read-modify-write is relaxed.
     pub const RELAXED_RMWS: Plant = Plant { rmw: relaxed, ..Plant::NONE };
 
-    /// Ordinary fences are missing.
+    /// The bug that ordinary fences are missing.
     pub const NO_FENCES: Plant = Plant { fence: relaxed, ..Plant::NONE };
 
-    /// The light fences of asymmetric pairs are missing.
+    /// The bug that the light fences of asymmetric pairs are missing.
     pub const NO_LIGHT_FENCES: Plant = Plant { light_fences: false, ..Plant::NONE };
 
-    /// The heavy fences of asymmetric pairs are missing.
+    /// The bug that the heavy fences of asymmetric pairs are missing.
     pub const NO_HEAVY_FENCES: Plant = Plant { heavy_fences: false, ..Plant::NONE };
 
-    /// No mistake, but every store is an exchange.
+    /// The variant without a bug in which every store is an exchange.
     ///
     /// In the order of all writes of a word, an exchange that has read the value before a store
-    /// precedes that store. Loom does not enforce this: a thread may read the value of another
-    /// thread's exchange instead of its own later store. So only this plant can check a law in
-    /// which an owner stores to a place while other threads check by exchanges whether the place is
-    /// free. The plant hides one kind of mistake: a store that should be a release and is not, if
-    /// an earlier store was a release.
+    /// precedes that store. Loom does not enforce this. A thread may read the value of another
+    /// thread's exchange instead of its own later store. So only this variant can check a law in
+    /// which an owner stores to a place while other threads check, by exchanges, whether the place
+    /// is free. It hides one kind of mistake: a store that should be a release but is not, after an
+    /// earlier store that was a release.
     pub const EXCHANGES: Plant = Plant { exchanges: true, ..Plant::NONE };
 
     /// The plant of the check that the calling thread is in; [`Plant::NONE`] outside of a check.

@@ -1,5 +1,5 @@
-//! Pages at addresses that the program chooses: for the simulator, whose programs see the same
-//! addresses in every process.
+//! Pages at addresses that the program chooses. They are for the simulator, whose programs see the
+//! same addresses in every process.
 
 use core::alloc::Layout;
 use core::num::NonZeroUsize;
@@ -13,10 +13,10 @@ use crate::{MapError, Why};
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum FixedError {
-    /// Another mapping is already there.
+    /// Another mapping is already at this address.
     #[error("something else is mapped at {at:#x}")]
     Taken {
-        /// The address that was asked for.
+        /// The requested address.
         at: usize,
     },
     /// The host has no such addresses, or no memory left.
@@ -24,15 +24,16 @@ pub enum FixedError {
     Map(#[from] MapError),
 }
 
-/// Zeroed memory at `at`, of whole pages and with a guard: the first `guard` bytes cannot be
-/// touched. The host promises no memory for it. [`unmap`] gives it back.
+/// Maps zeroed memory at `at`, in whole pages and with a guard, which means that the first `guard`
+/// bytes cannot be accessed. The host does not reserve memory for it. [`unmap`] unmaps it.
 ///
-/// Replaces nothing that is mapped. Not under Miri, which has no fixed addresses.
+/// The call never replaces an existing mapping. It does not work under Miri, which has no fixed
+/// addresses.
 ///
 /// # Errors
 ///
-/// [`FixedError::Taken`] if any of the range is mapped already; [`FixedError::Map`] if the host
-/// refuses, as one does whose addresses have fewer bits, or whose limit is reached.
+/// [`FixedError::Taken`] if a part of the range is already mapped. [`FixedError::Map`] if the host
+/// refuses, for example because its addresses have fewer bits, or because a limit is reached.
 pub fn map(at: NonZeroUsize, size: usize, guard: usize) -> Result<NonNull<u8>, FixedError> {
     let fail = |why| {
         let layout = Layout::from_size_align(size, 1).unwrap_or(Layout::new::<()>());

@@ -9,13 +9,13 @@ use core::ptr;
 pub struct InImage {
     /// The name of the file, without its folder.
     pub image: String,
-    /// The address within the file, as `nm` prints it for the symbol there.
+    /// The address within the file, as `nm` prints it for the symbol at this address.
     pub offset: usize,
 }
 
-/// Returns the program or library that contains an address, if any. It contains its statics, but
-/// not the heap, stacks or a `thread_local!`. Returns `None` also if there is no dynamic linker to
-/// ask.
+/// Returns the program or library that contains an address, if any. A program or library contains
+/// its statics, but not the heap, stacks or a `thread_local!`. The result is also `None` if there
+/// is no dynamic linker to ask.
 pub fn find(address: usize) -> Option<InImage> {
     if cfg!(any(target_feature = "crt-static", miri)) {
         return None;

@@ -35,9 +35,9 @@
 //!
 //! **Filters.** The library detects which calls a system-call filter forbids at the start, even if
 //! the filter reports success. If a filter is installed later, no update is lost. An operation that
-//! needs a forbidden call fails with an error, or works without it:
+//! needs a forbidden call fails with an error, or works without the call:
 //!
-//! | refused later | what becomes of it |
+//! | refused later | effect |
 //! |---|---|
 //! | `membarrier` | heavy fences and fences of sections fail, and so do operations that need one |
 //! | `mmap` | new per-CPU memory is refused; operations that need some use the shared slot |
@@ -58,9 +58,9 @@
 //! restartable operations. (`posix_spawn`, which `std::process::Command` uses, blocks signals.)
 //!
 //! **Constructors.** The first per-CPU memory may be created in a constructor of a library that
-//! `dlopen` loads, and inside a Rust global allocator. It must not be created inside a `malloc`:
-//! the self-test starts threads, which allocate. In that case the self-test takes seconds, and
-//! operations run on atomics for the rest of the process.
+//! `dlopen` loads, and inside a Rust global allocator. It must not be created inside a `malloc`,
+//! because the self-test starts threads, which allocate. In that case the self-test takes seconds,
+//! and operations run on atomics for the rest of the process.
 //!
 //! **Debuggers.** A section that a debugger steps through never ends, because each step preempts
 //! the thread. Step over it with a breakpoint after it, or debug with `CORELINE_RSEQ=off`.

@@ -1,4 +1,4 @@
-//! Stack overflows that a program survives: a hook for programs with stacks of their own.
+//! A hook with which programs survive stack overflows on stacks of their own.
 //!
 //! The simulator runs each simulated thread as a coroutine. A coroutine that overflows its stack
 //! touches the guard page below, and the kernel sends `SIGSEGV`. The handler in this module runs on

@@ -165,7 +165,7 @@ integer! {
 }
 word!(AtomicPtr<T>, *mut T, T);
 
-/// The tracker of native cells, which reports nothing. Takes no space and no time.
+/// The tracker of native cells, which reports nothing. It takes no space and no time.
 #[derive(Debug, Clone, Copy)]
 pub struct Untracked;
 

@@ -1,6 +1,6 @@
 //! The operations, and their definitions as programs of [`Steps`].
 //!
-//! Each names librseq's pseudo-code, if librseq has the operation.
+//! Each definition names librseq's pseudo-code, if librseq has the operation.
 
 use core::cell;
 use core::ptr::{self, NonNull};
@@ -23,13 +23,14 @@ pub enum Ended {
 
 /// The steps of a restartable operation. The interpreter may interrupt the thread before each step.
 ///
-/// An interpreter guarantees: if the thread was interrupted since the operation began, the next
+/// An interpreter guarantees that if the thread was interrupted since the operation began, the next
 /// step returns [`Ended::Aborted`] without effect. So a commit that succeeds happened on the CPU of
 /// the [`slot`](Steps::slot), and no other thread of that CPU ran in between.
 ///
 /// # Safety
 ///
-/// Each step does what its documentation says: definitions follow pointers and rely on this.
+/// Each step behaves as its documentation says, because definitions follow pointers and rely on
+/// this.
 pub unsafe trait Steps<W: Restartable> {
     /// Finds the slot of this thread in two steps: it reads the index, and then the limit. If the
     /// index is in a [row](super::rows), it takes four steps: it reads the CPU, finds the line,
@@ -106,7 +107,7 @@ where
     }
 }
 
-/// *Load, compare, store*: writes `new` if the word is `expected`. Otherwise returns the word.
+/// *Load, compare, store*: writes `new` if the word is `expected`. Otherwise, it returns the word.
 ///
 /// librseq: `rseq_load_cbne_store`.
 #[derive(Debug, Clone, Copy)]
@@ -133,7 +134,7 @@ where
 }
 
 /// *Load, add, compare, store*: adds `delta`, wrapping, if the sum does not change any bit of
-/// `fixed`, and returns the sum. Otherwise returns the word.
+/// `fixed`, and returns the sum. Otherwise, it returns the word.
 ///
 /// If `fixed` is the sign bit, a credit does not go below zero. If `fixed` has the bits from *k*
 /// up, a count does not leave its block of 2^*k*.
@@ -323,8 +324,8 @@ impl<T: 'static, const N: usize, const WORDS: usize, W: Restartable>
     }
 }
 
-/// As many [`StackPush`]es as there is room for, in one operation. Returns the number of pushed
-/// pointers.
+/// *Batch of [`StackPush`]*: pushes as many pointers as there is room for, in one operation.
+/// Returns the number of pushed pointers.
 #[derive(Debug)]
 pub struct StackPushBatch<'a, T>(pub &'a [NonNull<T>]);
 
@@ -354,9 +355,9 @@ impl<T: 'static, const N: usize, const WORDS: usize, W: Restartable>
     }
 }
 
-/// As many [`StackPop`]s as there are pointers and places in the slice, in one operation. Returns
-/// the number of popped pointers. The first one is the top of the stack. The content of the places
-/// beyond that number is not specified.
+/// *Batch of [`StackPop`]*: pops as many pointers as the stack and the slice allow, in one
+/// operation. Returns the number of popped pointers. The first one is the top of the stack. The
+/// content of the places beyond that number is not specified.
 #[derive(Debug)]
 pub struct StackPopBatch<'a, T>(pub &'a [cell::Cell<Option<NonNull<T>>>]);
 

@@ -43,7 +43,8 @@ impl<W: Words> Limits<W> {
         Limits { cpu: W::U32::new_in(cpu), cid: W::U32::new_in(cid) }
     }
 
-    /// Like [`new_in`](Limits::new_in), for statics.
+    /// Creates limits under which no slot may be used, like [`new_in`](Limits::new_in), in a const
+    /// context.
     pub const fn const_new() -> Self
     where
         W: ConstWords,
@@ -68,8 +69,8 @@ impl<W: Words> fmt::Debug for Limits<W> {
 }
 
 /// [`Limits`] of slots that are made later, with the place of slot 0. A section reads that place
-/// itself, after it finds its index below the limit. A thread that read it before could mix the two
-/// up:
+/// itself, after it finds its index below the limit. A thread that reads the place before the limit
+/// could combine an old place with a new limit:
 ///
 /// ```text
 /// Thread 1: slot 0 lies nowhere, and would go on with that
@@ -97,7 +98,7 @@ impl Gate<Native> {
         offset_of!(Self, first)
     };
 
-    /// Like [`new_in`](Gate::new_in), for statics.
+    /// Creates a closed gate, like [`new_in`](Gate::new_in), in a const context.
     pub const fn const_new() -> Self {
         let first = <Native as Words>::Ptr::new(ptr::null_mut());
         Gate { limits: Limits::const_new(), first }
@@ -105,7 +106,7 @@ impl Gate<Native> {
 }
 
 impl<W: Words> Gate<W> {
-    /// Creates a closed gate: no slot may be used.
+    /// Creates a closed gate, under which no slot may be used.
     pub fn new_in() -> Self {
         Gate { limits: Limits::new_in(), first: W::Ptr::new_in(ptr::null_mut()) }
     }
@@ -134,7 +135,7 @@ impl<W: Words> Gate<W> {
         self.limits.by(by).store(limit, Ordering::Release);
     }
 
-    /// Closes the gate: sections that begin after the caller's next
+    /// Closes the gate. Sections that begin after the caller's next
     /// [fence](crate::Fences::fence_restartable) may use no slot. The fence aborts sections that
     /// are running.
     pub fn close(&self, by: IndexBy) {

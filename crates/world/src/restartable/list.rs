@@ -51,7 +51,7 @@ impl ListNode<Native> {
 }
 
 impl<W: Words> ListNode<W> {
-    /// Creates a node that is in no list. This works in every world.
+    /// Creates a node that is in no list. The function exists in every world.
     pub fn new_in() -> Self {
         ListNode { next: W::Ptr::new_in(ptr::null_mut()) }
     }

@@ -71,8 +71,8 @@ use crate::{Lacking, Words};
 pub enum IndexBy {
     /// The CPU number. It always exists, and needs as many slots as the machine may ever have CPUs.
     Cpu,
-    /// The kernel's concurrency ID (`mm_cid`). It is compact: below the number of threads and of
-    /// allowed CPUs. Not every kernel has it.
+    /// The kernel's concurrency ID (`mm_cid`). It is compact, which means that it is below the
+    /// number of threads and of allowed CPUs. Not every kernel has it.
     KernelCid,
 }
 
@@ -85,9 +85,9 @@ impl fmt::Display for IndexBy {
     }
 }
 
-/// The error if the calling thread has no slot that a restartable section may use. Either the
-/// thread has no index, or the slot of its index is not initialised, or the slots are stopped, or
-/// this machine has no sections.
+/// The error if the calling thread has no slot that a restartable section may use. There are four
+/// reasons: the thread has no index, the slot of its index is not initialised, the slots are
+/// stopped, or the machine has no sections.
 ///
 /// The operation had no effect.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -97,11 +97,11 @@ pub struct NoSlot;
 ///
 /// # Safety
 ///
-/// If one value can return a reference to an object inside itself, then every value has a live
-/// object of that type at the same place, from its creation until it is dropped. So words and
-/// arrays and structs of words are allowed. Enums and unions are not allowed, nor are types that
-/// contain one (`Option`, `OnceLock`, a vector with room inside). A section computes the address of
-/// a field from that of the same field in another slot.
+/// Suppose that one value can return a reference to an object inside itself. Then every value must
+/// have a live object of that type at the same place, from its creation until it is dropped. So
+/// words and arrays and structs of words are allowed. Enums and unions are not allowed, nor are
+/// types that contain one (`Option`, `OnceLock`, a vector with room inside). A section computes the
+/// address of a field from that of the same field in another slot.
 pub unsafe trait Slot: Send + Sync + 'static {}
 
 // SAFETY: every element of an array lies at the same offset in each value.
@@ -147,38 +147,39 @@ impl<'a, F, W: Restartable> At<'a, F, W> {
     ///
     /// # Safety
     ///
-    /// For `'a`: whenever the limit says *n*, there are live values of `F` at `first` and at each
-    /// of the *n* - 1 multiples of [`STRIDE`](Restartable::STRIDE) behind it; it says no more than
-    /// the number of indexes, the other word of `limits` says 0, and both do where the machine
-    /// [runs no sections](Restartable::runs_sections); and only operations of this module, by the
-    /// same index, write to them. Another writer first makes the limit 0 and then
-    /// [fences](crate::Fences::fence_restartable). By [rows](At::by_rows), whose limit is the word
-    /// of CPU numbers, there are values where a row shows an index below *n*, which may be any
-    /// number.
+    /// These conditions hold for `'a`. Whenever the limit is *n*, there are live values of `F` at
+    /// `first` and at each of the *n* - 1 multiples of [`STRIDE`](Restartable::STRIDE) behind it.
+    /// The limit is at most the number of indexes, and the other word of `limits` is 0. Both words
+    /// are 0 if the machine [runs no sections](Restartable::runs_sections). Only operations of this
+    /// module, by the same index, write to the values. Another writer first sets the limit to 0,
+    /// and then [fences](crate::Fences::fence_restartable). With [rows](At::by_rows), the limit is
+    /// the word of CPU numbers. In that case, a value exists wherever a row contains an index below
+    /// *n*, and *n* may be any number.
     #[inline]
     pub unsafe fn new(limits: &'a Limits<W>, first: NonNull<F>) -> Self {
         At { limits, first: First::Here(first), rows: None }
     }
 
-    /// Like [`new`](At::new), but for slots that may be created later. The field lies `offset`
-    /// bytes after the beginning of a slot.
+    /// Creates the field, like [`new`](At::new), but in slots that may be created later. The field
+    /// lies `offset` bytes after the beginning of a slot.
     ///
     /// # Safety
     ///
-    /// As for [`new`](At::new), for the place and the limit of the gate whenever it is open.
+    /// The same as for [`new`](At::new), for the place and the limit of the gate, whenever the gate
+    /// is open.
     #[inline]
     pub unsafe fn behind(gate: &'a Gate<W>, offset: usize) -> Self {
         At { limits: gate.limits(), first: First::Behind(gate, offset), rows: None }
     }
 
-    /// Takes the index from the [row](rows) of the CPU; `None`: the index is the thread's own. Do
-    /// not use it for slots [behind](At::behind) a gate, which have an index of their own.
+    /// Takes the index from the [row](rows) of the CPU. With `None`, the index is the thread's own.
+    /// Do not use it for slots [behind](At::behind) a gate, which have an index of their own.
     #[inline]
     pub fn by_rows(self, rows: Option<&'a Rows<W>>) -> Self {
         At { rows, ..self }
     }
 
-    /// Returns the rows that map each CPU to its index. `None`: the index is the thread's own.
+    /// Returns the rows that map each CPU to its index, or `None` if the index is the thread's own.
     #[inline]
     pub fn rows(&self) -> Option<&'a Rows<W>> {
         self.rows
@@ -253,7 +254,7 @@ pub trait Operation<W: Restartable, F>:
 /// The capability *restartable operations*.
 ///
 /// All operations are async-signal-safe. A signal handler may operate on the same slots as the code
-/// that it interrupts: neither operation is lost.
+/// that it interrupts. Neither operation is lost.
 pub trait Restartable: Words {
     /// The way in which this machine runs the operations on an index. It is chosen when the memory
     /// is created, and is the same for all memory of one index in one machine.
@@ -280,7 +281,7 @@ pub trait Restartable: Words {
     /// change at any time. On atomics it may be an earlier index of the thread:
     /// [`cpu_hint`](crate::Place::cpu_hint).
     ///
-    /// Use it only in slow paths: a world may assign an index to the thread in this call.
+    /// Use it only in slow paths, because a world may assign an index to the thread in this call.
     fn index(section: &Self::Section) -> usize;
 
     /// Runs an operation on the calling thread's slot, in a section. A world without sections does
@@ -288,7 +289,7 @@ pub trait Restartable: Words {
     ///
     /// # Errors
     ///
-    /// [`NoSlot`], without effect.
+    /// [`NoSlot`] if the thread has no slot. Then the operation has no effect.
     #[inline]
     fn run<F, O: Operation<Self, F>>(
         at: At<'_, F, Self>,

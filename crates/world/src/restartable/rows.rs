@@ -1,8 +1,9 @@
 //! [`Rows`]: an index that the program itself assigns to each CPU.
 //!
-//! The kernel says on which CPU a thread runs, and inside a section that does not change. A program
-//! may want other indexes, such as concurrency IDs with a separate space for each of its domains.
-//! It keeps a word for each CPU, a *row*, and a section takes the index from its CPU's row.
+//! The kernel says on which CPU a thread runs. Inside a section, this CPU does not change. A
+//! program may want other indexes, such as concurrency IDs with a separate space for each of its
+//! domains. It keeps a word for each CPU, a *row*, and a section takes the index from its CPU's
+//! row.
 //!
 //! There is [no slot](super::NoSlot) if the CPU number is too large, if the row's line does not
 //! exist, or if the row is not below the limit of the slots. The owner of the rows decides the
@@ -11,8 +12,8 @@
 //! # How a row is changed
 //!
 //! A thread that assigns an index to a CPU, by a release store, first ensures that the slot exists
-//! and that no other CPU has the index. To revoke the index, it changes the row first, and then
-//! [fences](crate::Fences::fence_restartable): a section that has read the row starts over.
+//! and that no other CPU has the index. To revoke the index, it first changes the row, and then
+//! [fences](crate::Fences::fence_restartable), so that a section that has read the row starts over.
 //!
 //! ```text
 //! Thread 1, on CPU 2: reads its row: 5
@@ -120,7 +121,7 @@ impl<W: Words> Rows<W> {
     ///
     /// # Panics
     ///
-    /// Panics if there is no CPU whose row would be there.
+    /// Panics if there is no CPU whose row would be on that line.
     ///
     /// # Safety
     ///
@@ -157,8 +158,8 @@ impl<W: Words> Rows<W> {
 /// A second copy of the rows' place, for sections that find it next to the other words that they
 /// read.
 ///
-/// Where all rows are on one line, the pointer to that is here, too: null until it was
-/// [looked for](RowsBeside::look) and found.
+/// If all rows are on one line, this value also holds the pointer to that line. The pointer is null
+/// until [`look`](RowsBeside::look) has found the line.
 #[repr(C)]
 pub struct RowsBeside<W: Words> {
     rows: ManuallyDrop<Rows<W>>,
@@ -175,19 +176,19 @@ impl<W: Words> RowsBeside<W> {
     ///
     /// # Safety
     ///
-    /// The rows live, in their place or elsewhere, as long as the returned value.
+    /// The rows live as long as the returned value, at their present address or elsewhere.
     pub unsafe fn new(of: &Rows<W>) -> Self {
         let rows = ManuallyDrop::new(Rows { table: of.table, cpus: of.cpus });
         RowsBeside { rows, line: W::Ptr::new_in(ptr::null_mut()) }
     }
 
-    /// Makes sections find the only line through this copy, without a read of the table. Does
-    /// nothing unless the table has room for exactly one line.
+    /// Makes sections find the only line through this copy, without a read of the table. The call
+    /// does nothing unless the table has room for exactly one line.
     ///
     /// # Safety
     ///
-    /// The rows exist and are not moved any more, and no `&mut` to them is created until they drop:
-    /// a pointer in them points back to them.
+    /// The rows exist and are not moved any more. No `&mut` to them is created until they drop,
+    /// because a pointer in them points back to them.
     pub unsafe fn settle(this: NonNull<Self>) {
         let this = this.as_ptr();
         // SAFETY: the caller's promise. No reference, whose end would be that of the pointer.
@@ -204,7 +205,7 @@ impl<W: Words> RowsBeside<W> {
     ///
     /// # Safety
     ///
-    /// `of` are the rows from which this copy was created.
+    /// `of` must be the rows from which this copy was created.
     pub unsafe fn look(&self, of: &Rows<W>) {
         let [line] = of.lines() else { return };
         // Acquire pairs with the release in `put`: rows could be read before they are initialised.

@@ -11,7 +11,7 @@
 //! A push that finds the last entry filled first adds an empty entry. A pop that finds it empty
 //! first removes it. This step does not change the content of the stack for any thread, so it is
 //! harmless if the operation is aborted after it. (A place in front of the stack would do the same
-//! for a pair. But then no operation on a batch could empty both by one store, and the pointer that
+//! for a pair. But then no batch operation could empty both with one store, and the pointer that
 //! was pushed last would not come first.)
 //!
 //! # A capacity that can be changed
@@ -20,9 +20,9 @@
 //! which a push reads inside its section. The caller does not pass the capacity to the push, for
 //! three reasons:
 //!
-//! * After [`StackResize`] has committed, no push of that CPU uses the old capacity: a section that
-//!   has read the old value starts over. A caller that reads the capacity before the section could
-//!   be preempted with the old value for any time.
+//! * After [`StackResize`] has committed, no push of that CPU uses the old capacity, because a
+//!   section that has read the old value starts over. A caller that reads the capacity before the
+//!   section could be preempted with the old value for any time.
 //! * Each CPU has its own capacity, so a CPU that often misses can have a larger one than an idle
 //!   CPU. A change is one store to the CPU's own slot, without a fence.
 //! * The word keeps the invariant that it is at most `N`. A push would have to check each number
@@ -43,8 +43,8 @@ use crate::{Ordering, Word, Words};
 
 /// A stack of at most `N` pointers, stored side by side.
 ///
-/// `WORDS` states where the capacity is. With 0 it is `N`. With 1 it is in a word and can be
-/// changed ([`ResizableStack`]).
+/// `WORDS` states where the capacity is. With 0, the capacity is `N`. With 1, it is in a word and
+/// can be changed ([`ResizableStack`]).
 ///
 /// | word | meaning | written by |
 /// |---|---|---|

@@ -16,7 +16,7 @@ use super::RawMutex;
 ///
 /// The lock is 8 bytes. If no thread waits, taking and freeing it costs one locked instruction.
 /// Waiters spin for a while and then sleep. Waiters near the last holder come first, within the
-/// bounds of [`Near`], the default of `O`.
+/// bounds of [`Near`], which is the default of `O`.
 ///
 /// ```
 /// use coreline::Mutex;
@@ -33,27 +33,27 @@ use super::RawMutex;
 /// assert_eq!(lock.into_inner(), 5);
 /// ```
 ///
-/// **Fairness**: an arriving thread may overtake those that wait. The first waiter asks for the
-/// lock after 5 us of spinning, or after 1 ms if it sleeps. The next holder then hands it the lock.
-/// The others follow in their order. A sleeping waiter that finds the lock free takes it before its
-/// turn, at up to eight looks in half a second.
+/// **Fairness**: an arriving thread may overtake those that wait. The first waiter requests the
+/// lock after 5 us of spinning, or after 1 ms if it sleeps. The next holder then hands the lock to
+/// it. The other waiters follow in their order. A sleeping waiter checks the lock up to eight times
+/// within half a second. If it finds the lock free, it takes the lock before its turn.
 ///
-/// **Oversubscription**: with 8 and 32 threads on 2 CPUs the longest wait is 20 to 22 and 68 to 76
-/// ms. The thread with the fewest turns has at least 0.73 and 0.53 of those of the thread with the
-/// most: [measured](super::super#more-threads-than-cpus).
+/// **Oversubscription**: on 2 CPUs, the longest wait is 20 to 22 ms with 8 threads, and 68 to 76 ms
+/// with 32 threads. The fewest turns of any thread, divided by the most, is at least 0.73 with 8
+/// threads, and 0.53 with 32 threads ([measurements](super::super#more-threads-than-cpus)).
 ///
 /// **Priorities**: threads get the lock in the order above, whatever their priorities. The holder
 /// inherits no priority from the waiters. A waiter spins for 0.1 ms at most and then sleeps: [a
 /// holder of lower priority can run](super::super#priorities) on its CPU.
 ///
 /// **Size**: 8 bytes, and the shared nodes that [`Osq`](super::super::Osq) describes. If all nodes
-/// are taken, or a wait with a deadline would leave the 16,385th in a queue, waiters look again
-/// every 100 us, in no order. A sleeping waiter that takes the lock before its turn also leaves its
-/// node behind, while fewer than 1,024 are left.
+/// are taken, or if a wait with a deadline would leave the 16,385th node in a queue, waiters check
+/// the lock every 100 us, in no order. A sleeping waiter that takes the lock before its turn also
+/// leaves its node behind, if fewer than 1,024 such nodes are in queues.
 ///
 /// **Memory**: the thread that frees the lock reads it once more afterwards. So do not free the
-/// lock's memory while another thread may still be about to leave it, for example by a count of
-/// holders inside it.
+/// lock's memory while another thread may still be dropping its guard. For example, a count of
+/// holders in the guarded data does not tell when the memory can be freed.
 ///
 /// **Panics**: no method panics. A panic while the guard is alive frees the lock, and the data is
 /// not poisoned.
@@ -83,14 +83,14 @@ impl<T, O: Order, W: World> UnwindSafe for Mutex<T, O, W> {}
 impl<T, O: Order, W: World> RefUnwindSafe for Mutex<T, O, W> {}
 
 impl<T> Mutex<T> {
-    /// A free lock around `data`, also for a `static`.
+    /// Creates a free lock around `data`, also in a `static`.
     pub const fn new(data: T) -> Self {
         Self::const_new(data)
     }
 }
 
 impl<T, O: Order, W: World> Mutex<T, O, W> {
-    /// A free lock around `data` in any order and world that has constants.
+    /// Creates a free lock around `data` in a const context, in any order and any [`ConstWorld`].
     pub const fn const_new(data: T) -> Self
     where
         W: ConstWorld,
@@ -98,12 +98,12 @@ impl<T, O: Order, W: World> Mutex<T, O, W> {
         Mutex { raw: RawMutex::const_new(), data: Cell::new(data) }
     }
 
-    /// A free lock around `data`, in every world.
+    /// Creates a free lock around `data`, in world `W`.
     pub fn new_in(data: T) -> Self {
         Mutex { raw: RawMutex::new_in(), data: Cell::new_in(data) }
     }
 
-    /// Takes the lock, and waits for it if it is held. The guard frees it.
+    /// Takes the lock, and waits if it is held. Dropping the guard frees the lock.
     #[inline]
     pub fn lock(&self) -> MutexGuard<'_, T, O, W> {
         self.raw.lock();
@@ -118,29 +118,30 @@ impl<T, O: Order, W: World> Mutex<T, O, W> {
         self.raw.try_lock().then(|| unsafe { MutexGuard::new(self) })
     }
 
-    /// Takes the lock, or returns `None` when `deadline` has come.
+    /// Takes the lock, or returns `None` if `deadline` passes first.
     #[inline]
     pub fn lock_by(&self, deadline: Time) -> Option<MutexGuard<'_, T, O, W>> {
         // SAFETY: in the branch taken `lock_by` succeeded just now, for this guard.
         self.raw.lock_by(deadline).then(|| unsafe { MutexGuard::new(self) })
     }
 
-    /// Takes the lock, or returns `None` after `span`.
+    /// Takes the lock, or returns `None` if `span` passes first.
     pub fn try_lock_for(&self, span: Duration) -> Option<MutexGuard<'_, T, O, W>> {
         self.try_lock().or_else(|| self.lock_by(W::now() + span))
     }
 
-    /// Whether a thread holds the lock. This is a hint: it may be out of date when it returns.
+    /// Returns whether a thread holds the lock. The result is a hint, and may be out of date when
+    /// the call returns.
     pub fn is_locked(&self) -> bool {
         self.raw.is_locked()
     }
 
-    /// The data, through an exclusive reference, which needs no lock.
+    /// Returns the data through an exclusive reference, which needs no lock.
     pub fn get_mut(&mut self) -> &mut T {
         self.data.get_mut()
     }
 
-    /// The data, by value.
+    /// Consumes the lock, and returns the data.
     pub fn into_inner(self) -> T {
         self.data.into_inner()
     }
@@ -169,7 +170,8 @@ impl<T: fmt::Debug, O: Order, W: World> fmt::Debug for Mutex<T, O, W> {
     }
 }
 
-/// Proof that the caller holds a [`Mutex`], and access to its data. Dropping it frees the lock.
+/// The proof that the caller holds a [`Mutex`], with access to its data. Dropping it frees the
+/// lock.
 #[must_use = "the lock is freed when the guard drops: at once, if it is not bound to a name"]
 pub struct MutexGuard<'a, T, O: Order = Near, W: World = Native> {
     lock: &'a Mutex<T, O, W>,

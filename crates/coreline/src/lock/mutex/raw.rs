@@ -28,9 +28,9 @@ const PATIENCE: Duration = Duration::from_millis(1);
 /// A spinning first waiter asks for the lock after this time.
 const PATIENCE_SPINNING: Duration = Duration::from_micros(5);
 
-/// A mutual exclusion lock without data, of 8 bytes: see [`Mutex`](super::Mutex).
+/// A mutual exclusion lock of 8 bytes, without data: see [`Mutex`](super::Mutex).
 ///
-/// For data structures that guard something which is not behind a reference.
+/// Use it in a data structure whose protected data cannot live inside a `Mutex<T>`.
 #[repr(C)]
 pub struct RawMutex<O: Order = Near, W: World = Native> {
     state: W::U32,
@@ -43,14 +43,14 @@ const _: () = {
 };
 
 impl RawMutex {
-    /// A free lock, also for a `static`.
+    /// Creates a free lock, also in a `static`.
     pub const fn new() -> Self {
         Self::const_new()
     }
 }
 
 impl<O: Order, W: World> RawMutex<O, W> {
-    /// A free lock in any order and world that has constants.
+    /// Creates a free lock in a const context, in any order and any [`ConstWorld`].
     pub const fn const_new() -> Self
     where
         W: ConstWorld,
@@ -58,12 +58,12 @@ impl<O: Order, W: World> RawMutex<O, W> {
         RawMutex { state: W::U32_ZERO, queue: Osq::const_new() }
     }
 
-    /// A free lock, in every world.
+    /// Creates a free lock, in world `W`.
     pub fn new_in() -> Self {
         RawMutex { state: W::U32::new_in(0), queue: Osq::new_in() }
     }
 
-    /// Takes the lock, and waits for it if it is held.
+    /// Takes the lock, and waits if it is held.
     #[inline]
     pub fn lock(&self) {
         if !self.try_lock() {
@@ -71,13 +71,13 @@ impl<O: Order, W: World> RawMutex<O, W> {
         }
     }
 
-    /// Takes the lock, or gives up when `deadline` has come; returns whether it took it.
+    /// Takes the lock, or gives up when `deadline` passes. Returns whether it took the lock.
     #[inline]
     pub fn lock_by(&self, deadline: Time) -> bool {
         self.try_lock() || self.lock_slowly(Some(deadline))
     }
 
-    /// Takes the lock if it is free now; returns whether it did.
+    /// Takes the lock if it is free now. Returns whether it took the lock.
     #[inline]
     pub fn try_lock(&self) -> bool {
         // Acquire: pairs with the Release in `unlock` and `unlock_slowly`. Without it, the section
@@ -87,7 +87,8 @@ impl<O: Order, W: World> RawMutex<O, W> {
 
     /// Frees the lock.
     ///
-    /// This reads the lock once more after it is free, so its memory must stay until this returns.
+    /// The call reads the lock once more after it is free, so the memory must stay until the call
+    /// returns.
     ///
     /// # Safety
     ///
@@ -113,7 +114,8 @@ impl<O: Order, W: World> RawMutex<O, W> {
         }
     }
 
-    /// Whether the lock is held. This is a hint: it may be out of date when it returns.
+    /// Returns whether a thread holds the lock. The result is a hint, and may be out of date when
+    /// the call returns.
     pub fn is_locked(&self) -> bool {
         // Relaxed: nothing follows from the answer.
         self.state.load(Ordering::Relaxed) != 0

@@ -62,13 +62,13 @@ use places::Place;
 pub(super) use sleeping::{Manner, Waited};
 pub(super) use spinning::Came;
 
-/// A lock of four bytes: a queue of waiters, one of which has its turn.
+/// A lock of four bytes. It is a queue of waiters, one of which has its turn.
 ///
-/// `O` is the order of their turns: [`Near`], which serves waiters near the holder first, within
-/// bounds; or [`Fifo`].
+/// `O` is the order of their turns. [`Near`] serves waiters near the holder first, within bounds.
+/// [`Fifo`] is the order of arrival.
 ///
-/// Waiters spin, each on a line of its own. Locks that let their waiters sleep spin in such a queue
-/// first: [`lock_by`](Osq::lock_by) gives up.
+/// Waiters spin, each on a cache line of its own. In locks whose waiters sleep, waiters spin in
+/// such a queue first, with [`lock_by`](Osq::lock_by), which gives up at a deadline.
 ///
 /// ```
 /// use coreline::lock::Osq;
@@ -81,23 +81,24 @@ pub(super) use spinning::Came;
 /// assert!(!QUEUE.is_locked());
 /// ```
 ///
-/// **Size**: 4 bytes for each lock. All locks of a process share a table of nodes: 64 bytes for
-/// each turn at one time that a thread waits for, has, or gave up, and up to 256 KiB even if these
-/// are few. A turn that is forgotten keeps its node. They share boards, too: 4.2 KiB for each lock
-/// that waiters of several places want at one time, at most 4.2 MiB. The threads that need nodes or
-/// boards map 64 of them at a time. Beyond 32,768 nodes (2 MiB), their memory doubles each time.
+/// **Size**: each lock uses 4 bytes. All locks of a process share a table of nodes, of 64 bytes
+/// each. A turn that a thread waits for, has or gave up occupies one node. The table takes up to
+/// 256 KiB even if there are few such turns. A forgotten turn keeps its node. The locks share
+/// boards, too. A lock that waiters of several places want at one time has a board of 4.2 KiB, and
+/// all boards take at most 4.2 MiB. Threads map 64 nodes or boards at a time. Beyond 32,768 nodes
+/// (2 MiB), the memory for nodes doubles each time.
 ///
 /// **Panics**: no method panics. If a panic drops a turn, it is passed on.
 ///
 /// **Oversubscription**: a waiter that is not running when its turn comes keeps the others waiting
-/// until it runs. With more threads than CPUs use `lock_by`, or a lock that sleeps. With 8 and 32
-/// threads on 2 CPUs the longest wait is 3 to 8 and 4 to 9 ms. The thread with the fewest turns has
-/// at least 0.63 and 0.25 of those of the thread with the most:
-/// [measured](super#more-threads-than-cpus).
+/// until it runs. With more threads than CPUs, use `lock_by`, or a lock whose waiters sleep. On 2
+/// CPUs, the longest wait is 3 to 8 ms with 8 threads, and 4 to 9 ms with 32 threads. The fewest
+/// turns of any thread, divided by the most, is at least 0.63 with 8 threads, and 0.25 with 32
+/// threads ([measurements](super#more-threads-than-cpus)).
 ///
 /// **Priorities**: turns follow the order, whatever the threads' priorities. A waiter that waits
-/// for long sleeps between looks: [a holder of lower priority can run](super#priorities) on its
-/// CPU.
+/// for long sleeps between checks, so that [a holder of lower priority can run](super#priorities)
+/// on its CPU.
 ///
 /// **Signals**: a handler that locks waits forever if the thread that it interrupted has the turn,
 /// or waits for it ahead of the handler. `lock_by` gives up, and `try_lock` does not wait. The
@@ -107,8 +108,8 @@ pub(super) use spinning::Came;
 /// **Several copies of the library**, and memory that processes share: threads may wait forever.
 /// See [one copy of the library](super#one-copy-of-the-library).
 ///
-/// **Fork**: a lock that another thread held, or waited at, at the time of the fork stays locked in
-/// the child.
+/// **Fork**: a lock that another thread held, or waited for, at the time of the fork stays locked
+/// in the child.
 #[repr(transparent)]
 pub struct Osq<O: Order = Near, W: World = Native> {
     tail: W::U32,
@@ -124,7 +125,7 @@ const _: () = {
 };
 
 impl Osq {
-    /// A free lock, also for a `static`.
+    /// Creates a free lock, also in a `static`.
     pub const fn new() -> Self {
         Self::const_new()
     }
@@ -139,27 +140,27 @@ impl<O: Order, W: World> Osq<O, W> {
         Osq { tail: W::U32_ZERO, order: PhantomData }
     }
 
-    /// A free lock, in every world.
+    /// Creates a free lock, in world `W`.
     pub fn new_in() -> Self {
         Osq { tail: W::U32::new_in(NONE), order: PhantomData }
     }
 
-    /// Waits for a turn. If all nodes are taken, by 67 million turns at one time, or if there is no
-    /// memory for more, the thread sleeps until there is a node. It has no place in the queue
-    /// meanwhile.
+    /// Waits for a turn. If 67 million turns at one time have taken all nodes, or if there is no
+    /// memory for more nodes, the thread sleeps until a node is free. Meanwhile it has no place in
+    /// the queue.
     pub fn lock(&self) -> Turn<'_, O, W> {
         let (Came::First(number) | Came::Next(number)) = self.come();
         self.turn(number)
     }
 
-    /// Waits for a turn until `deadline` at most; returns `None` if it did not come.
+    /// Waits for a turn until `deadline` at most. Returns `None` if the deadline passes first.
     ///
-    /// A waiter that gives up leaves its node in the queue, until a holder comes to it. While more
-    /// than 512 such nodes are in the queues of all locks, a thread that may give up adopts such a
-    /// place of its own lock, if it finds one. So threads that try again and again while another
-    /// thread holds the lock take about as many nodes as there are threads, and not one for each
-    /// try. If 1,048,576 such nodes are in the queues, or there is no node, the thread sleeps
-    /// without a place. It looks from time to time whether the lock is free or there is a place.
+    /// A waiter that gives up leaves its node in the queue until a holder reaches the node. While
+    /// more than 512 abandoned nodes are in the queues of all locks, a thread that may give up
+    /// first looks for an abandoned place in the queue of its lock, and adopts it. So threads that
+    /// retry while another thread holds the lock take about one node per thread, and not one per
+    /// try. If 1,048,576 abandoned nodes are in the queues, or if no node is left, the thread
+    /// sleeps without a place. It checks from time to time whether the lock or a place is free.
     pub fn lock_by(&self, deadline: Time) -> Option<Turn<'_, O, W>> {
         let come = || try_with_tables::<W, _>(|tables| self.come_to_leave(tables)).map(Ok);
         // Without a node, takes the lock if that gets free.
@@ -207,7 +208,8 @@ impl<O: Order, W: World> Osq<O, W> {
         Turn { osq: self, number, not_send: PhantomData }
     }
 
-    /// Whether a thread has its turn. This is a hint: it may be out of date when it returns.
+    /// Returns whether a thread has its turn. The result is a hint, and may be out of date when the
+    /// call returns.
     pub fn is_locked(&self) -> bool {
         // Relaxed: nothing follows from the answer.
         self.tail.load(Ordering::Relaxed) != NONE
@@ -368,14 +370,16 @@ impl<W: World> Node<W> {
     }
 }
 
-/// Makes what all locks of the process share, so that no lock uses the global allocator from here
-/// on. Without this, the first thread that waits for a lock, or that takes an [`Osq`], makes it.
+/// Creates the tables that all locks of the process share, so that later no lock uses the global
+/// allocator. Without this call, the first thread that waits for a lock, or that takes an [`Osq`],
+/// creates them.
 ///
-/// For allocators that [wait for one lock while they hold another](super#in-an-allocator), and for
-/// signal handlers that lock. It takes what reading the machine's tree takes, some milliseconds on
-/// a large machine, and nothing when it was called before.
+/// Call it for allocators that [wait for one lock while they hold another](super#in-an-allocator),
+/// and for signal handlers that lock. The first call reads the machine's tree, which takes some
+/// milliseconds on a large machine. Later calls do nothing.
 ///
-/// **Fork**: a child has what its parent had. **Signals**: must not be called from a handler.
+/// **Fork**: a child has the tables that its parent had. **Signals**: a signal handler must not
+/// call it.
 ///
 /// ```
 /// static LOCK: coreline::Mutex<u32> = coreline::Mutex::new(0);
@@ -414,7 +418,7 @@ impl<O: Order, W: World> fmt::Debug for Osq<O, W> {
     }
 }
 
-/// A thread's turn in an [`Osq`]. Dropping it passes the turn on.
+/// A thread's turn in an [`Osq`]. Dropping it passes the turn to the next waiter.
 #[must_use = "the turn is passed on when it drops: at once, if it is not bound to a name"]
 pub struct Turn<'a, O: Order, W: World = Native> {
     osq: &'a Osq<O, W>,

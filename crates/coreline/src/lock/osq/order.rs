@@ -6,7 +6,7 @@ use super::Osq;
 use super::nodes::{AHEAD, Board, CALM, Link, RING, RINGS, Ring, Run, Tables, Waiter};
 use crate::numbered::{NONE, Number};
 
-/// The order of turns: [`Near`] or [`Fifo`].
+/// The order in which waiters get their turns: [`Near`] or [`Fifo`].
 pub trait Order: sealed::Pass + 'static {}
 
 mod sealed {
@@ -24,7 +24,7 @@ mod sealed {
 
 pub(super) use sealed::Pass;
 
-/// In the order of arrival. A waiter that gives up may leave its place to a thread that comes.
+/// The order of arrival. A waiter that gives up may leave its place to a thread that arrives later.
 #[derive(Debug, Clone, Copy)]
 pub struct Fifo;
 
@@ -51,43 +51,46 @@ impl Pass for Fifo {
     }
 }
 
-/// Waiters under the holder's last-level cache come first. A lock that moves from cache to cache
-/// takes its line along, and the lines that it guards. So the fewer moves, the better.
+/// The order in which waiters under the holder's last-level cache come first. When a lock moves to
+/// another cache, its own line and the lines of the guarded data move, too. So fewer moves are
+/// better.
 ///
-/// If waiters of several places wait, their lock gets a board, which goes along with the turn until
-/// one waiter is left. A holder sorts the waiters onto it by place when none of its own place is
-/// left. So it looks at each waiter once. The lock itself does not grow. (A. Kogan and D. Dice,
-/// "Compact NUMA-aware locks", 2019, have two lists instead, and look at remote waiters again and
-/// again. Their locks, and boards that are bound while a lock is contended, are proposals for the
-/// kernel.)
+/// If waiters of several places wait, their lock gets a board, which is passed on with the turn
+/// until one waiter is left. A holder sorts the waiters onto the board by place when no waiter of
+/// its own place is left. So each waiter is examined once. The lock itself does not grow. (The lock
+/// of A. Kogan and D. Dice, "Compact NUMA-aware locks", 2019, has two lists instead, and examines
+/// remote waiters repeatedly. That lock was proposed for the kernel, and so were structures that
+/// are bound to a lock while it is contended.)
 ///
-/// Consecutive turns of one place are a run. What a holder must know of the run goes along in the
-/// waiter's node, which a hand-over writes anyway. A holder reads the board only when a run ends,
-/// and when the waiters that it knows of have had their turns.
+/// Consecutive turns of one place are a *run*. The data that a holder needs about the run is passed
+/// on in the waiter's node, which a hand-over writes anyway. A holder reads the board only when a
+/// run ends, and when all waiters that it knows have had their turns.
 ///
-/// At most [`PASSES`](Near::PASSES) later arrivals pass over a waiter, apart from turns under way.
-/// A run has a turn for each waiter that it begins with, or its share of that bound, divided among
-/// the other places with waiters, whichever is more. A board's first run has its share among all
-/// places. It ends sooner when its part of [`SPAN`](Near::SPAN) ends, or when the first waiter
-/// elsewhere was passed over so often. Then comes the place of the waiter that was sorted first. A
-/// thread that adopts the place of one that gave up counts as having arrived there.
+/// At most [`PASSES`](Near::PASSES) later arrivals overtake a waiter, apart from turns in progress.
+/// The length of a run is the larger of two numbers. One is the number of waiters with which the
+/// run begins. The other is the run's share of `PASSES`, divided among the other places with
+/// waiters. A board's first run has its share among all places. A run ends sooner when its part of
+/// [`SPAN`](Near::SPAN) ends, or when the first waiter of another place was overtaken that often.
+/// The next run is at the place of the waiter that was sorted first. A thread that adopts the place
+/// of a waiter that gave up counts as having arrived at that place.
 ///
-/// Threads come back in the order of their turns. So threads of a place that had their turns one
-/// after another come one after another the next time, too, and overtake no thread. The order of
-/// places that a board began with also stays, even without it. While a board is young, for 125 µs,
-/// places come in an order in which near ones follow each other, within the same bounds.
+/// Threads rejoin in the order of their turns. So threads of one place that had consecutive turns
+/// also have consecutive turns the next time, and overtake no thread. The initial order of places
+/// on a board also stays, even after the board is gone. During the first 125 µs of a board, the
+/// runs follow an order in which near places are adjacent, within the same bounds.
 ///
-/// Without a board, turns cost as much as in [`Fifo`]. There is none while all waiters are of one
-/// place, or only one waits. If a board shows that few waiters are near each other, there is none
-/// for the next 1,024 turns, or until no thread waits.
+/// Without a board, turns cost as much as in [`Fifo`]. There is no board while all waiters are of
+/// one place, or while only one thread waits. If a board shows that few waiters are near each
+/// other, there is no board for the next 1,024 turns, or until no thread waits.
 #[derive(Debug, Clone, Copy)]
 pub struct Near;
 
 impl Near {
-    /// How many later arrivals may get their turns before a waiter.
+    /// The maximum number of later arrivals that may get their turns before a waiter.
     pub const PASSES: u32 = 64;
 
-    /// The same in nanoseconds: 1 ms, plus a turn that had begun in the run of each other place.
+    /// The maximum time, in nanoseconds, for which later arrivals may get their turns before a
+    /// waiter: 1 ms. For each other place, one turn that had already begun may be added.
     pub const SPAN: u64 = 1_000_000;
 }
 

@@ -12,11 +12,11 @@ use super::super::guard::guard;
 use super::super::osq::{Near, Order};
 use super::{RawRwLock, Readers, SpinningReaders};
 
-/// Data that many threads may read at the same time, or one may write.
+/// A lock around data that many threads may read at the same time, or one thread may write.
 ///
-/// The lock is 8 bytes. Reading costs one locked instruction on the way in and one on the way out,
-/// on a line that all readers share. With many readers and few writers, a reader's CPU spends its
-/// time on fetching that line.
+/// The lock is 8 bytes. A read costs one locked instruction at its beginning and one at its end, on
+/// a cache line that all readers share. With many readers and few writers, a reader's CPU spends
+/// its time on fetching that line.
 ///
 /// ```
 /// use coreline::RwLock;
@@ -29,27 +29,27 @@ use super::{RawRwLock, Readers, SpinningReaders};
 /// assert!(ROUTES.try_write().is_none());
 /// ```
 ///
-/// **Fairness**: a writer waits for the readers that are there when it closes the lock, and for no
-/// later ones. Waiting readers and writers come in one order, that of `O`. Readers that have spun
-/// in vain sleep outside of it, up to eight times.
+/// **Fairness**: a writer waits for the readers that are present when it closes the lock, but not
+/// for later readers. Waiting readers and writers share one queue, whose order is `O`. A reader
+/// that has spun without success sleeps outside this queue, up to eight times.
 ///
-/// **Oversubscription**: with 8 and 32 threads on 2 CPUs, of whose turns one in a hundred is to
-/// write, the longest wait is 20 to 24 and 140 to 164 ms. The thread with the fewest turns has at
-/// least 0.84 and 0.46 of those of the thread with the most:
-/// [measured](super::super#more-threads-than-cpus).
+/// **Oversubscription**: on 2 CPUs, with one write in a hundred turns, the longest wait is 20 to 24
+/// ms with 8 threads, and 140 to 164 ms with 32 threads. The fewest turns of any thread, divided by
+/// the most, is at least 0.84 with 8 threads, and 0.46 with 32 threads
+/// ([measurements](super::super#more-threads-than-cpus)).
 ///
 /// **Priorities**: threads get the lock in the order above, whatever their priorities. The holder
 /// inherits no priority from the waiters. A waiter spins for 0.1 ms at most and then sleeps: [a
 /// holder of lower priority can run](super::super#priorities) on its CPU.
 ///
-/// **Recursion**: a thread that reads must not read again: a writer may wait in between, and both
-/// wait forever.
+/// **Recursion**: a thread that reads must not start a second read. If a writer begins to wait in
+/// between, both wait forever.
 ///
 /// **Size**: 8 bytes, and the shared nodes that [`Osq`](super::super::Osq) describes.
 ///
-/// **Panics**: `read` and `read_by` panic with more than 2^27 readers at one time, which takes
-/// forgotten guards. `try_read` then returns `None`. A panic while a guard is alive frees the lock,
-/// and the data is not poisoned.
+/// **Panics**: `read` and `read_by` panic with more than 2^27 readers at one time, which can happen
+/// only with forgotten guards. In that case `try_read` returns `None`. A panic while a guard is
+/// alive frees the lock, and the data is not poisoned.
 ///
 /// **Signals**: a handler that takes the lock waits forever if the interrupted thread holds it, or
 /// waits for it ahead of the handler. `try_read` and `try_write` do not wait and allocate nothing.
@@ -59,8 +59,8 @@ use super::{RawRwLock, Readers, SpinningReaders};
 /// **Several copies of the library**, and memory that processes share: threads may wait forever.
 /// See [one copy of the library](super::super#one-copy-of-the-library).
 ///
-/// **Fork**: a lock that another thread held, or waited for, at the time of the fork stays so in
-/// the child.
+/// **Fork**: a lock that another thread held, or waited for, at the time of the fork stays in this
+/// state in the child.
 #[repr(C)]
 pub struct RwLock<T, O: Order = Near, R: Readers = SpinningReaders, W: World = Native> {
     raw: RawRwLock<O, R, W>,
@@ -77,14 +77,14 @@ impl<T, O: Order, R: Readers, W: World> UnwindSafe for RwLock<T, O, R, W> {}
 impl<T, O: Order, R: Readers, W: World> RefUnwindSafe for RwLock<T, O, R, W> {}
 
 impl<T> RwLock<T> {
-    /// A free lock around `data`, also for a `static`.
+    /// Creates a free lock around `data`, also in a `static`.
     pub const fn new(data: T) -> Self {
         Self::const_new(data)
     }
 }
 
 impl<T, O: Order, R: Readers, W: World> RwLock<T, O, R, W> {
-    /// A free lock around `data` in any order and world that has constants.
+    /// Creates a free lock around `data` in a const context, in any order and any [`ConstWorld`].
     pub const fn const_new(data: T) -> Self
     where
         W: ConstWorld,
@@ -92,12 +92,12 @@ impl<T, O: Order, R: Readers, W: World> RwLock<T, O, R, W> {
         RwLock { raw: RawRwLock::const_new(), data: Cell::new(data), not_sync: PhantomData }
     }
 
-    /// A free lock around `data`, in every world.
+    /// Creates a free lock around `data`, in world `W`.
     pub fn new_in(data: T) -> Self {
         RwLock { raw: RawRwLock::new_in(), data: Cell::new_in(data), not_sync: PhantomData }
     }
 
-    /// Takes the lock to read, and waits for writers. The guard frees it.
+    /// Takes the lock to read, and waits for writers. Dropping the guard frees the lock.
     #[inline]
     pub fn read(&self) -> RwLockReadGuard<'_, T, O, R, W> {
         self.raw.read();
@@ -105,21 +105,22 @@ impl<T, O: Order, R: Readers, W: World> RwLock<T, O, R, W> {
         unsafe { RwLockReadGuard::new(self) }
     }
 
-    /// Takes the lock to read if no writer holds it or is next.
+    /// Takes the lock to read if no writer holds it and none is next.
     #[inline]
     pub fn try_read(&self) -> Option<RwLockReadGuard<'_, T, O, R, W>> {
         // SAFETY: in the branch taken `try_read` succeeded just now, for this guard.
         self.raw.try_read().then(|| unsafe { RwLockReadGuard::new(self) })
     }
 
-    /// Takes the lock to read, or gives up when `deadline` has come.
+    /// Takes the lock to read, or returns `None` if `deadline` passes first.
     #[inline]
     pub fn read_by(&self, deadline: Time) -> Option<RwLockReadGuard<'_, T, O, R, W>> {
         // SAFETY: in the branch taken `read_by` succeeded just now, for this guard.
         self.raw.read_by(deadline).then(|| unsafe { RwLockReadGuard::new(self) })
     }
 
-    /// Takes the lock to write, and waits for readers and writers. The guard frees it.
+    /// Takes the lock to write, and waits for readers and writers. Dropping the guard frees the
+    /// lock.
     #[inline]
     pub fn write(&self) -> RwLockWriteGuard<'_, T, O, R, W> {
         self.raw.write();
@@ -134,24 +135,25 @@ impl<T, O: Order, R: Readers, W: World> RwLock<T, O, R, W> {
         self.raw.try_write().then(|| unsafe { RwLockWriteGuard::new(self) })
     }
 
-    /// Takes the lock to write, or gives up when `deadline` has come.
+    /// Takes the lock to write, or returns `None` if `deadline` passes first.
     #[inline]
     pub fn write_by(&self, deadline: Time) -> Option<RwLockWriteGuard<'_, T, O, R, W>> {
         // SAFETY: in the branch taken `write_by` succeeded just now, for this guard.
         self.raw.write_by(deadline).then(|| unsafe { RwLockWriteGuard::new(self) })
     }
 
-    /// Whether any thread holds the lock. This is a hint: it may be out of date when it returns.
+    /// Returns whether any thread holds the lock. The result is a hint, and may be out of date when
+    /// the call returns.
     pub fn is_locked(&self) -> bool {
         self.raw.is_locked()
     }
 
-    /// The data, through an exclusive reference, which needs no lock.
+    /// Returns the data through an exclusive reference, which needs no lock.
     pub fn get_mut(&mut self) -> &mut T {
         self.data.get_mut()
     }
 
-    /// The data, by value.
+    /// Consumes the lock, and returns the data.
     pub fn into_inner(self) -> T {
         self.data.into_inner()
     }
@@ -180,8 +182,7 @@ impl<T: fmt::Debug, O: Order, R: Readers, W: World> fmt::Debug for RwLock<T, O, 
     }
 }
 
-/// Proof that the caller holds an [`RwLock`] as a reader. Dropping it frees the lock of that
-/// reader.
+/// The proof that the caller holds an [`RwLock`] as a reader. Dropping it ends the caller's read.
 #[must_use = "the lock is freed when the guard drops: at once, if it is not bound to a name"]
 pub struct RwLockReadGuard<'a, T, O: Order = Near, R: Readers = SpinningReaders, W: World = Native>
 {
@@ -209,7 +210,7 @@ impl<'a, T, O: Order, R: Readers, W: World> RwLockReadGuard<'a, T, O, R, W> {
     }
 }
 
-/// Proof that the caller holds an [`RwLock`] as its writer. Dropping it frees the lock.
+/// The proof that the caller holds an [`RwLock`] as its writer. Dropping it frees the lock.
 #[must_use = "the lock is freed when the guard drops: at once, if it is not bound to a name"]
 pub struct RwLockWriteGuard<'a, T, O: Order = Near, R: Readers = SpinningReaders, W: World = Native>
 {
@@ -236,7 +237,7 @@ impl<'a, T, O: Order, R: Readers, W: World> RwLockWriteGuard<'a, T, O, R, W> {
         RwLockWriteGuard { lock, data, _not_send: PhantomData }
     }
 
-    /// Continues as a reader; no other writer comes in between.
+    /// Converts the write guard into a read guard, with no other writer in between.
     pub fn downgrade(guard: Self) -> RwLockReadGuard<'a, T, O, R, W> {
         let mut guard = ManuallyDrop::new(guard);
         let lock = guard.lock;

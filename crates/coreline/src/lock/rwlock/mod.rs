@@ -57,10 +57,10 @@ mod raw;
 pub use guard::{RwLock, RwLockReadGuard, RwLockWriteGuard};
 pub use raw::RawRwLock;
 
-/// Whether waiting readers spin before they sleep: [`SpinningReaders`] or [`SleepingReaders`].
-/// Writers always do.
+/// The choice whether waiting readers spin before they sleep: [`SpinningReaders`] or
+/// [`SleepingReaders`]. Writers always spin first.
 pub trait Readers: sealed::Sealed + 'static {
-    /// Whether they spin.
+    /// Whether waiting readers spin.
     const SPIN: bool;
 }
 
@@ -68,11 +68,12 @@ mod sealed {
     pub trait Sealed {}
 }
 
-/// Readers spin for a while, as writers do. Use this for short sections.
+/// The choice that readers spin for a while, as writers do. Use it for short sections.
 #[derive(Debug, Clone, Copy)]
 pub struct SpinningReaders;
 
-/// Readers sleep at once. Use this for sections of many microseconds, or if CPUs are scarce.
+/// The choice that readers sleep at once. Use it for sections of many microseconds, or if there are
+/// few CPUs.
 #[derive(Debug, Clone, Copy)]
 pub struct SleepingReaders;
 

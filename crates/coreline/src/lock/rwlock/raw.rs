@@ -31,9 +31,9 @@ const PATIENCE: Duration = Duration::from_micros(20);
 /// How often a reader sleeps without a place in the queue, before it sleeps in its place.
 const NAPS: u32 = 8;
 
-/// A readers-writer lock without data, of 8 bytes: see [`RwLock`](super::RwLock).
+/// A readers-writer lock of 8 bytes, without data: see [`RwLock`](super::RwLock).
 ///
-/// For data structures that guard something which is not behind a reference.
+/// Use it in a data structure whose protected data cannot live inside an `RwLock<T>`.
 #[repr(C)]
 pub struct RawRwLock<O: Order = Near, R: Readers = SpinningReaders, W: World = Native> {
     state: W::U32,
@@ -65,14 +65,14 @@ impl Want {
 }
 
 impl RawRwLock {
-    /// A free lock, also for a `static`.
+    /// Creates a free lock, also in a `static`.
     pub const fn new() -> Self {
         Self::const_new()
     }
 }
 
 impl<O: Order, R: Readers, W: World> RawRwLock<O, R, W> {
-    /// A free lock in any world that has constants.
+    /// Creates a free lock in a const context, in any [`ConstWorld`].
     pub const fn const_new() -> Self
     where
         W: ConstWorld,
@@ -80,12 +80,12 @@ impl<O: Order, R: Readers, W: World> RawRwLock<O, R, W> {
         RawRwLock { state: W::U32_ZERO, queue: Osq::const_new(), readers: PhantomData }
     }
 
-    /// A free lock, in every world.
+    /// Creates a free lock, in world `W`.
     pub fn new_in() -> Self {
         RawRwLock { state: W::U32::new_in(0), queue: Osq::new_in(), readers: PhantomData }
     }
 
-    /// Takes the lock to read; waits for writers, including those that wait before this thread.
+    /// Takes the lock to read. Waits for writers, including those that already wait.
     #[inline]
     pub fn read(&self) {
         if !self.read_at_once() {
@@ -93,14 +93,15 @@ impl<O: Order, R: Readers, W: World> RawRwLock<O, R, W> {
         }
     }
 
-    /// Takes the lock to read, or gives up when `deadline` has come; returns whether it took it.
+    /// Takes the lock to read, or gives up when `deadline` passes. Returns whether it took the
+    /// lock.
     #[inline]
     pub fn read_by(&self, deadline: Time) -> bool {
         self.read_at_once() || self.wait(Want::Read, Some(deadline))
     }
 
-    /// Takes the lock to read if no writer holds it, no first waiter is next, and there are not
-    /// 2^27 readers; returns whether it did.
+    /// Takes the lock to read if no writer holds it, no first waiter is next, and there are fewer
+    /// than 2^27 readers. Returns whether it took the lock.
     #[inline]
     pub fn try_read(&self) -> bool {
         // Relaxed: looks only. An addition to a lock that a writer has would hold up that writer's
@@ -129,8 +130,8 @@ impl<O: Order, R: Readers, W: World> RawRwLock<O, R, W> {
 
     /// Frees the lock of one reader.
     ///
-    /// This may write the lock once more when it is free, so its memory must stay until this
-    /// returns.
+    /// The call may write the lock once more after it is free, so the memory must stay until the
+    /// call returns.
     ///
     /// # Safety
     ///
@@ -151,7 +152,7 @@ impl<O: Order, R: Readers, W: World> RawRwLock<O, R, W> {
         }
     }
 
-    /// Takes the lock to write; waits for readers and writers.
+    /// Takes the lock to write. Waits for readers and writers.
     #[inline]
     pub fn write(&self) {
         if !self.try_write() {
@@ -159,14 +160,15 @@ impl<O: Order, R: Readers, W: World> RawRwLock<O, R, W> {
         }
     }
 
-    /// Takes the lock to write, or gives up when `deadline` has come; returns whether it took it.
+    /// Takes the lock to write, or gives up when `deadline` passes. Returns whether it took the
+    /// lock.
     #[inline]
     pub fn write_by(&self, deadline: Time) -> bool {
         self.try_write() || self.wait(Want::Write, Some(deadline))
     }
 
-    /// Takes the lock to write if it is free now and no first waiter is next; returns whether it
-    /// did.
+    /// Takes the lock to write if it is free now and no first waiter is next. Returns whether it
+    /// took the lock.
     #[inline]
     pub fn try_write(&self) -> bool {
         // Acquire: pairs with the Release in `unlock_write` and `uncount`.
@@ -175,8 +177,8 @@ impl<O: Order, R: Readers, W: World> RawRwLock<O, R, W> {
 
     /// Frees the lock of its writer.
     ///
-    /// This may write the lock once more when it is free, so its memory must stay until this
-    /// returns.
+    /// The call may write the lock once more after it is free, so the memory must stay until the
+    /// call returns.
     ///
     /// # Safety
     ///
@@ -190,7 +192,7 @@ impl<O: Order, R: Readers, W: World> RawRwLock<O, R, W> {
         }
     }
 
-    /// Turns the caller's hold as a writer into one as a reader, with no other writer in between.
+    /// Converts the caller's write lock into a read lock, with no other writer in between.
     ///
     /// # Safety
     ///
@@ -203,14 +205,15 @@ impl<O: Order, R: Readers, W: World> RawRwLock<O, R, W> {
         }
     }
 
-    /// Whether a writer holds the lock, or waits for readers. This is a hint: it may be out of date
-    /// when it returns.
+    /// Returns whether a writer holds the lock, or waits for readers. The result is a hint, and may
+    /// be out of date when the call returns.
     pub fn is_written(&self) -> bool {
         // Relaxed: nothing follows from the answer.
         self.state.load(Ordering::Relaxed) & WRITER != 0
     }
 
-    /// Whether any thread holds the lock. This is a hint: it may be out of date when it returns.
+    /// Returns whether any thread holds the lock. The result is a hint, and may be out of date when
+    /// the call returns.
     pub fn is_locked(&self) -> bool {
         // Relaxed: nothing follows from the answer.
         self.state.load(Ordering::Relaxed) & !(SLEEPS | WANTS | DRAINS) != 0
@@ -251,8 +254,8 @@ impl<O: Order, R: Readers, W: World> RawRwLock<O, R, W> {
         }
     }
 
-    /// Closes the lock for a writer if no other writer has, and no first waiter is next; returns
-    /// whether it did. The writer has the lock when the readers are gone: see
+    /// Closes the lock for a writer if no other writer has, and no first waiter is next. Returns
+    /// whether it took the lock. The writer has the lock when the readers are gone: see
     /// [`drain`](RawRwLock::drain).
     fn close(&self) -> bool {
         // Relaxed: the exchange looks again.

@@ -49,13 +49,12 @@ impl Reclaimers {
     }
 }
 
-/// Frees the values that updates of a [`Versioned`] replace, on a thread of its own, named
-/// `coreline-free`.
+/// A thread, named `coreline-free`, that frees the values which updates of a [`Versioned`] replace.
 ///
-/// As long as there is one, updates drop no value. The thread drops a value once every reader that
-/// was present when it was replaced has looked again or left, some milliseconds later at most. Use
-/// it for values that take long to drop, that the updating thread must not drop, or that should not
-/// stay until the next update.
+/// As long as a reclaimer exists, updates drop no value. Suppose that some readers were present
+/// when a value was replaced. The thread drops the value once each of them has read again or left,
+/// at most some milliseconds later. Use a reclaimer for values that take long to drop, that the
+/// updating thread must not drop, or that should not stay until the next update.
 ///
 /// ```
 /// use coreline::mask::Versioned;
@@ -72,29 +71,30 @@ impl Reclaimers {
 /// # Ok::<(), coreline::world::SpawnError>(())
 /// ```
 ///
-/// Dropping it ends the thread, which first drops the values that no reader holds, and waits until
-/// the thread has ended. Values that readers still hold are dropped by later updates, as without a
-/// reclaimer. A reclaimer keeps the `Versioned` alive. A value may own a reclaimer: if the thread
-/// of a reclaimer drops it, that drop does not wait.
+/// Dropping the reclaimer ends the thread, and waits for its end. The thread first drops the values
+/// that no reader holds. Later updates drop the values that readers still hold, as without a
+/// reclaimer. A reclaimer keeps the `Versioned` alive. A value may own a reclaimer. If a
+/// reclaimer's thread drops such a value, the drop does not wait.
 ///
-/// **Costs**: an update is a system call more. It does not wait for the thread: if updates are
-/// faster than drops, replaced values pile up; call
-/// [`synchronize`](Versioned::synchronize) from time to time. While a reader holds a value, the
-/// thread looks after 50 us, and then less and less often, down to every 10 ms.
+/// **Costs**: an update takes one more system call. It does not wait for the thread. If updates are
+/// faster than drops, replaced values pile up, so call [`synchronize`](Versioned::synchronize) from
+/// time to time. While a reader holds a value, the thread checks after 50 us, and then at growing
+/// intervals of up to 10 ms.
 ///
 /// **Panics**: a value whose drop panics ends neither the thread nor the drops of others. The panic
-/// hook reports it. The same holds if a heavy fence fails: the next update tries again.
+/// hook reports the panic. A failed heavy fence does not end the thread either, because the next
+/// update tries again.
 ///
 /// **Priorities**: the thread has the priority of the thread that started it.
 ///
-/// **Signals, fork**: call nothing of this in a signal handler. The child of a fork has no such
-/// thread: its updates drop values as they do without, and dropping the reclaimer does nothing. If
-/// the thread was looking at the moment of the fork, updates of the child wait forever. So drop
+/// **Signals, fork**: a signal handler must not use a reclaimer. A forked child has no such thread.
+/// Its updates drop values as without a reclaimer, and dropping the reclaimer does nothing. If the
+/// thread was at work at the time of the fork, updates of the child wait forever. So drop
 /// reclaimers before a fork, or do not update in the child.
 ///
 /// Source: Paul E. McKenney and John D. Slingwine, ["Read-Copy Update: Using Execution History to
 /// Solve Concurrency Problems"](https://www.rdrop.com/users/paulmck/RCU/rclockpdcsproof.pdf), 1998,
-/// whose callbacks a thread of the kernel runs today.
+/// whose callbacks run on a thread in today's kernel.
 #[must_use = "the thread ends when this is dropped"]
 pub struct Reclaimer<T: Send + Sync + 'static, W: Testbed = Native> {
     value: Versioned<T, W>,
@@ -106,11 +106,12 @@ pub struct Reclaimer<T: Send + Sync + 'static, W: Testbed = Native> {
 }
 
 impl<T: Send + Sync + 'static, W: Testbed> Versioned<T, W> {
-    /// Starts a thread that drops what is replaced from here on, and what is not freed yet.
+    /// Starts a thread that drops the values that are replaced from now on, and those that are not
+    /// freed yet.
     ///
     /// # Errors
     ///
-    /// [`SpawnError`] if there is no room for a thread.
+    /// [`SpawnError`] if the machine has no room for another thread.
     pub fn reclaimer(&self) -> Result<Reclaimer<T, W>, SpawnError> {
         let end = Arc::new(W::U32::new_in(0));
         let (value, over) = (self.clone(), Arc::clone(&end));

@@ -101,7 +101,7 @@ pub struct Row {
     pub per_second: Spread,
     /// The throughput of each thread, relative to that of a thread in the first row.
     pub efficiency: Spread,
-    /// The fastest thread's time as a share of the slowest thread's time: 1 is fair.
+    /// The fastest thread's time, divided by the slowest thread's time. A value of 1 is fair.
     pub share: Spread,
 }
 

@@ -16,9 +16,9 @@ use coreline_world::Ordering;
 use crate::engine::{self, races};
 use crate::hardware::coherence::Access;
 
-/// Like [`std::sync::Arc`], but its counts are charged. A clone or a drop updates the count's line,
-/// which lies right before the value, so counting and reading the value contend as they do in
-/// reality.
+/// A reference-counted pointer like [`std::sync::Arc`], but its counts are charged. A clone or a
+/// drop updates the count's line, which lies right before the value, so counting and reading the
+/// value contend as they do in reality.
 ///
 /// The shared value is in a std `Arc`; convert it with `From` and `Into`.
 ///
@@ -44,7 +44,7 @@ use crate::hardware::coherence::Access;
 /// ```
 pub struct Arc<T: ?Sized>(host::Arc<T>);
 
-/// Like [`std::sync::Weak`], but its counts are charged.
+/// A weak pointer like [`std::sync::Weak`], but its counts are charged.
 pub struct Weak<T: ?Sized>(host::Weak<T>);
 
 /// The address of the strong count, from that of the value: two words before it, or its alignment
@@ -73,7 +73,7 @@ impl<T> Arc<T> {
     ///
     /// # Errors
     ///
-    /// The reference, if there are other strong references.
+    /// Returns the reference, if there are other strong references.
     #[track_caller]
     pub fn try_unwrap(this: Arc<T>) -> Result<T, Arc<T>> {
         this.charge(Access::Update);
@@ -109,7 +109,8 @@ impl<T> Arc<T> {
     ///
     /// # Safety
     ///
-    /// As for std's function: the pointer came from [`into_raw`](Arc::into_raw), and is used once.
+    /// The same as for std's function. The pointer came from [`into_raw`](Arc::into_raw), and is
+    /// converted back only once.
     pub unsafe fn from_raw(at: *const T) -> Arc<T> {
         // SAFETY: the caller promises that the pointer came from `into_raw`, and is used once.
         Arc(unsafe { host::Arc::from_raw(at) })

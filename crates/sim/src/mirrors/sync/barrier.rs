@@ -16,8 +16,8 @@ impl BarrierWaitResult {
     }
 }
 
-/// Like [`std::sync::Barrier`], but charged. The barrier is a count and a generation under a
-/// [`Mutex`], and a [`Condvar`].
+/// A barrier like [`std::sync::Barrier`], but its accesses are charged. The barrier is a count and
+/// a generation under a [`Mutex`], and a [`Condvar`].
 pub struct Barrier {
     state: Mutex<State>,
     turned: Condvar,

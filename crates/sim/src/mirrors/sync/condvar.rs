@@ -25,8 +25,8 @@ impl WaitTimeoutResult {
     }
 }
 
-/// Like [`std::sync::Condvar`], but charged. The condition variable is a word that counts
-/// notifications, on which waiters park.
+/// A condition variable like [`std::sync::Condvar`], but its accesses are charged. It is a word
+/// that counts notifications, on which waiters park.
 pub struct Condvar(SimU32);
 
 /// A guard after a wait, and why the wait ended.
@@ -54,7 +54,7 @@ impl Condvar {
     ///
     /// # Errors
     ///
-    /// As for [`wait`](Condvar::wait).
+    /// The same as for [`wait`](Condvar::wait).
     #[track_caller]
     pub fn wait_while<'a, T>(
         &self,
@@ -71,7 +71,7 @@ impl Condvar {
     ///
     /// # Errors
     ///
-    /// As for [`wait`](Condvar::wait).
+    /// The same as for [`wait`](Condvar::wait).
     #[track_caller]
     pub fn wait_timeout<'a, T>(&self, guard: MutexGuard<'a, T>, span: Duration) -> Waited<'a, T> {
         let timed_out = self.park(&guard, Instant::deadline(span)) == Parked::TimedOut;
@@ -86,7 +86,7 @@ impl Condvar {
     ///
     /// # Errors
     ///
-    /// As for [`wait`](Condvar::wait).
+    /// The same as for [`wait`](Condvar::wait).
     #[track_caller]
     pub fn wait_timeout_while<'a, T>(
         &self,

@@ -262,7 +262,7 @@ impl<T> Receiver<T> {
     }
 }
 
-/// Like [`std::sync::mpsc::Iter`].
+/// An iterator over received values, like [`std::sync::mpsc::Iter`].
 #[derive(Debug)]
 pub struct Iter<'a, T>(&'a Receiver<T>);
 
@@ -270,7 +270,7 @@ pub struct Iter<'a, T>(&'a Receiver<T>);
 #[derive(Debug)]
 pub struct TryIter<'a, T>(&'a Receiver<T>);
 
-/// Like [`std::sync::mpsc::IntoIter`].
+/// An owning iterator over received values, like [`std::sync::mpsc::IntoIter`].
 #[derive(Debug)]
 pub struct IntoIter<T>(Receiver<T>);
 

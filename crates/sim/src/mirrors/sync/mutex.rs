@@ -98,7 +98,8 @@ impl Raw {
     }
 }
 
-/// Like [`std::sync::Mutex`], but charged, and with [lock reports](crate::locks) of the run.
+/// A mutex like [`std::sync::Mutex`], but its accesses are charged, and the run has
+/// [reports](crate::locks) on it.
 ///
 /// ```
 /// # #[global_allocator]
@@ -152,7 +153,7 @@ impl<T> Mutex<T> {
 }
 
 impl<T: ?Sized> Mutex<T> {
-    /// Takes the lock. If it is held, spins briefly and then parks.
+    /// Takes the lock. If the lock is held, the thread spins briefly and then parks.
     ///
     /// # Errors
     ///

@@ -22,7 +22,7 @@ const RUNNING: u32 = 2;
 const QUEUED: u32 = 3;
 const COMPLETE: u32 = 4;
 
-/// Like [`std::sync::Once`], but charged.
+/// A one-time initialisation like [`std::sync::Once`], but its accesses are charged.
 pub struct Once(SimU32);
 
 /// The state that [`Once::call_once_force`] passes to the closure.
@@ -59,8 +59,8 @@ impl Once {
         Once(Sim::U32_ZERO)
     }
 
-    /// Calls `f`, unless another call was made before. In that case it waits until that closure
-    /// returns.
+    /// Calls `f`, unless a closure was called before. In that case, the call waits until that
+    /// closure returns.
     ///
     /// # Panics
     ///
@@ -70,7 +70,7 @@ impl Once {
         self.call(false, |_| f());
     }
 
-    /// Like [`call_once`](Once::call_once), but also calls `f` if an earlier closure panicked.
+    /// Calls `f`, like [`call_once`](Once::call_once), but also if an earlier closure panicked.
     ///
     /// # Panics
     ///
@@ -97,7 +97,7 @@ impl Once {
         self.wait_for(false);
     }
 
-    /// Like [`wait`](Once::wait), but does not panic if a closure panicked.
+    /// Waits, like [`wait`](Once::wait), but does not panic if a closure panicked.
     #[track_caller]
     pub fn wait_force(&self) {
         self.wait_for(true);

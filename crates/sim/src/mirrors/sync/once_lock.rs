@@ -7,8 +7,8 @@ use std::panic::{RefUnwindSafe, UnwindSafe};
 
 use super::Once;
 
-/// Like [`std::sync::OnceLock`], but charged: each access to the value loads the word of its
-/// [`Once`].
+/// A cell like [`std::sync::OnceLock`], but its accesses are charged. Each access to the value
+/// loads the word of its [`Once`].
 pub struct OnceLock<T> {
     once: Once,
     value: UnsafeCell<Option<T>>,
@@ -59,7 +59,7 @@ impl<T> OnceLock<T> {
         value.map_or(Ok(()), Err)
     }
 
-    /// Returns the value. If there is none, `f` creates it. If another thread is creating the
+    /// Returns the value. If there is no value, `f` creates it. If another thread is creating the
     /// value, the call waits for that thread.
     ///
     /// # Panics
@@ -139,7 +139,8 @@ impl<T: fmt::Debug> fmt::Debug for OnceLock<T> {
     }
 }
 
-/// Like [`std::sync::LazyLock`], but charged like an [`OnceLock`].
+/// A lazy value like [`std::sync::LazyLock`], but its accesses are charged like those of an
+/// [`OnceLock`].
 pub struct LazyLock<T, F = fn() -> T> {
     value: OnceLock<T>,
     init: Cell<Option<F>>,

@@ -269,7 +269,8 @@ impl Raw {
     }
 }
 
-/// Like [`std::sync::RwLock`], but charged, and with [lock reports](crate::locks) of the run.
+/// A readers-writer lock like [`std::sync::RwLock`], but its accesses are charged, and the run has
+/// [reports](crate::locks) on it.
 pub struct RwLock<T: ?Sized> {
     raw: Raw,
     poison: Flag,
@@ -322,7 +323,8 @@ impl<T: ?Sized> RwLock<T> {
     ///
     /// # Errors
     ///
-    /// `WouldBlock` otherwise. An error that holds the guard, if the lock is poisoned.
+    /// `WouldBlock` if the lock cannot be taken now. An error that holds the guard, if the lock is
+    /// poisoned.
     #[track_caller]
     pub fn try_read(&self) -> TryLockResult<RwLockReadGuard<'_, T>> {
         if !self.raw.try_read() {
@@ -347,7 +349,8 @@ impl<T: ?Sized> RwLock<T> {
     ///
     /// # Errors
     ///
-    /// `WouldBlock` otherwise. An error that holds the guard, if the lock is poisoned.
+    /// `WouldBlock` if the lock cannot be taken now. An error that holds the guard, if the lock is
+    /// poisoned.
     #[track_caller]
     pub fn try_write(&self) -> TryLockResult<RwLockWriteGuard<'_, T>> {
         if !self.raw.try_write() {

@@ -7,8 +7,8 @@ use coreline_world::WorldLocal;
 
 use crate::Sim;
 
-/// Like [`std::thread::LocalKey`]: one object for each simulated thread. Create one with
-/// [`thread_local!`](crate::thread_local).
+/// The key of a thread-local object, like [`std::thread::LocalKey`]. Each simulated thread has its
+/// own object. Create one with [`thread_local!`](crate::thread_local).
 pub struct LocalKey<T: 'static> {
     key: WorldLocal,
     init: fn() -> T,
@@ -37,7 +37,7 @@ impl<T: 'static> LocalKey<T> {
         self.key.with::<Sim, T, R>(self.init, f)
     }
 
-    /// Like [`with`](LocalKey::with).
+    /// Calls `f` with the calling thread's object, like [`with`](LocalKey::with).
     ///
     /// # Errors
     ///
@@ -111,7 +111,8 @@ impl<T: 'static> fmt::Debug for LocalKey<T> {
     }
 }
 
-/// Like [`std::thread_local!`]: declares objects of which each simulated thread has its own.
+/// Declares thread-local objects, like [`std::thread_local!`]. Each simulated thread has its own
+/// objects.
 ///
 /// ```
 /// # #[global_allocator]

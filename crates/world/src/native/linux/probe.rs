@@ -38,11 +38,12 @@ impl fmt::Display for Registrar {
 /// The kernel's two treatments of a registration, selected by the registration's length.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RseqAbi {
-    /// 32 bytes: the kernel writes IDs and checks sections on every switch and signal.
+    /// The treatment of a registration of 32 bytes. The kernel writes IDs and checks sections on
+    /// every switch and signal.
     Legacy,
-    /// More than 32 bytes, on a kernel whose feature size is larger: the kernel writes and checks
-    /// only when needed. This ABI includes slice extensions, and a process that writes an ID field
-    /// is killed.
+    /// The treatment of a registration of more than 32 bytes, on a kernel whose feature size is
+    /// larger. The kernel writes and checks only when needed. This ABI includes slice extensions,
+    /// and a process that writes an ID field is killed.
     V2,
 }
 
@@ -68,16 +69,17 @@ impl fmt::Display for RseqAbi {
 pub struct Probe {
     /// The kernel's release, as `uname -r` prints it. Nothing is derived from it.
     pub kernel: String,
-    /// The rseq area that the C library publishes for each thread; `None` if it knows no rseq.
+    /// The rseq area that the C library publishes for each thread, or `None` if it does not support
+    /// rseq.
     pub registration: Option<Registration>,
-    /// The component that registers the threads; `None` if no such component is known.
+    /// The component that registers the threads, or `None` if no such component is known.
     pub registered_by: Option<Registrar>,
     /// The kernel's treatment of that registration.
     pub rseq_abi: Option<RseqAbi>,
-    /// The number of bytes of an rseq area that the kernel fills in; 0 if the kernel does not state
-    /// it.
+    /// The number of bytes of an rseq area that the kernel fills in, or 0 if the kernel does not
+    /// state it.
     pub feature_size: u64,
-    /// The alignment in bytes that the kernel requires of an rseq area of that size; 0 if the
+    /// The alignment in bytes that the kernel requires of an rseq area of that size, or 0 if the
     /// kernel does not state it.
     pub area_align: u64,
     /// The value of `CORELINE_RSEQ` in the environment: `off` switches rseq off.
@@ -96,11 +98,11 @@ pub struct Probe {
     pub asymmetric_fences: bool,
     /// Whether restartable operations can be fenced if they run in rseq sections.
     pub restartable_fence: bool,
-    /// Whether the futex works: a wait for another value does not sleep, and a wake without
-    /// sleepers reports none.
+    /// Whether the futex works, which means that a wait for another value does not sleep, and that
+    /// a wake without sleeping threads returns zero.
     pub futex: bool,
-    /// The kernel's policy of backing ordinary memory by huge pages: `always`, `madvise`, `never`;
-    /// `None` if the kernel does not state it.
+    /// The kernel's policy of backing ordinary memory by huge pages: `always`, `madvise` or
+    /// `never`. It is `None` if the kernel does not state the policy.
     pub transparent_huge_pages: Option<String>,
     /// The pools of huge pages, ordered by page size.
     pub huge_pools: Vec<HugePool>,

@@ -32,15 +32,15 @@ pub struct ThreadRegistration {
     pub bytes: io::Result<Option<u32>>,
 }
 
-/// Asks the kernel for the rseq registrations of another process's threads.
+/// Returns the rseq registrations of another process's threads, according to the kernel.
 ///
 /// The caller needs the right to trace the process. Each thread is stopped for a moment, one after
 /// the other. Signals during the stop reach the thread, and an already stopped thread stays
 /// stopped. But a system call that a stop interrupts, such as `epoll_wait`, may return `EINTR`
-/// (signal(7) lists them). If the caller dies half-way, the kernel lets the thread continue.
+/// (signal(7) lists these calls). If the caller dies half-way, the kernel lets the thread continue.
 ///
 /// A thread that ends during the query is left out. Do not query a child of the caller for which
-/// another thread waits: that wait would report the stop.
+/// another thread waits, because that wait would report the stop.
 ///
 /// # Errors
 ///

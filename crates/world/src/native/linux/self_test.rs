@@ -86,7 +86,7 @@ pub enum SelfTestError {
         /// The value of the area's second field.
         cpu_id: u32,
     },
-    /// The thread was not preempted in time, so nothing is known.
+    /// The thread was not preempted in time, so the result is unknown.
     #[error("no thread was preempted in a section within {PATIENCE:?}")]
     NotPreempted,
     /// The test could not be run.
@@ -95,15 +95,15 @@ pub enum SelfTestError {
         io::Error::from_raw_os_error(*errno)
     )]
     NotRun {
-        /// The resource that the test needs and did not get.
+        /// The missing resource that the test needs.
         lacking: &'static str,
         /// The system's error number.
         errno: i32,
     },
-    /// The test, or the thread that ran it, had no answer in time.
+    /// The test, or the thread that ran it, gave no answer in time.
     #[error("no answer came within {ANSWER:?}")]
     NoAnswer,
-    /// The test was asked for inside itself.
+    /// The test was requested inside itself.
     #[error(
         "the C library's allocator asked for per-CPU memory while the test started its threads; \
          make the first per-CPU memory before the allocator needs it"

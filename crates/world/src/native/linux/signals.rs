@@ -15,7 +15,8 @@ use crate::native::host::keeping_errno;
 const OWN: [libc::c_int; 6] =
     [libc::SIGSEGV, libc::SIGBUS, libc::SIGFPE, libc::SIGILL, libc::SIGTRAP, libc::SIGSYS];
 
-/// The calling thread's signals are held off; lets them come when it drops, if it is the outermost.
+/// A guard that blocks the calling thread's signals. When the outermost guard drops, the signals
+/// are unblocked.
 pub struct Held {
     /// The thread's mask until then, in the outermost.
     before: Option<libc::sigset_t>,

@@ -52,15 +52,15 @@ pub enum NoSections {
     /// This crate has no assembly for the processor.
     #[error("coreline has no rseq sections for this processor, only for x86-64 and aarch64")]
     Processor,
-    /// The C library registers no threads, and the kernel did not let us. The system's error
-    /// number.
+    /// The C library registers no threads, and the kernel refused our registration. The field is
+    /// the system's error number.
     #[error(
         "the C library registers no threads for rseq, and the kernel does not let coreline \
          register them: {}; {}", io::Error::from_raw_os_error(*.0), refused(*.0)
     )]
     Refused(i32),
-    /// There is no way to unregister threads when they end. The system's error number, or `EAGAIN`
-    /// if the key would be too high to be set in a signal handler.
+    /// There is no way to unregister threads when they end. The field is the system's error number,
+    /// or `EAGAIN` if the key is too high to be set in a signal handler.
     #[error(
         "coreline must unregister threads at their end, and could not get a thread-specific key \
          for that: {}", io::Error::from_raw_os_error(*.0)
