@@ -15,7 +15,7 @@
 //! | `report` | results as a page, its charts as JSON or pictures |
 //! | `ledger` | every published figure with our figure |
 //! | `measure` | the costs of this machine, as a machine file |
-//! | `port`, `unportable` | copies of packages that run in the simulated machine; reasons against it |
+//! | `port`, `unportable` | copies of packages for the simulated machine; reasons against it |
 //! | `disturbance` | the detection of disturbed native samples |
 //! | `listing` | tables that fit the terminal |
 //! | `export` | rows as CSV and Parquet |
