@@ -11,8 +11,8 @@ use crate::{IndexBy, Lacking};
 /// The counters that lie side by side: four lines of a slot.
 const PART: usize = 32;
 
-/// A [`CounterSet`] whose number of counters is chosen at run time, without a limit. Use it for the
-/// buckets of a histogram, or for a count for each route.
+/// A [`CounterSet`] whose number of counters is chosen at run time, without a limit. Use it for a
+/// count for each route. A [`Histogram`](super::Histogram) is made of it.
 ///
 /// Each group of 32 counters allocates its own slots when they become worthwhile. Groups with few
 /// additions therefore use no per-CPU memory.
