@@ -1,7 +1,7 @@
 //! Plain constructors make native types: none of these lines says in which world, and all compile.
 
 use coreline::cid::{CidLayout, CidSpace, Recent};
-use coreline::counter::{CounterVec, Max, PerCpuFold, Total};
+use coreline::counter::{Buckets, CounterVec, Histogram, Max, PerCpuFold, Total};
 use coreline::domain::{Domain, DomainOptions, Domains, DomainsOptions};
 use coreline::lock::{
     Condvar, Mutex, Osq, RawMutex, RawRwLock, RawTicketLock, ReadMostly, RwLock, TicketLock,
@@ -41,6 +41,9 @@ fn counters_and_per_cpu_memory() {
     total.add(2);
     longest.record(3);
     assert_eq!((total.read_exact(), longest.read()), (2, 3));
+    let sizes = Histogram::new(Buckets::bounds([8]).unwrap()).unwrap();
+    sizes.record(9);
+    assert_eq!(sizes.snapshot().sum(), 9);
 
     let words = PerCpu::<Word64>::new(|| Word64::new(0)).unwrap();
     let sums = PerCpu::<Word64>::words(IndexBy::Cpu).unwrap();
@@ -74,6 +77,9 @@ fn an_index_can_be_asked_for() {
         let set = CounterSet::<1>::indexed_by(by).unwrap();
         let vec = CounterVec::indexed_by(by, 1).unwrap();
         let longest = PerCpuFold::<Max<u64>>::indexed_by(by).unwrap();
+        let histogram = Histogram::indexed_by(by, Buckets::log_linear(1).unwrap()).unwrap();
+        histogram.record(1);
+        assert_eq!(histogram.snapshot().count(), 1);
         counter.add(1);
         total.add(1);
         set.add(0, 1);

@@ -14,9 +14,10 @@
 //! | [`CounterVec`] | the same, with the number chosen at run time |
 //! | [`Total`] | an unsigned counter that only grows |
 //! | [`PerCpuFold`] | a maximum, a minimum or a floating-point sum |
+//! | [`Histogram`] | how often values occur, by bucket; quantiles |
 //!
-//! All of them except [`CounterVec`] have a `const_new` for statics. All have a `drain`, which
-//! reads and resets without losing an addition.
+//! All of them except [`CounterVec`] and [`Histogram`] have a `const_new` for statics. All have a
+//! `drain`, which reads and resets without losing an addition.
 //!
 //! # Compact at first
 //!
@@ -79,7 +80,9 @@
 //! [`read`]: PerCpuCounter::read
 //! [`read_exact`]: PerCpuCounter::read_exact
 
+mod buckets;
 mod fold;
+mod histogram;
 mod set;
 mod spread;
 mod total;
@@ -94,7 +97,9 @@ use crate::percpu::PerCpuPool;
 use crate::{IndexBy, Lacking};
 use spread::Spread;
 
+pub use buckets::{Buckets, BucketsError};
 pub use fold::{Fold, Max, Min, PerCpuFold, Sum};
+pub use histogram::{DifferentBuckets, Histogram, HistogramSnapshot};
 pub use set::{CounterSet, Nonzero};
 pub use total::Total;
 pub use vec::CounterVec;

@@ -11,11 +11,11 @@ use crate::{IndexBy, Lacking};
 /// The counters that lie side by side: four lines of a slot.
 const PART: usize = 32;
 
-/// A [`CounterSet`] whose number of counters is chosen at run time, without a limit. Use it for the
-/// buckets of a histogram, or for one count per route.
+/// A [`CounterSet`] whose number of counters is chosen at run time, without a limit. Use it for one
+/// count per route. A [`Histogram`](super::Histogram) is made of it.
 ///
-/// Each group of 32 counters allocates its own slots when they become worthwhile. Groups with few
-/// additions therefore use no per-CPU memory.
+/// Each group of 32 counters allocates its own slots once a second CPU adds to it, or after 256
+/// additions. Groups without additions therefore use no per-CPU memory.
 ///
 /// ```
 /// use coreline::counter::CounterVec;
@@ -31,6 +31,7 @@ const PART: usize = 32;
 /// uses 8 more bytes in each slot. The number of counters is rounded up to a multiple of 32.
 ///
 /// **Signals, fork, no memory**: each group behaves like a [`PerCpuCounter`](super::PerCpuCounter).
+/// Reads of all counters allocate, so a signal handler must not call them.
 pub struct CounterVec<W: World = Native> {
     parts: Box<[CounterSet<PART, W>]>,
     len: usize,

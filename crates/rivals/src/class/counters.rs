@@ -1,6 +1,7 @@
-//! The class `counters`: adding 1 to a counter that many threads add to.
+//! The class `counters`: adding 1 to a counter that many threads add to, and
+//! [recording](super::histograms) values.
 //!
-//! Two forms, each with counters that are objects of their own:
+//! Two forms of additions, each with counters that are objects of their own:
 //!
 //! - **hot**: one counter. An addition must wait for the one before it on the same CPU, so
 //!   the latency of memory that was just written hides what else an addition costs;
@@ -25,7 +26,7 @@ use coreline::{IndexBy, Lacking, PerCpuCounter};
 use coreline_world::{Native, Restartable};
 use crossbeam_utils::CachePadded;
 
-use super::{Bench, Candidate, Form, Goal, Most, Params, Role, Subject, rounds};
+use super::{Bench, Candidate, Form, Goal, Most, Params, Role, Subject, histograms, rounds};
 use crate::native::BareWords;
 
 const OURS: [&str; 4] = [
@@ -55,7 +56,8 @@ pub(super) fn bench() -> Bench {
     let hot = form::<1>("hot", ", hot", Most::Times(HOT_MOST, format!("{FLOOR}, hot")));
     let reference = format!("{REFERENCE}, 8 in turn");
     let in_turn = form::<8>("8-in-turn", ", 8 in turn", Most::Times(IN_TURN_MOST, reference));
-    Bench { operation: "an addition", forms: vec![hot, in_turn] }
+    let forms = [hot, in_turn].into_iter().chain(histograms::forms()).collect();
+    Bench { operation: "an addition or a record", forms }
 }
 
 /// The form with `N` counters.

@@ -4,6 +4,7 @@ mod calls;
 mod cid;
 mod counters;
 mod domains;
+mod histograms;
 mod locks;
 mod masks;
 mod objects;
@@ -25,7 +26,7 @@ use serde::Serialize;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum Class {
-    /// Adding to a counter: one hot counter, and 8 counters in turn
+    /// Adding to a counter: one hot counter, and 8 counters in turn; recording in a histogram
     Counters,
     /// Reading the index of per-CPU memory (CPU number, concurrency ID); adding and leasing by a
     /// domain's IDs; making per-CPU values of sizes that leave holes

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use coreline::counter::{CounterVec, Fold, Max, Min, PerCpuFold, Sum, Total};
+use coreline::counter::{Buckets, CounterVec, Fold, Histogram, Max, Min, PerCpuFold, Sum, Total};
 use coreline::{CounterSet, IndexBy, PerCpuCounter};
 use coreline_sim::{Faults, Sim};
 use coreline_world::model::{Model, Plant};
@@ -136,6 +136,29 @@ impl<W: World> Drained<W> for CounterVec<W> {
     }
 }
 
+/// Two buckets, in one of which all numbers are.
+impl<W: World> Drained<W> for Histogram<W> {
+    fn make(by: IndexBy) -> Self {
+        Histogram::new_in(by, Buckets::bounds([0]).unwrap()).unwrap()
+    }
+
+    fn put(&self, number: u32) {
+        self.record_n(1, number.into());
+    }
+
+    fn drain(&self) -> i64 {
+        let taken = Histogram::drain(self);
+        let buckets: Vec<_> = taken.buckets().collect();
+        assert_eq!(buckets, [(0, 0), (u64::MAX, taken.count())]);
+        taken.count().cast_signed()
+    }
+
+    fn read(&self) -> i64 {
+        // A drain may have divided a record: its count and its value are taken one by one.
+        self.snapshot().count().cast_signed()
+    }
+}
+
 /// Whole numbers, whose sum is exact.
 impl<W: World> Drained<W> for PerCpuFold<Sum<f64>, W> {
     fn make(by: IndexBy) -> Self {
@@ -199,6 +222,7 @@ fn drains_lose_nothing_natively() {
         nothing_is_lost::<Native, Batched<Native>>(NATIVE, by);
         nothing_is_lost::<Native, CounterSet<2>>(NATIVE, by);
         nothing_is_lost::<Native, CounterVec>(NATIVE, by);
+        nothing_is_lost::<Native, Histogram>(NATIVE, by);
         nothing_is_lost::<Native, Gauge<Native>>(NATIVE, by);
         nothing_is_lost::<Native, PerCpuFold<Sum<f64>>>(Effort { rounds: 2_000, ..NATIVE }, by);
     }
@@ -217,6 +241,7 @@ fn drains_lose_nothing_when_simulated() {
             nothing_is_lost::<Sim, Batched<Sim>>(FEW, by);
             nothing_is_lost::<Sim, CounterSet<2, Sim>>(FEW, by);
             nothing_is_lost::<Sim, CounterVec<Sim>>(FEW, by);
+            nothing_is_lost::<Sim, Histogram<Sim>>(FEW, by);
             nothing_is_lost::<Sim, Gauge<Sim>>(FEW, by);
             nothing_is_lost::<Sim, PerCpuFold<Sum<f64>, Sim>>(FEW, by);
         }

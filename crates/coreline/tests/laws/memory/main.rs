@@ -6,6 +6,7 @@ mod budget;
 mod cid;
 mod counter;
 mod drain;
+mod histogram;
 mod percpu;
 mod pool;
 mod readings;

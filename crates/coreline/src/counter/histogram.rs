@@ -1,0 +1,270 @@
+//! [`Histogram`]: how often values occur, by bucket.
+//!
+//! It is a [`CounterVec`] and a rule: [`Buckets`] says which counter a value belongs to. Counter 0
+//! is the sum of the values, next to the first buckets. A record is two additions, without an
+//! atomic instruction once their groups have slots. A snapshot adds up the slots of all CPUs.
+//!
+//! The law: while no thread records, the count of each bucket in a
+//! [snapshot](Histogram::snapshot) is the number of values recorded there minus the drained ones,
+//! and the sum is theirs. In the repository, `tests/laws/memory/histogram.rs` and
+//! `tests/laws/memory/drain.rs` check it in all three worlds.
+//!
+//! Source: Tene, [HdrHistogram][hdr] (2012): log-linear buckets, and the recorders that a reader
+//! merges.
+//!
+//! [hdr]: https://github.com/HdrHistogram/HdrHistogram
+
+use core::fmt;
+
+use coreline_world::{Native, World};
+
+use super::{Buckets, CounterVec};
+use crate::percpu::PerCpuPool;
+use crate::{IndexBy, Lacking};
+
+/// The counter that is the sum of all values. Those behind it are the buckets.
+const SUM: usize = 0;
+
+/// A histogram of `u64` values that all CPUs can record in cheaply at the same time, such as
+/// latencies in nanoseconds or sizes in bytes.
+///
+/// ```
+/// use coreline::counter::{Buckets, Histogram};
+///
+/// let latency = Histogram::new(Buckets::log_linear(8)?)?;
+/// for microseconds in 1..=1000 {
+///     latency.record(microseconds * 1000);
+/// }
+/// let now = latency.snapshot();
+/// assert_eq!((now.count(), now.sum()), (1000, 500_500_000));
+/// // 990 us, and at most 0.79 % more.
+/// let p99 = now.value_at_quantile(0.99).expect("values were recorded");
+/// assert!((990_000..=997_900).contains(&p99));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+///
+/// **Cost**: a record is two additions of a [`PerCpuCounter`](super::PerCpuCounter), and finding
+/// the bucket: some shifts, or a bisection of the bounds. A snapshot reads 16 bytes per bucket. In
+/// each group of 32 buckets that has slots, it also reads 8 bytes per bucket and CPU.
+///
+/// **Memory**: the same as for a [`CounterVec`] with one counter more than there are buckets. A
+/// group of 32 buckets gets per-CPU memory once a second CPU records there, or after 256 records.
+/// [`Buckets::log_linear`] has figures.
+///
+/// **Signals**: a record is async-signal-safe. A snapshot, a drain and `Debug` allocate, so a
+/// handler must not call them.
+///
+/// **Fork, no memory**: the same as for a [`CounterVec`]. A forked child may find a record's count
+/// without its value in the sum, or the other way round.
+pub struct Histogram<W: World = Native> {
+    buckets: Buckets,
+    counters: CounterVec<W>,
+}
+
+impl Histogram {
+    /// Creates an empty histogram, indexed by CPU number, from the process's global pool.
+    ///
+    /// # Errors
+    ///
+    /// Never fails natively; see [`new_in`](Histogram::new_in).
+    pub fn new(buckets: Buckets) -> Result<Self, Lacking> {
+        Self::new_in(IndexBy::Cpu, buckets)
+    }
+
+    /// Creates an empty histogram, like [`new`](Histogram::new), with slots indexed by `by`.
+    ///
+    /// # Errors
+    ///
+    /// As [`new_in`](Histogram::new_in).
+    pub fn indexed_by(by: IndexBy, buckets: Buckets) -> Result<Self, Lacking> {
+        Self::new_in(by, buckets)
+    }
+}
+
+impl<W: World> Histogram<W> {
+    /// Creates an empty histogram in world `W`, with slots indexed by `by`, from the world's global
+    /// pool.
+    ///
+    /// # Errors
+    ///
+    /// [`Lacking`] if the machine has no such index.
+    pub fn new_in(by: IndexBy, buckets: Buckets) -> Result<Self, Lacking> {
+        Ok(Self::from_pool(&PerCpuPool::global_in(by)?, buckets))
+    }
+
+    /// Creates an empty histogram whose slots come from this pool.
+    pub fn from_pool(pool: &PerCpuPool<W>, buckets: Buckets) -> Self {
+        Histogram { counters: CounterVec::from_pool(pool, 1 + buckets.number()), buckets }
+    }
+
+    /// Records a value. The record is relaxed: it publishes only itself.
+    #[inline]
+    pub fn record(&self, value: u64) {
+        self.record_n(value, 1);
+    }
+
+    /// Records a value `n` times, at the cost of one record. Counts and the sum wrap.
+    #[inline]
+    pub fn record_n(&self, value: u64, n: u64) {
+        self.counters.add(1 + self.buckets.index(value), n.cast_signed());
+        self.counters.add(SUM, value.wrapping_mul(n).cast_signed());
+    }
+
+    /// Returns the number of values in each bucket, and their sum.
+    ///
+    /// It includes all records that happened before the call. A concurrent record may or may not be
+    /// included, and its value may be in the sum without being counted, or the other way round. The
+    /// buckets are read one after the other. The snapshot is consistent in itself: its
+    /// [count](HistogramSnapshot::count) is the sum of its buckets.
+    pub fn snapshot(&self) -> HistogramSnapshot {
+        HistogramSnapshot::of(&self.buckets, self.counters.read_exact())
+    }
+
+    /// Returns a snapshot, and subtracts it from the histogram. No record is lost: its count is in
+    /// the result of one call, or in a later snapshot, and so is its value. Beside a concurrent
+    /// record these may be the results of two calls. Use it for reports of an interval.
+    ///
+    /// ```
+    /// use coreline::counter::{Buckets, Histogram};
+    ///
+    /// let sizes = Histogram::new(Buckets::bounds([64, 4096])?)?;
+    /// sizes.record_n(100, 3);
+    /// assert_eq!((sizes.drain().count(), sizes.snapshot().count()), (3, 0));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn drain(&self) -> HistogramSnapshot {
+        HistogramSnapshot::of(&self.buckets, self.counters.drain())
+    }
+
+    /// Returns whether the bucket of this value has a slot for each CPU, rather than one shared
+    /// word.
+    pub fn is_spread(&self, value: u64) -> bool {
+        self.counters.is_spread(1 + self.buckets.index(value))
+    }
+}
+
+impl<W: World> fmt::Debug for Histogram<W> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Histogram").field(&self.snapshot()).finish()
+    }
+}
+
+/// Two histograms have different [`Buckets`], so their counts cannot be added.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("the histograms have different buckets: merge those that are made of equal ones")]
+pub struct DifferentBuckets;
+
+/// The content of a [`Histogram`] at one time.
+///
+/// ```
+/// use coreline::counter::{Buckets, Histogram};
+///
+/// let sizes = Histogram::new(Buckets::bounds([64, 4096])?)?;
+/// [10, 64, 65, 5000].map(|bytes| sizes.record(bytes));
+/// let now = sizes.snapshot();
+/// assert_eq!(now.buckets().collect::<Vec<_>>(), [(64, 2), (4096, 1), (u64::MAX, 1)]);
+/// assert_eq!((now.min(), now.value_at_quantile(0.5)), (Some(0), Some(64)));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Clone, PartialEq, Eq)]
+pub struct HistogramSnapshot {
+    buckets: Buckets,
+    counts: Box<[u64]>,
+    count: u64,
+    sum: u64,
+}
+
+impl HistogramSnapshot {
+    fn of(buckets: &Buckets, counters: Vec<i64>) -> Self {
+        let sum = counters[SUM].cast_unsigned();
+        let counts: Box<[u64]> = counters[SUM + 1..].iter().map(|it| it.cast_unsigned()).collect();
+        let count = counts.iter().copied().fold(0, u64::wrapping_add);
+        HistogramSnapshot { buckets: buckets.clone(), counts, count, sum }
+    }
+
+    /// Returns the number of values, wrapping.
+    pub fn count(&self) -> u64 {
+        self.count
+    }
+
+    /// Returns the exact sum of the values, wrapping. Nanoseconds wrap after 584 years of summed
+    /// time.
+    pub fn sum(&self) -> u64 {
+        self.sum
+    }
+
+    /// Returns all buckets in order: the greatest value of each, and its count. The last one's
+    /// greatest value is `u64::MAX`. Prometheus has cumulative counts: add those before.
+    pub fn buckets(&self) -> impl ExactSizeIterator<Item = (u64, u64)> {
+        let bucket = |(index, count): (usize, &u64)| (self.buckets.range(index).1, *count);
+        self.counts.iter().enumerate().map(bucket)
+    }
+
+    /// Returns the value that this part of the values does not exceed, from 0.0 to 1.0: the median
+    /// is at 0.5. It is the greatest value of the bucket in which the exact value lies. `None` if
+    /// there are no values. A quantile below 0.0 or a NaN means 0.0, and one above 1.0 means 1.0.
+    ///
+    /// The result is never lower than the exact value. It is higher by less than the width of the
+    /// bucket. With [log-linear](Buckets::log_linear) buckets of b bits that is less than one part
+    /// in 2^(b - 1). Beyond 2^53 values the rank is rounded as a floating-point number.
+    pub fn value_at_quantile(&self, quantile: f64) -> Option<u64> {
+        // Of 0.07 and 100 values the rank is 7, although 0.07 is represented by a greater number.
+        // The conversion saturates; of a NaN it is 0.
+        let rank = match quantile >= 1.0 {
+            true => self.count,
+            false => (quantile.next_down() * self.count as f64).ceil() as u64,
+        };
+        let rank = rank.min(self.count).max(1);
+        let mut left = rank;
+        let reaches = |count: &u64| {
+            let ends = *count >= left;
+            left = left.saturating_sub(*count);
+            ends
+        };
+        let index = self.counts.iter().position(reaches)?;
+        Some(self.buckets.range(index).1)
+    }
+
+    /// Returns a lower bound of all values: the lowest value of the first bucket that has one.
+    /// `None` if there are no values.
+    pub fn min(&self) -> Option<u64> {
+        let first = self.counts.iter().position(|count| *count > 0)?;
+        Some(self.buckets.range(first).0)
+    }
+
+    /// Returns an upper bound of all values: the greatest value of the last bucket that has one.
+    /// `None` if there are no values.
+    pub fn max(&self) -> Option<u64> {
+        let last = self.counts.iter().rposition(|count| *count > 0)?;
+        Some(self.buckets.range(last).1)
+    }
+
+    /// Adds the counts and the sum of another snapshot, wrapping.
+    ///
+    /// # Errors
+    ///
+    /// [`DifferentBuckets`] if the other one's buckets are not equal to these. Nothing is added.
+    pub fn merge(&mut self, other: &HistogramSnapshot) -> Result<(), DifferentBuckets> {
+        if self.buckets != other.buckets {
+            return Err(DifferentBuckets);
+        }
+        for (mine, theirs) in self.counts.iter_mut().zip(&other.counts) {
+            *mine = mine.wrapping_add(*theirs);
+        }
+        self.count = self.count.wrapping_add(other.count);
+        self.sum = self.sum.wrapping_add(other.sum);
+        Ok(())
+    }
+}
+
+impl fmt::Debug for HistogramSnapshot {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("HistogramSnapshot")
+            .field("count", &self.count)
+            .field("sum", &self.sum)
+            .field("min", &self.min())
+            .field("median", &self.value_at_quantile(0.5))
+            .field("max", &self.max())
+            .finish_non_exhaustive()
+    }
+}
