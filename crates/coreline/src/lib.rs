@@ -45,8 +45,8 @@
 //! - there is no contention, because an atomic is smaller and takes a few nanoseconds. If no two
 //!   threads use the same tenant, a [`Domain`] for each of thousands of tenants is many times
 //!   slower than one atomic per tenant;
-//! - each thread can own a known part, because a plain store to a padded line of its own is faster
-//!   than all types here;
+//! - each thread can have its own padded cache line, because a plain store to that line is faster
+//!   than any type here;
 //! - every read must be exact, because a read of a cheap counter must then sum the slots of all
 //!   CPUs.
 //!
@@ -85,7 +85,7 @@
 //!
 //! # Where there is no Linux
 //!
-//! On other 64-bit systems, and on Linux with the feature `portable`, the machine is built on std.
+//! On other 64-bit systems, and on Linux with the feature `portable`, the crate falls back to std.
 //! All types exist and keep their laws, but none of them is faster than atomics and std's locks.
 //! Guarantees of the modules about signal handlers and forked children hold on Linux only.
 //!

@@ -14,7 +14,7 @@ use crate::unportable::PortError;
 /// Why the program stopped. Each says what was asked, what was found and what to do.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Error {
-    #[error("{}; or the path of a machine file{}", .0, of_machine(.0))]
+    #[error("{}; choose one, or give the path of a machine file{}", .0, of_machine(.0))]
     Machine(SpecError),
     #[error(transparent)]
     MachineFile(SpecError),

@@ -97,8 +97,7 @@ pub struct Scenario {
     pub limited: fn(&str, &Point) -> bool,
     /// The reason why a run shows no difference if all CPUs share one cache.
     pub not_testable: &'static str,
-    /// The file of published figures about the scenario, if there are any, with notes on figures
-    /// that disagree.
+    /// The text of the TOML file with published figures and notes, if any.
     pub published: Option<&'static str>,
     /// The function that runs the program on this machine.
     pub native: Run,

@@ -24,9 +24,9 @@ pub enum FigureKind {
     Part,
     /// The cost of one alternative divided by that of another.
     Ratio,
-    /// The improvement of one alternative over another, as a ratio.
+    /// The speedup of one alternative over another.
     Gain,
-    /// The improvement of one alternative over another, for operations on one contended line.
+    /// The speedup of one alternative over another, for operations on one contended line.
     ContendedRatio,
     /// A rank. Rank 1 is the hottest line.
     Rank,

@@ -28,7 +28,7 @@ pub struct Point {
 /// The chosen values, by parameter.
 pub type Chosen = BTreeMap<&'static str, Vec<Value>>;
 
-/// A point, with the other settings of one run of a program.
+/// The settings of one run: a point, the CPUs that take part, and the random seed.
 #[derive(Clone)]
 pub struct Setup {
     /// The point.

@@ -1,4 +1,4 @@
-//! What a guest needs besides our programs, from Debian's packages: a kernel and a busybox.
+//! What a guest needs besides our programs, from Debian's packages: a kernel and BusyBox.
 //!
 //! Nothing is installed: `apt-get` keeps its lists, and we what we unpack, in a folder of ours. So
 //! packages for another processor can be fetched without telling this machine's package manager.
@@ -40,7 +40,7 @@ impl Debian {
         })
     }
 
-    /// A statically linked busybox.
+    /// A statically linked BusyBox.
     pub(crate) fn busybox(&self) -> Result<PathBuf, Error> {
         let name = "busybox";
         self.cached(name, || {

@@ -50,7 +50,7 @@ pub(crate) struct Options {
     /// Kernel to boot [default: that of this machine's Debian release]
     #[arg(long, value_name = "FILE")]
     kernel: Option<PathBuf>,
-    /// Statically linked busybox for the guest's processor [default: Debian's]
+    /// Statically linked BusyBox for the guest's processor [default: Debian's]
     #[arg(long, value_name = "FILE")]
     busybox: Option<PathBuf>,
     /// Environment variable for the programs, such as CORELINE_RSEQ=off; may be repeated

@@ -306,9 +306,9 @@ impl<P: Policy, W: World> fmt::Debug for Task<P, W> {
 /// **Memory**: a space uses 8 bytes for each 16 CPU numbers, and a cache line for each 16 of which
 /// one was used. It uses 2 bits for each number below the layout's [width](CidLayout::width), which
 /// is the number of CPUs, except for gaps between nodes under [`Clustered`]. Under [`Clustered`],
-/// it uses 8 bytes for each last-level cache. Under [`Owned`], it uses up to 40 bytes for each task
-/// at the peak number of tasks, plus the overhead of the allocator and of a vector. Of these, 24
-/// bytes are freed when a task leaves.
+/// it uses 8 bytes for each last-level cache. Under [`Owned`], it uses up to 40 bytes times the
+/// peak number of tasks, plus allocator and vector overhead. Of each 40 bytes, 24 are freed when a
+/// task leaves.
 ///
 /// **Concurrency**: calls about one task must not overlap. Switches and migrations to one CPU must
 /// not overlap either, as in a kernel that holds the CPU's run-queue lock. All other calls may
@@ -484,7 +484,7 @@ where
     /// take this ID.
     ///
     /// Tasks may also enter and leave the space. New IDs are handed out while the number of
-    /// handed-out IDs is below the number of users. They are below the number of CPUs that were
+    /// handed-out IDs is below the number of users. A new ID is below the number of CPUs that were
     /// used or allowed. Under [`Clustered`], this bound counts the CPUs under the same cache, and
     /// is relative to the start of that cache's range.
     ///

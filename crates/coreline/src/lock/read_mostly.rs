@@ -93,8 +93,8 @@ unsafe impl<W: World> Slot for Counts<W> {}
 /// the lock closed by a faster writer sleeps again. After eight sleeps, it queues with the writers.
 ///
 /// **Oversubscription**: on 2 CPUs, with one write in a hundred turns, the longest wait is 4 to 12
-/// ms with 8 threads, and 11 to 49 ms with 32 threads. The fewest turns of any thread, divided by
-/// the most, is at least 0.90 with 8 threads, and 0.78 with 32 threads
+/// ms with 8 threads, and 11 to 49 ms with 32 threads. The fairness ratio (fewest turns of a
+/// thread / most turns of a thread) is at least 0.90 with 8 threads and 0.78 with 32
 /// ([measurements](super#more-threads-than-cpus)).
 ///
 /// **Priorities**: threads get the lock in the order above, whatever their priorities. The holder

@@ -159,8 +159,8 @@ impl<W: World> fmt::Debug for RawTicketLock<W> {
 /// **Oversubscription**: a waiter that is not running when its turn comes keeps the others waiting
 /// until it runs. With 8 or 32 threads on 2 CPUs, it has at most a tenth of the throughput of a
 /// [`Mutex`](super::Mutex). The longest wait is 3 to 8 ms with 8 threads, and 4 to 9 ms with 32
-/// threads. The fewest turns of any thread, divided by the most, is at least 0.80 with 8 threads,
-/// and 0.16 with 32 threads ([measurements](super#more-threads-than-cpus)).
+/// threads. The fairness ratio (fewest turns of a thread / most turns of a thread) is at least 0.80
+/// with 8 threads and 0.16 with 32 ([measurements](super#more-threads-than-cpus)).
 ///
 /// **Priorities**: turns come in the order of arrival, whatever the threads' priorities. The holder
 /// inherits no priority from the waiters. Natively, a waiter that has used its CPU for about 1 ms,

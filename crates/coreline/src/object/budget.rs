@@ -71,7 +71,9 @@ pub struct OverBudget {
 }
 
 /// A limit on the amount that is charged at one time, in the caller's units, such as bytes or
-/// objects. The type is a handle, and its clones are the same budget.
+/// objects. The type is a handle, and its clones are the same budget. One central word counts the
+/// charged amount. Each CPU charges a *stock* there in advance. A charge that the CPU's stock
+/// covers needs no cache-line transfer.
 ///
 /// ```
 /// use coreline::object::Budget;

@@ -40,19 +40,19 @@ pub unsafe trait Indexing<W: World>: Sized + Send + Sync + 'static {
     /// Returns whether the slot is initialised. It is not called for the shared slot.
     fn is_initialised(&self, index: usize) -> bool;
 
-    /// Returns the initialised slots by ascending index, without the shared one.
+    /// Returns the indexes of the initialised slots in ascending order, without the shared slot's.
     fn initialised(&self) -> impl Iterator<Item = usize>;
 
-    /// Returns the initialised slots by ascending index, followed by the shared one, whose index is
-    /// `shared`.
+    /// Returns the indexes of the initialised slots in ascending order, followed by the shared
+    /// slot's, which is `shared`.
     #[inline]
     fn initialised_and(&self, shared: usize) -> impl Iterator<Item = usize> {
         self.initialised().chain([shared])
     }
 
-    /// Returns the index of a slot for an operation whose section found none. It initialises the
-    /// slot if necessary. `None` means that the operation uses the shared slot. It must not wait
-    /// for another thread.
+    /// Returns the index of a slot for an operation whose section found none. `find` initialises
+    /// the slot if necessary. `None` means that the operation uses the shared slot. `find` must not
+    /// wait for another thread.
     fn find<T: Slot>(slots: &Slots<T, W, Self>) -> Option<usize>;
 }
 

@@ -11,8 +11,8 @@
 //! | [`table`] | shows them |
 //!
 //! A table that a simulator's authors have read cannot validate it. So predictions are committed
-//! first: the machine file of the development machine knows a measured ping-pong, an addition
-//! alone and a pause, and misses stay in the table.
+//! first: the machine file of the development machine knows a measured ping-pong, an uncontended
+//! addition and a pause, and misses stay in the table.
 
 mod blind;
 pub(crate) mod core_to_core;

@@ -63,8 +63,8 @@ pub(super) enum Untestable {
     #[error("not testable here: the experiment needs two CPUs, and this process may use only one")]
     OneCpu,
     #[error(
-        "not testable here: no two of the CPUs that this process may use are cores under one \
-         last-level cache"
+        "not testable here: the experiment needs two cores under one last-level cache, and no such \
+         pair is among the CPUs this process may use; allow more CPUs, or choose another machine"
     )]
     Apart,
     #[error("not testable there: the experiment needs two cores, and the machine has one")]

@@ -34,7 +34,7 @@ pub(crate) enum Class {
     /// Taking an object and giving it back, by the thread that took it or another; an object that
     /// owns per-CPU counters
     Objects,
-    /// Setting a bit of a mask that is already set
+    /// Setting a bit that is already set in a mask
     Masks,
     /// Reading a value that is seldom replaced
     ReadMostly,

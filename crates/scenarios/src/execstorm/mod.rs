@@ -15,8 +15,8 @@
 //!
 //! The memory for a life is allocated under one mutex, as in the kernel: see [`memory`]. In
 //! `global-mutex`, too, the object without its per-CPU memory comes from a cache with magazines, as
-//! in the kernel. So the variants differ only in the treatment of the per-CPU memory.
-//! `ctor-dtor-no-magazine` differs only in the place where constructed objects wait.
+//! in the kernel. So the other variants differ only in the treatment of the per-CPU memory.
+//! `ctor-dtor-no-magazine` differs from `ctor-dtor` only in where constructed objects wait.
 //!
 //! **The scenario predicts throughput at the level of locks, and not of exec.** By default, threads
 //! do not compute between two lives. With `outside` at 105 microseconds, one CPU has 9,500 lives

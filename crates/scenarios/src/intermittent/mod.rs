@@ -62,7 +62,7 @@ pub static SCENARIO: Scenario = Scenario {
         Param::new(
             "scan",
             "What makes a simulated kernel look for old references to concurrency IDs, at most \
-             every 100 ms",
+             once per 100 ms",
             Domain::Names(SCANS),
         )
         .role(Role::Kernel)

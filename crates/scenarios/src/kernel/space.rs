@@ -7,7 +7,7 @@
 //! # The scan
 //!
 //! The time of the scan matters much. In the kernel, a timer tick that hits a running thread of the
-//! process asks for it, at most every 100 ms; the thread does it on its way back to user mode.
+//! process asks for it, at most once per 100 ms. The thread does it on its way back to user mode.
 //!
 //! One detail of the kernel is left out. It takes the age of a reference by the clock of the CPU's
 //! run queue, which stands still while the CPU idles without a tick. So there a reference expires

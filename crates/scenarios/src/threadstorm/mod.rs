@@ -5,8 +5,9 @@
 //! them run, wakes them all, and sleeps until all are about to end. Then it repeats. A thread
 //! reports that it runs, sleeps until it is woken, reports that it is about to end, and ends. So it
 //! is switched in twice. This is the benchmark "thread create teardown" of the patch series that
-//! was merged into Linux 6.19. The model does not contain the benchmark's mutex, and its condition
-//! variable wakes exactly the necessary threads.
+//! was merged into Linux 6.19 ([Gleixner
+//! 2025](https://lore.kernel.org/r/20251015164952.694882104@linutronix.de)). The model does not
+//! contain the benchmark's mutex, and its condition variable wakes exactly the necessary threads.
 //!
 //! The threads are not threads of the world. On each CPU, a pinned worker has the role of that
 //! CPU's scheduler. It receives threads, switches them in, executes their steps, and switches them

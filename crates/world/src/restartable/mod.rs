@@ -257,7 +257,7 @@ pub trait Operation<W: Restartable, F>:
 /// that it interrupts. Neither operation is lost.
 pub trait Restartable: Words {
     /// The way in which this machine runs the operations on an index. It is chosen when the memory
-    /// is created, and is the same for all memory of one index in one machine.
+    /// is created. All memory of one machine with the same [`IndexBy`] has the same one.
     type Section: Copy + Send + Sync + fmt::Debug;
 
     /// The distance between two slots in bytes: a power of two, at least the size of a page.

@@ -39,8 +39,9 @@ use super::RawMutex;
 /// within half a second. If it finds the lock free, it takes the lock before its turn.
 ///
 /// **Oversubscription**: on 2 CPUs, the longest wait is 20 to 22 ms with 8 threads, and 68 to 76 ms
-/// with 32 threads. The fewest turns of any thread, divided by the most, is at least 0.73 with 8
-/// threads, and 0.53 with 32 threads ([measurements](super::super#more-threads-than-cpus)).
+/// with 32 threads. The fairness ratio (fewest turns of a thread / most turns of a thread) is at
+/// least 0.73 with 8 threads and 0.53 with 32
+/// ([measurements](super::super#more-threads-than-cpus)).
 ///
 /// **Priorities**: threads get the lock in the order above, whatever their priorities. The holder
 /// inherits no priority from the waiters. A waiter spins for 0.1 ms at most and then sleeps: [a

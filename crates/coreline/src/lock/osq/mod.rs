@@ -92,9 +92,9 @@ pub(super) use spinning::Came;
 ///
 /// **Oversubscription**: a waiter that is not running when its turn comes keeps the others waiting
 /// until it runs. With more threads than CPUs, use `lock_by`, or a lock whose waiters sleep. On 2
-/// CPUs, the longest wait is 3 to 8 ms with 8 threads, and 4 to 9 ms with 32 threads. The fewest
-/// turns of any thread, divided by the most, is at least 0.63 with 8 threads, and 0.25 with 32
-/// threads ([measurements](super#more-threads-than-cpus)).
+/// CPUs, the longest wait is 3 to 8 ms with 8 threads, and 4 to 9 ms with 32 threads. The fairness
+/// ratio (fewest turns of a thread / most turns of a thread) is at least 0.63 with 8 threads and
+/// 0.25 with 32 ([measurements](super#more-threads-than-cpus)).
 ///
 /// **Priorities**: turns follow the order, whatever the threads' priorities. A waiter that waits
 /// for long sleeps between checks, so that [a holder of lower priority can run](super#priorities)

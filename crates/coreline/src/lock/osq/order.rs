@@ -57,10 +57,10 @@ impl Pass for Fifo {
 ///
 /// If waiters of several places wait, their lock gets a board, which is passed on with the turn
 /// until one waiter is left. A holder sorts the waiters onto the board by place when no waiter of
-/// its own place is left. So each waiter is examined once. The lock itself does not grow. (The lock
-/// of A. Kogan and D. Dice, "Compact NUMA-aware locks", 2019, has two lists instead, and examines
-/// remote waiters repeatedly. That lock was proposed for the kernel, and so were structures that
-/// are bound to a lock while it is contended.)
+/// its own place is left. So each waiter is examined once. The lock itself does not grow. CNA (Dice
+/// and Kogan, "Compact NUMA-aware locks", 2019) has two lists instead. It examines remote waiters
+/// repeatedly. CNA was proposed for the kernel. So were structures that are bound to a lock while
+/// it is contended.
 ///
 /// Consecutive turns of one place are a *run*. The data that a holder needs about the run is passed
 /// on in the waiter's node, which a hand-over writes anyway. A holder reads the board only when a

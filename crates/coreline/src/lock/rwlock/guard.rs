@@ -34,8 +34,8 @@ use super::{RawRwLock, Readers, SpinningReaders};
 /// that has spun without success sleeps outside this queue, up to eight times.
 ///
 /// **Oversubscription**: on 2 CPUs, with one write in a hundred turns, the longest wait is 20 to 24
-/// ms with 8 threads, and 140 to 164 ms with 32 threads. The fewest turns of any thread, divided by
-/// the most, is at least 0.84 with 8 threads, and 0.46 with 32 threads
+/// ms with 8 threads, and 140 to 164 ms with 32 threads. The fairness ratio (fewest turns of a
+/// thread / most turns of a thread) is at least 0.84 with 8 threads and 0.46 with 32
 /// ([measurements](super::super#more-threads-than-cpus)).
 ///
 /// **Priorities**: threads get the lock in the order above, whatever their priorities. The holder

@@ -393,7 +393,7 @@ impl<T> Handle<T> {
 pub struct JoinHandle<T>(Handle<T>);
 
 impl<T> JoinHandle<T> {
-    /// Waits for the thread's end.
+    /// Waits for the thread to finish.
     ///
     /// # Errors
     ///

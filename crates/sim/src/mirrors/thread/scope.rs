@@ -126,7 +126,7 @@ pub struct ScopedJoinHandle<'scope, T> {
 }
 
 impl<T> ScopedJoinHandle<'_, T> {
-    /// Waits for the thread's end.
+    /// Waits for the thread to finish.
     ///
     /// # Errors
     ///
