@@ -78,6 +78,7 @@
 //! The kernel's `mm/percpu.c`; librseq's `mempool.h` (memory, checked mode) and `pseudocode.h`
 //! (operations); TCMalloc's `percpu.h` (stopping, fencing).
 
+mod bag;
 mod checked;
 mod chunk;
 mod field;
@@ -92,6 +93,7 @@ mod rooms;
 mod slots;
 mod state;
 mod stopped;
+mod striped;
 
 use core::fmt;
 use core::mem::{self, ManuallyDrop};
@@ -102,6 +104,7 @@ use coreline_world::restartable::{self, Operation};
 pub use coreline_world::restartable::{Full, Slot};
 use coreline_world::{Integer, Native, Words, World};
 
+pub use bag::PerCpuBag;
 pub use checked::{Fault, Faults};
 pub use field::Field;
 pub use guarded::{ArrayStack, Buffer, Guarded, List, ResizableStack};

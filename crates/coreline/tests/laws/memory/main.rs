@@ -2,6 +2,7 @@
 //!
 //! How laws are run in the three worlds: [`worlds`].
 
+mod bag;
 mod budget;
 mod cid;
 mod counter;
