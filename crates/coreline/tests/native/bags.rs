@@ -106,7 +106,7 @@ static PARENT: AtomicU32 = AtomicU32::new(0);
 static FORKED: AtomicU32 = AtomicU32::new(0);
 
 thread_local! {
-    /// One more than the value that the thread's handler could not put back; 0: there is none.
+    /// One more than the value that the thread's handler has; 0: it has none.
     static KEPT: AtomicUsize = const { AtomicUsize::new(0) };
 }
 
@@ -118,22 +118,18 @@ extern "C" fn fork_and_use(_signal: c_int) {
     let child = unsafe { libc::syscall(libc::SYS_clone, libc::SIGCHLD, 0, 0, 0, 0) };
     if child == 0 {
         // SAFETY: ends a child that waits for good.
-        unsafe { libc::alarm(30) };
+        unsafe { libc::alarm(10) };
     }
     let bag = BAG.get().expect("before all signals");
+    // By turns, so that the stack is another one when the operation goes on that is interrupted.
     KEPT.with(|kept| {
-        for _ in 0..3 {
-            // Relaxed: the thread's own.
-            let value = match kept.swap(0, Ordering::Relaxed) {
-                0 => bag.pop(),
-                kept => Some(kept - 1),
-            };
+        // Relaxed, all: the thread's own.
+        let left = match kept.swap(0, Ordering::Relaxed) {
+            0 => bag.pop(),
             // All stacks may be busy: the handler's thread was interrupted in one.
-            if let Some(value) = value.and_then(|value| bag.push(value).err()) {
-                // Relaxed: the thread's own.
-                kept.store(value + 1, Ordering::Relaxed);
-            }
-        }
+            value => bag.push(value - 1).err(),
+        };
+        kept.store(left.map_or(0, |value| value + 1), Ordering::Relaxed);
     });
     if child != 0 {
         // Relaxed: a count.
@@ -142,7 +138,7 @@ extern "C" fn fork_and_use(_signal: c_int) {
     IN_HANDLER.set(nested);
 }
 
-/// Puts back what the thread's handler could not.
+/// Puts back what the thread's handler has.
 fn put_back_kept(bag: &PerCpuBag<usize>) {
     // Relaxed: the thread's own.
     let kept = KEPT.with(|kept| kept.swap(0, Ordering::Relaxed));
@@ -175,8 +171,8 @@ fn handlers_that_fork_lose_and_double_no_value_of_a_bag() {
                                 put_back(bag, value);
                             }
                         }
-                        put_back_kept(bag);
                         if is_child() {
+                            put_back_kept(bag);
                             // The other thread may have had two: its own, and its handler's.
                             all_are_there(bag, 2);
                             all_are_there(bag, 0);
@@ -184,24 +180,25 @@ fn handlers_that_fork_lose_and_double_no_value_of_a_bag() {
                             unsafe { libc::_exit(0) };
                         }
                     }
+                    put_back_kept(bag);
                 });
                 ids.push(told.recv().unwrap());
             }
             on_signal(libc::SIGUSR1, fork_and_use);
-            for round in 0..300_u32 {
+            let mut ended = [0; 300];
+            for (round, status) in (0_u32..).zip(&mut ended) {
                 // SAFETY: the thread runs until it is told that it is over.
                 unsafe { libc::pthread_kill(ids[round as usize % 2], libc::SIGUSR1) };
                 // Relaxed: a count.
                 while FORKED.load(Ordering::Relaxed) <= round {
                     thread::yield_now();
                 }
-                let mut status = 0;
                 // SAFETY: waits for any child.
-                assert!(unsafe { libc::wait(&raw mut status) } > 0);
-                assert_eq!(status, 0, "how the child ended");
+                unsafe { libc::wait(status) };
             }
             // Relaxed: carries nothing but itself.
             over.store(true, Ordering::Relaxed);
+            assert_eq!(ended, [0; 300], "how the children ended");
         });
         all_are_there(bag, 0);
         // Relaxed: a count.
