@@ -4,6 +4,8 @@
 //! |---|---|---|
 //! | [`counter`] | [`PerCpuCounter`], [`CounterSet`]: adds without atomics | `percpu_counter` |
 //! | [`percpu`] | [`PerCpu`], [`PerCpuPool`]: a value for each CPU | `alloc_percpu` |
+//! | [`percpu`] | [`PerCpuBag`](percpu::PerCpuBag): spare values, in a stack for each CPU | `pcp` lists |
+//! | [`percpu`] | [`LossyBuffer`](percpu::LossyBuffer): records of which some may be lost | |
 //! | [`cid`] | [`CidSpace`]: small numbers for running threads, used as indexes | `mm_cid` |
 //! | [`object`] | [`ObjectCache`]: objects that stay constructed; budgets | slab caches, sheaves |
 //! | [`domain`] | [`Domain`]: IDs, values and leases of a tenant | what an `mm` is |
@@ -183,6 +185,8 @@ mod pages {
     struct Migration;
     #[doc = include_str!("../../../docs/faq.md")]
     struct Faq;
+    #[doc = include_str!("../../../docs/cookbook/bags.md")]
+    struct Bags;
     #[doc = include_str!("../../../docs/cookbook/calls.md")]
     struct Calls;
     #[doc = include_str!("../../../docs/cookbook/counter.md")]

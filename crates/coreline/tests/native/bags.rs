@@ -1,5 +1,5 @@
-//! Bags between threads that move, in handlers that interrupt their operations, and in children
-//! that are forked in the midst of them.
+//! Bags and lossy buffers between threads that move, in handlers that interrupt their operations,
+//! and in children that are forked in the midst of them.
 
 use std::ffi::c_int;
 use std::sync::OnceLock;
@@ -8,7 +8,7 @@ use std::sync::mpsc;
 use std::{mem, process, thread};
 
 use coreline::CpuSet;
-use coreline::percpu::PerCpuBag;
+use coreline::percpu::{LossyBuffer, PerCpuBag};
 use coreline_world::{Native, Threads};
 
 use crate::filter::in_a_child;
@@ -97,6 +97,40 @@ fn a_child_finds_each_value_once_where_other_threads_used_a_bag() {
         in_children(&over, || {
             all_are_there(&bag, 2);
             all_are_there(&bag, 2);
+        });
+    });
+}
+
+/// Values go round: a thread takes them out of a bag into a buffer, and another one drains them into
+/// the bag.
+#[test]
+fn a_child_finds_each_value_once_where_other_threads_used_a_buffer() {
+    let (bag, buffer) = (full(), LossyBuffer::new(VALUES / 4).unwrap());
+    let over = AtomicBool::new(false);
+    // Relaxed: carries nothing but itself.
+    let going = || !over.load(Ordering::Relaxed);
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            while going() {
+                if let Some(value) = bag.pop().and_then(|value| buffer.push(value).err()) {
+                    put_back(&bag, value);
+                }
+            }
+        });
+        scope.spawn(|| {
+            while going() {
+                buffer.drain(|value| put_back(&bag, value)).expect("no other thread drains");
+            }
+        });
+        in_children(&over, || {
+            // Also if another thread was draining, and was in the midst of a push.
+            for missing in [2, 0] {
+                buffer.drain(|value| put_back(&bag, value)).expect("the other thread is no more");
+                all_are_there(&bag, missing);
+            }
+            let kept = (0..VALUES).filter(|&value| buffer.push(value).is_ok()).count();
+            assert!(kept >= VALUES / 4, "{kept}");
+            assert_eq!((buffer.len(), buffer.drain(drop)), (kept, Ok(kept)));
         });
     });
 }

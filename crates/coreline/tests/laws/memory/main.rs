@@ -7,6 +7,7 @@ mod budget;
 mod cid;
 mod counter;
 mod drain;
+mod lossy;
 mod percpu;
 mod pool;
 mod readings;
