@@ -2,6 +2,7 @@
 
 mod calls;
 mod cid;
+mod collections;
 mod counters;
 mod domains;
 mod locks;
@@ -33,6 +34,8 @@ pub(crate) enum Class {
     /// Taking an object and giving it back, by the thread that took it or another; one that owns
     /// per-CPU counters
     Objects,
+    /// Taking a spare box and putting it back; putting records into a log that may lose some
+    Collections,
     /// Setting a bit of a mask that is already set
     Masks,
     /// Reading a value that is seldom replaced
@@ -53,6 +56,7 @@ impl Class {
             Class::Counters => counters::bench(),
             Class::Cid => cid::bench(),
             Class::Objects => objects::bench(),
+            Class::Collections => collections::bench(),
             Class::Masks => masks::bench(),
             Class::ReadMostly => read_mostly::bench(),
             Class::Locks => locks::bench(),
