@@ -4,8 +4,8 @@
 //! |---|---|---|
 //! | [`counter`] | [`PerCpuCounter`], [`CounterSet`]: adds without atomics | `percpu_counter` |
 //! | [`percpu`] | [`PerCpu`], [`PerCpuPool`]: a value for each CPU | `alloc_percpu` |
-//! | [`percpu`] | [`PerCpuBag`](percpu::PerCpuBag): spare values, in a stack for each CPU | `pcp` lists |
-//! | [`percpu`] | [`LossyBuffer`](percpu::LossyBuffer): records of which some may be lost | |
+//! | [`percpu`] | [`PerCpuBag`][bag]: spare values, in a stack for each CPU | `pcp` lists |
+//! | [`percpu`] | [`LossyBuffer`][lossy]: records of which some may be lost | |
 //! | [`cid`] | [`CidSpace`]: small numbers for running threads, used as indexes | `mm_cid` |
 //! | [`object`] | [`ObjectCache`]: objects that stay constructed; budgets | slab caches, sheaves |
 //! | [`domain`] | [`Domain`]: IDs, values and leases of a tenant | what an `mm` is |
@@ -14,6 +14,9 @@
 //! | [`lock`] | [`Mutex`], [`RwLock`]: spin in a queue, then sleep, in 8 bytes | `mutex`, `rwsem` |
 //! | [`lock`] | [`TicketLock`]: FIFO, for fewer threads than CPUs | spinlock, 2.6.25 to 4.1 |
 //! | [`lock`] | [`Osq`](lock::Osq): waiters that are near first, in 4 bytes | `osq_lock` |
+//!
+//! [bag]: percpu::PerCpuBag
+//! [lossy]: percpu::LossyBuffer
 //!
 //! Every type takes its machine as its last type parameter, which defaults to the real one. So
 //! users need not know of it:

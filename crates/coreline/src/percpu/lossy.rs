@@ -59,19 +59,20 @@ use crate::panics::Panics;
 ///
 /// **Fork**: the child has a copy of the values. It loses those that other threads were pushing or
 /// had drained, and drains no value twice. The rings are whole in the child, and it can drain, also
-/// if another thread was draining at the time of the fork. The child of a handler, or of the closure
-/// of a drain, must not start threads that use the buffer before the handler or closure has
+/// if another thread was draining at the time of the fork. The child of a handler, or of the
+/// closure of a drain, must not start threads that use the buffer before the handler or closure has
 /// returned.
 ///
-/// **Priorities**: a preempted thread of any priority holds up no other. Meanwhile the pushes of its
-/// CPU are lost, if it is in a push, and other drains are refused, if it is in a drain.
+/// **Priorities**: a preempted thread of any priority holds up no other. Meanwhile the pushes of
+/// its CPU are lost, if it is in a push, and other drains are refused, if it is in a drain.
 ///
 /// # Source
 ///
-/// Ben Manes, Caffeine's [`BoundedBuffer`][caffeine] (2015), the read buffer of a cache: rings in
-/// stripes that threads pick by a hash, with an exchange for each push. Here a ring belongs to a CPU.
+/// Ben Manes, the `BoundedBuffer` of [Caffeine][caffeine] (2015), the read buffer of a cache: rings
+/// in stripes that threads pick by a hash, with an exchange for each push. Here a ring belongs to a
+/// CPU.
 ///
-/// [caffeine]: https://github.com/ben-manes/caffeine/blob/master/caffeine/src/main/java/com/github/benmanes/caffeine/cache/BoundedBuffer.java
+/// [caffeine]: https://github.com/ben-manes/caffeine/wiki/Design
 pub struct LossyBuffer<T, W: World = Native> {
     rings: Box<[Ring<T, W>]>,
     draining: SlotLock<W>,
@@ -240,9 +241,9 @@ impl<T, W: World> Ring<T, W> {
 
     /// How many values there are, of at most this many.
     fn len(&self, capacity: usize) -> usize {
-        // Relaxed, both: hints, behind which nothing is read. The first one is the one that is
-        // never above the other.
+        // Relaxed: a hint, behind which nothing is read.
         let drained = self.drained.load(Ordering::Relaxed);
+        // Relaxed: a hint, too.
         let tail = self.pushes.tail.load(Ordering::Relaxed);
         // A push and a drain in between, or an old value, can make it anything.
         tail.wrapping_sub(drained).cast_signed().clamp(0, capacity.cast_signed()).cast_unsigned()
@@ -258,8 +259,9 @@ impl<T, W: World> Ring<T, W> {
     unsafe fn push(&self, value: &ManuallyDrop<T>, capacity: usize) -> bool {
         let Pushes { lock, tail, known, .. } = &self.pushes.0;
         let Some(_guard) = lock.try_lock_in_handlers() else { return false };
-        // Relaxed, both: the holder of the lock alone writes them.
+        // Relaxed: the holder of the lock alone writes it.
         let position = tail.load(Ordering::Relaxed);
+        // Relaxed: the holder of the lock alone writes it.
         if position.wrapping_sub(known.load(Ordering::Relaxed)) >= capacity {
             // Acquire: pairs with the Release in `drain`: the values below it were read.
             let drained = self.drained.load(Ordering::Acquire);

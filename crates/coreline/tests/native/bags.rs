@@ -101,8 +101,8 @@ fn a_child_finds_each_value_once_where_other_threads_used_a_bag() {
     });
 }
 
-/// Values go round: a thread takes them out of a bag into a buffer, and another one drains them into
-/// the bag.
+/// Values go round: a thread takes them out of a bag into a buffer, and another one drains them
+/// into the bag.
 #[test]
 fn a_child_finds_each_value_once_where_other_threads_used_a_buffer() {
     let (bag, buffer) = (full(), LossyBuffer::new(VALUES / 4).unwrap());

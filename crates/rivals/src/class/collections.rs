@@ -4,7 +4,7 @@
 //! | form | one operation |
 //! |---|---|
 //! | spares | take a spare box, or make one; write a word of it; put it back |
-//! | read log | put a record in, which may be lost; after 64 of them, try to take out all that there are |
+//! | read log | put a record in, which may be lost; after 64 of them, try to take all out |
 //!
 //! The rivals share one queue or vector among the threads; ours has a part for each CPU.
 
