@@ -4,6 +4,8 @@
 //! |---|---|---|
 //! | [`counter`] | [`PerCpuCounter`], [`CounterSet`]: adds without atomics | `percpu_counter` |
 //! | [`percpu`] | [`PerCpu`], [`PerCpuPool`]: a value for each CPU | `alloc_percpu` |
+//! | [`percpu`] | [`PerCpuBag`][bag]: spare values, in a stack for each CPU | `pcp` lists |
+//! | [`percpu`] | [`LossyBuffer`][lossy]: records of which some may be lost | |
 //! | [`cid`] | [`CidSpace`]: small numbers for running threads, used as indexes | `mm_cid` |
 //! | [`object`] | [`ObjectCache`]: objects that stay constructed; budgets | slab caches, sheaves |
 //! | [`domain`] | [`Domain`]: IDs, values and leases of a tenant | `mm_struct` |
@@ -12,6 +14,9 @@
 //! | [`lock`] | [`Mutex`], [`RwLock`]: spin in a queue, then sleep, in 8 bytes | `mutex`, `rwsem` |
 //! | [`lock`] | [`TicketLock`]: FIFO, for fewer threads than CPUs | spinlock, 2.6.25 to 4.1 |
 //! | [`lock`] | [`Osq`](lock::Osq): near waiters come first, in 4 bytes | `osq_lock` |
+//!
+//! [bag]: percpu::PerCpuBag
+//! [lossy]: percpu::LossyBuffer
 //!
 //! The last type parameter of every type is its machine. It defaults to the real machine, so users
 //! can ignore it:
@@ -185,6 +190,8 @@ mod pages {
     struct Migration;
     #[doc = include_str!("../../../docs/faq.md")]
     struct Faq;
+    #[doc = include_str!("../../../docs/cookbook/bags.md")]
+    struct Bags;
     #[doc = include_str!("../../../docs/cookbook/calls.md")]
     struct Calls;
     #[doc = include_str!("../../../docs/cookbook/counter.md")]

@@ -47,6 +47,7 @@ table! { "+++++":
     percpu::StopError, percpu::Fault, percpu::Faults, percpu::Full, percpu::OwnIndex<Native>,
     percpu::Lines<Native>, percpu::List, percpu::ArrayStack<u64, 4>,
     percpu::ResizableStack<u64, 4>, percpu::Buffer<16>, percpu::ListNode, Word64, Word32,
+    percpu::PerCpuBag<u64>, percpu::LossyBuffer<u64>, percpu::Draining,
     WordSize, WordPtr<u64>, PerCpuCounter, CounterSet<4>, counter::Reading, Nonzero, counter::Total,
     counter::CounterVec, counter::Buckets, counter::BucketsError, counter::Histogram,
     counter::HistogramSnapshot, counter::DifferentBuckets, PerCpuFold<Max<u64>>, Max<u64>,
@@ -118,4 +119,9 @@ fn contents_count_as_in_what_is_replaced() {
     assert!(!implements!(object::Object<'static, Unshared>: RefUnwindSafe));
     assert!(implements!(object::Object<'static, Unshared>: UnwindSafe));
     assert!(implements!(domain::Exclusive<Unshared>: RefUnwindSafe));
+    assert!(implements!(percpu::PerCpuBag<Unshared>: Sync));
+    assert!(!implements!(percpu::PerCpuBag<Unmoved>: Send));
+    assert!(!implements!(percpu::PerCpuBag<Unmoved>: Sync));
+    assert!(implements!(percpu::LossyBuffer<Unshared>: Sync));
+    assert!(!implements!(percpu::LossyBuffer<Unmoved>: Sync));
 }

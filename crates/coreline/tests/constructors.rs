@@ -9,7 +9,8 @@ use coreline::lock::{
 use coreline::mask::{CpuMask, MaskLayout, Presence, PresenceOptions, Versioned};
 use coreline::object::{Budget, ObjectCache};
 use coreline::percpu::{
-    ArrayStack, Buffer, List, ListNode, PerCpu, PerCpuPool, PoolOptions, Word64,
+    ArrayStack, Buffer, List, ListNode, LossyBuffer, PerCpu, PerCpuBag, PerCpuPool, PoolOptions,
+    Word64,
 };
 use coreline::{CounterSet, IndexBy, Lacking, PerCpuCounter, Workers};
 use coreline_world::{Native, Place};
@@ -55,6 +56,9 @@ fn counters_and_per_cpu_memory() {
     let of_pool = PerCpuCounter::from_pool(&pool);
     assert_eq!((of_pool.read_exact(), pool.live()), (0, 0));
     assert!(global.mapped() > 0);
+
+    let (bag, log) = (PerCpuBag::new(1).unwrap(), LossyBuffer::new(1).unwrap());
+    assert_eq!((bag.push(1), bag.pop(), log.push(2)), (Ok(()), Some(1), Ok(())));
 
     let lists = PerCpu::new(List::new).unwrap();
     let stacks = PerCpu::new(ArrayStack::<u64, 3>::new).unwrap();

@@ -19,7 +19,8 @@ use coreline::lock::{RawMutex, RawRwLock, RawTicketLock, ReadMostly};
 use coreline::mask::{Entry, Reader, Reading};
 use coreline::object::{Budget, ObjectCache};
 use coreline::percpu::{
-    ArrayStack, Buffer, List, ListNode, ResizableStack, Slots, Word32, Word64, WordPtr, WordSize,
+    ArrayStack, Buffer, List, ListNode, LossyBuffer, PerCpuBag, ResizableStack, Slots, Word32,
+    Word64, WordPtr, WordSize,
 };
 use coreline::{CounterSet, CpuMask, PerCpuCounter, Workers};
 use coreline_topology::{Cid, CpuId};
@@ -391,6 +392,30 @@ pub extern "C-unwind" fn counter_set_add_generic(counters: &CounterSet<4>, delta
 #[inline(never)]
 pub extern "C-unwind" fn counter_vec_add_generic(counters: &CounterVec, index: usize, delta: i64) {
     counters.add(index, delta);
+}
+
+/// The primitive; whether there was room.
+#[unsafe(no_mangle)]
+#[inline(never)]
+pub extern "C-unwind" fn bag_push_generic(
+    bag: &PerCpuBag<NonNull<u64>>,
+    value: NonNull<u64>,
+) -> bool {
+    bag.push(value).is_ok()
+}
+
+/// The primitive.
+#[unsafe(no_mangle)]
+#[inline(never)]
+pub extern "C-unwind" fn bag_pop_generic(bag: &PerCpuBag<NonNull<u64>>) -> Option<NonNull<u64>> {
+    bag.pop()
+}
+
+/// The primitive; whether there was room.
+#[unsafe(no_mangle)]
+#[inline(never)]
+pub extern "C-unwind" fn lossy_buffer_push_generic(buffer: &LossyBuffer<u64>, value: u64) -> bool {
+    buffer.push(value).is_ok()
 }
 
 /// The primitive; whether there was room.

@@ -110,6 +110,16 @@ fn masks_and_values_have_all_their_rivals() {
     for (class, names) in [
         ("masks", &["coreline CpuMask::set", "fetch_or", "load+test+fetch_or"][..]),
         (
+            "collections",
+            &[
+                "coreline PerCpuBag, spares",
+                "crossbeam ArrayQueue, spares",
+                "std Mutex<Vec>, spares",
+                "coreline LossyBuffer, read log",
+                "crossbeam ArrayQueue force_push, read log",
+            ],
+        ),
+        (
             "read-mostly",
             &[
                 "coreline Versioned get",

@@ -12,8 +12,12 @@
 //! * **No queue, no sleep.** It is usually held for about ten instructions. If it is held for
 //!   longer, new arrivals can queue elsewhere first: [`lock_by_name`].
 //!
+//! A thread that never waits needs no blocked signals in a handler, either:
+//! [`try_lock_in_handlers`].
+//!
 //! [`lock_by_name`]: SlotLock::lock_by_name
 //! [`lock_outside_handlers`]: SlotLock::lock_outside_handlers
+//! [`try_lock_in_handlers`]: SlotLock::try_lock_in_handlers
 
 use core::fmt;
 use core::marker::PhantomData;
@@ -97,6 +101,34 @@ impl<W: World> SlotLock<W> {
         let seen = self.seen_free()?;
         let lock = self.exchange(seen, Self::name())?;
         Some(SlotLockGuard { lock, _held: held, _thread: PhantomData })
+    }
+
+    /// Takes the lock by name, without waiting and without blocking signals; `None` if a thread
+    /// holds it. Handlers may call this. One that interrupts the holder finds the lock held, also
+    /// if it has forked and is in the child:
+    ///
+    /// ```text
+    /// Thread 1: holds the lock; its handler forks, and is in the child
+    /// Child: takes the lock of a holder of its parent's generation   <- which is its own thread
+    /// ```
+    #[inline]
+    pub(crate) fn try_lock_in_handlers(&self) -> Option<SlotLockGuard<'_, W, ()>> {
+        let me = Self::name();
+        // Acquire pairs with the release of the guard's drop: what the last holder wrote is seen.
+        let found = self.holder.compare_exchange(FREE, me, Ordering::Acquire, Ordering::Relaxed);
+        let lock = match found {
+            Ok(_) => self,
+            Err(seen) => self.take_over(seen, me)?,
+        };
+        Some(SlotLockGuard { lock, _held: (), _thread: PhantomData })
+    }
+
+    /// Takes the lock of a holder that a fork left behind: one of another generation, and not the
+    /// calling thread, which keeps its number in a child.
+    #[cold]
+    fn take_over(&self, seen: u64, me: u64) -> Option<&Self> {
+        let left = seen >> 32 != me >> 32 && seen as u32 != me as u32;
+        if left { self.exchange(seen, me) } else { None }
     }
 
     /// Whether the calling thread holds the lock, and took it by name.
@@ -191,5 +223,33 @@ impl<W: World, H> Drop for SlotLockGuard<'_, W, H> {
 impl<W: World, H> fmt::Debug for SlotLockGuard<'_, W, H> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_tuple("SlotLockGuard").field(self.lock).finish()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A lock as a child finds it that was forked while this thread held it.
+    fn inherited(thread: u32) -> SlotLock<Native> {
+        let parent = u64::from(Native::generation().get()) + 1;
+        let holder = <Native as Words>::U64::new_in(parent << 32 | u64::from(thread));
+        SlotLock { holder }
+    }
+
+    #[test]
+    fn a_holder_that_a_fork_left_behind_gives_way_to_other_threads_only() {
+        let me = Native::thread_id().get();
+        let lock = inherited(me + 1);
+        let guard = lock.try_lock_in_handlers().expect("its holder is no more");
+        assert!(lock.try_lock_in_handlers().is_none());
+        drop(guard);
+        assert!(lock.try_lock_in_handlers().is_some());
+
+        // The calling thread is in a handler that interrupts the holder.
+        let lock = inherited(me);
+        assert!(lock.try_lock_in_handlers().is_none());
+        // The mistake, which is none where no handler takes the lock.
+        assert!(lock.try_lock_outside_handlers().is_some());
     }
 }

@@ -74,11 +74,18 @@
 //! Any thread may read any slot ([`Slots::get`], [`Slots::iter`], `sum`). To change another CPU's
 //! slot, a thread must first stop the slots: [`Slots::with_stopped`].
 //!
+//! # Whole values
+//!
+//! Two collections keep values of any type by CPU, without slots and without `unsafe` code in
+//! programs: a [`PerCpuBag`] keeps what is spare, and a [`LossyBuffer`] records of which some may
+//! be lost. Any thread may use every part of them, so they take an atomic instruction.
+//!
 //! # Source
 //!
 //! The kernel's `mm/percpu.c`; librseq's `mempool.h` (memory, checked mode) and `pseudocode.h`
 //! (operations); TCMalloc's `percpu.h` (stopping, fencing).
 
+mod bag;
 mod checked;
 mod chunk;
 mod field;
@@ -88,11 +95,13 @@ mod indexing;
 mod lines;
 mod lock;
 mod locked;
+mod lossy;
 mod pool;
 mod rooms;
 mod slots;
 mod state;
 mod stopped;
+mod striped;
 
 use core::fmt;
 use core::mem::{self, ManuallyDrop};
@@ -103,12 +112,14 @@ use coreline_world::restartable::{self, Operation};
 pub use coreline_world::restartable::{Full, Slot};
 use coreline_world::{Integer, Native, Words, World};
 
+pub use bag::PerCpuBag;
 pub use checked::{Fault, Faults};
 pub use field::Field;
 pub use guarded::{ArrayStack, Buffer, Guarded, List, ResizableStack};
 pub use indexing::{Indexing, OwnIndex};
 pub use lines::Lines;
 pub(crate) use lock::{SlotLock, SlotLockGuard};
+pub use lossy::{Draining, LossyBuffer};
 pub use pool::{PerCpuPool, PoolError, PoolOptions};
 pub use slots::{Init, Slots};
 pub use stopped::{StopError, Stopped, StoppedField};

@@ -1,6 +1,7 @@
 //! What only the real machine has: signals, forks, and the switch that turns sections off.
 #![cfg(all(target_os = "linux", not(feature = "portable")))]
 
+mod bags;
 mod crowd;
 mod domain;
 mod filter;

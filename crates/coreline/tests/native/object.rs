@@ -79,7 +79,7 @@ fn a_thread_that_ends_gives_its_objects_back() {
 }
 
 /// Has the handler run on each such signal.
-fn on_signal(signal: c_int, handler: extern "C" fn(c_int)) {
+pub(crate) fn on_signal(signal: c_int, handler: extern "C" fn(c_int)) {
     // SAFETY: the handlers here count and make system calls, no more. Zeros are an action.
     unsafe {
         let mut action: libc::sigaction = mem::zeroed();

@@ -2,6 +2,7 @@
 
 mod calls;
 mod cid;
+mod collections;
 mod counters;
 mod domains;
 mod histograms;
@@ -34,6 +35,8 @@ pub(crate) enum Class {
     /// Taking an object and giving it back, by the thread that took it or another; an object that
     /// owns per-CPU counters
     Objects,
+    /// Taking a spare box and putting it back; putting records into a log that may lose some
+    Collections,
     /// Setting a bit that is already set in a mask
     Masks,
     /// Reading a value that is seldom replaced
@@ -54,6 +57,7 @@ impl Class {
             Class::Counters => counters::bench(),
             Class::Cid => cid::bench(),
             Class::Objects => objects::bench(),
+            Class::Collections => collections::bench(),
             Class::Masks => masks::bench(),
             Class::ReadMostly => read_mostly::bench(),
             Class::Locks => locks::bench(),

@@ -2,11 +2,13 @@
 //!
 //! How laws are run in the three worlds: [`worlds`].
 
+mod bag;
 mod budget;
 mod cid;
 mod counter;
 mod drain;
 mod histogram;
+mod lossy;
 mod percpu;
 mod pool;
 mod readings;

@@ -1,0 +1,350 @@
+//! [`PerCpuBag`]: values that any thread puts in and any thread takes out, kept by CPU.
+
+use core::fmt;
+use core::mem::{ManuallyDrop, MaybeUninit};
+use core::panic::{RefUnwindSafe, UnwindSafe};
+
+use coreline_world::{Line, MapError, Native, Ordering, Word, World};
+
+use super::lock::SlotLock;
+use super::striped::{self, Places};
+use crate::panics::Panics;
+
+/// How often an operation looks at all stacks, if some were busy.
+const LOOKS: u32 = 4;
+
+/// A bounded, unordered collection of values, with a stack for each CPU. Use it for what is spare
+/// and may be reused by any thread: connections, buffers, boxes of a free list.
+///
+/// A push puts the value onto the stack of the calling thread's CPU. A pop takes the newest value
+/// of that stack. If the own stack is full, empty or busy, the operation tries the other stacks, in
+/// the order of CPU numbers. So threads of different CPUs share no cache line as long as their own
+/// stacks have values and room.
+///
+/// ```
+/// use coreline::percpu::PerCpuBag;
+///
+/// /// A connection to a server.
+/// struct Connection(u32);
+///
+/// // Up to 100 idle connections.
+/// let idle = PerCpuBag::new(100)?;
+/// let connection = idle.pop().unwrap_or_else(|| Connection(7));
+/// // Use it, and keep it for the next request. If there are enough, close it.
+/// if let Err(Connection(number)) = idle.push(connection) {
+///     println!("connection {number} is one too many");
+/// }
+/// assert_eq!(idle.pop().map(|Connection(number)| number), Some(7));
+/// assert!(idle.pop().is_none());
+/// # Ok::<(), coreline::world::MapError>(())
+/// ```
+///
+/// **Law**: each pushed value is popped once, is in the bag, or was given back by the push. There
+/// are never more values in the bag than its capacity.
+///
+/// **What `None` and `Err` mean**: no operation waits for another thread. A stack is *busy* while a
+/// thread pushes to it or pops from it, for about ten instructions, or longer if that thread is
+/// preempted. An operation that finds stacks busy looks at all of them again, four times at most.
+/// So `None` means that each stack was empty or busy when it was looked at, and `Err` that each was
+/// full or busy. If no other thread is in an operation, `None` means that the bag is empty, and
+/// `Err` that it is full. A thread may also miss a value that others take out and put back
+/// meanwhile.
+///
+/// **Order**: none is promised. A stack returns its newest value first.
+///
+/// **Capacity**: that of the bag is divided evenly among the CPUs, of which a small bag uses only
+/// the first ones. As a push goes on to other stacks, one CPU can fill the whole bag.
+///
+/// **Time**: an operation takes one atomic exchange on a line of the CPU's own. If the bag is
+/// empty, a pop reads one line for each CPU, and so does a push to a full bag.
+///
+/// **Memory**: 64 bytes for each CPU, and room for `capacity` values and 128 bytes for each CPU,
+/// allocated at once. The memory of a stack comes from the node of the CPU that first uses it.
+///
+/// **Thread exit**: a bag keeps no state of threads. **CPU offline**: other CPUs take the values of
+/// its stack.
+///
+/// **Panics**: no operation panics, and none runs code of the values. A panic of the closure of
+/// [`drain`](PerCpuBag::drain) leaves the other values in the bag. If a value panics while the bag
+/// is dropped, the others are dropped, too.
+///
+/// **Signals**: push, pop and [`len`](PerCpuBag::len) are async-signal-safe on Linux. A handler
+/// that interrupts an operation finds that stack busy, and uses the others. On a machine with one
+/// CPU its push can fail although there is room.
+///
+/// **Fork**: the child has a copy of the values. It loses those that other threads were pushing or
+/// had popped, and finds no value twice. A stack that another thread used at the time of the fork
+/// is whole in the child. The child of a handler must not start threads that use the bag before the
+/// handler has returned.
+///
+/// **Priorities**: a preempted thread of any priority holds up no other. Meanwhile others do not
+/// reach the values of the stack that it uses.
+///
+/// # Source
+///
+/// The `ConcurrentBag` of .NET and that of HikariCP, a list for each thread from which other
+/// threads steal, here for each CPU. The per-CPU lists that Linux takes by try-lock
+/// (`pcp_spin_trylock` in `mm/page_alloc.c`).
+pub struct PerCpuBag<T, W: World = Native> {
+    stacks: Box<[Line<Stack<T, W>>]>,
+    capacity: usize,
+}
+
+/// The values of one CPU.
+///
+/// | word | meaning | written by |
+/// |---|---|---|
+/// | `lock` | held while a value is put here or taken | [`SlotLock`] |
+/// | `len` | how many values there are: never more than `room` | the holder of `lock` |
+/// | `values[i]`, `i < len` | a value | no thread |
+/// | `values[i]`, `i >= len` | nothing | the holder of `lock` |
+///
+/// Each change is one store to `len`, so that the stack is whole at every moment: see
+/// [`SlotLock`] about forks.
+struct Stack<T, W: World> {
+    lock: SlotLock<W>,
+    len: W::Usize,
+    /// How many values it takes.
+    room: usize,
+    values: Places<T, W>,
+}
+
+const _: () = {
+    assert!(size_of::<Stack<u64, Native>>() == 40);
+    assert!(size_of::<Line<Stack<u64, Native>>>() == 64);
+};
+
+// A panic leaves nothing half-way, and no reference to a value is given out.
+impl<T, W: World> UnwindSafe for PerCpuBag<T, W> {}
+impl<T, W: World> RefUnwindSafe for PerCpuBag<T, W> {}
+
+/// Why an operation on a stack did nothing.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Not {
+    /// A push found it full, or a pop empty.
+    Possible,
+    /// A thread uses it.
+    Idle,
+}
+
+impl<T> PerCpuBag<T> {
+    /// Creates an empty bag for at most `capacity` values.
+    ///
+    /// # Errors
+    ///
+    /// [`MapError`] if there is no memory for so many.
+    pub fn new(capacity: usize) -> Result<Self, MapError> {
+        Self::new_in(capacity)
+    }
+}
+
+impl<T, W: World> PerCpuBag<T, W> {
+    /// Creates an empty bag, like [`new`](PerCpuBag::new), in every world.
+    ///
+    /// # Errors
+    ///
+    /// As [`new`](PerCpuBag::new).
+    pub fn new_in(capacity: usize) -> Result<Self, MapError> {
+        let cpus = W::topology().cpu_limit().clamp(1, capacity.max(1));
+        let (each, more) = (capacity / cpus, capacity % cpus);
+        let stack = |cpu| Stack::with_room(each + usize::from(cpu < more)).map(Line);
+        Ok(PerCpuBag { stacks: (0..cpus).map(stack).collect::<Result<_, _>>()?, capacity })
+    }
+
+    /// Puts a value into the bag.
+    ///
+    /// # Errors
+    ///
+    /// The value, if each stack was full or busy: see [`PerCpuBag`].
+    #[inline]
+    pub fn push(&self, value: T) -> Result<(), T> {
+        let value = ManuallyDrop::new(value);
+        let own = striped::own::<W>(self.stacks.len());
+        // SAFETY: the value is not used again if it was kept.
+        if unsafe { self.stacks[own].push(&value) }.is_ok() {
+            return Ok(());
+        }
+        self.push_elsewhere(own, value)
+    }
+
+    /// Apart, so that the usual way stays short.
+    #[cold]
+    #[inline(never)]
+    fn push_elsewhere(&self, own: usize, value: ManuallyDrop<T>) -> Result<(), T> {
+        // SAFETY: the value is not used again if it was kept.
+        match self.elsewhere(own, |stack| unsafe { stack.push(&value) }) {
+            Some(()) => Ok(()),
+            None => Err(ManuallyDrop::into_inner(value)),
+        }
+    }
+
+    /// Takes a value out of the bag. `None` if each stack was empty or busy: see [`PerCpuBag`].
+    #[inline]
+    pub fn pop(&self) -> Option<T> {
+        let own = striped::own::<W>(self.stacks.len());
+        match self.stacks[own].pop() {
+            Ok(value) => Some(value),
+            Err(_) => self.elsewhere(own, Stack::pop),
+        }
+    }
+
+    /// Tries all stacks, from the one behind `own` on; and again, if some are busy.
+    #[cold]
+    #[inline(never)]
+    fn elsewhere<R>(
+        &self,
+        own: usize,
+        mut run: impl FnMut(&Stack<T, W>) -> Result<R, Not>,
+    ) -> Option<R> {
+        // In the model, where a thread may stop anywhere, one look is all.
+        for look in 0..if W::RUNS { LOOKS } else { 1 } {
+            if look > 0 {
+                W::relax();
+            }
+            let (before, from) = self.stacks.split_at(own + 1);
+            let mut busy = false;
+            for stack in from.iter().chain(before) {
+                match run(stack) {
+                    Ok(done) => return Some(done),
+                    Err(not) => busy |= not == Not::Idle,
+                }
+            }
+            if !busy {
+                break;
+            }
+        }
+        None
+    }
+
+    /// Calls `f` with the values that there are, and returns their number. Other threads may push
+    /// and pop meanwhile, so the bag may not be empty afterwards. It leaves the values of a stack
+    /// that stays busy.
+    ///
+    /// If `f` panics, the values that it was not called with stay in the bag.
+    pub fn drain(&self, mut f: impl FnMut(T)) -> usize {
+        let mut drained = 0;
+        for stack in &self.stacks {
+            let (mut left, mut looks) = (stack.len(), LOOKS);
+            while left > 0 && looks > 0 {
+                match stack.pop() {
+                    Ok(value) => {
+                        (left, looks, drained) = (left - 1, LOOKS, drained + 1);
+                        f(value);
+                    }
+                    Err(Not::Possible) => break,
+                    Err(Not::Idle) => {
+                        looks -= 1;
+                        W::relax();
+                    }
+                }
+            }
+        }
+        drained
+    }
+
+    /// Returns the number of values. It is exact if no thread pushes or pops meanwhile.
+    pub fn len(&self) -> usize {
+        self.stacks.iter().map(|stack| stack.len()).sum()
+    }
+
+    /// Returns whether there are no values, like [`len`](PerCpuBag::len).
+    pub fn is_empty(&self) -> bool {
+        self.stacks.iter().all(|stack| stack.len() == 0)
+    }
+
+    /// Returns the number of values for which the bag has room.
+    pub fn capacity(&self) -> usize {
+        self.capacity
+    }
+
+    /// Returns the number of values for which the stack of a CPU has room: the largest one, if the
+    /// capacity of the bag does not divide evenly.
+    pub fn capacity_of_cpu(&self) -> usize {
+        self.stacks.first().map_or(0, |stack| stack.room)
+    }
+}
+
+impl<T, W: World> Stack<T, W> {
+    fn with_room(room: usize) -> Result<Self, MapError> {
+        let values = striped::places(room)?;
+        Ok(Stack { lock: SlotLock::new_in(), len: W::Usize::new_in(0), room, values })
+    }
+
+    fn len(&self) -> usize {
+        // Relaxed: a hint, behind which nothing is read.
+        self.len.load(Ordering::Relaxed)
+    }
+
+    /// Puts the value here, whose bits are then the stack's, or leaves it.
+    ///
+    /// # Safety
+    ///
+    /// The caller does not use the value any more if this succeeds.
+    #[inline(always)]
+    unsafe fn push(&self, value: &ManuallyDrop<T>) -> Result<(), Not> {
+        // A thread that finds it full does not write to the line.
+        if self.len() >= self.room {
+            return Err(Not::Possible);
+        }
+        let _guard = self.lock.try_lock_in_handlers().ok_or(Not::Idle)?;
+        let len = self.len();
+        if len >= self.room {
+            return Err(Not::Possible);
+        }
+        // SAFETY: the holder of the lock alone uses this place, which holds nothing; the caller
+        // gives the value up.
+        self.values[len].with_mut(|place| unsafe {
+            let bits = core::ptr::from_ref(value).cast::<MaybeUninit<T>>();
+            place.copy_from_nonoverlapping(bits, 1);
+        });
+        // Release: a forked child has the value with the length, or neither. Other threads take the
+        // lock first.
+        self.len.store(len + 1, Ordering::Release);
+        Ok(())
+    }
+
+    /// Takes the newest value.
+    #[inline(always)]
+    fn pop(&self) -> Result<T, Not> {
+        // A thread that finds it empty does not write to the line.
+        if self.len() == 0 {
+            return Err(Not::Possible);
+        }
+        let _guard = self.lock.try_lock_in_handlers().ok_or(Not::Idle)?;
+        let len = self.len();
+        if len == 0 {
+            return Err(Not::Possible);
+        }
+        // SAFETY: the holder of the lock alone uses this place, which holds a value; it is nothing
+        // from the store below on.
+        let value = self.values[len - 1].with_mut(|place| unsafe { (*place).assume_init_read() });
+        // Release: a forked child has the value here, or the thread that is no more had it. Other
+        // threads take the lock first.
+        self.len.store(len - 1, Ordering::Release);
+        Ok(value)
+    }
+}
+
+impl<T, W: World> Drop for Stack<T, W> {
+    fn drop(&mut self) {
+        if !core::mem::needs_drop::<T>() {
+            return;
+        }
+        let len = self.len.with_mut(core::mem::take);
+        let mut panics = Panics::NONE;
+        for place in &mut self.values[..len] {
+            // SAFETY: below the length there are values, and this is the last use of each.
+            panics.run(|| unsafe { place.get_mut().assume_init_drop() });
+        }
+        panics.resume::<W>();
+    }
+}
+
+impl<T, W: World> fmt::Debug for PerCpuBag<T, W> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("PerCpuBag")
+            .field("len", &self.len())
+            .field("capacity", &self.capacity)
+            .finish_non_exhaustive()
+    }
+}

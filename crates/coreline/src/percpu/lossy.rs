@@ -1,0 +1,315 @@
+//! [`LossyBuffer`]: records that may be lost, kept by CPU until one thread takes them all.
+
+use core::fmt;
+use core::mem::{ManuallyDrop, MaybeUninit};
+use core::panic::{RefUnwindSafe, UnwindSafe};
+
+use coreline_world::{Integer, Line, MapError, Native, Ordering, Word, World};
+
+use super::lock::SlotLock;
+use super::striped::{self, Places};
+use crate::panics::Panics;
+
+/// A bounded buffer with a ring for each CPU: any thread pushes, and one thread at a time takes
+/// everything. A push never waits. If there is no room it gives the value back, which the program
+/// usually drops. Use it for records of which some may be missing: the read log of a cache, samples
+/// of a profiler.
+///
+/// ```
+/// use coreline::percpu::LossyBuffer;
+///
+/// // Up to 128 records of each CPU.
+/// let reads = LossyBuffer::new(128)?;
+/// for key in [7_u64, 8, 7] {
+///     // A lost record makes the cache a little less accurate.
+///     _ = reads.push(key);
+/// }
+/// let mut recent = Vec::new();
+/// reads.drain(|key| recent.push(key))?;
+/// assert_eq!(recent.len() as u64 + reads.lost(), 3);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+///
+/// **Law**: each pushed value is drained once, is in the buffer, or was given back by the push.
+/// [`lost`](LossyBuffer::lost) counts those that were given back.
+///
+/// **When a push gives its value back**: if the ring of its CPU is full, or *busy*. A ring is busy
+/// while another thread, or the code that a signal handler interrupts, pushes to it. That takes
+/// about ten instructions, or longer if that thread is preempted.
+///
+/// **Order**: a drain returns the values of each ring in the order in which they were pushed to it.
+/// So the values that a thread pushed on one CPU come in the order of its pushes. There is no order
+/// between rings.
+///
+/// **Time**: a push takes one atomic exchange on a line of the CPU's own. It reads the drain's
+/// position only if the ring was full by the position that it knows.
+///
+/// **Memory**: 128 bytes for each CPU, and room for its values and 128 bytes, allocated at once.
+/// The memory of a ring comes from the node of the CPU that first uses it.
+///
+/// **Thread exit**: a buffer keeps no state of threads. **CPU offline**: a drain takes the values
+/// of its ring.
+///
+/// **Panics**: a push does not panic, and runs no code of the values. If the closure of a
+/// [`drain`](LossyBuffer::drain) panics, the values that it was not called with stay in the buffer,
+/// and the next drain gets them. If a value panics while the buffer is dropped, the others are
+/// dropped, too.
+///
+/// **Signals**: a push is async-signal-safe on Linux. So is a drain if its closure is.
+///
+/// **Fork**: the child has a copy of the values. It loses those that other threads were pushing or
+/// had drained, and drains no value twice. The rings are whole in the child, and it can drain, also
+/// if another thread was draining at the time of the fork. The child of a handler, or of the
+/// closure of a drain, must not start threads that use the buffer before the handler or closure has
+/// returned.
+///
+/// **Priorities**: a preempted thread of any priority holds up no other. Meanwhile the pushes of
+/// its CPU are lost, if it is in a push, and other drains are refused, if it is in a drain.
+///
+/// # Source
+///
+/// Ben Manes, the `BoundedBuffer` of [Caffeine][caffeine] (2015), the read buffer of a cache: rings
+/// in stripes that threads pick by a hash, with an exchange for each push. Here a ring belongs to a
+/// CPU.
+///
+/// [caffeine]: https://github.com/ben-manes/caffeine/wiki/Design
+pub struct LossyBuffer<T, W: World = Native> {
+    rings: Box<[Ring<T, W>]>,
+    draining: SlotLock<W>,
+    /// Of each ring: a power of two.
+    capacity: usize,
+}
+
+/// The values of one CPU.
+struct Ring<T, W: World> {
+    pushes: Line<Pushes<W>>,
+    drained: Line<W::Usize>,
+    values: Places<T, W>,
+}
+
+/// Positions count on and on; a value is at its position modulo the capacity.
+///
+/// | word | meaning | written by |
+/// |---|---|---|
+/// | `lock` | held during a push | [`SlotLock`] |
+/// | `tail` | the position of the next push | the holder of `lock` |
+/// | `known` | a value that `drained` had | the holder of `lock` |
+/// | `lost` | how many pushes gave their values back | additions |
+/// | `drained`, of the ring | the position of the next value to drain | the holder of `draining` |
+/// | `draining`, of the buffer | held during a drain | [`SlotLock`] |
+///
+/// From `drained` to `tail`, at most the capacity, there are values; elsewhere there is nothing.
+/// Each change is one store to `tail` or `drained`, so that a ring is whole at every moment: see
+/// [`SlotLock`] about forks.
+struct Pushes<W: World> {
+    lock: SlotLock<W>,
+    tail: W::Usize,
+    known: W::Usize,
+    lost: W::U64,
+}
+
+const _: () = {
+    assert!(size_of::<Pushes<Native>>() == 32);
+    assert!(size_of::<Line<Pushes<Native>>>() == 64);
+    assert!(size_of::<Ring<u64, Native>>() == 192);
+};
+
+// A panic leaves nothing half-way, and no reference to a value is given out.
+impl<T, W: World> UnwindSafe for LossyBuffer<T, W> {}
+impl<T, W: World> RefUnwindSafe for LossyBuffer<T, W> {}
+
+/// Another thread, or the code that called this one, is draining the buffer. It takes the values
+/// that are there when it reaches their rings.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("the buffer is being drained already, by one thread at a time; leave it to that one")]
+pub struct Draining;
+
+impl<T> LossyBuffer<T> {
+    /// Creates an empty buffer with room for `capacity` values of each CPU, rounded up to a power
+    /// of two.
+    ///
+    /// # Errors
+    ///
+    /// [`MapError`] if there is no memory for so many.
+    pub fn new(capacity: usize) -> Result<Self, MapError> {
+        Self::new_in(capacity)
+    }
+}
+
+impl<T, W: World> LossyBuffer<T, W> {
+    /// Creates an empty buffer, like [`new`](LossyBuffer::new), in every world.
+    ///
+    /// # Errors
+    ///
+    /// As [`new`](LossyBuffer::new).
+    pub fn new_in(capacity: usize) -> Result<Self, MapError> {
+        let capacity =
+            capacity.checked_next_power_of_two().ok_or_else(|| striped::none_left(None))?;
+        let rings = (0..W::topology().cpu_limit().max(1)).map(|_| Ring::with_room(capacity));
+        let rings = rings.collect::<Result<_, _>>()?;
+        Ok(LossyBuffer { rings, draining: SlotLock::new_in(), capacity })
+    }
+
+    /// Puts a value into the ring of the calling thread's CPU, without waiting.
+    ///
+    /// # Errors
+    ///
+    /// The value, if the ring was full or busy: see [`LossyBuffer`]. It is counted as
+    /// [lost](LossyBuffer::lost).
+    #[inline]
+    pub fn push(&self, value: T) -> Result<(), T> {
+        let ring = &self.rings[striped::own::<W>(self.rings.len())];
+        let value = ManuallyDrop::new(value);
+        // SAFETY: the value is not used again if it was kept.
+        if unsafe { ring.push(&value, self.capacity) } {
+            return Ok(());
+        }
+        // Relaxed: a count.
+        ring.pushes.lost.fetch_add(1, Ordering::Relaxed);
+        Err(ManuallyDrop::into_inner(value))
+    }
+
+    /// Calls `f` with all values that each ring has when the drain comes to it, ring by ring, each
+    /// in the order of its pushes. Returns their number. Values that `f` pushes to a later ring are
+    /// among them.
+    ///
+    /// If `f` panics, the values that it was not called with stay in the buffer.
+    ///
+    /// # Errors
+    ///
+    /// [`Draining`] if a drain is in progress, also if `f` itself drains.
+    pub fn drain(&self, mut f: impl FnMut(T)) -> Result<usize, Draining> {
+        let _guard = self.draining.try_lock_in_handlers().ok_or(Draining)?;
+        let mut drained = 0;
+        for ring in &self.rings {
+            // Acquire: pairs with the Release in `Ring::push`: the values below it are written.
+            let tail = ring.pushes.tail.load(Ordering::Acquire);
+            // Relaxed: the holder of `draining` alone writes it, and the lock orders its holders.
+            let mut position = ring.drained.load(Ordering::Relaxed);
+            while position != tail {
+                // SAFETY: from `drained` to `tail` there are values, and pushes do not use their
+                // places until the store below gives this one back.
+                let value = ring.values[position & (self.capacity - 1)]
+                    .with(|place| unsafe { (*place).assume_init_read() });
+                position = position.wrapping_add(1);
+                // Release: pairs with the Acquire in `Ring::push`: the value was read. Before `f`,
+                // so that neither a drain after a panic nor a forked child has the value again.
+                ring.drained.store(position, Ordering::Release);
+                drained += 1;
+                f(value);
+            }
+        }
+        Ok(drained)
+    }
+
+    /// Returns the number of values that pushes gave back since the buffer was made.
+    pub fn lost(&self) -> u64 {
+        // Relaxed: a count.
+        let lost = |ring: &Ring<T, W>| ring.pushes.lost.load(Ordering::Relaxed);
+        self.rings.iter().map(lost).sum()
+    }
+
+    /// Returns the number of values in the buffer. It is exact if no thread pushes or drains
+    /// meanwhile.
+    pub fn len(&self) -> usize {
+        self.rings.iter().map(|ring| ring.len(self.capacity)).sum()
+    }
+
+    /// Returns whether there are no values, like [`len`](LossyBuffer::len).
+    pub fn is_empty(&self) -> bool {
+        self.rings.iter().all(|ring| ring.len(self.capacity) == 0)
+    }
+
+    /// Returns the number of values for which the ring of each CPU has room.
+    pub fn capacity_of_cpu(&self) -> usize {
+        self.capacity
+    }
+}
+
+impl<T, W: World> Ring<T, W> {
+    fn with_room(capacity: usize) -> Result<Self, MapError> {
+        let start = || W::Usize::new_in(0);
+        let pushes = Pushes {
+            lock: SlotLock::new_in(),
+            tail: start(),
+            known: start(),
+            lost: W::U64::new_in(0),
+        };
+        let values = striped::places(capacity)?;
+        Ok(Ring { pushes: Line(pushes), drained: Line(start()), values })
+    }
+
+    /// How many values there are, of at most this many.
+    fn len(&self, capacity: usize) -> usize {
+        // Relaxed: a hint, behind which nothing is read.
+        let drained = self.drained.load(Ordering::Relaxed);
+        // Relaxed: a hint, too.
+        let tail = self.pushes.tail.load(Ordering::Relaxed);
+        // A push and a drain in between, or an old value, can make it anything.
+        tail.wrapping_sub(drained).cast_signed().clamp(0, capacity.cast_signed()).cast_unsigned()
+    }
+
+    /// Puts the value here, whose bits are then the ring's, or leaves it; returns whether it is
+    /// here.
+    ///
+    /// # Safety
+    ///
+    /// The caller does not use the value any more if it is here. The capacity is the ring's.
+    #[inline(always)]
+    unsafe fn push(&self, value: &ManuallyDrop<T>, capacity: usize) -> bool {
+        let Pushes { lock, tail, known, .. } = &self.pushes.0;
+        let Some(_guard) = lock.try_lock_in_handlers() else { return false };
+        // Relaxed: the holder of the lock alone writes it.
+        let position = tail.load(Ordering::Relaxed);
+        // Relaxed: the holder of the lock alone writes it.
+        if position.wrapping_sub(known.load(Ordering::Relaxed)) >= capacity {
+            // Acquire: pairs with the Release in `drain`: the values below it were read.
+            let drained = self.drained.load(Ordering::Acquire);
+            // Relaxed: the next holder takes the lock first.
+            known.store(drained, Ordering::Relaxed);
+            if position.wrapping_sub(drained) >= capacity {
+                return false;
+            }
+        }
+        // SAFETY: this place is not between `drained` and `tail`, so it holds nothing, and the
+        // holder of the lock alone uses it; the caller gives the value up.
+        self.values[position & (capacity - 1)].with_mut(|place| unsafe {
+            let bits = core::ptr::from_ref(value).cast::<MaybeUninit<T>>();
+            place.copy_from_nonoverlapping(bits, 1);
+        });
+        // Release: pairs with the Acquire in `drain`: the value is written.
+        tail.store(position.wrapping_add(1), Ordering::Release);
+        true
+    }
+}
+
+impl<T, W: World> Drop for LossyBuffer<T, W> {
+    fn drop(&mut self) {
+        if !core::mem::needs_drop::<T>() {
+            return;
+        }
+        let mut panics = Panics::NONE;
+        for Ring { pushes, drained, values } in &mut self.rings {
+            let tail = pushes.tail.with_mut(|tail| *tail);
+            let mut position = drained.with_mut(|drained| core::mem::replace(drained, tail));
+            while position != tail {
+                let place = values[position & (self.capacity - 1)].get_mut();
+                // SAFETY: from `drained` to `tail` there are values, and this is the last use of
+                // each.
+                panics.run(|| unsafe { place.assume_init_drop() });
+                position = position.wrapping_add(1);
+            }
+        }
+        panics.resume::<W>();
+    }
+}
+
+impl<T, W: World> fmt::Debug for LossyBuffer<T, W> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("LossyBuffer")
+            .field("len", &self.len())
+            .field("lost", &self.lost())
+            .field("capacity_of_cpu", &self.capacity)
+            .finish_non_exhaustive()
+    }
+}

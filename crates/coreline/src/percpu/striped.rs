@@ -1,0 +1,50 @@
+//! What per-CPU collections of whole values share: one stripe for each CPU, which any thread may
+//! use, and memory for its values.
+//!
+//! A stripe is no slot: operations on it are no restartable sections. Its owner is the thread that
+//! holds its lock, on whichever CPU that thread runs by now.
+
+use core::alloc::Layout;
+use core::mem::MaybeUninit;
+
+use coreline_world::{Cell, MapError, Why, Words, World};
+
+/// Memory for values, each of which is there or not.
+pub(super) type Places<T, W> = Box<[Cell<MaybeUninit<T>, W>]>;
+
+/// A line, and the one that processors fetch with it.
+const APART: usize = 128;
+
+/// Memory for so many values, on lines that no other stripe has. It is not written, so its pages
+/// come from the node of the thread that first uses them.
+///
+/// # Errors
+///
+/// [`MapError`] if the allocator has no memory left.
+pub(super) fn places<T, W: Words>(values: usize) -> Result<Places<T, W>, MapError> {
+    // Unused ones at the end keep the next allocation off the last line.
+    let apart = if values == 0 { 0 } else { APART.div_ceil(size_of::<T>().max(1)) };
+    let mut places = Vec::new();
+    let all = values.checked_add(apart).filter(|&all| places.try_reserve_exact(all).is_ok());
+    let all = all.ok_or_else(|| none_left(Layout::array::<Cell<T, W>>(values).ok()))?;
+    places.extend((0..all).map(|_| Cell::new_in(MaybeUninit::uninit())));
+    Ok(places.into_boxed_slice())
+}
+
+/// `None`: no memory has so many bytes.
+pub(super) fn none_left(layout: Option<Layout>) -> MapError {
+    let most = || Layout::from_size_align(isize::MAX as usize, 1);
+    MapError {
+        layout: layout.or_else(|| most().ok()).unwrap_or(Layout::new::<()>()),
+        why: Why::new("the allocator has none left"),
+        remedy: "ask for a smaller capacity",
+    }
+}
+
+/// A stripe of so many for the calling thread: that of its CPU. It is a hint.
+#[inline(always)]
+pub(super) fn own<W: World>(stripes: usize) -> usize {
+    let cpu = W::cpu_hint().index();
+    // As a rule there is a stripe for each CPU, so nothing is divided.
+    if cpu < stripes { cpu } else { cpu % stripes }
+}

@@ -1,0 +1,250 @@
+//! The class `collections`: bounded collections that all threads put values in and take values out
+//! of.
+//!
+//! | form | one operation |
+//! |---|---|
+//! | spares | take a spare box, or make one; write a word of it; put it back |
+//! | read log | put a record in, which may be lost; after 64 of them, try to take all out |
+//!
+//! The rivals share one queue or vector among the threads; ours has a part for each CPU.
+
+use std::hint::black_box;
+use std::sync::{Arc, Mutex};
+
+use coreline::Lacking;
+use coreline::percpu::{LossyBuffer, PerCpuBag};
+use crossbeam_queue::{ArrayQueue, SegQueue};
+use object_pool::Pool;
+
+use super::{Bench, Candidate, Form, Goal, Most, Params, ROUND, Role, Subject, rounds};
+
+const BAG: &str = "coreline PerCpuBag, spares";
+const BUFFER: &str = "coreline LossyBuffer, read log";
+const SPARE_RIVALS: [&str; 4] = [
+    "crossbeam ArrayQueue, spares",
+    "crossbeam SegQueue, spares",
+    "std Mutex<Vec>, spares",
+    "object-pool, spares",
+];
+const LOG_RIVALS: [&str; 3] = [
+    "crossbeam ArrayQueue force_push, read log",
+    "crossbeam ArrayQueue push, read log",
+    "std Mutex<Vec> try_lock, read log",
+];
+
+/// The goal, set in advance: times the best rival, with two threads.
+const MOST: f64 = 0.5;
+
+/// How many spares there are at first, and how many are kept.
+const STOCK: usize = 64;
+const ROOM: usize = 512;
+/// How many records each log has room for: ours for each CPU.
+const RECORDS: usize = 256;
+/// A thread tries to take the records out after so many of its own.
+const EVERY: u64 = 64;
+
+const _: () = assert!(EVERY.is_multiple_of(ROUND));
+
+/// What a spare is.
+type Spare = Box<[u64; 8]>;
+
+pub(super) fn bench() -> Bench {
+    let spares = vec![
+        candidate(BAG, Role::Ours, || {
+            let bag = PerCpuBag::new(ROOM).map_err(no_memory)?;
+            stock(|spare| _ = bag.push(spare));
+            Ok(Arc::new(Spares(bag)))
+        }),
+        candidate(SPARE_RIVALS[0], Role::Rival, || {
+            let queue = ArrayQueue::new(ROOM);
+            stock(|spare| _ = queue.push(spare));
+            Ok(Arc::new(Spares(queue)))
+        }),
+        candidate(SPARE_RIVALS[1], Role::Rival, || {
+            let queue = SegQueue::new();
+            stock(|spare| queue.push(spare));
+            Ok(Arc::new(Spares(queue)))
+        }),
+        candidate(SPARE_RIVALS[2], Role::Rival, || {
+            let mut spares = Vec::with_capacity(ROOM);
+            stock(|spare| spares.push(spare));
+            Ok(Arc::new(Spares(Mutex::new(spares))))
+        }),
+        candidate(SPARE_RIVALS[3], Role::Rival, || {
+            Ok(Arc::new(Spares(Pool::new(STOCK, Spare::default))))
+        }),
+    ];
+    let logs = vec![
+        candidate(BUFFER, Role::Ours, || {
+            Ok(Arc::new(Logs(LossyBuffer::new(RECORDS).map_err(no_memory)?)))
+        }),
+        candidate(LOG_RIVALS[0], Role::Rival, || {
+            Ok(Arc::new(Logs(Forced(ArrayQueue::new(RECORDS)))))
+        }),
+        candidate(LOG_RIVALS[1], Role::Rival, || Ok(Arc::new(Logs(ArrayQueue::new(RECORDS))))),
+        candidate(LOG_RIVALS[2], Role::Rival, || {
+            Ok(Arc::new(Logs(Mutex::new(Vec::with_capacity(RECORDS)))))
+        }),
+    ];
+    let spares = form("spares", spares, BAG, &SPARE_RIVALS);
+    let logs = form("read log", logs, BUFFER, &LOG_RIVALS);
+    Bench { operation: "a value", forms: vec![spares, logs] }
+}
+
+fn form(
+    title: &'static str,
+    candidates: Vec<Candidate>,
+    ours: &str,
+    rivals: &'static [&'static str],
+) -> Form {
+    let most = Most::Best(MOST, rivals);
+    Form {
+        title,
+        threads: vec![1, 2],
+        window: None,
+        params: Params::default(),
+        candidates,
+        reference: rivals[0].to_owned(),
+        goals: vec![Goal { threads: Some(2), ..Goal::everywhere(ours, most) }],
+    }
+}
+
+fn candidate(name: &str, role: Role, make: fn() -> Result<Arc<dyn Subject>, Lacking>) -> Candidate {
+    Candidate { name: name.to_owned(), role, make }
+}
+
+fn no_memory(error: coreline_world::MapError) -> Lacking {
+    Lacking { world: "native", capability: "memory", why: error.why, remedy: error.remedy }
+}
+
+fn stock(keep: impl FnMut(Spare)) {
+    (0..STOCK).map(|_| Spare::default()).for_each(keep);
+}
+
+/// Where spares are kept.
+trait Keeps: Send + Sync + 'static {
+    /// Takes a spare, calls `with` with it, and puts it back.
+    fn use_one(&self, with: impl FnOnce(&mut Spare));
+}
+
+macro_rules! keeps {
+    ($($kept:ty: $pop:expr, $push:expr;)*) => {$(
+        impl Keeps for $kept {
+            #[inline(always)]
+            fn use_one(&self, with: impl FnOnce(&mut Spare)) {
+                let mut spare = $pop(self).unwrap_or_default();
+                with(&mut spare);
+                $push(self, spare);
+            }
+        }
+    )*};
+}
+
+keeps! {
+    PerCpuBag<Spare>: Self::pop, |bag: &Self, spare| _ = bag.push(spare);
+    ArrayQueue<Spare>: Self::pop, |queue: &Self, spare| _ = queue.push(spare);
+    SegQueue<Spare>: Self::pop, Self::push;
+    Mutex<Vec<Spare>>:
+        |spares: &Self| spares.lock().unwrap().pop(),
+        |spares: &Self, spare| spares.lock().unwrap().push(spare);
+}
+
+impl Keeps for Pool<Spare> {
+    #[inline(always)]
+    fn use_one(&self, with: impl FnOnce(&mut Spare)) {
+        with(&mut self.pull(Spare::default));
+    }
+}
+
+struct Spares<K>(K);
+
+impl<K: Keeps> Subject for Spares<K> {
+    fn run(&self, _: usize, ops: u64) {
+        rounds(ops, |number| {
+            self.0.use_one(|spare| spare[0] = black_box(number as u64));
+        });
+    }
+
+    fn total(&self) -> Option<u64> {
+        None
+    }
+}
+
+/// A log that may lose records.
+trait Log: Send + Sync + 'static {
+    fn record(&self, record: u64);
+
+    /// Takes out what there is, unless another thread does.
+    fn drain(&self, f: impl FnMut(u64));
+}
+
+impl Log for LossyBuffer<u64> {
+    #[inline(always)]
+    fn record(&self, record: u64) {
+        _ = self.push(record);
+    }
+
+    fn drain(&self, f: impl FnMut(u64)) {
+        _ = LossyBuffer::drain(self, f);
+    }
+}
+
+impl Log for ArrayQueue<u64> {
+    #[inline(always)]
+    fn record(&self, record: u64) {
+        _ = self.push(record);
+    }
+
+    fn drain(&self, f: impl FnMut(u64)) {
+        std::iter::from_fn(|| self.pop()).take(RECORDS).for_each(f);
+    }
+}
+
+/// A full queue loses its oldest record.
+struct Forced(ArrayQueue<u64>);
+
+impl Log for Forced {
+    #[inline(always)]
+    fn record(&self, record: u64) {
+        self.0.force_push(record);
+    }
+
+    fn drain(&self, f: impl FnMut(u64)) {
+        Log::drain(&self.0, f);
+    }
+}
+
+impl Log for Mutex<Vec<u64>> {
+    #[inline(always)]
+    fn record(&self, record: u64) {
+        if let Ok(mut records) = self.try_lock()
+            && records.len() < RECORDS
+        {
+            records.push(record);
+        }
+    }
+
+    fn drain(&self, f: impl FnMut(u64)) {
+        if let Ok(mut records) = self.try_lock() {
+            records.drain(..).for_each(f);
+        }
+    }
+}
+
+struct Logs<L>(L);
+
+impl<L: Log> Subject for Logs<L> {
+    fn run(&self, _: usize, ops: u64) {
+        let mut left = ops;
+        while left > 0 {
+            let part = left.min(EVERY);
+            rounds(part, |number| self.0.record(black_box(number as u64)));
+            self.0.drain(|record| _ = black_box(record));
+            left -= part;
+        }
+    }
+
+    fn total(&self) -> Option<u64> {
+        None
+    }
+}
