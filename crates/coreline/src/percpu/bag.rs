@@ -1,5 +1,6 @@
 //! [`PerCpuBag`]: values that any thread puts in and any thread takes out, kept by CPU.
 
+use core::alloc::Layout;
 use core::fmt;
 use core::mem::{ManuallyDrop, MaybeUninit};
 use core::panic::{RefUnwindSafe, UnwindSafe};
@@ -43,39 +44,46 @@ const LOOKS: u32 = 4;
 /// are never more values in the bag than its capacity.
 ///
 /// **What `None` and `Err` mean**: no operation waits for another thread. A stack is *busy* while a
-/// thread pushes to it or pops from it, for about ten instructions, or longer if that thread is
-/// preempted. An operation that finds stacks busy looks at all of them again, four times at most.
-/// So `None` means that each stack was empty or busy when it was looked at, and `Err` that each was
-/// full or busy. If no other thread is in an operation, `None` means that the bag is empty, and
-/// `Err` that it is full. A thread may also miss a value that others take out and put back
-/// meanwhile.
+/// thread pushes to it or pops from it. That takes about ten instructions and the copy of the
+/// value, or longer if the thread is preempted. An operation that finds stacks busy looks at all of
+/// them again, four times at most. So `None` means that each stack was empty or busy when it was
+/// looked at, and `Err` that each was full or busy. If no other operation is under way, `None`
+/// means that the bag is empty, and `Err` that it is full. A thread may also miss a value that
+/// others take out and put back meanwhile.
 ///
-/// **Order**: none is promised. A stack returns its newest value first.
+/// **Order**: no order is promised. A stack returns its newest value first. A push happens before
+/// the pop that returns its value. To order other accesses, use `SeqCst` fences.
 ///
-/// **Capacity**: that of the bag is divided evenly among the CPUs, of which a small bag uses only
-/// the first ones. As a push goes on to other stacks, one CPU can fill the whole bag.
+/// **Capacity**: the capacity of the bag is divided evenly among the CPUs that the machine can
+/// have. A small bag uses only the first ones. As a push goes on to other stacks, one CPU can fill
+/// the whole bag.
 ///
-/// **Time**: an operation takes one atomic exchange on a line of the CPU's own. If the bag is
-/// empty, a pop reads one line for each CPU, and so does a push to a full bag.
+/// **Time**: an operation makes one atomic exchange on a line of its CPU. If the bag is empty, a
+/// pop reads one line per CPU, or up to four if a stack is busy. A push to a full bag does the
+/// same. Where the kernel cannot wipe memory at a fork, and with the feature `portable`, each try
+/// is also a system call, which asks for the process ID.
 ///
-/// **Memory**: 64 bytes for each CPU, and room for `capacity` values and 128 bytes for each CPU,
-/// allocated at once. The memory of a stack comes from the node of the CPU that first uses it.
+/// **Memory**: 64 bytes per CPU, and room for `capacity` values and for the values that 128 bytes
+/// per CPU hold, at least one. It is allocated at once, and not written. So the memory of a large
+/// stack comes from the node of the CPU that first uses it.
 ///
 /// **Thread exit**: a bag keeps no state of threads. **CPU offline**: other CPUs take the values of
 /// its stack.
 ///
-/// **Panics**: no operation panics, and none runs code of the values. A panic of the closure of
-/// [`drain`](PerCpuBag::drain) leaves the other values in the bag. If a value panics while the bag
-/// is dropped, the others are dropped, too.
+/// **Panics**: no operation panics, and none runs code of the values. If the closure of
+/// [`drain`](PerCpuBag::drain) panics, the other values stay in the bag. If a value panics while
+/// the bag is dropped, the others are dropped, too.
 ///
 /// **Signals**: push, pop and [`len`](PerCpuBag::len) are async-signal-safe on Linux. A handler
-/// that interrupts an operation finds that stack busy, and uses the others. On a machine with one
-/// CPU its push can fail although there is room.
+/// that interrupts an operation finds that stack busy, and uses the others. So its push may fail
+/// although there is room, and its pop may find nothing although there are values.
 ///
 /// **Fork**: the child has a copy of the values. It loses those that other threads were pushing or
 /// had popped, and finds no value twice. A stack that another thread used at the time of the fork
-/// is whole in the child. The child of a handler must not start threads that use the bag before the
-/// handler has returned.
+/// is whole in the child. A child that a handler forks must not start threads that use the bag
+/// before the interrupted operation has returned. Where the kernel cannot wipe memory at a fork, a
+/// child may get the process ID of an ancestor that has ended. If that ancestor's thread used a
+/// stack at the time of the fork, the stack stays busy.
 ///
 /// **Priorities**: a preempted thread of any priority holds up no other. Meanwhile others do not
 /// reach the values of the stack that it uses.
@@ -118,6 +126,21 @@ const _: () = {
 impl<T, W: World> UnwindSafe for PerCpuBag<T, W> {}
 impl<T, W: World> RefUnwindSafe for PerCpuBag<T, W> {}
 
+/// Values that a drain has taken and not yet handed on. They go back if its closure panics.
+struct Taken<'b, T, W: World> {
+    bag: &'b PerCpuBag<T, W>,
+    values: Vec<T>,
+}
+
+impl<T, W: World> Drop for Taken<'_, T, W> {
+    fn drop(&mut self) {
+        // A panic of a value that is dropped for want of room would be the second one.
+        let mut panics = Panics::NONE;
+        panics.drop_each(self.values.drain(..).filter_map(|value| self.bag.push(value).err()));
+        panics.resume::<W>();
+    }
+}
+
 /// Why an operation on a stack did nothing.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Not {
@@ -148,7 +171,13 @@ impl<T, W: World> PerCpuBag<T, W> {
         let cpus = W::topology().cpu_limit().clamp(1, capacity.max(1));
         let (each, more) = (capacity / cpus, capacity % cpus);
         let stack = |cpu| Stack::with_room(each + usize::from(cpu < more)).map(Line);
-        Ok(PerCpuBag { stacks: (0..cpus).map(stack).collect::<Result<_, _>>()?, capacity })
+        let mut stacks = Vec::new();
+        let none_left = |_| striped::none_left(Layout::array::<Line<Stack<T, W>>>(cpus).ok());
+        stacks.try_reserve_exact(cpus).map_err(none_left)?;
+        for cpu in 0..cpus {
+            stacks.push(stack(cpu)?);
+        }
+        Ok(PerCpuBag { stacks: stacks.into_boxed_slice(), capacity })
     }
 
     /// Puts a value into the bag.
@@ -216,30 +245,42 @@ impl<T, W: World> PerCpuBag<T, W> {
         None
     }
 
-    /// Calls `f` with the values that there are, and returns their number. Other threads may push
-    /// and pop meanwhile, so the bag may not be empty afterwards. It leaves the values of a stack
-    /// that stays busy.
+    /// Takes the values out, stack by stack, calls `f` with each, and returns their number. Other
+    /// threads may push and pop meanwhile, so the bag may not be empty afterwards. It leaves the
+    /// values of a stack that stays busy. `f` may push: it is not called with that value again,
+    /// unless the value goes to a stack of another CPU.
     ///
-    /// If `f` panics, the values that it was not called with stay in the bag.
+    /// If `f` panics, the values that it was not called with go back into the bag. Those for which
+    /// there is no room any more are dropped.
     pub fn drain(&self, mut f: impl FnMut(T)) -> usize {
         let mut drained = 0;
         for stack in &self.stacks {
-            let (mut left, mut looks) = (stack.len(), LOOKS);
-            while left > 0 && looks > 0 {
-                match stack.pop() {
-                    Ok(value) => {
-                        (left, looks, drained) = (left - 1, LOOKS, drained + 1);
-                        f(value);
-                    }
-                    Err(Not::Possible) => break,
-                    Err(Not::Idle) => {
-                        looks -= 1;
-                        W::relax();
-                    }
-                }
+            let mut taken = Taken { bag: self, values: self.take(stack) };
+            while let Some(value) = taken.values.pop() {
+                drained += 1;
+                f(value);
             }
         }
         drained
+    }
+
+    /// Takes as many values as the stack has now.
+    fn take(&self, stack: &Stack<T, W>) -> Vec<T> {
+        let (mut taken, mut looks) = (Vec::with_capacity(stack.len()), LOOKS);
+        while taken.len() < taken.capacity() && looks > 0 {
+            match stack.pop() {
+                Ok(value) => {
+                    taken.push(value);
+                    looks = LOOKS;
+                }
+                Err(Not::Possible) => break,
+                Err(Not::Idle) => {
+                    looks -= 1;
+                    W::relax();
+                }
+            }
+        }
+        taken
     }
 
     /// Returns the number of values. It is exact if no thread pushes or pops meanwhile.

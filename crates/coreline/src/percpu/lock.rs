@@ -4,7 +4,8 @@
 //!
 //! * **Signals.** The holder's signals are blocked, so a handler never waits for a lock of the
 //!   thread that it interrupted. Blocking costs two system calls. Code that no handler may call
-//!   does not need them: [`lock_outside_handlers`] does not block signals.
+//!   does not need them: [`lock_outside_handlers`] does not block signals, and neither does
+//!   [`try_lock_in_handlers`].
 //! * **Fork.** The word names the generation of the holder's memory. If a child was forked while
 //!   another thread held the lock, the holder does not exist in the child, which takes the lock
 //!   over. So the guarded data must be consistent at every moment. An operation ensures this: only
@@ -29,7 +30,7 @@ use coreline_world::{Native, Ordering, Signals, Word, Words, World};
 /// | bits | meaning |
 /// |---|---|
 /// | 63..32 | the generation of the holder's memory; 0: free |
-/// | 31..0 | the holder's thread, where a holder may run code that is not ours; else 0 |
+/// | 31..0 | the holder's thread, if it may run foreign code or handlers; else 0 |
 #[repr(transparent)]
 pub(crate) struct SlotLock<W: Words> {
     holder: W::U64,

@@ -27,7 +27,12 @@ pub(super) fn places<T, W: Words>(values: usize) -> Result<Places<T, W>, MapErro
     let mut places = Vec::new();
     let all = values.checked_add(apart).filter(|&all| places.try_reserve_exact(all).is_ok());
     let all = all.ok_or_else(|| none_left(Layout::array::<Cell<T, W>>(values).ok()))?;
-    places.extend((0..all).map(|_| Cell::new_in(MaybeUninit::uninit())));
+    if size_of::<Cell<MaybeUninit<T>, W>>() == 0 {
+        // A loop over all would take years without optimisation.
+        // SAFETY: there is room for all, and places without a size need no initialisation.
+        unsafe { places.set_len(all) };
+    }
+    places.resize_with(all, || Cell::new_in(MaybeUninit::uninit()));
     Ok(places.into_boxed_slice())
 }
 

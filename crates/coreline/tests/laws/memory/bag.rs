@@ -1,5 +1,6 @@
 //! The laws of bags: each value that is put in is taken out once, is in there, or was given back.
 
+use std::iter;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -7,7 +8,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use coreline::percpu::PerCpuBag;
 use coreline_sim::{Faults, Sim};
 use coreline_world::model::{Model, Plant};
-use coreline_world::{Integer, JoinHandle, Native, Placement, Testbed, Word, World};
+use coreline_world::{
+    Integer, JoinHandle, Native, Place, Placement, Testbed, Threads, Word, World,
+};
 
 use crate::worlds::{self, Effort, FEW, MANY, MODEL, NATIVE, Numbers, PREEMPTED, RACE};
 
@@ -273,11 +276,20 @@ fn a_drain_that_panics_leaves_the_other_values_natively() {
 }
 
 #[test]
-fn a_drain_ends_while_its_closure_pushes_natively() {
-    let bag = PerCpuBag::new(10).unwrap();
-    (0..4).for_each(|value| bag.push(value).unwrap());
-    let drained = bag.drain(|value| bag.push(value).unwrap());
-    assert!(drained >= 4 && bag.len() == 4, "{drained}");
+fn a_drain_sees_each_value_though_its_closure_pushes_natively() {
+    let pushes = || {
+        let bag = PerCpuBag::new(64).unwrap();
+        (0..4).for_each(|value| bag.push(value).unwrap());
+        let mut seen = Vec::new();
+        let drained = bag.drain(|value| {
+            seen.push(value);
+            bag.push(value).unwrap();
+        });
+        seen.sort_unstable();
+        assert_eq!((seen, drained, bag.len()), (vec![0, 1, 2, 3], 4, 4));
+    };
+    // On one CPU: a value that goes to a later stack is seen again.
+    Native::spawn(Placement::On(Native::cpu()), pushes).unwrap().join();
 }
 
 /// A thread of each CPU in turn puts values in, and the first thread takes them out.
@@ -301,6 +313,21 @@ fn values_of_ended_threads_are_reached_in_every_world() {
     let law = || values_of_ended_threads_are_reached::<Sim>(MANY);
     worlds::simulate_seeds("bag::ended", "epyc-9654-2s", Faults::NONE, 1, law).unwrap();
     worlds::few(|| values_of_ended_threads_are_reached::<Model>(MODEL));
+}
+
+#[test]
+fn values_without_a_size_and_large_ones_are_kept_natively() {
+    let bag = PerCpuBag::new(usize::MAX / 2).unwrap();
+    assert_eq!((bag.push(()), bag.pop(), bag.pop()), (Ok(()), Some(()), None));
+    #[derive(PartialEq, Debug)]
+    #[repr(align(256))]
+    struct Large([u8; 300]);
+    let bag = PerCpuBag::new(3).unwrap();
+    (0..3).for_each(|number| bag.push(Large([number; 300])).unwrap());
+    assert_eq!(bag.push(Large([3; 300])), Err(Large([3; 300])));
+    let mut sums: Vec<_> = iter::from_fn(|| bag.pop()).map(|it| (it.0[0], it.0[299])).collect();
+    sums.sort_unstable();
+    assert_eq!(sums, [(0, 0), (1, 1), (2, 2)]);
 }
 
 #[test]
