@@ -2,11 +2,12 @@
 //!
 //! | module | what | in the kernel |
 //! |---|---|---|
-//! | [`counter`] | [`PerCpuCounter`], [`CounterSet`]: adds without atomics | `percpu_counter` |
+//! | [`counter`] | [`PerCpuCounter`], [`CounterSet`], histograms: no atomics | `percpu_counter` |
 //! | [`percpu`] | [`PerCpu`], [`PerCpuPool`]: a value for each CPU | `alloc_percpu` |
 //! | [`cid`] | [`CidSpace`]: small numbers for running threads, used as indexes | `mm_cid` |
 //! | [`object`] | [`ObjectCache`]: objects that stay constructed; budgets | slab caches, sheaves |
 //! | [`domain`] | [`Domain`]: IDs, values and leases of a tenant | what an `mm` is |
+//! | [`limit`] | [`RateLimiter`](limit::RateLimiter): at most so often, on all CPUs | `ratelimit` |
 //! | [`mask`] | [`CpuMask`]: which CPUs take part; a write reads first | `mm_cpumask` |
 //! | [`call`] | [`Workers`]: calls to workers that poll, queued work | `smp_call_function` |
 //! | [`lock`] | [`Mutex`], [`RwLock`]: spin in a queue, then sleep, in 8 bytes | `mutex`, `rwsem` |
@@ -129,6 +130,7 @@ pub mod cid;
 pub mod counter;
 pub mod domain;
 mod ear;
+pub mod limit;
 pub mod lock;
 pub mod mask;
 mod numbered;
@@ -187,6 +189,8 @@ mod pages {
     struct Calls;
     #[doc = include_str!("../../../docs/cookbook/counter.md")]
     struct Counter;
+    #[doc = include_str!("../../../docs/cookbook/limiter.md")]
+    struct Limiter;
     #[doc = include_str!("../../../docs/cookbook/locks.md")]
     struct Locks;
     #[doc = include_str!("../../../docs/cookbook/masks.md")]

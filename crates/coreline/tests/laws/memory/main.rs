@@ -7,6 +7,7 @@ mod cid;
 mod counter;
 mod drain;
 mod histogram;
+mod limiter;
 mod percpu;
 mod pool;
 mod readings;
