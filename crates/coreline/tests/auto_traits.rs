@@ -50,7 +50,8 @@ table! { "+++++":
     percpu::ResizableStack<u64, 4>, percpu::Buffer<16>, percpu::ListNode, Word64, Word32,
     WordSize, WordPtr<u64>, PerCpuCounter, CounterSet<4>, counter::Reading, Nonzero, counter::Total,
     counter::CounterVec, counter::Buckets, counter::BucketsError, counter::Histogram,
-    counter::HistogramSnapshot, counter::DifferentBuckets, PerCpuFold<Max<u64>>, Max<u64>, counter::Min<u64>, counter::Sum<f64>,
+    counter::HistogramSnapshot, counter::DifferentBuckets,
+    PerCpuFold<Max<u64>>, Max<u64>, counter::Min<u64>, counter::Sum<f64>,
 }
 table! { "--+++": StoppedField, }
 table! { "+++--": percpu::Init<u64>, }

@@ -160,9 +160,9 @@ impl RateLimiter {
     ///
     /// # Errors
     ///
-    /// [`LimitError`] if one of them is zero, if the rate is above 10^10 permits a second, or if one
-    /// permit or the whole burst takes more than 146 years to earn. (With rates above a million a
-    /// second that time is less: at least 52 days.)
+    /// [`LimitError`] if one of them is zero, if the rate is above 10^10 permits a second, or if
+    /// one permit or the whole burst takes more than 146 years to earn. (With rates above a million
+    /// a second that time is less: at least 52 days.)
     pub fn new(permits: u64, per: Duration, burst: u64) -> Result<Self, LimitError> {
         Self::new_in(permits, per, burst)
     }
@@ -226,8 +226,8 @@ impl<W: World> RateLimiter<W> {
     fn acquire_slowly(&self, n: u64) -> Result<(), NotYet> {
         let locked = self.stocks.lock();
         let batch = if locked.is_some() { self.pace.batch } else { 0 };
-        let mut hand = locked.as_ref().map_or(0, |locked| locked.hand);
-        let (taken, left) = self.acquire_with(&mut hand, batch, n);
+        let hand = locked.as_ref().map_or(0, |locked| locked.hand);
+        let (taken, left) = self.acquire_with(hand, batch, n);
         if let Some(locked) = locked {
             locked.unlock(left);
         }
@@ -236,29 +236,31 @@ impl<W: World> RateLimiter<W> {
 
     /// Takes `n` permits, of which some are in hand. Returns what is left for the calling CPU's
     /// stock, at most `batch`: 0 if another thread has locked that.
-    fn acquire_with(&self, hand: &mut u64, batch: u64, n: u64) -> (Result<(), NotYet>, u64) {
-        if *hand >= n {
+    fn acquire_with(&self, mut hand: u64, batch: u64, n: u64) -> (Result<(), NotYet>, u64) {
+        if hand >= n {
             // Another thread of this CPU has filled the stock.
-            return (Ok(()), *hand - n);
+            return (Ok(()), hand - n);
         }
-        if batch > 0 && self.take(n - *hand + batch).is_ok() {
+        if batch > 0 && self.take(n - hand + batch).is_ok() {
             return (Ok(()), batch);
         }
-        let Err(mut short) = self.take(n - *hand) else {
+        let Err(mut short) = self.take(n - hand) else {
             return (Ok(()), 0);
         };
         let elsewhere = self.stocks.sum();
-        let missing = self.pace.permits(short);
-        if missing <= elsewhere {
-            *hand += self.stocks.steal(missing);
-            match n.checked_sub(*hand).filter(|left| *left > 0).map(|left| self.take(left)) {
-                None | Some(Ok(())) => return (Ok(()), 0),
-                Some(Err(still)) => short = still,
+        if elsewhere > 0 && self.pace.permits(short) <= elsewhere {
+            hand += self.stocks.steal(self.pace.permits(short).min(n - hand));
+            if hand == n {
+                return (Ok(()), 0);
+            }
+            match self.take(n - hand) {
+                Ok(()) => return (Ok(()), 0),
+                Err(still) => short = still,
             }
         }
         let short = short.saturating_sub(self.pace.earned(elsewhere)).max(1);
-        // What does not fit is lost: it took another thread to take the rest meanwhile.
-        (Err(NotYet { after: self.pace.wait(short) }), (*hand).min(batch))
+        // What does not fit is lost. That is rare: another thread took the rest meanwhile.
+        (Err(NotYet { after: self.pace.wait(short) }), hand.min(batch))
     }
 
     /// Takes permits from the bucket; or returns how long it takes until there are so many.
@@ -266,8 +268,8 @@ impl<W: World> RateLimiter<W> {
         // Acquire pairs with the release below: the clock is not before what it was there.
         let mut seen = self.full_at.load(Ordering::Acquire);
         loop {
-            // Behind the load of the word. A thread that is preempted here does not set the word
-            // back by a late time: its exchange fails if the word has changed.
+            // Behind the load of the word: a thread that is preempted here and comes back with an
+            // old time finds the word changed, or does not set it back.
             let now = self.pace.units(W::now().as_nanos());
             let next = self.pace.take(seen, now, permits)?;
             // Release and acquire: see the load.

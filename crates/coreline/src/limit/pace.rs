@@ -11,8 +11,8 @@
 //! | up to [`SLACK`] more | the same, seen by a CPU whose clock is behind |
 //! | else | that time is over: the limiter is full |
 //!
-//! A limiter that no thread uses for as long as its times take to wrap may once seem to be empty. It
-//! then refuses for a second longer than it should. It never lets more through.
+//! A limiter that no thread uses for as long as its times take to wrap may once seem to be empty.
+//! It then refuses for a second longer than it should. It never lets more through.
 
 use core::time::Duration;
 
@@ -36,7 +36,7 @@ const PART: u64 = 16;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Pace {
     fraction: u32,
-    /// How long it takes to earn a permit, in units; rounded up, so that the rate is never exceeded.
+    /// How long it takes to earn a permit, in units; rounded up: the rate is never exceeded.
     interval: u64,
     /// How many permits one call may ask for: the burst without all stocks.
     pub(super) capacity: u64,

@@ -3,7 +3,7 @@
 //! | a stock's word | meaning | next |
 //! |---|---|---|
 //! | 0 to the batch | so many permits, for any thread | less; `LOCKED` |
-//! | [`LOCKED`] | a thread fills it, and may have up to a batch of its permits in hand | 0 to the batch |
+//! | [`LOCKED`] | a thread fills it, with up to a batch in hand | 0 to the batch |
 //!
 //! Only the thread that locked a word changes it from then on. Other threads do without that stock,
 //! so no thread waits. The lock keeps the sum bounded. Without it, each preempted thread of a CPU
