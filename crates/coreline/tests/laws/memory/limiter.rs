@@ -7,7 +7,7 @@ use std::time::Duration;
 use coreline::limit::{LimitError, NotYet, RateLimiter, Refused};
 use coreline_sim::{Faults, Sim};
 use coreline_world::model::Model;
-use coreline_world::{JoinHandle, Native, Ordering, Placement, Testbed, Word};
+use coreline_world::{JoinHandle, Native, Ordering, Placement, Testbed, Threads, Word};
 
 use crate::worlds::{self, Effort, FEW, MANY, MODEL, NATIVE, TORN};
 
@@ -171,6 +171,33 @@ fn limiters_never_let_more_through_in_every_interleaving() {
     worlds::few(move || {
         never_more::<Model, RateLimiter<Model>>(two, Limit::stocked::<Model>(100_000))
     });
+}
+
+/// Where no time passes, just so many permits pass as there were. Some are in the bucket and some
+/// in a stock when threads begin to fight for them, so they also take each other's.
+fn permits_pass_once(threads: u32, rounds: u32) {
+    let limiter = Arc::new(RateLimiter::<Model>::make(Limit::stocked::<Model>(100_000)));
+    let all = limiter.capacity();
+    assert!(limiter.acquire(1) && limiter.acquire(all - 5));
+    let place = Effort { threads, rounds, cpus: 2 }.places::<Model>();
+    let threads: Vec<_> = (1..=threads)
+        .map(|number| {
+            let limiter = Arc::clone(&limiter);
+            let ask = move || ask::<Model, _>(&*limiter, 1, rounds).len() as u64;
+            Model::spawn(place(number), ask).unwrap()
+        })
+        .collect();
+    let mine = ask::<Model, _>(&*limiter, 1, rounds).len() as u64;
+    let theirs: u64 = threads.into_iter().map(JoinHandle::join).sum();
+    let left = ask::<Model, _>(&*limiter, 1, 9).len() as u64;
+    let passed = all - 4 + mine + theirs + left;
+    assert_eq!(passed, all, "permits were lost or doubled");
+}
+
+#[test]
+fn permits_pass_once_in_every_interleaving() {
+    worlds::few(|| permits_pass_once(1, 3));
+    worlds::few(|| permits_pass_once(2, 2));
 }
 
 #[test]
