@@ -2,13 +2,14 @@
 //!
 //! | module | contents | in the kernel |
 //! |---|---|---|
-//! | [`counter`] | [`PerCpuCounter`], [`CounterSet`]: adds without atomics | `percpu_counter` |
+//! | [`counter`] | [`PerCpuCounter`], [`CounterSet`], histograms: no atomics | `percpu_counter` |
 //! | [`percpu`] | [`PerCpu`], [`PerCpuPool`]: a value for each CPU | `alloc_percpu` |
 //! | [`percpu`] | [`PerCpuBag`][bag]: spare values, in a stack for each CPU | `pcp` lists |
 //! | [`percpu`] | [`LossyBuffer`][lossy]: records of which some may be lost | |
 //! | [`cid`] | [`CidSpace`]: small numbers for running threads, used as indexes | `mm_cid` |
 //! | [`object`] | [`ObjectCache`]: objects that stay constructed; budgets | slab caches, sheaves |
 //! | [`domain`] | [`Domain`]: IDs, values and leases of a tenant | `mm_struct` |
+//! | [`limit`] | [`RateLimiter`](limit::RateLimiter): a rate for all CPUs | `ratelimit` |
 //! | [`mask`] | [`CpuMask`]: the CPUs that take part; a write reads first | `mm_cpumask` |
 //! | [`call`] | [`Workers`]: calls to workers that poll, queued work | `smp_call_function` |
 //! | [`lock`] | [`Mutex`], [`RwLock`]: spin in a queue, then sleep, in 8 bytes | `mutex`, `rwsem` |
@@ -136,6 +137,7 @@ pub mod cid;
 pub mod counter;
 pub mod domain;
 mod ear;
+pub mod limit;
 pub mod lock;
 pub mod mask;
 mod numbered;
@@ -196,6 +198,8 @@ mod pages {
     struct Calls;
     #[doc = include_str!("../../../docs/cookbook/counter.md")]
     struct Counter;
+    #[doc = include_str!("../../../docs/cookbook/limiter.md")]
+    struct Limiter;
     #[doc = include_str!("../../../docs/cookbook/locks.md")]
     struct Locks;
     #[doc = include_str!("../../../docs/cookbook/masks.md")]

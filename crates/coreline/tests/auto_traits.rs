@@ -12,6 +12,7 @@ use coreline::call::{self, Reply, Workers};
 use coreline::cid::{self, CidLayout, CidSpace, Recent};
 use coreline::counter::{self, CounterSet, Max, Nonzero, PerCpuCounter, PerCpuFold};
 use coreline::domain::{self, Domain, DomainFuture, DomainLocal, Domains};
+use coreline::limit::{self, RateLimiter};
 use coreline::lock::{self, Mutex, ReadMostly, RwLock, TicketLock};
 use coreline::mask::{self, CpuMask, Presence, Versioned};
 use coreline::object::{self, Budget, ObjectCache};
@@ -55,6 +56,9 @@ table! { "+++++":
 }
 table! { "--+++": StoppedField, }
 table! { "+++--": percpu::Init<u64>, }
+
+// Limits.
+table! { "+++++": RateLimiter, limit::LimitError, limit::NotYet, limit::Refused, }
 
 // Locks, and their guards, which stay with their threads.
 table! { "+++++":

@@ -3,6 +3,7 @@
 use coreline::cid::{CidLayout, CidSpace, Recent};
 use coreline::counter::{Buckets, CounterVec, Histogram, Max, PerCpuFold, Total};
 use coreline::domain::{Domain, DomainOptions, Domains, DomainsOptions};
+use coreline::limit::RateLimiter;
 use coreline::lock::{
     Condvar, Mutex, Osq, RawMutex, RawRwLock, RawTicketLock, ReadMostly, RwLock, TicketLock,
 };
@@ -135,6 +136,8 @@ fn masks_domains_and_the_rest() {
         assert!(domain.lease().is_ok());
     }
 
+    let limiter = RateLimiter::new(1, std::time::Duration::from_secs(1), 2).unwrap();
+    assert!(limiter.try_acquire().is_ok() && limiter.try_acquire_n(3).is_err());
     let budget = Budget::new("bytes", 10).unwrap();
     assert!(budget.charge(11).is_err());
     let cache = ObjectCache::<u64>::builder("numbers").build(|| Ok::<_, Lacking>(5)).unwrap();

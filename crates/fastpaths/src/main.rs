@@ -13,8 +13,9 @@
 use core::ptr::NonNull;
 use core::sync::atomic::{AtomicU32, Ordering};
 
-use coreline::counter::{CounterVec, Max, PerCpuFold};
+use coreline::counter::{CounterVec, Histogram, Max, PerCpuFold};
 use coreline::domain::{Domain, DomainLocal, Member};
+use coreline::limit::RateLimiter;
 use coreline::lock::{RawMutex, RawRwLock, RawTicketLock, ReadMostly};
 use coreline::mask::{Entry, Reader, Reading};
 use coreline::object::{Budget, ObjectCache};
@@ -392,6 +393,20 @@ pub extern "C-unwind" fn counter_set_add_generic(counters: &CounterSet<4>, delta
 #[inline(never)]
 pub extern "C-unwind" fn counter_vec_add_generic(counters: &CounterVec, index: usize, delta: i64) {
     counters.add(index, delta);
+}
+
+/// The primitive, whichever buckets it has.
+#[unsafe(no_mangle)]
+#[inline(never)]
+pub extern "C-unwind" fn histogram_record_generic(histogram: &Histogram, value: u64) {
+    histogram.record(value);
+}
+
+/// The primitive; whether there was a permit.
+#[unsafe(no_mangle)]
+#[inline(never)]
+pub extern "C-unwind" fn limiter_acquire_generic(limiter: &RateLimiter) -> bool {
+    limiter.try_acquire().is_ok()
 }
 
 /// The primitive; whether there was room.

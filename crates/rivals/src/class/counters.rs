@@ -1,5 +1,5 @@
 //! The class `counters`: adding 1 to a counter that many threads add to, and
-//! [recording](super::histograms) values.
+//! [recording](super::histograms) values, and [permits](super::limiters) of a rate limiter.
 //!
 //! Two forms of additions, each with counters that are objects of their own:
 //!
@@ -26,7 +26,8 @@ use coreline::{IndexBy, Lacking, PerCpuCounter};
 use coreline_world::{Native, Restartable};
 use crossbeam_utils::CachePadded;
 
-use super::{Bench, Candidate, Form, Goal, Most, Params, Role, Subject, histograms, rounds};
+use super::{Bench, Candidate, Form, Goal, Most, Params, Role, Subject, rounds};
+use super::{histograms, limiters};
 use crate::native::BareWords;
 
 const OURS: [&str; 4] = [
@@ -56,8 +57,9 @@ pub(super) fn bench() -> Bench {
     let hot = form::<1>("hot", ", hot", Most::Times(HOT_MOST, format!("{FLOOR}, hot")));
     let reference = format!("{REFERENCE}, 8 in turn");
     let in_turn = form::<8>("8-in-turn", ", 8 in turn", Most::Times(IN_TURN_MOST, reference));
-    let forms = [hot, in_turn].into_iter().chain(histograms::forms()).collect();
-    Bench { operation: "an addition or a record", forms }
+    let others = histograms::forms().into_iter().chain(limiters::forms());
+    let forms = [hot, in_turn].into_iter().chain(others).collect();
+    Bench { operation: "an addition, a record or a permit", forms }
 }
 
 /// The form with `N` counters.

@@ -6,6 +6,7 @@ mod collections;
 mod counters;
 mod domains;
 mod histograms;
+mod limiters;
 mod locks;
 mod masks;
 mod objects;
@@ -27,7 +28,8 @@ use serde::Serialize;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum Class {
-    /// Adding to a counter: one hot counter, and 8 counters in turn; recording in a histogram
+    /// Adding to a counter: one hot counter, and 8 counters in turn; recording in a histogram;
+    /// taking permits of a rate limiter
     Counters,
     /// Reading the index of per-CPU memory (CPU number, concurrency ID); adding and leasing by a
     /// domain's IDs; making per-CPU values of sizes that leave holes

@@ -8,6 +8,7 @@ mod cid;
 mod counter;
 mod drain;
 mod histogram;
+mod limiter;
 mod lossy;
 mod percpu;
 mod pool;

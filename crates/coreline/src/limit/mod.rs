@@ -1,0 +1,334 @@
+//! [`RateLimiter`]: a limit on how often something happens, for many CPUs.
+//!
+//! The limiter is a bucket of permits. It holds at most `burst`, it is full at first, and it earns
+//! `rate` permits a second. It is kept as one word, the time at which it is full again, which each
+//! permit moves ahead by 1 / `rate`. That is the generic cell rate algorithm (GCRA).
+//!
+//! If all CPUs change that word for each permit, each permit costs a cache-line transfer. So with a
+//! high rate, each CPU takes a *batch* of permits at a time and keeps them in a *stock* of its own.
+//! A thread that finds neither permits in its CPU's stock nor in the bucket takes them from the
+//! stocks of other CPUs. So a CPU that goes idle keeps no permit from the others.
+//!
+//! | rate and burst | batch |
+//! |---|---|
+//! | below 100,000 a second, or a burst below 32 for each CPU | none: each permit is taken singly |
+//! | higher | what the rate earns in 20 us, at most one sixteenth of the burst for all CPUs |
+//!
+//! | word | meaning | written by |
+//! |---|---|---|
+//! | `full_at` | when the bucket is full, in the units of `Pace` (in `pace.rs`) | exchanges |
+//! | a stock | permits of one CPU: see `stocks.rs` | exchanges; the thread that locked it |
+//!
+//! # The law
+//!
+//! In any interval of length t, at most `burst + rate * t` permits pass. Each passes at some moment
+//! between the beginning and the end of its call.
+//!
+//! Proof: call what is in the bucket, in all stocks and in the hands of threads that fill one *the
+//! supply*. A stock and the hand of the thread that fills it are at most a batch. So the bucket is
+//! made to hold `burst` less a batch for each CPU, and the supply is at most `burst`. A permit that
+//! passes leaves the supply. Taking a batch and taking from another CPU's stock move permits within
+//! the supply, or lose some. Only time adds to it, in the bucket, at most `rate * t`. Without
+//! stocks, this is the law of GCRA.
+//!
+//! In the other direction: while threads ask without a pause, permits pass at the whole rate. The
+//! bucket earns as long as it is not full, and it is not full for a thread that is refused.
+//!
+//! In the repository, `tests/laws/memory/limiter.rs` checks both in all three worlds.
+//!
+//! Sources: ITU-T Recommendation [I.371][i371], annex A (the generic cell rate algorithm, 1993);
+//! Turner, "New directions in communications" (1986; the leaky bucket).
+//!
+//! [i371]: https://www.itu.int/rec/T-REC-I.371
+
+mod pace;
+mod stocks;
+
+use core::fmt;
+use core::time::Duration;
+
+use coreline_world::{Line, Native, Ordering, Word, World};
+
+use pace::Pace;
+use stocks::Stocks;
+
+/// No limiter can keep this limit.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum LimitError {
+    /// The rate, its period or the burst is zero.
+    #[error(
+        "a limiter of no permits, of no time or of no burst lets nothing through: give each of \
+         them one or more"
+    )]
+    Nothing,
+    /// The rate is above 10^10 permits a second.
+    #[error(
+        "{permits} permits in {per:?} are more than ten in a nanosecond: count in larger units"
+    )]
+    TooFast {
+        /// The number of permits.
+        permits: u64,
+        /// Their period.
+        per: Duration,
+    },
+    /// One permit takes more than 146 years.
+    #[error("{permits} permits in {per:?} are less than one in 146 years: give a higher rate")]
+    TooSlow {
+        /// The number of permits.
+        permits: u64,
+        /// Their period.
+        per: Duration,
+    },
+    /// Too much time passes until the burst is earned.
+    #[error("the limiter would take too long to earn a burst of {burst}: {most} are possible")]
+    BurstTooLong {
+        /// The burst that was asked for.
+        burst: u64,
+        /// The largest possible burst at this rate.
+        most: u64,
+    },
+}
+
+/// There are not enough permits now. None was taken.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("not enough permits yet: try again in {after:?}")]
+pub struct NotYet {
+    /// When there will be enough, unless other threads take them: so much time after the call.
+    pub after: Duration,
+}
+
+/// Several permits were refused. None was taken.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum Refused {
+    /// There are not enough permits now.
+    #[error(transparent)]
+    NotYet(#[from] NotYet),
+    /// There are never so many at once.
+    #[error("{asked} permits are never there at once: ask for {most} at most")]
+    Never {
+        /// The number of permits that was asked for.
+        asked: u64,
+        /// The [capacity](RateLimiter::capacity).
+        most: u64,
+    },
+}
+
+/// A limit on the number of permits that pass in a time, for all threads together.
+///
+/// ```
+/// use std::time::Duration;
+///
+/// use coreline::limit::RateLimiter;
+///
+/// // 50 requests an hour, and up to 3 at once.
+/// let limiter = RateLimiter::new(50, Duration::from_secs(3600), 3)?;
+/// for _ in 0..3 {
+///     limiter.try_acquire()?;
+/// }
+/// let refused = limiter.try_acquire().unwrap_err();
+/// assert!(refused.after <= Duration::from_secs(72));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+///
+/// **Law**: in any interval of length t, at most `burst + rate * t` permits pass, on however many
+/// CPUs. Threads that ask without a pause get the whole rate together, also if there is only one of
+/// them. The rate is rounded down, by at most 0.1 % up to 10^9 permits a second, and by at most 1 %
+/// above.
+///
+/// **Cost**: a permit from the CPU's stock is one atomic exchange on a line of the CPU's own. Other
+/// permits read the clock and change a line that all CPUs share. A refusal reads the clock, and a
+/// line for each CPU if there are stocks. No call waits.
+///
+/// **Memory**: two lines. With stocks, one line more for each CPU.
+///
+/// **Order**: the limiter is not fair, and a permit orders no other memory accesses.
+///
+/// **Signals**: all calls are async-signal-safe.
+///
+/// **Fork**: the child has a limiter of its own, with the same permits. Both together let twice as
+/// many through. If another thread was filling a CPU's stock, the child never uses that stock
+/// again: its threads on that CPU take permits singly.
+pub struct RateLimiter<W: World = Native> {
+    pace: Pace,
+    stocks: Stocks<W>,
+    full_at: Line<W::U64>,
+}
+
+impl RateLimiter {
+    /// Creates a full limiter that earns `permits` in each period `per`, and holds at most `burst`.
+    ///
+    /// # Errors
+    ///
+    /// [`LimitError`] if one of them is zero, if the rate is above 10^10 permits a second, or if
+    /// one permit or the whole burst takes more than 146 years to earn. (With rates above a million
+    /// a second that time is less: at least 52 days.)
+    pub fn new(permits: u64, per: Duration, burst: u64) -> Result<Self, LimitError> {
+        Self::new_in(permits, per, burst)
+    }
+}
+
+impl<W: World> RateLimiter<W> {
+    /// Creates a full limiter in world `W`, like [`new`](RateLimiter::new).
+    ///
+    /// # Errors
+    ///
+    /// As [`new`](RateLimiter::new).
+    pub fn new_in(permits: u64, per: Duration, burst: u64) -> Result<Self, LimitError> {
+        let cpus = W::topology().cpu_limit().max(1);
+        Ok(Self::at_pace(Pace::new(permits, per, burst, cpus as u64)?, cpus))
+    }
+
+    fn at_pace(pace: Pace, cpus: usize) -> Self {
+        RateLimiter {
+            pace,
+            stocks: Stocks::new_in(if pace.batch > 0 { cpus } else { 0 }),
+            full_at: Line(W::U64::new_in(pace.units(W::now().as_nanos()))),
+        }
+    }
+
+    /// Takes a permit.
+    ///
+    /// # Errors
+    ///
+    /// [`NotYet`] if there is none now.
+    #[inline]
+    pub fn try_acquire(&self) -> Result<(), NotYet> {
+        if self.stocks.take(1) { Ok(()) } else { self.acquire_slowly(1) }
+    }
+
+    /// Takes `n` permits, or none.
+    ///
+    /// # Errors
+    ///
+    /// [`Refused::NotYet`] if there are not so many now, and [`Refused::Never`] if `n` is above the
+    /// [capacity](RateLimiter::capacity).
+    #[inline]
+    pub fn try_acquire_n(&self, n: u64) -> Result<(), Refused> {
+        if n > self.pace.capacity {
+            return Err(Refused::Never { asked: n, most: self.pace.capacity });
+        }
+        if n == 0 || self.stocks.take(n) {
+            return Ok(());
+        }
+        Ok(self.acquire_slowly(n)?)
+    }
+
+    /// Returns how many permits are there at once if none was taken for a while. It is the burst,
+    /// less what the CPUs may have in their stocks: at least fifteen sixteenths of the burst, and
+    /// all of it where there are no stocks.
+    pub fn capacity(&self) -> u64 {
+        self.pace.capacity
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn acquire_slowly(&self, n: u64) -> Result<(), NotYet> {
+        let locked = self.stocks.lock();
+        let batch = if locked.is_some() { self.pace.batch } else { 0 };
+        let hand = locked.as_ref().map_or(0, |locked| locked.hand);
+        let (taken, left) = self.acquire_with(hand, batch, n);
+        if let Some(locked) = locked {
+            locked.unlock(left);
+        }
+        taken
+    }
+
+    /// Takes `n` permits, of which some are in hand. Returns what is left for the calling CPU's
+    /// stock, at most `batch`: 0 if another thread has locked that.
+    fn acquire_with(&self, mut hand: u64, batch: u64, n: u64) -> (Result<(), NotYet>, u64) {
+        if hand >= n {
+            // Another thread of this CPU has filled the stock.
+            return (Ok(()), hand - n);
+        }
+        if batch > 0 && self.take(n - hand + batch).is_ok() {
+            return (Ok(()), batch);
+        }
+        let Err(mut short) = self.take(n - hand) else {
+            return (Ok(()), 0);
+        };
+        let elsewhere = self.stocks.sum();
+        if elsewhere > 0 && self.pace.permits(short) <= elsewhere {
+            hand += self.stocks.steal(self.pace.permits(short).min(n - hand));
+            if hand == n {
+                return (Ok(()), 0);
+            }
+            match self.take(n - hand) {
+                Ok(()) => return (Ok(()), 0),
+                Err(still) => short = still,
+            }
+        }
+        let short = short.saturating_sub(self.pace.earned(elsewhere)).max(1);
+        // What does not fit is lost. That is rare: another thread took the rest meanwhile.
+        (Err(NotYet { after: self.pace.wait(short) }), hand.min(batch))
+    }
+
+    /// Takes permits from the bucket; or returns how long it takes until there are so many.
+    fn take(&self, permits: u64) -> Result<(), u64> {
+        // Acquire pairs with the release below: the clock is not before what it was there.
+        let mut seen = self.full_at.load(Ordering::Acquire);
+        loop {
+            // Behind the load of the word: a thread that is preempted here and comes back with an
+            // old time finds the word changed, or does not set it back.
+            let now = self.pace.units(W::now().as_nanos());
+            let next = self.pace.take(seen, now, permits)?;
+            // Release and acquire: see the load.
+            let (done, failed) = (Ordering::Release, Ordering::Acquire);
+            match self.full_at.compare_exchange_weak(seen, next, done, failed) {
+                Ok(_) => return Ok(()),
+                Err(changed) => seen = changed,
+            }
+        }
+    }
+}
+
+impl<W: World> fmt::Debug for RateLimiter<W> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RateLimiter")
+            .field("pace", &self.pace)
+            .field("in_stocks", &self.stocks.sum())
+            .finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use coreline_sim::{Failure, Machine, Sim};
+    use coreline_world::{Clock, Threads};
+
+    use super::*;
+
+    /// A permit is taken, and a batch with it. When the limiter is full again, all there is passes
+    /// at once.
+    fn stocks_are_a_part_of_the_burst(capacity: fn(&Pace) -> u64) {
+        let (rate, burst, second) = (100_000, 64, Duration::from_secs(1));
+        let mut pace = Pace::new(rate, second, burst, 2).unwrap();
+        assert_eq!((pace.batch, pace.capacity), (2, 60));
+        pace.capacity = capacity(&pace);
+        let limiter = RateLimiter::<Sim>::at_pace(pace, 2);
+        limiter.try_acquire().unwrap();
+        Sim::sleep(Duration::from_millis(1));
+        assert_eq!(limiter.stocks.sum(), 2);
+        let begin = Sim::now();
+        let passed = (0..).take_while(|_| limiter.try_acquire().is_ok()).count() as u64;
+        let earned = (Sim::now() - begin).as_nanos() as u64 * rate / 1_000_000_000;
+        assert!(passed <= burst + earned, "{passed} passed, of {burst} and {earned}");
+        assert!(passed >= 62, "{passed} passed");
+    }
+
+    fn run(capacity: fn(&Pace) -> u64) -> Result<(), Box<Failure>> {
+        let law = move || stocks_are_a_part_of_the_burst(capacity);
+        Machine::preset("host-2c").unwrap().run(law).map(|_| ())
+    }
+
+    #[test]
+    fn stocks_are_a_part_of_the_burst_in_simulation() {
+        run(|pace| pace.capacity).unwrap();
+    }
+
+    #[test]
+    fn stocks_beside_the_burst_are_caught() {
+        let failure = run(|pace| pace.capacity + 2 * pace.batch).unwrap_err();
+        assert!(failure.to_string().contains("passed, of 64"), "{failure}");
+    }
+}
