@@ -1,5 +1,6 @@
 //! [`LossyBuffer`]: records that may be lost, kept by CPU until one thread takes them all.
 
+use core::alloc::Layout;
 use core::fmt;
 use core::mem::{ManuallyDrop, MaybeUninit};
 use core::panic::{RefUnwindSafe, UnwindSafe};
@@ -35,17 +36,20 @@ use crate::panics::Panics;
 ///
 /// **When a push gives its value back**: if the ring of its CPU is full, or *busy*. A ring is busy
 /// while another thread, or the code that a signal handler interrupts, pushes to it. That takes
-/// about ten instructions, or longer if that thread is preempted.
+/// about ten instructions and the copy of the value, or longer if that thread is preempted. A
+/// thread that is ended in the middle of a push leaves its ring busy.
 ///
 /// **Order**: a drain returns the values of each ring in the order in which they were pushed to it.
-/// So the values that a thread pushed on one CPU come in the order of its pushes. There is no order
-/// between rings.
+/// There is no order between rings. A thread that moves between two pushes uses two rings.
 ///
-/// **Time**: a push takes one atomic exchange on a line of the CPU's own. It reads the drain's
-/// position only if the ring was full by the position that it knows.
+/// **Time**: a push makes one atomic exchange on a line of its CPU. It reads the drain's position
+/// only if the ring was full by the position that it knows. Where the kernel cannot wipe memory at
+/// a fork, and with the feature `portable`, a push is also a system call, which asks for the
+/// process ID.
 ///
-/// **Memory**: 128 bytes for each CPU, and room for its values and 128 bytes, allocated at once.
-/// The memory of a ring comes from the node of the CPU that first uses it.
+/// **Memory**: 192 bytes per CPU, and room for its values and for those that 128 bytes hold, at
+/// least one. It is allocated at once, and not written. So the memory of a large ring comes from
+/// the node of the CPU that first uses it.
 ///
 /// **Thread exit**: a buffer keeps no state of threads. **CPU offline**: a drain takes the values
 /// of its ring.
@@ -59,9 +63,9 @@ use crate::panics::Panics;
 ///
 /// **Fork**: the child has a copy of the values. It loses those that other threads were pushing or
 /// had drained, and drains no value twice. The rings are whole in the child, and it can drain, also
-/// if another thread was draining at the time of the fork. The child of a handler, or of the
-/// closure of a drain, must not start threads that use the buffer before the handler or closure has
-/// returned.
+/// if another thread was draining at the time of the fork. A child that a handler or the closure of
+/// a drain forks must not start threads that use the buffer before the interrupted operation has
+/// returned: the push, or the whole drain.
 ///
 /// **Priorities**: a preempted thread of any priority holds up no other. Meanwhile the pushes of
 /// its CPU are lost, if it is in a push, and other drains are refused, if it is in a drain.
@@ -143,10 +147,17 @@ impl<T, W: World> LossyBuffer<T, W> {
     ///
     /// As [`new`](LossyBuffer::new).
     pub fn new_in(capacity: usize) -> Result<Self, MapError> {
-        let capacity =
-            capacity.checked_next_power_of_two().ok_or_else(|| striped::none_left(None))?;
-        let rings = (0..W::topology().cpu_limit().max(1)).map(|_| Ring::with_room(capacity));
-        let rings = rings.collect::<Result<_, _>>()?;
+        // Differences of positions are signed.
+        let most = capacity.checked_next_power_of_two().filter(|&it| isize::try_from(it).is_ok());
+        let capacity = most.ok_or_else(|| striped::none_left(None))?;
+        let cpus = W::topology().cpu_limit().max(1);
+        let mut rings = Vec::new();
+        let none_left = |_| striped::none_left(Layout::array::<Ring<T, W>>(cpus).ok());
+        rings.try_reserve_exact(cpus).map_err(none_left)?;
+        for _ in 0..cpus {
+            rings.push(Ring::with_room(capacity)?);
+        }
+        let rings = rings.into_boxed_slice();
         Ok(LossyBuffer { rings, draining: SlotLock::new_in(), capacity })
     }
 
@@ -228,7 +239,8 @@ impl<T, W: World> LossyBuffer<T, W> {
 
 impl<T, W: World> Ring<T, W> {
     fn with_room(capacity: usize) -> Result<Self, MapError> {
-        let start = || W::Usize::new_in(0);
+        // Positions wrap; from here on the first values already do.
+        let start = || W::Usize::new_in(usize::MAX - 1);
         let pushes = Pushes {
             lock: SlotLock::new_in(),
             tail: start(),

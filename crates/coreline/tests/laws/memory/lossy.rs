@@ -316,4 +316,9 @@ fn a_capacity_beyond_all_memory_is_refused_natively() {
         assert!(refused.contains("ask for a smaller capacity"), "{refused}");
     }
     assert_eq!(LossyBuffer::<u64>::new(100).unwrap().capacity_of_cpu(), 128);
+    for beyond in [usize::MAX, isize::MAX as usize + 1] {
+        assert!(LossyBuffer::<()>::new(beyond).is_err());
+    }
+    let most = LossyBuffer::new(isize::MAX as usize / 2).unwrap();
+    assert_eq!((most.push(()), most.len(), most.drain(|()| ())), (Ok(()), 1, Ok(1)));
 }
