@@ -27,9 +27,10 @@
 //! Proof: call what is in the bucket, in all stocks and in the hands of threads that fill one *the
 //! supply*. A stock and the hand of the thread that fills it are at most a batch. So the bucket is
 //! made to hold `burst` less a batch for each CPU, and the supply is at most `burst`. A permit that
-//! passes leaves the supply. Taking a batch and taking from another CPU's stock move permits within
-//! the supply, or lose some. Only time adds to it, in the bucket, at most `rate * t`. Without
-//! stocks, this is the law of GCRA.
+//! passes leaves the supply. Taking a batch moves permits within the supply. So does taking from
+//! another CPU's stock, with the own stock locked and room for what is taken. A thread without the
+//! lock takes a single permit, which passes at that moment. Only time adds to the supply, in the
+//! bucket, at most `rate * t`. Without stocks, this is the law of GCRA.
 //!
 //! In the other direction: while threads ask without a pause, permits pass at the whole rate. The
 //! bucket earns as long as it is not full, and it is not full for a thread that is refused.
@@ -136,19 +137,27 @@ pub enum Refused {
 /// them. The rate is rounded down, by at most 0.1 % up to 10^9 permits a second, and by at most 1 %
 /// above.
 ///
-/// **Cost**: a permit from the CPU's stock is one atomic exchange on a line of the CPU's own. Other
-/// permits read the clock and change a line that all CPUs share. A refusal reads the clock, and a
-/// line for each CPU if there are stocks. No call waits.
+/// **Cost**: a permit from the CPU's stock is one atomic exchange on a line of that CPU. Other
+/// permits read the clock and change a line that all CPUs share. A refusal reads the clock, and one
+/// line per CPU if there are stocks. If threads ask for more than the rate, the stocks are usually
+/// empty, and most calls use the shared line. So wait as long as a refusal says before you ask
+/// again. No call waits.
 ///
-/// **Memory**: two lines. With stocks, one line more for each CPU.
+/// **Memory**: two lines. With stocks, one line more for each CPU that the machine can have.
 ///
-/// **Order**: the limiter is not fair, and a permit orders no other memory accesses.
+/// **Time**: the clock is `CLOCK_MONOTONIC`. It stands still while the machine is suspended. A
+/// limiter for at least a million permits per second that no thread uses for as long as its times
+/// take to wrap (208 days at least) may seem empty after that, and then fills at its rate.
 ///
-/// **Signals**: all calls are async-signal-safe.
+/// **Order**: the limiter is not fair. Threads that ask for single permits can starve one that asks
+/// for many. A permit orders no other memory accesses.
 ///
-/// **Fork**: the child has a limiter of its own, with the same permits. Both together let twice as
-/// many through. If another thread was filling a CPU's stock, the child never uses that stock
-/// again: its threads on that CPU take permits singly.
+/// **Signals**: taking permits is async-signal-safe.
+///
+/// **Fork**: the child has its own limiter, with the same permits. Both together let twice as many
+/// through. If another thread was filling a CPU's stock, the child never uses that stock again: its
+/// threads on that CPU take permits singly. The same happens if a thread is ended while it fills a
+/// stock.
 pub struct RateLimiter<W: World = Native> {
     pace: Pace,
     stocks: Stocks<W>,
@@ -247,9 +256,14 @@ impl<W: World> RateLimiter<W> {
         let Err(mut short) = self.take(n - hand) else {
             return (Ok(()), 0);
         };
-        let elsewhere = self.stocks.sum();
-        if elsewhere > 0 && self.pace.permits(short) <= elsewhere {
-            hand += self.stocks.steal(self.pace.permits(short).min(n - hand));
+        let missing = self.pace.permits(short);
+        // What is taken from other stocks must fit into this one, because another thread may take
+        // the rest meanwhile. A single permit passes as soon as it is taken.
+        let fits = n == 1 || hand + missing <= batch;
+        let elsewhere = || if fits { self.stocks.sum() } else { 0 };
+        let mut reachable = elsewhere();
+        if reachable > 0 && missing <= reachable {
+            hand += self.stocks.steal(missing.min(n - hand));
             if hand == n {
                 return (Ok(()), 0);
             }
@@ -257,10 +271,10 @@ impl<W: World> RateLimiter<W> {
                 Ok(()) => return (Ok(()), 0),
                 Err(still) => short = still,
             }
+            reachable = elsewhere();
         }
-        let short = short.saturating_sub(self.pace.earned(elsewhere)).max(1);
-        // What does not fit is lost. That is rare: another thread took the rest meanwhile.
-        (Err(NotYet { after: self.pace.wait(short) }), hand.min(batch))
+        let short = short.saturating_sub(self.pace.earned(reachable)).max(1);
+        (Err(NotYet { after: self.pace.wait(short) }), hand)
     }
 
     /// Takes permits from the bucket; or returns how long it takes until there are so many.
@@ -324,6 +338,25 @@ mod tests {
     #[test]
     fn stocks_are_a_part_of_the_burst_in_simulation() {
         run(|pace| pace.capacity).unwrap();
+    }
+
+    /// Only what fits into the own stock is taken from others: the rest could be lost.
+    #[test]
+    fn stocks_are_left_alone_by_those_that_ask_for_more_in_simulation() {
+        let law = || {
+            let pace = Pace::new(100_000, Duration::from_secs(1), 64, 2).unwrap();
+            let limiter = RateLimiter::<Sim>::at_pace(pace, 2);
+            limiter.take(pace.capacity).unwrap();
+            limiter.stocks.lock().unwrap().unlock(pace.batch);
+            let (refused, left) = limiter.acquire_with(0, pace.batch, 3);
+            assert_eq!((limiter.stocks.sum(), left), (2, 0));
+            // The bucket alone: three permits less what it has earned meanwhile.
+            let after = refused.unwrap_err().after;
+            assert!((25..=30).contains(&after.as_micros()), "{after:?}");
+            assert_eq!(limiter.acquire_with(0, pace.batch, 2), (Ok(()), 0));
+            assert_eq!(limiter.stocks.sum(), 0);
+        };
+        Machine::preset("host-2c").unwrap().run(law).unwrap();
     }
 
     #[test]

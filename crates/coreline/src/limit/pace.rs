@@ -12,7 +12,7 @@
 //! | else | that time is over: the limiter is full |
 //!
 //! A limiter that no thread uses for as long as its times take to wrap may once seem to be empty.
-//! It then refuses for a second longer than it should. It never lets more through.
+//! It then refuses for up to a second, and fills at its rate. It never lets more through.
 
 use core::time::Duration;
 
@@ -25,7 +25,7 @@ const PRECISE: u128 = 1 << 10;
 /// The most bits of a fraction.
 const MOST_FRACTION: u32 = 10;
 /// Units of a permit at the highest rate: it is precise to 1 %.
-const LEAST: u128 = 100;
+const LEAST: u128 = 102;
 /// How far apart the clocks of two CPUs may seem to be, in nanoseconds: a second.
 const SLACK: u64 = 1 << 30;
 /// How many nanoseconds of the rate a CPU may have in stock.

@@ -293,7 +293,7 @@ fn a_limiter_of_parts_lets_a_lone_thread_have_too_little_and_is_caught() {
     assert!(failure.to_string().contains("of 190 to 210"), "{failure}");
 }
 
-/// A thread that waits as long as it is told gets its permits then, and not before.
+/// A thread that waits as long as it is told gets its permits then.
 fn refusals_say_when<W: Testbed>() {
     for (limit, permits) in
         [(Limit { rate: 1_000, burst: 4 }, 3), (Limit::stocked::<W>(200_000), 9)]
