@@ -59,7 +59,8 @@ pub enum Error {
         cpus: usize,
         /// The scenario's name.
         scenario: &'static str,
-        /// The number of CPUs that a machine may have for this scenario.
+        /// The largest number of CPUs with which this scenario fits into a simulated machine's
+        /// memory.
         most: usize,
     },
     /// The program panicked, blocked forever or exceeded a limit.

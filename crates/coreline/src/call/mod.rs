@@ -192,8 +192,8 @@ impl<W: World + Threads> Workers<W> {
     /// While a worker waits here, it serves calls nested in its own function. So its stack grows by
     /// the frames of the served calls. Nested four calls deep, it serves only calls from workers,
     /// whose number is at most that of waiting functions. Calls from other threads wait until it
-    /// has finished one of the four. So called functions should be short, and should hold no lock
-    /// while they call.
+    /// has finished one of the four. Keep the functions that you call this way short, and let them
+    /// hold no lock while they call.
     ///
     /// # Errors
     ///

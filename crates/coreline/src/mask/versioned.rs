@@ -66,8 +66,8 @@ pub use self::reclaimer::Reclaimer;
 /// **Costs**: an update takes two heavy fences (natively, system calls), a read of the line of each
 /// reader whose bit is set, and a write to each of these lines. A reader that stays inside without
 /// reading, or that reads only while it has several guards, keeps every old value alive. So leave
-/// before you block. A new reader that finds no free seat doubles the number of seats, and the new
-/// seats stay. Updates do not read the line of a seat that was freed.
+/// before you block. A new reader that finds no free seat adds as many seats as there are, up to a
+/// limit, and they stay. Updates do not read the line of a seat that was freed.
 ///
 /// **Priorities**: reads never wait. An update that waits for long, for another update or for
 /// readers, sleeps between checks, even if its thread has a real-time priority.

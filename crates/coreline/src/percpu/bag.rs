@@ -298,8 +298,8 @@ impl<T, W: World> PerCpuBag<T, W> {
         self.capacity
     }
 
-    /// Returns the number of values for which the stack of a CPU has room: the largest one, if the
-    /// capacity of the bag does not divide evenly.
+    /// Returns the number of values for which the stack of a CPU has room. If the bag's capacity
+    /// does not divide evenly, it is the room of the largest stack.
     pub fn capacity_of_cpu(&self) -> usize {
         self.stacks.first().map_or(0, |stack| stack.room)
     }

@@ -172,8 +172,8 @@ impl Spec {
         Costs::NAMES.iter().filter_map(|name| Some((*name, self.sources.get(name)?)))
     }
 
-    /// Returns the pairs of nodes for which the file has costs other than those of their class, as
-    /// in the file.
+    /// Returns the pairs of nodes to which the file gives costs of their own, in place of their
+    /// class's.
     pub fn node_distances(&self) -> &[NodeDistance] {
         self.distances.stated()
     }

@@ -230,8 +230,8 @@ pub struct LockReport {
     pub site: String,
     /// The threads that held the lock at the end of the run.
     pub holders: Vec<usize>,
-    /// The threads that still waited when they, or the run, ended. Each thread has the length of
-    /// its wait, in simulated nanoseconds. The longest wait is first.
+    /// The threads that still waited when they, or the run, ended. Each entry is a thread and the
+    /// length of its wait, in simulated nanoseconds. The longest wait is first.
     #[serde(serialize_with = "waiters")]
     pub waiters: Vec<(usize, u64)>,
     /// The number of acquisitions.
