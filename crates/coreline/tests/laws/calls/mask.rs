@@ -389,7 +389,7 @@ fn says<W: Testbed>() {
     assert_eq!(mask.snapshot(), W::topology().set());
     let error = mask.set(CpuId::new(1 << 15)).unwrap_err().to_string();
     assert!(error.contains("cpu 32768"), "{error}");
-    assert!(error.contains(&format!("bits for {} CPUs", cpus.len())), "{error}");
+    assert!(error.contains(&format!("lists the {} CPUs", cpus.len())), "{error}");
     assert!(mask.clear(CpuId::new(u32::MAX)).is_err());
     assert!(!mask.test(CpuId::new(1 << 15)));
 }
