@@ -61,7 +61,7 @@ impl Values {
     ///
     /// # Panics
     ///
-    /// The same as for [`number`](Values::number).
+    /// The same panics as for [`number`](Values::number).
     pub fn pair(&self, name: &str) -> (u64, u64) {
         match self.value(name) {
             Value::Pair(one, other) => (*one, *other),

@@ -60,7 +60,7 @@ impl Point {
     ///
     /// # Panics
     ///
-    /// The same as for [`Values::number`].
+    /// The same panics as for [`Values::number`].
     pub fn duration(&self, name: &str) -> Duration {
         let number = self.number(name);
         match self.scenario.param(name).unit {

@@ -102,7 +102,7 @@ pub fn simulate(
 ///
 /// # Errors
 ///
-/// The same as for [`simulate`].
+/// The same errors as for [`simulate`].
 pub fn explain(spec: &Spec, replay: &Replay, point: &Point) -> Result<Report, Error> {
     execute(spec, replay, point, true, None).map(|(_, report)| report)
 }

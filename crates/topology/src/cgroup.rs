@@ -114,7 +114,7 @@ impl CgroupLimits {
     ///
     /// # Errors
     ///
-    /// The same as for [`read`](Self::read).
+    /// The same errors as for [`read`](Self::read).
     pub fn of_process(root: &Path, pid: u32) -> Result<Self, FileError> {
         Self::of(root, &pid.to_string())
     }

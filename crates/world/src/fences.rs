@@ -68,7 +68,7 @@ pub trait Fences {
     ///
     /// # Errors
     ///
-    /// The same as for [`try_fence_all`](Fences::try_fence_all).
+    /// The same errors as for [`try_fence_all`](Fences::try_fence_all).
     fn try_fence_seen() -> Result<(), crate::Lacking> {
         Self::try_fence_all()
     }

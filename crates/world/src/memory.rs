@@ -77,7 +77,7 @@ pub trait Memory {
     ///
     /// # Safety
     ///
-    /// The same as for [`place`](Memory::place).
+    /// The same conditions as for [`place`](Memory::place).
     unsafe fn advise_huge(at: NonNull<u8>, len: usize) -> Result<(), Lacking>;
 
     /// Frees the pages that lie wholly in this range, as far as the world can. Afterwards each byte
@@ -85,7 +85,7 @@ pub trait Memory {
     ///
     /// # Safety
     ///
-    /// The same as for [`place`](Memory::place), and no thread uses the range meanwhile.
+    /// The same conditions as for [`place`](Memory::place), and no thread uses the range meanwhile.
     unsafe fn discard(at: NonNull<u8>, len: usize) {
         let _ = (at, len);
     }

@@ -72,7 +72,7 @@ pub trait Threads {
     ///
     /// # Errors
     ///
-    /// The same as for [`spawn`](Threads::spawn).
+    /// The same errors as for [`spawn`](Threads::spawn).
     fn spawn_named<T, F>(
         _name: &str,
         placement: Placement,

@@ -215,7 +215,7 @@ impl<W: World + Threads> Workers<W> {
     ///
     /// # Errors
     ///
-    /// The same as for [`call_on`](Workers::call_on), and [`CallError::Busy`].
+    /// The same errors as for [`call_on`](Workers::call_on), and [`CallError::Busy`].
     ///
     /// # Panics
     ///
@@ -322,7 +322,7 @@ impl<W: World + Threads> Workers<W> {
     ///
     /// # Errors
     ///
-    /// The same as for [`call_on`](Workers::call_on).
+    /// The same errors as for [`call_on`](Workers::call_on).
     pub fn call_async<R, F>(&self, cpu: CpuId, function: F) -> Result<Reply<R, W>, Refused<F>>
     where
         F: FnOnce() -> R + Send + 'static,

@@ -94,7 +94,7 @@ impl<P: Policy> CidLayout<P> {
     ///
     /// # Errors
     ///
-    /// The same as for [`new`](Self::new).
+    /// The same errors as for [`new`](Self::new).
     pub fn with_slots_per_page(topology: &Topology, slots: u32) -> Result<Self, CidError> {
         // No page of more IDs than there can be has a second one behind it. So all IDs are numbers
         // of 32 bits, also those that are refused: there are `MOST` nodes at most.

@@ -411,7 +411,7 @@ impl<P: Policy, W: World> CidSpace<P, W> {
     ///
     /// # Errors
     ///
-    /// The same as for [`user_enter`](Self::user_enter), and [`CidError::Busy`] if the space
+    /// The same errors as for [`user_enter`](Self::user_enter), and [`CidError::Busy`] if the space
     /// detects that a task already runs on this CPU.
     pub fn switch_in(&self, now: Time, cpu: CpuId, task: &Task<P, W>) -> Result<Cid, CidError> {
         let cid = self.engine.switch_in(now, self.place(cpu)?, self.own(task)?);

@@ -67,7 +67,7 @@ pin_project! {
     ///
     /// **Panics**: a panic in the future also leaves the domain. A panic in the function of
     /// [`on_refresh`] leaves the future unchanged, and the function is not called again for this
-    /// refresh. **Signals, fork**: the same as for [`Member`].
+    /// refresh. **Signals, fork**: see [`Member`].
     ///
     /// [`on_refresh`]: DomainFuture::on_refresh
     ///

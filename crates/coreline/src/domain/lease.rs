@@ -246,7 +246,7 @@ impl<'a, P: References, W: World> Lease<'a, P, W> {
     ///
     /// # Errors
     ///
-    /// The same as for [`get`](Lease::get).
+    /// The same errors as for [`get`](Lease::get).
     pub fn get_mut<'l, T: Send + 'static>(
         &'l mut self,
         local: &'l DomainLocal<Exclusive<T>, P, W>,

@@ -137,7 +137,7 @@ impl<T: Slot, P: References, W: World> DomainLocal<T, P, W> {
 
     /// # Safety
     ///
-    /// As [`Slots::make`], for the local that has the entry.
+    /// The same conditions as for [`Slots::make`], for the local that has the entry.
     unsafe fn make(entry: NonNull<Entry<W>>, index: usize) {
         // SAFETY: the caller promises that the entry is this local's, whose parts begin with it.
         unsafe { entry.cast::<Parts<T, P, W>>().as_ref().slots.make(index) };

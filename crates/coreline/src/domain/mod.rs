@@ -217,7 +217,7 @@ pub struct Usage {
 /// A tenant, a session or a table: see the [module](self). The type is a handle, and its clones are
 /// the same domain. The domain lives as long as a handle, a member or a local of it exists.
 ///
-/// **Priorities**: the same as for [`CidSpace`](crate::cid::CidSpace). Operations on locals never
+/// **Priorities**: see [`CidSpace`](crate::cid::CidSpace). Operations on locals never
 /// wait.
 ///
 /// **Signals, fork, panics**: see the [module](self).
@@ -251,7 +251,7 @@ impl Domain {
     ///
     /// # Errors
     ///
-    /// The same as for [`Domains::global`].
+    /// The same errors as for [`Domains::global`].
     pub fn new() -> Result<Self, DomainsError> {
         Ok(Domains::global()?.domain(DomainOptions::new()))
     }

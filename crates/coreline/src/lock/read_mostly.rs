@@ -150,7 +150,7 @@ impl<T> ReadMostly<T> {
     ///
     /// # Errors
     ///
-    /// The same as for [`new_in`](ReadMostly::new_in).
+    /// The same errors as for [`new_in`](ReadMostly::new_in).
     pub fn indexed_by(by: IndexBy, data: T) -> Result<Self, PoolError> {
         Self::new_in(by, data)
     }

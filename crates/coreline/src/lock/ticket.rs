@@ -169,7 +169,7 @@ impl<W: World> fmt::Debug for RawTicketLock<W> {
 ///
 /// **Panics**: a panic while the guard is alive frees the lock, and the data is not poisoned.
 ///
-/// **Signals, fork**: the same as for [`RawTicketLock`].
+/// **Signals, fork**: see [`RawTicketLock`].
 #[repr(C)]
 pub struct TicketLock<T, W: World = Native> {
     raw: RawTicketLock<W>,

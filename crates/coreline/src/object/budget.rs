@@ -137,7 +137,7 @@ impl Budget {
     ///
     /// # Errors
     ///
-    /// The same as for [`new_in`](Budget::new_in).
+    /// The same errors as for [`new_in`](Budget::new_in).
     pub fn new(name: impl Into<String>, limit: u64) -> Result<Self, PoolError> {
         Self::new_in(name, limit)
     }

@@ -175,7 +175,7 @@ impl<T: Send + 'static, L: Send + 'static, W: World> Builder<T, L, W> {
     ///
     /// # Errors
     ///
-    /// The same as for [`build`](Builder::build).
+    /// The same errors as for [`build`](Builder::build).
     pub fn build_in_place<E, C>(self, construct: C) -> Result<ObjectCache<T, L, W>, PoolError>
     where
         E: Into<AnyError>,

@@ -130,7 +130,7 @@ impl<T: Send + 'static, L: Send + 'static, W: World> ObjectCache<T, L, W> {
     ///
     /// # Errors
     ///
-    /// The same as for [`get`](ObjectCache::get). `life` was not called.
+    /// The same errors as for [`get`](ObjectCache::get). `life` was not called.
     #[inline(always)]
     pub fn get_with(&self, life: impl FnOnce() -> L) -> Result<Object<'_, T, L, W>, GetError> {
         leaf::no_cache_in_a_destructor::<W>(self.name());
@@ -152,7 +152,7 @@ impl<T: Send + 'static, L: Send + 'static, W: World> ObjectCache<T, L, W> {
     ///
     /// # Errors
     ///
-    /// The same as for [`get`](ObjectCache::get).
+    /// The same errors as for [`get`](ObjectCache::get).
     pub fn get_copy_of(&self, other: &Object<'_, T, L, W>) -> Result<Object<'_, T, L, W>, GetError>
     where
         L: Clone,

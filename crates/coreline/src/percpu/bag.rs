@@ -166,7 +166,7 @@ impl<T, W: World> PerCpuBag<T, W> {
     ///
     /// # Errors
     ///
-    /// As [`new`](PerCpuBag::new).
+    /// The same errors as for [`new`](PerCpuBag::new).
     pub fn new_in(capacity: usize) -> Result<Self, MapError> {
         let cpus = W::topology().cpu_limit().clamp(1, capacity.max(1));
         let (each, more) = (capacity / cpus, capacity % cpus);

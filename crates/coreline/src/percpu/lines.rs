@@ -123,7 +123,7 @@ impl<W: World> Lines<W> {
     ///
     /// # Safety
     ///
-    /// The same as for [`make`](Lines::make).
+    /// The same conditions as for [`make`](Lines::make).
     pub unsafe fn try_make<'a>(
         &self,
         rows: &'a Rows<W>,

@@ -145,7 +145,7 @@ impl<T, W: World> LossyBuffer<T, W> {
     ///
     /// # Errors
     ///
-    /// As [`new`](LossyBuffer::new).
+    /// The same errors as for [`new`](LossyBuffer::new).
     pub fn new_in(capacity: usize) -> Result<Self, MapError> {
         // Differences of positions are signed.
         let most = capacity.checked_next_power_of_two().filter(|&it| isize::try_from(it).is_ok());

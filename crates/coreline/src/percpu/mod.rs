@@ -172,7 +172,7 @@ impl<T: Slot> PerCpu<T> {
     ///
     /// # Errors
     ///
-    /// The same as for [`new_in`](PerCpu::new_in).
+    /// The same errors as for [`new_in`](PerCpu::new_in).
     pub fn indexed_by(
         by: IndexBy,
         init: impl Fn() -> T + Send + Sync + 'static,
@@ -256,7 +256,7 @@ where
     ///
     /// # Errors
     ///
-    /// The same as for [`new_in`](PerCpu::new_in).
+    /// The same errors as for [`new_in`](PerCpu::new_in).
     pub fn words(by: IndexBy) -> Result<Self, PoolError> {
         Self::words_in(by)
     }
@@ -271,7 +271,7 @@ where
     ///
     /// # Errors
     ///
-    /// The same as for [`new_in`](PerCpu::new_in).
+    /// The same errors as for [`new_in`](PerCpu::new_in).
     pub fn words_in(by: IndexBy) -> Result<Self, PoolError> {
         Self::new_in(by, || T::new_in(T::Value::default()))
     }

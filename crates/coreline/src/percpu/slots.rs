@@ -174,7 +174,8 @@ impl<T: Slot, W: World, I: Indexing<W>> Slots<T, W, I> {
     ///
     /// # Safety
     ///
-    /// The same as for [`new_in`](Slots::new_in). If there are rows, `indexes` may be any number.
+    /// The same conditions as for [`new_in`](Slots::new_in). If there are rows, `indexes` may be
+    /// any number.
     pub unsafe fn indexed_by(
         indexing: I,
         section: W::Section,

@@ -65,7 +65,7 @@ impl<'a, T: Slot, W: World, I: Indexing<W>> Stopped<'a, T, W, I> {
     ///
     /// # Panics
     ///
-    /// The same as for [`Slots::field`].
+    /// The same panics as for [`Slots::field`].
     pub fn field<F: Slot>(&self, which: impl FnOnce(&T) -> &F) -> StoppedField<'_, T, F, W, I> {
         StoppedField { stopped: self, first: self.slots.field(which).first() }
     }
@@ -152,7 +152,7 @@ impl<T: Slot, W: World, I: Indexing<W>> StoppedField<'_, T, List<W>, W, I> {
     ///
     /// # Safety
     ///
-    /// The same as for [`Field::push`](super::Field::push).
+    /// The same conditions as for [`Field::push`](super::Field::push).
     pub unsafe fn push(&self, node: NonNull<ListNode<W>>) {
         // SAFETY: the caller's promise.
         self.run(unsafe { ListPush::new(node) });

@@ -165,8 +165,8 @@ impl<'a, F, W: Restartable> At<'a, F, W> {
     ///
     /// # Safety
     ///
-    /// The same as for [`new`](At::new), for the place and the limit of the gate, whenever the gate
-    /// is open.
+    /// The same conditions as for [`new`](At::new), for the place and the limit of the gate,
+    /// whenever the gate is open.
     #[inline]
     pub unsafe fn behind(gate: &'a Gate<W>, offset: usize) -> Self {
         At { limits: gate.limits(), first: First::Behind(gate, offset), rows: None }

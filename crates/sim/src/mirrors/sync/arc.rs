@@ -109,8 +109,8 @@ impl<T> Arc<T> {
     ///
     /// # Safety
     ///
-    /// The same as for std's function. The pointer came from [`into_raw`](Arc::into_raw), and is
-    /// converted back only once.
+    /// The same conditions as for std's function. The pointer came from
+    /// [`into_raw`](Arc::into_raw), and is converted back only once.
     pub unsafe fn from_raw(at: *const T) -> Arc<T> {
         // SAFETY: the caller promises that the pointer came from `into_raw`, and is used once.
         Arc(unsafe { host::Arc::from_raw(at) })
