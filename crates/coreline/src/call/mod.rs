@@ -123,12 +123,12 @@ pub use users::{NotAWorker, Users, Using};
 
 /// A set of threads, each pinned to its own CPU, that run calls and tasks. See the [module](self).
 ///
-/// Dropping closes the set, and waits until all calls and tasks that were sent have run. If the
-/// dropping thread is one of the workers, even one that has ended its work, the drop does not wait.
-/// The workers then end when they have nothing more to do, and [`join`](Workers::join) returns an
-/// error on such a thread. On a worker of another set, a drop serves calls while it waits. If it is
-/// nested in four calls, it serves only calls that come from workers. So a call that these workers
-/// wait for may have to come from a worker.
+/// Dropping the value closes the set, and waits until all calls and tasks that were sent have run.
+/// If the dropping thread is one of the workers, even one that has ended its work, the drop does
+/// not wait. The workers then end when they have nothing more to do, and [`join`](Workers::join)
+/// returns an error on such a thread. On a worker of another set, a drop serves calls while it
+/// waits. If the drop is nested in four calls, it serves only calls that come from workers. So a
+/// call that these workers wait for may have to come from a worker.
 pub struct Workers<W: World + Threads = Native> {
     shared: Arc<Shared<W>>,
     threads: Vec<W::JoinHandle<()>>,
@@ -148,7 +148,7 @@ impl Workers {
         Self::builder().start()
     }
 
-    /// Returns a builder, which sets which CPUs have a worker and how workers wait.
+    /// Returns a builder, which chooses the CPUs that have a worker, and how workers wait.
     pub fn builder() -> Builder {
         Builder::default()
     }
@@ -190,10 +190,10 @@ impl<W: World + Threads> Workers<W> {
     /// returns its value. If the caller is that worker itself, `function` runs at once.
     ///
     /// While a worker waits here, it serves calls nested in its own function. So its stack grows by
-    /// the frames of the served calls. Nested four calls deep, it serves only calls from workers,
-    /// whose number is at most that of waiting functions. Calls from other threads wait until it
-    /// has finished one of the four. Keep the functions that you call this way short, and let them
-    /// hold no lock while they call.
+    /// the frames of the served calls. Nested four calls deep, the worker serves only calls from
+    /// workers. There are at most as many of these calls as waiting functions. Calls from other
+    /// threads wait until the worker has finished one of the four calls. Keep the functions that
+    /// you call this way short, and let them hold no lock while they call.
     ///
     /// # Errors
     ///
@@ -306,8 +306,8 @@ impl<W: World + Threads> Workers<W> {
     ///
     /// # Panics
     ///
-    /// Panics if the function panics on any of these CPUs, after all have run it. The panic is that
-    /// of the first such CPU.
+    /// Panics if the function panics on any of these CPUs, after all have run it. The call resumes
+    /// the panic of the first such CPU.
     pub fn call_many<R, F>(&self, cpus: &CpuSet, function: F) -> Result<Vec<(CpuId, R)>, CallError>
     where
         F: Fn(CpuId) -> R + Sync,
@@ -402,7 +402,7 @@ impl<W: World + Threads> Workers<W> {
     /// Returns whether the calling thread is one of these workers and other work waits for it. Such
     /// work is a call, a task in its own queue, or tasks of other workers that it should look for.
     /// A long call should return if this is true. A long task should [serve](Workers::serve) the
-    /// calls. (It returns true once for each reason, although the tasks still wait after that.)
+    /// calls. The call returns true once for each reason, even if the tasks still wait after that.
     pub fn need_resched(&self) -> bool {
         self.shared.need_resched()
     }
@@ -434,17 +434,17 @@ impl<W: World + Threads> Workers<W> {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     ///
-    /// The calls run nested in the function that serves, on its stack. The limits are those of a
-    /// function that waits in [`call_on`](Workers::call_on). Nested four calls deep, it runs only
-    /// calls from workers. So a function that serves must hold no lock that a call takes, and must
-    /// expect that calls change data that it shares with them. A served call may itself call, queue
-    /// tasks and serve. The function that serves continues when the call returns.
+    /// The calls run nested in the function that serves, on its stack. The same limits hold as for
+    /// a function that waits in [`call_on`](Workers::call_on). Nested four calls deep, `serve` runs
+    /// only calls from workers. So a function that serves must hold no lock that a call takes, and
+    /// must expect that calls change data that it shares with them. A served call may itself call,
+    /// queue tasks and serve. The function that serves continues when the call returns.
     pub fn serve(&self) -> u32 {
         self.shared.serve()
     }
 
-    /// Creates a record of which workers use a cached thing, so that a change is announced to those
-    /// workers only.
+    /// Creates a record of which workers use some cached data, so that only these workers are
+    /// notified of a change.
     pub fn users(&self) -> Users<W> {
         Users::new(Arc::clone(&self.shared))
     }

@@ -303,12 +303,12 @@ impl<P: Policy, W: World> fmt::Debug for Task<P, W> {
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 ///
-/// **Memory**: a space uses 8 bytes for each 16 CPU numbers, and a cache line for each 16 of which
-/// one was used. It uses 2 bits for each number below the layout's [width](CidLayout::width), which
-/// is the number of CPUs, except for gaps between nodes under [`Clustered`]. Under [`Clustered`],
-/// it uses 8 bytes for each last-level cache. Under [`Owned`], it uses up to 40 bytes times the
-/// peak number of tasks, plus allocator and vector overhead. Of each 40 bytes, 24 are freed when a
-/// task leaves.
+/// **Memory**: a space uses 8 bytes for each 16 CPU numbers, and a cache line for each 16 numbers
+/// of which at least one was used. It uses 2 bits for each number below the layout's
+/// [width](CidLayout::width), which is the number of CPUs, except for gaps between nodes under
+/// [`Clustered`]. Under [`Clustered`], it uses 8 bytes for each last-level cache. Under [`Owned`],
+/// it uses up to 40 bytes times the peak number of tasks, plus allocator and vector overhead. Of
+/// each 40 bytes, 24 are freed when a task leaves.
 ///
 /// **Concurrency**: calls about one task must not overlap. Switches and migrations to one CPU must
 /// not overlap either, as in a kernel that holds the CPU's run-queue lock. All other calls may
@@ -316,9 +316,9 @@ impl<P: Policy, W: World> fmt::Debug for Task<P, W> {
 /// call.
 ///
 /// **Priorities**: calls take a lock, whatever the threads' priorities. Waiting threads get it in
-/// FIFO order. A running thread may overtake the first waiter. If that waiter runs, this happens a
-/// bounded number of times. Natively, a waiter with a real-time priority begins to sleep between
-/// checks after about 1 ms, so that a holder of lower priority can run on its CPU.
+/// FIFO order. A running thread may overtake the first waiter. While that waiter is running, it is
+/// overtaken a bounded number of times. Natively, a waiter with a real-time priority begins to
+/// sleep between checks after about 1 ms, so that a holder of lower priority can run on its CPU.
 ///
 /// **Signals, fork**: calls allocate, and take a lock whose waiters spin. So no call may run in a
 /// signal handler that can interrupt another call. A forked child has a copy of the space, which is
@@ -441,10 +441,10 @@ impl<P: Policy, W: World> CidSpace<P, W> {
         Ok(())
     }
 
-    /// Takes back the IDs that have not been used for [`EXPIRY`], and makes IDs compact again. It
-    /// does nothing before [`SCAN_DELAY`] has passed since the last scan, so you may call it as
+    /// Takes back the IDs that have not been used for [`EXPIRY`], and makes IDs compact again. The
+    /// call does nothing until [`SCAN_DELAY`] has passed since the last scan, so you may call it as
     /// often as you like. Rows store times in milliseconds, modulo 8.192 s. After a gap of seven
-    /// seconds between calls, it can take another 1.1 s of calls to detect an old ID.
+    /// seconds without calls, another 1.1 s with calls may pass before an old ID is detected.
     pub fn expire(&self, now: Time) {
         self.engine.expire(now);
     }
@@ -480,8 +480,8 @@ where
     P: References + Kind<Engine<W> = Hooked<P, W>>,
 {
     /// Returns the ID that sections on this CPU may use from now on. If the CPU's row already has
-    /// an ID, it returns that ID. It calls [`expire_unused`](Self::expire_unused), which does not
-    /// take this ID.
+    /// an ID, the call returns that ID. The call also calls [`expire_unused`](Self::expire_unused),
+    /// which does not take this ID.
     ///
     /// Tasks may also enter and leave the space. New IDs are handed out while the number of
     /// handed-out IDs is below the number of users. A new ID is below the number of CPUs that were
@@ -512,8 +512,8 @@ where
     /// section on each CPU calls [`use_at`](Self::use_at) once. It does nothing before
     /// [`SCAN_DELAY`] has passed since the last scan.
     ///
-    /// It executes one rseq fence if there is an ID to free. An ID in steady use stays, even if
-    /// lower IDs have become free.
+    /// The call executes one rseq fence if there is an ID to free. An ID in steady use stays, even
+    /// if lower IDs have become free.
     ///
     /// # Errors
     ///

@@ -66,8 +66,8 @@ impl Default for DomainsOptions {
 /// indexed by ID. The type is a handle, and its clones share one state. The state lives as long as
 /// one of its handles or domains.
 ///
-/// Most programs create none, because [`Domain::new`] uses the process's
-/// [`global`](Domains::global) one.
+/// Most programs never create this state, because [`Domain::new`] uses the
+/// [`global`](Domains::global) state of the process.
 ///
 /// ```
 /// use coreline::cid::Clustered;
@@ -112,7 +112,7 @@ pub(super) struct Extent {
 }
 
 impl Domains {
-    /// Creates the shared state for domains of this process, under [`Recent`].
+    /// Creates the shared state for domains of this process, under the policy [`Recent`].
     ///
     /// # Errors
     ///

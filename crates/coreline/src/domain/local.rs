@@ -54,8 +54,9 @@ pub enum LocalError {
 ///
 /// **Signals**: all operations are async-signal-safe, if `init` is. Creating and dropping a local
 /// is not async-signal-safe. **Fork**: the child has its own copy. **Panics**: a panic in `init`
-/// unwinds out of the operation that needed the slot. This operation has no effect, and the next
-/// one tries again. Values that were created in other locals may leak.
+/// unwinds out of the operation that needed the slot. The operation has no effect, and the next
+/// operation on the slot calls `init` again. Values that were created in other locals for the same
+/// ID may leak.
 pub struct DomainLocal<T: Slot, P: References = Recent, W: World = Native> {
     parts: NonNull<Parts<T, P, W>>,
 }

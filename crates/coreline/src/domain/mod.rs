@@ -185,8 +185,8 @@ impl DomainOptions {
         DomainOptions { presence: None }
     }
 
-    /// Adds a presence, which notifies members of changes. It uses some kilobytes, depending on the
-    /// number of its seats.
+    /// Adds a presence, which notifies members of changes. A presence uses some kilobytes,
+    /// depending on the number of its seats.
     pub const fn presence(mut self, options: PresenceOptions) -> Self {
         self.presence = Some(options);
         self
@@ -279,8 +279,8 @@ impl<P: References, W: World> Domain<P, W> {
         self.shared.presence.as_ref()
     }
 
-    /// Creates a `T` for each ID. `init` makes each one when a CPU first gets the ID. It runs now
-    /// for all IDs that CPUs have already had.
+    /// Creates a `T` for each ID. `init` creates each `T` when a CPU first gets the ID. The call
+    /// runs `init` for all IDs that CPUs have already had.
     ///
     /// # Errors
     ///
@@ -305,9 +305,9 @@ impl<P: References, W: World> Domain<P, W> {
         Entered::new(self.join())
     }
 
-    /// Runs `f` in every member that is inside the domain, and returns when each has run it or
-    /// left: see [`Presence::shootdown`]. Do not call it inside the domain. A member that is inside
-    /// calls [`Inside::shootdown`] instead.
+    /// Runs `f` in every member that is inside the domain, and returns when each member has run `f`
+    /// or left: see [`Presence::shootdown`]. Do not call it inside the domain. A member that is
+    /// inside calls [`Inside::shootdown`] instead.
     ///
     /// # Errors
     ///
@@ -385,8 +385,8 @@ impl<P: References, W: World> Domain<P, W> {
     /// [`EXPIRY`](crate::cid::EXPIRY): see [`CidSpace::expire_unused`](crate::CidSpace). Operations
     /// that take a slow path also call it, and so does each 64th entry of a [`Member`]. So a
     /// program needs to call it only for domains that become idle, and for domains that no member
-    /// enters. It does nothing before [`SCAN_DELAY`](crate::cid::SCAN_DELAY) has passed since the
-    /// last scan.
+    /// enters. The call does nothing until [`SCAN_DELAY`](crate::cid::SCAN_DELAY) has passed since
+    /// the last scan.
     ///
     /// # Errors
     ///
@@ -395,7 +395,7 @@ impl<P: References, W: World> Domain<P, W> {
         self.core().expire(now)
     }
 
-    /// Checks that no part of the domain is in use, so that another tenant can get it. An
+    /// Checks that no part of the domain is in use, so that another tenant can use the domain. An
     /// [`ObjectCache`](crate::object::ObjectCache) of domains can run this check when a domain is
     /// returned. CPUs may still have IDs, and keep these IDs for the next tenant.
     ///

@@ -77,9 +77,9 @@ const _: () = assert!(size_of::<Result<bool, MaskError>>() <= 16);
 /// A set of CPUs that all CPUs change. Each CPU mostly changes its own bit.
 ///
 /// It has a bit for every CPU of the machine. It uses 80 bytes, a cache line (64 bytes) for each
-/// last-level cache, and one more line for each 63 of these. For 384 CPUs under 24 caches, the
-/// lines take 1,600 bytes. The [`MaskLayout`] stores the positions of bits once for all masks of
-/// the machine.
+/// last-level cache, and one more line for each 63 of these lines. For 384 CPUs under 24 caches,
+/// the lines take 1,600 bytes. The [`MaskLayout`] stores the positions of bits once for all masks
+/// of the machine.
 pub struct CpuMask<W: World = Native> {
     layout: MaskLayout,
     /// In the layout's leaves.
@@ -132,8 +132,8 @@ impl<W: World> CpuMask<W> {
         MaskError::NoSuchCpu { cpu, has: self.cpus().count() as u32 }
     }
 
-    /// Sets the CPU's bit. Returns whether the bit was clear and this call set it. If the bit is
-    /// already set, the call reads one word and writes nothing.
+    /// Sets the CPU's bit. Returns whether this call set it, which means that the bit was clear. If
+    /// the bit is already set, the call reads one word and writes nothing.
     ///
     /// A thread that finds the bit set sees everything that the setter wrote before. A call that
     /// returns false publishes nothing. To publish writes also in that case, execute a fence that

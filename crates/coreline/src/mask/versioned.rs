@@ -198,12 +198,13 @@ impl<T: Send + Sync + 'static, W: World> Versioned<T, W> {
     }
 
     /// Replaces the value by the result of `f`, which gets the present value. No other update comes
-    /// in between, so no update is lost. Otherwise it is like [`update`](Versioned::update).
+    /// in between, so no update is lost. In all else, the call is like
+    /// [`update`](Versioned::update).
     ///
     /// `f` runs under the lock of updates. `f` must not update the same value, create or clone a
     /// reader of it, create or drop a reclaimer of it, or synchronize. `f` must not wait for a
-    /// thread that executes such a call. Otherwise it would wait for itself. While `f` runs, other
-    /// updates wait. If `f` panics, the value is not replaced.
+    /// thread that executes such a call. Otherwise, `f` would wait for itself. While `f` runs,
+    /// other updates wait. If `f` panics, the value is not replaced.
     ///
     /// ```
     /// use coreline::mask::Versioned;

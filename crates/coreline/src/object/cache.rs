@@ -55,7 +55,7 @@ pub enum GetError {
     OverBudget(#[from] OverBudget),
 }
 
-/// The error if some objects were never returned. They keep their memory.
+/// The error if some objects were never returned. These objects keep their memory.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{count} objects of the cache {name} were never given back")]
 pub struct Leaked {
@@ -142,8 +142,8 @@ impl<T: Send + 'static, L: Send + 'static, W: World> Builder<T, L, W> {
     ///
     /// # Errors
     ///
-    /// [`PoolError`] if the machine has no such index, there is no memory for the stacks, or
-    /// objects are too large for the machine.
+    /// [`PoolError`] if the machine lacks the chosen index, if there is no memory for the stacks,
+    /// or if objects are too large for the machine.
     pub fn build<E: Into<AnyError>>(
         self,
         construct: impl Fn() -> Result<T, E> + Send + Sync + 'static,
@@ -359,9 +359,9 @@ impl<T: Send + 'static, L: Send + 'static, W: World> ObjectCache<T, L, W> {
     /// returns their number. The memory that the cache itself keeps is then bounded: see
     /// [`ObjectCache`].
     ///
-    /// It stops the stacks of all CPUs briefly, with a fence. If the machine cannot fence sections,
-    /// objects on the stacks stay. If another thread is in [`stats`](ObjectCache::stats), the
-    /// memory is freed when that call ends.
+    /// The call stops the stacks of all CPUs briefly, with a fence. If the machine cannot fence
+    /// sections, objects on the stacks stay. If another thread is in [`stats`](ObjectCache::stats),
+    /// the memory is freed when that call ends.
     pub fn shrink(&self) -> usize {
         leaf::no_cache_in_a_destructor::<W>(&self.name);
         // Room for all that are there, as stacks should not be stopped for long.

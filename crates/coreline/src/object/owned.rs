@@ -12,7 +12,7 @@ use super::handle::Object;
 /// An [`Object`] that keeps its cache alive instead of borrowing it. Use it for tasks, unscoped
 /// threads, and structures without a lifetime. Dropping it returns the object, still constructed.
 ///
-/// When the last handle or other owner is dropped, its thread drops the cache with all objects.
+/// The thread that drops the last handle or other owner also drops the cache with all objects.
 /// Destructors run in that thread, and may take only leaf locks.
 ///
 /// ```

@@ -44,7 +44,7 @@ use super::RawMutex;
 /// ([measurements](super::super#more-threads-than-cpus)).
 ///
 /// **Priorities**: threads get the lock in the order above, whatever their priorities. The holder
-/// inherits no priority from the waiters. A waiter spins for 0.1 ms at most and then sleeps: [a
+/// inherits no priority from the waiters. A waiter spins for 0.1 ms at most and then sleeps, so [a
 /// holder of lower priority can run](super::super#priorities) on its CPU.
 ///
 /// **Size**: 8 bytes, and the shared nodes that [`Osq`](super::super::Osq) describes. If all nodes
