@@ -77,9 +77,9 @@ pub static SCENARIO: Scenario = Scenario {
     )
 };
 
-/// Returns the nanoseconds of a copy with the mutex held, and without it. They are 150 and 1,500
-/// for a block of 256 bytes, 500 and 2,600 for a block of 4,096 bytes, and linear in between. These
-/// values are guesses, and are not compared with any figure.
+/// Returns the nanoseconds of a copy with the mutex held, and without it. The two times are 150 and
+/// 1,500 ns for a block of 256 bytes, and 500 and 2,600 ns for a block of 4,096 bytes. Between
+/// these sizes, they are linear. These values are guesses, and are not compared with any figure.
 pub fn times(around: &Around<'_>) -> [u64; 2] {
     let more = around.values.pair("blocks").0.saturating_sub(256);
     [150 + 350 * more / 3840, 1500 + 1100 * more / 3840]

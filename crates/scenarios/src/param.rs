@@ -5,7 +5,8 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-/// The value of a parameter. It is serialised as in results and in the files of published figures.
+/// The value of a parameter. Results and the files of published figures contain its serialised
+/// form.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(untagged)]
 pub enum Value {
@@ -225,7 +226,7 @@ impl Param {
     }
 
     /// Returns the parameter's value in a row of a result, where it has the same name as in the
-    /// replay line. Returns `None` if the row has no value, or one that is out of range.
+    /// replay line. Returns `None` if the row has no value, or if the value is out of range.
     pub fn of_row(&self, params: &BTreeMap<String, Value>) -> Option<Value> {
         let text = match self.domain {
             Domain::Pair(one, other, _) => {

@@ -140,14 +140,14 @@ pub type ListNode<W = Native> = restartable::ListNode<W>;
 
 /// A `T` for each CPU, or for each concurrency ID.
 ///
-/// It dereferences to [`Slots`], whose methods are the interface. The most important is
+/// It dereferences to [`Slots`], whose methods are the interface. The most important method is
 /// [`field`](Slots::field), which returns the operations on the calling thread's own slot.
 ///
-/// **Memory**: `size_of::<T>()` bytes in each slot up to the highest used one, and in the shared
-/// slot; see [`PerCpuPool`].
+/// **Memory**: `size_of::<T>()` bytes in each slot up to the highest used slot, and in the shared
+/// slot. See [`PerCpuPool`].
 ///
 /// **Signals**: all operations are async-signal-safe if the slots' initialiser is: see [`Init`].
-/// [`PerCpuPool`] says what holds for creating and dropping a value.
+/// [`PerCpuPool`] has the rules for creating and dropping a value.
 ///
 /// **Fork**: the child has its own copy with the values at the time of the fork. Unused slots are
 /// initialised in the child as in the parent.
@@ -159,7 +159,7 @@ pub struct PerCpu<T: Slot, W: World = Native> {
 
 impl<T: Slot> PerCpu<T> {
     /// Creates one `T` for each CPU, from the process's [global pool](PerCpuPool::global). `init`
-    /// creates each one when its CPU first uses it.
+    /// creates a `T` when its CPU first uses it.
     ///
     /// # Errors
     ///

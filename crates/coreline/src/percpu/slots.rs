@@ -127,7 +127,7 @@ impl<T: Slot, W: World> Slots<T, W> {
         unsafe { Slots::with(Limits::new_in(), OwnIndex::new_in(), section, indexes, first, init) }
     }
 
-    /// Returns the number of initialised slots, from index 0 on, without the shared one.
+    /// Returns the number of initialised slots, from index 0 on, without the shared slot.
     pub fn populated(&self) -> usize {
         self.indexing.populated() as usize
     }
@@ -307,7 +307,7 @@ impl<T: Slot, W: World, I: Indexing<W>> Slots<T, W, I> {
         self.indexes as usize
     }
 
-    /// Returns slot `index`, if it is initialised. The index of the shared one is
+    /// Returns slot `index`, if it is initialised. The index of the shared slot is
     /// [`indexes`](Slots::indexes).
     ///
     /// Another CPU's slot may be read but not written, because an operation of that CPU would
@@ -420,13 +420,13 @@ impl<T: Slot, W: World, I: Indexing<W>> Slots<T, W, I> {
         }
     }
 
-    /// Runs `f` on slot `index` while no section works on any of these slots. `index` may be that
-    /// of the shared slot, [`indexes`](Slots::indexes).
+    /// Runs `f` on slot `index` while no section works on any of these slots. `index` may be the
+    /// index of the shared slot, which is [`indexes`](Slots::indexes).
     ///
-    /// Concurrent operations, on any CPU, go to the shared slot. So words of the shared slot can
-    /// still change while `f` runs. On a machine without sections, words of every slot can change.
-    /// These changes use atomic instructions. So `f` must also use atomic instructions, as the
-    /// methods of [`StoppedField`](super::StoppedField) do.
+    /// Concurrent operations on any CPU use the shared slot. So words of the shared slot can still
+    /// change while `f` runs. On a machine without sections, words of every slot can change. These
+    /// changes use atomic instructions. So `f` must also use atomic instructions, as the methods of
+    /// [`StoppedField`](super::StoppedField) do.
     ///
     /// `f` runs with the thread's signals blocked, so keep it short. It must not fork, and must not
     /// start threads that need to receive signals.
@@ -448,7 +448,7 @@ impl<T: Slot, W: World, I: Indexing<W>> Slots<T, W, I> {
         self.stop(None, || f(unsafe { Stopped::new(self, index) }))
     }
 
-    /// Runs `f` on all initialised slots, the shared one last, like
+    /// Runs `f` on all initialised slots, the shared slot last, like
     /// [`with_stopped`](Slots::with_stopped).
     ///
     /// # Errors

@@ -117,9 +117,9 @@ impl<T: Slot, F, W: World, I: Indexing<W>> StoppedField<'_, T, Guarded<F, W>, W,
 
 /// Operations on words. They use atomic instructions, because concurrent operations do so, too.
 impl<T: Slot, F: Word, W: World, I: Indexing<W>> StoppedField<'_, T, F, W, I> {
-    /// Writes `new` and returns the old value. For a pointer, it publishes what this thread wrote
-    /// before, and makes visible what the thread that stored the old pointer wrote before. For an
-    /// integer, it is relaxed.
+    /// Writes `new` and returns the old value. For a pointer, the call publishes what this thread
+    /// wrote before, and makes visible what the thread that stored the old pointer wrote before.
+    /// For an integer, the call is relaxed.
     pub fn replace(&self, new: F::Value) -> F::Value {
         // Acquire and release pair with `Field`'s operations, in sections and by atomics: what a
         // pointer points to could else be seen as it was before. (An integer needs none.)

@@ -68,7 +68,7 @@ impl<W: Testbed> Nodes<W> {
     }
 }
 
-/// A lock, as a part of the cache line in which it lies.
+/// A lock, which shares its cache line with other data.
 pub struct Queued<W: Testbed> {
     locked: W::U32,
     pending: W::U32,
@@ -77,7 +77,7 @@ pub struct Queued<W: Testbed> {
 }
 
 impl<W: Testbed> Queued<W> {
-    /// A free lock.
+    /// Creates a free lock.
     pub fn new() -> Self {
         Queued { locked: W::U32::new_in(0), pending: W::U32::new_in(0), tail: W::U32::new_in(0) }
     }

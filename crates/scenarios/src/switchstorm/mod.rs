@@ -75,7 +75,7 @@ pub const OP_SHARE: usize = 6;
 /// The index of the rank of the policy's hottest line among all lines, by transfers from other
 /// caches. Only the simulator has this number.
 pub const LINE_RANK: usize = 7;
-/// The index of this line's share of all transfers from other caches, in percent. Only the
+/// The index of the hottest line's share of all transfers from other caches, in percent. Only the
 /// simulator has this number.
 pub const LINE_SHARE: usize = 8;
 

@@ -136,7 +136,8 @@ impl Spec {
         (!self.is_preset).then_some(self.digest)
     }
 
-    /// Returns the digest of the machine's file, also for a preset: FNV-1a of 64 bits.
+    /// Returns the digest of the machine's file, also for a preset. The digest is FNV-1a with 64
+    /// bits.
     pub fn file_digest(&self) -> u64 {
         self.digest
     }
@@ -162,7 +163,8 @@ impl Spec {
         &self.topology
     }
 
-    /// Returns the costs in use: those of the file, unless [`scale`](Spec::scale) changed one.
+    /// Returns the costs in use. They are the costs of the file, except for the costs that
+    /// [`scale`](Spec::scale) changed.
     pub fn costs(&self) -> &Costs {
         &self.costs
     }

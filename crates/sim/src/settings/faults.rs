@@ -3,7 +3,7 @@
 use core::fmt;
 use core::str::FromStr;
 
-/// Interruptions and defects that a machine injects, all off by default.
+/// Interruptions and defects that a machine injects. By default, all are off.
 ///
 /// Rates are "once in n", or zero for never. The machine's seed decides the moments of the faults.
 /// No fault takes a thread off its CPU while the thread has [interrupts
@@ -23,7 +23,7 @@ pub struct Faults {
     /// commits.
     pub preempt: u32,
     /// The rate of preemptions at other memory accesses. The thread is preempted before one in this
-    /// many of them.
+    /// many such accesses.
     pub preempt_access: u32,
     /// The rate of migrations. The thread is moved to another CPU before one in this many steps of
     /// a restartable operation. Threads that are bound to a CPU are not moved.

@@ -120,7 +120,7 @@ impl Scaling {
     }
 
     /// Returns the operations per second with this number of threads, for claims. Returns `None` if
-    /// this number was not measured.
+    /// no program ran with this number of threads.
     pub fn rate(&self, threads: usize) -> Option<&Figures> {
         let index = self.threads.iter().position(|&it| it == threads)?;
         self.rates.get(index)
@@ -144,9 +144,9 @@ impl Scaling {
             .map(move |(this, first)| this / first / more)
     }
 
-    /// Returns the highest number of threads to which the program scales. In that row and all rows
-    /// before it, each thread is at least half as fast as a thread of the first row, at every
-    /// point. Returns 0 if there is no row.
+    /// Returns the highest number of threads to which the program scales. In the row of that number
+    /// and all rows before it, each thread is at least half as fast as a thread of the first row,
+    /// at every point. Returns 0 if there is no row.
     pub fn scales_to(&self) -> usize {
         let rows = self.rows().take_while(|row| row.efficiency.low >= ENOUGH);
         rows.last().map_or(0, |row| row.threads)
