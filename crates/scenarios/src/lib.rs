@@ -5,9 +5,9 @@
 //! A scenario's parameters, variants and figures are data, next to the program that returns the
 //! numbers. Notes are data next to the published figures. The command line, runs, replay lines,
 //! rows and tables of the program `coreline` are derived from these data. [`CHANGES`] lists the
-//! changes to Linux that scenarios show. The program's first page uses it. [`simulate`] runs a
-//! point of a scenario on a simulated machine. [`over_band`] and [`figures`] run points over a
-//! band. A new scenario needs a module, a line in [`ALL`], and a document.
+//! changes to Linux that scenarios show. The first page of `coreline` uses this list. [`simulate`]
+//! runs a point of a scenario on a simulated machine. [`over_band`] and [`figures`] run points over
+//! a band. A new scenario needs a module, a line in [`ALL`], and a document.
 //!
 //! | module | holds |
 //! |---|---|

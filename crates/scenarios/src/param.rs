@@ -1,4 +1,4 @@
-//! [`Param`]: what a scenario can be varied by, as data.
+//! [`Param`]: a parameter of a scenario, as data.
 
 use std::collections::BTreeMap;
 use std::fmt;

@@ -48,7 +48,7 @@ impl fmt::Display for Time {
 
 /// The capability *clock*.
 pub trait Clock {
-    /// Whether time passes in this world. It is false in the model, where [`now`](Clock::now) is
+    /// Whether time passes in this world. This is false in the model, where [`now`](Clock::now) is
     /// constant.
     const RUNS: bool;
 

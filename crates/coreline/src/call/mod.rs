@@ -27,22 +27,22 @@
 //! # What a call costs
 //!
 //! A worker without work polls its *wake word*, which is also a one-slot mailbox. The polling time
-//! adapts to the gaps between messages. After that time the worker sleeps, as with the kernel's
-//! haltpoll. If other threads want its CPU, the worker sleeps at once, and so do callers on that
-//! CPU. A polling thread detects this by the clock, because it did not run for a while. Later,
-//! another thread tries polling again. A call to a polling worker costs one exchange and no system
-//! call. The cache line of the mailbox moves to the worker. The line of the request moves to the
-//! worker, too, and returns with the value. If the function and its value have at most three words
-//! each, the request fits into the mailbox's line, provided that this line is free. This costs a
-//! second exchange on a line that the caller's CPU already owns, and saves both transfers of the
-//! request's line. A call that finds the mailbox occupied queues behind it. The nodes of that queue
-//! lie on the stacks of the callers.
+//! adapts to the gaps between messages. After the polling time, the worker sleeps, as with the
+//! kernel's haltpoll. If other threads want its CPU, the worker sleeps at once, and so do callers
+//! on that CPU. A polling thread detects this by the clock, because it did not run for a while.
+//! Later, another thread tries polling again. A call to a polling worker costs one exchange and no
+//! system call. The cache line of the mailbox moves to the worker. The line of the request moves to
+//! the worker, too, and returns with the value. If the function and its value have at most three
+//! words each, the request fits into the mailbox's line, provided that this line is free. This
+//! costs a second exchange on a line that the caller's CPU already owns, and saves both transfers
+//! of the request's line. A call that finds the mailbox occupied queues behind it. The nodes of
+//! that queue lie on the stacks of the callers.
 //!
 //! A call does not announce work. The worker runs the call and continues to wait. The worker looks
 //! for tasks only if the function queued a task on that worker, or if a message of another kind
 //! tells it to. Nayak proposes the same for the kernel. In the kernel, the bit that means "there is
-//! work" also announces a call to an idle CPU. That CPU then searches for work with interrupts off,
-//! while the next call waits.
+//! work" also announces a call to an idle CPU. The idle CPU then searches for work with interrupts
+//! off, while the next call waits.
 //!
 //! # Law
 //!

@@ -2,8 +2,9 @@
 //!
 //! Memory that is indexed by CPU needs as many slots as the machine has CPUs, even for a process, a
 //! tenant or a table with few threads. A *concurrency ID* is a number that no two running threads
-//! of one such group have at the same time. It stays below the number of threads. For example, four
-//! threads on 384 CPUs use slots 0 to 3. A [`CidSpace`] hands them out under one of four policies:
+//! of one process, tenant or table have at the same time. It stays below the number of threads. For
+//! example, four threads on 384 CPUs use slots 0 to 3. A [`CidSpace`] hands out these IDs under one
+//! of four policies:
 //!
 //! | policy | a CPU without an ID gets | in Linux |
 //! |---|---|---|
@@ -33,7 +34,7 @@
 //! # Laws
 //!
 //! * No two running tasks, and no two CPUs' sections, have the same ID at the same time. The next
-//!   holder of an ID sees everything that was done under it.
+//!   holder of an ID sees everything that was done under this ID.
 //! * Driven by hooks, an ID is within the space's [`bounds`](CidSpace::bounds) when a task gets it.
 //!   It is below min(allowed CPUs, users). Under `Clustered`, only the allowed CPUs of the group
 //!   count. Under `Owned`, the bound is a quarter higher. Two racing switches may exceed this

@@ -11,7 +11,7 @@
 //! |---|---|
 //! | [`PerCpuCounter`] | one counter |
 //! | [`CounterSet`] | several counters, adjacent in each CPU's slot |
-//! | [`CounterVec`] | the same, with the number chosen at run time |
+//! | [`CounterVec`] | several counters, whose number is chosen at run time |
 //! | [`Total`] | an unsigned counter that only grows |
 //! | [`PerCpuFold`] | a maximum, a minimum or a floating-point sum |
 //! | [`Histogram`] | how often values occur, by bucket; quantiles |
@@ -30,8 +30,8 @@
 //! # Reading
 //!
 //! [`read_exact`](PerCpuCounter::read_exact) sums the slots that were used. It reads one cache line
-//! for each such CPU, and most of these lines are in that CPU's cache. A *batched* counter can be
-//! read from one line instead, with an error that is reported:
+//! for each of these slots, and most of these lines are in the cache of the slot's CPU. A *batched*
+//! counter can be read from one line instead, with an error that is reported:
 //!
 //! ```text
 //! a slot's word      |        blocks of 2^k        |  rest of k bits  |
@@ -60,8 +60,8 @@
 //! # Draining
 //!
 //! `drain` does not change the slots. It stores their sum in a separate word, and the next `drain`
-//! returns how much the sum has grown since. (Folds cannot be subtracted: [`PerCpuFold`] stops its
-//! slots and empties them.)
+//! returns how much the sum has grown since. A fold cannot be subtracted, so [`PerCpuFold`] stops
+//! its slots and empties them.
 //!
 //! # The law
 //!

@@ -84,9 +84,9 @@
 //!
 //! Operations on the locals of a domain are those of [`Slots`](crate::percpu::Slots), and no update
 //! is lost. Two CPUs' sections never work under one ID. The CPU or lease that gets an ID next sees
-//! everything that was done under it. No operation uses a slot that is not initialised. A leased ID
-//! belongs to only one lease. After users have left and the expiry has passed, the IDs in use
-//! become compact again. This happens when an operation takes a slow path, when members enter
+//! everything that was done under this ID. No operation uses a slot that is not initialised. A
+//! leased ID belongs to only one lease. After users have left and the expiry has passed, the IDs in
+//! use become compact again. This happens when an operation takes a slow path, when members enter
 //! again, or when [`Domain::expire`] is called. An operation that finds its CPU's ID does not read
 //! the clock. So if none of these three events happens, idle CPUs keep their IDs.
 //!
@@ -94,8 +94,8 @@
 //!
 //! A domain uses a few hundred bytes and a pointer for each sixteen CPUs. It also uses a cache line
 //! for each group of sixteen CPUs of which at least one was used. Each local uses a few words, and
-//! a slot for each ID that was ever handed out. The slots of all domains for one ID are adjacent,
-//! and so are the lines of their rows. So domains share pages. Slots stay until the local is
+//! a slot for each ID that was ever handed out. The slots of all domains for one ID are adjacent.
+//! The lines of their rows are adjacent, too. So domains share pages. Slots stay until the local is
 //! dropped. An ID that is reused keeps its slots. [`Usage::bytes`] counts all of this memory.
 //!
 //! # Signals
@@ -108,8 +108,8 @@
 //!
 //! `init` runs under its domain's lock. So inside `init`, operations of the same domain that need
 //! the lock return an error ([`LocalError::Nested`], [`LeaseError::Nested`]). `init` must not fork.
-//! It must not wait for another domain whose `init` waits for this one, because that deadlocks.
-//! `local`, `lease` and `usage` are calls that wait.
+//! It must not wait for another domain whose `init` waits for this domain, because both would wait
+//! forever. `local`, `lease` and `usage` are calls that wait.
 //!
 //! # Bad input
 //!

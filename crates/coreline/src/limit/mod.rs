@@ -1,18 +1,19 @@
-//! [`RateLimiter`]: a limit on how often something happens, for many CPUs.
+//! [`RateLimiter`]: a limit on the rate of an event, for many CPUs.
 //!
-//! The limiter is a bucket of permits. It holds at most `burst`, it is full at first, and it earns
-//! `rate` permits a second. It is kept as one word, the time at which it is full again, which each
-//! permit moves ahead by 1 / `rate`. That is the generic cell rate algorithm (GCRA).
+//! The limiter is a bucket of permits. It holds at most `burst` permits, is full at first, and
+//! earns `rate` permits per second. One word represents the bucket: the time at which it is full
+//! again. Each permit moves this time ahead by 1 / `rate`. This is the generic cell rate algorithm
+//! (GCRA).
 //!
 //! If all CPUs change that word for each permit, each permit costs a cache-line transfer. So with a
 //! high rate, each CPU takes a *batch* of permits at a time and keeps them in a *stock* of its own.
-//! A thread that finds neither permits in its CPU's stock nor in the bucket takes them from the
-//! stocks of other CPUs. So a CPU that goes idle keeps no permit from the others.
+//! A thread that finds permits neither in its CPU's stock nor in the bucket takes permits from the
+//! stocks of other CPUs. So a CPU that goes idle withholds no permits from other CPUs.
 //!
 //! | rate and burst | batch |
 //! |---|---|
-//! | below 100,000 a second, or a burst below 32 for each CPU | none: each permit is taken singly |
-//! | higher | what the rate earns in 20 us, at most one sixteenth of the burst for all CPUs |
+//! | below 100,000 per second, or a burst below 32 for each CPU | none: permits are taken singly |
+//! | higher | the permits of 20 us, and for all CPUs at most one sixteenth of the burst |
 //!
 //! | word | meaning | written by |
 //! |---|---|---|
@@ -21,21 +22,22 @@
 //!
 //! # The law
 //!
-//! In any interval of length t, at most `burst + rate * t` permits pass. Each passes at some moment
-//! between the beginning and the end of its call.
+//! In any interval of length t, at most `burst + rate * t` permits pass. Each permit passes at some
+//! moment between the beginning and the end of its call.
 //!
-//! Proof: call what is in the bucket, in all stocks and in the hands of threads that fill one *the
-//! supply*. A stock and the hand of the thread that fills it are at most a batch. So the bucket is
-//! made to hold `burst` less a batch for each CPU, and the supply is at most `burst`. A permit that
-//! passes leaves the supply. Taking a batch moves permits within the supply. So does taking from
-//! another CPU's stock, with the own stock locked and room for what is taken. A thread without the
-//! lock takes a single permit, which passes at that moment. Only time adds to the supply, in the
-//! bucket, at most `rate * t`. Without stocks, this is the law of GCRA.
+//! Proof: the *supply* is the sum of the permits in the bucket, in all stocks, and in the hands of
+//! threads that fill a stock. A stock and the hand of the thread that fills it together hold at
+//! most a batch. The bucket holds at most `burst` less a batch for each CPU, so the supply is at
+//! most `burst`. A permit that passes leaves the supply. Taking a batch moves permits within the
+//! supply. A thread that takes permits from another CPU's stock also moves them within the supply,
+//! because it holds the lock of its own stock, which has room for them. A thread without this lock
+//! takes a single permit, which passes at that moment. Only time adds to the supply. It adds at
+//! most `rate * t`, in the bucket. Without stocks, this is the law of GCRA.
 //!
-//! In the other direction: while threads ask without a pause, permits pass at the whole rate. The
-//! bucket earns as long as it is not full, and it is not full for a thread that is refused.
+//! Conversely, while threads ask without a pause, permits pass at the whole rate. The bucket earns
+//! as long as it is not full, and it is not full for a thread that is refused.
 //!
-//! In the repository, `tests/laws/memory/limiter.rs` checks both in all three worlds.
+//! In the repository, `tests/laws/memory/limiter.rs` checks both directions in all three worlds.
 //!
 //! Sources: ITU-T Recommendation [I.371][i371], annex A (the generic cell rate algorithm, 1993);
 //! Turner, "New directions in communications" (1986; the leaky bucket).

@@ -4,9 +4,9 @@
 //! tasks, hold a cached value, or want to be notified of a change. All CPUs set and clear bits
 //! often, but mostly to the value that the bit already has. So [`set`](CpuMask::set) and
 //! [`clear`](CpuMask::clear) read first, and write only if the bit changes. With an unconditional
-//! locked write, the mask's cache line moves through all CPUs, and each of them waits for it. On
-//! 120 CPUs, that was the hottest line of a whole linpack run, in the kernel before van Riel's
-//! ["sched/x86: Optimize switch_mm() for multi-threaded workloads"][riel] (2013).
+//! locked write, the mask's cache line moves through all CPUs, and each of them waits for the line.
+//! On 120 CPUs, this line is the hottest line of a whole linpack run, in the kernel before van
+//! Riel's ["sched/x86: Optimize switch_mm() for multi-threaded workloads"][riel] (2013).
 //!
 //! [riel]: https://lore.kernel.org/r/20130731221421.616d3d20@annuminas.surriel.com
 //!

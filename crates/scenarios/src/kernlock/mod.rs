@@ -10,7 +10,7 @@
 //! | variant | the locks |
 //! |---|---|
 //! | `queued` | the kernel's queued spin lock |
-//! | `near` | its successor CNA, which serves waiters of the holder's memory node first |
+//! | `near` | the successor CNA, which serves waiters of the holder's memory node first |
 //!
 //! Thread `i` runs on core `i`. Once each core has a thread, further threads run on the cores'
 //! second hardware threads (`main.c` of the benchmark).

@@ -15,8 +15,8 @@
 //! | `two-level` | as `test-first` | [`CpuMask`] | each time |
 //!
 //! Each variant differs from an earlier variant in one respect. The rest of the switch path is one
-//! generic function, `Storm::cycle`. A dense mask is like the kernel's, with one bit for each CPU
-//! number, and 512 bits per line.
+//! generic function, `Storm::cycle`. A dense mask is like the kernel's mask, with one bit for each
+//! CPU number, and 512 bits per line.
 //!
 //! | wake-up | idle until | run |
 //! |---|---|---|

@@ -1,9 +1,9 @@
 //! Claims over bands: statements that must hold for all values of the machine's unknowns.
 //!
 //! A single run shows one seed, one guess of how a miss divides into request and response, and one
-//! value of each uncertain cost. A claim that you quote must not depend on these. A [`Band`] is the
-//! set of points at which a claim must hold. [`Band::measure`] runs a program at each point, in
-//! parallel on the host's CPUs. [`Figures`] hold the results and check claims.
+//! value of each uncertain cost. A claim that you quote must not depend on these values. A [`Band`]
+//! is the set of points at which a claim must hold. [`Band::measure`] runs a program at each point,
+//! in parallel on the host's CPUs. [`Figures`] hold the results and check claims.
 //!
 //! ```
 //! # #[global_allocator]

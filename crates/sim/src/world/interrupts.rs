@@ -11,14 +11,14 @@
 //! | has [masked](mask) interrupts | at the end of the section |
 //! | is idle | at the time of arrival, plus the time to leave a monitored wait |
 //!
-//! From sending to arrival takes the cost `ipi`. After it follow `irq_entry`, the function, and
-//! `irq_exit`. Interrupts are masked while the function runs, so it is not preempted.
+//! The time from sending to arrival is the cost `ipi`. Then `irq_entry`, the function and
+//! `irq_exit` follow. Interrupts are masked while the function runs, so it is not preempted.
 //!
-//! Only a kernel runs functions on other CPUs. An algorithm may use the seam's
-//! [`Kick`](coreline_world::Kick), which the simulator builds on such an interrupt.
+//! Only a kernel runs functions on other CPUs. An algorithm may use [`Kick`](coreline_world::Kick),
+//! which the simulator implements by such an interrupt.
 //!
-//! **Restartable operations**: a plain interrupt does not restart them, as on Linux. The kernel
-//! checks for them only if the thread was preempted, moved or given a signal
+//! **Restartable operations**: as on Linux, a plain interrupt does not restart these operations.
+//! The kernel checks for them only if the thread was preempted, moved or given a signal
 //! (`Documentation/userspace-api/rseq.rst`). A function that an interrupt runs belongs to the
 //! kernel. So it must not access slots on which the interrupted thread may be working.
 //!

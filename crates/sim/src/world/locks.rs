@@ -48,8 +48,8 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! The address identifies a lock: two locks that occupy it one after another are one lock in the
-//! report.
+//! The address identifies a lock. If two locks occupy one address one after another, they are one
+//! lock in the report.
 
 use core::panic::Location;
 

@@ -49,8 +49,8 @@ pub fn each_key_has_its_own_object<W: Testbed>() {
     }
 }
 
-/// Checks that a local belongs to its thread from its first use to the thread's end. It must drop
-/// then, before the join returns.
+/// Checks that a local belongs to its thread from its first use to the thread's end. The local must
+/// drop at that end, before the join returns.
 pub fn a_local_belongs_to_its_thread<W: Testbed>() {
     static LOCAL: WorldLocal = WorldLocal::new("conformance local");
 

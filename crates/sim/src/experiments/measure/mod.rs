@@ -112,7 +112,7 @@ const AWAKE: Duration = Duration::from_micros(5);
 const EXACT: Duration = Duration::from_nanos(30);
 
 /// Runs `op` `rounds` times on each of `threads` threads, which start at the same time. `op` gets
-/// the number of its thread, counted from 0. Call it in a machine.
+/// the number of its thread, counted from 0. Call `parallel` in a machine.
 ///
 /// Thread `n` runs on CPU `n`. If there are more threads than CPUs, the assignment wraps around to
 /// the first CPU. Before the start each thread does one more operation, which is not timed, because

@@ -20,7 +20,7 @@ use crate::hardware::coherence::Access;
 /// drop updates the count's line, which lies right before the value, so counting and reading the
 /// value contend as they do in reality.
 ///
-/// The shared value is in a std `Arc`; convert it with `From` and `Into`.
+/// The shared value is in a std `Arc`. Convert the `Arc` with `From` and `Into`.
 ///
 /// ```
 /// # #[global_allocator]
