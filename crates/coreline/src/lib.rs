@@ -159,7 +159,7 @@ pub use object::ObjectCache;
 pub use percpu::{PerCpu, PerCpuPool};
 
 /// Returns the CPU that runs the calling thread. Unless the thread is pinned to one CPU, it may run
-/// on another CPU when the call returns. So the value is a hint, like that of `sched_getcpu`.
+/// on another CPU when the call returns. So the value is a hint, like the value of `sched_getcpu`.
 ///
 /// ```
 /// let cpu = coreline::current_cpu();

@@ -32,7 +32,7 @@ pub struct Change {
 pub struct Shown {
     /// The scenario.
     pub scenario: &'static Scenario,
-    /// The simulated machine: the author's machine, or the most similar one.
+    /// The simulated machine, which is the author's machine, or the most similar machine.
     pub machine: &'static str,
     /// The name of the configuration, which selects CPUs of the machine.
     pub config: &'static str,
@@ -86,8 +86,8 @@ impl Has {
 /// No release has it.
 const NONE: &[((u32, u32), Has)] = &[((0, 0), Has::No)];
 
-/// All five changes. The releases are those of `docs/concurrency-ids.md`. Only release 3.12 is from
-/// memory. That patch was committed on 1 August 2013, after the merge window of 3.11.
+/// All five changes. The releases are the same as in `docs/concurrency-ids.md`. Only release 3.12
+/// is from memory. Its patch is from 1 August 2013, after the merge window of 3.11.
 pub static CHANGES: [Change; 5] = [
     Change {
         name: "recent-ids",

@@ -135,7 +135,7 @@ pub struct Around<'a> {
     pub natively: bool,
     /// The number of CPUs that take part.
     pub cpus: usize,
-    /// The values of the parameters before this one.
+    /// The values of the parameters before this parameter.
     pub values: &'a Values,
 }
 

@@ -97,8 +97,8 @@ pub fn simulate(
     Ok(numbers)
 }
 
-/// Returns the cost of a run by cache line, by place in the source and by CPU. The run is the same
-/// as that of [`simulate`] with the same arguments.
+/// Returns the cost of a run by cache line, by source location and by CPU. The run equals the run
+/// of [`simulate`] with the same arguments.
 ///
 /// # Errors
 ///
@@ -170,7 +170,7 @@ pub type Done = (Vec<f64>, Replay);
 /// and the replay line is the line of the first run. Returns the results by point of a scenario,
 /// and then by point of the band. A result is `None` if an interrupt prevented the run.
 ///
-/// `kernel` names the kernel of a point's machine; see [`Point::kernel`]. `done` is called for each
+/// `kernel` names the kernel of a point's machine: see [`Point::kernel`]. `done` is called for each
 /// completed point of the band, with its number of runs.
 ///
 /// # Errors

@@ -13,8 +13,9 @@ pub trait Kick {
     /// the call has either committed, and the caller sees its writes, or starts over. Every
     /// operation that starts on `cpu` afterwards sees the caller's earlier writes. A kick is
     /// [`fence_restartable`](crate::Fences::fence_restartable) for one CPU. So it costs one
-    /// interrupt, rather than one for each CPU. No operation is running on a CPU without a thread
-    /// of this process, on a CPU that the machine does not have, or on the caller's own CPU.
+    /// interrupt, rather than one interrupt for each CPU. No operation is running on a CPU without
+    /// a thread of this process, on a CPU that the machine does not have, or on the caller's own
+    /// CPU.
     ///
     /// A kick delivers no message and runs no function. To run a function on another CPU, write a
     /// word that a thread there reads, and [wake](crate::Sleep::wake) the thread if it sleeps.

@@ -148,7 +148,7 @@ pub use work::Work;
 /// Primitives with `unsafe` code rely on a world's laws. For example, a wait returns only a value
 /// that its condition accepted, exactly one of two racing compare-exchanges from the same value
 /// succeeds, and no wake is lost. A type may be a world only if it passes every law in
-/// `conformance`. By implementing this trait, the author guarantees these laws and those of the
+/// `conformance`. By implementing this trait, the author guarantees these laws and the laws of the
 /// capabilities.
 pub unsafe trait World:
     Words + Statics + Sleep + Place + Restartable + Fences + Kick + Clock + Signals + Memory

@@ -124,11 +124,11 @@ pub use users::{NotAWorker, Users, Using};
 /// A set of threads, each pinned to its own CPU, that run calls and tasks. See the [module](self).
 ///
 /// Dropping the value closes the set, and waits until all calls and tasks that were sent have run.
-/// If the dropping thread is one of the workers, even one that has ended its work, the drop does
-/// not wait. The workers then end when they have nothing more to do, and [`join`](Workers::join)
-/// returns an error on such a thread. On a worker of another set, a drop serves calls while it
-/// waits. If the drop is nested in four calls, it serves only calls that come from workers. So a
-/// call that these workers wait for may have to come from a worker.
+/// If the dropping thread is a worker of this set, even a worker that has ended its work, the drop
+/// does not wait. The workers then end when they have nothing more to do, and
+/// [`join`](Workers::join) returns an error on such a thread. On a worker of another set, a drop
+/// serves calls while it waits. If the drop is nested in four calls, it serves only calls that come
+/// from workers. So a call that these workers wait for may have to come from a worker.
 pub struct Workers<W: World + Threads = Native> {
     shared: Arc<Shared<W>>,
     threads: Vec<W::JoinHandle<()>>,
@@ -197,7 +197,7 @@ impl<W: World + Threads> Workers<W> {
     ///
     /// # Errors
     ///
-    /// [`Refused`], with the function, if there is no such worker or it is closed.
+    /// [`Refused`], with the function, if the CPU has no worker, or if the workers are closed.
     ///
     /// # Panics
     ///
@@ -294,9 +294,9 @@ impl<W: World + Threads> Workers<W> {
         Ok(request.into_value())
     }
 
-    /// Runs `function` on all of these CPUs at the same time, and returns the values when all have
-    /// run it. A function that waits until it has begun on the other CPUs may wait forever, because
-    /// calls of other threads may run first.
+    /// Runs `function` on all of these CPUs at the same time, and returns the values when all CPUs
+    /// have run it. A function that waits until it has begun on the other CPUs may wait forever,
+    /// because calls of other threads may run first.
     ///
     /// # Errors
     ///
@@ -449,8 +449,8 @@ impl<W: World + Threads> Workers<W> {
         Users::new(Arc::clone(&self.shared))
     }
 
-    /// Closes the set to new calls and tasks. Accepted calls and tasks may still send others to
-    /// workers that still run. The workers end when all accepted calls and tasks have run.
+    /// Closes the set to new calls and tasks. Accepted calls and tasks may still send calls and
+    /// tasks to workers that still run. The workers end when all accepted calls and tasks have run.
     pub fn close(&self) {
         self.shared.close();
     }

@@ -5,8 +5,8 @@
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub enum Policy {
-    /// The worker runs the call and continues to wait. It looks for tasks only if the call queued
-    /// one. The kernel's `TIF_NOTIFY_IPI` was proposed for this ([Nayak 2024][nayak]).
+    /// The worker runs the call and continues to wait. It looks for tasks only if the call queued a
+    /// task. The kernel's `TIF_NOTIFY_IPI` is proposed for this ([Nayak 2024][nayak]).
     ///
     /// [nayak]: https://lore.kernel.org/lkml/20240220171457.703-1-kprateek.nayak@amd.com
     #[default]

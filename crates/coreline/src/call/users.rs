@@ -55,8 +55,8 @@ pub struct NotAWorker;
 ///
 /// A worker that enters during a shootdown either runs the shootdown's function or sees everything
 /// that happened before the shootdown. After the shootdown, no worker uses data that it cached
-/// before. Workers whose bit was set have run the function. The others get [`Entry::MustRefresh`]
-/// when they next enter.
+/// before. Workers whose bit was set have run the function. The other workers get
+/// [`Entry::MustRefresh`] when they next enter.
 ///
 /// # Source
 ///

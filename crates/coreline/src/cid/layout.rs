@@ -90,7 +90,8 @@ impl<P: Policy> CidLayout<P> {
     }
 
     /// Creates the layout, like [`new`](Self::new), for pages of `slots` slots. A node's first
-    /// group begins at a multiple of `slots`. Pass 1 if a slot is a page or more; 0 counts as 1.
+    /// group begins at a multiple of `slots`. Pass 1 if a slot is a page or more. A value of 0
+    /// counts as 1.
     ///
     /// # Errors
     ///

@@ -111,8 +111,8 @@ pub struct FirstFit;
 ///
 /// 1. the ID that it had last, if it is free, because its memory is in this CPU's caches;
 /// 2. an ID that was never handed out, as long as fewer IDs were handed out than there are users
-///    and allowed CPUs. So if there are enough IDs, every CPU gets its own ID, rather than one that
-///    another CPU will want back;
+///    and allowed CPUs. So if there are enough IDs, every CPU gets its own ID, rather than an ID
+///    that another CPU will want back;
 /// 3. the lowest free ID.
 ///
 /// When users leave, the number of handed-out IDs falls. A recent ID that is not below this number
@@ -313,8 +313,8 @@ impl<P: Policy, W: World> fmt::Debug for Task<P, W> {
 ///
 /// **Concurrency**: calls about one task must not overlap. Switches and migrations to one CPU must
 /// not overlap either, as in a kernel that holds the CPU's run-queue lock. All other calls may
-/// overlap. Everything that happens before a call about a task or a CPU is visible to the next such
-/// call.
+/// overlap. Everything that happens before a call about a task or a CPU is visible to the next call
+/// about the same task or CPU.
 ///
 /// **Priorities**: calls take a lock, whatever the threads' priorities. Waiting threads get it in
 /// FIFO order. A running thread may overtake the first waiter. While that waiter is running, it is

@@ -210,8 +210,8 @@ impl PerCpuCounter {
 
     /// Creates a counter at zero, like [`new`](PerCpuCounter::new), in a const context. The first
     /// addition allocates, so it is not async-signal-safe. A global allocator that counts its
-    /// allocations must not count those of the first addition, because the recursion would never
-    /// end.
+    /// allocations must not count the allocations of the first addition, because the recursion
+    /// would never end.
     ///
     /// If the first addition is also the process's first use of per-CPU memory, it detects the
     /// features of this machine. To do so, it reads system files, starts threads for some

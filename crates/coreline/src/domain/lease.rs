@@ -210,8 +210,8 @@ impl<'a, P: References, W: World> Lease<'a, P, W> {
         Lease { domain, held }
     }
 
-    /// Converts the lease into one that keeps a handle of the domain and borrows nothing. Use it in
-    /// tasks.
+    /// Converts the lease into an [`OwnedLease`], which keeps a handle of the domain and borrows
+    /// nothing. Use it in tasks.
     pub fn into_owned(self) -> OwnedLease<P, W> {
         let (domain, held) = (self.domain.clone(), self.held);
         mem::forget(self);

@@ -284,8 +284,8 @@ impl<P: References, W: World> Domain<P, W> {
     ///
     /// # Errors
     ///
-    /// [`LocalError`] if `T` is too large, there is no memory, or the call is made inside an `init`
-    /// of this domain.
+    /// [`LocalError`] if `T` is too large, if there is no memory, or if the caller is an `init` of
+    /// this domain.
     pub fn local<T: Slot, F: Fn() -> T + Send + Sync + 'static>(
         &self,
         init: F,

@@ -140,9 +140,9 @@ impl Default for PresenceOptions {
 ///
 /// A context that enters during a shootdown either runs the shootdown's function or sees everything
 /// that happened before the shootdown. After the shootdown, no context uses data that it cached
-/// before. Present contexts have run the function. The others get [`Entry::MustRefresh`] when they
-/// next enter. A context that was preempted inside counts as present, and the shootdown waits for
-/// it.
+/// before. Present contexts have run the function. The other contexts get [`Entry::MustRefresh`]
+/// when they next enter. A context that was preempted inside counts as present, and the shootdown
+/// waits for it.
 ///
 /// # Source
 ///
@@ -262,8 +262,8 @@ impl<W: World> Presence<W> {
     /// this call would wait for itself. An `f` that calls a shootdown of the same presence would
     /// also wait for itself. **Panics**: a panic in `f` unwinds in the thread where `f` ran, and
     /// `f` counts as run. If a heavy fence [fails](coreline_world::Fences::try_fence_all), the call
-    /// panics once no context can run `f` any more. Some contexts may have run it, and others may
-    /// use their cached data until the next shootdown.
+    /// panics once no context can run `f` any more. Some contexts may have run `f`, and other
+    /// contexts may use their cached data until the next shootdown.
     pub fn shootdown(&self, f: impl Fn() + Sync) -> Shot {
         let shared = &*self.shared;
         let mut announcer = shared.announcer.lock();

@@ -170,8 +170,8 @@ impl<T: Send + Sync + 'static, W: World> Versioned<T, W> {
     /// Creates a reader, for one thread at a time. It holds no value until it enters.
     ///
     /// The reader takes a free seat among the initial seats, or else among the seats that were
-    /// added first, and so on. Among these seats, it prefers one near the caller's CPU. If no seat
-    /// is free, the call adds seats. The call never waits.
+    /// added first, and so on. Among these seats, it prefers a seat near the caller's CPU. If no
+    /// seat is free, the call adds seats. The call never waits.
     pub fn reader(&self) -> Reader<T, W> {
         let shared = &*self.shared;
         // SAFETY: the reader keeps the rolls with its seat.
@@ -191,7 +191,7 @@ impl<T: Send + Sync + 'static, W: World> Versioned<T, W> {
     ///
     /// The call waits for other updates, but never for readers. **Panics** if a heavy fence
     /// [fails](coreline_world::Fences::try_fence_all). Then the value is replaced, but readers may
-    /// find the old one until the next update, which frees it.
+    /// find the old value until the next update, which frees it.
     pub fn update(&self, value: T) {
         let value = Box::new(value);
         self.replace(|_| value);
@@ -243,8 +243,8 @@ impl<T: Send + Sync + 'static, W: World> Versioned<T, W> {
         panics.resume::<W>();
     }
 
-    /// Waits until no reader holds a value that was replaced before, and frees those values. A
-    /// reader that is inside and never leaves, or that reads only while it has several guards,
+    /// Waits until no reader holds a value that was replaced before, and frees the replaced values.
+    /// A reader that is inside and never leaves, or that reads only while it has several guards,
     /// blocks the call forever. A reader that is inside on the calling thread also blocks it
     /// forever. Other threads can update meanwhile. **Panics** if a heavy fence fails again after
     /// it failed in an update.

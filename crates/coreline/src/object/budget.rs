@@ -152,7 +152,7 @@ impl<W: World> Budget<W> {
         Self::below(name.into(), limit, None)
     }
 
-    /// Creates a budget inside this one, such as a tenant's budget inside the machine's budget.
+    /// Creates a budget inside this budget, such as a tenant's budget inside the machine's budget.
     /// Each charge to the child is charged to both, and both limits hold. [`OverBudget::name`] says
     /// which budget refused a charge.
     ///

@@ -96,8 +96,8 @@ impl<T: Send + 'static, L: Send + 'static, W: World> Builder<T, L, W> {
         self
     }
 
-    /// Limits the number of idle objects, including those on the stacks of CPUs. An object that is
-    /// returned beyond the limit is destroyed. By default there is no limit.
+    /// Limits the number of idle objects, including the objects on the stacks of CPUs. An object
+    /// that is returned beyond the limit is destroyed. By default there is no limit.
     ///
     /// The whole capacity of a CPU's stack counts towards the limit. So with a limit, stacks keep
     /// the size of two [magazines](Builder::magazine). If the limit is small compared with the
@@ -171,8 +171,8 @@ impl<T: Send + 'static, L: Send + 'static, W: World> Builder<T, L, W> {
     /// Keeps the last `objects` rejected objects, at most 65,536, for inspection with
     /// [`quarantined`](super::ObjectCache::quarantined). Use it for debugging only, because these
     /// objects stay constructed, with all their resources. If the quarantine is full, the thread
-    /// that adds an object destroys the oldest one. [`shrink`](super::ObjectCache::shrink) destroys
-    /// all rejected objects. By default, no object is kept.
+    /// that adds an object destroys the oldest object. [`shrink`](super::ObjectCache::shrink)
+    /// destroys all rejected objects. By default, no object is kept.
     pub fn quarantine(mut self, objects: usize) -> Self {
         self.quarantine = objects;
         self
@@ -193,7 +193,7 @@ impl<T: Send + 'static, L: Send + 'static, W: World> Builder<T, L, W> {
     /// leaf locks: see the [module](super).
     ///
     /// The object is moved out of the cache through the stack. For a large object, use
-    /// [`destructor_in_place`](Builder::destructor_in_place). If both are set, the last one
+    /// [`destructor_in_place`](Builder::destructor_in_place). If both are set, the last setting
     /// applies.
     pub fn destructor(mut self, destroy: impl Fn(T) + Send + Sync + 'static) -> Self {
         self.destroy = Some(Box::new(move |at: NonNull<T>| {

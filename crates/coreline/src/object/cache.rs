@@ -74,9 +74,9 @@ pub struct Leaked {
 /// ([`into_raw`](super::Object::into_raw)).
 ///
 /// **Memory**: a cache uses some kilobytes, and one kilobyte for each index up to the highest used
-/// one. Memory for objects is allocated in units of 64 KiB, or of eight objects. Every 64 magazines
-/// that are in depots at the same time use 33 KiB. [`shrink`](ObjectCache::shrink) leaves 1 KiB of
-/// each 33 KiB, which is at most 1 MiB in all.
+/// index. Memory for objects is allocated in units of 64 KiB, or of eight objects. Every 64
+/// magazines that are in depots at the same time use 33 KiB. [`shrink`](ObjectCache::shrink) leaves
+/// 1 KiB of each 33 KiB, which is at most 1 MiB in all.
 pub struct ObjectCache<T: Send + 'static, L: Send + 'static = (), W: World = Native> {
     pub(super) stacks: PerCpu<Stack<T, L, W>, W>,
     /// Whether there is anything to do for an object that is given back, beside its life.

@@ -18,7 +18,7 @@ use super::slots::Slots;
 /// Rows are changed only as [`rows`](coreline_world::restartable::rows) describes.
 pub unsafe trait Indexing<W: World>: Sized + Send + Sync + 'static {
     /// Returns the rows that give the index of each CPU. `None` means that the index is the
-    /// section's own. The result is always the same.
+    /// section's own. The result never changes.
     ///
     /// A caller that has only the slots cannot write to the rows:
     ///

@@ -37,7 +37,7 @@ struct Link {
     next: *mut Link,
 }
 
-/// The pool of memory for lines of rows. There is one for each world: see
+/// The pool of memory for lines of rows. There is one pool for each world: see
 /// [`of_world`](Lines::of_world).
 pub struct Lines<W: World> {
     parts: [Line<Part<W>>; PARTS],

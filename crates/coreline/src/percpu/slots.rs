@@ -45,7 +45,7 @@ use super::stopped::{StopError, Stopped};
 /// thread.
 const LOOKS: usize = 4;
 
-/// An array with one `T` for each index, and one for threads without an index.
+/// An array with one `T` for each index, and one `T` for threads without an index.
 ///
 /// A [`PerCpuPool`](super::PerCpuPool) provides its memory. The operations are methods of
 /// [`Field`], from [`field`](Slots::field).
@@ -109,8 +109,8 @@ impl<T: Slot + RefUnwindSafe, W: World, I: Indexing<W>> RefUnwindSafe for Slots<
 
 impl<T: Slot, W: World> Slots<T, W> {
     /// Creates slots at `first` and at the next `indexes` multiples of the stride. The last of
-    /// these slots is the shared one. The first thread that uses a slot initialises it with `init`,
-    /// under the world's [`hold`](coreline_world::Signals::hold).
+    /// these slots is the shared slot. The first thread that uses a slot initialises it with
+    /// `init`, under the world's [`hold`](coreline_world::Signals::hold).
     ///
     /// # Safety
     ///

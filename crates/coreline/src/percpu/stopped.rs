@@ -86,8 +86,7 @@ impl<T: Slot, W: World, I: Indexing<W>> fmt::Debug for Stopped<'_, T, W, I> {
     }
 }
 
-/// A field of a [`Stopped`] slot. The operations are those of [`Field`](super::Field), on this
-/// slot.
+/// A field of a [`Stopped`] slot. It has the operations of [`Field`](super::Field), on this slot.
 pub struct StoppedField<'a, T: Slot, F, W: World, I: Indexing<W> = OwnIndex<W>> {
     stopped: &'a Stopped<'a, T, W, I>,
     first: NonNull<F>,

@@ -137,9 +137,9 @@ const EMBEDDED: usize = 64;
 const PER_LINE: usize = 8;
 const BEFORE: usize = 6;
 
-/// The number of turns of a lock. It is read when a turn begins and written when the turn ends, so
-/// if two threads hold the lock at once, a turn is lost. The count is in the host's memory, because
-/// a simulated access would change the prediction.
+/// The number of turns of a lock. The number is read when a turn begins, and written when the turn
+/// ends. So if two threads hold the lock at once, a turn is lost. The count is in the host's
+/// memory, because a simulated access would change the prediction.
 #[derive(Default)]
 pub struct Turns(UnsafeCell<u64>);
 

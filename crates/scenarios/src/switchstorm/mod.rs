@@ -67,7 +67,7 @@ pub const SPREAD: usize = 2;
 pub const RATE: usize = 3;
 /// The index of the throughput in the fastest tenth of the run, in rounds per second.
 pub const PEAK_RATE: usize = 4;
-/// The index of the time of the policy's part of those switch-ins that a sampling profiler sees, in
+/// The index of the time of the policy's part of the switch-ins that a sampling profiler sees, in
 /// nanoseconds.
 pub const SAMPLED: usize = 5;
 /// The index of the share of the policy's part in the non-idle time, in percent.
@@ -221,7 +221,7 @@ struct Tally {
 
 /// Runs the storm with a mask. The options say whether a bit is tested before it is set, whether
 /// idle CPUs are counted, and the maximum rate at which flushes clear bits. Returns the numbers of
-/// a run, except those about lines.
+/// a run, except the numbers about lines.
 ///
 /// # Errors
 ///

@@ -69,8 +69,8 @@ pub const PER_LIFE: usize = 3;
 pub const MIGRATE: usize = 4;
 /// The index of the share of all these calls in the non-idle time of CPUs, in percent.
 pub const SHARE: usize = 5;
-/// The index of the number of switch-ins, including those in rounds that are not counted. It is not
-/// shown as a figure.
+/// The index of the number of switch-ins, including the switch-ins in rounds that are not counted.
+/// The number is not shown as a figure.
 pub const SWITCHES: usize = 6;
 /// The index of the number of lines of the source of IDs that came from another cache, per
 /// switch-in. Only the simulator has this number.

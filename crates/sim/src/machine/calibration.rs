@@ -64,7 +64,7 @@ impl<W: World> PingPong<W> {
 pub struct Transfer {
     /// The distance between the CPUs.
     pub class: Class,
-    /// The CPUs' nodes, if the machine file gives these nodes costs other than those of their
+    /// The CPUs' nodes, if the machine file gives these nodes costs other than the costs of their
     /// class.
     pub nodes: Option<[NodeId; 2]>,
     /// The one-way latency of the machine file, in picoseconds.

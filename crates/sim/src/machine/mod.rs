@@ -386,7 +386,7 @@ impl Machine {
     /// * Do not wait in a loop that makes no simulated access, because no other thread runs
     ///   meanwhile.
     /// * Do not wait for a machine with the same replay line on another host thread. That machine
-    ///   waits for this one to end, because the replay line determines the addresses that a program
+    ///   waits for this machine to end. The replay line determines the addresses that a program
     ///   sees, and only one machine at a time can use these addresses.
     ///   [`program`](Machine::program) makes lines differ.
     /// * While the thread holds a lock of the host or a borrow of a shared `RefCell`, do not make a

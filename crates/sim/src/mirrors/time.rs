@@ -32,7 +32,7 @@ impl Instant {
         Instant::now() - *self
     }
 
-    /// Returns the time from `earlier` to this instant; zero if `earlier` is later.
+    /// Returns the time from `earlier` to this instant, or zero if `earlier` is later.
     pub fn duration_since(&self, earlier: Instant) -> Duration {
         self.saturating_duration_since(earlier)
     }
@@ -42,7 +42,7 @@ impl Instant {
         self.0.checked_sub(earlier.0).map(Duration::from_nanos)
     }
 
-    /// Returns the time from `earlier` to this instant; zero if `earlier` is later.
+    /// Returns the time from `earlier` to this instant, or zero if `earlier` is later.
     pub fn saturating_duration_since(&self, earlier: Instant) -> Duration {
         Duration::from_nanos(self.0.saturating_sub(earlier.0))
     }

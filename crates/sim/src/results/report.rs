@@ -96,7 +96,7 @@ impl Transfers {
     }
 }
 
-/// The cost of a run. It is the same for the same machine, seed and program, on any host.
+/// The cost of a run. The same machine, seed and program give the same cost on any host.
 ///
 /// `Display` prints the totals. With [full statistics](Statistics::Full) it also prints the hottest
 /// lines and the time of each CPU by activity. The fields of its JSON form (by serde) are listed in

@@ -27,7 +27,7 @@
 //! | std | here |
 //! |---|---|
 //! | an access costs what the host takes for it | an access costs what the machine file says |
-//! | weak orders may reorder | all runs are sequentially consistent: try loom for these |
+//! | weak orders may reorder | all runs are sequentially consistent: for weak orders, use loom |
 //! | [`fence`] orders | `SeqCst` costs a locked operation, weaker ones nothing, as on x86 |
 //! | a `static` atomic works | not the machine's memory: the run fails as `Unregistered` |
 //! | a `SeqCst` store may cost as any other | costs as an exchange, as on x86 |
@@ -36,8 +36,8 @@
 //! | `compare_and_swap`, deprecated | left out |
 //! | `get_mut` is free | charged as a change of plain data, which waits for the line |
 //!
-//! If an object would be a `static`, create it inside the program and pass it to the threads, or
-//! keep it in a [`WorldStatic`](coreline_world::WorldStatic).
+//! Instead of a `static`, create the object inside the program and pass it to the threads, or keep
+//! it in a [`WorldStatic`](coreline_world::WorldStatic).
 //!
 //! Outside of a machine these are ordinary atomics, so the same test can run with and without a
 //! machine.

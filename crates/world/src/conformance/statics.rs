@@ -6,7 +6,7 @@ use super::spawn;
 use crate::{Integer, JoinHandle, Ordering, Testbed, Word, Words, WorldLocal, WorldStatic};
 
 /// Checks that all threads get the same object for a key. The object is created once, so one
-/// thread's changes are visible to the others.
+/// thread's changes are visible to the other threads.
 pub fn a_static_is_one_object<W: Testbed>() {
     static COUNTER: WorldStatic = WorldStatic::new("conformance counter");
     fn add<W: Testbed>(value: u32) -> (usize, u32) {

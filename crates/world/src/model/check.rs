@@ -95,7 +95,7 @@ impl Checker {
     ///
     /// # Errors
     ///
-    /// The first execution that failed. The others were not explored.
+    /// The first execution that failed. Later executions were not explored.
     pub fn try_check(&self, program: impl Fn() + Send + Sync + 'static) -> Result<u64, Failure> {
         self.explore(Box::new(program))
     }

@@ -21,7 +21,7 @@ use crate::Ordering;
 /// ```
 #[derive(Debug, Clone, Copy)]
 pub struct Plant {
-    /// The ordering of a load, including that of a failed compare-exchange.
+    /// The ordering of a load, or of a failed compare-exchange.
     pub load: fn(Ordering) -> Ordering,
     /// The ordering of a store.
     pub store: fn(Ordering) -> Ordering,

@@ -40,7 +40,7 @@ static mut BEFORE: MaybeUninit<libc::sigaction> = MaybeUninit::uninit();
 const ALTERNATE: usize = 64 << 10;
 
 /// Installs `rescuer` for faults of the calling thread, and of all other threads that have an
-/// alternate signal stack, as those of the standard library have.
+/// alternate signal stack. Threads of the standard library have such a stack.
 ///
 /// A process has one rescuer, which is the first rescuer that was installed. It must be
 /// async-signal-safe. It must return `Some` only for a fault of the calling thread on a stack that

@@ -90,7 +90,7 @@ where
     }
 }
 
-/// *Load, store*: writes the value, and returns the previous one.
+/// *Load, store*: writes the value, and returns the previous value.
 #[derive(Debug, Clone, Copy)]
 pub struct Exchange<V>(pub V);
 

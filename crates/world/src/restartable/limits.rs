@@ -68,7 +68,7 @@ impl<W: Words> fmt::Debug for Limits<W> {
     }
 }
 
-/// [`Limits`] of slots that are made later, with the place of slot 0. A section reads the place
+/// [`Limits`] of slots that are created later, with the place of slot 0. A section reads the place
 /// itself, after it finds its index below the limit. A thread that reads the place before the limit
 /// could combine an old place with a new limit:
 ///

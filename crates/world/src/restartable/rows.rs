@@ -2,8 +2,8 @@
 //!
 //! The kernel says on which CPU a thread runs. Inside a section, this CPU does not change. A
 //! program may want other indexes, such as concurrency IDs with a separate space for each of its
-//! domains. It keeps a word for each CPU, a *row*, and a section takes the index from its CPU's
-//! row.
+//! domains. Such a program keeps a word for each CPU, a *row*, and a section takes the index from
+//! its CPU's row.
 //!
 //! There is [no slot](super::NoSlot) if the CPU number is too large, if the row's line does not
 //! exist, or if the row is not below the limit of the slots. The owner of the rows decides the
@@ -104,8 +104,8 @@ impl<W: Words> Rows<W> {
         unsafe { line.as_ref() }?.get(cpu % PER_LINE)
     }
 
-    /// Returns the index that a section on this CPU would read, if there is one. The value may be
-    /// out of date when the call returns.
+    /// Returns the index that a section on this CPU would read, if there is an index. The value may
+    /// be out of date when the call returns.
     pub fn index_at(&self, cpu: usize) -> Option<u32> {
         // SAFETY: the row is only read.
         let row = unsafe { self.at(cpu) }?;

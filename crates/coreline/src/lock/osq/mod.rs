@@ -62,9 +62,10 @@ use places::Place;
 pub(super) use sleeping::{Manner, Waited};
 pub(super) use spinning::Came;
 
-/// A lock of four bytes. It is a queue of waiters, one of which has its turn.
+/// A lock of four bytes. It is a queue of waiters, of which one has its turn, which means that it
+/// holds the lock.
 ///
-/// `O` is the order of their turns. [`Near`] serves waiters near the holder first, within bounds.
+/// `O` is the order of the turns. [`Near`] serves waiters near the holder first, within bounds.
 /// [`Fifo`] is the order of arrival.
 ///
 /// Waiters spin, each on a cache line of its own. In locks whose waiters sleep, waiters spin in
@@ -157,10 +158,11 @@ impl<O: Order, W: World> Osq<O, W> {
     ///
     /// A waiter that gives up leaves its node in the queue until a holder reaches the node. While
     /// more than 512 abandoned nodes are in the queues of all locks, a thread that may give up
-    /// first looks for an abandoned place in the queue of its lock, and adopts it. So threads that
-    /// retry while another thread holds the lock take about one node per thread, not one node per
-    /// try. If 1,048,576 abandoned nodes are in the queues, or if no node is left, the thread
-    /// sleeps without a place. It checks from time to time whether the lock or a place is free.
+    /// first looks for an abandoned node in the queue of its lock. If it finds one, it takes over
+    /// the node's place. So threads that retry while another thread holds the lock take about one
+    /// node per thread, not one node per try. If 1,048,576 abandoned nodes are in the queues, or if
+    /// no node is left, the thread sleeps without a place. It checks from time to time whether the
+    /// lock or a place is free.
     pub fn lock_by(&self, deadline: Time) -> Option<Turn<'_, O, W>> {
         let come = || try_with_tables::<W, _>(|tables| self.come_to_leave(tables)).map(Ok);
         // Without a node, takes the lock if that gets free.

@@ -38,7 +38,7 @@ pub enum Faster {
 pub struct Side {
     /// The number of threads.
     pub threads: usize,
-    /// The first program's throughput, divided by that of the second.
+    /// The first program's throughput, divided by the second program's throughput.
     pub ratio: Spread,
     /// The faster program.
     pub faster: Faster,

@@ -99,7 +99,7 @@ pub struct Row {
     pub threads: usize,
     /// The throughput of all threads together, in operations per simulated second.
     pub per_second: Spread,
-    /// The throughput of each thread, relative to that of a thread in the first row.
+    /// The throughput of each thread, relative to the throughput of a thread in the first row.
     pub efficiency: Spread,
     /// The fastest thread's time, divided by the slowest thread's time. A value of 1 is fair.
     pub share: Spread,
