@@ -85,7 +85,7 @@ pub enum Error {
 /// # Errors
 ///
 /// [`Error`] if the machine has no such configuration, variant or kernel, or is too large for the
-/// scenario. Also if the program fails or finds a mistake.
+/// scenario. The call also returns an [`Error`] if the program fails or finds a mistake.
 pub fn simulate(
     spec: &Spec,
     replay: &Replay,

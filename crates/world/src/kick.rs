@@ -40,9 +40,9 @@ pub trait Kick {
     /// is always no, and a spinning caller limits its spinning by time.
     const KNOWS_RESCHED: bool = false;
 
-    /// Returns whether the caller should give up its CPU. The answer is yes in two cases, if only
-    /// the caller's masking of preemption delays the event. Either an interrupt waits for the CPU,
-    /// or the time slice is over and another thread waits. The function corresponds to the kernel's
+    /// Returns whether the caller should give up its CPU. The answer is yes if only the caller's
+    /// masking of preemption delays an event. The event is an interrupt for the CPU, or a switch to
+    /// a waiting thread after the end of the time slice. The function corresponds to the kernel's
     /// `need_resched`. It is as cheap as a read of the caller's own word.
     ///
     /// A preemptible thread is preempted before it can ask. So the answer matters only to code that

@@ -172,9 +172,9 @@ impl RateLimiter {
     ///
     /// # Errors
     ///
-    /// [`LimitError`] if an argument is zero, or if the rate is above 10^10 permits per second.
-    /// Also if one permit or the whole burst takes more than 146 years to earn. For the burst at
-    /// rates above a million permits per second, this limit is shorter, but at least 52 days.
+    /// [`LimitError`] if an argument is zero, if the rate is above 10^10 permits per second, or if
+    /// one permit or the whole burst takes more than 146 years to earn. At rates above a million
+    /// permits per second, the limit for the burst is shorter, but at least 52 days.
     pub fn new(permits: u64, per: Duration, burst: u64) -> Result<Self, LimitError> {
         Self::new_in(permits, per, burst)
     }

@@ -235,8 +235,8 @@ impl Builder {
     ///
     /// # Errors
     ///
-    /// An error if the thread needs more than [`STACK`] bytes of stack, or if the machine does not
-    /// have the CPU. Also if the host has no memory for the thread.
+    /// An error if the thread needs more than [`STACK`] bytes of stack, if the machine does not
+    /// have the CPU, or if the host has no memory for the thread.
     ///
     /// # Panics
     ///
