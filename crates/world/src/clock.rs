@@ -52,7 +52,7 @@ pub trait Clock {
     /// constant.
     const RUNS: bool;
 
-    /// Returns the current time. It never goes backwards for one thread, or between two threads
-    /// that are ordered.
+    /// Returns the current time. The time never goes backwards for one thread, or between two
+    /// threads that are ordered.
     fn now() -> Time;
 }

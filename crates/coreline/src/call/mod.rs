@@ -407,8 +407,9 @@ impl<W: World + Threads> Workers<W> {
         self.shared.need_resched()
     }
 
-    /// Runs the calls that wait for the calling worker, and returns their number. It runs neither
-    /// calls that arrive meanwhile nor tasks. On a thread that is not a worker, it returns zero.
+    /// Runs the calls that wait for the calling worker, and returns their number. `serve` runs
+    /// neither calls that arrive meanwhile nor tasks. On a thread that is not a worker, it returns
+    /// zero.
     ///
     /// Use it in a long task, or in a long call:
     ///

@@ -252,8 +252,9 @@ impl<R: Send + 'static, W: World> Reply<R, W> {
     ///
     /// # Panics
     ///
-    /// Panics if the function panicked. It also panics if [`checked_wait`](Reply::checked_wait)
-    /// would return an error, because the wait would never end.
+    /// Panics if the function panicked. The call also panics if
+    /// [`checked_wait`](Reply::checked_wait) would return an error, because the wait would never
+    /// end.
     pub fn wait(self) -> R {
         self.checked_wait().unwrap_or_else(|refused| panic!("{refused}"))
     }

@@ -228,9 +228,9 @@ pub enum CidError {
         most: usize,
     },
     /// A task was switched in on a CPU where another task runs, or while it runs on another CPU. A
-    /// space detects the first case, except under [`Owned`] while tasks own IDs. In that mode it
-    /// detects the second case. It also detects that no ID is left because tasks left the space
-    /// while they were running.
+    /// space detects the first case, except under [`Owned`] while tasks own IDs. In that mode, it
+    /// detects the second case. A space also detects that no ID is left because tasks left the
+    /// space while they were running.
     #[error(
         "cannot switch the task in on {cpu}: the task that runs there, or this task elsewhere, was \
          not switched out; switch it out first"
@@ -510,7 +510,7 @@ where
 
     /// Frees the IDs of rows for which no section has called [`use_at`](Self::use_at) since the
     /// last scan, or for [`EXPIRY`], whichever is longer. Then it marks all rows, so that the next
-    /// section on each CPU calls [`use_at`](Self::use_at) once. It does nothing before
+    /// section on each CPU calls [`use_at`](Self::use_at) once. The call does nothing until
     /// [`SCAN_DELAY`] has passed since the last scan.
     ///
     /// The call executes one rseq fence if there is an ID to free. An ID in steady use stays, even

@@ -354,7 +354,8 @@ impl<W: World> PerCpuCounter<W> {
         Reading { value: value.cast_signed(), error: rests.div_ceil(2).saturating_add(on_its_way) }
     }
 
-    /// Returns the wrapping sum of all additions. It reads one cache line for each CPU that added.
+    /// Returns the wrapping sum of all additions. The call reads one cache line for each CPU that
+    /// added.
     ///
     /// The result is exact if no thread adds meanwhile. Otherwise it includes every addition that
     /// happened before the call. A concurrent addition may or may not be included.

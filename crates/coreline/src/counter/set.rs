@@ -141,7 +141,7 @@ impl<const N: usize, W: World> CounterSet<N, W> {
         }
     }
 
-    /// Returns the wrapping sum of each counter. It reads the slots of the CPUs that added.
+    /// Returns the wrapping sum of each counter. The call reads the slots of the CPUs that added.
     ///
     /// A sum is exact if no thread adds to its counter meanwhile. Otherwise it includes every
     /// addition that happened before the call. A concurrent addition may or may not be included.

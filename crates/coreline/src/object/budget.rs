@@ -226,8 +226,8 @@ impl<W: World> Budget<W> {
 
     /// Uncharges an amount that was charged before.
     ///
-    /// Uncharging more than was charged is a mistake. It appears in [`used`](Budget::used), and in
-    /// charges that the limit should have refused. If an amount is uncharged while nothing is
+    /// Uncharging more than was charged is a mistake. Then [`used`](Budget::used) is too low, and
+    /// charges pass that the limit should refuse. If an amount is uncharged while nothing is
     /// charged, it is ignored, at the latest when a charge is refused.
     #[inline]
     pub fn uncharge(&self, amount: u64) {

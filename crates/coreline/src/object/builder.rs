@@ -156,8 +156,8 @@ impl<T: Send + 'static, L: Send + 'static, W: World> Builder<T, L, W> {
     }
 
     /// Sets a function that is called with each rejected object and the reason. The reason is the
-    /// error of [`check`](Builder::check), or its panic. It runs in the thread that returned the
-    /// object, before the object is destroyed or quarantined. Like a
+    /// error of [`check`](Builder::check), or its panic. The function runs in the thread that
+    /// returned the object, before the object is destroyed or quarantined. Like a
     /// [destructor](Builder::destructor), it may take only leaf locks. If the function panics, all
     /// other work is done before the panic is resumed.
     pub fn on_failure(

@@ -258,7 +258,7 @@ impl<T: Send + 'static, L: Send + 'static, W: World> ObjectCache<T, L, W> {
         })
     }
 
-    /// The cache's name.
+    /// Returns the cache's name.
     pub fn name(&self) -> &str {
         &self.name
     }

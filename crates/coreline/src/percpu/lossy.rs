@@ -183,9 +183,9 @@ impl<T, W: World> LossyBuffer<T, W> {
         Err(ManuallyDrop::into_inner(value))
     }
 
-    /// Calls `f` with the values of one ring after another, and returns their number. It takes the
-    /// values that a ring has when the drain reaches it, in the order of their pushes. These
-    /// include values that `f` itself pushed to a later ring.
+    /// Calls `f` with the values of one ring after another, and returns their number. The drain
+    /// takes the values that a ring has when the drain reaches it, in the order of their pushes.
+    /// These include values that `f` itself pushed to a later ring.
     ///
     /// If `f` panics, the values with which it was not called stay in the buffer.
     ///

@@ -68,8 +68,8 @@ impl Spec {
     ///
     /// # Errors
     ///
-    /// [`SpecError`] if the file is not a valid machine file. It names the file, the key and the
-    /// reason.
+    /// [`SpecError`] if the file is not a valid machine file. The error names the file, the key and
+    /// the reason.
     pub fn from_file(path: &Path) -> Result<Spec, SpecError> {
         let text = std::fs::read_to_string(path).map_err(|error| SpecError::Unreadable {
             path: path.to_owned(),
@@ -82,8 +82,8 @@ impl Spec {
     ///
     /// # Errors
     ///
-    /// [`SpecError`] if the file is not a valid machine file. It names the file, the key and the
-    /// reason.
+    /// [`SpecError`] if the file is not a valid machine file. The error names the file, the key and
+    /// the reason.
     pub fn parse(file: &str, text: &str) -> Result<Spec, SpecError> {
         let raw: RawSpec = toml::from_str(text).map_err(|error| SpecError::Malformed {
             file: file.to_owned(),

@@ -276,9 +276,9 @@ impl Machine {
     /// Every run is sequentially consistent, but the detector also finds missing orderings. The two
     /// accesses of the run only need to be close enough, whatever values they read. Detection takes
     /// no simulated time. It takes some host time for each thread at each access to a synchronising
-    /// word, and memory for each pair of threads. It does not see synchronisation inside std, such
-    /// as words of std or a `Waker` made from an `Arc`. It may report accesses that only std
-    /// orders.
+    /// word, and memory for each pair of threads. The detector does not see synchronisation inside
+    /// std, such as words of std or a `Waker` made from an `Arc`. It may report accesses that only
+    /// std orders.
     ///
     /// ```
     /// use coreline_sim::atomic::{AtomicBool, Ordering};
