@@ -136,8 +136,8 @@ pub enum Refused {
 ///
 /// **Law**: in any interval of length t, at most `burst + rate * t` permits pass, on however many
 /// CPUs. One thread or several threads that ask without a pause get the whole rate. The rate is
-/// rounded down. Up to 10^9 permits per second, the rounding is at most 0.1 %. Above, it is at most
-/// 1 %.
+/// rounded down. Up to 10^9 permits per second, the rounding is at most 0.1 %. At higher rates, it
+/// is at most 1 %.
 ///
 /// **Cost**: a permit from the CPU's stock costs one atomic exchange on a line of that CPU. For any
 /// other permit, the call reads the clock and changes a line that all CPUs share. A refused call

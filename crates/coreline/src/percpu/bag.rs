@@ -51,8 +51,8 @@ const LOOKS: u32 = 4;
 /// in progress, `None` means that the bag is empty, and `Err` means that it is full. A thread may
 /// also miss a value that other threads take out and put back meanwhile.
 ///
-/// **Order**: there is no order among stacks. A stack returns its newest value first. A push
-/// happens before the pop that returns its value. To order other accesses, use `SeqCst` fences.
+/// **Order**: the bag guarantees no order. A stack returns its newest value first. A push happens
+/// before the pop that returns its value. To order other accesses, use `SeqCst` fences.
 ///
 /// **Capacity**: the capacity of the bag is divided evenly among the CPUs that the machine can
 /// have. A small bag uses only the stacks of the first CPUs. One CPU can fill the whole bag,
