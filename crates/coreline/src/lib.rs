@@ -44,9 +44,9 @@
 //!
 //! # When to use it, and when not to
 //!
-//! Use it if many threads share one object. Such objects are a counter or a tenant's counters whose
-//! sum is seldom read, a value that is often read and seldom changed, a pool, or a lock for which
-//! many threads wait. Do not use it if
+//! Use the crate if many threads share one object. Such objects are counters whose sums are seldom
+//! read, a value that is often read and seldom changed, a pool, or a lock for which many threads
+//! wait. Do not use the crate if
 //!
 //! - there is no contention, because an atomic is smaller and takes a few nanoseconds. If no two
 //!   threads use the same tenant, a [`Domain`] for each of thousands of tenants is many times
@@ -111,14 +111,14 @@
 //!
 //! 1. The number stays the same for the thread's whole life. Threads with the same number may run
 //!    at the same time.
-//! 2. The same holds for [`Workers`]. There are as many workers as CPUs, each with a number of its
-//!    own.
+//! 2. [`Workers`] are placed like this, too. There are as many workers as CPUs, each with a number
+//!    of its own.
 //! 3. This concerns [`IndexBy::KernelCid`]. The IDs of a [`CidSpace`] or a [`Domain`] are the
 //!    library's own.
 //! 4. A child that sleeps or wakes a thread may wait forever.
 //!
-//! On Windows and macOS, the crate is only known to compile. The tests of the laws run on Linux,
-//! with the feature.
+//! On Windows and macOS, we know only that the crate compiles. The tests of the laws with the
+//! feature `portable` run on Linux.
 //!
 //! **The feature applies to a whole program.** Cargo builds a crate once, with every feature that
 //! any package of the program enables. If one package enables `portable`, all packages get it. So a
@@ -130,7 +130,7 @@
 //!
 //! With `coreline_sim::Sim` as their world, the same types run on a simulated machine with hundreds
 //! of CPUs. With `coreline_world::model::Model`, they run in a model checker. In the repository,
-//! `tests/laws` does both.
+//! the tests in `tests/laws` do both.
 
 pub mod call;
 pub mod cid;
@@ -159,14 +159,14 @@ pub use object::ObjectCache;
 pub use percpu::{PerCpu, PerCpuPool};
 
 /// Returns the CPU that runs the calling thread. Unless the thread is pinned to one CPU, it may run
-/// on another CPU when the call returns. So the value is a hint, like that of `sched_getcpu`.
+/// on another CPU when the call returns. So the value is a hint, like the value of `sched_getcpu`.
 ///
 /// ```
 /// let cpu = coreline::current_cpu();
 /// assert!(coreline::CpuSet::from_iter([cpu]).contains(cpu));
 /// ```
 ///
-/// On Linux the function is async-signal-safe. It reads the thread's rseq area if that is
+/// On Linux the function is async-signal-safe. It reads the thread's rseq area if the area is
 /// registered, and otherwise asks the kernel. On other systems it returns [the thread's
 /// number](crate#where-there-is-no-linux).
 pub fn current_cpu() -> CpuId {

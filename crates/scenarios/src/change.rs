@@ -11,7 +11,7 @@ pub struct Change {
     pub name: &'static str,
     /// A short description of the change.
     pub title: &'static str,
-    /// The name of its [`Source`].
+    /// The name of the change's [`Source`].
     pub source: &'static str,
     /// What is known of kernels, by release, the newest first.
     releases: &'static [((u32, u32), Has)],
@@ -32,7 +32,7 @@ pub struct Change {
 pub struct Shown {
     /// The scenario.
     pub scenario: &'static Scenario,
-    /// The simulated machine: the author's machine, or the most similar one.
+    /// The simulated machine, which is the author's machine, or the most similar machine.
     pub machine: &'static str,
     /// The name of the configuration, which selects CPUs of the machine.
     pub config: &'static str,
@@ -86,8 +86,8 @@ impl Has {
 /// No release has it.
 const NONE: &[((u32, u32), Has)] = &[((0, 0), Has::No)];
 
-/// All five changes. The releases are those of `docs/concurrency-ids.md`. Only release 3.12 is from
-/// memory. That patch was committed on 1 August 2013, after the merge window of 3.11.
+/// All five changes. The releases are the same as in `docs/concurrency-ids.md`. Only release 3.12
+/// is from memory. Its patch is from 1 August 2013, after the merge window of 3.11.
 pub static CHANGES: [Change; 5] = [
     Change {
         name: "recent-ids",
@@ -226,13 +226,13 @@ impl Change {
     ///
     /// # Panics
     ///
-    /// It never panics, because a test looks up the source of every change.
+    /// The call never panics, because a test looks up the source of every change.
     pub fn published(&self) -> &'static Source {
         Source::named(self.source).expect("a source of this name")
     }
 
-    /// Returns whether a kernel of this release (`6.18.44-generic`) and architecture (`x86_64`) has
-    /// it.
+    /// Returns whether a kernel has the change. An example of a release is `6.18.44-generic`, and
+    /// an example of an architecture is `x86_64`.
     pub fn of_kernel(&self, release: &str, architecture: &str) -> Has {
         let mut numbers = release.split(|it: char| !it.is_ascii_digit()).map(|it| it.parse().ok());
         let version = numbers.next().flatten().zip(numbers.next().flatten());

@@ -1,4 +1,4 @@
-//! [`Config`]: which CPUs of a machine take part.
+//! [`Config`]: the CPUs of a machine that take part.
 
 use std::collections::BTreeSet;
 

@@ -2,22 +2,22 @@
 //!
 //! A thread on each CPU repeatedly reads a block and writes it. A write takes the file's mutex,
 //! changes the guarded data (the file's counters, [`LINES`](super::lockscale::field::LINES) cache
-//! lines) and releases the mutex. The mutex works like the kernel's. It consists of a word with the
-//! owner, which an arriving thread tries once to set, and a queue for threads that find the word
-//! taken. The first thread in the queue spins on the word. It leaves the queue when it has the
-//! mutex. The variants differ in the queue's order. No thread sleeps, because each has a CPU of its
-//! own.
+//! lines) and releases the mutex. The mutex works like the kernel's mutex. It consists of a word
+//! with the owner, which an arriving thread tries once to set, and a queue for threads that find
+//! the word taken. The first thread in the queue spins on the word. It leaves the queue when it has
+//! the mutex. The variants differ in the queue's order. No thread sleeps, because each has a CPU of
+//! its own.
 //!
 //! | variant | the queue |
 //! |---|---|
-//! | `fifo` | [`Osq`], in order of arrival: the kernel's |
+//! | `fifo` | [`Osq`] in FIFO order, like the kernel's queue |
 //! | `per-node` | what Guo 2024 proposes: [`PerNode`] |
 //! | `near` | [`Osq`], waiters under the holder's cache first |
 //!
 //! We set the [`times`] of a copy with and without the mutex, because no source gives them. In the
-//! benchmark, the file size (`maxblocks`) determines where blocks are copied from. In this scenario
-//! it only names the published row. The threads, the window and the checks are those of
-//! [`lockscale`](super::lockscale).
+//! benchmark, the file size (`maxblocks`) determines where blocks are copied from. In this
+//! scenario, the parameter only names the published row. The threads, the window and the checks are
+//! those of [`lockscale`](super::lockscale).
 
 use coreline::lock::{Fifo, Near, Osq};
 use coreline_sim::Sim;
@@ -77,9 +77,9 @@ pub static SCENARIO: Scenario = Scenario {
     )
 };
 
-/// Returns the nanoseconds of a copy with the mutex held, and without it. They are 150 and 1,500
-/// for a block of 256 bytes, 500 and 2,600 for a block of 4,096 bytes, and linear in between. These
-/// values are guesses, and are not compared with any figure.
+/// Returns the nanoseconds of a copy with the mutex held, and without it. The two times are 150 and
+/// 1,500 ns for a block of 256 bytes, and 500 and 2,600 ns for a block of 4,096 bytes. Between
+/// these sizes, they are linear. These values are guesses, and are not compared with any figure.
 pub fn times(around: &Around<'_>) -> [u64; 2] {
     let more = around.values.pair("blocks").0.saturating_sub(256);
     [150 + 350 * more / 3840, 1500 + 1100 * more / 3840]

@@ -5,9 +5,9 @@
 //! A scenario's parameters, variants and figures are data, next to the program that returns the
 //! numbers. Notes are data next to the published figures. The command line, runs, replay lines,
 //! rows and tables of the program `coreline` are derived from these data. [`CHANGES`] lists the
-//! changes to Linux that scenarios show. The program's first page uses it. [`simulate`] runs a
-//! point of a scenario on a simulated machine. [`over_band`] and [`figures`] run points over a
-//! band. A new scenario needs a module, a line in [`ALL`], and a document.
+//! changes to Linux that scenarios show. The first page of `coreline` uses this list. [`simulate`]
+//! runs a point of a scenario on a simulated machine. [`over_band`] and [`figures`] run points over
+//! a band. A new scenario needs a module, a line in [`ALL`], and a document.
 //!
 //! | module | holds |
 //! |---|---|
@@ -110,10 +110,10 @@ pub struct Scenario {
     /// A function that describes a replayed run in words. If it is `None`, the description lists
     /// all numbers that are figures.
     pub told: Option<fn(&[f64]) -> String>,
-    /// Whether all configurations run by default, rather than only the one with all CPUs.
+    /// Whether all configurations run by default, rather than only the configuration with all CPUs.
     pub all_configs: bool,
-    /// The number of simulated runs over which a number is averaged. It is one if the band has
-    /// enough seeds. The second value is for the quick form.
+    /// The number of simulated runs over which a number is averaged. The number is 1 if the band
+    /// has enough seeds. The second value is for the quick form.
     pub runs: [u64; 2],
     /// The largest number of CPUs of a machine for which a simulated run fits into memory.
     pub most_cpus: usize,
@@ -187,11 +187,11 @@ impl Scenario {
 /// The worlds that have a variant.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Only {
-    /// Both.
+    /// Both worlds have the variant.
     Neither,
-    /// Only the native world.
+    /// Only the native world has the variant.
     Native,
-    /// Only simulated machines.
+    /// Only simulated machines have the variant.
     Simulated,
 }
 

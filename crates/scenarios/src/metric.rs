@@ -22,7 +22,7 @@ pub enum FigureKind {
     Percent,
     /// A part of a whole that should be large.
     Part,
-    /// The cost of one alternative divided by that of another.
+    /// The cost of one alternative, divided by the cost of another alternative.
     Ratio,
     /// The speedup of one alternative over another.
     Gain,
@@ -71,7 +71,7 @@ impl FigureKind {
         self.facts().0
     }
 
-    /// Returns which of two figures of this kind is the better one.
+    /// Returns which of two figures of this kind is better.
     pub fn better(self) -> Better {
         self.facts().2
     }

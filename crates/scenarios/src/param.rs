@@ -1,11 +1,12 @@
-//! [`Param`]: what a scenario can be varied by, as data.
+//! [`Param`]: a parameter of a scenario, as data.
 
 use std::collections::BTreeMap;
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-/// The value of a parameter. It is serialised as in results and in the files of published figures.
+/// The value of a parameter. Results and the files of published figures contain its serialised
+/// form.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(untagged)]
 pub enum Value {
@@ -61,7 +62,7 @@ impl Values {
     ///
     /// # Panics
     ///
-    /// The same as for [`number`](Values::number).
+    /// The same panics as for [`number`](Values::number).
     pub fn pair(&self, name: &str) -> (u64, u64) {
         match self.value(name) {
             Value::Pair(one, other) => (*one, *other),
@@ -134,7 +135,7 @@ pub struct Around<'a> {
     pub natively: bool,
     /// The number of CPUs that take part.
     pub cpus: usize,
-    /// The values of the parameters before this one.
+    /// The values of the parameters before this parameter.
     pub values: &'a Values,
 }
 
@@ -225,7 +226,7 @@ impl Param {
     }
 
     /// Returns the parameter's value in a row of a result, where it has the same name as in the
-    /// replay line. Returns `None` if the row has no value, or one that is out of range.
+    /// replay line. Returns `None` if the row has no value, or if the value is out of range.
     pub fn of_row(&self, params: &BTreeMap<String, Value>) -> Option<Value> {
         let text = match self.domain {
             Domain::Pair(one, other, _) => {

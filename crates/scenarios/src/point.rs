@@ -12,8 +12,8 @@ use super::param::{Around, Domain, Param, Role, Value, Values};
 use super::{ALL, Scenario};
 use crate::config::Config;
 
-/// The settings of a run, other than its world, machine and seed. Its text form is that of a replay
-/// line: the scenario's name, and then `key=value` in a fixed order.
+/// The settings of a run, other than its world, machine and seed. The text form, as in a replay
+/// line, is the scenario's name, followed by `key=value` pairs in a fixed order.
 #[derive(Clone)]
 pub struct Point {
     /// The scenario.
@@ -60,7 +60,7 @@ impl Point {
     ///
     /// # Panics
     ///
-    /// The same as for [`Values::number`].
+    /// The same panics as for [`Values::number`].
     pub fn duration(&self, name: &str) -> Duration {
         let number = self.number(name);
         match self.scenario.param(name).unit {
@@ -157,7 +157,8 @@ impl Scenario {
     ///
     /// # Errors
     ///
-    /// The parameter and the chosen value, if the value exceeds the configuration's number of CPUs.
+    /// Returns the parameter and the chosen value if the value exceeds the configuration's number
+    /// of CPUs.
     pub fn points(
         &'static self,
         config: &Config,

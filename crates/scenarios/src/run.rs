@@ -69,7 +69,7 @@ pub enum Error {
     /// The program ended, and reports that it found a mistake or could not run.
     #[error("the run of the scenario failed: {broken}\n  replay: {replay}")]
     Broken {
-        /// What it found.
+        /// The mistake, or the reason why the program could not run.
         broken: RunError,
         /// The replay line of the run.
         replay: Box<Replay>,
@@ -84,8 +84,8 @@ pub enum Error {
 ///
 /// # Errors
 ///
-/// An error if the machine has no such configuration, variant or kernel, or is too large for the
-/// scenario, or if the program fails or finds a mistake.
+/// [`Error`] if the machine has no such configuration, variant or kernel, or is too large for the
+/// scenario. The call also returns an [`Error`] if the program fails or finds a mistake.
 pub fn simulate(
     spec: &Spec,
     replay: &Replay,
@@ -97,12 +97,12 @@ pub fn simulate(
     Ok(numbers)
 }
 
-/// Returns the cost of a run by cache line, by place in the source and by CPU. The run is the same
-/// as that of [`simulate`] with the same arguments.
+/// Returns the cost of a run by cache line, by source location and by CPU. The run equals the run
+/// of [`simulate`] with the same arguments.
 ///
 /// # Errors
 ///
-/// The same as for [`simulate`].
+/// The same errors as for [`simulate`].
 pub fn explain(spec: &Spec, replay: &Replay, point: &Point) -> Result<Report, Error> {
     execute(spec, replay, point, true, None).map(|(_, report)| report)
 }
@@ -167,10 +167,10 @@ fn config(spec: &Spec, name: &str) -> Result<Vec<CpuId>, Error> {
 pub type Done = (Vec<f64>, Replay);
 
 /// Runs points over a band, spread over the host's CPUs. The numbers are the means of `runs` runs,
-/// and the replay line is that of the first run. Returns the results by point of a scenario, and
-/// then by point of the band. A result is `None` if an interrupt prevented the run.
+/// and the replay line is the line of the first run. Returns the results by point of a scenario,
+/// and then by point of the band. A result is `None` if an interrupt prevented the run.
 ///
-/// `kernel` names the kernel of a point's machine; see [`Point::kernel`]. `done` is called for each
+/// `kernel` names the kernel of a point's machine: see [`Point::kernel`]. `done` is called for each
 /// completed point of the band, with its number of runs.
 ///
 /// # Errors
@@ -222,7 +222,7 @@ fn run_seed(seed: u64, run: u64) -> u64 {
 ///
 /// # Panics
 ///
-/// Panics if there is no such preset or program, and with [`over_band`]'s error.
+/// Panics if there is no such preset or program, or if [`over_band`] returns an error.
 pub fn figures<const N: usize>(
     band: fn(&Spec, u64) -> Band,
     machine: &str,

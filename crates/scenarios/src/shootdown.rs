@@ -10,16 +10,16 @@
 //! | variant | bits of contexts that have left | an update writes to |
 //! |---|---|---|
 //! | `eager` | stay set forever | every context that registered |
-//! | `lazy` | are cleared once a second at most | those that are present |
+//! | `lazy` | are cleared once a second at most | contexts that are present |
 //!
-//! Both are the library's own code and differ in one option. `eager` reads a list of all readers,
-//! as most implementations of hazard pointers and epochs do. It never clears bits, so a context
-//! that re-enters need not set its bit again. It is important that different contexts update. If
-//! only one context updated, the lines that no other context touches would stay in its cache, at
-//! almost no cost.
+//! Both variants are the library's own code, and differ in one option. `eager` reads a list of all
+//! readers, as most implementations of hazard pointers and epochs do. It never clears bits, so a
+//! context that re-enters need not set its bit again. It is important that different contexts
+//! update. If only one context updated, the lines that no other context touches would stay in its
+//! cache, at almost no cost.
 //!
 //! A present context checks for changes every microsecond ([`LOOK_EVERY`]), which is part of the
-//! time of a shootdown. We set that interval. It is the same for both variants.
+//! time of a shootdown. We set the interval, which is the same for both variants.
 //!
 //! The scenario checks itself. Each function must run in all present contexts, and each context
 //! must read the newest value at the end.

@@ -8,7 +8,7 @@ pub struct Source {
     /// The short name of the publication in rows and in files of published figures, such as `Guo
     /// 2024`.
     pub name: &'static str,
-    /// Its author.
+    /// The author of the publication.
     pub author: &'static str,
     /// The title of the publication, or our description if it has no title.
     pub title: &'static str,

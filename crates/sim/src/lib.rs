@@ -1,10 +1,10 @@
 //! A deterministic simulated many-core machine, which shows in a unit test whether concurrent code
 //! scales.
 //!
-//! It is for authors of concurrent code. It needs no machine with hundreds of CPUs, and gives the
-//! same result every time. The program is ordinary Rust with changed imports. It runs on up to
-//! 4,096 simulated CPUs and one host thread, and the simulator charges it for every cache line that
-//! moves.
+//! It is for authors of concurrent code. The simulator needs no machine with hundreds of CPUs, and
+//! gives the same result every time. The program is ordinary Rust with changed imports. It runs on
+//! up to 4,096 simulated CPUs and one host thread, and the simulator charges it for every cache
+//! line that moves.
 //!
 //! ```
 //! use coreline_sim::atomic::{AtomicU64, Ordering}; // was std::sync::atomic

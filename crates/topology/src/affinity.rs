@@ -11,7 +11,7 @@ use crate::ids::{CpuId, MAX_CPUS};
 const LINE: &str = "Cpus_allowed_list:";
 const RESIDENT: &str = "VmRSS:";
 
-/// Returns the CPUs on which the process's first thread may run. They are in the line
+/// Returns the CPUs on which the process's first thread may run. These CPUs are in the line
 /// `Cpus_allowed_list` of `proc/self/status` below `root` (`/` on a running Linux;
 /// `Documentation/filesystems/proc.rst`).
 ///
@@ -28,10 +28,10 @@ pub fn allowed_cpus(root: &Path) -> Result<Option<CpuSet>, FileError> {
     list.map(|list| parse_list(&path, list)).transpose()
 }
 
-/// Returns the CPUs that this kernel can ever have: those in the first line of `proc/softirqs`
+/// Returns the CPUs that this kernel can ever have. They are in the first line of `proc/softirqs`
 /// below `root` (`/` on a running Linux). Some containers replace sysfs and other files of `/proc`
-/// by files of their own (lxcfs does), but keep this one. Returns `None` if there is no such file,
-/// or it names no CPU.
+/// by files of their own (lxcfs does), but keep this file. Returns `None` if there is no such file,
+/// or if it names no CPU.
 ///
 /// # Errors
 ///
@@ -50,8 +50,8 @@ pub fn possible_cpus(root: &Path) -> Result<Option<CpuSet>, FileError> {
     Ok(Some(cpus).filter(|cpus| !cpus.is_empty()))
 }
 
-/// Returns the number of bytes of memory that the process uses at this moment. It is in the line
-/// `VmRSS` of `proc/self/status` below `root` (`/` on a running Linux;
+/// Returns the number of bytes of memory that the process uses at this moment. The number is in the
+/// line `VmRSS` of `proc/self/status` below `root` (`/` on a running Linux;
 /// `Documentation/filesystems/proc.rst`). The kernel counts in batches, so the number is exact to
 /// some hundred KiB. Returns `None` if there is no such file or line.
 ///
@@ -69,11 +69,11 @@ pub fn resident_memory(root: &Path) -> Result<Option<u64>, FileError> {
     Ok(Some(kib * 1024))
 }
 
-/// Returns the CPU time of the calling thread. It is the first number of
+/// Returns the CPU time of the calling thread. The time is the first number of
 /// `proc/thread-self/schedstat` below `root` (`/` on a running Linux;
-/// `Documentation/scheduler/sched-stats.rst`). On a host with other work it measures the length of
-/// a computation better than the wall clock. The kernel updates it at every tick, so it is exact to
-/// some milliseconds. Returns `None` if there is no such file.
+/// `Documentation/scheduler/sched-stats.rst`). On a host with other work, the CPU time measures a
+/// computation better than the wall clock does. The kernel updates the CPU time at every tick, so
+/// it is exact to some milliseconds. Returns `None` if there is no such file.
 ///
 /// # Errors
 ///

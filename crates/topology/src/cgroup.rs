@@ -33,7 +33,7 @@ pub struct CgroupLimits {
     pub quota: Option<Quota>,
 }
 
-/// A limit on processor time: at most `time` on all CPUs together in every `period`.
+/// A limit on processor time. All CPUs together may use at most `time` in every `period`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Quota {
     /// The processor time in each period, which is never zero.
@@ -49,7 +49,8 @@ impl Quota {
         (!time.is_zero() && !period.is_zero()).then_some(Self { time, period })
     }
 
-    /// Returns the number of CPUs that may run all the time. For example, half a CPU is 0.5.
+    /// Returns the number of CPUs that may run all the time. The result can be a fraction, such as
+    /// 0.5 for half a CPU.
     pub fn cpus(self) -> f64 {
         self.time.as_micros() as f64 / self.period.as_micros() as f64
     }
@@ -114,7 +115,7 @@ impl CgroupLimits {
     ///
     /// # Errors
     ///
-    /// The same as for [`read`](Self::read).
+    /// The same errors as for [`read`](Self::read).
     pub fn of_process(root: &Path, pid: u32) -> Result<Self, FileError> {
         Self::of(root, &pid.to_string())
     }

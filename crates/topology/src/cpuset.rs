@@ -32,7 +32,7 @@ pub struct CpuSet {
 }
 
 impl CpuSet {
-    /// Creates an empty set. This allocates nothing.
+    /// Creates an empty set, without an allocation.
     pub const fn new() -> Self {
         Self { words: Vec::new() }
     }

@@ -2,9 +2,9 @@
 
 use std::fmt;
 
-/// One more than the highest CPU number that a list, a sysfs tree, a [`Shape`](crate::Shape) or a
-/// limit may name. Linux itself builds for at most 8192. The bound prevents bad input from
-/// allocating gigabytes.
+/// The highest CPU number that a list, a sysfs tree, a [`Shape`](crate::Shape) or a limit may name,
+/// plus 1. Linux itself builds for at most 8192. The bound prevents bad input from allocating
+/// gigabytes.
 pub const MAX_CPUS: u32 = 1 << 16;
 
 macro_rules! id {

@@ -3,10 +3,10 @@
 use std::cmp::Reverse;
 use std::fmt;
 
-/// The kind of core that a CPU belongs to, on machines that mix several.
+/// The kind of core that a CPU belongs to, on machines that mix several kinds.
 ///
 /// Kinds are ordered, the fastest first. The default is full capacity. All CPUs have this kind on a
-/// machine whose cores are alike, or that does not distinguish them.
+/// machine whose cores are alike, or that does not distinguish its cores.
 ///
 /// ```
 /// use coreline_topology::CoreKind;
@@ -23,8 +23,8 @@ pub enum CoreKind {
     Efficient,
     /// The kind that the kernel's x86 performance counters call `cpu_lowpower`.
     LowPower,
-    /// The speed according to the kernel's scheduler: 1024 is the fastest core of the machine at
-    /// its highest frequency.
+    /// The speed according to the kernel's scheduler. A value of 1024 is the fastest core of the
+    /// machine at its highest frequency.
     Capacity(Reverse<u32>),
 }
 

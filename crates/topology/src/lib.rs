@@ -1,5 +1,5 @@
-//! The parts of a machine as plain values. These are the numbers of its CPUs, nodes and caches,
-//! sets of CPUs, the tree of shared parts, and the limits of a process.
+//! The parts of a machine as plain values. These are the numbers of CPUs, nodes and caches, sets of
+//! CPUs, the tree of shared parts, and the limits of a process.
 //!
 //! | type | is |
 //! |---|---|
@@ -12,8 +12,8 @@
 //! | [`CgroupLimits`], [`Quota`] | the CPUs and the processor time that control groups let it use |
 //!
 //! No type shares data between threads or queries the running system. Values are created from a
-//! [`Shape`], or from the text of files below a folder that the caller names. This folder is `/sys`
-//! or `/` for the running machine, or a copy of one of them.
+//! [`Shape`], or from the text of files below a folder that the caller names. The folder is `/sys`
+//! or `/` for the running machine, or a copy of `/sys` or `/`.
 //!
 //! ```no_run
 //! use std::path::Path;

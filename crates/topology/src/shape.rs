@@ -107,9 +107,9 @@ impl Topology {
         Ok(Self::new(&cpus, limit, with_memory(&cpus)))
     }
 
-    /// Creates a machine from a set of CPUs. Each CPU is a core, and all are under one cache on
-    /// node 0. The set states which CPUs exist but not the highest possible number. A caller that
-    /// knows this number states it by [`with_limit_at_least`](Topology::with_limit_at_least).
+    /// Creates a machine from a set of CPUs. Each CPU is a core, and all cores are under one cache
+    /// on node 0. The set states which CPUs exist but not the highest possible number. A caller
+    /// that knows this number passes it to [`with_limit_at_least`](Topology::with_limit_at_least).
     ///
     /// # Errors
     ///

@@ -36,12 +36,13 @@ pub struct Cpu {
     pub kind: CoreKind,
 }
 
-/// The distance between two CPUs in the tree: the smallest part of the machine that holds both.
+/// The distance between two CPUs in the tree, which is the smallest part of the machine that holds
+/// both.
 ///
 /// A shorter distance compares as less.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Distance {
-    /// The two are the same CPU.
+    /// The CPUs are the same.
     SameCpu,
     /// Two hardware threads of one core.
     SameCore,
@@ -71,11 +72,11 @@ pub(crate) struct Limit {
 /// The tree of one machine: its online CPUs, and the cores, second-level caches, clusters,
 /// last-level caches, memory nodes and sockets that hold them.
 ///
-/// On all machines that we know, each part lies within the next larger one. The only exception is
+/// On all machines that we know, each part lies within the next larger part. The only exception is
 /// that a last-level cache may span several nodes (sub-NUMA clustering).
 ///
 /// The tree is a value. It describes the moment at which it was read, and hotplug does not change
-/// it. Read one with [`from_sysfs`](Topology::from_sysfs) or build a regular one with
+/// it. Read a tree with [`from_sysfs`](Topology::from_sysfs), or build a regular tree with
 /// [`uniform`](Topology::uniform). The tree is immutable, so any code may read it, including signal
 /// handlers. Functions that return sets allocate.
 ///
@@ -136,7 +137,8 @@ impl Topology {
     }
 
     /// Returns the same machine, in which CPU numbers up to `limit - 1` are known to be possible. A
-    /// limit above [`MAX_CPUS`] counts as [`MAX_CPUS`], because no tree has a CPU beyond it.
+    /// limit above [`MAX_CPUS`] counts as [`MAX_CPUS`], because no tree has a CPU beyond that
+    /// number.
     ///
     /// Use it if [`cpu_limit_is_stated`](Topology::cpu_limit_is_stated) returns false and the
     /// caller knows the limit from elsewhere, such as from a system call.
@@ -194,8 +196,8 @@ impl Topology {
         self.cpu_count
     }
 
-    /// Returns the highest CPU number that the machine can ever have, plus 1. It is the length of
-    /// an array that is indexed by CPU number. It is at most [`MAX_CPUS`] and at least
+    /// Returns the highest CPU number that the machine can ever have, plus 1. The result is the
+    /// length of an array that is indexed by CPU number. It is at most [`MAX_CPUS`] and at least
     /// [`cpu_count`](Topology::cpu_count), and larger if CPUs are offline.
     pub fn cpu_limit(&self) -> usize {
         self.limit.cpus
@@ -228,35 +230,36 @@ impl Topology {
         self.cache_count
     }
 
-    /// Returns the number of memory nodes that have an online CPU. Their numbers may have gaps, see
+    /// Returns the number of memory nodes that have an online CPU. Their numbers may have gaps: see
     /// [`nodes`](Topology::nodes).
     pub fn node_count(&self) -> usize {
         self.nodes.with_cpus.len()
     }
 
-    /// Returns the memory nodes that have an online CPU, ordered by number. Some may have no
-    /// memory.
+    /// Returns the memory nodes that have an online CPU, ordered by number. Some of these nodes may
+    /// have no memory.
     pub fn nodes(&self) -> impl Iterator<Item = NodeId> {
         self.nodes.with_cpus.iter().copied()
     }
 
-    /// Returns the memory nodes that have memory, ordered by number. Some may have no CPU.
+    /// Returns the memory nodes that have memory, ordered by number. Some of these nodes may have
+    /// no CPU.
     pub fn memory_nodes(&self) -> impl Iterator<Item = NodeId> {
         self.nodes.with_memory.iter().copied()
     }
 
     /// Returns the node on which to place the memory that a node's CPUs use. It is the node itself
-    /// if it has memory, and otherwise the nearest node that has memory. Among equally near nodes
-    /// it is the lowest. Returns `None` if no node is known to have memory, or there is no such
-    /// node.
+    /// if it has memory, and otherwise the nearest node that has memory. Among equally near nodes,
+    /// it is the node with the lowest number. Returns `None` if no node is known to have memory, or
+    /// there is no such node.
     pub fn nearest_memory(&self, node: NodeId) -> Option<NodeId> {
         self.nodes.nearest_memory(node)
     }
 
-    /// Returns the distance from the CPUs of `from` to the memory of `to`, on ACPI's scale: 10 is
-    /// local, 20 takes twice as long, 255 is unreachable. If the firmware does not state it, it is
-    /// 10 for the node itself and 20 for others, as in the kernel. Returns `None` if there is no
-    /// such node.
+    /// Returns the distance from the CPUs of `from` to the memory of `to`, on ACPI's scale. On this
+    /// scale, 10 is local, 20 takes twice as long, and 255 is unreachable. If the firmware does not
+    /// state the distance, it is 10 for the node itself and 20 for other nodes, as in the kernel.
+    /// Returns `None` if there is no such node.
     pub fn node_distance(&self, from: NodeId, to: NodeId) -> Option<u32> {
         self.nodes.distance(from, to)
     }

@@ -60,7 +60,7 @@ impl<T, W: Words> Cell<T, W> {
         Cell { track: W::TRACK, value: UnsafeCell::new(value) }
     }
 
-    /// Reads the content: calls `f` with a pointer that is valid for reads while `f` runs.
+    /// Reads the content. Calls `f` with a pointer that is valid for reads while `f` runs.
     ///
     /// Dereferencing the pointer is sound only if no thread writes at the same time. The caller's
     /// protocol must ensure this.
@@ -72,8 +72,8 @@ impl<T, W: Words> Cell<T, W> {
         f(at)
     }
 
-    /// Writes, or reads and writes, the content: calls `f` with a pointer that is valid for both
-    /// while `f` runs.
+    /// Writes the content, or reads and writes it. Calls `f` with a pointer that is valid for reads
+    /// and writes while `f` runs.
     ///
     /// Dereferencing the pointer is sound only if no other thread reads or writes at the same time.
     /// The caller's protocol must ensure this.
@@ -124,8 +124,8 @@ impl<T, W: Words> Cell<T, W> {
 
 impl<const N: usize, W: Words> Cell<[u8; N], W> {
     /// Writes some of the bytes, from `offset` on, if `allowed` returns true at the moment when the
-    /// write takes effect. Returns whether it wrote. The other bytes are not accessed. It is for
-    /// interpreters of restartable operations.
+    /// write takes effect. Returns whether the call wrote. The other bytes are not accessed. The
+    /// method is for interpreters of restartable operations.
     ///
     /// # Panics
     ///
@@ -163,7 +163,7 @@ impl<T, W: Words> fmt::Debug for Cell<T, W> {
 
 /// A shared borrow of a [`Cell`]'s content, from [`Cell::borrow`].
 ///
-/// It holds a pointer and not a reference, and so does [`CellMut`]. A guard that contains such a
+/// Like [`CellMut`], the borrow holds a pointer and not a reference. A guard that contains such a
 /// borrow may free its lock while a function that got the guard by value still runs. A reference
 /// would have to be valid until that function returns.
 pub struct CellRef<'a, T, W: Words> {
@@ -187,8 +187,8 @@ impl<T, W: Words> Deref for CellRef<'_, T, W> {
 
 /// An exclusive borrow of a [`Cell`]'s content, from [`Cell::borrow_mut`].
 ///
-/// It is invariant in `T`, like `&mut T`. Otherwise safe code could store a value that dies before
-/// the cell:
+/// The type is invariant in `T`, like `&mut T`. Otherwise safe code could store a value that dies
+/// before the cell:
 ///
 /// ```compile_fail
 /// use coreline_world::{CellMut, Words};

@@ -48,11 +48,11 @@ impl fmt::Display for Time {
 
 /// The capability *clock*.
 pub trait Clock {
-    /// Whether time passes in this world. It is false in the model, where [`now`](Clock::now) is
+    /// Whether time passes in this world. This is false in the model, where [`now`](Clock::now) is
     /// constant.
     const RUNS: bool;
 
-    /// Returns the current time. It never goes backwards for one thread, or between two threads
-    /// that are ordered.
+    /// Returns the current time. The time never goes backwards for one thread, or between two
+    /// threads that are ordered.
     fn now() -> Time;
 }

@@ -1,8 +1,8 @@
 //! The interface between an algorithm and the machine on which it runs.
 //!
 //! The crate is for authors of lock-free code and of primitives. Write an algorithm once, generic
-//! over `W:` [`World`]. Then run it on this machine, on a simulated one with hundreds of CPUs, and
-//! in a model checker. (Users of `coreline`'s primitives do not need this crate.)
+//! over `W:` [`World`]. Then run it on this machine, on a simulated machine with hundreds of CPUs,
+//! and in a model checker. Users of `coreline`'s primitives do not need this crate.
 //!
 //! ```
 //! use std::sync::Arc;
@@ -63,8 +63,8 @@
 //! | [`Signals`] | block signals, tell processes and threads apart | [`signals`] |
 //! | [`Memory`] | map memory, place it on a node | [`memory`] |
 //!
-//! An algorithm may use these. A program that runs in every world, such as a law or a scenario,
-//! needs more, and uses a [`Testbed`]:
+//! An algorithm may use these capabilities. A program that runs in every world, such as a law or a
+//! scenario, needs more, and uses a [`Testbed`]:
 //!
 //! | trait | gives | module |
 //! |---|---|---|
@@ -86,8 +86,8 @@
 //! | `portable` | a [`Native`] built on std, on Linux too | programs, and tests of them |
 //!
 //! `portable` turns off all features that exist only on Linux. If one package of a program enables
-//! it, all packages get it, so a library should not enable it. The front page of `coreline` lists
-//! the features that are missing without them.
+//! `portable`, all packages get it, so a library should not enable it. The front page of `coreline`
+//! lists the features that are then missing.
 
 pub mod cell;
 pub mod clock;
@@ -141,14 +141,14 @@ pub use work::Work;
 /// The combination of the capabilities, and the only type parameter that an algorithm needs.
 ///
 /// The functions of a world are associated functions, without a receiver. The machine follows from
-/// the calling thread. It is the process, simulated machine or model execution of that thread.
+/// the calling thread. It is the thread's process, simulated machine or model execution.
 ///
 /// # Safety
 ///
 /// Primitives with `unsafe` code rely on a world's laws. For example, a wait returns only a value
 /// that its condition accepted, exactly one of two racing compare-exchanges from the same value
 /// succeeds, and no wake is lost. A type may be a world only if it passes every law in
-/// `conformance`. By implementing this trait, the author guarantees these laws and those of the
+/// `conformance`. By implementing this trait, the author guarantees these laws and the laws of the
 /// capabilities.
 pub unsafe trait World:
     Words + Statics + Sleep + Place + Restartable + Fences + Kick + Clock + Signals + Memory

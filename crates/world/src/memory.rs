@@ -7,8 +7,8 @@ use coreline_topology::NodeId;
 
 use crate::{Lacking, Why};
 
-/// The error if the world has no memory of this size left. It is like [`Lacking`], but is created
-/// in code that must not allocate.
+/// The error if the world has no memory of this size left. It is like [`Lacking`], but code that
+/// must not allocate can create it.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("cannot map {} bytes of memory: {why}; {remedy}", layout.size())]
 pub struct MapError {
@@ -34,10 +34,10 @@ pub trait Memory {
     /// [`MapError`] if no memory is left.
     fn map(layout: Layout) -> Result<NonNull<u8>, MapError>;
 
-    /// Maps zeroed memory of this layout, in whole pages. Each page was read but not written, so
-    /// the first write to it takes a copy-on-write fault. Use it in programs that measure the cost
-    /// of such a fault. Natively it is a private mapping of a file in memory. A world without pages
-    /// returns the same as [`map`](Memory::map).
+    /// Maps zeroed memory of this layout, in whole pages. The call reads each page but does not
+    /// write it, so the first write to a page takes a copy-on-write fault. Use it in programs that
+    /// measure the cost of such a fault. Natively, the memory is a private mapping of a file in
+    /// memory. In a world without pages, the call works like [`map`](Memory::map).
     ///
     /// # Errors
     ///
@@ -77,7 +77,7 @@ pub trait Memory {
     ///
     /// # Safety
     ///
-    /// The same as for [`place`](Memory::place).
+    /// The same conditions as for [`place`](Memory::place).
     unsafe fn advise_huge(at: NonNull<u8>, len: usize) -> Result<(), Lacking>;
 
     /// Frees the pages that lie wholly in this range, as far as the world can. Afterwards each byte
@@ -85,7 +85,7 @@ pub trait Memory {
     ///
     /// # Safety
     ///
-    /// The same as for [`place`](Memory::place), and no thread uses the range meanwhile.
+    /// The same conditions as for [`place`](Memory::place), and no thread uses the range meanwhile.
     unsafe fn discard(at: NonNull<u8>, len: usize) {
         let _ = (at, len);
     }

@@ -16,19 +16,19 @@ pub trait Signals {
     /// whole life.
     ///
     /// Signals that a thread causes itself, such as by a bad access or a breakpoint, are not
-    /// blocked, even if another thread sends them. So their handlers must not execute operations
-    /// that need this block. They must not use a list, a stack or a buffer if operations run
-    /// without sections or may find no slot. They must not create per-CPU memory. Such a handler
-    /// would wait for the thread that it interrupts. Operations on words are also safe in these
-    /// handlers.
+    /// blocked, even if another thread sends them. So handlers of such signals must not execute
+    /// operations that need this block. These handlers must not use a list, a stack or a buffer if
+    /// operations run without sections or may find no slot. Nor may they create per-CPU memory.
+    /// Such a handler would wait for the thread that it interrupts. Operations on words are also
+    /// safe in these handlers.
     fn hold() -> Self::Held;
 
     /// Returns the generation of the caller's memory. A child that got its own copy of the memory
-    /// by a fork has a new generation, different from that of all its ancestors until then.
-    /// Threads, and children that share their parent's memory, have the same generation. Two
-    /// children of one parent can have the same generation, and so can a parent that asks for the
-    /// first time after the fork. This is harmless, because neither process sees the other's
-    /// writes.
+    /// by a fork has a new generation, different from the generations of all its ancestors until
+    /// then. Threads, and children that share their parent's memory, have the same generation. Two
+    /// children of one parent can have the same generation. A parent that asks for the first time
+    /// after the fork can also have this generation. This is harmless, because neither process sees
+    /// the other's writes.
     fn generation() -> NonZeroU32;
 
     /// Returns the number of the calling thread. No two live threads of a process have the same

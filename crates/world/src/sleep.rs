@@ -23,14 +23,15 @@ pub trait Sleep: Words {
     /// wakes. The caller must read the word again, whatever the result is.
     ///
     /// `deadline` is a time of this world's [`Clock`](crate::Clock), at which the sleep ends at the
-    /// latest. The model has no time, so there a park with a deadline always times out, after the
-    /// other threads have run.
+    /// latest. The model has no time. In the model, a park with a deadline always times out, after
+    /// the other threads have run.
     fn park(word: &Self::U32, expected: u32, deadline: Option<Time>) -> Parked;
 
     /// Wakes up to `count` threads that sleep on `word`, and returns the number of woken threads.
-    /// The longest sleeper is first if the world has an order. A `count` of zero wakes none.
+    /// If the world keeps sleepers in order, the thread that has slept longest is woken first. A
+    /// `count` of zero wakes no thread.
     ///
-    /// `word` may dangle at the time of the call, because only its address is used. (So a wake may
-    /// be the last access to a lock whose next owner frees its memory.)
+    /// `word` may dangle at the time of the call, because only its address is used. So a wake may
+    /// be the last access to a lock whose next owner frees its memory.
     fn wake(word: *const Self::U32, count: u32) -> u32;
 }

@@ -61,8 +61,8 @@ pub trait Statics: Sized {
 ///
 /// A key must be a `static` and not a `const`, because its address identifies it.
 ///
-/// One key used with two types names two objects. If two threads race to create the object, one of
-/// the two objects is kept. The other is dropped before its first use.
+/// If one key is used with two types, it names two objects. If two threads race to create the
+/// object, one of the two objects is kept. The other is dropped before its first use.
 #[derive(Debug)]
 pub struct WorldStatic {
     name: &'static str,
@@ -124,7 +124,7 @@ impl WorldStatic {
 /// The key of an object that exists once per thread, native or simulated.
 ///
 /// The object is dropped when its thread ends. Do not use one `WorldLocal` inside the destructor of
-/// another, because it is undefined which of them is dropped first.
+/// another, because it is undefined which of the two is dropped first.
 #[derive(Debug)]
 pub struct WorldLocal {
     name: &'static str,

@@ -39,7 +39,7 @@ pub enum SpawnError {
 ///
 /// Dropping the handle detaches the thread.
 pub trait JoinHandle<T> {
-    /// Waits for the thread and returns its value. All its writes are visible afterwards.
+    /// Waits for the thread and returns its value. All writes of the thread are visible afterwards.
     ///
     /// # Panics
     ///
@@ -60,7 +60,8 @@ pub trait Threads {
     ///
     /// # Errors
     ///
-    /// [`SpawnError`] if the thread cannot run on the requested CPU, or there is no room for it.
+    /// [`SpawnError`] if the thread cannot run on the requested CPU, or if there is no room for the
+    /// thread.
     fn spawn<T, F>(placement: Placement, f: F) -> Result<Self::JoinHandle<T>, SpawnError>
     where
         T: Send + 'static,
@@ -72,7 +73,7 @@ pub trait Threads {
     ///
     /// # Errors
     ///
-    /// The same as for [`spawn`](Threads::spawn).
+    /// The same errors as for [`spawn`](Threads::spawn).
     fn spawn_named<T, F>(
         _name: &str,
         placement: Placement,
@@ -85,13 +86,13 @@ pub trait Threads {
         Self::spawn(placement, f)
     }
 
-    /// Returns the CPUs that the calling thread may use. They are also those of threads that it
-    /// starts without a placement.
+    /// Returns the CPUs that the calling thread may use. Threads that it starts without a placement
+    /// may use the same CPUs.
     ///
     /// The user or an administrator gave these CPUs to the process, by `taskset` or a cpuset. The
     /// program itself may have excluded some. A thread can often be [placed](Placement::On) on
-    /// other CPUs, too, but this does not mean that it is permitted. If nothing is known, the
-    /// result is all CPUs.
+    /// other CPUs, too, but the user may not have permitted this. If nothing is known, the result
+    /// is all CPUs.
     fn allowed() -> CpuSet
     where
         Self: Place,
@@ -102,6 +103,7 @@ pub trait Threads {
     /// Lets the other threads of this CPU run.
     fn yield_now();
 
-    /// Sleeps for at least `span`. The model has no time, so there the thread yields instead.
+    /// Sleeps for at least `span`. The model has no time, so in the model the thread yields
+    /// instead.
     fn sleep(span: Duration);
 }

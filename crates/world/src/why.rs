@@ -33,7 +33,7 @@ impl Why {
         Why { text: Cow::Borrowed(text), node: None, error: None }
     }
 
-    /// Adds a node to the reason. It follows the text.
+    /// Adds a node to the reason, after the text.
     #[must_use]
     pub fn node(self, node: NodeId) -> Self {
         Why { node: Some(node), ..self }

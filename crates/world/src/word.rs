@@ -31,7 +31,8 @@ pub trait Word: Send + Sync + Sized {
     /// Writes the word, and returns its previous value.
     fn swap(&self, value: Self::Value, order: Ordering) -> Self::Value;
 
-    /// Writes `new` if the word holds `current`. Returns the previous value, as `Ok` if it wrote.
+    /// Writes `new` if the word holds `current`. Returns the previous value, as `Ok` if the call
+    /// wrote.
     fn compare_exchange(
         &self,
         current: Self::Value,
@@ -68,9 +69,9 @@ pub trait Word: Send + Sync + Sized {
     ///   writer can run. A thread that has yielded for long sleeps between reads of the word, up to
     ///   1 ms each time. A thread with a real-time priority begins to sleep after about 1 ms of its
     ///   CPU time, so that a writer of lower priority can run on this CPU. Any other thread begins
-    ///   after about 20 ms.
+    ///   to sleep after about 20 ms.
     /// * `Sim` parks the context on the line until the line's next write. This costs exactly what
-    ///   spinning on a cached copy costs, and no host time. Its threads have no priorities.
+    ///   spinning on a cached copy costs, and no host time. Simulated threads have no priorities.
     /// * The model yields to its scheduler.
     fn wait_until(&self, order: Ordering, ready: impl FnMut(Self::Value) -> bool) -> Self::Value;
 
@@ -85,13 +86,14 @@ pub trait Word: Send + Sync + Sized {
     ///   waiter reads it;
     /// * even if the deadline has already passed, the wait reads the word;
     /// * `None` orders no memory accesses, and says nothing about the present value of the word. A
-    ///   caller that times out must agree with the writer, by an exchange, which of them was first.
+    ///   caller that times out must agree with the writer, by an exchange, which of the two was
+    ///   first.
     ///
     /// The return is late by the time for which other threads have the CPU, and in addition
     ///
     /// * in `Sim` by a read of the clock and the last read of the word. The wait costs one event
     ///   for each write of the line and one for the deadline;
-    /// * in the model, which has no time, before or after any step of the others.
+    /// * in the model, which has no time, by any number of steps of other threads.
     fn wait_until_by(
         &self,
         order: Ordering,
@@ -100,9 +102,9 @@ pub trait Word: Send + Sync + Sized {
     ) -> Option<Self::Value>;
 
     /// Writes the word, like [`store`](Word::store), but only if `allowed` returns true at the
-    /// moment of the store. Returns whether it stored. It is for interpreters of restartable
-    /// operations, whose words are generic. A world with interruptions has no other way to make a
-    /// store depend on `allowed`.
+    /// moment of the store. Returns whether the call stored. The method is for interpreters of
+    /// restartable operations, whose words are generic. A world with interruptions has no other way
+    /// to make a store depend on `allowed`.
     fn store_when(
         &self,
         value: Self::Value,
@@ -166,8 +168,8 @@ pub trait Words: Sized + 'static {
     /// Whether words and cells have the size, alignment and address arithmetic of the native
     /// machine.
     ///
-    /// It is true for `Native` and `Sim`, so that layout asserts hold and false sharing is real. It
-    /// is false for the model.
+    /// The constant is true for `Native` and `Sim`, so that layout asserts hold and false sharing
+    /// is real. It is false for the model.
     const NATIVE_LAYOUT: bool;
 
     /// An atomic `u8`.

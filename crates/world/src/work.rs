@@ -10,7 +10,7 @@ use core::time::Duration;
 pub trait Work {
     /// Computes for about `span` on the calling thread's CPU, without accesses to shared memory.
     ///
-    /// If time passes, the call takes at least nine tenths of `span`, and longer if the thread is
+    /// If time passes, the call takes at least nine tenths of `span`, and more if the thread is
     /// preempted or interrupted. There is no other guarantee about the duration.
     fn work(span: Duration);
 }

@@ -60,8 +60,8 @@ impl<W: World> Builder<W> {
     /// the limit of the kernel's haltpoll (`Documentation/virt/guest-halt-polling.rst`).
     pub const POLLING: Duration = Duration::from_micros(200);
 
-    /// Starts a worker for each of these CPUs. By default, there is a worker for each CPU that the
-    /// thread that calls [`start`](Builder::start) may use. `taskset`, a cpuset and the program
+    /// Starts a worker for each of the given CPUs. By default, there is a worker for each CPU that
+    /// the thread that calls [`start`](Builder::start) may use. `taskset`, a cpuset and the program
     /// itself can restrict these CPUs.
     pub fn cpus(mut self, cpus: CpuSet) -> Self {
         self.cpus = Some(cpus);

@@ -27,22 +27,22 @@
 //! # What a call costs
 //!
 //! A worker without work polls its *wake word*, which is also a one-slot mailbox. The polling time
-//! adapts to the gaps between messages. After that time the worker sleeps, as with the kernel's
-//! haltpoll. If other threads want its CPU, the worker sleeps at once, and so do callers on that
-//! CPU. A polling thread detects this by the clock, because it did not run for a while. Later,
-//! another thread tries polling again. A call to a polling worker costs one exchange and no system
-//! call. The cache line of the mailbox moves to the worker. The line of the request moves to the
-//! worker, too, and returns with the value. If the function and its value have at most three words
-//! each, the request fits into the mailbox's line, provided that this line is free. This costs a
-//! second exchange on a line that the caller's CPU already owns, and saves both transfers of the
-//! request's line. A call that finds the mailbox occupied queues behind it. The nodes of that queue
-//! lie on the stacks of the callers.
+//! adapts to the gaps between messages. After the polling time, the worker sleeps, as with the
+//! kernel's haltpoll. If other threads want its CPU, the worker sleeps at once, and so do callers
+//! on that CPU. A polling thread detects this by the clock, because it did not run for a while.
+//! Later, another thread tries polling again. A call to a polling worker costs one exchange and no
+//! system call. The cache line of the mailbox moves to the worker. The line of the request moves to
+//! the worker, too, and returns with the value. If the function and its value have at most three
+//! words each, the request fits into the mailbox's line, provided that this line is free. This
+//! costs a second exchange on a line that the caller's CPU already owns, and saves both transfers
+//! of the request's line. A call that finds the mailbox occupied queues behind it. The nodes of
+//! that queue lie on the stacks of the callers.
 //!
 //! A call does not announce work. The worker runs the call and continues to wait. The worker looks
 //! for tasks only if the function queued a task on that worker, or if a message of another kind
 //! tells it to. Nayak proposes the same for the kernel. In the kernel, the bit that means "there is
-//! work" also announces a call to an idle CPU. That CPU then searches for work with interrupts off,
-//! while the next call waits.
+//! work" also announces a call to an idle CPU. The idle CPU then searches for work with interrupts
+//! off, while the next call waits.
 //!
 //! # Law
 //!
@@ -123,12 +123,12 @@ pub use users::{NotAWorker, Users, Using};
 
 /// A set of threads, each pinned to its own CPU, that run calls and tasks. See the [module](self).
 ///
-/// Dropping closes the set, and waits until all calls and tasks that were sent have run. If the
-/// dropping thread is one of the workers, even one that has ended its work, the drop does not wait.
-/// The workers then end when they have nothing more to do, and [`join`](Workers::join) returns an
-/// error on such a thread. On a worker of another set, a drop serves calls while it waits. If it is
-/// nested in four calls, it serves only calls that come from workers. So a call that these workers
-/// wait for may have to come from a worker.
+/// Dropping the value closes the set, and waits until all calls and tasks that were sent have run.
+/// If the dropping thread is a worker of this set, even a worker that has ended its work, the drop
+/// does not wait. The workers then end when they have nothing more to do, and
+/// [`join`](Workers::join) returns an error on such a thread. On a worker of another set, a drop
+/// serves calls while it waits. If the drop is nested in four calls, it serves only calls that come
+/// from workers. So a call that these workers wait for may have to come from a worker.
 pub struct Workers<W: World + Threads = Native> {
     shared: Arc<Shared<W>>,
     threads: Vec<W::JoinHandle<()>>,
@@ -148,7 +148,7 @@ impl Workers {
         Self::builder().start()
     }
 
-    /// Returns a builder, which sets which CPUs have a worker and how workers wait.
+    /// Returns a builder, which chooses the CPUs that have a worker, and how workers wait.
     pub fn builder() -> Builder {
         Builder::default()
     }
@@ -190,14 +190,14 @@ impl<W: World + Threads> Workers<W> {
     /// returns its value. If the caller is that worker itself, `function` runs at once.
     ///
     /// While a worker waits here, it serves calls nested in its own function. So its stack grows by
-    /// the frames of the served calls. Nested four calls deep, it serves only calls from workers,
-    /// whose number is at most that of waiting functions. Calls from other threads wait until it
-    /// has finished one of the four. Keep the functions that you call this way short, and let them
-    /// hold no lock while they call.
+    /// the frames of the served calls. Nested four calls deep, the worker serves only calls from
+    /// workers. There are at most as many of these calls as waiting functions. Calls from other
+    /// threads wait until the worker has finished one of the four calls. Keep the functions that
+    /// you call this way short, and let them hold no lock while they call.
     ///
     /// # Errors
     ///
-    /// [`Refused`], with the function, if there is no such worker or it is closed.
+    /// [`Refused`], with the function, if the CPU has no worker, or if the workers are closed.
     ///
     /// # Panics
     ///
@@ -215,7 +215,7 @@ impl<W: World + Threads> Workers<W> {
     ///
     /// # Errors
     ///
-    /// The same as for [`call_on`](Workers::call_on), and [`CallError::Busy`].
+    /// The same errors as for [`call_on`](Workers::call_on), and [`CallError::Busy`].
     ///
     /// # Panics
     ///
@@ -294,9 +294,9 @@ impl<W: World + Threads> Workers<W> {
         Ok(request.into_value())
     }
 
-    /// Runs `function` on all of these CPUs at the same time, and returns the values when all have
-    /// run it. A function that waits until it has begun on the other CPUs may wait forever, because
-    /// calls of other threads may run first.
+    /// Runs `function` on all of these CPUs at the same time, and returns the values when all CPUs
+    /// have run it. A function that waits until it has begun on the other CPUs may wait forever,
+    /// because calls of other threads may run first.
     ///
     /// # Errors
     ///
@@ -306,8 +306,8 @@ impl<W: World + Threads> Workers<W> {
     ///
     /// # Panics
     ///
-    /// Panics if the function panics on any of these CPUs, after all have run it. The panic is that
-    /// of the first such CPU.
+    /// Panics if the function panics on any of these CPUs, after all have run it. The call resumes
+    /// the panic of the first such CPU.
     pub fn call_many<R, F>(&self, cpus: &CpuSet, function: F) -> Result<Vec<(CpuId, R)>, CallError>
     where
         F: Fn(CpuId) -> R + Sync,
@@ -322,7 +322,7 @@ impl<W: World + Threads> Workers<W> {
     ///
     /// # Errors
     ///
-    /// The same as for [`call_on`](Workers::call_on).
+    /// The same errors as for [`call_on`](Workers::call_on).
     pub fn call_async<R, F>(&self, cpu: CpuId, function: F) -> Result<Reply<R, W>, Refused<F>>
     where
         F: FnOnce() -> R + Send + 'static,
@@ -402,13 +402,14 @@ impl<W: World + Threads> Workers<W> {
     /// Returns whether the calling thread is one of these workers and other work waits for it. Such
     /// work is a call, a task in its own queue, or tasks of other workers that it should look for.
     /// A long call should return if this is true. A long task should [serve](Workers::serve) the
-    /// calls. (It returns true once for each reason, although the tasks still wait after that.)
+    /// calls. The call returns true once for each reason, even if the tasks still wait after that.
     pub fn need_resched(&self) -> bool {
         self.shared.need_resched()
     }
 
-    /// Runs the calls that wait for the calling worker, and returns their number. It runs neither
-    /// calls that arrive meanwhile nor tasks. On a thread that is not a worker, it returns zero.
+    /// Runs the calls that wait for the calling worker, and returns their number. `serve` runs
+    /// neither calls that arrive meanwhile nor tasks. On a thread that is not a worker, it returns
+    /// zero.
     ///
     /// Use it in a long task, or in a long call:
     ///
@@ -434,23 +435,23 @@ impl<W: World + Threads> Workers<W> {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     ///
-    /// The calls run nested in the function that serves, on its stack. The limits are those of a
-    /// function that waits in [`call_on`](Workers::call_on). Nested four calls deep, it runs only
-    /// calls from workers. So a function that serves must hold no lock that a call takes, and must
-    /// expect that calls change data that it shares with them. A served call may itself call, queue
-    /// tasks and serve. The function that serves continues when the call returns.
+    /// The calls run nested in the function that serves, on its stack. The same limits hold as for
+    /// a function that waits in [`call_on`](Workers::call_on). Nested four calls deep, `serve` runs
+    /// only calls from workers. So a function that serves must hold no lock that a call takes, and
+    /// must expect that calls change data that it shares with them. A served call may itself call,
+    /// queue tasks and serve. The function that serves continues when the call returns.
     pub fn serve(&self) -> u32 {
         self.shared.serve()
     }
 
-    /// Creates a record of which workers use a cached thing, so that a change is announced to those
-    /// workers only.
+    /// Creates a record of which workers use some cached data, so that only these workers are
+    /// notified of a change.
     pub fn users(&self) -> Users<W> {
         Users::new(Arc::clone(&self.shared))
     }
 
-    /// Closes the set to new calls and tasks. Accepted calls and tasks may still send others to
-    /// workers that still run. The workers end when all accepted calls and tasks have run.
+    /// Closes the set to new calls and tasks. Accepted calls and tasks may still send calls and
+    /// tasks to workers that still run. The workers end when all accepted calls and tasks have run.
     pub fn close(&self) {
         self.shared.close();
     }

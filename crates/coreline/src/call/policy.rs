@@ -5,16 +5,16 @@
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub enum Policy {
-    /// The worker runs the call and continues to wait. It looks for tasks only if the call queued
-    /// one. The kernel's `TIF_NOTIFY_IPI` was proposed for this ([Nayak 2024][nayak]).
+    /// The worker runs the call and continues to wait. It looks for tasks only if the call queued a
+    /// task. The kernel's `TIF_NOTIFY_IPI` is proposed for this ([Nayak 2024][nayak]).
     ///
     /// [nayak]: https://lore.kernel.org/lkml/20240220171457.703-1-kprateek.nayak@amd.com
     #[default]
     Notify,
-    /// A call counts as work. After each call the worker looks at the tasks of all others, as an
-    /// idle CPU of the kernel does after an interrupt announced by `TIF_NEED_RESCHED`.
+    /// A call counts as work. After each call, the worker looks at the tasks of all other workers,
+    /// as an idle CPU of the kernel does after an interrupt announced by `TIF_NEED_RESCHED`.
     Resched,
-    /// The same as `Notify`, but each call wakes the worker by a system call, even if the worker
-    /// polls. This is Nayak's "revert".
+    /// Like `Notify`, but each call wakes the worker by a system call, even if the worker polls.
+    /// This is Nayak's "revert".
     AlwaysKick,
 }

@@ -11,7 +11,7 @@ use super::{Reply, Workers};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum CallError {
-    /// There is no worker on that CPU.
+    /// The CPU has no worker.
     #[error("there is no worker on {0}; `Workers::cpus` lists the CPUs that have one")]
     NoWorker(CpuId),
     /// The workers were closed.
@@ -56,8 +56,8 @@ impl<F> From<Refused<F>> for CallError {
     }
 }
 
-/// The error for a worker that would wait for a function that only this worker can run, after the
-/// one that it runs now. The error contains the reply.
+/// The error for a worker that would wait forever. Only this worker can run the awaited function,
+/// and not before its present function ends. The error contains the reply.
 pub struct WaitsForItself<R, W: World = Native> {
     /// The reply, so that another thread can wait for it.
     pub reply: Reply<R, W>,

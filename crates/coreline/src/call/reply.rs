@@ -245,14 +245,16 @@ impl<R: Send + 'static, W: World> Reply<R, W> {
         self.withdraws = false;
     }
 
-    /// Waits for the value. It polls for a while, as [`call_on`](super::Workers::call_on) does, and
-    /// then sleeps. On a worker of the same [`Workers`](super::Workers), it neither serves calls
-    /// nor runs tasks meanwhile. Two workers that wait for each other's replies wait forever.
+    /// Waits for the value. The thread polls for a while, as in
+    /// [`call_on`](super::Workers::call_on), and then sleeps. On a worker of the same
+    /// [`Workers`](super::Workers), it neither serves calls nor runs tasks meanwhile. Two workers
+    /// that wait for each other's replies wait forever.
     ///
     /// # Panics
     ///
-    /// Panics if the function panicked. It also panics if [`checked_wait`](Reply::checked_wait)
-    /// returns an error, because it would wait forever.
+    /// Panics if the function panicked. The call also panics if
+    /// [`checked_wait`](Reply::checked_wait) would return an error, because the wait would never
+    /// end.
     pub fn wait(self) -> R {
         self.checked_wait().unwrap_or_else(|refused| panic!("{refused}"))
     }
@@ -263,8 +265,8 @@ impl<R: Send + 'static, W: World> Reply<R, W> {
     ///
     /// [`WaitsForItself`], with the reply, if the calling thread is the only worker that can run
     /// the function, and has not run it yet. The worker runs it after its present function has
-    /// returned. (A call that has not begun also runs when the present function
-    /// [serves](super::Workers::serve).)
+    /// returned. A call that has not begun also runs when the present function
+    /// [serves](super::Workers::serve).
     ///
     /// # Panics
     ///

@@ -44,8 +44,8 @@ macro_rules! counts {
             }
         }
 
-        /// The counts of operations of one worker, or of all workers. Each number is exact, but
-        /// together they are not a snapshot.
+        /// The counts of operations of one worker, or of all workers. Each number is exact, but the
+        /// numbers together are not a snapshot.
         #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
         #[non_exhaustive]
         pub struct WorkerStats {

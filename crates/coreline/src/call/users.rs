@@ -21,8 +21,8 @@ use crate::mask::{CpuMask, Entry, PresenceOptions, Shot};
 )]
 pub struct NotAWorker;
 
-/// A record of which workers use a cached thing, so that a change is announced to those workers
-/// only. It corresponds to the kernel's `mm_cpumask`, and to calls to the CPUs in that mask.
+/// A record of which workers use some cached data, so that only these workers are notified of a
+/// change. It corresponds to the kernel's `mm_cpumask`, and to calls to the CPUs in that mask.
 /// [`Workers::users`](super::Workers::users) creates it.
 ///
 /// A worker enters when it begins to use its cached data, and leaves when it is done. Leaving
@@ -48,15 +48,15 @@ pub struct NotAWorker;
 /// ```
 ///
 /// **Costs**: entering takes one load from the mask and one store to the worker's own cache line. A
-/// shootdown calls all workers whose bits are set, at the same time. **Signals, fork**: the same as
-/// for [`Workers`](super::Workers).
+/// shootdown calls all workers whose bits are set, at the same time. **Signals, fork**: see
+/// [`Workers`](super::Workers).
 ///
 /// # Law
 ///
 /// A worker that enters during a shootdown either runs the shootdown's function or sees everything
 /// that happened before the shootdown. After the shootdown, no worker uses data that it cached
-/// before. Workers whose bit was set have run the function. The others get [`Entry::MustRefresh`]
-/// when they next enter.
+/// before. Workers whose bit was set have run the function. The other workers get
+/// [`Entry::MustRefresh`] when they next enter.
 ///
 /// # Source
 ///
@@ -94,8 +94,8 @@ impl<W: World> Users<W> {
     /// worker.
     ///
     /// A worker that waits for a call serves other calls meanwhile, including shootdowns, even
-    /// while it holds the guard. So data that it read from its cache before the wait may be out of
-    /// date after it.
+    /// while it holds the guard. So data that the worker read from its cache before the wait may be
+    /// out of date after the wait.
     ///
     /// # Errors
     ///
@@ -122,9 +122,9 @@ impl<W: World> Users<W> {
         Ok((using, Entry::MustRefresh))
     }
 
-    /// Runs `f` on each worker that may have cached data, and returns when all have run it. The
-    /// result is the number of workers that it reached, and the number that had left. Workers that
-    /// had left refresh when they enter again.
+    /// Runs `f` on each worker that may have cached data, and returns when all of them have run it.
+    /// The result is the number of workers that it reached, and the number that had left. Workers
+    /// that had left refresh when they enter again.
     ///
     /// If the caller is a worker that uses the cached data, too, `f` also runs on that worker. The
     /// caller may hold a guard.
@@ -136,8 +136,8 @@ impl<W: World> Users<W> {
     ///
     /// # Panics
     ///
-    /// Panics if `f` panics on any worker, after all have run it. The panic is that of the first
-    /// such worker.
+    /// Panics if `f` panics on any worker, after all have run it. The call resumes the panic of the
+    /// first such worker.
     pub fn shootdown(&self, f: impl Fn() + Sync) -> Result<Shot, CallError> {
         // Before the lock: a forked child may find that of another thread.
         self.shared.admit(self.shared.current())?;
@@ -173,8 +173,8 @@ impl<W: World> Users<W> {
     }
 }
 
-/// The guard of a worker that uses its cached data. Dropping the guard leaves, which costs one
-/// store to the worker's own cache line.
+/// The guard of a worker that uses its cached data. Dropping the guard ends the use, which costs
+/// one store to the worker's own cache line.
 pub struct Using<'a, W: World = Native> {
     inside: &'a W::U32,
     /// It is not `Send`: the worker that entered is the one that uses the cached thing.

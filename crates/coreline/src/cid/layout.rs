@@ -90,11 +90,12 @@ impl<P: Policy> CidLayout<P> {
     }
 
     /// Creates the layout, like [`new`](Self::new), for pages of `slots` slots. A node's first
-    /// group begins at a multiple of `slots`. Pass 1 if a slot is a page or more; 0 counts as 1.
+    /// group begins at a multiple of `slots`. Pass 1 if a slot is a page or more. A value of 0
+    /// counts as 1.
     ///
     /// # Errors
     ///
-    /// The same as for [`new`](Self::new).
+    /// The same errors as for [`new`](Self::new).
     pub fn with_slots_per_page(topology: &Topology, slots: u32) -> Result<Self, CidError> {
         // No page of more IDs than there can be has a second one behind it. So all IDs are numbers
         // of 32 bits, also those that are refused: there are `MOST` nodes at most.

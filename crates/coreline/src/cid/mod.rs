@@ -2,8 +2,9 @@
 //!
 //! Memory that is indexed by CPU needs as many slots as the machine has CPUs, even for a process, a
 //! tenant or a table with few threads. A *concurrency ID* is a number that no two running threads
-//! of one such group have at the same time. It stays below the number of threads. For example, four
-//! threads on 384 CPUs use slots 0 to 3. A [`CidSpace`] hands them out under one of four policies:
+//! of one process, tenant or table have at the same time. It stays below the number of threads. For
+//! example, four threads on 384 CPUs use slots 0 to 3. A [`CidSpace`] hands out these IDs under one
+//! of four policies:
 //!
 //! | policy | a CPU without an ID gets | in Linux |
 //! |---|---|---|
@@ -33,7 +34,7 @@
 //! # Laws
 //!
 //! * No two running tasks, and no two CPUs' sections, have the same ID at the same time. The next
-//!   holder of an ID sees everything that was done under it.
+//!   holder of an ID sees everything that was done under this ID.
 //! * Driven by hooks, an ID is within the space's [`bounds`](CidSpace::bounds) when a task gets it.
 //!   It is below min(allowed CPUs, users). Under `Clustered`, only the allowed CPUs of the group
 //!   count. Under `Owned`, the bound is a quarter higher. Two racing switches may exceed this
@@ -110,8 +111,8 @@ pub struct FirstFit;
 ///
 /// 1. the ID that it had last, if it is free, because its memory is in this CPU's caches;
 /// 2. an ID that was never handed out, as long as fewer IDs were handed out than there are users
-///    and allowed CPUs. So if there are enough IDs, every CPU gets its own ID, rather than one that
-///    another CPU will want back;
+///    and allowed CPUs. So if there are enough IDs, every CPU gets its own ID, rather than an ID
+///    that another CPU will want back;
 /// 3. the lowest free ID.
 ///
 /// When users leave, the number of handed-out IDs falls. A recent ID that is not below this number
@@ -227,9 +228,9 @@ pub enum CidError {
         most: usize,
     },
     /// A task was switched in on a CPU where another task runs, or while it runs on another CPU. A
-    /// space detects the first case, except under [`Owned`] while tasks own IDs. In that mode it
-    /// detects the second case. It also detects that no ID is left because tasks left the space
-    /// while they were running.
+    /// space detects the first case, except under [`Owned`] while tasks own IDs. In that mode, it
+    /// detects the second case. A space also detects that no ID is left because tasks left the
+    /// space while they were running.
     #[error(
         "cannot switch the task in on {cpu}: the task that runs there, or this task elsewhere, was \
          not switched out; switch it out first"
@@ -303,22 +304,22 @@ impl<P: Policy, W: World> fmt::Debug for Task<P, W> {
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 ///
-/// **Memory**: a space uses 8 bytes for each 16 CPU numbers, and a cache line for each 16 of which
-/// one was used. It uses 2 bits for each number below the layout's [width](CidLayout::width), which
-/// is the number of CPUs, except for gaps between nodes under [`Clustered`]. Under [`Clustered`],
-/// it uses 8 bytes for each last-level cache. Under [`Owned`], it uses up to 40 bytes times the
-/// peak number of tasks, plus allocator and vector overhead. Of each 40 bytes, 24 are freed when a
-/// task leaves.
+/// **Memory**: a space uses 8 bytes for each 16 CPU numbers, and a cache line for each 16 numbers
+/// of which at least one was used. It uses 2 bits for each number below the layout's
+/// [width](CidLayout::width), which is the number of CPUs, except for gaps between nodes under
+/// [`Clustered`]. Under [`Clustered`], it uses 8 bytes for each last-level cache. Under [`Owned`],
+/// it uses up to 40 bytes times the peak number of tasks, plus allocator and vector overhead. Of
+/// each 40 bytes, 24 are freed when a task leaves.
 ///
 /// **Concurrency**: calls about one task must not overlap. Switches and migrations to one CPU must
 /// not overlap either, as in a kernel that holds the CPU's run-queue lock. All other calls may
-/// overlap. Everything that happens before a call about a task or a CPU is visible to the next such
-/// call.
+/// overlap. Everything that happens before a call about a task or a CPU is visible to the next call
+/// about the same task or CPU.
 ///
 /// **Priorities**: calls take a lock, whatever the threads' priorities. Waiting threads get it in
-/// FIFO order. A running thread may overtake the first waiter. If that waiter runs, this happens a
-/// bounded number of times. Natively, a waiter with a real-time priority begins to sleep between
-/// checks after about 1 ms, so that a holder of lower priority can run on its CPU.
+/// FIFO order. A running thread may overtake the first waiter. While that waiter is running, it is
+/// overtaken a bounded number of times. Natively, a waiter with a real-time priority begins to
+/// sleep between checks after about 1 ms, so that a holder of lower priority can run on its CPU.
 ///
 /// **Signals, fork**: calls allocate, and take a lock whose waiters spin. So no call may run in a
 /// signal handler that can interrupt another call. A forked child has a copy of the space, which is
@@ -411,7 +412,7 @@ impl<P: Policy, W: World> CidSpace<P, W> {
     ///
     /// # Errors
     ///
-    /// The same as for [`user_enter`](Self::user_enter), and [`CidError::Busy`] if the space
+    /// The same errors as for [`user_enter`](Self::user_enter), and [`CidError::Busy`] if the space
     /// detects that a task already runs on this CPU.
     pub fn switch_in(&self, now: Time, cpu: CpuId, task: &Task<P, W>) -> Result<Cid, CidError> {
         let cid = self.engine.switch_in(now, self.place(cpu)?, self.own(task)?);
@@ -441,10 +442,10 @@ impl<P: Policy, W: World> CidSpace<P, W> {
         Ok(())
     }
 
-    /// Takes back the IDs that have not been used for [`EXPIRY`], and makes IDs compact again. It
-    /// does nothing before [`SCAN_DELAY`] has passed since the last scan, so you may call it as
+    /// Takes back the IDs that have not been used for [`EXPIRY`], and makes IDs compact again. The
+    /// call does nothing until [`SCAN_DELAY`] has passed since the last scan, so you may call it as
     /// often as you like. Rows store times in milliseconds, modulo 8.192 s. After a gap of seven
-    /// seconds between calls, it can take another 1.1 s of calls to detect an old ID.
+    /// seconds without calls, another 1.1 s with calls may pass before an old ID is detected.
     pub fn expire(&self, now: Time) {
         self.engine.expire(now);
     }
@@ -480,8 +481,8 @@ where
     P: References + Kind<Engine<W> = Hooked<P, W>>,
 {
     /// Returns the ID that sections on this CPU may use from now on. If the CPU's row already has
-    /// an ID, it returns that ID. It calls [`expire_unused`](Self::expire_unused), which does not
-    /// take this ID.
+    /// an ID, the call returns that ID. The call also calls [`expire_unused`](Self::expire_unused),
+    /// which does not take this ID.
     ///
     /// Tasks may also enter and leave the space. New IDs are handed out while the number of
     /// handed-out IDs is below the number of users. A new ID is below the number of CPUs that were
@@ -509,11 +510,11 @@ where
 
     /// Frees the IDs of rows for which no section has called [`use_at`](Self::use_at) since the
     /// last scan, or for [`EXPIRY`], whichever is longer. Then it marks all rows, so that the next
-    /// section on each CPU calls [`use_at`](Self::use_at) once. It does nothing before
+    /// section on each CPU calls [`use_at`](Self::use_at) once. The call does nothing until
     /// [`SCAN_DELAY`] has passed since the last scan.
     ///
-    /// It executes one rseq fence if there is an ID to free. An ID in steady use stays, even if
-    /// lower IDs have become free.
+    /// The call executes one rseq fence if there is an ID to free. An ID in steady use stays, even
+    /// if lower IDs have become free.
     ///
     /// # Errors
     ///

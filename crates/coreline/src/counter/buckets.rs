@@ -22,14 +22,14 @@ const MOST_BOUNDS: usize = 1 << 16;
 /// The most significant bits.
 const MOST_BITS: u32 = 13;
 
-/// These buckets do not exist.
+/// The reason why buckets cannot be created.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum BucketsError {
-    /// There are no bounds.
+    /// The caller gave no bounds.
     #[error("a histogram needs a bucket: give one bound or more")]
     Empty,
-    /// A bound is not above the one before it.
+    /// A bound is not above the bound before it.
     #[error(
         "bound {index} of the buckets is not above the one before it: sort the bounds, and give \
          each once"
@@ -41,21 +41,21 @@ pub enum BucketsError {
     /// There are more bounds than a histogram may have.
     #[error("there are more than {most} bounds: give at most so many, or log-linear buckets")]
     TooMany {
-        /// The number of bounds that are possible.
+        /// The largest possible number of bounds.
         most: usize,
     },
-    /// There are no buckets of this precision.
+    /// The requested precision is not possible.
     #[error("buckets of {asked} significant bits are not possible: give 1 to {most}")]
     Bits {
-        /// The number of bits that was given.
+        /// The requested number of bits.
         asked: u32,
-        /// The number of bits that is possible.
+        /// The largest possible number of bits.
         most: u32,
     },
 }
 
-/// The buckets of a [`Histogram`](super::Histogram): which values it counts together. Clones share
-/// their memory.
+/// The buckets of a [`Histogram`](super::Histogram). The histogram counts the values of a bucket
+/// together. Clones share their memory.
 ///
 /// ```
 /// use coreline::counter::{Buckets, BucketsError};
@@ -78,15 +78,15 @@ enum Rule {
 
 impl Buckets {
     /// Creates buckets with these upper bounds. A value belongs to the first bucket whose bound it
-    /// does not exceed, as with the `le` of Prometheus. Values above all bounds have a bucket of
-    /// their own, whose bound is `u64::MAX`.
+    /// does not exceed, as with the `le` of Prometheus. Values above all bounds belong to one more
+    /// bucket, whose bound is `u64::MAX`.
     ///
-    /// A record searches the bounds by bisection.
+    /// A record finds its bucket by a bisection of the bounds.
     ///
     /// # Errors
     ///
-    /// [`BucketsError`] if there are no bounds, if there are more than 65,536, or if one is not
-    /// above the one before it.
+    /// [`BucketsError`] if there are no bounds or more than 65,536, or if a bound is not above the
+    /// bound before it.
     pub fn bounds(bounds: impl IntoIterator<Item = u64>) -> Result<Self, BucketsError> {
         // No more than show that they are too many: the iterator may have no end.
         let mut bounds: Vec<u64> = bounds.into_iter().take(MOST_BOUNDS + 1).collect();
@@ -104,8 +104,8 @@ impl Buckets {
         Ok(Buckets(Rule::Bounds(bounds.into())))
     }
 
-    /// Creates buckets for all values of a `u64`, of which each keeps its `bits` highest bits. A
-    /// bucket's values differ by less than one part in 2^(`bits` - 1):
+    /// Creates buckets for all values of a `u64`. The values of one bucket agree in their `bits`
+    /// most significant bits. They differ by less than one part in 2^(`bits` - 1):
     ///
     /// | bits | values of a bucket differ by less than | buckets | memory, and per CPU at most |
     /// |---|---|---|---|
@@ -117,7 +117,7 @@ impl Buckets {
     ///
     /// # Errors
     ///
-    /// [`BucketsError::Bits`] if there are less than 1 or more than 13.
+    /// [`BucketsError::Bits`] if `bits` is less than 1 or more than 13.
     pub fn log_linear(bits: u32) -> Result<Self, BucketsError> {
         if !(1..=MOST_BITS).contains(&bits) {
             return Err(BucketsError::Bits { asked: bits, most: MOST_BITS });

@@ -110,14 +110,14 @@ fold! {
 /// not change it. A maximum or minimum of `f64` ignores a NaN. A NaN makes a sum NaN until the sum
 /// is drained. The rounding error of a sum depends on which CPU recorded which value.
 ///
-/// **Memory**: the same as for a [`PerCpuCounter`](super::PerCpuCounter).
+/// **Memory**: see [`PerCpuCounter`](super::PerCpuCounter).
 ///
 /// **Signals**: recording and reading are async-signal-safe, except for the first record in a fold
 /// from [`const_new`](PerCpuFold::const_new), which allocates.
 ///
-/// **Fork**: the same as for a [`PerCpuCounter`](super::PerCpuCounter), except during a
-/// [`drain`](PerCpuFold::drain). A drain empties one slot after the other. Values from slots that
-/// it emptied before the fork are missing in the child.
+/// **Fork**: see [`PerCpuCounter`](super::PerCpuCounter). A [`drain`](PerCpuFold::drain) differs,
+/// because it empties one slot after the other. Values from slots that it emptied before the fork
+/// are missing in the child.
 pub struct PerCpuFold<F: Fold, W: World = Native> {
     spread: Spread<W::U64, W>,
     fold: PhantomData<F>,
@@ -137,7 +137,7 @@ impl<F: Fold> PerCpuFold<F> {
     ///
     /// # Errors
     ///
-    /// The same as for [`new_in`](PerCpuFold::new_in).
+    /// The same errors as for [`new_in`](PerCpuFold::new_in).
     pub fn indexed_by(by: IndexBy) -> Result<Self, Lacking> {
         Self::new_in(by)
     }
@@ -234,11 +234,11 @@ impl<F: Fold, W: World> PerCpuFold<F, W> {
     }
 
     /// Returns the maximum, minimum or sum of all recorded values, or [`Fold::IDENTITY`] if there
-    /// are none. It reads one cache line for each CPU that recorded.
+    /// are none. The call reads one cache line for each CPU that recorded.
     ///
     /// The result includes all records that happened before the call. A concurrent record may or
-    /// may not be included. The result is not a snapshot: while another thread
-    /// [drains](PerCpuFold::drain), it includes only the slots that are not drained yet.
+    /// may not be included. The result is not a snapshot. While another thread
+    /// [drains](PerCpuFold::drain) the fold, it includes only the slots that are not drained yet.
     pub fn read(&self) -> F::Value {
         // Relaxed: a word carries nothing but its own value. What happened before this call is seen
         // because reads of one word never go back.
@@ -247,11 +247,12 @@ impl<F: Fold, W: World> PerCpuFold<F, W> {
         self.spread.shared().into_iter().chain(slots).map(value).fold(F::IDENTITY, F::fold)
     }
 
-    /// Returns the result, like [`read`](PerCpuFold::read), and resets the fold. No record is lost:
-    /// each one is in the result of one call, or in a later read.
+    /// Returns the result, like [`read`](PerCpuFold::read), and resets the fold. No record is lost.
+    /// Each record is in the result of one call, or in a later read.
     ///
-    /// It stops the slots, which costs one fence of all CPUs that the process runs on. A concurrent
-    /// record costs an atomic instruction. Use `drain` for periodic reports, not for each request.
+    /// The call stops the slots, which costs one fence of all CPUs that the process runs on. A
+    /// concurrent record costs an atomic instruction. Use `drain` for periodic reports, not for
+    /// each request.
     ///
     /// # Errors
     ///

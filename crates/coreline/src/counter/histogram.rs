@@ -25,8 +25,8 @@ use crate::{IndexBy, Lacking};
 /// The counter that is the sum of all values. Those behind it are the buckets.
 const SUM: usize = 0;
 
-/// A histogram of `u64` values that all CPUs can record in cheaply at the same time, such as
-/// latencies in nanoseconds or sizes in bytes.
+/// A histogram of `u64` values, such as latencies in nanoseconds or sizes in bytes. All CPUs can
+/// record in it cheaply at the same time.
 ///
 /// ```
 /// use coreline::counter::{Buckets, Histogram};
@@ -43,18 +43,19 @@ const SUM: usize = 0;
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 ///
-/// **Cost**: a record is two additions of a [`PerCpuCounter`](super::PerCpuCounter), and finding
-/// the bucket: some shifts, or a bisection of the bounds. A snapshot reads 16 bytes per bucket. In
-/// each group of 32 buckets that has slots, it also reads 8 bytes per bucket and CPU.
+/// **Cost**: a record costs two additions to a [`PerCpuCounter`](super::PerCpuCounter), and the
+/// search for the bucket. The search is some shifts, or a bisection of the bounds. A snapshot reads
+/// 16 bytes per bucket. In each group of 32 buckets that has slots, it also reads 8 bytes per
+/// bucket and CPU.
 ///
-/// **Memory**: the same as for a [`CounterVec`] with one counter more than there are buckets. A
-/// group of 32 buckets gets per-CPU memory once a second CPU records there, or after 256 records.
-/// [`Buckets::log_linear`] has figures.
+/// **Memory**: a histogram uses as much as a [`CounterVec`] that has one counter more than there
+/// are buckets. A group of 32 buckets gets per-CPU memory once a second CPU records there, or after
+/// 256 records. [`Buckets::log_linear`] has a table of sizes.
 ///
 /// **Signals**: a record is async-signal-safe. A snapshot, a drain and `Debug` allocate, so a
 /// handler must not call them.
 ///
-/// **Fork, no memory**: the same as for a [`CounterVec`]. A forked child may find a record's count
+/// **Fork, no memory**: see [`CounterVec`]. A forked child may find a record's count
 /// without its value in the sum, or the other way round.
 pub struct Histogram<W: World = Native> {
     buckets: Buckets,
@@ -66,7 +67,7 @@ impl Histogram {
     ///
     /// # Errors
     ///
-    /// Never fails natively; see [`new_in`](Histogram::new_in).
+    /// Natively, the call never fails. For other worlds, see [`new_in`](Histogram::new_in).
     pub fn new(buckets: Buckets) -> Result<Self, Lacking> {
         Self::new_in(IndexBy::Cpu, buckets)
     }
@@ -75,7 +76,7 @@ impl Histogram {
     ///
     /// # Errors
     ///
-    /// As [`new_in`](Histogram::new_in).
+    /// The same errors as for [`new_in`](Histogram::new_in).
     pub fn indexed_by(by: IndexBy, buckets: Buckets) -> Result<Self, Lacking> {
         Self::new_in(by, buckets)
     }
@@ -97,7 +98,7 @@ impl<W: World> Histogram<W> {
         Histogram { counters: CounterVec::from_pool(pool, 1 + buckets.number()), buckets }
     }
 
-    /// Records a value. The record is relaxed: it publishes only itself.
+    /// Records a value. The record is relaxed, so it publishes no other writes.
     #[inline]
     pub fn record(&self, value: u64) {
         self.record_n(value, 1);
@@ -112,17 +113,18 @@ impl<W: World> Histogram<W> {
 
     /// Returns the number of values in each bucket, and their sum.
     ///
-    /// It includes all records that happened before the call. A concurrent record may or may not be
-    /// included, and its value may be in the sum without being counted, or the other way round. The
-    /// buckets are read one after the other. The snapshot is consistent in itself: its
-    /// [count](HistogramSnapshot::count) is the sum of its buckets.
+    /// The snapshot includes all records that happened before the call. A concurrent record may or
+    /// may not be included. Its value may be in the sum without being counted, or the other way
+    /// round. The buckets are read one after the other. The snapshot's
+    /// [count](HistogramSnapshot::count) is always the sum of its buckets.
     pub fn snapshot(&self) -> HistogramSnapshot {
         HistogramSnapshot::of(&self.buckets, self.counters.read_exact())
     }
 
-    /// Returns a snapshot, and subtracts it from the histogram. No record is lost: its count is in
-    /// the result of one call, or in a later snapshot, and so is its value. Beside a concurrent
-    /// record these may be the results of two calls. Use it for reports of an interval.
+    /// Returns a snapshot, and subtracts it from the histogram. No record is lost. Its count is in
+    /// the result of one call, or in a later snapshot. The same holds for its value. If the record
+    /// is concurrent with a drain, the count and the value may be in the results of two calls. Use
+    /// `drain` to report an interval.
     ///
     /// ```
     /// use coreline::counter::{Buckets, Histogram};
@@ -149,7 +151,7 @@ impl<W: World> fmt::Debug for Histogram<W> {
     }
 }
 
-/// Two histograms have different [`Buckets`], so their counts cannot be added.
+/// The error for two histograms with different [`Buckets`], whose counts cannot be added.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("the histograms have different buckets: merge those that are made of equal ones")]
 pub struct DifferentBuckets;
@@ -182,31 +184,32 @@ impl HistogramSnapshot {
         HistogramSnapshot { buckets: buckets.clone(), counts, count, sum }
     }
 
-    /// Returns the number of values, wrapping.
+    /// Returns the wrapping number of values.
     pub fn count(&self) -> u64 {
         self.count
     }
 
-    /// Returns the exact sum of the values, wrapping. Nanoseconds wrap after 584 years of summed
-    /// time.
+    /// Returns the exact wrapping sum of the values. A sum of nanoseconds wraps after 584 years.
     pub fn sum(&self) -> u64 {
         self.sum
     }
 
-    /// Returns all buckets in order: the greatest value of each, and its count. The last one's
-    /// greatest value is `u64::MAX`. Prometheus has cumulative counts: add those before.
+    /// Returns the greatest value and the count of each bucket, in order. The greatest value of the
+    /// last bucket is `u64::MAX`. For Prometheus, whose counts are cumulative, add the counts of
+    /// all earlier buckets.
     pub fn buckets(&self) -> impl ExactSizeIterator<Item = (u64, u64)> {
         let bucket = |(index, count): (usize, &u64)| (self.buckets.range(index).1, *count);
         self.counts.iter().enumerate().map(bucket)
     }
 
-    /// Returns the value that this part of the values does not exceed, from 0.0 to 1.0: the median
-    /// is at 0.5. It is the greatest value of the bucket in which the exact value lies. `None` if
-    /// there are no values. A quantile below 0.0 or a NaN means 0.0, and one above 1.0 means 1.0.
+    /// Returns the value at a quantile from 0.0 to 1.0. The median is at 0.5. The result is the
+    /// greatest value of the bucket in which the exact value lies, or `None` if there are no
+    /// values. A quantile below 0.0 or a NaN counts as 0.0, and a quantile above 1.0 counts as 1.0.
     ///
-    /// The result is never lower than the exact value. It is higher by less than the width of the
-    /// bucket. With [log-linear](Buckets::log_linear) buckets of b bits that is less than one part
-    /// in 2^(b - 1). Beyond 2^53 values the rank is rounded as a floating-point number.
+    /// The result is never lower than the exact value. It exceeds the exact value by less than the
+    /// width of the bucket. With [log-linear](Buckets::log_linear) buckets of b bits, the excess is
+    /// less than one part in 2^(b - 1). With more than 2^53 values, the rank is rounded to a
+    /// floating-point number.
     pub fn value_at_quantile(&self, quantile: f64) -> Option<u64> {
         // Of 0.07 and 100 values the rank is 7, although 0.07 is represented by a greater number.
         // The conversion saturates; of a NaN it is 0.
@@ -225,25 +228,25 @@ impl HistogramSnapshot {
         Some(self.buckets.range(index).1)
     }
 
-    /// Returns a lower bound of all values: the lowest value of the first bucket that has one.
-    /// `None` if there are no values.
+    /// Returns a lower bound of all values, or `None` if there are no values. The bound is the
+    /// lowest value of the first bucket that is not empty.
     pub fn min(&self) -> Option<u64> {
         let first = self.counts.iter().position(|count| *count > 0)?;
         Some(self.buckets.range(first).0)
     }
 
-    /// Returns an upper bound of all values: the greatest value of the last bucket that has one.
-    /// `None` if there are no values.
+    /// Returns an upper bound of all values, or `None` if there are no values. The bound is the
+    /// greatest value of the last bucket that is not empty.
     pub fn max(&self) -> Option<u64> {
         let last = self.counts.iter().rposition(|count| *count > 0)?;
         Some(self.buckets.range(last).1)
     }
 
-    /// Adds the counts and the sum of another snapshot, wrapping.
+    /// Adds the counts and the sum of another snapshot to this one, wrapping.
     ///
     /// # Errors
     ///
-    /// [`DifferentBuckets`] if the other one's buckets are not equal to these. Nothing is added.
+    /// [`DifferentBuckets`] if the other snapshot has different buckets. Then nothing is added.
     pub fn merge(&mut self, other: &HistogramSnapshot) -> Result<(), DifferentBuckets> {
         if self.buckets != other.buckets {
             return Err(DifferentBuckets);

@@ -11,7 +11,7 @@
 //! |---|---|
 //! | [`PerCpuCounter`] | one counter |
 //! | [`CounterSet`] | several counters, adjacent in each CPU's slot |
-//! | [`CounterVec`] | the same, with the number chosen at run time |
+//! | [`CounterVec`] | several counters, whose number is chosen at run time |
 //! | [`Total`] | an unsigned counter that only grows |
 //! | [`PerCpuFold`] | a maximum, a minimum or a floating-point sum |
 //! | [`Histogram`] | how often values occur, by bucket; quantiles |
@@ -30,8 +30,8 @@
 //! # Reading
 //!
 //! [`read_exact`](PerCpuCounter::read_exact) sums the slots that were used. It reads one cache line
-//! for each such CPU, and most of these lines are in that CPU's cache. A *batched* counter can be
-//! read from one line instead, with an error that is reported:
+//! for each of these slots, and most of these lines are in the cache of the slot's CPU. A *batched*
+//! counter can be read from one line instead, with an error that is reported:
 //!
 //! ```text
 //! a slot's word      |        blocks of 2^k        |  rest of k bits  |
@@ -60,8 +60,8 @@
 //! # Draining
 //!
 //! `drain` does not change the slots. It stores their sum in a separate word, and the next `drain`
-//! returns how much the sum has grown since. (Folds cannot be subtracted: [`PerCpuFold`] stops its
-//! slots and empties them.)
+//! returns how much the sum has grown since. A fold cannot be subtracted, so [`PerCpuFold`] stops
+//! its slots and empties them.
 //!
 //! # The law
 //!
@@ -203,21 +203,21 @@ impl PerCpuCounter {
     ///
     /// # Errors
     ///
-    /// The same as for [`new_in`](PerCpuCounter::new_in).
+    /// The same errors as for [`new_in`](PerCpuCounter::new_in).
     pub fn indexed_by(by: IndexBy) -> Result<Self, Lacking> {
         Self::new_in(by)
     }
 
     /// Creates a counter at zero, like [`new`](PerCpuCounter::new), in a const context. The first
     /// addition allocates, so it is not async-signal-safe. A global allocator that counts its
-    /// allocations must not count those of the first addition, because the recursion would never
-    /// end.
+    /// allocations must not count the allocations of the first addition, because the recursion
+    /// would never end.
     ///
     /// If the first addition is also the process's first use of per-CPU memory, it detects the
     /// features of this machine. To do so, it reads system files, starts threads for some
     /// milliseconds, and waits for the dynamic loader. This can deadlock if the thread holds a
-    /// mutex that a library's constructor takes. The addition then waits for a `dlopen`, which
-    /// waits for the mutex. Call `add(0)` at the start of `main` to avoid this.
+    /// mutex that a library's constructor takes. In that case, the addition waits for a `dlopen`
+    /// that waits for the mutex. Call `add(0)` at the start of `main` to avoid this.
     ///
     /// ```
     /// use coreline::PerCpuCounter;
@@ -246,8 +246,8 @@ fn zero<W: World>() -> W::U64 {
 
 impl<W: World> PerCpuCounter<W> {
     /// Creates a counter at zero in world `W`, with slots indexed by `by`, from the world's global
-    /// pool. Natively [`indexed_by`](PerCpuCounter::indexed_by) does the same without a type
-    /// annotation.
+    /// pool. Natively, [`indexed_by`](PerCpuCounter::indexed_by) creates the same counter without a
+    /// type annotation.
     ///
     /// With concurrency IDs, an addition takes 1.5 times as long as with CPU numbers (0.81 ns
     /// compared with 0.55 ns on a Zen 4). A thread that is not registered with the kernel can seem
@@ -268,8 +268,8 @@ impl<W: World> PerCpuCounter<W> {
 
     /// Makes [`read`](PerCpuCounter::read) access only one cache line. For each used slot, the
     /// error of the read grows by half of `batch`, rounded up to a power of two. One addition in
-    /// `batch` also writes that line. If n CPUs each add once every t nanoseconds, the line is
-    /// contended if `batch` is less than n times the line transfer time, divided by t.
+    /// `batch` also writes that line. Suppose that n CPUs each add once every t nanoseconds. Then
+    /// the line is contended if `batch` is less than n times the line transfer time, divided by t.
     ///
     /// The reported errors are correct as long as the sum of all concurrent additions that leave a
     /// block is less than 2^64.
@@ -327,8 +327,8 @@ impl<W: World> PerCpuCounter<W> {
     }
 
     /// Returns the value in the cheapest way. If the counter is [batched](PerCpuCounter::batched),
-    /// the call reads one or two cache lines, and the value has an error. Otherwise the call is the
-    /// same as [`read_exact`](PerCpuCounter::read_exact).
+    /// the call reads one or two cache lines, and the value has an error. Otherwise, the value is
+    /// exact, as from [`read_exact`](PerCpuCounter::read_exact).
     ///
     /// The result includes all additions that happened before the call, to within the error. A
     /// concurrent addition may or may not be included.
@@ -354,7 +354,8 @@ impl<W: World> PerCpuCounter<W> {
         Reading { value: value.cast_signed(), error: rests.div_ceil(2).saturating_add(on_its_way) }
     }
 
-    /// Returns the wrapping sum of all additions. It reads one cache line for each CPU that added.
+    /// Returns the wrapping sum of all additions. The call reads one cache line for each CPU that
+    /// added.
     ///
     /// The result is exact if no thread adds meanwhile. Otherwise it includes every addition that
     /// happened before the call. A concurrent addition may or may not be included.
@@ -363,7 +364,7 @@ impl<W: World> PerCpuCounter<W> {
     }
 
     /// Returns the sum, like [`read_exact`](PerCpuCounter::read_exact), and subtracts it from the
-    /// counter. No addition is lost: each one is in the result of one call, or still in the
+    /// counter. No addition is lost. Each addition is in the result of one call, or still in the
     /// counter. Use it for metrics that report the increase since the last report.
     ///
     /// If all additions are positive, the result is never negative.
@@ -387,8 +388,8 @@ impl<W: World> PerCpuCounter<W> {
     /// the returned values and the remaining value equals the sum of all values that were set and
     /// added.
     ///
-    /// It reads one cache line for each CPU that added. For a gauge that is only set and never
-    /// added to, use an atomic instead.
+    /// The call reads one cache line for each CPU that added. For a gauge that is only set and
+    /// never added to, use an atomic instead.
     ///
     /// ```
     /// let queued = coreline::PerCpuCounter::new()?;

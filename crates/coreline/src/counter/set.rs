@@ -20,8 +20,8 @@ pub struct Nonzero {
     pub value: i64,
 }
 
-/// `N` signed counters that are adjacent in each CPU's slot. Use it for counts that the same CPU
-/// changes together, such as a process's pages by kind.
+/// `N` signed counters that are adjacent in each CPU's slot. Use it for counts that one CPU changes
+/// together, such as a process's pages by kind.
 ///
 /// ```
 /// use coreline::CounterSet;
@@ -45,9 +45,9 @@ pub struct Nonzero {
 /// coreline::CounterSet::<8193>::new();
 /// ```
 ///
-/// **No memory**: the same as for a [`PerCpuCounter`](super::PerCpuCounter).
+/// **No memory**: see [`PerCpuCounter`](super::PerCpuCounter).
 ///
-/// **Signals, fork**: the same as for a [`PerCpuCounter`](super::PerCpuCounter).
+/// **Signals, fork**: see [`PerCpuCounter`](super::PerCpuCounter).
 pub struct CounterSet<const N: usize, W: World = Native> {
     spread: Spread<[W::U64; N], W>,
 }
@@ -66,7 +66,7 @@ impl<const N: usize> CounterSet<N> {
     ///
     /// # Errors
     ///
-    /// The same as for [`new_in`](CounterSet::new_in).
+    /// The same errors as for [`new_in`](CounterSet::new_in).
     pub fn indexed_by(by: IndexBy) -> Result<Self, Lacking> {
         Self::new_in(by)
     }
@@ -141,7 +141,7 @@ impl<const N: usize, W: World> CounterSet<N, W> {
         }
     }
 
-    /// Returns the wrapping sum of each counter. It reads the slots of the CPUs that added.
+    /// Returns the wrapping sum of each counter. The call reads the slots of the CPUs that added.
     ///
     /// A sum is exact if no thread adds to its counter meanwhile. Otherwise it includes every
     /// addition that happened before the call. A concurrent addition may or may not be included.
@@ -162,15 +162,15 @@ impl<const N: usize, W: World> CounterSet<N, W> {
 
     /// Returns the sums, like [`read_exact`](CounterSet::read_exact), and subtracts them from the
     /// counters, one after the other. Each addition is in the result of one call, or still in its
-    /// counter. The result is not a snapshot: if one thread made two additions, it may include only
-    /// the second.
+    /// counter. The result is not a snapshot. If one thread made two additions, the result may
+    /// include only the second.
     ///
     /// If all additions are positive, no result is negative. The slots stay allocated.
     pub fn drain(&self) -> [i64; N] {
         array::from_fn(|index| self.spread.drain(|words| &words[index]).cast_signed())
     }
 
-    /// Checks that all counters are at zero, as they should be when the counted thing ends.
+    /// Checks that all counters are at zero. Use it when the counted things should all be gone.
     ///
     /// # Errors
     ///

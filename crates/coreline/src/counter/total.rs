@@ -20,7 +20,7 @@ use crate::{IndexBy, Lacking};
 /// assert_eq!((SENT.drain(), SENT.read_exact()), (1564, 0));
 /// ```
 ///
-/// **Memory, signals, fork**: the same as for a [`PerCpuCounter`].
+/// **Memory, signals, fork**: see [`PerCpuCounter`].
 pub struct Total<W: World = Native>(PerCpuCounter<W>);
 
 impl Total {

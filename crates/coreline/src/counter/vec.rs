@@ -11,8 +11,8 @@ use crate::{IndexBy, Lacking};
 /// The counters that lie side by side: four lines of a slot.
 const PART: usize = 32;
 
-/// A [`CounterSet`] whose number of counters is chosen at run time, without a limit. Use it for one
-/// count per route. A [`Histogram`](super::Histogram) is made of it.
+/// A [`CounterSet`] whose number of counters is chosen at run time, without a limit. Use it, for
+/// example, for one count per route. A [`Histogram`](super::Histogram) uses a vector.
 ///
 /// Each group of 32 counters allocates its own slots once a second CPU adds to it, or after 256
 /// additions. Groups without additions therefore use no per-CPU memory.
@@ -51,7 +51,7 @@ impl CounterVec {
     ///
     /// # Errors
     ///
-    /// The same as for [`new_in`](CounterVec::new_in).
+    /// The same errors as for [`new_in`](CounterVec::new_in).
     pub fn indexed_by(by: IndexBy, len: usize) -> Result<Self, Lacking> {
         Self::new_in(by, len)
     }

@@ -295,8 +295,8 @@ impl<P: References, W: World> Core<P, W> {
     }
 }
 
-/// The index of the operations of a [`DomainLocal`](super::DomainLocal): the ID that the domain has
-/// given their CPU.
+/// The index for operations on a [`DomainLocal`](super::DomainLocal), which is the ID that the
+/// domain has given the CPU.
 pub struct ByDomain<P: References, W: World> {
     /// They belong to `core`; here a section finds them without reading that.
     rows: RowsBeside<W>,

@@ -66,8 +66,8 @@ impl Default for DomainsOptions {
 /// indexed by ID. The type is a handle, and its clones share one state. The state lives as long as
 /// one of its handles or domains.
 ///
-/// Most programs create none, because [`Domain::new`] uses the process's
-/// [`global`](Domains::global) one.
+/// Most programs never create this state, because [`Domain::new`] uses the
+/// [`global`](Domains::global) state of the process.
 ///
 /// ```
 /// use coreline::cid::Clustered;
@@ -112,11 +112,11 @@ pub(super) struct Extent {
 }
 
 impl Domains {
-    /// Creates the shared state for domains of this process, under [`Recent`].
+    /// Creates the shared state for domains of this process, under the policy [`Recent`].
     ///
     /// # Errors
     ///
-    /// The same as for [`new_in`](Domains::new_in).
+    /// The same errors as for [`new_in`](Domains::new_in).
     pub fn new(options: DomainsOptions) -> Result<Self, DomainsError> {
         Domains::new_in(options)
     }
@@ -125,7 +125,7 @@ impl Domains {
     ///
     /// # Errors
     ///
-    /// The same as for [`new_in`](Domains::new_in).
+    /// The same errors as for [`new_in`](Domains::new_in).
     pub fn global() -> Result<Self, DomainsError> {
         Domains::global_in()
     }
@@ -137,7 +137,7 @@ impl<P: References> Domains<P> {
     ///
     /// # Errors
     ///
-    /// The same as for [`new_in`](Domains::new_in).
+    /// The same errors as for [`new_in`](Domains::new_in).
     pub fn with_layout(
         layout: CidLayout<P>,
         options: DomainsOptions,
@@ -163,7 +163,7 @@ impl<P: References, W: World> Domains<P, W> {
     ///
     /// # Errors
     ///
-    /// The same as for [`new_in`](Domains::new_in).
+    /// The same errors as for [`new_in`](Domains::new_in).
     pub fn with_layout_in(
         layout: CidLayout<P>,
         options: DomainsOptions,
@@ -184,7 +184,7 @@ impl<P: References, W: World> Domains<P, W> {
     ///
     /// # Errors
     ///
-    /// The same as for [`new_in`](Domains::new_in).
+    /// The same errors as for [`new_in`](Domains::new_in).
     pub fn global_in() -> Result<Self, DomainsError> {
         static GLOBAL: WorldStatic = WorldStatic::new("domains");
         W::with_static(&GLOBAL, || Self::new_in(DomainsOptions::new()), Clone::clone)

@@ -15,8 +15,9 @@ use crate::mask::Entry;
 /// An extension of futures: `future.in_domain(&domain)` makes a future a user of a domain.
 ///
 /// It works like `tracing::Instrument` for spans. The wrapper enters the domain before each poll of
-/// the future, and leaves it afterwards, on the thread on which the executor polls. So it holds no
-/// part of the domain between polls. It works with any executor. coreline itself has none.
+/// the future, and leaves it afterwards, on the thread on which the executor polls. So the future
+/// holds no part of the domain between polls. The wrapper works with any executor. The crate itself
+/// has no executor.
 ///
 /// ```
 /// use coreline::domain::{Domain, InDomain};
@@ -67,7 +68,7 @@ pin_project! {
     ///
     /// **Panics**: a panic in the future also leaves the domain. A panic in the function of
     /// [`on_refresh`] leaves the future unchanged, and the function is not called again for this
-    /// refresh. **Signals, fork**: the same as for [`Member`].
+    /// refresh. **Signals, fork**: see [`Member`].
     ///
     /// [`on_refresh`]: DomainFuture::on_refresh
     ///
@@ -86,8 +87,8 @@ pin_project! {
 impl<F, P: References, W: World, R> DomainFuture<F, P, W, R> {
     /// Calls `refresh` before the first poll, and before each poll after the domain's members
     /// missed a change. `refresh` must renew what the task
-    /// [cached](crate::mask::Entry::MustRefresh). It replaces the function that was set before. It
-    /// is never called if the domain has no presence.
+    /// [cached](crate::mask::Entry::MustRefresh). `refresh` replaces the function that was set
+    /// before. If the domain has no presence, `refresh` is never called.
     ///
     /// If a [shootdown](Domain::shootdown) waits for this future, the shootdown's function runs
     /// before `refresh`.

@@ -160,9 +160,9 @@ impl<P: References, W: World> Shared<P, W> {
     }
 }
 
-/// An ID of a domain that belongs to its holder until the lease is dropped, from
-/// [`Domain::lease`](super::Domain::lease). The holder may send it to another thread, hold it while
-/// others run on this CPU, and hold it across an `await`.
+/// The exclusive use of one of a domain's IDs until the lease is dropped, from
+/// [`Domain::lease`](super::Domain::lease). The holder may send the lease to another thread, and
+/// may hold it while other threads run on this CPU or across an `await`.
 ///
 /// ```
 /// use coreline::domain::{Domain, Exclusive};
@@ -210,8 +210,8 @@ impl<'a, P: References, W: World> Lease<'a, P, W> {
         Lease { domain, held }
     }
 
-    /// Converts the lease into one that keeps a handle of the domain and borrows nothing. Use it in
-    /// tasks.
+    /// Converts the lease into an [`OwnedLease`], which keeps a handle of the domain and borrows
+    /// nothing. Use it in tasks.
     pub fn into_owned(self) -> OwnedLease<P, W> {
         let (domain, held) = (self.domain.clone(), self.held);
         mem::forget(self);
@@ -223,8 +223,8 @@ impl<'a, P: References, W: World> Lease<'a, P, W> {
         self.domain
     }
 
-    /// Returns the ID. No other lease of the domain has the same ID at the same time. It is above
-    /// all IDs that CPUs can have.
+    /// Returns the ID. No other lease of the domain has the same ID at the same time. The ID is
+    /// larger than every ID that a CPU can have.
     pub fn cid(&self) -> Cid {
         self.domain.leased_cid(self.held)
     }
@@ -246,7 +246,7 @@ impl<'a, P: References, W: World> Lease<'a, P, W> {
     ///
     /// # Errors
     ///
-    /// The same as for [`get`](Lease::get).
+    /// The same errors as for [`get`](Lease::get).
     pub fn get_mut<'l, T: Send + 'static>(
         &'l mut self,
         local: &'l DomainLocal<Exclusive<T>, P, W>,
@@ -272,7 +272,7 @@ impl<P: References, W: World> fmt::Debug for Lease<'_, P, W> {
 }
 
 /// A [`Lease`] that borrows nothing, from [`Lease::into_owned`]. Use it in tasks that hold it
-/// across an `await`, and in unscoped threads. It keeps the domain alive.
+/// across an `await`, and in unscoped threads. An owned lease keeps the domain alive.
 ///
 /// ```
 /// use coreline::domain::{Domain, Exclusive};

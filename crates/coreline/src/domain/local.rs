@@ -54,8 +54,9 @@ pub enum LocalError {
 ///
 /// **Signals**: all operations are async-signal-safe, if `init` is. Creating and dropping a local
 /// is not async-signal-safe. **Fork**: the child has its own copy. **Panics**: a panic in `init`
-/// unwinds out of the operation that needed the slot. This operation has no effect, and the next
-/// one tries again. Values that were created in other locals may leak.
+/// unwinds out of the operation that needed the slot. The operation has no effect, and the next
+/// operation on the slot calls `init` again. Values that were created in other locals for the same
+/// ID may leak.
 pub struct DomainLocal<T: Slot, P: References = Recent, W: World = Native> {
     parts: NonNull<Parts<T, P, W>>,
 }
@@ -137,7 +138,7 @@ impl<T: Slot, P: References, W: World> DomainLocal<T, P, W> {
 
     /// # Safety
     ///
-    /// As [`Slots::make`], for the local that has the entry.
+    /// The same conditions as for [`Slots::make`], for the local that has the entry.
     unsafe fn make(entry: NonNull<Entry<W>>, index: usize) {
         // SAFETY: the caller promises that the entry is this local's, whose parts begin with it.
         unsafe { entry.cast::<Parts<T, P, W>>().as_ref().slots.make(index) };

@@ -41,9 +41,9 @@ impl<P: References, W: World> Member<P, W> {
     }
 
     /// Enters the domain, like the kernel's `switch_mm`. Returns whether the member's cached data
-    /// about the domain is still valid. If a shootdown waits for this member, its function runs
-    /// here first. Without a presence, members are not notified, so this always returns
-    /// [`Entry::Current`].
+    /// about the domain is still valid. If a shootdown waits for this member, the shootdown's
+    /// function runs here first. Without a presence, members are not notified, so this always
+    /// returns [`Entry::Current`].
     ///
     /// With a presence, entering costs one store to the member's own cache line and one load from
     /// it. Without a presence, it costs one addition in the member. Every 64th entry also [takes
@@ -79,7 +79,7 @@ impl<P: References, W: World> fmt::Debug for Member<P, W> {
 }
 
 /// The guard of a member inside its domain. Dropping the guard leaves the domain. Without a
-/// presence, the guard has no other effect than to name the domain.
+/// presence, the guard only names the domain.
 ///
 /// The guard gives no ID. A thread has an ID only during one operation, unless it has a
 /// [`Lease`](super::Lease).
@@ -100,7 +100,8 @@ impl<P: References, W: World> Inside<'_, P, W> {
         self.domain
     }
 
-    /// Checks whether a shootdown waits for this member, and runs its function if so.
+    /// Checks whether a shootdown waits for this member. If so, the call runs the shootdown's
+    /// function.
     #[inline]
     pub fn poll(&mut self) -> Entry {
         self.inside.as_mut().map_or(Entry::Current, mask::Inside::poll)

@@ -84,9 +84,9 @@
 //!
 //! Operations on the locals of a domain are those of [`Slots`](crate::percpu::Slots), and no update
 //! is lost. Two CPUs' sections never work under one ID. The CPU or lease that gets an ID next sees
-//! everything that was done under it. No operation uses a slot that is not initialised. A leased ID
-//! belongs to only one lease. After users have left and the expiry has passed, the IDs in use
-//! become compact again. This happens when an operation takes a slow path, when members enter
+//! everything that was done under this ID. No operation uses a slot that is not initialised. A
+//! leased ID belongs to only one lease. After users have left and the expiry has passed, the IDs in
+//! use become compact again. This happens when an operation takes a slow path, when members enter
 //! again, or when [`Domain::expire`] is called. An operation that finds its CPU's ID does not read
 //! the clock. So if none of these three events happens, idle CPUs keep their IDs.
 //!
@@ -94,8 +94,8 @@
 //!
 //! A domain uses a few hundred bytes and a pointer for each sixteen CPUs. It also uses a cache line
 //! for each group of sixteen CPUs of which at least one was used. Each local uses a few words, and
-//! a slot for each ID that was ever handed out. The slots of all domains for one ID are adjacent,
-//! and so are the lines of their rows. So domains share pages. Slots stay until the local is
+//! a slot for each ID that was ever handed out. The slots of all domains for one ID are adjacent.
+//! The lines of their rows are adjacent, too. So domains share pages. Slots stay until the local is
 //! dropped. An ID that is reused keeps its slots. [`Usage::bytes`] counts all of this memory.
 //!
 //! # Signals
@@ -108,8 +108,8 @@
 //!
 //! `init` runs under its domain's lock. So inside `init`, operations of the same domain that need
 //! the lock return an error ([`LocalError::Nested`], [`LeaseError::Nested`]). `init` must not fork.
-//! It must not wait for another domain whose `init` waits for this one, because that deadlocks.
-//! `local`, `lease` and `usage` are calls that wait.
+//! It must not wait for another domain whose `init` waits for this domain, because both would wait
+//! forever. `local`, `lease` and `usage` are calls that wait.
 //!
 //! # Bad input
 //!
@@ -185,8 +185,8 @@ impl DomainOptions {
         DomainOptions { presence: None }
     }
 
-    /// Adds a presence, which notifies members of changes. It uses some kilobytes, depending on the
-    /// number of its seats.
+    /// Adds a presence, which notifies members of changes. A presence uses some kilobytes,
+    /// depending on the number of its seats.
     pub const fn presence(mut self, options: PresenceOptions) -> Self {
         self.presence = Some(options);
         self
@@ -217,7 +217,7 @@ pub struct Usage {
 /// A tenant, a session or a table: see the [module](self). The type is a handle, and its clones are
 /// the same domain. The domain lives as long as a handle, a member or a local of it exists.
 ///
-/// **Priorities**: the same as for [`CidSpace`](crate::cid::CidSpace). Operations on locals never
+/// **Priorities**: see [`CidSpace`](crate::cid::CidSpace). Operations on locals never
 /// wait.
 ///
 /// **Signals, fork, panics**: see the [module](self).
@@ -251,7 +251,7 @@ impl Domain {
     ///
     /// # Errors
     ///
-    /// The same as for [`Domains::global`].
+    /// The same errors as for [`Domains::global`].
     pub fn new() -> Result<Self, DomainsError> {
         Ok(Domains::global()?.domain(DomainOptions::new()))
     }
@@ -279,13 +279,13 @@ impl<P: References, W: World> Domain<P, W> {
         self.shared.presence.as_ref()
     }
 
-    /// Creates a `T` for each ID. `init` makes each one when a CPU first gets the ID. It runs now
-    /// for all IDs that CPUs have already had.
+    /// Creates a `T` for each ID. `init` creates each `T` when a CPU first gets the ID. The call
+    /// runs `init` for all IDs that CPUs have already had.
     ///
     /// # Errors
     ///
-    /// [`LocalError`] if `T` is too large, there is no memory, or the call is made inside an `init`
-    /// of this domain.
+    /// [`LocalError`] if `T` is too large, if there is no memory, or if the caller is an `init` of
+    /// this domain.
     pub fn local<T: Slot, F: Fn() -> T + Send + Sync + 'static>(
         &self,
         init: F,
@@ -305,9 +305,9 @@ impl<P: References, W: World> Domain<P, W> {
         Entered::new(self.join())
     }
 
-    /// Runs `f` in every member that is inside the domain, and returns when each has run it or
-    /// left: see [`Presence::shootdown`]. Do not call it inside the domain. A member that is inside
-    /// calls [`Inside::shootdown`] instead.
+    /// Runs `f` in every member that is inside the domain, and returns when each member has run `f`
+    /// or left: see [`Presence::shootdown`]. Do not call it inside the domain. A member that is
+    /// inside calls [`Inside::shootdown`] instead.
     ///
     /// # Errors
     ///
@@ -385,8 +385,8 @@ impl<P: References, W: World> Domain<P, W> {
     /// [`EXPIRY`](crate::cid::EXPIRY): see [`CidSpace::expire_unused`](crate::CidSpace). Operations
     /// that take a slow path also call it, and so does each 64th entry of a [`Member`]. So a
     /// program needs to call it only for domains that become idle, and for domains that no member
-    /// enters. It does nothing before [`SCAN_DELAY`](crate::cid::SCAN_DELAY) has passed since the
-    /// last scan.
+    /// enters. The call does nothing until [`SCAN_DELAY`](crate::cid::SCAN_DELAY) has passed since
+    /// the last scan.
     ///
     /// # Errors
     ///
@@ -395,7 +395,7 @@ impl<P: References, W: World> Domain<P, W> {
         self.core().expire(now)
     }
 
-    /// Checks that no part of the domain is in use, so that another tenant can get it. An
+    /// Checks that no part of the domain is in use, so that another tenant can use the domain. An
     /// [`ObjectCache`](crate::object::ObjectCache) of domains can run this check when a domain is
     /// returned. CPUs may still have IDs, and keep these IDs for the next tenant.
     ///

@@ -21,9 +21,9 @@ use crate::cid::{Recent, References};
 /// Waiting futures get leases in the order in which they were first polled. **Cancelling**:
 /// dropping the future cancels the wait. If the future already has a lease, the next waiter gets
 /// that lease. A future that is neither polled nor dropped after it was woken withholds its lease
-/// from the others, as with any fair lock. **Signals**: signal handlers must not use it. **Fork**:
-/// in the child, a future that has got its lease keeps it, unless another thread used the queue at
-/// the time of the fork. Any other future goes to the end of the queue.
+/// from the other waiters, as with any fair lock. **Signals**: signal handlers must not use it.
+/// **Fork**: in the child, a future that has got its lease keeps it, unless another thread used the
+/// queue at the time of the fork. Any other future goes to the end of the queue.
 #[must_use = "a future does nothing unless it is polled"]
 pub struct LeaseFuture<'a, P: References = Recent, W: World = Native> {
     domain: &'a Domain<P, W>,

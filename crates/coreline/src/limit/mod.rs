@@ -1,18 +1,19 @@
-//! [`RateLimiter`]: a limit on how often something happens, for many CPUs.
+//! [`RateLimiter`]: a limit on the rate of an event, for many CPUs.
 //!
-//! The limiter is a bucket of permits. It holds at most `burst`, it is full at first, and it earns
-//! `rate` permits a second. It is kept as one word, the time at which it is full again, which each
-//! permit moves ahead by 1 / `rate`. That is the generic cell rate algorithm (GCRA).
+//! The limiter is a bucket of permits. It holds at most `burst` permits, is full at first, and
+//! earns `rate` permits per second. One word represents the bucket: the time at which it is full
+//! again. Each permit moves this time ahead by 1 / `rate`. This is the generic cell rate algorithm
+//! (GCRA).
 //!
 //! If all CPUs change that word for each permit, each permit costs a cache-line transfer. So with a
 //! high rate, each CPU takes a *batch* of permits at a time and keeps them in a *stock* of its own.
-//! A thread that finds neither permits in its CPU's stock nor in the bucket takes them from the
-//! stocks of other CPUs. So a CPU that goes idle keeps no permit from the others.
+//! A thread that finds permits neither in its CPU's stock nor in the bucket takes permits from the
+//! stocks of other CPUs. So a CPU that goes idle withholds no permits from other CPUs.
 //!
 //! | rate and burst | batch |
 //! |---|---|
-//! | below 100,000 a second, or a burst below 32 for each CPU | none: each permit is taken singly |
-//! | higher | what the rate earns in 20 us, at most one sixteenth of the burst for all CPUs |
+//! | below 100,000 per second, or a burst below 32 for each CPU | none: permits are taken singly |
+//! | higher | the permits of 20 us, and for all CPUs at most one sixteenth of the burst |
 //!
 //! | word | meaning | written by |
 //! |---|---|---|
@@ -21,21 +22,22 @@
 //!
 //! # The law
 //!
-//! In any interval of length t, at most `burst + rate * t` permits pass. Each passes at some moment
-//! between the beginning and the end of its call.
+//! In any interval of length t, at most `burst + rate * t` permits pass. Each permit passes at some
+//! moment between the beginning and the end of its call.
 //!
-//! Proof: call what is in the bucket, in all stocks and in the hands of threads that fill one *the
-//! supply*. A stock and the hand of the thread that fills it are at most a batch. So the bucket is
-//! made to hold `burst` less a batch for each CPU, and the supply is at most `burst`. A permit that
-//! passes leaves the supply. Taking a batch moves permits within the supply. So does taking from
-//! another CPU's stock, with the own stock locked and room for what is taken. A thread without the
-//! lock takes a single permit, which passes at that moment. Only time adds to the supply, in the
-//! bucket, at most `rate * t`. Without stocks, this is the law of GCRA.
+//! Proof: the *supply* is the sum of the permits in the bucket, in all stocks, and in the hands of
+//! threads that fill a stock. A stock and the hand of the thread that fills it together hold at
+//! most a batch. The bucket holds at most `burst` less a batch for each CPU, so the supply is at
+//! most `burst`. A permit that passes leaves the supply. Taking a batch moves permits within the
+//! supply. A thread that takes permits from another CPU's stock also moves them within the supply,
+//! because it holds the lock of its own stock, which has room for them. A thread without this lock
+//! takes a single permit, which passes at that moment. Only time adds to the supply. It adds at
+//! most `rate * t`, in the bucket. Without stocks, this is the law of GCRA.
 //!
-//! In the other direction: while threads ask without a pause, permits pass at the whole rate. The
-//! bucket earns as long as it is not full, and it is not full for a thread that is refused.
+//! Conversely, while threads ask without a pause, permits pass at the whole rate. The bucket earns
+//! as long as it is not full, and it is not full for a thread that is refused.
 //!
-//! In the repository, `tests/laws/memory/limiter.rs` checks both in all three worlds.
+//! In the repository, `tests/laws/memory/limiter.rs` checks both directions in all three worlds.
 //!
 //! Sources: ITU-T Recommendation [I.371][i371], annex A (the generic cell rate algorithm, 1993);
 //! Turner, "New directions in communications" (1986; the leaky bucket).
@@ -53,7 +55,7 @@ use coreline_world::{Line, Native, Ordering, Word, World};
 use pace::Pace;
 use stocks::Stocks;
 
-/// No limiter can keep this limit.
+/// The reason why no limiter can keep a limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum LimitError {
@@ -63,7 +65,7 @@ pub enum LimitError {
          them one or more"
     )]
     Nothing,
-    /// The rate is above 10^10 permits a second.
+    /// The rate is above 10^10 permits per second.
     #[error(
         "{permits} permits in {per:?} are more than ten in a nanosecond: count in larger units"
     )]
@@ -81,41 +83,41 @@ pub enum LimitError {
         /// Their period.
         per: Duration,
     },
-    /// Too much time passes until the burst is earned.
+    /// The limiter would take too long to earn the burst.
     #[error("the limiter would take too long to earn a burst of {burst}: {most} are possible")]
     BurstTooLong {
-        /// The burst that was asked for.
+        /// The requested burst.
         burst: u64,
         /// The largest possible burst at this rate.
         most: u64,
     },
 }
 
-/// There are not enough permits now. None was taken.
+/// The error if there are not enough permits now. No permit was taken.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("not enough permits yet: try again in {after:?}")]
 pub struct NotYet {
-    /// When there will be enough, unless other threads take them: so much time after the call.
+    /// The time from the call until there are enough permits, unless other threads take them.
     pub after: Duration,
 }
 
-/// Several permits were refused. None was taken.
+/// The error if several permits were refused. No permit was taken.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum Refused {
     /// There are not enough permits now.
     #[error(transparent)]
     NotYet(#[from] NotYet),
-    /// There are never so many at once.
+    /// The limiter never holds so many permits at once.
     #[error("{asked} permits are never there at once: ask for {most} at most")]
     Never {
-        /// The number of permits that was asked for.
+        /// The requested number of permits.
         asked: u64,
-        /// The [capacity](RateLimiter::capacity).
+        /// The [capacity](RateLimiter::capacity) of the limiter.
         most: u64,
     },
 }
 
-/// A limit on the number of permits that pass in a time, for all threads together.
+/// A limit on the rate of permits that all threads together take.
 ///
 /// ```
 /// use std::time::Duration;
@@ -133,31 +135,32 @@ pub enum Refused {
 /// ```
 ///
 /// **Law**: in any interval of length t, at most `burst + rate * t` permits pass, on however many
-/// CPUs. Threads that ask without a pause get the whole rate together, also if there is only one of
-/// them. The rate is rounded down, by at most 0.1 % up to 10^9 permits a second, and by at most 1 %
-/// above.
+/// CPUs. One thread or several threads that ask without a pause get the whole rate. The rate is
+/// rounded down. Up to 10^9 permits per second, the rounding is at most 0.1 %. At higher rates, it
+/// is at most 1 %.
 ///
-/// **Cost**: a permit from the CPU's stock is one atomic exchange on a line of that CPU. Other
-/// permits read the clock and change a line that all CPUs share. A refusal reads the clock, and one
-/// line per CPU if there are stocks. If threads ask for more than the rate, the stocks are usually
-/// empty, and most calls use the shared line. So wait as long as a refusal says before you ask
-/// again. No call waits.
+/// **Cost**: a permit from the CPU's stock costs one atomic exchange on a line of that CPU. For any
+/// other permit, the call reads the clock and changes a line that all CPUs share. A refused call
+/// reads the clock, and one line per CPU if there are stocks. If threads ask for more than the
+/// rate, the stocks are usually empty, and most calls use the shared line. So wait as long as a
+/// refusal says before you ask again. No call waits.
 ///
-/// **Memory**: two lines. With stocks, one line more for each CPU that the machine can have.
+/// **Memory**: a limiter uses two cache lines. With stocks, it uses one more line for each CPU that
+/// the machine can have.
 ///
-/// **Time**: the clock is `CLOCK_MONOTONIC`. It stands still while the machine is suspended. A
-/// limiter for at least a million permits per second that no thread uses for as long as its times
-/// take to wrap (208 days at least) may seem empty after that, and then fills at its rate.
+/// **Time**: the clock is `CLOCK_MONOTONIC`. The clock stands still while the machine is suspended.
+/// The times of a limiter for at least a million permits per second wrap after 208 days or more. If
+/// no thread uses such a limiter for that long, it may seem empty, and then fills at its rate.
 ///
-/// **Order**: the limiter is not fair. Threads that ask for single permits can starve one that asks
-/// for many. A permit orders no other memory accesses.
+/// **Order**: the limiter is not fair. Threads that ask for single permits can starve a thread that
+/// asks for many. A permit orders no other memory accesses.
 ///
 /// **Signals**: taking permits is async-signal-safe.
 ///
-/// **Fork**: the child has its own limiter, with the same permits. Both together let twice as many
-/// through. If another thread was filling a CPU's stock, the child never uses that stock again: its
-/// threads on that CPU take permits singly. The same happens if a thread is ended while it fills a
-/// stock.
+/// **Fork**: the child has its own limiter, with the same permits. Together, parent and child let
+/// twice as many permits through. If another thread was filling a CPU's stock at the fork, the
+/// child never uses that stock again. Its threads on that CPU then take permits singly. If a thread
+/// is ended while it fills a stock, the process never uses that stock again either.
 pub struct RateLimiter<W: World = Native> {
     pace: Pace,
     stocks: Stocks<W>,
@@ -169,9 +172,9 @@ impl RateLimiter {
     ///
     /// # Errors
     ///
-    /// [`LimitError`] if one of them is zero, if the rate is above 10^10 permits a second, or if
-    /// one permit or the whole burst takes more than 146 years to earn. (With rates above a million
-    /// a second that time is less: at least 52 days.)
+    /// [`LimitError`] if an argument is zero, if the rate is above 10^10 permits per second, or if
+    /// one permit or the whole burst takes more than 146 years to earn. At rates above a million
+    /// permits per second, the limit for the burst is shorter, but at least 52 days.
     pub fn new(permits: u64, per: Duration, burst: u64) -> Result<Self, LimitError> {
         Self::new_in(permits, per, burst)
     }
@@ -182,7 +185,7 @@ impl<W: World> RateLimiter<W> {
     ///
     /// # Errors
     ///
-    /// As [`new`](RateLimiter::new).
+    /// The same errors as for [`new`](RateLimiter::new).
     pub fn new_in(permits: u64, per: Duration, burst: u64) -> Result<Self, LimitError> {
         let cpus = W::topology().cpu_limit().max(1);
         Ok(Self::at_pace(Pace::new(permits, per, burst, cpus as u64)?, cpus))
@@ -200,18 +203,18 @@ impl<W: World> RateLimiter<W> {
     ///
     /// # Errors
     ///
-    /// [`NotYet`] if there is none now.
+    /// [`NotYet`] if there is no permit now.
     #[inline]
     pub fn try_acquire(&self) -> Result<(), NotYet> {
         if self.stocks.take(1) { Ok(()) } else { self.acquire_slowly(1) }
     }
 
-    /// Takes `n` permits, or none.
+    /// Takes `n` permits, or no permit.
     ///
     /// # Errors
     ///
-    /// [`Refused::NotYet`] if there are not so many now, and [`Refused::Never`] if `n` is above the
-    /// [capacity](RateLimiter::capacity).
+    /// [`Refused::NotYet`] if there are fewer than `n` permits now, and [`Refused::Never`] if `n`
+    /// is above the [capacity](RateLimiter::capacity).
     #[inline]
     pub fn try_acquire_n(&self, n: u64) -> Result<(), Refused> {
         if n > self.pace.capacity {
@@ -223,9 +226,9 @@ impl<W: World> RateLimiter<W> {
         Ok(self.acquire_slowly(n)?)
     }
 
-    /// Returns how many permits are there at once if none was taken for a while. It is the burst,
-    /// less what the CPUs may have in their stocks: at least fifteen sixteenths of the burst, and
-    /// all of it where there are no stocks.
+    /// Returns the largest number of permits that one call can take, after a time without calls. It
+    /// is the burst, less the permits that the CPUs may have in their stocks. It is at least
+    /// fifteen sixteenths of the burst, and the whole burst if there are no stocks.
     pub fn capacity(&self) -> u64 {
         self.pace.capacity
     }

@@ -90,7 +90,7 @@ impl<W: World> Condvar<W> {
         Condvar { calls: W::U32::new_in(0), waiters: W::U32::new_in(0) }
     }
 
-    /// Frees the lock, waits until it is notified, and takes the lock again.
+    /// Frees the lock, waits for a notification, and takes the lock again.
     pub fn wait<T, O: Order>(&self, guard: &mut MutexGuard<'_, T, O, W>) {
         self.sleep(guard, None);
     }
@@ -106,8 +106,8 @@ impl<W: World> Condvar<W> {
         }
     }
 
-    /// Waits, like [`wait`](Condvar::wait), but until `deadline` at most. It always takes the lock
-    /// again, however long that takes.
+    /// Waits, like [`wait`](Condvar::wait), but until `deadline` at most. The call always takes the
+    /// lock again, even if that takes longer.
     pub fn wait_by<T, O: Order>(
         &self,
         guard: &mut MutexGuard<'_, T, O, W>,
@@ -126,8 +126,8 @@ impl<W: World> Condvar<W> {
         self.wait_by(guard, W::now() + span)
     }
 
-    /// Wakes one waiting thread. It is the thread that has waited longest, if the world has an
-    /// order.
+    /// Wakes one waiting thread. If the world keeps waiters in order, this is the thread that has
+    /// waited longest.
     #[inline]
     pub fn notify_one(&self) {
         self.notify(1);

@@ -43,11 +43,11 @@
 //! [`TicketLock`], [`Osq`], concurrency IDs, domains, shootdowns and updates spin and then yield.
 //! Natively, a waiter with a real-time priority yields for about 1 ms, and then sleeps between
 //! checks, for 50 us to 1 ms each time. A waiter with ordinary scheduling lets others run when it
-//! yields, so it sleeps only after 20 ms of its CPU time. The same holds for every waiter on other
-//! systems than Linux, and for a shootdown that begins inside.
+//! yields, so it sleeps only after 20 ms of its CPU time. Every waiter on systems other than Linux
+//! also sleeps only after 20 ms, and so does a shootdown that begins inside.
 //!
 //! No lock inherits priorities. A thread with a priority between those of the holder and the waiter
-//! runs before the holder, for as long as it wants. If that matters, use a lock of the C library
+//! runs before the holder, for as long as it wants. If this matters, use a lock of the C library
 //! with `PTHREAD_PRIO_INHERIT`.
 //!
 //! # One copy of the library

@@ -73,9 +73,10 @@ unsafe impl<W: World> Slot for Counts<W> {}
 /// A readers-writer lock around data that is often read and seldom written.
 ///
 /// Reading costs two additions to per-CPU memory, and no locked instruction if the machine has
-/// restartable sections. It takes the same time however many CPUs read. Writing costs a heavy
-/// fence, which interrupts the CPUs that run this process, and the wait for readers. On processors
-/// that reorder stores, it costs one more fence each time that the writer checks for readers.
+/// restartable sections. The time of a read does not depend on the number of CPUs that read.
+/// Writing costs a heavy fence, which interrupts the CPUs that run this process, and the wait for
+/// readers. On processors that reorder stores, it costs one more fence each time that the writer
+/// checks for readers.
 ///
 /// ```
 /// use coreline::lock::ReadMostly;
@@ -98,7 +99,7 @@ unsafe impl<W: World> Slot for Counts<W> {}
 /// ([measurements](super#more-threads-than-cpus)).
 ///
 /// **Priorities**: threads get the lock in the order above, whatever their priorities. The holder
-/// inherits no priority from the waiters. A waiter spins for 0.1 ms at most and then sleeps: [a
+/// inherits no priority from the waiters. A waiter spins for 0.1 ms at most and then sleeps, so [a
 /// holder of lower priority can run](super#priorities) on its CPU.
 ///
 /// **Recursion**: a thread that reads must not start a second read. If a writer begins to wait in
@@ -150,7 +151,7 @@ impl<T> ReadMostly<T> {
     ///
     /// # Errors
     ///
-    /// The same as for [`new_in`](ReadMostly::new_in).
+    /// The same errors as for [`new_in`](ReadMostly::new_in).
     pub fn indexed_by(by: IndexBy, data: T) -> Result<Self, PoolError> {
         Self::new_in(by, data)
     }
@@ -161,7 +162,7 @@ impl<T, W: World> ReadMostly<T, W> {
     ///
     /// # Errors
     ///
-    /// [`PoolError`] if the machine does not have the index, or there is no memory.
+    /// [`PoolError`] if the machine does not have the index, or if there is no memory.
     pub fn new_in(by: IndexBy, data: T) -> Result<Self, PoolError> {
         let none = || Counts { came: W::U64::new_in(0), went: W::U64::new_in(0) };
         Ok(ReadMostly {

@@ -107,7 +107,7 @@ impl<W: World> RawTicketLock<W> {
             .is_ok()
     }
 
-    /// Frees the lock, for the next ticket if it is already drawn.
+    /// Frees the lock. If a thread waits, the thread with the next ticket gets the lock.
     ///
     /// # Safety
     ///
@@ -145,7 +145,7 @@ impl<W: World> fmt::Debug for RawTicketLock<W> {
     }
 }
 
-/// A lock around data that one thread at a time may access, in order of arrival.
+/// A FIFO lock around data that one thread at a time may access.
 ///
 /// ```
 /// use coreline::TicketLock;
@@ -156,11 +156,11 @@ impl<W: World> fmt::Debug for RawTicketLock<W> {
 /// assert_eq!(NAMES.lock().len(), 1);
 /// ```
 ///
-/// **Oversubscription**: a waiter that is not running when its turn comes keeps the others waiting
-/// until it runs. With 8 or 32 threads on 2 CPUs, it has at most a tenth of the throughput of a
-/// [`Mutex`](super::Mutex). The longest wait is 3 to 8 ms with 8 threads, and 4 to 9 ms with 32
-/// threads. The fairness ratio (fewest turns of a thread / most turns of a thread) is at least 0.80
-/// with 8 threads and 0.16 with 32 ([measurements](super#more-threads-than-cpus)).
+/// **Oversubscription**: a waiter that is not running when its turn comes keeps the other waiters
+/// waiting until it runs. With 8 or 32 threads on 2 CPUs, the lock has at most a tenth of the
+/// throughput of a [`Mutex`](super::Mutex). The longest wait is 3 to 8 ms with 8 threads, and 4 to
+/// 9 ms with 32 threads. The fairness ratio (fewest turns of a thread / most turns of a thread) is
+/// at least 0.80 with 8 threads and 0.16 with 32 ([measurements](super#more-threads-than-cpus)).
 ///
 /// **Priorities**: turns come in the order of arrival, whatever the threads' priorities. The holder
 /// inherits no priority from the waiters. Natively, a waiter that has used its CPU for about 1 ms,
@@ -169,7 +169,7 @@ impl<W: World> fmt::Debug for RawTicketLock<W> {
 ///
 /// **Panics**: a panic while the guard is alive frees the lock, and the data is not poisoned.
 ///
-/// **Signals, fork**: the same as for [`RawTicketLock`].
+/// **Signals, fork**: see [`RawTicketLock`].
 #[repr(C)]
 pub struct TicketLock<T, W: World = Native> {
     raw: RawTicketLock<W>,

@@ -4,9 +4,9 @@
 //! tasks, hold a cached value, or want to be notified of a change. All CPUs set and clear bits
 //! often, but mostly to the value that the bit already has. So [`set`](CpuMask::set) and
 //! [`clear`](CpuMask::clear) read first, and write only if the bit changes. With an unconditional
-//! locked write, the mask's cache line moves through all CPUs, and each of them waits for it. On
-//! 120 CPUs, that was the hottest line of a whole linpack run, in the kernel before van Riel's
-//! ["sched/x86: Optimize switch_mm() for multi-threaded workloads"][riel] (2013).
+//! locked write, the mask's cache line moves through all CPUs, and each of them waits for the line.
+//! On 120 CPUs, this line is the hottest line of a whole linpack run, in the kernel before van
+//! Riel's ["sched/x86: Optimize switch_mm() for multi-threaded workloads"][riel] (2013).
 //!
 //! [riel]: https://lore.kernel.org/r/20130731221421.616d3d20@annuminas.surriel.com
 //!
@@ -77,9 +77,9 @@ const _: () = assert!(size_of::<Result<bool, MaskError>>() <= 16);
 /// A set of CPUs that all CPUs change. Each CPU mostly changes its own bit.
 ///
 /// It has a bit for every CPU of the machine. It uses 80 bytes, a cache line (64 bytes) for each
-/// last-level cache, and one more line for each 63 of these. For 384 CPUs under 24 caches, the
-/// lines take 1,600 bytes. The [`MaskLayout`] stores the positions of bits once for all masks of
-/// the machine.
+/// last-level cache, and one more line for each 63 of these lines. For 384 CPUs under 24 caches,
+/// the lines take 1,600 bytes. The [`MaskLayout`] stores the positions of bits once for all masks
+/// of the machine.
 pub struct CpuMask<W: World = Native> {
     layout: MaskLayout,
     /// In the layout's leaves.
@@ -132,8 +132,8 @@ impl<W: World> CpuMask<W> {
         MaskError::NoSuchCpu { cpu, has: self.cpus().count() as u32 }
     }
 
-    /// Sets the CPU's bit. Returns whether the bit was clear and this call set it. If the bit is
-    /// already set, the call reads one word and writes nothing.
+    /// Sets the CPU's bit. Returns whether this call set it, which means that the bit was clear. If
+    /// the bit is already set, the call reads one word and writes nothing.
     ///
     /// A thread that finds the bit set sees everything that the setter wrote before. A call that
     /// returns false publishes nothing. To publish writes also in that case, execute a fence that

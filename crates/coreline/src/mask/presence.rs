@@ -18,7 +18,7 @@ use crate::lock::spin::Pauses;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Late {
-    /// The shootdown was still waiting for another one, so no context was notified.
+    /// The shootdown was still waiting for another shootdown, so no context was notified.
     #[error(
         "the deadline passed while another shootdown was running, so no context was told; try \
          again"
@@ -33,7 +33,7 @@ pub enum Late {
     Missed {
         /// The number of contexts that neither ran the function nor left.
         late: usize,
-        /// The numbers of the other contexts.
+        /// The numbers of contexts that ran the function, and of contexts that were away.
         shot: Shot,
     },
 }
@@ -58,7 +58,7 @@ pub struct PresenceOptions {
 
 impl PresenceOptions {
     /// The default minimum time between two clearings of the bits of contexts that have left. The
-    /// kernel uses the same time, because clearing at every flush had cost 13 % of a benchmark of
+    /// kernel uses the same time, because clearing at every flush costs 13 % of a benchmark of
     /// context switches (van Riel, ["x86/mm/tlb: Only trim the mm_cpumask once a second"][trim],
     /// 2024).
     ///
@@ -72,7 +72,7 @@ impl PresenceOptions {
     }
 
     /// Sets the minimum number of initial seats. At most 256 seats per last-level cache are created
-    /// at first. More are added when all seats are taken.
+    /// at first. More seats are added when all seats are taken.
     pub const fn seats(mut self, seats: usize) -> Self {
         self.seats = seats;
         self
@@ -93,13 +93,14 @@ impl Default for PresenceOptions {
     }
 }
 
-/// A record of which contexts use cached data, so that only those are notified of a change.
+/// A record of which contexts use cached data, so that only these contexts are notified of a
+/// change.
 ///
 /// Each context (a thread, a worker, a connection) registers once and gets a [`Member`]. It enters
 /// when it begins to use its cached data, and leaves when it is done. Neither step writes shared
 /// memory, except for an entry after the context missed a change.
 /// [`shootdown`](Presence::shootdown) runs a function in every context that is present, and returns
-/// when all have run it or have left.
+/// when all of them have run it or have left.
 ///
 /// ```
 /// use coreline::mask::{Entry, Presence};
@@ -139,9 +140,9 @@ impl Default for PresenceOptions {
 ///
 /// A context that enters during a shootdown either runs the shootdown's function or sees everything
 /// that happened before the shootdown. After the shootdown, no context uses data that it cached
-/// before. Present contexts have run the function. The others get [`Entry::MustRefresh`] when they
-/// next enter. A context that was preempted inside counts as present, and the shootdown waits for
-/// it.
+/// before. Present contexts have run the function. The other contexts get [`Entry::MustRefresh`]
+/// when they next enter. A context that was preempted inside counts as present, and the shootdown
+/// waits for it.
 ///
 /// # Source
 ///
@@ -261,8 +262,8 @@ impl<W: World> Presence<W> {
     /// this call would wait for itself. An `f` that calls a shootdown of the same presence would
     /// also wait for itself. **Panics**: a panic in `f` unwinds in the thread where `f` ran, and
     /// `f` counts as run. If a heavy fence [fails](coreline_world::Fences::try_fence_all), the call
-    /// panics once no context can run `f` any more. Some contexts may have run it, and others may
-    /// use their cached data until the next shootdown.
+    /// panics once no context can run `f` any more. Some contexts may have run `f`, and other
+    /// contexts may use their cached data until the next shootdown.
     pub fn shootdown(&self, f: impl Fn() + Sync) -> Shot {
         let shared = &*self.shared;
         let mut announcer = shared.announcer.lock();
@@ -353,7 +354,7 @@ impl<W: World> RefUnwindSafe for Member<W> {}
 
 impl<W: World> Member<W> {
     /// Enters the presence. Returns whether the context's cached data is still valid. If a
-    /// shootdown waits for this context, its function runs here first.
+    /// shootdown waits for this context, the shootdown's function runs here first.
     ///
     /// Entering takes one store to the context's own cache line and one load from it. It writes no
     /// shared memory, unless a shootdown waits for the context or the context missed a change.
@@ -436,11 +437,11 @@ impl<W: World> Drop for Member<W> {
     }
 }
 
-/// The guard of a context that is present. Dropping the guard leaves, which costs one store to the
-/// context's own cache line.
+/// The guard of a context that is present. Dropping the guard leaves the presence, which costs one
+/// store to the context's own cache line.
 ///
-/// If a guard is forgotten, its context stays present, and shootdowns wait for it. This ends when
-/// the member enters again and leaves, or is dropped.
+/// If a guard is forgotten, its context stays present, and shootdowns wait for it. The wait ends
+/// when the member enters again and leaves, or is dropped.
 pub struct Inside<'a, W: World = Native> {
     member: &'a mut Member<W>,
     /// It is not `Send`: the thread that entered is present.
@@ -451,8 +452,8 @@ pub struct Inside<'a, W: World = Native> {
 impl<W: World> UnwindSafe for Inside<'_, W> {}
 
 impl<W: World> Inside<'_, W> {
-    /// Checks whether a shootdown waits for this context, and runs its function if so. If no
-    /// shootdown waits, the call costs one load.
+    /// Checks whether a shootdown waits for this context. If so, the call runs the shootdown's
+    /// function. If not, it costs one load.
     #[inline]
     pub fn poll(&mut self) -> Entry {
         self.member.poll()

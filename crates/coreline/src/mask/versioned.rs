@@ -170,8 +170,8 @@ impl<T: Send + Sync + 'static, W: World> Versioned<T, W> {
     /// Creates a reader, for one thread at a time. It holds no value until it enters.
     ///
     /// The reader takes a free seat among the initial seats, or else among the seats that were
-    /// added first, and so on. Among these seats, it prefers one near the caller's CPU. If no seat
-    /// is free, the call adds seats. The call never waits.
+    /// added first, and so on. Among these seats, it prefers a seat near the caller's CPU. If no
+    /// seat is free, the call adds seats. The call never waits.
     pub fn reader(&self) -> Reader<T, W> {
         let shared = &*self.shared;
         // SAFETY: the reader keeps the rolls with its seat.
@@ -191,19 +191,20 @@ impl<T: Send + Sync + 'static, W: World> Versioned<T, W> {
     ///
     /// The call waits for other updates, but never for readers. **Panics** if a heavy fence
     /// [fails](coreline_world::Fences::try_fence_all). Then the value is replaced, but readers may
-    /// find the old one until the next update, which frees it.
+    /// find the old value until the next update, which frees it.
     pub fn update(&self, value: T) {
         let value = Box::new(value);
         self.replace(|_| value);
     }
 
     /// Replaces the value by the result of `f`, which gets the present value. No other update comes
-    /// in between, so no update is lost. Otherwise it is like [`update`](Versioned::update).
+    /// in between, so no update is lost. In all else, the call is like
+    /// [`update`](Versioned::update).
     ///
     /// `f` runs under the lock of updates. `f` must not update the same value, create or clone a
     /// reader of it, create or drop a reclaimer of it, or synchronize. `f` must not wait for a
-    /// thread that executes such a call. Otherwise it would wait for itself. While `f` runs, other
-    /// updates wait. If `f` panics, the value is not replaced.
+    /// thread that executes such a call. Otherwise, `f` would wait for itself. While `f` runs,
+    /// other updates wait. If `f` panics, the value is not replaced.
     ///
     /// ```
     /// use coreline::mask::Versioned;
@@ -242,8 +243,8 @@ impl<T: Send + Sync + 'static, W: World> Versioned<T, W> {
         panics.resume::<W>();
     }
 
-    /// Waits until no reader holds a value that was replaced before, and frees those values. A
-    /// reader that is inside and never leaves, or that reads only while it has several guards,
+    /// Waits until no reader holds a value that was replaced before, and frees the replaced values.
+    /// A reader that is inside and never leaves, or that reads only while it has several guards,
     /// blocks the call forever. A reader that is inside on the calling thread also blocks it
     /// forever. Other threads can update meanwhile. **Panics** if a heavy fence fails again after
     /// it failed in an update.

@@ -89,13 +89,12 @@ pub struct OverBudget {
 ///
 /// **Law**: the charged amount never exceeds the limit. If the limit was
 /// [lowered](Budget::set_limit) below the amount charged at that time, it never exceeds that
-/// amount. A limit of `u64::MAX` refuses no amount that can be counted. Use this limit only to
-/// count.
+/// amount. A limit of `u64::MAX` refuses no amount that can be counted, so it only counts.
 ///
 /// **Signals**: signal handlers must not use a budget, because a refused charge allocates a
-/// message. **Fork**: the child has a copy, with the charges at the time of the fork. It may lose
-/// an amount that another thread was moving between a stock and the central word, and a child
-/// budget that was being created.
+/// message. **Fork**: the child has a copy, with the charges at the time of the fork. The copy may
+/// lack an amount that another thread was moving between a stock and the central word. It may also
+/// lack a child budget that another thread was creating.
 pub struct Budget<W: World = Native> {
     shared: Arc<Shared<W>>,
 }
@@ -137,7 +136,7 @@ impl Budget {
     ///
     /// # Errors
     ///
-    /// The same as for [`new_in`](Budget::new_in).
+    /// The same errors as for [`new_in`](Budget::new_in).
     pub fn new(name: impl Into<String>, limit: u64) -> Result<Self, PoolError> {
         Self::new_in(name, limit)
     }
@@ -153,9 +152,9 @@ impl<W: World> Budget<W> {
         Self::below(name.into(), limit, None)
     }
 
-    /// Creates a budget inside this one, such as a tenant's budget inside the machine's budget.
+    /// Creates a budget inside this budget, such as a tenant's budget inside the machine's budget.
     /// Each charge to the child is charged to both, and both limits hold. [`OverBudget::name`] says
-    /// which one refused.
+    /// which budget refused a charge.
     ///
     /// ```
     /// use coreline::object::Budget;
@@ -169,14 +168,14 @@ impl<W: World> Budget<W> {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     ///
-    /// The stocks of the child's CPUs are also charged to the parent. They are at most about a
-    /// quarter of the child's limit. A parent without room takes those stocks back before it
-    /// refuses. While the parent is above a lowered limit, a child may still charge from its
+    /// The stocks of the child's CPUs are also charged to the parent. Together, they hold at most
+    /// about a quarter of the child's limit. Before a parent refuses a charge, it takes those
+    /// stocks back. While the parent is above a lowered limit, a child may still charge from its
     /// stocks.
     ///
     /// When the child's last handle is dropped, its remaining charges are returned to the parent.
-    /// Budgets may be nested to a depth of some hundred, because a charge and the drop of the last
-    /// handle recurse for each level.
+    /// Nest budgets at most some hundred levels deep, because a charge and the drop of the last
+    /// handle recurse once per level.
     ///
     /// A global allocator must not charge a budget that has children, because it would deadlock.
     ///
@@ -227,8 +226,8 @@ impl<W: World> Budget<W> {
 
     /// Uncharges an amount that was charged before.
     ///
-    /// Uncharging more than was charged is a mistake. It appears in [`used`](Budget::used), and in
-    /// charges that the limit should have refused. If an amount is uncharged while nothing is
+    /// Uncharging more than was charged is a mistake. Then [`used`](Budget::used) is too low, and
+    /// charges pass that the limit should refuse. If an amount is uncharged while nothing is
     /// charged, it is ignored, at the latest when a charge is refused.
     #[inline]
     pub fn uncharge(&self, amount: u64) {
@@ -260,9 +259,9 @@ impl<W: World> Budget<W> {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     ///
-    /// The call stops the stocks of all CPUs. For this budget and each budget below it whose stocks
-    /// are not empty, this costs a fence of all CPUs that the process runs on. Use the call for
-    /// changes of configuration, not for each request.
+    /// The call stops the stocks of all CPUs. This costs one fence of all CPUs that the process
+    /// runs on, for each budget whose stocks are not empty. These can be this budget and all
+    /// budgets below it. Use the call to change the configuration, not for each request.
     pub fn set_limit(&self, limit: u64) {
         self.close(limit);
         self.take_stocks_back();
@@ -442,7 +441,8 @@ impl<W: World> Budget<W> {
         drained.unwrap_or_else(|_| stocks.field(|word| word).exchange(0))
     }
 
-    /// Returns the charged amount. It is exact while no thread charges or uncharges an amount.
+    /// Returns the charged amount. The amount is exact while no thread charges or uncharges an
+    /// amount.
     pub fn used(&self) -> u64 {
         // The stocks first: what moves out of one meanwhile is then counted as used.
         let stocks = self.shared.stocks.sum();

@@ -96,8 +96,8 @@ impl<T: Send + 'static, L: Send + 'static, W: World> Builder<T, L, W> {
         self
     }
 
-    /// Limits the number of idle objects, including those on the stacks of CPUs. An object that is
-    /// returned beyond the limit is destroyed. By default there is no limit.
+    /// Limits the number of idle objects, including the objects on the stacks of CPUs. An object
+    /// that is returned beyond the limit is destroyed. By default there is no limit.
     ///
     /// The whole capacity of a CPU's stack counts towards the limit. So with a limit, stacks keep
     /// the size of two [magazines](Builder::magazine). If the limit is small compared with the
@@ -156,10 +156,10 @@ impl<T: Send + 'static, L: Send + 'static, W: World> Builder<T, L, W> {
     }
 
     /// Sets a function that is called with each rejected object and the reason. The reason is the
-    /// error of [`check`](Builder::check), or its panic. It runs in the thread that returned the
-    /// object, before the object is destroyed or quarantined. Like a
-    /// [destructor](Builder::destructor), it may take only leaf locks. If it panics, all other work
-    /// is done before the panic is resumed.
+    /// error of [`check`](Builder::check), or its panic. The function runs in the thread that
+    /// returned the object, before the object is destroyed or quarantined. Like a
+    /// [destructor](Builder::destructor), it may take only leaf locks. If the function panics, all
+    /// other work is done before the panic is resumed.
     pub fn on_failure(
         mut self,
         hook: impl Fn(&mut T, &(dyn Error + Send + Sync + 'static)) + Send + Sync + 'static,
@@ -171,8 +171,8 @@ impl<T: Send + 'static, L: Send + 'static, W: World> Builder<T, L, W> {
     /// Keeps the last `objects` rejected objects, at most 65,536, for inspection with
     /// [`quarantined`](super::ObjectCache::quarantined). Use it for debugging only, because these
     /// objects stay constructed, with all their resources. If the quarantine is full, the thread
-    /// that adds an object destroys the oldest one. [`shrink`](super::ObjectCache::shrink) destroys
-    /// all of them. By default, no object is kept.
+    /// that adds an object destroys the oldest object. [`shrink`](super::ObjectCache::shrink)
+    /// destroys all rejected objects. By default, no object is kept.
     pub fn quarantine(mut self, objects: usize) -> Self {
         self.quarantine = objects;
         self
@@ -180,7 +180,7 @@ impl<T: Send + 'static, L: Send + 'static, W: World> Builder<T, L, W> {
 
     /// Sets whether an object is destroyed if it is returned while its thread unwinds from a panic.
     /// The panic may have left the object partly changed. Such an object is not checked, and does
-    /// not count as failed. By default, it is checked and reused.
+    /// not count as failed. By default, the object is checked and reused.
     ///
     /// The setting also applies to an object that a destructor gets and returns during the
     /// unwinding.
@@ -189,11 +189,11 @@ impl<T: Send + 'static, L: Send + 'static, W: World> Builder<T, L, W> {
         self
     }
 
-    /// Sets a function that destroys an object, instead of dropping it. It may take only leaf
-    /// locks: see the [module](super).
+    /// Sets a function that destroys an object, instead of dropping it. The function may take only
+    /// leaf locks: see the [module](super).
     ///
     /// The object is moved out of the cache through the stack. For a large object, use
-    /// [`destructor_in_place`](Builder::destructor_in_place). If both are set, the last one
+    /// [`destructor_in_place`](Builder::destructor_in_place). If both are set, the last setting
     /// applies.
     pub fn destructor(mut self, destroy: impl Fn(T) + Send + Sync + 'static) -> Self {
         self.destroy = Some(Box::new(move |at: NonNull<T>| {
@@ -204,8 +204,8 @@ impl<T: Send + 'static, L: Send + 'static, W: World> Builder<T, L, W> {
     }
 
     /// Sets a function that runs on an object in place before the object is dropped there. The
-    /// object is dropped even if the function panics. It may take only leaf locks: see the
-    /// [module](super).
+    /// object is dropped even if the function panics. The function may take only leaf locks: see
+    /// the [module](super).
     pub fn destructor_in_place(mut self, destroy: impl Fn(&mut T) + Send + Sync + 'static) -> Self {
         self.destroy = Some(Box::new(move |at| {
             let mut object = InPlace(at);
@@ -217,7 +217,7 @@ impl<T: Send + 'static, L: Send + 'static, W: World> Builder<T, L, W> {
 
     /// Sets a function that runs under memory pressure, before an object is refused or destroyed.
     /// It may free resources, for example by [shrinking](super::ObjectCache::shrink) other caches.
-    /// The function returns whether to retry. It must not call this cache. Its result for
+    /// The function returns whether to retry. It must not use this cache. Its result for
     /// [`Pressure::IdleLimit`] is ignored.
     pub fn on_pressure(
         mut self,

@@ -55,7 +55,7 @@ pub enum GetError {
     OverBudget(#[from] OverBudget),
 }
 
-/// The error if some objects were never returned. They keep their memory.
+/// The error if some objects were never returned. These objects keep their memory.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{count} objects of the cache {name} were never given back")]
 pub struct Leaked {
@@ -74,9 +74,9 @@ pub struct Leaked {
 /// ([`into_raw`](super::Object::into_raw)).
 ///
 /// **Memory**: a cache uses some kilobytes, and one kilobyte for each index up to the highest used
-/// one. Memory for objects is allocated in units of 64 KiB, or of eight objects. Every 64 magazines
-/// that are in depots at the same time use 33 KiB. [`shrink`](ObjectCache::shrink) leaves 1 KiB of
-/// each 33 KiB, which is at most 1 MiB in all.
+/// index. Memory for objects is allocated in units of 64 KiB, or of eight objects. Every 64
+/// magazines that are in depots at the same time use 33 KiB. [`shrink`](ObjectCache::shrink) leaves
+/// 1 KiB of each 33 KiB, which is at most 1 MiB in all.
 pub struct ObjectCache<T: Send + 'static, L: Send + 'static = (), W: World = Native> {
     pub(super) stacks: PerCpu<Stack<T, L, W>, W>,
     /// Whether there is anything to do for an object that is given back, beside its life.
@@ -142,8 +142,8 @@ impl<T: Send + 'static, L: Send + 'static, W: World> Builder<T, L, W> {
     ///
     /// # Errors
     ///
-    /// [`PoolError`] if the machine has no such index, there is no memory for the stacks, or
-    /// objects are too large for the machine.
+    /// [`PoolError`] if the machine lacks the chosen index, if there is no memory for the stacks,
+    /// or if objects are too large for the machine.
     pub fn build<E: Into<AnyError>>(
         self,
         construct: impl Fn() -> Result<T, E> + Send + Sync + 'static,
@@ -175,7 +175,7 @@ impl<T: Send + 'static, L: Send + 'static, W: World> Builder<T, L, W> {
     ///
     /// # Errors
     ///
-    /// The same as for [`build`](Builder::build).
+    /// The same errors as for [`build`](Builder::build).
     pub fn build_in_place<E, C>(self, construct: C) -> Result<ObjectCache<T, L, W>, PoolError>
     where
         E: Into<AnyError>,
@@ -258,7 +258,7 @@ impl<T: Send + 'static, L: Send + 'static, W: World> ObjectCache<T, L, W> {
         })
     }
 
-    /// The cache's name.
+    /// Returns the cache's name.
     pub fn name(&self) -> &str {
         &self.name
     }
@@ -359,9 +359,9 @@ impl<T: Send + 'static, L: Send + 'static, W: World> ObjectCache<T, L, W> {
     /// returns their number. The memory that the cache itself keeps is then bounded: see
     /// [`ObjectCache`].
     ///
-    /// It stops the stacks of all CPUs briefly, with a fence. If the machine cannot fence sections,
-    /// objects on the stacks stay. If another thread is in [`stats`](ObjectCache::stats), the
-    /// memory is freed when that call ends.
+    /// The call stops the stacks of all CPUs briefly, with a fence. If the machine cannot fence
+    /// sections, objects on the stacks stay. If another thread is in [`stats`](ObjectCache::stats),
+    /// the memory is freed when that call ends.
     pub fn shrink(&self) -> usize {
         leaf::no_cache_in_a_destructor::<W>(&self.name);
         // Room for all that are there, as stacks should not be stopped for long.

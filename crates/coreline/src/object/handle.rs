@@ -94,9 +94,9 @@ impl<'c, T: Send + 'static, L: Send + 'static, W: World> Object<'c, T, L, W> {
     ///
     /// # Panics
     ///
-    /// Panics if the drop of the life or the destructor panics. The object is destroyed in that
-    /// case, too. In builds with debug assertions, it also panics when called in the destructor of
-    /// an object.
+    /// Panics if dropping the life panics, or if the destructor panics. Even then, the object is
+    /// destroyed. In builds with debug assertions, the call also panics in the destructor of an
+    /// object.
     pub fn discard(self) {
         let object = ManuallyDrop::new(self);
         // SAFETY: the body is this handle's, and has a life; the handle is not used any more.
@@ -112,11 +112,11 @@ impl<'c, T: Send + 'static, L: Send + 'static, W: World> Object<'c, T, L, W> {
 }
 
 impl<T: Send + 'static, L: Send + 'static, W: World> ObjectCache<T, L, W> {
-    /// Gets an object, with a default life.
+    /// Gets an object with a default life.
     ///
     /// # Errors
     ///
-    /// [`GetError`] if none is idle and none can be constructed, or the budget is full.
+    /// [`GetError`] if no object is idle and none can be constructed, or if the budget is full.
     #[inline(always)]
     pub fn get(&self) -> Result<Object<'_, T, L, W>, GetError>
     where
@@ -125,12 +125,12 @@ impl<T: Send + 'static, L: Send + 'static, W: World> ObjectCache<T, L, W> {
         self.get_with(L::default)
     }
 
-    /// Gets an object, with the life that `life` returns. `life` is called only after an object was
+    /// Gets an object with the life that `life` returns. `life` is called only after an object was
     /// found.
     ///
     /// # Errors
     ///
-    /// The same as for [`get`](ObjectCache::get). `life` was not called.
+    /// The same errors as for [`get`](ObjectCache::get). `life` was not called.
     #[inline(always)]
     pub fn get_with(&self, life: impl FnOnce() -> L) -> Result<Object<'_, T, L, W>, GetError> {
         leaf::no_cache_in_a_destructor::<W>(self.name());
@@ -152,7 +152,7 @@ impl<T: Send + 'static, L: Send + 'static, W: World> ObjectCache<T, L, W> {
     ///
     /// # Errors
     ///
-    /// The same as for [`get`](ObjectCache::get).
+    /// The same errors as for [`get`](ObjectCache::get).
     pub fn get_copy_of(&self, other: &Object<'_, T, L, W>) -> Result<Object<'_, T, L, W>, GetError>
     where
         L: Clone,

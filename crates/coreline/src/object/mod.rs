@@ -62,8 +62,8 @@
 //! holds up to two magazines. An empty stack fetches a magazine from the depot of its node, and a
 //! full stack moves a magazine there. So a CPU that only gets, or only returns, visits the depot
 //! once per magazine. A CPU that alternates at the edge of a magazine does not visit the depot each
-//! time. (Bonwick's two magazines for each CPU have the same effect.) Stacks grow while CPUs
-//! contend for depots, as in his paper, unless idle objects have a limit.
+//! time. Bonwick's two magazines for each CPU have the same effect. Stacks grow while CPUs contend
+//! for depots, as in Bonwick's paper, unless idle objects have a limit.
 //!
 //! The memory of an object is on the node of the CPU that constructed it. An object that is
 //! returned on another CPU may be reused on that CPU while it is in the CPU's caches. An object
@@ -73,8 +73,8 @@
 //!
 //! A returned object must be reusable. `L` is dropped. [`check`](Builder::check) resets `T`, and
 //! decides whether the object may be reused. The thread that returned a rejected object destroys
-//! it. Such objects are [counted](CacheStats::failed), and [`on_failure`](Builder::on_failure) is
-//! called with the reason. To find out why objects fail, keep the last ones in a
+//! it. Rejected objects are [counted](CacheStats::failed), and [`on_failure`](Builder::on_failure)
+//! is called with the reason. To find out why objects fail, keep the last ones in a
 //! [`quarantine`](Builder::quarantine) instead, each with its address and the reason. A holder that
 //! knows that its object is broken [discards](Object::discard) the object.
 //!
@@ -87,8 +87,8 @@
 //!
 //! Each constructed object has one holder at a time, or is at one place of the cache. An object is
 //! constructed once, and destroyed at most once. If a charge or a closure fails or panics, no
-//! object leaks and none is duplicated. All other work is done before the first panic is resumed.
-//! The number of idle objects never exceeds the limit.
+//! object leaks, and no object is duplicated. All other work is done before the first panic is
+//! resumed. The number of idle objects never exceeds the limit.
 //!
 //! **Signals**: signal handlers must not use a cache, because the interrupted thread may hold a
 //! lock of the cache. **Fork**: the child has a copy of all objects and can continue to use the

@@ -12,7 +12,7 @@ use super::handle::Object;
 /// An [`Object`] that keeps its cache alive instead of borrowing it. Use it for tasks, unscoped
 /// threads, and structures without a lifetime. Dropping it returns the object, still constructed.
 ///
-/// When the last handle or other owner is dropped, its thread drops the cache with all objects.
+/// The thread that drops the last handle or other owner also drops the cache with all objects.
 /// Destructors run in that thread, and may take only leaf locks.
 ///
 /// ```
@@ -49,7 +49,7 @@ impl<T: Send + 'static, L: Send + 'static, W: World> ObjectCache<T, L, W> {
     ///
     /// # Errors
     ///
-    /// The same as for [`get`](ObjectCache::get).
+    /// The same errors as for [`get`](ObjectCache::get).
     pub fn get_owned(self: &Arc<Self>) -> Result<OwnedObject<T, L, W>, GetError>
     where
         L: Default,
@@ -62,7 +62,7 @@ impl<T: Send + 'static, L: Send + 'static, W: World> ObjectCache<T, L, W> {
     ///
     /// # Errors
     ///
-    /// The same as for [`get`](ObjectCache::get). `life` was not called.
+    /// The same errors as for [`get`](ObjectCache::get). `life` was not called.
     pub fn get_owned_with(
         self: &Arc<Self>,
         life: impl FnOnce() -> L,
@@ -99,7 +99,7 @@ impl<T: Send + 'static, L: Send + 'static, W: World> OwnedObject<T, L, W> {
     ///
     /// # Panics
     ///
-    /// The same as for [`Object::discard`].
+    /// The same panics as for [`Object::discard`].
     pub fn discard(self) {
         let OwnedObject { object, cache } = self;
         // The cache drops at the end, also if this panics.

@@ -21,8 +21,8 @@ pub struct Quarantined<'c, T: Send + 'static, L: Send + 'static = (), W: World =
 }
 
 impl<T: Send + 'static, L: Send + 'static, W: World> ObjectCache<T, L, W> {
-    /// Returns the rejected objects since the last call that are not destroyed yet, the oldest
-    /// first. The result is empty without a [quarantine](super::Builder::quarantine).
+    /// Returns the objects that were rejected since the last call and are not yet destroyed, the
+    /// oldest first. The result is empty without a [quarantine](super::Builder::quarantine).
     pub fn quarantined(&self) -> Vec<Quarantined<'_, T, L, W>> {
         let quarantined =
             |Aside { body, why }| Quarantined { cache: self, body, why: ManuallyDrop::new(why) };
@@ -44,7 +44,7 @@ impl<T: Send + 'static, L: Send + 'static, W: World> Quarantined<'_, T, L, W> {
         &self.why
     }
 
-    /// Returns a mutable reference to the object. Its life has ended.
+    /// Returns a mutable reference to the object, whose life has ended.
     pub fn kept(&mut self) -> &mut T {
         // SAFETY: the body is this one's.
         unsafe { &mut (*self.body.as_ptr()).kept }

@@ -19,14 +19,14 @@ pub struct CacheStats {
     /// The number of returned objects for which [`check`](super::Builder::check) failed or
     /// panicked.
     pub failed: u64,
-    /// The number of objects that were destroyed instead of returned: by
-    /// [`discard`](super::Object::discard), or [in a panic](super::Builder::discard_on_panic).
+    /// The number of objects that were destroyed instead of returned, by
+    /// [`discard`](super::Object::discard) or [in a panic](super::Builder::discard_on_panic).
     pub discarded: u64,
     /// The number of objects that the constructor created.
     pub constructed: u64,
-    /// The number of runs of the destructor.
+    /// The number of calls of the destructor.
     pub destroyed: u64,
-    /// The number of lives, past and present.
+    /// The number of lives that have begun, including those that have ended.
     pub gets: u64,
     /// The number of gets that fetched a magazine from a depot.
     pub refills: u64,

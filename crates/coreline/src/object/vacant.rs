@@ -34,8 +34,8 @@ impl<'a, T> Vacant<'a, T> {
         Vacant { at, brand: PhantomData }
     }
 
-    /// Moves an object into the memory. The object must fit onto the stack. The compiler decides
-    /// how often the object is moved before.
+    /// Moves an object into the memory. The object must fit onto the stack. Before that, the
+    /// compiler may move the object any number of times.
     pub fn write(mut self, object: T) -> Built<'a, T> {
         self.as_uninit().write(object);
         // SAFETY: just written.
@@ -53,8 +53,7 @@ impl<'a, T> Vacant<'a, T> {
     ///
     /// # Safety
     ///
-    /// All of the object was written, by way of [`as_uninit`](Vacant::as_uninit), so that it is a
-    /// valid `T`.
+    /// The whole object was written through [`as_uninit`](Vacant::as_uninit), and is a valid `T`.
     pub unsafe fn assume_built(self) -> Built<'a, T> {
         Built { at: self.at, brand: PhantomData }
     }

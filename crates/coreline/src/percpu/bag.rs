@@ -14,12 +14,12 @@ use crate::panics::Panics;
 /// How often an operation looks at all stacks, if some were busy.
 const LOOKS: u32 = 4;
 
-/// A bounded, unordered collection of values, with a stack for each CPU. Use it for what is spare
-/// and may be reused by any thread: connections, buffers, boxes of a free list.
+/// A bounded, unordered collection of values, with a stack for each CPU. Use it for spare values
+/// that any thread may reuse, such as connections, buffers, or boxes of a free list.
 ///
 /// A push puts the value onto the stack of the calling thread's CPU. A pop takes the newest value
-/// of that stack. If the own stack is full, empty or busy, the operation tries the other stacks, in
-/// the order of CPU numbers. So threads of different CPUs share no cache line as long as their own
+/// of that stack. If the stack is full, empty or busy, the operation tries the other stacks in the
+/// order of CPU numbers. So threads of different CPUs share no cache line as long as their own
 /// stacks have values and room.
 ///
 /// ```
@@ -40,59 +40,61 @@ const LOOKS: u32 = 4;
 /// # Ok::<(), coreline::world::MapError>(())
 /// ```
 ///
-/// **Law**: each pushed value is popped once, is in the bag, or was given back by the push. There
-/// are never more values in the bag than its capacity.
+/// **Law**: each pushed value is popped once, is in the bag, or was returned by the push. There are
+/// never more values in the bag than its capacity.
 ///
 /// **What `None` and `Err` mean**: no operation waits for another thread. A stack is *busy* while a
-/// thread pushes to it or pops from it. That takes about ten instructions and the copy of the
+/// thread pushes to it or pops from it. This time is about ten instructions and the copy of the
 /// value, or longer if the thread is preempted. An operation that finds stacks busy looks at all of
-/// them again, four times at most. So `None` means that each stack was empty or busy when it was
-/// looked at, and `Err` that each was full or busy. If no other operation is under way, `None`
-/// means that the bag is empty, and `Err` that it is full. A thread may also miss a value that
-/// others take out and put back meanwhile.
+/// them again, four times at most. So `None` means that each stack was empty or busy when the
+/// operation looked at it. `Err` means that each stack was full or busy. If no other operation is
+/// in progress, `None` means that the bag is empty, and `Err` means that it is full. A thread may
+/// also miss a value that other threads take out and put back meanwhile.
 ///
-/// **Order**: no order is promised. A stack returns its newest value first. A push happens before
-/// the pop that returns its value. To order other accesses, use `SeqCst` fences.
+/// **Order**: the bag guarantees no order. A stack returns its newest value first. A push happens
+/// before the pop that returns its value. To order other accesses, use `SeqCst` fences.
 ///
 /// **Capacity**: the capacity of the bag is divided evenly among the CPUs that the machine can
-/// have. A small bag uses only the first ones. As a push goes on to other stacks, one CPU can fill
-/// the whole bag.
+/// have. A small bag uses only the stacks of the first CPUs. One CPU can fill the whole bag,
+/// because a push tries all stacks.
 ///
 /// **Time**: an operation makes one atomic exchange on a line of its CPU. If the bag is empty, a
-/// pop reads one line per CPU, or up to four if a stack is busy. A push to a full bag does the
-/// same. Where the kernel cannot wipe memory at a fork, and with the feature `portable`, each try
-/// is also a system call, which asks for the process ID.
+/// pop reads one line per CPU, or up to four if a stack is busy. A push to a full bag reads as many
+/// lines. If the kernel cannot wipe memory at a fork, and with the feature `portable`, each try
+/// also makes a system call for the process ID.
 ///
-/// **Memory**: 64 bytes per CPU, and room for `capacity` values and for the values that 128 bytes
-/// per CPU hold, at least one. It is allocated at once, and not written. So the memory of a large
-/// stack comes from the node of the CPU that first uses it.
+/// **Memory**: a bag uses 64 bytes per CPU and the memory for `capacity` values. It also uses, for
+/// each CPU, the memory of the values that fit into 128 bytes, or of one value if none fits. All of
+/// it is allocated at once, and not written. So the memory of a large stack comes from the node of
+/// the CPU that first uses it.
 ///
 /// **Thread exit**: a bag keeps no state of threads. **CPU offline**: other CPUs take the values of
 /// its stack.
 ///
-/// **Panics**: no operation panics, and none runs code of the values. If the closure of
-/// [`drain`](PerCpuBag::drain) panics, the other values stay in the bag. If a value panics while
-/// the bag is dropped, the others are dropped, too.
+/// **Panics**: no operation panics, and no operation runs code of the values. If the closure of
+/// [`drain`](PerCpuBag::drain) panics, the other values stay in the bag. If the drop of a value
+/// panics while the bag is dropped, the other values are dropped, too.
 ///
 /// **Signals**: push, pop and [`len`](PerCpuBag::len) are async-signal-safe on Linux. A handler
-/// that interrupts an operation finds that stack busy, and uses the others. So its push may fail
-/// although there is room, and its pop may find nothing although there are values.
+/// that interrupts an operation finds the operation's stack busy, and uses the other stacks. So the
+/// handler's push may fail although there is room, and its pop may find nothing although there are
+/// values.
 ///
-/// **Fork**: the child has a copy of the values. It loses those that other threads were pushing or
-/// had popped, and finds no value twice. A stack that another thread used at the time of the fork
-/// is whole in the child. A child that a handler forks must not start threads that use the bag
-/// before the interrupted operation has returned. Where the kernel cannot wipe memory at a fork, a
+/// **Fork**: the child has a copy of the values. The child loses the values that other threads were
+/// pushing or had popped, and finds no value twice. A stack that another thread used at the time of
+/// the fork is whole in the child. A child that a handler forks must not start threads that use the
+/// bag before the interrupted operation has returned. If the kernel cannot wipe memory at a fork, a
 /// child may get the process ID of an ancestor that has ended. If that ancestor's thread used a
 /// stack at the time of the fork, the stack stays busy.
 ///
-/// **Priorities**: a preempted thread of any priority holds up no other. Meanwhile others do not
-/// reach the values of the stack that it uses.
+/// **Priorities**: a preempted thread, whatever its priority, makes no other thread wait.
+/// Meanwhile, other threads do not reach the values of the stack that it uses.
 ///
 /// # Source
 ///
-/// The `ConcurrentBag` of .NET and that of HikariCP, a list for each thread from which other
-/// threads steal, here for each CPU. The per-CPU lists that Linux takes by try-lock
-/// (`pcp_spin_trylock` in `mm/page_alloc.c`).
+/// The `ConcurrentBag` of .NET and that of HikariCP have a list for each thread, from which other
+/// threads steal. A `PerCpuBag` has a stack for each CPU instead. Linux takes its per-CPU lists by
+/// try-lock (`pcp_spin_trylock` in `mm/page_alloc.c`).
 pub struct PerCpuBag<T, W: World = Native> {
     stacks: Box<[Line<Stack<T, W>>]>,
     capacity: usize,
@@ -155,7 +157,7 @@ impl<T> PerCpuBag<T> {
     ///
     /// # Errors
     ///
-    /// [`MapError`] if there is no memory for so many.
+    /// [`MapError`] if there is no memory for so many values.
     pub fn new(capacity: usize) -> Result<Self, MapError> {
         Self::new_in(capacity)
     }
@@ -166,7 +168,7 @@ impl<T, W: World> PerCpuBag<T, W> {
     ///
     /// # Errors
     ///
-    /// As [`new`](PerCpuBag::new).
+    /// The same errors as for [`new`](PerCpuBag::new).
     pub fn new_in(capacity: usize) -> Result<Self, MapError> {
         let cpus = W::topology().cpu_limit().clamp(1, capacity.max(1));
         let (each, more) = (capacity / cpus, capacity % cpus);
@@ -184,7 +186,7 @@ impl<T, W: World> PerCpuBag<T, W> {
     ///
     /// # Errors
     ///
-    /// The value, if each stack was full or busy: see [`PerCpuBag`].
+    /// Returns the value if each stack was full or busy: see [`PerCpuBag`].
     #[inline]
     pub fn push(&self, value: T) -> Result<(), T> {
         let value = ManuallyDrop::new(value);
@@ -207,7 +209,8 @@ impl<T, W: World> PerCpuBag<T, W> {
         }
     }
 
-    /// Takes a value out of the bag. `None` if each stack was empty or busy: see [`PerCpuBag`].
+    /// Takes a value out of the bag. Returns `None` if each stack was empty or busy: see
+    /// [`PerCpuBag`].
     #[inline]
     pub fn pop(&self) -> Option<T> {
         let own = striped::own::<W>(self.stacks.len());
@@ -245,13 +248,13 @@ impl<T, W: World> PerCpuBag<T, W> {
         None
     }
 
-    /// Takes the values out, stack by stack, calls `f` with each, and returns their number. Other
-    /// threads may push and pop meanwhile, so the bag may not be empty afterwards. It leaves the
-    /// values of a stack that stays busy. `f` may push: it is not called with that value again,
-    /// unless the value goes to a stack of another CPU.
+    /// Takes the values out, stack by stack, and calls `f` with each value. Returns their number.
+    /// Other threads may push and pop meanwhile, so the bag may not be empty afterwards. The call
+    /// leaves the values of a stack that stays busy. `f` may push a value. `f` is not called with
+    /// that value again, unless the value goes to a stack of another CPU.
     ///
-    /// If `f` panics, the values that it was not called with go back into the bag. Those for which
-    /// there is no room any more are dropped.
+    /// If `f` panics, the values with which it was not called go back into the bag. Values for
+    /// which there is no room any more are dropped.
     pub fn drain(&self, mut f: impl FnMut(T)) -> usize {
         let mut drained = 0;
         for stack in &self.stacks {
@@ -283,7 +286,7 @@ impl<T, W: World> PerCpuBag<T, W> {
         taken
     }
 
-    /// Returns the number of values. It is exact if no thread pushes or pops meanwhile.
+    /// Returns the number of values. The number is exact if no thread pushes or pops meanwhile.
     pub fn len(&self) -> usize {
         self.stacks.iter().map(|stack| stack.len()).sum()
     }

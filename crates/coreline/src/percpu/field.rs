@@ -114,11 +114,12 @@ impl<T: Slot, F: Word, W: World, I: Indexing<W>> Field<'_, T, F, W, I> {
         self.run(Load, |word, Load| word.load(Ordering::Acquire))
     }
 
-    /// Writes `new`, and returns the old value: [`Exchange`]. It orders memory like
-    /// [`load`](Field::load).
+    /// Writes `new`, and returns the old value: [`Exchange`]. For a pointer, the call publishes
+    /// what this thread wrote before, and makes visible what the thread that stored the old pointer
+    /// wrote before. For an integer, the call is relaxed.
     ///
     /// An exchange of a pointer transfers ownership. If two threads exchange on one slot, only the
-    /// second gets the pointer that the first stored.
+    /// second thread gets the pointer that the first thread stored.
     #[inline]
     pub fn exchange(self, new: F::Value) -> F::Value
     where
@@ -132,13 +133,14 @@ impl<T: Slot, F: Word, W: World, I: Indexing<W>> Field<'_, T, F, W, I> {
         })
     }
 
-    /// Writes `new` if the word is `expected`: [`StoreIfEqual`]. It orders memory like
-    /// [`load`](Field::load).
+    /// Writes `new` if the word is `expected`: [`StoreIfEqual`]. For a pointer, a write publishes
+    /// what this thread wrote before. Written or not, the call makes visible what the thread that
+    /// stored the old pointer wrote before. For an integer, the call is relaxed.
     ///
-    /// It compares only values, so it has the ABA problem. A pointer that was removed and put back
-    /// meanwhile compares equal. So it cannot pop from a hand-written stack, because the element
-    /// below the top may have changed. [`List`] and [`ArrayStack`](super::ArrayStack) pop in one
-    /// section.
+    /// The call compares only values, so it has the ABA problem. A pointer that was removed and put
+    /// back meanwhile compares equal. So do not pop from a hand-written stack this way, because the
+    /// element below the top may have changed. [`List`] and [`ArrayStack`](super::ArrayStack) pop
+    /// in one section.
     ///
     /// # Errors
     ///
@@ -377,8 +379,8 @@ impl<T: Slot, E: 'static, const N: usize, W: World, I: Indexing<W>>
     Field<'_, T, ResizableStack<E, N, W>, W, I>
 {
     /// Sets the capacity of this CPU's stack to `capacity` pointers, at most `N`, and returns the
-    /// old capacity: [`StackResize`]. All pointers on the stack stay, even if they exceed the new
-    /// capacity.
+    /// old capacity: [`StackResize`]. All pointers on the stack stay, even if there are more of
+    /// them than the new capacity.
     ///
     /// Use it in slow paths that find their CPU's stack too small or too large. The call costs no
     /// more than a push. If the thread was moved meanwhile, it resizes the stack of its new CPU.

@@ -18,7 +18,7 @@ use super::slots::Slots;
 /// Rows are changed only as [`rows`](coreline_world::restartable::rows) describes.
 pub unsafe trait Indexing<W: World>: Sized + Send + Sync + 'static {
     /// Returns the rows that give the index of each CPU. `None` means that the index is the
-    /// section's own. The result is always the same.
+    /// section's own. The result never changes.
     ///
     /// A caller that has only the slots cannot write to the rows:
     ///
@@ -40,11 +40,12 @@ pub unsafe trait Indexing<W: World>: Sized + Send + Sync + 'static {
     /// Returns whether the slot is initialised. It is not called for the shared slot.
     fn is_initialised(&self, index: usize) -> bool;
 
-    /// Returns the indexes of the initialised slots in ascending order, without the shared slot's.
+    /// Returns the indexes of the initialised slots in ascending order, without the shared slot's
+    /// index.
     fn initialised(&self) -> impl Iterator<Item = usize>;
 
     /// Returns the indexes of the initialised slots in ascending order, followed by the shared
-    /// slot's, which is `shared`.
+    /// slot's index, which is `shared`.
     #[inline]
     fn initialised_and(&self, shared: usize) -> impl Iterator<Item = usize> {
         self.initialised().chain([shared])
@@ -57,7 +58,7 @@ pub unsafe trait Indexing<W: World>: Sized + Send + Sync + 'static {
 }
 
 /// The section's own index: the CPU number, or the kernel's concurrency ID. Slots are initialised
-/// up to the highest used one.
+/// up to the highest used slot.
 ///
 /// | word | meaning | written by |
 /// |---|---|---|

@@ -37,7 +37,7 @@ struct Link {
     next: *mut Link,
 }
 
-/// The pool of memory for lines of rows. There is one for each world: see
+/// The pool of memory for lines of rows. There is one pool for each world: see
 /// [`of_world`](Lines::of_world).
 pub struct Lines<W: World> {
     parts: [Line<Part<W>>; PARTS],
@@ -81,7 +81,7 @@ impl<W: World> Lines<W> {
     }
 
     /// Returns the row of a CPU. If the row's line does not exist, the call creates the line, with
-    /// `empty` in its rows. It waits while another thread takes a line for these CPUs.
+    /// `empty` in its rows. The call waits while another thread takes a line for these CPUs.
     ///
     /// # Errors
     ///
@@ -113,7 +113,7 @@ impl<W: World> Lines<W> {
         Ok(unsafe { self.put(rows, cpu, empty, line) })
     }
 
-    /// Returns the row of a CPU, like [`make`](Lines::make), without waiting. It is
+    /// Returns the row of a CPU, like [`make`](Lines::make), without waiting. The call is
     /// async-signal-safe unless memory cannot be mapped. Returns `None` if another thread takes a
     /// line for these CPUs, or there is no memory left.
     ///
@@ -123,7 +123,7 @@ impl<W: World> Lines<W> {
     ///
     /// # Safety
     ///
-    /// The same as for [`make`](Lines::make).
+    /// The same conditions as for [`make`](Lines::make).
     pub unsafe fn try_make<'a>(
         &self,
         rows: &'a Rows<W>,

@@ -11,10 +11,10 @@ use super::lock::SlotLock;
 use super::striped::{self, Places};
 use crate::panics::Panics;
 
-/// A bounded buffer with a ring for each CPU: any thread pushes, and one thread at a time takes
-/// everything. A push never waits. If there is no room it gives the value back, which the program
-/// usually drops. Use it for records of which some may be missing: the read log of a cache, samples
-/// of a profiler.
+/// A bounded buffer with a ring for each CPU. Any thread pushes, and one thread at a time takes all
+/// values. A push never waits. If there is no room, the push returns the value, which the program
+/// usually drops. Use the buffer for records of which some may be missing, such as the read log of
+/// a cache, or samples of a profiler.
 ///
 /// ```
 /// use coreline::percpu::LossyBuffer;
@@ -31,50 +31,53 @@ use crate::panics::Panics;
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 ///
-/// **Law**: each pushed value is drained once, is in the buffer, or was given back by the push.
-/// [`lost`](LossyBuffer::lost) counts those that were given back.
+/// **Law**: each pushed value is drained once, is in the buffer, or was returned by the push.
+/// [`lost`](LossyBuffer::lost) counts the returned values.
 ///
-/// **When a push gives its value back**: if the ring of its CPU is full, or *busy*. A ring is busy
-/// while another thread, or the code that a signal handler interrupts, pushes to it. That takes
-/// about ten instructions and the copy of the value, or longer if that thread is preempted. A
-/// thread that is ended in the middle of a push leaves its ring busy.
+/// **Returned values**: a push returns its value if the ring of its CPU is full or *busy*. A ring
+/// is busy while another thread, or the code that a signal handler interrupts, pushes to it. This
+/// time is about ten instructions and the copy of the value, or longer if that thread is preempted.
+/// A thread that is ended in the middle of a push leaves its ring busy.
 ///
 /// **Order**: a drain returns the values of each ring in the order in which they were pushed to it.
 /// There is no order between rings. A thread that moves between two pushes uses two rings.
 ///
-/// **Time**: a push makes one atomic exchange on a line of its CPU. It reads the drain's position
-/// only if the ring was full by the position that it knows. Where the kernel cannot wipe memory at
-/// a fork, and with the feature `portable`, a push is also a system call, which asks for the
-/// process ID.
+/// **Time**: a push makes one atomic exchange on a line of its CPU. The push reads the drain's
+/// current position only if the ring is full according to the last position that was read. If the
+/// kernel cannot wipe memory at a fork, and with the feature `portable`, a push also makes a system
+/// call for the process ID.
 ///
-/// **Memory**: 192 bytes per CPU, and room for its values and for those that 128 bytes hold, at
-/// least one. It is allocated at once, and not written. So the memory of a large ring comes from
-/// the node of the CPU that first uses it.
+/// **Memory**: for each CPU, a buffer uses 192 bytes and the memory for the CPU's values. It also
+/// uses the memory of the values that fit into 128 bytes, or of one value if none fits. All of it
+/// is allocated at once, and not written. So the memory of a large ring comes from the node of the
+/// CPU that first uses it.
 ///
 /// **Thread exit**: a buffer keeps no state of threads. **CPU offline**: a drain takes the values
 /// of its ring.
 ///
 /// **Panics**: a push does not panic, and runs no code of the values. If the closure of a
-/// [`drain`](LossyBuffer::drain) panics, the values that it was not called with stay in the buffer,
-/// and the next drain gets them. If a value panics while the buffer is dropped, the others are
-/// dropped, too.
+/// [`drain`](LossyBuffer::drain) panics, the values with which it was not called stay in the
+/// buffer, and the next drain gets them. If the drop of a value panics while the buffer is dropped,
+/// the other values are dropped, too.
 ///
-/// **Signals**: a push is async-signal-safe on Linux. So is a drain if its closure is.
+/// **Signals**: a push is async-signal-safe on Linux. A drain is also async-signal-safe if its
+/// closure is.
 ///
-/// **Fork**: the child has a copy of the values. It loses those that other threads were pushing or
-/// had drained, and drains no value twice. The rings are whole in the child, and it can drain, also
-/// if another thread was draining at the time of the fork. A child that a handler or the closure of
-/// a drain forks must not start threads that use the buffer before the interrupted operation has
-/// returned: the push, or the whole drain.
+/// **Fork**: the child has a copy of the values. The child loses the values that other threads were
+/// pushing or had drained, and drains no value twice. The rings are whole in the child. The child
+/// can drain them even if another thread was draining at the time of the fork. A child that a
+/// handler or the closure of a drain forks must not start threads that use the buffer before the
+/// interrupted push or the whole drain has returned.
 ///
-/// **Priorities**: a preempted thread of any priority holds up no other. Meanwhile the pushes of
-/// its CPU are lost, if it is in a push, and other drains are refused, if it is in a drain.
+/// **Priorities**: a preempted thread, whatever its priority, makes no other thread wait. If it is
+/// preempted in a push, the pushes of its CPU are lost meanwhile. If it is preempted in a drain,
+/// other drains are refused meanwhile.
 ///
 /// # Source
 ///
-/// Ben Manes, the `BoundedBuffer` of [Caffeine][caffeine] (2015), the read buffer of a cache: rings
-/// in stripes that threads pick by a hash, with an exchange for each push. Here a ring belongs to a
-/// CPU.
+/// Ben Manes, the `BoundedBuffer` of [Caffeine][caffeine] (2015), which is the read buffer of a
+/// cache. Its threads pick a ring by a hash, and each push makes an exchange. In a `LossyBuffer`, a
+/// ring belongs to a CPU.
 ///
 /// [caffeine]: https://github.com/ben-manes/caffeine/wiki/Design
 pub struct LossyBuffer<T, W: World = Native> {
@@ -122,8 +125,8 @@ const _: () = {
 impl<T, W: World> UnwindSafe for LossyBuffer<T, W> {}
 impl<T, W: World> RefUnwindSafe for LossyBuffer<T, W> {}
 
-/// Another thread, or the code that called this one, is draining the buffer. It takes the values
-/// that are there when it reaches their rings.
+/// The error if another thread, or a caller of the present function, is already draining the
+/// buffer. That drain takes the values that it finds when it reaches their rings.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("the buffer is being drained already, by one thread at a time; leave it to that one")]
 pub struct Draining;
@@ -134,7 +137,7 @@ impl<T> LossyBuffer<T> {
     ///
     /// # Errors
     ///
-    /// [`MapError`] if there is no memory for so many.
+    /// [`MapError`] if there is no memory for so many values.
     pub fn new(capacity: usize) -> Result<Self, MapError> {
         Self::new_in(capacity)
     }
@@ -145,7 +148,7 @@ impl<T, W: World> LossyBuffer<T, W> {
     ///
     /// # Errors
     ///
-    /// As [`new`](LossyBuffer::new).
+    /// The same errors as for [`new`](LossyBuffer::new).
     pub fn new_in(capacity: usize) -> Result<Self, MapError> {
         // Differences of positions are signed.
         let most = capacity.checked_next_power_of_two().filter(|&it| isize::try_from(it).is_ok());
@@ -165,7 +168,7 @@ impl<T, W: World> LossyBuffer<T, W> {
     ///
     /// # Errors
     ///
-    /// The value, if the ring was full or busy: see [`LossyBuffer`]. It is counted as
+    /// Returns the value if the ring was full or busy: see [`LossyBuffer`]. The value is counted as
     /// [lost](LossyBuffer::lost).
     #[inline]
     pub fn push(&self, value: T) -> Result<(), T> {
@@ -180,15 +183,15 @@ impl<T, W: World> LossyBuffer<T, W> {
         Err(ManuallyDrop::into_inner(value))
     }
 
-    /// Calls `f` with all values that each ring has when the drain comes to it, ring by ring, each
-    /// in the order of its pushes. Returns their number. Values that `f` pushes to a later ring are
-    /// among them.
+    /// Calls `f` with the values of one ring after another, and returns their number. The drain
+    /// takes the values that a ring has when the drain reaches it, in the order of their pushes.
+    /// These include values that `f` itself pushed to a later ring.
     ///
-    /// If `f` panics, the values that it was not called with stay in the buffer.
+    /// If `f` panics, the values with which it was not called stay in the buffer.
     ///
     /// # Errors
     ///
-    /// [`Draining`] if a drain is in progress, also if `f` itself drains.
+    /// [`Draining`] if a drain is in progress, even if `f` itself makes the call.
     pub fn drain(&self, mut f: impl FnMut(T)) -> Result<usize, Draining> {
         let _guard = self.draining.try_lock_in_handlers().ok_or(Draining)?;
         let mut drained = 0;
@@ -213,15 +216,15 @@ impl<T, W: World> LossyBuffer<T, W> {
         Ok(drained)
     }
 
-    /// Returns the number of values that pushes gave back since the buffer was made.
+    /// Returns the number of values that pushes have returned since the buffer was created.
     pub fn lost(&self) -> u64 {
         // Relaxed: a count.
         let lost = |ring: &Ring<T, W>| ring.pushes.lost.load(Ordering::Relaxed);
         self.rings.iter().map(lost).sum()
     }
 
-    /// Returns the number of values in the buffer. It is exact if no thread pushes or drains
-    /// meanwhile.
+    /// Returns the number of values in the buffer. The number is exact if no thread pushes or
+    /// drains meanwhile.
     pub fn len(&self) -> usize {
         self.rings.iter().map(|ring| ring.len(self.capacity)).sum()
     }

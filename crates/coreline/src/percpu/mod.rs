@@ -2,13 +2,13 @@
 //!
 //! A [`PerCpu<T>`] is an array of `T`, one *slot* for each index, a fixed stride apart. The index
 //! is the CPU number or the kernel's concurrency ID ([`IndexBy`]). A thread accesses the slot of
-//! its own index by [restartable operations](coreline_world::restartable). They are a closed set.
-//! The operations on words are load, exchange, store if equal, add, and add if. The operations on
-//! lists and bounded stacks are push and pop, of one or many pointers. The operation on buffers is
-//! append. If the machine has restartable sections, no operation takes a lock, allocates or makes a
-//! system call. There are two exceptions: the first operation of a CPU, which initialises the slot,
-//! and operations while slots are stopped. On Linux, all operations are async-signal-safe, with and
-//! without sections.
+//! its own index by [restartable operations](coreline_world::restartable). The set of these
+//! operations is closed. The operations on words are load, exchange, store if equal, add, and add
+//! if. The operations on lists and bounded stacks are push and pop, of one or many pointers. The
+//! operation on buffers is append. If the machine has restartable sections, no operation takes a
+//! lock, allocates or makes a system call. The two exceptions are the first operation of a CPU,
+//! which initialises the slot, and operations while slots are stopped. On Linux, all operations are
+//! async-signal-safe, with and without sections.
 //!
 //! ```
 //! use coreline::percpu::{PerCpu, Word64};
@@ -64,10 +64,10 @@
 //! # Memory
 //!
 //! Slots come from a [`PerCpuPool`], which packs the slots of many small values. Slot 3 of one
-//! value is near slot 3 of the next, on cache lines that only CPU 3 uses. Slots are initialised up
-//! to the highest used one. The slots above it cost only address space. If the index is the CPU
-//! number, a slot's page comes from that CPU's node. The memory of dropped values is reused.
-//! [`PerCpuPool::trim`] returns it to the machine.
+//! value is near slot 3 of the next value, on cache lines that only CPU 3 uses. Slots are
+//! initialised up to the highest used slot. The slots above it cost only address space. If the
+//! index is the CPU number, a slot's page comes from that CPU's node. The memory of dropped values
+//! is reused. [`PerCpuPool::trim`] returns this memory to the machine.
 //!
 //! # Other CPUs' slots
 //!
@@ -76,9 +76,10 @@
 //!
 //! # Whole values
 //!
-//! Two collections keep values of any type by CPU, without slots and without `unsafe` code in
-//! programs: a [`PerCpuBag`] keeps what is spare, and a [`LossyBuffer`] records of which some may
-//! be lost. Any thread may use every part of them, so they take an atomic instruction.
+//! Two collections keep values of any type for each CPU, without slots and without `unsafe` code in
+//! programs. A [`PerCpuBag`] keeps spare values, and a [`LossyBuffer`] keeps records of which some
+//! may be lost. Their operations take an atomic instruction, because any thread may use every part
+//! of a collection.
 //!
 //! # Source
 //!
@@ -140,14 +141,14 @@ pub type ListNode<W = Native> = restartable::ListNode<W>;
 
 /// A `T` for each CPU, or for each concurrency ID.
 ///
-/// It dereferences to [`Slots`], whose methods are the interface. The most important is
+/// It dereferences to [`Slots`], whose methods are the interface. The most important method is
 /// [`field`](Slots::field), which returns the operations on the calling thread's own slot.
 ///
-/// **Memory**: `size_of::<T>()` bytes in each slot up to the highest used one, and in the shared
-/// slot; see [`PerCpuPool`].
+/// **Memory**: `size_of::<T>()` bytes in each slot up to the highest used slot, and in the shared
+/// slot. See [`PerCpuPool`].
 ///
 /// **Signals**: all operations are async-signal-safe if the slots' initialiser is: see [`Init`].
-/// [`PerCpuPool`] says what holds for creating and dropping a value.
+/// [`PerCpuPool`] has the rules for creating and dropping a value.
 ///
 /// **Fork**: the child has its own copy with the values at the time of the fork. Unused slots are
 /// initialised in the child as in the parent.
@@ -159,7 +160,7 @@ pub struct PerCpu<T: Slot, W: World = Native> {
 
 impl<T: Slot> PerCpu<T> {
     /// Creates one `T` for each CPU, from the process's [global pool](PerCpuPool::global). `init`
-    /// creates each one when its CPU first uses it.
+    /// creates a `T` when its CPU first uses it.
     ///
     /// # Errors
     ///
@@ -172,7 +173,7 @@ impl<T: Slot> PerCpu<T> {
     ///
     /// # Errors
     ///
-    /// The same as for [`new_in`](PerCpu::new_in).
+    /// The same errors as for [`new_in`](PerCpu::new_in).
     pub fn indexed_by(
         by: IndexBy,
         init: impl Fn() -> T + Send + Sync + 'static,
@@ -256,7 +257,7 @@ where
     ///
     /// # Errors
     ///
-    /// The same as for [`new_in`](PerCpu::new_in).
+    /// The same errors as for [`new_in`](PerCpu::new_in).
     pub fn words(by: IndexBy) -> Result<Self, PoolError> {
         Self::words_in(by)
     }
@@ -271,7 +272,7 @@ where
     ///
     /// # Errors
     ///
-    /// The same as for [`new_in`](PerCpu::new_in).
+    /// The same errors as for [`new_in`](PerCpu::new_in).
     pub fn words_in(by: IndexBy) -> Result<Self, PoolError> {
         Self::new_in(by, || T::new_in(T::Value::default()))
     }

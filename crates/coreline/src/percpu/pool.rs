@@ -96,8 +96,8 @@ impl PoolOptions {
     }
 
     /// Requests huge pages. Neighbouring slots then share a page, which is on the node of the first
-    /// CPU to touch it. Use it on machines with many CPUs per node, for values that all of them
-    /// use.
+    /// CPU to touch it. Use huge pages on machines with many CPUs per node, for values that all
+    /// these CPUs use.
     pub const fn huge_pages(mut self, huge_pages: bool) -> Self {
         self.huge_pages = huge_pages;
         self
@@ -232,7 +232,7 @@ impl<W: World> PerCpuPool<W> {
         Ok(W::with_static(key, pool, Clone::clone))
     }
 
-    /// Creates one `T` for each index. `init` creates each one when it is first used.
+    /// Creates one `T` for each index. `init` creates a `T` when its index is first used.
     ///
     /// # Errors
     ///
@@ -251,7 +251,7 @@ impl<W: World> PerCpuPool<W> {
         Ok(PerCpu::in_item(Item { pool, first, layout }, init))
     }
 
-    /// Allocates uninitialised bytes of this layout in each slot and in the shared one, and returns
+    /// Allocates uninitialised bytes of this layout in each slot and in the shared slot. Returns
     /// the address in slot 0. Use it in code that creates its own [`Slots`](super::Slots).
     /// [`per_cpu`] allocates the bytes and creates the slots.
     ///
@@ -265,7 +265,7 @@ impl<W: World> PerCpuPool<W> {
     }
 
     /// Frees the bytes that [`allocate`](PerCpuPool::allocate) returned for this layout. A checked
-    /// pool fills the bytes in the first `populated` slots, and in the shared one.
+    /// pool fills the bytes in the first `populated` slots, and in the shared slot.
     ///
     /// # Errors
     ///
@@ -302,7 +302,7 @@ impl<W: World> PerCpuPool<W> {
     }
 
     /// Returns memory that holds no value to the machine. The result is the number of bytes of
-    /// address space that it unmapped. [`mapped`](PerCpuPool::mapped) falls by this number.
+    /// address space that the call unmapped. [`mapped`](PerCpuPool::mapped) falls by this number.
     ///
     /// Memory comes in chunks of one stride for each index, natively 64 KiB. A chunk without a
     /// value is unmapped. In a chunk with values, pages that hold no value in any slot are
@@ -317,7 +317,7 @@ impl<W: World> PerCpuPool<W> {
     /// **Cost**: each unmapped chunk costs a lock and a system call. Each discarded range of pages
     /// costs a lock, a walk over the other chunks, and a system call for each index. The system
     /// calls are made without the lock, so other threads can create and drop values meanwhile.
-    /// These threads may map a new chunk, because they do not find room that is being discarded.
+    /// Such a thread may map a new chunk, because it does not find room that is being discarded.
     ///
     /// **Signals**: async-signal-safe in an unchecked pool. **Fork**: a child that is forked
     /// meanwhile can continue. It may lose the memory of one chunk for each thread that was

@@ -45,7 +45,7 @@ use super::stopped::{StopError, Stopped};
 /// thread.
 const LOOKS: usize = 4;
 
-/// An array with one `T` for each index, and one for threads without an index.
+/// An array with one `T` for each index, and one `T` for threads without an index.
 ///
 /// A [`PerCpuPool`](super::PerCpuPool) provides its memory. The operations are methods of
 /// [`Field`], from [`field`](Slots::field).
@@ -109,8 +109,8 @@ impl<T: Slot + RefUnwindSafe, W: World, I: Indexing<W>> RefUnwindSafe for Slots<
 
 impl<T: Slot, W: World> Slots<T, W> {
     /// Creates slots at `first` and at the next `indexes` multiples of the stride. The last of
-    /// these slots is the shared one. The first thread that uses a slot initialises it with `init`,
-    /// under the world's [`hold`](coreline_world::Signals::hold).
+    /// these slots is the shared slot. The first thread that uses a slot initialises it with
+    /// `init`, under the world's [`hold`](coreline_world::Signals::hold).
     ///
     /// # Safety
     ///
@@ -127,7 +127,7 @@ impl<T: Slot, W: World> Slots<T, W> {
         unsafe { Slots::with(Limits::new_in(), OwnIndex::new_in(), section, indexes, first, init) }
     }
 
-    /// Returns the number of initialised slots, from index 0 on, without the shared one.
+    /// Returns the number of initialised slots, from index 0 on, without the shared slot.
     pub fn populated(&self) -> usize {
         self.indexing.populated() as usize
     }
@@ -174,7 +174,8 @@ impl<T: Slot, W: World, I: Indexing<W>> Slots<T, W, I> {
     ///
     /// # Safety
     ///
-    /// The same as for [`new_in`](Slots::new_in). If there are rows, `indexes` may be any number.
+    /// The same conditions as for [`new_in`](Slots::new_in). If there are rows, `indexes` may be
+    /// any number.
     pub unsafe fn indexed_by(
         indexing: I,
         section: W::Section,
@@ -306,7 +307,7 @@ impl<T: Slot, W: World, I: Indexing<W>> Slots<T, W, I> {
         self.indexes as usize
     }
 
-    /// Returns slot `index`, if it is initialised. The index of the shared one is
+    /// Returns slot `index`, if it is initialised. The index of the shared slot is
     /// [`indexes`](Slots::indexes).
     ///
     /// Another CPU's slot may be read but not written, because an operation of that CPU would
@@ -419,13 +420,13 @@ impl<T: Slot, W: World, I: Indexing<W>> Slots<T, W, I> {
         }
     }
 
-    /// Runs `f` on slot `index` while no section works on any of these slots. `index` may be that
-    /// of the shared slot, [`indexes`](Slots::indexes).
+    /// Runs `f` on slot `index` while no section works on any of these slots. `index` may be the
+    /// index of the shared slot, which is [`indexes`](Slots::indexes).
     ///
-    /// Concurrent operations, on any CPU, go to the shared slot. So words of the shared slot can
-    /// still change while `f` runs. On a machine without sections, words of every slot can change.
-    /// These changes use atomic instructions. So `f` must also use atomic instructions, as the
-    /// methods of [`StoppedField`](super::StoppedField) do.
+    /// Concurrent operations on any CPU use the shared slot. So words of the shared slot can still
+    /// change while `f` runs. On a machine without sections, words of every slot can change. These
+    /// changes use atomic instructions. So `f` must also use atomic instructions, as the methods of
+    /// [`StoppedField`](super::StoppedField) do.
     ///
     /// `f` runs with the thread's signals blocked, so keep it short. It must not fork, and must not
     /// start threads that need to receive signals.
@@ -447,7 +448,7 @@ impl<T: Slot, W: World, I: Indexing<W>> Slots<T, W, I> {
         self.stop(None, || f(unsafe { Stopped::new(self, index) }))
     }
 
-    /// Runs `f` on all initialised slots, the shared one last, like
+    /// Runs `f` on all initialised slots, the shared slot last, like
     /// [`with_stopped`](Slots::with_stopped).
     ///
     /// # Errors

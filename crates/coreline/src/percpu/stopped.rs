@@ -65,7 +65,7 @@ impl<'a, T: Slot, W: World, I: Indexing<W>> Stopped<'a, T, W, I> {
     ///
     /// # Panics
     ///
-    /// The same as for [`Slots::field`].
+    /// The same panics as for [`Slots::field`].
     pub fn field<F: Slot>(&self, which: impl FnOnce(&T) -> &F) -> StoppedField<'_, T, F, W, I> {
         StoppedField { stopped: self, first: self.slots.field(which).first() }
     }
@@ -86,8 +86,7 @@ impl<T: Slot, W: World, I: Indexing<W>> fmt::Debug for Stopped<'_, T, W, I> {
     }
 }
 
-/// A field of a [`Stopped`] slot. The operations are those of [`Field`](super::Field), on this
-/// slot.
+/// A field of a [`Stopped`] slot. It has the operations of [`Field`](super::Field), on this slot.
 pub struct StoppedField<'a, T: Slot, F, W: World, I: Indexing<W> = OwnIndex<W>> {
     stopped: &'a Stopped<'a, T, W, I>,
     first: NonNull<F>,
@@ -117,9 +116,9 @@ impl<T: Slot, F, W: World, I: Indexing<W>> StoppedField<'_, T, Guarded<F, W>, W,
 
 /// Operations on words. They use atomic instructions, because concurrent operations do so, too.
 impl<T: Slot, F: Word, W: World, I: Indexing<W>> StoppedField<'_, T, F, W, I> {
-    /// Writes `new` and returns the old value. For a pointer, it publishes what this thread wrote
-    /// before, and makes visible what the thread that stored the old pointer wrote before. For an
-    /// integer, it is relaxed.
+    /// Writes `new` and returns the old value. For a pointer, the call publishes what this thread
+    /// wrote before, and makes visible what the thread that stored the old pointer wrote before.
+    /// For an integer, the call is relaxed.
     pub fn replace(&self, new: F::Value) -> F::Value {
         // Acquire and release pair with `Field`'s operations, in sections and by atomics: what a
         // pointer points to could else be seen as it was before. (An integer needs none.)
@@ -152,7 +151,7 @@ impl<T: Slot, W: World, I: Indexing<W>> StoppedField<'_, T, List<W>, W, I> {
     ///
     /// # Safety
     ///
-    /// The same as for [`Field::push`](super::Field::push).
+    /// The same conditions as for [`Field::push`](super::Field::push).
     pub unsafe fn push(&self, node: NonNull<ListNode<W>>) {
         // SAFETY: the caller's promise.
         self.run(unsafe { ListPush::new(node) });

@@ -1,4 +1,4 @@
-//! Per-CPU memory that is allocated as in the kernel: for each life, under one mutex.
+//! Per-CPU memory that is allocated for each life, under one mutex, as in the kernel.
 //!
 //! The table lists the steps of `pcpu_alloc` and `free_percpu` in `mm/percpu.c`, in their order:
 //!
@@ -11,8 +11,8 @@
 //! | zero the memory of every possible CPU | | | the same, word by word |
 //! | free: clear the map | | yes | the same |
 //!
-//! So zeroing is outside both locks, and a free takes only the spin lock. Both are as in the
-//! kernel, and both make this memory faster in the comparison.
+//! So zeroing is outside both locks, and a free takes only the spin lock. The kernel works in the
+//! same way. In the comparison, both properties make this memory faster.
 //!
 //! The model is simpler than the kernel in three respects. Its map takes only one or two lines,
 //! while the kernel also has bounds, blocks, hints and lists. No time is charged for executing

@@ -27,9 +27,9 @@
 //! four such sums. In this scenario, each thread checks only its CPU's part.) They also omit the
 //! entries that `mm_init_cid` writes for all CPUs at each life, both before and after Yoo's patch.
 //!
-//! The scenario checks itself. At the beginning of each life, the entry is empty. At its end, the
-//! entry holds the life's own value, the counters are at zero, and no other thread has begun a life
-//! in the object.
+//! The scenario checks itself. At the beginning of each life, the entry is empty. At the end of the
+//! life, the entry holds the life's own value, the counters are at zero, and no other thread has
+//! begun a life in the object.
 //!
 //! [`ObjectCache`]: coreline::object::ObjectCache
 

@@ -47,7 +47,7 @@ const MOST: u64 = 256;
 /// Streams of the generator: one for each thread.
 const THREAD: u128 = 0xe8ec;
 
-/// The data of one life of an object. Each life writes all of it at its beginning.
+/// The data of one life of an object. Each life writes all of this data at its beginning.
 pub struct Life<W: Testbed> {
     lines: [Line<W::U64>; LINES],
 }

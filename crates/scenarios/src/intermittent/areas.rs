@@ -78,7 +78,7 @@ impl<W: Testbed> Areas<W> {
     }
 
     /// Checks that every byte position was incremented `passes` times, and that no two threads used
-    /// an area at one time. Call it after all threads have ended.
+    /// an area at one time. Call `check` after all threads have ended.
     ///
     /// # Errors
     ///

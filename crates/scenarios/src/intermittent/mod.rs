@@ -13,7 +13,7 @@
 //! |---|---|---|
 //! | a thread is woken by | its timer | a coordinator |
 //! | after | the delay, times the threads | the delay after the burst before |
-//! | order | drawn once | random for each round |
+//! | order | random, and the same in each round | random for each round |
 //! | not counted | all spin at once, then each makes [`PASSES`] passes | a round |
 //! | counted | bursts, the first right after the passes | all bursts of the rounds |
 //!

@@ -7,7 +7,7 @@
 //!
 //! | variant | a call to an idle CPU that polls | and then that CPU |
 //! |---|---|---|
-//! | `resched` | says "there is work" | looks for work of others |
+//! | `resched` | says "there is work" | looks for work of other CPUs |
 //! | `always-kick` | is always an interrupt or a wake-up | continues to wait |
 //! | `notify` | says "there is a call" | continues to wait |
 //!
@@ -20,7 +20,7 @@
 //! `scan` is the part of the machine that an idle CPU searches for work. Nayak does not publish it.
 //! `masked` is the rest of the kernel's pass through its scheduler, with interrupts masked.
 //!
-//! The scenario checks itself. When a call returns, it has run exactly once.
+//! The scenario checks itself. When a call returns, its function must have run exactly once.
 
 pub mod kernel;
 pub mod pool;

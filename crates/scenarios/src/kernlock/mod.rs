@@ -10,7 +10,7 @@
 //! | variant | the locks |
 //! |---|---|
 //! | `queued` | the kernel's queued spin lock |
-//! | `near` | its successor CNA, which serves waiters of the holder's memory node first |
+//! | `near` | the successor CNA, which serves waiters of the holder's memory node first |
 //!
 //! Thread `i` runs on core `i`. Once each core has a thread, further threads run on the cores'
 //! second hardware threads (`main.c` of the benchmark).
@@ -137,9 +137,9 @@ const EMBEDDED: usize = 64;
 const PER_LINE: usize = 8;
 const BEFORE: usize = 6;
 
-/// The number of turns of a lock. It is read when a turn begins and written when the turn ends, so
-/// if two threads hold the lock at once, a turn is lost. The count is in the host's memory, because
-/// a simulated access would change the prediction.
+/// The number of turns of a lock. The number is read when a turn begins, and written when the turn
+/// ends. So if two threads hold the lock at once, a turn is lost. The count is in the host's
+/// memory, because a simulated access would change the prediction.
 #[derive(Default)]
 pub struct Turns(UnsafeCell<u64>);
 

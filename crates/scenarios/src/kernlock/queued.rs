@@ -1,13 +1,13 @@
 //! The kernel's queued spin lock, and its NUMA-aware successor CNA.
 //!
-//! The first lock is that of `kernel/locking/qspinlock.c`. Its word has three parts: *locked*,
-//! *pending* and *tail*. The second thread waits on the word, as the pending one. Further threads
-//! wait in a queue with one node per CPU, whose head waits on the word. In this model the parts are
-//! separate words of one line. So an exchange of the tail does not change the other parts, like the
-//! kernel's halfword exchange. To set *locked*, the model uses a compare-exchange, on a line that
-//! the thread has just read. The kernel needs only a plain store.
+//! The first lock models `kernel/locking/qspinlock.c`. Its word has three parts: *locked*,
+//! *pending* and *tail*. The second thread waits on the word, as the *pending* thread. Further
+//! threads wait in a queue with one node per CPU, whose head waits on the word. In this model the
+//! parts are separate words of one line. So an exchange of the tail does not change the other
+//! parts, like the kernel's halfword exchange. To set *locked*, the model uses a compare-exchange,
+//! on a line that the thread has just read. The kernel needs only a plain store.
 //!
-//! The successor is that of `kernel/locking/qspinlock_cna.h`, in version 15 of the series "Add
+//! The successor models `kernel/locking/qspinlock_cna.h`, in version 15 of the series "Add
 //! NUMA-awareness to qspinlock". While the lock is busy, the head moves waiters of other nodes, one
 //! at a time, from the queue behind it to a secondary queue. The tail of the secondary queue is in
 //! the head's `locked`. The head passes this tail and its node number on to the next head, until
@@ -68,7 +68,7 @@ impl<W: Testbed> Nodes<W> {
     }
 }
 
-/// A lock, as a part of the cache line in which it lies.
+/// A lock, which shares its cache line with other data.
 pub struct Queued<W: Testbed> {
     locked: W::U32,
     pending: W::U32,
@@ -77,7 +77,7 @@ pub struct Queued<W: Testbed> {
 }
 
 impl<W: Testbed> Queued<W> {
-    /// A free lock.
+    /// Creates a free lock.
     pub fn new() -> Self {
         Queued { locked: W::U32::new_in(0), pending: W::U32::new_in(0), tail: W::U32::new_in(0) }
     }

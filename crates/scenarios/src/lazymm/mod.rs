@@ -8,7 +8,7 @@
 //! byte and then reads one. The other thread reads a byte and then writes one. A round counts as
 //! two iterations. All threads belong to one process. So while a core has one pair, each of its two
 //! hardware threads idles while the other runs. Each round has two switches to idle and two
-//! switches back. The idle task has no `mm`, so it borrows that of the thread before
+//! switches back. The idle task has no `mm`, so it borrows the `mm` of the previous thread
 //! (`context_switch` in `kernel/sched/core.c`: `mmgrab_lazy_tlb`, and `mmdrop_lazy_tlb` in
 //! `finish_task_switch`).
 //!
@@ -20,7 +20,7 @@
 //!
 //! # Lines
 //!
-//! One line moves between cores: under `refcounted`, this is `mm_count`, which has its own line
+//! Under `refcounted`, one line moves between cores. It holds `mm_count`, which has its own line
 //! (`include/linux/mm_types.h`). Other lines do not move:
 //!
 //! * a CPU's slot, because only that CPU uses it until the process ends;
@@ -30,16 +30,16 @@
 //!   idle CPU monitors, because only the threads of one core use them;
 //! * the file table of the process, which is only read, because no file is opened.
 //!
-//! The model has no words for lines that do not move between cores. Instead it has a time for a
+//! The model has no words for lines that do not move between cores. Instead, it has a time for a
 //! pipe call, a switch and a wake-up. `rest` scales all of these times.
 //!
 //! # Where a woken thread goes
 //!
 //! A wake-up follows `select_task_rq_fair` for a synchronous wake-up within two hardware threads.
-//! The first of these rules that applies selects the CPU: the thread's previous CPU, if it idles;
-//! the other CPU of the core, if it idles; the waker's CPU, if the waker is alone on it; the
-//! thread's previous CPU. A CPU that would idle takes a thread from its sibling's queue
-//! (`sched_balance_newidle`; a thread's cache contents never prevent a move within one core).
+//! The thread goes to its previous CPU, if that CPU idles. Otherwise, it goes to the other CPU of
+//! the core, if that CPU idles. Otherwise, it goes to the waker's CPU, if the waker is alone on it.
+//! Otherwise, it goes to its previous CPU. A CPU that would idle takes a thread from its sibling's
+//! queue (`sched_balance_newidle`; a thread's cache contents never prevent a move within one core).
 
 mod pairs;
 

@@ -1,10 +1,10 @@
 //! `cna`: A. Kogan and D. Dice, "Compact NUMA-aware locks", EuroSys 2019, written from the
 //! algorithm in its section 4.
 //!
-//! The queue is the same as in [`mcs`](super::mcs). A holder that frees the lock looks for the
-//! first waiter of its own node. It moves the waiters that it skips to a *secondary* queue, whose
-//! head is passed on with the lock. If there is no such waiter, or at random once in 65,536 turns,
-//! the secondary queue returns to the front of the main queue.
+//! The lock has the queue of [`mcs`](super::mcs). A holder that frees the lock looks for the first
+//! waiter of its own node. It moves the waiters that it skips to a *secondary* queue, whose head is
+//! passed on with the lock. If there is no such waiter, or at random once in 65,536 turns, the
+//! secondary queue returns to the front of the main queue.
 //!
 //! As in the paper, waiters are sorted by memory node, even if a node has several last-level
 //! caches. The paper's optimisation for light contention (section 6) is included. While the

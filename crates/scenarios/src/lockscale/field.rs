@@ -22,11 +22,11 @@ pub const NODE_SHARE: usize = 2;
 pub const LONGEST_WAIT: usize = 3;
 /// The index of the largest number of consecutive turns on one node.
 pub const LONGEST_RUN: usize = 4;
-/// The index of the hand-overs within a last-level cache, in percent of the turns.
+/// The index of the hand-offs within a last-level cache, in percent of the turns.
 pub const SAME_CACHE: usize = 5;
-/// The index of the hand-overs between two caches of a node, in percent of the turns.
+/// The index of the hand-offs between two caches of a node, in percent of the turns.
 pub const SAME_NODE: usize = 6;
-/// The index of the hand-overs to another node, in percent of the turns.
+/// The index of the hand-offs to another node, in percent of the turns.
 pub const OTHER_NODE: usize = 7;
 
 /// The number of cache lines that the lock guards. It is an estimate of the lines that the lock and

@@ -4,11 +4,11 @@
 //! each twice as long as the round before, and yields its CPU for seven rounds. Then it sleeps in a
 //! queue next to the lock. An arriving thread may take a free lock before sleeping threads. About
 //! every half millisecond, a holder instead hands the lock to the thread that has slept longest.
-//! (This is called *eventual fairness*. The crate chooses a random time from 0 to 1 ms.)
+//! This is called *eventual fairness*. The crate chooses a random time from 0 to 1 ms.
 //!
 //! There are two differences from the crate. The queue belongs to this one lock, so no other lock
-//! shares it. The queue's own lock is [`Osq`] in order of arrival, so no time is lost because its
-//! waiters sleep. The crate uses a word whose waiters spin and then sleep.
+//! shares it. The queue's own lock is [`Osq`] in FIFO order, whose waiters never sleep, so they
+//! lose no time by sleeping. The crate uses a word whose waiters spin and then sleep.
 
 use core::time::Duration;
 

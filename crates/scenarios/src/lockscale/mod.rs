@@ -3,7 +3,7 @@
 //!
 //! A thread on each of the CPUs that take part computes (`outside`), takes the lock, changes the
 //! guarded lines ([`field::LINES`]), computes (`section`), and frees the lock. The guarded lines
-//! move with the lock. So if a lock stays on near CPUs, its lines do, too.
+//! move with the lock. So if a lock stays on near CPUs, its lines stay there, too.
 //!
 //! | variant | the lock | bytes | in |
 //! |---|---|---|---|
@@ -23,7 +23,7 @@
 //! Threads begin one after another, in a random order ([`field::APART`] says why). Turns are
 //! counted only after [`field::WARM_UP`], for the time `window`. The time between turns is random,
 //! from half to one and a half of the parameter, so that threads do not run in lockstep. The time
-//! to read the clock is added to it.
+//! to read the clock is added to this time.
 //!
 //! The scenario checks itself. Each guarded line counts the turns, and no turn may be missing.
 

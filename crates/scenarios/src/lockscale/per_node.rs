@@ -43,7 +43,7 @@ const NODES: usize = 32;
 const LOOK_EVERY: Duration = Duration::from_micros(10);
 
 /// The split queue. With `ORDERED`, the third defect is fixed, to show that the checks then find no
-/// other one.
+/// other defect.
 pub struct PerNode<W: Testbed, const ORDERED: bool = false> {
     tails: Line<[W::U32; NODES]>,
     waiters: Box<[Line<Waiter<W>>]>,
@@ -248,7 +248,7 @@ impl<W: Testbed, const ORDERED: bool> Lock<W> for PerNode<W, ORDERED> {
     }
 }
 
-/// The split queue, with the word behind it that makes it a lock.
+/// A lock that consists of the split queue and one word.
 pub struct Guarded<W: Testbed> {
     queue: PerNode<W>,
     /// 1: held.

@@ -2,11 +2,11 @@
 //! written from the algorithm of its first listing.
 //!
 //! The lock is one word. An arriving thread swaps its number into the word, and so gets the number
-//! of the thread that arrived before. That thread is its successor, because arrivals form a stack.
-//! A holder at the end of a segment takes all arrivals at once. These have their turns in reverse
-//! order, and threads that arrive meanwhile form the next segment. So arrival and release take a
-//! constant number of steps, and no waiter reads the node of another waiter. A thread overtakes a
-//! waiter at most once for each turn of that waiter.
+//! of the thread that arrived before it. That thread is its successor, because arrivals form a
+//! stack. A holder at the end of a segment takes all arrivals at once. These threads have their
+//! turns in reverse order. Threads that arrive meanwhile form the next segment. So arrival and
+//! release take a constant number of steps, and no waiter reads the node of another waiter. A
+//! thread overtakes a waiter at most once for each turn of that waiter.
 //!
 //! Each segment has an *end*. The last thread's successor would be a thread that has already had
 //! its turn, because the stack began on top of that thread. The number of that thread is the end,

@@ -2,8 +2,8 @@
 //!
 //! A task has an inbox. It consists of some cache lines, which senders write and the task reads,
 //! and of a count of messages. A sender that finds the count at 0 wakes the task. A task whose
-//! count is 0 again blocks. After a certain number of messages, the task has a turn. It computes,
-//! and sends one message to each of its targets.
+//! count is 0 again blocks. After a certain number of messages, the task computes, and sends one
+//! message to each of its targets.
 
 use core::ops::Range;
 use core::time::Duration;

@@ -8,9 +8,9 @@
 //! case, Nayak's "revert" loses a tenth of tbench's and netperf's throughput, because each wake-up
 //! is then an interrupt. The new bit should lose nothing.
 //!
-//! The variants are the same as in `ipistorm`. Three of them are policies of [`coreline::Workers`],
-//! in both worlds. Their tasks are woken by a call that queues the task. The others are the [idle
-//! loop](super::idle) of a kernel.
+//! The scenario has the variants of `ipistorm`. Three of them are policies of
+//! [`coreline::Workers`], in both worlds. In these three variants, a task is woken by a call that
+//! queues it. The other variants are the [idle loop](super::idle) of a kernel.
 //!
 //! | module | holds |
 //! |---|---|

@@ -15,8 +15,8 @@
 //! | `two-level` | as `test-first` | [`CpuMask`] | each time |
 //!
 //! Each variant differs from an earlier variant in one respect. The rest of the switch path is one
-//! generic function, `Storm::cycle`. A dense mask is like the kernel's, with one bit for each CPU
-//! number, and 512 bits per line.
+//! generic function, `Storm::cycle`. A dense mask is like the kernel's mask, with one bit for each
+//! CPU number, and 512 bits per line.
 //!
 //! | wake-up | idle until | run |
 //! |---|---|---|
@@ -67,7 +67,7 @@ pub const SPREAD: usize = 2;
 pub const RATE: usize = 3;
 /// The index of the throughput in the fastest tenth of the run, in rounds per second.
 pub const PEAK_RATE: usize = 4;
-/// The index of the time of the policy's part of those switch-ins that a sampling profiler sees, in
+/// The index of the time of the policy's part of the switch-ins that a sampling profiler sees, in
 /// nanoseconds.
 pub const SAMPLED: usize = 5;
 /// The index of the share of the policy's part in the non-idle time, in percent.
@@ -75,7 +75,7 @@ pub const OP_SHARE: usize = 6;
 /// The index of the rank of the policy's hottest line among all lines, by transfers from other
 /// caches. Only the simulator has this number.
 pub const LINE_RANK: usize = 7;
-/// The index of this line's share of all transfers from other caches, in percent. Only the
+/// The index of the hottest line's share of all transfers from other caches, in percent. Only the
 /// simulator has this number.
 pub const LINE_SHARE: usize = 8;
 
@@ -221,7 +221,7 @@ struct Tally {
 
 /// Runs the storm with a mask. The options say whether a bit is tested before it is set, whether
 /// idle CPUs are counted, and the maximum rate at which flushes clear bits. Returns the numbers of
-/// a run, except those about lines.
+/// a run, except the numbers about lines.
 ///
 /// # Errors
 ///

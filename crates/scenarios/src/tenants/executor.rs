@@ -54,8 +54,8 @@ struct Tally {
 }
 
 /// Runs all tasks. Returns the numbers in the order of their declarations. All numbers after the
-/// footprint are those of the steady state. Changes of a CPU's ID in a tenant, and lines that came
-/// from other nodes' caches, are counted per thousand operations.
+/// footprint are from the steady state. Changes of a CPU's ID in a tenant, and lines that came from
+/// other nodes' caches, are counted per thousand operations.
 ///
 /// # Errors
 ///

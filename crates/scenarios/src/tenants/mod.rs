@@ -43,7 +43,7 @@ use super::{RunError, Scenario, Variant};
 
 /// The index of the memory per tenant in a run's numbers, in bytes.
 pub const BYTES: usize = 0;
-/// The index of the memory per tenant if it had a line for each CPU, in bytes.
+/// The index of the memory that a tenant with a line for each CPU would use, in bytes.
 pub const PLAIN_ARRAY: usize = 1;
 /// The index of the number of lines of counters per tenant.
 pub const SLOTS: usize = 2;

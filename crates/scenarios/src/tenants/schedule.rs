@@ -53,8 +53,8 @@ impl Schedule {
     }
 }
 
-/// Returns the other workers in three groups: those under the same cache, those of the same node,
-/// and the rest.
+/// Returns the other workers in three groups. The groups are the workers under the same cache, the
+/// other workers of the same node, and all others.
 pub fn others(topology: &Topology, cpus: &[CpuId], worker: usize) -> [Vec<usize>; 3] {
     let place = |worker: usize| topology.cpu(cpus[worker]).map(|cpu| (cpu.node, cpu.cache));
     let mut others = [const { Vec::new() }; 3];

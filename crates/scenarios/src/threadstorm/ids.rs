@@ -5,8 +5,8 @@ use coreline_sim::WordCost;
 use coreline_topology::{Cid, CpuId, CpuSet};
 use coreline_world::{Testbed, Time};
 
-/// The calls of a scheduler to its source of IDs, which are those of [`CidSpace`]. A source that
-/// overrides no default method hands out no IDs.
+/// The calls of a scheduler to its source of IDs, which are the same as for a [`CidSpace`]. A
+/// source that overrides no default method hands out no IDs.
 pub trait Ids<W: Testbed>: Sized + Send + Sync + 'static {
     /// The source's data of a thread.
     type Task: Send + 'static;

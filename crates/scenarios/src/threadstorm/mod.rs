@@ -25,8 +25,8 @@
 //!
 //! We set four times: the time to create and end a thread, the time of the rest of a switch, the
 //! time of a wake-up beyond a switch ([`WAKE_UP`]), and the time for which a thread computes
-//! ([`BODY`]). Of the first, two thirds are spent at the creator, and one third where the thread
-//! ends.
+//! ([`BODY`]). Of the time to create and end a thread, two thirds are spent at the creator, and one
+//! third on the CPU where the thread ends.
 //!
 //! The scenario checks itself. No two running threads may have the same ID, and at the end no
 //! thread may be left in the space.
@@ -67,10 +67,10 @@ pub const PER_LIFE: usize = 3;
 /// The index of the time of the call for an arrival from another CPU, in nanoseconds. It is 0 if
 /// there was no arrival.
 pub const MIGRATE: usize = 4;
-/// The index of the share of all of these calls in the non-idle time of CPUs, in percent.
+/// The index of the share of all these calls in the non-idle time of CPUs, in percent.
 pub const SHARE: usize = 5;
-/// The index of the number of switch-ins, including those in rounds that are not counted. It is not
-/// shown as a figure.
+/// The index of the number of switch-ins, including the switch-ins in rounds that are not counted.
+/// The number is not shown as a figure.
 pub const SWITCHES: usize = 6;
 /// The index of the number of lines of the source of IDs that came from another cache, per
 /// switch-in. Only the simulator has this number.
@@ -192,7 +192,7 @@ pub const WARM_UP: u32 = 5;
 /// The time of a wake-up beyond a switch.
 pub const WAKE_UP: Duration = Duration::from_nanos(1500);
 
-/// The time for which a created thread computes each time that it runs.
+/// The time for which a created thread computes in each of its runs.
 pub const BODY: Duration = Duration::from_micros(1);
 
 /// The interval at which a busy CPU requests a scan. It is the tick of a kernel with 250 ticks per

@@ -1,9 +1,9 @@
 //! Claims over bands: statements that must hold for all values of the machine's unknowns.
 //!
 //! A single run shows one seed, one guess of how a miss divides into request and response, and one
-//! value of each uncertain cost. A claim that you quote must not depend on these. A [`Band`] is the
-//! set of points at which a claim must hold. [`Band::measure`] runs a program at each point, in
-//! parallel on the host's CPUs. [`Figures`] hold the results and check claims.
+//! value of each uncertain cost. A claim that you quote must not depend on these values. A [`Band`]
+//! is the set of points at which a claim must hold. [`Band::measure`] runs a program at each point,
+//! in parallel on the host's CPUs. [`Figures`] hold the results and check claims.
 //!
 //! ```
 //! # #[global_allocator]
@@ -54,7 +54,7 @@ use crate::results::replay::Replay;
 pub struct Point {
     /// The share of a miss that is request flight, in percent.
     pub request_percent: u32,
-    /// The seed.
+    /// The random seed.
     pub seed: u64,
     /// The scaled uncertain cost and its percentage, if any.
     pub cost: Option<(String, u64)>,
@@ -179,7 +179,7 @@ impl Band {
     ///
     /// # Errors
     ///
-    /// As for [`measure_all`](Band::measure_all).
+    /// The same errors as for [`measure_all`](Band::measure_all).
     pub fn run_all<P: fmt::Display + Sync, T: Send, E: Send>(
         &self,
         programs: &[P],
@@ -264,7 +264,7 @@ impl Figures {
         range(self.values().zip(to.values()).map(|(own, other)| own / other))
     }
 
-    /// Claims that each number is at least `factor` times the other's number at the same point.
+    /// Claims that each number is at least `factor` times the number of `other` at the same point.
     ///
     /// # Errors
     ///
@@ -273,7 +273,7 @@ impl Figures {
         self.claim_ratio("at least", factor, other, |ratio| ratio / factor)
     }
 
-    /// Claims that each number is at most `factor` times the other's number at the same point.
+    /// Claims that each number is at most `factor` times the number of `other` at the same point.
     ///
     /// # Errors
     ///
@@ -336,7 +336,7 @@ impl Figures {
 }
 
 /// Returns the lowest and the highest of some numbers. Both are NaN if one of the numbers is NaN.
-/// For no numbers the result is infinity and minus infinity.
+/// Without numbers, the result is infinity and minus infinity.
 pub fn range(values: impl Iterator<Item = f64>) -> (f64, f64) {
     values.fold((f64::INFINITY, f64::NEG_INFINITY), |(low, high), value| {
         // `min` and `max` would drop a NaN.
@@ -381,7 +381,7 @@ fn shown(value: f64) -> String {
 
 /// A claim that does not hold over its band.
 ///
-/// Its `Debug` form is its `Display` form, so that `unwrap` in a test prints it.
+/// The `Debug` form equals the `Display` form, so that `unwrap` in a test prints the text.
 #[derive(Clone, PartialEq, thiserror::Error)]
 pub struct BrokenClaim {
     /// The text of the claim.

@@ -50,12 +50,13 @@ pub fn search(
 
 /// An exploration, which runs a tiny program under every schedule with few preemptions. It follows
 /// Musuvathi and Qadeer's iterative context bounding (PLDI 2007). Most mistakes take one or two
-/// preemptions. The number of schedules with this few preemptions is polynomial.
+/// preemptions. The number of schedules with at most a given number of preemptions is polynomial in
+/// the length of the program.
 ///
 /// A preemption is a switch away from a thread that could continue. When a thread blocks or ends,
 /// every thread that could run next is tried, and this does not count as a preemption. A thread
-/// that yields or waits in a loop lets the next thread in turn run. A switch to any other thread
-/// counts as a preemption, so loops of several waiting threads are explored completely.
+/// that yields or waits in a loop lets the next thread in cyclic order run. A switch to any other
+/// thread counts as a preemption, so loops of several waiting threads are explored completely.
 ///
 /// All other sources of variation are fixed. Jitter and faults follow from the machine's one seed,
 /// and memory is sequentially consistent. For weak memory order, use the model checker's world.

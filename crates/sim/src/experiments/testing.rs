@@ -27,11 +27,11 @@ pub struct Test {
     pub seed: u64,
     /// The number of seeds.
     pub seeds: u64,
-    /// The band; none if empty.
+    /// The band, or an empty string for no band.
     pub band: &'static str,
-    /// The schedule, as in a replay line; by time if empty.
+    /// The schedule, as in a replay line, or an empty string for the schedule by time.
     pub schedule: &'static str,
-    /// The faults, as in a replay line; none if empty.
+    /// The faults, as in a replay line, or an empty string for no faults.
     pub faults: &'static str,
     /// The step limit.
     pub steps: u64,
@@ -134,8 +134,8 @@ impl<E: fmt::Debug + 'static> Outcome for Result<(), E> {
 ///
 /// # Panics
 ///
-/// Panics at the first run that fails. The message has the failure and the command that runs it
-/// alone.
+/// Panics at the first run that fails. The message has the failure and the command that repeats
+/// only this run.
 #[track_caller]
 pub fn run<T: Outcome>(test: &Test, program: fn() -> T) {
     let machines = test.machines().unwrap_or_else(|error| panic!("{}: {error}", test.name()));

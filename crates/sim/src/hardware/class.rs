@@ -50,7 +50,8 @@ impl Class {
         }
     }
 
-    /// Returns the first two CPUs of a machine at this distance, or `None` if no two CPUs have it.
+    /// Returns the first two CPUs of a machine at this distance, or `None` if no two CPUs are at
+    /// this distance.
     pub fn pair(self, topology: &Topology) -> Option<[CpuId; 2]> {
         let first = topology.cpus().next()?.id;
         let other = topology.cpus().find(|cpu| self.is_of(topology.distance(first, cpu.id)));

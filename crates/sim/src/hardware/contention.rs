@@ -14,8 +14,8 @@ pub enum Arbitration {
     #[default]
     Fifo,
     /// The order by distance. The request nearest to the core that last had the line is served
-    /// first. Among equally near requests, the one that arrived first is served. This policy has a
-    /// higher throughput, but a distant core may starve.
+    /// first. Among equally near requests, the request that arrived first is served. This policy
+    /// has a higher throughput, but a distant core may starve.
     Nearest,
 }
 

@@ -12,8 +12,8 @@ use crate::hardware::costs::{Costs, picoseconds};
 pub struct NodeDistance {
     /// The two nodes. The costs hold in both directions.
     pub nodes: [NodeId; 2],
-    /// The one-way latency of a ping-pong between a core of each node. It replaces that of their
-    /// class.
+    /// The one-way latency of a ping-pong between a core of each node. It replaces the latency of
+    /// the nodes' class.
     pub ping_pong: u64,
     /// The cost of a line in the other node's memory that no cache holds. It replaces the cost
     /// `memory_remote`.

@@ -45,7 +45,7 @@ pub enum SpecError {
     OwnFile {
         /// The machine's name.
         name: String,
-        /// The digest of its file.
+        /// The digest of the machine's file.
         digest: u64,
     },
     /// The file could not be read.

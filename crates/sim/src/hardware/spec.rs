@@ -68,8 +68,8 @@ impl Spec {
     ///
     /// # Errors
     ///
-    /// [`SpecError`] if the file is not a valid machine file. It names the file, the key and the
-    /// reason.
+    /// [`SpecError`] if the file is not a valid machine file. The error names the file, the key and
+    /// the reason.
     pub fn from_file(path: &Path) -> Result<Spec, SpecError> {
         let text = std::fs::read_to_string(path).map_err(|error| SpecError::Unreadable {
             path: path.to_owned(),
@@ -82,8 +82,8 @@ impl Spec {
     ///
     /// # Errors
     ///
-    /// [`SpecError`] if the file is not a valid machine file. It names the file, the key and the
-    /// reason.
+    /// [`SpecError`] if the file is not a valid machine file. The error names the file, the key and
+    /// the reason.
     pub fn parse(file: &str, text: &str) -> Result<Spec, SpecError> {
         let raw: RawSpec = toml::from_str(text).map_err(|error| SpecError::Malformed {
             file: file.to_owned(),
@@ -136,7 +136,8 @@ impl Spec {
         (!self.is_preset).then_some(self.digest)
     }
 
-    /// Returns the digest of the machine's file, also for a preset: FNV-1a of 64 bits.
+    /// Returns the digest of the machine's file, also for a preset. The digest is FNV-1a with 64
+    /// bits.
     pub fn file_digest(&self) -> u64 {
         self.digest
     }
@@ -162,7 +163,8 @@ impl Spec {
         &self.topology
     }
 
-    /// Returns the costs in use: those of the file, unless [`scale`](Spec::scale) changed one.
+    /// Returns the costs in use. They are the costs of the file, except for the costs that
+    /// [`scale`](Spec::scale) changed.
     pub fn costs(&self) -> &Costs {
         &self.costs
     }

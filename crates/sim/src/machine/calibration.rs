@@ -30,7 +30,8 @@ use crate::hardware::distances::Distances;
 use crate::hardware::spec::Spec;
 use crate::results::failure::Failure;
 
-/// A ping-pong as in the published tools: two players, one word, compare-and-exchange.
+/// A ping-pong as in the published tools, in which two players change one word by
+/// compare-and-exchange.
 ///
 /// `core-to-core-latency` of N. Viennot uses the same loop
 /// (github.com/nviennot/core-to-core-latency, `src/bench/cas.rs`). The loop has no pause, and a
@@ -44,8 +45,8 @@ impl<W: World> PingPong<W> {
         PingPong(Line(W::U32::new_in(0)))
     }
 
-    /// Plays as player 0, which begins, or as player 1. Both must play the same number of round
-    /// trips.
+    /// Plays as player 0, which begins, or as player 1. Both players must play the same number of
+    /// round trips.
     pub fn play(&self, player: u32, round_trips: u64) {
         for _ in 0..round_trips {
             // Relaxed: the word itself is all that is handed over.
@@ -63,7 +64,7 @@ impl<W: World> PingPong<W> {
 pub struct Transfer {
     /// The distance between the CPUs.
     pub class: Class,
-    /// The CPUs' nodes, if the machine file gives these nodes costs other than those of their
+    /// The CPUs' nodes, if the machine file gives these nodes costs other than the costs of their
     /// class.
     pub nodes: Option<[NodeId; 2]>,
     /// The one-way latency of the machine file, in picoseconds.
@@ -72,7 +73,7 @@ pub struct Transfer {
     pub raw: u64,
     /// The one-way latency of a simulated ping-pong, in picoseconds.
     pub simulated: u64,
-    /// Whether the simulated latency is within half a percent of the published one.
+    /// Whether the simulated latency is within half a percent of the published latency.
     pub reached: bool,
 }
 

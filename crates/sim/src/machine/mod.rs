@@ -99,12 +99,12 @@ impl Machine {
     /// The shares of request flight over which a claim must hold, in percent.
     pub const REQUEST_BAND: [u32; 3] = [20, 30, 50];
 
-    /// The default limit on engine steps: about a quarter of an hour of host time. A run that
-    /// exceeds the limit fails. A run whose threads make no progress (no write changes a value, no
-    /// thread takes a lock) fails as a livelock after 500 million steps.
+    /// The default limit on engine steps, which corresponds to about a quarter of an hour of host
+    /// time. A run that exceeds the limit fails. A run whose threads make no progress (no write
+    /// changes a value, no thread takes a lock) fails as a livelock after 500 million steps.
     pub const STEP_LIMIT: u64 = settings::STEP_LIMIT;
 
-    /// Creates the machine of a preset, see [`presets`](crate::presets).
+    /// Creates the machine of a preset: see [`presets`](crate::presets).
     ///
     /// # Errors
     ///
@@ -117,8 +117,8 @@ impl Machine {
     ///
     /// # Errors
     ///
-    /// [`SpecError`] if the file is not a valid machine file. It names the file, the key and the
-    /// reason.
+    /// [`SpecError`] if the file is not a valid machine file. The error names the file, the key and
+    /// the reason.
     pub fn from_file(path: &Path) -> Result<Machine, SpecError> {
         Spec::from_file(path).map(Machine::new)
     }
@@ -147,11 +147,11 @@ impl Machine {
     /// Creates the machine of a replay line, with all settings of the line.
     ///
     /// The caller runs the [program](Replay::program) that the line names, and installs the
-    /// [kernel](Replay::kernel) if it names one. A run with another kernel is refused.
+    /// [kernel](Replay::kernel) if the line names a kernel. A run with another kernel is refused.
     ///
     /// # Errors
     ///
-    /// [`SpecError::OwnFile`] if the line names a machine from a user's own file. In that case
+    /// [`SpecError::OwnFile`] if the line names a machine from a user's own file. In that case,
     /// create that machine and call [`replaying`](Machine::replaying). [`SpecError::NoPreset`] if
     /// no preset has the name.
     pub fn replay(replay: &Replay) -> Result<Machine, SpecError> {
@@ -199,7 +199,8 @@ impl Machine {
         self
     }
 
-    /// Sets the share of a miss that is request flight, in percent. More than 100 counts as 100.
+    /// Sets the share of a miss that is request flight, in percent. A value above 100 counts as
+    /// 100.
     pub fn request_percent(mut self, percent: u32) -> Machine {
         self.request_percent = percent.min(100);
         self
@@ -250,8 +251,8 @@ impl Machine {
         self
     }
 
-    /// Records the run for a timeline viewer, in [`Run::trace`]. Recording takes no simulated time.
-    /// It uses about a hundred bytes of memory for each miss.
+    /// Records the run for a timeline viewer, in [`Run::trace`]. Recording takes no simulated time,
+    /// and about a hundred bytes of memory for each miss.
     ///
     /// ```no_run
     /// use coreline_sim::{Machine, thread};
@@ -275,9 +276,9 @@ impl Machine {
     /// Every run is sequentially consistent, but the detector also finds missing orderings. The two
     /// accesses of the run only need to be close enough, whatever values they read. Detection takes
     /// no simulated time. It takes some host time for each thread at each access to a synchronising
-    /// word, and memory for each pair of threads. It does not see synchronisation inside std, such
-    /// as words of std or a `Waker` made from an `Arc`. It may report accesses that only std
-    /// orders.
+    /// word, and memory for each pair of threads. The detector does not see synchronisation inside
+    /// std, such as words of std or a `Waker` made from an `Arc`. It may report accesses that only
+    /// std orders.
     ///
     /// ```
     /// use coreline_sim::atomic::{AtomicBool, Ordering};
@@ -335,10 +336,10 @@ impl Machine {
         &self.spec
     }
 
-    /// Returns the calibrated transfers: one for each class, and one for each pair of nodes with
-    /// costs of its own. Each has the cost of one transfer at which a ping-pong matches the latency
-    /// in the machine file. Each also has the latency of a simulated ping-pong on this machine.
-    /// Classes that the machine does not have are left out.
+    /// Returns the calibrated transfers, one for each class, and one for each pair of nodes with
+    /// costs of its own. Each transfer has the cost at which a ping-pong matches the latency in the
+    /// machine file. It also has the latency of a simulated ping-pong on this machine. Classes that
+    /// the machine does not have are left out.
     ///
     /// # Errors
     ///
@@ -370,8 +371,8 @@ impl Machine {
     /// [`Failure`] if a thread panics and no code catches the panic, no thread can run, the run
     /// does not end, or the machine cannot start. The process can continue, with two exceptions.
     /// Unfinished threads leak everything that they own, including their stacks (256 KiB each, of
-    /// which only the touched part is in memory). If one of them was unwinding at that moment, the
-    /// host thread counts as [panicking](std::thread::panicking) from then on.
+    /// which only the touched part is in memory). If an unfinished thread was unwinding at that
+    /// moment, the host thread counts as [panicking](std::thread::panicking) from then on.
     ///
     /// # Panics
     ///
@@ -385,14 +386,14 @@ impl Machine {
     /// * Do not wait in a loop that makes no simulated access, because no other thread runs
     ///   meanwhile.
     /// * Do not wait for a machine with the same replay line on another host thread. That machine
-    ///   waits for this one to end, because the replay line determines the addresses that a program
+    ///   waits for this machine to end. The replay line determines the addresses that a program
     ///   sees, and only one machine at a time can use these addresses.
     ///   [`program`](Machine::program) makes lines differ.
     /// * While the thread holds a lock of the host or a borrow of a shared `RefCell`, do not make a
     ///   simulated access or call.
     /// * Do not ask `std` for the thread or the time, because `thread_local!`,
-    ///   `std::thread::panicking` and the clock are those of the one host thread. Use the simulated
-    ///   ones instead, such as [`WorldLocal`](coreline_world::WorldLocal).
+    ///   `std::thread::panicking` and the clock are those of the one host thread. Use their
+    ///   simulated counterparts instead, such as [`WorldLocal`](coreline_world::WorldLocal).
     pub fn run<T: 'static>(
         self,
         root: impl FnOnce() -> T + 'static,

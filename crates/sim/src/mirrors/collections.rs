@@ -6,9 +6,9 @@
 //! | the system seeds a [`RandomState`] | from the machine's seed |
 //! | everything else | std's own |
 //!
-//! The content of a map is plain data, whose accesses are not charged. The maps wrap std's, and
-//! convert from and to std's maps by `From`. Outside of a machine the system seeds them, as it
-//! seeds std's.
+//! The content of a map is plain data, whose accesses are not charged. The maps wrap std's maps,
+//! and convert from and to them by `From`. Outside of a machine, the system seeds the maps, as it
+//! seeds std's maps.
 
 use core::fmt;
 use core::hash::{BuildHasher, Hash, Hasher};
@@ -42,7 +42,7 @@ pub mod hash_set {
 }
 
 /// A hasher state like [`std::hash::RandomState`], but seeded by the machine. Each new state hashes
-/// differently. A program's n-th state hashes the same in every run with the same seed.
+/// differently. In every run with the same seed, a program's n-th state hashes equally.
 #[derive(Debug, Clone)]
 pub struct RandomState(u64);
 

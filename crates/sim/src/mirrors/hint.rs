@@ -11,10 +11,10 @@ use coreline_world::Work as _;
 
 use crate::Sim;
 
-/// Like [`std::hint::spin_loop`]: executes one iteration of a spin loop, in which other threads may
-/// run.
+/// Executes one iteration of a spin loop, in which other threads may run, like
+/// [`std::hint::spin_loop`].
 ///
-/// Outside of a machine it calls std's function.
+/// Outside of a machine, the function calls std's function.
 pub fn spin_loop() {
     crate::words::atomic::spin_loop_hint();
 }

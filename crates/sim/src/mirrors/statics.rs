@@ -17,7 +17,8 @@ use crate::Sim;
 /// which lends its object to a closure and has no safety condition.
 ///
 /// Like a `static`, the object is never dropped. Its memory is freed together with the machine's
-/// memory. If threads race on the first use, each may create an object, and one of these is kept.
+/// memory. If threads race on the first use, each may create an object, and one of these objects is
+/// kept.
 ///
 /// ```
 /// # #[global_allocator]

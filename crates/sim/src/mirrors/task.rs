@@ -1,12 +1,12 @@
 //! Asynchronous code in a machine: `block_on`, and a small executor for one thread.
 //!
-//! std has no executor, so there is none to mirror. [`Executor`] is minimal: a queue of ready tasks
-//! under a mutex of the machine. Its thread parks when the queue is empty. Any simulated thread may
-//! use a waker, and the waker's cost is charged.
+//! std has no executor, so the crate has its own. [`Executor`] is minimal. It consists of a queue
+//! of ready tasks under a mutex of the machine. Its thread parks when the queue is empty. Any
+//! simulated thread may use a waker, and the waker's cost is charged.
 //!
 //! std's [`Waker`] takes a std `Arc` of a type that implements [`Wake`]. The language lets only
 //! std's own type be the receiver `self: Arc<Self>`. So code that implements `Wake` keeps std's
-//! `Arc` there. `Waker::from` also takes the mirrored one.
+//! `Arc` as the receiver. `Waker::from` also takes the mirrored `Arc`.
 
 use core::future::Future;
 use core::pin::{Pin, pin};
@@ -102,8 +102,8 @@ impl Wake for Task {
     }
 }
 
-/// Runs futures on one thread, which parks while no future is ready. The futures need not be
-/// `Send`.
+/// An executor that runs futures on one thread, which parks while no future is ready. The futures
+/// need not be `Send`.
 ///
 /// ```
 /// # #[global_allocator]

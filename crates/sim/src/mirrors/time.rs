@@ -1,7 +1,7 @@
 //! `std::time`, simulated: [`Instant`] is the machine's clock.
 //!
-//! Reading it costs the machine file's `clock`. A simulated machine has no date: [`SystemTime`]
-//! reports that every machine starts at [`UNIX_EPOCH`], the beginning of 1970.
+//! Reading the clock costs the machine file's `clock`. A simulated machine has no date.
+//! [`SystemTime`] reports that every machine starts at [`UNIX_EPOCH`], the beginning of 1970.
 
 use core::ops::{Add, AddAssign, Sub, SubAssign};
 
@@ -11,7 +11,8 @@ use coreline_world::{Clock as _, Time};
 
 use crate::Sim;
 
-/// Like [`std::time::Instant`], on the machine's clock: nanoseconds since the machine's start.
+/// Like [`std::time::Instant`], but on the machine's clock, which counts nanoseconds since the
+/// machine's start.
 ///
 /// # Panics
 ///
@@ -26,32 +27,32 @@ impl Instant {
         Instant(Sim::now().as_nanos())
     }
 
-    /// Returns the time since this instant; zero if this instant is in the future.
+    /// Returns the time since this instant, or zero if this instant is in the future.
     pub fn elapsed(&self) -> Duration {
         Instant::now() - *self
     }
 
-    /// Returns the time from `earlier` to this instant; zero if `earlier` is later.
+    /// Returns the time from `earlier` to this instant, or zero if `earlier` is later.
     pub fn duration_since(&self, earlier: Instant) -> Duration {
         self.saturating_duration_since(earlier)
     }
 
-    /// Returns the time from `earlier` to this instant; `None` if `earlier` is later.
+    /// Returns the time from `earlier` to this instant, or `None` if `earlier` is later.
     pub fn checked_duration_since(&self, earlier: Instant) -> Option<Duration> {
         self.0.checked_sub(earlier.0).map(Duration::from_nanos)
     }
 
-    /// Returns the time from `earlier` to this instant; zero if `earlier` is later.
+    /// Returns the time from `earlier` to this instant, or zero if `earlier` is later.
     pub fn saturating_duration_since(&self, earlier: Instant) -> Duration {
         Duration::from_nanos(self.0.saturating_sub(earlier.0))
     }
 
-    /// Returns this instant plus `span`; `None` if the sum is beyond the clock's range.
+    /// Returns this instant plus `span`, or `None` if the sum is beyond the clock's range.
     pub fn checked_add(&self, span: Duration) -> Option<Instant> {
         self.0.checked_add(u64::try_from(span.as_nanos()).ok()?).map(Instant)
     }
 
-    /// Returns this instant minus `span`; `None` if the result is before the machine's start.
+    /// Returns this instant minus `span`, or `None` if the result is before the machine's start.
     pub fn checked_sub(&self, span: Duration) -> Option<Instant> {
         self.0.checked_sub(u64::try_from(span.as_nanos()).ok()?).map(Instant)
     }
@@ -62,7 +63,7 @@ impl Instant {
     }
 }
 
-/// Like [`std::time::SystemTime`], on the machine's clock.
+/// Like [`std::time::SystemTime`], but on the machine's clock.
 ///
 /// # Panics
 ///
@@ -113,12 +114,12 @@ impl SystemTime {
         SystemTime::now().duration_since(*self)
     }
 
-    /// Returns this time plus `span`; `None` if the sum is beyond the clock's range.
+    /// Returns this time plus `span`, or `None` if the sum is beyond the clock's range.
     pub fn checked_add(&self, span: Duration) -> Option<SystemTime> {
         self.0.checked_add(span).map(SystemTime)
     }
 
-    /// Returns this time minus `span`; `None` if the result is before 1970.
+    /// Returns this time minus `span`, or `None` if the result is before 1970.
     pub fn checked_sub(&self, span: Duration) -> Option<SystemTime> {
         self.0.checked_sub(span).map(SystemTime)
     }

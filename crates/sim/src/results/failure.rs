@@ -46,7 +46,7 @@ pub enum FailureKind {
     Deadlock,
     /// The program exceeded the step limit, or its threads made no progress for too long.
     Livelock {
-        /// The number of steps that it took.
+        /// The number of steps that the program took.
         steps: u64,
         /// The most recent steps.
         lately: Lately,
@@ -62,10 +62,10 @@ pub enum FailureKind {
         /// The accessed memory.
         memory: Foreign,
     },
-    /// Two accesses to the same plain data are unordered, and one of them writes. Detected only
-    /// with [`Machine::find_races`](crate::Machine::find_races).
+    /// Two accesses to the same plain data are unordered, and one of them writes. The machine
+    /// detects this only with [`Machine::find_races`](crate::Machine::find_races).
     DataRace {
-        /// The access that this run made first.
+        /// The earlier access of the run.
         earlier: PlainAccess,
         /// The access at which the race was detected.
         later: PlainAccess,
@@ -114,17 +114,17 @@ impl fmt::Display for PlainAccess {
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Foreign {
-    /// A static.
+    /// The memory is a static.
     Static {
         /// The file of the program or library that contains the static.
         image: String,
         /// The address within the file, as `nm` prints it.
         offset: usize,
     },
-    /// Other memory of the host: memory allocated outside of the machine, a `thread_local!` of std,
-    /// or a stack.
+    /// The memory is other memory of the host, such as memory allocated outside of the machine, a
+    /// `thread_local!` of std, or a stack.
     Host,
-    /// Memory of the host, because the program uses more than the machine's 512 MiB.
+    /// The memory is memory of the host, because the program uses more than the machine's 512 MiB.
     Exhausted,
 }
 
@@ -174,7 +174,7 @@ impl Lately {
 pub struct CpuState {
     /// The CPU.
     pub cpu: CpuId,
-    /// The thread that ran on the CPU; `None` if the CPU was idle.
+    /// The thread that ran on the CPU, or `None` if the CPU was idle.
     pub thread: Option<usize>,
     /// The number of threads in the CPU's run queue.
     pub queued: usize,

@@ -218,7 +218,7 @@ impl Handoffs {
     }
 }
 
-/// The report on one lock of a run. It is the same for the same machine, seed and program, on any
+/// The report on one lock of a run. The same machine, seed and program give the same report on any
 /// host. The fields of its JSON form (by serde) are listed in `docs/json.md` in the repository.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct LockReport {

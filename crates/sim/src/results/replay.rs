@@ -31,15 +31,15 @@ use crate::settings::{REQUEST_PERCENT, STEP_LIMIT};
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Replay {
-    /// The name of the machine: that of a preset, or the name in a user's file.
+    /// The name of the machine, which is the name of a preset, or the name in a user's file.
     pub machine: String,
     /// The [digest](crate::Spec::digest) of a user's file, written `machine=NAME@DIGEST`.
     pub digest: Option<u64>,
-    /// The seed.
+    /// The random seed.
     pub seed: u64,
     /// The share of a miss that is request flight, in percent.
     pub request_percent: u32,
-    /// The faults.
+    /// The faults that the machine injects.
     pub faults: Faults,
     /// The arbitration between the requests for a contended line.
     pub arbitration: Arbitration,

@@ -96,7 +96,7 @@ impl Transfers {
     }
 }
 
-/// The cost of a run. It is the same for the same machine, seed and program, on any host.
+/// The cost of a run. The same machine, seed and program give the same cost on any host.
 ///
 /// `Display` prints the totals. With [full statistics](Statistics::Full) it also prints the hottest
 /// lines and the time of each CPU by activity. The fields of its JSON form (by serde) are listed in
@@ -202,7 +202,7 @@ pub struct LineCost {
     /// The groups of words on the line that separate cores use. If there are several groups, the
     /// line has false sharing. Otherwise the list is empty. A core that rarely accesses a word does
     /// not count as a user of the word. If the users of two words overlap partly, the words are not
-    /// reported. A line whose memory was used for one purpose after another may be reported by
+    /// reported. A line whose memory was used for several purposes in turn may be reported by
     /// mistake.
     pub falsely_shared: Vec<WordGroup>,
 }
@@ -234,7 +234,7 @@ pub struct SiteCost {
 pub struct CpuTime {
     /// The CPU.
     pub cpu: u32,
-    /// The time in accesses that the core's own cache serves, and in stores on their way into the
+    /// The time for accesses that the core's own cache serves, and for putting stores into the
     /// buffer.
     pub hit_ns: u64,
     /// The time spent waiting for lines in transfer.

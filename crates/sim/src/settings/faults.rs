@@ -3,7 +3,7 @@
 use core::fmt;
 use core::str::FromStr;
 
-/// Interruptions and defects that a machine injects, all off by default.
+/// Interruptions and defects that a machine injects. By default, all are off.
 ///
 /// Rates are "once in n", or zero for never. The machine's seed decides the moments of the faults.
 /// No fault takes a thread off its CPU while the thread has [interrupts
@@ -23,7 +23,7 @@ pub struct Faults {
     /// commits.
     pub preempt: u32,
     /// The rate of preemptions at other memory accesses. The thread is preempted before one in this
-    /// many of them.
+    /// many such accesses.
     pub preempt_access: u32,
     /// The rate of migrations. The thread is moved to another CPU before one in this many steps of
     /// a restartable operation. Threads that are bound to a CPU are not moved.
@@ -34,13 +34,13 @@ pub struct Faults {
     /// The rate of stalls. The thread's CPU stalls for up to ten microseconds before one in this
     /// many accesses, as with a firmware interrupt or a hypervisor. The thread loses only time.
     pub delay: u32,
-    /// The rate at which CPUs go out of service. Before one in this many steps of a restartable
-    /// operation, and before one in this many other accesses, the thread's CPU goes out of service
-    /// until the end of the run. The CPU's threads move to other CPUs, even if they are bound to
-    /// this one. The last CPU stays in service.
+    /// The rate at which CPUs go out of service. The thread's CPU goes out of service before one in
+    /// this many steps of a restartable operation, and before one in this many other accesses. It
+    /// stays out of service until the end of the run. The CPU's threads move to other CPUs, even if
+    /// they are bound to this one. The last CPU stays in service.
     pub offline: u32,
     /// Whether the kernel fails to restart restartable operations. The arm64 kernel had this defect
-    /// after the rewrite in 6.19, for a thread preempted by another thread on the same CPU.
+    /// after the rewrite in 6.19, for a thread that another thread preempts on the same CPU.
     /// Programs lose updates. A start-up self-test should detect the defect.
     pub missed_aborts: bool,
     /// Whether a fence of restartable operations fails to restart them. Stopping slots relies on

@@ -13,14 +13,14 @@ use coreline_world::Time;
 /// time, up to the length of a thread's uninterrupted computation. They take no simulated time, and
 /// must not use the functions of [`Sim`](crate::Sim).
 pub trait Kernel {
-    /// Returns the kernel's name in a replay line: one word. Kernels that behave differently have
-    /// different names.
+    /// Returns the kernel's name in a replay line, which is one word. Kernels that behave
+    /// differently have different names.
     fn name(&self) -> &str {
         "custom"
     }
 
-    /// Handles the event that `thread` starts to run on `cpu`. Returns its concurrency ID until it
-    /// is switched out.
+    /// Handles the event that `thread` starts to run on `cpu`. Returns the concurrency ID that the
+    /// thread has until it is switched out.
     ///
     /// The ID must be below the number of CPUs and not in use by another thread that has a CPU.
     fn switch_in(&mut self, at: Time, cpu: CpuId, thread: usize) -> Cid;

@@ -6,12 +6,12 @@ use core::str::FromStr;
 /// The policy by which a machine chooses the thread that runs next.
 ///
 /// Times are meaningful only in a run by [time](Schedule::Time). For each seed, such a run shows
-/// one order of events, which is that of a machine without unlikely events. The other schedules
-/// search for mistakes instead. They choose a thread at every *point*: every access to memory,
-/// every step of a restartable operation and every call of the world. One thread at a time runs to
-/// its next point. Time still advances, one step after another as on a machine with one CPU, so a
-/// clock never goes backwards. But these times are not a measurement. A sleep or a deadline ends
-/// when its time is reached, or when no other thread can run.
+/// one order of events, which is the order on a machine without unlikely events. The other
+/// schedules search for mistakes instead. They choose a thread at every *point*. Every access to
+/// memory, every step of a restartable operation and every call of the world is a point. One thread
+/// at a time runs to its next point. Time still advances step by step, as on a machine with one
+/// CPU, so a clock never goes backwards. But these times are not a measurement. A sleep or a
+/// deadline ends when its time is reached, or when no other thread can run.
 ///
 /// ```
 /// use coreline_sim::Schedule;
@@ -39,8 +39,8 @@ pub enum Schedule {
     ///
     /// A thread gets the lowest priority if it waits for other threads. It counts as waiting if it
     /// [yields](coreline_world::Threads::yield_now), [relaxes](coreline_world::Words::relax) in a
-    /// loop, passes 10,000 points while others could run, or loses its CPU while it waits for a
-    /// write.
+    /// loop, passes 10,000 points while other threads could run, or loses its CPU while it waits
+    /// for a write.
     Pct {
         /// The number of events in the right order that the mistake takes. Values from 1 to 4 find
         /// most mistakes.
@@ -56,9 +56,9 @@ pub enum Schedule {
 /// A list of choices, which is the record of a schedule.
 ///
 /// At every point where more than one thread can run, the threads are ordered. The first is the
-/// thread that ran last, if it can continue and does not yield. The others follow in cyclic order
-/// of their numbers, starting after that thread. The first thread runs, unless the list names
-/// another.
+/// thread that ran last, if it can continue and does not yield. The other threads follow in cyclic
+/// order of their numbers, starting after that thread. The first thread runs, unless the list names
+/// another thread.
 ///
 /// The text form is a list of pairs `point.choice`, with points and choices counted from 0, such as
 /// `12.1,40.2`. The empty list is `none`.

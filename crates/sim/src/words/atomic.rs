@@ -27,7 +27,7 @@
 //! | std | here |
 //! |---|---|
 //! | an access costs what the host takes for it | an access costs what the machine file says |
-//! | weak orders may reorder | all runs are sequentially consistent: try loom for these |
+//! | weak orders may reorder | all runs are sequentially consistent: for weak orders, use loom |
 //! | [`fence`] orders | `SeqCst` costs a locked operation, weaker ones nothing, as on x86 |
 //! | a `static` atomic works | not the machine's memory: the run fails as `Unregistered` |
 //! | a `SeqCst` store may cost as any other | costs as an exchange, as on x86 |
@@ -36,8 +36,8 @@
 //! | `compare_and_swap`, deprecated | left out |
 //! | `get_mut` is free | charged as a change of plain data, which waits for the line |
 //!
-//! If an object would be a `static`, create it inside the program and pass it to the threads, or
-//! keep it in a [`WorldStatic`](coreline_world::WorldStatic).
+//! Instead of a `static`, create the object inside the program and pass it to the threads, or keep
+//! it in a [`WorldStatic`](coreline_world::WorldStatic).
 //!
 //! Outside of a machine these are ordinary atomics, so the same test can run with and without a
 //! machine.
@@ -67,7 +67,7 @@ pub fn fence(order: Ordering) {
     }
 }
 
-/// Like [`hint::spin_loop`](crate::hint::spin_loop), under the name that std used before.
+/// Like [`hint::spin_loop`](crate::hint::spin_loop), under std's deprecated name.
 pub fn spin_loop_hint() {
     if engine::runs() {
         engine::pause();
@@ -89,8 +89,8 @@ macro_rules! common {
             ///
             /// # Safety
             ///
-            /// As for std's function: aligned, valid for reads and writes during `'a`, and accessed
-            /// only by atomic operations.
+            /// The same conditions as for std's function. The memory is aligned, valid for reads
+            /// and writes during `'a`, and accessed only by atomic operations.
             pub const unsafe fn from_ptr<'a>(at: *mut $value) -> &'a Self {
                 // SAFETY: the caller's promise; the type is a transparent wrapper of an atomic,
                 // which has the layout of its value.
@@ -144,8 +144,8 @@ macro_rules! common {
                 before
             }
 
-            /// Writes `new` if the value is `current`. Returns the previous value, as `Ok` if it
-            /// wrote.
+            /// Writes `new` if the value is `current`. Returns the previous value, as `Ok` if the
+            /// call wrote.
             ///
             /// # Errors
             ///
@@ -169,7 +169,8 @@ macro_rules! common {
                 result
             }
 
-            /// Like [`compare_exchange`](Self::compare_exchange). It never fails spuriously here.
+            /// Like [`compare_exchange`](Self::compare_exchange). On a simulated machine, the
+            /// exchange never fails spuriously.
             ///
             /// # Errors
             ///
@@ -186,7 +187,7 @@ macro_rules! common {
                 self.compare_exchange(current, new, success, failure)
             }
 
-            /// Replaces the value by the result of `f` for it. Retries if another thread has
+            /// Replaces the value by the result of `f` for the value. Retries if another thread has
             /// changed the value in between.
             ///
             /// # Errors
@@ -224,8 +225,8 @@ macro_rules! common {
                 self.fetch_update(set, fetch, f)
             }
 
-            /// Replaces the value by the result of `f` for it. Retries while other threads change
-            /// the value in between. Returns the previous value.
+            /// Replaces the value by the result of `f` for the value. Retries while other threads
+            /// change the value in between. Returns the previous value.
             #[track_caller]
             pub fn update(
                 &self,

@@ -11,14 +11,14 @@
 //! | has [masked](mask) interrupts | at the end of the section |
 //! | is idle | at the time of arrival, plus the time to leave a monitored wait |
 //!
-//! From sending to arrival takes the cost `ipi`. After it follow `irq_entry`, the function, and
-//! `irq_exit`. Interrupts are masked while the function runs, so it is not preempted.
+//! The time from sending to arrival is the cost `ipi`. Then `irq_entry`, the function and
+//! `irq_exit` follow. Interrupts are masked while the function runs, so it is not preempted.
 //!
-//! Only a kernel runs functions on other CPUs. An algorithm may use the seam's
-//! [`Kick`](coreline_world::Kick), which the simulator builds on such an interrupt.
+//! Only a kernel runs functions on other CPUs. An algorithm may use [`Kick`](coreline_world::Kick),
+//! which the simulator implements by such an interrupt.
 //!
-//! **Restartable operations**: a plain interrupt does not restart them, as on Linux. The kernel
-//! checks for them only if the thread was preempted, moved or given a signal
+//! **Restartable operations**: as on Linux, a plain interrupt does not restart these operations.
+//! The kernel checks for them only if the thread was preempted, moved or given a signal
 //! (`Documentation/userspace-api/rseq.rst`). A function that an interrupt runs belongs to the
 //! kernel. So it must not access slots on which the interrupted thread may be working.
 //!
@@ -104,7 +104,7 @@ impl Drop for Masked {
     }
 }
 
-/// Masks interrupts: until the guard drops, the thread is neither interrupted nor preempted. Masks
+/// Masks interrupts. Until the guard drops, the thread is neither interrupted nor preempted. Masks
 /// may be nested.
 ///
 /// The mask belongs to the thread. A kernel must not block with interrupts masked. If the thread
@@ -121,17 +121,18 @@ pub fn mask() -> Masked {
 /// The reason for which a [`monitor_wait`] ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Monitored {
-    /// The word's value differs from the expected one.
+    /// The word's value differs from the expected value.
     Changed,
     /// The word has not changed. There was an interrupt, or another word of its line was written.
     Disturbed,
 }
 
-/// Waits like `monitor` and `mwait`: the CPU rests until another CPU writes the line of `word`, or
-/// an interrupt arrives. It does not wait if the value of `word` differs from `expected`.
+/// Waits like `monitor` and `mwait`. The CPU rests until another CPU writes the line of `word`, or
+/// until an interrupt arrives. The call does not wait if the value of `word` differs from
+/// `expected`.
 ///
-/// The thread keeps its CPU. An interrupt ends the wait even while it is masked, and its function
-/// runs when it is unmasked. Leaving the wait costs `mwait_exit`.
+/// The thread keeps its CPU. An interrupt ends the wait even while interrupts are masked. Its
+/// function runs when interrupts are unmasked. Leaving the wait costs `mwait_exit`.
 ///
 /// # Panics
 ///

@@ -48,8 +48,8 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! The address identifies a lock: two locks that occupy it one after another are one lock in the
-//! report.
+//! The address identifies a lock. If two locks occupy one address one after another, they are one
+//! lock in the report.
 
 use core::panic::Location;
 
@@ -70,8 +70,8 @@ pub fn acquired<T: ?Sized>(lock: &T) {
     note(lock, Log::acquired);
 }
 
-/// Reports that the calling thread has stopped waiting for a lock without acquiring it. (Without
-/// this call, the wait counts until the thread ends.)
+/// Reports that the calling thread has stopped waiting for a lock without acquiring it. Without
+/// this call, the wait counts until the thread ends.
 #[track_caller]
 pub fn gave_up<T: ?Sized>(lock: &T) {
     note(lock, Log::gave_up);

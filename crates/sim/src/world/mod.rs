@@ -232,8 +232,8 @@ impl Threads for Sim {
 /// Begins another program on the calling thread, like the system call `exec`. The machine's
 /// [`Kernel`](crate::Kernel) is notified.
 ///
-/// The simulator charges one system call for it. The charge excludes the time to load the program,
-/// for which the program can call `Work::work`.
+/// The simulator charges one system call for the call. The charge excludes the time to load the
+/// program, for which the program can call `Work::work`.
 ///
 /// # Panics
 ///

@@ -31,8 +31,8 @@ pub fn name<T: ?Sized>(object: &T, name: &str) {
 /// Returns the number of accesses so far to lines of the simulated program's memory. `which` gets a
 /// line's address, and returns whether the line counts. The difference between two results covers
 /// the time in between.
-/// The call takes no simulated time. It does not count stacks. It returns `None` without [full
-/// statistics](crate::Statistics::Full), or outside of a machine.
+/// The call takes no simulated time. The result does not include accesses to stacks. The call
+/// returns `None` without [full statistics](crate::Statistics::Full), or outside of a machine.
 ///
 /// ```
 /// use coreline_sim::{Machine, Sim, Statistics, transfers};

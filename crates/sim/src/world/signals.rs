@@ -12,8 +12,8 @@ use coreline_world::Signals;
 use crate::Sim;
 use crate::engine::{self, inside};
 
-/// Installs `handler` for all later signals, instead of an earlier handler. It runs on the thread
-/// that gets the signal. Without a handler, signals only restart restartable operations.
+/// Installs `handler` for all later signals, instead of an earlier handler. The handler runs on the
+/// thread that gets the signal. Without a handler, signals only restart restartable operations.
 ///
 /// The handler may call all functions that simulated code may call. A native handler must not
 /// allocate, take a lock that its thread may hold, or panic. If this handler panics, its thread

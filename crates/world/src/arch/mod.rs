@@ -177,7 +177,7 @@ pub(crate) enum Reading {
     Sections,
 }
 
-/// The index that the row of the thread's CPU shows.
+/// The index in the row of the thread's CPU.
 #[derive(Debug, Clone, Copy)]
 pub struct InRow {
     /// The CPU of each thread is read in the same area.
@@ -186,7 +186,7 @@ pub struct InRow {
     pub(crate) rows: *const u8,
 }
 
-/// The index of each thread in its rseq area, of slots whose place a gate says.
+/// The index of each thread in its rseq area, for slots whose location is in a gate.
 #[derive(Debug, Clone, Copy)]
 pub struct Gated(pub(crate) Index);
 
@@ -203,8 +203,8 @@ pub struct SlotsAt<I, F> {
     pub(crate) first: *mut F,
 }
 
-/// An operation on an `F`, as a section. `I` is the way in which it finds its slot: an [`Index`],
-/// [`InRow`] or [`Gated`].
+/// An operation on an `F`, as a section. `I` is the way in which the section finds its slot. It is
+/// [`Index`], [`InRow`] or [`Gated`].
 pub trait Section<I, F, R>: Sized {
     /// Runs the operation. Returns `None`, without effect, if the thread has no slot.
     ///

@@ -5,8 +5,8 @@ use coreline_topology::CpuId;
 use super::rounds;
 use crate::Testbed;
 
-/// Checks that any CPU may be kicked: the caller's, another one, and one that the machine does not
-/// have. A world that cannot kick returns an error each time.
+/// Checks kicks of the caller's CPU, of another CPU, and of a CPU that the machine does not have. A
+/// world that cannot kick returns an error each time.
 pub fn every_cpu_can_be_kicked<W: Testbed>() {
     let machine = W::topology();
     let cpus = machine.cpus().map(|cpu| cpu.id).take(4);

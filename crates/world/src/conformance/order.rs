@@ -54,7 +54,8 @@ fn read_after<W: Testbed>(wait: fn(&W::U32)) {
 // In the next three laws Acquire is the partner of the release in `publish`. Without it the data
 // could be read early.
 
-/// Checks message passing: a thread that acquires a flag sees all writes before the flag's release.
+/// Checks message passing. A thread that acquires a flag must see all writes before the flag's
+/// release.
 pub fn published_data_is_seen<W: Testbed>() {
     read_after::<W>(|flag| {
         while flag.load(Ordering::Acquire) == 0 {
@@ -69,8 +70,8 @@ pub fn a_wait_sees_what_was_published<W: Testbed>() {
     read_after::<W>(|flag| assert_eq!(flag.wait_until(Ordering::Acquire, |flag| flag != 0), 1));
 }
 
-/// Checks message passing through `wait_until_by`, like that through `wait_until`. Only in the
-/// model does a wait give up early.
+/// Checks message passing through `wait_until_by`, as through `wait_until`. A wait gives up early
+/// only in the model.
 pub fn a_bounded_wait_sees_what_was_published<W: Testbed>() {
     read_after::<W>(|flag| {
         let deadline = late::<W>();
@@ -171,8 +172,8 @@ message_laws! {
         flag.fetch_xor(0, Ordering::Acquire) == 3;
 }
 
-/// Checks message passing through fences: a release fence before a relaxed store, and an acquire
-/// fence after a relaxed load.
+/// Checks message passing through a release fence before a relaxed store, and an acquire fence
+/// after a relaxed load.
 pub fn fences_publish<W: Testbed>() {
     race::<W, _, _, _>(
         unpublished::<W>,
@@ -214,8 +215,8 @@ fn store_buffering<W: Testbed>(left: fn(), right: fn()) {
     );
 }
 
-/// Checks Dekker's pattern: with a full fence between store and load on both sides, at least one
-/// side sees the other's store.
+/// Checks Dekker's pattern. With a full fence between store and load on both sides, at least one
+/// side must see the other side's store.
 pub fn full_fences_forbid_store_buffering<W: Testbed>() {
     // SeqCst, partner: the other side's. Without either both loads could pass the stores before
     // them.
@@ -223,8 +224,7 @@ pub fn full_fences_forbid_store_buffering<W: Testbed>() {
     store_buffering::<W>(full, full);
 }
 
-/// Checks Dekker's pattern with the asymmetric pair: a light fence on one side, and a heavy fence
-/// on the other.
+/// Checks Dekker's pattern with a light fence on one side, and a heavy fence on the other.
 pub fn a_light_and_a_heavy_fence_forbid_store_buffering<W: Testbed>() {
     store_buffering::<W>(W::fence_light, W::fence_all);
     if W::light_is_free() {
@@ -232,7 +232,7 @@ pub fn a_light_and_a_heavy_fence_forbid_store_buffering<W: Testbed>() {
     }
 }
 
-/// Checks message passing through the asymmetric pair: a light fence before a relaxed store, and
+/// Checks message passing through a light fence before a relaxed store, and
 /// [`try_fence_seen`](crate::Fences::try_fence_seen) after a relaxed load.
 pub fn a_light_fence_publishes_to_what_has_seen<W: Testbed>() {
     race::<W, _, _, _>(
@@ -253,7 +253,7 @@ pub fn a_light_fence_publishes_to_what_has_seen<W: Testbed>() {
     );
 }
 
-/// Checks the asymmetric pair for reads: a thread's read before its light fence never returns a
+/// Checks the asymmetric pair for reads. A thread's read before its light fence must never return a
 /// value that the other thread writes after its own fence.
 pub fn a_light_fence_ends_reads_for_what_has_seen<W: Testbed>() {
     race::<W, _, _, _>(
@@ -275,8 +275,8 @@ pub fn a_light_fence_ends_reads_for_what_has_seen<W: Testbed>() {
     );
 }
 
-/// Checks coherence: one thread's reads of one word never go back in the order of the word's
-/// writes, however weak the reads' ordering is.
+/// Checks coherence. A thread's reads of one word must never go back in the order of the word's
+/// writes, even with relaxed reads.
 pub fn a_word_never_goes_back<W: Testbed>() {
     race::<W, _, _, _>(
         || W::U64::new_in(0),
@@ -289,8 +289,8 @@ pub fn a_word_never_goes_back<W: Testbed>() {
     );
 }
 
-/// Checks conservation: each of several concurrent additions returns a different value, and no
-/// addition is lost.
+/// Checks conservation. Each of several concurrent additions must return a different value, and no
+/// addition may be lost.
 pub fn additions_are_never_lost<W: Testbed>() {
     const THREADS: u32 = 3;
     let word = Arc::new(W::U32::new_in(0));
@@ -310,7 +310,7 @@ pub fn additions_are_never_lost<W: Testbed>() {
 }
 
 /// Checks that exactly one of two compare-exchanges from the same value succeeds, and that the
-/// other returns the value written by the first.
+/// other returns the value that the first wrote.
 pub fn one_exchange_wins<W: Testbed>() {
     fn claim<W: Testbed>(word: &W::U32, id: u32) -> Result<u32, u32> {
         word.compare_exchange(0, id, Ordering::Relaxed, Ordering::Relaxed)

@@ -8,8 +8,8 @@ use coreline_topology::CpuId;
 use super::spawn;
 use crate::{Integer, JoinHandle, Ordering, Placement, SpawnError, Testbed, Word};
 
-/// Checks that a thread that was placed on a CPU runs on that CPU, and that its node and cache are
-/// those of the topology. Every thread must run on a CPU below the limit.
+/// Checks that a thread that was placed on a CPU runs on that CPU, and that its node and cache
+/// agree with the topology. Every thread must run on a CPU below the limit.
 pub fn a_placed_thread_runs_on_its_cpu<W: Testbed>() {
     let machine = W::topology();
     assert!(W::cpu().index() < machine.cpu_limit());
@@ -56,7 +56,7 @@ pub fn an_impossible_cpu_is_refused<W: Testbed>() {
     assert_eq!(ran.load(Ordering::Relaxed), 0, "the closure ran");
 }
 
-/// Checks memory of which a part was discarded. The discarded part must hold its old content or
+/// Checks memory after a part of it was discarded. The discarded part must hold its old content or
 /// zeros, and the rest must hold its old content. The memory must be writable again.
 pub fn discarded_bytes_are_as_they_were_or_zero<W: Testbed>() {
     const SIZE: usize = 1 << 14;

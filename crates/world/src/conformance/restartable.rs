@@ -52,7 +52,7 @@ impl<W: Testbed> BareWords<W> {
         Ok(BareWords { section, limits, indexes, first, layout })
     }
 
-    /// Returns the way in which operations on the words run.
+    /// Returns the section by which operations on the words run.
     pub fn section(&self) -> &W::Section {
         &self.section
     }
@@ -100,8 +100,9 @@ fn words<W: Testbed>() -> Arc<BareWords<W>> {
     Arc::new(BareWords::new_in(IndexBy::Cpu).expect("CPUs have numbers"))
 }
 
-/// Checks conservation: the sum contains all concurrent additions, on one CPU and on several, even
-/// if another thread fences them meanwhile. An addition that finds no slot must have no effect.
+/// Checks conservation. The sum must contain all concurrent additions, on one CPU and on several,
+/// even if another thread fences them meanwhile. An addition that finds no slot must have no
+/// effect.
 pub fn no_addition_is_lost<W: Testbed>() {
     let words = words::<W>();
     let adder = |delta| {

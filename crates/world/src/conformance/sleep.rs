@@ -61,8 +61,8 @@ fn sleep_while_zero<W: Testbed>(word: &W::U32) {
     }
 }
 
-/// Checks that a wake of one thread wakes one, if any sleeps. Two threads sleep on one word. The
-/// waker wakes one of them, which then wakes the other.
+/// Checks that a wake of one thread wakes one thread, if any thread sleeps. Two threads sleep on
+/// one word. The waker wakes one of them, which then wakes the other.
 pub fn a_wake_of_one_wakes_one<W: Testbed>() {
     let word = Arc::new(W::U32::new_in(0));
     let sleepers = [(); 2].map(|()| {
@@ -80,7 +80,7 @@ pub fn a_wake_of_one_wakes_one<W: Testbed>() {
 }
 
 /// Checks that a wake reaches only threads that sleep on its own word. Two threads sleep on two
-/// words. The waker wakes one after the other.
+/// words. The waker wakes the two, one after the other.
 pub fn a_wake_is_for_its_word<W: Testbed>() {
     let words = Arc::new([W::U32::new_in(0), W::U32::new_in(0)]);
     let sleepers = [0, 1].map(|which| {

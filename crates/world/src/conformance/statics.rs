@@ -6,7 +6,7 @@ use super::spawn;
 use crate::{Integer, JoinHandle, Ordering, Testbed, Word, Words, WorldLocal, WorldStatic};
 
 /// Checks that all threads get the same object for a key. The object is created once, so one
-/// thread's changes are visible to the others.
+/// thread's changes are visible to the other threads.
 pub fn a_static_is_one_object<W: Testbed>() {
     static COUNTER: WorldStatic = WorldStatic::new("conformance counter");
     fn add<W: Testbed>(value: u32) -> (usize, u32) {
@@ -49,8 +49,8 @@ pub fn each_key_has_its_own_object<W: Testbed>() {
     }
 }
 
-/// Checks that a local belongs to its thread from its first use to the thread's end. It must drop
-/// then, before the join returns.
+/// Checks that a local belongs to its thread from its first use to the thread's end. The local must
+/// drop at that end, before the join returns.
 pub fn a_local_belongs_to_its_thread<W: Testbed>() {
     static LOCAL: WorldLocal = WorldLocal::new("conformance local");
 

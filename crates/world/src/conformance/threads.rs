@@ -29,7 +29,7 @@ pub fn a_dropped_handle_detaches<W: Testbed>() {
     word.wait_until(Ordering::Relaxed, |value| value == 1);
 }
 
-/// Checks that a thread can tell its own handle from others.
+/// Checks that a thread can distinguish its own handle from the handles of other threads.
 pub fn a_thread_knows_its_own_handle<W: Testbed>() {
     type Handle<W> = <W as Threads>::JoinHandle<()>;
     let shared = Arc::new((Cell::<Option<Handle<W>>, W>::new_in(None), W::U32::new_in(0)));

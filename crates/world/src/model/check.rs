@@ -68,7 +68,7 @@ impl Checker {
         self
     }
 
-    /// Puts the planted bug `plant` into the program, in place of an earlier one.
+    /// Puts the planted bug `plant` into the program, in place of an earlier planted bug.
     #[must_use]
     pub fn plant(mut self, plant: Plant) -> Self {
         self.plant = plant;
@@ -88,14 +88,14 @@ impl Checker {
 
     /// Explores `program`, and returns the number of its executions.
     ///
-    /// The panic that fails an execution is printed where it happens, like any panic. The failed
+    /// The panic that fails an execution is printed when it happens, like any panic. The failed
     /// thread unwinds. If loom fails again, the thread's destructors read the last values of words,
     /// and their accesses to cells are not checked. Statics and the stacks of the execution's other
     /// threads are leaked.
     ///
     /// # Errors
     ///
-    /// The first execution that failed. The others were not explored.
+    /// The first execution that failed. Later executions were not explored.
     pub fn try_check(&self, program: impl Fn() + Send + Sync + 'static) -> Result<u64, Failure> {
         self.explore(Box::new(program))
     }

@@ -1,9 +1,9 @@
 //! [`Model`]: the world of the loom model checker, for tests of memory order.
 //!
 //! [`check`] runs a program repeatedly, once for every interleaving of its threads and for every
-//! value that the C11 memory model lets a load return. A test on `Native` may miss a mistake,
-//! because its processor may be stronger than the code requires. A test on the simulator may miss
-//! it, because the simulator is sequentially consistent.
+//! value that the C11 memory model lets a load return. A test on `Native` may miss a mistake in
+//! memory order, because the processor may order accesses more strongly than the code requires. A
+//! test on the simulator may miss such a mistake, because the simulator is sequentially consistent.
 //!
 //! # What is modelled, and what is not
 //!
@@ -26,7 +26,7 @@
 //! loom has limits of its own. If one thread executes a load and a compare-exchange on one word,
 //! loom records only the compare-exchange. It does not try the other values that another thread
 //! could have read before the load. So code that loads and then exchanges is explored less than it
-//! seems (`tests/model.rs` in the repository shows it). An execution has at most 5 threads,
+//! seems (`tests/model.rs` in the repository has an example). An execution has at most 5 threads,
 //! including the initial one. Loads are never reordered with later stores of the same thread.
 //! `SeqCst` on loads, stores and read-modify-writes is no stronger than `AcqRel`, so an algorithm
 //! that needs more must use fences. A weak compare-exchange never fails spuriously. A program must

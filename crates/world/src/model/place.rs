@@ -37,7 +37,7 @@ pub(super) fn topology() -> &'static Arc<Topology> {
 }
 
 impl Model {
-    /// Moves the calling thread to `cpu`. Nothing else moves a thread of the model.
+    /// Moves the calling thread to `cpu`. Only this call moves a thread of the model.
     ///
     /// # Panics
     ///

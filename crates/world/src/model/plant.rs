@@ -5,7 +5,7 @@ use std::cell::Cell;
 use crate::Ordering;
 
 /// A planted bug: a mistake that a [`Checker`](super::Checker) puts into the checked algorithm.
-/// With it, a test shows that the check would detect such a mistake.
+/// A test with a planted bug shows that the check would detect such a mistake.
 ///
 /// Each function gets the ordering that the algorithm requested, and returns the ordering that loom
 /// gets. Use one of the constants, or override its fields:
@@ -21,7 +21,7 @@ use crate::Ordering;
 /// ```
 #[derive(Debug, Clone, Copy)]
 pub struct Plant {
-    /// The ordering of a load, including that of a failed compare-exchange.
+    /// The ordering of a load, or of a failed compare-exchange.
     pub load: fn(Ordering) -> Ordering,
     /// The ordering of a store.
     pub store: fn(Ordering) -> Ordering,
@@ -41,7 +41,7 @@ pub struct Plant {
 }
 
 impl Plant {
-    /// No mistake.
+    /// The algorithm without a mistake.
     pub const NONE: Plant = Plant {
         load: |order| order,
         store: |order| order,
@@ -71,14 +71,14 @@ impl Plant {
     /// The bug that the heavy fences of asymmetric pairs are missing.
     pub const NO_HEAVY_FENCES: Plant = Plant { heavy_fences: false, ..Plant::NONE };
 
-    /// The variant without a bug in which every store is an exchange.
+    /// A variant without a bug, in which every store is an exchange.
     ///
     /// In the order of all writes of a word, an exchange that has read the value before a store
     /// precedes that store. Loom does not enforce this. A thread may read the value of another
     /// thread's exchange instead of its own later store. So only this variant can check a law in
     /// which an owner stores to a place while other threads check, by exchanges, whether the place
-    /// is free. It hides one kind of mistake: a store that should be a release but is not, after an
-    /// earlier store that was a release.
+    /// is free. The variant hides one kind of mistake, which is a store that should be a release
+    /// but is not, after an earlier store that was a release.
     pub const EXCHANGES: Plant = Plant { exchanges: true, ..Plant::NONE };
 
     /// The plant of the check that the calling thread is in; [`Plant::NONE`] outside of a check.

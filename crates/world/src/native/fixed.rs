@@ -25,7 +25,8 @@ pub enum FixedError {
 }
 
 /// Maps zeroed memory at `at`, in whole pages and with a guard, which means that the first `guard`
-/// bytes cannot be accessed. The host does not reserve memory for it. [`unmap`] unmaps it.
+/// bytes cannot be accessed. The host does not reserve memory for the range. [`unmap`] unmaps the
+/// range.
 ///
 /// The call never replaces an existing mapping. It does not work under Miri, which has no fixed
 /// addresses.

@@ -4,7 +4,7 @@ use core::ffi::{CStr, c_void};
 use core::mem::MaybeUninit;
 use core::ptr;
 
-/// A place in a loaded program or library.
+/// A location in a loaded program or library.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct InImage {
     /// The name of the file, without its folder.

@@ -23,7 +23,7 @@
 //! really has. [`probe()`] reports the result.
 //!
 //! **Environment.** With `CORELINE_RSEQ=off`, restartable operations run on atomics, and everything
-//! else works without rseq as well. The library reads it once.
+//! else works without rseq as well. The library reads the variable once.
 //!
 //! **Unloading.** A program may close a library that contains coreline by `dlclose`, even while
 //! threads are alive that have used it. If restartable operations run in sections, the library
@@ -55,7 +55,7 @@
 //!
 //! **Vfork.** Between `vfork` and `exec` the child runs on its parent's memory, including the rseq
 //! area, but the kernel aborts nothing for it. Neither the child nor a signal handler in it may run
-//! restartable operations. (`posix_spawn`, which `std::process::Command` uses, blocks signals.)
+//! restartable operations. `posix_spawn`, which `std::process::Command` uses, blocks signals.
 //!
 //! **Constructors.** The first per-CPU memory may be created in a constructor of a library that
 //! `dlopen` loads, and inside a Rust global allocator. It must not be created inside a `malloc`,
@@ -63,7 +63,7 @@
 //! and operations run on atomics for the rest of the process.
 //!
 //! **Debuggers.** A section that a debugger steps through never ends, because each step preempts
-//! the thread. Step over it with a breakpoint after it, or debug with `CORELINE_RSEQ=off`.
+//! the thread. Step over the section with a breakpoint after it, or debug with `CORELINE_RSEQ=off`.
 
 #[cfg(all(target_os = "linux", feature = "overflow"))]
 pub mod fixed;

@@ -1,4 +1,5 @@
-//! A hook with which programs survive stack overflows on stacks of their own.
+//! A hook with which a program survives a stack overflow on a stack that the program manages
+//! itself.
 //!
 //! The simulator runs each simulated thread as a coroutine. A coroutine that overflows its stack
 //! touches the guard page below, and the kernel sends `SIGSEGV`. The handler in this module runs on
@@ -18,7 +19,7 @@ use std::sync::Once;
 /// The code and stack with which a thread continues after a stack overflow.
 #[derive(Debug, Clone, Copy)]
 pub struct Rescue {
-    /// The top of the new stack: a multiple of 64, with enough room below for `go_on`.
+    /// The top of the new stack. It is a multiple of 64, with enough room below for `go_on`.
     pub stack: usize,
     /// The function with which the thread continues. It must not return, and nothing may unwind out
     /// of it.
@@ -39,13 +40,14 @@ static mut BEFORE: MaybeUninit<libc::sigaction> = MaybeUninit::uninit();
 const ALTERNATE: usize = 64 << 10;
 
 /// Installs `rescuer` for faults of the calling thread, and of all other threads that have an
-/// alternate signal stack, as those of the standard library have.
+/// alternate signal stack. Threads of the standard library have such a stack.
 ///
-/// A process has one rescuer, which is the first one installed. It must be async-signal-safe. It
-/// must return `Some` only for a fault of the calling thread on a stack that may be abandoned.
+/// A process has one rescuer, which is the first rescuer that was installed. It must be
+/// async-signal-safe. It must return `Some` only for a fault of the calling thread on a stack that
+/// may be abandoned.
 ///
-/// Returns whether overflows will be caught. They are not caught under Miri, which has no signals,
-/// nor if the host refuses a handler or an alternate stack.
+/// Returns whether overflows will be caught. Overflows are not caught under Miri, which has no
+/// signals, nor if the host refuses a handler or an alternate stack.
 pub fn catch(rescuer: Rescuer) -> bool {
     if cfg!(miri) || !has_alternate_stack() {
         return false;

@@ -12,7 +12,7 @@ pub struct Section {
 }
 
 impl Section {
-    /// The choice for slots by CPU number on which no section ever works.
+    /// The choice for slots by CPU number in which operations always run on atomics.
     pub const ATOMICS: Self = Section { by: IndexBy::Cpu, rseq: false };
 
     /// Returns whether operations run in rseq sections. If not, they run on atomics.

@@ -16,8 +16,8 @@ pub struct Full;
 ///
 /// | word | meaning | written by |
 /// |---|---|---|
-/// | `len` | how many bytes count: never more than `N` | a commit of append |
-/// | `bytes[i]`, `i < len` | what was appended | nothing |
+/// | `len` | the number of bytes that count, never more than `N` | a commit of append |
+/// | `bytes[i]`, `i < len` | an appended byte | nothing |
 /// | `bytes[i]`, `i >= len` | anything | an append, before its commit |
 #[repr(C)]
 pub struct Buffer<const N: usize, W: Words> {

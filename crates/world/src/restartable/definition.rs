@@ -32,9 +32,9 @@ pub enum Ended {
 /// Each step behaves as its documentation says, because definitions follow pointers and rely on
 /// this.
 pub unsafe trait Steps<W: Restartable> {
-    /// Finds the slot of this thread in two steps: it reads the index, and then the limit. If the
-    /// index is in a [row](super::rows), it takes four steps: it reads the CPU, finds the line,
-    /// reads the row, and reads the limit.
+    /// Finds the slot of this thread in two steps. The call reads the index, and then the limit. If
+    /// the index is in a [row](super::rows), there are four steps. The call reads the CPU, finds
+    /// the line, reads the row, and reads the limit.
     fn slot<'a, F>(&mut self, at: &At<'a, F, W>) -> Result<&'a F, Ended>;
 
     /// Reads a word.
@@ -90,7 +90,7 @@ where
     }
 }
 
-/// *Load, store*: writes the value, and returns the previous one.
+/// *Load, store*: writes the value, and returns the previous value.
 #[derive(Debug, Clone, Copy)]
 pub struct Exchange<V>(pub V);
 
@@ -243,7 +243,7 @@ impl<W: Restartable> Operation<W, List<W>> for ListPop {
 }
 
 /// *Load, load, compare, store*: pushes a pointer into the top entry, if a pop has left it empty.
-/// Otherwise, with two further stores before, it puts the pointer after the last one.
+/// Otherwise, with two further stores before, the operation puts the pointer after the last entry.
 #[derive(Debug)]
 pub struct StackPush<T>(pub NonNull<T>);
 
@@ -294,8 +294,8 @@ fn filled<T: 'static, const N: usize, const WORDS: usize, W: Restartable>(
     Ok(if steps.load(&stack.entries[last as usize])?.is_null() { last } else { len })
 }
 
-/// *Load, load, compare, store*: pops the top of the stack, if that is the last entry. Otherwise,
-/// with a load and a store before, it takes the entry below.
+/// *Load, load, compare, store*: pops the top of the stack, if the top is the last entry.
+/// Otherwise, with a load and a store before, the operation takes the entry below.
 #[derive(Debug, Clone, Copy)]
 pub struct StackPop;
 
@@ -356,8 +356,8 @@ impl<T: 'static, const N: usize, const WORDS: usize, W: Restartable>
 }
 
 /// *Batch of [`StackPop`]*: pops as many pointers as the stack and the slice allow, in one
-/// operation. Returns the number of popped pointers. The first one is the top of the stack. The
-/// content of the places beyond that number is not specified.
+/// operation. Returns the number of popped pointers. The first pointer is the top of the stack. The
+/// content of the entries beyond that number is not specified.
 #[derive(Debug)]
 pub struct StackPopBatch<'a, T>(pub &'a [cell::Cell<Option<NonNull<T>>>]);
 
@@ -382,7 +382,7 @@ impl<T: 'static, const N: usize, const WORDS: usize, W: Restartable>
     }
 }
 
-/// *Load, store*: sets the capacity of the stack to this number, or to `N` if that is less. Returns
+/// *Load, store*: sets the capacity of the stack to this number, or to `N` if `N` is less. Returns
 /// the previous capacity. The content does not change.
 #[derive(Debug, Clone, Copy)]
 pub struct StackResize(pub usize);
@@ -404,8 +404,8 @@ impl<T: 'static, const N: usize, W: Restartable> Operation<W, ResizableStack<T, 
     }
 }
 
-/// *Load, compare, memcpy, store*: appends all of the bytes, or none. Returns the offset at which
-/// they begin.
+/// *Load, compare, memcpy, store*: appends all of the bytes, or no byte. Returns the offset at
+/// which they begin.
 ///
 /// librseq: `rseq_load_cbne_memcpy_store`.
 #[derive(Debug, Clone, Copy)]

@@ -13,7 +13,7 @@ use crate::{ConstWords, Native, Ordering, Word, Words};
 /// So a section need not know the kind of its array. It tries the CPU number first. If the CPU
 /// number is not below its word, the section tries the concurrency ID:
 ///
-/// | word | in an array by CPU number, or by rows | in one by concurrency ID |
+/// | word | in an array by CPU number, or by rows | in an array by concurrency ID |
 /// |---|---|---|
 /// | `cpu` | the limit | 0 |
 /// | `cid` | 0 | the limit |
@@ -68,7 +68,7 @@ impl<W: Words> fmt::Debug for Limits<W> {
     }
 }
 
-/// [`Limits`] of slots that are made later, with the place of slot 0. A section reads that place
+/// [`Limits`] of slots that are created later, with the place of slot 0. A section reads the place
 /// itself, after it finds its index below the limit. A thread that reads the place before the limit
 /// could combine an old place with a new limit:
 ///
@@ -80,7 +80,7 @@ impl<W: Words> fmt::Debug for Limits<W> {
 ///
 /// | word | meaning | written by |
 /// |---|---|---|
-/// | `limits` | as there | [`open`](Gate::open), [`close`](Gate::close) |
+/// | `limits` | see [`Limits`] | [`open`](Gate::open), [`close`](Gate::close) |
 /// | `first` | slot 0; null: there is none yet | [`open`](Gate::open), the same each time |
 #[repr(C)]
 pub struct Gate<W: Words> {

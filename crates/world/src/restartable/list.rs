@@ -17,7 +17,7 @@ pub struct List<W: Words> {
 }
 
 /// The link of a list, which makes the type that contains it a node. The link is usually the first
-/// field of its type, so that a pointer to one is a pointer to the other.
+/// field of its type, so that a pointer to the link is also a pointer to the type.
 ///
 /// | word | meaning | written by |
 /// |---|---|---|

@@ -1,7 +1,7 @@
 //! Restartable operations: per-CPU memory without atomic instructions.
 //!
-//! A thread that updates the memory of *its* CPU needs no atomic instruction, if it can detect that
-//! it was preempted or moved in the middle, and then starts over. Linux offers this as rseq
+//! A thread that updates the memory of *its* CPU needs no atomic instruction, if it detects that it
+//! was preempted or moved in the middle, and then starts over. Linux offers this as rseq
 //! (restartable sequences, [`rseq(2)`]; the vocabulary here is librseq's). A section is a short
 //! piece of code that reads and prepares its data, and ends in **one** store, the commit. If the
 //! thread is preempted, moved or signalled before the commit, the kernel sends it to the section's
@@ -86,8 +86,8 @@ impl fmt::Display for IndexBy {
 }
 
 /// The error if the calling thread has no slot that a restartable section may use. There are four
-/// reasons: the thread has no index, the slot of its index is not initialised, the slots are
-/// stopped, or the machine has no sections.
+/// possible reasons. The thread has no index, the slot of its index is not initialised, the slots
+/// are stopped, or the machine has no sections.
 ///
 /// The operation had no effect.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -101,7 +101,7 @@ pub struct NoSlot;
 /// have a live object of that type at the same place, from its creation until it is dropped. So
 /// words and arrays and structs of words are allowed. Enums and unions are not allowed, nor are
 /// types that contain one (`Option`, `OnceLock`, a vector with room inside). A section computes the
-/// address of a field from that of the same field in another slot.
+/// address of a field from the address of the same field in another slot.
 pub unsafe trait Slot: Send + Sync + 'static {}
 
 // SAFETY: every element of an array lies at the same offset in each value.
@@ -165,8 +165,8 @@ impl<'a, F, W: Restartable> At<'a, F, W> {
     ///
     /// # Safety
     ///
-    /// The same as for [`new`](At::new), for the place and the limit of the gate, whenever the gate
-    /// is open.
+    /// The same conditions as for [`new`](At::new), for the place and the limit of the gate,
+    /// whenever the gate is open.
     #[inline]
     pub unsafe fn behind(gate: &'a Gate<W>, offset: usize) -> Self {
         At { limits: gate.limits(), first: First::Behind(gate, offset), rows: None }
@@ -185,7 +185,7 @@ impl<'a, F, W: Restartable> At<'a, F, W> {
         self.rows
     }
 
-    /// Returns the two words of which one is the limit.
+    /// Returns the two words, one of which is the limit.
     #[inline]
     pub fn limits(&self) -> &'a Limits<W> {
         self.limits
@@ -239,7 +239,7 @@ pub trait Operation<W: Restartable, F>:
     /// [`Ended`], without effect, if a step ends the operation.
     fn define(self, steps: &mut impl Steps<W>, on: &F) -> Result<Self::Output, Ended>;
 
-    /// Runs the whole operation once: finds the slot, and then runs the
+    /// Runs the whole operation once. It finds the slot, and then runs the
     /// [definition](Operation::define).
     ///
     /// # Errors
@@ -257,10 +257,11 @@ pub trait Operation<W: Restartable, F>:
 /// that it interrupts. Neither operation is lost.
 pub trait Restartable: Words {
     /// The way in which this machine runs the operations on an index. It is chosen when the memory
-    /// is created. All memory of one machine with the same [`IndexBy`] has the same one.
+    /// is created. All memory of one machine with the same [`IndexBy`] has the same section.
     type Section: Copy + Send + Sync + fmt::Debug;
 
-    /// The distance between two slots in bytes: a power of two, at least the size of a page.
+    /// The distance between two slots, in bytes. It is a power of two, and at least the size of a
+    /// page.
     const STRIDE: usize;
 
     /// Chooses how to run operations indexed by `by`. Returns that choice and the number of

@@ -2,8 +2,8 @@
 //!
 //! The kernel says on which CPU a thread runs. Inside a section, this CPU does not change. A
 //! program may want other indexes, such as concurrency IDs with a separate space for each of its
-//! domains. It keeps a word for each CPU, a *row*, and a section takes the index from its CPU's
-//! row.
+//! domains. Such a program keeps a word for each CPU, a *row*, and a section takes the index from
+//! its CPU's row.
 //!
 //! There is [no slot](super::NoSlot) if the CPU number is too large, if the row's line does not
 //! exist, or if the row is not below the limit of the slots. The owner of the rows decides the
@@ -38,8 +38,8 @@ pub type RowLine<W> = Line<[<W as Words>::U32; PER_LINE]>;
 
 /// A table with a word for each CPU, in lines that are added when they are needed.
 ///
-/// It costs a pointer for each sixteen CPUs, and a line of 64 bytes for each group of sixteen with
-/// a used CPU. The lines belong to the owner of the rows, which adds them.
+/// The table uses a pointer for each sixteen CPUs, and a line of 64 bytes for each group of sixteen
+/// CPUs of which at least one was used. The lines belong to the owner of the rows, which adds them.
 #[repr(C)]
 pub struct Rows<W: Words> {
     /// `lines` of them, each null until it is made. First, as sections know.
@@ -104,8 +104,8 @@ impl<W: Words> Rows<W> {
         unsafe { line.as_ref() }?.get(cpu % PER_LINE)
     }
 
-    /// Returns the index that a section on this CPU would read, if there is one. The value may be
-    /// out of date when it returns.
+    /// Returns the index that a section on this CPU would read, if there is an index. The value may
+    /// be out of date when the call returns.
     pub fn index_at(&self, cpu: usize) -> Option<u32> {
         // SAFETY: the row is only read.
         let row = unsafe { self.at(cpu) }?;
@@ -113,7 +113,7 @@ impl<W: Words> Rows<W> {
         Some(row.load(Ordering::Relaxed))
     }
 
-    /// Adds the line of this number, which holds the rows of [`PER_LINE`] CPUs.
+    /// Adds the line with this number, which holds the rows of [`PER_LINE`] CPUs.
     ///
     /// # Errors
     ///
@@ -155,8 +155,7 @@ impl<W: Words> Rows<W> {
     }
 }
 
-/// A second copy of the rows' place, for sections that find it next to the other words that they
-/// read.
+/// A copy of the location of the rows, which lies next to the other words that sections read.
 ///
 /// If all rows are on one line, this value also holds the pointer to that line. The pointer is null
 /// until [`look`](RowsBeside::look) has found the line.

@@ -9,22 +9,22 @@
 //! 4).
 //!
 //! A push that finds the last entry filled first adds an empty entry. A pop that finds it empty
-//! first removes it. This step does not change the content of the stack for any thread, so it is
-//! harmless if the operation is aborted after it. (A place in front of the stack would do the same
-//! for a pair. But then no batch operation could empty both with one store, and the pointer that
-//! was pushed last would not come first.)
+//! first removes it. This step does not change the content of the stack for any thread, so an abort
+//! after it is harmless. A separate place in front of the stack would also make such a pair cheap.
+//! But then no batch operation could empty both with one store, and the pointer that was pushed
+//! last would not come first.
 //!
 //! # A capacity that can be changed
 //!
-//! The capacity is `N`, or that of a [`ResizableStack`]: a word next to the length, at most `N`,
+//! The capacity is `N`. In a [`ResizableStack`], it is a word next to the length, at most `N`,
 //! which a push reads inside its section. The caller does not pass the capacity to the push, for
 //! three reasons:
 //!
 //! * After [`StackResize`] has committed, no push of that CPU uses the old capacity, because a
 //!   section that has read the old value starts over. A caller that reads the capacity before the
 //!   section could be preempted with the old value for any time.
-//! * Each CPU has its own capacity, so a CPU that often misses can have a larger one than an idle
-//!   CPU. A change is one store to the CPU's own slot, without a fence.
+//! * Each CPU has its own capacity, so a CPU that often misses can have a larger capacity than an
+//!   idle CPU. A change is one store to the CPU's own slot, without a fence.
 //! * The word keeps the invariant that it is at most `N`. A push would have to check each number
 //!   that a caller passes.
 //!
@@ -43,15 +43,15 @@ use crate::{Ordering, Word, Words};
 
 /// A stack of at most `N` pointers, stored side by side.
 ///
-/// `WORDS` states where the capacity is. With 0, the capacity is `N`. With 1, it is in a word and
-/// can be changed ([`ResizableStack`]).
+/// `WORDS` states where the capacity is. With 0, the capacity is `N`. With 1, the capacity is in a
+/// word and can be changed ([`ResizableStack`]).
 ///
 /// | word | meaning | written by |
 /// |---|---|---|
-/// | `capacity`, if `WORDS` is 1 | how many it takes: never more than `N` | a commit of resize |
-/// | `len` | how many entries count: never more than `N` | push and pop |
+/// | `capacity`, if `WORDS` is 1 | the capacity, never more than `N` | a commit of resize |
+/// | `len` | the number of entries that count, never more than `N` | push and pop |
 /// | `entries[i]`, `i + 1 < len` | a pointer that was pushed | nothing |
-/// | `entries[i]`, `i + 1 == len` | the same, or null: it is empty | a commit of push or pop |
+/// | `entries[i]`, `i + 1 == len` | a pushed pointer, or null if empty | a commit of push or pop |
 /// | `entries[i]`, `i >= len` | anything | a push, before its commit |
 #[repr(C)]
 pub struct ArrayStack<T: 'static, const N: usize, W: Words, const WORDS: usize = 0> {
@@ -80,7 +80,8 @@ impl<T, const N: usize, W: Words> ArrayStack<T, N, W> {
 }
 
 impl<T, const N: usize, W: Words> ResizableStack<T, N, W> {
-    /// Creates an empty stack with room for `capacity` pointers, or for `N` if that is less.
+    /// Creates an empty stack with room for `capacity` pointers, or for `N` pointers if `N` is
+    /// less.
     pub fn with_capacity_in(capacity: usize) -> Self {
         Self::empty([W::U64::new_in(capacity.min(N) as u64)])
     }
@@ -111,7 +112,7 @@ impl<T, const N: usize, W: Words, const WORDS: usize> ArrayStack<T, N, W, WORDS>
     }
 
     /// Takes all pointers. The last item is the pointer that was pushed last. The exclusive
-    /// reference ensures that no other thread uses the stack, so this needs no section.
+    /// reference ensures that no other thread uses the stack, so the call needs no section.
     pub fn drain(&mut self) -> impl Iterator<Item = ptr::NonNull<T>> {
         let len = self.len.with_mut(core::mem::take) as usize;
         // What is below the length was pushed; the last may be empty.

@@ -33,7 +33,7 @@ use super::RawMutex;
 /// assert_eq!(lock.into_inner(), 5);
 /// ```
 ///
-/// **Fairness**: an arriving thread may overtake those that wait. The first waiter requests the
+/// **Fairness**: an arriving thread may overtake waiting threads. The first waiter requests the
 /// lock after 5 us of spinning, or after 1 ms if it sleeps. The next holder then hands the lock to
 /// it. The other waiters follow in their order. A sleeping waiter checks the lock up to eight times
 /// within half a second. If it finds the lock free, it takes the lock before its turn.
@@ -44,13 +44,13 @@ use super::RawMutex;
 /// ([measurements](super::super#more-threads-than-cpus)).
 ///
 /// **Priorities**: threads get the lock in the order above, whatever their priorities. The holder
-/// inherits no priority from the waiters. A waiter spins for 0.1 ms at most and then sleeps: [a
+/// inherits no priority from the waiters. A waiter spins for 0.1 ms at most and then sleeps, so [a
 /// holder of lower priority can run](super::super#priorities) on its CPU.
 ///
-/// **Size**: 8 bytes, and the shared nodes that [`Osq`](super::super::Osq) describes. If all nodes
-/// are taken, or if a wait with a deadline would leave the 16,385th node in a queue, waiters check
-/// the lock every 100 us, in no order. A sleeping waiter that takes the lock before its turn also
-/// leaves its node behind, if fewer than 1,024 such nodes are in queues.
+/// **Size**: 8 bytes, and the shared nodes that [`Osq`](super::super::Osq) describes. Waiters check
+/// the lock every 100 us, in no order, in two cases. Either all nodes are taken, or a wait with a
+/// deadline would leave the 16,385th node in a queue. A sleeping waiter that takes the lock before
+/// its turn also leaves its node behind, if fewer than 1,024 such nodes are in queues.
 ///
 /// **Memory**: the thread that frees the lock reads it once more afterwards. So do not free the
 /// lock's memory while another thread may still be dropping its guard. For example, a count of

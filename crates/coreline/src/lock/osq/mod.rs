@@ -62,9 +62,10 @@ use places::Place;
 pub(super) use sleeping::{Manner, Waited};
 pub(super) use spinning::Came;
 
-/// A lock of four bytes. It is a queue of waiters, one of which has its turn.
+/// A lock of four bytes. It is a queue of waiters, of which one has its turn, which means that it
+/// holds the lock.
 ///
-/// `O` is the order of their turns. [`Near`] serves waiters near the holder first, within bounds.
+/// `O` is the order of the turns. [`Near`] serves waiters near the holder first, within bounds.
 /// [`Fifo`] is the order of arrival.
 ///
 /// Waiters spin, each on a cache line of its own. In locks whose waiters sleep, waiters spin in
@@ -88,13 +89,13 @@ pub(super) use spinning::Came;
 /// all boards take at most 4.2 MiB. Threads map 64 nodes or boards at a time. Beyond 32,768 nodes
 /// (2 MiB), the memory for nodes doubles each time.
 ///
-/// **Panics**: no method panics. If a panic drops a turn, it is passed on.
+/// **Panics**: no method panics. If a panic drops a turn, the next waiter gets the turn.
 ///
-/// **Oversubscription**: a waiter that is not running when its turn comes keeps the others waiting
-/// until it runs. With more threads than CPUs, use `lock_by`, or a lock whose waiters sleep. On 2
-/// CPUs, the longest wait is 3 to 8 ms with 8 threads, and 4 to 9 ms with 32 threads. The fairness
-/// ratio (fewest turns of a thread / most turns of a thread) is at least 0.63 with 8 threads and
-/// 0.25 with 32 ([measurements](super#more-threads-than-cpus)).
+/// **Oversubscription**: a waiter that is not running when its turn comes keeps the other waiters
+/// waiting until it runs. With more threads than CPUs, use `lock_by`, or a lock whose waiters
+/// sleep. On 2 CPUs, the longest wait is 3 to 8 ms with 8 threads, and 4 to 9 ms with 32 threads.
+/// The fairness ratio (fewest turns of a thread / most turns of a thread) is at least 0.63 with 8
+/// threads and 0.25 with 32 ([measurements](super#more-threads-than-cpus)).
 ///
 /// **Priorities**: turns follow the order, whatever the threads' priorities. A waiter that waits
 /// for long sleeps between checks, so that [a holder of lower priority can run](super#priorities)
@@ -157,10 +158,11 @@ impl<O: Order, W: World> Osq<O, W> {
     ///
     /// A waiter that gives up leaves its node in the queue until a holder reaches the node. While
     /// more than 512 abandoned nodes are in the queues of all locks, a thread that may give up
-    /// first looks for an abandoned place in the queue of its lock, and adopts it. So threads that
-    /// retry while another thread holds the lock take about one node per thread, and not one per
-    /// try. If 1,048,576 abandoned nodes are in the queues, or if no node is left, the thread
-    /// sleeps without a place. It checks from time to time whether the lock or a place is free.
+    /// first looks for an abandoned node in the queue of its lock. If it finds one, it takes over
+    /// the node's place. So threads that retry while another thread holds the lock take about one
+    /// node per thread, not one node per try. If 1,048,576 abandoned nodes are in the queues, or if
+    /// no node is left, the thread sleeps without a place. It checks from time to time whether the
+    /// lock or a place is free.
     pub fn lock_by(&self, deadline: Time) -> Option<Turn<'_, O, W>> {
         let come = || try_with_tables::<W, _>(|tables| self.come_to_leave(tables)).map(Ok);
         // Without a node, takes the lock if that gets free.

@@ -24,7 +24,8 @@ mod sealed {
 
 pub(super) use sealed::Pass;
 
-/// The order of arrival. A waiter that gives up may leave its place to a thread that arrives later.
+/// FIFO order, the order of arrival. A waiter that gives up may leave its place to a thread that
+/// arrives later.
 #[derive(Debug, Clone, Copy)]
 pub struct Fifo;
 
@@ -59,20 +60,20 @@ impl Pass for Fifo {
 /// until one waiter is left. A holder sorts the waiters onto the board by place when no waiter of
 /// its own place is left. So each waiter is examined once. The lock itself does not grow. CNA (Dice
 /// and Kogan, "Compact NUMA-aware locks", 2019) has two lists instead. It examines remote waiters
-/// repeatedly. CNA was proposed for the kernel. So were structures that are bound to a lock while
-/// it is contended.
+/// repeatedly. CNA was proposed for the kernel. Structures that are bound to a lock while it is
+/// contended were also proposed.
 ///
 /// Consecutive turns of one place are a *run*. The data that a holder needs about the run is passed
-/// on in the waiter's node, which a hand-over writes anyway. A holder reads the board only when a
+/// on in the waiter's node, which a hand-off writes anyway. A holder reads the board only when a
 /// run ends, and when all waiters that it knows have had their turns.
 ///
 /// At most [`PASSES`](Near::PASSES) later arrivals overtake a waiter, apart from turns in progress.
 /// The length of a run is the larger of two numbers. One is the number of waiters with which the
 /// run begins. The other is the run's share of `PASSES`, divided among the other places with
 /// waiters. A board's first run has its share among all places. A run ends sooner when its part of
-/// [`SPAN`](Near::SPAN) ends, or when the first waiter of another place was overtaken that often.
-/// The next run is at the place of the waiter that was sorted first. A thread that adopts the place
-/// of a waiter that gave up counts as having arrived at that place.
+/// [`SPAN`](Near::SPAN) ends, or when `PASSES` later arrivals have overtaken the first waiter of
+/// another place. The next run is at the place of the waiter that was sorted first. A thread that
+/// adopts the place of a waiter that gave up counts as having arrived at that place.
 ///
 /// Threads rejoin in the order of their turns. So threads of one place that had consecutive turns
 /// also have consecutive turns the next time, and overtake no thread. The initial order of places

@@ -39,7 +39,7 @@ use super::{RawRwLock, Readers, SpinningReaders};
 /// ([measurements](super::super#more-threads-than-cpus)).
 ///
 /// **Priorities**: threads get the lock in the order above, whatever their priorities. The holder
-/// inherits no priority from the waiters. A waiter spins for 0.1 ms at most and then sleeps: [a
+/// inherits no priority from the waiters. A waiter spins for 0.1 ms at most and then sleeps, so [a
 /// holder of lower priority can run](super::super#priorities) on its CPU.
 ///
 /// **Recursion**: a thread that reads must not start a second read. If a writer begins to wait in

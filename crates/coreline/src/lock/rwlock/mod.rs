@@ -57,7 +57,7 @@ mod raw;
 pub use guard::{RwLock, RwLockReadGuard, RwLockWriteGuard};
 pub use raw::RawRwLock;
 
-/// The choice whether waiting readers spin before they sleep: [`SpinningReaders`] or
+/// The choice whether waiting readers spin before they sleep. It is [`SpinningReaders`] or
 /// [`SleepingReaders`]. Writers always spin first.
 pub trait Readers: sealed::Sealed + 'static {
     /// Whether waiting readers spin.

@@ -85,7 +85,7 @@ impl<O: Order, R: Readers, W: World> RawRwLock<O, R, W> {
         RawRwLock { state: W::U32::new_in(0), queue: Osq::new_in(), readers: PhantomData }
     }
 
-    /// Takes the lock to read. Waits for writers, including those that already wait.
+    /// Takes the lock to read. Waits for writers, including writers that already wait.
     #[inline]
     pub fn read(&self) {
         if !self.read_at_once() {

@@ -81,9 +81,9 @@ impl Reclaimers {
 /// time to time. While a reader holds a value, the thread checks after 50 us, and then at growing
 /// intervals of up to 10 ms.
 ///
-/// **Panics**: a value whose drop panics ends neither the thread nor the drops of others. The panic
-/// hook reports the panic. A failed heavy fence does not end the thread either, because the next
-/// update tries again.
+/// **Panics**: a value whose drop panics ends neither the thread nor the drops of other values. The
+/// panic hook reports the panic. A failed heavy fence does not end the thread either, because the
+/// next update tries again.
 ///
 /// **Priorities**: the thread has the priority of the thread that started it.
 ///
@@ -106,8 +106,8 @@ pub struct Reclaimer<T: Send + Sync + 'static, W: Testbed = Native> {
 }
 
 impl<T: Send + Sync + 'static, W: Testbed> Versioned<T, W> {
-    /// Starts a thread that drops the values that are replaced from now on, and those that are not
-    /// freed yet.
+    /// Starts a thread that drops the values that are replaced from now on, and the replaced values
+    /// that are not freed yet.
     ///
     /// # Errors
     ///

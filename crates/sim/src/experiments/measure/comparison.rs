@@ -21,7 +21,7 @@ pub struct Comparison<'a> {
     second: &'a Scaling,
 }
 
-/// The faster one of two programs over a whole band.
+/// The faster of two programs over a whole band.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Faster {
@@ -29,7 +29,7 @@ pub enum Faster {
     First,
     /// The second program is faster.
     Second,
-    /// No program is faster at all points of the band, or the two have different bands.
+    /// No program is faster at all points of the band, or the programs have different bands.
     Undecided,
 }
 
@@ -38,7 +38,7 @@ pub enum Faster {
 pub struct Side {
     /// The number of threads.
     pub threads: usize,
-    /// The first program's throughput, divided by that of the second.
+    /// The first program's throughput, divided by the second program's throughput.
     pub ratio: Spread,
     /// The faster program.
     pub faster: Faster,

@@ -70,15 +70,15 @@ pub use scaling::{Row, Scaling, Spread, scaling};
 pub struct Parallel {
     /// The number of operations of each thread.
     pub rounds: u64,
-    /// Simulated nanoseconds from the common start to the end of the last thread.
+    /// The time from the common start to the end of the last thread, in simulated nanoseconds.
     pub span_ns: u64,
     /// The time of each thread in simulated nanoseconds, ordered by thread number.
     pub each_ns: Vec<u64>,
-    /// The time between the start of the first thread and that of the last one, in simulated
-    /// nanoseconds. It is small, unless several threads share a CPU.
+    /// The time between the starts of the first and the last thread, in simulated nanoseconds. It
+    /// is small, unless several threads share a CPU.
     pub apart_ns: u64,
-    /// The accesses of the span by source, for the whole machine. They include the few accesses of
-    /// a thread that ends before the last one.
+    /// The accesses of the span by source, for the whole machine. They include the few accesses
+    /// that a thread makes after its own last operation.
     pub transfers: Transfers,
 }
 
@@ -94,7 +94,8 @@ impl Parallel {
         operations * 1e9 / self.span_ns as f64
     }
 
-    /// Returns the fastest thread's time as a share of the slowest thread's time: 1 is fair.
+    /// Returns the fastest thread's time, divided by the slowest thread's time. A value of 1 is
+    /// fair.
     pub fn share(&self) -> f64 {
         let [least, most] = [self.each_ns.iter().min(), self.each_ns.iter().max()];
         least.zip(most).map_or(f64::NAN, |(least, most)| *least as f64 / (*most).max(1) as f64)
@@ -111,7 +112,7 @@ const AWAKE: Duration = Duration::from_micros(5);
 const EXACT: Duration = Duration::from_nanos(30);
 
 /// Runs `op` `rounds` times on each of `threads` threads, which start at the same time. `op` gets
-/// the number of its thread, counted from 0. Call it in a machine.
+/// the number of its thread, counted from 0. Call `parallel` in a machine.
 ///
 /// Thread `n` runs on CPU `n`. If there are more threads than CPUs, the assignment wraps around to
 /// the first CPU. Before the start each thread does one more operation, which is not timed, because

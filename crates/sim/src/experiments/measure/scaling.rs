@@ -99,7 +99,7 @@ pub struct Row {
     pub threads: usize,
     /// The throughput of all threads together, in operations per simulated second.
     pub per_second: Spread,
-    /// The throughput of each thread, relative to that of a thread in the first row.
+    /// The throughput of each thread, relative to the throughput of a thread in the first row.
     pub efficiency: Spread,
     /// The fastest thread's time, divided by the slowest thread's time. A value of 1 is fair.
     pub share: Spread,
@@ -120,7 +120,7 @@ impl Scaling {
     }
 
     /// Returns the operations per second with this number of threads, for claims. Returns `None` if
-    /// this number was not measured.
+    /// no program ran with this number of threads.
     pub fn rate(&self, threads: usize) -> Option<&Figures> {
         let index = self.threads.iter().position(|&it| it == threads)?;
         self.rates.get(index)
@@ -144,9 +144,9 @@ impl Scaling {
             .map(move |(this, first)| this / first / more)
     }
 
-    /// Returns the highest number of threads to which the program scales. In that row and all rows
-    /// before it, each thread is at least half as fast as a thread of the first row, at every
-    /// point. Returns 0 if there is no row.
+    /// Returns the highest number of threads to which the program scales. In the row of that number
+    /// and all rows before it, each thread is at least half as fast as a thread of the first row,
+    /// at every point. Returns 0 if there is no row.
     pub fn scales_to(&self) -> usize {
         let rows = self.rows().take_while(|row| row.efficiency.low >= ENOUGH);
         rows.last().map_or(0, |row| row.threads)

@@ -20,7 +20,7 @@ use crate::hardware::coherence::Access;
 /// drop updates the count's line, which lies right before the value, so counting and reading the
 /// value contend as they do in reality.
 ///
-/// The shared value is in a std `Arc`; convert it with `From` and `Into`.
+/// The shared value is in a std `Arc`. Convert the `Arc` with `From` and `Into`.
 ///
 /// ```
 /// # #[global_allocator]
@@ -109,8 +109,8 @@ impl<T> Arc<T> {
     ///
     /// # Safety
     ///
-    /// The same as for std's function. The pointer came from [`into_raw`](Arc::into_raw), and is
-    /// converted back only once.
+    /// The same conditions as for std's function. The pointer came from
+    /// [`into_raw`](Arc::into_raw), and is converted back only once.
     pub unsafe fn from_raw(at: *const T) -> Arc<T> {
         // SAFETY: the caller promises that the pointer came from `into_raw`, and is used once.
         Arc(unsafe { host::Arc::from_raw(at) })

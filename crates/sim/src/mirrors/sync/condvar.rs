@@ -54,7 +54,7 @@ impl Condvar {
     ///
     /// # Errors
     ///
-    /// The same as for [`wait`](Condvar::wait).
+    /// The same errors as for [`wait`](Condvar::wait).
     #[track_caller]
     pub fn wait_while<'a, T>(
         &self,
@@ -71,7 +71,7 @@ impl Condvar {
     ///
     /// # Errors
     ///
-    /// The same as for [`wait`](Condvar::wait).
+    /// The same errors as for [`wait`](Condvar::wait).
     #[track_caller]
     pub fn wait_timeout<'a, T>(&self, guard: MutexGuard<'a, T>, span: Duration) -> Waited<'a, T> {
         let timed_out = self.park(&guard, Instant::deadline(span)) == Parked::TimedOut;
@@ -86,7 +86,7 @@ impl Condvar {
     ///
     /// # Errors
     ///
-    /// The same as for [`wait`](Condvar::wait).
+    /// The same errors as for [`wait`](Condvar::wait).
     #[track_caller]
     pub fn wait_timeout_while<'a, T>(
         &self,

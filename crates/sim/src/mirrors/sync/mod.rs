@@ -22,7 +22,8 @@
 //! 1. Each time that a guard is used as a reference, the machine charges an access to all lines of
 //!    the value. It does not charge for memory that the value owns elsewhere.
 //! 2. Convert from std's `Arc<dyn Trait>`: the language lets only std convert in place.
-//! 3. So its cost differs: the cost of std's channels depends on the layout of their queues.
+//! 3. So the cost differs from the cost of std's channels, which depends on the layout of their
+//!    queues.
 //!
 //! The whole module works only in a machine.
 

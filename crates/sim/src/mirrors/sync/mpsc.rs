@@ -159,7 +159,8 @@ pub fn channel<T>() -> (Sender<T>, Receiver<T>) {
     (Sender(shared), receiver)
 }
 
-/// Creates a channel that queues at most `bound` messages. With 0, each send waits for its receive.
+/// Creates a channel that queues at most `bound` messages. With 0, each send waits until its
+/// message is received.
 #[track_caller]
 pub fn sync_channel<T>(bound: usize) -> (SyncSender<T>, Receiver<T>) {
     let (shared, receiver) = new(Some(bound));
@@ -227,7 +228,7 @@ impl<T> Receiver<T> {
     ///
     /// # Errors
     ///
-    /// As for `recv`, or if no message arrived in time.
+    /// An error if no message arrived in time, or if the queue is empty and no sender is left.
     #[track_caller]
     pub fn recv_timeout(&self, span: Duration) -> Result<T, RecvTimeoutError> {
         self.0.receive(Instant::now().checked_add(span))

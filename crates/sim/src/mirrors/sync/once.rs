@@ -59,8 +59,8 @@ impl Once {
         Once(Sim::U32_ZERO)
     }
 
-    /// Calls `f`, unless a closure was called before. In that case, the call waits until that
-    /// closure returns.
+    /// Calls `f`, unless a closure was called before. In that case, the call waits until the
+    /// earlier closure returns.
     ///
     /// # Panics
     ///

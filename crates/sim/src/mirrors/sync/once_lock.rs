@@ -77,7 +77,7 @@ impl<T> OnceLock<T> {
         self.peek().expect("the once is complete, so there is a value")
     }
 
-    /// Waits until a thread has initialised the value, and returns it.
+    /// Waits until a thread has initialised the value, and returns the value.
     #[track_caller]
     pub fn wait(&self) -> &T {
         self.once.wait_force();

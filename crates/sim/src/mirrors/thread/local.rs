@@ -14,8 +14,8 @@ pub struct LocalKey<T: 'static> {
     init: fn() -> T,
 }
 
-/// The error of std's `try_with`. It is never returned. If another object's destructor uses an
-/// object after its own destructor ran, the object is created again.
+/// The error of std's `try_with`. This error is never returned. If another object's destructor uses
+/// an object after its own destructor ran, the object is created again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("already destroyed")]
 #[non_exhaustive]

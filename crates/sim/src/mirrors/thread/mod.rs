@@ -2,10 +2,10 @@
 //!
 //! | std | here |
 //! |---|---|
-//! | the system chooses a CPU | the one with the fewest threads, or [`Builder::on`] |
+//! | the system chooses a CPU | the CPU with the fewest threads, or [`Builder::on`] |
 //! | a panic is `Err` for the joining thread | the same; if no thread learns of it, a failure (2) |
-//! | a panic is printed | it does not, because the joining thread learns of it |
-//! | a destroyed `thread_local!` stays so | if a destructor uses it again, it is made again |
+//! | a panic is printed | it is not printed, because the joining thread learns of it |
+//! | a destroyed `thread_local!` stays destroyed | a destructor that uses it creates it again |
 //! | [`ThreadId`]s are unique in the process | unique in the machine |
 //! | [`Builder::stack_size`] of any size | at most [`STACK`] bytes |
 //! | [`panicking`] | of the calling simulated thread (1) |
@@ -152,7 +152,7 @@ pub fn current() -> Thread {
     CURRENT.with::<Sim, Thread, _>(Thread::found, Thread::clone)
 }
 
-/// Waits for a token, see [`Thread::unpark`]. Unlike std's function, it never returns without a
+/// Waits for a token: see [`Thread::unpark`]. Unlike std's function, it never returns without a
 /// token.
 #[track_caller]
 pub fn park() {
@@ -180,7 +180,7 @@ pub fn yield_now() {
 ///
 /// # Errors
 ///
-/// Never fails; the return type is std's.
+/// The call never fails. Its return type is the same as in std.
 pub fn available_parallelism() -> io::Result<NonZeroUsize> {
     let cpus = inside(|engine| engine.topology().cpu_count());
     Ok(NonZeroUsize::new(cpus).unwrap_or(NonZeroUsize::MIN))
@@ -191,7 +191,7 @@ pub fn panicking() -> bool {
     engine::with(engine::Engine::is_unwinding).unwrap_or_else(std::thread::panicking)
 }
 
-/// Creates threads with a name or on a CPU, like [`std::thread::Builder`].
+/// A builder of threads with a name or on a CPU, like [`std::thread::Builder`].
 #[derive(Debug, Clone)]
 #[must_use = "a thread starts with `spawn`"]
 pub struct Builder {
@@ -224,8 +224,8 @@ impl Builder {
         self
     }
 
-    /// Binds the thread to a CPU. std does not have this method: with std, a program binds a thread
-    /// by a system call.
+    /// Binds the thread to a CPU. This method does not exist in std, with which a program binds a
+    /// thread by a system call.
     pub fn on(mut self, cpu: CpuId) -> Builder {
         self.placement = Placement::On(cpu);
         self
@@ -235,8 +235,8 @@ impl Builder {
     ///
     /// # Errors
     ///
-    /// An error if the thread needs more than [`STACK`] bytes of stack, if the machine has no such
-    /// CPU, or if the host has no memory for the thread.
+    /// An error if the thread needs more than [`STACK`] bytes of stack, if the machine does not
+    /// have the CPU, or if the host has no memory for the thread.
     ///
     /// # Panics
     ///

@@ -24,7 +24,7 @@ extern "C" fn note(_signal: libc::c_int) {
 /// Use it only in programs. If `dlclose` closes a library, the handler stays installed, but its
 /// code may be gone.
 ///
-/// The function never fails: if a filter refuses `rt_sigaction`, `SIGINT` ends the process as
+/// The function never fails. If a filter refuses `rt_sigaction`, `SIGINT` ends the process as
 /// before. Do not call it in a signal handler. A forked child has the same handler, and its own
 /// flag.
 ///

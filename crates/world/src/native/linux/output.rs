@@ -18,7 +18,7 @@ pub extern "C" fn note_output() {
 }
 
 /// Returns whether standard output was not writable when [`note_output`] ran, or `false` if it
-/// never ran. Output to it is lost, and std reports no error.
+/// never ran. In that case, output is lost, and std reports no error.
 pub fn output_was_unwritable() -> bool {
     // Relaxed: pairs with the store in `note_output`.
     UNWRITABLE.load(Ordering::Relaxed)

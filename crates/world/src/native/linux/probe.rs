@@ -22,7 +22,7 @@ use crate::{Lacking, Parked, Sleep};
 pub enum Registrar {
     /// The C library, which registers each thread at its start.
     Libc,
-    /// coreline, which registers each thread when the thread first needs it.
+    /// coreline, which registers each thread when the thread first needs rseq.
     Coreline,
 }
 
@@ -67,14 +67,14 @@ impl fmt::Display for RseqAbi {
 /// ```
 #[derive(Debug, Clone)]
 pub struct Probe {
-    /// The kernel's release, as `uname -r` prints it. Nothing is derived from it.
+    /// The kernel's release, as `uname -r` prints it. The library derives nothing from it.
     pub kernel: String,
-    /// The rseq area that the C library publishes for each thread, or `None` if it does not support
-    /// rseq.
+    /// The rseq area that the C library publishes for each thread, or `None` if the C library does
+    /// not support rseq.
     pub registration: Option<Registration>,
     /// The component that registers the threads, or `None` if no such component is known.
     pub registered_by: Option<Registrar>,
-    /// The kernel's treatment of that registration.
+    /// The kernel's treatment of the registration.
     pub rseq_abi: Option<RseqAbi>,
     /// The number of bytes of an rseq area that the kernel fills in, or 0 if the kernel does not
     /// state it.
@@ -93,8 +93,8 @@ pub struct Probe {
     pub slice_extension: bool,
     /// The commands of `membarrier` that the kernel supports.
     pub membarrier: Vec<&'static str>,
-    /// Whether the light fence is a compiler fence and the heavy one `membarrier`. Otherwise both
-    /// are full fences.
+    /// Whether the light fence is a compiler fence and the heavy fence is `membarrier`. Otherwise,
+    /// both are full fences.
     pub asymmetric_fences: bool,
     /// Whether restartable operations can be fenced if they run in rseq sections.
     pub restartable_fence: bool,
@@ -117,7 +117,7 @@ pub struct Probe {
     pub allowed: Result<CpuSet, String>,
     /// The machine's tree.
     pub topology: Arc<Topology>,
-    /// The reason why sysfs could not be read. The tree is then a flat one of one node.
+    /// The reason why sysfs could not be read. The tree is then flat, with one node.
     pub topology_error: Option<&'static SysfsError>,
     /// The CPUs of the tree that the caller may use but sysfs does not name.
     pub hidden: CpuSet,
@@ -125,7 +125,8 @@ pub struct Probe {
 
 /// Detects the features of this machine.
 ///
-/// This makes the process's choices (rseq or atomics, the fences), which takes some milliseconds.
+/// The call also makes the process's choices between rseq and atomics, and between fences. This
+/// takes some milliseconds.
 pub fn probe() -> Probe {
     let place::Tree { topology, error, hidden } = place::tree();
     let sections = rseq::sections();

@@ -27,7 +27,7 @@ struct Configuration {
 pub struct ThreadRegistration {
     /// The thread's number.
     pub thread: u32,
-    /// The number of registered bytes, or the reason why it is unknown. `None` if none are
+    /// The number of registered bytes, or the reason why it is unknown. `None` if no bytes are
     /// registered.
     pub bytes: io::Result<Option<u32>>,
 }

@@ -76,7 +76,7 @@ pub enum SelfTestError {
     /// The kernel did not abort a section.
     #[error("a thread was preempted in a section and the kernel did not abort it")]
     NotAborted,
-    /// The area's IDs are not those of the thread.
+    /// The area's IDs are not the thread's IDs.
     #[error("a thread on {pinned} reads cpu_id_start {cpu_id_start} and cpu_id {cpu_id}")]
     WrongCpu {
         /// The CPU on which the thread ran.
