@@ -123,8 +123,8 @@ impl<W: World> Users<W> {
     }
 
     /// Runs `f` on each worker that may have cached data, and returns when all of them have run it.
-    /// The result is the number of workers that it reached, and the number that had left. Workers
-    /// that had left refresh when they enter again.
+    /// The result is the number of workers that it reached, and the number that had left. A
+    /// worker that had left gets [`Entry::MustRefresh`] when it enters again.
     ///
     /// If the caller is a worker that uses the cached data, too, `f` also runs on that worker. The
     /// caller may hold a guard.

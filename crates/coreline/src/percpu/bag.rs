@@ -68,8 +68,8 @@ const LOOKS: u32 = 4;
 /// it is allocated at once, and not written. So the memory of a large stack comes from the node of
 /// the CPU that first uses it.
 ///
-/// **Thread exit**: a bag keeps no state of threads. **CPU offline**: other CPUs take the values of
-/// its stack.
+/// **Thread exit**: a bag keeps no state of threads. **CPU offline**: other CPUs also take the
+/// values in an offline CPU's stack.
 ///
 /// **Panics**: no operation panics, and no operation runs code of the values. If the closure of
 /// [`drain`](PerCpuBag::drain) panics, the other values stay in the bag. If the drop of a value

@@ -52,8 +52,8 @@ use crate::panics::Panics;
 /// is allocated at once, and not written. So the memory of a large ring comes from the node of the
 /// CPU that first uses it.
 ///
-/// **Thread exit**: a buffer keeps no state of threads. **CPU offline**: a drain takes the values
-/// of its ring.
+/// **Thread exit**: a buffer keeps no state of threads. **CPU offline**: a drain also takes the
+/// values in an offline CPU's ring.
 ///
 /// **Panics**: a push does not panic, and runs no code of the values. If the closure of a
 /// [`drain`](LossyBuffer::drain) panics, the values with which it was not called stay in the

@@ -53,7 +53,7 @@ impl Called {
         }
     }
 
-    /// Pretends that a call has run that no caller sent. Only the test of the check uses this.
+    /// Counts one call as run, although no caller sent it. Only the test of the check uses this.
     #[doc(hidden)]
     pub fn plant(&self) {
         // Relaxed: nothing runs yet.

@@ -144,9 +144,7 @@ pub static SCENARIO: Scenario = Scenario {
     report: hottest,
     told: Some(|it| {
         let [op, share, rank] = [OP, PATH_SHARE, LINE_RANK].map(|number| it[number]);
-        format!(
-            "{op:.2} ns per operation, {share:.2} % in switches, its line the {rank:.0}. hottest"
-        )
+        format!("{op:.2} ns per operation, {share:.2} % in switches, rank {rank:.0} of its line")
     }),
     ..Scenario::new(
         "switchstorm",

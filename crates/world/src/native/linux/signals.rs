@@ -15,8 +15,8 @@ use crate::native::host::keeping_errno;
 const OWN: [libc::c_int; 6] =
     [libc::SIGSEGV, libc::SIGBUS, libc::SIGFPE, libc::SIGILL, libc::SIGTRAP, libc::SIGSYS];
 
-/// A guard that blocks the calling thread's signals. When the outermost guard drops, the signals
-/// are unblocked.
+/// A guard that blocks the calling thread's signals, except those that the thread causes itself.
+/// When the outermost guard drops, the thread gets its previous signal mask back.
 pub struct Held {
     /// The thread's mask until then, in the outermost.
     before: Option<libc::sigset_t>,
