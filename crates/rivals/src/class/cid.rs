@@ -12,7 +12,7 @@ use coreline::{IndexBy, Lacking, PerCpuCounter};
 use coreline_topology::Cid;
 use coreline_world::{Native, Place};
 
-use super::{Bench, Candidate, Form, Goal, Most, Params, Role, Subject, rounds};
+use super::{Bench, Form, Goal, Most, Params, Role, Subject, candidate, rounds};
 use super::{domains, slots};
 use crate::native;
 
@@ -23,7 +23,6 @@ const REFERENCE: &str = "sched_getcpu";
 const MOST_NS: f64 = 0.5;
 
 pub(super) fn bench() -> Bench {
-    let candidate = |name: &str, role, make| Candidate { name: name.to_owned(), role, make };
     let form = Form {
         title: "index",
         threads: vec![1, 2],

@@ -16,7 +16,7 @@ use coreline::percpu::{LossyBuffer, PerCpuBag};
 use crossbeam_queue::{ArrayQueue, SegQueue};
 use object_pool::Pool;
 
-use super::{Bench, Candidate, Form, Goal, Most, Params, ROUND, Role, Subject, rounds};
+use super::{Bench, Candidate, Form, Goal, Most, Params, ROUND, Role, Subject, candidate, rounds};
 
 const BAG: &str = "coreline PerCpuBag, spares";
 const BUFFER: &str = "coreline LossyBuffer, read log";
@@ -107,10 +107,6 @@ fn form(
         reference: rivals[0].to_owned(),
         goals: vec![Goal { threads: Some(2), ..Goal::everywhere(ours, most) }],
     }
-}
-
-fn candidate(name: &str, role: Role, make: fn() -> Result<Arc<dyn Subject>, Lacking>) -> Candidate {
-    Candidate { name: name.to_owned(), role, make }
 }
 
 fn no_memory(error: coreline_world::MapError) -> Lacking {

@@ -14,7 +14,7 @@ use coreline::mask::PresenceOptions;
 use coreline::percpu::Word64;
 use crossbeam_utils::CachePadded;
 
-use super::{Candidate, Form, Goal, Most, Params, Role, Subject, rounds};
+use super::{Form, Goal, Most, Params, Role, Subject, candidate, rounds};
 
 const ADD: &str = "coreline DomainLocal add";
 const LEASE: &str = "coreline domain lease and return";
@@ -30,7 +30,6 @@ const LEASE_MOST: f64 = 2.0;
 const THREADS: usize = 8;
 
 pub(super) fn form() -> Form {
-    let candidate = |name: &str, role, make| Candidate { name: name.to_owned(), role, make };
     let goal = |name: &str, most| Goal::everywhere(name, Most::Times(most, REFERENCE.to_owned()));
     let sections = Domains::global().is_ok_and(|domains| domains.pool().section().is_rseq());
     let add_most = if sections { ADD_MOST } else { ADD_MOST_ON_ATOMICS };

@@ -15,7 +15,7 @@ use coreline::{IndexBy, Lacking};
 use hdrhistogram::sync::{Recorder, SyncHistogram};
 use prometheus_client::metrics::histogram::Histogram as Prometheus;
 
-use super::{Candidate, Form, Goal, Most, Params, Role, Subject, rounds};
+use super::{Candidate, Form, Goal, Most, Params, Role, Subject, candidate, rounds};
 
 const LOCKED: &str = "std Mutex<hdrhistogram>, 2 digits";
 const PROMETHEUS: &str = "prometheus-client Histogram, 11 bounds";
@@ -52,10 +52,6 @@ pub(super) fn forms() -> Vec<Form> {
         form("histogram-log-linear", log_linear, ours[0], LOCKED),
         form("histogram-bounds", bounds, ours[1], PROMETHEUS),
     ]
-}
-
-fn candidate(name: &str, role: Role, make: fn() -> Result<Arc<dyn Subject>, Lacking>) -> Candidate {
-    Candidate { name: name.to_owned(), role, make }
 }
 
 fn form(title: &'static str, candidates: Vec<Candidate>, ours: &str, reference: &str) -> Form {

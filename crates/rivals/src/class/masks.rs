@@ -11,7 +11,7 @@ use coreline::{CpuMask, Lacking};
 use coreline_topology::CpuId;
 use crossbeam_utils::CachePadded;
 
-use super::{Bench, Candidate, Form, Goal, Most, Params, Role, Subject, rounds};
+use super::{Bench, Form, Goal, Most, Params, Role, Subject, candidate, rounds};
 
 const OURS: &str = "coreline CpuMask::set";
 const REFERENCE: &str = "fetch_or";
@@ -20,7 +20,6 @@ const REFERENCE: &str = "fetch_or";
 const MOST: f64 = 0.1;
 
 pub(super) fn bench() -> Bench {
-    let candidate = |name: &str, role, make| Candidate { name: name.to_owned(), role, make };
     let form = Form {
         title: "set-a-set-bit",
         threads: vec![1, 2],

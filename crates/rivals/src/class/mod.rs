@@ -144,6 +144,10 @@ pub(crate) struct Candidate {
     pub(crate) make: fn() -> Result<Arc<dyn Subject>, Lacking>,
 }
 
+fn candidate(name: &str, role: Role, make: fn() -> Result<Arc<dyn Subject>, Lacking>) -> Candidate {
+    Candidate { name: name.to_owned(), role, make }
+}
+
 /// Why something is measured.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]

@@ -14,7 +14,7 @@ use coreline::mask::{Reader, Versioned};
 use crossbeam_utils::CachePadded;
 use crossbeam_utils::sync::ShardedLock;
 
-use super::{Bench, Candidate, Form, Goal, Most, Params, Role, Subject, rounds};
+use super::{Bench, Form, Goal, Most, Params, Role, Subject, candidate, rounds};
 
 const OURS: [&str; 2] = ["coreline Versioned get", "coreline Versioned enter+get"];
 const OF_THE_THREAD: &str = "coreline Versioned, thread-local reader";
@@ -28,7 +28,6 @@ const MOST_OF_THE_THREAD: f64 = 1.0;
 const VALUE: u64 = 7;
 
 pub(super) fn bench() -> Bench {
-    let candidate = |name: &str, role, make| Candidate { name: name.to_owned(), role, make };
     let goal = |(name, most)| Goal::everywhere(name, Most::Times(most, REFERENCE.to_owned()));
     let goals = [(OURS[0], MOST), (OURS[1], MOST), (OF_THE_THREAD, MOST_OF_THE_THREAD)];
     let form = Form {

@@ -14,7 +14,7 @@ use coreline::percpu::{PerCpuPool, PoolError, PoolOptions, Word32};
 use coreline_world::{Native, Place};
 use crossbeam_utils::CachePadded;
 
-use super::{Candidate, Form, Goal, Most, Params, Role, Subject, rounds};
+use super::{Form, Goal, Most, Params, Role, Subject, candidate, rounds};
 
 const REFERENCE: &str = "boxed slice, a line for each CPU";
 const EVEN: &str = "coreline PerCpu, 32 bytes";
@@ -38,7 +38,6 @@ const VALUES: usize = 4096;
 const STEP: usize = 1597;
 
 pub(super) fn form() -> Form {
-    let candidate = |name: &str, role, make| Candidate { name: name.to_owned(), role, make };
     let goal = |name: &str| Goal::everywhere(name, Most::Times(MOST, EVEN.to_owned()));
     Form {
         title: "slots",

@@ -48,7 +48,7 @@ use self::cached::{Cached, CachedCounters};
 use self::handed::{Alone, HandedOver};
 use self::list::ThreadList;
 use self::percpu::{Line, UnderMutex, Word, ZeroedOutside};
-use super::{Bench, Candidate, Form, Goal, Most, Params, ROUND, Role, Subject, rounds};
+use super::{Bench, Candidate, Form, Goal, Most, Params, ROUND, Role, Subject, candidate, rounds};
 
 /// What the goals are for.
 const OURS: &str = "coreline ObjectCache";
@@ -212,10 +212,6 @@ fn counters() -> Vec<Candidate> {
         rival("mimalloc zalloc under a mutex, dense", pair::<UnderMutex<Mimalloc, Word>>),
         rival("jemalloc calloc under a mutex, dense", pair::<UnderMutex<Jemalloc, Word>>),
     ]
-}
-
-fn candidate(name: &str, role: Role, make: Make) -> Candidate {
-    Candidate { name: name.to_owned(), role, make }
 }
 
 type Make = fn() -> Result<Arc<dyn Subject>, Lacking>;
