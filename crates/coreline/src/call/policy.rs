@@ -6,7 +6,8 @@
 #[non_exhaustive]
 pub enum Policy {
     /// The worker runs the call and continues to wait. It looks for tasks only if the call queued a
-    /// task. The kernel's `TIF_NOTIFY_IPI` is proposed for this ([Nayak 2024][nayak]).
+    /// task. The flag `TIF_NOTIFY_IPI` is proposed for the same purpose in the kernel ([Nayak
+    /// 2024][nayak]).
     ///
     /// [nayak]: https://lore.kernel.org/lkml/20240220171457.703-1-kprateek.nayak@amd.com
     #[default]

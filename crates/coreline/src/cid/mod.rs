@@ -101,7 +101,7 @@ pub const SCAN_DELAY: Duration = Duration::from_millis(100);
 /// Threads that run on all CPUs within 100 ms find their IDs again. After a longer pause, a CPU
 /// gets the lowest free ID, whose memory another CPU may have used last.
 ///
-/// A migration looks only at the destination's reference. It compares the number of users with the
+/// A migration checks only the destination's reference. It compares the number of users with the
 /// number of CPUs on which *the task* may run. That is a mistake, which Desnoyers 2024 fixes.
 #[derive(Debug)]
 pub struct FirstFit;

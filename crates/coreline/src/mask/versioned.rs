@@ -198,7 +198,7 @@ impl<T: Send + Sync + 'static, W: World> Versioned<T, W> {
     }
 
     /// Replaces the value by the result of `f`, which gets the present value. No other update comes
-    /// in between, so no update is lost. In all else, the call is like
+    /// in between, so no update is lost. Otherwise, the call works like
     /// [`update`](Versioned::update).
     ///
     /// `f` runs under the lock of updates. `f` must not update the same value, create or clone a

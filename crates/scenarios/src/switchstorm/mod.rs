@@ -4,7 +4,7 @@
 //! Each CPU has one pinned thread, which repeats a cycle: idle, switch-in, run, switch-out. The
 //! variants differ in the mask of the CPUs that a flush of the domain's mappings must reach. The
 //! kernel keeps such a mask for each `mm`. An idle CPU keeps its bit, so at switch-in the bit is
-//! usually already set. The scenario measures the cost of ensuring this.
+//! usually already set. The scenario measures the cost of ensuring that the bit is set.
 //!
 //! | variant | at switch-in | the mask | a flush clears idle CPUs' bits |
 //! |---|---|---|---|
