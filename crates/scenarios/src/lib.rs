@@ -129,7 +129,8 @@ impl Scenario {
             variants: &[],
             figures: &[],
             limited: |_, _| false,
-            not_testable: "all CPUs share one L3 and are few: no evidence on what more would cost",
+            not_testable: "the run has few CPUs, which share one L3: no evidence about a larger \
+                           machine",
             published: None,
             native: runs[0],
             simulated: runs[1],
