@@ -43,7 +43,7 @@ mod tests {
         }
         let out = String::from_utf8(out).unwrap();
         assert_eq!(out.matches("built without optimisation").count(), 1, "{out}");
-        assert!(out.ends_with(&format!(" in Cargo.toml:\n{PROFILES}")), "{out}");
+        assert!(out.ends_with(&format!(" to Cargo.toml:\n{PROFILES}")), "{out}");
     }
 
     #[test]
