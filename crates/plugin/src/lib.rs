@@ -68,7 +68,7 @@ pub extern "C" fn coreline_plugin_use(also_at_the_end: bool) {
     shared.add(TIMES);
 }
 
-/// How many additions were lost. No thread may be in the midst of some.
+/// The number of additions that were lost. No thread may be in the midst of some.
 #[unsafe(no_mangle)]
 pub extern "C" fn coreline_plugin_lost() -> u64 {
     let shared = Shared::get();
