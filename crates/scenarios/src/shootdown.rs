@@ -10,7 +10,7 @@
 //! | variant | bits of contexts that have left | an update writes to |
 //! |---|---|---|
 //! | `eager` | stay set forever | every context that registered |
-//! | `lazy` | are cleared once a second at most | contexts that are present |
+//! | `lazy` | are cleared at most once per second | contexts that are present |
 //!
 //! Both variants are the library's own code, and differ in one option. `eager` reads a list of all
 //! readers, as most implementations of hazard pointers and epochs do. It never clears bits, so a

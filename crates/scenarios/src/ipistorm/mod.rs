@@ -7,7 +7,7 @@
 //!
 //! | variant | a call to an idle CPU that polls | and then that CPU |
 //! |---|---|---|
-//! | `resched` | says "there is work" | looks for work of other CPUs |
+//! | `resched` | says "there is work" | searches for work of other CPUs |
 //! | `always-kick` | is always an interrupt or a wake-up | continues to wait |
 //! | `notify` | says "there is a call" | continues to wait |
 //!

@@ -10,7 +10,7 @@
 //! |---|---|---|---|
 //! | `always-set` | locked set | dense | each time |
 //! | `test-first` | test; locked set if clear | dense | each time |
-//! | `lazy` | as `test-first` | dense | once a second at most |
+//! | `lazy` | as `test-first` | dense | at most once per second |
 //! | `refcounted` | as `lazy`, and drops a reference; switch-out takes one | dense | as `lazy` |
 //! | `two-level` | as `test-first` | [`CpuMask`] | each time |
 //!
