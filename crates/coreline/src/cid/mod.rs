@@ -8,7 +8,7 @@
 //!
 //! | policy | a CPU without an ID gets | in Linux |
 //! |---|---|---|
-//! | [`FirstFit`] | the lowest free one | 6.3 to 6.12 |
+//! | [`FirstFit`] | the lowest free ID | 6.4 to 6.12 |
 //! | [`Recent`] | the ID it had last; else a new ID; else the lowest free | 6.13 to 6.18 |
 //! | [`Owned`] | its task's ID; with many tasks, the CPU's own ID | since 6.19 |
 //! | [`Clustered`] | as `Recent`, from the range of numbers of its last-level cache | never |
