@@ -20,7 +20,7 @@ use crate::lock::spin::Pauses;
 pub enum Late {
     /// The shootdown was still waiting for another shootdown, so no context was notified.
     #[error(
-        "the deadline passed while another shootdown was running, so no context was told; try \
+        "the deadline passed while another shootdown was running, so no context was notified; try \
          again"
     )]
     Waiting,
