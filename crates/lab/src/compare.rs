@@ -526,7 +526,10 @@ mod tests {
         let mut text = Vec::new();
         found.show(Form::plain(), &mut text).unwrap();
         let text = String::from_utf8(text).unwrap().replace('\n', " ");
-        assert!(text.contains("1 value is left out, as other programs used the CPUs"), "{text}");
+        assert!(
+            text.contains("1 value is left out, because other programs used the CPUs"),
+            "{text}"
+        );
     }
 
     #[test]
