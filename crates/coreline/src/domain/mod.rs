@@ -339,7 +339,8 @@ impl<P: References, W: World> Domain<P, W> {
     ///
     /// # Errors
     ///
-    /// [`LeaseError`], but never [`Exhausted`](LeaseError::Exhausted).
+    /// [`LeaseError`] for the same reasons as [`lease`](Domain::lease), except
+    /// [`Exhausted`](LeaseError::Exhausted).
     pub fn lease_wait(&self) -> Result<Lease<'_, P, W>, LeaseError> {
         self.lease_within(None)
     }

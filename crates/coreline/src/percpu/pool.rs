@@ -301,8 +301,9 @@ impl<W: World> PerCpuPool<W> {
         self.shared.with(|state| state.chunks().map(|chunk| chunk.layout.size()).sum())
     }
 
-    /// Returns memory that holds no value to the machine. The result is the number of bytes of
-    /// address space that the call unmapped. [`mapped`](PerCpuPool::mapped) falls by this number.
+    /// Gives the memory that holds no value back to the machine. The result is the number of bytes
+    /// of address space that the call unmapped. [`mapped`](PerCpuPool::mapped) falls by this
+    /// number.
     ///
     /// Memory comes in chunks of one stride for each index, natively 64 KiB. A chunk without a
     /// value is unmapped. In a chunk with values, pages that hold no value in any slot are

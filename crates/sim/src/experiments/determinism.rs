@@ -78,7 +78,7 @@ impl Machine {
     ///
     /// # Errors
     ///
-    /// [`Divergence`], with the first access at which the runs differ.
+    /// [`Divergence`] if the runs differ, with the first access at which they differ.
     pub fn check_determinism<T: 'static>(
         machine: impl Fn() -> Machine,
         program: impl FnOnce() -> T + Clone + 'static,
