@@ -69,8 +69,8 @@ pub use self::reclaimer::Reclaimer;
 /// before you block. A new reader that finds no free seat adds as many seats as there are, up to a
 /// limit, and they stay. Updates do not read the line of a seat that was freed.
 ///
-/// **Priorities**: reads never wait. An update that waits for long, for another update or for
-/// readers, sleeps between checks, even if its thread has a real-time priority.
+/// **Priorities**: reads never wait. An update that has waited for a long time, for another update
+/// or for readers, sleeps between its checks, even if its thread has a real-time priority.
 ///
 /// **Signals, fork**: a signal handler may read with a reader that was created outside the handler,
 /// and that no other code uses. A handler that interrupts this handler must not use it either.

@@ -320,8 +320,8 @@ impl<W: World> PerCpuPool<W> {
     /// calls are made without the lock, so other threads can create and drop values meanwhile.
     /// Such a thread may map a new chunk, because it does not find room that is being discarded.
     ///
-    /// **Signals**: async-signal-safe in an unchecked pool. **Fork**: a child that is forked
-    /// meanwhile can continue. It may lose the memory of one chunk for each thread that was
+    /// **Signals**: the call is async-signal-safe in an unchecked pool. **Fork**: a child that is
+    /// forked meanwhile can continue. It may lose the memory of one chunk for each thread that was
     /// trimming. **Checked pools**: a value that is still watched after it was dropped keeps its
     /// chunk, so call [`faults`](PerCpuPool::faults) first.
     ///

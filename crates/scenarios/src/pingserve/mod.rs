@@ -6,7 +6,7 @@
 //! task (the kernel's wake list and `sched_ttwu_pending`). So an idle CPU that gets a notification
 //! must behave as if the message announced work. Its scheduler runs, and then the task. In this
 //! case, Nayak's "revert" loses a tenth of tbench's and netperf's throughput, because each wake-up
-//! is then an interrupt. The new bit should lose nothing.
+//! is then an interrupt. The new bit should lose no throughput.
 //!
 //! The scenario has the variants of `ipistorm`. Three of them are policies of
 //! [`coreline::Workers`], in both worlds. In these three variants, a task is woken by a call that

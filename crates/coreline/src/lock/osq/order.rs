@@ -91,7 +91,8 @@ impl Near {
     pub const PASSES: u32 = 64;
 
     /// The maximum time, in nanoseconds, for which later arrivals may get their turns before a
-    /// waiter: 1 ms. For each other place, one turn that had already begun may be added.
+    /// waiter: 1 ms. The waiter may also wait for one turn of each other place that had already
+    /// begun.
     pub const SPAN: u64 = 1_000_000;
 }
 
