@@ -144,7 +144,8 @@ pub struct AccessCost {
 /// A location in the source of the simulated program.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 pub struct SourceSite {
-    /// The file, as given to the compiler. Of an absolute path, only the last part is kept.
+    /// The file, as given to the compiler. Of an absolute path, only the part from the package's
+    /// folder on is kept.
     pub file: String,
     /// The line, from 1.
     pub line: u32,
