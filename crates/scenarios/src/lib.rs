@@ -129,8 +129,7 @@ impl Scenario {
             variants: &[],
             figures: &[],
             limited: |_, _| false,
-            not_testable: "the run has few CPUs, which share one L3: no evidence about a larger \
-                           machine",
+            not_testable: "all CPUs share one L3 and are few: no evidence on what more would cost",
             published: None,
             native: runs[0],
             simulated: runs[1],

@@ -76,7 +76,7 @@ pub static SCENARIO: Scenario = Scenario {
         },
         Variant {
             lacks: || Native::kernel_cid().is_none().then(|| no_index("kernel-cid")),
-            ..Variant::new("kernel-cid", "By the concurrency ID that this machine's kernel gives")
+            ..Variant::new("kernel-cid", "By the concurrency ID of this machine's kernel")
                 .only(Only::Native)
         },
         Variant::simulated("first-fit", "By a concurrency ID: the lowest free ID"),
