@@ -373,7 +373,7 @@ impl Outcome {
         let Outcome { compared, untested, unmatched, worse, better, threshold, .. } = self;
         let (tone, conclusion) = match (worse, better) {
             (0, 0) if *untested > 0 && untested == compared => {
-                (Tone::Partly, "nothing can be told".to_owned())
+                (Tone::Partly, "too few results to compare".to_owned())
             }
             (0, 0) => (Tone::Good, "no figure changed".to_owned()),
             (0, _) => (Tone::Good, format!("{} better, none is worse", figures(*better))),
@@ -385,18 +385,18 @@ impl Outcome {
         let mut about =
             format!("{} compared, a change is {threshold} % or more", counted(*compared, "figure"));
         if *untested > 0 {
-            about += &format!("; of {untested} nothing can be told");
+            about += &format!("; {untested} of them have too few results");
             if let Some(needed) = self.needed {
-                about += &format!(", which takes {needed} undisturbed results of each or more");
+                about += &format!(", at least {needed} undisturbed ones on each side are needed");
             }
         }
         if self.disturbed > 0 {
             let values = counted(self.disturbed, "value");
             let are = if self.disturbed == 1 { "is" } else { "are" };
-            about += &format!("; {values} {are} left out, as other programs used the CPUs");
+            about += &format!("; {values} {are} left out, because other programs used the CPUs");
         }
         if *unmatched > 0 {
-            about += &format!("; in one of the results only: {unmatched}");
+            about += &format!("; figures that only one of the results has: {unmatched}");
         }
         write!(out, "{}", form.paragraph("", &about))?;
         for difference in &self.differences {
@@ -526,7 +526,10 @@ mod tests {
         let mut text = Vec::new();
         found.show(Form::plain(), &mut text).unwrap();
         let text = String::from_utf8(text).unwrap().replace('\n', " ");
-        assert!(text.contains("1 value is left out, as other programs used the CPUs"), "{text}");
+        assert!(
+            text.contains("1 value is left out, because other programs used the CPUs"),
+            "{text}"
+        );
     }
 
     #[test]

@@ -165,8 +165,8 @@ pub(crate) enum Error {
     Port(#[from] PortError),
     /// Which ones is in the result.
     #[error(
-        "{left} {} left as {}, and the machine does not see the state that threads share there; \
-         change it by hand, or see the report",
+        "{left} {} left as {}, and the simulated machine does not see the state that threads \
+         share there; change it by hand, or see the report",
         if *left == 1 { "place" } else { "places" },
         if *left == 1 { "it was" } else { "they were" }
     )]

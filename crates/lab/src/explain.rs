@@ -81,7 +81,7 @@ fn of_kernel(change: &Change) -> String {
         Has::Yes => "has it",
         Has::No => "does not have it",
         Has::Later => "has what replaced it",
-        Has::Unknown => "is not one that could have it, or its release is not known",
+        Has::Unknown => "cannot have it, or its release is unknown",
     };
     format!("Linux {release} {has}, as far as its release tells")
 }

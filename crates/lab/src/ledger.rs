@@ -308,7 +308,7 @@ impl Account {
         }
         // The command in a line of its own, to be copied.
         _ = write!(page, "- Ours: `{command}`\n\n");
-        *page += "| configuration | of | figure | published | value | band | verdict | |\n\
+        *page += "| configuration | variant | figure | published | value | band | verdict | |\n\
                   |---|---|---|---|---|---|---|---|\n";
         let mut notes = Vec::<&str>::new();
         for entry in entries {

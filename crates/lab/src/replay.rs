@@ -40,7 +40,7 @@ pub(crate) fn replay(
     writeln!(out, "{}", replay.program)?;
     let mut happened = Trace::default();
     let told = run(&spec, &replay, trace.map(|_| &mut happened))?;
-    writeln!(out, "it ended well: {told}")?;
+    writeln!(out, "the run succeeded: {told}")?;
     if let Some((path, file)) = trace.zip(to) {
         let mut file = BufWriter::new(file);
         let written = happened.write_json(&mut file).and_then(|()| file.flush());
@@ -48,7 +48,7 @@ pub(crate) fn replay(
         let (slices, path) = (happened.len(), path.display());
         writeln!(out, "{slices} slices are in {path}, which the viewer Perfetto opens")?;
         if happened.dropped() > 0 {
-            writeln!(out, "there was no room for {} later ones", happened.dropped())?;
+            writeln!(out, "{} later slices did not fit into the trace", happened.dropped())?;
         }
     }
     Ok(())
@@ -72,21 +72,21 @@ fn check(line: &str) -> Result<(), Error> {
             Err(Error::ReplaySetting { setting, why })
         };
         if !seen.insert((key, "")) {
-            return wrong("though it has another one before");
+            return wrong("but this setting occurs twice");
         }
         let number: Option<u32> = value.parse().ok();
         match key {
             "request" if number.is_some_and(|percent| percent > 100) => {
-                return wrong("and a share is at most 100 percent");
+                return wrong("but a share is at most 100 percent");
             }
-            "steps" if number == Some(0) => return wrong("and no run ends before its first step"),
+            "steps" if number == Some(0) => return wrong("but a run takes at least one step"),
             "faults" | "scaled" => {
                 for (name, number) in value.split(',').filter_map(|pair| pair.split_once(':')) {
                     if !seen.insert((key, name)) {
-                        return wrong("which names one thing twice");
+                        return wrong("but one of its names occurs twice");
                     }
                     if key == "scaled" && number == "0" {
-                        return wrong("and a cost can be moved to 1 percent at least");
+                        return wrong("but a cost can be scaled to 1 percent at least");
                     }
                 }
             }
@@ -124,8 +124,8 @@ fn program(replay: &Replay) -> Result<Run, Error> {
         Some("validate") => format!("a prediction is {}", Experiment::form()),
         Some(bench::PROGRAM) => "`coreline bench sim` runs it again".to_owned(),
         Some("calibration") => format!(
-            "it is the ping-pong that finds what a transfer costs; `coreline machines {machine}`, \
-             or its file, plays it again"
+            "it is the ping-pong that calibrates the cost of a transfer; `coreline machines \
+             {machine}`, or its file, runs it again"
         ),
         Some("laws") => {
             let law = program.trim_start_matches("laws::");
@@ -134,7 +134,7 @@ fn program(replay: &Replay) -> Result<Run, Error> {
                  `cargo test -p coreline --test 'laws-*' {law}`"
             )
         }
-        _ => "it is one of your own: in the code that ran it, run it again on \
+        _ => "it is a program of your own: in the code that ran it, run it again on \
               `Machine::replay(&line.parse()?)?`, with the kernel that the line names, if any; \
               docs/simulating.md shows how"
             .to_owned(),

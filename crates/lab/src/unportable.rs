@@ -51,13 +51,13 @@ pub(crate) enum ManifestError {
     #[error("it has no `package.{0}`; give the folder of one package")]
     NoPackage(&'static str),
     #[error(
-        "its {0} comes from its workspace, which a copy does not have; port what `cargo vendor` or \
-         `cargo package` makes, which has it written out"
+        "its {0} is inherited from its workspace, which the copy does not have; port the output \
+         of `cargo vendor` or `cargo package`, where the value is written out"
     )]
     Inherited(String),
     #[error(
-        "its name is {0:?}, and its copy's folder gets this name; use only ASCII letters, digits, \
-         `-` and `_`"
+        "its name is {0:?}, and the folder of the copy gets this name; use only ASCII letters, \
+         digits, `-` and `_`"
     )]
     Name(String),
     #[error("its dependencies are not in a table of their own; write them as `[dependencies]`")]

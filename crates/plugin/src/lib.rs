@@ -1,4 +1,4 @@
-//! A library to load and unload, with coreline inside: what `coreline`'s native tests do to it.
+//! A library that contains coreline. The native tests of `coreline` load and unload it.
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -54,8 +54,9 @@ thread_local! {
     static AT_THE_END: AtTheEnd = const { AtTheEnd };
 }
 
-/// Uses what coreline keeps for each thread and for the process, and if it is to, once more when
-/// the calling thread ends: until then the C library does not unload this one.
+/// Uses the state that coreline keeps for each thread and for the process. If `also_at_the_end` is
+/// true, it uses this state again when the calling thread ends. Until then, the C library does not
+/// unload this library.
 #[unsafe(no_mangle)]
 pub extern "C" fn coreline_plugin_use(also_at_the_end: bool) {
     if also_at_the_end {
@@ -68,7 +69,7 @@ pub extern "C" fn coreline_plugin_use(also_at_the_end: bool) {
     shared.add(TIMES);
 }
 
-/// How many additions were lost. No thread may be in the midst of some.
+/// The number of additions that were lost. No thread may be adding during the call.
 #[unsafe(no_mangle)]
 pub extern "C" fn coreline_plugin_lost() -> u64 {
     let shared = Shared::get();

@@ -170,9 +170,9 @@ fn thin(rows: &[Row]) -> Option<String> {
     let all = rows.len();
     (thin > 0).then(|| {
         format!(
-            "{thin} of {all} figures rest on fewer than {LEAST_SAMPLES} samples \
-             ({LEAST_WINDOWS} where they are windows of time), because other load \
-             disturbed the rest; do not quote them, and measure on a quieter machine"
+            "{thin} of {all} figures rest on fewer than {LEAST_SAMPLES} samples ({LEAST_WINDOWS} \
+             where they are windows of time), because other programs disturbed the rest; do not \
+             quote them, and measure on a quieter machine"
         )
     })
 }
@@ -200,7 +200,7 @@ fn preface(
         writeln!(
             out,
             "more than 1 thread: ns of {} windows of {window:?} by what all threads did in them; \
-             share: what the unluckiest thread did by what the luckiest did",
+             share: the operations of the slowest thread divided by those of the fastest",
             plan.timed,
         )?;
     }

@@ -38,13 +38,14 @@ pub static SCENARIO: Scenario = Scenario {
     params: &[
         Param::new(
             "blocks",
-            "Bytes of a block, and how many blocks a file has",
+            "The bytes of a block, and the number of blocks of a file",
             Domain::Pair("bufsize", "maxblocks", 65_536),
         )
         .usual(&["256x500", "1024x2000", "4096x8000"])
         .quick(&["1024x2000"]),
-        Param::new("threads", "How many threads copy", Domain::Cpus(4096)).usual(&["all"]),
-        Param::number("section", "Nanoseconds of a write with the mutex", [0, 1_000_000])
+        Param::new("threads", "The number of threads that copy", Domain::Cpus(4096))
+            .usual(&["all"]),
+        Param::number("section", "Nanoseconds of a write that holds the mutex", [0, 1_000_000])
             .unit("ns")
             .depends(|it| vec![times(it)[0]]),
         Param::number("outside", "Nanoseconds of a copy without the mutex", [0, 1_000_000])
@@ -67,12 +68,12 @@ pub static SCENARIO: Scenario = Scenario {
     ],
     // What a copy takes with the mutex and without it decides all, and is declared.
     limited: |_, _| true,
-    not_testable: "all CPUs share one L3 and are few: no evidence on what a hand-over to another \
-                   node costs",
+    not_testable: "the run has few CPUs, which share one L3: no evidence about hand-offs to \
+                   another node",
     published: Some(include_str!("../published/filecopy.toml")),
     ..Scenario::new(
         "filecopy",
-        "Threads copy through one file object: how its mutex's spinners queue (Guo 2024)",
+        "Threads that copy through one file object: the order of its mutex's spinners (Guo 2024)",
         [run::<Native>, run::<Sim>],
     )
 };

@@ -40,8 +40,11 @@ const NOTIFY: u32 = 4;
 const END: u32 = 8;
 
 /// Whose work is looked at.
-pub(super) const SCAN: Param =
-    Param::new("scan", "Which CPUs' work an idle CPU looks at", Domain::Names(SCANNED));
+pub(super) const SCAN: Param = Param::new(
+    "scan",
+    "The CPUs whose run queues an idle CPU searches for work",
+    Domain::Names(SCANNED),
+);
 
 /// What a way through the scheduler takes is known of no kernel by a source: a guess, to be varied.
 pub(super) const MASKED: Param =
@@ -50,15 +53,15 @@ pub(super) const MASKED: Param =
 
 /// Each with what is in it, besides what those before it have.
 const SCANNED: &[(&str, &str)] = &[
-    ("none", "Nothing: there is no other CPU"),
-    ("cache", "That of its core, then that under its last-level cache"),
-    ("socket", "The same, then that of its socket"),
-    ("all", "The same, then that of all CPUs"),
+    ("none", "No queue: there is no other CPU"),
+    ("cache", "The queues of its core, then those under its last-level cache"),
+    ("socket", "The same, then the queues of its socket"),
+    ("all", "The same, then the queues of all CPUs"),
 ];
 
 /// What is compared: policies of the library's workers, and of the idle loop.
 pub(super) static VARIANTS: [Variant; 6] = [
-    Variant::new("resched", "Workers: a call counts as work, so the worker looks for more"),
+    Variant::new("resched", "Workers: a call counts as work, so the worker searches for more"),
     Variant::new("always-kick", "Workers: each call is a wake-up with a system call"),
     Variant::new("notify", "Workers: a call brings no work"),
     Variant::new("kernel-resched", "A kernel: a call sets the bit that says \"there is work\"")

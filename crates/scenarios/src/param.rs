@@ -211,7 +211,7 @@ impl Param {
             [one] => (*one).to_owned(),
             [some @ .., last] => format!("{} and {last}", some.join(", ")),
         };
-        format!("{}; {usual} if nothing is said; may be given more than once", self.about)
+        format!("{}; the default is {usual}; may be given more than once", self.about)
     }
 
     /// The names that rows have for a value, and its parts.

@@ -15,7 +15,10 @@ use crate::point::{Point, Setup};
 #[non_exhaustive]
 pub enum Error {
     /// The machine, or this host, has no configuration with this name.
-    #[error("this world does not have the configuration {asked:?}; it has {}", has.join(", "))]
+    #[error(
+        "this world does not have the configuration {asked:?}; its configurations are {}",
+        has.join(", ")
+    )]
     Config {
         /// The requested name.
         asked: String,
@@ -24,7 +27,7 @@ pub enum Error {
     },
     /// The scenario has no such variant in this world.
     #[error(
-        "{scenario} has no variant {asked} in the world {world}; it has {}",
+        "{scenario} has no variant {asked} in the world {world}; its variants there are {}",
         has.join(", ")
     )]
     Variant {
@@ -38,7 +41,10 @@ pub enum Error {
         has: Vec<&'static str>,
     },
     /// The variant runs under a kernel with concurrency IDs, but no kernel has this name.
-    #[error("the kernel {asked:?} does not belong to {variant}, which has {}", has.join(", "))]
+    #[error(
+        "the kernel {asked:?} does not belong to {variant}, whose kernels are {}",
+        has.join(", ")
+    )]
     Kernel {
         /// The requested name.
         asked: String,

@@ -47,11 +47,17 @@ const RATE: usize = 0;
 /// The scenario with its parameters, figures and program.
 pub static SCENARIO: Scenario = Scenario {
     params: &[
-        Param::new("load", "What threads want", Domain::Names(LOADS)).usual(&["write", "read"]),
-        Param::new("threads", "How many threads", Domain::Cpus(4096)).depends(grid),
-        Param::new("place", "Which CPUs threads are on", Domain::Names(PLACES)).usual(&["packed"]),
-        Param::number("rest", "Time that does not depend on the variant, in percent", [1, 10_000])
-            .usual(&["100"]),
+        Param::new("load", "Whether threads write or read", Domain::Names(LOADS))
+            .usual(&["write", "read"]),
+        Param::new("threads", "The number of threads", Domain::Cpus(4096)).depends(grid),
+        Param::new("place", "The CPUs on which threads run", Domain::Names(PLACES))
+            .usual(&["packed"]),
+        Param::number(
+            "rest",
+            "The times that do not depend on the variant, in percent of the usual ones",
+            [1, 10_000],
+        )
+        .usual(&["100"]),
         Param::effort("window", 1_000_000).usual(&["1000"]).quick(&["200"]),
     ],
     variants: &[
@@ -70,12 +76,14 @@ pub static SCENARIO: Scenario = Scenario {
     )
 };
 
-const LOADS: &[(&str, &str)] =
-    &[("write", "To write: one after the other"), ("read", "To read: all at once")];
+const LOADS: &[(&str, &str)] = &[
+    ("write", "All threads write, one after the other"),
+    ("read", "All threads read at the same time"),
+];
 
 const PLACES: &[(&str, &str)] = &[
-    ("packed", "One core after the other, so that a socket fills up before the next one"),
-    ("spread", "On one socket after the other, as a kernel places new threads"),
+    ("packed", "The cores of one socket, then the cores of the next"),
+    ("spread", "A core of each socket in turn, as a kernel places new threads"),
 ];
 
 fn grid(around: &Around<'_>) -> Vec<u64> {

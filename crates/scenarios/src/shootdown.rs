@@ -10,7 +10,7 @@
 //! | variant | bits of contexts that have left | an update writes to |
 //! |---|---|---|
 //! | `eager` | stay set forever | every context that registered |
-//! | `lazy` | are cleared once a second at most | contexts that are present |
+//! | `lazy` | are cleared at most once per second | contexts that are present |
 //!
 //! Both variants are the library's own code, and differ in one option. `eager` reads a list of all
 //! readers, as most implementations of hazard pointers and epochs do. It never clears bits, so a
@@ -43,14 +43,14 @@ use crate::crew::{Sign, crew, nanos, pinned};
 /// The scenario with its parameters, figures and program.
 pub static SCENARIO: Scenario = Scenario {
     params: &[
-        Param::new("present", "How many contexts are present", Domain::Cpus(4096))
+        Param::new("present", "The number of contexts that are present", Domain::Cpus(4096))
             .usual(&["1", "8", "64", "all"])
             .quick(&["1", "64"]),
         Param::effort("updates", 10_000).usual(&["20"]).quick(&["6"]),
     ],
     variants: &[
         Variant::new("eager", "Bits are never cleared: updates reach all registered contexts"),
-        Variant::new("lazy", "Bits of contexts that are away are cleared, once a second at most"),
+        Variant::new("lazy", "Bits of contexts that are away are cleared, at most once per second"),
     ],
     figures: &[
         Figure::new("shootdown_ns", Nanoseconds, Number(0)),
@@ -58,12 +58,12 @@ pub static SCENARIO: Scenario = Scenario {
         Figure::new("shootdown_over_eager", Ratio, Over(0, "eager")),
         Figure::new("update_over_eager", Ratio, Over(1, "eager")),
     ],
-    not_testable: "all CPUs share one L3 and are few: no evidence on what more, and farther, \
-                   would cost",
+    not_testable: "the run has few CPUs, which share one L3: no evidence about more and farther \
+                   CPUs",
     told: Some(|it| format!("{:.2} ns per shootdown, {:.2} ns per update", it[0], it[1])),
     ..Scenario::new(
         "shootdown",
-        "Updates that reach all present contexts, among others away (van Riel 2013)",
+        "Updates that reach all present contexts, while other contexts are away (van Riel 2013)",
         [run::<Native>, run::<Sim>],
     )
 };
@@ -113,7 +113,9 @@ fn run<W: Testbed>(setup: &Setup) -> Result<Vec<f64>, RunError> {
     let (present, all) = (setup.number("present") as usize, setup.cpus.len());
     let updates = setup.number("updates") as u32;
     if present > all {
-        return Err(RunError::Lack(format!("{present} contexts cannot be present of {all}")));
+        return Err(RunError::Lack(format!(
+            "{present} contexts cannot be present, because there are only {all}"
+        )));
     }
     let is_eager = setup.variant == "eager";
     let trim_every = if is_eager { Duration::MAX } else { PresenceOptions::TRIM_EVERY };

@@ -27,7 +27,10 @@ pub enum FileError {
         source: io::Error,
     },
     /// A file is longer than a file of the kernel may be.
-    #[error("{} has more than {BYTES_MAX} bytes; is it the kernel's?", path.display())]
+    #[error(
+        "{} has more than {BYTES_MAX} bytes; check that it is a file of the kernel",
+        path.display()
+    )]
     TooLong {
         /// The file.
         path: PathBuf,

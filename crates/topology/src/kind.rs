@@ -23,8 +23,8 @@ pub enum CoreKind {
     Efficient,
     /// The kind that the kernel's x86 performance counters call `cpu_lowpower`.
     LowPower,
-    /// The speed according to the kernel's scheduler. A value of 1024 is the fastest core of the
-    /// machine at its highest frequency.
+    /// The speed according to the kernel's scheduler. A value of 1024 stands for the fastest core
+    /// of the machine at its highest frequency.
     Capacity(Reverse<u32>),
 }
 

@@ -24,7 +24,7 @@ pub enum SysfsError {
     #[error(transparent)]
     File(#[from] FileError),
     /// No CPU is online.
-    #[error("{} names no online CPU; is this the folder where sysfs is mounted?", path.display())]
+    #[error("{} names no online CPU; check that sysfs is mounted in this folder", path.display())]
     NoCpus {
         /// The folder of the CPUs.
         path: PathBuf,

@@ -66,10 +66,10 @@ pub trait Word: Send + Sync + Sized {
     /// transfers. For longer waits use [`Sleep::park`](crate::Sleep::park).
     ///
     /// * `Native` increases its pauses, and yields when the wait gets long, so that a preempted
-    ///   writer can run. A thread that has yielded for long sleeps between reads of the word, up to
-    ///   1 ms each time. A thread with a real-time priority begins to sleep after about 1 ms of its
-    ///   CPU time, so that a writer of lower priority can run on this CPU. Any other thread begins
-    ///   to sleep after about 20 ms.
+    ///   writer can run. A thread that has yielded for a long time sleeps between reads of the
+    ///   word, up to 1 ms each time. A thread with a real-time priority begins to sleep after about
+    ///   1 ms of its CPU time, so that a writer of lower priority can run on this CPU. Any other
+    ///   thread begins to sleep after about 20 ms.
     /// * `Sim` parks the context on the line until the line's next write. This costs exactly what
     ///   spinning on a cached copy costs, and no host time. Simulated threads have no priorities.
     /// * The model yields to its scheduler.

@@ -274,12 +274,12 @@ fn with_commas(digits: &str) -> String {
 fn caption(spec: &Spec, rows: &[&Row], spans: Option<&str>) -> String {
     let mut parts = Vec::new();
     if spec.axes().all(|key| key.name != "metric") {
-        parts.push(label(spec, "metric", rows[0]));
+        parts.push(format!("The figures are {}.", label(spec, "metric", rows[0])));
     }
-    let brackets = if parts.is_empty() { "In brackets" } else { "in brackets" };
-    parts.extend(spans.map(|spans| format!("{brackets} the range over {spans}, if above 1 %")));
-    let command = format!("`{}`", spec.command.join(" "));
-    if parts.is_empty() { command } else { format!("{}: {command}", parts.join("; ")) }
+    let range = |spans| format!("Parentheses give the range over {spans}, if it exceeds 1 %.");
+    parts.extend(spans.map(range));
+    parts.push(format!("`{}` prints these figures.", spec.command.join(" ")));
+    parts.join(" ")
 }
 
 #[cfg(test)]
@@ -329,8 +329,8 @@ mod tests {
 | 8 | 2.00 (1.50 to 2.00) | 12.3 |
 | 1 | 3.00 |  |
 
-`turns`, 1/s; in brackets the range over the request shares, if above 1 %: \
-`coreline run x --world big`
+The figures are `turns`, 1/s. Parentheses give the range over the request shares, if it exceeds \
+1 %. `coreline run x --world big` prints these figures.
 ";
         assert_eq!(table, expected);
     }
@@ -348,7 +348,7 @@ mod tests {
 | `fifo` | 1 |  | 3,000,000 |
 | `fifo` | 8 |  | 2,000,000 |
 
-`coreline run x --world big`
+`coreline run x --world big` prints these figures.
 ";
         assert_eq!(table.unwrap(), expected);
         let table = made("rows threads | columns variant | metric gain").unwrap();

@@ -197,7 +197,8 @@ impl<W: World + Threads> Workers<W> {
     ///
     /// # Errors
     ///
-    /// [`Refused`], with the function, if the CPU has no worker, or if the workers are closed.
+    /// [`Refused`], with the function, if the CPU has no worker, if the workers are closed, or in a
+    /// forked child.
     ///
     /// # Panics
     ///
@@ -340,7 +341,7 @@ impl<W: World + Threads> Workers<W> {
     ///
     /// # Errors
     ///
-    /// [`Refused`], with the function.
+    /// [`Refused`], with the function, if the workers are closed, or in a forked child.
     pub fn spawn<R, F>(&self, function: F) -> Result<Reply<R, W>, Refused<F>>
     where
         F: FnOnce() -> R + Send + 'static,
@@ -353,7 +354,8 @@ impl<W: World + Threads> Workers<W> {
     ///
     /// # Errors
     ///
-    /// [`Refused`], with the function.
+    /// [`Refused`], with the function, if the CPU has no worker, if the workers are closed, or in a
+    /// forked child.
     pub fn spawn_on<R, F>(&self, cpu: CpuId, function: F) -> Result<Reply<R, W>, Refused<F>>
     where
         F: FnOnce() -> R + Send + 'static,

@@ -6,13 +6,14 @@
 #[non_exhaustive]
 pub enum Policy {
     /// The worker runs the call and continues to wait. It looks for tasks only if the call queued a
-    /// task. The kernel's `TIF_NOTIFY_IPI` is proposed for this ([Nayak 2024][nayak]).
+    /// task. The flag `TIF_NOTIFY_IPI` is proposed for the same purpose in the kernel ([Nayak
+    /// 2024][nayak]).
     ///
     /// [nayak]: https://lore.kernel.org/lkml/20240220171457.703-1-kprateek.nayak@amd.com
     #[default]
     Notify,
-    /// A call counts as work. After each call, the worker looks at the tasks of all other workers,
-    /// as an idle CPU of the kernel does after an interrupt announced by `TIF_NEED_RESCHED`.
+    /// A call counts as work. After each call, the worker checks the tasks of all other workers, as
+    /// an idle CPU of the kernel does after an interrupt announced by `TIF_NEED_RESCHED`.
     Resched,
     /// Like `Notify`, but each call wakes the worker by a system call, even if the worker polls.
     /// This is Nayak's "revert".

@@ -72,8 +72,8 @@ impl<R, W: World> fmt::Debug for WaitsForItself<R, W> {
 impl<R, W: World> fmt::Display for WaitsForItself<R, W> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(
-            "this worker would wait for ever: it runs that call or task itself, after what it runs \
-             now. Return first, or wait on another thread",
+            "this worker would wait forever, because only it can run that call or task, and only \
+             after its present function; return first, or wait on another thread",
         )
     }
 }
@@ -96,7 +96,7 @@ impl<W: World + Threads> fmt::Display for OwnWorker<W> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(
             "the calling thread is one of these workers, and cannot wait for its own end: join \
-             them on another thread, or drop them, which does not wait here",
+             them on another thread, or drop them, which does not wait on a worker",
         )
     }
 }

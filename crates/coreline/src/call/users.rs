@@ -131,8 +131,9 @@ impl<W: World> Users<W> {
     ///
     /// # Errors
     ///
-    /// [`CallError::Closed`] or [`CallError::Forked`]. Then `f` may not have run on some workers.
-    /// Once the [`Workers`](super::Workers) are dropped, no worker uses cached data any more.
+    /// [`CallError::Closed`] if the workers are closed, and [`CallError::Forked`] in a forked
+    /// child. Then `f` may not have run on some workers. Once the [`Workers`](super::Workers) are
+    /// dropped, no worker uses cached data any more.
     ///
     /// # Panics
     ///

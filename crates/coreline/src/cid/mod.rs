@@ -8,7 +8,7 @@
 //!
 //! | policy | a CPU without an ID gets | in Linux |
 //! |---|---|---|
-//! | [`FirstFit`] | the lowest free one | 6.3 to 6.12 |
+//! | [`FirstFit`] | the lowest free ID | 6.4 to 6.12 |
 //! | [`Recent`] | the ID it had last; else a new ID; else the lowest free | 6.13 to 6.18 |
 //! | [`Owned`] | its task's ID; with many tasks, the CPU's own ID | since 6.19 |
 //! | [`Clustered`] | as `Recent`, from the range of numbers of its last-level cache | never |
@@ -101,7 +101,7 @@ pub const SCAN_DELAY: Duration = Duration::from_millis(100);
 /// Threads that run on all CPUs within 100 ms find their IDs again. After a longer pause, a CPU
 /// gets the lowest free ID, whose memory another CPU may have used last.
 ///
-/// A migration looks only at the destination's reference. It compares the number of users with the
+/// A migration checks only the destination's reference. It compares the number of users with the
 /// number of CPUs on which *the task* may run. That is a mistake, which Desnoyers 2024 fixes.
 #[derive(Debug)]
 pub struct FirstFit;

@@ -29,8 +29,8 @@ pub trait Kind: Sized + fmt::Debug + 'static {
 
 /// A policy under which CPUs keep references to IDs.
 pub trait References: Policy {
-    /// Whether it has the changes of Desnoyers 2024: recent IDs, expansion, the union of allowed
-    /// CPUs.
+    /// Whether the policy has the changes of Desnoyers 2024: recent IDs, expansion, the union of
+    /// allowed CPUs.
     const CACHE_LOCAL: bool;
 }
 

@@ -31,15 +31,15 @@ pub enum BucketsError {
     Empty,
     /// A bound is not above the bound before it.
     #[error(
-        "bound {index} of the buckets is not above the one before it: sort the bounds, and give \
-         each once"
+        "bound {index} of the buckets is not above the previous bound: sort the bounds, and give \
+         each bound once"
     )]
     NotSorted {
         /// The index of the bound.
         index: usize,
     },
     /// There are more bounds than a histogram may have.
-    #[error("there are more than {most} bounds: give at most so many, or log-linear buckets")]
+    #[error("there are more than {most} bounds: give fewer bounds, or use log-linear buckets")]
     TooMany {
         /// The largest possible number of bounds.
         most: usize,

@@ -109,7 +109,7 @@
 //! `init` runs under its domain's lock. So inside `init`, operations of the same domain that need
 //! the lock return an error ([`LocalError::Nested`], [`LeaseError::Nested`]). `init` must not fork.
 //! It must not wait for another domain whose `init` waits for this domain, because both would wait
-//! forever. `local`, `lease` and `usage` are calls that wait.
+//! forever. `local`, `lease` and `usage` can wait for an `init` in this way.
 //!
 //! # Bad input
 //!
@@ -339,7 +339,8 @@ impl<P: References, W: World> Domain<P, W> {
     ///
     /// # Errors
     ///
-    /// [`LeaseError`], but never [`Exhausted`](LeaseError::Exhausted).
+    /// [`LeaseError`] for the same reasons as [`lease`](Domain::lease), except
+    /// [`Exhausted`](LeaseError::Exhausted).
     pub fn lease_wait(&self) -> Result<Lease<'_, P, W>, LeaseError> {
         self.lease_within(None)
     }

@@ -61,14 +61,12 @@ use stocks::Stocks;
 pub enum LimitError {
     /// The rate, its period or the burst is zero.
     #[error(
-        "a limiter of no permits, of no time or of no burst lets nothing through: give each of \
-         them one or more"
+        "a limiter with zero permits, a zero period or a zero burst admits nothing: make each of \
+         them at least one"
     )]
     Nothing,
     /// The rate is above 10^10 permits per second.
-    #[error(
-        "{permits} permits in {per:?} are more than ten in a nanosecond: count in larger units"
-    )]
+    #[error("{permits} permits in {per:?} are more than ten per nanosecond: count in larger units")]
     TooFast {
         /// The number of permits.
         permits: u64,
@@ -76,7 +74,7 @@ pub enum LimitError {
         per: Duration,
     },
     /// One permit takes more than 146 years.
-    #[error("{permits} permits in {per:?} are less than one in 146 years: give a higher rate")]
+    #[error("{permits} permits in {per:?} are fewer than one in 146 years: give a higher rate")]
     TooSlow {
         /// The number of permits.
         permits: u64,
@@ -84,7 +82,10 @@ pub enum LimitError {
         per: Duration,
     },
     /// The limiter would take too long to earn the burst.
-    #[error("the limiter would take too long to earn a burst of {burst}: {most} are possible")]
+    #[error(
+        "the limiter would take too long to earn a burst of {burst}: give a burst of at most \
+             {most}"
+    )]
     BurstTooLong {
         /// The requested burst.
         burst: u64,
@@ -95,7 +96,7 @@ pub enum LimitError {
 
 /// The error if there are not enough permits now. No permit was taken.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("not enough permits yet: try again in {after:?}")]
+#[error("there are not enough permits yet: try again in {after:?}")]
 pub struct NotYet {
     /// The time from the call until there are enough permits, unless other threads take them.
     pub after: Duration,
@@ -108,7 +109,7 @@ pub enum Refused {
     #[error(transparent)]
     NotYet(#[from] NotYet),
     /// The limiter never holds so many permits at once.
-    #[error("{asked} permits are never there at once: ask for {most} at most")]
+    #[error("{asked} permits are never available at once: ask for at most {most}")]
     Never {
         /// The requested number of permits.
         asked: u64,

@@ -20,7 +20,7 @@ use crate::lock::spin::Pauses;
 pub enum Late {
     /// The shootdown was still waiting for another shootdown, so no context was notified.
     #[error(
-        "the deadline passed while another shootdown was running, so no context was told; try \
+        "the deadline passed while another shootdown was running, so no context was notified; try \
          again"
     )]
     Waiting,
@@ -127,8 +127,8 @@ impl Default for PresenceOptions {
 /// shootdown takes two heavy fences (natively, system calls), a read of each seat whose bit is set,
 /// and a write to each of these seats.
 ///
-/// **Priorities**: a shootdown that waits for long sleeps between checks, even if its thread has a
-/// real-time priority. So contexts of lower priority on its CPU can answer it.
+/// **Priorities**: a shootdown that has waited for a long time sleeps between its checks, even if
+/// its thread has a real-time priority. So contexts of lower priority on its CPU can answer it.
 ///
 /// **Signals, fork**: a signal handler must not call a shootdown. In a forked child, contexts of
 /// other threads that were inside at the fork stay inside, and a shootdown waits for them forever.

@@ -17,10 +17,10 @@
 //!
 //! | present | wanted and known change | the owner |
 //! |---|---|---|
-//! | no | equal | away; its cached things are good |
+//! | no | equal | away; its cached copy is current |
 //! | no | differ | away; must refresh when it enters |
-//! | yes | equal | present; uses what it cached |
-//! | yes | differ | present; still uses what it cached, until it next looks |
+//! | yes | equal | present; uses its cached copy |
+//! | yes | differ | present; uses its cached copy until it reads `wanted` again |
 //!
 //! An announcement clears a bit only if it also tells the owner to refresh. So an owner that finds
 //! nothing wanted need not look at its bit. Either it is set, or the announcer that cleared it is

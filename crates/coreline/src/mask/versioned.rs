@@ -69,8 +69,8 @@ pub use self::reclaimer::Reclaimer;
 /// before you block. A new reader that finds no free seat adds as many seats as there are, up to a
 /// limit, and they stay. Updates do not read the line of a seat that was freed.
 ///
-/// **Priorities**: reads never wait. An update that waits for long, for another update or for
-/// readers, sleeps between checks, even if its thread has a real-time priority.
+/// **Priorities**: reads never wait. An update that has waited for a long time, for another update
+/// or for readers, sleeps between its checks, even if its thread has a real-time priority.
 ///
 /// **Signals, fork**: a signal handler may read with a reader that was created outside the handler,
 /// and that no other code uses. A handler that interrupts this handler must not use it either.
@@ -198,7 +198,7 @@ impl<T: Send + Sync + 'static, W: World> Versioned<T, W> {
     }
 
     /// Replaces the value by the result of `f`, which gets the present value. No other update comes
-    /// in between, so no update is lost. In all else, the call is like
+    /// in between, so no update is lost. Otherwise, the call works like
     /// [`update`](Versioned::update).
     ///
     /// `f` runs under the lock of updates. `f` must not update the same value, create or clone a

@@ -65,7 +65,7 @@ impl<T: Send + 'static, L: Send + 'static, W: World> Drop for Quarantined<'_, T,
 impl<T: Send + 'static, L: Send + 'static, W: World> fmt::Display for Quarantined<'_, T, L, W> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (name, address) = (self.cache.name(), self.address());
-        write!(f, "the object at {address:#x} of the cache {name} cannot live again: {}", *self.why)
+        write!(f, "the object at {address:#x} of the cache {name} was rejected: {}", *self.why)
     }
 }
 

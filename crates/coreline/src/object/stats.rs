@@ -54,8 +54,8 @@ impl fmt::Display for CacheStats {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
-            "{} live, {} idle, {} put aside; {} constructed, {} destroyed; {} failed, {} \
-             discarded; {} gets, {} of them from the CPU's stack; {} trips to depots; {} KiB",
+            "{} live, {} idle, {} quarantined; {} constructed, {} destroyed; {} failed, {} \
+             discarded; {} gets, {} of them from the CPU's stack; {} visits to depots; {} KiB",
             self.live,
             self.idle,
             self.quarantined,

@@ -45,9 +45,9 @@ const LOOKS: u32 = 4;
 ///
 /// **What `None` and `Err` mean**: no operation waits for another thread. A stack is *busy* while a
 /// thread pushes to it or pops from it. This time is about ten instructions and the copy of the
-/// value, or longer if the thread is preempted. An operation that finds stacks busy looks at all of
-/// them again, four times at most. So `None` means that each stack was empty or busy when the
-/// operation looked at it. `Err` means that each stack was full or busy. If no other operation is
+/// value, or longer if the thread is preempted. An operation that finds stacks busy checks all of
+/// them again, at most four times in all. So `None` means that each stack was empty or busy when
+/// the operation checked it. `Err` means that each stack was full or busy. If no other operation is
 /// in progress, `None` means that the bag is empty, and `Err` means that it is full. A thread may
 /// also miss a value that other threads take out and put back meanwhile.
 ///
@@ -59,9 +59,9 @@ const LOOKS: u32 = 4;
 /// because a push tries all stacks.
 ///
 /// **Time**: an operation makes one atomic exchange on a line of its CPU. If the bag is empty, a
-/// pop reads one line per CPU, or up to four if a stack is busy. A push to a full bag reads as many
-/// lines. If the kernel cannot wipe memory at a fork, and with the feature `portable`, each try
-/// also makes a system call for the process ID.
+/// pop reads one line per CPU, or up to four lines per CPU if a stack is busy. A push to a full bag
+/// reads as many lines. If the kernel cannot wipe memory at a fork, and with the feature
+/// `portable`, each try also makes a system call for the process ID.
 ///
 /// **Memory**: a bag uses 64 bytes per CPU and the memory for `capacity` values. It also uses, for
 /// each CPU, the memory of the values that fit into 128 bytes, or of one value if none fits. All of

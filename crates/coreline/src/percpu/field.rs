@@ -134,8 +134,8 @@ impl<T: Slot, F: Word, W: World, I: Indexing<W>> Field<'_, T, F, W, I> {
     }
 
     /// Writes `new` if the word is `expected`: [`StoreIfEqual`]. For a pointer, a write publishes
-    /// what this thread wrote before. Written or not, the call makes visible what the thread that
-    /// stored the old pointer wrote before. For an integer, the call is relaxed.
+    /// what this thread wrote before. Whether the call writes or not, it makes visible what the
+    /// thread that stored the old pointer wrote before. For an integer, the call is relaxed.
     ///
     /// The call compares only values, so it has the ABA problem. A pointer that was removed and put
     /// back meanwhile compares equal. So do not pop from a hand-written stack this way, because the

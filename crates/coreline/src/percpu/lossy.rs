@@ -128,7 +128,7 @@ impl<T, W: World> RefUnwindSafe for LossyBuffer<T, W> {}
 /// The error if another thread, or a caller of the present function, is already draining the
 /// buffer. That drain takes the values that it finds when it reaches their rings.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("the buffer is being drained already, by one thread at a time; leave it to that one")]
+#[error("another call is already draining the buffer; leave the values to that call, or try again")]
 pub struct Draining;
 
 impl<T> LossyBuffer<T> {

@@ -301,8 +301,9 @@ impl<W: World> PerCpuPool<W> {
         self.shared.with(|state| state.chunks().map(|chunk| chunk.layout.size()).sum())
     }
 
-    /// Returns memory that holds no value to the machine. The result is the number of bytes of
-    /// address space that the call unmapped. [`mapped`](PerCpuPool::mapped) falls by this number.
+    /// Gives the memory that holds no value back to the machine. The result is the number of bytes
+    /// of address space that the call unmapped. [`mapped`](PerCpuPool::mapped) falls by this
+    /// number.
     ///
     /// Memory comes in chunks of one stride for each index, natively 64 KiB. A chunk without a
     /// value is unmapped. In a chunk with values, pages that hold no value in any slot are
@@ -319,8 +320,8 @@ impl<W: World> PerCpuPool<W> {
     /// calls are made without the lock, so other threads can create and drop values meanwhile.
     /// Such a thread may map a new chunk, because it does not find room that is being discarded.
     ///
-    /// **Signals**: async-signal-safe in an unchecked pool. **Fork**: a child that is forked
-    /// meanwhile can continue. It may lose the memory of one chunk for each thread that was
+    /// **Signals**: the call is async-signal-safe in an unchecked pool. **Fork**: a child that is
+    /// forked meanwhile can continue. It may lose the memory of one chunk for each thread that was
     /// trimming. **Checked pools**: a value that is still watched after it was dropped keeps its
     /// chunk, so call [`faults`](PerCpuPool::faults) first.
     ///

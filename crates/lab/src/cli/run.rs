@@ -109,12 +109,12 @@ fn command(scenario: &'static Scenario) -> Command {
         let option = option(param.name).value_name(form).help(param.help());
         option.allow_negative_numbers(true).value_parser(parser(param))
     };
-    let configs = if scenario.all_configs { "all" } else { "that with all CPUs" };
+    let configs = if scenario.all_configs { "all" } else { "the one with all CPUs" };
     let command = Command::new(scenario.name);
     let command = RowsOutput::augment_args(Common::augment_args(command.arg(variant)));
     let command = command.mut_arg("configs", |arg| {
         arg.help(format!(
-            "Only this configuration; {configs} if nothing is said; may be given more than once"
+            "Only this configuration; the default is {configs}; may be given more than once"
         ))
     });
     // The last: options that are added say what they are of.

@@ -21,9 +21,9 @@ pub(super) struct Kernel {
 /// has it.
 const CID_POLICIES: [((u32, u32), &str); 5] = [
     ((6, 19), "owned by threads, or by CPUs if there are more threads"),
-    ((6, 13), "recent: a thread gets again what it, or else its CPU, had last"),
-    ((6, 4), "the lowest that is free; a CPU keeps one for 100 ms"),
-    ((6, 3), "the lowest that is free"),
+    ((6, 13), "recent: a CPU gets the ID that it had last, if that ID is free"),
+    ((6, 4), "the lowest free ID; a CPU keeps an unused ID for 100 ms"),
+    ((6, 3), "the lowest free ID"),
     ((0, 0), "none before 6.3"),
 ];
 
@@ -38,7 +38,7 @@ impl Kernel {
     }
 
     pub(super) fn shown(&self) -> &str {
-        if self.release.is_empty() { "of a release that is not known" } else { &self.release }
+        if self.release.is_empty() { "of an unknown release" } else { &self.release }
     }
 }
 

@@ -140,9 +140,9 @@ fn show_rseq(rseq: &Rseq, out: &mut dyn Write) -> io::Result<()> {
     let abi = rseq.abi.as_ref().map(|abi| format!(", {abi} ABI")).unwrap_or_default();
     writeln!(out, "  registered by: {}{abi}", rseq.registered_by)?;
     match rseq.size {
-        Some(0) => writeln!(out, "  the C library knows rseq and registers nothing")?,
+        Some(0) => writeln!(out, "  the C library supports rseq but registers no thread")?,
         Some(size) => writeln!(out, "  the C library says that {size} bytes are in use")?,
-        None => writeln!(out, "  the C library knows no rseq")?,
+        None => writeln!(out, "  the C library does not support rseq")?,
     }
     let Rseq { feature_size, align, .. } = rseq;
     match feature_size {

@@ -12,8 +12,8 @@ pub(super) fn of(found: &Found) -> Vec<String> {
     let mut warnings = Vec::new();
     if let Some(error) = probe.topology_error {
         warnings.push(format!(
-            "the tree is made up of the CPUs that this process may use, because sysfs could not \
-             be read: {error}"
+            "sysfs could not be read, so the tree is a placeholder with the CPUs that this \
+             process may use: {error}"
         ));
     }
     if let Some(error) = &host.proc_error {

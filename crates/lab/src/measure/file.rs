@@ -15,7 +15,7 @@ const MOST_SPREAD: f64 = 0.1;
 const LEAST_NS: f64 = 0.001;
 
 /// What the source of a cost says that should have been measured.
-const DISTURBED: &str = "; not measured on this machine, as other programs used its CPUs";
+const DISTURBED: &str = "; not measured on this machine, because other programs used its CPUs";
 
 /// What a file is made of.
 pub(super) struct File<'a> {

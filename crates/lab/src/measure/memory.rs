@@ -35,7 +35,7 @@ impl Lines {
         map: impl Fn(Layout) -> Result<NonNull<u8>, MapError>,
     ) -> Result<Lines, &'static str> {
         let layout = Layout::from_size_align(bytes, PAGE).map_err(|_| "no such range")?;
-        let at = map(layout).map_err(|_| "there is no address space left for it")?;
+        let at = map(layout).map_err(|_| "no address space is left for it")?;
         Ok(Lines { at, layout, last: AtomicU64::new(0) })
     }
 

@@ -88,7 +88,7 @@ pub(super) fn all(machine: &Probe, allowed: &[CpuId], bytes: usize) -> (Vec<Quan
     add("copied-page", what, cost("first_write"), &[one], 1, copied_page());
     let switch = Use::Beyond("switch", 2.0, SYSCALL);
     add("switch", "from one thread to the next on a CPU", switch, &[one, one], 1, alternate(500));
-    add("slice", "how long a thread keeps a CPU", cost("slice"), &[one, one], 4, slice());
+    add("slice", "the time slice of a thread on a CPU", cost("slice"), &[one, one], 4, slice());
     match near {
         Some((same_cache, other)) => {
             let both = &[one, other];
@@ -128,7 +128,7 @@ pub(super) fn all(machine: &Probe, allowed: &[CpuId], bytes: usize) -> (Vec<Quan
             }
         }
         None => {
-            let why = "it takes two cores, and this process may use one";
+            let why = "this needs two cores, and this process may use only one";
             for (name, cost) in [
                 ("shared-hit", "cache_hit"),
                 ("wake", "wake"),

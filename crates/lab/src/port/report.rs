@@ -56,7 +56,7 @@ impl Package {
                 .push(format!("edition 2015 does not know its dependencies' names: {remedy}"));
         }
         if self.uncharged > 0 {
-            let how = "what lies in one is plain data, which is not charged";
+            let how = "its content is plain data, which is not charged";
             self.notes.push(format!(
                 "{}: {how}",
                 counted(self.uncharged, "use of `UnsafeCell`", "uses of `UnsafeCell`")

@@ -210,7 +210,11 @@ impl Work<'_> {
             Some(&(open, _)) => {
                 self.gone.push(open);
                 let name = self.tokens.word(open - 1).unwrap_or_default();
-                self.change(open - 2, &format!("mod {name}"), "left out, as it is of host threads");
+                self.change(
+                    open - 2,
+                    &format!("mod {name}"),
+                    "left out, because it is about threads of the host",
+                );
                 let behind = self.tokens.at(open).end;
                 self.edits.push((behind..behind, "#![cfg(any())]".to_owned()));
             }
@@ -225,7 +229,7 @@ impl Work<'_> {
             "libc"
                 if ["futex", "syscall", "pthread", "sched"].iter().any(|it| path.contains(it)) =>
             {
-                self.left(token, path, "the host's own waiting stops the whole machine");
+                self.left(token, path, "a wait of the host's stops the whole machine");
             }
             // Of packages that only meet in their words the manifest's report speaks.
             _ if self.of.ported.iter().any(|name| name.replace('-', "_") == root) => {}

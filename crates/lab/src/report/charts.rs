@@ -114,7 +114,7 @@ impl<'a> Of<'a> {
         match &*self.run.spans {
             "samples" => "whiskers over the samples",
             "whole-band" => "whiskers over 16 seeds, three request shares and moved costs",
-            "point" => "no whiskers, as a quick run has no range",
+            "point" => "no whiskers, because a quick run has no range",
             _ => "whiskers over three request shares",
         }
     }

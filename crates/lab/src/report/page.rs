@@ -259,10 +259,7 @@ impl Page<'_> {
     }
 
     fn rows(&mut self) {
-        put!(
-            self,
-            "<p>A row opens: what it depends on, its points, its source and its replay.</p>"
-        );
+        put!(self, "<p>Open a row to see its parameters, points, source and replay line.</p>");
         let few = self.report.results.iter().map(|it| it.rows).sum::<usize>() <= MOST_OPEN;
         for Result_ { name, run, machine, command, rows, .. } in &self.report.results {
             let machines = self.report.machines.iter().map(|it| &it.spec);
@@ -282,8 +279,8 @@ impl Page<'_> {
             if spec.is_none() && !run.is_native() {
                 put!(
                     self,
-                    "<p>The machine is no preset of this program, or was another file then: its \
-                     tree, costs and replay lines are not shown.</p>"
+                    "<p>The tree, costs and replay lines of this machine are not shown: it is not \
+                     a preset of this program, or its file has changed.</p>"
                 );
             }
             run.rows.iter().for_each(|row| self.row(run, spec, row));
@@ -355,7 +352,7 @@ impl Page<'_> {
         let figures = Value::Object(figures).to_string();
         put!(
             self,
-            "<noscript><p>Charts need scripts, which this page carries itself; tables and rows do \
+            "<noscript><p>Charts need JavaScript, which this page contains; tables and rows do \
              not.</p></noscript>\n<script type=\"application/json\" id=\"figures\">{}</script>",
             script(&figures)
         );

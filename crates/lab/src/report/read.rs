@@ -127,7 +127,7 @@ impl Row {
     /// The value with its unit, and its span.
     pub(super) fn figure(&self) -> String {
         let Some(value) = self.value else {
-            return "not measured: other load disturbed all samples".to_owned();
+            return "not measured: other programs disturbed all samples".to_owned();
         };
         match (self.low, self.high) {
             (Some(low), Some(high)) => {

@@ -40,7 +40,7 @@ pub(crate) fn read_back<T: DeserializeOwned>(path: &Path) -> Result<(Vec<u8>, T)
     let read = file.take(LARGEST + 1).read_to_end(&mut text);
     read.map_err(|error| of(error.to_string()))?;
     if text.len() as u64 > LARGEST {
-        return Err(of(format!("it is larger than {} MiB, as no result is", LARGEST >> 20)));
+        return Err(of(format!("it is larger than {} MiB, which no result is", LARGEST >> 20)));
     }
     let result = parse(&text).map_err(of)?;
     Ok((text, result))
@@ -218,8 +218,8 @@ impl FigureRow {
 }
 
 /// Why nothing can be said where the machine's tree was made up.
-const UNKNOWN_CACHES: &str = "which CPUs share a cache is not known here, as sysfs could not be \
-                              read (see `coreline doctor`): no evidence on distances";
+const UNKNOWN_CACHES: &str = "it is unknown which CPUs share a cache, because sysfs could not be \
+                              read (see `coreline doctor`): no evidence about distances";
 
 /// Why nothing can be said of a figure that is made of disturbed samples.
 const DISTURBED: &str = "other programs used these CPUs: no evidence";

@@ -227,8 +227,8 @@ impl fmt::Display for Score {
 
 /// What `coreline explain verdicts` says.
 pub(crate) const EXPLAINED: &str = "\
-A verdict compares a simulated figure with the published one. It looks at every
-point of the band, from the lowest to the highest.
+A verdict compares a simulated figure with the published one. It takes every
+point of the band into account, from the lowest to the highest.
 
 A figure that says which of two alternatives is better (a ratio, a gain) is
 judged by its side first: above 1, below 1, or nearer to 1 than 5 %.
@@ -236,11 +236,11 @@ judged by its side first: above 1, below 1, or nearer to 1 than 5 %.
   reached within Nx        on the published side, and at every point of the band
                            within N times of the published figure. N is at most
                            1.5 for ratios on one contended line, and 2 for all
-                           else. Near 1 the effect counts, not the quotient:
-                           1.22 is 2.6 times the effect of 1.08.
+                           other ratios. Near 1 the effect counts, and not the
+                           quotient: 1.22 is 2.6 times the effect of 1.08.
   direction, Nx off        on the published side, of another size
   against                  on the other side
-  no effect                the two alternatives are alike here: nothing to judge
+  no effect                the two alternatives are alike in the simulation
   undecided                the band lies on both sides
 
 A figure without sides (a time, a rate, a percentage):
@@ -257,9 +257,9 @@ A figure that a parameter of ours decides is never \"reached\": a ratio is calle
                            distances to measure
   (nothing)                nothing is published for this machine
 
-The null model tells how much a score is worth. It knows nothing of machines: it
-says 1 of every ratio, and of every other metric always the same figure, the
-geometric mean of what was published of it. Scores are shown beside its score.
+The null model shows how much a score is worth. It knows no machine. It predicts
+1 for every ratio. For every other metric, it always predicts the geometric mean
+of the published figures. Each score is shown next to the null model's score.
 ";
 
 #[cfg(test)]

@@ -320,10 +320,10 @@ fn samples(rows: &[FigureRow]) -> Option<String> {
              long threads wait for a CPU"
         }
         Some(Some(0)) => "; none was disturbed",
-        Some(Some(1)) => "; one more was dropped, as other programs used the CPUs",
+        Some(Some(1)) => "; one more was dropped, because other programs used the CPUs",
         Some(Some(count)) => {
             return Some(format!(
-                "{of}; up to {count} more were dropped, as other programs used the CPUs"
+                "{of}; up to {count} more were dropped, because other programs used the CPUs"
             ));
         }
     };

@@ -177,8 +177,8 @@ fn what_values_are_made_of_is_said_in_a_line() {
     assert_eq!(of(&[(1, Some(0))]), "each value is one sample; none was disturbed");
     assert_eq!(
         of(&[(7, Some(0)), (6, Some(3))]),
-        "each value is the median of 6 to 7 samples; up to 3 more were dropped, as other programs \
-         used the CPUs"
+        "each value is the median of 6 to 7 samples; up to 3 more were dropped, because \
+         other programs used the CPUs"
     );
     assert!(of(&[(7, None)]).contains("is unknown, as this kernel"), "{}", of(&[(7, None)]));
 }

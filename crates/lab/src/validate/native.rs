@@ -70,8 +70,8 @@ pub(super) enum Untestable {
     #[error("not testable there: the experiment needs two cores, and the machine has one")]
     OneCore,
     #[error(
-        "not testable here: the two CPUs never exchanged a line as fast as predicted, within 30 %; \
-         see ping-pong-cas"
+        "not testable here: the two CPUs never exchanged a line within 30 % of the predicted \
+         time; see ping-pong-cas"
     )]
     Elsewhere,
 }

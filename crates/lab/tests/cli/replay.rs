@@ -35,7 +35,7 @@ fn replay(line: &str) -> f64 {
     let words: Vec<&str> = std::iter::once("replay").chain(line.split(' ')).collect();
     let told = String::from_utf8(output(&words).stdout).unwrap();
     assert_eq!(told.as_bytes(), output(&["replay", line]).stdout, "with and without quotes");
-    let figure = told.lines().last().unwrap().strip_prefix("it ended well: ").unwrap();
+    let figure = told.lines().last().unwrap().strip_prefix("the run succeeded: ").unwrap();
     figure.strip_suffix(" ns per burst").unwrap().parse().unwrap()
 }
 
@@ -132,7 +132,7 @@ fn a_prediction_replays() {
                  steps=50000000 program=validate test-and-set-2"
             );
             let told = String::from_utf8(output(&["replay", &line]).stdout).unwrap();
-            let figure = told.lines().last().unwrap().strip_prefix("it ended well: ").unwrap();
+            let figure = told.lines().last().unwrap().strip_prefix("the run succeeded: ").unwrap();
             times.push(figure.split(' ').next().unwrap().parse().unwrap());
         }
     }

@@ -133,7 +133,7 @@ fn a_machine_that_is_no_preset_is_said_to_be_none() {
     let page = file("report_digest.html", "").to_str().unwrap().to_owned();
     told(&output(&["report", &result, "--out", &page]));
     let page = fs::read_to_string(page).unwrap();
-    assert!(page.contains("was another file then") && !page.contains("id=\"boxes-host-2c\""));
+    assert!(page.contains("or its file has changed") && !page.contains("id=\"boxes-host-2c\""));
     assert!(!page.contains("coreline replay"));
 }
 

@@ -99,7 +99,7 @@ fn a_replay_gives_the_figures_of_the_run() {
             "coreline-sim/1 machine={MACHINE} seed=7000 request=30 faults=none program={program}"
         );
         let told = String::from_utf8(output(&["replay", &line]).stdout).unwrap();
-        let told = told.lines().last().unwrap().strip_prefix("it ended well: ").unwrap();
+        let told = told.lines().last().unwrap().strip_prefix("the run succeeded: ").unwrap();
         for (told, (unit, figure)) in told.split(", ").zip(figures) {
             let replayed: f64 = told.strip_suffix(unit).unwrap().parse().unwrap();
             assert!((replayed - figure).abs() < 0.1, "{program}: {replayed} {figure}");

@@ -82,7 +82,7 @@ fn a_replay_gives_the_figures_of_the_run() {
          config=384-thread/24-L3 size=4x4 place=roaming rest=30 path=1500 variant=owned rounds=16"
     );
     let told = String::from_utf8(output(&["replay", &line]).stdout).unwrap();
-    let told = told.lines().last().unwrap().strip_prefix("it ended well: ").unwrap();
+    let told = told.lines().last().unwrap().strip_prefix("the run succeeded: ").unwrap();
     let mut told = told.split(", ");
     for metric in ["creations", "ids_per_thread_ns", "ids_per_switch_ns"] {
         let mut words = told.next().unwrap().split(' ');

@@ -334,13 +334,9 @@ fn what_cannot_be_installed_says_where() {
 #[test]
 fn each_scenario_has_its_own_help() {
     for (scenario, own, others) in [
-        (
-            "intermittent",
-            &["--delay <MS>", "10 and 200 if nothing is said", "--scan"][..],
-            "--wake",
-        ),
+        ("intermittent", &["--delay <MS>", "the default is 10 and 200", "--scan"][..], "--wake"),
         ("switchstorm", &["--wake <WAKE>", "--period <US>", "--path <NS>", "--flush"], "--delay"),
-        ("shootdown", &["--present <N>", "1, 8, 64 and all if nothing is said"], "--tasks"),
+        ("shootdown", &["--present <N>", "the default is 1, 8, 64 and all"], "--tasks"),
         (
             "threadstorm",
             &["--size <POOLSxTHREADS>", "--place", "--rest <US>", "roaming"],

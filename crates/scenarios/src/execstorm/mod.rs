@@ -53,13 +53,19 @@ use super::{RunError, Scenario, Variant};
 /// The scenario with its parameters, figures and program.
 pub static SCENARIO: Scenario = Scenario {
     params: &[
-        Param::new("threads", "How many CPUs take part", Domain::Cpus(4096)).depends(grid),
+        Param::new("threads", "The number of CPUs that take part", Domain::Cpus(4096))
+            .depends(grid),
         // 105: 9,500 execs in a second on one CPU. See docs/appendix/execstorm.md.
-        Param::number("outside", "Microseconds of work between two lives", [0, 10_000])
-            .unit("us")
-            .usual(&["0", "105"])
-            .quick(&["0"]),
-        Param::new("zero", "What an allocation zeroes", Domain::Names(ZEROES)).usual(&["all"]),
+        Param::number(
+            "outside",
+            "Microseconds that a thread computes between two lives",
+            [0, 10_000],
+        )
+        .unit("us")
+        .usual(&["0", "105"])
+        .quick(&["0"]),
+        Param::new("zero", "Which memory an allocation zeroes", Domain::Names(ZEROES))
+            .usual(&["all"]),
         Param::effort("window", 10_000_000).depends(window),
     ],
     variants: &[
@@ -79,18 +85,19 @@ pub static SCENARIO: Scenario = Scenario {
     // Where there is work outside, that is declared; and the next lock that an exec waits for, once
     // this one is gone, is not modelled.
     limited: |_, _| true,
-    not_testable: "all CPUs share one L3 and are few: no evidence on a mutex that many CPUs want",
+    not_testable: "the run has few CPUs, which share one L3: no evidence about a mutex that many \
+                   CPUs want",
     published: Some(include_str!("../../published/execstorm.toml")),
     ..Scenario::new(
         "execstorm",
-        "Objects with per-CPU memory that live and die on all CPUs, as in exec (Yoo 2025)",
+        "Objects with per-CPU memory that all CPUs take and give back, as in exec (Yoo 2025)",
         [run::<Native>, run::<Sim>],
     )
 };
 
 const ZEROES: &[(&str, &str)] = &[
-    ("all", "The memory of all CPUs, as the kernel does"),
-    ("own", "That of the CPU alone: zeroing costs nothing then"),
+    ("all", "The memory of all CPUs, as in the kernel"),
+    ("own", "The memory of the calling CPU alone, as if zeroing were free"),
 ];
 
 fn has_mutex(point: &Point) -> bool {

@@ -86,8 +86,8 @@ impl<W: Testbed> Areas<W> {
     pub fn check(&self, passes: usize) -> Result<(), RunError> {
         // Relaxed: the threads were joined.
         if self.has_met.load(Ordering::Relaxed) {
-            let lack =
-                "two threads came to one area at a time: their turns are too near each other";
+            let lack = "two threads used one area at the same time, because their turns are too \
+                        close together";
             return Err(RunError::Check(lack.to_owned()));
         }
         let mut sums = vec![0u8; AREA];

@@ -57,12 +57,11 @@ pub static SCENARIO: Scenario = Scenario {
             .unit("ms")
             .usual(&["10", "200"])
             .depends(|it| if it.quick && it.natively { vec![10] } else { Vec::new() }),
-        Param::new("turns", "What makes the threads run in turn", Domain::Names(TURNS))
-            .usual(&["timed"]),
+        Param::new("turns", "How the threads take turns", Domain::Names(TURNS)).usual(&["timed"]),
         Param::new(
             "scan",
-            "What makes a simulated kernel look for old references to concurrency IDs, at most \
-             once per 100 ms",
+            "When a simulated kernel scans for old references to concurrency IDs, at most once \
+             per 100 ms",
             Domain::Names(SCANS),
         )
         .role(Role::Kernel)
@@ -80,9 +79,12 @@ pub static SCENARIO: Scenario = Scenario {
             ..Variant::new("kernel-cid", "By the concurrency ID of this machine's kernel")
                 .only(Only::Native)
         },
-        Variant::simulated("first-fit", "By a concurrency ID: the lowest free one"),
-        Variant::simulated("recent", "The CPU's recent one if that is free"),
-        Variant::simulated("owned", "One that the thread owns, or its CPU if threads are many"),
+        Variant::simulated("first-fit", "By a concurrency ID: the lowest free ID"),
+        Variant::simulated("recent", "By the CPU's recent ID if that is free"),
+        Variant::simulated(
+            "owned",
+            "By an ID that the thread owns, or its CPU if there are many threads",
+        ),
         Variant::simulated("clustered", "As recent, for each last-level cache"),
     ],
     figures: &[
@@ -94,7 +96,7 @@ pub static SCENARIO: Scenario = Scenario {
     // not explain: at 200 ms they are up to 25 times those at 10 ms, for the same lines at the same
     // distance.
     limited: |_, point| point.number("delay") >= 100,
-    not_testable: "all CPUs share one L3, so no area is farther than another: no evidence on \
+    not_testable: "all CPUs share one L3, so all areas are equally near: no evidence about \
                    locality",
     published: Some(include_str!("../../published/intermittent.toml")),
     told: Some(|it| format!("{:.2} ns per burst", it[0])),
@@ -117,14 +119,15 @@ const TURNS: &[(&str, &str)] = &[
 const SCANS: &[(&str, &str)] = &[
     (
         "tick",
-        "A tick that hits a running thread, as in the kernel; rather too seldom, since the \
-         execution of code, the kernel's but for a switch included, takes no time here",
+        "A tick that hits a running thread, as in the kernel; but scans are rarer than there, \
+         because executing code takes no simulated time, except the kernel's switches",
     ),
-    ("switch", "Any thread that gets a CPU: as often as the kernel's own limit allows"),
+    ("switch", "A switch to any thread, as often as the kernel's own limit allows"),
 ];
 
 fn no_index(variant: &str) -> RunError {
-    let lack = "is not available: a thread has no such index here; see `coreline doctor`";
+    let lack = "is not available: threads have no such index on this machine; see `coreline \
+                doctor`";
     RunError::Lack(format!("{variant} {lack}"))
 }
 

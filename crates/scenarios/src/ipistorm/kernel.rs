@@ -53,7 +53,8 @@ impl Called {
         }
     }
 
-    /// Counts one call as run, although no caller sent it. Only the test of the check uses this.
+    /// Counts one call as run, although no caller sent it. Only a test of the scenario's own check
+    /// uses this.
     #[doc(hidden)]
     pub fn plant(&self) {
         // Relaxed: nothing runs yet.

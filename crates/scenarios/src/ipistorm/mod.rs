@@ -7,7 +7,7 @@
 //!
 //! | variant | a call to an idle CPU that polls | and then that CPU |
 //! |---|---|---|
-//! | `resched` | says "there is work" | looks for work of other CPUs |
+//! | `resched` | says "there is work" | searches for work of other CPUs |
 //! | `always-kick` | is always an interrupt or a wake-up | continues to wait |
 //! | `notify` | says "there is a call" | continues to wait |
 //!
@@ -61,8 +61,8 @@ pub static SCENARIO: Scenario = Scenario {
         Figure::new("time_over_kernel_resched", Ratio, Over(CALL, "kernel-resched"))
             .when(|it| is_kernel(it.variant) && it.variant != "kernel-resched"),
     ],
-    not_testable: "all CPUs share one L3 and are few: there is next to nothing to look at, so what \
-                   it costs to look at many does not show",
+    not_testable: "the run has few CPUs, which share one L3: an idle CPU has almost no queue to \
+                   search, so the run does not show the cost of a long search",
     published: Some(include_str!("../../published/ipistorm.toml")),
     ..Scenario::new(
         "ipistorm",
@@ -93,7 +93,7 @@ fn pair(setup: &Setup) -> Result<(CpuId, CpuId), RunError> {
     match setup.cpus[..] {
         [.., _] if setup.cpus.len() > 16 => Ok((setup.cpus[8], setup.cpus[16])),
         [from, .., to] => Ok((from, to)),
-        _ => Err(RunError::Lack("one CPU cannot call another one".to_owned())),
+        _ => Err(RunError::Lack("with one CPU, there is no other CPU to call".to_owned())),
     }
 }
 

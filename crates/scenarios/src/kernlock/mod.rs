@@ -80,10 +80,14 @@ const SHARE: usize = 1;
 pub static SCENARIO: Scenario = Scenario {
     params: &[
         Param::new("load", "Which benchmark", Domain::Names(LOADS)).usual(&["open", "lock"]),
-        Param::new("threads", "How many threads (-t of will-it-scale)", Domain::Cpus(4096))
+        Param::new("threads", "The number of threads (-t of will-it-scale)", Domain::Cpus(4096))
             .depends(grid),
-        Param::number("rest", "Time that does not depend on the variant, in percent", [1, 10_000])
-            .usual(&["100"]),
+        Param::number(
+            "rest",
+            "The times that do not depend on the variant, in percent of the usual ones",
+            [1, 10_000],
+        )
+        .usual(&["100"]),
         Param::effort("window", 1_000_000).usual(&["5000"]).quick(&["500"]),
     ],
     variants: &[

@@ -73,17 +73,21 @@ pub const OP: usize = 2;
 pub static SCENARIO: Scenario = Scenario {
     params: &[
         // MAX_TASKS of the benchmark.
-        Param::number("tasks", "How many pairs of threads (-t of will-it-scale)", [1, 1024])
+        Param::number("tasks", "The number of pairs of threads (-t of will-it-scale)", [1, 1024])
             .usual(&["1", "12", "24", "48", "96", "192", "384", "768"])
             .quick(&["1", "2"]),
-        Param::number("rest", "Time that does not depend on the variant, in percent", [1, 10_000])
-            .usual(&["100"]),
+        Param::number(
+            "rest",
+            "The times that do not depend on the variant, in percent of the usual ones",
+            [1, 10_000],
+        )
+        .usual(&["100"]),
         Param::effort("window", 1_000_000).usual(&["1000"]).quick(&["200"]),
     ],
     variants: &[
         Variant::new("refcounted", "A reference for each CPU that idles"),
         Variant::new("slots", "A slot for each CPU, as hazard pointers have"),
-        Variant::new("shootdown", "Nothing; the last user looks for CPUs that still borrow"),
+        Variant::new("shootdown", "No record; the last user searches for CPUs that still borrow"),
     ],
     figures: &[
         Figure::new("iterations", Rate, Number(RATE)),

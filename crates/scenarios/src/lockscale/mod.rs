@@ -53,14 +53,24 @@ use super::{RunError, Scenario, Variant};
 /// The scenario with its parameters, figures and program.
 pub static SCENARIO: Scenario = Scenario {
     params: &[
-        Param::new("threads", "How many threads want the lock", Domain::Cpus(4096)).depends(grid),
-        Param::new("place", "Which CPUs threads are on", Domain::Names(PLACES)).usual(&["packed"]),
-        Param::number("section", "Nanoseconds of work with the lock", [0, 1_000_000])
-            .unit("ns")
-            .usual(&["100"]),
-        Param::number("outside", "Nanoseconds of work between two turns", [0, 1_000_000])
-            .unit("ns")
-            .usual(&["500"]),
+        Param::new("threads", "The number of threads that want the lock", Domain::Cpus(4096))
+            .depends(grid),
+        Param::new("place", "The CPUs on which threads run", Domain::Names(PLACES))
+            .usual(&["packed"]),
+        Param::number(
+            "section",
+            "Nanoseconds that a thread computes while it holds the lock",
+            [0, 1_000_000],
+        )
+        .unit("ns")
+        .usual(&["100"]),
+        Param::number(
+            "outside",
+            "Nanoseconds that a thread computes between two turns",
+            [0, 1_000_000],
+        )
+        .unit("ns")
+        .usual(&["500"]),
         Param::effort("window", 10_000_000).depends(window),
     ],
     variants: &[
@@ -74,8 +84,8 @@ pub static SCENARIO: Scenario = Scenario {
             "reciprocating",
             "Dice and Kogan's lock: a batch of arrivals at a time, last first",
         ),
-        Variant::new("test-and-set", "One word that all try to set, with backoff"),
-        Variant::new("parking-lot", "One byte; waiters spin, then sleep in a queue beside it"),
+        Variant::new("test-and-set", "One word that all threads try to set, with backoff"),
+        Variant::new("parking-lot", "One byte; waiters spin, then sleep in a queue next to it"),
     ],
     figures: &[
         Figure::new("turns", Rate, Number(RATE)),
@@ -88,18 +98,19 @@ pub static SCENARIO: Scenario = Scenario {
         Figure::new("to_other_node", Percent, Number(OTHER_NODE)),
         Figure::new("turns_over_fifo", Gain, Over(RATE, "fifo")).when(|it| it.variant != "fifo"),
     ],
-    not_testable: "all CPUs share one L3 and are few: no evidence on what a hand-over to another \
-                   node costs",
+    not_testable: "the run has few CPUs, which share one L3: no evidence about hand-offs to \
+                   another node",
     ..Scenario::new(
         "lockscale",
-        "One lock, 1 to all CPUs: throughput, fairness, hand-offs by distance (Guo 2024)",
+        "One lock, from 1 thread to all CPUs: throughput, fairness, hand-offs by distance (Guo \
+         2024)",
         [run::<Native>, run::<Sim>],
     )
 };
 
 const PLACES: &[(&str, &str)] = &[
-    ("packed", "One after the other, so that a node fills up before the next one"),
-    ("spread", "On one node after the other"),
+    ("packed", "The CPUs of one node, then the CPUs of the next"),
+    ("spread", "A CPU of each node in turn"),
 ];
 
 /// Powers of two up to 16, then a quarter, half and all of the CPUs.

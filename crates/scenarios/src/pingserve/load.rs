@@ -263,7 +263,7 @@ impl<W: Testbed> Load<W> {
         numbers
     }
 
-    /// Adds a message that no task has sent. Only the test of the check uses this.
+    /// Adds a message that no task has sent. Only a test of the scenario's own check uses this.
     #[doc(hidden)]
     pub fn plant(&self, to: usize) {
         // Relaxed: nothing runs yet.

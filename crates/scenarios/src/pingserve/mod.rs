@@ -6,7 +6,7 @@
 //! task (the kernel's wake list and `sched_ttwu_pending`). So an idle CPU that gets a notification
 //! must behave as if the message announced work. Its scheduler runs, and then the task. In this
 //! case, Nayak's "revert" loses a tenth of tbench's and netperf's throughput, because each wake-up
-//! is then an interrupt. The new bit should lose nothing.
+//! is then an interrupt. The new bit should lose no throughput.
 //!
 //! The scenario has the variants of `ipistorm`. Three of them are policies of
 //! [`coreline::Workers`], in both worlds. In these three variants, a task is woken by a call that
@@ -53,15 +53,23 @@ pub const SLEEPS: usize = 3;
 /// The scenario with its parameters, figures and program.
 pub static SCENARIO: Scenario = Scenario {
     params: &[
-        Param::new("shape", "What the tasks do", Domain::Names(&load::NAMES))
-            .usual(&["tbench", "netperf", "hackbench", "schbench", "stream"])
-            .quick(&["tbench"]),
-        Param::number("clients", "How many clients there are", [1, 4096]).depends(clients),
+        Param::new(
+            "shape",
+            "What the tasks do, like the benchmark of this name",
+            Domain::Names(&load::NAMES),
+        )
+        .usual(&["tbench", "netperf", "hackbench", "schbench", "stream"])
+        .quick(&["tbench"]),
+        Param::number("clients", "The number of clients", [1, 4096]).depends(clients),
         // How long a request and an answer take is not published: a short and a long guess.
-        Param::number("work", "Nanoseconds of a request, and of an answer", [0, 1_000_000])
-            .unit("ns")
-            .usual(&["1000", "10000"])
-            .quick(&["1000"]),
+        Param::number(
+            "work",
+            "Nanoseconds that a task computes for a request, and again for an answer",
+            [0, 1_000_000],
+        )
+        .unit("ns")
+        .usual(&["1000", "10000"])
+        .quick(&["1000"]),
         SCAN.usual(&["cache"]),
         MASKED.depends(|around| vec![if around.natively { 0 } else { 1_500 }]),
         Param::effort("rounds", 1_000_000).depends(rounds),
@@ -79,8 +87,8 @@ pub static SCENARIO: Scenario = Scenario {
     ],
     // `work` and `masked` are declared, and decide how much of a request an interrupt is.
     limited: |metric, _| metric == "requests_over_kernel_resched",
-    not_testable: "all CPUs share one L3 and are few: a client and its server are all that there \
-                   is room for",
+    not_testable: "the run has few CPUs, which share one L3: there is room for only one client \
+                   and its server",
     published: Some(include_str!("../../published/pingserve.toml")),
     ..Scenario::new(
         "pingserve",

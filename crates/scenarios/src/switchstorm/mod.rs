@@ -4,13 +4,13 @@
 //! Each CPU has one pinned thread, which repeats a cycle: idle, switch-in, run, switch-out. The
 //! variants differ in the mask of the CPUs that a flush of the domain's mappings must reach. The
 //! kernel keeps such a mask for each `mm`. An idle CPU keeps its bit, so at switch-in the bit is
-//! usually already set. The scenario measures the cost of ensuring this.
+//! usually already set. The scenario measures the cost of ensuring that the bit is set.
 //!
 //! | variant | at switch-in | the mask | a flush clears idle CPUs' bits |
 //! |---|---|---|---|
 //! | `always-set` | locked set | dense | each time |
 //! | `test-first` | test; locked set if clear | dense | each time |
-//! | `lazy` | as `test-first` | dense | once a second at most |
+//! | `lazy` | as `test-first` | dense | at most once per second |
 //! | `refcounted` | as `lazy`, and drops a reference; switch-out takes one | dense | as `lazy` |
 //! | `two-level` | as `test-first` | [`CpuMask`] | each time |
 //!
@@ -85,7 +85,7 @@ const MOST_US: u64 = 1_000_000;
 /// The scenario with its parameters, figures and program.
 pub static SCENARIO: Scenario = Scenario {
     params: &[
-        Param::new("wake", "How idle CPUs are woken", Domain::Names(WAKES))
+        Param::new("wake", "How idle CPUs wake up", Domain::Names(WAKES))
             .usual(&["barrier", "independent"])
             .quick(&["barrier"]),
         // Those of `barrier` change nothing about its operations, which meet whatever came before.
@@ -99,19 +99,27 @@ pub static SCENARIO: Scenario = Scenario {
         .usual(&["25"])
         .depends(|it| if is_barrier(it.values) { Vec::new() } else { vec![10, 25] }),
         // The cost `switch` of every machine file, which is from memory.
-        Param::number("path", "Nanoseconds of a switch without the compared part", [0, 1_000_000])
-            .unit("ns")
-            .usual(&["1500"]),
+        Param::number(
+            "path",
+            "Nanoseconds of a switch without the part that the variants change",
+            [0, 1_000_000],
+        )
+        .unit("ns")
+        .usual(&["1500"]),
         // A thousand a second, declared.
-        Param::number("flush", "Microseconds from one flush to the next, 0 for none", [0, MOST_US])
-            .unit("us")
-            .usual(&["1000"]),
+        Param::number(
+            "flush",
+            "Microseconds from one flush to the next, 0 for no flushes",
+            [0, MOST_US],
+        )
+        .unit("us")
+        .usual(&["1000"]),
         Param::effort("rounds", 100_000).usual(&["200"]).quick(&["40"]),
     ],
     variants: &[
         Variant::new("always-set", "The CPU's bit is set by a locked instruction each time"),
         Variant::new("test-first", "The same mask; the bit is tested first"),
-        Variant::new("lazy", "As test-first, and flushes clear bits once a second at most"),
+        Variant::new("lazy", "As test-first, but flushes clear bits at most once per second"),
         Variant::new("refcounted", "As lazy, with a reference for each CPU that idles"),
         Variant::new("two-level", "As test-first, on the library's mask of two levels"),
     ],
@@ -138,7 +146,8 @@ pub static SCENARIO: Scenario = Scenario {
     limited: |metric, point| {
         !is_barrier(point) || !["op_", "sampled_"].iter().any(|it| metric.starts_with(it))
     },
-    not_testable: "all CPUs share one L3 and are few: no evidence on a line that many sockets want",
+    not_testable: "the run has few CPUs, which share one L3: no evidence about a line that many \
+                   sockets want",
     published: Some(include_str!("../../published/switchstorm.toml")),
     statistics: true,
     report: hottest,
@@ -148,14 +157,15 @@ pub static SCENARIO: Scenario = Scenario {
     }),
     ..Scenario::new(
         "switchstorm",
-        "Threads of one domain, one on each CPU, that alternate with idle (van Riel 2013)",
+        "Threads of one domain, one on each CPU, that alternate between running and idle (van \
+         Riel 2013)",
         [run::<Native>, run::<Sim>],
     )
 };
 
 const WAKES: &[(&str, &str)] = &[
-    ("barrier", "All at once, when all have run"),
-    ("independent", "Each for itself, by its own clock"),
+    ("barrier", "All at the same time, when all threads have run"),
+    ("independent", "Each CPU by its own clock"),
 ];
 
 fn is_barrier(values: &Values) -> bool {

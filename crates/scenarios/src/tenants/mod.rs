@@ -62,10 +62,10 @@ pub const REMOTE_SLOTS: usize = 6;
 pub static SCENARIO: Scenario = Scenario {
     params: &[
         // What fits into a simulated machine's memory.
-        Param::number("tenants", "How many tenants there are", [1, 10_000])
+        Param::number("tenants", "The number of tenants", [1, 10_000])
             .usual(&["10000"])
             .quick(&["1000"]),
-        Param::number("tasks", "How many tasks a tenant has", [1, 64])
+        Param::number("tasks", "The number of tasks of a tenant", [1, 64])
             .usual(&["2", "4"])
             .quick(&["2"]),
     ],
@@ -73,7 +73,7 @@ pub static SCENARIO: Scenario = Scenario {
         Variant::new("domain", "A slot for each concurrency ID of the tenant's domain"),
         Variant::new("domain-clustered", "The same, with IDs for each last-level cache"),
         Variant::new("cpu-id", "A slot for each CPU's number"),
-        Variant::new("sharded", "Entries of a map in parts with a lock each"),
+        Variant::new("sharded", "Entries of a sharded map, with a lock for each shard"),
         Variant::new("atomic", "A line that all CPUs add to"),
     ],
     figures: &[
@@ -90,8 +90,8 @@ pub static SCENARIO: Scenario = Scenario {
         Figure::new("op_over_sharded", Ratio, Over(OPERATION, "sharded")).when(is_domain),
         Figure::new("op_over_atomic", Ratio, Over(OPERATION, "atomic")).when(is_domain),
     ],
-    not_testable: "all CPUs share one L3 and are few: no evidence on what a tenant takes on many, \
-                   nor on lines that come from afar",
+    not_testable: "the run has few CPUs, which share one L3: no evidence about a tenant's memory \
+                   on many CPUs, or about distant lines",
     statistics: true,
     ..Scenario::new(
         "tenants",

@@ -85,7 +85,7 @@ pub static SCENARIO: Scenario = Scenario {
         // Those that were published; more is taken for a typing mistake.
         Param::new(
             "size",
-            "How many pools create how many threads each",
+            "The number of pools, and the number of threads that each pool creates",
             Domain::Pair("pools", "threads", 256),
         )
         .usual(&["8x8", "32x32"])
@@ -101,9 +101,13 @@ pub static SCENARIO: Scenario = Scenario {
         .unit("us")
         .usual(&["30"]),
         // The cost `switch` of every machine file, which is from memory.
-        Param::number("path", "Nanoseconds of a switch without the compared part", [0, 1_000_000])
-            .unit("ns")
-            .usual(&["1500"]),
+        Param::number(
+            "path",
+            "Nanoseconds of a switch without the part that the variants change",
+            [0, 1_000_000],
+        )
+        .unit("ns")
+        .usual(&["1500"]),
         // So that a pool counts as many threads whatever its size.
         Param::effort("rounds", 100_000).depends(|it| {
             let (threads, least) = if it.quick { (64, 2) } else { (320, 10) };
@@ -111,10 +115,10 @@ pub static SCENARIO: Scenario = Scenario {
         }),
     ],
     variants: &[
-        Variant::new("none", "No IDs are handed out"),
-        Variant::new("first-fit", "IDs are handed out: the lowest free one"),
+        Variant::new("none", "Threads get no IDs"),
+        Variant::new("first-fit", "Threads get IDs: the lowest free ID"),
         Variant::new("recent", "The CPU's recent ID if that is free"),
-        Variant::new("owned", "An ID that the thread owns, or its CPU if threads are many"),
+        Variant::new("owned", "An ID that the thread owns, or its CPU if there are many threads"),
         Variant::new("clustered", "As recent, for each last-level cache"),
         Variant::new("kernel-cid", "Threads of this machine's kernel").only(Only::Native),
     ],
@@ -135,18 +139,21 @@ pub static SCENARIO: Scenario = Scenario {
     // The cost of creating a thread without its IDs decides all that was published, and is
     // declared; the machine is not known.
     limited: |_, _| true,
-    not_testable: "all CPUs share one L3 and are few: no evidence on lines that many sockets want",
+    not_testable: "the run has few CPUs, which share one L3: no evidence about lines that many \
+                   sockets want",
     published: Some(include_str!("../../published/threadstorm.toml")),
     statistics: true,
     report: lines,
     ..Scenario::new(
         "threadstorm",
-        "Threads created and ended at a high rate: what their concurrency IDs cost (Linux 6.19)",
+        "Threads that are created and end at a high rate: the cost of their concurrency IDs \
+         (Linux 6.19)",
         [run::<Native>, run::<Sim>],
     )
 };
 
-const PLACES: &[(&str, &str)] = &[("roaming", "Anywhere"), ("pinned", "Each on one CPU")];
+const PLACES: &[(&str, &str)] =
+    &[("roaming", "Anywhere"), ("pinned", "Each thread stays on one CPU")];
 
 fn has_ids(point: &Point) -> bool {
     point.variant != "none"

@@ -4,8 +4,8 @@ use std::io::{self, Write};
 use std::sync::Once;
 
 /// Why the machine is slow, and what cures it.
-const TEXT: &str = "coreline-sim is built without optimisation, and runs ten times slower or so; \
-                    in Cargo.toml:\n";
+const TEXT: &str = "coreline-sim is built without optimisation, so it is about ten times slower; \
+                    add to Cargo.toml:\n";
 
 /// The lines that cure it, which the user's guide has, too.
 const PROFILES: &str = r#"[profile.dev]
@@ -43,7 +43,7 @@ mod tests {
         }
         let out = String::from_utf8(out).unwrap();
         assert_eq!(out.matches("built without optimisation").count(), 1, "{out}");
-        assert!(out.ends_with(&format!(" in Cargo.toml:\n{PROFILES}")), "{out}");
+        assert!(out.ends_with(&format!(" to Cargo.toml:\n{PROFILES}")), "{out}");
     }
 
     #[test]

@@ -33,8 +33,9 @@ impl fmt::Display for Divergence {
         }
         writeln!(
             f,
-            "  something decides that is not the machine's: std's own hash maps, clock or threads, \
-             a static that an earlier run left its mark on, the address of a function or static"
+            "the program depends on something outside of the machine: std's own hash maps, clock \
+             or threads, a static that an earlier run changed, the address of a function or \
+             static"
         )?;
         write!(f, "  replay: {}", self.replay)
     }
@@ -77,7 +78,7 @@ impl Machine {
     ///
     /// # Errors
     ///
-    /// [`Divergence`], with the first access at which the runs differ.
+    /// [`Divergence`] if the runs differ, with the first access at which they differ.
     pub fn check_determinism<T: 'static>(
         machine: impl Fn() -> Machine,
         program: impl FnOnce() -> T + Clone + 'static,

@@ -75,7 +75,9 @@ impl Test {
         if let Some(line) = asked(self.name())? {
             if line.machine != spec.name() {
                 let (asked, has) = (line.machine, spec.name());
-                return Err(format!("{REPLAY} is of the machine {asked}, and the test's is {has}"));
+                return Err(format!(
+                    "{REPLAY} is for the machine {asked}, but the test's machine is {has}"
+                ));
             }
             return Ok(vec![Machine::new(spec).replaying(&line)]);
         }

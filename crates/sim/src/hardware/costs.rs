@@ -181,8 +181,8 @@ const LEAST_NS: f64 = 0.001;
 pub(crate) fn picoseconds(key: &str, ns: f64, most: f64) -> Result<u64, String> {
     if !(LEAST_NS..=most).contains(&ns) {
         return Err(format!(
-            "{key} = {ns} is not between {LEAST_NS} and {most}: nothing is for free, and time must \
-             pass for a CPU that spins"
+            "{key} = {ns} is not between {LEAST_NS} and {most}: every cost must take time, so \
+             that time passes for a CPU that spins"
         ));
     }
     // In range, so the rounded picoseconds fit, and are at least 1.

@@ -60,7 +60,7 @@ impl RawDistance {
             return Err(format!("there is no node {none}: the machine has {count}, from 0 on"));
         }
         if a == b {
-            return Err(format!("{a} and {b} are one node: what is near is `same_node`"));
+            return Err(format!("{a} and {b} are the same node, whose cost is `same_node`"));
         }
         if source.trim().is_empty() {
             return Err("has no source; say where it is from, or \"from memory\"".to_owned());
@@ -89,7 +89,7 @@ impl Distances {
         let mut pairs: Vec<Pair> = Vec::with_capacity(stated.len());
         for &NodeDistance { nodes: [a, b], ping_pong, memory, .. } in &stated {
             if pairs.iter().any(|pair| pair.is_of(a, b)) {
-                return Err(format!("{a} and {b} are there twice"));
+                return Err(format!("{a} and {b} occur twice"));
             }
             let memory = memory.unwrap_or(costs.memory_remote);
             if memory < costs.memory_local {

@@ -74,7 +74,7 @@ pub(crate) enum NoPlace {
     },
     /// No place is free.
     #[error(
-        "all {PLACES} places for machines are in use; failed machines keep their places, so run \
+        "all {PLACES} address ranges for machines are in use; failed machines keep theirs, so run \
          such machines in several processes"
     )]
     None,

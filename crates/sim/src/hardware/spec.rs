@@ -337,7 +337,7 @@ mod tests {
         for (from, to, key, reason) in [
             ("ns = 1.1", "ns = -1.1", "cost.private_hit", "between"),
             ("ns = 1.1", "ns = nan", "cost.private_hit", "between"),
-            ("ns = 1.1", "ns = 0.0", "cost.private_hit", "for free"),
+            ("ns = 1.1", "ns = 0.0", "cost.private_hit", "must take time"),
             ("ns = 118.0", "ns = 119.0", "cost.memory_remote", "of memory_local"),
             ("ping_pong_ns = ", "ping_pong_ns = 9", "cost.same_node", "of same_cache"),
             ("ns = 1.1", "count = 3", "cost.private_hit", "is a time"),

@@ -173,8 +173,8 @@ impl Machine {
         if replay.digest.is_some() && replay.digest != self.spec.digest() {
             let (named, has) = (replay.machine_of(), self.replay_line().machine_of());
             self.refused = Some(format!(
-                "the replay line is of the machine {named}, and this is {has}: the file is \
-                 another, or has changed since"
+                "the replay line is for the machine {named}, but this is {has}: it is another \
+                 file, or the file has changed since"
             ));
         }
         self.named_kernel.clone_from(&replay.kernel);
@@ -422,8 +422,8 @@ impl Machine {
             let named = self.named_kernel.filter(|named| Some(named) != replay.kernel.as_ref())?;
             let has = replay.kernel.as_deref().unwrap_or("none");
             Some(format!(
-                "the replay line is of a run under the kernel {named:?}, and this machine has \
-                 {has}; install it with `Machine::kernel`"
+                "the replay line is for a run under the kernel {named:?}, but this machine has \
+                 {has}; install the kernel with `Machine::kernel`"
             ))
         });
         if let Some(why) = refused {

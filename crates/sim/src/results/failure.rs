@@ -134,16 +134,19 @@ impl fmt::Display for Foreign {
             Foreign::Static { image, offset } => write!(
                 f,
                 "a static, at {offset:#x} in {image} (`nm -C {image} | sort` names it): make the \
-                 object inside of the simulated program, or keep it in a `coreline_sim::Static` or \
-                 a `WorldStatic`, as `coreline port` does it in a package that others wrote"
+                 object inside of the simulated program, or keep it in a `coreline_sim::Static` \
+                 or a `WorldStatic`, as `coreline port` does in other people's packages"
             ),
             Foreign::Host => write!(
                 f,
                 "memory of the host: make words and cells inside of the simulated program, and \
-                 thread-local ones by `coreline_sim::thread_local!`"
+                 thread-local objects by `coreline_sim::thread_local!`"
             ),
             Foreign::Exhausted => {
-                write!(f, "the host's memory, as the program uses more than the machine's 512 MiB")
+                write!(
+                    f,
+                    "the host's memory, because the program uses more than the machine's 512 MiB"
+                )
             }
         }
     }
@@ -264,7 +267,7 @@ impl fmt::Display for FailureKind {
                 let verdict = match lately.is_progress() {
                     true => {
                         "slow progress, or a livelock that writes; allow more steps \
-                             (`Machine::step_limit`) if the program is that long"
+                         (`Machine::step_limit`) if the program is that long"
                     }
                     false => "a livelock",
                 };
@@ -292,8 +295,8 @@ impl fmt::Display for FailureKind {
             FailureKind::Refused { why } => write!(f, "the machine did not start: {why}"),
             FailureKind::Unregistered { thread, cpu, site, memory } => write!(
                 f,
-                "thread {thread} on {cpu} touched memory that is not the machine's at {site}: \
-                 {memory}"
+                "thread {thread} on {cpu} accessed memory that does not belong to the machine at \
+                 {site}: {memory}"
             ),
         }
     }

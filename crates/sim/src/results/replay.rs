@@ -129,9 +129,9 @@ impl fmt::Display for Replay {
 /// The error for a replay line that cannot be parsed. It says what is wrong.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "not a replay line: {0}; it looks like `{TAG} machine=M seed=N request=P faults=F \
-     [arbitration=A] [schedule=S] [steps=N] [scaled=COST:PERCENT,..] [kernel=K] [races=found] \
-     program=...`"
+    "not a replay line: {0}; a replay line has the form `{TAG} machine=M seed=N request=P \
+     faults=F [arbitration=A] [schedule=S] [steps=N] [scaled=COST:PERCENT,..] [kernel=K] \
+     [races=found] program=...`"
 )]
 pub struct ParseReplayError(String);
 

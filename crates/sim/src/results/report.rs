@@ -144,7 +144,8 @@ pub struct AccessCost {
 /// A location in the source of the simulated program.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 pub struct SourceSite {
-    /// The file, as given to the compiler. An absolute path is cut to its end.
+    /// The file, as given to the compiler. Of an absolute path, only the part from the package's
+    /// folder on is kept.
     pub file: String,
     /// The line, from 1.
     pub line: u32,
@@ -374,18 +375,18 @@ impl fmt::Display for Details {
 
 /// The list of effects that the simulated machine does not model. Every result prints it.
 pub const NOT_MODELLED: &[&str] = &[
-    "weak memory order: a store's value is everybody's at once, only its cost comes later",
+    "weak memory order: all CPUs see a store's value at once, and only its cost comes later",
     "stores of one buffer that fetch their lines at the same time",
-    "who asks for a word when a store to it is on its way: waits for it, never gets the line first",
+    "a request that overtakes another CPU's store on its way to the same word",
     "misses of one thread that overlap, other than a declared pass over memory",
     "instruction fetch and execution time of plain code",
-    "TLB and page walks, but for the first in each page after a core has idled for long",
+    "TLB and page walks, except the first in each page after a core has idled for long",
     "cache capacity",
     "bandwidth",
     "SMT resource sharing",
-    "sleep states and clock ramp",
+    "sleep states, and clocks that ramp up",
     "interrupts of devices; what a tick costs beyond its entry and exit",
     "the kernel's own memory and locks: a system call takes a fixed time",
-    "priorities, and where a woken thread goes: back to where it was",
+    "priorities, and the choice of a CPU for a woken thread: it returns to its previous CPU",
     "prefetch beyond a declared pass over memory",
 ];

@@ -33,17 +33,17 @@ pub enum Schedule {
     Random,
     /// Probabilistic concurrency testing (Burckhardt, Kothari, Musuvathi and Nagarakatte, ASPLOS
     /// 2010). Each thread has a random priority, and the runnable thread with the highest priority
-    /// runs. At `depth - 1` random points the running thread gets the lowest priority so far. A
-    /// mistake that takes `depth` events in the right order is found in one run with a probability
-    /// of at least `1 / (threads * steps^(depth - 1))`.
+    /// runs. At `depth - 1` random points the running thread gets the lowest priority so far. If a
+    /// mistake occurs only when `depth` events happen in a certain order, one run finds the mistake
+    /// with a probability of at least `1 / (threads * steps^(depth - 1))`.
     ///
     /// A thread gets the lowest priority if it waits for other threads. It counts as waiting if it
     /// [yields](coreline_world::Threads::yield_now), [relaxes](coreline_world::Words::relax) in a
     /// loop, passes 10,000 points while other threads could run, or loses its CPU while it waits
     /// for a write.
     Pct {
-        /// The number of events in the right order that the mistake takes. Values from 1 to 4 find
-        /// most mistakes.
+        /// The number of events that must happen in a certain order for the mistake to occur.
+        /// Values from 1 to 4 find most mistakes.
         depth: u32,
         /// The approximate number of points in the program. Change points are chosen among these.
         /// [`Report::steps`](crate::Report::steps) of a run is a good guess.

@@ -26,7 +26,7 @@ impl Memory for Sim {
         }
         // SAFETY: the layout has a size.
         let at = unsafe { alloc::alloc_zeroed(layout) };
-        NonNull::new(at).ok_or_else(|| fail("the host has none left"))
+        NonNull::new(at).ok_or_else(|| fail("the host has no memory left"))
     }
 
     fn map_copy_on_write(layout: Layout) -> Result<NonNull<u8>, MapError> {

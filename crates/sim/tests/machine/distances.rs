@@ -198,15 +198,15 @@ fn a_mistake_is_answered_with_what_is_wrong() {
     };
     for (tables, reason) in [
         (pair("[0, 4]", "ping_pong_ns = 60.0"), "there is no node 4: the machine has 4, from 0 on"),
-        (pair("[2, 2]", "ping_pong_ns = 60.0"), "2 and 2 are one node"),
+        (pair("[2, 2]", "ping_pong_ns = 60.0"), "2 and 2 are the same node"),
         (pair("[0]", "ping_pong_ns = 60.0"), "[0] are not two nodes"),
         (pair("[0, 1, 2]", "ping_pong_ns = 60.0"), "[0, 1, 2] are not two nodes"),
-        (pair("[0, 1]", "ping_pong_ns = 0.0"), "nothing is for free"),
+        (pair("[0, 1]", "ping_pong_ns = 0.0"), "must take time"),
         (pair("[0, 1]", "ping_pong_ns = 20.0"), "less than the 27 of same_node"),
         (pair("[0, 1]", "ping_pong_ns = 60.0\nmemory_ns = 90.0"), "less than the 118 of memory"),
         (pair("[0, 1]", "memory_ns = 150.0"), "ping_pong_ns"),
         (pair("[0, 1]", "ping_pong_ns = 60.0\nfar = 3"), "far"),
-        (NODES.replace("[0, 3]", "[0, 1]"), "there twice"),
+        (NODES.replace("[0, 3]", "[0, 1]"), "occur twice"),
         (NODES.replace("made up", " "), "has no source"),
         (SIBLINGS.replace("12.0", "28.0"), "less than the 28 of same_core"),
         (SIBLINGS.replace("ping_pong_ns", "ns"), "is the one-way latency"),

@@ -115,7 +115,8 @@ fn a_failure_says_how_to_have_it_again() {
     assert!(lost(Some(line)).contains(line), "the same run fails again");
     let other = line.replace("machine=host-2c", "machine=epyc-9654-2s");
     assert!(
-        lost(Some(&other)).contains("is of the machine epyc-9654-2s, and the test's is host-2c")
+        lost(Some(&other))
+            .contains("is for the machine epyc-9654-2s, but the test's machine is host-2c")
     );
     let broken = lost(Some("coreline-sim/1 machine"));
     assert!(broken.contains("attribute::loses_an_addition: CORELINE_REPLAY: "), "{broken}");

@@ -19,7 +19,7 @@ impl Memory for Model {
         }
         // SAFETY: the layout has a size.
         let at = unsafe { alloc::alloc_zeroed(layout) };
-        NonNull::new(at).ok_or_else(|| fail("the host has none left"))
+        NonNull::new(at).ok_or_else(|| fail("the host has no memory left"))
     }
 
     unsafe fn unmap(at: NonNull<u8>, layout: Layout) {
@@ -40,7 +40,7 @@ fn lacking(capability: &'static str) -> Lacking {
     Lacking {
         world: <Model as World>::NAME,
         capability,
-        why: Why::new("memory lies nowhere in a model"),
+        why: Why::new("memory has no location in the model"),
         remedy: "go on without, or use another world",
     }
 }

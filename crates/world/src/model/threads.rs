@@ -72,8 +72,8 @@ fn spawn<T: Send + 'static>(
     // Relaxed: one host thread runs all threads of an execution.
     if STARTED.fetch_add(1, Ordering::Relaxed) >= loom::MAX_THREADS {
         return Err(SpawnError::Exhausted(format!(
-            "loom runs at most {} threads in an execution, ended ones and the first one \
-             included; use fewer",
+            "loom runs at most {} threads in an execution, including ended threads and the first \
+             thread; use fewer",
             loom::MAX_THREADS
         )));
     }

@@ -243,7 +243,7 @@ impl<W: Restartable> Operation<W, List<W>> for ListPop {
 }
 
 /// *Load, load, compare, store*: pushes a pointer into the top entry, if a pop has left it empty.
-/// Otherwise, with two further stores before, the operation puts the pointer after the last entry.
+/// Otherwise, the operation puts the pointer after the last entry, which costs two more stores.
 #[derive(Debug)]
 pub struct StackPush<T>(pub NonNull<T>);
 
@@ -295,7 +295,7 @@ fn filled<T: 'static, const N: usize, const WORDS: usize, W: Restartable>(
 }
 
 /// *Load, load, compare, store*: pops the top of the stack, if the top is the last entry.
-/// Otherwise, with a load and a store before, the operation takes the entry below.
+/// Otherwise, the operation takes the entry below, which costs one more load and store.
 #[derive(Debug, Clone, Copy)]
 pub struct StackPop;
 

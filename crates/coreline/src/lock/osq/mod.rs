@@ -97,9 +97,9 @@ pub(super) use spinning::Came;
 /// The fairness ratio (fewest turns of a thread / most turns of a thread) is at least 0.63 with 8
 /// threads and 0.25 with 32 ([measurements](super#more-threads-than-cpus)).
 ///
-/// **Priorities**: turns follow the order, whatever the threads' priorities. A waiter that waits
-/// for long sleeps between checks, so that [a holder of lower priority can run](super#priorities)
-/// on its CPU.
+/// **Priorities**: turns follow the order, whatever the threads' priorities. A waiter that has
+/// waited for a long time sleeps between its checks, so that [a holder of lower priority can
+/// run](super#priorities) on its CPU.
 ///
 /// **Signals**: a handler that locks waits forever if the thread that it interrupted has the turn,
 /// or waits for it ahead of the handler. `lock_by` gives up, and `try_lock` does not wait. The

@@ -61,7 +61,7 @@ impl Pass for Fifo {
 /// its own place is left. So each waiter is examined once. The lock itself does not grow. CNA (Dice
 /// and Kogan, "Compact NUMA-aware locks", 2019) has two lists instead. It examines remote waiters
 /// repeatedly. CNA was proposed for the kernel. Structures that are bound to a lock while it is
-/// contended were also proposed.
+/// contended were also proposed for the kernel.
 ///
 /// Consecutive turns of one place are a *run*. The data that a holder needs about the run is passed
 /// on in the waiter's node, which a hand-off writes anyway. A holder reads the board only when a
@@ -91,7 +91,8 @@ impl Near {
     pub const PASSES: u32 = 64;
 
     /// The maximum time, in nanoseconds, for which later arrivals may get their turns before a
-    /// waiter: 1 ms. For each other place, one turn that had already begun may be added.
+    /// waiter: 1 ms. The waiter may also wait for one turn of each other place that had already
+    /// begun.
     pub const SPAN: u64 = 1_000_000;
 }
 

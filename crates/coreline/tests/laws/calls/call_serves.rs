@@ -204,7 +204,7 @@ fn waits_for_itself<W: Testbed>(manner: Manner, cpus: u32) {
         let theirs = Arc::clone(&workers);
         let waits = move || {
             let refused = send(&theirs, kind).checked_wait().expect_err("it cannot end");
-            assert!(refused.to_string().contains("for ever"), "{refused}");
+            assert!(refused.to_string().contains("forever"), "{refused}");
             refused.reply
         };
         assert_eq!(workers.call_on(first, &waits).unwrap().wait(), 7);

@@ -82,7 +82,7 @@ impl<'a> Comparison<'a> {
         });
         let text: String = runs.collect();
         match text.is_empty() {
-            true => "no number of threads was measured of both\n".to_owned(),
+            true => "no number of threads was measured for both programs\n".to_owned(),
             false => text,
         }
     }
@@ -98,7 +98,7 @@ impl fmt::Display for Comparison<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let [first, second] = [self.first, self.second].map(Scaling::name);
         f.write_str(&self.conclusion())?;
-        writeln!(f, "{first} beside {second}, operations a second\n")?;
+        writeln!(f, "{first} relative to {second}, operations per second\n")?;
         writeln!(
             f,
             "{:>7}  {:>8}  {:>8}  {:>6}  {:>17}  faster",

@@ -208,8 +208,11 @@ impl fmt::Display for Scaling {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Scaling { machine, points, .. } = self;
         writeln!(f, "{}", self.conclusion())?;
-        writeln!(f, "{machine}, {points} points; each: a thread's speed beside the first row's;")?;
-        writeln!(f, "share: the fastest thread's time over the slowest one's\n")?;
+        writeln!(
+            f,
+            "{machine}, {points} points; each: a thread's speed relative to the first row's;"
+        )?;
+        writeln!(f, "share: the fastest thread's time divided by the slowest one's\n")?;
         let band = "lowest to highest";
         writeln!(f, "{:>7}  {:>8}  {band:>19}  {:>6}  {:>5}", "threads", "op/s", "each", "share")?;
         let most = self.rates.iter().map(Figures::value).fold(0.0, f64::max);

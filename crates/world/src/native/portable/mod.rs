@@ -37,7 +37,7 @@ fn lacking(capability: &'static str, remedy: &'static str) -> Lacking {
     Lacking {
         world: Native::NAME,
         capability,
-        why: Why::new("this program uses what every system has, and no more"),
+        why: Why::new("this program uses only functions that every system has"),
         remedy,
     }
 }
