@@ -134,7 +134,23 @@ impl<T: Send + 'static, L: Send + 'static, W: World> ObjectCache<T, L, W> {
     #[inline(always)]
     pub fn get_with(&self, life: impl FnOnce() -> L) -> Result<Object<'_, T, L, W>, GetError> {
         leaf::no_cache_in_a_destructor::<W>(self.name());
-        let taken = Taken { cache: self, body: self.take()? };
+        let body = self.take()?;
+        // SAFETY: the body is this thread's alone, and has no life.
+        Ok(unsafe { self.begin(body, life) })
+    }
+
+    /// Begins a life of a body that was taken.
+    ///
+    /// # Safety
+    ///
+    /// The body is of this cache, is the caller's alone, is charged, and has no life.
+    #[inline(always)]
+    pub(super) unsafe fn begin(
+        &self,
+        body: Held<T, L, W>,
+        life: impl FnOnce() -> L,
+    ) -> Object<'_, T, L, W> {
+        let taken = Taken { cache: self, body };
         let life = life();
         let Taken { body, .. } = *ManuallyDrop::new(taken);
         // SAFETY: the body is this thread's alone, but for the count, and has no life; then it has
@@ -144,7 +160,7 @@ impl<T: Send + 'static, L: Send + 'static, W: World> ObjectCache<T, L, W> {
             let lives = &(*body.as_ptr()).lives;
             // Relaxed, both: written by the holder alone, and read for `stats`.
             lives.store(lives.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
-            Ok(Object::new(self, body))
+            Object::new(self, body)
         }
     }
 

@@ -121,9 +121,10 @@ mod stats;
 #[cfg(test)]
 mod tests;
 mod vacant;
+mod waiting;
 mod ways;
 
-pub use budget::{Budget, OverBudget};
+pub use budget::{Budget, ChargeError, ChargeFuture, OverBudget};
 pub use builder::{Builder, Pressure};
 pub use cache::{GetError, Leaked, ObjectCache};
 pub use handle::Object;
