@@ -10,6 +10,8 @@ use super::handle::Object;
 use super::leaf;
 use super::owned::OwnedObject;
 
+/// # Gets that wait
+///
 /// A get that finds the [budget](super::Builder::budget) full calls
 /// [`on_pressure`](super::Builder::on_pressure) first, as all gets do, and then waits. The callers
 /// that wait for a budget get room in FIFO order: see [`Budget::charge_wait`]. Other gets do not

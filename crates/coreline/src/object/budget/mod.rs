@@ -38,6 +38,8 @@
 //! Every update of `used` is an atomic read-modify-write. Thread 1's update follows thread 2's
 //! read, so thread 1 sees the limit of thread 2.
 //!
+//! Stocks are also closed while a caller waits for room: see the module `wait`.
+//!
 //! # Budgets in budgets
 //!
 //! The amount in the central word of a [child](Budget::child) is also charged to its parent. It
@@ -98,6 +100,9 @@ pub struct OverBudget {
 /// **Law**: the charged amount never exceeds the limit. If the limit was
 /// [lowered](Budget::set_limit) below the amount charged at that time, it never exceeds that
 /// amount. A limit of `u64::MAX` refuses no amount that can be counted, so it only counts.
+///
+/// **Waiting**: [`charge`](Budget::charge) refuses at once if there is no room.
+/// [`charge_by`](Budget::charge_by) and [`charge_async`](Budget::charge_async) wait for it.
 ///
 /// **Signals**: signal handlers must not use a budget, because a refused charge allocates a
 /// message. **Fork**: the child has a copy, with the charges at the time of the fork. The copy may
