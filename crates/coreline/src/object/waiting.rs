@@ -145,7 +145,10 @@ impl<T: Send + 'static, L: Send + 'static, W: World> ObjectCache<T, L, W> {
     /// Takes an object for which the caller has charged.
     fn begin_charged(&self, life: impl FnOnce() -> L) -> Result<Object<'_, T, L, W>, GetError> {
         let body = self.take_charged(Charged(self))?;
-        // SAFETY: the body is this thread's alone, and has no life.
-        Ok(unsafe { self.begin(body, life) })
+        // SAFETY: the body is this thread's alone, and has no life before.
+        Ok(unsafe {
+            self.begin(body, life);
+            Object::new(self, body)
+        })
     }
 }
