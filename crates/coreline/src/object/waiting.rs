@@ -5,6 +5,7 @@ use std::sync::Arc;
 use coreline_world::{Time, World};
 
 use super::budget::Budget;
+use super::builder::Pressure;
 use super::cache::{Charged, GetError, ObjectCache};
 use super::handle::Object;
 use super::leaf;
@@ -15,7 +16,8 @@ use super::owned::OwnedObject;
 /// A get that finds the [budget](super::Builder::budget) full calls
 /// [`on_pressure`](super::Builder::on_pressure) first, as all gets do, and then waits. The callers
 /// that wait for a budget get room in FIFO order: see [`Budget::charge_wait`]. Other gets do not
-/// wait, and may overtake them. Without a budget, no get waits.
+/// wait, and may overtake them. Without a budget, no get waits. The budget limits the objects in
+/// use: if an object is returned on another CPU, a get that waited may construct one more.
 ///
 /// [`Budget::charge_wait`]: super::Budget::charge_wait
 impl<T: Send + 'static, L: Send + 'static, W: World> ObjectCache<T, L, W> {
@@ -110,7 +112,13 @@ impl<T: Send + 'static, L: Send + 'static, W: World> ObjectCache<T, L, W> {
     /// budget that the caller must wait for, and how much to charge.
     fn full_budget(&self) -> Option<(&Budget<W>, u64)> {
         let (budget, each) = self.budget.as_ref()?;
-        let refused = budget.is_waited_for() || self.charge().is_err();
+        let refused = if budget.is_waited_for() {
+            // It must not overtake, but others may have said no to the pressure.
+            let _ = budget.is_full_for(*each) && self.relieve(Pressure::Budget);
+            true
+        } else {
+            self.charge().is_err()
+        };
         refused.then_some((budget, *each))
     }
 

@@ -44,6 +44,7 @@ use std::collections::VecDeque;
 use coreline_world::{Ordering, Word, World};
 
 use crate::lock::{Mutex, Near};
+use crate::panics::Panics;
 
 pub(crate) use future::{Awaited, Waiting};
 
@@ -124,16 +125,17 @@ impl<A: 'static, G: 'static, W: World> Queue<A, G, W> {
         lists.entries.len()
     }
 
-    /// Serves the waiting callers in their order. Each is woken after `serve` was called for all.
+    /// Serves the waiting callers in their order. Each is woken after `serve` was called for all. A
+    /// panic of a waker goes no further: the thread that serves has its own work.
     pub(crate) fn serve(&self, mut serve: impl FnMut(&A) -> Served<G>) {
         let mut lists = self.lists.lock();
-        let (mut at, mut sent) = (0, Sent(VecDeque::new()));
+        let (mut at, mut sent) = (0, Sent::default());
         while let Some(entry) = lists.entries.get(at) {
             match serve(&entry.asked) {
                 Served::Given(given) => {
                     let ticket = entry.ticket;
                     lists.given.push((ticket, given));
-                    sent.0.extend(lists.entries.remove(at));
+                    lists.entries.remove(at).into_iter().for_each(|entry| sent.add(entry));
                 }
                 Served::Later => at += 1,
                 Served::Enough => break,
@@ -141,7 +143,7 @@ impl<A: 'static, G: 'static, W: World> Queue<A, G, W> {
         }
         self.count(&lists);
         drop(lists);
-        sent.wake();
+        let _contained = sent.wake();
     }
 
     /// Checks whether a thread was given something. If not, `waker` will wake it. Returns the waker
@@ -160,10 +162,10 @@ impl<A: 'static, G: 'static, W: World> Queue<A, G, W> {
     /// Makes all waiting threads come again, and look for themselves.
     pub(crate) fn send_away(&self) {
         let mut lists = self.lists.lock();
-        let entries = mem::take(&mut lists.entries);
+        let others = mem::take(&mut lists.entries);
         self.count(&lists);
         drop(lists);
-        Sent(entries).wake();
+        Sent { first: None, others }.wake().resume::<W>();
     }
 
     /// A thread waits no longer; returns what it was given, if anything.
@@ -171,8 +173,7 @@ impl<A: 'static, G: 'static, W: World> Queue<A, G, W> {
         let mut lists = self.lists.lock();
         let (entry, given) = self.remove(&mut lists, ticket);
         drop(lists);
-        // What drops with a waker may be another that waits here.
-        drop(entry);
+        Self::forget(entry);
         given
     }
 
@@ -185,9 +186,15 @@ impl<A: 'static, G: 'static, W: World> Queue<A, G, W> {
         let (entry, given) = parents.remove(&mut lists, ticket);
         drop(lists);
         drop(turn);
-        // As in `leave`.
-        drop(entry);
+        Self::forget(entry);
         given
+    }
+
+    /// Drops an entry outside of the lock: what drops with a waker may be another that waits here.
+    /// It may also panic, and the caller has to pass on what was given.
+    fn forget(entry: Option<Entry<A>>) {
+        let mut contained = Panics::NONE;
+        contained.drop_each(entry);
     }
 
     fn remove(&self, lists: &mut Lists<A, G>, ticket: u64) -> (Option<Entry<A>>, Option<G>) {
@@ -198,21 +205,39 @@ impl<A: 'static, G: 'static, W: World> Queue<A, G, W> {
     }
 }
 
-/// Threads that were sent away and must be woken.
-struct Sent<A>(VecDeque<Entry<A>>);
-
-impl<A> Sent<A> {
-    fn wake(&mut self) {
-        while let Some(entry) = self.0.pop_front() {
-            entry.waker.wake();
-        }
+impl<A> Entry<A> {
+    fn wake(self) {
+        // Before: the woken thread may rely on it that no other has what it waited for.
+        drop(self.asked);
+        self.waker.wake();
     }
 }
 
-impl<A> Drop for Sent<A> {
-    fn drop(&mut self) {
-        // Those behind one whose waker panicked.
-        self.wake();
+/// Threads that must be woken. Usually there is one, and no memory is allocated.
+struct Sent<A> {
+    first: Option<Entry<A>>,
+    others: VecDeque<Entry<A>>,
+}
+
+impl<A> Default for Sent<A> {
+    fn default() -> Self {
+        Sent { first: None, others: VecDeque::new() }
+    }
+}
+
+impl<A> Sent<A> {
+    fn add(&mut self, entry: Entry<A>) {
+        match self.first {
+            None => self.first = Some(entry),
+            Some(_) => self.others.push_back(entry),
+        }
+    }
+
+    /// Wakes each, also behind one whose waker panicked.
+    fn wake(self) -> Panics {
+        let mut panics = Panics::NONE;
+        self.first.into_iter().chain(self.others).for_each(|entry| panics.run(|| entry.wake()));
+        panics
     }
 }
 

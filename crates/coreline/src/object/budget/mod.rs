@@ -178,7 +178,8 @@ impl<W: World> Budget<W> {
     /// Nest budgets at most some hundred levels deep, because a charge and the drop of the last
     /// handle recurse once per level.
     ///
-    /// A global allocator must not charge a budget that has children, because it would deadlock.
+    /// A global allocator must not charge a budget that has children, or for which callers wait,
+    /// because it would deadlock.
     ///
     /// # Errors
     ///
@@ -320,6 +321,14 @@ impl<W: World> Budget<W> {
     #[cold]
     #[inline(never)]
     fn charge_centrally(&self, amount: u64) -> Result<(), OverBudget> {
+        let charged = self.try_centrally(amount);
+        // An attempt that failed had some room for a moment, which a look for those who wait may
+        // have missed.
+        self.serve();
+        charged
+    }
+
+    fn try_centrally(&self, amount: u64) -> Result<(), OverBudget> {
         if self.take_and_stock(amount) {
             return Ok(());
         }
@@ -328,11 +337,7 @@ impl<W: World> Budget<W> {
             return Err(self.refusal(amount));
         }
         let above = self.shared.parent.as_ref().map_or(Ok(()), |parent| parent.charge(amount));
-        above.inspect_err(|_| {
-            self.give_back_here(amount);
-            // What this call had for a moment may have been missed by a look for those who wait.
-            self.serve();
-        })
+        above.inspect_err(|_| _ = self.give_back_here(amount))
     }
 
     fn refusal(&self, asked: u64) -> OverBudget {
@@ -411,10 +416,10 @@ impl<W: World> Budget<W> {
     #[inline(never)]
     fn give_back(&self, amount: u64) {
         let given = self.give_back_here(amount);
-        if let Some(parent) = &self.shared.parent {
-            parent.uncharge(given);
+        match &self.shared.parent {
+            Some(parent) => parent.uncharge(given),
+            None => self.serve(),
         }
-        self.serve();
     }
 
     /// Gives `amount` back to the central word, and opens the stocks if that is what they wait for.

@@ -22,10 +22,11 @@
 //! Uncharger: subtracts from a central word;      light fence; looks at the queue, and serves
 //! ```
 //!
-//! A charge that fails had some room for a moment, so it looks at the queue, too. So does a caller
-//! that stops waiting: others may have waited behind it.
+//! An attempt to charge that fails had some room for a moment. So a charge that made one looks at
+//! the queue, too. So does a caller that stops waiting: others may have waited behind it. Where
+//! sections cannot be fenced, room in other CPUs' stocks would be missed: no caller waits there.
 //!
-//! A thread opens the stocks after the last caller has left:
+//! A thread that gives back opens its budget's stocks after the last caller has left:
 //!
 //! ```text
 //! Thread 1: reads `stocking`: closed; finds no caller
@@ -33,10 +34,11 @@
 //! Thread 1: opens the stocks  <- fails, as `stocking` has changed
 //! ```
 
-use core::fmt;
 use core::future::Future;
 use core::pin::Pin;
 use core::task::{Context, Poll};
+use core::{fmt, mem};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use coreline_world::{Lacking, Native, Time, World};
@@ -52,7 +54,8 @@ pub enum ChargeError {
     /// The deadline passed before there was room, or the amount exceeds a limit.
     #[error(transparent)]
     OverBudget(#[from] OverBudget),
-    /// A wait needs a fence of the process's other threads, which the kernel refuses.
+    /// A wait needs fences of the process's other threads and their sections, which the kernel
+    /// refuses.
     #[error(transparent)]
     Lacking(#[from] Lacking),
 }
@@ -66,17 +69,19 @@ pub(super) struct Asked<W: World> {
 impl<W: World> Budget<W> {
     /// Charges `amount`, like [`charge`](Budget::charge), but sleeps while there is no room.
     ///
-    /// Callers that wait are served in FIFO order. A caller does not wait behind callers of other
-    /// budgets, unless the same budget refuses both. A concurrent [`charge`](Budget::charge), which
-    /// does not wait, may overtake all of them. While callers wait, charges and uncharges of these
-    /// budgets, their parents and children access shared words.
+    /// Callers that wait are served in FIFO order. A caller waits behind an earlier caller only if
+    /// it charges the budget that refuses the earlier one. A concurrent [`charge`](Budget::charge),
+    /// which does not wait, may overtake all of them. While callers wait, charges and uncharges of
+    /// the whole tree of budgets access shared words. Each budget uses stocks again after its next
+    /// uncharge.
     ///
-    /// If a limit is lowered below `amount` meanwhile, the caller waits until it is raised.
+    /// If a limit is lowered below `amount` meanwhile, the caller waits until the limit is raised.
+    /// If a waker panics, the thread that called it goes on.
     ///
     /// # Errors
     ///
     /// [`ChargeError::OverBudget`] if `amount` is larger than the limit of this budget or of one
-    /// above it.
+    /// above it. [`ChargeError::Lacking`] if the machine cannot fence all threads or sections.
     pub fn charge_wait(&self, amount: u64) -> Result<(), ChargeError> {
         self.charge_within(amount, None)
     }
@@ -115,8 +120,7 @@ impl<W: World> Budget<W> {
         if self.unless_others_wait(amount) {
             return Ok(());
         }
-        // The last try says which budget refuses.
-        let late = || Ok(self.charge(amount)?);
+        let late = || Err(self.refuser(amount).refusal(amount).into());
         ear::wait::<W, _>(self.charge_async(amount), deadline).unwrap_or_else(late)
     }
 
@@ -148,6 +152,20 @@ impl<W: World> Budget<W> {
         core::iter::successors(Some(self), |budget| budget.shared.parent.as_ref())
     }
 
+    /// The first budget that has no room for `amount`, as far as is known; else this one.
+    fn refuser(&self, amount: u64) -> &Self {
+        self.chain().find(|budget| budget.lacks(amount)).unwrap_or(self)
+    }
+
+    fn lacks(&self, amount: u64) -> bool {
+        self.limit().saturating_sub(self.used()) < amount
+    }
+
+    /// Whether this budget or one above it has no room for `amount`.
+    pub(in crate::object) fn is_full_for(&self, amount: u64) -> bool {
+        self.chain().any(|budget| budget.lacks(amount))
+    }
+
     /// Charges for those who wait, after something was given back.
     pub(super) fn serve(&self) {
         // Partner: the heavy fence of a caller that waits.
@@ -174,7 +192,7 @@ impl<W: World> Budget<W> {
 #[cold]
 #[inline(never)]
 fn serve<W: World>(queue: &Queue<Asked<W>, (), W>) {
-    let mut full: Vec<*const Shared<W>> = Vec::new();
+    let mut full = BTreeSet::<*const Shared<W>>::new();
     queue.serve(|Asked { budget, amount }| {
         if budget.chain().any(|budget| full.contains(&Arc::as_ptr(&budget.shared))) {
             return Served::Later;
@@ -183,7 +201,7 @@ fn serve<W: World>(queue: &Queue<Asked<W>, (), W>) {
             Ok(()) => Served::Given(()),
             Err(refuser) if refuser.shared.parent.is_none() => Served::Enough,
             Err(refuser) => {
-                full.push(Arc::as_ptr(&refuser.shared));
+                full.insert(Arc::as_ptr(&refuser.shared));
                 Served::Later
             }
         }
@@ -199,12 +217,12 @@ struct Charge<'a, W: World> {
 impl<'a, W: World> Awaited<'a, W> for Charge<'a, W> {
     type Asked = Asked<W>;
     type Given = ();
-    type Value = ();
+    type Value = Charged<'a, W>;
     type Error = ChargeError;
 
-    fn unless_others_wait(&self) -> Result<Option<()>, ChargeError> {
+    fn unless_others_wait(&self) -> Result<Option<Charged<'a, W>>, ChargeError> {
         if self.budget.unless_others_wait(self.amount) {
-            return Ok(Some(()));
+            return Ok(Some(self.value(())));
         }
         let never = self.budget.chain().find(|budget| budget.limit() < self.amount);
         never.map_or(Ok(None), |budget| Err(budget.refusal(self.amount).into()))
@@ -220,6 +238,9 @@ impl<'a, W: World> Awaited<'a, W> for Charge<'a, W> {
 
     fn look(&self, queue: &Queue<Asked<W>, (), W>, is_first: bool) -> Result<(), ChargeError> {
         if is_first {
+            // Before the stocks are closed: where sections cannot be fenced, stocks of other CPUs
+            // cannot be taken back.
+            W::fence_restartable()?;
             let root = self.budget.root();
             root.close_all_stocks();
             // Partner: the light fences in `stocked` and `serve`.
@@ -230,7 +251,9 @@ impl<'a, W: World> Awaited<'a, W> for Charge<'a, W> {
         Ok(())
     }
 
-    fn value(&self, (): ()) {}
+    fn value(&self, (): ()) -> Charged<'a, W> {
+        Charged { budget: self.budget, amount: self.amount }
+    }
 
     fn leave(&self, given: Option<()>) {
         match given {
@@ -240,13 +263,27 @@ impl<'a, W: World> Awaited<'a, W> for Charge<'a, W> {
     }
 }
 
+/// An amount that was charged for a future: given back unless the future is ready.
+struct Charged<'a, W: World> {
+    budget: &'a Budget<W>,
+    amount: u64,
+}
+
+impl<W: World> Drop for Charged<'_, W> {
+    fn drop(&mut self) {
+        self.budget.uncharge(self.amount);
+    }
+}
+
 /// A future that charges a budget, from [`Budget::charge_async`].
 ///
 /// **Cancelling**: dropping the future cancels the wait. If the amount was already charged for the
 /// future, it is uncharged. A future that is neither polled nor dropped after it was woken keeps
-/// the amount. **Signals**: signal handlers must not use it. **Fork**: in the child, a future for
-/// which the amount was charged is ready, unless another thread used the queue at the time of the
-/// fork. Any other future goes to the end of the queue.
+/// the amount. A future that is forgotten while it waits stays in the queue, and keeps the budgets
+/// alive and their stocks closed. **Signals**: signal handlers must not use it. **Fork**: in the
+/// child, a future for which the amount was charged is ready. If another thread used the queue at
+/// the time of the fork, the amount stays charged, and the future goes to the end of the queue. Any
+/// other future goes there, too.
 #[must_use = "a future does nothing unless it is polled"]
 pub struct ChargeFuture<'a, W: World = Native> {
     waiting: Waiting<'a, Charge<'a, W>, W>,
@@ -256,7 +293,7 @@ impl<W: World> Future for ChargeFuture<'_, W> {
     type Output = Result<(), ChargeError>;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
-        self.waiting.poll(context)
+        self.waiting.poll(context).map(|charged| charged.map(mem::forget))
     }
 }
 
@@ -287,6 +324,31 @@ mod tests {
         budget.uncharge(1);
         waits.join();
         assert_eq!(budget.used(), 0);
+    }
+
+    /// One has more for a moment than it gets: its first attempt fills a stock, too. Meanwhile
+    /// another finds its budget full, waits, and has room from then on.
+    fn one_waits_while_one_tries_for_more<W: Testbed>() {
+        let root = Budget::<W>::new_in("root", 2).unwrap();
+        root.charge(1).unwrap();
+        let child = root.child("child", 2).unwrap();
+        let (above, theirs) = (root.clone(), child.clone());
+        let waits = move || {
+            above.uncharge(1);
+            theirs.charge_wait(1).unwrap();
+            theirs.uncharge(1);
+        };
+        let waits = W::spawn(Placement::On(CpuId::new(1)), waits).unwrap();
+        child.charge(1).unwrap();
+        waits.join();
+        child.uncharge(1);
+        assert_eq!((root.used(), child.used()), (0, 0));
+    }
+
+    #[test]
+    fn one_that_waits_gets_what_one_tried_for_in_every_interleaving() {
+        let checker = Checker::new().preemption_bound(2).max_branches(20_000);
+        checker.plant(Plant::EXCHANGES).check(one_waits_while_one_tries_for_more::<Model>);
     }
 
     #[test]

@@ -2,9 +2,10 @@
 //! FIFO order, and a caller that gives up leaves its place to the next. In every interleaving of the
 //! model they are in `object/budget/wait.rs`.
 
+use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll, Waker};
+use std::task::{Context, Poll, Wake, Waker};
 use std::time::Duration;
 
 use coreline::object::{Budget, ChargeError, ChargeFuture, GetError, ObjectCache};
@@ -225,6 +226,67 @@ fn gets_wait<W: Testbed>(effort: Effort) {
     assert!(matches!(late, Err(GetError::OverBudget(_))), "{late:?}");
     drop(both);
     assert!(cache.get_by(W::now()).is_ok());
+}
+
+/// A get that must not overtake asks for relief, if it is its own budget that is full.
+fn pressure_is_told_while_others_wait<W: Testbed>() {
+    let root = Budget::<W>::new_in("root", 4).unwrap();
+    let (a, b) = (root.child("a", 2).unwrap(), root.child("b", 2).unwrap());
+    let kept = Arc::new(W::U64::new_in(0));
+    let (evicts, evicted) = (b.clone(), Arc::clone(&kept));
+    let cache = ObjectCache::<u32, (), W>::builder_in("law")
+        .budget(b.clone(), 1)
+        // Relaxed: one thread.
+        .on_pressure(move |_| match evicted.swap(0, Ordering::Relaxed) {
+            0 => false,
+            kept => {
+                evicts.uncharge(kept);
+                true
+            }
+        })
+        .build(|| Ok::<_, GetError>(7))
+        .unwrap();
+    a.charge(2).unwrap();
+    let mut other = a.charge_async(1);
+    assert!(poll(&mut other).is_pending());
+    b.charge(2).unwrap();
+    kept.store(2, Ordering::Relaxed);
+    drop(cache.get_by(W::now()).expect("two were evicted"));
+    b.charge(1).unwrap();
+    kept.store(1, Ordering::Relaxed);
+    drop(cache.get_by(W::now()).unwrap());
+    assert_eq!(kept.load(Ordering::Relaxed), 1, "there was room");
+    a.uncharge(1);
+    assert_eq!(poll(&mut other), Poll::Ready(Ok(())));
+}
+
+#[test]
+fn pressure_is_told_while_others_wait_in_every_world() {
+    pressure_is_told_while_others_wait::<Native>();
+    let law = pressure_is_told_while_others_wait::<Sim>;
+    worlds::simulate_seeds("budget_wait::pressure", "host-2c", Faults::default(), 1, law).unwrap();
+}
+
+/// A waker that panics is its executor's mistake: the thread that gave back goes on.
+#[test]
+fn a_waker_that_panics_stops_no_one_else() {
+    struct Panics;
+    impl Wake for Panics {
+        fn wake(self: Arc<Self>) {
+            panic!("a waker's wake");
+        }
+    }
+    let budget = Budget::new("law", 2).unwrap();
+    budget.charge(2).unwrap();
+    let (mut first, mut second) = (budget.charge_async(1), budget.charge_async(1));
+    let waker = Waker::from(Arc::new(Panics));
+    assert!(Pin::new(&mut first).poll(&mut Context::from_waker(&waker)).is_pending());
+    assert!(poll(&mut second).is_pending());
+    budget.uncharge(2);
+    assert_eq!(poll(&mut second), Poll::Ready(Ok(())));
+    assert_eq!(poll(&mut first), Poll::Ready(Ok(())));
+    budget.uncharge(2);
+    assert_eq!(budget.used(), 0);
 }
 
 #[test]
