@@ -144,6 +144,7 @@ mod numbered;
 pub mod object;
 mod panics;
 pub mod percpu;
+mod queue;
 
 pub use call::Workers;
 pub use cid::CidSpace;

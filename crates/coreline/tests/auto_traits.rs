@@ -76,7 +76,7 @@ table! { "--+++": lock::Turn<'static, lock::Near>, }
 // Objects.
 table! { "+++++":
     ObjectCache<u64>, object::Object<'static, u64>, object::OwnedObject<u64>, Budget,
-    object::OverBudget,
+    object::OverBudget, object::ChargeError, object::ChargeFuture<'static>,
     object::CacheStats, object::Leaked,
 }
 table! { "+++--": object::Builder<u64>, object::Pressure<'static>, object::GetError, }

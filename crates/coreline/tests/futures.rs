@@ -10,6 +10,7 @@ use coreline::domain::{
     Domain, DomainLocal, DomainOptions, Domains, DomainsOptions, Exclusive, InDomain,
 };
 use coreline::mask::PresenceOptions;
+use coreline::object::{Budget, GetError, ObjectCache};
 use coreline::percpu::Word64;
 use tokio::runtime::{Builder, Runtime};
 
@@ -144,4 +145,35 @@ fn tasks_wait_for_leases_and_lose_none() {
     let mut uses = Arc::into_inner(uses).unwrap();
     let all: u64 = uses.iter_mut().map(|uses| *uses.get_mut()).sum();
     assert_eq!(all, TASKS * ROUNDS);
+}
+
+/// More tasks than objects, each of which holds its object across an await.
+#[test]
+fn tasks_wait_for_an_object_while_the_budget_is_full() {
+    let budget = Budget::new("objects", 3).unwrap();
+    let cache = ObjectCache::<u32>::builder("objects").budget(budget.clone(), 1);
+    let cache = Arc::new(cache.build(|| Ok::<_, GetError>(7)).unwrap());
+    let live = Arc::new(AtomicU32::new(0));
+    runtime().block_on(async {
+        let task = |number: u32| {
+            let (cache, live) = (Arc::clone(&cache), Arc::clone(&live));
+            async move {
+                // Some change their minds before they have waited.
+                if number % 5 == 0 {
+                    drop(cache.get_async());
+                }
+                let object = cache.get_owned_async().await.unwrap();
+                // Relaxed, both: one word, while the object is held.
+                assert!(live.fetch_add(1, Ordering::Relaxed) < 3, "a fourth object is out");
+                tokio::task::yield_now().await;
+                live.fetch_sub(1, Ordering::Relaxed);
+                *object
+            }
+        };
+        let tasks: Vec<_> = (0..200).map(|number| tokio::spawn(task(number))).collect();
+        for task in tasks {
+            assert_eq!(task.await.unwrap(), 7);
+        }
+    });
+    assert_eq!((budget.used(), cache.stats().gets), (0, 200));
 }

@@ -8,7 +8,7 @@ use coreline_world::{Words, World};
 pub(super) type Taken<'a, W> = (u32, Option<&'a <W as Words>::U32>);
 
 /// A number that belongs to its owner, and its round if it has one.
-pub(super) struct Held<W: World> {
+pub(crate) struct Held<W: World> {
     pub(super) number: u32,
     round: Option<NonNull<W::U32>>,
 }

@@ -19,6 +19,7 @@ use super::magazines::{Leasing, Magazine, waits};
 use super::{Domain, Shared};
 use crate::cid::{Bitmap, Recent, References};
 use crate::percpu::Init;
+use crate::queue::{Queue, Served};
 
 impl<P: References, W: World> Shared<P, W> {
     pub(super) fn leasing(&self) -> Option<&Leasing<P, W>> {
@@ -99,7 +100,7 @@ impl<P: References, W: World> Shared<P, W> {
         // Release: pairs with the Acquire in `Magazine::take_round`: the next holder sees what was
         // done under the number.
         round.store(waits(held.number), Ordering::Release);
-        // Partner: the heavy fence of one that waits; see `queue.rs`.
+        // Partner: the heavy fence of one that waits; see `crate::queue`.
         W::fence_light();
         if self.leasing().is_some_and(|leasing| leasing.wanted().is_some()) {
             self.give_from(round);
@@ -114,7 +115,7 @@ impl<P: References, W: World> Shared<P, W> {
         while let Some(queue) = self.leasing().and_then(Leasing::wanted)
             && let Some(number) = Magazine::<W>::take_round(round)
         {
-            if queue.give(Held::new((number, Some(round)))).is_ok() {
+            if give(queue, Held::new((number, Some(round)))).is_ok() {
                 return;
             }
             // Release: pairs with the Acquire in `Magazine::take_round`.
@@ -129,11 +130,11 @@ impl<P: References, W: World> Shared<P, W> {
     #[inline(never)]
     fn put_back_without_round(&self, mut held: Held<W>) {
         while let Some(leasing) = self.leasing() {
-            if leasing.wanted().is_some_and(|queue| queue.give(held).is_ok()) {
+            if leasing.wanted().is_some_and(|queue| give(queue, held).is_ok()) {
                 return;
             }
             leasing.put_back(&self.core, held.number);
-            // Partner: the heavy fence of one that waits; see `queue.rs`.
+            // Partner: the heavy fence of one that waits; see `crate::queue`.
             W::fence_light();
             if leasing.wanted().is_none() {
                 return;
@@ -154,10 +155,24 @@ impl<P: References, W: World> Shared<P, W> {
     /// Gives a number to the first waiting thread; else takes it back.
     pub(super) fn give_or_put_back(&self, held: Held<W>) {
         let queue = self.leasing().and_then(Leasing::wanted);
-        if queue.is_none_or(|queue| queue.give(held).is_err()) {
+        if queue.is_none_or(|queue| give(queue, held).is_err()) {
             self.put_back(held);
         }
     }
+}
+
+/// Gives a number to the first waiting thread.
+///
+/// # Errors
+///
+/// If no thread waits, returns the number.
+fn give<W: World>(queue: &Queue<(), Held<W>, W>, held: Held<W>) -> Result<(), Held<W>> {
+    let mut given = false;
+    queue.serve(|()| match mem::replace(&mut given, true) {
+        false => Served::Given(held),
+        true => Served::Enough,
+    });
+    if given { Ok(()) } else { Err(held) }
 }
 
 /// The exclusive use of one of a domain's IDs until the lease is dropped, from

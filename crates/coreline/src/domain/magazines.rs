@@ -40,7 +40,6 @@
 //! round also publishes its earlier returns: thread 1 finds B out and knows of A's return.
 
 use core::mem::ManuallyDrop;
-use core::ptr;
 
 use coreline_topology::CpuId;
 use coreline_world::{Integer, Native, Ordering, Slot, Word, World};
@@ -48,10 +47,10 @@ use coreline_world::{Integer, Native, Ordering, Slot, Word, World};
 use super::core::{Core, Guard};
 use super::domains::Extent;
 use super::errors::LeaseError;
-use super::held::Taken;
+use super::held::{Held, Taken};
 use super::local::DomainLocal;
-use super::queue::Queue;
 use crate::cid::{Bitmap, Place, References};
+use crate::queue::{Queue, Queues};
 
 /// How many numbers have a round of their own in a magazine.
 const ROUNDS: usize = 4;
@@ -196,65 +195,24 @@ impl<W: World> Magazine<W> {
 pub(super) struct Leasing<P: References, W: World> {
     taken: Bitmap<W>,
     magazines: DomainLocal<Magazine<W>, P, W>,
-    /// The threads that wait for a lease; null before the first.
-    queue: W::Ptr<Queue<W>>,
-}
-
-impl<P: References, W: World> Drop for Leasing<P, W> {
-    fn drop(&mut self) {
-        // What a forked child has of its parent's may be torn, and is leaked.
-        if let Some(queue) = self.own_queue().map(ptr::from_ref) {
-            // SAFETY: from `Box::into_raw` in `queue`, and no future is left, as each borrows a
-            // handle.
-            drop(unsafe { Box::from_raw(queue.cast_mut()) });
-        }
-    }
+    /// The threads that wait for a lease.
+    pub(super) queues: Queues<(), Held<W>, W>,
 }
 
 impl<P: References, W: World> Leasing<P, W> {
     pub(super) fn new_in(taken: Bitmap<W>, magazines: DomainLocal<Magazine<W>, P, W>) -> Self {
-        Leasing { taken, magazines, queue: W::Ptr::new_in(ptr::null_mut()) }
-    }
-
-    /// The queue of threads that wait for a lease; made if none has waited.
-    pub(super) fn queue(&self) -> &Queue<W> {
-        loop {
-            let there = self.any_queue();
-            if let Some(queue) = there.filter(|queue| queue.is_own()) {
-                return queue;
-            }
-            let there = there.map_or(ptr::null_mut(), |queue| ptr::from_ref(queue).cast_mut());
-            let made = Box::into_raw(Box::new(Queue::new_in()));
-            // Release: pairs with the Acquire in `any_queue`. Relaxed: it is loaded again.
-            let (release, relaxed) = (Ordering::Release, Ordering::Relaxed);
-            if self.queue.compare_exchange(there, made, release, relaxed).is_err() {
-                // SAFETY: made here, and no other thread has seen it.
-                drop(unsafe { Box::from_raw(made) });
-            }
-        }
+        Leasing { taken, magazines, queues: Queues::new_in() }
     }
 
     /// The queue, if any thread waits in it.
     #[inline]
-    pub(super) fn wanted(&self) -> Option<&Queue<W>> {
-        self.any_queue().filter(|queue| queue.is_wanted() && queue.is_own())
-    }
-
-    /// The queue, or that of the process that forked this one.
-    #[inline]
-    fn any_queue(&self) -> Option<&Queue<W>> {
-        // Acquire: pairs with the Release in `queue`: the queue is there.
-        // SAFETY: null, or from `Box::into_raw` in `queue`, and freed with this, or never.
-        unsafe { self.queue.load(Ordering::Acquire).as_ref() }
-    }
-
-    fn own_queue(&self) -> Option<&Queue<W>> {
-        self.any_queue().filter(|queue| queue.is_own())
+    pub(super) fn wanted(&self) -> Option<&Queue<(), Held<W>, W>> {
+        self.queues.wanted()
     }
 
     /// All its bytes except those of the magazines, which are a local.
     pub(super) fn bytes(&self) -> usize {
-        size_of::<Self>() + self.taken.bytes() + self.own_queue().map_or(0, Queue::bytes)
+        size_of::<Self>() + self.taken.bytes() + self.queues.bytes()
     }
 
     /// How many leases are out. The value may be out of date when it returns.

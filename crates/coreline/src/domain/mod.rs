@@ -137,7 +137,6 @@ mod lease;
 mod local;
 mod magazines;
 mod member;
-mod queue;
 #[cfg(test)]
 mod tests;
 mod waiting;

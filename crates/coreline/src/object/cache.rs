@@ -7,9 +7,9 @@ use core::panic::{RefUnwindSafe, UnwindSafe};
 use core::ptr::NonNull;
 
 use coreline_topology::{NodeId, Topology};
-use coreline_world::{Line, MapError, Native, Ordering, Word, World};
+use coreline_world::{Lacking, Line, MapError, Native, Ordering, Word, World};
 
-use super::budget::{Budget, OverBudget};
+use super::budget::{Budget, ChargeError, OverBudget};
 use super::builder::{AnyError, Builder, Check, Construct, Destroy, OnFailure, Pressure, Relieve};
 use super::depot::{Depots, ROUNDS};
 use super::leaf;
@@ -53,6 +53,19 @@ pub enum GetError {
     /// The budget is full.
     #[error(transparent)]
     OverBudget(#[from] OverBudget),
+    /// A wait for room in the budget needs a fence of the process's other threads, which the kernel
+    /// refuses.
+    #[error(transparent)]
+    Lacking(#[from] Lacking),
+}
+
+impl From<ChargeError> for GetError {
+    fn from(error: ChargeError) -> Self {
+        match error {
+            ChargeError::OverBudget(error) => error.into(),
+            ChargeError::Lacking(error) => error.into(),
+        }
+    }
 }
 
 /// The error if some objects were never returned. These objects keep their memory.
@@ -83,7 +96,7 @@ pub struct ObjectCache<T: Send + 'static, L: Send + 'static = (), W: World = Nat
     pub(super) attended: bool,
     pub(super) discards_on_panic: bool,
     pub(super) check: Option<Box<Check<T>>>,
-    budget: Option<(Budget<W>, u64)>,
+    pub(super) budget: Option<(Budget<W>, u64)>,
     pub(super) slabs: Slabs<W>,
     pub(super) depots: Depots<Body<T, L, W>, W>,
     /// By CPU: the depot of its node. Empty, if there is one.
@@ -279,7 +292,14 @@ impl<T: Send + 'static, L: Send + 'static, W: World> ObjectCache<T, L, W> {
     #[inline(never)]
     fn take_otherwise(&self) -> Result<Held<T, L, W>, GetError> {
         self.charge()?;
-        let charged = Charged(self);
+        self.take_charged(Charged(self))
+    }
+
+    /// A body for which the caller has charged.
+    pub(super) fn take_charged(
+        &self,
+        charged: Charged<'_, T, L, W>,
+    ) -> Result<Held<T, L, W>, GetError> {
         let body = match self.stacks.field(|stack| stack).pop() {
             Some(body) => body,
             None => self.refill()?,
@@ -289,13 +309,12 @@ impl<T: Send + 'static, L: Send + 'static, W: World> ObjectCache<T, L, W> {
     }
 
     /// Charges first: then nothing is taken that would have to be given back.
-    fn charge(&self) -> Result<(), GetError> {
+    pub(super) fn charge(&self) -> Result<(), OverBudget> {
         let Some((budget, each)) = &self.budget else { return Ok(()) };
         loop {
             match budget.charge(*each) {
-                Ok(()) => return Ok(()),
                 Err(_) if self.relieve(Pressure::Budget) => {}
-                Err(refused) => return Err(refused.into()),
+                charged => return charged,
             }
         }
     }
@@ -475,7 +494,9 @@ impl<T: Send + 'static, L: Send + 'static, W: World> fmt::Debug for ObjectCache<
 }
 
 /// A charge for an object: given back if none can be had, or the constructor panics.
-struct Charged<'a, T: Send + 'static, L: Send + 'static, W: World>(&'a ObjectCache<T, L, W>);
+pub(super) struct Charged<'a, T: Send + 'static, L: Send + 'static, W: World>(
+    pub(super) &'a ObjectCache<T, L, W>,
+);
 
 impl<T: Send + 'static, L: Send + 'static, W: World> Drop for Charged<'_, T, L, W> {
     fn drop(&mut self) {

@@ -2,7 +2,7 @@
 
 use core::fmt;
 use core::marker::PhantomData;
-use core::mem::ManuallyDrop;
+use core::mem::{self, ManuallyDrop};
 use core::ops::{Deref, DerefMut};
 use core::panic::{RefUnwindSafe, UnwindSafe};
 use core::ptr::NonNull;
@@ -134,9 +134,24 @@ impl<T: Send + 'static, L: Send + 'static, W: World> ObjectCache<T, L, W> {
     #[inline(always)]
     pub fn get_with(&self, life: impl FnOnce() -> L) -> Result<Object<'_, T, L, W>, GetError> {
         leaf::no_cache_in_a_destructor::<W>(self.name());
-        let taken = Taken { cache: self, body: self.take()? };
+        let body = self.take()?;
+        // SAFETY: the body is this thread's alone, and has no life before.
+        Ok(unsafe {
+            self.begin(body, life);
+            Object::new(self, body)
+        })
+    }
+
+    /// Begins a life of a body that was taken.
+    ///
+    /// # Safety
+    ///
+    /// The body is of this cache, is the caller's alone, is charged, and has no life.
+    #[inline(always)]
+    pub(super) unsafe fn begin(&self, body: Held<T, L, W>, life: impl FnOnce() -> L) {
+        let taken = Taken { cache: self, body };
         let life = life();
-        let Taken { body, .. } = *ManuallyDrop::new(taken);
+        mem::forget(taken);
         // SAFETY: the body is this thread's alone, but for the count, and has no life; then it has
         // one.
         unsafe {
@@ -144,7 +159,6 @@ impl<T: Send + 'static, L: Send + 'static, W: World> ObjectCache<T, L, W> {
             let lives = &(*body.as_ptr()).lives;
             // Relaxed, both: written by the holder alone, and read for `stats`.
             lives.store(lives.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
-            Ok(Object::new(self, body))
         }
     }
 

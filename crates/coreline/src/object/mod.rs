@@ -69,6 +69,12 @@
 //! returned on another CPU may be reused on that CPU while it is in the CPU's caches. An object
 //! that leaves the stack of a CPU of another node returns to its home node with its magazine.
 //!
+//! # A limit
+//!
+//! A [`Budget`] limits the objects that are in use. [`get`](ObjectCache::get) fails at once while
+//! the budget is full. [`get_by`](ObjectCache::get_by) and [`get_async`](ObjectCache::get_async)
+//! wait until an object is returned.
+//!
 //! # The contract
 //!
 //! A returned object must be reusable. `L` is dropped. [`check`](Builder::check) resets `T`, and
@@ -121,9 +127,10 @@ mod stats;
 #[cfg(test)]
 mod tests;
 mod vacant;
+mod waiting;
 mod ways;
 
-pub use budget::{Budget, OverBudget};
+pub use budget::{Budget, ChargeError, ChargeFuture, OverBudget};
 pub use builder::{Builder, Pressure};
 pub use cache::{GetError, Leaked, ObjectCache};
 pub use handle::Object;

@@ -67,10 +67,25 @@ impl<T: Send + 'static, L: Send + 'static, W: World> ObjectCache<T, L, W> {
         self: &Arc<Self>,
         life: impl FnOnce() -> L,
     ) -> Result<OwnedObject<T, L, W>, GetError> {
+        // SAFETY: the object is of this cache.
+        Ok(unsafe { self.owned(self.get_with(life)?) })
+    }
+
+    /// Converts a handle that borrows this cache into one that keeps the cache alive.
+    ///
+    /// # Safety
+    ///
+    /// The object is of this cache.
+    pub(super) unsafe fn owned<'c>(
+        self: &'c Arc<Self>,
+        object: Object<'c, T, L, W>,
+    ) -> OwnedObject<T, L, W> {
         // SAFETY: the cache stays where it is as long as it has an owner, which the handle is, and
         // drops after the reference. The reference leaves the handle for no longer than that.
         let cache: &'static Self = unsafe { &*Arc::as_ptr(self) };
-        Ok(OwnedObject { object: cache.get_with(life)?, cache: Arc::clone(self) })
+        // SAFETY: the caller's promise, and the pointer is used once.
+        let object = unsafe { cache.from_raw(object.into_raw()) };
+        OwnedObject { object, cache: Arc::clone(self) }
     }
 }
 

@@ -1,6 +1,6 @@
 //! The laws of waiting for a lease: a lease is one holder's, one that waits gets one, in order of
 //! arrival, and one that gives up leaves its lease to the next. In every interleaving of the model
-//! they are in `domain/queue.rs`.
+//! they are in `domain/waiting.rs`.
 
 use std::cell::RefCell;
 use std::future::Future;

@@ -4,6 +4,7 @@
 
 mod bag;
 mod budget;
+mod budget_wait;
 mod cid;
 mod counter;
 mod drain;

@@ -10,7 +10,7 @@
 //! | `limit` | what may be charged at one time | [`Budget::set_limit`] |
 //! | `used` | what is charged, and all stocks; above a limit that was lowered | exchanges |
 //! | a stock | what its CPU may charge without the central word | operations; a drain |
-//! | `stocking` | see below | [`Budget::set_limit`], and what gives back |
+//! | `stocking` | see below | [`Budget::set_limit`], a caller that waits, and what gives back |
 //!
 //! A charge that finds the limit reached takes back the stocks of all CPUs before it fails. So a
 //! charge fails despite free room only if other threads charge at the same moment, or if the
@@ -21,7 +21,7 @@
 //! | bits of `stocking` | meaning |
 //! |---|---|
 //! | 0 to 20 | the *batch* that a stock is filled with, a power of two; 0: stocks are closed |
-//! | 21 to 63 | how often the limit was set |
+//! | 21 to 63 | how often the stocks were closed |
 //!
 //! A charge from a stock does not read the limit. So stocks are used only while `used`, which
 //! includes all of them, is at most the limit. A thread that sets the limit first closes the stocks
@@ -38,6 +38,8 @@
 //! Every update of `used` is an atomic read-modify-write. Thread 1's update follows thread 2's
 //! read, so thread 1 sees the limit of thread 2.
 //!
+//! Stocks are also closed while a caller waits for room: see the module `wait`.
+//!
 //! # Budgets in budgets
 //!
 //! The amount in the central word of a [child](Budget::child) is also charged to its parent. It
@@ -45,13 +47,21 @@
 //! parent. An amount that is given back to a child's central word is also given back to the parent.
 //! A parent without room first takes back the stocks of all budgets below it.
 
+mod children;
+mod wait;
+
 use core::fmt;
-use core::ptr::{self, NonNull};
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
 
 use coreline_world::{IndexBy, Line, Native, Ordering, Word, World};
 
-use crate::percpu::{PerCpu, PoolError, SlotLock};
+use crate::percpu::{PerCpu, PoolError};
+use crate::queue::Queues;
+
+use children::Children;
+use wait::Asked;
+
+pub use wait::{ChargeError, ChargeFuture};
 
 /// The error for a refused charge. Nothing was charged.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -91,6 +101,9 @@ pub struct OverBudget {
 /// [lowered](Budget::set_limit) below the amount charged at that time, it never exceeds that
 /// amount. A limit of `u64::MAX` refuses no amount that can be counted, so it only counts.
 ///
+/// **Waiting**: [`charge`](Budget::charge) refuses at once if there is no room.
+/// [`charge_by`](Budget::charge_by) and [`charge_async`](Budget::charge_async) wait for it.
+///
 /// **Signals**: signal handlers must not use a budget, because a refused charge allocates a
 /// message. **Fork**: the child has a copy, with the charges at the time of the fork. The copy may
 /// lack an amount that another thread was moving between a stock and the central word. It may also
@@ -108,20 +121,8 @@ struct Shared<W: World> {
     used: Line<W::U64>,
     parent: Option<Budget<W>>,
     children: Children<W>,
-}
-
-/// The budgets below one. A list of single words, so that a forked child has each of them or not.
-struct Children<W: World> {
-    lock: SlotLock<W>,
-    /// The one made last; null: there is none.
-    first: W::Ptr<Child<W>>,
-    /// How many may be listed before those that are gone are taken out.
-    room: W::Usize,
-}
-
-struct Child<W: World> {
-    budget: Weak<Shared<W>>,
-    next: W::Ptr<Child<W>>,
+    /// Those who wait for room, here or in a budget below. Used only where there is no parent.
+    queues: Queues<Asked<W>, (), W>,
 }
 
 /// A stock leaves it as it is: set, it has gone below zero.
@@ -177,7 +178,8 @@ impl<W: World> Budget<W> {
     /// Nest budgets at most some hundred levels deep, because a charge and the drop of the last
     /// handle recurse once per level.
     ///
-    /// A global allocator must not charge a budget that has children, because it would deadlock.
+    /// A global allocator must not charge a budget that has children, or for which callers wait,
+    /// because it would deadlock.
     ///
     /// # Errors
     ///
@@ -185,6 +187,11 @@ impl<W: World> Budget<W> {
     pub fn child(&self, name: impl Into<String>, limit: u64) -> Result<Self, PoolError> {
         let child = Self::below(name.into(), limit, Some(self.clone()))?;
         self.shared.children.add(Arc::downgrade(&child.shared));
+        // A caller that waits is in the queue before it closes the stocks of all children. So its
+        // look, which takes the lock of the children, finds this one, or comes before this look.
+        if self.is_waited_for() {
+            child.close_stocks();
+        }
         Ok(child)
     }
 
@@ -199,6 +206,7 @@ impl<W: World> Budget<W> {
             used: Line(W::U64::new_in(0)),
             parent,
             children: Children::new_in(),
+            queues: Queues::new_in(),
         };
         Ok(Budget { shared: Arc::new(shared) })
     }
@@ -235,10 +243,20 @@ impl<W: World> Budget<W> {
         if amount < full {
             let stock = self.shared.stocks.field(|word| word);
             if stock.add_if(amount, !(full - 1)).is_ok() {
-                return;
+                return self.stocked();
             }
         }
         self.give_back(amount);
+    }
+
+    /// A stock grew. Stocks that were closed meanwhile may be waited for.
+    #[inline(always)]
+    fn stocked(&self) {
+        // Partner: the heavy fence of a caller that waits, which closes the stocks before it.
+        W::fence_light();
+        if self.batch() == 0 {
+            self.take_stocks_back();
+        }
     }
 
     /// Sets the limit. Other threads may charge and uncharge amounts meanwhile.
@@ -269,9 +287,14 @@ impl<W: World> Budget<W> {
 
     /// Sets the limit, and closes the stocks.
     fn close(&self, limit: u64) {
-        let Shared { limit: word, stocking, .. } = &*self.shared;
-        // Relaxed: the release below publishes it.
-        word.store(limit, Ordering::Relaxed);
+        // Relaxed: the release of the exchange publishes it.
+        self.shared.limit.store(limit, Ordering::Relaxed);
+        self.close_stocks();
+    }
+
+    /// Closes the stocks, and leaves in them what they have.
+    fn close_stocks(&self) {
+        let stocking = &self.shared.stocking;
         // Relaxed: the exchange looks again.
         let mut seen = stocking.load(Ordering::Relaxed);
         loop {
@@ -298,29 +321,41 @@ impl<W: World> Budget<W> {
     #[cold]
     #[inline(never)]
     fn charge_centrally(&self, amount: u64) -> Result<(), OverBudget> {
+        let charged = self.try_centrally(amount);
+        // An attempt that failed had some room for a moment, which a look for those who wait may
+        // have missed.
+        self.serve();
+        charged
+    }
+
+    fn try_centrally(&self, amount: u64) -> Result<(), OverBudget> {
         if self.take_and_stock(amount) {
             return Ok(());
         }
         self.take_stocks_back();
         if !self.take_here(amount) {
-            let (name, used, limit) = (self.shared.name.clone(), self.used(), self.limit());
-            return Err(OverBudget { name, asked: amount, used, limit });
+            return Err(self.refusal(amount));
         }
         let above = self.shared.parent.as_ref().map_or(Ok(()), |parent| parent.charge(amount));
-        above.inspect_err(|_| {
-            self.give_back_here(amount);
-        })
+        above.inspect_err(|_| _ = self.give_back_here(amount))
+    }
+
+    fn refusal(&self, asked: u64) -> OverBudget {
+        let (name, used, limit) = (self.shared.name.clone(), self.used(), self.limit());
+        OverBudget { name, asked, used, limit }
     }
 
     /// Takes `amount` from the central word, and fills the stock if there is enough.
     fn take_and_stock(&self, amount: u64) -> bool {
         let batch = self.batch();
         let stocked = amount.checked_add(batch).filter(|_| batch > 0);
-        if !stocked.is_some_and(|stocked| self.take(stocked)) {
-            return self.take(amount);
+        if !stocked.is_some_and(|stocked| self.take(stocked).is_ok()) {
+            return self.take(amount).is_ok();
         }
         let kept = !(2 * batch - 1);
-        if self.shared.stocks.field(|word| word).add_if(batch, kept).is_err() {
+        if self.shared.stocks.field(|word| word).add_if(batch, kept).is_ok() {
+            self.stocked();
+        } else {
             // Another thread of this CPU was faster.
             self.give_back(batch);
         }
@@ -328,18 +363,22 @@ impl<W: World> Budget<W> {
     }
 
     /// Takes `amount` from the central word and from the parent, if both have so much.
-    fn take(&self, amount: u64) -> bool {
+    ///
+    /// # Errors
+    ///
+    /// The budget that has not.
+    fn take(&self, amount: u64) -> Result<(), &Self> {
         if !self.take_here(amount) {
-            return false;
+            return Err(self);
         }
         // A parent's stock is not filled here: each level would try twice, and each of these the
         // level above.
-        let above = |parent: &Self| parent.take_from_stock(amount) || parent.take(amount);
-        let taken = self.shared.parent.as_ref().is_none_or(above);
-        if !taken {
-            self.give_back_here(amount);
+        match &self.shared.parent {
+            Some(parent) if !parent.take_from_stock(amount) => {
+                parent.take(amount).inspect_err(|_| _ = self.give_back_here(amount))
+            }
+            _ => Ok(()),
         }
-        taken
     }
 
     /// Takes `amount` from the central word, if there is so much.
@@ -377,8 +416,9 @@ impl<W: World> Budget<W> {
     #[inline(never)]
     fn give_back(&self, amount: u64) {
         let given = self.give_back_here(amount);
-        if let Some(parent) = &self.shared.parent {
-            parent.uncharge(given);
+        match &self.shared.parent {
+            Some(parent) => parent.uncharge(given),
+            None => self.serve(),
         }
     }
 
@@ -407,7 +447,7 @@ impl<W: World> Budget<W> {
         }
         // Relaxed: behind the acquire.
         let limit = limit.load(Ordering::Relaxed);
-        if left <= limit {
+        if left <= limit && !self.is_waited_for() {
             let open = closed | batch(limit, *cpus);
             // Relaxed, both: it says no more than that stocks may be used. If it fails, they are
             // open already, or wait for another limit.
@@ -418,6 +458,8 @@ impl<W: World> Budget<W> {
     }
 
     /// Gives back what is in the stocks here and in all budgets below.
+    #[cold]
+    #[inline(never)]
     fn take_stocks_back(&self) {
         // Those below first: what they give back may go into a stock of this one.
         for shared in self.shared.children.all() {
@@ -473,75 +515,6 @@ impl<W: World> Drop for Shared<W> {
         if let Some(parent) = &self.parent {
             // Relaxed: no other thread has it.
             parent.uncharge(self.used.0.load(Ordering::Relaxed));
-        }
-    }
-}
-
-impl<W: World> Children<W> {
-    fn new_in() -> Self {
-        let first = W::Ptr::new_in(ptr::null_mut());
-        Children { lock: SlotLock::new_in(), first, room: W::Usize::new_in(8) }
-    }
-
-    fn add(&self, budget: Weak<Shared<W>>) {
-        let _guard = self.lock.lock();
-        // Relaxed, all: the lock orders them.
-        let relaxed = Ordering::Relaxed;
-        let room = self.room.load(relaxed);
-        if room == 0 {
-            let left = self.take_out_those_gone();
-            self.room.store(left.max(8), relaxed);
-        } else {
-            self.room.store(room - 1, relaxed);
-        }
-        let next = W::Ptr::new_in(self.first.load(relaxed));
-        let child = Box::leak(Box::new(Child { budget, next }));
-        // Release: a forked child has it whole, or not.
-        self.first.store(child, Ordering::Release);
-    }
-
-    /// For the holder of the lock. Returns how many there are left.
-    fn take_out_those_gone(&self) -> usize {
-        // Relaxed, all: the lock orders them.
-        let relaxed = Ordering::Relaxed;
-        let (mut at, mut left) = (&self.first, 0);
-        while let Some(child) = NonNull::new(at.load(relaxed)) {
-            // SAFETY: leaked by `add`, and freed only here and in `drop`, out of the list.
-            let listed = unsafe { child.as_ref() };
-            if listed.budget.strong_count() > 0 {
-                (at, left) = (&listed.next, left + 1);
-                continue;
-            }
-            at.store(listed.next.load(relaxed), relaxed);
-            // SAFETY: leaked by `add`; out of the list, and the lock keeps other threads out.
-            drop(unsafe { Box::from_raw(child.as_ptr()) });
-        }
-        left
-    }
-
-    /// Those that are there.
-    fn all(&self) -> Vec<Arc<Shared<W>>> {
-        let _guard = self.lock.lock();
-        let mut all = Vec::new();
-        // Relaxed: the lock orders it.
-        let mut next = self.first.load(Ordering::Relaxed);
-        // SAFETY: leaked by `add`, and in the list: the lock keeps those out that free it.
-        while let Some(child) = unsafe { next.as_ref() } {
-            all.extend(child.budget.upgrade());
-            // Relaxed: the lock orders it.
-            next = child.next.load(Ordering::Relaxed);
-        }
-        all
-    }
-}
-
-impl<W: World> Drop for Children<W> {
-    fn drop(&mut self) {
-        let mut next = self.first.with_mut(|first| *first);
-        while !next.is_null() {
-            // SAFETY: leaked by `add`, in the list, and no other thread has that.
-            let mut child = unsafe { Box::from_raw(next) };
-            next = child.next.with_mut(|next| *next);
         }
     }
 }
