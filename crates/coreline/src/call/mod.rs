@@ -296,8 +296,8 @@ impl<W: World + Threads> Workers<W> {
     }
 
     /// Runs `function` on all of these CPUs at the same time, and returns the values when all CPUs
-    /// have run it. A function that waits until it has begun on the other CPUs may wait forever,
-    /// because calls of other threads may run first.
+    /// have run it. A function that waits until it has begun on the other CPUs may wait forever.
+    /// On one of them, the call of another thread may run first and wait in the same way.
     ///
     /// # Errors
     ///

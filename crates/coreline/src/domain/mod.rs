@@ -214,7 +214,8 @@ pub struct Usage {
 }
 
 /// A tenant, a session or a table: see the [module](self). The type is a handle, and its clones are
-/// the same domain. The domain lives as long as a handle, a member or a local of it exists.
+/// the same domain. The domain lives as long as a handle of it, one of its members or
+/// one of its locals exists.
 ///
 /// **Priorities**: see [`CidSpace`](crate::cid::CidSpace). Operations on locals never
 /// wait.

@@ -243,7 +243,8 @@ impl<T: Send + Sync + 'static, W: World> Versioned<T, W> {
         panics.resume::<W>();
     }
 
-    /// Waits until no reader holds a value that was replaced before, and frees the replaced values.
+    /// Waits until no reader holds a value that was replaced before this call, and frees the
+    /// replaced values.
     /// A reader that is inside and never leaves, or that reads only while it has several guards,
     /// blocks the call forever. A reader that is inside on the calling thread also blocks it
     /// forever. Other threads can update meanwhile. **Panics** if a heavy fence fails again after

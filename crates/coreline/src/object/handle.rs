@@ -112,7 +112,7 @@ impl<'c, T: Send + 'static, L: Send + 'static, W: World> Object<'c, T, L, W> {
 }
 
 impl<T: Send + 'static, L: Send + 'static, W: World> ObjectCache<T, L, W> {
-    /// Gets an object with a default life.
+    /// Gets an object whose life has default data.
     ///
     /// # Errors
     ///
@@ -125,8 +125,8 @@ impl<T: Send + 'static, L: Send + 'static, W: World> ObjectCache<T, L, W> {
         self.get_with(L::default)
     }
 
-    /// Gets an object with the life that `life` returns. `life` is called only after an object was
-    /// found.
+    /// Gets an object, and calls `life` for the data of its life. `life` is called only after an
+    /// object was found.
     ///
     /// # Errors
     ///
@@ -162,7 +162,8 @@ impl<T: Send + 'static, L: Send + 'static, W: World> ObjectCache<T, L, W> {
         }
     }
 
-    /// Gets an object with a copy of the life of `other`. The constructed part is not copied.
+    /// Gets an object with a copy of the data of the life of `other`. The constructed part is not
+    /// copied.
     ///
     /// # Errors
     ///

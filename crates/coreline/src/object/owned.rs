@@ -45,7 +45,7 @@ pub struct OwnedObject<T: Send + 'static, L: Send + 'static = (), W: World = Nat
 }
 
 impl<T: Send + 'static, L: Send + 'static, W: World> ObjectCache<T, L, W> {
-    /// Gets an object with a default life. The handle keeps the cache alive.
+    /// Gets an object whose life has default data. The handle keeps the cache alive.
     ///
     /// # Errors
     ///
@@ -57,8 +57,8 @@ impl<T: Send + 'static, L: Send + 'static, W: World> ObjectCache<T, L, W> {
         self.get_owned_with(L::default)
     }
 
-    /// Gets an object with the life that `life` returns. The handle keeps the cache alive. `life`
-    /// is called only after an object was found.
+    /// Gets an object, and calls `life` for the data of its life. The handle keeps the cache alive.
+    /// `life` is called only after an object was found.
     ///
     /// # Errors
     ///

@@ -21,7 +21,7 @@ use super::owned::OwnedObject;
 ///
 /// [`Budget::charge_wait`]: super::Budget::charge_wait
 impl<T: Send + 'static, L: Send + 'static, W: World> ObjectCache<T, L, W> {
-    /// Gets an object with a default life, like [`get`](ObjectCache::get), but waits until
+    /// Gets an object whose life has default data, like [`get`](ObjectCache::get), but waits until
     /// `deadline` if the budget is full.
     ///
     /// ```
@@ -58,7 +58,7 @@ impl<T: Send + 'static, L: Send + 'static, W: World> ObjectCache<T, L, W> {
         self.get_with_by(deadline, L::default)
     }
 
-    /// Gets an object with the life that `life` returns, and waits like
+    /// Gets an object, and calls `life` for the data of its life, and waits like
     /// [`get_by`](ObjectCache::get_by). `life` is called only after an object was found.
     ///
     /// # Errors
@@ -76,7 +76,7 @@ impl<T: Send + 'static, L: Send + 'static, W: World> ObjectCache<T, L, W> {
         self.begin_charged(life)
     }
 
-    /// Gets an object with a default life, and waits without blocking the thread.
+    /// Gets an object whose life has default data, and waits without blocking the thread.
     ///
     /// Dropping the future cancels the wait, and nothing was charged.
     ///
@@ -91,7 +91,7 @@ impl<T: Send + 'static, L: Send + 'static, W: World> ObjectCache<T, L, W> {
         self.get_with_async(L::default).await
     }
 
-    /// Gets an object with the life that `life` returns, and waits like
+    /// Gets an object, and calls `life` for the data of its life, and waits like
     /// [`get_async`](ObjectCache::get_async).
     ///
     /// # Errors
@@ -122,8 +122,8 @@ impl<T: Send + 'static, L: Send + 'static, W: World> ObjectCache<T, L, W> {
         refused.then_some((budget, *each))
     }
 
-    /// Gets an object with a default life, and waits like [`get_by`](ObjectCache::get_by). The handle
-    /// keeps the cache alive.
+    /// Gets an object whose life has default data, and waits like [`get_by`](ObjectCache::get_by).
+    /// The handle keeps the cache alive.
     ///
     /// # Errors
     ///
@@ -136,8 +136,8 @@ impl<T: Send + 'static, L: Send + 'static, W: World> ObjectCache<T, L, W> {
         Ok(unsafe { self.owned(self.get_by(deadline)?) })
     }
 
-    /// Gets an object with a default life, and waits like [`get_async`](ObjectCache::get_async). The
-    /// handle keeps the cache alive.
+    /// Gets an object whose life has default data, and waits like
+    /// [`get_async`](ObjectCache::get_async). The handle keeps the cache alive.
     ///
     /// # Errors
     ///

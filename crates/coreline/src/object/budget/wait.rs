@@ -70,10 +70,10 @@ impl<W: World> Budget<W> {
     /// Charges `amount`, like [`charge`](Budget::charge), but sleeps while there is no room.
     ///
     /// Callers that wait are served in FIFO order. A caller waits behind an earlier caller only if
-    /// it charges the budget that refuses the earlier one. A concurrent [`charge`](Budget::charge),
-    /// which does not wait, may overtake all of them. While callers wait, charges and uncharges of
-    /// the whole tree of budgets access shared words. Each budget uses stocks again after its next
-    /// uncharge.
+    /// both charge the budget that refuses the earlier one. A concurrent
+    /// [`charge`](Budget::charge), which does not wait, may overtake all of them. While callers
+    /// wait, charges and uncharges of the whole tree of budgets access shared words. Each budget
+    /// uses stocks again after its next uncharge.
     ///
     /// If a limit is lowered below `amount` meanwhile, the caller waits until the limit is raised.
     /// If a waker panics, the thread that called it goes on.
@@ -282,8 +282,8 @@ impl<W: World> Drop for Charged<'_, W> {
 /// the amount. A future that is forgotten while it waits stays in the queue, and keeps the budgets
 /// alive and their stocks closed. **Signals**: signal handlers must not use it. **Fork**: in the
 /// child, a future for which the amount was charged is ready. If another thread used the queue at
-/// the time of the fork, the amount stays charged, and the future goes to the end of the queue. Any
-/// other future goes there, too.
+/// the time of the fork, the child loses that charge, and its amount stays in use. A future without
+/// a charge tries again when it is next polled, and joins the child's queue if there is no room.
 #[must_use = "a future does nothing unless it is polled"]
 pub struct ChargeFuture<'a, W: World = Native> {
     waiting: Waiting<'a, Charge<'a, W>, W>,

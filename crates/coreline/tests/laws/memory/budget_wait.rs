@@ -1,6 +1,6 @@
 //! The laws of waiting for room in a budget: no room is missed, callers of one budget are served in
-//! FIFO order, and a caller that gives up leaves its place to the next. In every interleaving of the
-//! model they are in `object/budget/wait.rs`.
+//! FIFO order, and a caller that gives up leaves its place to the next. In every interleaving of
+//! the model they are in `object/budget/wait.rs`.
 
 use std::future::Future;
 use std::pin::Pin;
