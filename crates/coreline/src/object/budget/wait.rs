@@ -348,7 +348,7 @@ mod tests {
 
     #[test]
     fn one_that_waits_gets_what_one_tried_for_in_every_interleaving() {
-        let checker = Checker::new().preemption_bound(2).max_branches(20_000);
+        let checker = Checker::new().preemption_bound(1).max_branches(20_000);
         checker.plant(Plant::EXCHANGES).check(one_waits_while_one_tries_for_more::<Model>);
     }
 
