@@ -100,13 +100,36 @@ impl Lexed {
 /// line of its last segment: `use std::{fs, sync::{self, Mutex}}` names `std::fs`, `std::sync` and
 /// `std::sync::Mutex`.
 pub(crate) fn paths<'a>(tokens: &[(usize, &'a str)], roots: &[&str]) -> Vec<(usize, Vec<&'a str>)> {
-    let mut found = Vec::new();
+    let mut found: Vec<Import<'_>> = Vec::new();
     for at in 0..tokens.len() {
         // `super::super::a` is one path.
         let goes_on = at > 1 && tokens[at - 1].1 == "::" && roots.contains(&tokens[at - 2].1);
         let leads = tokens.get(at + 1).is_some_and(|next| next.1 == "::");
         if roots.contains(&tokens[at].1) && leads && !goes_on {
             use_tree(tokens, at, &[], &mut found);
+        }
+    }
+    found.into_iter().map(|Import { line, path, .. }| (line, path)).collect()
+}
+
+/// What a `use` brings into its module.
+pub(crate) struct Import<'a> {
+    /// The line of the path's last segment.
+    line: usize,
+    /// The path, without `self`: `*` is its last segment if all of a module comes.
+    pub(crate) path: Vec<&'a str>,
+    /// The name behind `as`; else the path's last segment.
+    pub(crate) name: &'a str,
+}
+
+/// What the `use` declarations in the tokens bring, use-groups spelled out. A path that begins with
+/// `self` is returned without it.
+pub(crate) fn imports<'a>(tokens: &[(usize, &'a str)]) -> Vec<Import<'a>> {
+    let mut found = Vec::new();
+    for at in 0..tokens.len() {
+        // Not the `use<..>` that says which lifetimes a type captures.
+        if tokens[at].1 == "use" && tokens.get(at + 1).is_some_and(|next| next.1 != "<") {
+            use_tree(tokens, at + 1, &[], &mut found);
         }
     }
     found
@@ -117,7 +140,7 @@ fn use_tree<'a>(
     tokens: &[(usize, &'a str)],
     mut at: usize,
     prefix: &[&'a str],
-    found: &mut Vec<(usize, Vec<&'a str>)>,
+    found: &mut Vec<Import<'a>>,
 ) -> usize {
     let mut path = prefix.to_vec();
     let mut line = tokens[at].0;
@@ -138,7 +161,9 @@ fn use_tree<'a>(
         }
         at += 1;
     }
-    found.push((line, path));
+    let renamed = tokens.get(at).zip(tokens.get(at + 1)).filter(|(word, _)| word.1 == "as");
+    let name = renamed.map(|(_, name)| name.1).or(path.last().copied()).unwrap_or_default();
+    found.push(Import { line, path, name });
     at
 }
 
@@ -147,7 +172,7 @@ fn use_group<'a>(
     tokens: &[(usize, &'a str)],
     mut at: usize,
     prefix: &[&'a str],
-    found: &mut Vec<(usize, Vec<&'a str>)>,
+    found: &mut Vec<Import<'a>>,
 ) -> usize {
     let ends = |at: usize| tokens.get(at).is_none_or(|token| matches!(token.1, "," | "}"));
     while at < tokens.len() {
@@ -305,6 +330,17 @@ mod tests {
                 "2 std::io::Read"
             ]
         );
+    }
+
+    #[test]
+    fn imports_have_the_names_that_they_bring() {
+        let lexed =
+            Lexed::new("pub use a::{self, b as c, d::*};\nfn f() -> impl use<'_> + a::B {}");
+        let found: Vec<_> = imports(&lexed.tokens())
+            .into_iter()
+            .map(|import| format!("{} as {}", import.path.join("::"), import.name))
+            .collect();
+        assert_eq!(found, ["a as a", "a::b as c", "a::d::* as *"]);
     }
 
     #[test]

@@ -114,8 +114,8 @@ use coreline_world::{JoinHandle, Native, Threads, World};
 
 pub use builder::{Builder, StartError};
 pub use policy::Policy;
-pub use refused::{CallError, OwnWorker, Refused, WaitsForItself};
-pub use reply::Reply;
+pub use refused::{CallError, OwnWorker, Refused};
+pub use reply::{Reply, WaitsForItself};
 use request::{Caller, Outcome, Request};
 use shared::Shared;
 pub use stats::WorkerStats;

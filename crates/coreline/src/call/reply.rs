@@ -12,7 +12,6 @@ use coreline_topology::CpuId;
 use coreline_world::{Native, World};
 
 use super::polling::poll;
-use super::refused::WaitsForItself;
 use super::request::{Caller, Header, Outcome};
 use super::shared::{Seat, seat};
 use crate::lock::spin::MOST;
@@ -313,3 +312,27 @@ impl<R, W: World> fmt::Debug for Reply<R, W> {
         f.debug_struct("Reply").field("ready", &self.letter.is_none()).finish()
     }
 }
+
+/// The error for a worker that would wait forever. Only this worker can run the awaited function,
+/// and not before its present function ends. The error contains the reply.
+pub struct WaitsForItself<R, W: World = Native> {
+    /// The reply, so that another thread can wait for it.
+    pub reply: Reply<R, W>,
+}
+
+impl<R, W: World> fmt::Debug for WaitsForItself<R, W> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("WaitsForItself").finish_non_exhaustive()
+    }
+}
+
+impl<R, W: World> fmt::Display for WaitsForItself<R, W> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(
+            "this worker would wait forever, because only it can run that call or task, and only \
+             after its present function; return first, or wait on another thread",
+        )
+    }
+}
+
+impl<R, W: World> core::error::Error for WaitsForItself<R, W> {}

@@ -32,7 +32,7 @@ use coreline_world::{Integer, Lacking, Line, Native, Ordering, Time, Word, World
 
 use super::EXPIRY;
 use super::base::Base;
-use super::layout::{Parts, Place};
+use super::places::{Parts, Place};
 use super::references::Referring;
 use super::row::{Row, State};
 use super::sealed::{Engine, References};

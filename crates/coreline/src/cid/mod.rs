@@ -63,6 +63,7 @@ mod by_use;
 mod hooked;
 mod layout;
 mod owned;
+mod places;
 mod references;
 mod row;
 mod sealed;
@@ -84,7 +85,7 @@ use sealed::{Engine, Kind};
 
 pub(crate) use bitmap::Bitmap;
 pub use layout::CidLayout;
-pub(crate) use layout::Place;
+pub(crate) use places::Place;
 pub(crate) use references::Referring;
 pub use sealed::{Policy, References};
 

@@ -8,7 +8,7 @@ use coreline_topology::CpuSet;
 use coreline_world::{Time, World};
 
 use super::base::Base;
-use super::layout::{Parts, Place};
+use super::places::{Parts, Place};
 
 /// A policy, which determines how IDs are handed out: [`FirstFit`](super::FirstFit),
 /// [`Recent`](super::Recent), [`Owned`](super::Owned) or [`Clustered`](super::Clustered). This

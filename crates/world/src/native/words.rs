@@ -1,11 +1,12 @@
 //! Words: the types of `core::sync::atomic` themselves.
 
 use core::convert::Infallible;
-use core::hint;
 use core::sync::atomic::{AtomicPtr, AtomicU8, AtomicU32, AtomicU64, AtomicUsize};
+use core::{hint, ptr};
 
 use crate::native::Native;
 use crate::native::giving::Giving;
+use crate::restartable::{Gate, Limits, ListNode};
 use crate::{Cell, Clock, ConstWords, Integer, Ordering, Slot, Time, Track, Word, Words};
 
 /// Pauses before a waiting thread gives its CPU to another one for the first time: some
@@ -207,6 +208,21 @@ impl ConstWords for Native {
     const U64_ZERO: AtomicU64 = AtomicU64::new(0);
     const USIZE_ZERO: AtomicUsize = AtomicUsize::new(0);
     const TRACK: Untracked = Untracked;
+}
+
+// `ConstWords` has no pointer, as a constant of a trait has no type parameter.
+impl ListNode<Native> {
+    /// Creates a node that is in no list.
+    pub const fn new() -> Self {
+        ListNode { next: AtomicPtr::new(ptr::null_mut()) }
+    }
+}
+
+impl Gate<Native> {
+    /// Creates a closed gate, like [`new_in`](Gate::new_in), in a const context.
+    pub const fn const_new() -> Self {
+        Gate { limits: Limits::const_new(), first: AtomicPtr::new(ptr::null_mut()) }
+    }
 }
 
 const _: () = {

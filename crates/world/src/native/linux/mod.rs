@@ -3,9 +3,9 @@
 //! | file | capability | made of |
 //! |---|---|---|
 //! | `futex` | sleep and wake | `futex` |
-//! | `place` | place | sysfs, the rseq area, `getcpu` |
+//! | `place`, `getcpu` | place | sysfs, the rseq area, `getcpu` |
 //! | `restartable` | restartable operations | rseq sections of `crate::arch` |
-//! | `rseq`, `self_test`, `marks`, `auxv` | the choice of rseq | libc's rseq area, or ours |
+//! | `rseq`, `marks`, `auxv` | the choice of rseq | libc's rseq area, or ours |
 //! | `fences` | fences | `membarrier` |
 //! | `kick` | kick | `membarrier` on one CPU |
 //! | `affinity` | where threads run | `sched_setaffinity` |
@@ -24,6 +24,7 @@ mod auxv;
 mod clock;
 mod fences;
 mod futex;
+mod getcpu;
 mod interrupt;
 mod kick;
 mod machine;
@@ -35,7 +36,6 @@ mod probe;
 mod process;
 mod restartable;
 pub(crate) mod rseq;
-mod self_test;
 mod signals;
 mod waits;
 
@@ -44,8 +44,7 @@ pub use machine::HugePool;
 pub use output::{note_output, output_was_unwritable};
 pub use probe::{Probe, Registrar, RseqAbi, probe};
 pub use process::{ThreadRegistration, rseq_registrations};
-pub use rseq::{NoSections, Registration};
-pub use self_test::SelfTestError;
+pub use rseq::{NoSections, Registration, SelfTestError};
 pub use signals::Held;
 pub use waits::run_queue_wait;
 

@@ -11,11 +11,11 @@ use coreline_world::restartable::definition::{
 use coreline_world::restartable::{self, Full, ListNode, Operation, Slot};
 use coreline_world::{Integer, Lacking, Ordering, Word, World};
 
+use super::Slots;
 use super::field::add_if_atomically;
-use super::guarded::{Buffer, Guarded, List, ResizableStack};
 use super::indexing::{Indexing, OwnIndex};
-use super::locked;
-use super::slots::Slots;
+use crate::percpu::guarded::{Buffer, Guarded, List, ResizableStack};
+use crate::percpu::locked;
 
 /// The reason why slots could not be stopped. The slots are unchanged.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]

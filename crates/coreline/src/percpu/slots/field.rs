@@ -15,10 +15,10 @@ use coreline_world::restartable::definition::{
 use coreline_world::restartable::{self, At, Full, ListNode, NoSlot, Operation, Slot};
 use coreline_world::{Integer, Ordering, Unsigned, Word, World};
 
-use super::guarded::{Buffer, Guarded, List, ResizableStack};
+use super::Slots;
 use super::indexing::{Indexing, OwnIndex};
-use super::locked;
-use super::slots::Slots;
+use crate::percpu::guarded::{Buffer, Guarded, List, ResizableStack};
+use crate::percpu::locked;
 
 /// A field of every slot, from [`Slots::field`]. Its methods are the operations on the calling
 /// thread's slot.
