@@ -169,8 +169,8 @@ impl Scenario {
 
     /// Returns the variants of a world.
     pub fn variants(&self, natively: bool) -> Vec<&'static str> {
-        let other = if natively { Only::Simulated } else { Only::Native };
-        let here = self.variants.iter().filter(|variant| variant.only != other);
+        let other = if natively { Worlds::Simulated } else { Worlds::Native };
+        let here = self.variants.iter().filter(|variant| variant.worlds != other);
         here.map(|variant| variant.name).collect()
     }
 
@@ -186,9 +186,9 @@ impl Scenario {
 
 /// The worlds that have a variant.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Only {
+pub enum Worlds {
     /// Both worlds have the variant.
-    Neither,
+    Both,
     /// Only the native world has the variant.
     Native,
     /// Only simulated machines have the variant.
@@ -202,7 +202,7 @@ pub struct Variant {
     /// The description in the help text.
     pub about: &'static str,
     /// The worlds that have the variant.
-    pub only: Only,
+    pub worlds: Worlds,
     /// The policy of the simulated kernel's concurrency IDs, if the scenario installs one.
     pub policy: Option<&'static str>,
     /// A function that returns an error if this machine lacks a feature that the variant needs,
@@ -213,17 +213,17 @@ pub struct Variant {
 impl Variant {
     /// Creates a variant of both worlds.
     pub const fn new(name: &'static str, about: &'static str) -> Variant {
-        Variant { name, about, only: Only::Neither, policy: None, lacks: || None }
+        Variant { name, about, worlds: Worlds::Both, policy: None, lacks: || None }
     }
 
     /// Creates a simulated variant, under a kernel with the policy of this name.
     pub const fn simulated(name: &'static str, about: &'static str) -> Variant {
-        Variant { policy: Some(name), ..Variant::new(name, about).only(Only::Simulated) }
+        Variant { policy: Some(name), ..Variant::new(name, about).only(Worlds::Simulated) }
     }
 
     /// Limits the variant to one of the worlds.
-    pub const fn only(self, only: Only) -> Variant {
-        Variant { only, ..self }
+    pub const fn only(self, worlds: Worlds) -> Variant {
+        Variant { worlds, ..self }
     }
 }
 

@@ -9,7 +9,7 @@ pub(crate) struct Lexed {
 }
 
 #[derive(Clone, Copy, PartialEq)]
-enum Kind {
+enum TextKind {
     Code,
     Comment,
     Literal,
@@ -22,17 +22,17 @@ impl Lexed {
         let mut rest = source;
         while let Some(first) = rest.chars().next() {
             let (kind, length) = if rest.starts_with("//") {
-                (Kind::Comment, rest.find('\n').unwrap_or(rest.len()))
+                (TextKind::Comment, rest.find('\n').unwrap_or(rest.len()))
             } else if rest.starts_with("/*") {
-                (Kind::Comment, block_comment(rest))
+                (TextKind::Comment, block_comment(rest))
             } else if first == '"' {
-                (Kind::Literal, quoted(rest, '"'))
+                (TextKind::Literal, quoted(rest, '"'))
             } else if first == '\'' {
                 char_or_lifetime(rest)
             } else if is_word(first) {
                 word_or_prefixed_literal(rest)
             } else {
-                (Kind::Code, first.len_utf8())
+                (TextKind::Code, first.len_utf8())
             };
             let (token, tail) = rest.split_at(length);
             lexed.push(kind, token);
@@ -41,11 +41,15 @@ impl Lexed {
         lexed
     }
 
-    fn push(&mut self, kind: Kind, token: &str) {
+    fn push(&mut self, kind: TextKind, token: &str) {
         for c in token.chars() {
             let keep = |wanted| if kind == wanted || c == '\n' { c } else { ' ' };
-            self.code.push(if kind == Kind::Literal && c == '"' { c } else { keep(Kind::Code) });
-            self.comments.push(keep(Kind::Comment));
+            self.code.push(if kind == TextKind::Literal && c == '"' {
+                c
+            } else {
+                keep(TextKind::Code)
+            });
+            self.comments.push(keep(TextKind::Comment));
         }
     }
 
@@ -235,16 +239,16 @@ fn quoted(text: &str, quote: char) -> usize {
 }
 
 /// `'x'` and `'\n'` are literals; `'a` is a lifetime or label.
-fn char_or_lifetime(text: &str) -> (Kind, usize) {
+fn char_or_lifetime(text: &str) -> (TextKind, usize) {
     let mut chars = text.chars().skip(1);
     match (chars.next(), chars.next()) {
-        (Some('\\'), _) | (Some(_), Some('\'')) => (Kind::Literal, quoted(text, '\'')),
-        _ => (Kind::Code, 1),
+        (Some('\\'), _) | (Some(_), Some('\'')) => (TextKind::Literal, quoted(text, '\'')),
+        _ => (TextKind::Code, 1),
     }
 }
 
 /// A word, or the literal that a prefix such as `r`, `b` or `cr` begins.
-fn word_or_prefixed_literal(text: &str) -> (Kind, usize) {
+fn word_or_prefixed_literal(text: &str) -> (TextKind, usize) {
     let length = word(text);
     let (prefix, rest) = text.split_at(length);
     let raw = matches!(prefix, "r" | "br" | "cr");
@@ -253,13 +257,13 @@ fn word_or_prefixed_literal(text: &str) -> (Kind, usize) {
         let close = format!("\"{}", "#".repeat(hashes));
         let body = length + hashes + 1;
         let end = text[body..].find(&close).map_or(text.len(), |at| body + at + close.len());
-        (Kind::Literal, end)
+        (TextKind::Literal, end)
     } else if matches!(prefix, "b" | "c") && rest.starts_with('"') {
-        (Kind::Literal, length + quoted(rest, '"'))
+        (TextKind::Literal, length + quoted(rest, '"'))
     } else if prefix == "b" && rest.starts_with('\'') {
-        (Kind::Literal, length + quoted(rest, '\''))
+        (TextKind::Literal, length + quoted(rest, '\''))
     } else {
-        (Kind::Code, length)
+        (TextKind::Code, length)
     }
 }
 

@@ -33,9 +33,9 @@ use coreline_world::{Integer, Lacking, Line, Native, Ordering, Time, Word, World
 use super::EXPIRY;
 use super::base::Base;
 use super::places::{Parts, Place};
+use super::policy::{Engine, References};
 use super::references::Referring;
 use super::row::{Row, State};
-use super::sealed::{Engine, References};
 use crate::lock::QueuedLock;
 
 const EXPIRY_MILLIS: u32 = EXPIRY.as_millis() as u32;

@@ -42,8 +42,8 @@ use coreline_world::{Integer, Line, Native, Ordering, Time, Word, World};
 
 use super::base::Base;
 use super::places::{Parts, Place};
+use super::policy::Engine;
 use super::row::{Row, State};
-use super::sealed::Engine;
 use crate::lock::QueuedLock;
 
 /// | word | meaning | written by |

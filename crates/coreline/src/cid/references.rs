@@ -19,8 +19,8 @@ use coreline_world::{Lacking, Native, Ordering, Time, Word, World};
 
 use super::base::Base;
 use super::places::{Parts, Place};
+use super::policy::References;
 use super::row::{Row, State};
-use super::sealed::References;
 use super::{EXPIRY, SCAN_DELAY};
 
 /// | word | meaning | written by |

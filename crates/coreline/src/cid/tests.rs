@@ -37,8 +37,8 @@ use coreline_topology::{CpuId, CpuSet, Shape, Topology};
 use coreline_world::{Lacking, Native, Time, Why};
 
 use super::hooked::Hooked;
+use super::policy::{Engine, References};
 use super::row::{Row, State};
-use super::sealed::{Engine, References};
 use super::*;
 
 const AT: Time = Time::from_nanos(7_000_000);

@@ -87,10 +87,10 @@
 //! (operations); TCMalloc's `percpu.h` (stopping, fencing).
 
 mod bag;
+mod fallback;
 mod guarded;
 mod lines;
 mod lock;
-mod locked;
 mod lossy;
 mod pool;
 mod slots;

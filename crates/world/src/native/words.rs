@@ -5,7 +5,7 @@ use core::sync::atomic::{AtomicPtr, AtomicU8, AtomicU32, AtomicU64, AtomicUsize}
 use core::{hint, ptr};
 
 use crate::native::Native;
-use crate::native::giving::Giving;
+use crate::native::backoff::Backoff;
 use crate::restartable::{Gate, Limits, ListNode};
 use crate::{Cell, Clock, ConstWords, Integer, Ordering, Slot, Time, Track, Word, Words};
 
@@ -32,7 +32,7 @@ fn poll<W: Word, E>(
     mut give_up: impl FnMut() -> Result<(), E>,
 ) -> Result<W::Value, E> {
     let (mut pauses, mut left) = (1, PAUSES_FIRST);
-    let mut giving = Giving::new(deadline);
+    let mut backoff = Backoff::new(deadline);
     loop {
         for _ in 0..pauses {
             hint::spin_loop();
@@ -45,7 +45,7 @@ fn poll<W: Word, E>(
         }
         verdict?;
         if left == 0 {
-            giving.give();
+            backoff.snooze();
             left = PAUSES_NEXT;
         }
         pauses = most.min(2 * pauses);

@@ -17,8 +17,8 @@ use coreline_world::{Integer, Ordering, Unsigned, Word, World};
 
 use super::Slots;
 use super::indexing::{Indexing, OwnIndex};
+use crate::percpu::fallback;
 use crate::percpu::guarded::{Buffer, Guarded, List, ResizableStack};
-use crate::percpu::locked;
 
 /// A field of every slot, from [`Slots::field`]. Its methods are the operations on the calling
 /// thread's slot.
@@ -292,7 +292,7 @@ impl<'a, T: Slot, F, W: World, I: Indexing<W>> Field<'a, T, Guarded<F, W>, W, I>
             Ok(output) => output,
             // SAFETY: `elsewhere` chooses an initialised slot on which no section works.
             Err(index) => unsafe {
-                locked::run(self.chosen(index), self.inner(), index, operation)
+                fallback::run(self.chosen(index), self.inner(), index, operation)
             },
         }
     }

@@ -12,7 +12,7 @@
 //! | `clock` | clock | `CLOCK_MONOTONIC` |
 //! | `signals` | signals | `pthread_sigmask` |
 //! | `interrupt` | none: for programs that stop half-way | `sigaction` |
-//! | `output` | none: for programs that write a result | `fcntl` |
+//! | `stdout` | none: for programs that write a result | `fcntl` |
 //! | `memory` | memory | `mmap`, `mbind`, `madvise` |
 //! | `process` | none: for `coreline doctor --pid` | `ptrace` |
 //! | `probe`, `machine` | what `coreline doctor` shows | all of these |
@@ -30,23 +30,23 @@ mod kick;
 mod machine;
 mod marks;
 mod memory;
-mod output;
 mod place;
 mod probe;
 mod process;
 mod restartable;
 pub(crate) mod rseq;
+mod run_queue;
 mod signals;
-mod waits;
+mod stdout;
 
 pub use interrupt::{note_interrupts, was_interrupted};
 pub use machine::HugePool;
-pub use output::{note_output, output_was_unwritable};
 pub use probe::{Probe, Registrar, RseqAbi, probe};
 pub use process::{ThreadRegistration, rseq_registrations};
 pub use rseq::{NoSections, Registration, SelfTestError};
+pub use run_queue::run_queue_wait;
 pub use signals::Held;
-pub use waits::run_queue_wait;
+pub use stdout::{note_output, output_was_unwritable};
 
 pub(super) use affinity::{allowed_here, is_real_time, settle, yield_now};
 pub(super) use futex::nap;
