@@ -140,7 +140,7 @@ pub mod domain;
 pub mod limit;
 pub mod lock;
 pub mod mask;
-mod numbered;
+mod node_pool;
 pub mod object;
 mod panics;
 pub mod percpu;
