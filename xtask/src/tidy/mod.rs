@@ -97,6 +97,11 @@ const RULES: &[Rule] = &[
         check: Check::Dependencies(licences::check),
     },
     Rule {
+        name: "copies",
+        demand: "each published package has the root's texts of the licences",
+        check: Check::Files(licences::copies),
+    },
+    Rule {
         name: "cycles",
         demand: "modules of one folder depend on each other in one direction only",
         check: Check::Files(cycles::check),
