@@ -86,7 +86,7 @@ impl<W: World> Shared<W> {
 
     /// # Safety
     ///
-    /// As for [`PerCpuPool::free`].
+    /// As for [`PerCpuPool::free`](super::PerCpuPool::free).
     pub(super) unsafe fn free(
         &self,
         first: NonNull<u8>,

@@ -139,8 +139,8 @@ impl<T: Slot, F: Word, W: World, I: Indexing<W>> Field<'_, T, F, W, I> {
     ///
     /// The call compares only values, so it has the ABA problem. A pointer that was removed and put
     /// back meanwhile compares equal. So do not pop from a hand-written stack this way, because the
-    /// element below the top may have changed. [`List`] and [`ArrayStack`](super::ArrayStack) pop
-    /// in one section.
+    /// element below the top may have changed. [`List`] and
+    /// [`ArrayStack`](crate::percpu::ArrayStack) pop in one section.
     ///
     /// # Errors
     ///

@@ -24,7 +24,7 @@
 //! 1. `CORELINE_RSEQ` is not `off`;
 //! 2. the processor has sections here ([`crate::arch`]);
 //! 3. the C library registered an area, or the kernel registers ours;
-//! 4. the [self-test](super::self_test) saw the kernel abort a preempted section.
+//! 4. the [self-test](self_test) saw the kernel abort a preempted section.
 //!
 //! Else [`NoSections`] says which does not, and operations run on atomics.
 //!
