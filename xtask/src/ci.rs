@@ -271,6 +271,24 @@ mod tests {
         );
     }
 
+    /// The steps that the jobs of a workflow run: the lines of its matrix.
+    fn jobs(workflow: &str) -> Vec<String> {
+        let file = format!(".github/workflows/{workflow}.yml");
+        let text = workspace::read(&file).expect("it is there");
+        let matrix = text.lines().skip_while(|line| line.trim() != "steps:").skip(1);
+        let jobs = matrix.map_while(|line| line.trim().strip_prefix("- "));
+        jobs.flat_map(|job| job.split(' ').map(str::to_owned)).collect()
+    }
+
+    #[test]
+    fn the_workflows_of_the_forge_run_each_step_once() {
+        let usual = names(&Choice { all: false, steps: Vec::new() }).expect("no names");
+        assert_eq!(jobs("ci"), usual);
+        let all = names(&Choice { all: true, steps: Vec::new() }).expect("no names");
+        let nightly: Vec<_> = all.into_iter().filter(|name| !usual.contains(name)).collect();
+        assert_eq!(jobs("nightly"), nightly);
+    }
+
     #[test]
     fn steps_are_chosen_by_name_in_the_order_of_ci() {
         let of = |asked: &[&str]| {

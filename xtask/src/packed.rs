@@ -92,7 +92,7 @@ fn build(published: &[Published<'_>], target: &Path, folder: &Path) -> Result<()
         // A package has to have more than tests.
         write(reader_folder.join("src/lib.rs"), "")?;
         for (number, Program { text, kind }) in programs(&page, whole).into_iter().enumerate() {
-            let folder = if kind == Kind::Main { "src/bin" } else { "tests" };
+            let folder = if kind == ProgramKind::Main { "src/bin" } else { "tests" };
             // Programs of all readers lie in one folder.
             let name = format!("{reader}-{number}");
             write(reader_folder.join(format!("{folder}/{name}.rs")), &text)?;
@@ -127,12 +127,12 @@ fn build(published: &[Published<'_>], target: &Path, folder: &Path) -> Result<()
     for (reader, name, kind) in &runs {
         match kind {
             // Not by cargo, which would compile all of it again for this one package's features.
-            Kind::Main => {
+            ProgramKind::Main => {
                 let mut block = Command::new(target.join("debug").join(name));
                 println!("{}", workspace::line(&block));
                 workspace::run(&mut block)?;
             }
-            Kind::Test => cargo(&format!("test --quiet --package {reader} --test {name}"))?,
+            ProgramKind::Test => cargo(&format!("test --quiet --package {reader} --test {name}"))?,
         }
     }
     install(published, folder, cargo)?;
@@ -239,11 +239,11 @@ fn dependencies(page: &str) -> Option<String> {
 #[derive(Debug, PartialEq, Eq)]
 struct Program {
     text: String,
-    kind: Kind,
+    kind: ProgramKind,
 }
 
 #[derive(Debug, PartialEq, Eq)]
-enum Kind {
+enum ProgramKind {
     /// It has a `main`.
     Main,
     /// It has tests.
@@ -254,9 +254,9 @@ enum Kind {
 /// `main`, as it is for rustdoc.
 fn programs(page: &str, whole: usize) -> Vec<Program> {
     let program = |text: String| match text.lines().any(|line| line.starts_with("#[test]")) {
-        true => Program { text, kind: Kind::Test },
-        false if text.contains("fn main()") => Program { text, kind: Kind::Main },
-        false => Program { text: format!("fn main() {{\n{text}}}\n"), kind: Kind::Main },
+        true => Program { text, kind: ProgramKind::Test },
+        false if text.contains("fn main()") => Program { text, kind: ProgramKind::Main },
+        false => Program { text: format!("fn main() {{\n{text}}}\n"), kind: ProgramKind::Main },
     };
     blocks(page, "rust").into_iter().take(whole).map(program).collect()
 }
@@ -297,9 +297,9 @@ fn f() {}
         assert_eq!(dependencies(README).as_deref(), Some("[dependencies]\nx = \"1\"\n"));
         let program = |text: &str, kind| Program { text: text.to_owned(), kind };
         let all = [
-            program("fn main() {}\n", Kind::Main),
-            program("fn main() {\nassert!(true);\n}\n", Kind::Main),
-            program("#[test]\nfn f() {}\n", Kind::Test),
+            program("fn main() {}\n", ProgramKind::Main),
+            program("fn main() {\nassert!(true);\n}\n", ProgramKind::Main),
+            program("#[test]\nfn f() {}\n", ProgramKind::Test),
         ];
         assert_eq!(programs(README, usize::MAX), all);
         assert_eq!(programs(README, 1), all[..1]);
@@ -372,6 +372,6 @@ fn f() {}
     fn the_guide_begins_with_a_test() {
         let guide = workspace::read("docs/simulating.md").expect("the guide is there");
         assert!(dependencies(&guide).is_some_and(|it| it.contains("\ncoreline-sim = ")));
-        assert!(programs(&guide, 1).iter().any(|it| it.kind == Kind::Test));
+        assert!(programs(&guide, 1).iter().any(|it| it.kind == ProgramKind::Test));
     }
 }

@@ -1,5 +1,7 @@
 //! The verbs, run on this repository.
 
+use std::fs;
+use std::path::Path;
 use std::process::Command;
 
 fn passes(verb: &str) {
@@ -16,6 +18,22 @@ fn passes(verb: &str) {
 #[test]
 fn the_repository_is_tidy() {
     passes("tidy");
+}
+
+/// A checkout without links has the texts of licences, too.
+#[test]
+fn texts_of_licences_are_files() {
+    let crates = Path::new(env!("CARGO_MANIFEST_DIR")).join("../crates");
+    let mut texts = 0;
+    for folder in fs::read_dir(crates).expect("crates") {
+        for name in ["LICENSE-APACHE", "LICENSE-MIT"] {
+            let path = folder.as_ref().expect("a folder").path().join(name);
+            let Ok(metadata) = path.symlink_metadata() else { continue };
+            assert!(metadata.is_file(), "{} is a link", path.display());
+            texts += 1;
+        }
+    }
+    assert!(texts >= 14, "{texts} texts");
 }
 
 #[test]

@@ -132,15 +132,15 @@
 //! of CPUs. With `coreline_world::model::Model`, they run in a model checker. In the repository,
 //! the tests in `tests/laws` do both.
 
+mod block_on;
 pub mod call;
 pub mod cid;
 pub mod counter;
 pub mod domain;
-mod ear;
 pub mod limit;
 pub mod lock;
 pub mod mask;
-mod numbered;
+mod node_pool;
 pub mod object;
 mod panics;
 pub mod percpu;

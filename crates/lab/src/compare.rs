@@ -92,7 +92,7 @@ struct Row {
 
 /// What came of it. The schema is `coreline.compare/1`.
 #[derive(Debug, Serialize)]
-pub(crate) struct Outcome {
+pub(crate) struct Comparison {
     schema: &'static str,
     scenario: String,
     world: String,
@@ -131,7 +131,7 @@ struct Change {
 }
 
 /// Compares files.
-pub(crate) fn compare(choice: &Choice) -> Result<Outcome, Error> {
+pub(crate) fn compare(choice: &Choice) -> Result<Comparison, Error> {
     let mut seen = Vec::new();
     let mut read = |files: &str| {
         files.split(',').map(|path| read(Path::new(path), &mut seen)).collect::<Result<_, _>>()
@@ -150,7 +150,7 @@ fn read(path: &Path, seen: &mut Vec<Vec<u8>>) -> Result<Run, Error> {
     Ok(run)
 }
 
-fn outcome(before: Vec<Run>, after: Vec<Run>, threshold: f64) -> Result<Outcome, Error> {
+fn outcome(before: Vec<Run>, after: Vec<Run>, threshold: f64) -> Result<Comparison, Error> {
     let (earlier, later) = (&before[0], &after[0]);
     for run in before.iter().chain(&after) {
         earlier.is_comparable(run)?;
@@ -187,7 +187,7 @@ fn outcome(before: Vec<Run>, after: Vec<Run>, threshold: f64) -> Result<Outcome,
             differences.push(line);
         }
     }
-    Ok(Outcome {
+    Ok(Comparison {
         schema: "coreline.compare/1",
         threshold,
         compared,
@@ -357,12 +357,12 @@ fn by_chance(these: usize, those: usize, statistic: usize) -> f64 {
     (2.0 * tail).min(1.0)
 }
 
-impl Outcome {
+impl Comparison {
     /// What the program ends with.
     pub(crate) fn end(&self) -> Result<(), Error> {
         match self {
-            Outcome { worse: 1.., .. } => Err(Error::Worse { count: self.worse }),
-            Outcome { needed: Some(needed), .. } if self.untested == self.compared => {
+            Comparison { worse: 1.., .. } => Err(Error::Worse { count: self.worse }),
+            Comparison { needed: Some(needed), .. } if self.untested == self.compared => {
                 Err(Error::TooFew { needed: *needed })
             }
             _ => Ok(()),
@@ -370,7 +370,7 @@ impl Outcome {
     }
 
     pub(crate) fn show(&self, form: Form, out: &mut dyn Write) -> Result<(), Error> {
-        let Outcome { compared, untested, unmatched, worse, better, threshold, .. } = self;
+        let Comparison { compared, untested, unmatched, worse, better, threshold, .. } = self;
         let (tone, conclusion) = match (worse, better) {
             (0, 0) if *untested > 0 && untested == compared => {
                 (Tone::Partly, "too few results to compare".to_owned())

@@ -3,7 +3,7 @@
 use std::io::Write;
 
 use coreline_scenarios::param::Param;
-use coreline_scenarios::{ALL, CHANGES, Change, Has, Only, Scenario, Variant};
+use coreline_scenarios::{ALL, CHANGES, Change, Has, Scenario, Variant, Worlds};
 use coreline_world::native::probe;
 
 use crate::error::Error;
@@ -100,11 +100,11 @@ fn of_scenario(scenario: &Scenario, form: Form, out: &mut dyn Write) -> Result<(
         part(form, out, "Source", &change.published().to_string())?;
     }
     heading(form, out, "Variants")?;
-    for Variant { name, about, only, .. } in scenario.variants {
-        let only = match only {
-            Only::Neither => "",
-            Only::Native => " (on this machine only)",
-            Only::Simulated => " (simulated only)",
+    for Variant { name, about, worlds, .. } in scenario.variants {
+        let only = match worlds {
+            Worlds::Both => "",
+            Worlds::Native => " (on this machine only)",
+            Worlds::Simulated => " (simulated only)",
         };
         item(form, out, name, &format!("{about}{only}"))?;
     }

@@ -6,8 +6,26 @@ use std::sync::Arc;
 
 use coreline_topology::{CacheId, CpuId};
 use coreline_world::{
-    Integer, JoinHandle, Line, Ordering, Placement, SpawnError, Testbed, Time, Word,
+    Integer, JoinHandle, Line, Ordering, Place, Placement, SpawnError, Testbed, Time, Word,
 };
+
+use crate::RunError;
+
+/// Whether the machine says where all of these CPUs are.
+///
+/// # Errors
+///
+/// [`RunError::Lack`] if it does not.
+pub(crate) fn known<W: Testbed>(cpus: &[CpuId]) -> Result<(), RunError> {
+    let topology = <W as Place>::topology();
+    match cpus.iter().find(|&&cpu| topology.cpu(cpu).is_none()) {
+        Some(cpu) => {
+            let lacks = format!("{cpu} is not in the topology, or its place is unknown");
+            Err(RunError::Lack(lacks))
+        }
+        None => Ok(()),
+    }
+}
 
 /// Starts a thread for each place, calls `lead` while the threads run, and joins them. Each thread
 /// calls `part` for its part of the shared work. Returns the threads' results, in order.

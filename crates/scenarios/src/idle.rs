@@ -29,7 +29,7 @@ use coreline_world::{Integer, Line, Ordering, Word, Words, Work};
 
 use super::param::{Domain, Param};
 use super::point::Setup;
-use super::{Only, RunError, Variant};
+use super::{RunError, Variant, Worlds};
 
 type U32 = <Sim as Words>::U32;
 type U64 = <Sim as Words>::U64;
@@ -65,9 +65,10 @@ pub(super) static VARIANTS: [Variant; 6] = [
     Variant::new("always-kick", "Workers: each call is a wake-up with a system call"),
     Variant::new("notify", "Workers: a call brings no work"),
     Variant::new("kernel-resched", "A kernel: a call sets the bit that says \"there is work\"")
-        .only(Only::Simulated),
-    Variant::new("kernel-always-kick", "A kernel: each call is an interrupt").only(Only::Simulated),
-    Variant::new("kernel-notify", "A kernel: a call sets a bit of its own").only(Only::Simulated),
+        .only(Worlds::Simulated),
+    Variant::new("kernel-always-kick", "A kernel: each call is an interrupt")
+        .only(Worlds::Simulated),
+    Variant::new("kernel-notify", "A kernel: a call sets a bit of its own").only(Worlds::Simulated),
 ];
 
 /// Returns whether a variant is a kernel's idle loop.

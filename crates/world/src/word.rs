@@ -218,6 +218,9 @@ pub trait ConstWords: Words {
 #[repr(C, align(64))]
 pub struct Line<T>(pub T);
 
+// SAFETY: one field, at offset 0.
+unsafe impl<T: Slot> Slot for Line<T> {}
+
 impl<T> Deref for Line<T> {
     type Target = T;
 

@@ -1,39 +1,22 @@
 //! Neighbouring modules depend on each other in one direction only.
 //!
 //! Neighbours are the modules of one folder; each stands for all that lies below it. An edge goes
-//! from a module to a neighbour whose items it names by `crate::`, `super::` or `self::`. A module
-//! and the folder that it lies in are one thing to a reader, so edges between those do not count,
-//! nor do those of tests.
+//! from a module to a neighbour whose items it names by `crate::`, `super::` or `self::`. A name
+//! that a module has from another one, by a `use`, is that one's. A module and the folder that it
+//! lies in are one thing to a reader, so edges between those do not count, nor do those of tests.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::lexer::paths;
+use super::lexer::{imports, paths};
 use super::{File, Finding};
 
 /// Neighbours that are one thing in several files: the folder, the files, and why. Edges among them
-/// do not count.
-const ONE: &[(&str, &[&str], &str)] = &[
-    (
-        "crates/coreline/src/percpu",
-        &["slots", "field", "indexing", "stopped"],
-        "an array of slots, and how it is looked at: a field of each, the index, all stopped",
-    ),
-    (
-        "crates/coreline/src/percpu",
-        &["pool", "state", "chunk", "rooms", "checked"],
-        "a pool's state is made of chunks, in lists by their room, whose items hold the pool",
-    ),
-    (
-        "crates/world/src",
-        &["restartable", "arch"],
-        "the definition of each operation and its sections: the compiler holds them together",
-    ),
-    (
-        "crates/world/src/native/linux",
-        &["rseq", "place", "self_test"],
-        "the area says on which CPU a thread is, and is proven by moving threads between CPUs",
-    ),
-];
+/// do not count. ARCHITECTURE.md names them.
+const ONE: &[(&str, &[&str], &str)] = &[(
+    "crates/world/src",
+    &["restartable", "arch"],
+    "the definition of each operation and its sections: the compiler holds them together",
+)];
 
 /// A module: its path below the crate's root.
 type Module<'a> = Vec<&'a str>;
@@ -68,15 +51,16 @@ fn of_crate(modules: &[(Module<'_>, &File)]) -> Vec<Finding> {
     let tests: Vec<_> = modules.iter().flat_map(|(module, file)| for_tests(module, file)).collect();
     let is_test = |module: &[&str]| tests.iter().any(|test| module.starts_with(test));
     let modules: Vec<_> = modules.iter().filter(|(module, _)| !is_test(module)).collect();
-    let known: BTreeSet<&[&str]> = modules.iter().map(|(module, _)| module.as_slice()).collect();
+    let mut known: Known<'_> = BTreeMap::new();
+    for (module, file) in &modules {
+        // A library and its program have one root.
+        known.entry(module).or_default().add(file);
+    }
     let mut folders: BTreeMap<&[&str], Edges<'_>> = BTreeMap::new();
     for (module, file) in &modules {
         for (line, target) in named(module, file) {
-            let Some(target) = (0..=target.len()).rev().find_map(|n| known.get(&target[..n]))
-            else {
-                continue;
-            };
-            let shared = module.iter().zip(*target).take_while(|(a, b)| a == b).count();
+            let Some(target) = home(&known, &target) else { continue };
+            let shared = module.iter().zip(target).take_while(|(a, b)| a == b).count();
             let whole = |part| whole(&file.path, &module[..shared], part);
             if let (Some(from), Some(to)) = (module.get(shared), target.get(shared))
                 && whole(from) != whole(to)
@@ -110,6 +94,86 @@ fn for_tests<'a>(module: &[&'a str], file: &'a File) -> Vec<Module<'a>> {
     declared.map(|three| [module, &[three[1].1]].concat()).collect()
 }
 
+/// The names of a module.
+#[derive(Default)]
+struct Names<'a> {
+    /// Those that it has from elsewhere, each with its path as written.
+    imported: BTreeMap<&'a str, Vec<&'a str>>,
+    /// The modules that it has all names from.
+    globs: Vec<Vec<&'a str>>,
+    /// Those of its own items, at any depth.
+    declared: BTreeSet<&'a str>,
+}
+
+/// The names of each module, by its path.
+type Known<'a> = BTreeMap<&'a [&'a str], Names<'a>>;
+
+impl<'a> Names<'a> {
+    /// Adds those of a file. Those of tests are no others' to name.
+    fn add(&mut self, file: &'a File) {
+        const ITEMS: &[&str] =
+            &["fn", "struct", "enum", "union", "trait", "type", "const", "static"];
+        let Some(rust) = &file.rust else { return };
+        let tests = rust.test_lines();
+        let mut tokens = rust.tokens();
+        tokens.retain(|(line, _)| !tests[line - 1]);
+        for import in imports(&tokens) {
+            match import.path.split_last() {
+                Some((&"*", path)) => self.globs.push(path.to_vec()),
+                _ => drop(self.imported.insert(import.name, import.path)),
+            }
+        }
+        let items = tokens.windows(2).filter(|two| ITEMS.contains(&two[0].1));
+        self.declared.extend(items.map(|two| two[1].1));
+    }
+
+    fn has(&self, name: &str) -> bool {
+        self.declared.contains(name) || self.imported.contains_key(name)
+    }
+
+    /// The path of a name that `module`, whose names these are, has from another module of its
+    /// crate.
+    fn origin(&self, known: &Known<'a>, module: &[&'a str], name: &'a str) -> Option<Module<'a>> {
+        if let Some(import) = self.imported.get(name) {
+            return self.absolute(known, module, import);
+        }
+        let mut globs = self.globs.iter().filter(|_| !self.declared.contains(name));
+        globs.find_map(|glob| {
+            let all = self.absolute(known, module, glob)?;
+            known.get(all.as_slice())?.has(name).then(|| [&all[..], &[name]].concat())
+        })
+    }
+
+    /// The path below the crate's root of one that is written in `module`. `None`: it leads to
+    /// another crate.
+    fn absolute(
+        &self,
+        known: &Known<'a>,
+        module: &[&'a str],
+        path: &[&'a str],
+    ) -> Option<Module<'a>> {
+        let child = |name| known.contains_key([module, &[name]].concat().as_slice());
+        match path.first() {
+            None | Some(&("crate" | "super")) => Some(below(module, path)),
+            Some(&name) => (child(name) || self.has(name)).then(|| below(module, path)),
+        }
+    }
+}
+
+/// The module that has what a path below the root names: a name that a module has from another one
+/// is followed there. `None`: the path leads round.
+fn home<'a>(known: &Known<'a>, path: &[&'a str]) -> Option<&'a [&'a str]> {
+    let mut path = path.to_vec();
+    for _ in 0..=known.len() {
+        let longest = (0..=path.len()).rev();
+        let (module, names) = longest.map(|n| known.get_key_value(&path[..n])).find_map(|it| it)?;
+        let next = path.get(module.len()).and_then(|name| names.origin(known, module, name));
+        let Some(origin) = next else { return Some(module) };
+        path = [&origin[..], &path[module.len() + 1..]].concat();
+    }
+    None
+}
+
 /// What a module names in its crate, as paths below the root, each with its line.
 fn named<'a>(module: &[&'a str], file: &'a File) -> Vec<(usize, Module<'a>)> {
     let Some(rust) = &file.rust else {
@@ -121,16 +185,21 @@ fn named<'a>(module: &[&'a str], file: &'a File) -> Vec<(usize, Module<'a>)> {
         if tests[line - 1] {
             continue;
         }
-        // The reader of paths leaves `self` out, so a path that began with it has no root left.
-        let ups = path.iter().take_while(|&&part| part == "super").count();
-        let base = match path.first() {
-            Some(&"crate") => 0,
-            _ => module.len().saturating_sub(ups),
-        };
-        let rest = path.iter().skip_while(|&&part| matches!(part, "crate" | "super"));
-        found.push((line, module[..base].iter().chain(rest).copied().collect()));
+        found.push((line, below(module, &path)));
     }
     found
+}
+
+/// The path below the crate's root of one that is written in `module`. The readers of paths leave
+/// `self` out, so a path that began with it has no root left.
+fn below<'a>(module: &[&'a str], path: &[&'a str]) -> Module<'a> {
+    let ups = path.iter().take_while(|&&part| part == "super").count();
+    let base = match path.first() {
+        Some(&"crate") => 0,
+        _ => module.len().saturating_sub(ups),
+    };
+    let rest = path.iter().skip_while(|&&part| matches!(part, "crate" | "super"));
+    module[..base].iter().chain(rest).copied().collect()
 }
 
 /// An edge that closes a cycle is one whose target reaches back to where it comes from.
@@ -198,6 +267,31 @@ mod tests {
     }
 
     #[test]
+    fn a_name_is_that_of_the_module_that_a_use_has_it_from() {
+        let planted = [
+            ("lib.rs", "mod a; mod b; pub use a::A; pub use b::{B as C, D};"),
+            ("a.rs", "//! a\nuse crate::C;"),
+            ("b.rs", "use crate::A; pub struct B;"),
+        ];
+        assert_eq!(found(&planted), ["a.rs:2", "b.rs:1"]);
+        // Through a folder, and from a parent that uses the name itself.
+        let folder = [
+            ("f/mod.rs", "mod a; mod b; pub mod g; use g::X;"),
+            ("f/a.rs", "use super::X;"),
+            ("f/g/mod.rs", "mod h; pub use h::*;"),
+            ("f/g/h.rs", "use crate::f::a::A; pub enum X {}"),
+            ("f/b.rs", "use super::{Arc, Y};"),
+        ];
+        assert_eq!(found(&folder), ["f/a.rs:1", "f/g/h.rs:1"]);
+        let fine = [
+            ("lib.rs", "mod a; mod b; pub use a::A; use std::b::Arc; use c; pub use c::Y;"),
+            ("a.rs", "use crate::{Arc, Y, c};"),
+            ("b.rs", "use crate::A; use super::*; fn f(_: super::A) {}"),
+        ];
+        assert_eq!(found(&fine), [""; 0]);
+    }
+
+    #[test]
     fn a_cycle_of_three_is_found_and_a_tail_is_not() {
         let planted = [
             ("a.rs", "use crate::{b, c::C};"),
@@ -232,23 +326,28 @@ mod tests {
 
     #[test]
     fn parts_of_one_thing_may_name_each_other_and_no_others() {
-        let file =
-            |name: &str, text| File::new(&format!("crates/coreline/src/percpu/{name}.rs"), text);
-        let parts = [file("slots", "use super::field::F;"), file("field", "use super::slots::S;")];
+        let file = |name: &str, text| File::new(&format!("crates/world/src/{name}.rs"), text);
+        let parts = [
+            file("restartable", "use crate::arch::A;"),
+            file("arch", "use crate::restartable::R;"),
+        ];
         assert_eq!(check(&parts), []);
         // Also where the way back begins at another part.
         let other = [
-            file("slots", "use super::chunk::C;"),
-            file("chunk", "use super::field::F;"),
-            file("field", ""),
+            file("restartable", "use super::word::W;"),
+            file("word", "use super::arch::A;"),
+            file("arch", ""),
         ];
         assert_eq!(check(&other).len(), 2);
+        let prose = workspace::read("ARCHITECTURE.md").unwrap();
         assert!(ONE.iter().all(|(folder, parts, why)| {
             let known = |part: &&str| {
                 let path = workspace::root().join(folder).join(part);
                 path.with_extension("rs").exists() || path.join("mod.rs").exists()
             };
-            parts.iter().all(known) && !why.is_empty()
+            let mut names =
+                parts.iter().map(|part| format!("`{part}`")).chain([format!("`{folder}`")]);
+            parts.iter().all(known) && names.all(|name| prose.contains(&name)) && !why.is_empty()
         }));
     }
 

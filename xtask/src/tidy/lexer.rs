@@ -9,7 +9,7 @@ pub(crate) struct Lexed {
 }
 
 #[derive(Clone, Copy, PartialEq)]
-enum Kind {
+enum TextKind {
     Code,
     Comment,
     Literal,
@@ -22,17 +22,17 @@ impl Lexed {
         let mut rest = source;
         while let Some(first) = rest.chars().next() {
             let (kind, length) = if rest.starts_with("//") {
-                (Kind::Comment, rest.find('\n').unwrap_or(rest.len()))
+                (TextKind::Comment, rest.find('\n').unwrap_or(rest.len()))
             } else if rest.starts_with("/*") {
-                (Kind::Comment, block_comment(rest))
+                (TextKind::Comment, block_comment(rest))
             } else if first == '"' {
-                (Kind::Literal, quoted(rest, '"'))
+                (TextKind::Literal, quoted(rest, '"'))
             } else if first == '\'' {
                 char_or_lifetime(rest)
             } else if is_word(first) {
                 word_or_prefixed_literal(rest)
             } else {
-                (Kind::Code, first.len_utf8())
+                (TextKind::Code, first.len_utf8())
             };
             let (token, tail) = rest.split_at(length);
             lexed.push(kind, token);
@@ -41,11 +41,15 @@ impl Lexed {
         lexed
     }
 
-    fn push(&mut self, kind: Kind, token: &str) {
+    fn push(&mut self, kind: TextKind, token: &str) {
         for c in token.chars() {
             let keep = |wanted| if kind == wanted || c == '\n' { c } else { ' ' };
-            self.code.push(if kind == Kind::Literal && c == '"' { c } else { keep(Kind::Code) });
-            self.comments.push(keep(Kind::Comment));
+            self.code.push(if kind == TextKind::Literal && c == '"' {
+                c
+            } else {
+                keep(TextKind::Code)
+            });
+            self.comments.push(keep(TextKind::Comment));
         }
     }
 
@@ -100,13 +104,36 @@ impl Lexed {
 /// line of its last segment: `use std::{fs, sync::{self, Mutex}}` names `std::fs`, `std::sync` and
 /// `std::sync::Mutex`.
 pub(crate) fn paths<'a>(tokens: &[(usize, &'a str)], roots: &[&str]) -> Vec<(usize, Vec<&'a str>)> {
-    let mut found = Vec::new();
+    let mut found: Vec<Import<'_>> = Vec::new();
     for at in 0..tokens.len() {
         // `super::super::a` is one path.
         let goes_on = at > 1 && tokens[at - 1].1 == "::" && roots.contains(&tokens[at - 2].1);
         let leads = tokens.get(at + 1).is_some_and(|next| next.1 == "::");
         if roots.contains(&tokens[at].1) && leads && !goes_on {
             use_tree(tokens, at, &[], &mut found);
+        }
+    }
+    found.into_iter().map(|Import { line, path, .. }| (line, path)).collect()
+}
+
+/// What a `use` brings into its module.
+pub(crate) struct Import<'a> {
+    /// The line of the path's last segment.
+    line: usize,
+    /// The path, without `self`: `*` is its last segment if all of a module comes.
+    pub(crate) path: Vec<&'a str>,
+    /// The name behind `as`; else the path's last segment.
+    pub(crate) name: &'a str,
+}
+
+/// What the `use` declarations in the tokens bring, use-groups spelled out. A path that begins with
+/// `self` is returned without it.
+pub(crate) fn imports<'a>(tokens: &[(usize, &'a str)]) -> Vec<Import<'a>> {
+    let mut found = Vec::new();
+    for at in 0..tokens.len() {
+        // Not the `use<..>` that says which lifetimes a type captures.
+        if tokens[at].1 == "use" && tokens.get(at + 1).is_some_and(|next| next.1 != "<") {
+            use_tree(tokens, at + 1, &[], &mut found);
         }
     }
     found
@@ -117,7 +144,7 @@ fn use_tree<'a>(
     tokens: &[(usize, &'a str)],
     mut at: usize,
     prefix: &[&'a str],
-    found: &mut Vec<(usize, Vec<&'a str>)>,
+    found: &mut Vec<Import<'a>>,
 ) -> usize {
     let mut path = prefix.to_vec();
     let mut line = tokens[at].0;
@@ -138,7 +165,9 @@ fn use_tree<'a>(
         }
         at += 1;
     }
-    found.push((line, path));
+    let renamed = tokens.get(at).zip(tokens.get(at + 1)).filter(|(word, _)| word.1 == "as");
+    let name = renamed.map(|(_, name)| name.1).or(path.last().copied()).unwrap_or_default();
+    found.push(Import { line, path, name });
     at
 }
 
@@ -147,7 +176,7 @@ fn use_group<'a>(
     tokens: &[(usize, &'a str)],
     mut at: usize,
     prefix: &[&'a str],
-    found: &mut Vec<(usize, Vec<&'a str>)>,
+    found: &mut Vec<Import<'a>>,
 ) -> usize {
     let ends = |at: usize| tokens.get(at).is_none_or(|token| matches!(token.1, "," | "}"));
     while at < tokens.len() {
@@ -210,16 +239,16 @@ fn quoted(text: &str, quote: char) -> usize {
 }
 
 /// `'x'` and `'\n'` are literals; `'a` is a lifetime or label.
-fn char_or_lifetime(text: &str) -> (Kind, usize) {
+fn char_or_lifetime(text: &str) -> (TextKind, usize) {
     let mut chars = text.chars().skip(1);
     match (chars.next(), chars.next()) {
-        (Some('\\'), _) | (Some(_), Some('\'')) => (Kind::Literal, quoted(text, '\'')),
-        _ => (Kind::Code, 1),
+        (Some('\\'), _) | (Some(_), Some('\'')) => (TextKind::Literal, quoted(text, '\'')),
+        _ => (TextKind::Code, 1),
     }
 }
 
 /// A word, or the literal that a prefix such as `r`, `b` or `cr` begins.
-fn word_or_prefixed_literal(text: &str) -> (Kind, usize) {
+fn word_or_prefixed_literal(text: &str) -> (TextKind, usize) {
     let length = word(text);
     let (prefix, rest) = text.split_at(length);
     let raw = matches!(prefix, "r" | "br" | "cr");
@@ -228,13 +257,13 @@ fn word_or_prefixed_literal(text: &str) -> (Kind, usize) {
         let close = format!("\"{}", "#".repeat(hashes));
         let body = length + hashes + 1;
         let end = text[body..].find(&close).map_or(text.len(), |at| body + at + close.len());
-        (Kind::Literal, end)
+        (TextKind::Literal, end)
     } else if matches!(prefix, "b" | "c") && rest.starts_with('"') {
-        (Kind::Literal, length + quoted(rest, '"'))
+        (TextKind::Literal, length + quoted(rest, '"'))
     } else if prefix == "b" && rest.starts_with('\'') {
-        (Kind::Literal, length + quoted(rest, '\''))
+        (TextKind::Literal, length + quoted(rest, '\''))
     } else {
-        (Kind::Code, length)
+        (TextKind::Code, length)
     }
 }
 
@@ -305,6 +334,17 @@ mod tests {
                 "2 std::io::Read"
             ]
         );
+    }
+
+    #[test]
+    fn imports_have_the_names_that_they_bring() {
+        let lexed =
+            Lexed::new("pub use a::{self, b as c, d::*};\nfn f() -> impl use<'_> + a::B {}");
+        let found: Vec<_> = imports(&lexed.tokens())
+            .into_iter()
+            .map(|import| format!("{} as {}", import.path.join("::"), import.name))
+            .collect();
+        assert_eq!(found, ["a as a", "a::b as c", "a::d::* as *"]);
     }
 
     #[test]

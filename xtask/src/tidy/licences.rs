@@ -1,9 +1,9 @@
 //! That every package which we build with may be used under a licence that asks for no more than
-//! ours do: to be named.
+//! ours do: to be named. And that each package of ours has the texts of its licences.
 
 use serde_json::Value;
 
-use super::Finding;
+use super::{File, Finding};
 use crate::error::Error;
 
 /// As SPDX names them.
@@ -38,6 +38,29 @@ pub(super) fn check(metadata: &Value) -> Result<Vec<Finding>, Error> {
         found.push(Finding::new(LOCK, 1, message));
     }
     Ok(found)
+}
+
+/// The texts of our licences, at the root and in each package that is published. There they are
+/// copies and no links, which a checkout may not have, and which an archive may not follow.
+const TEXTS: &[&str] = &["LICENSE-APACHE", "LICENSE-MIT"];
+
+/// That each published package has the root's texts.
+pub(super) fn copies(files: &[File]) -> Vec<Finding> {
+    let text = |path: &str| files.iter().find(|file| file.path == path).map(|file| &file.text);
+    let mut found = Vec::new();
+    for file in files {
+        let folder = file.path.strip_suffix("/Cargo.toml").filter(|it| it.starts_with("crates/"));
+        let Some(folder) = folder.filter(|_| !file.text.contains("publish = false")) else {
+            continue;
+        };
+        for name in TEXTS {
+            let path = format!("{folder}/{name}");
+            if text(&path) != text(name) {
+                found.push(Finding::new(&path, 1, format!("it is no copy of {name} at the root")));
+            }
+        }
+    }
+    found
 }
 
 /// Whether an expression of SPDX leaves a choice that is allowed. What is no such expression
@@ -86,6 +109,24 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+
+    #[test]
+    fn a_published_package_without_the_texts_is_found() {
+        let texts = |folder: &str, mit| {
+            [("LICENSE-APACHE", "apache"), ("LICENSE-MIT", mit)]
+                .map(|(name, text)| File::new(&format!("{folder}{name}"), text))
+        };
+        let found = |manifest, copies: [File; 2]| {
+            let manifest = File::new("crates/x/Cargo.toml", manifest);
+            let files: Vec<_> =
+                texts("", "mit").into_iter().chain(copies).chain([manifest]).collect();
+            super::copies(&files).len()
+        };
+        assert_eq!(found("[package]", texts("crates/x/", "mit")), 0);
+        assert_eq!(found("[package]", texts("crates/x/", "another")), 1);
+        assert_eq!(found("[package]", texts("crates/y/", "mit")), 2);
+        assert_eq!(found("[package]\npublish = false", texts("crates/y/", "mit")), 0);
+    }
 
     #[test]
     fn one_allowed_choice_is_enough() {

@@ -1,9 +1,10 @@
 //! `cargo xtask tidy`: the rules of the house that neither rustc nor clippy knows.
 //!
-//! A rule is a pure function: over one file, over all files, or over what cargo knows of the
-//! packages. Each has tests with a planted violation.
+//! A rule is a pure function: over one file, over all files, over what cargo knows of the packages,
+//! or over the commits that have not landed. Each has tests with a planted violation.
 
 mod algorithms;
+mod commits;
 mod crates;
 mod cycles;
 mod lexer;
@@ -16,6 +17,7 @@ mod text;
 
 use std::io;
 
+use commits::Commit;
 use lexer::Lexed;
 use serde_json::Value;
 
@@ -72,6 +74,8 @@ enum Check {
     /// On the output of `cargo metadata` with all packages that this machine's programs are
     /// built from.
     Dependencies(fn(&Value) -> Result<Vec<Finding>, Error>),
+    /// On the commits that have not landed.
+    Commits(fn(&[Commit]) -> Vec<Finding>),
 }
 
 const RULES: &[Rule] = &[
@@ -91,6 +95,11 @@ const RULES: &[Rule] = &[
         demand: "all that we build with may be used under a licence of the list in \
                  tidy/licences.rs",
         check: Check::Dependencies(licences::check),
+    },
+    Rule {
+        name: "copies",
+        demand: "each published package has the root's texts of the licences",
+        check: Check::Files(licences::copies),
     },
     Rule {
         name: "cycles",
@@ -157,6 +166,12 @@ const RULES: &[Rule] = &[
                  are there",
         check: Check::Files(links::check),
     },
+    Rule {
+        name: "commits",
+        demand: "the first line of a commit that has not landed has at most 72 characters, is in \
+                 the imperative, and has no full stop",
+        check: Check::Commits(commits::check),
+    },
 ];
 
 /// Prints the rules.
@@ -184,6 +199,7 @@ pub(crate) fn run() -> Result<(), Error> {
     let metadata = workspace::metadata()?;
     let dependencies = workspace::metadata_of_all()?;
     let architecture = workspace::read("ARCHITECTURE.md")?;
+    let pending = commits::pending();
     let mut findings = Vec::new();
     for rule in RULES {
         let found = match rule.check {
@@ -191,6 +207,13 @@ pub(crate) fn run() -> Result<(), Error> {
             Check::Files(check) => check(&files),
             Check::Crates(check) => check(&metadata, &architecture)?,
             Check::Dependencies(check) => check(&dependencies)?,
+            Check::Commits(check) => match &pending {
+                Some(commits) => check(commits),
+                None => {
+                    println!("tidy: {} is not checked: no main branch is known here", rule.name);
+                    Vec::new()
+                }
+            },
         };
         findings.extend(found.into_iter().map(|finding| (finding, rule.name)));
     }

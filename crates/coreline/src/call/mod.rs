@@ -87,13 +87,13 @@
 //!
 //! [nayak]: https://lore.kernel.org/lkml/20240220171457.703-1-kprateek.nayak@amd.com
 
-mod bell;
 mod builder;
+mod event_count;
+mod mailbox;
 mod many;
 mod parcel;
 mod policy;
 mod polling;
-mod post;
 mod refused;
 mod reply;
 mod request;
@@ -114,9 +114,9 @@ use coreline_world::{JoinHandle, Native, Threads, World};
 
 pub use builder::{Builder, StartError};
 pub use policy::Policy;
-pub use refused::{CallError, OwnWorker, Refused, WaitsForItself};
-pub use reply::Reply;
-use request::{Caller, Outcome, Request};
+pub use refused::{CallError, OwnWorker, Refused};
+pub use reply::{Reply, WaitsForItself};
+use request::{Caller, PanicResult, Request};
 use shared::Shared;
 pub use stats::WorkerStats;
 pub use users::{NotAWorker, Users, Using};
@@ -247,7 +247,7 @@ impl<W: World + Threads> Workers<W> {
             return Ok(function());
         }
         let callee = &shared.workers[index];
-        let value = match callee.post.parcel().pack(function, Caller::new(current)) {
+        let value = match callee.mailbox.parcel().pack(function, Caller::new(current)) {
             Ok(parcel) => {
                 // SAFETY: the parcel is the worker's as long as this is borrowed, and this waits
                 // below until the call is done.
@@ -279,7 +279,7 @@ impl<W: World + Threads> Workers<W> {
         index: usize,
         function: F,
         tries: bool,
-    ) -> Result<Outcome<R>, Refused<F>>
+    ) -> Result<PanicResult<R>, Refused<F>>
     where
         F: FnOnce() -> R + Send,
         R: Send,
@@ -329,7 +329,7 @@ impl<W: World + Threads> Workers<W> {
         F: FnOnce() -> R + Send + 'static,
         R: Send + 'static,
     {
-        self.post(Some(cpu), function, true, |index, message| {
+        self.mailbox(Some(cpu), function, true, |index, message| {
             // SAFETY: the message keeps the letter until it was run.
             unsafe { self.shared.send(index, message, true) }
         })
@@ -347,7 +347,7 @@ impl<W: World + Threads> Workers<W> {
         F: FnOnce() -> R + Send + 'static,
         R: Send + 'static,
     {
-        self.post(None, function, false, |_, task| self.shared.spawn(tasks::Task(task)))
+        self.mailbox(None, function, false, |_, task| self.shared.spawn(tasks::Task(task)))
     }
 
     /// Like [`spawn`](Workers::spawn), but only for the worker of `cpu`.
@@ -361,12 +361,12 @@ impl<W: World + Threads> Workers<W> {
         F: FnOnce() -> R + Send + 'static,
         R: Send + 'static,
     {
-        self.post(Some(cpu), function, false, |index, task| {
+        self.mailbox(Some(cpu), function, false, |index, task| {
             self.shared.spawn_on(index, tasks::Task(task))
         })
     }
 
-    fn post<R, F>(
+    fn mailbox<R, F>(
         &self,
         cpu: Option<CpuId>,
         function: F,

@@ -16,7 +16,7 @@ use std::panic::catch_unwind;
 
 use coreline_world::{Cell, Ordering, Word, World};
 
-use super::request::{Caller, Header, Outcome};
+use super::request::{Caller, Header, PanicResult};
 
 /// First the function, and then its value.
 type Contents = [MaybeUninit<usize>; 3];
@@ -53,7 +53,7 @@ impl<W: World> Parcel<W> {
         let state = &self.header.state;
         // Acquire: pairs with the Release in `Packed::free`: the caller before has read its value.
         // Relaxed: another call lies here, which is all that matters.
-        if !(const { fits::<F>() && fits::<Outcome<R>>() })
+        if !(const { fits::<F>() && fits::<PanicResult<R>>() })
             || state.compare_exchange(free, waiting, Ordering::Acquire, Ordering::Relaxed).is_err()
         {
             return Err(function);
@@ -75,7 +75,7 @@ impl<W: World> Parcel<W> {
         let function = this.contents.with_mut(|at| unsafe { at.cast::<F>().read() });
         let value = catch_unwind(AssertUnwindSafe(function));
         // SAFETY: as for the function. `pack` has made sure that the value fits.
-        this.contents.with_mut(|at| unsafe { at.cast::<Outcome<R>>().write(value) });
+        this.contents.with_mut(|at| unsafe { at.cast::<PanicResult<R>>().write(value) });
         true
     }
 }
@@ -113,9 +113,9 @@ impl<F, R, W: World> Packed<'_, F, R, W> {
     /// # Safety
     ///
     /// It must have been sent, and be [done](Header::is_done).
-    pub(super) unsafe fn into_value(self) -> Outcome<R> {
+    pub(super) unsafe fn into_value(self) -> PanicResult<R> {
         // SAFETY: the parcel is this caller's again since the call is done, and holds the value.
-        unsafe { self.free::<Outcome<R>>() }
+        unsafe { self.free::<PanicResult<R>>() }
     }
 
     /// Takes out what is in the parcel, and leaves the parcel to others.

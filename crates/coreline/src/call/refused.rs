@@ -5,7 +5,7 @@ use core::fmt;
 use coreline_topology::CpuId;
 use coreline_world::{Native, Threads, World};
 
-use super::{Reply, Workers};
+use super::Workers;
 
 /// The reason why a function was not run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -55,30 +55,6 @@ impl<F> From<Refused<F>> for CallError {
         refused.why
     }
 }
-
-/// The error for a worker that would wait forever. Only this worker can run the awaited function,
-/// and not before its present function ends. The error contains the reply.
-pub struct WaitsForItself<R, W: World = Native> {
-    /// The reply, so that another thread can wait for it.
-    pub reply: Reply<R, W>,
-}
-
-impl<R, W: World> fmt::Debug for WaitsForItself<R, W> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("WaitsForItself").finish_non_exhaustive()
-    }
-}
-
-impl<R, W: World> fmt::Display for WaitsForItself<R, W> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(
-            "this worker would wait forever, because only it can run that call or task, and only \
-             after its present function; return first, or wait on another thread",
-        )
-    }
-}
-
-impl<R, W: World> core::error::Error for WaitsForItself<R, W> {}
 
 /// The error for a worker that would wait for its own end. The error contains the workers.
 pub struct OwnWorker<W: World + Threads = Native> {

@@ -12,17 +12,17 @@ use coreline_topology::CpuId;
 use coreline_world::{Native, World};
 
 use super::polling::poll;
-use super::refused::WaitsForItself;
-use super::request::{Caller, Header, Outcome};
+use super::request::{Caller, Header, PanicResult};
 use super::shared::{Seat, seat};
+use crate::TicketLock;
+use crate::block_on::block_on;
 use crate::lock::spin::MOST;
-use crate::{TicketLock, ear};
 
 /// The states of a letter.
 enum Stage<F, R> {
     Waits(F, Option<Waker>),
     Runs(Option<Waker>),
-    Done(Outcome<R>),
+    Done(PanicResult<R>),
     /// Its value was taken, or is no longer wanted.
     Over,
 }
@@ -136,9 +136,9 @@ trait Sent<R>: Send + Sync {
 
     /// Waits awake if that may help; returns the value if it came. `runner`: the CPU of the worker
     /// that runs it, if that is known.
-    fn wait_awake(&self, runner: Option<CpuId>) -> Option<Outcome<R>>;
+    fn wait_awake(&self, runner: Option<CpuId>) -> Option<PanicResult<R>>;
 
-    fn poll(&self, waker: &Waker) -> Poll<Outcome<R>>;
+    fn poll(&self, waker: &Waker) -> Poll<PanicResult<R>>;
 
     /// The reply is dropped. `withdraws`: the function must not run if it has not begun.
     fn leave(&self, withdraws: bool);
@@ -154,7 +154,7 @@ where
         matches!(*self.stage.lock(), Stage::Done(_) | Stage::Over)
     }
 
-    fn wait_awake(&self, runner: Option<CpuId>) -> Option<Outcome<R>> {
+    fn wait_awake(&self, runner: Option<CpuId>) -> Option<PanicResult<R>> {
         // Acquire, in `poll`: pairs with the Release in `finish`.
         poll::<W, _>(&self.header.state, MOST, runner, Header::<W>::says_done)?;
         match self.swap(Stage::Over) {
@@ -163,7 +163,7 @@ where
         }
     }
 
-    fn poll(&self, waker: &Waker) -> Poll<Outcome<R>> {
+    fn poll(&self, waker: &Waker) -> Poll<PanicResult<R>> {
         // Made and dropped by what is none of ours: not under the lock.
         let mut new = None;
         loop {
@@ -281,7 +281,7 @@ impl<R: Send + 'static, W: World> Reply<R, W> {
             self.letter = None;
             return Ok(value.unwrap_or_else(|panic| resume_unwind(panic)));
         }
-        Ok(ear::wait::<W, _>(self, None).expect("it waits for as long as it takes"))
+        Ok(block_on::<W, _>(self, None).expect("it waits for as long as it takes"))
     }
 
     fn is_done(&self) -> bool {
@@ -313,3 +313,27 @@ impl<R, W: World> fmt::Debug for Reply<R, W> {
         f.debug_struct("Reply").field("ready", &self.letter.is_none()).finish()
     }
 }
+
+/// The error for a worker that would wait forever. Only this worker can run the awaited function,
+/// and not before its present function ends. The error contains the reply.
+pub struct WaitsForItself<R, W: World = Native> {
+    /// The reply, so that another thread can wait for it.
+    pub reply: Reply<R, W>,
+}
+
+impl<R, W: World> fmt::Debug for WaitsForItself<R, W> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("WaitsForItself").finish_non_exhaustive()
+    }
+}
+
+impl<R, W: World> fmt::Display for WaitsForItself<R, W> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(
+            "this worker would wait forever, because only it can run that call or task, and only \
+             after its present function; return first, or wait on another thread",
+        )
+    }
+}
+
+impl<R, W: World> core::error::Error for WaitsForItself<R, W> {}

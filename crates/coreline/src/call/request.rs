@@ -8,14 +8,14 @@ use std::panic::catch_unwind;
 use coreline_world::{Cell, Ordering, Word, World};
 
 /// The result of a function: its value, or its panic.
-pub(super) type Outcome<R> = Result<R, Box<dyn Any + Send>>;
+pub(super) type PanicResult<R> = Result<R, Box<dyn Any + Send>>;
 
 /// Runs a request; returns whether a thread waits for it to be [done](Header::finish). If none
 /// does, the request may be gone.
 pub(super) type Run<W> = unsafe fn(NonNull<Header<W>>) -> bool;
 
-/// The word on which a caller sleeps. For a worker it is the bell of the worker with this index.
-/// For any other thread it is the state of its request.
+/// The word on which a caller sleeps. For a worker it is the event count of the worker with this
+/// index. For any other thread it is the state of its request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Caller(u32);
 
@@ -117,12 +117,12 @@ impl<W: World> Header<W> {
 pub(super) struct Request<F, R, W: World> {
     header: Header<W>,
     function: Cell<Option<F>, W>,
-    value: Cell<Option<Outcome<R>>, W>,
+    value: Cell<Option<PanicResult<R>>, W>,
 }
 
 // SAFETY: the function goes to the worker's thread and its value comes back, by move: `F: Send` and
 // `R: Send` stand for that. The header's words are shared, and its pointers are followed under
-// the protocol of `Post` alone.
+// the protocol of `Mailbox` alone.
 unsafe impl<F: Send, R: Send, W: World> Sync for Request<F, R, W> {}
 
 impl<F: FnOnce() -> R + Send, R: Send, W: World> Request<F, R, W> {
@@ -149,7 +149,7 @@ impl<F: FnOnce() -> R + Send, R: Send, W: World> Request<F, R, W> {
     }
 
     /// The value of a request that is done.
-    pub(super) fn into_value(self) -> Outcome<R> {
+    pub(super) fn into_value(self) -> PanicResult<R> {
         self.value.into_inner().expect("a request that is done has its value")
     }
 

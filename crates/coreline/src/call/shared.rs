@@ -11,8 +11,8 @@ use coreline_topology::CpuId;
 use coreline_world::{Integer, Line, Ordering, Word, World, WorldLocal};
 
 use super::CallError;
+use super::mailbox::Offered;
 use super::policy::Policy;
-use super::post::Offered;
 use super::request::Header;
 use super::tasks::Task;
 use super::worker::{Sent, Worker};
@@ -196,7 +196,7 @@ impl<W: World> Shared<W> {
         // Partner: the fence of a worker that has taken a message.
         W::fence(Ordering::SeqCst);
         for worker in &self.workers {
-            worker.post.offer_work();
+            worker.mailbox.offer_work();
         }
     }
 
@@ -220,7 +220,7 @@ impl<W: World> Shared<W> {
         worker.tasks.push(task, false)?;
         // Partner: the fence of a worker that has taken a message.
         W::fence(Ordering::SeqCst);
-        worker.post.offer_work();
+        worker.mailbox.offer_work();
         // One that has begun a task or a call meanwhile looked at its queue before this was there.
         // Partners: the fence in `run`; the Release in `take`, for the Acquire in `offer_work`; the
         // fence in `queue`, after which `send` looks here.
@@ -277,7 +277,7 @@ impl<W: World> Shared<W> {
         worker.tasks.push(task, true)?;
         // Partner: the fence of a worker that has taken a message.
         W::fence(Ordering::SeqCst);
-        worker.post.offer_work();
+        worker.mailbox.offer_work();
         Ok(())
     }
 
@@ -316,7 +316,7 @@ impl<W: World> Shared<W> {
             let is_settled = match free.map(|index| &self.workers[index]) {
                 Some(worker) => {
                     self.is_idle(worker)
-                        && worker.post.offer_work() != Offered::Closed
+                        && worker.mailbox.offer_work() != Offered::Closed
                         && !worker.is_called()
                 }
                 None => self.free().is_none(),
@@ -481,7 +481,7 @@ impl<W: World> Shared<W> {
             if ended as usize >= count {
                 return;
             }
-            // The calls of its own set ring another bell. It looks for them from time to time.
+            // Calls of its own set notify another event count, so it looks for them now and then.
             W::park(&self.ended, ended, Some(W::now() + BETWEEN_CALLS));
         }
     }
@@ -525,12 +525,12 @@ impl<W: World> Shared<W> {
                 self.wake_next();
             }
         }
-        let Err(since) = own.post.poll(own.cpu, *window, has_served) else {
+        let Err(since) = own.mailbox.poll(own.cpu, *window, has_served) else {
             own.counts.spared.add(1);
             return;
         };
         let _ = self.asleep.set(own.cpu);
-        let woken = own.post.sleep(|| false);
+        let woken = own.mailbox.sleep(|| false);
         own.counts.sleeps.add(woken);
         own.counts.spurious.add(woken.saturating_sub(1));
         let _ = self.asleep.clear(own.cpu);

@@ -6,8 +6,8 @@ use coreline_topology::{CacheId, CpuId, NodeId};
 use coreline_world::{Integer, Line, Ordering, Word, World};
 
 use super::CallError;
+use super::mailbox::{Found, Mailbox, Offered};
 use super::polling::{Polling, poll};
-use super::post::{Found, Offered, Post};
 use super::request::Header;
 use super::stats::Counts;
 use super::tasks::Tasks;
@@ -16,7 +16,7 @@ use crate::lock::spin::MOST;
 /// One worker, as all threads see it.
 #[repr(C)]
 pub(super) struct Worker<W: World> {
-    pub(super) post: Line<Post<W>>,
+    pub(super) mailbox: Line<Mailbox<W>>,
     inbox: Line<Inbox<W>>,
     pub(super) tasks: Tasks<W>,
     pub(super) counts: Counts<W>,
@@ -72,7 +72,7 @@ impl<W: World> Worker<W> {
             later: [none(), none()],
         };
         Worker {
-            post: Line(Post::new_in()),
+            mailbox: Line(Mailbox::new_in()),
             inbox: Line(inbox),
             tasks: Tasks::new_in(),
             counts: Counts::new_in(),
@@ -95,7 +95,7 @@ impl<W: World> Worker<W> {
         queues: bool,
         kick: bool,
     ) -> Result<Sent, CallError> {
-        let sent = match self.post.offer_call(call.as_ptr()) {
+        let sent = match self.mailbox.offer_call(call.as_ptr()) {
             Offered::Taken => Sent::First,
             Offered::Occupied if queues => {
                 // SAFETY: by this function's contract.
@@ -106,7 +106,7 @@ impl<W: World> Worker<W> {
             Offered::Closed => return Err(CallError::Closed),
         };
         if kick {
-            self.post.bell().ring();
+            self.mailbox.events().notify();
         }
         Ok(sent)
     }
@@ -127,7 +127,7 @@ impl<W: World> Worker<W> {
         let is_behind = || ![ptr::null_mut(), Inbox::<W>::CLOSED].contains(&more());
         // Acquire: pairs with the Release in `serve_later`.
         let is_late = || !self.inbox.later[0].load(Ordering::Acquire).is_null();
-        self.post.has_call() || is_behind() || is_in_one() || is_late() || is_in_one()
+        self.mailbox.has_call() || is_behind() || is_in_one() || is_late() || is_in_one()
     }
 
     /// Whether a call waits for this worker, including one that it has put off. Only the worker may
@@ -137,7 +137,7 @@ impl<W: World> Worker<W> {
         // off.
         let is_late =
             || self.inbox.nested.load(Ordering::Relaxed) < Inbox::<W>::DEEP && self.is_late();
-        self.has_more() || matches!(self.post.look(), Found::Call(_)) || is_late()
+        self.has_more() || matches!(self.mailbox.look(), Found::Call(_)) || is_late()
     }
 
     /// Whether this worker is in the middle of a call inside another one. Only the worker may call
@@ -189,13 +189,13 @@ impl<W: World> Worker<W> {
         }
         // Partner: the fence of a worker that has taken a message.
         W::fence(Ordering::SeqCst);
-        // The worker is there: it closes this queue before its post, and only if it is empty.
-        self.post.offer_work();
+        // The worker is there: it closes this queue before its mailbox, and only if it is empty.
+        self.mailbox.offer_work();
         Ok(())
     }
 
     /// Runs a call that this worker has [entered](Worker::enter). Leaves it as many calls to be in
-    /// the middle of, and passes the fence that a worker which has [taken](Post::take) a message
+    /// the middle of, and passes the fence that a worker which has [taken](Mailbox::take) a message
     /// needs. Returns how many it ran: none, if it has put the call off.
     ///
     /// # Safety
@@ -233,7 +233,7 @@ impl<W: World> Worker<W> {
             match caller {
                 // The request may be gone: its address is all that is used.
                 None => _ = W::wake(state, 1),
-                Some(index) => peers[index].post.bell().ring(),
+                Some(index) => peers[index].mailbox.events().notify(),
             }
         }
         1
@@ -290,7 +290,7 @@ impl<W: World> Worker<W> {
         let calls = unsafe { self.serve(call, outer, peers) };
         if self.is_late() {
             // To itself: it neither sleeps nor ends before it has looked here again.
-            self.post.offer_work();
+            self.mailbox.offer_work();
         }
         calls
     }
@@ -306,16 +306,16 @@ impl<W: World> Worker<W> {
     #[inline]
     pub(super) fn serve_calls(&self, peers: &[Self]) -> u32 {
         let mut calls = 0;
-        match self.post.look() {
+        match self.mailbox.look() {
             Found::Nothing => {}
             Found::Work => {
-                self.post.take();
+                self.mailbox.take();
                 // Partner: the fence of a sender before `offer_work`.
                 W::fence(Ordering::SeqCst);
             }
             Found::Call(call) => {
                 let outer = self.enter();
-                self.post.take();
+                self.mailbox.take();
                 self.counts.calls.add(1);
                 // SAFETY: it was found where senders leave calls, which are not null, and was taken
                 // away from there.
@@ -407,7 +407,7 @@ impl<W: World> Worker<W> {
     }
 
     /// Takes no more calls and tasks, if there is none; returns whether that is so. It runs
-    /// nothing: a function may call, and to wait for that is to serve calls at a closed post.
+    /// nothing: a function may call, and to wait for that is to serve calls at a closed mailbox.
     pub(super) fn close(&self) -> bool {
         let (none, closed) = (ptr::null_mut(), Inbox::<W>::CLOSED);
         // Relaxed, twice: nothing that was published there is read here.
@@ -420,7 +420,7 @@ impl<W: World> Worker<W> {
             return false;
         }
         if self.tasks.close() {
-            if self.post.close() {
+            if self.mailbox.close() {
                 return true;
             }
             self.tasks.open();
@@ -461,7 +461,7 @@ impl<W: World> Worker<W> {
                 W::relax();
             } else {
                 let _asleep = Asleep::new(callee);
-                self.post.sleep(|| call.is_done());
+                self.mailbox.sleep(|| call.is_done());
                 polling.slept::<W>();
             }
         }

@@ -10,7 +10,7 @@ use coreline_world::{Integer, Native, Ordering, Time, Word, World};
 
 use super::SCAN_DELAY;
 use super::bitmap::Bitmap;
-use super::layout::{Parts, Place};
+use super::places::{Parts, Place};
 use super::row::Row;
 use crate::percpu::Lines;
 

@@ -16,7 +16,7 @@ use coreline_world::{
 };
 
 use super::hooked::Hooked;
-use super::sealed::{Kind, References};
+use super::policy::{References, Sealed};
 use super::{CidLayout, CidSpace, Clustered, FirstFit, Recent};
 use crate::lock::RawTicketLock;
 
@@ -34,7 +34,7 @@ struct Scene<P: References, W: Testbed> {
 
 impl<P, W: Testbed> Scene<P, W>
 where
-    P: References + Kind<Engine<W> = Hooked<P, W>>,
+    P: References + Sealed<Engine<W> = Hooked<P, W>>,
 {
     /// One user of a machine with so many caches.
     fn new_in(caches: u32, cores_per_cache: u32) -> Self {
@@ -118,7 +118,7 @@ where
 /// Threads that are on another CPU in each round, and scan.
 fn law<P, W: Testbed>(threads: u32, rounds: u32)
 where
-    P: References + Kind<Engine<W> = Hooked<P, W>>,
+    P: References + Sealed<Engine<W> = Hooked<P, W>>,
 {
     let scene = Arc::new(Scene::<P, W>::new_in(2, 2));
     let live = |number: u32| {

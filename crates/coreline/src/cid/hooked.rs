@@ -32,10 +32,10 @@ use coreline_world::{Integer, Lacking, Line, Native, Ordering, Time, Word, World
 
 use super::EXPIRY;
 use super::base::Base;
-use super::layout::{Parts, Place};
+use super::places::{Parts, Place};
+use super::policy::{Engine, References};
 use super::references::Referring;
 use super::row::{Row, State};
-use super::sealed::{Engine, References};
 use crate::lock::QueuedLock;
 
 const EXPIRY_MILLIS: u32 = EXPIRY.as_millis() as u32;

@@ -63,9 +63,10 @@ mod by_use;
 mod hooked;
 mod layout;
 mod owned;
+mod places;
+mod policy;
 mod references;
 mod row;
-mod sealed;
 #[cfg(test)]
 mod tests;
 
@@ -80,13 +81,13 @@ use coreline_world::{Lacking, Native, Time, World};
 
 use hooked::Hooked;
 use owned::Ownership;
-use sealed::{Engine, Kind};
+use policy::{Engine, Sealed};
 
 pub(crate) use bitmap::Bitmap;
 pub use layout::CidLayout;
-pub(crate) use layout::Place;
+pub(crate) use places::Place;
+pub use policy::{Policy, References};
 pub(crate) use references::Referring;
-pub use sealed::{Policy, References};
 
 /// The time for which a CPU keeps an unused ID. In the kernel, it is `SCHED_MM_CID_PERIOD_NS`.
 pub const EXPIRY: Duration = Duration::from_millis(100);
@@ -173,19 +174,19 @@ impl Policy for Clustered {
     const NAME: &'static str = "clustered";
 }
 
-impl Kind for FirstFit {
+impl Sealed for FirstFit {
     type Engine<W: World> = Hooked<Self, W>;
 }
 
-impl Kind for Recent {
+impl Sealed for Recent {
     type Engine<W: World> = Hooked<Self, W>;
 }
 
-impl Kind for Owned {
+impl Sealed for Owned {
     type Engine<W: World> = Ownership<W>;
 }
 
-impl Kind for Clustered {
+impl Sealed for Clustered {
     type Engine<W: World> = Hooked<Self, W>;
     const CLUSTERED: bool = true;
 }
@@ -478,7 +479,7 @@ impl<P: Policy, W: World> CidSpace<P, W> {
 /// Methods of a space that is driven by use: see the [module](self).
 impl<P, W: World> CidSpace<P, W>
 where
-    P: References + Kind<Engine<W> = Hooked<P, W>>,
+    P: References + Sealed<Engine<W> = Hooked<P, W>>,
 {
     /// Returns the ID that sections on this CPU may use from now on. If the CPU's row already has
     /// an ID, the call returns that ID. The call also calls [`expire_unused`](Self::expire_unused),

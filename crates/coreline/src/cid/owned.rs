@@ -41,9 +41,9 @@ use coreline_topology::CpuSet;
 use coreline_world::{Integer, Line, Native, Ordering, Time, Word, World};
 
 use super::base::Base;
-use super::layout::{Parts, Place};
+use super::places::{Parts, Place};
+use super::policy::Engine;
 use super::row::{Row, State};
-use super::sealed::Engine;
 use crate::lock::QueuedLock;
 
 /// | word | meaning | written by |

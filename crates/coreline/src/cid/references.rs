@@ -18,9 +18,9 @@ use std::sync::Arc;
 use coreline_world::{Lacking, Native, Ordering, Time, Word, World};
 
 use super::base::Base;
-use super::layout::{Parts, Place};
+use super::places::{Parts, Place};
+use super::policy::References;
 use super::row::{Row, State};
-use super::sealed::References;
 use super::{EXPIRY, SCAN_DELAY};
 
 /// | word | meaning | written by |

@@ -37,8 +37,8 @@ use coreline_topology::{CpuId, CpuSet, Shape, Topology};
 use coreline_world::{Lacking, Native, Time, Why};
 
 use super::hooked::Hooked;
+use super::policy::{Engine, References};
 use super::row::{Row, State};
-use super::sealed::{Engine, References};
 use super::*;
 
 const AT: Time = Time::from_nanos(7_000_000);
@@ -104,7 +104,7 @@ fn migration<P: References>(
         assert!(base.ids.insert(there.cid()));
     }
     spoil(&engine, &task);
-    let row = |place: layout::Place| Row::load::<Native>(base.row(place.position));
+    let row = |place: places::Place| Row::load::<Native>(base.row(place.position));
     let before = (row(from), row(to));
     engine.migrate(AT, &task, from, to);
     if before == (row(from), row(to)) {
@@ -244,7 +244,7 @@ fn used() -> CidSpace<Recent> {
 fn an_unused_row_goes_at_the_second_scan_after_one_fence() {
     let space = used();
     let [one, two] = [1, 2].map(CpuId::new);
-    let place = |cpu| layout::Place { position: CpuId::index(cpu) as u16, group: 0 };
+    let place = |cpu| places::Place { position: CpuId::index(cpu) as u16, group: 0 };
     assert_eq!([one, two].map(|cpu| space.engine.use_at(place(cpu))), [0, 1]);
     assert_eq!((space.used_at(one), space.used_at(SOURCE)), (Some(Cid::new(0)), Some(Cid::new(1))));
     // The first marks both, so that sections ask once; only one does.
@@ -271,7 +271,7 @@ fn an_unused_row_goes_at_the_second_scan_after_one_fence() {
 fn an_unused_row_goes_at_the_next_scan_however_late_that_is() {
     for later in [100, 7500, 8191, 8192, 8250, 100_000] {
         let space = used();
-        space.engine.use_at(layout::Place { position: 1, group: 0 });
+        space.engine.use_at(places::Place { position: 1, group: 0 });
         space.expire_unused(ms(100)).unwrap();
         space.engine.expire_unused(ms(100 + later), || Ok(())).unwrap();
         assert_eq!(space.taken().count(), 0, "after {later} ms");
@@ -281,7 +281,7 @@ fn an_unused_row_goes_at_the_next_scan_however_late_that_is() {
 #[test]
 fn what_cannot_be_fenced_stays() {
     let space = used();
-    let place = layout::Place { position: 1, group: 0 };
+    let place = places::Place { position: 1, group: 0 };
     assert_eq!(space.engine.use_at(place), 0);
     space.expire_unused(ms(100)).unwrap();
     let lacking = || {

@@ -13,7 +13,7 @@ use coreline_topology::Cid;
 use coreline_world::{Native, Ordering, Slot, Word, World};
 
 use super::errors::{ForeignLocal, LeaseError};
-use super::held::Held;
+use super::leased_id::LeasedId;
 use super::local::{DomainLocal, Exclusive, LocalError};
 use super::magazines::{Leasing, Magazine, waits};
 use super::{Domain, Shared};
@@ -55,17 +55,17 @@ impl<P: References, W: World> Shared<P, W> {
 
     /// A number from the calling CPU's magazine, or else from anywhere.
     #[inline]
-    fn take(&self) -> Result<Held<W>, LeaseError> {
+    fn take(&self) -> Result<LeasedId<W>, LeaseError> {
         let cpu = W::cpu_hint();
         if let Some(leasing) = self.leasing()
             && let Some(magazine) = leasing.magazine_at(&self.core, cpu)
         {
             let first = &magazine.rounds[0];
             if let Some(number) = Magazine::<W>::take_round(first) {
-                return Ok(Held::new((number, Some(first))));
+                return Ok(LeasedId::new((number, Some(first))));
             }
             if let Some(taken) = magazine.take() {
-                return Ok(Held::new(taken));
+                return Ok(LeasedId::new(taken));
             }
         }
         self.take_elsewhere()
@@ -74,7 +74,7 @@ impl<P: References, W: World> Shared<P, W> {
     /// A number, if the fast path found none in this CPU's magazine.
     #[cold]
     #[inline(never)]
-    pub(super) fn take_elsewhere(&self) -> Result<Held<W>, LeaseError> {
+    pub(super) fn take_elsewhere(&self) -> Result<LeasedId<W>, LeaseError> {
         let made = self.leasing();
         // The first lease takes four locks. Each would hold signals off by two system calls.
         let _held = made.is_none().then(W::hold);
@@ -84,15 +84,15 @@ impl<P: References, W: World> Shared<P, W> {
         // SAFETY: an ID that operations may use has its slots.
         let magazine = at.and_then(|place| Some(unsafe { leasing.magazine(core.use_at(place)?) }));
         if let Some(taken) = magazine.and_then(Magazine::take) {
-            return Ok(Held::new(taken));
+            return Ok(LeasedId::new(taken));
         }
         let exhausted = || LeaseError::Exhausted { most: core.common.leases() };
-        leasing.take(core, at)?.map(Held::new).ok_or_else(exhausted)
+        leasing.take(core, at)?.map(LeasedId::new).ok_or_else(exhausted)
     }
 
     /// Takes back a number, or gives it to the first thread that waits for one.
     #[inline]
-    pub(super) fn put_back(&self, held: Held<W>) {
+    pub(super) fn put_back(&self, held: LeasedId<W>) {
         // SAFETY: this domain's.
         let Some(round) = (unsafe { held.round() }) else {
             return self.put_back_without_round(held);
@@ -115,7 +115,7 @@ impl<P: References, W: World> Shared<P, W> {
         while let Some(queue) = self.leasing().and_then(Leasing::wanted)
             && let Some(number) = Magazine::<W>::take_round(round)
         {
-            if give(queue, Held::new((number, Some(round)))).is_ok() {
+            if give(queue, LeasedId::new((number, Some(round)))).is_ok() {
                 return;
             }
             // Release: pairs with the Acquire in `Magazine::take_round`.
@@ -128,7 +128,7 @@ impl<P: References, W: World> Shared<P, W> {
     /// Takes back a number without a round.
     #[cold]
     #[inline(never)]
-    fn put_back_without_round(&self, mut held: Held<W>) {
+    fn put_back_without_round(&self, mut held: LeasedId<W>) {
         while let Some(leasing) = self.leasing() {
             if leasing.wanted().is_some_and(|queue| give(queue, held).is_ok()) {
                 return;
@@ -153,7 +153,7 @@ impl<P: References, W: World> Shared<P, W> {
     }
 
     /// Gives a number to the first waiting thread; else takes it back.
-    pub(super) fn give_or_put_back(&self, held: Held<W>) {
+    pub(super) fn give_or_put_back(&self, held: LeasedId<W>) {
         let queue = self.leasing().and_then(Leasing::wanted);
         if queue.is_none_or(|queue| give(queue, held).is_err()) {
             self.put_back(held);
@@ -166,7 +166,7 @@ impl<P: References, W: World> Shared<P, W> {
 /// # Errors
 ///
 /// If no thread waits, returns the number.
-fn give<W: World>(queue: &Queue<(), Held<W>, W>, held: Held<W>) -> Result<(), Held<W>> {
+fn give<W: World>(queue: &Queue<(), LeasedId<W>, W>, held: LeasedId<W>) -> Result<(), LeasedId<W>> {
     let mut given = false;
     queue.serve(|()| match mem::replace(&mut given, true) {
         false => Served::Given(held),
@@ -201,7 +201,7 @@ fn give<W: World>(queue: &Queue<(), Held<W>, W>, held: Held<W>) -> Result<(), He
 /// The child keeps the leases of the forking thread.
 pub struct Lease<'a, P: References = Recent, W: World = Native> {
     domain: &'a Domain<P, W>,
-    held: Held<W>,
+    held: LeasedId<W>,
 }
 
 impl<'a, P: References, W: World> Lease<'a, P, W> {
@@ -221,7 +221,7 @@ impl<'a, P: References, W: World> Lease<'a, P, W> {
         }
     }
 
-    pub(super) fn of(domain: &'a Domain<P, W>, held: Held<W>) -> Self {
+    pub(super) fn of(domain: &'a Domain<P, W>, held: LeasedId<W>) -> Self {
         Lease { domain, held }
     }
 
@@ -304,7 +304,7 @@ impl<P: References, W: World> fmt::Debug for Lease<'_, P, W> {
 /// **Forgotten leases, signals, fork**: see [`Lease`].
 pub struct OwnedLease<P: References = Recent, W: World = Native> {
     domain: Domain<P, W>,
-    held: Held<W>,
+    held: LeasedId<W>,
 }
 
 impl<P: References, W: World> OwnedLease<P, W> {
@@ -359,13 +359,13 @@ impl<P: References, W: World> fmt::Debug for OwnedLease<P, W> {
 }
 
 impl<P: References, W: World> Domain<P, W> {
-    fn leased_cid(&self, held: Held<W>) -> Cid {
+    fn leased_cid(&self, held: LeasedId<W>) -> Cid {
         Cid::new(self.core().common.width() + held.number)
     }
 
     fn leased_value<'l, T: Slot>(
         &self,
-        held: Held<W>,
+        held: LeasedId<W>,
         local: &'l DomainLocal<T, P, W>,
     ) -> Result<&'l T, ForeignLocal> {
         if !ptr::eq(&raw const **local.core(), &raw const **self.core()) {

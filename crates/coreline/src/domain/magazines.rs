@@ -47,7 +47,7 @@ use coreline_world::{Integer, Native, Ordering, Slot, Word, World};
 use super::core::{Core, Guard};
 use super::domains::Extent;
 use super::errors::LeaseError;
-use super::held::{Held, Taken};
+use super::leased_id::{LeasedId, Taken};
 use super::local::DomainLocal;
 use crate::cid::{Bitmap, Place, References};
 use crate::queue::{Queue, Queues};
@@ -196,7 +196,7 @@ pub(super) struct Leasing<P: References, W: World> {
     taken: Bitmap<W>,
     magazines: DomainLocal<Magazine<W>, P, W>,
     /// The threads that wait for a lease.
-    pub(super) queues: Queues<(), Held<W>, W>,
+    pub(super) queues: Queues<(), LeasedId<W>, W>,
 }
 
 impl<P: References, W: World> Leasing<P, W> {
@@ -206,7 +206,7 @@ impl<P: References, W: World> Leasing<P, W> {
 
     /// The queue, if any thread waits in it.
     #[inline]
-    pub(super) fn wanted(&self) -> Option<&Queue<(), Held<W>, W>> {
+    pub(super) fn wanted(&self) -> Option<&Queue<(), LeasedId<W>, W>> {
         self.queues.wanted()
     }
 

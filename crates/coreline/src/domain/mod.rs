@@ -132,8 +132,8 @@ mod core;
 mod domains;
 mod errors;
 mod future;
-mod held;
 mod lease;
+mod leased_id;
 mod local;
 mod magazines;
 mod member;
@@ -148,8 +148,8 @@ use std::sync::Arc;
 
 use coreline_world::{Lacking, Native, Ordering, Slot, Time, Word, World};
 
+use crate::block_on::block_on;
 use crate::cid::{Recent, References};
-use crate::ear;
 use crate::mask::{Entry, Presence, PresenceOptions, Shot};
 use crate::percpu::Init;
 
@@ -359,7 +359,7 @@ impl<P: References, W: World> Domain<P, W> {
             return Ok(lease);
         }
         let exhausted = LeaseError::Exhausted { most: self.core().common.leases() };
-        ear::wait::<W, _>(self.lease_async(), deadline).unwrap_or(Err(exhausted))
+        block_on::<W, _>(self.lease_async(), deadline).unwrap_or(Err(exhausted))
     }
 
     /// Returns a future that leases an ID, like [`lease_wait`](Domain::lease_wait), for any

@@ -9,8 +9,8 @@ use coreline_world::{Native, World};
 
 use super::Domain;
 use super::errors::LeaseError;
-use super::held::Held;
 use super::lease::Lease;
+use super::leased_id::LeasedId;
 use crate::cid::{Recent, References};
 use crate::queue::{Awaited, Queue, Queues, Waiting};
 
@@ -36,7 +36,7 @@ impl<'a, P: References, W: World> LeaseFuture<'a, P, W> {
 
 impl<'a, P: References, W: World> Awaited<'a, W> for &'a Domain<P, W> {
     type Asked = ();
-    type Given = Held<W>;
+    type Given = LeasedId<W>;
     type Value = Lease<'a, P, W>;
     type Error = LeaseError;
 
@@ -44,13 +44,13 @@ impl<'a, P: References, W: World> Awaited<'a, W> for &'a Domain<P, W> {
         Lease::unless_others_wait(self)
     }
 
-    fn queues(&self) -> &'a Queues<(), Held<W>, W> {
+    fn queues(&self) -> &'a Queues<(), LeasedId<W>, W> {
         &self.shared().leasing().expect("made by the first lease").queues
     }
 
     fn asked(&self) {}
 
-    fn look(&self, queue: &Queue<(), Held<W>, W>, is_first: bool) -> Result<(), LeaseError> {
+    fn look(&self, queue: &Queue<(), LeasedId<W>, W>, is_first: bool) -> Result<(), LeaseError> {
         if is_first {
             // Partner: the light fence in `Shared::put_back`; see `crate::queue`.
             W::try_fence_all()?;
@@ -67,11 +67,11 @@ impl<'a, P: References, W: World> Awaited<'a, W> for &'a Domain<P, W> {
         Ok(())
     }
 
-    fn value(&self, held: Held<W>) -> Lease<'a, P, W> {
+    fn value(&self, held: LeasedId<W>) -> Lease<'a, P, W> {
         Lease::of(self, held)
     }
 
-    fn leave(&self, held: Option<Held<W>>) {
+    fn leave(&self, held: Option<LeasedId<W>>) {
         if let Some(held) = held {
             self.shared().give_or_put_back(held);
         }

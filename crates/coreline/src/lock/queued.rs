@@ -78,7 +78,7 @@ use core::ops::{Deref, DerefMut};
 use coreline_world::{Cell, CellMut, Native, Ordering, Word, World};
 
 use super::osq::{Came, Fifo, Osq};
-use crate::numbered::Number;
+use crate::node_pool::Number;
 
 /// Data that only one thread at a time may access.
 ///

@@ -38,7 +38,7 @@ use core::slice;
 
 use coreline_world::{Integer, Line, Native, Ordering, Word, World};
 
-use crate::numbered::{List, NONE, Pool, Pooled};
+use crate::node_pool::{List, NONE, Pool, Pooled};
 
 /// How many objects fit into a magazine.
 pub(super) const ROUNDS: usize = 64;

@@ -87,21 +87,13 @@
 //! (operations); TCMalloc's `percpu.h` (stopping, fencing).
 
 mod bag;
-mod checked;
-mod chunk;
-mod field;
-mod granules;
+mod fallback;
 mod guarded;
-mod indexing;
 mod lines;
 mod lock;
-mod locked;
 mod lossy;
 mod pool;
-mod rooms;
 mod slots;
-mod state;
-mod stopped;
 mod striped;
 
 use core::fmt;
@@ -114,19 +106,15 @@ pub use coreline_world::restartable::{Full, Slot};
 use coreline_world::{Integer, Native, Words, World};
 
 pub use bag::PerCpuBag;
-pub use checked::{Fault, Faults};
-pub use field::Field;
 pub use guarded::{ArrayStack, Buffer, Guarded, List, ResizableStack};
-pub use indexing::{Indexing, OwnIndex};
 pub use lines::Lines;
 pub(crate) use lock::{SlotLock, SlotLockGuard};
 pub use lossy::{Draining, LossyBuffer};
-pub use pool::{PerCpuPool, PoolError, PoolOptions};
-pub use slots::{Init, Slots};
-pub use stopped::{StopError, Stopped, StoppedField};
+pub use pool::{Fault, Faults, PerCpuPool, PoolError, PoolOptions};
+pub use slots::{Field, Indexing, Init, OwnIndex, Slots, StopError, Stopped, StoppedField};
 
 use crate::IndexBy;
-use chunk::Item;
+use pool::Item;
 
 /// A word of 64 bits in a slot. In world `W`, it is `W::U64`.
 pub type Word64 = <Native as Words>::U64;

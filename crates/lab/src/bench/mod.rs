@@ -33,7 +33,7 @@ pub(crate) enum Subject {
 
 /// The result. The order of fields is that of the schema.
 #[derive(Debug, Serialize)]
-pub(crate) struct Outcome {
+pub(crate) struct BenchResult {
     schema: &'static str,
     quick: bool,
     rounds: usize,
@@ -74,7 +74,7 @@ struct Effort {
 /// The first word of what a replay line calls a case.
 pub(crate) const PROGRAM: &str = "bench";
 
-pub(crate) fn run(_: Subject, quick: bool) -> Result<Outcome, Error> {
+pub(crate) fn run(_: Subject, quick: bool) -> Result<BenchResult, Error> {
     let effort = if quick {
         Effort { rounds: 3, accesses: 200_000, switches: 400_000 }
     } else {
@@ -100,7 +100,7 @@ pub(crate) fn run(_: Subject, quick: bool) -> Result<Outcome, Error> {
         let (name, coroutines, goal) = (case.name, case.coroutines(), case.goal);
         CaseRow { case: name, coroutines, accesses, accesses_full, switches, ratio, goal }
     };
-    Ok(Outcome {
+    Ok(BenchResult {
         schema: "coreline.bench.sim/1",
         quick,
         rounds: effort.rounds,
@@ -171,7 +171,7 @@ fn memory(spec: Spec) -> Result<Option<u64>, Error> {
     Ok(before.zip(run.value).map(|(before, after)| after.saturating_sub(before) / cpus))
 }
 
-impl Outcome {
+impl BenchResult {
     pub(crate) fn show(&self, out: &mut dyn Write) -> Result<(), Error> {
         let rounds = counted(self.rounds, "round");
         writeln!(out, "Millions a second of host time, median of {rounds}")?;

@@ -13,7 +13,7 @@ use super::{Columns, text};
 
 /// What the cells of a column are.
 #[derive(Clone, Copy, PartialEq)]
-enum Kind {
+enum ColumnKind {
     Flag,
     Whole,
     Number,
@@ -21,24 +21,24 @@ enum Kind {
 }
 
 /// The narrowest kind that has all cells.
-fn kind(column: &[Value]) -> Kind {
+fn kind(column: &[Value]) -> ColumnKind {
     let all = |is: fn(&Value) -> bool| column.iter().all(|cell| cell.is_null() || is(cell));
     match () {
         // What is null in all rows could be anything.
-        () if all(|_| false) => Kind::Text,
-        () if all(Value::is_boolean) => Kind::Flag,
-        () if all(Value::is_u64) => Kind::Whole,
-        () if all(Value::is_number) => Kind::Number,
-        () => Kind::Text,
+        () if all(|_| false) => ColumnKind::Text,
+        () if all(Value::is_boolean) => ColumnKind::Flag,
+        () if all(Value::is_u64) => ColumnKind::Whole,
+        () if all(Value::is_number) => ColumnKind::Number,
+        () => ColumnKind::Text,
     }
 }
 
-fn field(name: &str, kind: Kind) -> Result<TypePtr> {
+fn field(name: &str, kind: ColumnKind) -> Result<TypePtr> {
     let (physical, converted) = match kind {
-        Kind::Flag => (Physical::BOOLEAN, ConvertedType::NONE),
-        Kind::Whole => (Physical::INT64, ConvertedType::UINT_64),
-        Kind::Number => (Physical::DOUBLE, ConvertedType::NONE),
-        Kind::Text => (Physical::BYTE_ARRAY, ConvertedType::UTF8),
+        ColumnKind::Flag => (Physical::BOOLEAN, ConvertedType::NONE),
+        ColumnKind::Whole => (Physical::INT64, ConvertedType::UINT_64),
+        ColumnKind::Number => (Physical::DOUBLE, ConvertedType::NONE),
+        ColumnKind::Text => (Physical::BYTE_ARRAY, ConvertedType::UTF8),
     };
     let field = Type::primitive_type_builder(name, physical);
     let field = field.with_repetition(Repetition::OPTIONAL).with_converted_type(converted);
@@ -55,14 +55,14 @@ pub(super) fn file(Columns(columns): &Columns) -> Result<Vec<u8>> {
     let mut group = file.next_row_group()?;
     for (_, cells) in columns {
         match kind(cells) {
-            Kind::Flag => write::<BoolType>(&mut group, cells, Value::as_bool)?,
+            ColumnKind::Flag => write::<BoolType>(&mut group, cells, Value::as_bool)?,
             // The same bits: the schema says that there is no sign.
-            Kind::Whole => {
+            ColumnKind::Whole => {
                 let whole = |cell: &Value| cell.as_u64().map(u64::cast_signed);
                 write::<Int64Type>(&mut group, cells, whole)?;
             }
-            Kind::Number => write::<DoubleType>(&mut group, cells, Value::as_f64)?,
-            Kind::Text => {
+            ColumnKind::Number => write::<DoubleType>(&mut group, cells, Value::as_f64)?,
+            ColumnKind::Text => {
                 let bytes = |cell: &Value| (!cell.is_null()).then(|| ByteArray::from(&*text(cell)));
                 write::<ByteArrayType>(&mut group, cells, bytes)?;
             }

@@ -138,7 +138,7 @@ impl Use {
 
 /// The result. The schema is `coreline.measure/1`.
 #[derive(Debug, Serialize)]
-pub(crate) struct Outcome {
+pub(crate) struct Measurement {
     schema: &'static str,
     /// The processor and the kernel.
     machine: String,
@@ -231,7 +231,7 @@ fn run(
     choice: &Choice,
     machine: &Probe,
     shape: Option<Shape>,
-) -> Result<(Outcome, Option<String>), Error> {
+) -> Result<(Measurement, Option<String>), Error> {
     let plan = if choice.quick { QUICK } else { FULL };
     let topology: &Topology = &machine.topology;
     let allowed = machine.allowed.as_ref().map_err(|why| Error::NoCpus(why.clone()))?;
@@ -286,7 +286,7 @@ fn run(
     let file =
         File { name, of: &of, day: &day, topology, rows: &rows, transfers: &transfers, like };
     let (costs, text) = (file.count(), shape.map(|shape| file.text(shape)));
-    let outcome = Outcome {
+    let outcome = Measurement {
         schema: "coreline.measure/1",
         machine: of,
         quick: choice.quick,
@@ -319,7 +319,7 @@ fn transfers(pairs: &[Pair]) -> Vec<(Class, Figure)> {
     Class::ALL.into_iter().filter_map(of).collect()
 }
 
-impl Outcome {
+impl Measurement {
     fn show(&self, out: &mut dyn Write) -> Result<(), Error> {
         let [measured, all] = self.costs;
         let form = text::Form::plain();
@@ -382,7 +382,7 @@ impl Outcome {
     }
 }
 
-impl Outcome {
+impl Measurement {
     /// That figures are made of disturbed samples, and what to do.
     fn warning(&self) -> Option<String> {
         let is_disturbed = |ns: &Figure| ns.disturbed;
@@ -466,7 +466,7 @@ mod tests {
             why: None,
             like: None,
         };
-        let mut outcome = Outcome {
+        let mut outcome = Measurement {
             schema: "coreline.measure/1",
             machine: "a processor".to_owned(),
             quick: true,
@@ -477,7 +477,7 @@ mod tests {
             core_to_core: vec![Pair { cpus: [0, 1], class: None, ns: figure(true) }],
             map: String::new(),
         };
-        let shown = |outcome: &Outcome| {
+        let shown = |outcome: &Measurement| {
             let mut text = Vec::new();
             outcome.show(&mut text).unwrap();
             String::from_utf8(text).unwrap()
@@ -514,7 +514,7 @@ mod tests {
 
     #[test]
     fn a_processor_with_a_long_name_is_wrapped() {
-        let outcome = Outcome {
+        let outcome = Measurement {
             schema: "coreline.measure/1",
             machine: "Processor of a very long name ".repeat(9),
             quick: true,

@@ -12,7 +12,7 @@ use serde::Serialize;
 use super::figure;
 use crate::error::Error;
 use crate::progress::Whole;
-use crate::run::result::{FigureRow, Outcome};
+use crate::run::result::{FigureRow, RunResult};
 use crate::run::verdict::{Verdict, score};
 use crate::run::{self, Choice};
 use crate::table;
@@ -148,7 +148,7 @@ pub(crate) fn simulated(
     change: &'static Change,
     variants: &[&str],
     whole: &mut Whole,
-) -> Result<Outcome, Error> {
+) -> Result<RunResult, Error> {
     let shown = &change.shown;
     run::run(&Choice {
         scenario: shown.scenario,
@@ -168,7 +168,7 @@ pub(crate) fn natively(
     change: &'static Change,
     variants: &[&str],
     whole: &mut Whole,
-) -> Result<Outcome, Error> {
+) -> Result<RunResult, Error> {
     let scenario = change.shown.scenario;
     let variants = variants.iter().copied().map(str::to_owned).collect();
     let values = chosen(scenario, change.natively.values);

@@ -32,7 +32,7 @@ use std::path::{Component, Path, PathBuf};
 use clap::Args;
 
 use self::manifest::{Manifest, Simulator};
-use self::report::{File, Outcome, Package};
+use self::report::{File, Package, PortReport};
 use self::source::{Left, Of};
 use self::tokens::{DEEPEST, Tokens, Unread};
 use crate::error::Error;
@@ -81,7 +81,7 @@ pub(crate) fn port(choice: &Choice) -> Result<(), Error> {
     if left == 0 { Ok(()) } else { Err(Error::NotAllPorted { left }) }
 }
 
-fn run(choice: &Choice) -> Result<Outcome, PortError> {
+fn run(choice: &Choice) -> Result<PortReport, PortError> {
     let simulator = simulator(&choice.sim)?;
     let mut manifests = Vec::new();
     for folder in &choice.packages {
@@ -115,7 +115,7 @@ fn run(choice: &Choice) -> Result<Outcome, PortError> {
     if let Some(out) = out {
         copies.iter().try_for_each(|copy| write(&out.join(&copy.package.name), &copy.files))?;
     }
-    Ok(Outcome::new(copies.into_iter().map(|copy| copy.package).collect(), out))
+    Ok(PortReport::new(copies.into_iter().map(|copy| copy.package).collect(), out))
 }
 
 /// Whether copies in this folder lie outside of a package: what is copied must not grow.

@@ -12,7 +12,7 @@ use crate::text::Form;
 
 /// What became of all packages.
 #[derive(Debug, Serialize)]
-pub(super) struct Outcome {
+pub(super) struct PortReport {
     schema: &'static str,
     /// How many places that threads share stayed as they were.
     pub(super) left: usize,
@@ -80,8 +80,8 @@ impl Package {
     }
 }
 
-impl Outcome {
-    pub(super) fn new(packages: Vec<Package>, out: Option<&Path>) -> Outcome {
+impl PortReport {
+    pub(super) fn new(packages: Vec<Package>, out: Option<&Path>) -> PortReport {
         let left = packages.iter().map(Package::left).sum();
         let patch = out.map(|out| {
             let out = std::fs::canonicalize(out).unwrap_or_else(|_| out.to_owned());
@@ -91,7 +91,7 @@ impl Outcome {
             };
             format!("[patch.crates-io]\n{}", packages.iter().map(line).collect::<String>())
         });
-        Outcome { schema: "coreline.port/1", left, packages, patch }
+        PortReport { schema: "coreline.port/1", left, packages, patch }
     }
 }
 
@@ -100,7 +100,7 @@ fn counted(count: usize, one: &str, many: &str) -> String {
     format!("{count} {}", if count == 1 { one } else { many })
 }
 
-pub(super) fn show(outcome: &Outcome, form: Form, out: &mut dyn Write) -> Result<(), Error> {
+pub(super) fn show(outcome: &PortReport, form: Form, out: &mut dyn Write) -> Result<(), Error> {
     for package in &outcome.packages {
         write!(out, "{}", form.paragraph("", &conclusion(package, outcome.patch.is_some())))?;
     }

@@ -20,7 +20,7 @@ pub(super) enum Unread {
 
 /// What a token is.
 #[derive(Debug, Clone, PartialEq, Eq)]
-enum Kind {
+enum TokenKind {
     Word(String),
     Mark(char),
     Open,
@@ -30,7 +30,7 @@ enum Kind {
 
 #[derive(Debug, Clone)]
 struct Token {
-    kind: Kind,
+    kind: TokenKind,
     at: Range<usize>,
     /// Of an opening token, the number of the closing one.
     close: usize,
@@ -60,21 +60,21 @@ impl<'a> Tokens<'a> {
                         return Err(Unread::TooDeep(group.span_open().start().line));
                     }
                     let open = self.tokens.len();
-                    self.add(Kind::Open, group.span_open());
+                    self.add(TokenKind::Open, group.span_open());
                     self.flatten(group.stream(), depth + 1)?;
                     self.tokens[open].close = self.tokens.len();
-                    self.add(Kind::Close, group.span_close());
+                    self.add(TokenKind::Close, group.span_close());
                 }
                 TokenTree::Group(group) => self.flatten(group.stream(), depth)?,
-                TokenTree::Ident(word) => self.add(Kind::Word(word.to_string()), word.span()),
-                TokenTree::Punct(mark) => self.add(Kind::Mark(mark.as_char()), mark.span()),
-                TokenTree::Literal(literal) => self.add(Kind::Literal, literal.span()),
+                TokenTree::Ident(word) => self.add(TokenKind::Word(word.to_string()), word.span()),
+                TokenTree::Punct(mark) => self.add(TokenKind::Mark(mark.as_char()), mark.span()),
+                TokenTree::Literal(literal) => self.add(TokenKind::Literal, literal.span()),
             }
         }
         Ok(())
     }
 
-    fn add(&mut self, kind: Kind, span: Span) {
+    fn add(&mut self, kind: TokenKind, span: Span) {
         self.tokens.push(Token { kind, at: span.byte_range(), close: 0 });
     }
 
@@ -85,7 +85,7 @@ impl<'a> Tokens<'a> {
     /// The word, if it is one.
     pub(super) fn word(&self, number: usize) -> Option<&str> {
         match &self.tokens.get(number)?.kind {
-            Kind::Word(word) => Some(word),
+            TokenKind::Word(word) => Some(word),
             _ => None,
         }
     }
@@ -95,7 +95,7 @@ impl<'a> Tokens<'a> {
     }
 
     pub(super) fn is_mark(&self, number: usize, mark: char) -> bool {
-        self.tokens.get(number).is_some_and(|token| token.kind == Kind::Mark(mark))
+        self.tokens.get(number).is_some_and(|token| token.kind == TokenKind::Mark(mark))
     }
 
     /// Whether `::` begins here.
@@ -143,7 +143,7 @@ impl<'a> Tokens<'a> {
     /// The closing token of the group that opens here.
     pub(super) fn close(&self, number: usize) -> Option<usize> {
         let token = self.tokens.get(number)?;
-        (token.kind == Kind::Open).then_some(token.close)
+        (token.kind == TokenKind::Open).then_some(token.close)
     }
 
     /// The token behind this one, or behind its group.
@@ -152,7 +152,7 @@ impl<'a> Tokens<'a> {
     }
 
     pub(super) fn is_close(&self, number: usize) -> bool {
-        self.tokens.get(number).is_some_and(|token| token.kind == Kind::Close)
+        self.tokens.get(number).is_some_and(|token| token.kind == TokenKind::Close)
     }
 
     /// Whether the group that opens here is one of braces.

@@ -8,7 +8,7 @@ use coreline_scenarios::param::Value;
 use serde::Deserialize;
 
 use crate::error::Error;
-use crate::run::result::{Outcome, read_back};
+use crate::run::result::{RunResult, read_back};
 use crate::run::verdict::{self, Verdict};
 
 /// A result.
@@ -71,7 +71,7 @@ impl Run {
     }
 
     /// A result of this process.
-    pub(super) fn of(outcome: &Outcome) -> Run {
+    pub(super) fn of(outcome: &RunResult) -> Run {
         let value = serde_json::to_value(outcome).and_then(serde_json::from_value);
         value.expect("what is printed can be read back")
     }

@@ -21,17 +21,17 @@ pub(crate) mod verdict;
 use crate::error::Error;
 use crate::world::World;
 
-use result::Outcome;
+use result::RunResult;
 
 pub(crate) use choice::Choice;
 pub(crate) use native::median;
 pub(crate) use published::params as published_params;
 
 /// Runs what was chosen; what was finished of it if an interrupt came.
-pub(crate) fn run(choice: &Choice) -> Result<Outcome, Error> {
+pub(crate) fn run(choice: &Choice) -> Result<RunResult, Error> {
     let (finished, all) = match &choice.world {
         World::Native => native::measure(choice)?,
         World::Simulated { spec, .. } => simulated::measure(spec, choice)?,
     };
-    Ok(Outcome::new(choice, &finished, all))
+    Ok(RunResult::new(choice, &finished, all))
 }

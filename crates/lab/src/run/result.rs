@@ -62,7 +62,7 @@ fn parse<T: DeserializeOwned>(text: &[u8]) -> Result<T, String> {
 
 /// The result of a run. The order of fields is that of the schema.
 #[derive(Debug, Serialize)]
-pub(crate) struct Outcome {
+pub(crate) struct RunResult {
     schema: &'static str,
     program: Program,
     pub(crate) scenario: &'static str,
@@ -164,9 +164,9 @@ pub(crate) struct FigureRow {
     pub(crate) why: Option<String>,
 }
 
-impl Outcome {
+impl RunResult {
     /// Of what was finished, of so many points.
-    pub(super) fn new(choice: &Choice, measured: &[Measured], all: usize) -> Outcome {
+    pub(super) fn new(choice: &Choice, measured: &[Measured], all: usize) -> RunResult {
         let (scenario, world) = (choice.scenario, &choice.world);
         let machine = match world {
             World::Native => None,
@@ -190,7 +190,7 @@ impl Outcome {
         if spans == Spans::Point {
             rows.iter_mut().for_each(|row| (row.low, row.high) = (f64::NAN, f64::NAN));
         }
-        Outcome {
+        RunResult {
             schema: SCHEMA,
             program: Program::THIS,
             scenario: scenario.name,
@@ -297,7 +297,7 @@ mod tests {
         let number = || Series { value, points: points.to_vec() };
         let rounds = Some(Rounds { discarded: 2, disturbed: 3, are_disturbed });
         let measured = [Measured { point, caches, numbers: vec![number(), number()], rounds }];
-        Outcome::new(&choice, &measured, 1).rows.swap_remove(0)
+        RunResult::new(&choice, &measured, 1).rows.swap_remove(0)
     }
 
     #[test]

@@ -22,13 +22,13 @@ use std::io::Write;
 
 use self::grid::{Cell, Column, Grid};
 use crate::error::Error;
-use crate::run::result::{FigureRow, Outcome};
+use crate::run::result::{FigureRow, RunResult};
 use crate::run::verdict::{Verdict, score};
 use crate::text::{Form, Tone, ordinal};
 
 /// Shows a result: the table, the reasons that verdicts number, and what to know about it.
-pub(crate) fn show(outcome: &Outcome, form: Form, out: &mut dyn Write) -> Result<(), Error> {
-    let Outcome { scenario, world, seed, not_modelled, rows, command, sources, left_out, .. } =
+pub(crate) fn show(outcome: &RunResult, form: Form, out: &mut dyn Write) -> Result<(), Error> {
+    let RunResult { scenario, world, seed, not_modelled, rows, command, sources, left_out, .. } =
         outcome;
     writeln!(out, "{scenario}, world {world}, seed {seed}")?;
     let published =

@@ -36,11 +36,11 @@ pub(crate) struct Experiment {
     pub(crate) units: u64,
     /// The factor beyond the band within which a prediction is a hit.
     pub(crate) tolerance: f64,
-    kind: Kind,
+    kind: Pattern,
 }
 
 #[derive(Debug, Clone, Copy)]
-enum Kind {
+enum Pattern {
     PingPongCas,
     PingPongLoadStore,
     FetchAdd,
@@ -59,30 +59,30 @@ enum Outside {
     Work,
 }
 
-const fn of(name: &'static str, what: &'static str, threads: usize, kind: Kind) -> Experiment {
+const fn of(name: &'static str, what: &'static str, threads: usize, kind: Pattern) -> Experiment {
     Experiment { name, what, threads, units: threads as u64, tolerance: LINE, kind }
 }
 
-const fn pass(name: &'static str, what: &'static str, threads: usize, kind: Kind) -> Experiment {
+const fn pass(name: &'static str, what: &'static str, threads: usize, kind: Pattern) -> Experiment {
     Experiment { name, what, threads, units: 1, tolerance: STREAM, kind }
 }
 
 /// All experiments. Those of [`CALIBRATED`] are no predictions.
 pub(crate) const ALL: &[Experiment] = &[
-    of("ping-pong-cas", "one way, by compare-and-exchange", 2, Kind::PingPongCas),
-    of("ping-pong-load-store", "one way, by loads and stores", 2, Kind::PingPongLoadStore),
-    of("fetch-add-1", "an addition", 1, Kind::FetchAdd),
-    of("fetch-add-2", "an addition", 2, Kind::FetchAdd),
-    of("test-and-set-1", "a short section", 1, Kind::TestAndSet(Outside::Nothing)),
-    of("test-and-set-2", "a short section", 2, Kind::TestAndSet(Outside::Nothing)),
-    of("test-and-set-2-apart", "the same, 200 ns outside", 2, Kind::TestAndSet(Outside::Work)),
-    of("ticket-1", "a short section", 1, Kind::Ticket(Outside::Nothing)),
-    of("ticket-2", "a short section", 2, Kind::Ticket(Outside::Nothing)),
-    of("ticket-2-apart", "the same, 200 ns outside", 2, Kind::Ticket(Outside::Work)),
-    pass("read-own", "a pass over 16 KiB", 1, Kind::Read),
-    pass("update-own", "a pass over 16 KiB", 1, Kind::Update),
-    pass("read-updated", "an update here, a read there", 2, Kind::PassReads),
-    pass("update-updated", "an update here, one there", 2, Kind::PassUpdates),
+    of("ping-pong-cas", "one way, by compare-and-exchange", 2, Pattern::PingPongCas),
+    of("ping-pong-load-store", "one way, by loads and stores", 2, Pattern::PingPongLoadStore),
+    of("fetch-add-1", "an addition", 1, Pattern::FetchAdd),
+    of("fetch-add-2", "an addition", 2, Pattern::FetchAdd),
+    of("test-and-set-1", "a short section", 1, Pattern::TestAndSet(Outside::Nothing)),
+    of("test-and-set-2", "a short section", 2, Pattern::TestAndSet(Outside::Nothing)),
+    of("test-and-set-2-apart", "the same, 200 ns outside", 2, Pattern::TestAndSet(Outside::Work)),
+    of("ticket-1", "a short section", 1, Pattern::Ticket(Outside::Nothing)),
+    of("ticket-2", "a short section", 2, Pattern::Ticket(Outside::Nothing)),
+    of("ticket-2-apart", "the same, 200 ns outside", 2, Pattern::Ticket(Outside::Work)),
+    pass("read-own", "a pass over 16 KiB", 1, Pattern::Read),
+    pass("update-own", "a pass over 16 KiB", 1, Pattern::Update),
+    pass("read-updated", "an update here, a read there", 2, Pattern::PassReads),
+    pass("update-updated", "an update here, one there", 2, Pattern::PassUpdates),
 ];
 
 /// The experiment that machine files are calibrated by.
@@ -122,30 +122,33 @@ impl Experiment {
 
     /// Whether an operation is a pass over memory, a thousand times as long as another.
     pub(crate) fn is_pass(&self) -> bool {
-        matches!(self.kind, Kind::Read | Kind::Update | Kind::PassReads | Kind::PassUpdates)
+        matches!(
+            self.kind,
+            Pattern::Read | Pattern::Update | Pattern::PassReads | Pattern::PassUpdates
+        )
     }
 
     /// The program, with memory of the caller's world.
     pub(crate) fn subject<W: Testbed>(&self) -> Arc<dyn Subject> {
         let threads = self.threads as u64;
         match self.kind {
-            Kind::PingPongCas => Arc::new(Cas(PingPong::<W>::new_in())),
-            Kind::PingPongLoadStore => Arc::new(LoadStore::<W>([word::<W>(), word::<W>()])),
-            Kind::FetchAdd => Arc::new(FetchAdd::<W> { sum: word::<W>(), threads }),
-            Kind::TestAndSet(outside) => Arc::new(Section::<TestAndSet<W>, W>::new(
+            Pattern::PingPongCas => Arc::new(Cas(PingPong::<W>::new_in())),
+            Pattern::PingPongLoadStore => Arc::new(LoadStore::<W>([word::<W>(), word::<W>()])),
+            Pattern::FetchAdd => Arc::new(FetchAdd::<W> { sum: word::<W>(), threads }),
+            Pattern::TestAndSet(outside) => Arc::new(Section::<TestAndSet<W>, W>::new(
                 TestAndSet(Line(W::U32::new_in(0))),
                 threads,
                 outside,
             )),
-            Kind::Ticket(outside) => Arc::new(Section::<Line<RawTicketLock<W>>, W>::new(
+            Pattern::Ticket(outside) => Arc::new(Section::<Line<RawTicketLock<W>>, W>::new(
                 Line(RawTicketLock::new_in()),
                 threads,
                 outside,
             )),
-            Kind::Read => Arc::new(Alone::<W>::new(false)),
-            Kind::Update => Arc::new(Alone::<W>::new(true)),
-            Kind::PassReads => Arc::new(InTurn::<W>::new(false)),
-            Kind::PassUpdates => Arc::new(InTurn::<W>::new(true)),
+            Pattern::Read => Arc::new(Alone::<W>::new(false)),
+            Pattern::Update => Arc::new(Alone::<W>::new(true)),
+            Pattern::PassReads => Arc::new(InTurn::<W>::new(false)),
+            Pattern::PassUpdates => Arc::new(InTurn::<W>::new(true)),
         }
     }
 }

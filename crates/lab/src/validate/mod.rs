@@ -124,7 +124,7 @@ struct ExperimentRow {
 
 /// The result. The schema is `coreline.validate/1`.
 #[derive(Debug, Serialize)]
-pub(crate) struct Outcome {
+pub(crate) struct Validation {
     schema: &'static str,
     world: String,
     /// The machine that predictions are for.
@@ -167,7 +167,7 @@ impl Score {
 }
 
 /// Validates.
-pub(crate) fn validate(choice: &Choice) -> Result<Outcome, Error> {
+pub(crate) fn validate(choice: &Choice) -> Result<Validation, Error> {
     let chosen =
         |it: &&Experiment| choice.only.is_empty() || choice.only.iter().any(|name| name == it.name);
     let experiments: Vec<_> = experiment::ALL.iter().filter(chosen).collect();
@@ -202,7 +202,7 @@ pub(crate) fn validate(choice: &Choice) -> Result<Outcome, Error> {
     let played = specs.iter().map(core_to_core::of).inspect(|_| bar.inc(1));
     let core_to_core: Result<Vec<_>, Error> = played.collect();
     bar.finish_and_clear();
-    Ok(Outcome {
+    Ok(Validation {
         schema: "coreline.validate/1",
         world: choice.world.name().to_owned(),
         machine,
@@ -258,7 +258,7 @@ impl ExperimentRow {
     }
 }
 
-impl Outcome {
+impl Validation {
     pub(crate) fn show(&self, form: Form, out: &mut dyn Write) -> Result<(), Error> {
         table::show(self, form, out)
     }

@@ -2,13 +2,13 @@
 
 use std::io::Write;
 
-use super::{ExperimentRow, Outcome, Score, Verdict, core_to_core};
+use super::{ExperimentRow, Score, Validation, Verdict, core_to_core};
 use crate::error::Error;
 use crate::listing::Listing;
 use crate::text::{Form, counted};
 
-pub(super) fn show(outcome: &Outcome, form: Form, out: &mut dyn Write) -> Result<(), Error> {
-    let Outcome { machine, engine, quick, rows, not_modelled, .. } = outcome;
+pub(super) fn show(outcome: &Validation, form: Form, out: &mut dyn Write) -> Result<(), Error> {
+    let Validation { machine, engine, quick, rows, not_modelled, .. } = outcome;
     let head = match engine {
         Some(engine) => format!(
             "measured here, and what the simulator predicted for {machine} (engine {engine}); ns"
@@ -138,7 +138,7 @@ mod tests {
     use super::*;
 
     /// Of all experiments, with figures of so many digits.
-    fn outcome(figure: f64) -> Outcome {
+    fn outcome(figure: f64) -> Validation {
         let predicted = Predicted { value: figure, low: figure / 3.0, high: figure * 1.1 };
         let measured = Measured {
             median: 10.0 * figure,
@@ -165,7 +165,7 @@ mod tests {
             reached: false,
             source: "a source, in words ".repeat(20),
         };
-        Outcome {
+        Validation {
             schema: "",
             world: "native".to_owned(),
             machine: "n".repeat(200),
@@ -178,7 +178,7 @@ mod tests {
         }
     }
 
-    fn text(outcome: &Outcome, width: usize) -> String {
+    fn text(outcome: &Validation, width: usize) -> String {
         let mut text = Vec::new();
         show(outcome, Form { width, colour: false, unicode: false }, &mut text).unwrap();
         String::from_utf8(text).unwrap()

@@ -46,7 +46,7 @@ use super::figure::Made::{Number, Over, Under};
 use super::metric::FigureKind::{Gain, Nanoseconds, Ratio};
 use super::param::{Domain, Param, Role};
 use super::point::Setup;
-use super::{Only, RunError, Scenario, Variant, shuffle};
+use super::{RunError, Scenario, Variant, Worlds, shuffle};
 use crate::crew::{Barrier, Sign, crew, nanos, pinned};
 
 /// The scenario with its parameters, figures and program.
@@ -77,7 +77,7 @@ pub static SCENARIO: Scenario = Scenario {
         Variant {
             lacks: || Native::kernel_cid().is_none().then(|| no_index("kernel-cid")),
             ..Variant::new("kernel-cid", "By the concurrency ID of this machine's kernel")
-                .only(Only::Native)
+                .only(Worlds::Native)
         },
         Variant::simulated("first-fit", "By a concurrency ID: the lowest free ID"),
         Variant::simulated("recent", "By the CPU's recent ID if that is free"),

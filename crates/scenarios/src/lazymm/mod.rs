@@ -105,9 +105,9 @@ pub static SCENARIO: Scenario = Scenario {
 
 fn run<W: Testbed>(setup: &Setup) -> Result<Vec<f64>, RunError> {
     let kind = match setup.variant {
-        "refcounted" => Kind::Refcounted,
-        "slots" => Kind::Slots,
-        _ => Kind::Shootdown,
+        "refcounted" => Scheme::Refcounted,
+        "slots" => Scheme::Slots,
+        _ => Scheme::Shootdown,
     };
     known::<W>(&setup.cpus)?;
     let cores = cores::<W>(&setup.cpus);
@@ -166,7 +166,7 @@ const WARM_UP: Duration = Duration::from_micros(150);
 const CPU: u128 = 0x1a2e;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Kind {
+enum Scheme {
     Refcounted,
     Slots,
     Shootdown,
@@ -194,7 +194,7 @@ fn cores<W: Testbed>(cpus: &[CpuId]) -> Vec<Vec<CpuId>> {
 }
 
 struct Pairs<W: Testbed> {
-    kind: Kind,
+    kind: Scheme,
     spots: Vec<Spot>,
     cores: Vec<Core>,
     /// `mm_count`.
@@ -354,10 +354,10 @@ impl<W: Testbed> Running<'_, W> {
     fn borrow(&mut self) {
         self.timed(|all, number| match all.kind {
             // Relaxed: the process is alive, its thread ran until now.
-            Kind::Refcounted => _ = all.count.fetch_add(1, Ordering::Relaxed),
+            Scheme::Refcounted => _ = all.count.fetch_add(1, Ordering::Relaxed),
             // SeqCst: the full barrier between the slot and what is then done with the mm.
-            Kind::Slots => _ = all.slots[number].swap(1, Ordering::SeqCst),
-            Kind::Shootdown => {}
+            Scheme::Slots => _ = all.slots[number].swap(1, Ordering::SeqCst),
+            Scheme::Shootdown => {}
         });
     }
 
@@ -366,10 +366,10 @@ impl<W: Testbed> Running<'_, W> {
         let _ = self.all.tlb_gen.load(Ordering::Relaxed);
         self.timed(|all, number| match all.kind {
             // AcqRel: the last drop frees the mm, and must see what others did.
-            Kind::Refcounted => _ = all.count.fetch_sub(1, Ordering::AcqRel),
+            Scheme::Refcounted => _ = all.count.fetch_sub(1, Ordering::AcqRel),
             // Release: what was done with the mm comes before.
-            Kind::Slots => all.slots[number].store(0, Ordering::Release),
-            Kind::Shootdown => {}
+            Scheme::Slots => all.slots[number].store(0, Ordering::Release),
+            Scheme::Shootdown => {}
         });
     }
 

@@ -51,7 +51,7 @@ use super::figure::Made::{Number, Over};
 use super::metric::FigureKind::{Gain, Nanoseconds, Percent, Rate, Transfers};
 use super::param::{Domain, Param};
 use super::point::{Point, Setup};
-use super::{Only, RunError, Scenario, Variant};
+use super::{RunError, Scenario, Variant, Worlds};
 
 /// The index of the throughput in a run's numbers, in created threads per second. The other numbers
 /// exist only if the IDs come from a [`CidSpace`].
@@ -120,7 +120,7 @@ pub static SCENARIO: Scenario = Scenario {
         Variant::new("recent", "The CPU's recent ID if that is free"),
         Variant::new("owned", "An ID that the thread owns, or its CPU if there are many threads"),
         Variant::new("clustered", "As recent, for each last-level cache"),
-        Variant::new("kernel-cid", "Threads of this machine's kernel").only(Only::Native),
+        Variant::new("kernel-cid", "Threads of this machine's kernel").only(Worlds::Native),
     ],
     figures: &[
         Figure::new("creations", Rate, Number(CREATIONS)),

@@ -31,7 +31,7 @@ const PREEMPT_ONE_IN: u32 = 8;
 const PATIENCE: u64 = 10_000;
 
 /// How the next thread is chosen.
-enum Way {
+enum Strategy {
     Random(Rng),
     Pct(Pct),
     Listed { choices: Choices, next: usize },
@@ -59,7 +59,7 @@ pub(crate) struct Decision {
 
 /// Chooses the thread that runs next.
 pub(super) struct Chooser {
-    way: Way,
+    strategy: Strategy,
     /// Points so far.
     points: u64,
     /// The thread that ran last, and how many points it has passed while others could run.
@@ -75,18 +75,18 @@ impl Chooser {
     /// `None` for the schedule by time.
     pub(super) fn new(schedule: &Schedule, seed: u64) -> Option<Chooser> {
         let mut rng = Rng::new(seed, Stream::Schedule);
-        let way = match schedule {
+        let strategy = match schedule {
             Schedule::Time => return None,
-            Schedule::Random => Way::Random(rng),
+            Schedule::Random => Strategy::Random(rng),
             Schedule::Pct { depth, steps } => {
                 let mut changes: Vec<u64> = (1..*depth).map(|_| rng.below(*steps)).collect();
                 changes.sort_unstable_by_key(|&point| Reverse(point));
-                Way::Pct(Pct { rng, priorities: Vec::new(), changes, lowest: 0 })
+                Strategy::Pct(Pct { rng, priorities: Vec::new(), changes, lowest: 0 })
             }
-            Schedule::Choices(choices) => Way::Listed { choices: choices.clone(), next: 0 },
+            Schedule::Choices(choices) => Strategy::Listed { choices: choices.clone(), next: 0 },
         };
         let (points, last, alone) = (0, 0, 0);
-        Some(Chooser { way, points, last, alone, yields: false, decisions: Vec::new() })
+        Some(Chooser { strategy, points, last, alone, yields: false, decisions: Vec::new() })
     }
 
     /// The thread that ran last gives way to the others.
@@ -97,7 +97,7 @@ impl Chooser {
     /// A thread that waits in a loop loses its CPU to another. If it kept its priority, two such
     /// threads could take their CPU from each other forever, and from the thread they wait for.
     fn set_aside(&mut self, thread: usize) {
-        if let Way::Pct(pct) = &mut self.way {
+        if let Strategy::Pct(pct) = &mut self.strategy {
             pct.lower(thread);
         }
     }
@@ -122,10 +122,10 @@ impl Chooser {
         if yields {
             self.alone = 0;
         }
-        let chosen = match &mut self.way {
-            Way::Random(rng) => random(rng, candidates, holds),
-            Way::Pct(pct) => pct.choose(candidates, last, yields, self.points),
-            Way::Listed { choices, next } => {
+        let chosen = match &mut self.strategy {
+            Strategy::Random(rng) => random(rng, candidates, holds),
+            Strategy::Pct(pct) => pct.choose(candidates, last, yields, self.points),
+            Strategy::Listed { choices, next } => {
                 let mut order = candidates.to_vec();
                 let highest = order.iter().map(|other| other.thread).max().unwrap_or(0);
                 let numbers = highest.max(last) + 1;

@@ -2,7 +2,9 @@
 //!
 //! One host thread runs a machine. Its simulated threads are coroutines on that host thread;
 //! exactly one of them, or the engine's own loop ([`run`]), runs at any moment. The CPU with the
-//! earliest local time acts next, so accesses happen in the order of simulated time.
+//! earliest local time acts next, so accesses happen in the order of simulated time. Each other
+//! file has a part of the state, with the methods that change it: so it names [`Engine`], which
+//! names the part. What lies below, `hardware`, `settings` and `results`, never names the engine.
 //!
 //! # The rule of the pointer
 //!

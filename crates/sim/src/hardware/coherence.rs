@@ -58,7 +58,7 @@ impl Access {
 
 /// Where a line came from: the classes that costs and statistics distinguish.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum From {
+pub(crate) enum Origin {
     Private,
     CleanSameCache,
     SameCache,
@@ -69,33 +69,33 @@ pub(crate) enum From {
     RemoteMemory,
 }
 
-impl From {
+impl Origin {
     /// The last of them.
-    const COUNT: usize = From::RemoteMemory as usize + 1;
+    const COUNT: usize = Origin::RemoteMemory as usize + 1;
 
     /// Of two cores at these places.
-    fn between(a: CorePlace, b: CorePlace) -> From {
+    fn between(a: CorePlace, b: CorePlace) -> Origin {
         if a.cache == b.cache {
-            From::SameCache
+            Origin::SameCache
         } else if a.node == b.node {
-            From::SameNode
+            Origin::SameNode
         } else if a.socket == b.socket {
-            From::SameSocket
+            Origin::SameSocket
         } else {
-            From::OtherSocket
+            Origin::OtherSocket
         }
     }
 
     fn cost(self, costs: &Costs) -> u64 {
         match self {
-            From::Private => costs.private_hit,
-            From::CleanSameCache => costs.cache_hit,
-            From::SameCache => costs.same_cache,
-            From::SameNode => costs.same_node,
-            From::SameSocket => costs.same_socket,
-            From::OtherSocket => costs.other_socket,
-            From::LocalMemory => costs.memory_local,
-            From::RemoteMemory => costs.memory_remote,
+            Origin::Private => costs.private_hit,
+            Origin::CleanSameCache => costs.cache_hit,
+            Origin::SameCache => costs.same_cache,
+            Origin::SameNode => costs.same_node,
+            Origin::SameSocket => costs.same_socket,
+            Origin::OtherSocket => costs.other_socket,
+            Origin::LocalMemory => costs.memory_local,
+            Origin::RemoteMemory => costs.memory_remote,
         }
     }
 }
@@ -104,7 +104,7 @@ impl From {
 /// one class the cheaper.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Source {
-    pub(crate) from: From,
+    pub(crate) from: Origin,
     /// In picoseconds, before jitter.
     pub(crate) cost: u64,
 }
@@ -183,7 +183,7 @@ pub(crate) struct Directory {
     /// When any core's were. What arrived since is lost nowhere, which spares a look at the core.
     last_emptied: u64,
     /// By class.
-    costs: [u64; From::COUNT],
+    costs: [u64; Origin::COUNT],
     /// Nodes that have costs of their own.
     pairs: Box<[Pair]>,
     /// What a hardware thread pays for what one beside it wrote; 0: a hit.
@@ -213,14 +213,14 @@ impl Directory {
             emptied,
             last_emptied: 0,
             costs: [
-                From::Private,
-                From::CleanSameCache,
-                From::SameCache,
-                From::SameNode,
-                From::SameSocket,
-                From::OtherSocket,
-                From::LocalMemory,
-                From::RemoteMemory,
+                Origin::Private,
+                Origin::CleanSameCache,
+                Origin::SameCache,
+                Origin::SameNode,
+                Origin::SameSocket,
+                Origin::OtherSocket,
+                Origin::LocalMemory,
+                Origin::RemoteMemory,
             ]
             .map(|from| from.cost(costs)),
             pairs: distances.pairs().into(),
@@ -229,7 +229,7 @@ impl Directory {
     }
 
     /// Of a class that has one cost.
-    fn of(&self, from: From) -> Source {
+    fn of(&self, from: Origin) -> Source {
         Source { from, cost: self.costs[from as usize] }
     }
 
@@ -351,7 +351,7 @@ impl Directory {
     /// How far the copy of `other` is from `core`.
     fn distance(&self, core: u32, other: u32) -> Source {
         let (a, b) = (self.cores[core as usize], self.cores[other as usize]);
-        let from = From::between(a, b);
+        let from = Origin::between(a, b);
         match self.pair(a.node, b.node) {
             Some(pair) => Source { from, cost: pair.transfer },
             None => self.of(from),
@@ -362,8 +362,8 @@ impl Directory {
     pub(crate) fn source(&self, line: usize, core: u32, node: NodeId, access: Access) -> Source {
         let entry = &self.entries[line];
         let own = match entry.asker == core && self.is_lost(entry) {
-            true => From::CleanSameCache,
-            false => From::Private,
+            true => Origin::CleanSameCache,
+            false => Origin::Private,
         };
         if entry.owner == core || (access == Access::Load && self.holds(line, core)) {
             return self.of(own);
@@ -373,7 +373,7 @@ impl Directory {
             (Some(owner), _) => self.distance(core, owner),
             // A read is served by the nearest copy; a copy in the shared cache is clean there.
             (None, Access::Load) => match others().map(|other| self.distance(core, other)).min() {
-                Some(Source { from: From::SameCache, .. }) => self.of(From::CleanSameCache),
+                Some(Source { from: Origin::SameCache, .. }) => self.of(Origin::CleanSameCache),
                 Some(source) => source,
                 None => self.memory(entry, node),
             },
@@ -389,11 +389,11 @@ impl Directory {
     fn memory(&self, entry: &Entry, node: NodeId) -> Source {
         // The first to touch a line decides where it lives.
         if [NONE, node.get()].contains(&entry.home) {
-            return self.of(From::LocalMemory);
+            return self.of(Origin::LocalMemory);
         }
         match self.pair(node, NodeId::new(entry.home)) {
-            Some(pair) => Source { from: From::RemoteMemory, cost: pair.memory },
-            None => self.of(From::RemoteMemory),
+            Some(pair) => Source { from: Origin::RemoteMemory, cost: pair.memory },
+            None => self.of(Origin::RemoteMemory),
         }
     }
 
@@ -401,7 +401,7 @@ impl Directory {
     /// it wrote it last and it has not looked at it since.
     #[inline]
     pub(crate) fn read_hit(&mut self, line: usize, cpu: u32, writes: bool) -> u64 {
-        let hit = self.costs[From::Private as usize];
+        let hit = self.costs[Origin::Private as usize];
         if self.siblings == 0 {
             return hit;
         }
@@ -486,7 +486,7 @@ impl Directory {
         let in_turn = arbitration == Arbitration::Fifo;
         let waiting = self.contention(line).filter(|_| in_turn);
         match waiting.and_then(|contention| contention.waiting.back()) {
-            Some(last) if last.core == core => self.of(From::Private),
+            Some(last) if last.core == core => self.of(Origin::Private),
             Some(last) => self.distance(core, last.core),
             None => self.source(line, core, node, access),
         }
@@ -544,7 +544,7 @@ impl Directory {
         // Of several that are equally near, the first: it has waited longest.
         let next = waiting.iter().enumerate().min_by_key(|(_, waiting)| {
             match waiting.core == asker || asker == NONE {
-                true => self.of(From::Private),
+                true => self.of(Origin::Private),
                 false => self.distance(waiting.core, asker),
             }
         });

@@ -41,14 +41,16 @@ pub struct Transfers {
 impl Transfers {
     /// Counts an access that was served from there.
     #[inline]
-    pub(crate) fn count(&mut self, from: coherence::From) {
+    pub(crate) fn count(&mut self, from: coherence::Origin) {
         *match from {
-            coherence::From::Private => &mut self.private,
-            coherence::From::CleanSameCache | coherence::From::SameCache => &mut self.same_cache,
-            coherence::From::SameNode => &mut self.same_node,
-            coherence::From::SameSocket => &mut self.same_socket,
-            coherence::From::OtherSocket => &mut self.other_socket,
-            coherence::From::LocalMemory | coherence::From::RemoteMemory => &mut self.memory,
+            coherence::Origin::Private => &mut self.private,
+            coherence::Origin::CleanSameCache | coherence::Origin::SameCache => {
+                &mut self.same_cache
+            }
+            coherence::Origin::SameNode => &mut self.same_node,
+            coherence::Origin::SameSocket => &mut self.same_socket,
+            coherence::Origin::OtherSocket => &mut self.other_socket,
+            coherence::Origin::LocalMemory | coherence::Origin::RemoteMemory => &mut self.memory,
         } += 1;
     }
 

@@ -3,7 +3,7 @@
 use core::cmp::Reverse;
 use std::collections::BTreeMap;
 
-use crate::hardware::coherence::From;
+use crate::hardware::coherence::Origin;
 use crate::results::false_sharing::{self, Misses, Word};
 use crate::results::locks::Locks;
 use crate::results::report::{
@@ -109,13 +109,13 @@ impl Ledger {
         &mut self,
         core: u32,
         (line, site, address): (usize, Site, usize),
-        from: From,
+        from: Origin,
         queue: u64,
         time: u64,
     ) {
         let tally = self.tally(line, site, address);
         tally.transfers.count(from);
-        if from != From::Private {
+        if from != Origin::Private {
             tally.miss(core);
         }
         tally.queue += queue;
@@ -219,7 +219,7 @@ mod tests {
         assert!(!core::ptr::eq(sites[0], sites[1]));
         let mut ledger = Ledger::new(1, None);
         for site in sites {
-            ledger.access(0, (0, site, 8), From::Private, 600, 700);
+            ledger.access(0, (0, site, 8), Origin::Private, 600, 700);
         }
         let details = ledger.details(1, |_| (0, None), (&Names::default(), &Locks::default()));
         let cost = details.lines[0].cost;

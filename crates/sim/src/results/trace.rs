@@ -4,21 +4,21 @@ use core::fmt::Write as _;
 use std::collections::BTreeSet;
 use std::io;
 
-use crate::hardware::coherence::From;
+use crate::hardware::coherence::Origin;
 use crate::results::report::{Site, SourceSite};
 use crate::results::statistics::Names;
 
 /// What happened on a CPU, to a line or to a lock, from when to when, in picoseconds.
 #[derive(Debug, Clone, Copy)]
 struct Event {
-    what: What,
+    what: EventKind,
     cpu: u32,
     from: u64,
     to: u64,
 }
 
 #[derive(Debug, Clone, Copy)]
-enum What {
+enum EventKind {
     Ran {
         thread: usize,
     },
@@ -26,7 +26,7 @@ enum What {
         site: Site,
         /// The word, as an offset in the machine's memory.
         address: u64,
-        from: From,
+        from: Origin,
         /// The CPU that had the line for itself.
         owner: Option<usize>,
         /// Whether the CPU stood still meanwhile; not for what leaves a store buffer, or comes
@@ -47,7 +47,7 @@ enum What {
 pub(crate) struct Miss {
     pub(crate) site: Site,
     pub(crate) address: u64,
-    pub(crate) from: From,
+    pub(crate) from: Origin,
     pub(crate) owner: Option<usize>,
     pub(crate) waits: bool,
 }
@@ -68,7 +68,7 @@ impl Tracer {
         Tracer { events: Vec::new(), dropped: 0, running: vec![None; cpus] }
     }
 
-    fn push(&mut self, what: What, cpu: usize, from: u64, to: u64) {
+    fn push(&mut self, what: EventKind, cpu: usize, from: u64, to: u64) {
         match self.events.len() < MOST_EVENTS {
             true => self.events.push(Event { what, cpu: cpu as u32, from, to }),
             false => self.dropped += 1,
@@ -81,21 +81,21 @@ impl Tracer {
 
     pub(crate) fn ends(&mut self, cpu: usize, at: u64) {
         if let Some((thread, since)) = self.running[cpu].take() {
-            self.push(What::Ran { thread }, cpu, since, at);
+            self.push(EventKind::Ran { thread }, cpu, since, at);
         }
     }
 
     pub(crate) fn missed(&mut self, cpu: usize, miss: Miss, from: u64, to: u64) {
         let Miss { site, address, from: source, owner, waits } = miss;
-        self.push(What::Missed { site, address, from: source, owner, waits }, cpu, from, to);
+        self.push(EventKind::Missed { site, address, from: source, owner, waits }, cpu, from, to);
     }
 
     pub(crate) fn waited(&mut self, cpu: usize, (lock, thread): (u64, usize), from: u64, to: u64) {
-        self.push(What::Waited { lock, thread }, cpu, from, to);
+        self.push(EventKind::Waited { lock, thread }, cpu, from, to);
     }
 
     pub(crate) fn held(&mut self, cpu: usize, (lock, thread): (u64, usize), from: u64, to: u64) {
-        self.push(What::Held { lock, thread }, cpu, from, to);
+        self.push(EventKind::Held { lock, thread }, cpu, from, to);
     }
 
     /// The trace of what happened so far on a machine of this name.
@@ -114,17 +114,17 @@ impl Event {
             names => names.join(", "),
         };
         let (track, name, detail) = match self.what {
-            What::Ran { thread } => (Track::Cpu, format!("thread {thread}"), None),
-            What::Missed { site, address, from, owner, waits } => {
+            EventKind::Ran { thread } => (Track::Cpu, format!("thread {thread}"), None),
+            EventKind::Missed { site, address, from, owner, waits } => {
                 let track = if waits { Track::Cpu } else { Track::Beside };
                 let site = SourceSite::of(site);
                 let detail = Detail { from: source(from), site, owner: owner.filter(|_| waits) };
                 (track, format!("miss {}", called(address)), Some(detail))
             }
-            What::Waited { lock, thread } => {
+            EventKind::Waited { lock, thread } => {
                 (Track::Waits(lock), format!("thread {thread} waits"), None)
             }
-            What::Held { lock, thread } => {
+            EventKind::Held { lock, thread } => {
                 (Track::Lock(lock, called(lock)), format!("thread {thread}"), None)
             }
         };
@@ -132,14 +132,14 @@ impl Event {
     }
 }
 
-fn source(from: From) -> &'static str {
+fn source(from: Origin) -> &'static str {
     match from {
-        From::Private => "private",
-        From::CleanSameCache | From::SameCache => "same cache",
-        From::SameNode => "same node",
-        From::SameSocket => "same socket",
-        From::OtherSocket => "other socket",
-        From::LocalMemory | From::RemoteMemory => "memory",
+        Origin::Private => "private",
+        Origin::CleanSameCache | Origin::SameCache => "same cache",
+        Origin::SameNode => "same node",
+        Origin::SameSocket => "same socket",
+        Origin::OtherSocket => "other socket",
+        Origin::LocalMemory | Origin::RemoteMemory => "memory",
     }
 }
 

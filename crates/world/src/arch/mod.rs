@@ -10,7 +10,7 @@
 //! | [`Section`] of each operation | its [definition](crate::restartable::definition) in assembly |
 //! | `watch` | a section that does nothing but wait to be preempted, for the self-test |
 //! | `thread_pointer` | the thread pointer |
-//! | `block` | bytes from there to the block of [`area`] |
+//! | `block` | bytes from there to the block of `block.rs` |
 //! | `offset_of_reading` | to the area in which IDs are read, of the kind whose word lies there |
 //! | `offset_of_sections` | to the area that sections run on |
 //! | `read` | a word of the calling thread |
@@ -101,10 +101,14 @@ use crate::restartable::rows::PER_LINE;
 #[cfg(all(not(miri), any(target_arch = "x86_64", target_arch = "aarch64")))]
 mod area;
 #[cfg(all(not(miri), any(target_arch = "x86_64", target_arch = "aarch64")))]
+mod block;
+#[cfg(all(not(miri), any(target_arch = "x86_64", target_arch = "aarch64")))]
 #[allow(unreachable_pub, reason = "in the bounds of a public trait")]
 pub use area::Index;
 #[cfg(all(not(miri), any(target_arch = "x86_64", target_arch = "aarch64")))]
-pub(crate) use area::{Area, hint, holds, last_number, marks, number};
+pub(crate) use area::{hint, holds, last_number, marks, number};
+#[cfg(all(not(miri), any(target_arch = "x86_64", target_arch = "aarch64")))]
+pub(crate) use block::Area;
 
 #[cfg(all(not(miri), any(target_arch = "x86_64", target_arch = "aarch64")))]
 #[macro_use]

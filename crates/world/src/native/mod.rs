@@ -3,7 +3,7 @@
 //! | file | capability | made of |
 //! |---|---|---|
 //! | `words` | words | `core::sync::atomic`, cells of no cost |
-//! | `giving` | words: how a thread waits | `sched_yield`, `futex` |
+//! | `backoff` | words: how a thread waits | `sched_yield`, `futex` |
 //! | `statics` | statics | a slot beside the key, a thread-local list |
 //! | `threads` | threads | `std::thread` |
 //! | `work` | work | the clock |
@@ -65,9 +65,9 @@
 //! **Debuggers.** A section that a debugger steps through never ends, because each step preempts
 //! the thread. Step over the section with a breakpoint after it, or debug with `CORELINE_RSEQ=off`.
 
+mod backoff;
 #[cfg(all(target_os = "linux", feature = "overflow"))]
 pub mod fixed;
-mod giving;
 #[cfg(all(target_os = "linux", any(not(feature = "portable"), feature = "overflow")))]
 mod host;
 #[cfg(all(target_os = "linux", feature = "overflow"))]

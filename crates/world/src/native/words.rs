@@ -1,11 +1,12 @@
 //! Words: the types of `core::sync::atomic` themselves.
 
 use core::convert::Infallible;
-use core::hint;
 use core::sync::atomic::{AtomicPtr, AtomicU8, AtomicU32, AtomicU64, AtomicUsize};
+use core::{hint, ptr};
 
 use crate::native::Native;
-use crate::native::giving::Giving;
+use crate::native::backoff::Backoff;
+use crate::restartable::{Gate, Limits, ListNode};
 use crate::{Cell, Clock, ConstWords, Integer, Ordering, Slot, Time, Track, Word, Words};
 
 /// Pauses before a waiting thread gives its CPU to another one for the first time: some
@@ -31,7 +32,7 @@ fn poll<W: Word, E>(
     mut give_up: impl FnMut() -> Result<(), E>,
 ) -> Result<W::Value, E> {
     let (mut pauses, mut left) = (1, PAUSES_FIRST);
-    let mut giving = Giving::new(deadline);
+    let mut backoff = Backoff::new(deadline);
     loop {
         for _ in 0..pauses {
             hint::spin_loop();
@@ -44,7 +45,7 @@ fn poll<W: Word, E>(
         }
         verdict?;
         if left == 0 {
-            giving.give();
+            backoff.snooze();
             left = PAUSES_NEXT;
         }
         pauses = most.min(2 * pauses);
@@ -207,6 +208,21 @@ impl ConstWords for Native {
     const U64_ZERO: AtomicU64 = AtomicU64::new(0);
     const USIZE_ZERO: AtomicUsize = AtomicUsize::new(0);
     const TRACK: Untracked = Untracked;
+}
+
+// `ConstWords` has no pointer, as a constant of a trait has no type parameter.
+impl ListNode<Native> {
+    /// Creates a node that is in no list.
+    pub const fn new() -> Self {
+        ListNode { next: AtomicPtr::new(ptr::null_mut()) }
+    }
+}
+
+impl Gate<Native> {
+    /// Creates a closed gate, like [`new_in`](Gate::new_in), in a const context.
+    pub const fn const_new() -> Self {
+        Gate { limits: Limits::const_new(), first: AtomicPtr::new(ptr::null_mut()) }
+    }
 }
 
 const _: () = {

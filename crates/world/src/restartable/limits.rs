@@ -5,7 +5,7 @@ use core::mem::offset_of;
 use core::ptr;
 
 use super::IndexBy;
-use crate::{ConstWords, Native, Ordering, Word, Words};
+use crate::{ConstWords, Ordering, Word, Words};
 
 /// The limit of an array's slots, in one of two words. The word for the array's kind of index is
 /// the limit: sections may use the slots below it. The other word is always 0.
@@ -85,12 +85,12 @@ impl<W: Words> fmt::Debug for Limits<W> {
 #[repr(C)]
 pub struct Gate<W: Words> {
     /// First, as sections know.
-    limits: Limits<W>,
+    pub(crate) limits: Limits<W>,
     /// Second, as sections know.
-    first: W::Ptr<u8>,
+    pub(crate) first: W::Ptr<u8>,
 }
 
-impl Gate<Native> {
+impl<W: Words> Gate<W> {
     /// The offset of slot 0's address, for native sections that read it. The limits are at the
     /// beginning of the gate.
     pub const LAYOUT: usize = {
@@ -98,14 +98,6 @@ impl Gate<Native> {
         offset_of!(Self, first)
     };
 
-    /// Creates a closed gate, like [`new_in`](Gate::new_in), in a const context.
-    pub const fn const_new() -> Self {
-        let first = <Native as Words>::Ptr::new(ptr::null_mut());
-        Gate { limits: Limits::const_new(), first }
-    }
-}
-
-impl<W: Words> Gate<W> {
     /// Creates a closed gate, under which no slot may be used.
     pub fn new_in() -> Self {
         Gate { limits: Limits::new_in(), first: W::Ptr::new_in(ptr::null_mut()) }

@@ -4,7 +4,7 @@ use core::fmt;
 use core::ptr;
 
 use super::Slot;
-use crate::{Native, Ordering, Word, Words};
+use crate::{Ordering, Word, Words};
 
 /// A last-in-first-out list of nodes, which lie in their owners' memory.
 ///
@@ -40,13 +40,6 @@ impl<W: Words> List<W> {
     pub fn is_empty(&self) -> bool {
         // Relaxed: a hint, behind which nothing is read.
         self.first.load(Ordering::Relaxed).is_null()
-    }
-}
-
-impl ListNode<Native> {
-    /// Creates a node that is in no list.
-    pub const fn new() -> Self {
-        ListNode { next: <Native as Words>::Ptr::new(ptr::null_mut()) }
     }
 }
 

@@ -64,6 +64,7 @@ pub use rows::{Rows, RowsBeside};
 pub use stack::{ArrayStack, ResizableStack};
 
 use crate::arch::Sections;
+pub use crate::slot::Slot;
 use crate::{Lacking, Words};
 
 /// The index that selects the slot of per-CPU memory.
@@ -92,22 +93,6 @@ impl fmt::Display for IndexBy {
 /// The operation had no effect.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct NoSlot;
-
-/// A type that a slot of per-CPU memory may hold.
-///
-/// # Safety
-///
-/// Suppose that one value can return a reference to an object inside itself. Then every value must
-/// have a live object of that type at the same place, from its creation until it is dropped. So
-/// words and arrays and structs of words are allowed. Enums and unions are not allowed, nor are
-/// types that contain one (`Option`, `OnceLock`, a vector with room inside). A section computes the
-/// address of a field from the address of the same field in another slot.
-pub unsafe trait Slot: Send + Sync + 'static {}
-
-// SAFETY: every element of an array lies at the same offset in each value.
-unsafe impl<T: Slot, const N: usize> Slot for [T; N] {}
-// SAFETY: one field, at offset 0.
-unsafe impl<T: Slot> Slot for crate::Line<T> {}
 
 /// A field of type `F` in each slot of an array, on which a restartable operation works.
 #[derive(Debug)]

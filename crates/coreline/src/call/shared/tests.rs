@@ -29,7 +29,7 @@ fn spawn<W: Testbed>(
 impl<W: World> Shared<W> {
     /// What a worker does that has run out of work and finds a message.
     fn comes_to_rest(&self, worker: usize) {
-        self.workers[worker].post.offer_work();
+        self.workers[worker].mailbox.offer_work();
         let mut window = Duration::ZERO;
         self.rest(worker, &mut window, false);
         self.workers[worker].serve_calls(&self.workers);
@@ -109,7 +109,7 @@ fn names_in_vain<W: Testbed>() {
 /// Tasks for a worker that has a message already, or for any where one has.
 fn behind<W: Testbed>(is_bound: bool) {
     let shared = workers::<W>(1);
-    shared.workers[0].post.offer_work();
+    shared.workers[0].mailbox.offer_work();
     runs_a_task(&shared, is_bound);
 }
 
@@ -141,7 +141,7 @@ fn takes_a_call_meanwhile<W: Testbed>(is_behind: bool) {
     let shared = workers::<W>(2);
     (0..2).for_each(|worker| shared.comes_to_rest(worker));
     if is_behind {
-        shared.workers[0].post.offer_work();
+        shared.workers[0].mailbox.offer_work();
     }
     let added = Arc::new(W::U32::new_in(0));
     let theirs = Arc::clone(&added);

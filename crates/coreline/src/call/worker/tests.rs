@@ -29,7 +29,7 @@ impl<W: World> Two<W> {
         request.into_value().unwrap();
         while this.counts.read().calls == 0 {
             if this.serve_calls(&self.workers) == 0 {
-                this.post.sleep(|| false);
+                this.mailbox.sleep(|| false);
             }
         }
     }
@@ -72,7 +72,7 @@ fn reads<W: Testbed>() {
         assert_eq!(written.with(|written| unsafe { *written }), 1);
     });
     while callee[0].serve_calls(&*callee) == 0 {
-        callee[0].post.sleep(|| false);
+        callee[0].mailbox.sleep(|| false);
     }
     caller.unwrap().join();
 }
@@ -135,10 +135,10 @@ fn behind<W: Testbed>(before: Before) {
     );
     let letter = Header::new_in(|_| false, Caller::OUTSIDE);
     let sent = match before {
-        Before::Work => this.post.offer_work(),
-        Before::Call | Before::PutOff => this.post.offer_call(call.as_message().as_ptr()),
-        Before::Letter => this.post.offer_call((&raw const letter).cast_mut()),
-        Before::Waits | Before::Serves => this.post.offer_call(later.as_message().as_ptr()),
+        Before::Work => this.mailbox.offer_work(),
+        Before::Call | Before::PutOff => this.mailbox.offer_call(call.as_message().as_ptr()),
+        Before::Letter => this.mailbox.offer_call((&raw const letter).cast_mut()),
+        Before::Waits | Before::Serves => this.mailbox.offer_call(later.as_message().as_ptr()),
     };
     assert_eq!(sent, Offered::Taken);
     let theirs = Arc::clone(&workers);
@@ -150,22 +150,22 @@ fn behind<W: Testbed>(before: Before) {
         // As `wait_serving`, but it serves no call before its own is done.
         while !request.header().is_done() {
             let _asleep = Asleep::new(callee);
-            let heard = own.post.bell().heard();
+            let key = own.mailbox.events().prepare_wait();
             if !request.header().is_done() {
-                own.post.bell().wait(heard);
+                own.mailbox.events().wait(key);
             }
         }
         request.into_value().unwrap();
         if matches!(before, Before::Waits) {
             while own.serve_calls(&*theirs) == 0 {
-                own.post.sleep(|| false);
+                own.mailbox.sleep(|| false);
             }
         }
     });
     let calls = if matches!(before, Before::Work) { 1 } else { 2 };
     while this.counts.read().calls < calls {
         if this.serve_calls(&*workers) == 0 {
-            this.post.sleep(|| false);
+            this.mailbox.sleep(|| false);
         }
     }
     caller.unwrap().join();

@@ -7,7 +7,7 @@ use coreline_world::{ConstWorld, Integer, Native, Ordering, Time, Word, World};
 
 use super::super::osq::{Manner, Near, Order, Osq, Waited};
 use super::super::spin::{DOZE, MOST, Spun, barge, doze, is_over, spin};
-use crate::numbered::NONE;
+use crate::node_pool::NONE;
 
 /// Held.
 const HELD: u32 = 1;

@@ -56,7 +56,7 @@ use coreline_world::{ConstWorld, Integer, Native, Ordering, Time, Word, World, W
 pub use order::{Fifo, Near, Order};
 
 use super::spin::doze;
-use crate::numbered::{NONE, Number};
+use crate::node_pool::{NONE, Number};
 use nodes::{KIND, LEFT, Link, MOST_LEFT, Node, SLEEPS, TURN, Tables, WAIT};
 use places::Place;
 pub(super) use sleeping::{Manner, Waited};

@@ -3,7 +3,7 @@
 use coreline_topology::{CacheId, Cpu, CpuId, Topology};
 use coreline_world::{Line, Native, Ordering, Word, Words, World};
 
-use crate::numbered::{NONE, Number, Pool, Pooled};
+use crate::node_pool::{NONE, Number, Pool, Pooled};
 
 /// A node in which a thread waits, on a line of its own.
 ///

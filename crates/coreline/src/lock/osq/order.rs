@@ -4,7 +4,7 @@ use coreline_world::{Ordering, Word, World};
 
 use super::Osq;
 use super::nodes::{AHEAD, Board, CALM, Link, RING, RINGS, Ring, Run, Tables, Waiter};
-use crate::numbered::{NONE, Number};
+use crate::node_pool::{NONE, Number};
 
 /// The order in which waiters get their turns: [`Near`] or [`Fifo`].
 pub trait Order: sealed::Pass + 'static {}
@@ -409,7 +409,7 @@ mod tests {
 
     use super::super::nodes::Node;
     use super::*;
-    use crate::numbered::Pooled;
+    use crate::node_pool::Pooled;
 
     #[test]
     fn a_ring_keeps_the_order_wherever_it_begins() {

@@ -38,7 +38,7 @@ use coreline_world::{Integer, Ordering, Word, World};
 
 use super::nodes::{CROWDED, KIND, LEFT, Node, Tables, WAIT};
 use super::{Order, Osq};
-use crate::numbered::{NONE, Number};
+use crate::node_pool::{NONE, Number};
 
 /// A thread's place in a queue.
 pub(super) struct Place {

@@ -12,7 +12,7 @@ use super::super::spin::{MOST, Spun, is_over, spin};
 use super::nodes::{FENCED, MOST_ENTERED, SLEEPS, TURN, Tables, WAIT};
 use super::places::Place;
 use super::{Order, Osq, try_with_tables, with_tables};
-use crate::numbered::{NONE, Number};
+use crate::node_pool::{NONE, Number};
 
 /// How long a thread that sleeps behind the first waiter waits before it looks whether it can
 /// enter without a turn. It waits twice as long before each further look.

@@ -5,7 +5,7 @@ use coreline_world::{Ordering, Word, World};
 use super::super::spin::doze;
 use super::nodes::TURN;
 use super::{Order, Osq, try_with_tables, with_tables};
-use crate::numbered::Number;
+use crate::node_pool::Number;
 
 /// How a thread came to its turn, in the node of this number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -9,7 +9,7 @@ use coreline_world::{ConstWorld, Integer, Native, Ordering, Parked, Time, Word, 
 use super::super::osq::{Manner, Near, Order, Osq, Waited};
 use super::super::spin::{MOST, Spun, barge, doze, is_over, spin};
 use super::{Readers, SpinningReaders};
-use crate::numbered::NONE;
+use crate::node_pool::NONE;
 
 /// A writer has closed the lock: it holds it, or waits for the readers that are there.
 const WRITER: u32 = 1;

@@ -44,7 +44,7 @@ use std::sync::Arc;
 use coreline_world::{Lacking, Native, Time, World};
 
 use super::{Budget, OverBudget, Shared};
-use crate::ear;
+use crate::block_on::block_on;
 use crate::queue::{Awaited, Queue, Queues, Served, Waiting};
 
 /// The reason why a charge that may wait failed. Nothing was charged.
@@ -121,7 +121,7 @@ impl<W: World> Budget<W> {
             return Ok(());
         }
         let late = || Err(self.refuser(amount).refusal(amount).into());
-        ear::wait::<W, _>(self.charge_async(amount), deadline).unwrap_or_else(late)
+        block_on::<W, _>(self.charge_async(amount), deadline).unwrap_or_else(late)
     }
 
     /// Returns a future that charges `amount`, like [`charge_wait`](Budget::charge_wait), for any

@@ -35,7 +35,7 @@ use corosensei::Yielder;
 use crate::engine::kernel::interrupts;
 use crate::engine::kernel::points::{Hold, held_up};
 use crate::engine::{Cpu, Engine, NEVER, STACK, State, Thread, inside, suspend, switch_away, with};
-use crate::hardware::coherence::{Access, From};
+use crate::hardware::coherence::{Access, Origin};
 use crate::hardware::contention::{Actor, StoreNumber};
 use crate::results::failure::{FailureKind, Foreign};
 use crate::results::report::{Site, SourceSite};
@@ -414,11 +414,11 @@ impl Engine {
     /// Notes an access that the core's own cache served.
     #[inline]
     pub(in crate::engine) fn count_hit(&mut self, cpu: usize, request: &Request, time: u64) {
-        self.report.transfers.count(From::Private);
+        self.report.transfers.count(Origin::Private);
         if let Some(ledger) = &mut self.ledger {
             let &Request { line, site, word, .. } = request;
             let core = self.cpus[cpu].core;
-            ledger.access(core, (line, site, word), From::Private, 0, time);
+            ledger.access(core, (line, site, word), Origin::Private, 0, time);
             let now = self.cpus[cpu].now;
             self.put_down(cpu, request, now);
         }

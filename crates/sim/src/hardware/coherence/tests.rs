@@ -14,7 +14,7 @@ fn directory() -> Directory {
 }
 
 /// The source of an access, which then happens.
-fn touch(d: &mut Directory, core: u32, node: NodeId, access: Access) -> From {
+fn touch(d: &mut Directory, core: u32, node: NodeId, access: Access) -> Origin {
     let from = d.source(0, core, node, access).from;
     d.transfer(0, core, node, access);
     from
@@ -23,20 +23,23 @@ fn touch(d: &mut Directory, core: u32, node: NodeId, access: Access) -> From {
 #[test]
 fn a_private_line_is_fetched_once_and_written_in_silence() {
     let mut d = directory();
-    assert_eq!(touch(&mut d, 0, NODE, Access::Load), From::LocalMemory);
-    assert_eq!(touch(&mut d, 0, NODE, Access::Load), From::Private);
-    assert_eq!(touch(&mut d, 0, NODE, Access::Store), From::Private);
+    assert_eq!(touch(&mut d, 0, NODE, Access::Load), Origin::LocalMemory);
+    assert_eq!(touch(&mut d, 0, NODE, Access::Load), Origin::Private);
+    assert_eq!(touch(&mut d, 0, NODE, Access::Store), Origin::Private);
 }
 
 #[test]
 fn a_written_line_comes_from_its_owner_by_distance() {
-    for (other, from) in
-        [(7, From::SameCache), (8, From::SameNode), (95, From::SameNode), (96, From::OtherSocket)]
-    {
+    for (other, from) in [
+        (7, Origin::SameCache),
+        (8, Origin::SameNode),
+        (95, Origin::SameNode),
+        (96, Origin::OtherSocket),
+    ] {
         let mut d = directory();
         touch(&mut d, 0, NODE, Access::Store);
         assert_eq!(touch(&mut d, other, NODE, Access::Load), from);
-        assert_eq!(touch(&mut d, other, NODE, Access::Load), From::Private);
+        assert_eq!(touch(&mut d, other, NODE, Access::Load), Origin::Private);
         assert_eq!(touch(&mut d, 0, NODE, Access::Store), from, "takes it back");
         assert_eq!(d.source(0, other, NODE, Access::Load).from, from, "was invalidated");
     }
@@ -48,9 +51,9 @@ fn a_read_takes_the_nearest_copy_and_a_write_waits_for_the_farthest() {
     for core in [0, 8, 100] {
         touch(&mut d, core, NODE, Access::Load);
     }
-    assert_eq!(d.source(0, 1, NODE, Access::Load).from, From::CleanSameCache);
-    assert_eq!(d.source(0, 16, NODE, Access::Load).from, From::SameNode);
-    assert_eq!(d.source(0, 0, NODE, Access::Update).from, From::OtherSocket);
+    assert_eq!(d.source(0, 1, NODE, Access::Load).from, Origin::CleanSameCache);
+    assert_eq!(d.source(0, 16, NODE, Access::Load).from, Origin::SameNode);
+    assert_eq!(d.source(0, 0, NODE, Access::Update).from, Origin::OtherSocket);
 }
 
 #[test]
@@ -77,9 +80,9 @@ fn a_placement_decides_before_the_first_touch() {
 fn the_first_touch_decides_the_home() {
     let mut d = directory();
     d.entries[0].home = NODE.get();
-    assert_eq!(d.source(0, 100, FAR, Access::Load).from, From::RemoteMemory);
-    assert_eq!(d.source(0, 0, NODE, Access::Load).from, From::LocalMemory);
-    assert_eq!(d.source(1, 100, FAR, Access::Load).from, From::LocalMemory);
+    assert_eq!(d.source(0, 100, FAR, Access::Load).from, Origin::RemoteMemory);
+    assert_eq!(d.source(0, 0, NODE, Access::Load).from, Origin::LocalMemory);
+    assert_eq!(d.source(1, 100, FAR, Access::Load).from, Origin::LocalMemory);
 }
 
 #[test]
@@ -95,12 +98,12 @@ fn holders_beyond_one_word_are_seen() {
 fn a_read_of_what_was_written_takes_ownership_and_the_next_leaves_copies() {
     let mut d = directory();
     touch(&mut d, 0, NODE, Access::Store);
-    assert_eq!(touch(&mut d, 1, NODE, Access::Load), From::SameCache);
-    assert_eq!(d.source(0, 1, NODE, Access::Update).from, From::Private, "it may write");
+    assert_eq!(touch(&mut d, 1, NODE, Access::Load), Origin::SameCache);
+    assert_eq!(d.source(0, 1, NODE, Access::Update).from, Origin::Private, "it may write");
     // Nothing was written since: both have a copy, and neither may.
-    assert_eq!(touch(&mut d, 0, NODE, Access::Load), From::SameCache);
-    assert_eq!(touch(&mut d, 1, NODE, Access::Load), From::Private);
-    assert_eq!(d.source(0, 1, NODE, Access::Update).from, From::SameCache);
+    assert_eq!(touch(&mut d, 0, NODE, Access::Load), Origin::SameCache);
+    assert_eq!(touch(&mut d, 1, NODE, Access::Load), Origin::Private);
+    assert_eq!(d.source(0, 1, NODE, Access::Update).from, Origin::SameCache);
 }
 
 #[test]

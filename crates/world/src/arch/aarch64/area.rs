@@ -3,7 +3,7 @@
 use core::arch::asm;
 
 use crate::arch::Reading;
-use crate::arch::area::{BLOCK, READING};
+use crate::arch::block::{BLOCK, READING};
 
 /// The linker puts the number in, in place of the load, where it knows it.
 #[inline]

@@ -40,7 +40,7 @@ struct Everything {
 
 /// Which word, by what it holds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Kind {
+pub(super) enum WordKind {
     Half,
     Whole,
     Size,
@@ -57,11 +57,11 @@ pub(super) enum Stack {
 /// What one can do to it. Numbers stand for nodes, for values on a stack, and for pointers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Op {
-    Add(Kind, u64),
-    Load(Kind),
-    Exchange(Kind, u64),
-    StoreIfEqual(Kind, u64, u64),
-    AddIf(Kind, u64, u64),
+    Add(WordKind, u64),
+    Load(WordKind),
+    Exchange(WordKind, u64),
+    StoreIfEqual(WordKind, u64, u64),
+    AddIf(WordKind, u64, u64),
     ListPush(usize),
     ListPop,
     /// Pushes the node that this program popped first, if it popped one.
@@ -116,7 +116,7 @@ macro_rules! perform {
         macro_rules! word {
             ($kind:expr, $given:expr, $answer:expr) => {
                 match $kind {
-                    Kind::Pointer => {
+                    WordKind::Pointer => {
                         type V = *mut u8;
                         $answer(run!($given, pointer: AtomicPtr<u8>))
                     }
@@ -127,19 +127,19 @@ macro_rules! perform {
         macro_rules! integer {
             ($kind:expr, $given:expr, $answer:expr) => {
                 match $kind {
-                    Kind::Half => {
+                    WordKind::Half => {
                         type V = u32;
                         $answer(run!($given, half: AtomicU32))
                     }
-                    Kind::Whole => {
+                    WordKind::Whole => {
                         type V = u64;
                         $answer(run!($given, whole: AtomicU64))
                     }
-                    Kind::Size => {
+                    WordKind::Size => {
                         type V = usize;
                         $answer(run!($given, size: AtomicUsize))
                     }
-                    Kind::Pointer => unreachable!("pointers are not added to"),
+                    WordKind::Pointer => unreachable!("pointers are not added to"),
                 }
             };
         }

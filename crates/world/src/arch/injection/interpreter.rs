@@ -28,7 +28,7 @@ pub(super) struct Interpreter {
 }
 
 /// What is special about a step.
-enum Kind {
+enum StepKind {
     Plain,
     Store,
     Commit,
@@ -56,7 +56,7 @@ impl Interpreter {
         let ended = bench.define(op, self).and_then(|answer| {
             // An operation that has nothing to commit can be aborted before it ends as well.
             if !self.committed {
-                self.step(Kind::End)?;
+                self.step(StepKind::End)?;
             }
             Ok(answer)
         });
@@ -67,12 +67,12 @@ impl Interpreter {
         }
     }
 
-    fn step(&mut self, kind: Kind) -> Result<(), Ended> {
-        let stores = matches!(kind, Kind::Store | Kind::Commit);
+    fn step(&mut self, kind: StepKind) -> Result<(), Ended> {
+        let stores = matches!(kind, StepKind::Store | StepKind::Commit);
         let here = match self.abort {
             Some(Before::Step(number)) => number == self.taken,
             Some(Before::Store(number)) => stores && number == self.stored,
-            Some(Before::Last) => matches!(kind, Kind::Commit | Kind::End),
+            Some(Before::Last) => matches!(kind, StepKind::Commit | StepKind::End),
             None => false,
         };
         self.taken += 1;
@@ -88,16 +88,16 @@ impl Interpreter {
 // SAFETY: each step does what it says, or ends the operation.
 unsafe impl Steps<Native> for Interpreter {
     fn slot<'a, F>(&mut self, at: &At<'a, F, Native>) -> Result<&'a F, Ended> {
-        self.step(Kind::Plain)?;
+        self.step(StepKind::Plain)?;
         let mut index = self.index;
         if let Some(rows) = at.rows() {
-            self.step(Kind::Plain)?;
+            self.step(StepKind::Plain)?;
             // SAFETY: it is read.
             let row = unsafe { rows.at(index) }.ok_or(Ended::NoSlot)?;
-            self.step(Kind::Plain)?;
+            self.step(StepKind::Plain)?;
             index = row.load(Ordering::Relaxed) as usize;
         }
-        self.step(Kind::Plain)?;
+        self.step(StepKind::Plain)?;
         if index >= at.limits().by(IndexBy::Cpu).load(Ordering::Relaxed) as usize {
             return Err(Ended::NoSlot);
         }
@@ -106,12 +106,12 @@ unsafe impl Steps<Native> for Interpreter {
     }
 
     fn load<T: Word>(&mut self, word: &T) -> Result<T::Value, Ended> {
-        self.step(Kind::Plain)?;
+        self.step(StepKind::Plain)?;
         Ok(word.load(Ordering::Relaxed))
     }
 
     fn store<T: Word>(&mut self, word: &T, value: T::Value) -> Result<(), Ended> {
-        self.step(Kind::Store)?;
+        self.step(StepKind::Store)?;
         word.store(value, Ordering::Relaxed);
         Ok(())
     }
@@ -123,7 +123,7 @@ unsafe impl Steps<Native> for Interpreter {
         bytes: &[u8],
     ) -> Result<(), Ended> {
         for (number, byte) in bytes.iter().enumerate() {
-            self.step(Kind::Plain)?;
+            self.step(StepKind::Plain)?;
             // SAFETY: no other thread writes there now.
             unsafe { to.write_at(offset + number, &[*byte], || true) };
         }
@@ -131,7 +131,7 @@ unsafe impl Steps<Native> for Interpreter {
     }
 
     fn commit<T: Word>(&mut self, word: &T, value: T::Value) -> Result<(), Ended> {
-        self.step(Kind::Commit)?;
+        self.step(StepKind::Commit)?;
         self.committed = true;
         word.store(value, Ordering::Relaxed);
         Ok(())

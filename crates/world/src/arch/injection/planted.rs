@@ -2,7 +2,7 @@
 
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-use super::bench::{Answer, Bench, Kind, Op, STACK, Stack, by_section, value};
+use super::bench::{Answer, Bench, Op, STACK, Stack, WordKind, by_section, value};
 use super::{Case, LOOKS, Outcome, Pretence, place, real_index, set_traps};
 use crate::IndexBy;
 use crate::arch::status::{DONE, REFUSED};
@@ -36,7 +36,8 @@ fn a_section_that_does_not_reset_its_status_is_found_out() {
     let Some((index, indexes)) = real_index(IndexBy::Cpu) else { return };
     let _traps = set_traps();
     let bench = Bench::new(indexes, true);
-    let case = Case { setup: &[], op: Op::StoreIfEqual(Kind::Whole, 0, 7), intrusion: &[Op::Stop] };
+    let case =
+        Case { setup: &[], op: Op::StoreIfEqual(WordKind::Whole, 0, 7), intrusion: &[Op::Stop] };
     let defined = case.defined(&bench, 0, place(LOOKS, case.op, 5, 1));
     let production = case.trapped_alone(&bench, index, (5, 1), 1);
     assert_eq!(production.as_ref(), Some(&defined));
@@ -93,8 +94,10 @@ fn an_access_that_is_wider_than_its_word_is_found_out() {
     let mut pretence = Pretence::new(0, 0);
     let index = pretence.area().index(CPU_ID);
     let most = u64::from(u32::MAX);
-    for op in [Op::Add(Kind::Half, most), Op::Load(Kind::Half), Op::Exchange(Kind::Half, 7)] {
-        let case = Case { setup: &[Op::Add(Kind::Half, 5)], op, intrusion: &[] };
+    for op in
+        [Op::Add(WordKind::Half, most), Op::Load(WordKind::Half), Op::Exchange(WordKind::Half, 7)]
+    {
+        let case = Case { setup: &[Op::Add(WordKind::Half, 5)], op, intrusion: &[] };
         let production = || by_section(&bench, index, op);
         is_found_out(&bench, &case, production, || too_wide(bench.half(index), op));
     }

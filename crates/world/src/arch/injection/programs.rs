@@ -1,6 +1,6 @@
 //! What is done to the slot: states of it, operations on them, and intrusions, each with each.
 
-use super::bench::{BUFFER, Kind, NO_INDEX, Op, STACK, Stack};
+use super::bench::{BUFFER, NO_INDEX, Op, STACK, Stack, WordKind};
 
 pub(super) struct Family {
     pub(super) setups: &'static [&'static [Op]],
@@ -71,13 +71,13 @@ pub(super) const CHANGES: &[&[Op]] = &[
     &[Op::Show(NO_INDEX), Op::Show(HOME)],
     &[
         Op::Show(OTHER),
-        Op::Add(Kind::Whole, 9),
+        Op::Add(WordKind::Whole, 9),
         Op::StackPush(Stack::Fixed, 30),
         Op::Append(2),
         Op::Show(HOME),
     ],
-    &[Op::ListPop, Op::Show(OTHER), Op::ListPushPopped, Op::Add(Kind::Half, 1)],
-    &[Op::Exchange(Kind::Pointer, 1), Op::Resize(1), Op::Show(OTHER), Op::Resize(2)],
+    &[Op::ListPop, Op::Show(OTHER), Op::ListPushPopped, Op::Add(WordKind::Half, 1)],
+    &[Op::Exchange(WordKind::Pointer, 1), Op::Resize(1), Op::Show(OTHER), Op::Resize(2)],
     &[
         Op::Append(3),
         Op::StackPush(Stack::Fixed, 30),
@@ -88,9 +88,9 @@ pub(super) const CHANGES: &[&[Op]] = &[
 ];
 
 pub(super) const FAMILIES: &[Family] = &[
-    integers!(Kind::Half, u32, i32),
-    integers!(Kind::Whole, u64, i64),
-    integers!(Kind::Size, usize, isize),
+    integers!(WordKind::Half, u32, i32),
+    integers!(WordKind::Whole, u64, i64),
+    integers!(WordKind::Size, usize, isize),
     POINTERS,
     LISTS,
     STACKS,
@@ -99,21 +99,21 @@ pub(super) const FAMILIES: &[Family] = &[
 ];
 
 const POINTERS: Family = Family {
-    setups: &[&[], &[Op::Exchange(Kind::Pointer, FAR)]],
+    setups: &[&[], &[Op::Exchange(WordKind::Pointer, FAR)]],
     ops: &[
-        Op::Load(Kind::Pointer),
-        Op::Exchange(Kind::Pointer, 0),
-        Op::Exchange(Kind::Pointer, FAR + 8),
-        Op::StoreIfEqual(Kind::Pointer, 0, FAR + 8),
-        Op::StoreIfEqual(Kind::Pointer, FAR, 0),
+        Op::Load(WordKind::Pointer),
+        Op::Exchange(WordKind::Pointer, 0),
+        Op::Exchange(WordKind::Pointer, FAR + 8),
+        Op::StoreIfEqual(WordKind::Pointer, 0, FAR + 8),
+        Op::StoreIfEqual(WordKind::Pointer, FAR, 0),
         // Equal in the last 32 bits.
-        Op::StoreIfEqual(Kind::Pointer, FAR as u32 as u64, 0),
+        Op::StoreIfEqual(WordKind::Pointer, FAR as u32 as u64, 0),
     ],
     intrusions: &[
         &[],
-        &[Op::Exchange(Kind::Pointer, 0)],
-        &[Op::Exchange(Kind::Pointer, FAR + 16)],
-        &[Op::Exchange(Kind::Pointer, 24), Op::StoreIfEqual(Kind::Pointer, 24, FAR)],
+        &[Op::Exchange(WordKind::Pointer, 0)],
+        &[Op::Exchange(WordKind::Pointer, FAR + 16)],
+        &[Op::Exchange(WordKind::Pointer, 24), Op::StoreIfEqual(WordKind::Pointer, 24, FAR)],
         &[Op::Stop],
     ],
 };

@@ -3,16 +3,16 @@
 //! | file | capability | made of |
 //! |---|---|---|
 //! | `futex` | sleep and wake | `futex` |
-//! | `place` | place | sysfs, the rseq area, `getcpu` |
+//! | `place`, `getcpu` | place | sysfs, the rseq area, `getcpu` |
 //! | `restartable` | restartable operations | rseq sections of `crate::arch` |
-//! | `rseq`, `self_test`, `marks`, `auxv` | the choice of rseq | libc's rseq area, or ours |
+//! | `rseq`, `marks`, `auxv` | the choice of rseq | libc's rseq area, or ours |
 //! | `fences` | fences | `membarrier` |
 //! | `kick` | kick | `membarrier` on one CPU |
 //! | `affinity` | where threads run | `sched_setaffinity` |
 //! | `clock` | clock | `CLOCK_MONOTONIC` |
 //! | `signals` | signals | `pthread_sigmask` |
 //! | `interrupt` | none: for programs that stop half-way | `sigaction` |
-//! | `output` | none: for programs that write a result | `fcntl` |
+//! | `stdout` | none: for programs that write a result | `fcntl` |
 //! | `memory` | memory | `mmap`, `mbind`, `madvise` |
 //! | `process` | none: for `coreline doctor --pid` | `ptrace` |
 //! | `probe`, `machine` | what `coreline doctor` shows | all of these |
@@ -24,30 +24,29 @@ mod auxv;
 mod clock;
 mod fences;
 mod futex;
+mod getcpu;
 mod interrupt;
 mod kick;
 mod machine;
 mod marks;
 mod memory;
-mod output;
 mod place;
 mod probe;
 mod process;
 mod restartable;
 pub(crate) mod rseq;
-mod self_test;
+mod run_queue;
 mod signals;
-mod waits;
+mod stdout;
 
 pub use interrupt::{note_interrupts, was_interrupted};
 pub use machine::HugePool;
-pub use output::{note_output, output_was_unwritable};
 pub use probe::{Probe, Registrar, RseqAbi, probe};
 pub use process::{ThreadRegistration, rseq_registrations};
-pub use rseq::{NoSections, Registration};
-pub use self_test::SelfTestError;
+pub use rseq::{NoSections, Registration, SelfTestError};
+pub use run_queue::run_queue_wait;
 pub use signals::Held;
-pub use waits::run_queue_wait;
+pub use stdout::{note_output, output_was_unwritable};
 
 pub(super) use affinity::{allowed_here, is_real_time, settle, yield_now};
 pub(super) use futex::nap;

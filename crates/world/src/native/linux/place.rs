@@ -11,6 +11,7 @@ use coreline_topology::{
 
 use crate::Place;
 use crate::native::Native;
+use crate::native::linux::getcpu::cpu_by_call;
 use crate::native::linux::{affinity, rseq};
 
 /// The machine's tree.
@@ -104,19 +105,6 @@ fn widened(tree: Topology, limit: Option<usize>) -> Topology {
 /// One more than the highest number that a CPU of this machine can have.
 pub(crate) fn cpu_limit() -> usize {
     tree().topology.cpu_limit()
-}
-
-/// The CPU that runs the caller, by asking the kernel.
-#[cold]
-pub(crate) fn cpu_by_call() -> CpuId {
-    if cfg!(miri) {
-        // A call that Miri does not know.
-        return CpuId::new(0);
-    }
-    // SAFETY: asks for a number.
-    let cpu = unsafe { libc::sched_getcpu() };
-    // The call fails only under a filter. CPU 0 is always there, and any answer is only a hint.
-    CpuId::new(u32::try_from(cpu).unwrap_or(0))
 }
 
 impl Place for Native {

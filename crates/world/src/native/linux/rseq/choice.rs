@@ -26,59 +26,16 @@ use core::ffi::CStr;
 use core::ptr;
 use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, Ordering};
 use core::time::Duration;
-use std::io;
 
-use super::{keeps_cids, mapped, registration};
+use super::errors::{ANSWER, NoSections, SelfTestError};
+use super::{SWITCH_C, keeps_cids, mapped, registration, self_test};
 use crate::arch::{Area, HAS_SECTIONS, Reading};
 use crate::native::Native;
 use crate::native::linux::marks;
-use crate::native::linux::self_test::{self, SelfTestError};
 use crate::{Clock, Parked, Signals, Sleep};
 
-/// The environment variable that switches rseq off; its only value is `off`.
-pub(crate) const SWITCH: &str = "CORELINE_RSEQ";
-const SWITCH_C: &CStr = c"CORELINE_RSEQ";
-
 /// How long a thread waits for another one's choice: the self-test, and as long again.
-const TURN: Duration = self_test::ANSWER.saturating_mul(2);
-
-/// The reason why restartable operations do not run in rseq sections here.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[non_exhaustive]
-pub enum NoSections {
-    /// The environment switches rseq off.
-    #[error("{SWITCH}=off in the environment turns rseq sections off; unset it to use them")]
-    SwitchedOff,
-    /// This crate has no assembly for the processor.
-    #[error("coreline has no rseq sections for this processor, only for x86-64 and aarch64")]
-    Processor,
-    /// The C library registers no threads, and the kernel refused our registration. The field is
-    /// the system's error number.
-    #[error(
-        "the C library registers no threads for rseq, and the kernel does not let coreline \
-         register them: {}; {}", io::Error::from_raw_os_error(*.0), refused(*.0)
-    )]
-    Refused(i32),
-    /// There is no way to unregister threads when they end. The field is the system's error number,
-    /// or `EAGAIN` if the key is too high to be set in a signal handler.
-    #[error(
-        "coreline must unregister threads at their end, and could not get a thread-specific key \
-         for that: {}", io::Error::from_raw_os_error(*.0)
-    )]
-    NoKey(i32),
-    /// The area exists, but did not pass the self-test.
-    #[error("rseq sections failed the start-up self-test: {0}")]
-    SelfTest(#[from] SelfTestError),
-}
-
-fn refused(error: i32) -> &'static str {
-    match error {
-        libc::ENOSYS => "the kernel has no rseq, or a system-call filter hides it",
-        libc::EPERM | libc::EACCES => "a system-call filter forbids rseq",
-        libc::EINVAL => "another library registers each thread, and does not say where its area is",
-        _ => "no known kernel returns this error",
-    }
-}
+const TURN: Duration = ANSWER.saturating_mul(2);
 
 type Choice = Result<Area, NoSections>;
 

@@ -24,7 +24,7 @@
 //! 1. `CORELINE_RSEQ` is not `off`;
 //! 2. the processor has sections here ([`crate::arch`]);
 //! 3. the C library registered an area, or the kernel registers ours;
-//! 4. the [self-test](super::self_test) saw the kernel abort a preempted section.
+//! 4. the [self-test](self_test) saw the kernel abort a preempted section.
 //!
 //! Else [`NoSections`] says which does not, and operations run on atomics.
 //!
@@ -53,23 +53,29 @@
 //! *Restartable Sequences*; librseq.
 
 mod choice;
+mod errors;
 mod hint;
 mod mapped;
 mod registration;
+mod self_test;
+
+use core::ffi::CStr;
 
 use coreline_topology::{Cid, CpuId};
 
-pub use choice::NoSections;
+pub use errors::{NoSections, SelfTestError};
 pub use registration::Registration;
 
 pub(crate) use choice::{sections, switch};
-pub(crate) use registration::{
-    published, register as register_with_kernel, unregister as unregister_with_kernel,
-};
+pub(crate) use registration::published;
 
 use crate::arch::Area;
 use crate::native::linux::auxv::{self, MM_CID_END};
-use crate::native::linux::place;
+use crate::native::linux::getcpu::cpu_by_call;
+
+/// The environment variable that switches rseq off; its only value is `off`.
+const SWITCH: &str = "CORELINE_RSEQ";
+const SWITCH_C: &CStr = c"CORELINE_RSEQ";
 
 /// Gives the calling thread an index in the area of sections, if it has none; `false` if it cannot
 /// have one. For operations whose section found none.
@@ -123,7 +129,7 @@ fn cpu_slowly() -> CpuId {
     choice::find_published();
     register_thread();
     let cpu = Area::of_cpu().cpu_id();
-    if is_id(cpu) { CpuId::new(cpu) } else { place::cpu_by_call() }
+    if is_id(cpu) { CpuId::new(cpu) } else { cpu_by_call() }
 }
 
 /// The caller's concurrency ID, if the kernel keeps them and its thread is registered. Three loads

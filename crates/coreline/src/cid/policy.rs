@@ -8,18 +8,18 @@ use coreline_topology::CpuSet;
 use coreline_world::{Time, World};
 
 use super::base::Base;
-use super::layout::{Parts, Place};
+use super::places::{Parts, Place};
 
 /// A policy, which determines how IDs are handed out: [`FirstFit`](super::FirstFit),
 /// [`Recent`](super::Recent), [`Owned`](super::Owned) or [`Clustered`](super::Clustered). This
 /// trait is sealed.
-pub trait Policy: Kind {
+pub trait Policy: Sealed {
     /// The name of the policy in the `coreline` program and its results.
     const NAME: &'static str;
 }
 
 /// The part that only this crate implements.
-pub trait Kind: Sized + fmt::Debug + 'static {
+pub trait Sealed: Sized + fmt::Debug + 'static {
     /// The state machine.
     type Engine<W: World>: Engine<W>;
 

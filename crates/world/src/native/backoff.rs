@@ -37,7 +37,7 @@ const EARLY: Duration = Duration::from_micros(100);
 /// Waiter: is woken on CPU 0, with a higher priority, and the holder no longer runs
 /// Waiter: yields, looks, yields ...            <- the holder never ends its section
 /// ```
-pub(super) struct Giving {
+pub(super) struct Backoff {
     /// When the thread gave its CPU away for the first time.
     since: Option<Time>,
     /// How often it has yielded; [`YIELDS`], if it yields no more.
@@ -46,17 +46,17 @@ pub(super) struct Giving {
     deadline: Option<Time>,
 }
 
-impl Giving {
+impl Backoff {
     #[inline(always)]
     pub(super) fn new(deadline: Option<Time>) -> Self {
-        Giving { since: None, yields: 0, deadline }
+        Backoff { since: None, yields: 0, deadline }
     }
 
     /// Yields, or sleeps if the thread has yielded for long. Away from the loop that looks: it is
     /// compiled once for all words.
     #[cold]
     #[inline(never)]
-    pub(super) fn give(&mut self) {
+    pub(super) fn snooze(&mut self) {
         if self.yields == 0 {
             self.since = Some(Native::now());
         }
@@ -89,18 +89,18 @@ mod tests {
     #[test]
     fn a_thread_that_has_yielded_for_long_sleeps() {
         for deadline in [None, Some(Time::from_nanos(u64::MAX))] {
-            let mut giving = Giving::new(deadline);
-            let given = |giving: &mut Giving| {
+            let mut backoff = Backoff::new(deadline);
+            let given = |backoff: &mut Backoff| {
                 let before = Native::now();
-                giving.give();
+                backoff.snooze();
                 Native::now() - before
             };
             let yields = (0..2 * YIELDS).take_while(|_| {
-                giving.give();
-                giving.yields < YIELDS
+                backoff.snooze();
+                backoff.yields < YIELDS
             });
             assert!(yields.count() < YIELDS as usize, "it yields for ever");
-            let naps: Duration = (0..20).map(|_| given(&mut giving)).sum();
+            let naps: Duration = (0..20).map(|_| given(&mut backoff)).sum();
             assert!(naps >= 10 * NAPS.0, "20 naps took {naps:?}");
         }
     }
@@ -109,7 +109,7 @@ mod tests {
     #[test]
     fn naps_end_before_the_deadline() {
         let asleep = |since: Time, deadline| {
-            Giving { since: Some(since), yields: YIELDS, deadline: Some(deadline) }.nap()
+            Backoff { since: Some(since), yields: YIELDS, deadline: Some(deadline) }.nap()
         };
         let (start, hour) = (Time::from_nanos(0), Duration::from_secs(3600));
         assert_eq!(asleep(start, start), None, "the deadline has passed");

@@ -52,64 +52,20 @@ use std::{io, thread};
 
 use coreline_topology::CpuId;
 
+use super::errors::{ANSWER, NoSections, PATIENCE, SelfTestError};
+use super::registration;
 use crate::arch::{self, Area, Watched};
 use crate::native::Native;
-use crate::native::linux::rseq::{self, NoSections};
-use crate::native::linux::{affinity, place};
+use crate::native::linux::affinity;
+use crate::native::linux::getcpu::cpu_by_call;
 use crate::{Clock, Parked, Signals, Sleep, Time};
 
-/// How long the watcher waits for a preemption: hundreds of time slices.
-const PATIENCE: Duration = Duration::from_secs(1);
-/// How long the caller waits for what the watcher found.
-pub(crate) const ANSWER: Duration = PATIENCE.saturating_mul(2);
 /// How long the caller waits for a watcher that gives way to all other threads.
 const HASTE: Duration = Duration::from_millis(2);
 /// How long the intruder sleeps between changes: much shorter than a time slice.
 const NAP: Duration = Duration::from_micros(50);
 /// Pauses in one section: some hundred microseconds, then the watcher looks at the clock.
 const SPINS: NonZeroU32 = NonZeroU32::new(5_000).unwrap();
-
-/// The reason why the self-test did not prove that sections work.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[non_exhaustive]
-pub enum SelfTestError {
-    /// The kernel did not abort a section.
-    #[error("a thread was preempted in a section and the kernel did not abort it")]
-    NotAborted,
-    /// The area's IDs are not the thread's IDs.
-    #[error("a thread on {pinned} reads cpu_id_start {cpu_id_start} and cpu_id {cpu_id}")]
-    WrongCpu {
-        /// The CPU on which the thread ran.
-        pinned: CpuId,
-        /// The value of the area's first field.
-        cpu_id_start: u32,
-        /// The value of the area's second field.
-        cpu_id: u32,
-    },
-    /// The thread was not preempted in time, so the result is unknown.
-    #[error("no thread was preempted in a section within {PATIENCE:?}")]
-    NotPreempted,
-    /// The test could not be run.
-    #[error(
-        "the test could not run without {lacking}, which it did not get: {}",
-        io::Error::from_raw_os_error(*errno)
-    )]
-    NotRun {
-        /// The missing resource that the test needs.
-        lacking: &'static str,
-        /// The system's error number.
-        errno: i32,
-    },
-    /// The test, or the thread that ran it, gave no answer in time.
-    #[error("no answer came within {ANSWER:?}")]
-    NoAnswer,
-    /// The test was requested inside itself.
-    #[error(
-        "the C library's allocator asked for per-CPU memory while the test started its threads; \
-         make the first per-CPU memory before the allocator needs it"
-    )]
-    Nested,
-}
 
 /// What caller, watcher and intruder share: a page, unmapped by the last of them.
 struct Shared {
@@ -205,7 +161,7 @@ pub(crate) fn run(area: Area) -> Result<(), NoSections> {
 
 fn run_as(area: Area, policy: c_int, patience: Duration) -> Result<(), NoSections> {
     // The caller is about to wait, so its CPU has room.
-    let share = Share::new(area, place::cpu_by_call(), policy)?;
+    let share = Share::new(area, cpu_by_call(), policy)?;
     let deadline = Native::now() + patience;
     share.spawn(watcher).map_err(|error| not_run("a thread", error))?;
     let shared = share.get();
@@ -252,10 +208,10 @@ fn watch_on(share: &Share) -> Result<(), NoSections> {
     if area != Area::own() {
         return Ok(watch_area(share)?);
     }
-    rseq::register_with_kernel().map_err(NoSections::Refused)?;
+    registration::register().map_err(NoSections::Refused)?;
     let outcome = watch_area(share);
     // An error would leave a registered thread to end, which does no harm until musl unmaps it.
-    rseq::unregister_with_kernel().map_err(NoSections::Refused)?;
+    registration::unregister().map_err(NoSections::Refused)?;
     Ok(outcome?)
 }
 
@@ -320,6 +276,7 @@ fn schedule_by(policy: c_int) {
 
 #[cfg(all(test, not(miri), any(target_arch = "x86_64", target_arch = "aarch64")))]
 mod tests {
+    use super::super::sections;
     use super::*;
     use crate::arch::injection::Pretence;
 
@@ -340,13 +297,13 @@ mod tests {
 
     /// The area to test with, where the kernel lets us.
     fn area() -> Option<Area> {
-        rseq::sections().ok()
+        sections().ok()
     }
 
     #[test]
     fn sections_that_are_not_aborted_are_found_out() {
         let result = with_fake_area(|area| {
-            let cpu = place::cpu_by_call();
+            let cpu = cpu_by_call();
             affinity::pin(cpu).unwrap();
             preempt(&Share::new(area, cpu, libc::SCHED_OTHER).unwrap())
         });
@@ -356,7 +313,7 @@ mod tests {
     #[test]
     fn wrong_ids_are_found_out() {
         let result = with_fake_area(|area| {
-            let pinned = place::cpu_by_call();
+            let pinned = cpu_by_call();
             arch::watch(area, &AtomicU32::new(0), NonZeroU32::MIN);
             (pinned, watch_on(&Share::new(area, pinned, libc::SCHED_OTHER).unwrap()))
         });
@@ -384,7 +341,7 @@ mod tests {
     #[test]
     fn an_area_of_our_own_passes_or_is_taken() {
         let answer = run(Area::own());
-        let taken = rseq::published().is_some_and(|published| published.size > 0);
+        let taken = registration::published().is_some_and(|published| published.size > 0);
         if taken {
             assert_eq!(answer, Err(NoSections::Refused(libc::EINVAL)));
         } else {
@@ -397,7 +354,7 @@ mod tests {
         let Some(area) = area() else { return };
         let share = |cpu| Share::new(area, cpu, libc::SCHED_OTHER).unwrap();
         let deadline = Native::now() + Duration::from_millis(20);
-        let watched = watch(share(place::cpu_by_call()).get(), deadline);
+        let watched = watch(share(cpu_by_call()).get(), deadline);
         assert_eq!(watched, Err(SelfTestError::NotPreempted));
         let placed = on_a_thread(|| watch_on(&share(CpuId::new(60_000))));
         let not_run = matches!(placed, Err(NoSections::SelfTest(SelfTestError::NotRun { .. })));

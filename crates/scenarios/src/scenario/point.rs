@@ -8,8 +8,8 @@ use std::fmt;
 
 use coreline_topology::CpuId;
 
+use super::Scenario;
 use super::param::{Around, Domain, Param, Role, Value, Values};
-use super::{ALL, Scenario};
 use crate::config::Config;
 
 /// The settings of a run, other than its world, machine and seed. The text form, as in a replay
@@ -195,18 +195,5 @@ impl Scenario {
         }
         let each = |point: Point| variants.iter().map(move |variant| point.of(variant));
         Ok(points.into_iter().flat_map(each).collect())
-    }
-}
-
-impl Setup {
-    /// Creates a run of a program on these CPUs, with seed 1.
-    ///
-    /// # Panics
-    ///
-    /// Panics if `program` is not a valid program of any scenario (see [`Point::parse`]).
-    pub fn new(program: &str, cpus: impl IntoIterator<Item = u32>) -> Setup {
-        let point = ALL.iter().find_map(|scenario| Point::parse(scenario, program));
-        let point = point.unwrap_or_else(|| panic!("{program} is no program"));
-        Setup { point, cpus: cpus.into_iter().map(CpuId::new).collect(), seed: 1 }
     }
 }

@@ -28,6 +28,10 @@
 //! thread that initialises or has stopped slots: a signal handler may have interrupted just that
 //! thread.
 
+mod field;
+mod indexing;
+mod stopped;
+
 use core::fmt;
 use core::panic::{RefUnwindSafe, UnwindSafe};
 use core::ptr::NonNull;
@@ -35,10 +39,11 @@ use core::ptr::NonNull;
 use coreline_world::restartable::{At, Gate, Limits, NoSlot, Slot};
 use coreline_world::{Ordering, Word, World};
 
-use super::field::Field;
-use super::indexing::{Indexing, OwnIndex};
 use super::lock::{SlotLock, SlotLockGuard};
-use super::stopped::{StopError, Stopped};
+
+pub use field::Field;
+pub use indexing::{Indexing, OwnIndex};
+pub use stopped::{StopError, Stopped, StoppedField};
 
 /// How often an operation looks for its slot before it takes the shared one. A thread can move to a
 /// CPU whose slot is not there yet as often as it finds another; each look is progress for some

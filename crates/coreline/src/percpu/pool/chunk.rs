@@ -3,14 +3,11 @@
 use core::alloc::Layout;
 use core::ops::Range;
 use core::ptr::NonNull;
-use std::sync::Arc;
 
 use coreline_topology::NodeId;
 use coreline_world::{Lacking, MapError, World};
 
 use super::granules::{GRANULE, Granules, granules};
-use super::pool::Shared;
-use super::rooms::Room;
 
 /// The node that an index's slots should lie on; `None`: that of the first user.
 pub(super) type NodeOf = dyn Fn(usize) -> Option<NodeId> + Send + Sync;
@@ -37,6 +34,25 @@ pub(super) struct Chunk {
     pub(super) before: Option<NonNull<Chunk>>,
     /// Where a part of it could not be placed, or not be given huge pages: why.
     pub(super) lacking: Option<Lacking>,
+}
+
+/// A chunk's place in the lists of [`Rooms`](super::rooms::Rooms).
+pub(super) struct Room {
+    /// The class of the largest item that may have a place in the chunk; `None`: no granule is
+    /// free, and the chunk is in no list.
+    pub(super) class: Option<u8>,
+    pub(super) before: Option<NonNull<Chunk>>,
+    pub(super) behind: Option<NonNull<Chunk>>,
+}
+
+impl Room {
+    /// Of a chunk that is in no list.
+    pub(super) const NONE: Room = Room { class: None, before: None, behind: None };
+
+    /// Whether the chunk may have a place for an item of this class.
+    pub(super) fn may_have(&self, class: u8) -> bool {
+        self.class >= Some(class)
+    }
 }
 
 impl Chunk {
@@ -202,37 +218,6 @@ fn place<W: World>(memory: NonNull<u8>, indexes: usize, node_of: &NodeOf) -> Opt
         }
     }
     None
-}
-
-/// Bytes in every slot of a chunk, owned by one [`PerCpu`](super::PerCpu).
-pub(super) struct Item<W: World> {
-    pub(super) pool: Arc<Shared<W>>,
-    /// The bytes in slot 0.
-    pub(super) first: NonNull<u8>,
-    pub(super) layout: Layout,
-}
-
-// SAFETY: an address, in memory that lives as long as the item.
-unsafe impl<W: World> Send for Item<W> {}
-// SAFETY: shared, it gives out an address and a layout; what lies there is its owner's to guard.
-unsafe impl<W: World> Sync for Item<W> {}
-
-impl<W: World> Item<W> {
-    /// How operations on the slots run, and how many indexes there are.
-    pub(super) fn section(&self) -> (W::Section, u32) {
-        (self.pool.section, self.pool.indexes)
-    }
-
-    /// Gives the bytes back to the pool, which may hand them out again.
-    ///
-    /// # Safety
-    ///
-    /// Called once, and the bytes are not used any more. `populated` slots were initialised, and
-    /// the shared one.
-    pub(super) unsafe fn free(&self, populated: usize) {
-        // SAFETY: the caller's promise. The bytes are those of this item, so the pool knows them.
-        let _ = unsafe { self.pool.free(self.first, self.layout, populated) };
-    }
 }
 
 #[cfg(test)]

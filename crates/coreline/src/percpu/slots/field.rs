@@ -15,10 +15,10 @@ use coreline_world::restartable::definition::{
 use coreline_world::restartable::{self, At, Full, ListNode, NoSlot, Operation, Slot};
 use coreline_world::{Integer, Ordering, Unsigned, Word, World};
 
-use super::guarded::{Buffer, Guarded, List, ResizableStack};
+use super::Slots;
 use super::indexing::{Indexing, OwnIndex};
-use super::locked;
-use super::slots::Slots;
+use crate::percpu::fallback;
+use crate::percpu::guarded::{Buffer, Guarded, List, ResizableStack};
 
 /// A field of every slot, from [`Slots::field`]. Its methods are the operations on the calling
 /// thread's slot.
@@ -139,8 +139,8 @@ impl<T: Slot, F: Word, W: World, I: Indexing<W>> Field<'_, T, F, W, I> {
     ///
     /// The call compares only values, so it has the ABA problem. A pointer that was removed and put
     /// back meanwhile compares equal. So do not pop from a hand-written stack this way, because the
-    /// element below the top may have changed. [`List`] and [`ArrayStack`](super::ArrayStack) pop
-    /// in one section.
+    /// element below the top may have changed. [`List`] and
+    /// [`ArrayStack`](crate::percpu::ArrayStack) pop in one section.
     ///
     /// # Errors
     ///
@@ -292,7 +292,7 @@ impl<'a, T: Slot, F, W: World, I: Indexing<W>> Field<'a, T, Guarded<F, W>, W, I>
             Ok(output) => output,
             // SAFETY: `elsewhere` chooses an initialised slot on which no section works.
             Err(index) => unsafe {
-                locked::run(self.chosen(index), self.inner(), index, operation)
+                fallback::run(self.chosen(index), self.inner(), index, operation)
             },
         }
     }

@@ -1,4 +1,4 @@
-//! [`Held`]: the number of a lease, and its round.
+//! [`LeasedId`]: the number of a lease, and its round.
 
 use core::ptr::NonNull;
 
@@ -8,28 +8,28 @@ use coreline_world::{Words, World};
 pub(super) type Taken<'a, W> = (u32, Option<&'a <W as Words>::U32>);
 
 /// A number that belongs to its owner, and its round if it has one.
-pub(crate) struct Held<W: World> {
+pub(crate) struct LeasedId<W: World> {
     pub(super) number: u32,
     round: Option<NonNull<W::U32>>,
 }
 
 // SAFETY: the round is a word, which is shared with all threads.
-unsafe impl<W: World> Send for Held<W> {}
+unsafe impl<W: World> Send for LeasedId<W> {}
 // SAFETY: the same.
-unsafe impl<W: World> Sync for Held<W> {}
+unsafe impl<W: World> Sync for LeasedId<W> {}
 
-impl<W: World> Clone for Held<W> {
+impl<W: World> Clone for LeasedId<W> {
     fn clone(&self) -> Self {
         *self
     }
 }
 
-impl<W: World> Copy for Held<W> {}
+impl<W: World> Copy for LeasedId<W> {}
 
-impl<W: World> Held<W> {
+impl<W: World> LeasedId<W> {
     #[inline]
     pub(super) fn new((number, round): Taken<'_, W>) -> Self {
-        Held { number, round: round.map(NonNull::from_ref) }
+        LeasedId { number, round: round.map(NonNull::from_ref) }
     }
 
     /// The round.

@@ -5,7 +5,7 @@ use core::fmt;
 use coreline_world::restartable::{Rows, Slot};
 use coreline_world::{Native, Ordering, Word, World};
 
-use super::slots::Slots;
+use super::Slots;
 
 /// The source of an array's indexes, and the record of its initialised slots.
 ///

@@ -11,11 +11,11 @@ use coreline_world::restartable::definition::{
 use coreline_world::restartable::{self, Full, ListNode, Operation, Slot};
 use coreline_world::{Integer, Lacking, Ordering, Word, World};
 
+use super::Slots;
 use super::field::add_if_atomically;
-use super::guarded::{Buffer, Guarded, List, ResizableStack};
 use super::indexing::{Indexing, OwnIndex};
-use super::locked;
-use super::slots::Slots;
+use crate::percpu::fallback;
+use crate::percpu::guarded::{Buffer, Guarded, List, ResizableStack};
 
 /// The reason why slots could not be stopped. The slots are unchanged.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -110,7 +110,7 @@ impl<T: Slot, F, W: World, I: Indexing<W>> StoppedField<'_, T, Guarded<F, W>, W,
         let Stopped { slots, index } = *self.stopped;
         // SAFETY: a guarded field begins with what operations work on; the slot is initialised, and
         // stopped.
-        unsafe { locked::run(self.value(), slots.at(self.first.cast()), index, operation) }
+        unsafe { fallback::run(self.value(), slots.at(self.first.cast()), index, operation) }
     }
 }
 

@@ -19,27 +19,8 @@
 use core::alloc::Layout;
 use core::ptr::NonNull;
 
-use super::chunk::Chunk;
+use super::chunk::{Chunk, Room};
 use super::granules::EXACT;
-
-/// A chunk's place in the lists of [`Rooms`].
-pub(super) struct Room {
-    /// The class of the largest item that may have a place in the chunk; `None`: no granule is
-    /// free, and the chunk is in no list.
-    class: Option<u8>,
-    before: Option<NonNull<Chunk>>,
-    behind: Option<NonNull<Chunk>>,
-}
-
-impl Room {
-    /// Of a chunk that is in no list.
-    pub(super) const NONE: Room = Room { class: None, before: None, behind: None };
-
-    /// Whether the chunk may have a place for an item of this class.
-    pub(super) fn may_have(&self, class: u8) -> bool {
-        self.class >= Some(class)
-    }
-}
 
 /// How many chunks of a list a take looks at in vain that are where they belong.
 pub(super) const TRIES: usize = 4;

@@ -1,17 +1,18 @@
-//! The wake word of a worker, which is also its one-slot mailbox, and the bell on which it sleeps.
+//! [`Mailbox`]: the wake word of a worker, which is also a mailbox of one slot, and the event count
+//! on which it sleeps.
 //!
 //! | the word | means | written over by |
 //! |---|---|---|
 //! | `AWAKE` | no message; the worker looks here before it sleeps | senders; the worker |
-//! | `SLEEPING` | no message; it sleeps, or is about to | senders, which ring; the worker |
+//! | `SLEEPING` | no message; it sleeps, or is about to | senders, which notify; the worker |
 //! | `WORK` | the worker is to look at its queues | the worker |
 //! | `CLOSED` | the worker is gone | no thread |
 //! | an address | the call that is there | the worker |
 //!
 //! A word with a message in it belongs to the worker, so the worker takes a message with a plain
 //! store. Every other change is an exchange. So a sender needs one atomic operation for each
-//! message, and rings only if it replaced `SLEEPING`. A call and `WORK` are different messages: a
-//! call tells the worker about nothing but itself.
+//! message, and notifies only if it replaced `SLEEPING`. A call and `WORK` are different messages:
+//! a call tells the worker about nothing but itself.
 
 use core::ptr;
 use core::time::Duration;
@@ -19,7 +20,7 @@ use core::time::Duration;
 use coreline_topology::CpuId;
 use coreline_world::{Native, Ordering, Time, Word, World};
 
-use super::bell::Bell;
+use super::event_count::EventCount;
 use super::parcel::Parcel;
 use super::polling::poll_at_home;
 use super::request::Header;
@@ -35,14 +36,14 @@ const fn mark<W: World>(number: usize) -> *mut Header<W> {
 
 /// A worker's wake word, and the data next to it.
 #[repr(C)]
-pub(super) struct Post<W: World> {
+pub(super) struct Mailbox<W: World> {
     word: W::Ptr<Header<W>>,
-    bell: Bell<W>,
+    events: EventCount<W>,
     parcel: Parcel<W>,
 }
 
 // One line: what goes to and fro between a caller and a worker that polls.
-const _: () = assert!(size_of::<Post<Native>>() <= 64);
+const _: () = assert!(size_of::<Mailbox<Native>>() <= 64);
 
 /// What happened to a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -62,14 +63,18 @@ pub(super) enum Found<W: World> {
     Call(*mut Header<W>),
 }
 
-impl<W: World> Post<W> {
+impl<W: World> Mailbox<W> {
     const AWAKE: *mut Header<W> = ptr::null_mut();
     const SLEEPING: *mut Header<W> = mark(1);
     const WORK: *mut Header<W> = mark(2);
     const CLOSED: *mut Header<W> = mark(3);
 
     pub(super) fn new_in() -> Self {
-        Post { word: W::Ptr::new_in(Self::AWAKE), bell: Bell::new_in(), parcel: Parcel::new_in() }
+        Mailbox {
+            word: W::Ptr::new_in(Self::AWAKE),
+            events: EventCount::new_in(),
+            parcel: Parcel::new_in(),
+        }
     }
 
     /// Hands over a call; wakes the worker if it sleeps.
@@ -81,10 +86,10 @@ impl<W: World> Post<W> {
     /// Tells the worker to look at its queues; wakes it if it sleeps.
     ///
     /// Whatever this returns, a worker that is not gone looks at its queues after it: see
-    /// [`take`](Post::take). So the caller must have passed a fence (`SeqCst`) between what it put
-    /// there and this call.
+    /// [`take`](Mailbox::take). So the caller must have passed a fence (`SeqCst`) between what it
+    /// put there and this call.
     ///
-    /// After this call the caller sees what the worker wrote before it [took](Post::take) the
+    /// After this call the caller sees what the worker wrote before it [took](Mailbox::take) the
     /// message that was there last.
     pub(super) fn offer_work(&self) -> Offered {
         self.offer(Self::WORK)
@@ -111,7 +116,7 @@ impl<W: World> Post<W> {
             {
                 Ok(found) => {
                     if found == Self::SLEEPING {
-                        self.bell.ring();
+                        self.events.notify();
                     }
                     return Offered::Taken;
                 }
@@ -127,9 +132,9 @@ impl<W: World> Post<W> {
         &self.parcel
     }
 
-    /// The bell on which the worker sleeps.
-    pub(super) fn bell(&self) -> &Bell<W> {
-        &self.bell
+    /// The event count on which the worker sleeps.
+    pub(super) fn events(&self) -> &EventCount<W> {
+        &self.events
     }
 
     /// Looks for a message. Only the worker may call this.
@@ -147,8 +152,8 @@ impl<W: World> Post<W> {
         }
     }
 
-    /// Takes the message that was [found](Post::look). Before the worker looks for the next message
-    /// it passes a fence (`SeqCst`), and then looks at its queues:
+    /// Takes the message that was [found](Mailbox::look). Before the worker looks for the next
+    /// message it passes a fence (`SeqCst`), and then looks at its queues:
     ///
     ///   Sender: puts something into a queue
     ///   Sender: offers, and finds the word occupied
@@ -179,7 +184,7 @@ impl<W: World> Post<W> {
     }
 
     /// Sleeps until there is a message, or `ready` returns true; returns how often the worker was
-    /// woken from sleep. `ready` is asked again only after the bell was [rung](Bell::ring).
+    /// woken from sleep. `ready` is asked again only after a [notification](EventCount::notify).
     pub(super) fn sleep(&self, ready: impl Fn() -> bool) -> u32 {
         let woken = if self.arm() { self.listen(ready) } else { 0 };
         // Relaxed, twice: fails if there is a message; `look` acquires.
@@ -195,7 +200,7 @@ impl<W: World> Post<W> {
     /// Says that the worker sleeps, unless a message has come. So this is the second look.
     ///
     ///   Worker: finds no message
-    ///   Sender: leaves one, and has found AWAKE: it does not ring
+    ///   Sender: leaves one, and has found AWAKE: it does not notify
     ///   Worker: writes SLEEPING over it, sleeps      <- forever
     fn arm(&self) -> bool {
         // Relaxed, twice: what is found decides alone; `look` acquires.
@@ -208,12 +213,12 @@ impl<W: World> Post<W> {
     fn listen(&self, ready: impl Fn() -> bool) -> u32 {
         let mut woken = 0;
         loop {
-            let heard = self.bell.heard();
+            let key = self.events.prepare_wait();
             // Relaxed: `look` acquires.
             if self.word.load(Ordering::Relaxed) != Self::SLEEPING || ready() {
                 return woken;
             }
-            woken += u32::from(self.bell.wait(heard));
+            woken += u32::from(self.events.wait(key));
         }
     }
 
@@ -237,9 +242,9 @@ mod tests {
     use super::*;
 
     /// A worker that waits for one message, and its sender.
-    fn arrives<W: Testbed>(sleep: fn(&Post<W>)) {
-        let post = Arc::new(Post::<W>::new_in());
-        let theirs = Arc::clone(&post);
+    fn arrives<W: Testbed>(sleep: fn(&Mailbox<W>)) {
+        let mailbox = Arc::new(Mailbox::<W>::new_in());
+        let theirs = Arc::clone(&mailbox);
         let worker = move || {
             while matches!(theirs.look(), Found::Nothing) {
                 sleep(&theirs);
@@ -247,10 +252,10 @@ mod tests {
             theirs.take();
         };
         let worker = W::spawn(Placement::Anywhere, worker).unwrap();
-        assert_eq!(post.offer_work(), Offered::Taken);
+        assert_eq!(mailbox.offer_work(), Offered::Taken);
         worker.join();
-        assert!(post.close());
-        assert_eq!(post.offer_work(), Offered::Closed);
+        assert!(mailbox.close());
+        assert_eq!(mailbox.offer_work(), Offered::Closed);
     }
 
     fn checker() -> Checker {
@@ -259,26 +264,26 @@ mod tests {
 
     #[test]
     fn a_message_arrives_in_every_interleaving() {
-        checker().check(|| arrives::<Model>(|post| _ = post.sleep(|| false)));
+        checker().check(|| arrives::<Model>(|mailbox| _ = mailbox.sleep(|| false)));
     }
 
     #[test]
     fn a_worker_that_arms_without_a_second_look_is_found_asleep() {
-        let blind = |post: &Post<Model>| {
-            post.word.store(Post::<Model>::SLEEPING, Ordering::Relaxed);
-            post.listen(|| false);
+        let blind = |mailbox: &Mailbox<Model>| {
+            mailbox.word.store(Mailbox::<Model>::SLEEPING, Ordering::Relaxed);
+            mailbox.listen(|| false);
         };
         let found = checker().try_check(move || arrives::<Model>(blind)).unwrap_err();
         assert!(found.to_string().contains("deadlock"), "{found}");
     }
 
     #[test]
-    fn a_worker_that_hears_the_bell_after_its_second_look_is_found_asleep() {
-        let late = |post: &Post<Model>| {
-            post.arm();
-            while post.word.load(Ordering::Relaxed) == Post::<Model>::SLEEPING {
-                let heard = post.bell.heard();
-                post.bell.wait(heard);
+    fn a_worker_that_prepares_after_its_second_look_is_found_asleep() {
+        let late = |mailbox: &Mailbox<Model>| {
+            mailbox.arm();
+            while mailbox.word.load(Ordering::Relaxed) == Mailbox::<Model>::SLEEPING {
+                let key = mailbox.events.prepare_wait();
+                mailbox.events.wait(key);
             }
         };
         let found = checker().try_check(move || arrives::<Model>(late)).unwrap_err();
