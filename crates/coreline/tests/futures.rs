@@ -158,9 +158,10 @@ fn tasks_wait_for_an_object_while_the_budget_is_full() {
         let task = |number: u32| {
             let (cache, live) = (Arc::clone(&cache), Arc::clone(&live));
             async move {
-                // Some change their minds before they have waited.
-                if number % 5 == 0 {
-                    drop(cache.get_async());
+                // Some change their minds when they wait, or have got one.
+                if number.is_multiple_of(5) {
+                    let waits = pin!(cache.get_async());
+                    _ = waits.poll(&mut Context::from_waker(Waker::noop()));
                 }
                 let object = cache.get_owned_async().await.unwrap();
                 // Relaxed, both: one word, while the object is held.
@@ -175,5 +176,6 @@ fn tasks_wait_for_an_object_while_the_budget_is_full() {
             assert_eq!(task.await.unwrap(), 7);
         }
     });
-    assert_eq!((budget.used(), cache.stats().gets), (0, 200));
+    assert_eq!(budget.used(), 0);
+    assert!((200..=240).contains(&cache.stats().gets), "{:?}", cache.stats());
 }

@@ -349,7 +349,7 @@ impl<W: World> Budget<W> {
     fn take_and_stock(&self, amount: u64) -> bool {
         let batch = self.batch();
         let stocked = amount.checked_add(batch).filter(|_| batch > 0);
-        if !stocked.is_some_and(|stocked| self.take(stocked).is_ok()) {
+        if stocked.is_none_or(|stocked| self.take(stocked).is_err()) {
             return self.take(amount).is_ok();
         }
         let kept = !(2 * batch - 1);

@@ -203,7 +203,7 @@ fn gets_wait<W: Testbed>(effort: Effort) {
                 let deadline = W::now() + Duration::from_secs(3600);
                 let owned;
                 let borrowed;
-                if (number + round) % 2 == 0 {
+                if (number + round).is_multiple_of(2) {
                     owned = cache.get_owned_by(deadline).unwrap();
                     assert_eq!(*owned, 7);
                 } else {
