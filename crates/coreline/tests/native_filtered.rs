@@ -20,7 +20,7 @@ use coreline_world::native::{self, NoSections, SelfTestError};
 use coreline_world::{
     Fences, Kick, Memory, Native, Place, Placement, Signals, Sleep, SpawnError, Threads, Time,
 };
-use filter::{answer, in_a_child, in_a_child_with, refuse, run_on};
+use filter::{answer, in_a_child, in_a_child_with, limit, refuse, run_on};
 
 fn add_from_threads(words: &PerCpu<Word64>) {
     add_from_threads_to(words, 40_000);
@@ -304,19 +304,7 @@ fn what_handlers_may_do_leaves_the_error_number_alone() {
 
 /// The kernel maps no more memory for this process; returns how much it might map before.
 fn limit_memory(most: u64) -> u64 {
-    let mut before = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
-    // By number, as C libraries do not agree on the type of a resource.
-    let resource = i64::from(libc::RLIMIT_AS);
-    // SAFETY: both are live for what the kernel does with them.
-    unsafe {
-        let none = core::ptr::null::<libc::rlimit>();
-        let asked = libc::syscall(libc::SYS_prlimit64, 0, resource, none, &raw mut before);
-        let limit = libc::rlimit { rlim_cur: most, ..before };
-        let none = core::ptr::null_mut::<libc::rlimit>();
-        let set = libc::syscall(libc::SYS_prlimit64, 0, resource, &raw const limit, none);
-        assert_eq!((asked, set), (0, 0));
-    }
-    before.rlim_cur
+    limit(libc::RLIMIT_AS, most)
 }
 
 /// What cannot have slots stays compact, says why, and has them when there is memory again.

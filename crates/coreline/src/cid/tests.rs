@@ -274,7 +274,7 @@ fn an_unused_row_goes_at_the_second_scan_after_one_fence() {
 fn an_unused_row_goes_at_the_next_scan_however_late_that_is() {
     for later in [100, 7500, 8191, 8192, 8250, 100_000] {
         let space = used();
-        space.engine.use_at(layout::Place { position: 1, group: 0 });
+        space.engine.use_at(layout::Place { position: 1, group: 0 }).unwrap();
         space.expire_unused(ms(100)).unwrap();
         space.engine.expire_unused(ms(100 + later), || Ok(())).unwrap();
         assert_eq!(space.taken().count(), 0, "after {later} ms");

@@ -146,7 +146,7 @@ pub enum Refused {
 /// refusal says before you ask again. No call waits.
 ///
 /// **Memory**: a limiter uses two cache lines. With stocks, it uses one more line for each CPU that
-/// the machine can have.
+/// the machine can have. No memory for them [ends the process](crate#without-memory).
 ///
 /// **Time**: the clock is `CLOCK_MONOTONIC`. The clock stands still while the machine is suspended.
 /// The times of a limiter for at least a million permits per second wrap after 208 days or more. If

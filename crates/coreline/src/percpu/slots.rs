@@ -33,12 +33,13 @@ use core::panic::{RefUnwindSafe, UnwindSafe};
 use core::ptr::NonNull;
 
 use coreline_world::restartable::{At, Gate, Limits, NoSlot, Slot};
-use coreline_world::{Ordering, Word, World};
+use coreline_world::{MapError, Ordering, Word, World};
 
 use super::field::Field;
 use super::indexing::{Indexing, OwnIndex};
 use super::lock::{SlotLock, SlotLockGuard};
 use super::stopped::{StopError, Stopped};
+use crate::heap;
 
 /// How often an operation looks for its slot before it takes the shared one. A thread can move to a
 /// CPU whose slot is not there yet as often as it finds another; each look is progress for some
@@ -79,6 +80,13 @@ impl<T> Init<T> {
     /// Creates an initialiser from a closure. The call allocates if the closure captures variables.
     pub fn closure(closure: impl Fn() -> T + Send + Sync + 'static) -> Self {
         Init::Closure(Box::new(closure))
+    }
+
+    /// The same, or an error if there is no memory.
+    pub(crate) fn try_closure(
+        closure: impl Fn() -> T + Send + Sync + 'static,
+    ) -> Result<Self, MapError> {
+        Ok(Init::Closure(heap::boxed(closure)?))
     }
 
     fn value(&self) -> T {
