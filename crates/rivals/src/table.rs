@@ -142,8 +142,8 @@ fn verdict(goal: &Goal, rows: &[&Row]) -> String {
     }
 }
 
-/// How much more of its records a rival may lose than ours, and still be compared: what chance makes
-/// of equals.
+/// How much more of its records a rival may lose than ours, and still be compared: what chance
+/// makes of equals.
 const LOST_MORE: f64 = 0.01;
 
 /// The rows that do what ours does: a log that loses more is not faster for that.

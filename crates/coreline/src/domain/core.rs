@@ -248,8 +248,8 @@ impl<P: References, W: World> Core<P, W> {
         self.locals.store(local.as_ptr(), Ordering::Release);
     }
 
-    /// Removes a local. It has the slots that are made, as long as the guard is held. Returns `None`
-    /// if the calling thread has the lock. Then the local stays, and must.
+    /// Removes a local. It has the slots that are made, as long as the guard is held. Returns
+    /// `None` if the calling thread has the lock. Then the local stays, and must.
     pub(super) fn remove(&self, local: NonNull<Entry<W>>) -> Option<Guard<'_, W>> {
         let guard = self.lock()?;
         // SAFETY: what is in the list lives, the local is its owner's, and the lock is held.

@@ -366,8 +366,8 @@ mod tests {
         Machine::preset("host-2c").unwrap().run(law).unwrap();
     }
 
-    /// Two threads of a CPU find its stock empty. Each may have a batch in hand, and the stock holds
-    /// one at most.
+    /// Two threads of a CPU find its stock empty. Each may have a batch in hand, and the stock then
+    /// holds one at most.
     fn a_stock_holds_one_batch(acquire: fn(&RateLimiter<Model>) -> bool) {
         let pace = Pace::new(100_000, Duration::from_secs(1), 64, 2).unwrap();
         let limiter = Arc::new(RateLimiter::<Model>::at_pace(pace, 2));

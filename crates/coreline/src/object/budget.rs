@@ -91,14 +91,11 @@ pub struct OverBudget {
 /// [lowered](Budget::set_limit) below the amount charged at that time, it never exceeds that
 /// amount. A limit of `u64::MAX` refuses no amount that can be counted, so it only counts.
 ///
-/// **No memory**: charges that are not refused allocate nothing. A budget that cannot be created,
-/// and the message of a refused charge, [end the process](crate#without-memory), unless the memory
-/// of the stocks cannot be mapped.
-///
 /// **Signals**: signal handlers must not use a budget, because a refused charge allocates a
-/// message. **Fork**: the child has a copy, with the charges at the time of the fork. The copy may
-/// lack an amount that another thread was moving between a stock and the central word. It may also
-/// lack a child budget that another thread was creating.
+/// message. ([Without memory](crate#without-memory) for it, the process ends.) **Fork**: the child
+/// has a copy, with the charges at the time of the fork. The copy may lack an amount that another
+/// thread was moving between a stock and the central word. It may also lack a child budget that
+/// another thread was creating.
 pub struct Budget<W: World = Native> {
     shared: Arc<Shared<W>>,
 }

@@ -1,5 +1,5 @@
-//! System-call filters and limits for tests; `native_filtered`, `native` and `native_exhausted` share
-//! them.
+//! System-call filters and limits for tests; `native`, `native_filtered` and `native_exhausted`
+//! share them.
 //!
 //! A filter stays with its process, so each case is a process: this program again, with one test
 //! asked for and [`CHILD`] set.

@@ -8,11 +8,11 @@
 //! program whose threads are not its own. To read, a program waits until all of them recorded.
 //!
 //! Log-linear, the goal is relative to such a recorder, and not to the mutex, which any histogram
-//! without a lock beats where threads meet. Both find a bucket and then add twice: a recorder to its
-//! own memory, and to a total, the least and the greatest value beside; ours by two restartable
-//! sections, to a count and the sum. A section costs a few instructions more than an addition. So
-//! the two are within a factor on each processor, which is as large as it is because processors
-//! differ in how fast they forward a plain store to the next load.
+//! without a lock beats where threads meet. Both find a bucket. A recorder then adds to its own
+//! memory, and updates a total, the least and the greatest value. Ours adds to a count and the sum,
+//! by two restartable sections. A section costs a few instructions more than an addition. So the
+//! two are within a factor on each processor. It is two, because processors differ in how fast they
+//! forward a plain store to the next load.
 
 use std::hint::black_box;
 use std::sync::{Arc, Mutex};

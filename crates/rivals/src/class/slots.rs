@@ -5,9 +5,9 @@
 //! of two, and each value that is dropped lies far from the last one. The rival is what a user
 //! would allocate instead: a line for each CPU.
 //!
-//! A value is written when it is made, in the shared slot and in a CPU's, and thousands of values are
-//! more than a first-level cache holds. So a size that leaves holes is compared with one that takes
-//! the same room and leaves none: both touch as many lines, and what differs is the search.
+//! A value is written when it is made, in the shared slot and in a CPU's, and thousands of values
+//! are more than a first-level cache holds. So a size that leaves holes is compared with one that
+//! takes the same room and leaves none: both touch as many lines, and what differs is the search.
 
 use std::hint::black_box;
 use std::sync::{Arc, Mutex};

@@ -36,10 +36,10 @@
 //! - **Freed elsewhere** to glibc, which takes its memory back under a lock of the thread's arena
 //!   that made it. A magazine of ours is handed over by a few exchanges. A queue with one thread at
 //!   each end is no measure: its ends never meet, as they do with three threads.
-//! - **With counters** to what clears a line for each slot. Clearing 96 KiB, more than a first-level
-//!   cache holds, takes thousands of cycles, and ours takes some dozens. Dense counters stay in that
-//!   cache, are cleared as fast as the processor stores, and are of no use to CPUs that write at
-//!   once.
+//! - **With counters** to what clears a line for each slot. Clearing 96 KiB, more than a
+//!   first-level cache holds, takes thousands of cycles, and ours takes some dozens. Dense counters
+//!   stay in that cache, are cleared as fast as the processor stores, and are of no use to CPUs
+//!   that write at once.
 //!
 //! # A new candidate
 //!

@@ -6,9 +6,9 @@ use std::{alloc, env, io};
 use coreline::object::ObjectCache;
 use coreline::percpu::{PerCpuPool, PoolOptions};
 
-use super::kinds::{self, Kind, Made, World};
-use super::supply::{self, Requests};
 use crate::filter::{in_a_child, limit, run_on};
+use crate::kinds::{self, Kind, Made, World};
+use crate::supply::{self, Requests};
 
 const ROUNDS: usize = 5;
 
@@ -43,7 +43,7 @@ macro_rules! in_rounds {
     ($($test:ident: $kind:ident;)*) => {$(
         #[test]
         fn $test() {
-            in_a_child(concat!("exhausted::rounds::", stringify!($test)), rounds::<kinds::$kind>);
+            in_a_child(concat!("rounds::", stringify!($test)), rounds::<kinds::$kind>);
         }
     )*};
 }
@@ -76,7 +76,7 @@ fn address_space() -> u64 {
 /// each round finds as much room as the one before.
 #[test]
 fn a_full_address_space_is_usable_again_in_rounds() {
-    in_a_child("exhausted::rounds::a_full_address_space_is_usable_again_in_rounds", || {
+    in_a_child("rounds::a_full_address_space_is_usable_again_in_rounds", || {
         const LAYOUT: alloc::Layout = match alloc::Layout::from_size_align(1 << 15, 8) {
             Ok(layout) => layout,
             Err(_) => panic!("a power of two"),
@@ -119,7 +119,7 @@ fn a_full_address_space_is_usable_again_in_rounds() {
 /// A cache of files meets the limit of open files, and gives all of them back.
 #[test]
 fn a_limit_of_open_files_is_met_again_in_rounds() {
-    in_a_child("exhausted::rounds::a_limit_of_open_files_is_met_again_in_rounds", || {
+    in_a_child("rounds::a_limit_of_open_files_is_met_again_in_rounds", || {
         let files = ObjectCache::<File>::builder("files")
             .check(|file| file.metadata().map(drop).map_err(Into::into))
             .build(|| File::open("/dev/null"))

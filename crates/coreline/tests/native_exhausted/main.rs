@@ -12,18 +12,16 @@
 //! there works as if no request had failed.
 #![cfg(all(target_os = "linux", not(feature = "portable")))]
 
-#[path = "native/filter.rs"]
+#[path = "../native/filter.rs"]
 #[allow(dead_code, reason = "no system call is refused here")]
 mod filter;
-mod exhausted {
-    pub(crate) mod kinds;
-    mod rounds;
-    pub(crate) mod supply;
-}
+mod kinds;
+mod rounds;
+mod supply;
 
-use exhausted::kinds::{self, Kind, World};
-use exhausted::supply::{self, Requests};
 use filter::in_a_child;
+use kinds::{Kind, World};
+use supply::Requests;
 
 /// More requests than a run makes.
 const MOST: u64 = 10_000;
