@@ -109,8 +109,13 @@ fn steps(readme: &str) -> Result<Vec<Step>, Error> {
     let verb = |name, verb| Step { name, when: When::Always, action: Action::Verb(verb) };
     let nightly = |name, verb| Step { name, when: When::Nightly, action: Action::Verb(verb) };
     // What is tested always, in more interleavings and schedules than a change can wait for.
-    let mut deeper = cargo("test -p coreline --test laws-* -- in_every_interleaving schedules");
+    let mut deeper = cargo(
+        "test -p coreline --test laws-* --test native_exhausted -- in_every_interleaving schedules \
+         in_rounds",
+    );
     deeper.env("CORELINE_PREEMPTIONS", "3").env("CORELINE_SCHEDULES", "2500");
+    // Five rounds.
+    deeper.env("CORELINE_OBJECTS", "20000");
     let slow = |name, command| Step { name, when: When::Nightly, action: Action::Command(command) };
     Ok(vec![
         command("fmt", cargo("fmt --all --check")),

@@ -89,6 +89,34 @@
 //! `-` means not measured. In the repository, `docs/figures.md` has the figures of other
 //! processors, and `docs/README.md` lists the results on simulated machines of hundreds of CPUs.
 //!
+//! # Without memory
+//!
+//! If there is no memory, objects that exist keep working. An operation goes on without what it
+//! would have allocated, or returns an error. A later operation tries again.
+//!
+//! | call | without memory |
+//! |---|---|
+//! | additions to counters, sets and histograms | go to memory that all CPUs share |
+//! | operations on [`PerCpu`] values and locals of domains | are exact, and some are slower |
+//! | [`PerCpu::new`], [`Domain::local`], [`Domain::lease`], [`ObjectCache::get`] | an error |
+//! | [`PerCpuBag::new`][bag new], [`LossyBuffer::new`][lossy new] | an error |
+//! | [`ObjectCache::shrink`] and the return of an object | do all their work |
+//! | dropping anything | allocates nothing |
+//! | all other calls that create a shared object, a waiter or a list | the process ends |
+//!
+//! The calls of the last row use the global allocator, as `Box::new` does. They are
+//!
+//! - the constructors of counters, histograms, pools, domains, caches, budgets, limiters, spaces of
+//!   concurrency IDs and workers, including those that return errors for other reasons;
+//! - the first addition to a counter in a `static`;
+//! - [`Domain::enter`], [`Domain::lease_wait`], and all futures;
+//! - calls that return a `Vec`, a `String` or a snapshot, and errors that contain a name.
+//!
+//! To be safe from these, create such objects when the program starts.
+//!
+//! [bag new]: percpu::PerCpuBag::new
+//! [lossy new]: percpu::LossyBuffer::new
+//!
 //! # Where there is no Linux
 //!
 //! On other 64-bit systems, and on Linux with the feature `portable`, the crate falls back to std.
@@ -137,6 +165,7 @@ pub mod call;
 pub mod cid;
 pub mod counter;
 pub mod domain;
+mod heap;
 pub mod limit;
 pub mod lock;
 pub mod mask;

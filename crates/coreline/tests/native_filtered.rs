@@ -6,19 +6,21 @@
 mod filter;
 
 use core::alloc::Layout;
+use core::ops::Range;
 use core::sync::atomic::{AtomicU32, Ordering};
 use std::panic;
 use std::sync::Barrier;
 
+use coreline::cid::{CidError, CidLayout, CidSpace, Clustered, FirstFit, Owned, Policy, Recent};
 use coreline::counter::{Max, PerCpuFold};
 use coreline::percpu::{PerCpuPool, PoolOptions, Word64};
 use coreline::{CounterSet, IndexBy, PerCpu, PerCpuCounter};
-use coreline_topology::NodeId;
+use coreline_topology::{CpuId, CpuSet, NodeId, Shape, Topology};
 use coreline_world::native::{self, NoSections, SelfTestError};
 use coreline_world::{
-    Fences, Kick, Memory, Native, Place, Placement, Signals, Sleep, SpawnError, Threads,
+    Fences, Kick, Memory, Native, Place, Placement, Signals, Sleep, SpawnError, Threads, Time,
 };
-use filter::{answer, in_a_child, in_a_child_with, refuse, run_on};
+use filter::{answer, in_a_child, in_a_child_with, limit, refuse, run_on};
 
 fn add_from_threads(words: &PerCpu<Word64>) {
     add_from_threads_to(words, 40_000);
@@ -302,19 +304,7 @@ fn what_handlers_may_do_leaves_the_error_number_alone() {
 
 /// The kernel maps no more memory for this process; returns how much it might map before.
 fn limit_memory(most: u64) -> u64 {
-    let mut before = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
-    // By number, as C libraries do not agree on the type of a resource.
-    let resource = i64::from(libc::RLIMIT_AS);
-    // SAFETY: both are live for what the kernel does with them.
-    unsafe {
-        let none = core::ptr::null::<libc::rlimit>();
-        let asked = libc::syscall(libc::SYS_prlimit64, 0, resource, none, &raw mut before);
-        let limit = libc::rlimit { rlim_cur: most, ..before };
-        let none = core::ptr::null_mut::<libc::rlimit>();
-        let set = libc::syscall(libc::SYS_prlimit64, 0, resource, &raw const limit, none);
-        assert_eq!((asked, set), (0, 0));
-    }
-    before.rlim_cur
+    limit(libc::RLIMIT_AS, most)
 }
 
 /// What cannot have slots stays compact, says why, and has them when there is memory again.
@@ -350,6 +340,77 @@ fn counters_get_slots_when_there_is_memory_again() {
         assert_eq!(spread(), [true; 4], "{counter:?}");
         assert_eq!((counter.read_exact(), batched.read_exact()), (3000, 3000));
         assert_eq!((set.read_exact(), longest.read()), ([0, 0, 0, 3000], 2000));
+    });
+}
+
+/// A layout of 384 CPUs, and a line of rows that no space of the process has used.
+struct Rows(Topology, Range<u32>);
+
+impl Rows {
+    /// CPUs in two such lines.
+    fn fresh(&mut self) -> [CpuId; 2] {
+        [(); 2].map(|()| CpuId::new(16 * self.1.next().unwrap()))
+    }
+
+    /// Switches are refused on a CPU without a row, and tasks move there without an ID.
+    fn switch_without<P: Policy>(&mut self, allows_all: bool) {
+        let space = CidSpace::<P>::new(&CidLayout::new(&self.0).unwrap());
+        let [near, far] = self.fresh();
+        let allowed = if allows_all { "0-383".parse().unwrap() } else { CpuSet::from_iter([near]) };
+        let tasks = [(); 2].map(|()| space.user_enter(&allowed).unwrap());
+        let now = Time::from_nanos(0);
+        space.switch_in(now, near, &tasks[0]).unwrap();
+        let bounds = space.bounds(far);
+        let before = limit_memory(1);
+        let refused = space.switch_in(now, far, &tasks[1]);
+        let unchanged = space.bounds(far) == bounds;
+        space.switch_out(now, near, &tasks[0]);
+        let moved = space.migrate(now, &tasks[0], near, far);
+        let still = space.switch_in(now, far, &tasks[0]);
+        limit_memory(before);
+        let no_memory = Err(CidError::NoMemory { cpu: far });
+        assert_eq!((refused, moved, still), (no_memory, Ok(()), no_memory), "{}", P::NAME);
+        assert!(unchanged, "{}: {bounds:?}", P::NAME);
+        // No ID is lost, and none is given to two tasks.
+        let again = [(near, &tasks[1]), (far, &tasks[0])];
+        let cids = again.map(|(cpu, task)| space.switch_in(now, cpu, task).unwrap());
+        assert_ne!(cids[0], cids[1], "{}", P::NAME);
+        assert_eq!(space.taken().count(), 2, "{}: {cids:?}", P::NAME);
+    }
+
+    /// Uses are refused on a CPU without a row.
+    fn use_without(&mut self) {
+        let space = CidSpace::<Recent>::new(&CidLayout::new(&self.0).unwrap());
+        let [cpu, _] = self.fresh();
+        let before = limit_memory(1);
+        let refused = space.use_at(cpu);
+        limit_memory(before);
+        assert_eq!(refused, Err(CidError::NoMemory { cpu }));
+        assert_eq!((space.used_at(cpu), space.taken().count()), (None, 0));
+        assert_eq!(space.bounds(cpu), Ok(0..0), "the CPU is not allowed by a use that was refused");
+        let cid = space.use_at(cpu).unwrap();
+        assert_eq!((space.used_at(cpu), space.taken().count()), (Some(cid), 1));
+    }
+}
+
+#[test]
+fn without_memory_for_a_row_no_id_is_lost() {
+    in_a_child("without_memory_for_a_row_no_id_is_lost", || {
+        let shape = Shape {
+            sockets: 2,
+            nodes_per_socket: 1,
+            caches_per_node: 12,
+            cores_per_cache: 8,
+            threads_per_core: 2,
+        };
+        let mut rows = Rows(Topology::uniform(shape).unwrap(), 0..24);
+        for allows_all in [false, true] {
+            rows.switch_without::<FirstFit>(allows_all);
+            rows.switch_without::<Recent>(allows_all);
+            rows.switch_without::<Owned>(allows_all);
+            rows.switch_without::<Clustered>(allows_all);
+        }
+        rows.use_without();
     });
 }
 

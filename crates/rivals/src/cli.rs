@@ -255,6 +255,7 @@ mod tests {
             samples,
             discarded: 0,
             share_min_max: None,
+            lost: None,
             beside: 0,
             cpu_ns_median: None,
             ns_interval: None,

@@ -8,7 +8,7 @@ use coreline_topology::CpuId;
 use rand_core::Rng;
 use rand_pcg::Pcg64;
 
-use crate::class::{Bench, Class, Form, ROUND, Role, Subject};
+use crate::class::{Bench, Class, Form, Lost, ROUND, Role, Subject};
 use crate::crew::{Crew, Span};
 use crate::disturbance::Sample;
 use crate::error::Error;
@@ -46,6 +46,8 @@ struct Run<'a> {
     /// [`Sample::cpu_ns_per_op`], beside load.
     cpu: Vec<f64>,
     discarded: u32,
+    /// [`Subject::lost`], before the first sample.
+    lost: Lost,
 }
 
 /// The order of candidates differs from repetition to repetition, but not from run to run.
@@ -176,7 +178,9 @@ impl<'a> Run<'a> {
             None => Span::Ops(calibrate(crew, entrant, plan)?),
         };
         let (samples, shares, cpu) = (Vec::new(), Vec::new(), Vec::new());
-        Ok(Run { entrant, span, cost, samples, shares, cpu, discarded: 0 })
+        // After calibrating, whose operations are others.
+        let lost = entrant.subject.lost().unwrap_or_default();
+        Ok(Run { entrant, span, cost, samples, shares, cpu, discarded: 0, lost })
     }
 
     /// Takes one sample.
@@ -203,7 +207,7 @@ impl<'a> Run<'a> {
     }
 
     fn row(&self, class: Class, threads: usize, plan: &Plan) -> Row {
-        let Entrant { form, name, role, .. } = self.entrant;
+        let Entrant { form, name, role, subject } = self.entrant;
         let summary = Summary::of(&self.samples);
         Row {
             class,
@@ -218,6 +222,7 @@ impl<'a> Run<'a> {
             discarded: self.discarded,
             ns_interval: summary.and_then(|summary| summary.interval),
             share_min_max: Summary::of(&self.shares).map(|summary| summary.median),
+            lost: subject.lost().map(|lost| lost.since(self.lost)),
             beside: plan.beside,
             cpu_ns_median: Summary::of(&self.cpu).map(|summary| summary.median),
             form: form.title,

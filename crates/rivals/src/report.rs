@@ -37,6 +37,8 @@ pub(crate) struct Row {
     /// Of what the luckiest thread got, how much the unluckiest did; `null` where each does the
     /// same by design.
     pub(crate) share_min_max: Option<f64>,
+    /// The part of the records that were lost, of 1; `null` of what is no log that may lose some.
+    pub(crate) lost: Option<f64>,
     /// How many threads of another process computed meanwhile.
     pub(crate) beside: usize,
     /// Nanoseconds of the whole process's CPU time per operation; `null` without such threads,
@@ -71,6 +73,7 @@ mod tests {
             samples: 21,
             discarded: 3,
             share_min_max: None,
+            lost: None,
             beside: 0,
             cpu_ns_median: None,
             ns_interval: None,
@@ -86,7 +89,7 @@ mod tests {
                 "rows": [{
                     "class": "counters", "name": "plain add, hot", "ours": false, "role": "floor",
                     "threads": 2, "params": params, "ns_median": 0.5, "ns_min": null,
-                    "samples": 21, "discarded": 3, "share_min_max": null,
+                    "samples": 21, "discarded": 3, "share_min_max": null, "lost": null,
                     "beside": 0, "cpu_ns_median": null,
                 }],
             })

@@ -23,6 +23,9 @@ pub(crate) fn show(bench: &Bench, rows: &[Row], out: &mut dyn Write) -> io::Resu
             let (title, reference) = (form.title, &form.reference);
             writeln!(out, "\n{title}, {threads} thread{plural}; ratio to {reference}")?;
             writeln!(out, "{}", table(&rows, form).trim_fmt())?;
+            if let Some(lost) = lost(&rows) {
+                writeln!(out, "records lost: {lost}")?;
+            }
             let here = |goal: &&Goal| goal.threads.is_none_or(|at| at == threads);
             for goal in form.goals.iter().filter(here) {
                 writeln!(out, "goal {}", verdict(goal, &rows))?;
@@ -74,6 +77,13 @@ fn table(rows: &[&Row], form: &Form) -> Table {
     table
 }
 
+/// Which part of its records each candidate lost; `None` if there are no records.
+fn lost(rows: &[&Row]) -> Option<String> {
+    let lost = |row: &&Row| row.lost.map(|lost| format!("{} {:.1} %", row.name, 100.0 * lost));
+    let all: Vec<_> = rows.iter().filter_map(lost).collect();
+    (!all.is_empty()).then(|| all.join("; "))
+}
+
 fn median(rows: &[&Row], name: &str) -> Option<f64> {
     rows.iter().find(|row| row.name == name)?.ns_median
 }
@@ -102,7 +112,7 @@ fn verdict(goal: &Goal, rows: &[&Row]) -> String {
     let (found, bound, unit) = match most {
         Most::Ns(bound) => (ns, *bound, " ns".to_owned()),
         Most::Times(bound, other) => (times(other), *bound, format!("x {other}")),
-        Most::Best(bound, others) => match best(rows, others) {
+        Most::Best(bound, others) => match best(&as_safe(rows, ours), others) {
             Some(best) => {
                 let intervals = ours.and_then(|row| row.ns_interval).zip(best.ns_interval);
                 // As fast as the best, as far as can be told: no reason where more is asked for.
@@ -132,6 +142,16 @@ fn verdict(goal: &Goal, rows: &[&Row]) -> String {
     }
 }
 
+/// How much more of its records a rival may lose than ours, and still be compared: what chance
+/// makes of equals.
+const LOST_MORE: f64 = 0.01;
+
+/// The rows that do what ours does: a log that loses more is not faster for that.
+fn as_safe<'a>(rows: &[&'a Row], ours: Option<&&Row>) -> Vec<&'a Row> {
+    let most = ours.and_then(|row| row.lost).unwrap_or_default() + LOST_MORE;
+    rows.iter().copied().filter(|row| row.lost.is_none_or(|lost| lost <= most)).collect()
+}
+
 /// The fastest of the rows of these names.
 fn best<'a>(rows: &[&'a Row], names: &[&str]) -> Option<&'a Row> {
     let named = rows.iter().copied().filter(|row| names.contains(&row.name.as_str()));
@@ -158,6 +178,7 @@ mod tests {
             samples: 1,
             discarded: 0,
             share_min_max: None,
+            lost: None,
             beside: 0,
             cpu_ns_median: None,
             ns_interval: None,
@@ -223,6 +244,22 @@ mod tests {
             verdict(2.3, None, Some(0.5), &["absent", "spoiled"]),
             "not measured: ours: at most 1.4x the best, share at least 0.5"
         );
+    }
+
+    #[test]
+    fn a_log_that_loses_more_is_not_the_best() {
+        let log = |name, ns, lost| Row { lost: Some(lost), ..row(name, Some(ns)) };
+        let ours = log("ours", 3.0, 0.1);
+        let rivals = [log("safe", 6.0, 0.105), log("hasty", 1.0, 0.5)];
+        let rows = [&ours, &rivals[0], &rivals[1]];
+        let goal = |others| Goal::everywhere("ours", Most::Best(0.5, others));
+        assert_eq!(
+            verdict(&goal(&["safe", "hasty"]), &rows),
+            "reached: ours: 0.50x safe, the best; at most 0.5"
+        );
+        assert!(verdict(&goal(&["hasty"]), &rows).starts_with("not measured: "));
+        assert_eq!(lost(&rows).unwrap(), "ours 10.0 %; safe 10.5 %; hasty 50.0 %");
+        assert_eq!(lost(&[&row("no log", None)]), None);
     }
 
     #[test]

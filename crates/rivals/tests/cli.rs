@@ -40,6 +40,7 @@ fn check_rows(result: &Value, class: &str) {
             "samples",
             "discarded",
             "share_min_max",
+            "lost",
             "beside",
             "cpu_ns_median",
         ];
@@ -257,6 +258,11 @@ fn object_pools_have_all_their_rivals() {
         assert_eq!(threads(&result, name), [1, 2], "{name}");
     }
     assert_eq!(threads(&result, "hand-over alone"), [2]);
+    for bytes in [24, 32, 36, 40, 64, 72, 128, 136] {
+        for name in ["coreline ObjectCache", "coreline ObjectCache, discarded", "Box"] {
+            assert_eq!(threads(&result, &format!("{name}, {bytes} bytes")), [1]);
+        }
+    }
     assert_eq!(threads(&result, "hand-over alone, read"), [2]);
     for row in rows(&result) {
         let named = row["name"].as_str().unwrap();
@@ -265,7 +271,8 @@ fn object_pools_have_all_their_rivals() {
             None => {
                 let ours_or_floor =
                     ["coreline ObjectCache, 4 x 384", "thread-local list"].contains(&named);
-                assert!(named.contains("mutex") || ours_or_floor, "{named}");
+                let is_by_size = named.ends_with(" bytes");
+                assert!(named.contains("mutex") || is_by_size || ours_or_floor, "{named}");
             }
         }
     }

@@ -1,12 +1,11 @@
 //! The state that all policies share: the taken IDs, and their bounds.
 
 use core::ops::Range;
-use std::alloc::{Layout, handle_alloc_error};
 use std::sync::Arc;
 
 use coreline_topology::CpuSet;
 use coreline_world::restartable::Rows;
-use coreline_world::{Integer, Native, Ordering, Time, Word, World};
+use coreline_world::{Integer, MapError, Native, Ordering, Time, Word, World};
 
 use super::SCAN_DELAY;
 use super::bitmap::Bitmap;
@@ -102,14 +101,12 @@ impl<W: World> Base<W> {
         Row::shown::<W>(unsafe { self.rows.at(cpu) }?)
     }
 
-    /// The row at a position of a CPU, made if it is not there. If there is no memory for it, the
-    /// process ends as the allocator ends it.
-    pub(super) fn row(&self, position: u16) -> &W::U32 {
+    /// The row at a position of a CPU, made if it is not there.
+    pub(super) fn row(&self, position: u16) -> Result<&W::U32, MapError> {
         let cpu = self.layout.cpu_at(position).expect("the position of a place");
         // SAFETY: these lines alone are the rows'; a space gives and takes IDs as sections ask it
         // to.
-        let row = unsafe { self.lines.make(&self.rows, cpu, Row::NONE.word()) };
-        row.unwrap_or_else(|_| handle_alloc_error(Layout::new::<W::U32>()))
+        unsafe { self.lines.make(&self.rows, cpu, Row::NONE.word()) }
     }
 
     /// The same, without waiting; `None` if there is no memory for it, or another thread is making

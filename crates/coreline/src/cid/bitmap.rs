@@ -2,7 +2,9 @@
 
 use core::ops::Range;
 
-use coreline_world::{Integer, Ordering, Word, World};
+use coreline_world::{Integer, MapError, Ordering, Word, World};
+
+use crate::heap;
 
 const BITS: u32 = u64::BITS;
 
@@ -13,8 +15,16 @@ pub(crate) struct Bitmap<W: World> {
 
 impl<W: World> Bitmap<W> {
     pub(crate) fn new_in(width: usize) -> Self {
-        let words = (0..width.div_ceil(BITS as usize)).map(|_| W::U64::new_in(0)).collect();
-        Bitmap { words }
+        Bitmap { words: Self::absent(width).collect() }
+    }
+
+    /// The same, or an error if there is no memory.
+    pub(crate) fn try_new_in(width: usize) -> Result<Self, MapError> {
+        Ok(Bitmap { words: heap::slice(Self::absent(width))? })
+    }
+
+    fn absent(width: usize) -> impl ExactSizeIterator<Item = W::U64> {
+        (0..width.div_ceil(BITS as usize)).map(|_| W::U64::new_in(0))
     }
 
     /// This is a hint: it may be out of date when it returns.

@@ -82,7 +82,7 @@ where
     }
 
     fn ask(&self, cpu: u32) -> u32 {
-        self.space.engine.use_at(self.space.place(CpuId::new(cpu)).unwrap())
+        self.space.engine.use_at(self.space.place(CpuId::new(cpu)).unwrap()).unwrap()
     }
 
     fn section(&self, cpu: u32) {

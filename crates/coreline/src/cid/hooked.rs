@@ -28,7 +28,7 @@ use core::ops::Range;
 use std::sync::Arc;
 
 use coreline_topology::CpuSet;
-use coreline_world::{Integer, Lacking, Line, Native, Ordering, Time, Word, World};
+use coreline_world::{Integer, Lacking, Line, MapError, Native, Ordering, Time, Word, World};
 
 use super::EXPIRY;
 use super::base::Base;
@@ -175,16 +175,16 @@ impl<P: References, W: World> Hooked<P, W> {
     }
 
     /// Gives the row an ID that sections on its CPU may use from now on.
-    pub(super) fn use_at(&self, place: Place) -> u32 {
+    pub(super) fn use_at(&self, place: Place) -> Result<u32, MapError> {
+        let word = self.base().row(place.position)?;
         self.base().allow(place);
-        let word = self.base().row(place.position);
         if let Some(cid) = self.referring.reuse(word) {
-            return cid;
+            return Ok(cid);
         }
         let _lock = self.lock.lock();
         loop {
             if let Some(cid) = self.referring.use_locked(place, word, |_| ()) {
-                break cid;
+                break Ok(cid);
             }
             W::relax();
         }
@@ -249,19 +249,24 @@ impl<P: References, W: World> Engine<W> for Hooked<P, W> {
         task.allowed.store(self.base().allow_all(cpus), Ordering::Relaxed);
     }
 
-    fn switch_in(&self, now: Time, place: Place, task: &Visitor<W>) -> Option<u32> {
+    fn switch_in(
+        &self,
+        now: Time,
+        place: Place,
+        task: &Visitor<W>,
+    ) -> Result<Option<u32>, MapError> {
+        let word = self.base().row(place.position)?;
         self.base().allow(place);
-        let word = self.base().row(place.position);
         let row = Row::load::<W>(word);
         if row.is_in_use() {
-            return None;
+            return Ok(None);
         }
         if let Some(cid) = row.current()
             && self.referring.bounded(place.group).contains(&cid)
             && row.replace::<W>(word, Row::held(cid))
         {
             task.ran(place.position, cid);
-            return Some(cid);
+            return Ok(Some(cid));
         }
         // The row keeps none, or one that is too high, or has just lost it.
         let row = Row::load::<W>(word);
@@ -271,7 +276,7 @@ impl<P: References, W: World> Engine<W> for Hooked<P, W> {
         let cid = self.take(now, place.group, row.recent());
         Row::held(cid).store::<W>(word);
         task.ran(place.position, cid);
-        Some(cid)
+        Ok(Some(cid))
     }
 
     fn switch_out(&self, now: Time, place: Place, _task: &Visitor<W>) {
@@ -293,12 +298,12 @@ impl<P: References, W: World> Engine<W> for Hooked<P, W> {
 
     fn migrate(&self, now: Time, task: &Visitor<W>, from: Place, to: Place) {
         self.base().allow(to);
-        let destination = self.base().row(to.position);
-        let there = Row::load::<W>(destination);
+        let destination = self.base().row(to.position).ok();
+        let there = destination.map_or(Row::NONE, |row| Row::load::<W>(row));
         let has_one = there.current().is_some() || P::CACHE_LOCAL && there.recent().is_some();
-        // A reference does not move to another group, whose IDs are others: this is as if the
-        // destination had one.
-        let stays = has_one || from.group != to.group;
+        // A reference does not move to another group, whose IDs are others, nor to a row for which
+        // there is no memory: this is as if the destination had one.
+        let stays = has_one || from.group != to.group || destination.is_none();
         let allowed = if P::CACHE_LOCAL {
             self.base().weight(from.group)
         } else {
@@ -313,7 +318,10 @@ impl<P: References, W: World> Engine<W> for Hooked<P, W> {
         }
         let _lock = self.lock.lock();
         let Some(cid) = self.steal(task, State::None) else { return };
-        if !stays && there.replace::<W>(destination, Row::kept(cid, now)) {
+        if !stays
+            && let Some(row) = destination
+            && there.replace::<W>(row, Row::kept(cid, now))
+        {
             task.ran(to.position, cid);
         } else {
             self.base().ids.remove(cid);

@@ -240,6 +240,15 @@ pub enum CidError {
         /// The CPU.
         cpu: CpuId,
     },
+    /// There is no memory for the row of the CPU.
+    #[error(
+        "no memory for the row of {cpu}: free some, or raise the limit on address space (ulimit \
+         -v), and call again"
+    )]
+    NoMemory {
+        /// The CPU.
+        cpu: CpuId,
+    },
     /// A task entered another space.
     #[error("this task belongs to another space; give it to the space that it entered")]
     ForeignTask,
@@ -310,7 +319,9 @@ impl<P: Policy, W: World> fmt::Debug for Task<P, W> {
 /// [width](CidLayout::width), which is the number of CPUs, except for gaps between nodes under
 /// [`Clustered`]. Under [`Clustered`], it uses 8 bytes for each last-level cache. Under [`Owned`],
 /// it uses up to 40 bytes times the peak number of tasks, plus allocator and vector overhead. Of
-/// each 40 bytes, 24 are freed when a task leaves.
+/// each 40 bytes, 24 are freed when a task leaves. The cache lines are mapped, and no memory for
+/// them is an error. All else comes from the global allocator when the space is created and when
+/// tasks enter. Without memory there, the process ends as with a [`Box`].
 ///
 /// **Concurrency**: calls about one task must not overlap. Switches and migrations to one CPU must
 /// not overlap either, as in a kernel that holds the CPU's run-queue lock. All other calls may
@@ -413,10 +424,12 @@ impl<P: Policy, W: World> CidSpace<P, W> {
     ///
     /// # Errors
     ///
-    /// The same errors as for [`user_enter`](Self::user_enter), and [`CidError::Busy`] if the space
-    /// detects that a task already runs on this CPU.
+    /// The same errors as for [`user_enter`](Self::user_enter), [`CidError::Busy`] if the space
+    /// detects that a task already runs on this CPU, and [`CidError::NoMemory`] at the first switch
+    /// on a CPU.
     pub fn switch_in(&self, now: Time, cpu: CpuId, task: &Task<P, W>) -> Result<Cid, CidError> {
         let cid = self.engine.switch_in(now, self.place(cpu)?, self.own(task)?);
+        let cid = cid.map_err(|_| CidError::NoMemory { cpu })?;
         cid.map(Cid::new).ok_or(CidError::Busy { cpu })
     }
 
@@ -428,7 +441,8 @@ impl<P: Policy, W: World> CidSpace<P, W> {
         }
     }
 
-    /// Moves a task that is not running from the CPU where it last ran or waited to another CPU.
+    /// Moves a task that is not running from the CPU where it last ran or waited to another CPU. If
+    /// there is no memory for the other CPU's row, the task moves there without an ID.
     pub fn migrate(
         &self,
         now: Time,
@@ -492,15 +506,17 @@ where
     ///
     /// # Errors
     ///
-    /// [`CidError::NoSuchCpu`] if the CPU has no place in the layout.
+    /// [`CidError::NoSuchCpu`] if the CPU has no place in the layout, and [`CidError::NoMemory`] at
+    /// the first use of a CPU.
     pub fn use_at(&self, cpu: CpuId) -> Result<Cid, CidError> {
         let place = self.place(cpu)?;
+        let use_at = || self.engine.use_at(place).map_err(|_| CidError::NoMemory { cpu });
         let now = W::now();
-        self.engine.use_at(place);
+        use_at()?;
         // Where sections cannot be fenced, IDs stay where they are.
         drop(self.expire_unused(now));
         // The scan marks this row, too.
-        Ok(Cid::new(self.engine.use_at(place)))
+        use_at().map(Cid::new)
     }
 
     /// Returns the ID that sections on this CPU may use now, or `None` if they must call

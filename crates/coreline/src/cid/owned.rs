@@ -38,7 +38,7 @@ use core::ops::Range;
 use std::sync::Arc;
 
 use coreline_topology::CpuSet;
-use coreline_world::{Integer, Line, Native, Ordering, Time, Word, World};
+use coreline_world::{Integer, Line, MapError, Native, Ordering, Time, Word, World};
 
 use super::base::Base;
 use super::places::{Parts, Place};
@@ -273,11 +273,18 @@ impl<W: World> Engine<W> for Ownership<W> {
         self.widen(self.base.layout.places(cpus));
     }
 
-    fn switch_in(&self, _now: Time, place: Place, task: &Owner<W>) -> Option<u32> {
-        let row = self.base.row(place.position);
+    fn switch_in(
+        &self,
+        _now: Time,
+        place: Place,
+        task: &Owner<W>,
+    ) -> Result<Option<u32>, MapError> {
+        // First, as this may fail. Tasks that own their IDs need no row yet. They will when the
+        // mode changes, and no change of the mode may fail.
+        let row = self.base.row(place.position)?;
         let Holder { word, position } = &*task.holder;
         if Row::load::<W>(row).is_in_use() || Row::load::<W>(word).is_in_use() {
-            return None;
+            return Ok(None);
         }
         self.widen([place]);
         let owner = |mode: Mode| {
@@ -290,18 +297,20 @@ impl<W: World> Engine<W> for Ownership<W> {
         };
         let mode = self.mode();
         if let Some(cid) = Self::try_hold(owner(mode), mode) {
-            return Some(cid);
+            return Ok(Some(cid));
         }
         let _lock = self.lock.lock();
         let mode = self.mode();
         let word = owner(mode);
         if let Some(cid) = Self::try_hold(word, mode) {
-            return Some(cid);
+            return Ok(Some(cid));
         }
         self.free(word, Row::load::<W>(word));
-        let cid = self.take(mode)?;
-        Row::held(cid).store::<W>(word);
-        Some(cid)
+        let taken = self.take(mode);
+        if let Some(cid) = taken {
+            Row::held(cid).store::<W>(word);
+        }
+        Ok(taken)
     }
 
     fn switch_out(&self, now: Time, place: Place, task: &Owner<W>) {

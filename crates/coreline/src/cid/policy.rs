@@ -5,7 +5,7 @@ use core::ops::Range;
 use std::sync::Arc;
 
 use coreline_topology::CpuSet;
-use coreline_world::{Time, World};
+use coreline_world::{MapError, Time, World};
 
 use super::base::Base;
 use super::places::{Parts, Place};
@@ -46,8 +46,13 @@ pub trait Engine<W: World>: Send + Sync {
     fn enter(&self, allowed: &CpuSet) -> Self::Task;
     fn leave(&self, task: &Self::Task);
     fn allow(&self, task: &Self::Task, cpus: &CpuSet);
-    /// `None` if a task runs there.
-    fn switch_in(&self, now: Time, place: Place, task: &Self::Task) -> Option<u32>;
+    /// `None` if a task runs there. If there is no memory for the row, nothing has changed.
+    fn switch_in(
+        &self,
+        now: Time,
+        place: Place,
+        task: &Self::Task,
+    ) -> Result<Option<u32>, MapError>;
     fn switch_out(&self, now: Time, place: Place, task: &Self::Task);
     fn migrate(&self, now: Time, task: &Self::Task, from: Place, to: Place);
     fn expire(&self, now: Time);

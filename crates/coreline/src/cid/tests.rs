@@ -96,15 +96,15 @@ fn migration<P: References>(
     let [from, to] = [SOURCE, DESTINATION].map(|cpu| layout.parts().place(cpu).unwrap());
     let task = engine.enter(&if bound { CpuSet::from_iter([SOURCE]) } else { cpus(4) });
     let _others: Vec<_> = (1..users).map(|_| engine.enter(&cpus(4))).collect();
-    assert_eq!(engine.switch_in(AT, from, &task), Some(0));
+    assert_eq!(engine.switch_in(AT, from, &task), Ok(Some(0)));
     engine.switch_out(AT, from, &task);
     let base = engine.base();
-    there.store::<Native>(base.row(to.position));
+    there.store::<Native>(base.row(to.position).unwrap());
     if there.current().is_some() {
         assert!(base.ids.insert(there.cid()));
     }
     spoil(&engine, &task);
-    let row = |place: places::Place| Row::load::<Native>(base.row(place.position));
+    let row = |place: places::Place| Row::load::<Native>(base.row(place.position).unwrap());
     let before = (row(from), row(to));
     engine.migrate(AT, &task, from, to);
     if before == (row(from), row(to)) {
@@ -154,7 +154,7 @@ fn users_are_compared_with_what_the_space_or_the_task_is_allowed_on() {
 #[test]
 fn a_migration_leaves_alone_what_is_not_the_tasks() {
     let source = |engine: &Hooked<Recent, Native>, row: Row| {
-        row.store::<Native>(engine.base().row(SOURCE.get() as u16));
+        row.store::<Native>(engine.base().row(SOURCE.get() as u16).unwrap());
     };
     let moved = |row| migration::<Recent>(2, false, Row::NONE, |engine, _| source(engine, row));
     assert_eq!(moved(Row::held(0)), Outcome::Alone, "another task uses it");
@@ -175,8 +175,11 @@ fn a_scan_drops_what_is_old_and_then_what_is_high() {
     for (cpu, at) in [(0, 0), (1, 1), (2, 90)] {
         space.switch_out(ms(at), all[cpu], &tasks[cpu]);
     }
-    let states =
-        || all.map(|cpu| Row::load::<Native>(space.engine.base().row(cpu.get() as u16)).state());
+    let states = || {
+        all.map(|cpu| {
+            Row::load::<Native>(space.engine.base().row(cpu.get() as u16).unwrap()).state()
+        })
+    };
     space.expire(ms(99));
     assert_eq!(states(), [State::Kept, State::Kept, State::Kept, State::Held], "too early");
     space.expire(ms(101));
@@ -214,16 +217,16 @@ fn an_exec_forgets_all_but_the_ids_in_use() {
         assert_eq!(space.switch_in(ms(0), cpu, task).unwrap().get(), cpu.get());
     }
     space.switch_out(ms(1), CpuId::new(0), &tasks[0]);
-    Row::held(3).become_(State::Recent).store::<Native>(space.engine.base().row(3));
+    Row::held(3).become_(State::Recent).store::<Native>(space.engine.base().row(3).unwrap());
     space.exec(ms(2), &tasks[2], &CpuSet::from_iter([SOURCE])).unwrap();
     let base = space.engine.base();
-    let states = [0, 1, 2, 3].map(|at| Row::load::<Native>(base.row(at)).state());
+    let states = [0, 1, 2, 3].map(|at| Row::load::<Native>(base.row(at).unwrap()).state());
     assert_eq!(states, [State::None, State::Drop, State::Drop, State::None]);
     // The CPU of the task that called it, and that of the other, which still runs.
     assert_eq!((base.weight(0), space.taken().count()), (2, 2));
     space.switch_out(ms(3), SOURCE, &tasks[2]);
     space.switch_out(ms(3), CpuId::new(1), &tasks[1]);
-    assert_eq!((space.taken().count(), Row::load::<Native>(base.row(2))), (0, Row::NONE));
+    assert_eq!((space.taken().count(), Row::load::<Native>(base.row(2).unwrap())), (0, Row::NONE));
     // IDs expand again, beginning with the first.
     for (cpu, cid, at) in [(DESTINATION, 0, 300), (SOURCE, 1, 600)] {
         space.expire(ms(at));
@@ -245,12 +248,12 @@ fn an_unused_row_goes_at_the_second_scan_after_one_fence() {
     let space = used();
     let [one, two] = [1, 2].map(CpuId::new);
     let place = |cpu| places::Place { position: CpuId::index(cpu) as u16, group: 0 };
-    assert_eq!([one, two].map(|cpu| space.engine.use_at(place(cpu))), [0, 1]);
+    assert_eq!([one, two].map(|cpu| space.engine.use_at(place(cpu))), [Ok(0), Ok(1)]);
     assert_eq!((space.used_at(one), space.used_at(SOURCE)), (Some(Cid::new(0)), Some(Cid::new(1))));
     // The first marks both, so that sections ask once; only one does.
     space.engine.expire_unused(ms(100), || unreachable!("nothing is to be freed")).unwrap();
     assert_eq!((space.used_at(one), space.used_at(two)), (None, None));
-    assert_eq!(space.engine.use_at(place(two)), 1);
+    assert_eq!(space.engine.use_at(place(two)), Ok(1));
     // Before the fence nothing is free, and after it what was marked.
     let mut fences = 0;
     let fence = || {
@@ -264,14 +267,14 @@ fn an_unused_row_goes_at_the_second_scan_after_one_fence() {
         (1, vec![Cid::new(1)]),
         "and what was asked for stays"
     );
-    assert_eq!(space.engine.use_at(place(one)), 0, "its recent one");
+    assert_eq!(space.engine.use_at(place(one)), Ok(0), "its recent one");
 }
 
 #[test]
 fn an_unused_row_goes_at_the_next_scan_however_late_that_is() {
     for later in [100, 7500, 8191, 8192, 8250, 100_000] {
         let space = used();
-        space.engine.use_at(places::Place { position: 1, group: 0 });
+        space.engine.use_at(places::Place { position: 1, group: 0 }).unwrap();
         space.expire_unused(ms(100)).unwrap();
         space.engine.expire_unused(ms(100 + later), || Ok(())).unwrap();
         assert_eq!(space.taken().count(), 0, "after {later} ms");
@@ -282,14 +285,14 @@ fn an_unused_row_goes_at_the_next_scan_however_late_that_is() {
 fn what_cannot_be_fenced_stays() {
     let space = used();
     let place = places::Place { position: 1, group: 0 };
-    assert_eq!(space.engine.use_at(place), 0);
+    assert_eq!(space.engine.use_at(place), Ok(0));
     space.expire_unused(ms(100)).unwrap();
     let lacking = || {
         let why = Why::new("planted");
         Err(Lacking { world: "native", capability: "fence", why, remedy: "none" })
     };
     assert!(space.engine.expire_unused(ms(200), lacking).is_err());
-    assert_eq!((space.taken().count(), space.engine.use_at(place)), (1, 0));
+    assert_eq!((space.taken().count(), space.engine.use_at(place)), (1, Ok(0)));
 }
 
 #[test]

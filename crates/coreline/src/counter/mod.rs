@@ -144,6 +144,7 @@ impl Reading {
 ///
 /// **No memory**: if there is no memory for its slots, a counter stays compact. It retries, each
 /// time after twice as many additions as before, up to 2^20. The `Debug` output reports this state.
+/// A counter that cannot be created [ends the process](crate#without-memory).
 ///
 /// **Signals**: additions and reads are async-signal-safe, except for the first addition to a
 /// counter from [`const_new`](PerCpuCounter::const_new). If a handler adds while it interrupts an

@@ -53,10 +53,11 @@ use std::sync::Arc;
 
 use coreline_topology::CpuId;
 use coreline_world::restartable::{Rows, RowsBeside};
-use coreline_world::{Lacking, Native, Ordering, Slot, Time, Word, World};
+use coreline_world::{Lacking, MapError, Native, Ordering, Slot, Time, Word, World};
 
 use super::domains::Common;
 use crate::cid::{Place, Recent, References, Referring};
+use crate::heap;
 use crate::lock::{Fifo, Osq};
 use crate::percpu::{Indexing, SlotLock, SlotLockGuard, Slots};
 
@@ -247,10 +248,10 @@ impl<P: References, W: World> Core<P, W> {
         self.locals.store(local.as_ptr(), Ordering::Release);
     }
 
-    /// Removes a local; returns how many slots it has of each extent. Returns `None` if the calling
-    /// thread has the lock. Then the local stays, and must.
-    pub(super) fn remove(&self, local: NonNull<Entry<W>>) -> Option<Box<[u32]>> {
-        let _guard = self.lock()?;
+    /// Removes a local. It has the slots that are made, as long as the guard is held. Returns
+    /// `None` if the calling thread has the lock. Then the local stays, and must.
+    pub(super) fn remove(&self, local: NonNull<Entry<W>>) -> Option<Guard<'_, W>> {
+        let guard = self.lock()?;
         // SAFETY: what is in the list lives, the local is its owner's, and the lock is held.
         let next = |local: NonNull<Entry<W>>| unsafe { &(*local.as_ptr()).next };
         let before = self.locals().find(|&other| {
@@ -260,7 +261,7 @@ impl<P: References, W: World> Core<P, W> {
         let link = before.map_or(&self.locals, next);
         // Relaxed, both: the lock orders the list.
         link.store(next(local).load(Ordering::Relaxed), Ordering::Relaxed);
-        Some(self.made().collect())
+        Some(guard)
     }
 
     /// The indexes whose slots are there, of so many of each extent.
@@ -301,9 +302,14 @@ pub struct ByDomain<P: References, W: World> {
     /// They belong to `core`; here a section finds them without reading that.
     rows: RowsBeside<W>,
     core: Arc<Core<P, W>>,
-    /// How many slots of each extent there are, if the domain does not know the local.
-    own: Option<Box<[u32]>>,
+    /// How many slots of each extent there are, if the domain does not know the local. If it does,
+    /// the first is [`KNOWN`], and the local has all slots that the domain has made. Then the rest
+    /// is kept for `drop`, which must not allocate.
+    own: Box<[u32]>,
 }
+
+/// More slots than there are.
+const KNOWN: u32 = u32::MAX;
 
 // As a handle of the domain.
 impl<P: References, W: World> UnwindSafe for ByDomain<P, W> {}
@@ -319,11 +325,11 @@ impl<P: References, W: World> ByDomain<P, W> {
         slots.reopen().then_some(index as usize)
     }
 
-    pub(super) fn new(core: &Arc<Core<P, W>>) -> Self {
-        let own = core.made.iter().map(|_| 0).collect();
+    pub(super) fn new(core: &Arc<Core<P, W>>) -> Result<Self, MapError> {
+        let own = heap::slice(core.made.iter().map(|_| 0))?;
         // SAFETY: the core lives as long as this.
         let rows = unsafe { RowsBeside::new(core.engine.base().rows_by_cpu()) };
-        ByDomain { rows, core: Arc::clone(core), own: Some(own) }
+        Ok(ByDomain { rows, core: Arc::clone(core), own })
     }
 
     /// The caller promises that the local stays at its address.
@@ -351,18 +357,35 @@ impl<P: References, W: World> ByDomain<P, W> {
 
     /// Whether the domain knows the local.
     pub(super) fn is_known(&self) -> bool {
-        self.own.is_none()
+        self.own.first() == Some(&KNOWN)
     }
 
-    pub(super) fn own(&mut self) -> &mut Option<Box<[u32]>> {
+    /// The domain is about to know the local, which has all slots that are made.
+    pub(super) fn join(&mut self, _guard: &Guard<'_, W>) {
+        self.own[0] = KNOWN;
+    }
+
+    /// The domain does not know the local any more. The guard is that of its removal.
+    pub(super) fn leave(&mut self, _guard: &Guard<'_, W>) {
+        self.own.iter_mut().zip(self.core.made()).for_each(|(own, made)| *own = made);
+    }
+
+    /// How many slots of each extent there are, if the domain does not know the local.
+    pub(super) fn own(&mut self) -> &mut [u32] {
         &mut self.own
+    }
+
+    /// The bytes that it has allocated, besides its own.
+    pub(super) fn bytes(&self) -> usize {
+        size_of_val(&*self.own)
     }
 
     fn made(&self) -> impl Iterator<Item = u32> {
         let extents = 0..self.core.made.len();
-        extents.map(|extent| match &self.own {
-            Some(own) => own[extent],
-            None => self.core.made_of(extent),
+        let is_known = self.is_known();
+        extents.map(move |extent| match is_known {
+            false => self.own[extent],
+            true => self.core.made_of(extent),
         })
     }
 }

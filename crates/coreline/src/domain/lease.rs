@@ -18,7 +18,8 @@ use super::local::{DomainLocal, Exclusive, LocalError};
 use super::magazines::{Leasing, Magazine, waits};
 use super::{Domain, Shared};
 use crate::cid::{Bitmap, Recent, References};
-use crate::percpu::Init;
+use crate::heap;
+use crate::percpu::{Init, PoolError};
 use crate::queue::{Queue, Served};
 
 impl<P: References, W: World> Shared<P, W> {
@@ -35,8 +36,10 @@ impl<P: References, W: World> Shared<P, W> {
             LocalError::Nested => LeaseError::Nested,
             other => other.into(),
         })?;
-        let taken = Bitmap::new_in(self.core.common.leases());
-        let made = Box::into_raw(Box::new(Leasing::new_in(taken, magazines)));
+        let no_memory = |error| LocalError::from(PoolError::Map(error));
+        let taken = Bitmap::try_new_in(self.core.common.leases()).map_err(no_memory)?;
+        let made = heap::boxed(Leasing::new_in(taken, magazines)).map_err(no_memory)?;
+        let made = Box::into_raw(made);
         // Release: pairs with the Acquire in `leasing`: a thread that sees the pointer sees what it
         // points to. Acquire: the same, where another thread was first.
         let (release, acquire) = (Ordering::Release, Ordering::Acquire);

@@ -15,6 +15,7 @@ use coreline_world::{Integer, Native, Slot, World};
 
 use super::core::{ByDomain, Core, Entry};
 use crate::cid::{Recent, References};
+use crate::heap;
 use crate::percpu::{Indexing, Init, PoolError, Slots};
 
 /// The reason why a local cannot be created. Nothing was allocated.
@@ -102,18 +103,19 @@ impl<T: Slot, P: References, W: World> DomainLocal<T, P, W> {
         let layout = Layout::new::<T>();
         let pool = &core.common.pool;
         let bytes = Bytes { core, first: pool.allocate(layout)?, layout };
+        // All that may fail comes before the slots, which own the bytes.
+        let parts = heap::uninit::<Parts<T, P, W>>().map_err(PoolError::Map)?;
+        let by_domain = ByDomain::new(core).map_err(PoolError::Map)?;
         let indexes = core.common.indexes();
         let first = bytes.first.cast();
         // SAFETY: the pool has memory of this layout for so many indexes, and one more.
-        let slots = unsafe {
-            Slots::indexed_by(ByDomain::new(core), *pool.section(), indexes, first, init)
-        };
+        let slots = unsafe { Slots::indexed_by(by_domain, *pool.section(), indexes, first, init) };
         // From here on the local gives them back.
         let _ = ManuallyDrop::new(bytes);
-        let own = size_of::<Parts<T, P, W>>() + captured;
+        let own = size_of::<Parts<T, P, W>>() + slots.indexing().bytes() + captured;
         let entry = Entry::new_in(Self::make, layout.size().next_multiple_of(8), own);
-        let parts = Parts { entry, slots: ManuallyDrop::new(slots) };
-        let mut local = DomainLocal { parts: NonNull::from_mut(Box::leak(Box::new(parts))) };
+        let parts = Box::write(parts, Parts { entry, slots: ManuallyDrop::new(slots) });
+        let mut local = DomainLocal { parts: NonNull::from_mut(Box::leak(parts)) };
         let guard = core.lock().ok_or(LocalError::Nested)?;
         // SAFETY: no other thread knows the local.
         let slots = unsafe { &mut local.parts.as_mut().slots };
@@ -121,14 +123,12 @@ impl<T: Slot, P: References, W: World> DomainLocal<T, P, W> {
             // SAFETY: an index of the pool's, whose slot is counted when it was made.
             unsafe {
                 slots.make(index);
-                if let Some(own) = slots.indexing_mut().own() {
-                    own[extent] += 1;
-                }
+                slots.indexing_mut().own()[extent] += 1;
             }
         });
         // SAFETY: all slots that the domain counts as made are. The parts stay until `drop`.
         unsafe {
-            *slots.indexing_mut().own() = None;
+            slots.indexing_mut().join(&guard);
             let slots = NonNull::new_unchecked(&raw mut (*local.parts.as_ptr()).slots);
             ByDomain::<P, W>::settle(Slots::<T, W, _>::indexing_at(slots.cast()));
             core.insert(local.parts.cast(), &guard);
@@ -182,8 +182,8 @@ impl<T: Slot, P: References, W: World> Drop for DomainLocal<T, P, W> {
             let slots = &raw mut (*self.parts.as_ptr()).slots;
             if (*slots).indexing().is_known() {
                 // Dropped where a slot of the domain is made: it stays, and so does what it has.
-                let Some(own) = core.remove(self.parts.cast()) else { return };
-                *(*slots).indexing_mut().own() = Some(own);
+                let Some(guard) = core.remove(self.parts.cast()) else { return };
+                (*slots).indexing_mut().leave(&guard);
             }
             &mut *slots
         };

@@ -151,7 +151,7 @@ use coreline_world::{Lacking, Native, Ordering, Slot, Time, Word, World};
 use crate::block_on::block_on;
 use crate::cid::{Recent, References};
 use crate::mask::{Entry, Presence, PresenceOptions, Shot};
-use crate::percpu::Init;
+use crate::percpu::{Init, PoolError};
 
 use self::core::Core;
 use domains::Common;
@@ -219,6 +219,9 @@ pub struct Usage {
 ///
 /// **Priorities**: see [`CidSpace`](crate::cid::CidSpace). Operations on locals never
 /// wait.
+///
+/// **No memory**: a local or a lease is an error then. A domain, a member or a waiter that cannot
+/// be created [ends the process](crate#without-memory).
 ///
 /// **Signals, fork, panics**: see the [module](self).
 pub struct Domain<P: References = Recent, W: World = Native> {
@@ -290,7 +293,8 @@ impl<P: References, W: World> Domain<P, W> {
         &self,
         init: F,
     ) -> Result<DomainLocal<T, P, W>, LocalError> {
-        DomainLocal::new_in(self.core(), Init::closure(init), size_of::<F>())
+        let init = Init::try_closure(init).map_err(PoolError::Map)?;
+        DomainLocal::new_in(self.core(), init, size_of::<F>())
     }
 
     /// Adds a user, with a seat if the domain has a presence.

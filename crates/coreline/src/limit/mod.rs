@@ -147,7 +147,7 @@ pub enum Refused {
 /// refusal says before you ask again. No call waits.
 ///
 /// **Memory**: a limiter uses two cache lines. With stocks, it uses one more line for each CPU that
-/// the machine can have.
+/// the machine can have. No memory for them [ends the process](crate#without-memory).
 ///
 /// **Time**: the clock is `CLOCK_MONOTONIC`. The clock stands still while the machine is suspended.
 /// The times of a limiter for at least a million permits per second wrap after 208 days or more. If
@@ -311,8 +311,12 @@ impl<W: World> fmt::Debug for RateLimiter<W> {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use coreline_sim::{Failure, Machine, Sim};
-    use coreline_world::{Clock, Threads};
+    use coreline_topology::CpuId;
+    use coreline_world::model::{Checker, Model};
+    use coreline_world::{Clock, Integer, JoinHandle, Placement, Threads};
 
     use super::*;
 
@@ -361,6 +365,44 @@ mod tests {
             assert_eq!(limiter.stocks.sum(), 0);
         };
         Machine::preset("host-2c").unwrap().run(law).unwrap();
+    }
+
+    /// Two threads of a CPU find its stock empty. Each may have a batch in hand, and the stock then
+    /// holds one at most.
+    fn a_stock_holds_one_batch(acquire: fn(&RateLimiter<Model>) -> bool) {
+        let pace = Pace::new(100_000, Duration::from_secs(1), 64, 2).unwrap();
+        let limiter = Arc::new(RateLimiter::<Model>::at_pace(pace, 2));
+        let threads = [(); 2].map(|()| {
+            let limiter = Arc::clone(&limiter);
+            let acquire = move || acquire(&limiter);
+            Model::spawn(Placement::On(CpuId::new(0)), acquire).unwrap()
+        });
+        assert_eq!(threads.map(JoinHandle::join), [true; 2]);
+        let stock = limiter.stocks.sum();
+        assert!(stock <= pace.batch, "{stock} permits are in stock");
+    }
+
+    /// As [`try_acquire`](RateLimiter::try_acquire), without the lock of the stock.
+    fn acquire_without_lock(limiter: &RateLimiter<Model>) -> bool {
+        let own = limiter.stocks.own().expect("each CPU has a stock");
+        if limiter.stocks.take(1) {
+            return true;
+        }
+        // Relaxed, here and below: a permit publishes nothing.
+        let hand = own.swap(0, Ordering::Relaxed);
+        let (taken, left) = limiter.acquire_with(hand, limiter.pace.batch, 1);
+        // Relaxed: as above.
+        own.fetch_add(left, Ordering::Relaxed);
+        taken.is_ok()
+    }
+
+    #[test]
+    fn a_stock_holds_one_batch_in_every_interleaving() {
+        let checker = || Checker::new().preemption_bound(2);
+        checker().check(|| a_stock_holds_one_batch(|limiter| limiter.try_acquire().is_ok()));
+        let law = || a_stock_holds_one_batch(acquire_without_lock);
+        let failure = checker().try_check(law).expect_err("a stock without a lock");
+        assert!(failure.message.contains("4 permits are in stock"), "{failure}");
     }
 
     #[test]

@@ -48,7 +48,7 @@ impl<W: World> Stocks<W> {
     }
 
     #[inline]
-    fn own(&self) -> Option<&W::U64> {
+    pub(super) fn own(&self) -> Option<&W::U64> {
         self.words.get(W::cpu_hint().get() as usize).map(|line| &**line)
     }
 

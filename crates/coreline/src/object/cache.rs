@@ -90,6 +90,10 @@ pub struct Leaked {
 /// index. Memory for objects is allocated in units of 64 KiB, or of eight objects. Every 64
 /// magazines that are in depots at the same time use 33 KiB. [`shrink`](ObjectCache::shrink) leaves
 /// 1 KiB of each 33 KiB, which is at most 1 MiB in all.
+///
+/// **No memory**: a get returns [`GetError::Map`]. An object that is returned, and for which a
+/// depot has no memory, is destroyed. A cache that cannot be created [ends the
+/// process](crate#without-memory), unless the memory of its stacks cannot be mapped.
 pub struct ObjectCache<T: Send + 'static, L: Send + 'static = (), W: World = Native> {
     pub(super) stacks: PerCpu<Stack<T, L, W>, W>,
     /// Whether there is anything to do for an object that is given back, beside its life.
@@ -378,27 +382,14 @@ impl<T: Send + 'static, L: Send + 'static, W: World> ObjectCache<T, L, W> {
     /// returns their number. The memory that the cache itself keeps is then bounded: see
     /// [`ObjectCache`].
     ///
-    /// The call stops the stacks of all CPUs briefly, with a fence. If the machine cannot fence
-    /// sections, objects on the stacks stay. If another thread is in [`stats`](ObjectCache::stats),
+    /// The call stops the stacks of all CPUs briefly, with a fence. Without memory for a list of
+    /// their objects, it stops one stack after the other. If the machine cannot fence sections,
+    /// objects on the stacks stay. If another thread is in [`stats`](ObjectCache::stats),
     /// the memory is freed when that call ends.
     pub fn shrink(&self) -> usize {
         leaf::no_cache_in_a_destructor::<W>(&self.name);
-        // Room for all that are there, as stacks should not be stopped for long.
-        let mut found = Vec::with_capacity((self.stacks.populated() + 1) * MOST);
-        let stopped = self.stacks.with_all_stopped(|stacks| {
-            stacks.for_each(|stack| {
-                let mut out = [None; MOST];
-                let popped = stack.field(|stack| stack).pop_batch(&mut out);
-                found.extend(out[..popped].iter().flatten());
-                if self.idle_limit.is_some() {
-                    self.leave(stack.field(|stack| stack).resize(0));
-                }
-            });
-        });
-        // Without a fence the stacks stay as they are.
-        drop(stopped);
         let mut panics = Panics::NONE;
-        let count = self.unmake_all(found.into_iter(), &mut panics);
+        let count = self.empty_stacks(&mut panics);
         let count = count + self.empty_depots(&mut panics) + self.empty_quarantine(&mut panics);
         self.depots.trim();
         self.slabs.trim();
@@ -470,8 +461,13 @@ impl<T: Send + 'static, L: Send + 'static, W: World> ObjectCache<T, L, W> {
 impl<T: Send + 'static, L: Send + 'static, W: World> Drop for ObjectCache<T, L, W> {
     fn drop(&mut self) {
         let mut panics = Panics::NONE;
-        let on_stacks: Vec<_> = self.stacks.iter_mut().flat_map(|stack| stack.drain()).collect();
-        self.unmake_all(on_stacks.into_iter(), &mut panics);
+        // One after the other, as there may be no memory for a list of all.
+        for number in 0.. {
+            let Some(stack) = self.stacks.iter_mut().nth(number) else { break };
+            let mut bodies = [None; MOST];
+            bodies.iter_mut().zip(stack.drain()).for_each(|(place, body)| *place = Some(body));
+            self.unmake_all(bodies.into_iter().flatten(), &mut panics);
+        }
         self.empty_depots(&mut panics);
         self.empty_quarantine(&mut panics);
     }

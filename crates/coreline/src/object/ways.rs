@@ -1,12 +1,13 @@
 //! The slow paths of an object: from a depot or the constructor to a CPU's stack, and back.
 
 use core::mem;
+use core::ops::Range;
 use core::ptr::NonNull;
 
 use coreline_world::{Integer, Ordering, Word, World};
 
 use super::builder::Pressure;
-use super::cache::{Body, GetError, Held, ObjectCache};
+use super::cache::{Body, GetError, Held, MOST, ObjectCache};
 use super::depot::{ROUNDS, Trip};
 use super::leaf;
 use super::slab::Slabs;
@@ -228,6 +229,42 @@ impl<T: Send + 'static, L: Send + 'static, W: World> ObjectCache<T, L, W> {
             count += 1;
         }
         count
+    }
+
+    /// Destroys what is on the stacks; returns how many there were. Without a fence the stacks stay
+    /// as they are.
+    pub(super) fn empty_stacks(&self, panics: &mut Panics) -> usize {
+        let stacks = self.stacks.populated() + 1;
+        let mut found = Vec::new();
+        // Room for all that are there, as stacks should not be stopped for long.
+        if found.try_reserve_exact(stacks * MOST).is_ok() {
+            self.unstack(0..stacks, |body| found.push(body));
+            return self.unmake_all(found.into_iter(), panics);
+        }
+        let mut empty = |stack| {
+            let (mut found, mut len) = ([None; MOST], 0);
+            self.unstack(stack..stack + 1, |body| {
+                found[len] = Some(body);
+                len += 1;
+            });
+            self.unmake_all(found.into_iter().flatten(), panics)
+        };
+        (0..stacks).map(&mut empty).sum()
+    }
+
+    /// Takes all objects off some of the stacks, while no stack is used.
+    fn unstack(&self, stacks: Range<usize>, mut found: impl FnMut(Held<T, L, W>)) {
+        let stopped = self.stacks.with_all_stopped(|all| {
+            all.skip(stacks.start).take(stacks.len()).for_each(|stack| {
+                let mut out = [None; MOST];
+                let popped = stack.field(|stack| stack).pop_batch(&mut out);
+                out[..popped].iter().flatten().for_each(|body| found(*body));
+                if self.idle_limit.is_some() {
+                    self.leave(stack.field(|stack| stack).resize(0));
+                }
+            });
+        });
+        drop(stopped);
     }
 
     /// Destroys what is in the depots; returns how many there were.

@@ -255,25 +255,38 @@ impl<T, W: World> PerCpuBag<T, W> {
     ///
     /// If `f` panics, the values with which it was not called go back into the bag. Values for
     /// which there is no room any more are dropped.
+    ///
+    /// The call allocates a list of the values of a stack. If there is no memory for it, the call
+    /// takes the values one by one. Then `f` may be called again with a value that it pushed.
     pub fn drain(&self, mut f: impl FnMut(T)) -> usize {
         let mut drained = 0;
+        let mut f = |value| {
+            drained += 1;
+            f(value);
+        };
         for stack in &self.stacks {
-            let mut taken = Taken { bag: self, values: self.take(stack) };
+            let mut taken = Taken { bag: self, values: Vec::new() };
+            let most = stack.len();
+            if taken.values.try_reserve_exact(most).is_err() {
+                Self::take(stack, most, &mut f);
+                continue;
+            }
+            Self::take(stack, most, |value| taken.values.push(value));
             while let Some(value) = taken.values.pop() {
-                drained += 1;
                 f(value);
             }
         }
         drained
     }
 
-    /// Takes as many values as the stack has now.
-    fn take(&self, stack: &Stack<T, W>) -> Vec<T> {
-        let (mut taken, mut looks) = (Vec::with_capacity(stack.len()), LOOKS);
-        while taken.len() < taken.capacity() && looks > 0 {
+    /// Takes up to so many values.
+    fn take(stack: &Stack<T, W>, most: usize, mut f: impl FnMut(T)) {
+        let (mut taken, mut looks) = (0, LOOKS);
+        while taken < most && looks > 0 {
             match stack.pop() {
                 Ok(value) => {
-                    taken.push(value);
+                    f(value);
+                    taken += 1;
                     looks = LOOKS;
                 }
                 Err(Not::Possible) => break,
@@ -283,7 +296,6 @@ impl<T, W: World> PerCpuBag<T, W> {
                 }
             }
         }
-        taken
     }
 
     /// Returns the number of values. The number is exact if no thread pushes or pops meanwhile.

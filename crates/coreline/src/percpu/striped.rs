@@ -7,7 +7,9 @@
 use core::alloc::Layout;
 use core::mem::MaybeUninit;
 
-use coreline_world::{Cell, MapError, Why, Words, World};
+use coreline_world::{Cell, MapError, Words, World};
+
+use crate::heap;
 
 /// Memory for values, each of which is there or not.
 pub(super) type Places<T, W> = Box<[Cell<MaybeUninit<T>, W>]>;
@@ -38,12 +40,7 @@ pub(super) fn places<T, W: Words>(values: usize) -> Result<Places<T, W>, MapErro
 
 /// `None`: no memory has so many bytes.
 pub(super) fn none_left(layout: Option<Layout>) -> MapError {
-    let most = || Layout::from_size_align(isize::MAX as usize, 1);
-    MapError {
-        layout: layout.or_else(|| most().ok()).unwrap_or(Layout::new::<()>()),
-        why: Why::new("the allocator has none left"),
-        remedy: "ask for a smaller capacity",
-    }
+    MapError { remedy: "ask for a smaller capacity", ..heap::none_left(layout) }
 }
 
 /// A stripe of so many for the calling thread: that of its CPU. It is a hint.

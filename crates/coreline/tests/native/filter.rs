@@ -1,4 +1,5 @@
-//! System-call filters for tests; `native_filtered` and `native` share them.
+//! System-call filters and limits for tests; `native`, `native_filtered` and `native_exhausted`
+//! share them.
 //!
 //! A filter stays with its process, so each case is a process: this program again, with one test
 //! asked for and [`CHILD`] set.
@@ -69,6 +70,23 @@ fn put_up(call: libc::c_long, argument: Option<u32>, answer: u32) {
         let put_up = libc::syscall(libc::SYS_seccomp, operation, flags, &raw const program);
         assert_eq!(put_up, 0, "{}", std::io::Error::last_os_error());
     }
+}
+
+/// No more than this of a resource from here on; returns how much was allowed before.
+pub(crate) fn limit(resource: impl Into<i64>, most: u64) -> u64 {
+    let mut before = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+    // By number, as C libraries do not agree on the type of a resource.
+    let resource = resource.into();
+    // SAFETY: both are live for what the kernel does with them.
+    unsafe {
+        let none = core::ptr::null::<libc::rlimit>();
+        let asked = libc::syscall(libc::SYS_prlimit64, 0, resource, none, &raw mut before);
+        let limit = libc::rlimit { rlim_cur: most, ..before };
+        let none = core::ptr::null_mut::<libc::rlimit>();
+        let set = libc::syscall(libc::SYS_prlimit64, 0, resource, &raw const limit, none);
+        assert_eq!((asked, set), (0, 0));
+    }
+    before.rlim_cur
 }
 
 /// Has the calling thread run on this CPU; false if it may not.

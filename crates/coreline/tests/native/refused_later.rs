@@ -8,7 +8,7 @@ use std::panic::AssertUnwindSafe;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Once, OnceLock};
 use std::time::Duration;
-use std::{panic, process, ptr, thread};
+use std::{panic, process, thread};
 
 use coreline::domain::{Domain, DomainLocal};
 use coreline::mask::Versioned;
@@ -16,7 +16,7 @@ use coreline::percpu::{ArrayStack, PerCpuPool, PoolOptions, StopError, Word64};
 use coreline::{CounterSet, PerCpu, PerCpuCounter};
 use coreline_world::{Clock, Native};
 
-use crate::filter::answer;
+use crate::filter::{answer, limit};
 use crate::fork::in_child;
 
 const ROUNDS: u64 = 300;
@@ -127,17 +127,6 @@ impl Shared {
         });
         assert!(tokens.is_err() || tokens == Ok(TOKENS as usize), "{tokens:?} tokens");
     }
-}
-
-/// No more than this of a resource from here on.
-fn limit(resource: impl Into<i64>, most: u64) {
-    let limit = libc::rlimit { rlim_cur: most, rlim_max: most };
-    let (resource, unwanted) = (resource.into(), ptr::null_mut::<libc::rlimit>());
-    // By number, as C libraries do not agree on the type of a resource.
-    // SAFETY: the limit is live, and only read.
-    let set =
-        unsafe { libc::syscall(libc::SYS_prlimit64, 0, resource, &raw const limit, unwanted) };
-    assert_eq!(set, 0);
 }
 
 /// What a child does without; unset in the parent.
@@ -266,7 +255,7 @@ fn a_child_of_a_process_that_panics_goes_on() {
                 drop(panic::catch_unwind(|| panic!("another test's panic")));
             }
         });
-        let child = || amidst("no locked memory", true, || limit(libc::RLIMIT_MEMLOCK, 0));
+        let child = || amidst("no locked memory", true, || _ = limit(libc::RLIMIT_MEMLOCK, 0));
         let went_on = panic::catch_unwind(child).is_ok();
         over.store(true, Ordering::Relaxed);
         assert!(went_on);
@@ -275,6 +264,6 @@ fn a_child_of_a_process_that_panics_goes_on() {
 
 #[test]
 fn limits_that_are_set_later_cost_no_update() {
-    amidst("no locked memory", true, || limit(libc::RLIMIT_MEMLOCK, 0));
-    amidst("no more processes", true, || limit(libc::RLIMIT_NPROC, 0));
+    amidst("no locked memory", true, || _ = limit(libc::RLIMIT_MEMLOCK, 0));
+    amidst("no more processes", true, || _ = limit(libc::RLIMIT_NPROC, 0));
 }

@@ -6,17 +6,23 @@
 //! | spares | take a spare box, or make one; write a word of it; put it back |
 //! | read log | put a record in, which may be lost; after 64 of them, try to take all out |
 //!
-//! The rivals share one queue or vector among the threads; ours has a part for each CPU.
+//! The rivals share one queue or vector among the threads; ours has a part for each CPU. All logs
+//! have room for as many records. A table is followed by what each lost, and the goal is relative
+//! to the best log that loses no more than ours does: a log that throws records away is fast.
 
 use std::hint::black_box;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
 use coreline::Lacking;
 use coreline::percpu::{LossyBuffer, PerCpuBag};
+use coreline_world::{Native, Place};
 use crossbeam_queue::{ArrayQueue, SegQueue};
 use object_pool::Pool;
 
-use super::{Bench, Candidate, Form, Goal, Most, Params, ROUND, Role, Subject, candidate, rounds};
+use super::{
+    Bench, Candidate, Form, Goal, Lost, Most, Params, ROUND, Role, Subject, candidate, rounds,
+};
 
 const BAG: &str = "coreline PerCpuBag, spares";
 const BUFFER: &str = "coreline LossyBuffer, read log";
@@ -38,7 +44,7 @@ const MOST: f64 = 0.5;
 /// How many spares there are at first, and how many are kept.
 const STOCK: usize = 64;
 const ROOM: usize = 512;
-/// How many records each log has room for: ours for each CPU.
+/// How many records a log has room for, or a little less or more: see [`Room`].
 const RECORDS: usize = 256;
 /// A thread tries to take the records out after so many of its own.
 const EVERY: u64 = 64;
@@ -76,14 +82,17 @@ pub(super) fn bench() -> Bench {
     ];
     let logs = vec![
         candidate(BUFFER, Role::Ours, || {
-            Ok(Arc::new(Logs(LossyBuffer::new(RECORDS).map_err(no_memory)?)))
+            let buffer = LossyBuffer::new(Room::of_machine().each);
+            Ok(Arc::new(Logs::of(buffer.map_err(no_memory)?)))
         }),
         candidate(LOG_RIVALS[0], Role::Rival, || {
-            Ok(Arc::new(Logs(Forced(ArrayQueue::new(RECORDS)))))
+            Ok(Arc::new(Logs::of(Forced(ArrayQueue::new(Room::of_machine().all)))))
         }),
-        candidate(LOG_RIVALS[1], Role::Rival, || Ok(Arc::new(Logs(ArrayQueue::new(RECORDS))))),
+        candidate(LOG_RIVALS[1], Role::Rival, || {
+            Ok(Arc::new(Logs::of(ArrayQueue::new(Room::of_machine().all))))
+        }),
         candidate(LOG_RIVALS[2], Role::Rival, || {
-            Ok(Arc::new(Logs(Mutex::new(Vec::with_capacity(RECORDS)))))
+            Ok(Arc::new(Logs::of(Mutex::new(Vec::with_capacity(Room::of_machine().all)))))
         }),
     ];
     let spares = form("spares", spares, BAG, &SPARE_RIVALS);
@@ -166,9 +175,30 @@ impl<K: Keeps> Subject for Spares<K> {
     }
 }
 
+/// How many records each log has room for: ours in a power of two for each CPU, the others in one
+/// place.
+struct Room {
+    each: usize,
+    all: usize,
+}
+
+impl Room {
+    fn of_machine() -> Room {
+        Room::of(Native::topology().cpu_limit())
+    }
+
+    /// Ours is at most [`RECORDS`], or one for each CPU.
+    fn of(cpus: usize) -> Room {
+        let cpus = cpus.max(1);
+        let each = 1 << (RECORDS / cpus).max(1).ilog2();
+        Room { each, all: each * cpus }
+    }
+}
+
 /// A log that may lose records.
 trait Log: Send + Sync + 'static {
-    fn record(&self, record: u64);
+    /// Puts a record in; returns whether all are there that were.
+    fn record(&self, record: u64) -> bool;
 
     /// Takes out what there is, unless another thread does.
     fn drain(&self, f: impl FnMut(u64));
@@ -176,8 +206,8 @@ trait Log: Send + Sync + 'static {
 
 impl Log for LossyBuffer<u64> {
     #[inline(always)]
-    fn record(&self, record: u64) {
-        _ = self.push(record);
+    fn record(&self, record: u64) -> bool {
+        self.push(record).is_ok()
     }
 
     fn drain(&self, f: impl FnMut(u64)) {
@@ -187,12 +217,12 @@ impl Log for LossyBuffer<u64> {
 
 impl Log for ArrayQueue<u64> {
     #[inline(always)]
-    fn record(&self, record: u64) {
-        _ = self.push(record);
+    fn record(&self, record: u64) -> bool {
+        self.push(record).is_ok()
     }
 
     fn drain(&self, f: impl FnMut(u64)) {
-        std::iter::from_fn(|| self.pop()).take(RECORDS).for_each(f);
+        std::iter::from_fn(|| self.pop()).take(self.capacity()).for_each(f);
     }
 }
 
@@ -201,8 +231,8 @@ struct Forced(ArrayQueue<u64>);
 
 impl Log for Forced {
     #[inline(always)]
-    fn record(&self, record: u64) {
-        self.0.force_push(record);
+    fn record(&self, record: u64) -> bool {
+        self.0.force_push(record).is_none()
     }
 
     fn drain(&self, f: impl FnMut(u64)) {
@@ -212,12 +242,14 @@ impl Log for Forced {
 
 impl Log for Mutex<Vec<u64>> {
     #[inline(always)]
-    fn record(&self, record: u64) {
+    fn record(&self, record: u64) -> bool {
         if let Ok(mut records) = self.try_lock()
-            && records.len() < RECORDS
+            && records.len() < records.capacity()
         {
             records.push(record);
+            return true;
         }
+        false
     }
 
     fn drain(&self, f: impl FnMut(u64)) {
@@ -227,20 +259,68 @@ impl Log for Mutex<Vec<u64>> {
     }
 }
 
-struct Logs<L>(L);
+struct Logs<L> {
+    log: L,
+    lost: AtomicU64,
+    of: AtomicU64,
+}
+
+impl<L> Logs<L> {
+    fn of(log: L) -> Self {
+        Logs { log, lost: AtomicU64::new(0), of: AtomicU64::new(0) }
+    }
+}
 
 impl<L: Log> Subject for Logs<L> {
     fn run(&self, _: usize, ops: u64) {
-        let mut left = ops;
+        let (mut left, mut lost) = (ops, 0);
         while left > 0 {
             let part = left.min(EVERY);
-            rounds(part, |number| self.0.record(black_box(number as u64)));
-            self.0.drain(|record| _ = black_box(record));
+            rounds(part, |number| lost += u64::from(!self.log.record(black_box(number as u64))));
+            self.log.drain(|record| _ = black_box(record));
             left -= part;
         }
+        // Relaxed, twice: read when the threads have reported through a channel.
+        self.lost.fetch_add(lost, Ordering::Relaxed);
+        self.of.fetch_add(ops, Ordering::Relaxed);
     }
 
     fn total(&self) -> Option<u64> {
         None
+    }
+
+    fn lost(&self) -> Option<Lost> {
+        // Relaxed, twice: as in `run`.
+        let records = self.lost.load(Ordering::Relaxed);
+        Some(Lost { records, of: self.of.load(Ordering::Relaxed) })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn all_logs_have_the_same_room() {
+        for (cpus, each, all) in [(0, 256, 256), (2, 128, 256), (6, 32, 192), (384, 1, 384)] {
+            let room = Room::of(cpus);
+            assert_eq!((room.each, room.all), (each, all), "{cpus} CPUs");
+        }
+        let room = Room::of_machine();
+        let cpus = Native::topology().cpu_limit();
+        let buffer = LossyBuffer::<u64>::new(room.each).unwrap();
+        assert_eq!(buffer.capacity_of_cpu() * cpus, room.all);
+    }
+
+    #[test]
+    fn a_log_counts_what_it_loses() {
+        let queue = Logs::of(ArrayQueue::new(2));
+        let forced = Logs::of(Forced(ArrayQueue::new(2)));
+        let logs: [&dyn Subject; 2] = [&queue, &forced];
+        for log in logs {
+            log.run(0, ROUND);
+            let Lost { records, of } = log.lost().unwrap();
+            assert_eq!((records, of), (ROUND - 2, ROUND));
+        }
     }
 }

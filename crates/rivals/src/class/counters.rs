@@ -10,6 +10,12 @@
 //! The bare section is what is left of ours without a way out: it has no compact counter, loses
 //! what threads add that are not registered, and keeps where the area lies in a register.
 //!
+//! Ours has a goal relative to it in both forms, which holds on every processor: the same
+//! instructions and a few more. Where additions do not wait for each other there is a goal relative
+//! to the shards, too. The plain addition is no measure of a hot counter. Some processors forward a
+//! plain store to the next load in no time, and then the floor is a loop's, seven times faster than
+//! a section; others do not.
+//!
 //! Candidates that need to know their thread are told its number before the loop and keep a
 //! reference to their part in a register: better than in a real program.
 
@@ -41,10 +47,8 @@ const FLOOR: &str = "plain add";
 /// By CPU number, and by concurrency ID.
 const BARE: [&str; 2] = ["bare rseq section cpu-id", "bare rseq section kernel-cid"];
 
-/// The goals, set in advance: times the reference where additions do not wait for each other,
-/// times the floor where they do.
+/// The goal, set in advance: times the reference where additions do not wait for each other.
 const IN_TURN_MOST: f64 = 0.35;
-const HOT_MOST: f64 = 1.1;
 /// Times a section by hand on the same kind of index, in both forms.
 const BARE_MOST: f64 = 1.1;
 
@@ -54,18 +58,20 @@ const THREADS: [usize; 3] = [1, 2, 8];
 const SHARDS: usize = THREADS[2];
 
 pub(super) fn bench() -> Bench {
-    let hot = form::<1>("hot", ", hot", Most::Times(HOT_MOST, format!("{FLOOR}, hot")));
+    let hot = form::<1>("hot", ", hot", None);
     let reference = format!("{REFERENCE}, 8 in turn");
-    let in_turn = form::<8>("8-in-turn", ", 8 in turn", Most::Times(IN_TURN_MOST, reference));
+    let most = Most::Times(IN_TURN_MOST, reference);
+    let in_turn = form::<8>("8-in-turn", ", 8 in turn", Some(most));
     let others = histograms::forms().into_iter().chain(limiters::forms());
     let forms = [hot, in_turn].into_iter().chain(others).collect();
     Bench { operation: "an addition, a record or a permit", forms }
 }
 
-/// The form with `N` counters.
-fn form<const N: usize>(title: &'static str, suffix: &str, most: Most) -> Form {
+/// The form with `N` counters, and what each of ours may take beside the bare section's.
+fn form<const N: usize>(title: &'static str, suffix: &str, most: Option<Most>) -> Form {
     let candidate = |label, role, make| Candidate { name: format!("{label}{suffix}"), role, make };
-    let goal = |label| Goal::everywhere(&format!("{label}{suffix}"), most.clone());
+    let goal = |(label, most)| Goal::everywhere(&format!("{label}{suffix}"), most);
+    let goals = most.into_iter().flat_map(|most| OURS.map(|label| (label, most.clone())));
     let by_bare = |(label, bare)| {
         let most = Most::Times(BARE_MOST, format!("{bare}{suffix}"));
         Goal::everywhere(&format!("{label}{suffix}"), most)
@@ -97,7 +103,7 @@ fn form<const N: usize>(title: &'static str, suffix: &str, most: Most) -> Form {
             candidate(BARE[1], Role::Floor, bare::<24, N>),
         ],
         reference: format!("{REFERENCE}{suffix}"),
-        goals: OURS.map(goal).into_iter().chain(by_bare).collect(),
+        goals: goals.map(goal).chain(by_bare).collect(),
     }
 }
 
@@ -184,6 +190,13 @@ impl<const INDEX: usize, const N: usize> Subject for Bare<INDEX, N> {
 }
 
 fn bare<const INDEX: usize, const N: usize>() -> Result<Arc<dyn Subject>, Lacking> {
+    let (words, area) = bare_words::<INDEX, N>()?;
+    Ok(Arc::new(Bare::<INDEX, N> { words, area }))
+}
+
+/// Counters for bare sections, and where their area lies.
+pub(super) fn bare_words<const INDEX: usize, const N: usize>()
+-> Result<([BareWords; N], isize), Lacking> {
     // What ours needs must be there for the floor, too; and the indexes are as many.
     let by = if INDEX == 4 { IndexBy::Cpu } else { IndexBy::KernelCid };
     let (section, indexes) = Native::section(by)?;
@@ -192,7 +205,7 @@ fn bare<const INDEX: usize, const N: usize>() -> Result<Arc<dyn Subject>, Lackin
     };
     let area = BareWords::area().filter(|_| section.is_rseq()).ok_or_else(none)?;
     let limit = u32::try_from(indexes).expect("a CPU number has 32 bits");
-    Ok(Arc::new(Bare::<INDEX, N> { words: BareWords::several(limit), area }))
+    Ok((BareWords::several(limit), area))
 }
 
 impl Counter for PerCpuCounter {

@@ -6,6 +6,13 @@
 //!
 //! hdrhistogram's recorders are one for each thread, found before the loop: better than in a
 //! program whose threads are not its own. To read, a program waits until all of them recorded.
+//!
+//! Log-linear, the goal is relative to such a recorder, and not to the mutex, which any histogram
+//! without a lock beats where threads meet. Both find a bucket. A recorder then adds to its own
+//! memory, and updates a total, the least and the greatest value. Ours adds to a count and the sum,
+//! by two restartable sections. A section costs a few instructions more than an addition. So the
+//! two are within a factor on each processor. It is two, because processors differ in how fast they
+//! forward a plain store to the next load.
 
 use std::hint::black_box;
 use std::sync::{Arc, Mutex};
@@ -18,10 +25,13 @@ use prometheus_client::metrics::histogram::Histogram as Prometheus;
 use super::{Candidate, Form, Goal, Most, Params, Role, Subject, candidate, rounds};
 
 const LOCKED: &str = "std Mutex<hdrhistogram>, 2 digits";
+const RECORDER: &str = "hdrhistogram Recorder, a thread's own";
 const PROMETHEUS: &str = "prometheus-client Histogram, 11 bounds";
 
-/// The goal, set in advance: times a rival that any thread can use, with two threads.
-const MOST: f64 = 0.5;
+/// The goals, set in advance, with two threads: times a recorder, and times a rival that any thread
+/// can use.
+const RECORDER_MOST: f64 = 2.0;
+const PROMETHEUS_MOST: f64 = 0.5;
 
 /// The most threads.
 const THREADS: usize = 8;
@@ -39,9 +49,7 @@ pub(super) fn forms() -> Vec<Form> {
         candidate(ours[0], Role::Ours, || histogram(IndexBy::Cpu, log_linear())),
         candidate(by_cid[0], Role::Ours, || histogram(IndexBy::KernelCid, log_linear())),
         candidate(LOCKED, Role::Rival, || Ok(Arc::new(Mutex::new(hdr())))),
-        candidate("hdrhistogram Recorder, a thread's own", Role::Rival, || {
-            Ok(Arc::new(Recorders::new()))
-        }),
+        candidate(RECORDER, Role::Rival, || Ok(Arc::new(Recorders::new()))),
     ];
     let bounds = vec![
         candidate(ours[1], Role::Ours, || histogram(IndexBy::Cpu, bounds())),
@@ -49,13 +57,19 @@ pub(super) fn forms() -> Vec<Form> {
         candidate(PROMETHEUS, Role::Rival, || Ok(Arc::new(prometheus()))),
     ];
     vec![
-        form("histogram-log-linear", log_linear, ours[0], LOCKED),
-        form("histogram-bounds", bounds, ours[1], PROMETHEUS),
+        form("histogram-log-linear", log_linear, ours[0], (RECORDER_MOST, RECORDER)),
+        form("histogram-bounds", bounds, ours[1], (PROMETHEUS_MOST, PROMETHEUS)),
     ]
 }
 
-fn form(title: &'static str, candidates: Vec<Candidate>, ours: &str, reference: &str) -> Form {
-    let most = Most::Times(MOST, reference.to_owned());
+/// With the goal of a candidate: at most so many times the reference.
+fn form(
+    title: &'static str,
+    candidates: Vec<Candidate>,
+    ours: &str,
+    (most, reference): (f64, &str),
+) -> Form {
+    let most = Most::Times(most, reference.to_owned());
     Form {
         title,
         threads: vec![1, 2, THREADS],

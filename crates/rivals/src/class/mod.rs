@@ -215,6 +215,27 @@ pub(crate) trait Subject: Send + Sync {
     /// How many operations all threads did since the subject was made, as it counted them; `None`
     /// if it does not count.
     fn total(&self) -> Option<u64>;
+
+    /// Of how many records that were put into a log how many were lost, since the subject was made;
+    /// `None` if it is no log that may lose some.
+    fn lost(&self) -> Option<Lost> {
+        None
+    }
+}
+
+/// Records that were lost.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Lost {
+    pub(crate) records: u64,
+    pub(crate) of: u64,
+}
+
+impl Lost {
+    /// The part that was lost since.
+    pub(crate) fn since(self, before: Lost) -> f64 {
+        let of = self.of - before.of;
+        if of == 0 { 0.0 } else { (self.records - before.records) as f64 / of as f64 }
+    }
 }
 
 /// What a subject says of a thread's part in a sample.

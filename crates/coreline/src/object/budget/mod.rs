@@ -105,9 +105,10 @@ pub struct OverBudget {
 /// [`charge_by`](Budget::charge_by) and [`charge_async`](Budget::charge_async) wait for it.
 ///
 /// **Signals**: signal handlers must not use a budget, because a refused charge allocates a
-/// message. **Fork**: the child has a copy, with the charges at the time of the fork. The copy may
-/// lack an amount that another thread was moving between a stock and the central word. It may also
-/// lack a child budget that another thread was creating.
+/// message. ([Without memory](crate#without-memory) for it, the process ends.) **Fork**: the child
+/// has a copy, with the charges at the time of the fork. The copy may lack an amount that another
+/// thread was moving between a stock and the central word. It may also lack a child budget that
+/// another thread was creating.
 pub struct Budget<W: World = Native> {
     shared: Arc<Shared<W>>,
 }

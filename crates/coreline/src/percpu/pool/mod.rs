@@ -229,7 +229,7 @@ impl<W: World> PerCpuPool<W> {
         &self,
         init: impl Fn() -> T + Send + Sync + 'static,
     ) -> Result<PerCpu<T, W>, PoolError> {
-        self.per_cpu_of(Init::closure(init))
+        self.per_cpu_of(Init::try_closure(init)?)
     }
 
     pub(crate) fn per_cpu_of<T: Slot>(&self, init: Init<T>) -> Result<PerCpu<T, W>, PoolError> {
@@ -442,6 +442,28 @@ mod tests {
             });
             assert!(words <= 16, "{words} words");
         }
+    }
+
+    /// What is made and dropped in rounds is found in as many steps in each.
+    #[test]
+    fn each_round_looks_at_as_many_words_as_the_one_before() {
+        let pool = PerCpuPool::<Native>::new(PoolOptions::new()).unwrap();
+        let sizes = [8, 24, 36, 40, 72, 136, 1024].into_iter().cycle().take(4_000);
+        let layouts: Vec<_> = sizes.map(|size| Layout::from_size_align(size, 4).unwrap()).collect();
+        let rounds: [_; 5] = core::array::from_fn(|_| {
+            let round = || {
+                let allocate = |layout: &Layout| pool.allocate(*layout).unwrap();
+                let items: Vec<_> = layouts.iter().map(allocate).collect();
+                for (item, layout) in items.into_iter().zip(&layouts) {
+                    // SAFETY: just allocated, and used by nothing.
+                    unsafe { pool.free(item, *layout, 0).unwrap() };
+                }
+                pool.mapped()
+            };
+            looked(round)
+        });
+        let [_, second, rest @ ..] = rounds;
+        assert_eq!(rest, [second; 3], "bytes, and words");
     }
 
     /// Chunks that are full but for holes of 3 granules: a trim looks at their classes, and not at

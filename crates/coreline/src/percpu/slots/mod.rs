@@ -37,9 +37,10 @@ use core::panic::{RefUnwindSafe, UnwindSafe};
 use core::ptr::NonNull;
 
 use coreline_world::restartable::{At, Gate, Limits, NoSlot, Slot};
-use coreline_world::{Ordering, Word, World};
+use coreline_world::{MapError, Ordering, Word, World};
 
 use super::lock::{SlotLock, SlotLockGuard};
+use crate::heap;
 
 pub use field::Field;
 pub use indexing::{Indexing, OwnIndex};
@@ -84,6 +85,13 @@ impl<T> Init<T> {
     /// Creates an initialiser from a closure. The call allocates if the closure captures variables.
     pub fn closure(closure: impl Fn() -> T + Send + Sync + 'static) -> Self {
         Init::Closure(Box::new(closure))
+    }
+
+    /// The same, or an error if there is no memory.
+    pub(crate) fn try_closure(
+        closure: impl Fn() -> T + Send + Sync + 'static,
+    ) -> Result<Self, MapError> {
+        Ok(Init::Closure(heap::boxed(closure)?))
     }
 
     fn value(&self) -> T {

@@ -15,7 +15,7 @@ use coreline_world::{Native, Ordering, World};
 
 use super::Pool;
 
-fn lacking(capability: &'static str, why: &PoolError) -> Lacking {
+pub(super) fn lacking(capability: &'static str, why: &PoolError) -> Lacking {
     match why {
         PoolError::Lacking(lacking) => lacking.clone(),
         _ => Lacking {
