@@ -115,7 +115,6 @@ pub(crate) struct Comparison {
     changes: Vec<Change>,
 }
 
-/// A figure that changed.
 #[derive(Debug, Serialize)]
 struct Change {
     config: String,
@@ -130,7 +129,6 @@ struct Change {
     is_worse: bool,
 }
 
-/// Compares files.
 pub(crate) fn compare(choice: &Choice) -> Result<Comparison, Error> {
     let mut seen = Vec::new();
     let mut read = |files: &str| {
@@ -315,7 +313,6 @@ impl Figure<'_> {
         [values(&self.these), values(&self.those)]
     }
 
-    /// How many values are disturbed.
     fn disturbed(&self) -> usize {
         self.these.iter().chain(&self.those).filter(|row| row.disturbed).count()
     }
@@ -358,7 +355,6 @@ fn by_chance(these: usize, those: usize, statistic: usize) -> f64 {
 }
 
 impl Comparison {
-    /// What the program ends with.
     pub(crate) fn end(&self) -> Result<(), Error> {
         match self {
             Comparison { worse: 1.., .. } => Err(Error::Worse { count: self.worse }),

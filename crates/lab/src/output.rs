@@ -59,7 +59,6 @@ pub(crate) struct RowsOutput {
     csv: bool,
 }
 
-/// The form of a result.
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Format {
     Text,
@@ -118,7 +117,6 @@ impl RowsOutput {
     }
 }
 
-/// Writes a result as JSON or as text.
 fn form<T: Serialize>(
     json: bool,
     result: &T,
@@ -134,7 +132,6 @@ fn form<T: Serialize>(
 }
 
 impl Output {
-    /// For standard output.
     pub(crate) fn printed(json: bool) -> Output {
         Output { json, out: None }
     }

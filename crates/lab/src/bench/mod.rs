@@ -43,7 +43,6 @@ pub(crate) struct BenchResult {
     bytes_per_cpu: Option<u64>,
 }
 
-/// One case.
 #[derive(Debug, Serialize)]
 struct CaseRow {
     case: &'static str,

@@ -78,7 +78,6 @@ fn name(text: &str) -> Result<String, &'static str> {
 /// What was measured of a quantity. Times are nanoseconds.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub(super) struct Figure {
-    /// The middle sample.
     pub(super) median: f64,
     /// Half of the samples lie between these.
     pub(super) low: f64,
@@ -101,7 +100,6 @@ impl Figure {
     }
 }
 
-/// One quantity.
 #[derive(Debug, Serialize)]
 pub(super) struct Row {
     name: &'static str,

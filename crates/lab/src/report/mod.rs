@@ -91,23 +91,19 @@ struct Report {
     machines: Vec<Shown>,
 }
 
-/// A result.
 #[derive(Serialize)]
 struct Result_ {
     /// What tells it from the others, in the names of its charts.
     name: String,
     scenario: String,
     world: String,
-    /// What ran it.
     machine: String,
-    /// The command that makes it again.
     command: String,
     rows: usize,
     #[serde(skip)]
     run: Run,
 }
 
-/// Where a result's time goes.
 #[derive(Serialize)]
 struct HotPlaces {
     result: String,
@@ -115,7 +111,6 @@ struct HotPlaces {
     places: Vec<HotPlace>,
 }
 
-/// Writes what was chosen.
 pub(crate) fn report(choice: &Choice) -> Result<(), Error> {
     let Form { json, list, png, svg } = &choice.form;
     let picture = png.as_ref().map(|name| (name, "png")).or(svg.as_ref().map(|it| (it, "svg")));
@@ -236,7 +231,6 @@ impl Report {
         format!("{}\n", lines.trim_fmt())
     }
 
-    /// What the page has.
     fn told(&self) -> String {
         let rows: usize = self.results.iter().map(|result| result.rows).sum();
         let count = |count, what| crate::text::counted(count, what);

@@ -29,7 +29,6 @@ const GRID: RGBColor = RGBColor(208, 215, 222);
 type Area<B> = DrawingArea<B, Shift>;
 type Drawn<B> = Result<(), DrawingAreaErrorKind<<B as DrawingBackend>::ErrorType>>;
 
-/// As SVG.
 pub(super) fn svg(chart: &Chart) -> Result<Vec<u8>, Error> {
     font();
     let mut text = String::new();
@@ -39,7 +38,6 @@ pub(super) fn svg(chart: &Chart) -> Result<Vec<u8>, Error> {
     Ok(text.into_bytes())
 }
 
-/// As PNG.
 pub(super) fn png(chart: &Chart) -> Result<Vec<u8>, Error> {
     font();
     let mut pixels = vec![0; (WIDTH * HEIGHT * 3) as usize];

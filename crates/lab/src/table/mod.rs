@@ -74,7 +74,6 @@ pub(crate) fn show(outcome: &RunResult, form: Form, out: &mut dyn Write) -> Resu
     Ok(())
 }
 
-/// A verdict as it is shown.
 pub(crate) fn tone(verdict: Verdict) -> Option<Tone> {
     match verdict {
         Verdict::Reached => Some(Tone::Good),
@@ -186,7 +185,6 @@ impl<'a> Table<'a> {
         grid
     }
 
-    /// The rows of a metric.
     fn metric(&self, grid: &mut Grid, layout: Layout, rows: &[&FigureRow]) {
         let FigureRow { metric, unit, better, .. } = rows[0];
         if layout != Layout::Wide {

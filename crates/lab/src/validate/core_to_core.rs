@@ -74,7 +74,6 @@ pub(crate) struct CoreToCore {
     /// What one transfer costs, so that a ping-pong comes to the figure.
     pub(crate) transfer_ns: f64,
     pub(crate) simulated_ns: f64,
-    /// Whether the figure can be reached at all.
     pub(crate) reached: bool,
     pub(crate) source: String,
 }
