@@ -275,11 +275,4 @@ impl<F: Fold, W: World> PerCpuFold<F, W> {
     }
 }
 
-impl<F: Fold, W: World> fmt::Debug for PerCpuFold<F, W> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("PerCpuFold")
-            .field("value", &self.read())
-            .field("slots", &self.spread)
-            .finish_non_exhaustive()
-    }
-}
+impl_debug!([F: Fold, W: World] PerCpuFold<F, W> as it { value: it.read(), slots: it.spread, .. });

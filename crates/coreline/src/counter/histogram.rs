@@ -14,8 +14,6 @@
 //!
 //! [hdr]: https://github.com/HdrHistogram/HdrHistogram
 
-use core::fmt;
-
 use coreline_world::{Native, World};
 
 use super::{Buckets, CounterVec};
@@ -145,11 +143,7 @@ impl<W: World> Histogram<W> {
     }
 }
 
-impl<W: World> fmt::Debug for Histogram<W> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Histogram").field(&self.snapshot()).finish()
-    }
-}
+impl_debug!([W: World] Histogram<W> as it (it.snapshot()));
 
 /// The error for two histograms with different [`Buckets`], whose counts cannot be added.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -260,14 +254,7 @@ impl HistogramSnapshot {
     }
 }
 
-impl fmt::Debug for HistogramSnapshot {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("HistogramSnapshot")
-            .field("count", &self.count)
-            .field("sum", &self.sum)
-            .field("min", &self.min())
-            .field("median", &self.value_at_quantile(0.5))
-            .field("max", &self.max())
-            .finish_non_exhaustive()
-    }
-}
+impl_debug!([] HistogramSnapshot as it {
+    count: it.count, sum: it.sum, min: it.min(), median: it.value_at_quantile(0.5), max: it.max(),
+    ..
+});

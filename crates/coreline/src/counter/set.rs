@@ -194,11 +194,6 @@ impl<const N: usize, W: World> CounterSet<N, W> {
     }
 }
 
-impl<const N: usize, W: World> fmt::Debug for CounterSet<N, W> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("CounterSet")
-            .field("values", &self.read_exact())
-            .field("slots", &self.spread)
-            .finish()
-    }
-}
+impl_debug!([const N: usize, W: World] CounterSet<N, W> as it {
+    values: it.read_exact(), slots: it.spread
+});

@@ -1,7 +1,5 @@
 //! [`Total`]: a counter that only grows.
 
-use core::fmt;
-
 use coreline_world::{Native, World};
 
 use super::PerCpuCounter;
@@ -92,11 +90,4 @@ impl<W: World> Total<W> {
     }
 }
 
-impl<W: World> fmt::Debug for Total<W> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Total")
-            .field("value", &self.read_exact())
-            .field("slots", &self.0.spread)
-            .finish()
-    }
-}
+impl_debug!([W: World] Total<W> as it { value: it.read_exact(), slots: it.0.spread });
