@@ -16,6 +16,7 @@
 
 use coreline_world::{Native, World};
 
+use super::constructors::constructors;
 use super::{Buckets, CounterVec};
 use crate::percpu::PerCpuPool;
 use crate::{IndexBy, Lacking};
@@ -60,37 +61,9 @@ pub struct Histogram<W: World = Native> {
     counters: CounterVec<W>,
 }
 
-impl Histogram {
-    /// Creates an empty histogram, indexed by CPU number, from the process's global pool.
-    ///
-    /// # Errors
-    ///
-    /// Natively, the call never fails. For other worlds, see [`new_in`](Histogram::new_in).
-    pub fn new(buckets: Buckets) -> Result<Self, Lacking> {
-        Self::new_in(IndexBy::Cpu, buckets)
-    }
-
-    /// Creates an empty histogram, like [`new`](Histogram::new), with slots indexed by `by`.
-    ///
-    /// # Errors
-    ///
-    /// The same errors as for [`new_in`](Histogram::new_in).
-    pub fn indexed_by(by: IndexBy, buckets: Buckets) -> Result<Self, Lacking> {
-        Self::new_in(by, buckets)
-    }
-}
+constructors!([] Histogram<>, "an empty histogram", buckets: Buckets);
 
 impl<W: World> Histogram<W> {
-    /// Creates an empty histogram in world `W`, with slots indexed by `by`, from the world's global
-    /// pool.
-    ///
-    /// # Errors
-    ///
-    /// [`Lacking`] if the machine has no such index.
-    pub fn new_in(by: IndexBy, buckets: Buckets) -> Result<Self, Lacking> {
-        Ok(Self::from_pool(&PerCpuPool::global_in(by)?, buckets))
-    }
-
     /// Creates an empty histogram whose slots come from this pool.
     pub fn from_pool(pool: &PerCpuPool<W>, buckets: Buckets) -> Self {
         Histogram { counters: CounterVec::from_pool(pool, 1 + buckets.number()), buckets }

@@ -81,6 +81,7 @@
 //! [`read_exact`]: PerCpuCounter::read_exact
 
 mod buckets;
+mod constructors;
 mod fold;
 mod histogram;
 mod set;
