@@ -30,7 +30,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::error::Error;
-use crate::output::table;
+use crate::listing::Listing;
 use crate::run::median;
 use crate::run::result::read_back;
 use crate::text::{Form, Tone, counted};
@@ -401,21 +401,25 @@ impl Comparison {
         if self.changes.is_empty() {
             return Ok(());
         }
-        let mut lines = table(["where", "figure", "before", "after", "change"]);
+        let mut listing = Listing::new(&[
+            ("where", false),
+            ("figure", false),
+            ("before", true),
+            ("after", true),
+            ("change", true),
+        ]);
         for change in &self.changes {
             let percent = (change.ratio - 1.0) * 100.0;
             let tone = if change.is_worse { Tone::Bad } else { Tone::Good };
-            lines.add_row([
+            listing.row([
                 change.place(),
-                format!("{}\n{}", change.variant, change.metric),
+                format!("{}, {}", change.variant, change.metric),
                 number(change.before),
                 format!("{} {}", number(change.after), change.unit),
                 form.toned(tone, &format!("{percent:+.1} %")),
             ]);
         }
-        lines.set_width(u16::try_from(form.width).unwrap_or(u16::MAX));
-        lines.set_content_arrangement(comfy_table::ContentArrangement::Dynamic);
-        writeln!(out, "\n{}", lines.trim_fmt())?;
+        write!(out, "\n{}", listing.text(form))?;
         Ok(())
     }
 }

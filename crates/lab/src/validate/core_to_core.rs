@@ -125,7 +125,7 @@ pub(crate) fn show(rows: &[CoreToCore], form: Form, out: &mut dyn Write) -> Resu
     ]);
     let is_same_machine = |a: &CoreToCore, b: &CoreToCore| a.machine == b.machine;
     for machine in rows.chunk_by(is_same_machine) {
-        listing.heading(machine[0].machine.clone());
+        listing.line(0, machine[0].machine.clone());
         let what = |it: &CoreToCore| (it.class, it.nodes);
         for class in machine.chunk_by(|a, b| what(a) == what(b)) {
             let first = &class[0];
