@@ -160,6 +160,9 @@
 //! of CPUs. With `coreline_world::model::Model`, they run in a model checker. In the repository,
 //! the tests in `tests/laws` do both.
 
+#[macro_use]
+mod impls;
+
 mod block_on;
 pub mod call;
 pub mod cid;

@@ -4,6 +4,8 @@
 
 #[path = "native/filter.rs"]
 mod filter;
+#[path = "native/os.rs"]
+mod os;
 
 use core::alloc::Layout;
 use core::ops::Range;
@@ -20,7 +22,8 @@ use coreline_world::native::{self, NoSections, SelfTestError};
 use coreline_world::{
     Fences, Kick, Memory, Native, Place, Placement, Signals, Sleep, SpawnError, Threads, Time,
 };
-use filter::{answer, in_a_child, in_a_child_with, limit, refuse, run_on};
+use filter::{answer, in_a_child, in_a_child_with, limit, refuse};
+use os::run_on;
 
 fn add_from_threads(words: &PerCpu<Word64>) {
     add_from_threads_to(words, 40_000);
@@ -215,6 +218,11 @@ fn without_affinity_operations_are_atomic() {
     });
 }
 
+fn child_has_another_generation() -> bool {
+    let ours = Native::generation();
+    os::in_a_fork(|| u8::from(Native::generation() != ours)) == 1
+}
+
 /// The kernel wipes no pages at a fork, so processes are told apart by their numbers; and a handler
 /// in which the first operation of a process runs does not change the error that was about to be
 /// read.
@@ -222,21 +230,16 @@ fn without_affinity_operations_are_atomic() {
 fn without_wiped_pages_a_child_has_another_generation() {
     in_a_child("without_wiped_pages_a_child_has_another_generation", || {
         refuse(libc::SYS_madvise);
-        // SAFETY: the word is the thread's own; the child leaves without unwinding.
-        unsafe {
+        // SAFETY: the word is the thread's own.
+        let ours = unsafe {
             *libc::__errno_location() = libc::EXDEV;
             let ours = Native::generation();
             assert_eq!(*libc::__errno_location(), libc::EXDEV);
-            assert_eq!(ours.get(), libc::getpid().cast_unsigned());
-            assert_eq!(Native::generation(), ours);
-            let child = libc::fork();
-            if child == 0 {
-                libc::_exit(i32::from(Native::generation() == ours));
-            }
-            let mut status = -1;
-            assert_eq!(libc::waitpid(child, &raw mut status, 0), child);
-            assert_eq!(status, 0, "the child has its parent's generation");
-        }
+            ours
+        };
+        assert_eq!(ours.get(), std::process::id());
+        assert_eq!(Native::generation(), ours);
+        assert!(child_has_another_generation(), "the child has its parent's generation");
     });
 }
 
@@ -246,17 +249,7 @@ fn without_wiped_pages_a_child_has_another_generation() {
 fn advice_that_only_says_yes_is_not_believed() {
     in_a_child("advice_that_only_says_yes_is_not_believed", || {
         answer(libc::SYS_madvise, None, 0);
-        let ours = Native::generation();
-        // SAFETY: the child leaves without unwinding.
-        unsafe {
-            let child = libc::fork();
-            if child == 0 {
-                libc::_exit(i32::from(Native::generation() == ours));
-            }
-            let mut status = -1;
-            assert_eq!(libc::waitpid(child, &raw mut status, 0), child);
-            assert_eq!(status, 0, "the child has its parent's generation");
-        }
+        assert!(child_has_another_generation(), "the child has its parent's generation");
     });
 }
 

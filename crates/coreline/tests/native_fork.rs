@@ -3,45 +3,27 @@
 //! What is done once for a process is tried in many: in children that have done nothing yet.
 #![cfg(all(target_os = "linux", not(feature = "portable")))]
 
+#[path = "native/os.rs"]
+mod os;
+
 use core::sync::atomic::{AtomicBool, Ordering};
 use core::time::Duration;
 use core::{hint, ptr};
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::thread;
 
 use coreline::percpu::Word64;
 use coreline::{IndexBy, PerCpu};
 use coreline_world::native::{self, NoSections, SelfTestError};
 use coreline_world::{Fences, Native, Place, Work, WorldStatic};
+use os::in_a_fork;
 
 /// How often a race is tried.
 const TRIES: u32 = 8;
 
-/// What `f` returns in a forked child. One that waits for a thread which it does not have is ended,
-/// and with it the test.
-fn in_a_child(f: impl FnOnce() -> u8) -> u8 {
-    // SAFETY: the C library makes its allocator whole in the child, which leaves without unwinding.
-    // What else it does there is what is tested.
-    unsafe {
-        let child = libc::fork();
-        assert!(child >= 0, "cannot fork");
-        if child == 0 {
-            libc::alarm(20);
-            libc::_exit(catch_unwind(AssertUnwindSafe(f)).map_or(u8::MAX, |said| said).into());
-        }
-        let mut status = 0;
-        assert_eq!(libc::waitpid(child, &raw mut status, 0), child);
-        assert!(!libc::WIFSIGNALED(status), "signal {} ended a child", libc::WTERMSIG(status));
-        let said = libc::WEXITSTATUS(status) as u8;
-        assert_ne!(said, u8::MAX, "a child panicked");
-        said
-    }
-}
-
 /// In a process that has done nothing yet, forks children that run `check`, for as long as another
 /// thread runs `first`. Returns how many children there were.
 fn beside(first: impl FnOnce() + Send, check: impl Fn()) -> u8 {
-    in_a_child(|| {
+    in_a_fork(|| {
         let (begun, over) = (AtomicBool::new(false), AtomicBool::new(false));
         // Relaxed, all: the flags carry nothing but themselves.
         thread::scope(|scope| {
@@ -55,7 +37,7 @@ fn beside(first: impl FnOnce() + Send, check: impl Fn()) -> u8 {
             }
             let mut forks = 0;
             while forks == 0 || forks < 16 && !over.load(Ordering::Relaxed) {
-                in_a_child(|| {
+                in_a_fork(|| {
                     check();
                     0
                 });
@@ -69,18 +51,10 @@ fn beside(first: impl FnOnce() + Send, check: impl Fn()) -> u8 {
 /// Runs the test of this name again as a process of its own, in which no other test has done
 /// anything; true in that process.
 fn is_alone(test: &str) -> bool {
-    const CHILD: &str = "CORELINE_TEST_CHILD";
-    if std::env::var_os(CHILD).is_some() {
-        return true;
+    if !os::is_again() {
+        os::pass(&mut os::again(test));
     }
-    let child = std::process::Command::new(std::env::current_exe().unwrap())
-        .args(["--exact", test])
-        .env(CHILD, "1")
-        .output()
-        .unwrap();
-    let text = String::from_utf8_lossy(&child.stdout);
-    assert!(child.status.success() && text.contains("1 passed"), "{text}");
-    false
+    os::is_again()
 }
 
 #[test]
@@ -150,7 +124,7 @@ fn a_child_fences_that_was_forked_beside_a_first_fence() {
     }
     slow_down_forks();
     let try_once = |number: u32| {
-        in_a_child(|| {
+        in_a_fork(|| {
             let go = AtomicBool::new(false);
             thread::scope(|scope| {
                 scope.spawn(|| {
@@ -162,7 +136,7 @@ fn a_child_fences_that_was_forked_beside_a_first_fence() {
                 });
                 go.store(true, Ordering::Relaxed);
                 Native::work(Duration::from_millis(2) * number);
-                in_a_child(|| {
+                in_a_fork(|| {
                     assert_eq!(Native::try_fence_all(), Ok(()));
                     let sections = native::probe().sections.is_ok();
                     let fenced = Native::fence_restartable().is_ok();

@@ -1,16 +1,16 @@
 //! Threads that coreline registers for rseq itself, where the C library registers none.
 //!
 //! The C library's mind is made up when a process starts, so each case is a process: this program
-//! again, with one test asked for, [`CHILD`] set, and glibc told to register nothing. (musl never
-//! does.)
+//! again, with one test asked for, and glibc told to register nothing. (musl never does.)
 #![cfg(all(target_os = "linux", not(feature = "portable")))]
+
+#[path = "native/os.rs"]
+mod os;
 
 use core::ffi::{c_int, c_void};
 use core::mem;
 use core::ptr;
 use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
-use std::env;
-use std::process::Command;
 use std::thread;
 
 use coreline::percpu::Word64;
@@ -20,12 +20,10 @@ use coreline_world::{Native, Place};
 
 type Words = PerCpu<Word64>;
 
-const CHILD: &str = "CORELINE_TEST_CHILD";
-
 /// Runs the test of this name again without the C library's registration, unless this is that run
 /// already. Then `body` gets words that sections work on, unless the kernel has no rseq.
 fn without_libc(test: &str, body: fn(&Words)) {
-    if env::var_os(CHILD).is_some() {
+    if os::is_again() {
         let words = Words::words(IndexBy::Cpu).unwrap();
         let machine = native::probe();
         if matches!(machine.sections, Err(NoSections::Refused(_) | NoSections::Processor)) {
@@ -37,17 +35,8 @@ fn without_libc(test: &str, body: fn(&Words)) {
         populate(&words);
         return body(&words);
     }
-    let child = Command::new(env::current_exe().unwrap())
-        .args(["--exact", test])
-        .env(CHILD, "1")
-        .env("GLIBC_TUNABLES", "glibc.pthread.rseq=0")
-        .env_remove("CORELINE_RSEQ")
-        .output()
-        .unwrap();
-    let text = String::from_utf8_lossy(&child.stdout);
-    let errors = String::from_utf8_lossy(&child.stderr);
-    let passed = child.status.success() && text.contains("1 passed");
-    assert!(passed, "{}: {text}{errors}", child.status);
+    let mut again = os::again(test);
+    os::pass(again.env("GLIBC_TUNABLES", "glibc.pthread.rseq=0").env_remove("CORELINE_RSEQ"));
 }
 
 /// Initialises the slots of all CPUs that may be used. (A thread that finds another one
@@ -56,12 +45,7 @@ fn populate(words: &Words) {
     let last = native::probe().allowed.unwrap().last().unwrap();
     thread::scope(|scope| {
         scope.spawn(|| {
-            // SAFETY: the set is live and of the size given, and zeros are the empty one.
-            unsafe {
-                let mut set: libc::cpu_set_t = mem::zeroed();
-                libc::CPU_SET(last.index(), &mut set);
-                assert_eq!(libc::sched_setaffinity(0, size_of_val(&set), &raw const set), 0);
-            }
+            assert!(os::run_on(last.index()));
             words.add(0);
         });
     });
@@ -155,18 +139,11 @@ fn threads_come_and_go() {
 fn a_forked_child_stays_registered() {
     without_libc("a_forked_child_stays_registered", |words| {
         assert!(adds_to_its_own(words));
-        // SAFETY: the child adds, and leaves without unwinding.
-        let status = unsafe {
-            let child = libc::fork();
-            if child == 0 {
-                let mine = (0..1_000).all(|_| adds_to_its_own(words)) && words.sum() == 1_001;
-                libc::_exit(if mine { 0 } else { 1 });
-            }
-            let mut status = 0;
-            assert_eq!(libc::waitpid(child, &raw mut status, 0), child);
-            status
-        };
-        assert_eq!(status, 0, "the child had no index, or lost an addition");
+        let is_wrong = os::in_a_fork(|| {
+            let mine = (0..1_000).all(|_| adds_to_its_own(words)) && words.sum() == 1_001;
+            u8::from(!mine)
+        });
+        assert_eq!(is_wrong, 0, "the child had no index, or lost an addition");
         assert_eq!(words.sum(), 1);
     });
 }
@@ -218,12 +195,7 @@ fn a_signal_handler_may_come_first() {
 
     without_libc("a_signal_handler_may_come_first", |words| {
         WORDS.store(ptr::from_ref(words).cast_mut(), Ordering::Release);
-        // SAFETY: the handler is async-signal-safe: a restartable operation.
-        unsafe {
-            let mut action: libc::sigaction = mem::zeroed();
-            action.sa_sigaction = on_signal as *const () as usize;
-            assert_eq!(libc::sigaction(libc::SIGUSR1, &raw const action, ptr::null_mut()), 0);
-        }
+        os::on_signal(libc::SIGUSR1, on_signal);
         let ready = AtomicU32::new(0);
         thread::scope(|scope| {
             let (ready, first) = (&ready, move || {

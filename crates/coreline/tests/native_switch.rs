@@ -2,8 +2,8 @@
 //! process: this program again, with one test asked for.
 #![cfg(all(target_os = "linux", not(feature = "portable")))]
 
-use std::env;
-use std::process::Command;
+#[path = "native/os.rs"]
+mod os;
 
 use coreline::percpu::Word64;
 use coreline::{IndexBy, PerCpu};
@@ -12,16 +12,10 @@ use coreline_world::{Fences, Native, Place};
 
 /// Runs the test of this name again with the variable set, unless this is that run already.
 fn with_switch(value: &str, test: &str, body: fn()) {
-    if env::var("CORELINE_RSEQ").is_ok_and(|set| set == value) {
+    if os::is_again() {
         return body();
     }
-    let again = Command::new(env::current_exe().unwrap())
-        .args(["--exact", test])
-        .env("CORELINE_RSEQ", value)
-        .output()
-        .unwrap();
-    let text = String::from_utf8_lossy(&again.stdout);
-    assert!(again.status.success() && text.contains("1 passed"), "{text}");
+    os::pass(os::again(test).env("CORELINE_RSEQ", value));
 }
 
 #[test]

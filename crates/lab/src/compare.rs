@@ -30,7 +30,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::error::Error;
-use crate::output::table;
+use crate::listing::Listing;
 use crate::run::median;
 use crate::run::result::read_back;
 use crate::text::{Form, Tone, counted};
@@ -115,7 +115,6 @@ pub(crate) struct Comparison {
     changes: Vec<Change>,
 }
 
-/// A figure that changed.
 #[derive(Debug, Serialize)]
 struct Change {
     config: String,
@@ -130,7 +129,6 @@ struct Change {
     is_worse: bool,
 }
 
-/// Compares files.
 pub(crate) fn compare(choice: &Choice) -> Result<Comparison, Error> {
     let mut seen = Vec::new();
     let mut read = |files: &str| {
@@ -315,7 +313,6 @@ impl Figure<'_> {
         [values(&self.these), values(&self.those)]
     }
 
-    /// How many values are disturbed.
     fn disturbed(&self) -> usize {
         self.these.iter().chain(&self.those).filter(|row| row.disturbed).count()
     }
@@ -358,7 +355,6 @@ fn by_chance(these: usize, those: usize, statistic: usize) -> f64 {
 }
 
 impl Comparison {
-    /// What the program ends with.
     pub(crate) fn end(&self) -> Result<(), Error> {
         match self {
             Comparison { worse: 1.., .. } => Err(Error::Worse { count: self.worse }),
@@ -405,21 +401,25 @@ impl Comparison {
         if self.changes.is_empty() {
             return Ok(());
         }
-        let mut lines = table(["where", "figure", "before", "after", "change"]);
+        let mut listing = Listing::new(&[
+            ("where", false),
+            ("figure", false),
+            ("before", true),
+            ("after", true),
+            ("change", true),
+        ]);
         for change in &self.changes {
             let percent = (change.ratio - 1.0) * 100.0;
             let tone = if change.is_worse { Tone::Bad } else { Tone::Good };
-            lines.add_row([
+            listing.row([
                 change.place(),
-                format!("{}\n{}", change.variant, change.metric),
+                format!("{}, {}", change.variant, change.metric),
                 number(change.before),
                 format!("{} {}", number(change.after), change.unit),
                 form.toned(tone, &format!("{percent:+.1} %")),
             ]);
         }
-        lines.set_width(u16::try_from(form.width).unwrap_or(u16::MAX));
-        lines.set_content_arrangement(comfy_table::ContentArrangement::Dynamic);
-        writeln!(out, "\n{}", lines.trim_fmt())?;
+        write!(out, "\n{}", listing.text(form))?;
         Ok(())
     }
 }

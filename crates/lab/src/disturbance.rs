@@ -64,7 +64,6 @@ pub(crate) struct Kept<T> {
     pub(crate) samples: Vec<T>,
     /// Whether disturbed ones are among them: the figure is no evidence.
     pub(crate) are_disturbed: bool,
-    /// How many were not kept.
     pub(crate) discarded: u32,
 }
 

@@ -288,8 +288,8 @@ mod tests {
                 has: vec!["eager", "lazy"],
             })
         };
-        assert!(error("laxy").to_string().ends_with("has eager, lazy; did you mean lazy?"));
-        assert!(error("two-level").to_string().ends_with("has eager, lazy"));
+        assert!(error("laxy").to_string().ends_with("are eager, lazy; did you mean lazy?"));
+        assert!(error("two-level").to_string().ends_with("are eager, lazy"));
     }
 
     #[test]

@@ -19,7 +19,6 @@ fn topics() -> Vec<(&'static str, &'static str)> {
     changes.chain(verdicts).chain(scenarios).collect()
 }
 
-/// The names of all topics.
 pub(crate) fn names() -> Vec<&'static str> {
     topics().into_iter().map(|(name, _)| name).collect()
 }
@@ -47,7 +46,6 @@ fn list(form: Form, out: &mut dyn Write) -> Result<(), Error> {
     Ok(())
 }
 
-/// A heading, and words below it.
 fn part(form: Form, out: &mut dyn Write, heading: &str, text: &str) -> Result<(), Error> {
     let first = format!("{heading:10}");
     let text = form.paragraph(&first, text);
@@ -86,7 +84,6 @@ fn of_kernel(change: &Change) -> String {
     format!("Linux {release} {has}, as far as its release tells")
 }
 
-/// The page about a scenario.
 fn page(scenario: &Scenario) -> String {
     format!("docs/{}.md, in the source of coreline", scenario.name)
 }

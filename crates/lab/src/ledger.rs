@@ -83,7 +83,6 @@ const PARTS: &[Part] = &[
 
 const SCHEMA: &str = "coreline.ledger/2";
 
-/// The result.
 #[derive(Debug, Serialize)]
 pub(crate) struct Ledger {
     schema: &'static str,
@@ -95,9 +94,7 @@ pub(crate) struct Ledger {
 struct Account {
     scenario: &'static str,
     machine: String,
-    /// The command that gives its rows.
     command: String,
-    /// Where the figures are from.
     sources: Vec<String>,
     entries: Vec<Entry>,
 }

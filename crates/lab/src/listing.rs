@@ -8,7 +8,7 @@
 //! 4. each row is a paragraph that names the columns.
 //!
 //! Numbers are never broken before the last layout. A column in which no row has anything is left
-//! out.
+//! out. Cells may have colours, which take no room.
 
 use console::measure_text_width;
 
@@ -20,47 +20,57 @@ const GAP: usize = 2;
 /// A column of text is not made narrower than this.
 const NARROWEST: usize = 20;
 
-/// How far in a remark below its row begins.
+/// A remark below its row begins this many columns to the right of the row.
 const REMARK: usize = 4;
 
 /// A column's head, and whether it has numbers, which are set to the right.
-pub(crate) type Column = (&'static str, bool);
+pub(crate) type Column<'a> = (&'a str, bool);
 
 #[derive(Debug)]
 enum Line {
-    Heading(String),
+    /// Begins this many columns from the left.
+    Text(usize, String),
     Row(Vec<String>),
 }
 
 #[derive(Debug)]
-pub(crate) struct Listing {
-    columns: Vec<Column>,
+pub(crate) struct Listing<'a> {
+    columns: Vec<Column<'a>>,
+    /// Rows begin this many columns from the left.
+    indent: usize,
     lines: Vec<Line>,
 }
 
-impl Listing {
-    pub(crate) fn new(columns: &[Column]) -> Listing {
-        Listing { columns: columns.to_vec(), lines: Vec::new() }
+impl<'a> Listing<'a> {
+    pub(crate) fn new(columns: &[Column<'a>]) -> Self {
+        Listing { columns: columns.to_vec(), indent: 0, lines: Vec::new() }
     }
 
-    /// What the rows below it have in common.
-    pub(crate) fn heading(&mut self, text: String) {
-        self.lines.push(Line::Heading(text));
+    /// Makes rows begin `indent` columns from the left.
+    pub(crate) fn indented(self, indent: usize) -> Self {
+        Listing { indent, ..self }
+    }
+
+    /// Adds a line that begins `indent` columns from the left: what the rows below it have in
+    /// common, or a remark on the row above it.
+    pub(crate) fn line(&mut self, indent: usize, text: String) {
+        self.lines.push(Line::Text(indent, text));
     }
 
     /// A cell for each column.
-    pub(crate) fn row<const CELLS: usize>(&mut self, cells: [String; CELLS]) {
-        debug_assert_eq!(CELLS, self.columns.len());
-        self.lines.push(Line::Row(cells.into()));
+    pub(crate) fn row(&mut self, cells: impl Into<Vec<String>>) {
+        let cells = cells.into();
+        debug_assert_eq!(cells.len(), self.columns.len());
+        self.lines.push(Line::Row(cells));
     }
 
     /// Whether each row is one line in this width.
     pub(crate) fn fits(&self, form: Form) -> bool {
-        let headings = self.lines.iter().filter_map(|line| match line {
-            Line::Heading(text) => Some(measure_text_width(text)),
+        let texts = self.lines.iter().filter_map(|line| match line {
+            Line::Text(indent, text) => Some(indent + measure_text_width(text)),
             Line::Row(_) => None,
         });
-        total(&self.widths()).max(headings.max().unwrap_or(0)) <= form.width
+        self.total(&self.widths()).max(texts.max().unwrap_or(0)) <= form.width
     }
 
     pub(crate) fn text(&self, form: Form) -> String {
@@ -81,13 +91,19 @@ impl Listing {
     fn rows(&self) -> impl Iterator<Item = &Vec<String>> {
         self.lines.iter().filter_map(|line| match line {
             Line::Row(cells) => Some(cells),
-            Line::Heading(_) => None,
+            Line::Text(..) => None,
         })
+    }
+
+    /// The width of a row whose columns are so wide.
+    fn total(&self, widths: &[usize]) -> usize {
+        let shown = widths.iter().filter(|width| **width > 0).count();
+        self.indent + widths.iter().sum::<usize>() + GAP * shown.saturating_sub(1)
     }
 
     /// Of the widest cell of each column, or of its head; 0 where nothing is in it.
     fn widths(&self) -> Vec<usize> {
-        let width = |(index, (head, _)): (usize, &Column)| {
+        let width = |(index, (head, _)): (usize, &Column<'_>)| {
             let cells = self.rows().map(|cells| measure_text_width(&cells[index]));
             match cells.max().unwrap_or(0) {
                 0 => 0,
@@ -100,7 +116,7 @@ impl Listing {
     /// Widths that fit; the widest column of text is the first that gets narrower.
     fn narrowed(&self, widths: &[usize], room: usize) -> Option<Vec<usize>> {
         let mut widths = widths.to_vec();
-        while total(&widths) > room {
+        while self.total(&widths) > room {
             let texts = (0..widths.len()).filter(|&it| !self.columns[it].1);
             let widest = texts.max_by_key(|&it| widths[it])?;
             let least = NARROWEST.max(self.columns[widest].0.len());
@@ -115,15 +131,18 @@ impl Listing {
     fn table(&self, form: Form, widths: &[usize], remarks: bool) -> String {
         let heads: Vec<String> = self.columns.iter().map(|(head, _)| (*head).to_owned()).collect();
         let mut text = self.row_text(&heads, widths);
-        text += &format!("{}\n", "-".repeat(total(widths)));
+        text += &format!("{}\n", "-".repeat(self.total(widths)));
         for line in &self.lines {
             match line {
-                Line::Heading(heading) => text += &form.fitted(&format!("{heading}\n")),
+                Line::Text(indent, line) => {
+                    text += &form.fitted(&format!("{:indent$}{line}\n", ""))
+                }
                 Line::Row(cells) => {
                     text += &self.row_text(cells, widths);
                     let last = cells.last().filter(|last| remarks && !last.is_empty());
-                    for line in last.iter().flat_map(|it| wrapped(it, form.width - REMARK)) {
-                        text += &format!("{:REMARK$}{line}\n", "");
+                    let indent = self.indent + REMARK;
+                    for line in last.iter().flat_map(|it| wrapped(it, form.width - indent)) {
+                        text += &format!("{:indent$}{line}\n", "");
                     }
                 }
             }
@@ -139,7 +158,7 @@ impl Listing {
         let height = cells.iter().map(Vec::len).max().unwrap_or(0);
         let mut text = String::new();
         for at in 0..height {
-            let mut line = String::new();
+            let mut line = " ".repeat(self.indent);
             for (cell, &column) in cells.iter().zip(&shown) {
                 let part = cell.get(at).map_or("", String::as_str);
                 let rest = " ".repeat(widths[column].saturating_sub(measure_text_width(part)));
@@ -159,9 +178,11 @@ impl Listing {
         let mut text = String::new();
         for line in &self.lines {
             match line {
-                Line::Heading(heading) => text += &form.fitted(&format!("{heading}\n")),
+                Line::Text(indent, line) => {
+                    text += &form.fitted(&format!("{:indent$}{line}\n", ""))
+                }
                 Line::Row(cells) => {
-                    let said = |(index, (head, _)): (usize, &Column)| {
+                    let said = |(index, (head, _)): (usize, &Column<'_>)| {
                         let cell = Some(&cells[index]).filter(|cell| !cell.is_empty())?;
                         Some(if index == 0 { cell.clone() } else { format!("{head} {cell}") })
                     };
@@ -174,26 +195,21 @@ impl Listing {
     }
 }
 
-/// The width of a row whose columns are so wide.
-fn total(widths: &[usize]) -> usize {
-    let shown = widths.iter().filter(|width| **width > 0).count();
-    widths.iter().sum::<usize>() + GAP * shown.saturating_sub(1)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::text::Tone;
 
-    const COLUMNS: [Column; 4] =
+    const COLUMNS: [Column<'_>; 4] =
         [("name", false), ("n", true), ("unused", false), ("what it is", false)];
 
     fn form(width: usize) -> Form {
         Form { width, colour: false, unicode: false }
     }
 
-    fn listing(name: &str, number: &str, what: &str) -> Listing {
+    fn listing(name: &str, number: &str, what: &str) -> Listing<'static> {
         let mut listing = Listing::new(&COLUMNS);
-        listing.heading("all".to_owned());
+        listing.line(0, "all".to_owned());
         listing.row([name, number, "", what].map(str::to_owned));
         listing.row(["b", "1", "", "two words"].map(str::to_owned));
         listing
@@ -206,6 +222,28 @@ mod tests {
                     a     200  one\nb       1  two words\n";
         assert_eq!(listing.text(form(80)), text);
         assert!(listing.fits(form(21)) && !listing.fits(form(20)));
+    }
+
+    #[test]
+    fn rows_begin_as_far_in_as_is_asked_and_numbers_end_below_each_other() {
+        let mut listing = Listing::new(&COLUMNS).indented(2);
+        for (name, number) in [("one", "1"), ("", "1000")] {
+            listing.row([name, number, "", ""].map(str::to_owned));
+        }
+        listing.line(4, "a remark".to_owned());
+        let text = "  name     n\n------------\n  one      1\n        1000\n    a remark\n";
+        assert_eq!(listing.text(form(80)), text);
+        assert!(listing.fits(form(12)) && !listing.fits(form(11)));
+    }
+
+    #[test]
+    fn colours_leave_columns_as_wide_as_they_were() {
+        let text = |colour| {
+            let form = Form { colour, ..form(80) };
+            listing(&form.toned(Tone::Good, "one"), "200", "it").text(form)
+        };
+        assert!(text(true).contains("\u{1b}[32mone\u{1b}[0m   200  it\n"), "{:?}", text(true));
+        assert_eq!(console::strip_ansi_codes(&text(true)), text(false));
     }
 
     #[test]

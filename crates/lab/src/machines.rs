@@ -19,7 +19,6 @@ pub(crate) struct List {
     machines: Vec<Machine>,
 }
 
-/// The head of a machine.
 #[derive(Debug, Serialize)]
 struct Machine {
     name: String,

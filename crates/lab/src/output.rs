@@ -5,21 +5,12 @@ use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
 
 use clap::Args;
-use comfy_table::{LineStyle, Table, TableStyle};
 use coreline_world::native::output_was_unwritable;
 use serde::Serialize;
 
 use crate::error::Error;
 use crate::export::Columns;
 use crate::text::Form;
-
-/// A table with nothing but a line under its header.
-pub(crate) fn table<const COLUMNS: usize>(header: [&str; COLUMNS]) -> Table {
-    let line = LineStyle::none().fill('-').junction('-');
-    let mut table = Table::new();
-    table.load_style(TableStyle::new().header_separator(line)).set_header(header);
-    table
-}
 
 /// Standard output that says so where nothing can be written: std takes one that is closed for one
 /// that takes all.
@@ -59,7 +50,6 @@ pub(crate) struct RowsOutput {
     csv: bool,
 }
 
-/// The form of a result.
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Format {
     Text,
@@ -118,7 +108,6 @@ impl RowsOutput {
     }
 }
 
-/// Writes a result as JSON or as text.
 fn form<T: Serialize>(
     json: bool,
     result: &T,
@@ -134,7 +123,6 @@ fn form<T: Serialize>(
 }
 
 impl Output {
-    /// For standard output.
     pub(crate) fn printed(json: bool) -> Output {
         Output { json, out: None }
     }

@@ -40,7 +40,6 @@ impl Whole {
     }
 }
 
-/// Progress of one.
 pub(crate) fn progress(what: &str, runs: usize) -> ProgressBar {
     let bar = ProgressBar::new(runs as u64).with_message(what.to_owned());
     let style = ProgressStyle::with_template("{msg} {bar:20} {pos}/{len} runs, {eta} left");

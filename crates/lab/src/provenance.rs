@@ -8,7 +8,6 @@ use serde::Serialize;
 
 use crate::host::Host;
 
-/// The program.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub(crate) struct Program {
     version: &'static str,
@@ -21,7 +20,6 @@ impl Program {
         Program { version: env!("CARGO_PKG_VERSION"), commit: option_env!("CORELINE_COMMIT") };
 }
 
-/// This machine, today.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub(crate) struct Here {
     processor: String,

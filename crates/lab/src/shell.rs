@@ -23,7 +23,6 @@ const COMPLETIONS: [(Shell, &str, &str); 3] = [
     (Shell::Fish, "share/fish/vendor_completions.d", "coreline.fish"),
 ];
 
-/// Writes the completions of a program for a shell.
 pub(crate) fn completions(
     program: Command,
     shell: Shell,
@@ -46,7 +45,6 @@ fn with_pages(program: Command) -> Command {
     program
 }
 
-/// Writes the manual page of a verb, or of the program.
 pub(crate) fn man(program: Command, verb: &[String], out: &mut dyn Write) -> Result<(), Error> {
     let program = with_pages(program);
     let mut page = &program;

@@ -161,7 +161,6 @@ pub(crate) fn wrapped(text: &str, width: usize) -> Vec<String> {
     lines
 }
 
-/// The parts of a word that is too long.
 fn broken(word: &str, width: usize) -> Vec<&str> {
     let mut parts = Vec::new();
     for part in word.split_inclusive(',') {

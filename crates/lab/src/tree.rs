@@ -32,7 +32,6 @@ pub(crate) fn write(topology: &Topology, out: &mut dyn Write) -> io::Result<()> 
     nodes(topology, out)
 }
 
-/// The numbers of a machine's parts.
 pub(crate) fn counts(topology: &Topology) -> String {
     let (cpus, cores) = (topology.cpu_count(), topology.core_count());
     let mut counts = vec![counted(cpus, "CPU"), counted(cores, "core")];
@@ -62,7 +61,6 @@ const LEVELS: &[Level] = &[
     ("core", |cpu| cpu.core),
 ];
 
-/// A part of the machine.
 struct Part {
     level: &'static str,
     number: u32,

@@ -100,13 +100,11 @@ pub fn visited(topology: &Topology, setup: &Setup, own: CpuId) -> Vec<CpuId> {
 
 /// What CPUs, which count from 0, send each other, and the tasks that they run.
 pub(super) trait Kernel: Send + Sync + 'static {
-    /// The idle loop of a CPU.
     fn idle(&self, cpu: usize) -> &Idle;
 
     /// Does what was sent to this CPU, which calls it; whether that queued a task here.
     fn flush(&self, cpu: usize) -> bool;
 
-    /// Looks at the work of a CPU.
     fn look(&self, cpu: usize);
 
     /// Takes the next task of this CPU, which calls it with interrupts masked.
@@ -118,7 +116,6 @@ pub(super) trait Kernel: Send + Sync + 'static {
     fn run(self: &Arc<Self>, _cpu: usize, _task: usize) {}
 }
 
-/// The idle loop of a CPU.
 pub(super) struct Idle {
     cpu: CpuId,
     /// The bit that a message sets where it finds the CPU polling. `None`: it does not ask.
@@ -207,7 +204,6 @@ fn flush<K: Kernel>(kernel: &Arc<K>, cpu: usize) -> bool {
     queued
 }
 
-/// The idle loop.
 pub(super) fn idle<K: Kernel>(kernel: &Arc<K>, cpu: usize) {
     let idle = kernel.idle(cpu);
     loop {

@@ -164,7 +164,6 @@ impl<W: Testbed> Range<W> {
         self.value.update(0);
     }
 
-    /// A context's part.
     fn context(&self, number: usize) -> Result<Tally, RunError> {
         let (mut member, reader) = (self.presence.register(), self.value.reader());
         // Leaves at once: the bits stay.

@@ -10,7 +10,7 @@ use crate::node::Nodes;
 use crate::topology::{Cpu, Limit, Topology};
 
 /// A regular machine, whose parts are all alike. Each field is the number of parts in the next
-/// larger part.
+/// larger part; by default there is one of each.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Shape {
     /// The number of sockets of the machine.
@@ -23,6 +23,19 @@ pub struct Shape {
     pub cores_per_cache: u32,
     /// The number of hardware threads of a core.
     pub threads_per_core: u32,
+}
+
+/// A machine of one CPU: each count is 1.
+impl Default for Shape {
+    fn default() -> Self {
+        Shape {
+            sockets: 1,
+            nodes_per_socket: 1,
+            caches_per_node: 1,
+            cores_per_cache: 1,
+            threads_per_core: 1,
+        }
+    }
 }
 
 impl Shape {

@@ -4,14 +4,6 @@ use coreline_topology::{
     CacheId, CoreKind, CpuId, CpuSet, Distance, MAX_CPUS, NodeId, Shape, ShapeError, Topology,
 };
 
-const ONE_CPU: Shape = Shape {
-    sockets: 1,
-    nodes_per_socket: 1,
-    caches_per_node: 1,
-    cores_per_cache: 1,
-    threads_per_core: 1,
-};
-
 #[test]
 fn two_sockets_of_96_cores_are_numbered_as_on_x86() {
     let shape = Shape {
@@ -67,7 +59,7 @@ fn distance_is_the_smallest_part_that_holds_both() {
 
 #[test]
 fn a_zero_count_is_named() {
-    let error = Topology::uniform(Shape { cores_per_cache: 0, ..ONE_CPU }).unwrap_err();
+    let error = Topology::uniform(Shape { cores_per_cache: 0, ..Shape::default() }).unwrap_err();
     assert_eq!(error, ShapeError::Zero { field: "cores_per_cache" });
     assert_eq!(
         error.to_string(),
@@ -77,13 +69,13 @@ fn a_zero_count_is_named() {
 
 #[test]
 fn at_most_65536_cpus() {
-    let largest = Shape { sockets: 256, cores_per_cache: 256, ..ONE_CPU };
+    let largest = Shape { sockets: 256, cores_per_cache: 256, ..Shape::default() };
     assert_eq!(Topology::uniform(largest).unwrap().cpu_count(), 65536);
     for shape in [
-        Shape { sockets: 65537, ..ONE_CPU },
+        Shape { sockets: 65537, ..Shape::default() },
         // The product wraps to zero in 32 bits.
-        Shape { sockets: 65536, cores_per_cache: 65536, ..ONE_CPU },
-        Shape { sockets: u32::MAX, nodes_per_socket: u32::MAX, ..ONE_CPU },
+        Shape { sockets: 65536, cores_per_cache: 65536, ..Shape::default() },
+        Shape { sockets: u32::MAX, nodes_per_socket: u32::MAX, ..Shape::default() },
     ] {
         assert_eq!(Topology::uniform(shape), Err(ShapeError::TooManyCpus { shape }));
     }
@@ -91,7 +83,7 @@ fn at_most_65536_cpus() {
 
 #[test]
 fn regular_machines_have_private_second_level_caches_and_default_distances() {
-    let shape = Shape { sockets: 2, cores_per_cache: 4, threads_per_core: 2, ..ONE_CPU };
+    let shape = Shape { sockets: 2, cores_per_cache: 4, threads_per_core: 2, ..Shape::default() };
     let machine = Topology::uniform(shape).unwrap();
     assert_eq!((machine.l2_count(), machine.cluster_count()), (8, 8));
     assert_eq!(machine.kinds(), [CoreKind::default()].into());

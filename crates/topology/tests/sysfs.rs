@@ -46,14 +46,8 @@ fn files_of(machine: &Topology) -> Files {
 
 /// Two sockets of one node each, two cores a node, two threads a core: CPUs 0-1,4-5 and 2-3,6-7.
 fn two_nodes() -> Topology {
-    Topology::uniform(Shape {
-        sockets: 2,
-        nodes_per_socket: 1,
-        caches_per_node: 1,
-        cores_per_cache: 2,
-        threads_per_core: 2,
-    })
-    .unwrap()
+    let shape = Shape { sockets: 2, cores_per_cache: 2, threads_per_core: 2, ..Shape::default() };
+    Topology::uniform(shape).unwrap()
 }
 
 #[test]
@@ -131,13 +125,7 @@ fn missing_files_have_the_documented_fallbacks() {
 
 #[test]
 fn without_caches_a_socket_is_one_domain() {
-    let shape = Shape {
-        sockets: 2,
-        nodes_per_socket: 1,
-        caches_per_node: 2,
-        cores_per_cache: 1,
-        threads_per_core: 1,
-    };
+    let shape = Shape { sockets: 2, caches_per_node: 2, ..Shape::default() };
     let files = files_of(&Topology::uniform(shape).unwrap());
     for gone in ["/cache/", "/level", "/type", "/shared_cpu_list"] {
         let machine = read("no-caches", &without(files.clone(), gone)).unwrap();
@@ -342,13 +330,7 @@ proptest! {
         changes in proptest::collection::btree_map(path(), content(), 0..12),
         from_nothing in any::<bool>(),
     ) {
-        let whole = Shape {
-            sockets: 2,
-            nodes_per_socket: 1,
-            caches_per_node: 1,
-            cores_per_cache: 1,
-            threads_per_core: 2,
-        };
+        let whole = Shape { sockets: 2, threads_per_core: 2, ..Shape::default() };
         let whole = Topology::uniform(whole).unwrap();
         let mut files = if from_nothing { Files::new() } else { files_of(&whole) };
         files.extend(changes);

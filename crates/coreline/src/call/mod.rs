@@ -103,7 +103,6 @@ mod tasks;
 mod users;
 mod worker;
 
-use core::fmt;
 use core::panic::{RefUnwindSafe, UnwindSafe};
 use core::ptr::NonNull;
 use std::panic::resume_unwind;
@@ -503,8 +502,4 @@ impl<W: World + Threads> Drop for Workers<W> {
     }
 }
 
-impl<W: World + Threads> fmt::Debug for Workers<W> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Workers").field("cpus", &self.shared.workers.len()).finish_non_exhaustive()
-    }
-}
+impl_debug!([W: World + Threads] Workers<W> as it { cpus: it.shared.workers.len(), .. });

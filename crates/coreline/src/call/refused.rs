@@ -35,11 +35,7 @@ pub struct Refused<F> {
     pub function: F,
 }
 
-impl<F> fmt::Debug for Refused<F> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Refused").field("why", &self.why).finish_non_exhaustive()
-    }
-}
+impl_debug!([F] Refused<F> as it { why: it.why, .. });
 
 impl<F> fmt::Display for Refused<F> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -62,11 +58,7 @@ pub struct OwnWorker<W: World + Threads = Native> {
     pub workers: Workers<W>,
 }
 
-impl<W: World + Threads> fmt::Debug for OwnWorker<W> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("OwnWorker").finish_non_exhaustive()
-    }
-}
+impl_debug!([W: World + Threads] OwnWorker<W> { .. });
 
 impl<W: World + Threads> fmt::Display for OwnWorker<W> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

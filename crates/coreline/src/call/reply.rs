@@ -308,11 +308,7 @@ impl<R, W: World> Drop for Reply<R, W> {
     }
 }
 
-impl<R, W: World> fmt::Debug for Reply<R, W> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Reply").field("ready", &self.letter.is_none()).finish()
-    }
-}
+impl_debug!([R, W: World] Reply<R, W> as it { ready: it.letter.is_none() });
 
 /// The error for a worker that would wait forever. Only this worker can run the awaited function,
 /// and not before its present function ends. The error contains the reply.
@@ -321,11 +317,7 @@ pub struct WaitsForItself<R, W: World = Native> {
     pub reply: Reply<R, W>,
 }
 
-impl<R, W: World> fmt::Debug for WaitsForItself<R, W> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("WaitsForItself").finish_non_exhaustive()
-    }
-}
+impl_debug!([R, W: World] WaitsForItself<R, W> { .. });
 
 impl<R, W: World> fmt::Display for WaitsForItself<R, W> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

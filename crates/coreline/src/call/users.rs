@@ -1,6 +1,5 @@
 //! Records which workers use something that each of them caches, and calls only those.
 
-use core::fmt;
 use core::marker::PhantomData;
 use core::panic::{RefUnwindSafe, UnwindSafe};
 use core::time::Duration;
@@ -190,17 +189,9 @@ impl<W: World> Drop for Using<'_, W> {
     }
 }
 
-impl<W: World> fmt::Debug for Users<W> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Users").field("bits", &self.bits).finish_non_exhaustive()
-    }
-}
+impl_debug!([W: World] Users<W> as it { bits: it.bits, .. });
 
-impl<W: World> fmt::Debug for Using<'_, W> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Using").finish_non_exhaustive()
-    }
-}
+impl_debug!([W: World] Using<'_, W> { .. });
 
 #[cfg(test)]
 mod tests;

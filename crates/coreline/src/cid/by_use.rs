@@ -38,13 +38,7 @@ where
 {
     /// One user of a machine with so many caches.
     fn new_in(caches: u32, cores_per_cache: u32) -> Self {
-        let shape = Shape {
-            sockets: 1,
-            nodes_per_socket: 1,
-            caches_per_node: caches,
-            cores_per_cache,
-            threads_per_core: 1,
-        };
+        let shape = Shape { caches_per_node: caches, cores_per_cache, ..Shape::default() };
         let layout = CidLayout::new(&Topology::uniform(shape).unwrap()).unwrap();
         let ids = 0..layout.width();
         let space = CidSpace::new_in(&layout);

@@ -1,6 +1,5 @@
 //! [`CidLayout`]: the IDs that a CPU can get, and the position of its row.
 
-use core::fmt;
 use core::marker::PhantomData;
 use core::ops::Range;
 use std::sync::Arc;
@@ -110,8 +109,4 @@ impl<P: Policy> Clone for CidLayout<P> {
     }
 }
 
-impl<P: Policy> fmt::Debug for CidLayout<P> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("CidLayout").field(&self.parts).finish()
-    }
-}
+impl_debug!([P: Policy] CidLayout<P> as it (it.parts));

@@ -70,7 +70,6 @@ mod row;
 #[cfg(test)]
 mod tests;
 
-use core::fmt;
 use core::ops::Range;
 use core::panic::{RefUnwindSafe, UnwindSafe};
 use core::time::Duration;
@@ -260,11 +259,7 @@ pub enum CidError {
 #[error("{}", CidError::ForeignTask)]
 pub struct ForeignTask<P: Policy, W: World = Native>(pub Task<P, W>);
 
-impl<P: Policy, W: World> fmt::Debug for ForeignTask<P, W> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("ForeignTask").field(&self.0).finish()
-    }
-}
+impl_debug!([P: Policy, W: World] ForeignTask<P, W> as it (it.0));
 
 /// A task in a space. [`user_enter`](CidSpace::user_enter) returns it, and
 /// [`user_leave`](CidSpace::user_leave) takes it back. A task that is dropped stays a user forever.
@@ -278,11 +273,7 @@ pub struct Task<P: Policy, W: World = Native> {
 /// it.
 struct SpaceName;
 
-impl<P: Policy, W: World> fmt::Debug for Task<P, W> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Task").finish_non_exhaustive()
-    }
-}
+impl_debug!([P: Policy, W: World] Task<P, W> { .. });
 
 /// The concurrency IDs of one process, tenant or table, under a policy.
 ///
@@ -541,12 +532,6 @@ where
     }
 }
 
-impl<P: Policy, W: World> fmt::Debug for CidSpace<P, W> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("CidSpace")
-            .field("policy", &P::NAME)
-            .field("users", &self.users())
-            .field("taken", &self.taken().count())
-            .finish_non_exhaustive()
-    }
-}
+impl_debug!([P: Policy, W: World] CidSpace<P, W> as it {
+    policy: P::NAME, users: it.users(), taken: it.taken().count(), ..
+});

@@ -56,13 +56,7 @@ fn cpus(cpus: u32) -> CpuSet {
 
 /// A machine of one cache for each four CPUs.
 fn machine(caches: u32) -> Topology {
-    let shape = Shape {
-        sockets: 1,
-        nodes_per_socket: 1,
-        caches_per_node: caches,
-        cores_per_cache: 4,
-        threads_per_core: 1,
-    };
+    let shape = Shape { caches_per_node: caches, cores_per_cache: 4, ..Shape::default() };
     Topology::uniform(shape).unwrap()
 }
 
@@ -385,13 +379,7 @@ fn more_users_than_cpus_have_as_many_ids_as_there_are_cpus() {
 
 #[test]
 fn a_page_of_any_number_of_slots_is_laid_out_or_refused() {
-    let node = |sockets| Shape {
-        sockets,
-        nodes_per_socket: 1,
-        caches_per_node: 1,
-        cores_per_cache: 4,
-        threads_per_core: 1,
-    };
+    let node = |sockets| Shape { sockets, cores_per_cache: 4, ..Shape::default() };
     let most = 1 << 16;
     for slots in [most - 3, 1 << 20, 1 << 31, u32::MAX - 1, u32::MAX] {
         for sockets in [2, 3, 5] {

@@ -8,6 +8,7 @@ use coreline_world::restartable::NoSlot;
 use coreline_world::restartable::definition::{Load, StoreIfEqual};
 use coreline_world::{Native, Ordering, Word, World};
 
+use super::constructors::constructors;
 use super::spread::Spread;
 use crate::percpu::{PerCpuPool, StopError, Stopped};
 use crate::{IndexBy, Lacking};
@@ -123,25 +124,9 @@ pub struct PerCpuFold<F: Fold, W: World = Native> {
     fold: PhantomData<F>,
 }
 
+constructors!([F: Fold,] PerCpuFold<F>, "an empty fold");
+
 impl<F: Fold> PerCpuFold<F> {
-    /// Creates an empty fold, indexed by CPU number, from the process's global pool.
-    ///
-    /// # Errors
-    ///
-    /// Natively, the call never fails. For other worlds, see [`new_in`](PerCpuFold::new_in).
-    pub fn new() -> Result<Self, Lacking> {
-        Self::new_in(IndexBy::Cpu)
-    }
-
-    /// Creates an empty fold, like [`new`](PerCpuFold::new), with slots indexed by `by`.
-    ///
-    /// # Errors
-    ///
-    /// The same errors as for [`new_in`](PerCpuFold::new_in).
-    pub fn indexed_by(by: IndexBy) -> Result<Self, Lacking> {
-        Self::new_in(by)
-    }
-
     /// Creates an empty fold, like [`new`](PerCpuFold::new), in a const context. The first record
     /// allocates, so it is not async-signal-safe. It has the same side effects as the first
     /// addition to a [counter](super::PerCpuCounter::const_new).
@@ -163,16 +148,6 @@ fn identity<F: Fold, W: World>() -> W::U64 {
 }
 
 impl<F: Fold, W: World> PerCpuFold<F, W> {
-    /// Creates an empty fold in world `W`, with slots indexed by `by`, from the world's global
-    /// pool.
-    ///
-    /// # Errors
-    ///
-    /// [`Lacking`] if the machine has no such index.
-    pub fn new_in(by: IndexBy) -> Result<Self, Lacking> {
-        Ok(Self::from_pool(&PerCpuPool::global_in(by)?))
-    }
-
     /// Creates an empty fold whose slots come from this pool.
     pub fn from_pool(pool: &PerCpuPool<W>) -> Self {
         let spread = Spread::new_in(pool.clone(), identity::<F, W>);
@@ -275,11 +250,4 @@ impl<F: Fold, W: World> PerCpuFold<F, W> {
     }
 }
 
-impl<F: Fold, W: World> fmt::Debug for PerCpuFold<F, W> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("PerCpuFold")
-            .field("value", &self.read())
-            .field("slots", &self.spread)
-            .finish_non_exhaustive()
-    }
-}
+impl_debug!([F: Fold, W: World] PerCpuFold<F, W> as it { value: it.read(), slots: it.spread, .. });

@@ -14,10 +14,9 @@
 //!
 //! [hdr]: https://github.com/HdrHistogram/HdrHistogram
 
-use core::fmt;
-
 use coreline_world::{Native, World};
 
+use super::constructors::constructors;
 use super::{Buckets, CounterVec};
 use crate::percpu::PerCpuPool;
 use crate::{IndexBy, Lacking};
@@ -62,37 +61,9 @@ pub struct Histogram<W: World = Native> {
     counters: CounterVec<W>,
 }
 
-impl Histogram {
-    /// Creates an empty histogram, indexed by CPU number, from the process's global pool.
-    ///
-    /// # Errors
-    ///
-    /// Natively, the call never fails. For other worlds, see [`new_in`](Histogram::new_in).
-    pub fn new(buckets: Buckets) -> Result<Self, Lacking> {
-        Self::new_in(IndexBy::Cpu, buckets)
-    }
-
-    /// Creates an empty histogram, like [`new`](Histogram::new), with slots indexed by `by`.
-    ///
-    /// # Errors
-    ///
-    /// The same errors as for [`new_in`](Histogram::new_in).
-    pub fn indexed_by(by: IndexBy, buckets: Buckets) -> Result<Self, Lacking> {
-        Self::new_in(by, buckets)
-    }
-}
+constructors!([] Histogram<>, "an empty histogram", buckets: Buckets);
 
 impl<W: World> Histogram<W> {
-    /// Creates an empty histogram in world `W`, with slots indexed by `by`, from the world's global
-    /// pool.
-    ///
-    /// # Errors
-    ///
-    /// [`Lacking`] if the machine has no such index.
-    pub fn new_in(by: IndexBy, buckets: Buckets) -> Result<Self, Lacking> {
-        Ok(Self::from_pool(&PerCpuPool::global_in(by)?, buckets))
-    }
-
     /// Creates an empty histogram whose slots come from this pool.
     pub fn from_pool(pool: &PerCpuPool<W>, buckets: Buckets) -> Self {
         Histogram { counters: CounterVec::from_pool(pool, 1 + buckets.number()), buckets }
@@ -145,11 +116,7 @@ impl<W: World> Histogram<W> {
     }
 }
 
-impl<W: World> fmt::Debug for Histogram<W> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Histogram").field(&self.snapshot()).finish()
-    }
-}
+impl_debug!([W: World] Histogram<W> as it (it.snapshot()));
 
 /// The error for two histograms with different [`Buckets`], whose counts cannot be added.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -260,14 +227,7 @@ impl HistogramSnapshot {
     }
 }
 
-impl fmt::Debug for HistogramSnapshot {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("HistogramSnapshot")
-            .field("count", &self.count)
-            .field("sum", &self.sum)
-            .field("min", &self.min())
-            .field("median", &self.value_at_quantile(0.5))
-            .field("max", &self.max())
-            .finish_non_exhaustive()
-    }
-}
+impl_debug!([] HistogramSnapshot as it {
+    count: it.count, sum: it.sum, min: it.min(), median: it.value_at_quantile(0.5), max: it.max(),
+    ..
+});

@@ -81,14 +81,13 @@
 //! [`read_exact`]: PerCpuCounter::read_exact
 
 mod buckets;
+mod constructors;
 mod fold;
 mod histogram;
 mod set;
 mod spread;
 mod total;
 mod vec;
-
-use core::fmt;
 
 use coreline_world::restartable::definition::Add;
 use coreline_world::{Integer, Line, Native, Ordering, Word, World};
@@ -448,11 +447,4 @@ impl<W: World> Batched<W> {
     }
 }
 
-impl<W: World> fmt::Debug for PerCpuCounter<W> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("PerCpuCounter")
-            .field("value", &self.read_exact())
-            .field("slots", &self.spread)
-            .finish_non_exhaustive()
-    }
-}
+impl_debug!([W: World] PerCpuCounter<W> as it { value: it.read_exact(), slots: it.spread, .. });

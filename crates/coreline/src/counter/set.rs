@@ -6,6 +6,7 @@ use core::fmt;
 use coreline_world::restartable::definition::Add;
 use coreline_world::{Integer, Native, Ordering, Word, World};
 
+use super::constructors::constructors;
 use super::spread::Spread;
 use crate::percpu::PerCpuPool;
 use crate::{IndexBy, Lacking};
@@ -52,25 +53,9 @@ pub struct CounterSet<const N: usize, W: World = Native> {
     spread: Spread<[W::U64; N], W>,
 }
 
+constructors!([const N: usize,] CounterSet<N>, "counters at zero");
+
 impl<const N: usize> CounterSet<N> {
-    /// Creates counters at zero, indexed by CPU number, from the process's global pool.
-    ///
-    /// # Errors
-    ///
-    /// Natively, the call never fails. For other worlds, see [`new_in`](CounterSet::new_in).
-    pub fn new() -> Result<Self, Lacking> {
-        Self::new_in(IndexBy::Cpu)
-    }
-
-    /// Creates counters at zero, like [`new`](CounterSet::new), with slots indexed by `by`.
-    ///
-    /// # Errors
-    ///
-    /// The same errors as for [`new_in`](CounterSet::new_in).
-    pub fn indexed_by(by: IndexBy) -> Result<Self, Lacking> {
-        Self::new_in(by)
-    }
-
     /// Creates counters at zero, like [`new`](CounterSet::new), in a const context. A set of more
     /// than 512 counters does not compile. The first addition allocates, so it is not
     /// async-signal-safe.
@@ -94,16 +79,6 @@ fn zeros<const N: usize, W: World>() -> [W::U64; N] {
 }
 
 impl<const N: usize, W: World> CounterSet<N, W> {
-    /// Creates counters at zero in world `W`, with slots indexed by `by`, from the world's global
-    /// pool.
-    ///
-    /// # Errors
-    ///
-    /// [`Lacking`] if the machine has no such index.
-    pub fn new_in(by: IndexBy) -> Result<Self, Lacking> {
-        Ok(Self::from_pool(&PerCpuPool::global_in(by)?))
-    }
-
     /// Creates counters at zero whose slots come from this pool.
     pub fn from_pool(pool: &PerCpuPool<W>) -> Self {
         const {
@@ -194,11 +169,6 @@ impl<const N: usize, W: World> CounterSet<N, W> {
     }
 }
 
-impl<const N: usize, W: World> fmt::Debug for CounterSet<N, W> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("CounterSet")
-            .field("values", &self.read_exact())
-            .field("slots", &self.spread)
-            .finish()
-    }
-}
+impl_debug!([const N: usize, W: World] CounterSet<N, W> as it {
+    values: it.read_exact(), slots: it.spread
+});

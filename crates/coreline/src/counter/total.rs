@@ -1,10 +1,9 @@
 //! [`Total`]: a counter that only grows.
 
-use core::fmt;
-
 use coreline_world::{Native, World};
 
 use super::PerCpuCounter;
+use super::constructors::constructors;
 use crate::percpu::PerCpuPool;
 use crate::{IndexBy, Lacking};
 
@@ -23,25 +22,9 @@ use crate::{IndexBy, Lacking};
 /// **Memory, signals, fork**: see [`PerCpuCounter`].
 pub struct Total<W: World = Native>(PerCpuCounter<W>);
 
+constructors!([] Total<>, "a total at zero");
+
 impl Total {
-    /// Creates a total at zero, like [`PerCpuCounter::new`].
-    ///
-    /// # Errors
-    ///
-    /// Natively, the call never fails. For other worlds, see [`new_in`](Total::new_in).
-    pub fn new() -> Result<Self, Lacking> {
-        PerCpuCounter::new().map(Total)
-    }
-
-    /// Creates a total at zero, like [`PerCpuCounter::indexed_by`].
-    ///
-    /// # Errors
-    ///
-    /// [`Lacking`] if the machine has no such index.
-    pub fn indexed_by(by: IndexBy) -> Result<Self, Lacking> {
-        Self::new_in(by)
-    }
-
     /// Creates a total at zero in a const context, like [`PerCpuCounter::const_new`].
     pub const fn const_new() -> Self {
         Total(PerCpuCounter::const_new())
@@ -56,15 +39,6 @@ impl Default for Total {
 }
 
 impl<W: World> Total<W> {
-    /// Creates a total at zero in world `W`, like [`PerCpuCounter::new_in`].
-    ///
-    /// # Errors
-    ///
-    /// [`Lacking`] if the machine has no such index.
-    pub fn new_in(by: IndexBy) -> Result<Self, Lacking> {
-        PerCpuCounter::new_in(by).map(Total)
-    }
-
     /// Creates a total at zero whose slots come from this pool.
     pub fn from_pool(pool: &PerCpuPool<W>) -> Self {
         Total(PerCpuCounter::from_pool(pool))
@@ -92,11 +66,4 @@ impl<W: World> Total<W> {
     }
 }
 
-impl<W: World> fmt::Debug for Total<W> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Total")
-            .field("value", &self.read_exact())
-            .field("slots", &self.0.spread)
-            .finish()
-    }
-}
+impl_debug!([W: World] Total<W> as it { value: it.read_exact(), slots: it.0.spread });

@@ -4,6 +4,7 @@ use core::fmt;
 
 use coreline_world::{Native, World};
 
+use super::constructors::constructors;
 use super::{CounterSet, Nonzero};
 use crate::percpu::PerCpuPool;
 use crate::{IndexBy, Lacking};
@@ -37,37 +38,9 @@ pub struct CounterVec<W: World = Native> {
     len: usize,
 }
 
-impl CounterVec {
-    /// Creates `len` counters at zero, indexed by CPU number, from the process's global pool.
-    ///
-    /// # Errors
-    ///
-    /// Natively, the call never fails. For other worlds, see [`new_in`](CounterVec::new_in).
-    pub fn new(len: usize) -> Result<Self, Lacking> {
-        Self::new_in(IndexBy::Cpu, len)
-    }
-
-    /// Creates `len` counters at zero, like [`new`](CounterVec::new), with slots indexed by `by`.
-    ///
-    /// # Errors
-    ///
-    /// The same errors as for [`new_in`](CounterVec::new_in).
-    pub fn indexed_by(by: IndexBy, len: usize) -> Result<Self, Lacking> {
-        Self::new_in(by, len)
-    }
-}
+constructors!([] CounterVec<>, "`len` counters at zero", len: usize);
 
 impl<W: World> CounterVec<W> {
-    /// Creates `len` counters at zero in world `W`, with slots indexed by `by`, from the world's
-    /// global pool.
-    ///
-    /// # Errors
-    ///
-    /// [`Lacking`] if the machine has no such index.
-    pub fn new_in(by: IndexBy, len: usize) -> Result<Self, Lacking> {
-        Ok(Self::from_pool(&PerCpuPool::global_in(by)?, len))
-    }
-
     /// Creates `len` counters at zero whose slots come from this pool.
     pub fn from_pool(pool: &PerCpuPool<W>, len: usize) -> Self {
         let part = |_| CounterSet::from_pool(pool);

@@ -45,7 +45,6 @@
 //! A thread blocks its signals while it is in the queue. So it cannot fork there. The child of
 //! another thread does not queue: its copy of the queue has threads that the child does not have.
 
-use core::fmt;
 use core::iter;
 use core::panic::{RefUnwindSafe, UnwindSafe};
 use core::ptr::{self, NonNull};
@@ -424,8 +423,4 @@ unsafe impl<P: References, W: World> Indexing<W> for ByDomain<P, W> {
     }
 }
 
-impl<P: References, W: World> fmt::Debug for ByDomain<P, W> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ByDomain").field("policy", &P::NAME).finish_non_exhaustive()
-    }
-}
+impl_debug!([P: References, W: World] ByDomain<P, W> { policy: P::NAME, .. });

@@ -1,6 +1,5 @@
 //! [`Domains`]: the state that all domains of a machine share.
 
-use core::fmt;
 use core::ops::Range;
 use core::panic::{RefUnwindSafe, UnwindSafe};
 use std::sync::Arc;
@@ -56,11 +55,7 @@ impl DomainsOptions {
     }
 }
 
-impl Default for DomainsOptions {
-    fn default() -> Self {
-        DomainsOptions::new()
-    }
-}
+impl_default!([] DomainsOptions, new);
 
 /// The state that all domains of a machine share: the IDs that CPUs can get, and the memory that is
 /// indexed by ID. The type is a handle, and its clones share one state. The state lives as long as
@@ -213,15 +208,9 @@ impl<P: References, W: World> Clone for Domains<P, W> {
     }
 }
 
-impl<P: References, W: World> fmt::Debug for Domains<P, W> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Domains")
-            .field("policy", &P::NAME)
-            .field("width", &self.common.layout.width())
-            .field("leases", &self.common.leases())
-            .finish_non_exhaustive()
-    }
-}
+impl_debug!([P: References, W: World] Domains<P, W> as it {
+    policy: P::NAME, width: it.common.layout.width(), leases: it.common.leases(), ..
+});
 
 impl<P: References, W: World> Common<P, W> {
     /// All indexes that a section may use are below it.
@@ -304,13 +293,8 @@ mod tests {
 
     #[test]
     fn indexes_are_the_ids_and_then_the_leases_by_node() {
-        let shape = Shape {
-            sockets: 2,
-            nodes_per_socket: 1,
-            caches_per_node: 2,
-            cores_per_cache: 4,
-            threads_per_core: 1,
-        };
+        let shape =
+            Shape { sockets: 2, caches_per_node: 2, cores_per_cache: 4, ..Shape::default() };
         let topology = Topology::uniform(shape).unwrap();
         let all = |extents: &[Extent]| -> Vec<_> {
             let all = extents.iter().map(|extent| (extent.range.clone(), extent.node));

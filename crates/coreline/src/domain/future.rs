@@ -1,6 +1,5 @@
 //! [`InDomain`]: futures that enter a domain whenever they are polled.
 
-use core::fmt;
 use core::future::Future;
 use core::pin::Pin;
 use core::task::{Context, Poll};
@@ -125,8 +124,6 @@ impl<F: Future, P: References, W: World, R: FnMut()> Future for DomainFuture<F, 
     }
 }
 
-impl<F, P: References, W: World, R> fmt::Debug for DomainFuture<F, P, W, R> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("DomainFuture").field("member", &self.member).finish_non_exhaustive()
-    }
-}
+impl_debug!([F, P: References, W: World, R] DomainFuture<F, P, W, R> as it {
+    member: it.member, ..
+});

@@ -6,7 +6,6 @@
 //! exclusive across preemption and migration, even without sections. The number of concurrent
 //! leases bounds leased IDs, and the number of CPUs does not.
 
-use core::fmt;
 use core::{mem, ptr};
 
 use coreline_topology::Cid;
@@ -178,6 +177,56 @@ fn give<W: World>(queue: &Queue<(), LeasedId<W>, W>, held: LeasedId<W>) -> Resul
     if given { Ok(()) } else { Err(held) }
 }
 
+/// What both kinds of lease have.
+macro_rules! lease {
+    ($Lease:ident <$($Arg:tt),*>) => {
+        impl<P: References, W: World> $Lease<$($Arg),*> {
+            /// Returns the ID. No other lease of the domain has the same ID at the same time. The
+            /// ID is larger than every ID that a CPU can have.
+            pub fn cid(&self) -> Cid {
+                self.domain.leased_cid(self.held)
+            }
+
+            /// Returns a shared reference to the value of this ID. Other threads may read the
+            /// value, too, when they read all values.
+            ///
+            /// # Errors
+            ///
+            /// [`ForeignLocal`] if the local belongs to another domain.
+            pub fn get<'l, T: Slot>(
+                &'l self,
+                local: &'l DomainLocal<T, P, W>,
+            ) -> Result<&'l T, ForeignLocal> {
+                self.domain.leased_value(self.held, local)
+            }
+
+            /// Returns the value of this ID, which only the holder of this lease can access.
+            ///
+            /// # Errors
+            ///
+            /// The same errors as for [`get`](Self::get).
+            pub fn get_mut<'l, T: Send + 'static>(
+                &'l mut self,
+                local: &'l DomainLocal<Exclusive<T>, P, W>,
+            ) -> Result<&'l mut T, ForeignLocal> {
+                let value = self.get(local)?.get();
+                // SAFETY: no other lease has this ID, this one is borrowed, and so is the local,
+                // whose owner could reach the value, too.
+                Ok(unsafe { &mut *value })
+            }
+        }
+
+        impl<P: References, W: World> Drop for $Lease<$($Arg),*> {
+            #[inline]
+            fn drop(&mut self) {
+                self.domain.shared().put_back(self.held);
+            }
+        }
+
+        impl_debug!([P: References, W: World] $Lease<$($Arg),*> as it { cid: it.cid(), .. });
+    };
+}
+
 /// The exclusive use of one of a domain's IDs until the lease is dropped, from
 /// [`Domain::lease`](super::Domain::lease). The holder may send the lease to another thread, and
 /// may hold it while other threads run on this CPU or across an `await`.
@@ -240,54 +289,9 @@ impl<'a, P: References, W: World> Lease<'a, P, W> {
     pub fn domain(&self) -> &'a Domain<P, W> {
         self.domain
     }
-
-    /// Returns the ID. No other lease of the domain has the same ID at the same time. The ID is
-    /// larger than every ID that a CPU can have.
-    pub fn cid(&self) -> Cid {
-        self.domain.leased_cid(self.held)
-    }
-
-    /// Returns a shared reference to the value of this ID. Other threads may read the value, too,
-    /// when they read all values.
-    ///
-    /// # Errors
-    ///
-    /// [`ForeignLocal`] if the local belongs to another domain.
-    pub fn get<'l, T: Slot>(
-        &'l self,
-        local: &'l DomainLocal<T, P, W>,
-    ) -> Result<&'l T, ForeignLocal> {
-        self.domain.leased_value(self.held, local)
-    }
-
-    /// Returns the value of this ID, which only the holder of this lease can access.
-    ///
-    /// # Errors
-    ///
-    /// The same errors as for [`get`](Lease::get).
-    pub fn get_mut<'l, T: Send + 'static>(
-        &'l mut self,
-        local: &'l DomainLocal<Exclusive<T>, P, W>,
-    ) -> Result<&'l mut T, ForeignLocal> {
-        let value = self.get(local)?.get();
-        // SAFETY: no other lease has this ID, this one is borrowed, and so is the local, whose
-        // owner could reach the value, too.
-        Ok(unsafe { &mut *value })
-    }
 }
 
-impl<P: References, W: World> Drop for Lease<'_, P, W> {
-    #[inline]
-    fn drop(&mut self) {
-        self.domain.shared().put_back(self.held);
-    }
-}
-
-impl<P: References, W: World> fmt::Debug for Lease<'_, P, W> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Lease").field("cid", &self.cid()).finish_non_exhaustive()
-    }
-}
+lease!(Lease<'_, P, W>);
 
 /// A [`Lease`] that borrows nothing, from [`Lease::into_owned`]. Use it in tasks that hold it
 /// across an `await`, and in unscoped threads. An owned lease keeps the domain alive.
@@ -315,51 +319,9 @@ impl<P: References, W: World> OwnedLease<P, W> {
     pub fn domain(&self) -> &Domain<P, W> {
         &self.domain
     }
-
-    /// Returns the ID, like [`Lease::cid`].
-    pub fn cid(&self) -> Cid {
-        self.domain.leased_cid(self.held)
-    }
-
-    /// Returns the value of this ID, like [`Lease::get`].
-    ///
-    /// # Errors
-    ///
-    /// [`ForeignLocal`] if the local belongs to another domain.
-    pub fn get<'l, T: Slot>(
-        &'l self,
-        local: &'l DomainLocal<T, P, W>,
-    ) -> Result<&'l T, ForeignLocal> {
-        self.domain.leased_value(self.held, local)
-    }
-
-    /// Returns the exclusive value of this ID, like [`Lease::get_mut`].
-    ///
-    /// # Errors
-    ///
-    /// [`ForeignLocal`] if the local belongs to another domain.
-    pub fn get_mut<'l, T: Send + 'static>(
-        &'l mut self,
-        local: &'l DomainLocal<Exclusive<T>, P, W>,
-    ) -> Result<&'l mut T, ForeignLocal> {
-        let value = self.get(local)?.get();
-        // SAFETY: no other lease has this ID, this one is borrowed, and so is the local, whose
-        // owner could reach the value, too.
-        Ok(unsafe { &mut *value })
-    }
 }
 
-impl<P: References, W: World> Drop for OwnedLease<P, W> {
-    fn drop(&mut self) {
-        self.domain.shared().put_back(self.held);
-    }
-}
-
-impl<P: References, W: World> fmt::Debug for OwnedLease<P, W> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("OwnedLease").field("cid", &self.cid()).finish_non_exhaustive()
-    }
-}
+lease!(OwnedLease<P, W>);
 
 impl<P: References, W: World> Domain<P, W> {
     fn leased_cid(&self, held: LeasedId<W>) -> Cid {

@@ -2,7 +2,6 @@
 
 use core::alloc::Layout;
 use core::cell::UnsafeCell;
-use core::fmt;
 use core::mem::ManuallyDrop;
 use core::ops::Deref;
 use core::panic::{RefUnwindSafe, UnwindSafe};
@@ -196,11 +195,7 @@ impl<T: Slot, P: References, W: World> Drop for DomainLocal<T, P, W> {
     }
 }
 
-impl<T: Slot, P: References, W: World> fmt::Debug for DomainLocal<T, P, W> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("DomainLocal").field(&**self).finish()
-    }
-}
+impl_debug!([T: Slot, P: References, W: World] DomainLocal<T, P, W> as it (**it));
 
 /// A local whose value is one word that holds an integer.
 impl<T: Slot + Integer, P: References, W: World> DomainLocal<T, P, W> {
@@ -258,8 +253,4 @@ impl<T> Exclusive<T> {
     }
 }
 
-impl<T> fmt::Debug for Exclusive<T> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Exclusive").finish_non_exhaustive()
-    }
-}
+impl_debug!([T] Exclusive<T> { .. });

@@ -1,6 +1,5 @@
 //! [`Member`]: a user of a domain, and its guard while it is inside the domain.
 
-use core::fmt;
 use core::marker::PhantomData;
 use core::mem::ManuallyDrop;
 use core::panic::{RefUnwindSafe, UnwindSafe};
@@ -72,11 +71,7 @@ impl<P: References, W: World> Drop for Member<P, W> {
     }
 }
 
-impl<P: References, W: World> fmt::Debug for Member<P, W> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Member").field("domain", &self.domain).finish_non_exhaustive()
-    }
-}
+impl_debug!([P: References, W: World] Member<P, W> as it { domain: it.domain, .. });
 
 /// The guard of a member inside its domain. Dropping the guard leaves the domain. Without a
 /// presence, the guard only names the domain.
@@ -117,11 +112,7 @@ impl<P: References, W: World> Inside<'_, P, W> {
     }
 }
 
-impl<P: References, W: World> fmt::Debug for Inside<'_, P, W> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Inside").field("domain", self.domain).finish_non_exhaustive()
-    }
-}
+impl_debug!([P: References, W: World] Inside<'_, P, W> as it { domain: it.domain, .. });
 
 /// A member and its guard in one, from [`Domain::enter`].
 pub struct Entered<P: References = Recent, W: World = Native> {
@@ -173,8 +164,4 @@ impl<P: References, W: World> Drop for Entered<P, W> {
     }
 }
 
-impl<P: References, W: World> fmt::Debug for Entered<P, W> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Entered").field(&*self.inside).finish()
-    }
-}
+impl_debug!([P: References, W: World] Entered<P, W> as it (*it.inside));

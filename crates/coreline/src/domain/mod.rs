@@ -192,11 +192,7 @@ impl DomainOptions {
     }
 }
 
-impl Default for DomainOptions {
-    fn default() -> Self {
-        DomainOptions::new()
-    }
-}
+impl_default!([] DomainOptions, new);
 
 /// The contents and the memory use of a domain, from [`Domain::usage`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -47,7 +47,6 @@
 mod pace;
 mod stocks;
 
-use core::fmt;
 use core::time::Duration;
 
 use coreline_world::{Line, Native, Ordering, Word, World};
@@ -300,14 +299,7 @@ impl<W: World> RateLimiter<W> {
     }
 }
 
-impl<W: World> fmt::Debug for RateLimiter<W> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("RateLimiter")
-            .field("pace", &self.pace)
-            .field("in_stocks", &self.stocks.sum())
-            .finish_non_exhaustive()
-    }
-}
+impl_debug!([W: World] RateLimiter<W> as it { pace: it.pace, in_stocks: it.stocks.sum(), .. });
 
 #[cfg(test)]
 mod tests {

@@ -18,7 +18,6 @@
 //! that follows the change of the condition under the lock. In the repository,
 //! `tests/laws/locks/condvar.rs` checks it.
 
-use core::fmt;
 use core::time::Duration;
 
 use coreline_world::{ConstWorld, Integer, Native, Ordering, Parked, Time, Word, World};
@@ -175,14 +174,6 @@ impl<W: World> Condvar<W> {
     }
 }
 
-impl<W: ConstWorld> Default for Condvar<W> {
-    fn default() -> Self {
-        Self::const_new()
-    }
-}
+impl_default!([W: ConstWorld] Condvar<W>, const_new);
 
-impl<W: World> fmt::Debug for Condvar<W> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Condvar").finish_non_exhaustive()
-    }
-}
+impl_debug!([W: World] Condvar<W> { .. });

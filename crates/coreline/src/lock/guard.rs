@@ -1,4 +1,4 @@
-//! The code that all guards have in common.
+//! The code that all locks and all guards have in common.
 
 /// The traits of a guard: a struct with a `lock` and with `data`, the access to the guarded value.
 /// When the guard drops, the access ends, and then `$give_up` gives the lock up. With `mut`, the
@@ -57,4 +57,56 @@ macro_rules! guard {
     };
 }
 
-pub(super) use guard;
+/// The traits of a lock with `data`, and its functions that need no lock. `$try` takes the lock to
+/// show the data. With `const`, the lock also has what a const constructor allows: a default.
+macro_rules! lock {
+    (const $Lock:ident, [$($Param:ident: $Bound:ident),*], $try:ident) => {
+        lock!($Lock, [$($Param: $Bound),*], $try);
+
+        impl<T: Default, $($Param: $Bound),*> Default for $Lock<T, $($Param),*>
+        where
+            W: coreline_world::ConstWorld,
+        {
+            fn default() -> Self {
+                Self::const_new(T::default())
+            }
+        }
+
+        impl<T> From<T> for $Lock<T> {
+            fn from(data: T) -> Self {
+                Self::new(data)
+            }
+        }
+    };
+    ($Lock:ident, [$($Param:ident: $Bound:ident),*], $try:ident) => {
+        // As std's lock, which crosses an unwind, too. That one says that it is poisoned; here the
+        // next holder finds the data as the panic left it.
+        impl<T, $($Param: $Bound),*> core::panic::UnwindSafe for $Lock<T, $($Param),*> {}
+        impl<T, $($Param: $Bound),*> core::panic::RefUnwindSafe for $Lock<T, $($Param),*> {}
+
+        impl<T, $($Param: $Bound),*> $Lock<T, $($Param),*> {
+            /// Returns the data through an exclusive reference, which needs no lock.
+            pub fn get_mut(&mut self) -> &mut T {
+                self.data.get_mut()
+            }
+
+            /// Consumes the lock, and returns the data.
+            pub fn into_inner(self) -> T {
+                self.data.into_inner()
+            }
+        }
+
+        impl<T: core::fmt::Debug, $($Param: $Bound),*> core::fmt::Debug for $Lock<T, $($Param),*> {
+            fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+                let mut out = f.debug_struct(stringify!($Lock));
+                match self.$try() {
+                    Some(data) => out.field("data", &&*data),
+                    None => out.field("data", &format_args!("<locked>")),
+                };
+                out.finish()
+            }
+        }
+    };
+}
+
+pub(super) use {guard, lock};

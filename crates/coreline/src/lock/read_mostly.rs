@@ -38,16 +38,14 @@
 //! `tests/laws/locks/read_mostly.rs` checks this in all three worlds.
 
 use core::cell::UnsafeCell;
-use core::fmt;
 use core::marker::PhantomData;
 use core::mem::ManuallyDrop;
-use core::panic::{RefUnwindSafe, UnwindSafe};
 
 use coreline_world::{Cell, CellMut, CellRef, IndexBy, Integer, Lacking, Native};
 use coreline_world::{Ordering, Slot, Word, World};
 
 use super::RawMutex;
-use super::guard::guard;
+use super::guard::{guard, lock};
 use super::osq::Near;
 use super::spin::{MOST, Spun, spin};
 use crate::percpu::{PerCpu, PoolError};
@@ -132,10 +130,6 @@ pub struct ReadMostly<T, W: World = Native> {
 
 // SAFETY: readers give `&T` to several threads at one time, and a writer may move `T` to its own.
 unsafe impl<T: Send + Sync, W: World> Sync for ReadMostly<T, W> {}
-
-// As std's locks, but not poisoned: the next holder finds the data as a panic left it.
-impl<T, W: World> UnwindSafe for ReadMostly<T, W> {}
-impl<T, W: World> RefUnwindSafe for ReadMostly<T, W> {}
 
 impl<T> ReadMostly<T> {
     /// Creates a free lock around `data`, with a slot for each CPU.
@@ -331,28 +325,9 @@ impl<T, W: World> ReadMostly<T, W> {
         // SAFETY: the caller is the writer, which locked in `write`.
         unsafe { self.writers.unlock() };
     }
-
-    /// Returns the data through an exclusive reference, which needs no lock.
-    pub fn get_mut(&mut self) -> &mut T {
-        self.data.get_mut()
-    }
-
-    /// Consumes the lock, and returns the data.
-    pub fn into_inner(self) -> T {
-        self.data.into_inner()
-    }
 }
 
-impl<T: fmt::Debug, W: World> fmt::Debug for ReadMostly<T, W> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mut out = f.debug_struct("ReadMostly");
-        match self.try_read() {
-            Some(data) => out.field("data", &&*data),
-            None => out.field("data", &format_args!("<locked>")),
-        };
-        out.finish()
-    }
-}
+lock!(ReadMostly, [W: World], try_read);
 
 /// The proof that the caller holds a [`ReadMostly`] as a reader. Dropping it ends the section.
 #[must_use = "the lock is freed when the guard drops: at once, if it is not bound to a name"]

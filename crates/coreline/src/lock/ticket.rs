@@ -25,14 +25,12 @@
 //! There is at most one holder, and the next holder sees its writes. In the repository,
 //! `tests/laws/locks/lock.rs` checks this in all three worlds.
 
-use core::fmt;
 use core::marker::PhantomData;
 use core::mem::ManuallyDrop;
-use core::panic::{RefUnwindSafe, UnwindSafe};
 
 use coreline_world::{Cell, CellMut, ConstWorld, Integer, Native, Ordering, Word, World};
 
-use super::guard::guard;
+use super::guard::{guard, lock};
 
 /// A ticket lock of 8 bytes, without data.
 ///
@@ -133,17 +131,9 @@ impl<W: World> RawTicketLock<W> {
     }
 }
 
-impl<W: ConstWorld> Default for RawTicketLock<W> {
-    fn default() -> Self {
-        Self::const_new()
-    }
-}
+impl_default!([W: ConstWorld] RawTicketLock<W>, const_new);
 
-impl<W: World> fmt::Debug for RawTicketLock<W> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("RawTicketLock").field("locked", &self.is_locked()).finish()
-    }
-}
+impl_debug!([W: World] RawTicketLock<W> as it { locked: it.is_locked() });
 
 /// A FIFO lock around data that one thread at a time may access.
 ///
@@ -217,34 +207,9 @@ impl<T, W: World> TicketLock<T, W> {
     pub fn is_locked(&self) -> bool {
         self.raw.is_locked()
     }
-
-    /// Returns the data through an exclusive reference, which needs no lock.
-    pub fn get_mut(&mut self) -> &mut T {
-        self.data.get_mut()
-    }
-
-    /// Consumes the lock, and returns the data.
-    pub fn into_inner(self) -> T {
-        self.data.into_inner()
-    }
 }
 
-impl<T: Default, W: ConstWorld> Default for TicketLock<T, W> {
-    fn default() -> Self {
-        Self::const_new(T::default())
-    }
-}
-
-impl<T: fmt::Debug, W: World> fmt::Debug for TicketLock<T, W> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mut out = f.debug_struct("TicketLock");
-        match self.try_lock() {
-            Some(data) => out.field("data", &&*data),
-            None => out.field("data", &format_args!("<locked>")),
-        };
-        out.finish()
-    }
-}
+lock!(const TicketLock, [W: World], try_lock);
 
 /// The proof that the caller holds a [`TicketLock`], with access to its data. Dropping it frees the
 /// lock.
@@ -261,10 +226,6 @@ guard!(mut TicketGuard, [W: World], |lock: &TicketLock<T, W>| {
     // SAFETY: the guard holds the lock, and gives it up only here.
     unsafe { lock.raw.unlock() };
 });
-
-// As std's lock, but not poisoned: the next holder finds the data as a panic left it.
-impl<T, W: World> UnwindSafe for TicketLock<T, W> {}
-impl<T, W: World> RefUnwindSafe for TicketLock<T, W> {}
 
 impl<'a, T, W: World> TicketGuard<'a, T, W> {
     /// # Safety

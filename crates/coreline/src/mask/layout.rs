@@ -1,6 +1,5 @@
 //! [`MaskLayout`]: where the bits of a machine's CPUs lie.
 
-use core::fmt;
 use std::sync::Arc;
 
 use coreline_topology::{CpuId, Topology};
@@ -95,14 +94,7 @@ impl MaskLayout {
     }
 }
 
-impl fmt::Debug for MaskLayout {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("MaskLayout")
-            .field("cpus", &self.cpus().count())
-            .field("leaves", &self.used.len())
-            .finish()
-    }
-}
+impl_debug!([] MaskLayout as it { cpus: it.cpus().count(), leaves: it.used.len() });
 
 #[cfg(test)]
 mod tests {

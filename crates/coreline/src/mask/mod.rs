@@ -43,7 +43,6 @@ mod roll;
 mod rolls;
 mod versioned;
 
-use core::fmt;
 use std::sync::Arc;
 
 use coreline_topology::{CpuId, CpuSet};
@@ -103,11 +102,7 @@ impl CpuMask {
     }
 }
 
-impl Default for CpuMask {
-    fn default() -> Self {
-        CpuMask::new()
-    }
-}
+impl_default!([] CpuMask, new);
 
 impl<W: World> CpuMask<W> {
     /// Creates an empty mask, like [`new`](CpuMask::new), in world `W`.
@@ -241,8 +236,4 @@ impl<W: World> CpuMask<W> {
     }
 }
 
-impl<W: World> fmt::Debug for CpuMask<W> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("CpuMask").field(&format_args!("{}", self.snapshot())).finish()
-    }
-}
+impl_debug!([W: World] CpuMask<W> as it (format_args!("{}", it.snapshot())));

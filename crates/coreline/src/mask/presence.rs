@@ -1,6 +1,5 @@
 //! [`Presence`]: which contexts take part, and calls that reach only those.
 
-use core::fmt;
 use core::marker::PhantomData;
 use core::panic::{RefUnwindSafe, UnwindSafe};
 use core::ptr::NonNull;
@@ -87,11 +86,7 @@ impl PresenceOptions {
     }
 }
 
-impl Default for PresenceOptions {
-    fn default() -> Self {
-        PresenceOptions::new()
-    }
-}
+impl_default!([] PresenceOptions, new);
 
 /// A record of which contexts use cached data, so that only these contexts are notified of a
 /// change.
@@ -213,11 +208,7 @@ impl Presence {
     }
 }
 
-impl Default for Presence {
-    fn default() -> Self {
-        Presence::new()
-    }
-}
+impl_default!([] Presence, new);
 
 impl<W: World> Clone for Presence<W> {
     fn clone(&self) -> Self {
@@ -500,25 +491,11 @@ impl<W: World> Drop for Inside<'_, W> {
     }
 }
 
-impl<W: World> fmt::Debug for Presence<W> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Presence")
-            .field("seats", &self.shared.rolls.capacity())
-            .finish_non_exhaustive()
-    }
-}
+impl_debug!([W: World] Presence<W> as it { seats: it.shared.rolls.capacity(), .. });
 
-impl<W: World> fmt::Debug for Member<W> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Member").field("seat", &self.seat.position()).finish_non_exhaustive()
-    }
-}
+impl_debug!([W: World] Member<W> as it { seat: it.seat.position(), .. });
 
-impl<W: World> fmt::Debug for Inside<'_, W> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Inside").field("member", &*self.member).finish()
-    }
-}
+impl_debug!([W: World] Inside<'_, W> as it { member: *it.member });
 
 #[cfg(test)]
 mod tests {

@@ -560,17 +560,11 @@ impl<T: Send + Sync + 'static, W: World> fmt::Debug for Versioned<T, W> {
     }
 }
 
-impl<T: Send + Sync + 'static, W: World> fmt::Debug for Reader<T, W> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Reader").field("seat", &self.seat.position()).finish_non_exhaustive()
-    }
-}
+impl_debug!([T: Send + Sync + 'static, W: World] Reader<T, W> as it {
+    seat: it.seat.position(), ..
+});
 
-impl<T: Send + Sync + 'static, W: World> fmt::Debug for Reading<'_, T, W> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Reading").field("reader", self.reader).finish()
-    }
-}
+impl_debug!([T: Send + Sync + 'static, W: World] Reading<'_, T, W> as it { reader: it.reader });
 
 mod reclaimer;
 #[cfg(test)]

@@ -1,7 +1,6 @@
 //! [`Builder`]: the options of a cache.
 
 use core::error::Error;
-use core::fmt;
 use core::ptr::NonNull;
 
 use coreline_world::{IndexBy, MapError, Native, World};
@@ -238,18 +237,8 @@ impl<T> Drop for InPlace<T> {
     }
 }
 
-impl<T: Send + 'static, L: Send + 'static, W: World> fmt::Debug for Builder<T, L, W> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Builder")
-            .field("name", &self.name)
-            .field("align", &self.align)
-            .field("magazine", &self.magazine)
-            .field("idle_limit", &self.idle_limit)
-            .field("index_by", &self.index_by)
-            .field("placed", &self.placed)
-            .field("budget", &self.budget)
-            .field("quarantine", &self.quarantine)
-            .field("discards_on_panic", &self.discards_on_panic)
-            .finish_non_exhaustive()
-    }
-}
+impl_debug!([T: Send + 'static, L: Send + 'static, W: World] Builder<T, L, W> as it {
+    name: it.name, align: it.align, magazine: it.magazine, idle_limit: it.idle_limit,
+    index_by: it.index_by, placed: it.placed, budget: it.budget, quarantine: it.quarantine,
+    discards_on_panic: it.discards_on_panic, ..
+});

@@ -69,12 +69,6 @@ impl<T: Send + 'static, L: Send + 'static, W: World> fmt::Display for Quarantine
     }
 }
 
-impl<T: Send + 'static, L: Send + 'static, W: World> fmt::Debug for Quarantined<'_, T, L, W> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Quarantined")
-            .field("cache", &self.cache.name())
-            .field("address", &self.address())
-            .field("why", &self.why)
-            .finish_non_exhaustive()
-    }
-}
+impl_debug!([T: Send + 'static, L: Send + 'static, W: World] Quarantined<'_, T, L, W> as it {
+    cache: it.cache.name(), address: it.address(), why: it.why, ..
+});

@@ -1,6 +1,5 @@
 //! [`Vacant`]: the memory in which a constructor builds an object in place.
 
-use core::fmt;
 use core::marker::PhantomData;
 use core::mem::{self, MaybeUninit};
 use core::ptr::NonNull;
@@ -103,14 +102,6 @@ impl<T> Drop for Built<'_, T> {
     }
 }
 
-impl<T> fmt::Debug for Vacant<'_, T> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Vacant").field(&self.at).finish()
-    }
-}
+impl_debug!([T] Vacant<'_, T> as it (it.at));
 
-impl<T> fmt::Debug for Built<'_, T> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Built").field(&self.at).finish()
-    }
-}
+impl_debug!([T] Built<'_, T> as it (it.at));

@@ -1,7 +1,6 @@
 //! [`PerCpuBag`]: values that any thread puts in and any thread takes out, kept by CPU.
 
 use core::alloc::Layout;
-use core::fmt;
 use core::mem::{ManuallyDrop, MaybeUninit};
 use core::panic::{RefUnwindSafe, UnwindSafe};
 
@@ -396,11 +395,4 @@ impl<T, W: World> Drop for Stack<T, W> {
     }
 }
 
-impl<T, W: World> fmt::Debug for PerCpuBag<T, W> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("PerCpuBag")
-            .field("len", &self.len())
-            .field("capacity", &self.capacity)
-            .finish_non_exhaustive()
-    }
-}
+impl_debug!([T, W: World] PerCpuBag<T, W> as it { len: it.len(), capacity: it.capacity, .. });

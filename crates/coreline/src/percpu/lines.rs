@@ -22,7 +22,6 @@
 //! may lose that line, or the lines of a new chunk, and hands none out twice.
 
 use core::alloc::Layout;
-use core::fmt;
 use core::ptr::{self, NonNull};
 use std::sync::Arc;
 
@@ -260,8 +259,4 @@ impl<W: World> Drop for Part<W> {
     }
 }
 
-impl<W: World> fmt::Debug for Lines<W> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Lines").finish_non_exhaustive()
-    }
-}
+impl_debug!([W: World] Lines<W> { .. });

@@ -221,11 +221,7 @@ impl<W: World, H> Drop for SlotLockGuard<'_, W, H> {
     }
 }
 
-impl<W: World, H> fmt::Debug for SlotLockGuard<'_, W, H> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("SlotLockGuard").field(self.lock).finish()
-    }
-}
+impl_debug!([W: World, H] SlotLockGuard<'_, W, H> as it (it.lock));
 
 #[cfg(test)]
 mod tests {

@@ -1,7 +1,6 @@
 //! [`LossyBuffer`]: records that may be lost, kept by CPU until one thread takes them all.
 
 use core::alloc::Layout;
-use core::fmt;
 use core::mem::{ManuallyDrop, MaybeUninit};
 use core::panic::{RefUnwindSafe, UnwindSafe};
 
@@ -319,12 +318,6 @@ impl<T, W: World> Drop for LossyBuffer<T, W> {
     }
 }
 
-impl<T, W: World> fmt::Debug for LossyBuffer<T, W> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("LossyBuffer")
-            .field("len", &self.len())
-            .field("lost", &self.lost())
-            .field("capacity_of_cpu", &self.capacity)
-            .finish_non_exhaustive()
-    }
-}
+impl_debug!([T, W: World] LossyBuffer<T, W> as it {
+    len: it.len(), lost: it.lost(), capacity_of_cpu: it.capacity, ..
+});

@@ -96,7 +96,6 @@ mod pool;
 mod slots;
 mod striped;
 
-use core::fmt;
 use core::mem::{self, ManuallyDrop};
 use core::ops::Deref;
 
@@ -230,11 +229,7 @@ impl<T: Slot, W: World> Drop for PerCpu<T, W> {
     }
 }
 
-impl<T: Slot, W: World> fmt::Debug for PerCpu<T, W> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("PerCpu").field(&*self.slots).finish()
-    }
-}
+impl_debug!([T: Slot, W: World] PerCpu<T, W> as it (*it.slots));
 
 /// A value that is a single word with an integer.
 impl<T: Slot + Integer> PerCpu<T>

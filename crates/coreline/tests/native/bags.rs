@@ -13,7 +13,7 @@ use coreline_world::{Native, Threads};
 
 use crate::filter::in_a_child;
 use crate::fork::in_children;
-use crate::object::on_signal;
+use crate::os::{on_signal, run_on};
 use crate::{IN_HANDLER, IN_HANDLERS};
 
 const VALUES: usize = 64;
@@ -120,12 +120,7 @@ fn full<K: Keeps>() -> K {
 /// Runs this thread on another CPU that it may use, if there is one.
 fn move_to(cpus: &CpuSet, number: usize) {
     let Some(cpu) = cpus.iter().nth(number % cpus.len()) else { return };
-    // SAFETY: a set is plain data, and the CPU is one of those that it has bits for.
-    unsafe {
-        let mut set: libc::cpu_set_t = mem::zeroed();
-        libc::CPU_SET(cpu.index(), &mut set);
-        libc::sched_setaffinity(0, size_of::<libc::cpu_set_t>(), &raw const set);
-    }
+    run_on(cpu.index());
 }
 
 /// Threads move between CPUs, take values out and put them back.

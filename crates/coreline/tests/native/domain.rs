@@ -15,6 +15,7 @@ use coreline::percpu::Word64;
 use coreline_world::{Clock, Native, Time};
 
 use crate::fork::{in_child, in_children};
+use crate::os;
 
 const THREADS: usize = 32;
 /// A move of every thread each millisecond.
@@ -28,15 +29,6 @@ fn allowed() -> Vec<usize> {
         assert_eq!(libc::sched_getaffinity(0, size_of_val(&set), &raw mut set), 0);
         let cpus = 0..libc::CPU_SETSIZE as usize;
         cpus.filter(|&cpu| libc::CPU_ISSET(cpu, &set)).collect()
-    }
-}
-
-fn move_to(thread: libc::pid_t, cpu: usize) {
-    // SAFETY: the set is as large as it says. A thread that ends meanwhile is not moved.
-    unsafe {
-        let mut set: libc::cpu_set_t = mem::zeroed();
-        libc::CPU_SET(cpu, &mut set);
-        libc::sched_setaffinity(thread, size_of_val(&set), &raw const set);
     }
 }
 
@@ -60,7 +52,8 @@ pub(crate) fn storm(live: impl Fn(usize) + Sync) {
         for turn in 0..MOVES {
             let threads = threads.lock().unwrap();
             for (number, thread) in threads.iter().enumerate() {
-                move_to(*thread, cpus[(turn + number) % cpus.len()]);
+                // A thread that ended meanwhile is not moved.
+                os::pin(*thread, cpus[(turn + number) % cpus.len()]);
             }
             drop(threads);
             thread::sleep(Duration::from_millis(1));

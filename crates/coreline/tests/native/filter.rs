@@ -1,13 +1,9 @@
 //! System-call filters and limits for tests; `native`, `native_filtered` and `native_exhausted`
 //! share them.
 //!
-//! A filter stays with its process, so each case is a process: this program again, with one test
-//! asked for and [`CHILD`] set.
+//! A filter stays with its process, so each case is a process.
 
-use std::env;
-use std::process::Command;
-
-const CHILD: &str = "CORELINE_TEST_CHILD";
+use super::os;
 
 /// Runs the test of this name again as a child, unless this is the child.
 pub(crate) fn in_a_child(test: &str, body: fn()) {
@@ -16,17 +12,10 @@ pub(crate) fn in_a_child(test: &str, body: fn()) {
 
 /// As [`in_a_child`], with `GLIBC_TUNABLES` set.
 pub(crate) fn in_a_child_with(test: &str, tunables: Option<&str>, body: fn()) {
-    if env::var_os(CHILD).is_some() {
+    if os::is_again() {
         return body();
     }
-    let child = Command::new(env::current_exe().unwrap())
-        .args(["--exact", test])
-        .env(CHILD, "1")
-        .envs(tunables.map(|value| ("GLIBC_TUNABLES", value)))
-        .output()
-        .unwrap();
-    let [text, errors] = [&child.stdout, &child.stderr].map(|bytes| String::from_utf8_lossy(bytes));
-    assert!(child.status.success() && text.contains("1 passed"), "{text}{errors}");
+    os::pass(os::again(test).envs(tunables.map(|value| ("GLIBC_TUNABLES", value))));
 }
 
 /// From here on, the kernel refuses this call to all threads of the process.
@@ -87,14 +76,4 @@ pub(crate) fn limit(resource: impl Into<i64>, most: u64) -> u64 {
         assert_eq!((asked, set), (0, 0));
     }
     before.rlim_cur
-}
-
-/// Has the calling thread run on this CPU; false if it may not.
-pub(crate) fn run_on(cpu: usize) -> bool {
-    // SAFETY: the set is live and of the size given, and zeros are the empty one.
-    unsafe {
-        let mut set: libc::cpu_set_t = core::mem::zeroed();
-        libc::CPU_SET(cpu, &mut set);
-        libc::sched_setaffinity(0, size_of_val(&set), &raw const set) == 0
-    }
 }

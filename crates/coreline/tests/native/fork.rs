@@ -11,27 +11,17 @@ use coreline::percpu::{ArrayStack, PerCpuPool, PoolOptions, Word64};
 use coreline::{CounterSet, PerCpu, PerCpuCounter};
 use coreline_world::{Native, Restartable};
 
+use crate::os;
+
 const FORKS: usize = 100;
 const TOKENS: u64 = 6;
 
 /// Runs `check` in a forked child.
 pub(crate) fn in_child(check: impl FnOnce()) {
-    // SAFETY: the C library makes its allocator whole in the child; of coreline's own state, that
-    // is what is tested. A child that waits for a thread which it does not have is ended.
-    let status = unsafe {
-        let child = libc::fork();
-        assert!(child >= 0, "cannot fork");
-        if child == 0 {
-            libc::alarm(30);
-            let checked = catch_unwind(AssertUnwindSafe(check));
-            libc::_exit(i32::from(checked.is_err()));
-        }
-        let mut status = 0;
-        assert_eq!(libc::waitpid(child, &raw mut status, 0), child);
-        status
-    };
-    assert!(!libc::WIFSIGNALED(status), "signal {} ended the child", libc::WTERMSIG(status));
-    assert_eq!(libc::WEXITSTATUS(status), 0, "the child found something wrong");
+    os::in_a_fork(|| {
+        check();
+        0
+    });
 }
 
 /// Runs `check` in [`FORKS`] forked children, and then tells the other threads that it is over.

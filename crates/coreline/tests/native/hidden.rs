@@ -12,7 +12,7 @@ use coreline::percpu::Word64;
 use coreline::world::{Native, Place, Threads};
 use coreline::{CpuId, CpuSet, PerCpu, PerCpuCounter};
 
-use crate::priorities::{pin, pin_thread};
+use crate::os::{pin, run_on};
 
 /// In the environment of the process to which CPU 0 is the only one that sysfs names.
 const HIDDEN: &str = "CORELINE_TEST_HIDDEN";
@@ -96,14 +96,14 @@ fn a_thread_that_is_moved_to_a_cpu_that_sysfs_does_not_name_has_slots() {
             return;
         }
         // The first thread, too: the tree is read while nothing but sysfs tells of another CPU.
-        assert!(pin(first.index()) && pin_thread(process::id().cast_signed(), first.index()));
+        assert!(run_on(first.index()) && pin(process::id().cast_signed(), first.index()));
         assert!(Native::topology().cpu(last).is_none());
         has_slots_on(last);
     });
 }
 
 fn has_slots_on(cpu: CpuId) {
-    assert!(pin(cpu.index()));
+    assert!(run_on(cpu.index()));
     assert_eq!(Native::cpu(), cpu);
     // An addition whose CPU has no slot is done in the shared one, as is every one behind it.
     let words = PerCpu::new(|| Word64::new(0)).unwrap();

@@ -8,6 +8,7 @@ mod filter;
 mod fork;
 mod hidden;
 mod object;
+mod os;
 mod priorities;
 mod refused;
 mod refused_later;

@@ -4,13 +4,14 @@ use std::cell::RefCell;
 use std::ffi::c_int;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use std::{mem, process, ptr, thread};
+use std::{process, thread};
 
 use coreline::object::{Budget, GetError, Object, ObjectCache};
 use coreline_world::native;
 
 use crate::filter::{in_a_child, trap};
 use crate::fork::in_children;
+use crate::os::on_signal;
 
 /// A child that was forked while other threads got and gave back, constructed and destroyed.
 #[test]
@@ -75,17 +76,6 @@ fn a_thread_that_ends_gives_its_objects_back() {
         let stats = cache.stats();
         assert_eq!((stats.live, stats.quarantined), (0, 0), "{stats}");
         assert!(stats.idle <= 3 && DESTROYED.load(Ordering::Relaxed) >= 2, "{stats}");
-    }
-}
-
-/// Has the handler run on each such signal.
-pub(crate) fn on_signal(signal: c_int, handler: extern "C" fn(c_int)) {
-    // SAFETY: the handlers here count and make system calls, no more. Zeros are an action.
-    unsafe {
-        let mut action: libc::sigaction = mem::zeroed();
-        action.sa_sigaction = handler as *const () as usize;
-        action.sa_flags = libc::SA_RESTART;
-        assert_eq!(libc::sigaction(signal, &raw const action, ptr::null_mut()), 0);
     }
 }
 

@@ -7,6 +7,8 @@ use std::{io, mem, thread};
 use coreline::lock::{Osq, ReadMostly};
 use coreline::{Mutex, RwLock, TicketLock};
 
+use crate::os::run_on;
+
 /// Of its CPU, what the holder's section takes.
 const SECTION: Duration = Duration::from_millis(1);
 
@@ -26,20 +28,6 @@ type Lock<'a> = dyn Fn() -> Box<dyn Held + 'a> + Sync + 'a;
 fn here() -> usize {
     // SAFETY: asks for a number.
     usize::try_from(unsafe { libc::sched_getcpu() }).expect("a CPU's number")
-}
-
-pub(crate) fn pin(cpu: usize) -> bool {
-    pin_thread(0, cpu)
-}
-
-/// Keeps a thread on a CPU; 0 is the caller.
-pub(crate) fn pin_thread(thread: libc::pid_t, cpu: usize) -> bool {
-    // SAFETY: an empty set is valid, and the set lives while the kernel reads it.
-    unsafe {
-        let mut set: libc::cpu_set_t = mem::zeroed();
-        libc::CPU_SET(cpu, &mut set);
-        libc::sched_setaffinity(thread, mem::size_of_val(&set), &raw const set) == 0
-    }
 }
 
 /// Gives the calling thread a real-time priority, if it may have one. Not by the C library, whose
@@ -71,7 +59,7 @@ fn wait_preferred(lock: &Lock<'_>) -> io::Result<Duration> {
     let (cpu, held) = (here(), AtomicBool::new(false));
     thread::scope(|scope| {
         let holder = scope.spawn(|| {
-            pin(cpu);
+            run_on(cpu);
             let section = lock();
             let start = busy();
             // Relaxed, here and below: a hint, which carries nothing.
@@ -80,7 +68,7 @@ fn wait_preferred(lock: &Lock<'_>) -> io::Result<Duration> {
             drop(section);
         });
         let waiter = scope.spawn(|| {
-            pin(cpu);
+            run_on(cpu);
             while !held.load(Ordering::Relaxed) {
                 thread::yield_now();
             }

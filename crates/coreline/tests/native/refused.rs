@@ -1,10 +1,10 @@
 //! Handlers in a sandbox that refuses what slow paths ask of the kernel: no operation that promises
 //! async-signal safety allocates, neither where it goes on without, nor to say what it lacks.
 
+use std::alloc;
 use std::ffi::c_int;
 use std::ptr::{self, NonNull};
 use std::sync::atomic::{AtomicPtr, Ordering};
-use std::{alloc, mem};
 
 use coreline::cid::SCAN_DELAY;
 use coreline::domain::{Domain, DomainLocal};
@@ -16,7 +16,8 @@ use coreline::{CounterSet, CpuMask, Lacking, PerCpu, PerCpuCounter};
 use coreline_topology::NodeId;
 use coreline_world::{Fences, MapError, Memory, Native, Place, Time};
 
-use crate::filter::{in_a_child, refuse, run_on};
+use crate::filter::{in_a_child, refuse};
+use crate::os::{self, run_on};
 use crate::{IN_HANDLER, IN_HANDLERS};
 
 /// What [`on_signal`] works on, and what it found.
@@ -145,16 +146,12 @@ impl Scene {
 fn handle_without(call: libc::c_long, before: impl FnOnce(&Scene)) -> Scene {
     let mut scene = Scene::new();
     before(&scene);
-    // SAFETY: the handler uses what is async-signal-safe; that is what is tested. Zeros are an
-    // action. Relaxed: the handler runs on this thread.
-    unsafe {
-        SCENE.store(&raw mut scene, Ordering::Relaxed);
-        let mut action: libc::sigaction = mem::zeroed();
-        action.sa_sigaction = on_signal as *const () as usize;
-        assert_eq!(libc::sigaction(libc::SIGUSR1, &raw const action, ptr::null_mut()), 0);
-        refuse(call);
-        assert_eq!(libc::raise(libc::SIGUSR1), 0);
-    }
+    // Relaxed: the handler runs on this thread.
+    SCENE.store(&raw mut scene, Ordering::Relaxed);
+    os::on_signal(libc::SIGUSR1, on_signal);
+    refuse(call);
+    // SAFETY: a signal with a handler.
+    assert_eq!(unsafe { libc::raise(libc::SIGUSR1) }, 0);
     assert_eq!(IN_HANDLERS.load(Ordering::Relaxed), 0, "allocations in a signal handler");
     scene.check();
     scene

@@ -5,14 +5,14 @@ use std::ffi::c_int;
 use std::ptr::{self, NonNull};
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, AtomicUsize, Ordering};
 use std::sync::mpsc;
-use std::{mem, thread};
+use std::thread;
 
 use coreline::domain::{Domain, DomainLocal};
 use coreline::percpu::{ArrayStack, Buffer, PerCpuPool, PoolOptions, Stopped, Word64};
 use coreline::{CounterSet, PerCpu, PerCpuCounter};
 use coreline_world::{Native, Restartable};
 
-use crate::{IN_HANDLER, IN_HANDLERS};
+use crate::{IN_HANDLER, IN_HANDLERS, os};
 
 const VICTIMS: usize = 3;
 const SIGNALS: usize = 1_000;
@@ -136,14 +136,7 @@ fn handlers_lose_nothing_and_allocate_nothing() {
     }
     // Release pairs with the handler's acquire.
     SHARED.store(&raw mut shared, Ordering::Release);
-    // SAFETY: the handler uses what is async-signal-safe; that is what is tested. Zeros are an
-    // action.
-    unsafe {
-        let mut action: libc::sigaction = mem::zeroed();
-        action.sa_sigaction = on_signal as *const () as usize;
-        action.sa_flags = libc::SA_RESTART;
-        assert_eq!(libc::sigaction(libc::SIGUSR1, &raw const action, ptr::null_mut()), 0);
-    }
+    os::on_signal(libc::SIGUSR1, on_signal);
     let over = AtomicBool::new(false);
     let shared = &shared;
     let worked: u64 = thread::scope(|scope| {

@@ -2,11 +2,12 @@
 
 use std::env;
 use std::ffi::{CStr, CString, c_void};
-use std::process::Command;
 use std::sync::Barrier;
 use std::thread;
 
 use coreline_world::native;
+
+use crate::os;
 
 const ROUNDS: usize = 10;
 const THREADS: usize = 4;
@@ -83,20 +84,10 @@ fn load_use_and_unload() {
 #[test]
 fn a_library_may_be_unloaded_while_threads_live_that_used_it() {
     const NAME: &str = "unload::a_library_may_be_unloaded_while_threads_live_that_used_it";
-    const CHILD: &str = "CORELINE_TEST_CHILD";
-    if env::var_os(CHILD).is_some() {
+    if os::is_again() {
         return load_use_and_unload();
     }
     for variable in ["", "GLIBC_TUNABLES=glibc.pthread.rseq=0", "CORELINE_RSEQ=off"] {
-        let child = Command::new(env::current_exe().unwrap())
-            .args(["--exact", NAME])
-            .env(CHILD, "1")
-            .envs(variable.split_once('='))
-            .output()
-            .unwrap();
-        let text = String::from_utf8_lossy(&child.stdout);
-        let errors = String::from_utf8_lossy(&child.stderr);
-        let passed = child.status.success() && text.contains("1 passed");
-        assert!(passed, "{variable}: {}: {text}{errors}", child.status);
+        os::pass(os::again(NAME).envs(variable.split_once('=')));
     }
 }

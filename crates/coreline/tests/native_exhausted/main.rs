@@ -16,6 +16,8 @@
 #[allow(dead_code, reason = "no system call is refused here")]
 mod filter;
 mod kinds;
+#[path = "../native/os.rs"]
+mod os;
 mod rounds;
 mod supply;
 

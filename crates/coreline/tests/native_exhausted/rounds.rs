@@ -6,8 +6,9 @@ use std::{alloc, env, io};
 use coreline::object::ObjectCache;
 use coreline::percpu::{PerCpuPool, PoolOptions};
 
-use crate::filter::{in_a_child, limit, run_on};
+use crate::filter::{in_a_child, limit};
 use crate::kinds::{self, Kind, Made, World};
+use crate::os::run_on;
 use crate::supply::{self, Requests};
 
 const ROUNDS: usize = 5;

@@ -19,9 +19,9 @@ use coreline_sim::{Machine, Spec, Statistics};
 use serde::Serialize;
 
 use crate::error::Error;
-use crate::output::table;
+use crate::listing::Listing;
 use crate::progress::progress;
-use crate::text::counted;
+use crate::text::{Form, counted};
 use program::Case;
 
 /// What to time.
@@ -43,7 +43,6 @@ pub(crate) struct BenchResult {
     bytes_per_cpu: Option<u64>,
 }
 
-/// One case.
 #[derive(Debug, Serialize)]
 struct CaseRow {
     case: &'static str,
@@ -172,14 +171,20 @@ fn memory(spec: Spec) -> Result<Option<u64>, Error> {
 }
 
 impl BenchResult {
-    pub(crate) fn show(&self, out: &mut dyn Write) -> Result<(), Error> {
+    pub(crate) fn show(&self, form: Form, out: &mut dyn Write) -> Result<(), Error> {
         let rounds = counted(self.rounds, "round");
         writeln!(out, "Millions a second of host time, median of {rounds}")?;
-        let header = ["case", "accesses", "full statistics", "bare switches", "ratio", "goal"];
-        let mut table = table(header);
+        let mut listing = Listing::new(&[
+            ("case", false),
+            ("accesses", true),
+            ("full statistics", true),
+            ("bare switches", true),
+            ("ratio", true),
+            ("goal", true),
+        ]);
         for row in &self.rows {
             let figure = |value: f64| format!("{value:.1}");
-            table.add_row([
+            listing.row([
                 row.case.to_owned(),
                 figure(row.accesses),
                 figure(row.accesses_full),
@@ -188,7 +193,7 @@ impl BenchResult {
                 row.goal.map_or_else(|| "-".to_owned(), figure),
             ]);
         }
-        writeln!(out, "{}", table.trim_fmt())?;
+        write!(out, "{}", listing.text(form))?;
         match self.bytes_per_cpu {
             Some(bytes) => writeln!(out, "{bytes} bytes of host memory per simulated CPU")?,
             None => writeln!(out, "host memory per simulated CPU: the kernel does not say")?,

@@ -14,7 +14,6 @@ use crate::error::Error;
 
 type U32 = <Sim as Words>::U32;
 
-/// What the threads of a case do.
 #[derive(Debug, Clone, Copy)]
 enum Pattern {
     /// Each loads a line of its own: all hits, each at the same moment as the others'.
@@ -23,7 +22,6 @@ enum Pattern {
     Shared,
 }
 
-/// Something to time.
 #[derive(Debug)]
 pub(super) struct Case {
     pub(super) name: &'static str,
@@ -45,12 +43,10 @@ impl Case {
         Case { name: "4096 CPUs, own lines", cpus: MOST_CPUS, pattern: Pattern::Own, goal: None },
     ];
 
-    /// How many coroutines take turns.
     pub(super) fn coroutines(&self) -> u32 {
         self.cpus
     }
 
-    /// The machine that it runs on.
     pub(super) fn spec(&self, large: &Spec) -> Result<Spec, Error> {
         if self.cpus == MOST_CPUS {
             return Ok(large.clone());
@@ -134,7 +130,6 @@ fn in_parallel(cpus: u32, f: impl FnOnce() + Clone + Send + 'static) {
 
 type Handle = <Sim as Threads>::JoinHandle<()>;
 
-/// A thread on a CPU.
 fn spawn(cpu: u32, f: impl FnOnce() + Send + 'static) -> Handle {
     let placement = Placement::On(CpuId::new(cpu));
     Sim::spawn(placement, f).unwrap_or_else(|error| panic!("no thread on CPU {cpu}: {error}"))

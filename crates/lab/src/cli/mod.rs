@@ -231,7 +231,7 @@ impl Cli {
             Some(Verb::Report(choice)) => report::report(&choice),
             Some(Verb::Port(choice)) => port::port(&choice),
             Some(Verb::Bench(Bench { subject, quick, output })) => {
-                output.show(|| bench::run(subject, quick), bench::BenchResult::show)
+                output.show(|| bench::run(subject, quick), |it, out| it.show(output.form(), out))
             }
             Some(Verb::Completions { shell }) => {
                 shell::completions(Cli::command(), shell, &mut Stdout)

@@ -49,7 +49,6 @@ fn seed(text: &str) -> Result<u64, String> {
     text.parse().map_err(|_| format!("a seed is a whole number from 0 to {}", u64::MAX))
 }
 
-/// What was asked.
 pub(super) struct Run {
     pub(super) choice: Choice,
     pub(super) output: RowsOutput,
@@ -94,7 +93,6 @@ impl FromArgMatches for Run {
     }
 }
 
-/// The subcommand of a scenario.
 fn command(scenario: &'static Scenario) -> Command {
     let option = |name: &'static str| Arg::new(name).long(name).action(ArgAction::Append);
     let variant = option("variant")

@@ -5,7 +5,6 @@ use super::fast_paths::FastPath;
 use super::warnings;
 use crate::text;
 
-/// So many of them.
 const MOST: usize = 3;
 
 /// A core that takes longer to wake is asleep when the work comes, in microseconds.

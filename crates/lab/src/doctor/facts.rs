@@ -42,7 +42,6 @@ impl Kernel {
     }
 }
 
-/// A change to Linux.
 #[derive(Debug, Serialize)]
 pub(super) struct KernelChange {
     name: &'static str,
@@ -68,7 +67,6 @@ impl KernelChange {
     }
 }
 
-/// The machine's tree.
 #[derive(Debug, Serialize)]
 pub(super) struct Tree {
     /// CPUs that are online.
@@ -77,7 +75,6 @@ pub(super) struct Tree {
     cpu_limit: usize,
     /// The CPUs that this process may use, as a CPU list; `null` if not known.
     allowed: Option<String>,
-    /// Why the CPUs are not known.
     allowed_error: Option<String>,
     cores: usize,
     l2: usize,
@@ -109,7 +106,6 @@ struct Node {
     distances: BTreeMap<u32, u32>,
 }
 
-/// A sort of core.
 #[derive(Debug, Serialize)]
 struct CoreKind {
     name: String,
@@ -210,9 +206,7 @@ pub(super) struct Rseq {
     pub(super) self_test: String,
     /// The calling thread's concurrency ID.
     pub(super) mm_cid: Option<u32>,
-    /// Why it has none.
     pub(super) mm_cid_error: Option<String>,
-    /// Whether the kernel has time slice extensions.
     pub(super) slice_extension: bool,
     /// `CORELINE_RSEQ` in the environment.
     pub(super) coreline_rseq: Option<String>,

@@ -13,13 +13,7 @@ use crate::host::{Governor, Host, IdleState};
 
 /// Two nodes, and everything that there can be.
 pub(super) fn all_on() -> Found {
-    let shape = Shape {
-        sockets: 2,
-        nodes_per_socket: 1,
-        caches_per_node: 1,
-        cores_per_cache: 4,
-        threads_per_core: 2,
-    };
+    let shape = Shape { sockets: 2, cores_per_cache: 4, threads_per_core: 2, ..Shape::default() };
     let topology = Topology::uniform(shape).unwrap();
     let cpus = topology.set();
     let probe = Probe {

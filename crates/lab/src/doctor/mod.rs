@@ -46,12 +46,10 @@ pub(crate) struct Report {
     huge_pages: HugePages,
     processor: Processor,
     host: Host,
-    /// Sentences.
     warnings: Vec<String>,
     fast_paths: Vec<FastPath>,
     /// The changes that would help most.
     advice: Vec<String>,
-    /// Changes to Linux, and whether this kernel has them.
     changes: Vec<KernelChange>,
     #[serde(skip)]
     found: Found,
@@ -69,7 +67,6 @@ struct Found {
 }
 
 impl Found {
-    /// Asks this machine.
     fn here() -> Found {
         let root = Path::new("/");
         let probe = native::probe();

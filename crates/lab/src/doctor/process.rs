@@ -38,7 +38,6 @@ pub(crate) struct Process {
     no_new_privs: Option<bool>,
     /// `glibc` or `musl`; `null` where neither is mapped, as in static programs.
     c_library: Option<&'static str>,
-    /// Why that is not known.
     c_library_error: Option<String>,
     /// From its auxiliary vector: bytes that the kernel fills in, and their alignment.
     feature_size: Option<u64>,
@@ -74,7 +73,6 @@ struct Possible {
 }
 
 impl Process {
-    /// Looks at a process of this machine.
     pub(crate) fn new(pid: u32) -> Result<Process, Error> {
         let file = |name: &str| fs::read(format!("/proc/{pid}/{name}"));
         let status = file("status").map_err(|error| match error.kind() {
@@ -305,7 +303,6 @@ fn variable(environment: &[u8], name: &str) -> Option<String> {
     entries.filter_map(value).next()
 }
 
-/// The C library among mapped files.
 fn c_library(maps: &str) -> Option<&'static str> {
     let files = || maps.lines().filter_map(|line| Some(line.rsplit_once('/')?.1));
     if files().any(|it| it.starts_with("ld-musl-") || it.starts_with("libc.musl-")) {

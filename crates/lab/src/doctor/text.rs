@@ -15,7 +15,6 @@ use crate::tree;
 const WHOLE: Form = Form { width: usize::MAX, colour: false, unicode: false };
 
 impl Report {
-    /// Writes all of it.
     pub(crate) fn show(&self, form: Form, out: &mut dyn Write) -> Result<(), Error> {
         let mut text = Vec::new();
         self.show_whole(&mut text)?;

@@ -6,7 +6,6 @@ use coreline_world::native::Probe;
 use super::Found;
 use crate::text::{counted, cpus};
 
-/// A sentence for each.
 pub(super) fn of(found: &Found) -> Vec<String> {
     let Found { probe, allowed, cgroup, host } = found;
     let mut warnings = Vec::new();

@@ -59,7 +59,6 @@ impl Columns {
         out.into_inner().map_err(|error| Error::Output(error.into_error()))
     }
 
-    /// As a Parquet file.
     #[cfg(feature = "parquet")]
     pub(crate) fn parquet(&self) -> Result<Vec<u8>, Error> {
         parquet::file(self).map_err(|error| Error::Output(io::Error::other(error)))

@@ -11,7 +11,6 @@ use serde_json::Value;
 
 use super::{Columns, text};
 
-/// What the cells of a column are.
 #[derive(Clone, Copy, PartialEq)]
 enum ColumnKind {
     Flag,
@@ -45,7 +44,6 @@ fn field(name: &str, kind: ColumnKind) -> Result<TypePtr> {
     Ok(Arc::new(field.build()?))
 }
 
-/// The bytes of the file.
 pub(super) fn file(Columns(columns): &Columns) -> Result<Vec<u8>> {
     let fields: Result<Vec<_>> =
         columns.iter().map(|(name, cells)| field(name, kind(cells))).collect();

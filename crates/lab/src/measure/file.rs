@@ -32,7 +32,6 @@ pub(super) struct File<'a> {
     pub(super) like: &'a Spec,
 }
 
-/// A cost of the file.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Cost {
     value: f64,

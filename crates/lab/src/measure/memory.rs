@@ -68,7 +68,6 @@ impl Lines {
         self.layout.size() / PAGE
     }
 
-    /// Writes to every page.
     pub(super) fn touch(&self) {
         for page in 0..self.touches() {
             // Relaxed: zero where zero is.

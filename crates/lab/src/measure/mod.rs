@@ -26,7 +26,6 @@ use std::thread;
 use std::time::Duration;
 
 use clap::Args;
-use comfy_table::ContentArrangement;
 use coreline_sim::{Class, Spec};
 use coreline_topology::{CpuId, Shape, Topology};
 use coreline_world::native::{Probe, probe};
@@ -34,7 +33,8 @@ use serde::Serialize;
 
 use crate::disturbance::{Kept, Waits, keep};
 use crate::error::Error;
-use crate::output::{Target, table};
+use crate::listing::Listing;
+use crate::output::Target;
 use crate::progress::progress;
 use crate::provenance::{processor, today};
 use crate::{text, world};
@@ -78,7 +78,6 @@ fn name(text: &str) -> Result<String, &'static str> {
 /// What was measured of a quantity. Times are nanoseconds.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub(super) struct Figure {
-    /// The middle sample.
     pub(super) median: f64,
     /// Half of the samples lie between these.
     pub(super) low: f64,
@@ -101,7 +100,6 @@ impl Figure {
     }
 }
 
-/// One quantity.
 #[derive(Debug, Serialize)]
 pub(super) struct Row {
     name: &'static str,
@@ -335,10 +333,14 @@ impl Measurement {
             writeln!(out, "core to core, one way, ns")?;
             writeln!(out, "{}", self.map)?;
         }
-        let mut table =
-            table(["quantity", "median", "middle half (IQR)", "kept", "cost", &self.like]);
-        // Only figures of a machine that does much else are so wide.
-        table.set_content_arrangement(ContentArrangement::Dynamic).set_width(80);
+        let mut listing = Listing::new(&[
+            ("quantity", false),
+            ("median", true),
+            ("middle half (IQR)", true),
+            ("kept", true),
+            ("cost", false),
+            (&self.like, true),
+        ]);
         for row in &self.quantities {
             let like = row.like.map(|ns| shown(ns, unit(ns))).unwrap_or_default();
             let [ns, spread, kept] = match &row.ns {
@@ -352,9 +354,9 @@ impl Measurement {
                 None => ["-".to_owned(), String::new(), String::new()],
             };
             let cost = row.used.cost().unwrap_or_default().to_owned();
-            table.add_row([row.name.to_owned(), ns, spread, kept, cost, like]);
+            listing.row([row.name.to_owned(), ns, spread, kept, cost, like]);
         }
-        writeln!(out, "{}", table.trim_fmt())?;
+        write!(out, "{}", listing.text(form))?;
         for row in &self.quantities {
             if let Use::Beyond(cost, times, other) = row.used {
                 writeln!(out, "{cost}: {} less {times} {other}", row.name)?;

@@ -56,7 +56,6 @@ pub(crate) struct Row {
     types: &'static str,
 }
 
-/// A figure of this machine.
 #[derive(Debug, Serialize)]
 struct Here {
     variant: &'static str,
@@ -138,7 +137,6 @@ pub(crate) fn as_gain(better: Better, ratio: f64) -> f64 {
     if better == Better::Lower { 1.0 / ratio } else { ratio }
 }
 
-/// Whether this machine's kernel has a change.
 pub(crate) fn kernel(change: &Change) -> Has {
     change.of_kernel(&probe().kernel, std::env::consts::ARCH)
 }
@@ -203,13 +201,11 @@ pub(super) fn line(cells: [String; 7]) -> String {
     format!("{title:25}{year:>5} {kernel:6}{before:>12}{after:>12}{gain:>8}{published:>11}")
 }
 
-/// A gain in a few characters.
 fn gain(value: f64) -> String {
     if value < 9.95 { format!("{value:.2}x") } else { format!("{value:.1}x") }
 }
 
 impl Row {
-    /// Whether a figure of this machine was disturbed.
     pub(super) fn is_disturbed(&self) -> bool {
         self.here.iter().flatten().any(|here| here.disturbed)
     }
@@ -251,7 +247,6 @@ impl Row {
     }
 }
 
-/// What the verdicts come to.
 pub(super) fn tally(rows: &[Row]) -> String {
     let figure = |row: &Row| {
         let published = row.published_gain?;

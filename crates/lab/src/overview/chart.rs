@@ -50,7 +50,6 @@ impl Bars {
     }
 }
 
-/// A figure in a few characters.
 pub(super) fn figure(value: f64, unit: &str) -> String {
     match unit {
         "ns" if value >= 10_000.0 => format!("{:.1} us", value / 1e3),

@@ -126,7 +126,6 @@ pub(crate) fn show(output: &Output, out: &mut dyn Write) -> Result<(), Error> {
     Ok(out.flush()?)
 }
 
-/// The page, part by part.
 struct Page<'a> {
     place: &'a Place,
     form: Form,
@@ -159,7 +158,6 @@ impl<'a> Page<'a> {
     }
 }
 
-/// What this machine is.
 fn head(form: Form, out: &mut dyn Write) -> Result<(), Error> {
     let version = env!("CARGO_PKG_VERSION");
     doctor::Report::new().show_in_brief(&format!("coreline {version} on "), form, out)

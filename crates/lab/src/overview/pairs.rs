@@ -51,7 +51,6 @@ pub(super) struct Pair {
     pub(super) sides: Option<[Timed; 2]>,
 }
 
-/// The time of an operation.
 #[derive(Debug, Serialize)]
 pub(super) struct Timed {
     pub(super) name: &'static str,
@@ -68,7 +67,6 @@ impl Pair {
     }
 }
 
-/// Where the threads run.
 pub(super) struct Place {
     cpus: Vec<CpuId>,
     /// How many turns of [`work`] take a microsecond.
@@ -86,7 +84,6 @@ impl Place {
         self.cpus.iter().copied().collect()
     }
 
-    /// In words.
     pub(super) fn shown(&self) -> String {
         let threads = text::counted(self.cpus.len(), "thread");
         format!("{threads} on {}", text::cpus(self.cpus()))
@@ -97,7 +94,6 @@ impl Place {
     }
 }
 
-/// Computes for a while.
 fn work(turns: u64) {
     for turn in 0..turns {
         black_box(turn);
@@ -132,7 +128,6 @@ const PAIRS: [(&str, [Side; 2]); 5] = [
     ("a call and reply", [("mpsc channels", channels), ("Workers", workers)]),
 ];
 
-/// Measures all pairs.
 pub(super) fn measure(place: &Place, whole: Whole) -> Result<Vec<Pair>, Error> {
     let bar = whole.progress("operations, here", KEPT);
     let usable = if place.cpus.len() > 1 { PAIRS.len() } else { PAIRS.len() - 1 };

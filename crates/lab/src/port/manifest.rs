@@ -8,7 +8,6 @@ use toml::{Table, Value};
 use super::mirrors::of_crate;
 use crate::unportable::ManifestError;
 
-/// A manifest that was read.
 #[derive(Debug)]
 pub(super) struct Manifest {
     pub(super) name: String,

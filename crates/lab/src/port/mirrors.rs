@@ -145,11 +145,9 @@ pub(super) enum Leads {
     Uncharged,
     /// To what a system adds to its threads, which a simulated thread is none of.
     HostThread,
-    /// Elsewhere.
     Elsewhere,
 }
 
-/// The crates of the standard library.
 pub(super) fn is_std(root: &str) -> bool {
     matches!(root, "std" | "core" | "alloc")
 }

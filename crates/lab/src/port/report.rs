@@ -10,7 +10,6 @@ use super::source::{Change, Left};
 use crate::error::Error;
 use crate::text::Form;
 
-/// What became of all packages.
 #[derive(Debug, Serialize)]
 pub(super) struct PortReport {
     schema: &'static str,
@@ -21,7 +20,6 @@ pub(super) struct PortReport {
     patch: Option<String>,
 }
 
-/// What became of a package.
 #[derive(Debug, Default, Serialize)]
 pub(super) struct Package {
     pub(super) name: String,
@@ -32,7 +30,6 @@ pub(super) struct Package {
     pub(super) dependencies: Vec<Dependency>,
     /// Sections that the copy's manifest does not have.
     pub(super) removed: Vec<String>,
-    /// What to know besides.
     pub(super) notes: Vec<String>,
     #[serde(skip)]
     pub(super) uncharged: usize,
@@ -138,7 +135,6 @@ pub(super) fn show(outcome: &PortReport, form: Form, out: &mut dyn Write) -> Res
     Ok(())
 }
 
-/// One sentence on a package.
 fn conclusion(package: &Package, is_written: bool) -> String {
     let Package { name, version, .. } = package;
     let unported = package.dependencies.iter().filter(|it| !it.ported).count();

@@ -11,7 +11,6 @@ use super::statics::{self, Static};
 use super::tokens::{Tokens, Unread};
 use super::uses::{Part, use_tree};
 
-/// A place that was changed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub(super) struct Change {
     /// From 1.
@@ -40,7 +39,6 @@ pub(super) struct Of<'a> {
     pub(super) ported: &'a [String],
 }
 
-/// What became of a file.
 #[derive(Debug, Default)]
 pub(super) struct Ported {
     pub(super) text: String,
@@ -52,7 +50,6 @@ pub(super) struct Ported {
     pub(super) loom: usize,
 }
 
-/// A rewriting under way.
 struct Work<'a> {
     tokens: &'a Tokens<'a>,
     of: &'a Of<'a>,
@@ -64,7 +61,6 @@ struct Work<'a> {
     done: Ported,
 }
 
-/// Ports a file of this package.
 pub(super) fn port(text: &str, of: &Of<'_>) -> Result<Ported, Unread> {
     let tokens = Tokens::new(text)?;
     let (modules, gone) = (Vec::new(), Vec::new());

@@ -5,7 +5,6 @@ use std::collections::BTreeSet;
 use super::mirrors::is_shared;
 use super::tokens::Tokens;
 
-/// What a `static` is.
 #[derive(Debug)]
 pub(super) enum Static {
     /// Threads share what it holds.

@@ -11,7 +11,6 @@ fn ported(text: &str) -> Ported {
     port(text, &Of { shared, keeps_arc, ported: &["dashmap".to_owned()] }).unwrap()
 }
 
-/// The source becomes this.
 fn becomes(text: &str, expected: &str) {
     let done = ported(text);
     assert_eq!(done.text, expected, "of {text}");
@@ -24,7 +23,6 @@ fn stays(text: &str) {
     becomes(text, text);
 }
 
-/// What is left, and where.
 fn left(text: &str) -> Vec<(usize, String)> {
     ported(text).left.into_iter().map(|it| (it.line, it.what)).collect()
 }

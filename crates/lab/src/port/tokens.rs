@@ -18,7 +18,6 @@ pub(super) enum Unread {
     TooDeep(usize),
 }
 
-/// What a token is.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum TokenKind {
     Word(String),
@@ -82,7 +81,6 @@ impl<'a> Tokens<'a> {
         self.tokens.len()
     }
 
-    /// The word, if it is one.
     pub(super) fn word(&self, number: usize) -> Option<&str> {
         match &self.tokens.get(number)?.kind {
             TokenKind::Word(word) => Some(word),

@@ -14,17 +14,13 @@ pub(crate) struct Change {
     pub(crate) what: String,
     /// What is compared, with its range.
     pub(crate) ours: String,
-    /// The published figure.
     pub(crate) published: Option<String>,
-    /// Where that is from.
     pub(crate) source: Option<String>,
     /// In words; empty where nothing is published.
     pub(crate) verdict: String,
-    /// The command that brings it back.
     pub(crate) replay: String,
 }
 
-/// The changes that results show.
 pub(super) fn of(runs: &[Run]) -> Vec<Change> {
     runs.iter().filter(|run| !run.is_native()).filter_map(of_run).collect()
 }

@@ -22,7 +22,6 @@ pub(super) enum Section {
     Machine,
 }
 
-/// A chart.
 #[derive(Debug, Clone, Serialize)]
 pub(super) struct Chart {
     /// What `--png` and `--svg` call it.
@@ -31,9 +30,7 @@ pub(super) struct Chart {
     pub(super) title: String,
     /// What the chart shows, in words: its text alternative.
     pub(super) says: String,
-    /// What ran it.
     pub(super) machine: String,
-    /// The command that brings its figures back.
     pub(super) replay: String,
     pub(super) figure: Figure,
 }
@@ -78,7 +75,6 @@ impl Figure {
         Figure { data, layout }
     }
 
-    /// How many marks it has.
     #[cfg(test)]
     pub(super) fn marks(&self) -> usize {
         let count = |trace: &Value| {
@@ -138,12 +134,10 @@ fn series(kind: &str, name: &str, colour: usize, marks: &[Mark]) -> Value {
     trace
 }
 
-/// Numbers of a list.
 pub(super) fn numbers(list: &Value) -> Vec<f64> {
     list.as_array().into_iter().flatten().filter_map(Value::as_f64).collect()
 }
 
-/// The least and the most.
 pub(super) fn ends(values: &[f64]) -> (f64, f64) {
     let fold = |from: f64, of: fn(f64, f64) -> f64| values.iter().copied().fold(from, of);
     (fold(f64::INFINITY, f64::min), fold(f64::NEG_INFINITY, f64::max))

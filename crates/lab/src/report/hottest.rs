@@ -72,7 +72,6 @@ impl Hottest {
         format!("coreline replay {}", self.replay)
     }
 
-    /// The transfers in words.
     pub(super) fn says(&self) -> String {
         let each = self.report.transfers.by_name();
         let each = each.map(|(name, count)| format!("{} {name}", number(count as f64)));

@@ -17,7 +17,6 @@ use crate::validate::core_to_core::{self, CoreToCore};
 /// cores up to four times as many.
 const MOST_CORES: usize = 64;
 
-/// A machine that results are of.
 pub(super) struct Shown {
     pub(super) spec: Spec,
     /// What transfers take, at the default request share.

@@ -39,10 +39,12 @@ use self::hottest::{HotPlace, Hottest};
 use self::machine::Shown;
 use self::read::Run;
 use crate::error::Error;
-use crate::output::{Stdout, Target, table};
+use crate::listing::Listing;
+use crate::output::{Stdout, Target};
 use crate::overview::{natively, simulated};
 use crate::progress::Whole;
 use crate::provenance::Program;
+use crate::text;
 
 #[derive(Args)]
 pub(crate) struct Choice {
@@ -91,23 +93,19 @@ struct Report {
     machines: Vec<Shown>,
 }
 
-/// A result.
 #[derive(Serialize)]
 struct Result_ {
     /// What tells it from the others, in the names of its charts.
     name: String,
     scenario: String,
     world: String,
-    /// What ran it.
     machine: String,
-    /// The command that makes it again.
     command: String,
     rows: usize,
     #[serde(skip)]
     run: Run,
 }
 
-/// Where a result's time goes.
 #[derive(Serialize)]
 struct HotPlaces {
     result: String,
@@ -115,7 +113,6 @@ struct HotPlaces {
     places: Vec<HotPlace>,
 }
 
-/// Writes what was chosen.
 pub(crate) fn report(choice: &Choice) -> Result<(), Error> {
     let Form { json, list, png, svg } = &choice.form;
     let picture = png.as_ref().map(|name| (name, "png")).or(svg.as_ref().map(|it| (it, "svg")));
@@ -229,17 +226,17 @@ impl Report {
     }
 
     fn list(&self) -> String {
-        let mut lines = table(["chart", "what it shows"]);
+        let mut listing = Listing::new(&[("chart", false), ("what it shows", false)]);
         for chart in &self.charts {
-            lines.add_row([&chart.id, &chart.title]);
+            listing.row([chart.id.clone(), chart.title.clone()]);
         }
-        format!("{}\n", lines.trim_fmt())
+        // Names are options of other commands: they stay whole.
+        listing.text(text::Form { width: usize::MAX, ..text::Form::plain() })
     }
 
-    /// What the page has.
     fn told(&self) -> String {
         let rows: usize = self.results.iter().map(|result| result.rows).sum();
-        let count = |count, what| crate::text::counted(count, what);
+        let count = |count, what| text::counted(count, what);
         format!(
             "{}, {}, {}; open it in a browser",
             count(self.results.len(), "result"),

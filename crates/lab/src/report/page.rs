@@ -28,7 +28,6 @@ static PLOTLY: LazyLock<String> = LazyLock::new(|| {
     first.map(|(code, _)| code.to_owned()).unwrap_or_default()
 });
 
-/// The page of a report.
 pub(super) fn page(report: &Report) -> String {
     let mut page = Page { out: String::new(), report };
     page.head();

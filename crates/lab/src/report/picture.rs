@@ -14,6 +14,7 @@ use serde_json::Value;
 
 use super::figure::{Chart, ends, numbers};
 use crate::error::Error;
+use crate::text::wrapped;
 
 const WIDTH: u32 = 1200;
 const HEIGHT: u32 = 800;
@@ -29,7 +30,6 @@ const GRID: RGBColor = RGBColor(208, 215, 222);
 type Area<B> = DrawingArea<B, Shift>;
 type Drawn<B> = Result<(), DrawingAreaErrorKind<<B as DrawingBackend>::ErrorType>>;
 
-/// As SVG.
 pub(super) fn svg(chart: &Chart) -> Result<Vec<u8>, Error> {
     font();
     let mut text = String::new();
@@ -39,7 +39,6 @@ pub(super) fn svg(chart: &Chart) -> Result<Vec<u8>, Error> {
     Ok(text.into_bytes())
 }
 
-/// As PNG.
 pub(super) fn png(chart: &Chart) -> Result<Vec<u8>, Error> {
     font();
     let mut pixels = vec![0; (WIDTH * HEIGHT * 3) as usize];
@@ -67,8 +66,8 @@ fn font() {
 fn draw<B: DrawingBackend>(root: &Area<B>, chart: &Chart) -> Drawn<B> {
     root.fill(&WHITE)?;
     text(root, &chart.title, (20, 16), 24, &INK, (HPos::Left, VPos::Top))?;
-    let mut foot = cut(&chart.machine, 150).into_iter().take(2).collect::<Vec<_>>();
-    foot.extend(cut(&chart.replay, 150).into_iter().take(3));
+    let mut foot = wrapped(&chart.machine, 150).into_iter().take(2).collect::<Vec<_>>();
+    foot.extend(wrapped(&chart.replay, 150).into_iter().take(3));
     for (at, line) in foot.iter().rev().enumerate() {
         let below = HEIGHT as i32 - 10 - 15 * at as i32;
         text(root, line, (20, below), 12, &SOFT, (HPos::Left, VPos::Bottom))?;
@@ -94,22 +93,6 @@ fn text<B: DrawingBackend>(
 ) -> Drawn<B> {
     let style = ("sans-serif", size).into_font().color(colour).pos(Pos::new(horizontal, vertical));
     area.draw(&Text::new(text.to_owned(), at, style))
-}
-
-/// Text in lines of so many characters, as far as words are no longer.
-fn cut(text: &str, most: usize) -> Vec<String> {
-    let mut lines = vec![String::new()];
-    for word in text.split_whitespace() {
-        let line = lines.last_mut().expect("there is one");
-        if line.is_empty() {
-            word.clone_into(line);
-        } else if line.chars().count() + 1 + word.chars().count() <= most {
-            *line += &format!(" {word}");
-        } else {
-            lines.push(word.to_owned());
-        }
-    }
-    lines
 }
 
 /// What is seen of text that Plotly would read.

@@ -11,7 +11,6 @@ use crate::error::Error;
 use crate::run::result::{RunResult, read_back};
 use crate::run::verdict::{self, Verdict};
 
-/// A result.
 #[derive(Debug, Clone, Deserialize)]
 pub(crate) struct Run {
     pub(super) scenario: String,
@@ -34,14 +33,12 @@ pub(super) struct Here {
     pub(super) day: String,
 }
 
-/// The program that made a result.
 #[derive(Debug, Clone, Deserialize)]
 pub(super) struct Program {
     pub(super) version: String,
     pub(super) commit: Option<String>,
 }
 
-/// A figure.
 #[derive(Debug, Clone, Deserialize)]
 pub(super) struct Row {
     pub(super) config: String,
@@ -65,7 +62,6 @@ pub(super) struct Row {
 }
 
 impl Run {
-    /// Reads a file.
     pub(super) fn file(path: &Path) -> Result<Run, Error> {
         read_back(path).map(|(_, run)| run)
     }
@@ -88,7 +84,6 @@ impl Run {
         }
     }
 
-    /// The machine in a line.
     pub(super) fn machine(&self) -> String {
         let Program { version, commit } = &self.program;
         let commit = commit.as_ref().and_then(|it| it.get(..12)).unwrap_or("unknown");

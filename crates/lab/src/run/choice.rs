@@ -10,7 +10,6 @@ use crate::error::Error;
 use crate::progress::{Whole, progress};
 use crate::world::World;
 
-/// What of a scenario runs.
 #[derive(Clone)]
 pub(crate) struct Choice {
     pub(crate) scenario: &'static Scenario,
@@ -39,7 +38,6 @@ impl Choice {
         matches!(self.world, World::Native)
     }
 
-    /// Progress of the scenario's runs.
     pub(super) fn progress(&self, runs: usize) -> ProgressBar {
         let what = format!("{} on {}", self.scenario.name, self.world.name());
         match &self.whole {
@@ -97,7 +95,6 @@ impl Choice {
         Ok(all)
     }
 
-    /// The command that gives the same result.
     pub(super) fn command(&self) -> String {
         let Choice { world, seed, band, quick, configs, .. } = self;
         let name = self.scenario.name;

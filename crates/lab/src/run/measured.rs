@@ -33,7 +33,6 @@ impl Series {
     }
 }
 
-/// The numbers of a point.
 pub(super) struct Measured {
     pub(super) point: Point,
     /// How many last-level caches its CPUs have; 0 where that is not known.

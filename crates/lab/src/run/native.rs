@@ -84,7 +84,6 @@ pub(super) fn measure(choice: &Choice) -> Result<(Vec<Measured>, usize), Error> 
 struct Round {
     numbers: Vec<Vec<f64>>,
     waits: Waits,
-    /// Whether all points were run.
     is_whole: bool,
 }
 

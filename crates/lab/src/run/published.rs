@@ -10,7 +10,6 @@ use coreline_scenarios::{SOURCES, Source};
 use coreline_sim::Spec;
 use serde::Deserialize;
 
-/// What was published about a scenario.
 #[derive(Debug, Deserialize)]
 pub(super) struct Published {
     /// The name of the [`Source`] that the figures are from, unless their row has another.
@@ -77,7 +76,6 @@ struct PublishedRow {
 #[derive(Debug, Deserialize)]
 #[serde(untagged)]
 enum Entry {
-    /// A parameter's value.
     Param(Value),
     /// A metric's figures, by variant.
     Figures(BTreeMap<String, Figure>),
@@ -87,7 +85,6 @@ enum Entry {
 #[serde(untagged)]
 enum Figure {
     One(f64),
-    /// From, to.
     Range([f64; 2]),
     /// Not a figure of its own: one published figure over another.
     Over {
@@ -127,7 +124,6 @@ impl Published {
         self.note.iter().find(fits).map(|note| note.text.as_str())
     }
 
-    /// Where the figures are from.
     pub(super) fn sources(&self) -> Vec<&'static Source> {
         let all = || self.row.iter().map(|row| self.source(row).name);
         SOURCES.iter().filter(|source| all().any(|name| name == source.name)).collect()

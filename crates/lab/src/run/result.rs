@@ -81,7 +81,6 @@ pub(crate) struct RunResult {
     /// The command that gives the same result again. Not data.
     #[serde(skip)]
     pub(crate) command: String,
-    /// Where published figures are from.
     #[serde(skip)]
     pub(crate) sources: Vec<&'static Source>,
     /// What an interrupt left of it. Not data: such a result is not serialised.
@@ -122,7 +121,6 @@ impl fmt::Display for LeftOut {
     }
 }
 
-/// One figure.
 #[derive(Debug, Serialize)]
 pub(crate) struct FigureRow {
     pub(crate) config: String,
@@ -152,7 +150,6 @@ pub(crate) struct FigureRow {
     pub(crate) kind: FigureKind,
     /// Whether it is a ratio to another variant's figure.
     pub(crate) derived: bool,
-    /// Which way is better.
     pub(crate) better: Better,
     pub(crate) published: Option<f64>,
     pub(crate) source: Option<String>,
@@ -211,7 +208,6 @@ impl RunResult {
 }
 
 impl FigureRow {
-    /// The verdict in words.
     pub(crate) fn said(&self) -> String {
         verdict::said(self.verdict, self.times)
     }

@@ -15,13 +15,11 @@
 //! |---|---|
 //! | [`grid`] | columns |
 
-mod grid;
-
 use std::collections::BTreeMap;
 use std::io::Write;
 
-use self::grid::{Cell, Column, Grid};
 use crate::error::Error;
+use crate::listing::{Column, Listing};
 use crate::run::result::{FigureRow, RunResult};
 use crate::run::verdict::{Verdict, score};
 use crate::text::{Form, Tone, ordinal};
@@ -74,7 +72,6 @@ pub(crate) fn show(outcome: &RunResult, form: Form, out: &mut dyn Write) -> Resu
     Ok(())
 }
 
-/// A verdict as it is shown.
 pub(crate) fn tone(verdict: Verdict) -> Option<Tone> {
     match verdict {
         Verdict::Reached => Some(Tone::Good),
@@ -159,35 +156,36 @@ impl<'a> Table<'a> {
 
     /// In the first form that fits.
     fn text(&self, form: Form) -> String {
-        let wide = self.grid(Layout::Wide);
-        let fits = |grid: &Grid| grid.width() <= form.width;
-        let blocks = || Some(self.grid(Layout::Blocks)).filter(fits);
-        let lines = || self.grid(Layout::Lines);
-        Some(wide).filter(fits).or_else(blocks).unwrap_or_else(lines).text(form)
+        let listing = |layout| Some(self.listing(layout, form)).filter(|it| it.fits(form));
+        let listing = listing(Layout::Wide).or_else(|| listing(Layout::Blocks));
+        listing.unwrap_or_else(|| self.listing(Layout::Lines, form)).text(form)
     }
 
-    fn grid(&self, layout: Layout) -> Grid {
-        let mut grid = match layout {
+    fn listing(&self, layout: Layout, form: Form) -> Listing<'static> {
+        let mut listing = match layout {
             Layout::Wide => {
-                let metric = Column { head: "metric, better", numbers: false };
-                Grid::new(&[&[metric], &COLUMNS[..]].concat(), 2)
+                let columns = [&[("metric, better", false)], &COLUMNS[..]].concat();
+                Listing::new(&columns).indented(2)
             }
-            Layout::Blocks => Grid::new(&COLUMNS, 4),
-            Layout::Lines => Grid::new(&COLUMNS[..3], 4),
+            Layout::Blocks => Listing::new(&COLUMNS).indented(4),
+            Layout::Lines => Listing::new(&COLUMNS[..3]).indented(4),
         };
-        for group in &self.groups {
+        for (index, group) in self.groups.iter().enumerate() {
             if !group.heading.is_empty() {
-                grid.heading(0, group.heading.clone());
+                // A group stands apart from what is above it.
+                if index > 0 {
+                    listing.line(0, String::new());
+                }
+                listing.line(0, form.toned(Tone::Heading, &group.heading));
             }
             for rows in &group.metrics {
-                self.metric(&mut grid, layout, rows);
+                self.metric(&mut listing, layout, form, rows);
             }
         }
-        grid
+        listing
     }
 
-    /// The rows of a metric.
-    fn metric(&self, grid: &mut Grid, layout: Layout, rows: &[&FigureRow]) {
+    fn metric(&self, listing: &mut Listing<'_>, layout: Layout, form: Form, rows: &[&FigureRow]) {
         let FigureRow { metric, unit, better, .. } = rows[0];
         if layout != Layout::Wide {
             let unit = match *unit {
@@ -196,10 +194,11 @@ impl<'a> Table<'a> {
                 unit if metric.ends_with(unit) => String::new(),
                 unit => format!(", {unit}"),
             };
-            grid.heading(2, format!("{metric}{unit}, {}", better.words()));
+            let heading = format!("{metric}{unit}, {}", better.words());
+            listing.line(2, form.toned(Tone::Heading, &heading));
         }
         for (index, row) in rows.iter().enumerate() {
-            let verdict = self.verdict(row);
+            let verdict = self.verdict(row, form);
             let published = row.published.map(|it| number(it, row.unit)).unwrap_or_default();
             let value = match (layout, row.value.is_nan()) {
                 (_, true) => "-".to_owned(),
@@ -210,24 +209,22 @@ impl<'a> Table<'a> {
                 true => String::new(),
                 false => format!("{} .. {}", number(row.low, row.unit), number(row.high, row.unit)),
             };
-            let figures = [row.variant.to_owned(), value, band].map(Cell::from);
-            let judged = [Cell::from(published.clone()), verdict.clone()];
+            let variant = row.variant.to_owned();
             match layout {
                 Layout::Wide => {
                     let metric = format!("{metric}, {}", better.word());
                     let metric = if index == 0 { metric } else { String::new() };
-                    let all = [Cell::from(metric)].into_iter().chain(figures).chain(judged);
-                    grid.row(all.collect());
+                    listing.row([metric, variant, value, band, published, verdict]);
                 }
-                Layout::Blocks => grid.row(figures.into_iter().chain(judged).collect()),
+                Layout::Blocks => listing.row([variant, value, band, published, verdict]),
                 Layout::Lines => {
-                    grid.row(figures.into());
+                    listing.row([variant, value, band]);
                     let published = match published.as_str() {
                         "" => String::new(),
                         published => format!("published {published}: "),
                     };
-                    if !verdict.text.is_empty() {
-                        grid.remark(6, published, verdict);
+                    if !verdict.is_empty() {
+                        listing.line(6, published + &verdict);
                     }
                 }
             }
@@ -235,14 +232,17 @@ impl<'a> Table<'a> {
     }
 
     /// With the number of its reason; nothing where it is said once for all.
-    fn verdict(&self, row: &FigureRow) -> Cell {
+    fn verdict(&self, row: &FigureRow, form: Form) -> String {
         if self.one_verdict.is_some() {
-            return Cell::default();
+            return String::new();
         }
         let number = |why| self.reasons.iter().position(|it| *it == why).map(|index| index + 1);
         let reason = row.why.as_deref().and_then(number).map(|number| format!(" ({number})"));
         let text = row.said() + &reason.unwrap_or_default();
-        Cell { text, tone: tone(row.verdict) }
+        match tone(row.verdict) {
+            Some(tone) if !text.is_empty() => form.toned(tone, &text),
+            _ => text,
+        }
     }
 }
 
@@ -253,12 +253,12 @@ impl<'a> Group<'a> {
 }
 
 /// What follows the metric.
-const COLUMNS: [Column; 5] = [
-    Column { head: "variant", numbers: false },
-    Column { head: "value", numbers: true },
-    Column { head: "low .. high", numbers: true },
-    Column { head: "published", numbers: true },
-    Column { head: "verdict", numbers: false },
+const COLUMNS: [Column<'_>; 5] = [
+    ("variant", false),
+    ("value", true),
+    ("low .. high", true),
+    ("published", true),
+    ("verdict", false),
 ];
 
 /// Metrics in the order of their first row.

@@ -18,7 +18,6 @@ use crate::progress::progress;
 
 const SCHEMA: &str = "coreline.validate.blind/1";
 
-/// What the file says to its reader.
 const HEADER: &str = "\
 # What the simulator says of figures that are published elsewhere. Made by `coreline validate
 # --blind COMMIT`; see README.md beside it. `seen` says what the author of a row knew of figures.
@@ -149,7 +148,6 @@ const D_THREADS: &[u64] = &[1, 2, 4, 8, 16];
 /// Time that does not depend on the variant, in percent: usual, and the ends of what is thinkable.
 const RESTS: [u64; 3] = [100, 50, 200];
 
-/// What the simulator says.
 #[derive(Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Blind {
@@ -201,7 +199,6 @@ impl Blind {
         ROWS.iter().map(|row| row.name)
     }
 
-    /// The text of the file.
     pub(crate) fn text(&self) -> String {
         let mut text = HEADER.to_owned();
         // Writing to a string cannot fail, here and below.

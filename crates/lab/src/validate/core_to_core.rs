@@ -74,7 +74,6 @@ pub(crate) struct CoreToCore {
     /// What one transfer costs, so that a ping-pong comes to the figure.
     pub(crate) transfer_ns: f64,
     pub(crate) simulated_ns: f64,
-    /// Whether the figure can be reached at all.
     pub(crate) reached: bool,
     pub(crate) source: String,
 }
@@ -126,7 +125,7 @@ pub(crate) fn show(rows: &[CoreToCore], form: Form, out: &mut dyn Write) -> Resu
     ]);
     let is_same_machine = |a: &CoreToCore, b: &CoreToCore| a.machine == b.machine;
     for machine in rows.chunk_by(is_same_machine) {
-        listing.heading(machine[0].machine.clone());
+        listing.line(0, machine[0].machine.clone());
         let what = |it: &CoreToCore| (it.class, it.nodes);
         for class in machine.chunk_by(|a, b| what(a) == what(b)) {
             let first = &class[0];

@@ -52,7 +52,6 @@ enum Pattern {
     PassUpdates,
 }
 
-/// What a thread does between two critical sections.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Outside {
     Nothing,
@@ -109,7 +108,6 @@ impl Experiment {
         format!("{PROGRAM} {}", self.name)
     }
 
-    /// The one whose program this is.
     pub(crate) fn of_program(program: &str) -> Option<&'static Experiment> {
         ALL.iter().find(|it| it.program() == program)
     }
@@ -290,7 +288,6 @@ impl<L: Lock, W: Testbed> Subject for Section<L, W> {
     }
 }
 
-/// A buffer on whole lines.
 type Buffer<W> = Line<Cell<[u64; WORDS], W>>;
 
 fn buffer<W: Testbed>() -> Buffer<W> {

@@ -84,7 +84,6 @@ pub(crate) struct Choice {
     pub(crate) rows: Vec<String>,
 }
 
-/// Reads the name of a commit.
 fn commit(asked: &str) -> Result<String, Error> {
     let is_name = (7..=40).contains(&asked.len()) && asked.bytes().all(|it| it.is_ascii_hexdigit());
     is_name.then(|| asked.to_owned()).ok_or_else(|| Error::Commit { asked: asked.to_owned() })
@@ -104,7 +103,7 @@ enum Verdict {
     None,
 }
 
-/// One experiment. All figures are nanoseconds.
+/// All figures are nanoseconds.
 #[derive(Debug, Serialize)]
 struct ExperimentRow {
     name: &'static str,
@@ -166,7 +165,6 @@ impl Score {
     }
 }
 
-/// Validates.
 pub(crate) fn validate(choice: &Choice) -> Result<Validation, Error> {
     let chosen =
         |it: &&Experiment| choice.only.is_empty() || choice.only.iter().any(|name| name == it.name);

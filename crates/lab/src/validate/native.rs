@@ -29,7 +29,6 @@ use crate::progress::progress;
 /// What was measured of an experiment, in nanoseconds.
 #[derive(Debug, Clone, Copy, Serialize)]
 pub(crate) struct Measured {
-    /// The middle sample.
     pub(crate) median: f64,
     /// Half of the samples lie between these.
     pub(crate) low: f64,
@@ -40,7 +39,6 @@ pub(crate) struct Measured {
     pub(crate) elsewhere: u32,
 }
 
-/// How much to measure.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Plan {
     samples: usize,
@@ -105,7 +103,6 @@ pub(super) fn cpus(
     }
 }
 
-/// An experiment under way.
 struct Run<'a> {
     experiment: &'a Experiment,
     subject: Arc<dyn Subject>,

@@ -18,7 +18,6 @@ pub(super) const FILE: &str = include_str!("../../host-2c.predictions.toml");
 
 const SCHEMA: &str = "coreline.validate.predictions/1";
 
-/// What the file says to its reader.
 const HEADER: &str = "\
 # What the simulator says of this machine, calibrated by a ping-pong, an addition alone and a pause.
 # Made by `coreline validate --predict COMMIT`; see README.md beside it.
@@ -28,7 +27,6 @@ const HEADER: &str = "\
 # high * tolerance.
 ";
 
-/// What the simulator says of a machine.
 #[derive(Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Predictions {
@@ -53,7 +51,6 @@ struct Prediction {
 }
 
 impl Predictions {
-    /// What the file says.
     pub(super) fn committed() -> Predictions {
         toml::from_str(FILE).expect("the file is compiled in, and a test reads it")
     }
@@ -81,14 +78,12 @@ impl Predictions {
         })
     }
 
-    /// The prediction for an experiment.
     pub(super) fn of(&self, experiment: &Experiment) -> Option<Predicted> {
         let prediction = self.predictions.iter().find(|it| it.name == experiment.name)?;
         let Prediction { value, low, high, .. } = *prediction;
         Some(Predicted { value, low, high })
     }
 
-    /// The text of the file.
     pub(crate) fn text(&self) -> String {
         let Predictions { schema, engine, machine, not_modelled, predictions } = self;
         let mut text = HEADER.to_owned();

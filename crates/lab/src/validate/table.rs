@@ -43,7 +43,7 @@ pub(super) fn show(outcome: &Validation, form: Form, out: &mut dyn Write) -> Res
 }
 
 /// All that there is to say of an experiment in one line.
-fn wide(rows: &[ExperimentRow]) -> Listing {
+fn wide(rows: &[ExperimentRow]) -> Listing<'static> {
     let mut listing = Listing::new(&[
         ("experiment", false),
         ("time of", false),
@@ -83,7 +83,7 @@ fn wide(rows: &[ExperimentRow]) -> Listing {
 }
 
 /// The figures of an experiment in a line, below one that says what it is.
-fn narrow(rows: &[ExperimentRow]) -> Listing {
+fn narrow(rows: &[ExperimentRow]) -> Listing<'static> {
     let mut listing = Listing::new(&[
         ("predicted", true),
         ("band", true),
@@ -99,7 +99,7 @@ fn narrow(rows: &[ExperimentRow]) -> Listing {
             format!("; {samples}, {} discarded, {} elsewhere", it.discarded, it.elsewhere)
         });
         let samples = samples.unwrap_or_default();
-        listing.heading(format!("{name}: {what}, {threads}{samples}"));
+        listing.line(0, format!("{name}: {what}, {threads}{samples}"));
         let [value, band, median, half, ratio] = figures(row);
         listing.row([value, band, median, half, ratio, verdict(row).to_owned()]);
     }

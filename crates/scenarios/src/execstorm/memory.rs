@@ -34,7 +34,6 @@ use crate::lockscale::mcs::Mcs;
 /// share a line.
 pub(super) type Cell<W> = [<W as coreline_world::Words>::U64; COUNTERS];
 
-/// See the module.
 pub(super) struct Memory<W: Testbed> {
     mutex: Line<Mutex<W, Osq<Fifo, W>>>,
     /// The kernel's spin locks queue.
@@ -117,7 +116,6 @@ impl<W: Testbed> Memory<W> {
         None
     }
 
-    /// Gives a cell back.
     pub(super) fn free(&self, thread: usize, number: usize) {
         self.lock.hold(thread, || {
             let word = &self.map[number / 64];

@@ -192,7 +192,6 @@ pub fn storm<W: Testbed, S: Source<W>>(load: &Load<'_>) -> Result<Vec<f64>, RunE
 }
 
 impl<W: Testbed, S: Source<W>> Field<W, S> {
-    /// A thread's part.
     fn work(&self, thread: usize) -> Result<Tally, RunError> {
         let mut warmed = Ok(());
         for _ in 0..WARM_UP {

@@ -173,7 +173,6 @@ fn places<W: Testbed>(load: &Load<'_>) -> Result<(Vec<CpuId>, Vec<Spot>), RunErr
 }
 
 impl<W: Testbed, L: Lock<W>> Field<W, L> {
-    /// A thread's part.
     fn work(&self, thread: usize) -> Tally {
         let start = self.start.wait();
         let mut tally = Tally::default();

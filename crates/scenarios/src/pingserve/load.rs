@@ -95,9 +95,7 @@ struct Task<W: Testbed> {
     inbox: Box<[Line<W::U32>]>,
     /// How many messages make a turn.
     awaits: u64,
-    /// How many turns it has.
     turns: u64,
-    /// How many messages it gets.
     messages: u64,
     targets: Range<usize>,
 }
@@ -181,7 +179,6 @@ impl<W: Testbed> Load<W> {
         }
     }
 
-    /// Handles one message.
     fn handle(&self, number: usize, wake: &mut impl FnMut(usize)) {
         let task = &self.tasks[number];
         for line in &task.inbox {

@@ -87,7 +87,6 @@ impl<W: Testbed> Pool<W> {
         self.workers.spawn_on(cpu, wait).expect("they are not closed")
     }
 
-    /// Queues a task on its worker.
     fn queue(self: &Arc<Self>, task: usize) {
         let pool = Arc::clone(self);
         let run = move || pool.load.run(task, |woken| pool.wake(task, woken));
@@ -95,7 +94,6 @@ impl<W: Testbed> Pool<W> {
         drop(queued.expect("they are not closed"));
     }
 
-    /// Wakes a task from another one.
     fn wake(self: &Arc<Self>, from: usize, task: usize) {
         let home = self.home(task);
         if home == self.home(from) {

@@ -214,7 +214,6 @@ struct Storm<W: Testbed, M, const TESTS: bool, const COUNTS: bool> {
     trim_every: Duration,
 }
 
-/// What a thread has seen.
 #[derive(Default)]
 struct Tally {
     op: u64,
@@ -267,7 +266,6 @@ pub fn storm<W: Testbed, M: Mask, const TESTS: bool, const COUNTS: bool>(
 }
 
 impl<W: Testbed, M: Mask, const TESTS: bool, const COUNTS: bool> Storm<W, M, TESTS, COUNTS> {
-    /// A thread's part.
     fn work(&self, number: usize) -> Tally {
         let mut tally = Tally::default();
         let clock = clock_ns::<W>();
@@ -298,7 +296,6 @@ impl<W: Testbed, M: Mask, const TESTS: bool, const COUNTS: bool> Storm<W, M, TES
         tally
     }
 
-    /// One round.
     fn cycle(&self, number: usize, clock: u64, tally: &mut Tally, then: impl FnOnce()) {
         let run = if self.is_barrier { self.period } else { self.period / 2 };
         if self.is_barrier {

@@ -145,7 +145,6 @@ impl<W: Testbed, M: Mask, const TESTS: bool, const COUNTS: bool> Policy<W, M, TE
         }
     }
 
-    /// Names what is shared.
     pub(super) fn name(&self) {
         self.mask.name();
         if let Some(references) = &self.references {

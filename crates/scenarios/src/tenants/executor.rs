@@ -83,7 +83,6 @@ pub fn execute<W: Testbed, C: Counters<W>>(setup: &Setup) -> Result<Vec<f64>, Ru
 }
 
 impl<W: Testbed, C: Counters<W>> Executor<W, C> {
-    /// A worker's part.
     fn work(&self, number: usize) -> Tally {
         let mut tally = Tally::default();
         let mut ids = BTreeMap::new();

@@ -59,7 +59,6 @@ impl Load {
 }
 
 impl<W: Testbed> Pool<W> {
-    /// A created thread's part.
     fn live(&self, round: u32) {
         self.arrived.add();
         self.released.wait(|now| now >= round);

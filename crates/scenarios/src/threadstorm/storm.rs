@@ -53,12 +53,10 @@ struct Storm<W: Testbed, I: Ids<W>> {
     load: Load,
     ids: Box<Line<I>>,
     cpus: Cpus<W>,
-    /// All CPUs.
     anywhere: CpuSet,
     /// CPUs in the order in which pinned threads are dealt to them.
     deal: Vec<usize>,
     pools: Vec<Pool<W>>,
-    /// Pools that have finished.
     finished: Line<W::U32>,
     /// By thread. The host's locks, which are never held while time passes.
     threads: Vec<Mutex<State<I::Task>>>,
@@ -92,7 +90,6 @@ enum Call {
 
 const CALLS: usize = Call::Expire as usize + 1;
 
-/// What CPUs have seen.
 #[derive(Debug, Default)]
 struct Tally {
     /// Nanoseconds and number, by kind.
@@ -227,7 +224,6 @@ impl<W: Testbed, I: Ids<W>> Storm<W, I> {
         Ok(first)
     }
 
-    /// A CPU's part.
     fn work(&self, cpu: usize) -> Tally {
         let mut worker = Worker {
             cpu,
@@ -402,7 +398,6 @@ impl<W: Testbed, I: Ids<W>> Storm<W, I> {
         self.cpus.send(thread, cpu);
     }
 
-    /// A pool has done all its rounds.
     fn finish(&self, worker: &mut Worker, pool: &Pool<W>) {
         // Relaxed: the host's.
         let began = Time::from_nanos(pool.began.load(Ordering::Relaxed));

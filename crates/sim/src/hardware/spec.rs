@@ -243,13 +243,8 @@ impl Spec {
     /// the class is theirs; else two cores, whose distance only selects the name of a cost.
     pub(crate) fn two_cpus(&self, class: Class, raw: u64) -> Spec {
         let cores = if class == Class::SameCore { 1 } else { 2 };
-        let shape = Shape {
-            sockets: 1,
-            nodes_per_socket: 1,
-            caches_per_node: 1,
-            cores_per_cache: cores,
-            threads_per_core: 2 / cores,
-        };
+        let shape =
+            Shape { cores_per_cache: cores, threads_per_core: 2 / cores, ..Shape::default() };
         let topology = Topology::uniform(shape).expect("two CPUs are a machine");
         let mut spec = Spec { topology, distances: Distances::default(), ..self.clone() };
         Class::ALL.into_iter().for_each(|class| spec.set_transfer(class, None, raw));

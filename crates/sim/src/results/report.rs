@@ -76,25 +76,24 @@ impl Transfers {
         self.total() - self.private
     }
 
+    /// All counts, as [`by_name`](Transfers::by_name) orders them.
+    fn counts(&mut self) -> [&mut u64; 6] {
+        let Transfers { private, same_cache, same_node, same_socket, other_socket, memory } = self;
+        [private, same_cache, same_node, same_socket, other_socket, memory]
+    }
+
     /// Those that were counted since `before`.
-    pub(crate) fn since(&self, before: &Transfers) -> Transfers {
-        Transfers {
-            private: self.private.saturating_sub(before.private),
-            same_cache: self.same_cache.saturating_sub(before.same_cache),
-            same_node: self.same_node.saturating_sub(before.same_node),
-            same_socket: self.same_socket.saturating_sub(before.same_socket),
-            other_socket: self.other_socket.saturating_sub(before.other_socket),
-            memory: self.memory.saturating_sub(before.memory),
+    pub(crate) fn since(mut self, before: &Transfers) -> Transfers {
+        for (count, (_, then)) in self.counts().into_iter().zip(before.by_name()) {
+            *count = count.saturating_sub(then);
         }
+        self
     }
 
     pub(crate) fn add(&mut self, other: &Transfers) {
-        self.private += other.private;
-        self.same_cache += other.same_cache;
-        self.same_node += other.same_node;
-        self.same_socket += other.same_socket;
-        self.other_socket += other.other_socket;
-        self.memory += other.memory;
+        for (count, (_, more)) in self.counts().into_iter().zip(other.by_name()) {
+            *count += more;
+        }
     }
 }
 

@@ -45,6 +45,49 @@ impl Shared {
             thread::yield_now();
         }
     }
+
+    /// Writes, and says so.
+    #[track_caller]
+    fn pass_on(&self, order: Ordering) {
+        self.write();
+        self.flag.store(true, order);
+    }
+
+    /// Waits until another thread says that it wrote, and uses what it wrote.
+    #[track_caller]
+    fn take(&self, order: Ordering) {
+        self.await_flag(order);
+        self.update();
+    }
+
+    /// Reads what another thread wrote, and writes.
+    #[track_caller]
+    fn update(&self) {
+        assert_eq!(self.read(), 1);
+        self.write();
+    }
+
+    /// Writes, and says so by the count.
+    #[track_caller]
+    fn count_on(&self, count: usize, order: Ordering) {
+        self.write();
+        self.count.store(count, order);
+    }
+
+    #[track_caller]
+    fn await_count(&self, count: usize, order: Ordering) {
+        while self.count.load(order) < count {
+            thread::yield_now();
+        }
+    }
+
+    /// Exchanges nothing until the count is 7.
+    #[track_caller]
+    fn exchange(&self, success: Ordering, failure: Ordering) {
+        while self.count.compare_exchange(8, 9, success, failure) != Err(7) {
+            thread::yield_now();
+        }
+    }
 }
 
 /// Machines with a few seeds and schedules.
@@ -87,17 +130,7 @@ fn races(name: &str, first: fn(&Shared), second: fn(&Shared)) {
 
 #[test]
 fn what_orders_two_accesses_is_no_race() {
-    fine(
-        "release and acquire",
-        |it| {
-            it.write();
-            it.flag.store(true, Release);
-        },
-        |it| {
-            it.await_flag(Acquire);
-            it.write();
-        },
-    );
+    fine("release and acquire", |it| it.pass_on(Release), |it| it.take(Acquire));
     fine(
         "fences",
         |it| {
@@ -108,7 +141,7 @@ fn what_orders_two_accesses_is_no_race() {
         |it| {
             it.await_flag(Relaxed);
             fence(Acquire);
-            it.write();
+            it.update();
         },
     );
     fine(
@@ -121,34 +154,26 @@ fn what_orders_two_accesses_is_no_race() {
         |it| {
             it.await_flag(Relaxed);
             Sim::try_fence_all().unwrap();
-            it.write();
+            it.update();
         },
     );
     fine(
         "an update in the middle of a release sequence",
         |it| {
-            it.write();
-            it.count.store(1, Release);
+            it.count_on(1, Release);
             it.count.fetch_add(1, Relaxed);
         },
         |it| {
-            while it.count.load(Acquire) < 2 {
-                thread::yield_now();
-            }
-            it.write();
+            it.await_count(2, Acquire);
+            it.update();
         },
     );
     fine(
         "an exchange that fails acquires",
+        |it| it.count_on(7, Release),
         |it| {
-            it.write();
-            it.count.store(7, Release);
-        },
-        |it| {
-            while it.count.compare_exchange(8, 9, Relaxed, Acquire) != Err(7) {
-                thread::yield_now();
-            }
-            it.write();
+            it.exchange(Relaxed, Acquire);
+            it.update();
         },
     );
     fine("reads", |it| assert_eq!(it.read(), 0), |it| assert_eq!(it.read(), 0));
@@ -156,78 +181,42 @@ fn what_orders_two_accesses_is_no_race() {
 
 #[test]
 fn what_orders_nothing_is_found_though_all_values_are_right() {
-    races(
-        "a relaxed store",
-        |it| {
-            it.write();
-            it.flag.store(true, Relaxed);
-        },
-        |it| {
-            it.await_flag(Acquire);
-            assert_eq!(it.read(), 1);
-        },
-    );
-    races(
-        "a relaxed load",
-        |it| {
-            it.write();
-            it.flag.store(true, SeqCst);
-        },
-        |it| {
-            it.await_flag(Relaxed);
-            assert_eq!(it.read(), 1);
-        },
-    );
+    races("a relaxed store", |it| it.pass_on(Relaxed), |it| it.take(Acquire));
+    races("a relaxed load", |it| it.pass_on(SeqCst), |it| it.take(Relaxed));
     races(
         "a release fence that comes too late",
         |it| {
             fence(Release);
-            it.write();
-            it.flag.store(true, Relaxed);
+            it.pass_on(Relaxed);
         },
-        |it| {
-            it.await_flag(Acquire);
-            assert_eq!(it.read(), 1);
-        },
+        |it| it.take(Acquire),
     );
     races(
         "an acquire fence that comes too early",
-        |it| {
-            it.write();
-            it.flag.store(true, Release);
-        },
+        |it| it.pass_on(Release),
         |it| {
             fence(Acquire);
-            it.await_flag(Relaxed);
-            assert_eq!(it.read(), 1);
+            it.take(Relaxed);
         },
     );
     races(
         "a relaxed store ends a release sequence",
         |it| {
-            it.write();
-            it.count.store(1, Release);
+            it.count_on(1, Release);
             it.count.store(2, Relaxed);
         },
         |it| {
-            while it.count.load(Relaxed) < 2 {
-                thread::yield_now();
-            }
+            it.await_count(2, Relaxed);
             assert_eq!(it.count.load(Acquire), 2);
-            assert_eq!(it.read(), 1);
+            it.update();
         },
     );
     races(
         "an exchange that fails relaxed",
+        |it| it.count_on(7, Release),
         |it| {
-            it.write();
-            it.count.store(7, Release);
-        },
-        |it| {
-            while it.count.compare_exchange(8, 9, AcqRel, Relaxed) != Err(7) {
-                thread::yield_now();
-            }
-            assert_eq!(it.read(), 1);
+            it.exchange(AcqRel, Relaxed);
+            it.update();
         },
     );
     races("two writes", Shared::write, Shared::write);

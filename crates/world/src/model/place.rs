@@ -25,13 +25,7 @@ pub(super) fn set_cpu(cpu: CpuId) {
 pub(super) fn topology() -> &'static Arc<Topology> {
     static TOPOLOGY: OnceLock<Arc<Topology>> = OnceLock::new();
     TOPOLOGY.get_or_init(|| {
-        let shape = Shape {
-            sockets: 1,
-            nodes_per_socket: 1,
-            caches_per_node: 2,
-            cores_per_cache: 2,
-            threads_per_core: 1,
-        };
+        let shape = Shape { caches_per_node: 2, cores_per_cache: 2, ..Shape::default() };
         Arc::new(Topology::uniform(shape).expect("a shape of four CPUs is possible"))
     })
 }

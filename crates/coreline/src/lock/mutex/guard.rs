@@ -3,12 +3,11 @@
 use core::fmt;
 use core::marker::PhantomData;
 use core::mem::ManuallyDrop;
-use core::panic::{RefUnwindSafe, UnwindSafe};
 use core::time::Duration;
 
 use coreline_world::{Cell, CellMut, ConstWorld, Native, Time, World};
 
-use super::super::guard::guard;
+use super::super::guard::{guard, lock};
 use super::super::osq::{Near, Order};
 use super::RawMutex;
 
@@ -78,11 +77,6 @@ pub struct Mutex<T, O: Order = Near, W: World = Native> {
     data: Cell<T, W>,
 }
 
-// As std's lock, which crosses an unwind, too. That one says that it is poisoned; here the next
-// holder finds the data as the panic left it.
-impl<T, O: Order, W: World> UnwindSafe for Mutex<T, O, W> {}
-impl<T, O: Order, W: World> RefUnwindSafe for Mutex<T, O, W> {}
-
 impl<T> Mutex<T> {
     /// Creates a free lock around `data`, also in a `static`.
     pub const fn new(data: T) -> Self {
@@ -136,40 +130,9 @@ impl<T, O: Order, W: World> Mutex<T, O, W> {
     pub fn is_locked(&self) -> bool {
         self.raw.is_locked()
     }
-
-    /// Returns the data through an exclusive reference, which needs no lock.
-    pub fn get_mut(&mut self) -> &mut T {
-        self.data.get_mut()
-    }
-
-    /// Consumes the lock, and returns the data.
-    pub fn into_inner(self) -> T {
-        self.data.into_inner()
-    }
 }
 
-impl<T: Default, O: Order, W: ConstWorld> Default for Mutex<T, O, W> {
-    fn default() -> Self {
-        Self::const_new(T::default())
-    }
-}
-
-impl<T> From<T> for Mutex<T> {
-    fn from(data: T) -> Self {
-        Self::new(data)
-    }
-}
-
-impl<T: fmt::Debug, O: Order, W: World> fmt::Debug for Mutex<T, O, W> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mut out = f.debug_struct("Mutex");
-        match self.try_lock() {
-            Some(data) => out.field("data", &&*data),
-            None => out.field("data", &format_args!("<locked>")),
-        };
-        out.finish()
-    }
-}
+lock!(const Mutex, [O: Order, W: World], try_lock);
 
 /// The proof that the caller holds a [`Mutex`], with access to its data. Dropping it frees the
 /// lock.

@@ -1,6 +1,5 @@
 //! [`RawMutex`]: the lock without data.
 
-use core::fmt;
 use core::time::Duration;
 
 use coreline_world::{ConstWorld, Integer, Native, Ordering, Time, Word, World};
@@ -281,14 +280,6 @@ impl<O: Order, W: World> RawMutex<O, W> {
     }
 }
 
-impl<O: Order, W: ConstWorld> Default for RawMutex<O, W> {
-    fn default() -> Self {
-        Self::const_new()
-    }
-}
+impl_default!([O: Order, W: ConstWorld] RawMutex<O, W>, const_new);
 
-impl<O: Order, W: World> fmt::Debug for RawMutex<O, W> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("RawMutex").field("locked", &self.is_locked()).finish()
-    }
-}
+impl_debug!([O: Order, W: World] RawMutex<O, W> as it { locked: it.is_locked() });

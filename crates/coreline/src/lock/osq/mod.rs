@@ -47,7 +47,6 @@ mod places;
 mod sleeping;
 mod spinning;
 
-use core::fmt;
 use core::marker::PhantomData;
 use core::time::Duration;
 
@@ -408,17 +407,9 @@ fn try_with_tables<W: World, R>(f: impl FnOnce(&Tables<W>) -> Option<R>) -> Opti
     TABLES.try_with::<W, _, _>(Tables::<W>::new_in, f).flatten()
 }
 
-impl<O: Order, W: ConstWorld> Default for Osq<O, W> {
-    fn default() -> Self {
-        Self::const_new()
-    }
-}
+impl_default!([O: Order, W: ConstWorld] Osq<O, W>, const_new);
 
-impl<O: Order, W: World> fmt::Debug for Osq<O, W> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Osq").field("locked", &self.is_locked()).finish()
-    }
-}
+impl_debug!([O: Order, W: World] Osq<O, W> as it { locked: it.is_locked() });
 
 /// A thread's turn in an [`Osq`]. Dropping it passes the turn to the next waiter.
 #[must_use = "the turn is passed on when it drops: at once, if it is not bound to a name"]
@@ -437,11 +428,7 @@ impl<O: Order, W: World> Drop for Turn<'_, O, W> {
     }
 }
 
-impl<O: Order, W: World> fmt::Debug for Turn<'_, O, W> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Turn").finish_non_exhaustive()
-    }
-}
+impl_debug!([O: Order, W: World] Turn<'_, O, W> { .. });
 
 #[cfg(test)]
 mod tests {

@@ -1,14 +1,12 @@
 //! [`RwLock`] and its guards.
 
 use core::cell::UnsafeCell;
-use core::fmt;
 use core::marker::PhantomData;
 use core::mem::ManuallyDrop;
-use core::panic::{RefUnwindSafe, UnwindSafe};
 
 use coreline_world::{Cell, CellMut, CellRef, ConstWorld, Native, Time, World};
 
-use super::super::guard::guard;
+use super::super::guard::{guard, lock};
 use super::super::osq::{Near, Order};
 use super::{RawRwLock, Readers, SpinningReaders};
 
@@ -71,10 +69,6 @@ pub struct RwLock<T, O: Order = Near, R: Readers = SpinningReaders, W: World = N
 
 // SAFETY: readers give `&T` to several threads at one time, and a writer may move `T` to its own.
 unsafe impl<T: Send + Sync, O: Order, R: Readers, W: World> Sync for RwLock<T, O, R, W> {}
-
-// As std's lock, but not poisoned: the next holder finds the data as a panic left it.
-impl<T, O: Order, R: Readers, W: World> UnwindSafe for RwLock<T, O, R, W> {}
-impl<T, O: Order, R: Readers, W: World> RefUnwindSafe for RwLock<T, O, R, W> {}
 
 impl<T> RwLock<T> {
     /// Creates a free lock around `data`, also in a `static`.
@@ -147,40 +141,9 @@ impl<T, O: Order, R: Readers, W: World> RwLock<T, O, R, W> {
     pub fn is_locked(&self) -> bool {
         self.raw.is_locked()
     }
-
-    /// Returns the data through an exclusive reference, which needs no lock.
-    pub fn get_mut(&mut self) -> &mut T {
-        self.data.get_mut()
-    }
-
-    /// Consumes the lock, and returns the data.
-    pub fn into_inner(self) -> T {
-        self.data.into_inner()
-    }
 }
 
-impl<T: Default, O: Order, R: Readers, W: ConstWorld> Default for RwLock<T, O, R, W> {
-    fn default() -> Self {
-        Self::const_new(T::default())
-    }
-}
-
-impl<T> From<T> for RwLock<T> {
-    fn from(data: T) -> Self {
-        Self::new(data)
-    }
-}
-
-impl<T: fmt::Debug, O: Order, R: Readers, W: World> fmt::Debug for RwLock<T, O, R, W> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mut out = f.debug_struct("RwLock");
-        match self.try_read() {
-            Some(data) => out.field("data", &&*data),
-            None => out.field("data", &format_args!("<locked>")),
-        };
-        out.finish()
-    }
-}
+lock!(const RwLock, [O: Order, R: Readers, W: World], try_read);
 
 /// The proof that the caller holds an [`RwLock`] as a reader. Dropping it ends the caller's read.
 #[must_use = "the lock is freed when the guard drops: at once, if it is not bound to a name"]

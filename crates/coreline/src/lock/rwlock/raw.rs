@@ -1,6 +1,5 @@
 //! [`RawRwLock`]: the lock without data.
 
-use core::fmt;
 use core::marker::PhantomData;
 use core::time::Duration;
 
@@ -423,17 +422,9 @@ impl<O: Order, R: Readers, W: World> RawRwLock<O, R, W> {
     }
 }
 
-impl<O: Order, R: Readers, W: ConstWorld> Default for RawRwLock<O, R, W> {
-    fn default() -> Self {
-        Self::const_new()
-    }
-}
+impl_default!([O: Order, R: Readers, W: ConstWorld] RawRwLock<O, R, W>, const_new);
 
-impl<O: Order, R: Readers, W: World> fmt::Debug for RawRwLock<O, R, W> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("RawRwLock").field("locked", &self.is_locked()).finish()
-    }
-}
+impl_debug!([O: Order, R: Readers, W: World] RawRwLock<O, R, W> as it { locked: it.is_locked() });
 
 #[cfg(test)]
 mod tests {

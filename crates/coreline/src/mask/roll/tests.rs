@@ -94,13 +94,7 @@ fn a_clear_without_a_second_look_is_caught() {
 
 /// Seats for a machine of two caches with four CPUs each.
 fn roll(least: usize) -> Roll<Native> {
-    let shape = Shape {
-        sockets: 1,
-        nodes_per_socket: 1,
-        caches_per_node: 2,
-        cores_per_cache: 4,
-        threads_per_core: 1,
-    };
+    let shape = Shape { caches_per_node: 2, cores_per_cache: 4, ..Shape::default() };
     Roll::new_in(&Topology::uniform(shape).unwrap(), least)
 }
 

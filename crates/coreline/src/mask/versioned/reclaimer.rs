@@ -10,7 +10,6 @@
 //! ```
 
 use core::cell::Cell;
-use core::fmt;
 use core::mem;
 use core::num::NonZeroU32;
 use core::time::Duration;
@@ -205,8 +204,4 @@ impl<T: Send + Sync + 'static, W: Testbed> Drop for Reclaimer<T, W> {
     }
 }
 
-impl<T: Send + Sync + 'static, W: Testbed> fmt::Debug for Reclaimer<T, W> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Reclaimer").field("value", &self.value).finish_non_exhaustive()
-    }
-}
+impl_debug!([T: Send + Sync + 'static, W: Testbed] Reclaimer<T, W> as it { value: it.value, .. });

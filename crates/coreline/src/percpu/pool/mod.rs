@@ -41,7 +41,6 @@ mod shared;
 mod state;
 
 use core::alloc::Layout;
-use core::fmt;
 use core::ptr::NonNull;
 use std::sync::Arc;
 
@@ -118,11 +117,7 @@ impl PoolOptions {
     }
 }
 
-impl Default for PoolOptions {
-    fn default() -> Self {
-        PoolOptions::new()
-    }
-}
+impl_default!([] PoolOptions, new);
 
 /// Memory for per-CPU values. The type is a handle, and its clones are the same pool. The pool
 /// lives as long as a handle or a value exists.
@@ -398,15 +393,9 @@ impl<W: World> Clone for PerCpuPool<W> {
     }
 }
 
-impl<W: World> fmt::Debug for PerCpuPool<W> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("PerCpuPool")
-            .field("section", &self.shared.section)
-            .field("indexes", &self.shared.indexes)
-            .field("options", &self.shared.options)
-            .finish_non_exhaustive()
-    }
-}
+impl_debug!([W: World] PerCpuPool<W> as it {
+    section: it.shared.section, indexes: it.shared.indexes, options: it.shared.options, ..
+});
 
 #[cfg(test)]
 mod tests {

@@ -128,11 +128,9 @@ fn a_bit_that_is_set_again_is_found_in_every_interleaving() {
 /// so that both words say that the summary names their leaf.
 fn two_words<W: Testbed>(leaves: u32) -> (Arc<CpuMask<W>>, CpuId, CpuId) {
     let topology = Topology::uniform(Shape {
-        sockets: 1,
-        nodes_per_socket: 1,
         caches_per_node: leaves,
         cores_per_cache: 34 - leaves,
-        threads_per_core: 1,
+        ..Shape::default()
     });
     let mask = CpuMask::<W>::with_layout_in(&MaskLayout::new(&topology.unwrap()));
     let (first, second) = (CpuId::new(0), CpuId::new(32));
@@ -410,11 +408,9 @@ fn masks_are_as_wide_as_the_tree() {
         [(1, 1), (1, 63), (1, 64), (1, 65), (1, 257), (48, 8), (512, 8), (1, most), (most, 1)]
     {
         let topology = Topology::uniform(Shape {
-            sockets: 1,
-            nodes_per_socket: 1,
             caches_per_node: caches,
             cores_per_cache: cores,
-            threads_per_core: 1,
+            ..Shape::default()
         })
         .unwrap();
         let layout = MaskLayout::new(&topology);
@@ -436,13 +432,7 @@ fn masks_are_as_wide_as_the_tree() {
 /// Neither a number of the tree without a CPU nor one beyond it reaches a bit of another CPU.
 #[test]
 fn a_cpu_that_is_not_there_has_no_bit() {
-    let shape = Shape {
-        sockets: 1,
-        nodes_per_socket: 1,
-        caches_per_node: 2,
-        cores_per_cache: 2,
-        threads_per_core: 1,
-    };
+    let shape = Shape { caches_per_node: 2, cores_per_cache: 2, ..Shape::default() };
     let topology = Topology::uniform(shape).unwrap().with_limit_at_least(8);
     let mask = CpuMask::with_layout(&MaskLayout::new(&topology));
     for again in [false, true] {

@@ -378,13 +378,7 @@ fn what_cannot_be_had_is_said_in_every_world() {
 
 /// The second CPU and those behind it have no place in the layout.
 fn few_have_a_place() {
-    let shape = Shape {
-        sockets: 1,
-        nodes_per_socket: 1,
-        caches_per_node: 1,
-        cores_per_cache: 1,
-        threads_per_core: 1,
-    };
+    let shape = Shape::default();
     let layout = CidLayout::<Recent>::new(&Topology::uniform(shape).unwrap()).unwrap();
     let domains = Domains::<Recent, Sim>::with_layout_in(layout, DomainsOptions::new()).unwrap();
     let domain = domains.domain(DomainOptions::new());

@@ -25,13 +25,7 @@ use crate::worlds::{self, Effort, FEW, PREEMPTED, TORN};
 
 /// A domain with so many leases, in whose layout are the first two CPUs alone.
 fn domain_of<W: Testbed>(leases: usize) -> Domain<Recent, W> {
-    let shape = Shape {
-        sockets: 1,
-        nodes_per_socket: 1,
-        caches_per_node: 1,
-        cores_per_cache: 2,
-        threads_per_core: 1,
-    };
+    let shape = Shape { cores_per_cache: 2, ..Shape::default() };
     let layout = CidLayout::new(&Topology::uniform(shape).unwrap()).unwrap();
     let options = DomainsOptions::new().leases(leases);
     Domains::with_layout_in(layout, options).unwrap().domain(DomainOptions::new())

@@ -21,13 +21,7 @@ fn on(cpu: u32) -> Placement {
 
 /// A domain with so many leases, in whose layout are the first CPUs alone.
 fn domain_of<W: Testbed>(cpus: u32, leases: usize) -> Arc<Domain<Recent, W>> {
-    let shape = Shape {
-        sockets: 1,
-        nodes_per_socket: 1,
-        caches_per_node: 1,
-        cores_per_cache: cpus,
-        threads_per_core: 1,
-    };
+    let shape = Shape { cores_per_cache: cpus, ..Shape::default() };
     let layout = CidLayout::new(&Topology::uniform(shape).unwrap()).unwrap();
     let options = DomainsOptions::new().leases(leases);
     let domains = Domains::with_layout_in(layout, options).unwrap();

@@ -29,13 +29,7 @@ fn from_sysfs(test: &str, online: &str) -> Topology {
 /// Two CPUs at both ends of the numbers; numbers that go as far as a caller can ask for; and as
 /// many CPUs as there are numbers, each on a node of its own.
 fn machines(test: &str) -> [Topology; 3] {
-    let shape = Shape {
-        sockets: MAX_CPUS,
-        nodes_per_socket: 1,
-        caches_per_node: 1,
-        cores_per_cache: 1,
-        threads_per_core: 1,
-    };
+    let shape = Shape { sockets: MAX_CPUS, ..Shape::default() };
     let few = Topology::flat(&"0-1".parse().unwrap()).unwrap();
     [
         from_sysfs(test, "0,65535\n"),

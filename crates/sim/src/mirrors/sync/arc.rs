@@ -5,9 +5,7 @@
 //! the start of the block, then the value at its alignment.
 
 use core::borrow::Borrow;
-use core::cmp::Ordering as Order;
 use core::fmt;
-use core::hash::{Hash, Hasher};
 use core::ops::Deref;
 use std::sync as host;
 
@@ -42,6 +40,7 @@ use crate::hardware::coherence::Access;
 /// assert!(run.report.transfers.same_node > 1000, "the count moved from CPU to CPU");
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
+#[derive(Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Arc<T: ?Sized>(host::Arc<T>);
 
 /// A weak pointer like [`std::sync::Weak`], but its counts are charged.
@@ -308,12 +307,6 @@ impl<T> FromIterator<T> for Arc<[T]> {
     }
 }
 
-impl<T: Default> Default for Arc<T> {
-    fn default() -> Self {
-        Arc::new(T::default())
-    }
-}
-
 impl<T: ?Sized> AsRef<T> for Arc<T> {
     fn as_ref(&self) -> &T {
         self
@@ -341,31 +334,5 @@ impl<T: ?Sized + fmt::Display> fmt::Display for Arc<T> {
 impl<T: ?Sized> fmt::Pointer for Arc<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Pointer::fmt(&self.0, f)
-    }
-}
-
-impl<T: ?Sized + PartialEq> PartialEq for Arc<T> {
-    fn eq(&self, other: &Self) -> bool {
-        **self == **other
-    }
-}
-
-impl<T: ?Sized + Eq> Eq for Arc<T> {}
-
-impl<T: ?Sized + PartialOrd> PartialOrd for Arc<T> {
-    fn partial_cmp(&self, other: &Self) -> Option<Order> {
-        (**self).partial_cmp(&**other)
-    }
-}
-
-impl<T: ?Sized + Ord> Ord for Arc<T> {
-    fn cmp(&self, other: &Self) -> Order {
-        (**self).cmp(&**other)
-    }
-}
-
-impl<T: ?Sized + Hash> Hash for Arc<T> {
-    fn hash<H: Hasher>(&self, state: &mut H) {
-        (**self).hash(state);
     }
 }

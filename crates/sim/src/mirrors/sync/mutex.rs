@@ -6,11 +6,11 @@ use core::marker::PhantomData;
 use core::ops::{Deref, DerefMut};
 use core::panic::Location;
 use core::sync::atomic::AtomicU32;
-use std::sync::{LockResult, PoisonError, TryLockError, TryLockResult};
+use std::sync::{LockResult, TryLockError, TryLockResult};
 
 use coreline_world::{ConstWords as _, Ordering, Sleep as _, Word as _, Words as _};
 
-use super::poison::{Before, Flag};
+use super::poison::{Before, Flag, guard, lock};
 use super::{SPINS, used};
 use crate::Sim;
 use crate::engine::races;
@@ -130,27 +130,7 @@ pub struct Mutex<T: ?Sized> {
 unsafe impl<T: ?Sized + Send> Send for Mutex<T> {}
 // SAFETY: one guard at a time reaches the value, so threads only pass it on (`T: Send`).
 unsafe impl<T: ?Sized + Send> Sync for Mutex<T> {}
-impl<T: ?Sized> std::panic::UnwindSafe for Mutex<T> {}
-impl<T: ?Sized> std::panic::RefUnwindSafe for Mutex<T> {}
-
-impl<T> Mutex<T> {
-    /// Creates an unlocked mutex.
-    pub const fn new(value: T) -> Mutex<T> {
-        Mutex { raw: Raw::new(), poison: Flag::new(), value: UnsafeCell::new(value) }
-    }
-
-    /// Returns the protected value, and consumes the mutex.
-    ///
-    /// # Errors
-    ///
-    /// An error that holds the value, if a thread panicked while it held the lock.
-    #[track_caller]
-    pub fn into_inner(self) -> LockResult<T> {
-        let poisoned = self.poison.get();
-        let value = self.value.into_inner();
-        if poisoned { Err(PoisonError::new(value)) } else { Ok(value) }
-    }
-}
+lock!(Mutex, try_lock);
 
 impl<T: ?Sized> Mutex<T> {
     /// Takes the lock. If the lock is held, the thread spins briefly and then parks.
@@ -190,57 +170,6 @@ impl<T: ?Sized> Mutex<T> {
         };
         self.poison.wrap(guard)
     }
-
-    /// Returns whether a thread panicked while it held the lock.
-    pub fn is_poisoned(&self) -> bool {
-        self.poison.get()
-    }
-
-    /// Clears the poison.
-    #[track_caller]
-    pub fn clear_poison(&self) {
-        self.poison.clear();
-    }
-
-    /// Returns a mutable reference to the protected value, without locking. The call is charged as
-    /// a store.
-    ///
-    /// # Errors
-    ///
-    /// An error that holds the value, if a thread panicked while it held the lock.
-    #[track_caller]
-    pub fn get_mut(&mut self) -> LockResult<&mut T> {
-        used(self.value.get(), Access::Store);
-        let poisoned = self.poison.get();
-        let value = self.value.get_mut();
-        if poisoned { Err(PoisonError::new(value)) } else { Ok(value) }
-    }
-}
-
-impl<T> From<T> for Mutex<T> {
-    #[track_caller]
-    fn from(value: T) -> Self {
-        Mutex::new(value)
-    }
-}
-
-impl<T: Default> Default for Mutex<T> {
-    fn default() -> Self {
-        Mutex::new(T::default())
-    }
-}
-
-impl<T: ?Sized + fmt::Debug> fmt::Debug for Mutex<T> {
-    /// Takes the lock, if it is free.
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mut debug = f.debug_struct("Mutex");
-        match self.try_lock() {
-            Ok(guard) => debug.field("data", &&*guard),
-            Err(TryLockError::Poisoned(error)) => debug.field("data", &&**error.get_ref()),
-            Err(TryLockError::WouldBlock) => debug.field("data", &format_args!("<locked>")),
-        };
-        debug.field("poisoned", &self.poison.get()).finish_non_exhaustive()
-    }
 }
 
 /// A guard that releases the mutex when it drops, like [`std::sync::MutexGuard`].
@@ -254,8 +183,7 @@ pub struct MutexGuard<'a, T: ?Sized> {
     not_send: PhantomData<*mut ()>,
 }
 
-// SAFETY: a shared guard gives `&T`, and `T` is `Sync`.
-unsafe impl<T: ?Sized + Sync> Sync for MutexGuard<'_, T> {}
+guard!(mut MutexGuard);
 
 impl<'a, T: ?Sized> MutexGuard<'a, T> {
     /// The mutex that it is of.
@@ -270,41 +198,9 @@ impl<'a, T: ?Sized> MutexGuard<'a, T> {
     }
 }
 
-impl<T: ?Sized> Deref for MutexGuard<'_, T> {
-    type Target = T;
-
-    #[track_caller]
-    fn deref(&self) -> &T {
-        used(self.lock.value.get(), Access::Load);
-        // SAFETY: the guard holds the lock.
-        unsafe { &*self.lock.value.get() }
-    }
-}
-
-impl<T: ?Sized> DerefMut for MutexGuard<'_, T> {
-    #[track_caller]
-    fn deref_mut(&mut self) -> &mut T {
-        used(self.lock.value.get(), Access::Store);
-        // SAFETY: the guard holds the lock.
-        unsafe { &mut *self.lock.value.get() }
-    }
-}
-
 impl<T: ?Sized> Drop for MutexGuard<'_, T> {
     fn drop(&mut self) {
         self.lock.poison.done(&self.before);
         self.lock.raw.unlock(self.site);
-    }
-}
-
-impl<T: ?Sized + fmt::Debug> fmt::Debug for MutexGuard<'_, T> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Debug::fmt(&**self, f)
-    }
-}
-
-impl<T: ?Sized + fmt::Display> fmt::Display for MutexGuard<'_, T> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Display::fmt(&**self, f)
     }
 }

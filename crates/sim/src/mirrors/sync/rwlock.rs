@@ -7,11 +7,11 @@ use core::mem::ManuallyDrop;
 use core::ops::{Deref, DerefMut};
 use core::panic::Location;
 use core::sync::atomic::AtomicU32;
-use std::sync::{LockResult, PoisonError, TryLockError, TryLockResult};
+use std::sync::{LockResult, TryLockError, TryLockResult};
 
 use coreline_world::{ConstWords as _, Integer as _, Ordering, Sleep as _, Word as _, Words as _};
 
-use super::poison::{Before, Flag};
+use super::poison::{Before, Flag, guard, lock};
 use super::{SPINS, used};
 use crate::Sim;
 use crate::engine::races;
@@ -281,27 +281,7 @@ pub struct RwLock<T: ?Sized> {
 unsafe impl<T: ?Sized + Send> Send for RwLock<T> {}
 // SAFETY: one writer reaches the value (`T: Send`), or several readers share it (`T: Sync`).
 unsafe impl<T: ?Sized + Send + Sync> Sync for RwLock<T> {}
-impl<T: ?Sized> std::panic::UnwindSafe for RwLock<T> {}
-impl<T: ?Sized> std::panic::RefUnwindSafe for RwLock<T> {}
-
-impl<T> RwLock<T> {
-    /// Creates an unlocked readers-writer lock.
-    pub const fn new(value: T) -> RwLock<T> {
-        RwLock { raw: Raw::new(), poison: Flag::new(), value: UnsafeCell::new(value) }
-    }
-
-    /// Returns the protected value, and consumes the lock.
-    ///
-    /// # Errors
-    ///
-    /// An error that holds the value, if a thread panicked while it held the lock for writing.
-    #[track_caller]
-    pub fn into_inner(self) -> LockResult<T> {
-        let poisoned = self.poison.get();
-        let value = self.value.into_inner();
-        if poisoned { Err(PoisonError::new(value)) } else { Ok(value) }
-    }
-}
+lock!(RwLock, try_read);
 
 impl<T: ?Sized> RwLock<T> {
     /// Takes the lock for reading.
@@ -377,57 +357,6 @@ impl<T: ?Sized> RwLock<T> {
             not_send: PhantomData,
         })
     }
-
-    /// Returns whether a thread panicked while it held the lock for writing.
-    pub fn is_poisoned(&self) -> bool {
-        self.poison.get()
-    }
-
-    /// Clears the poison.
-    #[track_caller]
-    pub fn clear_poison(&self) {
-        self.poison.clear();
-    }
-
-    /// Returns a mutable reference to the protected value, without locking. The call is charged as
-    /// a store.
-    ///
-    /// # Errors
-    ///
-    /// An error that holds the value, if the lock is poisoned.
-    #[track_caller]
-    pub fn get_mut(&mut self) -> LockResult<&mut T> {
-        used(self.value.get(), Access::Store);
-        let poisoned = self.poison.get();
-        let value = self.value.get_mut();
-        if poisoned { Err(PoisonError::new(value)) } else { Ok(value) }
-    }
-}
-
-impl<T> From<T> for RwLock<T> {
-    #[track_caller]
-    fn from(value: T) -> Self {
-        RwLock::new(value)
-    }
-}
-
-impl<T: Default> Default for RwLock<T> {
-    fn default() -> Self {
-        RwLock::new(T::default())
-    }
-}
-
-impl<T: ?Sized + fmt::Debug> fmt::Debug for RwLock<T> {
-    /// Takes the lock to read, if it can at once.
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mut debug = f.debug_struct("RwLock");
-        match self.try_read() {
-            Ok(guard) => debug.field("data", &&*guard),
-            Err(TryLockError::Poisoned(error)) => debug.field("data", &&**error.get_ref()),
-            Err(TryLockError::WouldBlock) => debug.field("data", &format_args!("<locked>")),
-        };
-        debug.field("poisoned", &self.poison.get()).finish_non_exhaustive()
-    }
 }
 
 /// A guard that releases the read lock when it drops, like [`std::sync::RwLockReadGuard`].
@@ -451,10 +380,8 @@ pub struct RwLockWriteGuard<'a, T: ?Sized> {
     not_send: PhantomData<*mut ()>,
 }
 
-// SAFETY: a shared guard gives `&T`, and `T` is `Sync`.
-unsafe impl<T: ?Sized + Sync> Sync for RwLockReadGuard<'_, T> {}
-// SAFETY: a shared guard gives `&T`, and `T` is `Sync`.
-unsafe impl<T: ?Sized + Sync> Sync for RwLockWriteGuard<'_, T> {}
+guard!(RwLockReadGuard);
+guard!(mut RwLockWriteGuard);
 
 impl<'a, T: ?Sized> RwLockWriteGuard<'a, T> {
     /// Turns a write guard into a read guard. No other writer can take the lock in between.
@@ -464,37 +391,6 @@ impl<'a, T: ?Sized> RwLockWriteGuard<'a, T> {
         guard.lock.poison.done(&guard.before);
         guard.lock.raw.downgrade();
         RwLockReadGuard { lock: guard.lock, site: guard.site, not_send: PhantomData }
-    }
-}
-
-impl<T: ?Sized> Deref for RwLockReadGuard<'_, T> {
-    type Target = T;
-
-    #[track_caller]
-    fn deref(&self) -> &T {
-        used(self.lock.value.get(), Access::Load);
-        // SAFETY: readers hold the lock.
-        unsafe { &*self.lock.value.get() }
-    }
-}
-
-impl<T: ?Sized> Deref for RwLockWriteGuard<'_, T> {
-    type Target = T;
-
-    #[track_caller]
-    fn deref(&self) -> &T {
-        used(self.lock.value.get(), Access::Load);
-        // SAFETY: this writer holds the lock.
-        unsafe { &*self.lock.value.get() }
-    }
-}
-
-impl<T: ?Sized> DerefMut for RwLockWriteGuard<'_, T> {
-    #[track_caller]
-    fn deref_mut(&mut self) -> &mut T {
-        used(self.lock.value.get(), Access::Store);
-        // SAFETY: this writer holds the lock.
-        unsafe { &mut *self.lock.value.get() }
     }
 }
 
@@ -508,17 +404,5 @@ impl<T: ?Sized> Drop for RwLockWriteGuard<'_, T> {
     fn drop(&mut self) {
         self.lock.poison.done(&self.before);
         self.lock.raw.unlock_write(self.site);
-    }
-}
-
-impl<T: ?Sized + fmt::Debug> fmt::Debug for RwLockReadGuard<'_, T> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Debug::fmt(&**self, f)
-    }
-}
-
-impl<T: ?Sized + fmt::Debug> fmt::Debug for RwLockWriteGuard<'_, T> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Debug::fmt(&**self, f)
     }
 }

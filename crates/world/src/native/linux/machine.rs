@@ -176,10 +176,7 @@ mod tests {
     fn a_node_that_is_not_there_is_named() {
         let everywhere = Topology::uniform(coreline_topology::Shape {
             sockets: 2048,
-            nodes_per_socket: 1,
-            caches_per_node: 1,
-            cores_per_cache: 1,
-            threads_per_core: 1,
+            ..coreline_topology::Shape::default()
         });
         let lacking = placement(&everywhere.unwrap()).unwrap_err();
         assert!(lacking.to_string().contains("mbind to node"), "{lacking}");

@@ -13,13 +13,7 @@ pub(super) fn machine(caches: u32, cores_per_cache: u32) -> Topology {
 
 /// The same, with nodes.
 pub(super) fn nodes(nodes: u32, caches_per_node: u32, cores_per_cache: u32) -> Topology {
-    let shape = Shape {
-        sockets: nodes,
-        nodes_per_socket: 1,
-        caches_per_node,
-        cores_per_cache,
-        threads_per_core: 1,
-    };
+    let shape = Shape { sockets: nodes, caches_per_node, cores_per_cache, ..Shape::default() };
     Topology::uniform(shape).unwrap()
 }
 
