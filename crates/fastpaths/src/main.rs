@@ -20,8 +20,7 @@ use coreline::lock::{RawMutex, RawRwLock, RawTicketLock, ReadMostly};
 use coreline::mask::{Entry, Reader, Reading};
 use coreline::object::{Budget, ObjectCache};
 use coreline::percpu::{
-    ArrayStack, Buffer, List, ListNode, LossyBuffer, PerCpuBag, ResizableStack, Slots, Word32,
-    Word64, WordPtr, WordSize,
+    ArrayStack, LossyBuffer, PerCpuBag, ResizableStack, Slots, Word32, Word64, WordPtr, WordSize,
 };
 use coreline::{CounterSet, CpuMask, PerCpuCounter, Workers};
 use coreline_topology::{Cid, CpuId};
@@ -105,14 +104,10 @@ type Sizes = Slots<WordSize, Native>;
 type Pointers = Slots<WordPtr<u64>, Native>;
 /// A word for each ID of a domain.
 type DomainWords = DomainLocal<Word64>;
-/// A list in each slot.
-type Lists = Slots<List, Native>;
 /// A stack of thirty pointers in each slot.
 type Stacks = Slots<ArrayStack<u64, 30>, Native>;
 /// The same, with a capacity that can be changed.
 type Resizables = Slots<ResizableStack<u64, 30>, Native>;
-/// A buffer of a page in each slot.
-type Buffers = Slots<Buffer<4000>, Native>;
 
 /// The primitive.
 #[unsafe(no_mangle)]
@@ -274,25 +269,6 @@ pub extern "C-unwind" fn pointer_store_if_equal_generic(
 }
 
 /// The primitive.
-///
-/// # Safety
-///
-/// As for [`Field::push`](coreline::percpu::Field::push).
-#[unsafe(no_mangle)]
-#[inline(never)]
-pub unsafe extern "C-unwind" fn list_push_generic(lists: &Lists, node: NonNull<ListNode>) {
-    // SAFETY: the caller promises what `push` asks of the node.
-    unsafe { lists.field(|list| list).push(node) };
-}
-
-/// The primitive.
-#[unsafe(no_mangle)]
-#[inline(never)]
-pub extern "C-unwind" fn list_pop_generic(lists: &Lists) -> Option<NonNull<ListNode>> {
-    lists.field(|list| list).pop()
-}
-
-/// The primitive.
 #[unsafe(no_mangle)]
 #[inline(never)]
 pub extern "C-unwind" fn stack_push_generic(stacks: &Stacks, value: NonNull<u64>) -> bool {
@@ -365,13 +341,6 @@ pub extern "C-unwind" fn resizable_pop_batch_generic(
 #[inline(never)]
 pub extern "C-unwind" fn resizable_resize_generic(stacks: &Resizables, capacity: usize) -> usize {
     stacks.field(|stack| stack).resize(capacity)
-}
-
-/// The primitive.
-#[unsafe(no_mangle)]
-#[inline(never)]
-pub extern "C-unwind" fn buffer_append_generic(buffers: &Buffers, record: &[u8; 24]) -> bool {
-    buffers.field(|buffer| buffer).append(record).is_ok()
 }
 
 /// The primitive.

@@ -11,8 +11,7 @@ use coreline_world::{Native, World};
 
 use super::lock::SlotLock;
 
-/// A list, a stack or a buffer in each slot, with a lock. Operations run under the lock if no
-/// section can run.
+/// A stack in each slot, with a lock. Operations run under the lock if no section can run.
 #[repr(C)]
 pub struct Guarded<F, W: World> {
     /// First: sections are given its address, and know nothing of the lock.
@@ -20,8 +19,6 @@ pub struct Guarded<F, W: World> {
     pub(super) lock: SlotLock<W>,
 }
 
-/// A list in each slot: [`restartable::List`].
-pub type List<W = Native> = Guarded<restartable::List<W>, W>;
 /// A bounded stack of pointers in each slot: [`restartable::ArrayStack`].
 pub type ArrayStack<T, const N: usize, W = Native> = Guarded<restartable::ArrayStack<T, N, W>, W>;
 /// A stack in each slot, with a separate, adjustable capacity of at most `N`:
@@ -47,8 +44,6 @@ pub type ArrayStack<T, const N: usize, W = Native> = Guarded<restartable::ArrayS
 /// ```
 pub type ResizableStack<T, const N: usize, W = Native> =
     Guarded<restartable::ResizableStack<T, N, W>, W>;
-/// An append-only byte buffer in each slot: [`restartable::Buffer`].
-pub type Buffer<const N: usize, W = Native> = Guarded<restartable::Buffer<N, W>, W>;
 
 // SAFETY: a struct of what may be in a slot, and a word.
 unsafe impl<F: Slot, W: World> Slot for Guarded<F, W> {}

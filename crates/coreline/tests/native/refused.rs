@@ -9,9 +9,7 @@ use std::{alloc, mem};
 use coreline::cid::SCAN_DELAY;
 use coreline::domain::{Domain, DomainLocal};
 use coreline::mask::{Member, Presence, Reader, Versioned};
-use coreline::percpu::{
-    ArrayStack, Buffer, List, PerCpuPool, PoolError, PoolOptions, StopError, Word64,
-};
+use coreline::percpu::{ArrayStack, PerCpuPool, PoolError, PoolOptions, StopError, Word64};
 use coreline::{CounterSet, CpuMask, Lacking, PerCpu, PerCpuCounter};
 use coreline_topology::NodeId;
 use coreline_world::{Fences, MapError, Memory, Native, Place, Time};
@@ -31,8 +29,6 @@ struct Scene {
     /// No slot was used.
     words: PerCpu<Word64>,
     stack: PerCpu<ArrayStack<u64, 4>>,
-    buffer: PerCpu<Buffer<8>>,
-    list: PerCpu<List>,
     /// Has given no CPU an ID.
     fresh: DomainLocal<Word64>,
     /// Its domain may have an ID that is to be taken back, of another CPU than the handler's.
@@ -92,8 +88,6 @@ impl Scene {
             set,
             words: elsewhere.per_cpu(|| Word64::new(0)).unwrap(),
             stack: elsewhere.per_cpu(ArrayStack::new_in).unwrap(),
-            buffer: elsewhere.per_cpu(Buffer::new_in).unwrap(),
-            list: elsewhere.per_cpu(List::new_in).unwrap(),
             fresh: Domain::new().unwrap().local(|| Word64::new(0)).unwrap(),
             tenant: domain.local(|| Word64::new(0)).unwrap(),
             domain,
@@ -119,8 +113,6 @@ impl Scene {
         self.fresh.add(1);
         self.tenant.add(1);
         assert_eq!(self.stack.field(|stack| stack).pop(), None);
-        assert_eq!(self.list.field(|list| list).pop(), None);
-        assert_eq!(self.buffer.field(|buffer| buffer).append(b"8 bytes."), Ok(0));
         self.stopped = Some(self.words.with_all_stopped(|slots| slots.count()));
         self.allocated = Some(self.huge.allocate(WORD));
         let cpu = Native::cpu();

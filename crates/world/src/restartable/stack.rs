@@ -41,6 +41,11 @@ use core::ptr;
 use super::Slot;
 use crate::{Ordering, Word, Words};
 
+/// The error if the stack has no room. The operation had no effect.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("this CPU's slot is full; drain it, or make it larger")]
+pub struct Full;
+
 /// A stack of at most `N` pointers, stored side by side.
 ///
 /// `WORDS` states where the capacity is. With 0, the capacity is `N`. With 1, the capacity is in a

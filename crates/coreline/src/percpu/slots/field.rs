@@ -9,16 +9,16 @@ use core::fmt;
 use core::ptr::NonNull;
 
 use coreline_world::restartable::definition::{
-    Add, AddIf, Append, Exchange, ListPop, ListPush, Load, StackPop, StackPopBatch, StackPush,
-    StackPushBatch, StackResize, StoreIfEqual,
+    Add, AddIf, Exchange, Load, StackPop, StackPopBatch, StackPush, StackPushBatch, StackResize,
+    StoreIfEqual,
 };
-use coreline_world::restartable::{self, At, Full, ListNode, NoSlot, Operation, Slot};
+use coreline_world::restartable::{self, At, Full, NoSlot, Operation, Slot};
 use coreline_world::{Integer, Ordering, Unsigned, Word, World};
 
 use super::Slots;
 use super::indexing::{Indexing, OwnIndex};
 use crate::percpu::fallback;
-use crate::percpu::guarded::{Buffer, Guarded, List, ResizableStack};
+use crate::percpu::guarded::{Guarded, ResizableStack};
 
 /// A field of every slot, from [`Slots::field`]. Its methods are the operations on the calling
 /// thread's slot.
@@ -139,8 +139,8 @@ impl<T: Slot, F: Word, W: World, I: Indexing<W>> Field<'_, T, F, W, I> {
     ///
     /// The call compares only values, so it has the ABA problem. A pointer that was removed and put
     /// back meanwhile compares equal. So do not pop from a hand-written stack this way, because the
-    /// element below the top may have changed. [`List`] and
-    /// [`ArrayStack`](crate::percpu::ArrayStack) pop in one section.
+    /// element below the top may have changed. An [`ArrayStack`](crate::percpu::ArrayStack) pops in
+    /// one section.
     ///
     /// # Errors
     ///
@@ -298,27 +298,6 @@ impl<'a, T: Slot, F, W: World, I: Indexing<W>> Field<'a, T, Guarded<F, W>, W, I>
     }
 }
 
-/// Operations on lists.
-impl<T: Slot, W: World, I: Indexing<W>> Field<'_, T, List<W>, W, I> {
-    /// Pushes `node` onto the front of this CPU's list: [`ListPush`].
-    ///
-    /// # Safety
-    ///
-    /// The node is live and in no list, and stays live until it is popped. No reference to its link
-    /// is used meanwhile.
-    #[inline]
-    pub unsafe fn push(self, node: NonNull<ListNode<W>>) {
-        // SAFETY: the caller's promise.
-        self.run_guarded(unsafe { ListPush::new(node) });
-    }
-
-    /// Pops the first node of this CPU's list: [`ListPop`].
-    #[inline]
-    pub fn pop(self) -> Option<NonNull<ListNode<W>>> {
-        self.run_guarded(ListPop)
-    }
-}
-
 /// Operations on stacks, resizable or not.
 impl<T: Slot, E: 'static, const N: usize, const WORDS: usize, W: World, I: Indexing<W>>
     Field<'_, T, Guarded<restartable::ArrayStack<E, N, W, WORDS>, W>, W, I>
@@ -387,18 +366,5 @@ impl<T: Slot, E: 'static, const N: usize, W: World, I: Indexing<W>>
     #[inline]
     pub fn resize(self, capacity: usize) -> usize {
         self.run_guarded(StackResize(capacity))
-    }
-}
-
-/// Operations on buffers.
-impl<T: Slot, const N: usize, W: World, I: Indexing<W>> Field<'_, T, Buffer<N, W>, W, I> {
-    /// Appends the bytes to this CPU's buffer, and returns their offset in it: [`Append`].
-    ///
-    /// # Errors
-    ///
-    /// [`Full`] if the bytes do not all fit.
-    #[inline]
-    pub fn append(self, bytes: &[u8]) -> Result<usize, Full> {
-        self.run_guarded(Append(bytes))
     }
 }

@@ -1,8 +1,7 @@
 //! The assembly of each operation's section, with the names of its scratch registers.
 //!
 //! A word has 32 bits (`half`) or 64 (`whole`); a `pointer` is one of 64. In a stack the length
-//! lies at 0, entry *i* at 8 + 8 *i*; the capacity is a constant, or the word at -8. In a buffer
-//! the length lies at 0, byte *i* at 8 + *i*.
+//! lies at 0, entry *i* at 8 + 8 *i*; the capacity is a constant, or the word at -8.
 
 /// A value's register, by its name and the word's width: accesses are as wide as it is.
 macro_rules! register {
@@ -14,7 +13,7 @@ macro_rules! register {
     };
 }
 
-/// Commits a value. A pointer carries what it points to, as a list does; an integer only itself.
+/// Commits a value. A pointer carries what it points to; an integer only itself.
 macro_rules! commit {
     (pointer, $name:literal) => {
         concat!("stlr ", register!(pointer, $name), ", [{slot}]")
@@ -75,29 +74,6 @@ macro_rules! text {
             "b.ne 8f",
             $point!("5"),
             commit!($width, "sum"),
-        ], [], $($section)*)
-    };
-    (list_push, $point:ident, $($section:tt)*) => {
-        section!($point, [
-            $point!("3"),
-            "ldr {scratch}, [{slot}]",
-            $point!("4"),
-            "str {scratch}, [{node}]",
-            $point!("5"),
-            "stlr {node}, [{slot}]",
-        ], [], $($section)*)
-    };
-    (list_pop, $point:ident, $($section:tt)*) => {
-        section!($point, [
-            $point!("3"),
-            "ldr {node}, [{slot}]",
-            $point!("4"),
-            "mov {status}, {refused}",
-            "cbz {node}, 8f",
-            $point!("5"),
-            "ldr {scratch}, [{node}]",
-            $point!("6"),
-            "stlr {scratch}, [{slot}]",
         ], [], $($section)*)
     };
     (stack_push const, $point:ident, $($section:tt)*) => {
@@ -225,41 +201,5 @@ macro_rules! text {
             $point!("6"),
             "stlr {len}, [{slot}]",
         ], [len from copied], $($section)*)
-    };
-    (append, $point:ident, $($section:tt)*) => {
-        section!($point, [
-            $point!("3"),
-            "ldr {begin}, [{slot}]",
-            $point!("4"),
-            "mov {status}, {refused}",
-            "add {end}, {begin}, {count}",
-            "mov {scratch}, {capacity}",
-            "cmp {end}, {scratch}",
-            "b.hi 8f",
-            "add {to}, {slot}, {begin}",
-            "add {to}, {to}, 8",
-            // Eight bytes at a time, then one at a time.
-            "mov {copied}, xzr",
-            "9:",
-            $point!("5"),
-            "add {scratch}, {copied}, 8",
-            "cmp {scratch}, {count}",
-            "b.hi 9f",
-            "ldr {value}, [{bytes}, {copied}]",
-            "str {value}, [{to}, {copied}]",
-            "mov {copied}, {scratch}",
-            "b 9b",
-            "9:",
-            $point!("6"),
-            "cmp {copied}, {count}",
-            "b.hs 9f",
-            "ldrb {value:w}, [{bytes}, {copied}]",
-            "strb {value:w}, [{to}, {copied}]",
-            "add {copied}, {copied}, 1",
-            "b 9b",
-            "9:",
-            $point!("7"),
-            "stlr {end}, [{slot}]",
-        ], [end to copied value], $($section)*)
     };
 }

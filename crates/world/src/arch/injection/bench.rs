@@ -10,18 +10,16 @@ use super::interpreter::Interpreter;
 use super::trapped::Trapped;
 use crate::arch::{Gated, InRow, Index, MM_CID, Section, SlotsAt};
 use crate::restartable::definition::{
-    Add, AddIf, Append, Exchange, ListPop, ListPush, Load, StackPop, StackPopBatch, StackPush,
-    StackPushBatch, StackResize, StoreIfEqual,
+    Add, AddIf, Exchange, Load, StackPop, StackPopBatch, StackPush, StackPushBatch, StackResize,
+    StoreIfEqual,
 };
 use crate::restartable::rows::PER_LINE;
 use crate::restartable::{At, Ended, Gate, Operation, ResizableStack, Rows};
-use crate::{ArrayStack, Buffer, IndexBy, Line, List, ListNode, Native, Restartable};
+use crate::{ArrayStack, IndexBy, Line, Native, Restartable};
 
 pub(super) const STACK: usize = 5;
-pub(super) const BUFFER: usize = 21;
 /// A row that shows no index.
 pub(super) const NO_INDEX: u32 = 5 << 16;
-const NODES: usize = 5;
 
 /// What lies in a slot.
 #[repr(C)]
@@ -32,10 +30,8 @@ struct Everything {
     whole: AtomicU64,
     size: AtomicUsize,
     pointer: AtomicPtr<u8>,
-    list: List<Native>,
     stack: ArrayStack<u8, STACK, Native>,
     resizable: ResizableStack<u8, STACK, Native>,
-    buffer: Buffer<BUFFER, Native>,
 }
 
 /// Which word, by what it holds.
@@ -54,7 +50,7 @@ pub(super) enum Stack {
     Resizable,
 }
 
-/// What one can do to it. Numbers stand for nodes, for values on a stack, and for pointers.
+/// What one can do to it. Numbers stand for values on a stack, and for pointers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Op {
     Add(WordKind, u64),
@@ -62,16 +58,11 @@ pub(super) enum Op {
     Exchange(WordKind, u64),
     StoreIfEqual(WordKind, u64, u64),
     AddIf(WordKind, u64, u64),
-    ListPush(usize),
-    ListPop,
-    /// Pushes the node that this program popped first, if it popped one.
-    ListPushPopped,
     StackPush(Stack, usize),
     StackPop(Stack),
     StackPushBatch(Stack, usize),
     StackPopBatch(Stack, usize),
     Resize(usize),
-    Append(usize),
     /// From now on sections find no slot.
     Stop,
     /// From now on all rows say this.
@@ -95,9 +86,6 @@ pub(super) struct Bench {
     is_gated: bool,
     /// Where indexes are in rows: the rows, and what they say at first.
     rows: Option<(Rows<Native>, Vec<Option<u32>>)>,
-    nodes: [ListNode<Native>; NODES],
-    /// The first node that an intruding program popped.
-    popped: Cell<Option<usize>>,
 }
 
 /// Makes an operation of an [`Op`], has it run on its field of the bench by `$run`, and says what
@@ -172,15 +160,6 @@ macro_rules! perform {
                     .map(|sum| vec![Number::number(sum)])
                     .map_err(Number::number)
             ),
-            Op::ListPush(node) => {
-                // SAFETY: nodes are live, and tests push none that is in the list.
-                run!(unsafe { ListPush::new(bench.node(node)) }, list: List<Native>);
-                Ok(vec![])
-            }
-            Op::ListPop => {
-                let node = run!(ListPop, list: List<Native>);
-                Ok(node.map(|node| bench.number(node)).into_iter().collect())
-            }
             Op::StackPush(on, number) => {
                 let pushed = stack!(on, StackPush(value(number)));
                 pushed.map(|()| vec![]).map_err(|_| 0)
@@ -202,13 +181,7 @@ macro_rules! perform {
                 );
                 Ok(vec![old as u64])
             }
-            Op::Append(count) => {
-                let begin = run!(Append(&bytes(count)), buffer: Buffer<BUFFER, Native>);
-                begin.map(|begin| vec![begin as u64]).map_err(|_| 0)
-            }
-            Op::ListPushPopped | Op::Stop | Op::Show(_) => {
-                unreachable!("not an operation of its own")
-            }
+            Op::Stop | Op::Show(_) => unreachable!("not an operation of its own"),
         }
     }};
 }
@@ -245,8 +218,6 @@ impl Bench {
             by_cid: Gate::new_in(),
             is_gated: false,
             rows: None,
-            nodes: array::from_fn(|_| ListNode::new_in()),
-            popped: Cell::new(None),
         };
         bench.reset(0, &[]);
         bench
@@ -305,9 +276,6 @@ impl Bench {
                 (*self.slot(index)).beside.store(0xa5a5_a5a5, Ordering::Relaxed);
             }
         }
-        for node in &self.nodes {
-            node.next.store(ptr::null_mut(), Ordering::Relaxed);
-        }
         if let Some((rows, shown)) = &self.rows {
             // SAFETY: no section runs now, and all slots are there.
             let row = |cpu| unsafe { rows.at(cpu) };
@@ -327,13 +295,12 @@ impl Bench {
 
     /// Runs a program without interruption.
     pub(super) fn run(&self, program: &[Op], execute: impl Fn(Op) -> Answer) -> Vec<Answer> {
-        self.popped.set(None);
-        let step = |op: &Op| match (*op, self.popped.get()) {
-            (Op::Stop, _) => {
+        let step = |op: &Op| match *op {
+            Op::Stop => {
                 self.set_limit(0);
                 None
             }
-            (Op::Show(word), _) => {
+            Op::Show(word) => {
                 let rows = self.rows().expect("indexes are in rows");
                 // SAFETY: all slots are there, and the bench has one thread.
                 let row = |cpu| unsafe { rows.at(cpu as usize) };
@@ -341,19 +308,12 @@ impl Bench {
                 rows.for_each(|row| row.store(word, Ordering::Release));
                 None
             }
-            (Op::ListPushPopped, popped) => execute(Op::ListPush(popped?)),
-            (op, popped) => {
-                let answer = execute(op);
-                if let (Op::ListPop, None, Some(Ok(nodes))) = (op, popped, &answer) {
-                    self.popped.set(nodes.first().map(|&node| node as usize));
-                }
-                answer
-            }
+            op => execute(op),
         };
         program.iter().map(step).collect()
     }
 
-    /// All bytes of the slots, and of the nodes.
+    /// All bytes of the slots.
     pub(super) fn bytes(&self) -> Vec<u8> {
         let slots = if self.aliased { 0..1 } else { 0..self.indexes };
         // SAFETY: all bytes were written, and no thread writes now.
@@ -361,12 +321,7 @@ impl Bench {
             let slot = self.slot(index).cast::<u8>().cast_const();
             core::slice::from_raw_parts(slot, size_of::<Everything>())
         });
-        // SAFETY: all bytes were written, and no thread writes now.
-        let nodes = unsafe {
-            let nodes = (&raw const self.nodes).cast::<u8>();
-            core::slice::from_raw_parts(nodes, size_of_val(&self.nodes))
-        };
-        slots.chain(nodes).copied().collect()
+        slots.copied().collect()
     }
 
     fn slot(&self, index: usize) -> *mut Everything {
@@ -439,16 +394,6 @@ impl Bench {
         }
     }
 
-    fn node(&self, number: usize) -> NonNull<ListNode<Native>> {
-        NonNull::from(&self.nodes[number])
-    }
-
-    fn number(&self, node: NonNull<ListNode<Native>>) -> u64 {
-        let is_node = |known: &ListNode<Native>| ptr::eq(known, node.as_ptr());
-        let found = self.nodes.iter().position(is_node);
-        found.expect("a pointer to no node came back") as u64
-    }
-
     /// The operation by its definition.
     pub(super) fn define(&self, op: Op, steps: &mut Interpreter) -> Result<Answer, Ended> {
         let answer = perform!(self, op, |operation, at| operation.attempt(steps, at)?);
@@ -510,11 +455,6 @@ pub(super) fn values(count: usize) -> Vec<NonNull<u8>> {
 
 fn address(value: NonNull<u8>) -> u64 {
     value.addr().get() as u64
-}
-
-/// Bytes that tell how many they are and which each is.
-fn bytes(count: usize) -> Vec<u8> {
-    (0..count).map(|number| (0x20 * (count % 8) + number + 1) as u8).collect()
 }
 
 /// An operation as a section of one kind, by the index in this field of the thread's area, with a

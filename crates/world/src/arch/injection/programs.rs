@@ -1,6 +1,6 @@
 //! What is done to the slot: states of it, operations on them, and intrusions, each with each.
 
-use super::bench::{BUFFER, NO_INDEX, Op, STACK, Stack, WordKind};
+use super::bench::{NO_INDEX, Op, STACK, Stack, WordKind};
 
 pub(super) struct Family {
     pub(super) setups: &'static [&'static [Op]],
@@ -69,22 +69,10 @@ pub(super) const CHANGES: &[&[Op]] = &[
     &[Op::Show(HALF)],
     &[Op::Show(OTHER)],
     &[Op::Show(NO_INDEX), Op::Show(HOME)],
-    &[
-        Op::Show(OTHER),
-        Op::Add(WordKind::Whole, 9),
-        Op::StackPush(Stack::Fixed, 30),
-        Op::Append(2),
-        Op::Show(HOME),
-    ],
-    &[Op::ListPop, Op::Show(OTHER), Op::ListPushPopped, Op::Add(WordKind::Half, 1)],
+    &[Op::Show(OTHER), Op::Add(WordKind::Whole, 9), Op::StackPush(Stack::Fixed, 30), Op::Show(HOME)],
+    &[Op::Load(WordKind::Half), Op::Show(OTHER), Op::Add(WordKind::Half, 1)],
     &[Op::Exchange(WordKind::Pointer, 1), Op::Resize(1), Op::Show(OTHER), Op::Resize(2)],
-    &[
-        Op::Append(3),
-        Op::StackPush(Stack::Fixed, 30),
-        Op::Show(OTHER),
-        Op::Append(2),
-        Op::StackPush(Stack::Fixed, 31),
-    ],
+    &[Op::StackPush(Stack::Fixed, 30), Op::Show(OTHER), Op::StackPush(Stack::Fixed, 31)],
 ];
 
 pub(super) const FAMILIES: &[Family] = &[
@@ -92,10 +80,8 @@ pub(super) const FAMILIES: &[Family] = &[
     integers!(WordKind::Whole, u64, i64),
     integers!(WordKind::Size, usize, isize),
     POINTERS,
-    LISTS,
     STACKS,
     RESIZABLE,
-    BUFFERS,
 ];
 
 const POINTERS: Family = Family {
@@ -120,26 +106,6 @@ const POINTERS: Family = Family {
 
 /// An address that takes more than 32 bits.
 const FAR: u64 = 0x7123_4567_89ab_cde0;
-
-const LISTS: Family = Family {
-    setups: &[
-        &[],
-        &[Op::ListPush(0)],
-        &[Op::ListPush(1), Op::ListPush(0)],
-        &[Op::ListPush(2), Op::ListPush(1), Op::ListPush(0)],
-    ],
-    ops: &[Op::ListPush(3), Op::ListPop],
-    intrusions: &[
-        &[],
-        &[Op::ListPush(4)],
-        &[Op::ListPop],
-        &[Op::ListPop, Op::ListPushPopped],
-        // ABA: the first node is the first again, but not the second the second.
-        &[Op::ListPop, Op::ListPop, Op::ListPushPopped],
-        &[Op::ListPop, Op::ListPop, Op::ListPop, Op::ListPop],
-        &[Op::Stop],
-    ],
-};
 
 /// Stacks of one kind: what is tested of both, and more.
 macro_rules! stacks {
@@ -222,23 +188,3 @@ pub(super) const RESIZABLE: Family = stacks!(
         &[Op::Resize(STACK), Op::StackPush(Stack::Resizable, 20), Op::Resize(1)],
     ]
 );
-
-const BUFFERS: Family = Family {
-    setups: &[&[], &[Op::Append(5)], &[Op::Append(BUFFER - 1)], &[Op::Append(BUFFER)]],
-    ops: &[
-        Op::Append(0),
-        Op::Append(1),
-        Op::Append(7),
-        Op::Append(8),
-        Op::Append(9),
-        Op::Append(BUFFER),
-        Op::Append(BUFFER + 1),
-    ],
-    intrusions: &[
-        &[],
-        &[Op::Append(1)],
-        &[Op::Append(3), Op::Append(8)],
-        &[Op::Append(BUFFER)],
-        &[Op::Stop],
-    ],
-};

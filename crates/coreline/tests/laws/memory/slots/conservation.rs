@@ -2,10 +2,9 @@
 //! is somewhere, once.
 
 use core::ptr::{self, NonNull};
-use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use coreline::percpu::{ArrayStack, Buffer, Field, List, ListNode, ResizableStack, StopError};
+use coreline::percpu::{ArrayStack, Field, ResizableStack, StopError};
 use coreline::{IndexBy, PerCpu};
 use coreline_world::{Integer, JoinHandle, Ordering, Slot, Testbed, Word, Words};
 
@@ -43,74 +42,22 @@ fn assert_conserved(found: impl Iterator<Item = usize>, things: usize) {
 
 /// Things that threads push and pop, by number.
 trait Pile<W: Testbed>: Slot {
-    /// What gives the numbers a place to be.
-    type Things: Send + Sync + 'static;
-
     fn new_in() -> Self;
-    fn things(count: usize) -> Self::Things;
     /// Whether there was room.
-    fn push(slots: &PerCpu<Self, W>, things: &Self::Things, number: usize) -> bool
+    fn push(slots: &PerCpu<Self, W>, number: usize) -> bool
     where
         Self: Sized;
-    fn pop(slots: &PerCpu<Self, W>, things: &Self::Things) -> Option<usize>
+    fn pop(slots: &PerCpu<Self, W>) -> Option<usize>
     where
         Self: Sized;
     /// Takes all from one slot, stopped, and puts back those for which there is room.
     fn turn_over(
         slots: &PerCpu<Self, W>,
-        things: &Self::Things,
         index: usize,
         put_back: &mut Vec<usize>,
     ) -> Result<(), StopError>
     where
         Self: Sized;
-}
-
-type Nodes<W> = Vec<ListNode<W>>;
-
-fn number<W: Testbed>(nodes: &Nodes<W>, node: NonNull<ListNode<W>>) -> usize {
-    let is_node = |known: &ListNode<W>| ptr::eq(known, node.as_ptr());
-    nodes.iter().position(is_node).expect("only these nodes were pushed")
-}
-
-impl<W: Testbed> Pile<W> for List<W> {
-    type Things = Nodes<W>;
-
-    fn new_in() -> Self {
-        List::new_in()
-    }
-
-    fn things(count: usize) -> Nodes<W> {
-        (0..count).map(|_| ListNode::new_in()).collect()
-    }
-
-    fn push(slots: &PerCpu<Self, W>, nodes: &Nodes<W>, number: usize) -> bool {
-        // SAFETY: a thread has the nodes that it pushes in hand, so they are in no list; and nodes
-        // outlive slots.
-        unsafe { slots.field(|list| list).push(NonNull::from(&nodes[number])) };
-        true
-    }
-
-    fn pop(slots: &PerCpu<Self, W>, nodes: &Nodes<W>) -> Option<usize> {
-        slots.field(|list| list).pop().map(|node| number(nodes, node))
-    }
-
-    fn turn_over(
-        slots: &PerCpu<Self, W>,
-        nodes: &Nodes<W>,
-        index: usize,
-        put_back: &mut Vec<usize>,
-    ) -> Result<(), StopError> {
-        slots.with_stopped(index, |slot| {
-            let field = slot.field(|list| list);
-            // Not for ever, should the list have become a ring.
-            let popped = core::iter::from_fn(|| field.pop());
-            let taken: Vec<_> = popped.take(nodes.len() + 1).collect();
-            // SAFETY: these nodes are in hand, so in no list; and nodes outlive slots.
-            put_back.drain(..).for_each(|node| unsafe { field.push(NonNull::from(&nodes[node])) });
-            put_back.extend(taken.into_iter().map(|node| number(nodes, node)));
-        })
-    }
 }
 
 const ROOM: usize = 3;
@@ -123,15 +70,11 @@ fn value(number: usize) -> NonNull<u8> {
 macro_rules! stack_is_a_pile {
     ($stack:ty, $new:expr, $before:expr) => {
         impl<W: Testbed> Pile<W> for $stack {
-            type Things = ();
-
             fn new_in() -> Self {
                 $new
             }
 
-            fn things(_: usize) {}
-
-            fn push(slots: &PerCpu<Self, W>, (): &(), number: usize) -> bool {
+            fn push(slots: &PerCpu<Self, W>, number: usize) -> bool {
                 let field = slots.field(|stack| stack);
                 $before(&field, number);
                 // By turns one and a batch of one.
@@ -141,7 +84,7 @@ macro_rules! stack_is_a_pile {
                 }
             }
 
-            fn pop(slots: &PerCpu<Self, W>, (): &()) -> Option<usize> {
+            fn pop(slots: &PerCpu<Self, W>) -> Option<usize> {
                 let mut into = [None];
                 let field = slots.field(|stack| stack);
                 let popped = field.pop().or_else(|| {
@@ -153,7 +96,6 @@ macro_rules! stack_is_a_pile {
 
             fn turn_over(
                 slots: &PerCpu<Self, W>,
-                (): &(),
                 index: usize,
                 put_back: &mut Vec<usize>,
             ) -> Result<(), StopError> {
@@ -184,10 +126,9 @@ stack_is_a_pile!(
 fn piles_conserve<P: Pile<W>, W: Testbed>(stop: bool) {
     let effort = effort::<W>(stop);
     let count = effort.crew * effort.things;
-    let things = Arc::new(P::things(count));
     let slots = Arc::new(PerCpu::<P, W>::new_in(IndexBy::Cpu, P::new_in).expect("CPUs"));
     let crew = crew::<W, _, _>(effort.crew, |member| {
-        let (slots, things) = (Arc::clone(&slots), Arc::clone(&things));
+        let slots = Arc::clone(&slots);
         move || {
             let mut hand: Vec<usize> =
                 (0..effort.things).map(|nth| member * effort.things + nth).collect();
@@ -196,8 +137,8 @@ fn piles_conserve<P: Pile<W>, W: Testbed>(stop: bool) {
                 // In the model there is one turn of each kind.
                 let push = if W::RUNS { dice.roll(2) == 0 } else { turn == 0 };
                 match (push, hand.pop()) {
-                    (true, Some(thing)) if P::push(&slots, &things, thing) => {}
-                    (_, thing) => hand.extend(thing.into_iter().chain(P::pop(&slots, &things))),
+                    (true, Some(thing)) if P::push(&slots, thing) => {}
+                    (_, thing) => hand.extend(thing.into_iter().chain(P::pop(&slots))),
                 }
             }
             hand
@@ -207,7 +148,7 @@ fn piles_conserve<P: Pile<W>, W: Testbed>(stop: bool) {
     for stop in 0..effort.stops {
         let indexes = (0..slots.populated()).chain([slots.indexes()]);
         let index = indexes.clone().cycle().nth(stop).expect("there is the shared slot");
-        match P::turn_over(&slots, &things, index, &mut hand) {
+        match P::turn_over(&slots, index, &mut hand) {
             Ok(()) => W::yield_now(),
             Err(error) => return assert!(lacking(&error), "{error}"),
         }
@@ -216,23 +157,12 @@ fn piles_conserve<P: Pile<W>, W: Testbed>(stop: bool) {
     let mut left = Vec::new();
     for index in (0..slots.populated()).chain([slots.indexes()]) {
         let mut taken = Vec::new();
-        match P::turn_over(&slots, &things, index, &mut taken) {
+        match P::turn_over(&slots, index, &mut taken) {
             Ok(()) => left.extend(taken),
             Err(error) => return assert!(lacking(&error), "{error}"),
         }
     }
     assert_conserved(hands.into_iter().flatten().chain(hand).chain(left), count);
-}
-
-/// Nodes that threads push and pop are each somewhere, once.
-pub(super) fn no_node_is_lost_or_doubled<W: Testbed>() {
-    piles_conserve::<List<W>, W>(false);
-}
-
-/// Each node is somewhere, once, also while another thread takes whole lists away and puts others
-/// back.
-pub(super) fn a_stopped_list_is_its_stoppers<W: Testbed>() {
-    piles_conserve::<List<W>, W>(true);
 }
 
 /// Values that threads push and pop are each somewhere, once.
@@ -362,58 +292,6 @@ pub(super) fn a_stopped_word_is_its_stoppers<W: Testbed>() {
     }
     crew.into_iter().for_each(JoinHandle::join);
     assert_eq!(slots.sum() + taken, (effort.crew * effort.turns) as u64, "lost or doubled");
-}
-
-/// Records that threads append while another thread drains are each found whole, once.
-pub(super) fn no_record_is_lost_or_torn<W: Testbed>() {
-    /// Not a divisor of the room, and more than is copied in one step.
-    const RECORD: usize = 11;
-    type Records<W> = Buffer<64, W>;
-
-    fn drain<W: Testbed>(
-        slots: &PerCpu<Records<W>, W>,
-        found: &mut Vec<[u8; RECORD]>,
-    ) -> Result<(), StopError> {
-        slots.with_all_stopped(|stopped| {
-            for slot in stopped {
-                slot.field(|buffer| buffer).drain(|bytes| {
-                    assert_eq!(bytes.len() % RECORD, 0, "a record is not whole: {bytes:?}");
-                    let records = bytes.chunks_exact(RECORD);
-                    found.extend(records.map(|record| <[u8; RECORD]>::try_from(record).unwrap()));
-                });
-            }
-        })
-    }
-
-    let effort = effort::<W>(true);
-    let slots =
-        Arc::new(PerCpu::<Records<W>, W>::new_in(IndexBy::Cpu, Buffer::new_in).expect("CPUs"));
-    let crew = crew::<W, _, _>(effort.crew, |member| {
-        let slots = Arc::clone(&slots);
-        move || {
-            let record = |turn: usize| {
-                let mut record = [member as u8; RECORD];
-                record[1..3].copy_from_slice(&(turn as u16).to_le_bytes());
-                record
-            };
-            let mut records = (0..effort.turns).map(record).collect::<Vec<_>>();
-            records.retain(|record| slots.field(|buffer| buffer).append(record).is_ok());
-            records
-        }
-    });
-    let mut found = Vec::new();
-    for _ in 0..effort.stops {
-        if let Err(error) = drain(&slots, &mut found) {
-            return assert!(lacking(&error), "{error}");
-        }
-        W::yield_now();
-    }
-    let appended: Vec<_> = crew.into_iter().flat_map(JoinHandle::join).collect();
-    drain(&slots, &mut found).expect("it could be drained before");
-    assert!(!appended.is_empty());
-    assert_eq!(found.len(), appended.len(), "records were lost or doubled");
-    let found: BTreeSet<_> = found.into_iter().collect();
-    assert_eq!(found, appended.into_iter().collect(), "records were torn or doubled");
 }
 
 /// A thread that has stopped the slots is told so, and does not wait for itself; a slot that is not

@@ -3,10 +3,9 @@
 
 use core::mem::replace;
 use core::ptr::{self, NonNull};
-use std::collections::VecDeque;
 use std::sync::Arc;
 
-use coreline::percpu::{ArrayStack, Buffer, Full, List, ListNode, ResizableStack, Stopped};
+use coreline::percpu::{ArrayStack, Full, ResizableStack, Stopped};
 use coreline::{IndexBy, PerCpu};
 use coreline_world::{JoinHandle, Ordering, Placement, Restartable, Slot, Testbed, Word};
 
@@ -148,48 +147,6 @@ pub(super) fn words_side_by_side_are_apart<W: Testbed>() {
     assert_eq!(sums, [each.wrapping_neg(), each]);
 }
 
-/// A list gives back the node pushed last.
-pub(super) fn lists_are_last_in_first_out<W: Testbed>() {
-    on_one_cpu::<W>(|| {
-        let slots =
-            PerCpu::<List<W>, W>::new_in(IndexBy::Cpu, List::new_in).expect("there is memory");
-        let field = slots.field(|list| list);
-        let nodes: Vec<ListNode<W>> = (0..4).map(|_| ListNode::new_in()).collect();
-        let mut free: VecDeque<NonNull<_>> = nodes.iter().map(NonNull::from).collect();
-        let (mut dice, mut model) = (Dice::new(2), Vec::new());
-        for _ in 0..tries::<W>() {
-            let push = dice.roll(2) == 0;
-            match (push.then(|| free.pop_front()).flatten(), dice.roll(4)) {
-                (Some(node), 0) => {
-                    let pushed = stopped(&slots, |slot| {
-                        // SAFETY: a free node is live and in no list.
-                        unsafe { slot.field(|list| list).push(node) };
-                    });
-                    if pushed.is_some() { model.push(node) } else { free.push_back(node) }
-                }
-                (Some(node), _) => {
-                    // SAFETY: a free node is live and in no list.
-                    unsafe { field.push(node) };
-                    model.push(node);
-                }
-                (None, stop) => {
-                    let popped = match stop {
-                        0 => stopped(&slots, |slot| slot.field(|list| list).pop()),
-                        _ => Some(field.pop()),
-                    };
-                    let Some(popped) = popped else { continue };
-                    assert_eq!(popped, model.pop());
-                    free.extend(popped);
-                }
-            }
-        }
-        while let Some(node) = field.pop() {
-            assert_eq!(Some(node), model.pop());
-        }
-        assert!(model.is_empty());
-    });
-}
-
 /// A stack gives back the values pushed last, one or many at a time, and holds so many.
 pub(super) fn stacks_are_bounded_and_last_in_first_out<W: Testbed>() {
     const ROOM: usize = 5;
@@ -305,38 +262,6 @@ pub(super) fn a_resized_stack_keeps_what_is_on_it<W: Testbed>() {
 
 fn value(number: usize) -> NonNull<u8> {
     NonNull::new(ptr::without_provenance_mut(number)).expect("numbers begin at 1")
-}
-
-/// Bytes are appended whole or not at all, one behind the other, until there is no more room.
-pub(super) fn buffers_take_all_or_nothing<W: Testbed>() {
-    const ROOM: usize = 21;
-    on_one_cpu::<W>(|| {
-        let slots = PerCpu::<Buffer<ROOM, W>, W>::new_in(IndexBy::Cpu, Buffer::new_in)
-            .expect("there is memory");
-        let field = slots.field(|buffer| buffer);
-        let (mut dice, mut model) = (Dice::new(4), Vec::new());
-        for number in 0..tries::<W>() {
-            let count = dice.roll(ROOM as u64 + 2) as usize % [4, ROOM + 2][dice.roll(2) as usize];
-            let bytes: Vec<u8> = (0..count).map(|nth| (number as usize + nth) as u8).collect();
-            let begin = if model.len() + count <= ROOM { Ok(model.len()) } else { Err(Full) };
-            let appended = match dice.roll(6) {
-                0 => stopped(&slots, |slot| slot.field(|buffer| buffer).append(&bytes)),
-                1 => {
-                    stopped(&slots, |slot| {
-                        slot.field(|buffer| buffer).drain(|bytes| assert_eq!(bytes, model));
-                        model.clear();
-                    });
-                    continue;
-                }
-                _ => Some(field.append(&bytes)),
-            };
-            if let Some(appended) = appended {
-                assert_eq!(appended, begin);
-                model.extend(begin.is_ok().then_some(bytes).into_iter().flatten());
-            }
-        }
-        stopped(&slots, |slot| slot.field(|b| b).drain(|bytes| assert_eq!(bytes, model)));
-    });
 }
 
 /// However many threads add under a condition, no word leaves the bits that were to stay, and each

@@ -5,7 +5,7 @@ use core::ptr::{self, NonNull};
 use core::time::Duration;
 use std::sync::Arc;
 
-use coreline::percpu::{ArrayStack, Buffer, List, ListNode, ResizableStack};
+use coreline::percpu::{ArrayStack, ResizableStack};
 use coreline::{IndexBy, PerCpu};
 use coreline_sim::{Failure, Faults, Machine, Schedule, Sim, SimPtr, SimU32, SimU64, SimUsize};
 use coreline_topology::CpuId;
@@ -56,14 +56,11 @@ fn the_laws_notice_missed_aborts() {
         "no_addition_is_lost_when_kicked_cpus_exchange_indexes",
         "a_condition_on_a_sum_is_never_broken",
         "a_store_if_equal_is_never_lost",
-        "no_node_is_lost_or_doubled",
         "no_value_is_lost_or_doubled",
         "no_value_is_lost_or_doubled_by_a_resize",
         "no_pointer_is_lost_or_doubled",
         "words_side_by_side_are_apart",
-        "no_record_is_lost_or_torn",
         "a_stopped_word_is_its_stoppers",
-        "a_stopped_list_is_its_stoppers",
         "a_stopped_stack_is_its_stoppers",
         "a_stopped_resizable_stack_is_its_stoppers",
         "a_stopped_pointer_is_its_stoppers",
@@ -91,7 +88,7 @@ fn the_laws_hold_under_all_faults_at_once() {
     let laws: [(&str, fn()); 4] = [
         ("additions", landing::no_addition_is_lost::<Sim>),
         ("conditions", operations::a_condition_on_a_sum_is_never_broken::<Sim>),
-        ("nodes", conservation::no_node_is_lost_or_doubled::<Sim>),
+        ("values", conservation::no_value_is_lost_or_doubled::<Sim>),
         ("stopped stacks", conservation::a_stopped_stack_is_its_stoppers::<Sim>),
     ];
     for (name, law) in laws {
@@ -106,8 +103,8 @@ fn the_laws_hold_under_all_faults_at_once() {
 fn the_laws_hold_under_every_schedule() {
     let laws: [(&str, fn()); 4] = [
         ("additions", landing::no_addition_is_lost::<Sim>),
-        ("nodes", conservation::no_node_is_lost_or_doubled::<Sim>),
         ("values", conservation::no_value_is_lost_or_doubled::<Sim>),
+        ("resized", conservation::no_value_is_lost_or_doubled_by_a_resize::<Sim>),
         ("stopped words", conservation::a_stopped_word_is_its_stoppers::<Sim>),
     ];
     for schedule in [Schedule::Random, Schedule::Pct { depth: 4, steps: 20_000 }] {
@@ -199,11 +196,9 @@ const THREADS: usize = 4;
 const EACH: usize = 12;
 const ALL: usize = THREADS * EACH;
 const BATCH: usize = 3;
-const RECORD: usize = 11;
 
 type Stack = ArrayStack<u8, ALL, Sim>;
 type Resizable = ResizableStack<u8, ALL, Sim>;
-type Records = Buffer<{ ALL * RECORD }, Sim>;
 
 fn slots<T: Slot>(init: fn() -> T) -> Arc<PerCpu<T, Sim>> {
     Arc::new(PerCpu::new_in(IndexBy::Cpu, init).unwrap())
@@ -239,49 +234,6 @@ fn number(value: NonNull<u8>) -> usize {
 /// All that a thread on the first CPU finds until there is no more, or more than there can be.
 fn drain<T: Send + 'static>(pop: impl FnMut() -> Option<T> + Send + 'static) -> Vec<T> {
     on(0, move || core::iter::from_fn(pop).take(ALL + 1).collect()).join()
-}
-
-fn nodes() -> Arc<Vec<ListNode<Sim>>> {
-    Arc::new((0..ALL).map(|_| ListNode::new_in()).collect())
-}
-
-fn list_pop(
-    list: &Arc<PerCpu<List<Sim>, Sim>>,
-    nodes: &Arc<Vec<ListNode<Sim>>>,
-) -> impl FnMut() -> Option<usize> + Send + 'static {
-    let (list, nodes) = (Arc::clone(list), Arc::clone(nodes));
-    move || {
-        let node = list.field(|list| list).pop()?;
-        nodes.iter().position(|known| ptr::eq(known, node.as_ptr()))
-    }
-}
-
-fn list_push(
-    list: &Arc<PerCpu<List<Sim>, Sim>>,
-    nodes: &Arc<Vec<ListNode<Sim>>>,
-) -> impl Fn(usize) + Send + 'static {
-    let (list, nodes) = (Arc::clone(list), Arc::clone(nodes));
-    // SAFETY: nodes outlive the list, and each is pushed once.
-    move |node| unsafe { list.field(|list| list).push(NonNull::from(&nodes[node])) }
-}
-
-fn list_pushes() -> bool {
-    let (list, nodes) = (slots(List::new_in), nodes());
-    crew(|member| {
-        let push = list_push(&list, &nodes);
-        move || own(member).map(push).collect()
-    });
-    is_all(drain(list_pop(&list, &nodes)))
-}
-
-fn list_pops() -> bool {
-    let (list, nodes) = (slots(List::new_in), nodes());
-    let push = list_push(&list, &nodes);
-    on(0, move || (0..ALL).for_each(push)).join();
-    is_all(crew(|_| {
-        let pop = list_pop(&list, &nodes);
-        move || core::iter::from_fn(pop).take(ALL).collect()
-    }))
 }
 
 /// Programs on stacks of a type.
@@ -449,26 +401,6 @@ on_words!(SimU64, u64, additions, additions_if, stores_if_equal, exchanges);
 on_words!(SimU32, u32, additions_32, additions_if_32, stores_if_equal_32, exchanges_32);
 on_words!(SimUsize, usize, size_additions, size_additions_if, size_stores_if_equal, size_exchanges);
 
-fn appends() -> bool {
-    let records = slots(Records::new_in);
-    let begins = crew(|member| {
-        let records = Arc::clone(&records);
-        let append = move |it| {
-            let record = [it as u8; RECORD];
-            (records.field(|records| records).append(&record).unwrap(), record)
-        };
-        move || own(member).map(append).collect()
-    });
-    let bytes = records
-        .with_all_stopped(|slots| {
-            let bytes = slots.flat_map(|slot| slot.field(|it| it).drain(<[u8]>::to_vec));
-            bytes.collect::<Vec<u8>>()
-        })
-        .unwrap();
-    bytes.len() == ALL * RECORD
-        && begins.iter().all(|(begin, record)| bytes[*begin..].starts_with(record))
-}
-
 /// A program that uses one operation, and says whether nothing was lost or doubled.
 type Program = (&'static str, fn() -> bool);
 
@@ -489,8 +421,6 @@ fn each_operation_that_writes_needs_its_aborts() {
         ("exchange of 32 bits", exchanges_32),
         ("exchange of a size", size_exchanges),
         ("exchange of a pointer", pointer_exchanges),
-        ("list_push", list_pushes),
-        ("list_pop", list_pops),
         ("stack_push", stack_pushes),
         ("stack_pop", stack_pops),
         ("stack_push_batch", stack_push_batches),
@@ -500,7 +430,6 @@ fn each_operation_that_writes_needs_its_aborts() {
         ("resizable stack_push_batch", resizable_push_batches),
         ("resizable stack_pop_batch", resizable_pop_batches),
         ("stack_resize", resizes),
-        ("append", appends),
     ];
     for &(name, conserves) in operations {
         for seed in 0..SEEDS {
