@@ -10,7 +10,7 @@ use coreline::lock::{
 use coreline::mask::{CpuMask, MaskLayout, Presence, PresenceOptions, Versioned};
 use coreline::object::{Budget, ObjectCache};
 use coreline::percpu::{
-    ArrayStack, LossyBuffer, PerCpu, PerCpuBag, PerCpuPool, PoolOptions, Word64,
+    LossyBuffer, PerCpu, PerCpuBag, PerCpuPool, PoolOptions, ResizableStack, Word64,
 };
 use coreline::{CounterSet, IndexBy, Lacking, PerCpuCounter, Workers};
 use coreline_world::{Native, Place};
@@ -60,7 +60,7 @@ fn counters_and_per_cpu_memory() {
     let (bag, log) = (PerCpuBag::new(1).unwrap(), LossyBuffer::new(1).unwrap());
     assert_eq!((bag.push(1), bag.pop(), log.push(2)), (Ok(()), Some(1), Ok(())));
 
-    let stacks = PerCpu::new(ArrayStack::<u64, 3>::new).unwrap();
+    let stacks = PerCpu::new(|| ResizableStack::<u64, 3>::with_capacity(3)).unwrap();
     assert!(stacks.field(|stack| stack).pop().is_none());
 }
 

@@ -14,7 +14,7 @@ use std::sync::mpsc;
 use std::sync::{Barrier, Mutex, MutexGuard, PoisonError};
 use std::thread;
 
-use coreline::percpu::{ArrayStack, Indexing, ResizableStack, Slot, Slots};
+use coreline::percpu::{Indexing, ResizableStack, Slot, Slots};
 use coreline::{IndexBy, PerCpu};
 use coreline_topology::CpuId;
 use coreline_world::{Fences, Native, native};
@@ -37,7 +37,7 @@ struct Row {
     /// The same count, and beside it a word that nothing writes to.
     half: [AtomicU32; 2],
     /// With room for all values, so that none is ever refused.
-    stack: ArrayStack<u8, ALL, Native>,
+    stack: ResizableStack<u8, ALL, Native>,
     /// Of values as well, all of which may be on it or none.
     resizable: ResizableStack<u8, ALL, Native>,
     pointer: AtomicPtr<u8>,
@@ -53,7 +53,7 @@ impl Row {
         Row {
             word: AtomicU64::new(0),
             half: [0, BESIDE].map(AtomicU32::new),
-            stack: ArrayStack::new_in(),
+            stack: ResizableStack::with_capacity(ALL),
             resizable: ResizableStack::with_capacity(1),
             pointer: AtomicPtr::new(ptr::null_mut()),
         }

@@ -20,7 +20,7 @@ use coreline::lock::{RawMutex, RawRwLock, RawTicketLock, ReadMostly};
 use coreline::mask::{Entry, Reader, Reading};
 use coreline::object::{Budget, ObjectCache};
 use coreline::percpu::{
-    ArrayStack, LossyBuffer, PerCpuBag, ResizableStack, Slots, Word32, Word64, WordPtr, WordSize,
+    LossyBuffer, PerCpuBag, ResizableStack, Slots, Word32, Word64, WordPtr, WordSize,
 };
 use coreline::{CounterSet, CpuMask, PerCpuCounter, Workers};
 use coreline_topology::{Cid, CpuId};
@@ -104,9 +104,7 @@ type Sizes = Slots<WordSize, Native>;
 type Pointers = Slots<WordPtr<u64>, Native>;
 /// A word for each ID of a domain.
 type DomainWords = DomainLocal<Word64>;
-/// A stack of thirty pointers in each slot.
-type Stacks = Slots<ArrayStack<u64, 30>, Native>;
-/// The same, with a capacity that can be changed.
+/// A stack of at most thirty pointers in each slot.
 type Resizables = Slots<ResizableStack<u64, 30>, Native>;
 
 /// The primitive.
@@ -266,40 +264,6 @@ pub extern "C-unwind" fn pointer_store_if_equal_generic(
     new: *mut u64,
 ) -> bool {
     words.field(|word| word).store_if_equal(old, new).is_ok()
-}
-
-/// The primitive.
-#[unsafe(no_mangle)]
-#[inline(never)]
-pub extern "C-unwind" fn stack_push_generic(stacks: &Stacks, value: NonNull<u64>) -> bool {
-    stacks.field(|stack| stack).push(value).is_ok()
-}
-
-/// The primitive.
-#[unsafe(no_mangle)]
-#[inline(never)]
-pub extern "C-unwind" fn stack_pop_generic(stacks: &Stacks) -> Option<NonNull<u64>> {
-    stacks.field(|stack| stack).pop()
-}
-
-/// The primitive.
-#[unsafe(no_mangle)]
-#[inline(never)]
-pub extern "C-unwind" fn stack_push_batch_generic(
-    stacks: &Stacks,
-    values: &[NonNull<u64>; 16],
-) -> usize {
-    stacks.field(|stack| stack).push_batch(values)
-}
-
-/// The primitive.
-#[unsafe(no_mangle)]
-#[inline(never)]
-pub extern "C-unwind" fn stack_pop_batch_generic(
-    stacks: &Stacks,
-    into: &mut [Option<NonNull<u64>>; 16],
-) -> usize {
-    stacks.field(|stack| stack).pop_batch(into)
 }
 
 /// The primitive.

@@ -19,8 +19,6 @@ pub struct Guarded<F, W: World> {
     pub(super) lock: SlotLock<W>,
 }
 
-/// A bounded stack of pointers in each slot: [`restartable::ArrayStack`].
-pub type ArrayStack<T, const N: usize, W = Native> = Guarded<restartable::ArrayStack<T, N, W>, W>;
 /// A stack in each slot, with a separate, adjustable capacity of at most `N`:
 /// [`restartable::ResizableStack`].
 ///
@@ -52,26 +50,6 @@ unsafe impl<F: Slot, W: World> Slot for Guarded<F, W> {}
 impl<F, W: World> UnwindSafe for Guarded<F, W> {}
 impl<F, W: World> RefUnwindSafe for Guarded<F, W> {}
 
-impl<F: Default> Guarded<F, Native> {
-    /// Creates an empty value.
-    pub fn new() -> Self {
-        Self::new_in()
-    }
-}
-
-impl<F: Default, W: World> Guarded<F, W> {
-    /// Creates an empty value, like [`new`](Guarded::new), in world `W`.
-    pub fn new_in() -> Self {
-        Guarded { inner: F::default(), lock: SlotLock::new_in() }
-    }
-}
-
-impl<F: Default, W: World> Default for Guarded<F, W> {
-    fn default() -> Self {
-        Guarded::new_in()
-    }
-}
-
 impl<T: 'static, const N: usize> ResizableStack<T, N> {
     /// Creates an empty stack with room for `capacity` pointers, at most `N`.
     pub fn with_capacity(capacity: usize) -> Self {
@@ -85,11 +63,7 @@ impl<T: 'static, const N: usize, W: World> ResizableStack<T, N, W> {
         let inner = restartable::ResizableStack::with_capacity_in(capacity);
         Guarded { inner, lock: SlotLock::new_in() }
     }
-}
 
-impl<T: 'static, const N: usize, const WORDS: usize, W: World>
-    Guarded<restartable::ArrayStack<T, N, W, WORDS>, W>
-{
     /// Removes all pointers, and returns them in the order in which they were pushed.
     pub fn drain(&mut self) -> impl Iterator<Item = NonNull<T>> {
         self.inner.drain()

@@ -105,7 +105,7 @@ pub use coreline_world::restartable::{Full, Slot};
 use coreline_world::{Integer, Native, Words, World};
 
 pub use bag::PerCpuBag;
-pub use guarded::{ArrayStack, Guarded, ResizableStack};
+pub use guarded::{Guarded, ResizableStack};
 pub use lines::Lines;
 pub(crate) use lock::{SlotLock, SlotLockGuard};
 pub use lossy::{Draining, LossyBuffer};

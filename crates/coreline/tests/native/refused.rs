@@ -9,7 +9,7 @@ use std::{alloc, mem};
 use coreline::cid::SCAN_DELAY;
 use coreline::domain::{Domain, DomainLocal};
 use coreline::mask::{Member, Presence, Reader, Versioned};
-use coreline::percpu::{ArrayStack, PerCpuPool, PoolError, PoolOptions, StopError, Word64};
+use coreline::percpu::{PerCpuPool, PoolError, PoolOptions, ResizableStack, StopError, Word64};
 use coreline::{CounterSet, CpuMask, Lacking, PerCpu, PerCpuCounter};
 use coreline_topology::NodeId;
 use coreline_world::{Fences, MapError, Memory, Native, Place, Time};
@@ -28,7 +28,7 @@ struct Scene {
     set: CounterSet<2>,
     /// No slot was used.
     words: PerCpu<Word64>,
-    stack: PerCpu<ArrayStack<u64, 4>>,
+    stack: PerCpu<ResizableStack<u64, 4>>,
     /// Has given no CPU an ID.
     fresh: DomainLocal<Word64>,
     /// Its domain may have an ID that is to be taken back, of another CPU than the handler's.
@@ -87,7 +87,7 @@ impl Scene {
             batched,
             set,
             words: elsewhere.per_cpu(|| Word64::new(0)).unwrap(),
-            stack: elsewhere.per_cpu(ArrayStack::new_in).unwrap(),
+            stack: elsewhere.per_cpu(|| ResizableStack::with_capacity(4)).unwrap(),
             fresh: Domain::new().unwrap().local(|| Word64::new(0)).unwrap(),
             tenant: domain.local(|| Word64::new(0)).unwrap(),
             domain,

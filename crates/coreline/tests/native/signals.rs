@@ -8,7 +8,7 @@ use std::sync::mpsc;
 use std::{mem, thread};
 
 use coreline::domain::{Domain, DomainLocal};
-use coreline::percpu::{ArrayStack, PerCpuPool, PoolOptions, Word64};
+use coreline::percpu::{PerCpuPool, PoolOptions, ResizableStack, Word64};
 use coreline::{CounterSet, PerCpu, PerCpuCounter};
 use coreline_world::{Native, Restartable};
 
@@ -24,7 +24,7 @@ struct Shared {
     batched: PerCpuCounter,
     set: CounterSet<2>,
     words: PerCpu<Word64>,
-    stack: PerCpu<ArrayStack<u64, 64>>,
+    stack: PerCpu<ResizableStack<u64, 64>>,
     /// Each at most one addition away from its slots, which a handler is to make.
     hot: Vec<PerCpuCounter>,
     next_hot: AtomicUsize,
@@ -93,7 +93,7 @@ fn handlers_lose_nothing_and_allocate_nothing() {
         batched: PerCpuCounter::from_pool(&pool).batched(8),
         set: CounterSet::from_pool(&pool),
         words: pool.per_cpu(|| Word64::new(0)).unwrap(),
-        stack: pool.per_cpu(ArrayStack::new_in).unwrap(),
+        stack: pool.per_cpu(|| ResizableStack::with_capacity(64)).unwrap(),
         hot: (0..SIGNALS).map(hot).collect(),
         next_hot: AtomicUsize::new(0),
         tenant: tenant(),

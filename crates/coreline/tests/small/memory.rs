@@ -6,20 +6,20 @@ use std::thread;
 use std::time::Duration;
 
 use coreline::mask::{Entry, Presence, PresenceOptions, Versioned};
-use coreline::percpu::{ArrayStack, Fault, PerCpuPool, PoolOptions, Slot, StopError, Word64};
+use coreline::percpu::{Fault, PerCpuPool, PoolOptions, ResizableStack, Slot, StopError, Word64};
 use coreline::{CounterSet, CpuMask, Lacking, ObjectCache, PerCpu, PerCpuCounter};
 
 /// One of each.
 struct Slots {
     word: Word64,
-    stack: ArrayStack<u32, 3>,
+    stack: ResizableStack<u32, 3>,
 }
 
 // SAFETY: a struct of words and what is made of them.
 unsafe impl Slot for Slots {}
 
 fn slots() -> Slots {
-    Slots { word: Word64::new(0), stack: ArrayStack::new_in() }
+    Slots { word: Word64::new(0), stack: ResizableStack::with_capacity(3) }
 }
 
 #[test]

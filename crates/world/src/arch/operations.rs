@@ -31,7 +31,7 @@ use crate::restartable::definition::{
     Add, AddIf, Exchange, Load, StackPop, StackPopBatch, StackPush, StackPushBatch, StackResize,
     StoreIfEqual,
 };
-use crate::restartable::{ArrayStack, Full, ResizableStack};
+use crate::restartable::{Full, ResizableStack};
 use crate::{Integer, Word, Words};
 
 /// An operation as this kind of section, and how that runs; `None` if there is no slot.
@@ -151,13 +151,11 @@ impl<I, F> SlotsAt<I, F> {
     }
 }
 
-impl<I, T: 'static, const N: usize, W: Words, const WORDS: usize>
-    SlotsAt<I, ArrayStack<T, N, W, WORDS>>
-{
-    /// The length, which lies between the capacity, if there is a word of it, and the entries.
+impl<I, T: 'static, const N: usize, W: Words> SlotsAt<I, ResizableStack<T, N, W>> {
+    /// The length, which lies between the capacity and the entries.
     #[inline(always)]
     pub(super) fn length(self) -> SlotsAt<I, W::U64> {
-        self.field(offset_of!(ArrayStack<T, N, W, WORDS>, len))
+        self.field(offset_of!(ResizableStack<T, N, W>, len))
     }
 }
 
@@ -170,30 +168,21 @@ macro_rules! operations {
         on_integers!($section, $point, $by, whole, usize, $($more)*);
         on_words!($section, $point, $by, pointer, [T: 'static], *mut T, $($more)*);
 
-        section_of!([T: 'static, const N: usize, W: Words, const WORDS: usize] $section, $by,
-            StackPush<T>: ArrayStack<T, N, W, WORDS> => Result<(), Full>, |operation, at| {
+        section_of!([T: 'static, const N: usize, W: Words] $section, $by,
+            StackPush<T>: ResizableStack<T, N, W> => Result<(), Full>, |operation, at| {
             let (at, value) = (at.length(), operation.0.as_ptr());
             // SAFETY: see the module. The entry is below the capacity, which is at most `N`.
             unsafe {
-                if WORDS == 0 {
-                    text!(
-                        stack_push const, $point, $by, at, { return None },
-                        value = in(reg) value, full = label { return Some(Err(Full)) },
-                        capacity = const N, $($more)*
-                    );
-                } else {
-                    text!(
-                        stack_push word, $point, $by, at, { return None },
-                        value = in(reg) value, full = label { return Some(Err(Full)) },
-                        $($more)*
-                    );
-                }
+                text!(
+                    stack_push, $point, $by, at, { return None },
+                    value = in(reg) value, full = label { return Some(Err(Full)) }, $($more)*
+                );
             }
             Some(Ok(()))
         });
 
-        section_of!([T: 'static, const N: usize, W: Words, const WORDS: usize] $section, $by,
-            StackPop: ArrayStack<T, N, W, WORDS> => Option<NonNull<T>>, |_, at| {
+        section_of!([T: 'static, const N: usize, W: Words] $section, $by,
+            StackPop: ResizableStack<T, N, W> => Option<NonNull<T>>, |_, at| {
             let at = at.length();
             let (value, status): (*mut T, u64);
             // SAFETY: see the module. The entries are below the length.
@@ -210,33 +199,24 @@ macro_rules! operations {
             }
         });
 
-        section_of!([T: 'static, const N: usize, W: Words, const WORDS: usize] $section, $by,
-            StackPushBatch<'_, T>: ArrayStack<T, N, W, WORDS> => usize, |operation, at| {
+        section_of!([T: 'static, const N: usize, W: Words] $section, $by,
+            StackPushBatch<'_, T>: ResizableStack<T, N, W> => usize, |operation, at| {
             let (at, values, wanted) = (at.length(), operation.0.as_ptr(), operation.0.len());
             let (count, status): (usize, u64);
             // SAFETY: see the module. No entry above the capacity is written, which is at most
             // `N`.
             unsafe {
-                if WORDS == 0 {
-                    text!(
-                        stack_push_batch const, $point, $by, at, status,
-                        count = out(reg) count,
-                        values = in(reg) values, wanted = in(reg) wanted,
-                        capacity = const N, $($more)*
-                    );
-                } else {
-                    text!(
-                        stack_push_batch word, $point, $by, at, status,
-                        count = out(reg) count,
-                        values = in(reg) values, wanted = in(reg) wanted, $($more)*
-                    );
-                }
+                text!(
+                    stack_push_batch, $point, $by, at, status,
+                    count = out(reg) count,
+                    values = in(reg) values, wanted = in(reg) wanted, $($more)*
+                );
             }
             (status == DONE).then_some(count)
         });
 
-        section_of!([T: 'static, const N: usize, W: Words, const WORDS: usize] $section, $by,
-            StackPopBatch<'_, T>: ArrayStack<T, N, W, WORDS> => usize, |operation, at| {
+        section_of!([T: 'static, const N: usize, W: Words] $section, $by,
+            StackPopBatch<'_, T>: ResizableStack<T, N, W> => usize, |operation, at| {
             let at = at.length();
             let (into, wanted) = (operation.0.as_ptr().cast_mut(), operation.0.len());
             let (count, status): (usize, u64);

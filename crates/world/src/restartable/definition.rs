@@ -5,7 +5,7 @@
 use core::cell;
 use core::ptr::{self, NonNull};
 
-use super::{ArrayStack, At, Full, Operation, ResizableStack, Restartable, WordOf};
+use super::{At, Full, Operation, ResizableStack, Restartable, WordOf};
 use crate::arch::Sections;
 use crate::{Integer, Unsigned, Word};
 
@@ -177,18 +177,18 @@ copied! {
 #[derive(Debug)]
 pub struct StackPush<T>(pub NonNull<T>);
 
-impl<T: 'static, const N: usize, const WORDS: usize, W: Restartable>
-    Operation<W, ArrayStack<T, N, W, WORDS>> for StackPush<T>
+impl<T: 'static, const N: usize, W: Restartable> Operation<W, ResizableStack<T, N, W>>
+    for StackPush<T>
 {
     type Output = Result<(), Full>;
 
     fn define(
         self,
         steps: &mut impl Steps<W>,
-        stack: &ArrayStack<T, N, W, WORDS>,
+        stack: &ResizableStack<T, N, W>,
     ) -> Result<Self::Output, Ended> {
         let len = steps.load(&stack.len)?;
-        let capacity = capacity(steps, stack)?;
+        let capacity = steps.load(&stack.capacity)?;
         if (1..=capacity).contains(&len) {
             let last = &stack.entries[len as usize - 1];
             if steps.load(last)?.is_null() {
@@ -206,18 +206,10 @@ impl<T: 'static, const N: usize, const WORDS: usize, W: Restartable>
     }
 }
 
-/// How many pointers there is room for now. This is a step if the room can change.
-fn capacity<T: 'static, const N: usize, const WORDS: usize, W: Restartable>(
-    steps: &mut impl Steps<W>,
-    stack: &ArrayStack<T, N, W, WORDS>,
-) -> Result<u64, Ended> {
-    stack.capacity.last().map_or(Ok(N as u64), |word| steps.load(word))
-}
-
 /// How many of the first `len` entries hold a pointer. This is a step unless there are none.
-fn filled<T: 'static, const N: usize, const WORDS: usize, W: Restartable>(
+fn filled<T: 'static, const N: usize, W: Restartable>(
     steps: &mut impl Steps<W>,
-    stack: &ArrayStack<T, N, W, WORDS>,
+    stack: &ResizableStack<T, N, W>,
     len: u64,
 ) -> Result<u64, Ended> {
     let Some(last) = len.checked_sub(1) else { return Ok(0) };
@@ -229,15 +221,15 @@ fn filled<T: 'static, const N: usize, const WORDS: usize, W: Restartable>(
 #[derive(Debug, Clone, Copy)]
 pub struct StackPop;
 
-impl<T: 'static, const N: usize, const WORDS: usize, W: Restartable>
-    Operation<W, ArrayStack<T, N, W, WORDS>> for StackPop
+impl<T: 'static, const N: usize, W: Restartable> Operation<W, ResizableStack<T, N, W>>
+    for StackPop
 {
     type Output = Option<NonNull<T>>;
 
     fn define(
         self,
         steps: &mut impl Steps<W>,
-        stack: &ArrayStack<T, N, W, WORDS>,
+        stack: &ResizableStack<T, N, W>,
     ) -> Result<Self::Output, Ended> {
         let len = steps.load(&stack.len)?;
         let Some(last) = stack.entries[..len as usize].last() else { return Ok(None) };
@@ -259,18 +251,18 @@ impl<T: 'static, const N: usize, const WORDS: usize, W: Restartable>
 #[derive(Debug)]
 pub struct StackPushBatch<'a, T>(pub &'a [NonNull<T>]);
 
-impl<T: 'static, const N: usize, const WORDS: usize, W: Restartable>
-    Operation<W, ArrayStack<T, N, W, WORDS>> for StackPushBatch<'_, T>
+impl<T: 'static, const N: usize, W: Restartable> Operation<W, ResizableStack<T, N, W>>
+    for StackPushBatch<'_, T>
 {
     type Output = usize;
 
     fn define(
         self,
         steps: &mut impl Steps<W>,
-        stack: &ArrayStack<T, N, W, WORDS>,
+        stack: &ResizableStack<T, N, W>,
     ) -> Result<Self::Output, Ended> {
         let len = steps.load(&stack.len)?;
-        let capacity = capacity(steps, stack)?;
+        let capacity = steps.load(&stack.capacity)?;
         let len = filled(steps, stack, len)?;
         // Without an empty entry, which would hold a pointer as soon as it is written.
         steps.store(&stack.len, len)?;
@@ -291,15 +283,15 @@ impl<T: 'static, const N: usize, const WORDS: usize, W: Restartable>
 #[derive(Debug)]
 pub struct StackPopBatch<'a, T>(pub &'a [cell::Cell<Option<NonNull<T>>>]);
 
-impl<T: 'static, const N: usize, const WORDS: usize, W: Restartable>
-    Operation<W, ArrayStack<T, N, W, WORDS>> for StackPopBatch<'_, T>
+impl<T: 'static, const N: usize, W: Restartable> Operation<W, ResizableStack<T, N, W>>
+    for StackPopBatch<'_, T>
 {
     type Output = usize;
 
     fn define(
         self,
         steps: &mut impl Steps<W>,
-        stack: &ArrayStack<T, N, W, WORDS>,
+        stack: &ResizableStack<T, N, W>,
     ) -> Result<Self::Output, Ended> {
         let len = steps.load(&stack.len)?;
         let len = filled(steps, stack, len)?;
@@ -327,9 +319,8 @@ impl<T: 'static, const N: usize, W: Restartable> Operation<W, ResizableStack<T, 
         steps: &mut impl Steps<W>,
         stack: &ResizableStack<T, N, W>,
     ) -> Result<Self::Output, Ended> {
-        let [word] = &stack.capacity;
-        let old = steps.load(word)?;
-        steps.commit(word, self.0.min(N) as u64)?;
+        let old = steps.load(&stack.capacity)?;
+        steps.commit(&stack.capacity, self.0.min(N) as u64)?;
         Ok(old as usize)
     }
 }

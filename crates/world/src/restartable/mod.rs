@@ -13,8 +13,7 @@
 //! |---|---|---|
 //! | a word | `Load`, `Exchange`, `StoreIfEqual` | [`operand`] |
 //! | a word that holds an integer | `Add`, `AddIf` | [`operand`] |
-//! | an [`ArrayStack`] | `StackPush`, `StackPop`; for a batch | [`stack`] |
-//! | a [`ResizableStack`] | the same, and `StackResize` | [`stack`] |
+//! | a [`ResizableStack`] | `StackPush`, `StackPop`; for a batch; `StackResize` | [`stack`] |
 //!
 //! A word is a world's `U32`, `U64`, `Usize` or `Ptr`. Each operation has one definition for all of
 //! them, and one section, whose accesses are as wide as the word.
@@ -55,7 +54,7 @@ pub use definition::{Ended, Steps};
 pub use limits::{Gate, Limits};
 pub use operand::{Operand, WordOf};
 pub use rows::{Rows, RowsBeside};
-pub use stack::{ArrayStack, Full, ResizableStack};
+pub use stack::{Full, ResizableStack};
 
 use crate::arch::Sections;
 pub use crate::slot::Slot;

@@ -6,7 +6,7 @@ use core::ops::Deref;
 use core::ptr::NonNull;
 
 use coreline_world::restartable::definition::{AddIf, StackPopBatch, StackPushBatch, StackResize};
-use coreline_world::restartable::{self, Operation, Slot};
+use coreline_world::restartable::{Operation, Slot};
 use coreline_world::{Integer, Lacking, Ordering, Word, World};
 
 use super::Slots;
@@ -143,9 +143,9 @@ impl<T: Slot, F: Integer, W: World, I: Indexing<W>> StoppedField<'_, T, F, W, I>
     }
 }
 
-/// Operations on stacks, resizable or not.
-impl<T: Slot, E: 'static, const N: usize, const WORDS: usize, W: World, I: Indexing<W>>
-    StoppedField<'_, T, Guarded<restartable::ArrayStack<E, N, W, WORDS>, W>, W, I>
+/// Operations on stacks.
+impl<T: Slot, E: 'static, const N: usize, W: World, I: Indexing<W>>
+    StoppedField<'_, T, ResizableStack<E, N, W>, W, I>
 {
     /// Pushes the first of `values` onto the stack, up to its free room, and returns their number.
     pub fn push_batch(&self, values: &[NonNull<E>]) -> usize {
@@ -157,12 +157,7 @@ impl<T: Slot, E: 'static, const N: usize, const WORDS: usize, W: World, I: Index
     pub fn pop_batch(&self, into: &mut [Option<NonNull<E>>]) -> usize {
         self.run(StackPopBatch(Cell::from_mut(into).as_slice_of_cells()))
     }
-}
 
-/// Operations on resizable stacks.
-impl<T: Slot, E: 'static, const N: usize, W: World, I: Indexing<W>>
-    StoppedField<'_, T, ResizableStack<E, N, W>, W, I>
-{
     /// Sets the capacity of the stack, like [`Field::resize`](super::Field::resize). Use it to take
     /// room back from other CPUs.
     pub fn resize(&self, capacity: usize) -> usize {

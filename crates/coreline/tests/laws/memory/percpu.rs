@@ -6,7 +6,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr::NonNull;
 use std::sync::Arc;
 
-use coreline::percpu::{ArrayStack, PerCpuPool, PoolOptions, Slot, StopError, Stopped};
+use coreline::percpu::{PerCpuPool, PoolOptions, ResizableStack, Slot, StopError, Stopped};
 use coreline::{IndexBy, PerCpu};
 use coreline_sim::{Faults, Machine, Sim};
 use coreline_world::model::Model;
@@ -75,9 +75,9 @@ trait Bag<W: Testbed>: Slot {
 
 const ROOM: usize = 4;
 
-impl<W: Testbed> Bag<W> for ArrayStack<Token<W>, ROOM, W> {
+impl<W: Testbed> Bag<W> for ResizableStack<Token<W>, ROOM, W> {
     fn new_in() -> Self {
-        ArrayStack::new_in()
+        ResizableStack::with_capacity_in(ROOM)
     }
 
     unsafe fn put(slots: &PerCpu<Self, W>, token: NonNull<Token<W>>) -> bool {
@@ -104,8 +104,8 @@ impl<W: Testbed> Bag<W> for ArrayStack<Token<W>, ROOM, W> {
 /// A slot with several fields, all of which are used at once.
 struct Several<W: Testbed> {
     words: [W::U64; 3],
-    stack: ArrayStack<Token<W>, ROOM, W>,
-    spare: ArrayStack<Token<W>, ROOM, W>,
+    stack: ResizableStack<Token<W>, ROOM, W>,
+    spare: ResizableStack<Token<W>, ROOM, W>,
 }
 
 // SAFETY: a struct.
@@ -121,8 +121,8 @@ impl<W: Testbed> Bag<W> for Several<W> {
     fn new_in() -> Self {
         Several {
             words: [0; 3].map(W::U64::new_in),
-            stack: ArrayStack::new_in(),
-            spare: ArrayStack::new_in(),
+            stack: ResizableStack::with_capacity_in(ROOM),
+            spare: ResizableStack::with_capacity_in(ROOM),
         }
     }
 
@@ -223,7 +223,7 @@ fn tokens_are_conserved<W: Testbed, B: Bag<W>>(effort: Effort, by: IndexBy) {
     assert!(found.iter().copied().eq(0..tokens.len()), "tokens were lost or doubled: {found:?}");
 }
 
-type Stack<W> = ArrayStack<Token<W>, ROOM, W>;
+type Stack<W> = ResizableStack<Token<W>, ROOM, W>;
 
 #[test]
 fn tokens_are_conserved_natively() {

@@ -1,7 +1,7 @@
 //! The assembly of each operation's section, with the names of its scratch registers.
 //!
 //! A word has 32 bits (`half`) or 64 (`whole`); a `pointer` is one of 64. In a stack the length
-//! lies at 0, entry *i* at 8 + 8 *i*; the capacity is a constant, or the word at -8.
+//! lies at 0, entry *i* at 8 + 8 *i*; the capacity is the word at -8.
 
 /// A value's register, by its name and the word's width: accesses are as wide as it is.
 macro_rules! register {
@@ -76,17 +76,12 @@ macro_rules! text {
             commit!($width, "sum"),
         ], [], $($section)*)
     };
-    (stack_push const, $point:ident, $($section:tt)*) => {
-        text!(@ stack_push ["mov {room}, {capacity}",], $point, $($section)*)
-    };
-    (stack_push word, $point:ident, $($section:tt)*) => {
-        text!(@ stack_push [$point!("4"), "ldr {room}, [{slot}, -8]",], $point, $($section)*)
-    };
-    (@ stack_push [$($room:tt)*], $point:ident, $($section:tt)*) => {
+    (stack_push, $point:ident, $($section:tt)*) => {
         section!($point, [
             $point!("3"),
             "ldr {len}, [{slot}]",
-            $($room)*
+            $point!("4"),
+            "ldr {room}, [{slot}, -8]",
             "add {to}, {slot}, {len}, lsl 3",
             // The last entry is in the room, and there is one.
             "sub {scratch}, {len}, 1",
@@ -129,20 +124,12 @@ macro_rules! text {
             "stlr xzr, [{scratch}]",
         ], [len], $($section)*)
     };
-    (stack_push_batch const, $point:ident, $($section:tt)*) => {
-        text!(@ stack_push_batch ["mov {count}, {capacity}",], $point, $($section)*)
-    };
-    (stack_push_batch word, $point:ident, $($section:tt)*) => {
-        text!(
-            @ stack_push_batch [$point!("4"), "ldr {count}, [{slot}, -8]",],
-            $point, $($section)*
-        )
-    };
-    (@ stack_push_batch [$($room:tt)*], $point:ident, $($section:tt)*) => {
+    (stack_push_batch, $point:ident, $($section:tt)*) => {
         section!($point, [
             $point!("3"),
             "ldr {len}, [{slot}]",
-            $($room)*
+            $point!("4"),
+            "ldr {count}, [{slot}, -8]",
             "cbz {len}, 9f",
             $point!("5"),
             "ldr {scratch}, [{slot}, {len}, lsl 3]",

@@ -15,11 +15,13 @@ use crate::restartable::definition::{
 };
 use crate::restartable::rows::PER_LINE;
 use crate::restartable::{At, Ended, Gate, Operation, ResizableStack, Rows};
-use crate::{ArrayStack, IndexBy, Line, Native, Restartable};
+use crate::{IndexBy, Line, Native, Restartable};
 
 pub(super) const STACK: usize = 5;
 /// A row that shows no index.
 pub(super) const NO_INDEX: u32 = 5 << 16;
+
+type Stack = ResizableStack<u8, STACK, Native>;
 
 /// What lies in a slot.
 #[repr(C)]
@@ -30,8 +32,7 @@ struct Everything {
     whole: AtomicU64,
     size: AtomicUsize,
     pointer: AtomicPtr<u8>,
-    stack: ArrayStack<u8, STACK, Native>,
-    resizable: ResizableStack<u8, STACK, Native>,
+    stack: Stack,
 }
 
 /// Which word, by what it holds.
@@ -43,13 +44,6 @@ pub(super) enum WordKind {
     Pointer,
 }
 
-/// Which stack.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Stack {
-    Fixed,
-    Resizable,
-}
-
 /// What one can do to it. Numbers stand for values on a stack, and for pointers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Op {
@@ -58,10 +52,10 @@ pub(super) enum Op {
     Exchange(WordKind, u64),
     StoreIfEqual(WordKind, u64, u64),
     AddIf(WordKind, u64, u64),
-    StackPush(Stack, usize),
-    StackPop(Stack),
-    StackPushBatch(Stack, usize),
-    StackPopBatch(Stack, usize),
+    StackPush(usize),
+    StackPop,
+    StackPushBatch(usize),
+    StackPopBatch(usize),
     Resize(usize),
     /// From now on sections find no slot.
     Stop,
@@ -95,8 +89,7 @@ macro_rules! perform {
         let bench = $bench;
         macro_rules! run {
             ($given:expr, $field:ident: $type:ty) => {{
-                let ($operation, $at) =
-                    ($given, bench.at::<$type>(offset_of!(Everything, $field)));
+                let ($operation, $at) = ($given, bench.at::<$type>(offset_of!(Everything, $field)));
                 $run
             }};
         }
@@ -131,14 +124,6 @@ macro_rules! perform {
                 }
             };
         }
-        macro_rules! stack {
-            ($stack:expr, $given:expr) => {
-                match $stack {
-                    Stack::Fixed => run!($given, stack: ArrayStack<u8, STACK, Native>),
-                    Stack::Resizable => run!($given, resizable: ResizableStack<u8, STACK, Native>),
-                }
-            };
-        }
         match $op {
             Op::Add(kind, delta) => {
                 integer!(kind, Add(V::of(delta)), |()| Ok(vec![]))
@@ -160,25 +145,23 @@ macro_rules! perform {
                     .map(|sum| vec![Number::number(sum)])
                     .map_err(Number::number)
             ),
-            Op::StackPush(on, number) => {
-                let pushed = stack!(on, StackPush(value(number)));
+            Op::StackPush(number) => {
+                let pushed = run!(StackPush(value(number)), stack: Stack);
                 pushed.map(|()| vec![]).map_err(|_| 0)
             }
-            Op::StackPop(on) => Ok(stack!(on, StackPop).map(address).into_iter().collect()),
-            Op::StackPushBatch(on, count) => {
-                Ok(vec![stack!(on, StackPushBatch(&values(count))) as u64])
+            Op::StackPop => Ok(run!(StackPop, stack: Stack).map(address).into_iter().collect()),
+            Op::StackPushBatch(count) => {
+                let pushed = run!(StackPushBatch(&values(count)), stack: Stack);
+                Ok(vec![pushed as u64])
             }
-            Op::StackPopBatch(on, count) => {
+            Op::StackPopBatch(count) => {
                 let into = vec![Cell::new(None); count];
-                let count = stack!(on, StackPopBatch(&into));
+                let count = run!(StackPopBatch(&into), stack: Stack);
                 // One that was popped meanwhile, where the kernel is not told of sections, is null.
                 Ok(into[..count].iter().map(|value| value.get().map_or(0, address)).collect())
             }
             Op::Resize(capacity) => {
-                let old = run!(
-                    StackResize(capacity),
-                    resizable: ResizableStack<u8, STACK, Native>
-                );
+                let old = run!(StackResize(capacity), stack: Stack);
                 Ok(vec![old as u64])
             }
             Op::Stop | Op::Show(_) => unreachable!("not an operation of its own"),
@@ -269,8 +252,7 @@ impl Bench {
     /// Empties all slots, and runs a program on that of one index; of this CPU's, if it has a row.
     pub(super) fn reset(&self, index: usize, setup: &[Op]) {
         for index in 0..self.indexes {
-            // SAFETY: in the memory of `new`. Zeros are an empty slot, with no room in the stack
-            // that can be resized.
+            // SAFETY: in the memory of `new`. Zeros are an empty slot, with no room in the stack.
             unsafe {
                 self.slot(index).cast::<u8>().write_bytes(0, size_of::<Everything>());
                 (*self.slot(index)).beside.store(0xa5a5_a5a5, Ordering::Relaxed);
@@ -340,20 +322,11 @@ impl Bench {
         self.slots_at(index, self.at(offset_of!(Everything, whole)))
     }
 
-    /// The length of the stack that can be resized, for a section.
-    pub(super) fn resizable(&self, index: Index) -> SlotsAt<Index, AtomicU64> {
-        self.slots_at(index, self.at(offset_of!(Everything, resizable.len)))
-    }
-
-    /// What is on a stack of slot 0, the last that was pushed last: as many as it says there are.
-    pub(super) fn on_stack(&self, which: Stack) -> Vec<u64> {
+    /// What is on the stack of slot 0, the last that was pushed last: as many as it says there are.
+    pub(super) fn on_stack(&self) -> Vec<u64> {
         // SAFETY: the slot is there, and no other thread looks at it.
-        let Everything { stack, resizable, .. } = unsafe { &*self.slot(0) };
-        let (len, entries) = match which {
-            Stack::Fixed => (stack.len(), &stack.entries),
-            Stack::Resizable => (resizable.len(), &resizable.entries),
-        };
-        let values = entries[..len].iter();
+        let Everything { stack, .. } = unsafe { &*self.slot(0) };
+        let values = stack.entries[..stack.len()].iter();
         values.map(|entry| entry.load(Ordering::Relaxed).addr() as u64).collect()
     }
 

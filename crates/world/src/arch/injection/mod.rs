@@ -26,7 +26,7 @@ use core::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
 use std::collections::BTreeSet;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use self::bench::{Answer, Bench, NO_INDEX, Op, Stack, by_section, by_trapped_section};
+use self::bench::{Answer, Bench, NO_INDEX, Op, by_section, by_trapped_section};
 use self::interpreter::{Before, Interpreter};
 use self::programs::{CHANGES, FAMILIES, Family, HALF, HOME, OTHER, SLOTS};
 use crate::arch::{Area, CPU_ID, Index, MM_CID, processor};
@@ -62,7 +62,7 @@ mod trapped {
         Add, AddIf, Exchange, Load, StackPop, StackPopBatch, StackPush, StackPushBatch,
         StackResize, StoreIfEqual,
     };
-    use crate::restartable::{ArrayStack, Full, ResizableStack};
+    use crate::restartable::{Full, ResizableStack};
     use crate::{Integer, Word, Words};
 
     /// As [`Section`](crate::arch::Section).
@@ -213,14 +213,11 @@ fn place(looks: &[u32], op: Op, point: u32, visit: u32) -> Result<Before, u32> {
         | (Op::Resize(_), _) => Before::Last,
         (_, 4) => Before::Step(found + 1),
         // The capacity is read in between.
-        (Op::StackPush(Stack::Resizable, _) | Op::StackPushBatch(Stack::Resizable, _), 5) => {
-            Before::Step(found + 2)
-        }
-        (Op::StackPush(..) | Op::StackPushBatch(..), 5) => Before::Step(found + 1),
-        (Op::StackPop(_), 5) => Before::Step(found + 2),
-        (Op::StackPush(..) | Op::StackPushBatch(..) | Op::StackPop(_), 6) => Before::Store(0),
-        (Op::StackPush(..), 7) => Before::Store(1),
-        (Op::StackPushBatch(..), 7) => Before::Store(visit),
+        (Op::StackPush(_) | Op::StackPushBatch(_), 5) => Before::Step(found + 2),
+        (Op::StackPop, 5) => Before::Step(found + 2),
+        (Op::StackPush(_) | Op::StackPushBatch(_) | Op::StackPop, 6) => Before::Store(0),
+        (Op::StackPush(_), 7) => Before::Store(1),
+        (Op::StackPushBatch(_), 7) => Before::Store(visit),
         _ => Before::Last,
     })
 }
@@ -237,15 +234,12 @@ fn points(op: Op) -> impl Iterator<Item = u32> {
         Op::Load(_) => 3,
         Op::Add(..) | Op::Exchange(..) | Op::Resize(_) => 4,
         Op::StoreIfEqual(..) | Op::AddIf(..) => 5,
-        Op::StackPopBatch(..) => 6,
-        Op::StackPop(_) => 7,
-        Op::StackPush(..) | Op::StackPushBatch(..) => 8,
+        Op::StackPopBatch(_) => 6,
+        Op::StackPop => 7,
+        Op::StackPush(_) | Op::StackPushBatch(_) => 8,
         Op::Stop | Op::Show(_) => unreachable!("not an operation of its own"),
     };
-    // There is no capacity to read.
-    let reads_none =
-        matches!(op, Op::StackPush(Stack::Fixed, _) | Op::StackPushBatch(Stack::Fixed, _));
-    (3..=last).filter(move |point| !(reads_none && *point == 4)).chain([0, 9])
+    (3..=last).chain([0, 9])
 }
 
 /// The operation and what kind of thing it is on, without its arguments.

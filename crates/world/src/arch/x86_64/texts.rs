@@ -1,7 +1,7 @@
 //! The text of each operation's section, with the names of the registers that it uses up.
 //!
 //! A word has 32 bits (`half`) or 64 (`whole`); a `pointer` is one of 64. In a stack the length
-//! lies at 0, entry *i* at 8 + 8 *i*; the capacity is a constant, or the word at -8.
+//! lies at 0, entry *i* at 8 + 8 *i*; the capacity is the word at -8.
 
 /// A value's register, by its name and the word's width.
 macro_rules! register {
@@ -76,30 +76,21 @@ macro_rules! text {
             concat!("mov ", word!($width), ", ", register!($width, "sum")),
         ], [changed], $($section)*)
     };
-    (stack_push const, $point:ident, $($section:tt)*) => {
-        text!(@ stack_push [], "{capacity}", $point, $($section)*)
-    };
-    (stack_push word, $point:ident, $($section:tt)*) => {
-        text!(
-            @ stack_push [$point!("4"),], "qword ptr [{slot} - 8]",
-            $point, $($section)*
-        )
-    };
-    (@ stack_push [$($reads:tt)*], $room:literal, $point:ident, $($section:tt)*) => {
+    (stack_push, $point:ident, $($section:tt)*) => {
         section!($point, [
             "add {slot}, {first}",
             $point!("3"),
             "mov {len}, qword ptr [{slot}]",
-            $($reads)*
+            $point!("4"),
             // The last entry is in the room, and there is one.
             "lea {last}, [{len} - 1]",
-            concat!("cmp {last}, ", $room),
+            "cmp {last}, qword ptr [{slot} - 8]",
             "jae 12f",
             $point!("5"),
             "cmp qword ptr [{slot} + {len} * 8], 0",
             "je 9f",
             "12:",
-            concat!("cmp {len}, ", $room),
+            "cmp {len}, qword ptr [{slot} - 8]",
             "jae {full}",
             $point!("6"),
             "mov qword ptr [{slot} + {len} * 8 + 8], 0",
@@ -133,21 +124,13 @@ macro_rules! text {
             "mov qword ptr [{slot} + {len} * 8], 0",
         ], [len], $($section)*)
     };
-    (stack_push_batch const, $point:ident, $($section:tt)*) => {
-        text!(@ stack_push_batch ["mov {count:e}, {capacity}",], $point, $($section)*)
-    };
-    (stack_push_batch word, $point:ident, $($section:tt)*) => {
-        text!(
-            @ stack_push_batch [$point!("4"), "mov {count}, qword ptr [{slot} - 8]",],
-            $point, $($section)*
-        )
-    };
-    (@ stack_push_batch [$($room:tt)*], $point:ident, $($section:tt)*) => {
+    (stack_push_batch, $point:ident, $($section:tt)*) => {
         section!($point, [
             "add {slot}, {first}",
             $point!("3"),
             "mov {len}, qword ptr [{slot}]",
-            $($room)*
+            $point!("4"),
+            "mov {count}, qword ptr [{slot} - 8]",
             "test {len}, {len}",
             "jz 9f",
             $point!("5"),

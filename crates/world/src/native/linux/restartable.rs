@@ -11,7 +11,7 @@ use crate::native::linux::{place, rseq};
 use crate::native::{Native, Section};
 use crate::restartable::rows::PER_LINE;
 use crate::restartable::{At, Gate, Limits, NoSlot, Operation, ResizableStack, Rows};
-use crate::{ArrayStack, IndexBy, Lacking, Line, Place, Restartable, World};
+use crate::{IndexBy, Lacking, Line, Place, Restartable, World};
 
 impl Restartable for Native {
     type Section = Section;
@@ -86,8 +86,6 @@ impl Restartable for Native {
 
 // What the sections take for granted.
 const _: () = {
-    assert!(offset_of!(ArrayStack<u8, 3, Native>, len) == 0);
-    assert!(offset_of!(ArrayStack<u8, 3, Native>, entries) == 8);
     assert!(offset_of!(ResizableStack<u8, 3, Native>, capacity) == 0);
     assert!(offset_of!(ResizableStack<u8, 3, Native>, len) == 8);
     assert!(offset_of!(ResizableStack<u8, 3, Native>, entries) == 16);

@@ -4,7 +4,7 @@
 use core::ptr::{self, NonNull};
 use std::sync::Arc;
 
-use coreline::percpu::{ArrayStack, Field, ResizableStack, StopError};
+use coreline::percpu::{ResizableStack, StopError};
 use coreline::{IndexBy, PerCpu};
 use coreline_world::{Integer, JoinHandle, Ordering, Slot, Testbed, Word, Words};
 
@@ -40,93 +40,59 @@ fn assert_conserved(found: impl Iterator<Item = usize>, things: usize) {
     assert!(found.iter().copied().eq(0..things), "lost or doubled: {found:?} of {things}");
 }
 
-/// Things that threads push and pop, by number.
-trait Pile<W: Testbed>: Slot {
-    fn new_in() -> Self;
-    /// Whether there was room.
-    fn push(slots: &PerCpu<Self, W>, number: usize) -> bool
-    where
-        Self: Sized;
-    fn pop(slots: &PerCpu<Self, W>) -> Option<usize>
-    where
-        Self: Sized;
-    /// Takes all from one slot, stopped, and puts back those for which there is room.
-    fn turn_over(
-        slots: &PerCpu<Self, W>,
-        index: usize,
-        put_back: &mut Vec<usize>,
-    ) -> Result<(), StopError>
-    where
-        Self: Sized;
-}
-
 const ROOM: usize = 3;
+
+type Stack<W> = ResizableStack<u8, ROOM, W>;
 
 fn value(number: usize) -> NonNull<u8> {
     NonNull::new(ptr::without_provenance_mut(number + 1)).expect("more than zero")
 }
 
-/// Stacks as piles; before each push something may be done to them.
-macro_rules! stack_is_a_pile {
-    ($stack:ty, $new:expr, $before:expr) => {
-        impl<W: Testbed> Pile<W> for $stack {
-            fn new_in() -> Self {
-                $new
-            }
-
-            fn push(slots: &PerCpu<Self, W>, number: usize) -> bool {
-                let field = slots.field(|stack| stack);
-                $before(&field, number);
-                // By turns one and a batch of one.
-                match number % 2 {
-                    0 => field.push(value(number)).is_ok(),
-                    _ => field.push_batch(&[value(number)]) == 1,
-                }
-            }
-
-            fn pop(slots: &PerCpu<Self, W>) -> Option<usize> {
-                let mut into = [None];
-                let field = slots.field(|stack| stack);
-                let popped = field.pop().or_else(|| {
-                    let count = field.pop_batch(&mut into);
-                    into[..count].first().copied().flatten()
-                });
-                popped.map(|value| value.addr().get() - 1)
-            }
-
-            fn turn_over(
-                slots: &PerCpu<Self, W>,
-                index: usize,
-                put_back: &mut Vec<usize>,
-            ) -> Result<(), StopError> {
-                slots.with_stopped(index, |slot| {
-                    let field = slot.field(|stack| stack);
-                    let mut taken = [None; ROOM];
-                    let count = field.pop_batch(&mut taken);
-                    let values: Vec<_> = put_back.iter().map(|&number| value(number)).collect();
-                    put_back.drain(..field.push_batch(&values));
-                    let taken = taken[..count].iter().flatten();
-                    put_back.extend(taken.map(|value| value.addr().get() - 1));
-                })
-            }
-        }
-    };
+/// Whether there was room.
+fn push<W: Testbed>(slots: &PerCpu<Stack<W>, W>, number: usize) -> bool {
+    let field = slots.field(|stack| stack);
+    // By turns one and a batch of one.
+    match number % 2 {
+        0 => field.push(value(number)).is_ok(),
+        _ => field.push_batch(&[value(number)]) == 1,
+    }
 }
 
-stack_is_a_pile!(ArrayStack<u8, ROOM, W>, ArrayStack::new_in(), |_, _| ());
-// Sometimes for less than there is on it.
-stack_is_a_pile!(
-    ResizableStack<u8, ROOM, W>,
-    ResizableStack::with_capacity_in(1),
-    |field: &Field<'_, Self, Self, W>, number| _ = field.resize(number % (ROOM + 2))
-);
+fn pop<W: Testbed>(slots: &PerCpu<Stack<W>, W>) -> Option<usize> {
+    let mut into = [None];
+    let field = slots.field(|stack| stack);
+    let popped = field.pop().or_else(|| {
+        let count = field.pop_batch(&mut into);
+        into[..count].first().copied().flatten()
+    });
+    popped.map(|value| value.addr().get() - 1)
+}
+
+/// Takes all from one slot, stopped, and puts back those for which there is room.
+fn turn_over<W: Testbed>(
+    slots: &PerCpu<Stack<W>, W>,
+    index: usize,
+    put_back: &mut Vec<usize>,
+) -> Result<(), StopError> {
+    slots.with_stopped(index, |slot| {
+        let field = slot.field(|stack| stack);
+        let mut taken = [None; ROOM];
+        let count = field.pop_batch(&mut taken);
+        let values: Vec<_> = put_back.iter().map(|&number| value(number)).collect();
+        put_back.drain(..field.push_batch(&values));
+        put_back.extend(taken[..count].iter().flatten().map(|value| value.addr().get() - 1));
+    })
+}
 
 /// Threads push what they have in hand and pop what they find, while the first one stops the slots
-/// one after the other and turns them over, if it is told to.
-fn piles_conserve<P: Pile<W>, W: Testbed>(stop: bool) {
+/// one after the other and turns them over, if it is told to. Before each push they may resize the
+/// stack, sometimes for less than there is on it.
+fn stacks_conserve<W: Testbed>(stop: bool, resizes: bool) {
     let effort = effort::<W>(stop);
     let count = effort.crew * effort.things;
-    let slots = Arc::new(PerCpu::<P, W>::new_in(IndexBy::Cpu, P::new_in).expect("CPUs"));
+    let capacity = if resizes { 1 } else { ROOM };
+    let stack = move || Stack::with_capacity_in(capacity);
+    let slots = Arc::new(PerCpu::<Stack<W>, W>::new_in(IndexBy::Cpu, stack).expect("CPUs"));
     let crew = crew::<W, _, _>(effort.crew, |member| {
         let slots = Arc::clone(&slots);
         move || {
@@ -135,10 +101,14 @@ fn piles_conserve<P: Pile<W>, W: Testbed>(stop: bool) {
             let mut dice = Dice::new(member as u64 + 1);
             for turn in 0..effort.turns {
                 // In the model there is one turn of each kind.
-                let push = if W::RUNS { dice.roll(2) == 0 } else { turn == 0 };
-                match (push, hand.pop()) {
-                    (true, Some(thing)) if P::push(&slots, thing) => {}
-                    (_, thing) => hand.extend(thing.into_iter().chain(P::pop(&slots))),
+                let gives = if W::RUNS { dice.roll(2) == 0 } else { turn == 0 };
+                let thing = hand.pop();
+                if let (true, true, Some(number)) = (resizes, gives, thing) {
+                    slots.field(|stack| stack).resize(number % (ROOM + 2));
+                }
+                match (gives, thing) {
+                    (true, Some(thing)) if push(&slots, thing) => {}
+                    (_, thing) => hand.extend(thing.into_iter().chain(pop(&slots))),
                 }
             }
             hand
@@ -148,7 +118,7 @@ fn piles_conserve<P: Pile<W>, W: Testbed>(stop: bool) {
     for stop in 0..effort.stops {
         let indexes = (0..slots.populated()).chain([slots.indexes()]);
         let index = indexes.clone().cycle().nth(stop).expect("there is the shared slot");
-        match P::turn_over(&slots, index, &mut hand) {
+        match turn_over(&slots, index, &mut hand) {
             Ok(()) => W::yield_now(),
             Err(error) => return assert!(lacking(&error), "{error}"),
         }
@@ -157,7 +127,7 @@ fn piles_conserve<P: Pile<W>, W: Testbed>(stop: bool) {
     let mut left = Vec::new();
     for index in (0..slots.populated()).chain([slots.indexes()]) {
         let mut taken = Vec::new();
-        match P::turn_over(&slots, index, &mut taken) {
+        match turn_over(&slots, index, &mut taken) {
             Ok(()) => left.extend(taken),
             Err(error) => return assert!(lacking(&error), "{error}"),
         }
@@ -167,23 +137,23 @@ fn piles_conserve<P: Pile<W>, W: Testbed>(stop: bool) {
 
 /// Values that threads push and pop are each somewhere, once.
 pub(super) fn no_value_is_lost_or_doubled<W: Testbed>() {
-    piles_conserve::<ArrayStack<u8, ROOM, W>, W>(false);
+    stacks_conserve::<W>(false, false);
 }
 
 /// Each value is somewhere, once, also while another thread takes whole stacks away and puts others
 /// back.
 pub(super) fn a_stopped_stack_is_its_stoppers<W: Testbed>() {
-    piles_conserve::<ArrayStack<u8, ROOM, W>, W>(true);
+    stacks_conserve::<W>(true, false);
 }
 
 /// As [`no_value_is_lost_or_doubled`], on stacks that are resized meanwhile.
 pub(super) fn no_value_is_lost_or_doubled_by_a_resize<W: Testbed>() {
-    piles_conserve::<ResizableStack<u8, ROOM, W>, W>(false);
+    stacks_conserve::<W>(false, true);
 }
 
 /// As [`a_stopped_stack_is_its_stoppers`], on stacks that are resized meanwhile.
 pub(super) fn a_stopped_resizable_stack_is_its_stoppers<W: Testbed>() {
-    piles_conserve::<ResizableStack<u8, ROOM, W>, W>(true);
+    stacks_conserve::<W>(true, true);
 }
 
 /// Threads exchange what they have in hand for what is in their slot, while the first one stops the

@@ -5,7 +5,7 @@ use core::mem::replace;
 use core::ptr::{self, NonNull};
 use std::sync::Arc;
 
-use coreline::percpu::{ArrayStack, Full, ResizableStack, Stopped};
+use coreline::percpu::{Full, ResizableStack, Stopped};
 use coreline::{IndexBy, PerCpu};
 use coreline_world::{JoinHandle, Ordering, Placement, Restartable, Slot, Testbed, Word};
 
@@ -150,11 +150,11 @@ pub(super) fn words_side_by_side_are_apart<W: Testbed>() {
 /// A stack gives back the values pushed last, one or many at a time, and holds so many.
 pub(super) fn stacks_are_bounded_and_last_in_first_out<W: Testbed>() {
     const ROOM: usize = 5;
-    type Stack<W> = ArrayStack<u8, ROOM, W>;
+    type Stack<W> = ResizableStack<u8, ROOM, W>;
 
     on_one_cpu::<W>(|| {
-        let slots =
-            PerCpu::<Stack<W>, W>::new_in(IndexBy::Cpu, Stack::new_in).expect("there is memory");
+        let slots = PerCpu::<Stack<W>, W>::new_in(IndexBy::Cpu, || Stack::with_capacity_in(ROOM));
+        let slots = slots.expect("there is memory");
         let field = slots.field(|stack| stack);
         let (mut dice, mut model) = (Dice::new(3), Vec::new());
         for number in 1..=tries::<W>() as usize {

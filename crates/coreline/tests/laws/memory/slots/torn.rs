@@ -5,7 +5,7 @@ use core::ptr::{self, NonNull};
 use core::time::Duration;
 use std::sync::Arc;
 
-use coreline::percpu::{ArrayStack, ResizableStack};
+use coreline::percpu::ResizableStack;
 use coreline::{IndexBy, PerCpu};
 use coreline_sim::{Failure, Faults, Machine, Schedule, Sim, SimPtr, SimU32, SimU64, SimUsize};
 use coreline_topology::CpuId;
@@ -123,9 +123,9 @@ fn the_laws_hold_under_every_schedule() {
 /// the store buffer, so that the section waits for lines); another
 /// stops the slots over and over, and takes what is there. Each value is taken once.
 fn a_stop_takes_each_value_once() {
-    type Values = ArrayStack<u8, 500, Sim>;
+    type Values = ResizableStack<u8, 500, Sim>;
     const VALUES: usize = 4_000;
-    let stacks = Arc::new(PerCpu::<Values, Sim>::new_in(IndexBy::Cpu, Values::new_in).unwrap());
+    let stacks = slots(|| Values::with_capacity_in(500));
     let value = |number: usize| NonNull::new(ptr::without_provenance_mut(number + 1)).unwrap();
     let over = Arc::new(SimU32::new_in(0));
     let (theirs, pushed_all) = (Arc::clone(&stacks), Arc::clone(&over));
@@ -197,8 +197,7 @@ const EACH: usize = 12;
 const ALL: usize = THREADS * EACH;
 const BATCH: usize = 3;
 
-type Stack = ArrayStack<u8, ALL, Sim>;
-type Resizable = ResizableStack<u8, ALL, Sim>;
+type Stack = ResizableStack<u8, ALL, Sim>;
 
 fn slots<T: Slot>(init: fn() -> T) -> Arc<PerCpu<T, Sim>> {
     Arc::new(PerCpu::new_in(IndexBy::Cpu, init).unwrap())
@@ -236,76 +235,63 @@ fn drain<T: Send + 'static>(pop: impl FnMut() -> Option<T> + Send + 'static) -> 
     on(0, move || core::iter::from_fn(pop).take(ALL + 1).collect()).join()
 }
 
-/// Programs on stacks of a type.
-macro_rules! on_stacks {
-    ($stack:ty, $new:expr, $pushes:ident, $pops:ident, $push_batches:ident, $pop_batches:ident) => {
-        fn $pushes() -> bool {
-            let stack = slots::<$stack>($new);
-            crew(|member| {
-                let stack = Arc::clone(&stack);
-                move || own(member).map(|it| stack.field(|stack| stack).push(value(it))).collect()
-            });
-            is_all(drain(move || stack.field(|stack| stack).pop().map(number)))
-        }
-
-        fn $pops() -> bool {
-            let stack = slots::<$stack>($new);
-            fill(&stack, |stack, all| stack.field(|stack| stack).push_batch(all));
-            is_all(crew(|_| {
-                let stack = Arc::clone(&stack);
-                let pop = move || stack.field(|stack| stack).pop().map(number);
-                move || core::iter::from_fn(pop).take(ALL).collect()
-            }))
-        }
-
-        fn $push_batches() -> bool {
-            let stack = slots::<$stack>($new);
-            crew(|member| {
-                let stack = Arc::clone(&stack);
-                let push = move |some: &[_]| stack.field(|stack| stack).push_batch(some);
-                move || own(member).map(value).collect::<Vec<_>>().chunks(BATCH).map(push).collect()
-            });
-            is_all(drain(move || stack.field(|stack| stack).pop().map(number)))
-        }
-
-        fn $pop_batches() -> bool {
-            let stack = slots::<$stack>($new);
-            fill(&stack, |stack, all| stack.field(|stack| stack).push_batch(all));
-            is_all(crew(|_| {
-                let stack = Arc::clone(&stack);
-                let pop = move |_| {
-                    let mut into = [None; BATCH];
-                    let count = stack.field(|stack| stack).pop_batch(&mut into);
-                    into.into_iter().take(count).flatten().map(number)
-                };
-                move || (0..ALL).flat_map(pop).collect()
-            }))
-        }
-    };
+fn stacks() -> Arc<PerCpu<Stack, Sim>> {
+    slots(|| Stack::with_capacity_in(ALL))
 }
 
-on_stacks!(Stack, Stack::new_in, stack_pushes, stack_pops, stack_push_batches, stack_pop_batches);
-on_stacks!(
-    Resizable,
-    || Resizable::with_capacity_in(ALL),
-    resizable_pushes,
-    resizable_pops,
-    resizable_push_batches,
-    resizable_pop_batches
-);
+fn pushes() -> bool {
+    let stack = stacks();
+    crew(|member| {
+        let stack = Arc::clone(&stack);
+        move || own(member).map(|it| stack.field(|stack| stack).push(value(it))).collect()
+    });
+    is_all(drain(move || stack.field(|stack| stack).pop().map(number)))
+}
+
+fn pops() -> bool {
+    let stack = stacks();
+    fill(&stack);
+    is_all(crew(|_| {
+        let stack = Arc::clone(&stack);
+        let pop = move || stack.field(|stack| stack).pop().map(number);
+        move || core::iter::from_fn(pop).take(ALL).collect()
+    }))
+}
+
+fn push_batches() -> bool {
+    let stack = stacks();
+    crew(|member| {
+        let stack = Arc::clone(&stack);
+        let push = move |some: &[_]| stack.field(|stack| stack).push_batch(some);
+        move || own(member).map(value).collect::<Vec<_>>().chunks(BATCH).map(push).collect()
+    });
+    is_all(drain(move || stack.field(|stack| stack).pop().map(number)))
+}
+
+fn pop_batches() -> bool {
+    let stack = stacks();
+    fill(&stack);
+    is_all(crew(|_| {
+        let stack = Arc::clone(&stack);
+        let pop = move |_| {
+            let mut into = [None; BATCH];
+            let count = stack.field(|stack| stack).pop_batch(&mut into);
+            into.into_iter().take(count).flatten().map(number)
+        };
+        move || (0..ALL).flat_map(pop).collect()
+    }))
+}
 
 /// Puts all values on the first CPU's stack.
-fn fill<T: Slot>(
-    stack: &Arc<PerCpu<T, Sim>>,
-    push: impl Fn(&PerCpu<T, Sim>, &[NonNull<u8>]) -> usize + Send + 'static,
-) {
+fn fill(stack: &Arc<PerCpu<Stack, Sim>>) {
     let stack = Arc::clone(stack);
-    on(0, move || push(&stack, &(0..ALL).map(value).collect::<Vec<_>>())).join();
+    let push = move |all: &[_]| stack.field(|stack| stack).push_batch(all);
+    on(0, move || push(&(0..ALL).map(value).collect::<Vec<_>>())).join();
 }
 
 /// Each thread sets capacities of its own, and each is returned once, or is the last.
 fn resizes() -> bool {
-    let stack = slots(|| Resizable::with_capacity_in(ALL));
+    let stack = stacks();
     let mut found = crew(|member| {
         let stack = Arc::clone(&stack);
         move || own(member).map(|it| stack.field(|stack| stack).resize(it)).collect()
@@ -421,14 +407,10 @@ fn each_operation_that_writes_needs_its_aborts() {
         ("exchange of 32 bits", exchanges_32),
         ("exchange of a size", size_exchanges),
         ("exchange of a pointer", pointer_exchanges),
-        ("stack_push", stack_pushes),
-        ("stack_pop", stack_pops),
-        ("stack_push_batch", stack_push_batches),
-        ("stack_pop_batch", stack_pop_batches),
-        ("resizable stack_push", resizable_pushes),
-        ("resizable stack_pop", resizable_pops),
-        ("resizable stack_push_batch", resizable_push_batches),
-        ("resizable stack_pop_batch", resizable_pop_batches),
+        ("stack_push", pushes),
+        ("stack_pop", pops),
+        ("stack_push_batch", push_batches),
+        ("stack_pop_batch", pop_batches),
         ("stack_resize", resizes),
     ];
     for &(name, conserves) in operations {
