@@ -4,13 +4,16 @@
 use core::ptr::{self, NonNull};
 use std::sync::Arc;
 
-use coreline::percpu::{ResizableStack, StopError};
+use coreline::percpu::{Field, ResizableStack, StopError, Stopped, StoppedField};
 use coreline::{IndexBy, PerCpu};
-use coreline_world::{Integer, JoinHandle, Ordering, Slot, Testbed, Word, Words};
+use coreline_world::{
+    Cell, Integer, JoinHandle, Native, Ordering, Slot, Testbed, Word, Words, World,
+};
 
 use super::{Dice, crew, words};
 
 /// How many threads there are, how many things each begins with, and how often each takes its turn.
+#[derive(Clone, Copy)]
 struct Effort {
     crew: usize,
     things: usize,
@@ -18,11 +21,13 @@ struct Effort {
     stops: usize,
 }
 
-/// With one more thread that stops them, the model has enough of one thread.
+/// With one more thread that stops them, the model has enough of one thread. Where time is real,
+/// more turns make a stress test.
 fn effort<W: Testbed>(stop: bool) -> Effort {
+    let (turns, stops) = if W::NAME == Native::NAME { (4_000, 200) } else { (400, 20) };
     match (W::RUNS, stop) {
-        (true, false) => Effort { crew: 5, things: 4, turns: 400, stops: 0 },
-        (true, true) => Effort { crew: 5, things: 4, turns: 400, stops: 20 },
+        (true, false) => Effort { crew: 5, things: 4, turns, stops: 0 },
+        (true, true) => Effort { crew: 5, things: 4, turns, stops },
         (false, false) => Effort { crew: 2, things: 1, turns: 2, stops: 0 },
         (false, true) => Effort { crew: 1, things: 1, turns: 2, stops: 1 },
     }
@@ -40,6 +45,44 @@ fn assert_conserved(found: impl Iterator<Item = usize>, things: usize) {
     assert!(found.iter().copied().eq(0..things), "lost or doubled: {found:?} of {things}");
 }
 
+/// What goes through slots, by number. A thread that has one in hand may use it, like a block of
+/// memory.
+struct Things<W: Testbed>(Vec<Cell<usize, W>>);
+
+impl<W: Testbed> Things<W> {
+    fn new_in(count: usize) -> Arc<Self> {
+        Arc::new(Things((0..count).map(|_| Cell::new_in(0)).collect()))
+    }
+
+    /// Uses these.
+    fn touch(&self, taken: &[usize]) {
+        for &number in taken {
+            // SAFETY: no other thread has it in hand, and the slots order its holders: that is what
+            // is tested.
+            self.0[number].with_mut(|uses| unsafe { *uses += 1 });
+        }
+    }
+
+    /// How often any was used.
+    fn uses(&self) -> usize {
+        // SAFETY: the threads that used them are joined.
+        self.0.iter().map(|thing| thing.with(|uses| unsafe { *uses })).sum()
+    }
+}
+
+/// Slots that things go through.
+trait Pile<W: Testbed>: Slot + Sized {
+    fn new_in(capacity: usize) -> Self;
+    /// Whether there was room.
+    fn push(slots: &PerCpu<Self, W>, number: usize) -> bool;
+    fn pop(slots: &PerCpu<Self, W>) -> Option<usize>;
+    /// Takes all from one slot, stopped.
+    fn empty(slot: &Stopped<'_, Self, W>) -> Vec<usize>;
+    /// Puts back those for which there is room.
+    fn refill(slot: &Stopped<'_, Self, W>, hand: &mut Vec<usize>);
+    fn resize(slots: &PerCpu<Self, W>, capacity: usize);
+}
+
 const ROOM: usize = 3;
 
 type Stack<W> = ResizableStack<u8, ROOM, W>;
@@ -48,112 +91,215 @@ fn value(number: usize) -> NonNull<u8> {
     NonNull::new(ptr::without_provenance_mut(number + 1)).expect("more than zero")
 }
 
-/// Whether there was room.
-fn push<W: Testbed>(slots: &PerCpu<Stack<W>, W>, number: usize) -> bool {
-    let field = slots.field(|stack| stack);
+fn push_on<T: Slot, W: Testbed>(stack: Field<'_, T, Stack<W>, W>, number: usize) -> bool {
     // By turns one and a batch of one.
     match number % 2 {
-        0 => field.push(value(number)).is_ok(),
-        _ => field.push_batch(&[value(number)]) == 1,
+        0 => stack.push(value(number)).is_ok(),
+        _ => stack.push_batch(&[value(number)]) == 1,
     }
 }
 
-fn pop<W: Testbed>(slots: &PerCpu<Stack<W>, W>) -> Option<usize> {
+fn pop_from<T: Slot, W: Testbed>(stack: Field<'_, T, Stack<W>, W>) -> Option<usize> {
     let mut into = [None];
-    let field = slots.field(|stack| stack);
-    let popped = field.pop().or_else(|| {
-        let count = field.pop_batch(&mut into);
+    let popped = stack.pop().or_else(|| {
+        let count = stack.pop_batch(&mut into);
         into[..count].first().copied().flatten()
     });
     popped.map(|value| value.addr().get() - 1)
 }
 
-/// Takes all from one slot, stopped, and puts back those for which there is room.
-fn turn_over<W: Testbed>(
-    slots: &PerCpu<Stack<W>, W>,
-    index: usize,
-    put_back: &mut Vec<usize>,
-) -> Result<(), StopError> {
-    slots.with_stopped(index, |slot| {
-        let field = slot.field(|stack| stack);
-        let mut taken = [None; ROOM];
-        let count = field.pop_batch(&mut taken);
-        let values: Vec<_> = put_back.iter().map(|&number| value(number)).collect();
-        put_back.drain(..field.push_batch(&values));
-        put_back.extend(taken[..count].iter().flatten().map(|value| value.addr().get() - 1));
-    })
+fn empty<T: Slot, W: Testbed>(stack: &StoppedField<'_, T, Stack<W>, W>) -> Vec<usize> {
+    let mut taken = [None; ROOM + 1];
+    let count = stack.pop_batch(&mut taken);
+    taken[..count].iter().flatten().map(|value| value.addr().get() - 1).collect()
+}
+
+fn refill<T: Slot, W: Testbed>(stack: &StoppedField<'_, T, Stack<W>, W>, hand: &mut Vec<usize>) {
+    let values: Vec<_> = hand.iter().map(|&number| value(number)).collect();
+    hand.drain(..stack.push_batch(&values));
+}
+
+impl<W: Testbed> Pile<W> for Stack<W> {
+    fn new_in(capacity: usize) -> Self {
+        Stack::with_capacity_in(capacity)
+    }
+
+    fn push(slots: &PerCpu<Self, W>, number: usize) -> bool {
+        push_on(slots.field(|stack| stack), number)
+    }
+
+    fn pop(slots: &PerCpu<Self, W>) -> Option<usize> {
+        pop_from(slots.field(|stack| stack))
+    }
+
+    fn empty(slot: &Stopped<'_, Self, W>) -> Vec<usize> {
+        empty(&slot.field(|stack| stack))
+    }
+
+    fn refill(slot: &Stopped<'_, Self, W>, hand: &mut Vec<usize>) {
+        refill(&slot.field(|stack| stack), hand);
+    }
+
+    fn resize(slots: &PerCpu<Self, W>, capacity: usize) {
+        slots.field(|stack| stack).resize(capacity);
+    }
+}
+
+/// A slot with several fields, all of which are used at once.
+struct Several<W: Testbed> {
+    stack: Stack<W>,
+    words: [W::U64; 3],
+    spare: Stack<W>,
+}
+
+// SAFETY: a struct.
+unsafe impl<W: Testbed> Slot for Several<W> {}
+
+impl<W: Testbed> Several<W> {
+    fn word(&self) -> &W::U64 {
+        &self.words[1]
+    }
+}
+
+impl<W: Testbed> Pile<W> for Several<W> {
+    fn new_in(capacity: usize) -> Self {
+        let words = [0; 3].map(Word::new_in);
+        Several { stack: Pile::new_in(capacity), words, spare: Pile::new_in(capacity) }
+    }
+
+    fn push(slots: &PerCpu<Self, W>, number: usize) -> bool {
+        push_on(slots.field(|slot| &slot.stack), number)
+            || push_on(slots.field(|slot| &slot.spare), number)
+    }
+
+    fn pop(slots: &PerCpu<Self, W>) -> Option<usize> {
+        let spare = || pop_from(slots.field(|slot| &slot.spare));
+        pop_from(slots.field(|slot| &slot.stack)).or_else(spare)
+    }
+
+    fn empty(slot: &Stopped<'_, Self, W>) -> Vec<usize> {
+        let (stack, spare) = (slot.field(|slot| &slot.stack), slot.field(|slot| &slot.spare));
+        [empty(&stack), empty(&spare)].concat()
+    }
+
+    fn refill(slot: &Stopped<'_, Self, W>, hand: &mut Vec<usize>) {
+        refill(&slot.field(|slot| &slot.stack), hand);
+        refill(&slot.field(|slot| &slot.spare), hand);
+    }
+
+    fn resize(slots: &PerCpu<Self, W>, capacity: usize) {
+        slots.field(|slot| &slot.stack).resize(capacity);
+    }
 }
 
 /// Threads push what they have in hand and pop what they find, while the first one stops the slots
 /// one after the other and turns them over, if it is told to. Before each push they may resize the
 /// stack, sometimes for less than there is on it.
-fn stacks_conserve<W: Testbed>(stop: bool, resizes: bool) {
-    let effort = effort::<W>(stop);
+fn piles_conserve<P: Pile<W>, W: Testbed>(effort: Effort, by: IndexBy, resizes: bool) {
     let count = effort.crew * effort.things;
+    let things = Things::<W>::new_in(count);
     let capacity = if resizes { 1 } else { ROOM };
-    let stack = move || Stack::with_capacity_in(capacity);
-    let slots = Arc::new(PerCpu::<Stack<W>, W>::new_in(IndexBy::Cpu, stack).expect("CPUs"));
+    // Not every world has concurrency IDs.
+    let Ok(slots) = PerCpu::<P, W>::new_in(by, move || P::new_in(capacity)) else { return };
+    let slots = Arc::new(slots);
     let crew = crew::<W, _, _>(effort.crew, |member| {
-        let slots = Arc::clone(&slots);
+        let (slots, things) = (Arc::clone(&slots), Arc::clone(&things));
         move || {
             let mut hand: Vec<usize> =
                 (0..effort.things).map(|nth| member * effort.things + nth).collect();
-            let mut dice = Dice::new(member as u64 + 1);
+            let (mut dice, mut touched) = (Dice::new(member as u64 + 1), 0);
             for turn in 0..effort.turns {
                 // In the model there is one turn of each kind.
                 let gives = if W::RUNS { dice.roll(2) == 0 } else { turn == 0 };
                 let thing = hand.pop();
                 if let (true, true, Some(number)) = (resizes, gives, thing) {
-                    slots.field(|stack| stack).resize(number % (ROOM + 2));
+                    P::resize(&slots, number % (ROOM + 2));
                 }
                 match (gives, thing) {
-                    (true, Some(thing)) if push(&slots, thing) => {}
-                    (_, thing) => hand.extend(thing.into_iter().chain(pop(&slots))),
+                    (true, Some(thing)) if P::push(&slots, thing) => {}
+                    (_, thing) => {
+                        let taken = P::pop(&slots);
+                        things.touch(taken.as_slice());
+                        touched += taken.iter().len();
+                        hand.extend(thing.into_iter().chain(taken));
+                    }
                 }
             }
-            hand
+            (hand, touched)
         }
     });
-    let mut hand = Vec::new();
+    let (mut hand, mut touched) = (Vec::new(), 0);
     for stop in 0..effort.stops {
         let indexes = (0..slots.populated()).chain([slots.indexes()]);
         let index = indexes.clone().cycle().nth(stop).expect("there is the shared slot");
-        match turn_over(&slots, index, &mut hand) {
+        let stopped = slots.with_stopped(index, |slot| {
+            let taken = P::empty(&slot);
+            P::refill(&slot, &mut hand);
+            hand.extend(taken);
+        });
+        match stopped {
             Ok(()) => W::yield_now(),
             Err(error) => return assert!(lacking(&error), "{error}"),
         }
+        // Among them what it has had in hand for longer.
+        things.touch(&hand);
+        touched += hand.len();
     }
-    let hands: Vec<Vec<usize>> = crew.into_iter().map(JoinHandle::join).collect();
-    let mut left = Vec::new();
-    for index in (0..slots.populated()).chain([slots.indexes()]) {
-        let mut taken = Vec::new();
-        match turn_over(&slots, index, &mut taken) {
-            Ok(()) => left.extend(taken),
-            Err(error) => return assert!(lacking(&error), "{error}"),
-        }
-    }
-    assert_conserved(hands.into_iter().flatten().chain(hand).chain(left), count);
+    let hands: Vec<(Vec<usize>, usize)> = crew.into_iter().map(JoinHandle::join).collect();
+    let left: Result<Vec<usize>, _> =
+        slots.with_all_stopped(|slots| slots.flat_map(|slot| P::empty(&slot)).collect());
+    let left = match left {
+        Ok(left) => left,
+        Err(error) => return assert!(lacking(&error), "{error}"),
+    };
+    touched += hands.iter().map(|(_, touched)| touched).sum::<usize>();
+    let hands = hands.into_iter().flat_map(|(hand, _)| hand);
+    assert_conserved(hands.chain(hand).chain(left), count);
+    assert_eq!(things.uses(), touched, "what a thread did to its own was lost");
 }
 
 /// Values that threads push and pop are each somewhere, once.
 pub(super) fn no_value_is_lost_or_doubled<W: Testbed>() {
-    stacks_conserve::<W>(false, false);
+    piles_conserve::<Stack<W>, W>(effort::<W>(false), IndexBy::Cpu, false);
 }
 
 /// Each value is somewhere, once, also while another thread takes whole stacks away and puts others
 /// back.
 pub(super) fn a_stopped_stack_is_its_stoppers<W: Testbed>() {
-    stacks_conserve::<W>(true, false);
+    piles_conserve::<Stack<W>, W>(effort::<W>(true), IndexBy::Cpu, false);
+}
+
+/// As [`a_stopped_stack_is_its_stoppers`], by concurrency ID, and in slots with several fields.
+pub(super) fn a_stopped_slot_by_cid_is_its_stoppers<W: Testbed>() {
+    piles_conserve::<Stack<W>, W>(effort::<W>(true), IndexBy::KernelCid, false);
+    // In the model, two stacks are beyond every interleaving.
+    if W::RUNS {
+        piles_conserve::<Several<W>, W>(effort::<W>(true), IndexBy::KernelCid, false);
+    }
+}
+
+/// As [`a_stopped_stack_is_its_stoppers`], in slots with several fields.
+pub(super) fn a_stopped_slot_of_several_is_its_stoppers<W: Testbed>() {
+    // In the model, two stacks are beyond every interleaving.
+    if W::RUNS {
+        piles_conserve::<Several<W>, W>(effort::<W>(true), IndexBy::Cpu, false);
+    }
+}
+
+/// The same, of so many threads on large machines.
+pub(super) fn a_slot_of_several_is_the_stoppers_of_many<W: Testbed>() {
+    let effort = Effort { crew: 96, things: 3, turns: 12, stops: 100 };
+    piles_conserve::<Several<W>, W>(effort, IndexBy::Cpu, false);
 }
 
 /// As [`no_value_is_lost_or_doubled`], on stacks that are resized meanwhile.
 pub(super) fn no_value_is_lost_or_doubled_by_a_resize<W: Testbed>() {
-    stacks_conserve::<W>(false, true);
+    piles_conserve::<Stack<W>, W>(effort::<W>(false), IndexBy::Cpu, true);
 }
 
 /// As [`a_stopped_stack_is_its_stoppers`], on stacks that are resized meanwhile.
 pub(super) fn a_stopped_resizable_stack_is_its_stoppers<W: Testbed>() {
-    stacks_conserve::<W>(true, true);
+    piles_conserve::<Stack<W>, W>(effort::<W>(true), IndexBy::Cpu, true);
 }
 
 /// Threads exchange what they have in hand for what is in their slot, while the first one stops the
@@ -241,18 +387,33 @@ pub(super) fn a_stopped_pointer_is_its_stoppers<W: Testbed>() {
     pointers_conserve::<W>(true);
 }
 
-/// What is taken out of words while threads add to them, and what is left, is what was added.
+/// What is taken out of words while threads add to them, and what is left, is what was added, with
+/// and without a condition. The words beside are those of no thread.
 pub(super) fn a_stopped_word_is_its_stoppers<W: Testbed>() {
+    for by in [IndexBy::Cpu, IndexBy::KernelCid] {
+        // Not every world has concurrency IDs.
+        if let Ok(slots) = PerCpu::<Several<W>, W>::new_in(by, || Several::new_in(0)) {
+            words_conserve(&Arc::new(slots));
+        }
+    }
+}
+
+fn words_conserve<W: Testbed>(slots: &Arc<PerCpu<Several<W>, W>>) {
     let effort = effort::<W>(true);
-    let slots = Arc::new(words::<W>());
     let crew = crew::<W, _, _>(effort.crew, |_| {
-        let slots = Arc::clone(&slots);
-        move || (0..effort.turns).for_each(|_| slots.add(1))
+        let slots = Arc::clone(slots);
+        move || {
+            let add = |turn| match turn % 2 {
+                0 => slots.field(Several::word).add(1),
+                _ => assert!(slots.field(Several::word).add_if(1, 1 << 63).is_ok()),
+            };
+            (0..effort.turns).for_each(add);
+        }
     });
     let mut taken = 0;
     for _ in 0..effort.stops {
         let stopped = slots.with_all_stopped(|stopped| {
-            stopped.map(|slot| slot.field(|word| word).replace(0)).sum::<u64>()
+            stopped.map(|slot| slot.field(Several::word).replace(0)).sum::<u64>()
         });
         match stopped {
             Ok(sum) => taken += sum,
@@ -261,7 +422,9 @@ pub(super) fn a_stopped_word_is_its_stoppers<W: Testbed>() {
         W::yield_now();
     }
     crew.into_iter().for_each(JoinHandle::join);
-    assert_eq!(slots.sum() + taken, (effort.crew * effort.turns) as u64, "lost or doubled");
+    let sums = [0, 1, 2].map(|which| slots.field(|slot| &slot.words[which]).sum());
+    let added = (effort.crew * effort.turns) as u64;
+    assert_eq!(sums, [0, added.wrapping_sub(taken), 0], "lost or doubled");
 }
 
 /// A thread that has stopped the slots is told so, and does not wait for itself; a slot that is not
@@ -275,6 +438,7 @@ pub(super) fn a_stop_that_cannot_be_is_refused<W: Testbed>() {
         let nested = slots.with_stopped(indexes, |_| ());
         // Meanwhile operations find another slot, or the same one by other means.
         slots.add(10);
+        stopped.field(|word| word).add(1000);
         (nested, slots.with_all_stopped(|_| ()))
     });
     match nested {
@@ -289,8 +453,9 @@ pub(super) fn a_stop_that_cannot_be_is_refused<W: Testbed>() {
         }
     }
     slots.add(100);
-    assert_eq!(slots.sum(), 111);
+    assert_eq!(slots.sum(), 1111);
     assert_eq!(slots.with_stopped(indexes, |_| 7), Ok(7));
+    assert_eq!(slots.with_all_stopped(|slots| slots.count()), Ok(slots.populated() + 1));
 }
 
 /// What a slot holds that counts how many of it there are.
@@ -307,7 +472,7 @@ impl<W: Testbed> Counted<W> {
     fn new_in(made: &Arc<W::U32>, dropped: &Arc<W::U32>) -> Self {
         // Relaxed, here and below: joins order what is counted before the count is read.
         made.fetch_add(1, Ordering::Relaxed);
-        Counted { made: Arc::clone(made), dropped: Arc::clone(dropped), word: Word::new_in(0) }
+        Counted { made: Arc::clone(made), dropped: Arc::clone(dropped), word: Word::new_in(1) }
     }
 }
 
@@ -321,20 +486,33 @@ impl<W: Testbed> Drop for Counted<W> {
 /// A slot is initialised once, however many threads use it first, and dropped once; the shared one
 /// as well.
 pub(super) fn a_slot_is_made_once_and_dropped_once<W: Testbed>() {
+    let size = if W::RUNS { 6 } else { 2 };
+    made_once::<W>(size, IndexBy::Cpu);
+    made_once::<W>(size, IndexBy::KernelCid);
+}
+
+/// The same, of so many threads on large machines.
+pub(super) fn a_slot_is_made_once_by_many<W: Testbed>() {
+    made_once::<W>(384, IndexBy::Cpu);
+}
+
+fn made_once<W: Testbed>(size: usize, by: IndexBy) {
     let [made, dropped] = [0, 1].map(|_| Arc::new(W::U32::new_in(0)));
     let (ours, theirs) = (Arc::clone(&made), Arc::clone(&dropped));
-    let slots =
-        PerCpu::<Counted<W>, W>::new_in(IndexBy::Cpu, move || Counted::new_in(&ours, &theirs));
-    let slots = Arc::new(slots.expect("CPUs have numbers"));
-    let size = if W::RUNS { 6 } else { 2 };
+    let init = move || Counted::new_in(&ours, &theirs);
+    // Not every world has concurrency IDs.
+    let Ok(slots) = PerCpu::<Counted<W>, W>::new_in(by, init) else { return };
+    let slots = Arc::new(slots);
     let crew = crew::<W, _, _>(size, |_| {
         let slots = Arc::clone(&slots);
         move || slots.field(|slot| &slot.word).add(1)
     });
     crew.into_iter().for_each(JoinHandle::join);
-    assert_eq!(slots.field(|slot| &slot.word).sum(), size as u64);
-    let populated = slots.populated() as u32;
-    assert_eq!((made.load(Ordering::Relaxed), dropped.load(Ordering::Relaxed)), (populated + 1, 0));
+    let there = slots.populated() + 1;
+    assert_eq!(slots.iter().count(), there);
+    assert_eq!(slots.field(|slot| &slot.word).sum(), (there + size) as u64);
+    let there = there as u32;
+    assert_eq!((made.load(Ordering::Relaxed), dropped.load(Ordering::Relaxed)), (there, 0));
     drop(Arc::into_inner(slots).expect("the threads are gone"));
-    assert_eq!(dropped.load(Ordering::Relaxed), populated + 1);
+    assert_eq!(dropped.load(Ordering::Relaxed), there);
 }
