@@ -6,9 +6,7 @@ use std::sync::Arc;
 
 use coreline::percpu::{Field, ResizableStack, StopError, Stopped, StoppedField};
 use coreline::{IndexBy, PerCpu};
-use coreline_world::{
-    Cell, Integer, JoinHandle, Native, Ordering, Slot, Testbed, Word, Words, World,
-};
+use coreline_world::{Cell, Integer, JoinHandle, Native, Ordering, Slot, Testbed, Word, World};
 
 use super::{Dice, crew, words};
 
@@ -36,6 +34,16 @@ fn effort<W: Testbed>(stop: bool) -> Effort {
 /// Whether the error of a stop says only that this machine cannot fence sections.
 fn lacking(error: &StopError) -> bool {
     matches!(error, StopError::Lacking(_))
+}
+
+/// Slots of this kind. Not every world has concurrency IDs.
+fn slots_of<T: Slot, W: Testbed>(
+    by: IndexBy,
+    init: impl Fn() -> T + Send + Sync + 'static,
+) -> Option<Arc<PerCpu<T, W>>> {
+    let slots = PerCpu::new_in(by, init);
+    assert!(slots.is_ok() || by == IndexBy::KernelCid, "{slots:?}");
+    slots.ok().map(Arc::new)
 }
 
 /// What threads hold at the end, and what is left in the slots, is what there was at the beginning.
@@ -73,14 +81,13 @@ impl<W: Testbed> Things<W> {
 /// Slots that things go through.
 trait Pile<W: Testbed>: Slot + Sized {
     fn new_in(capacity: usize) -> Self;
-    /// Whether there was room.
-    fn push(slots: &PerCpu<Self, W>, number: usize) -> bool;
-    fn pop(slots: &PerCpu<Self, W>) -> Option<usize>;
+    /// Puts this into the slot, or else into the hand, and may take another out.
+    fn turn(slots: &PerCpu<Self, W>, given: Option<usize>, hand: &mut Vec<usize>) -> Option<usize>;
     /// Takes all from one slot, stopped.
     fn empty(slot: &Stopped<'_, Self, W>) -> Vec<usize>;
     /// Puts back those for which there is room.
     fn refill(slot: &Stopped<'_, Self, W>, hand: &mut Vec<usize>);
-    fn resize(slots: &PerCpu<Self, W>, capacity: usize);
+    fn resize(_slots: &PerCpu<Self, W>, _capacity: usize) {}
 }
 
 const ROOM: usize = 3;
@@ -124,12 +131,13 @@ impl<W: Testbed> Pile<W> for Stack<W> {
         Stack::with_capacity_in(capacity)
     }
 
-    fn push(slots: &PerCpu<Self, W>, number: usize) -> bool {
-        push_on(slots.field(|stack| stack), number)
-    }
-
-    fn pop(slots: &PerCpu<Self, W>) -> Option<usize> {
-        pop_from(slots.field(|stack| stack))
+    fn turn(slots: &PerCpu<Self, W>, given: Option<usize>, hand: &mut Vec<usize>) -> Option<usize> {
+        let stack = slots.field(|stack| stack);
+        if given.is_some_and(|number| push_on(stack, number)) {
+            return None;
+        }
+        hand.extend(given);
+        pop_from(stack)
     }
 
     fn empty(slot: &Stopped<'_, Self, W>) -> Vec<usize> {
@@ -167,14 +175,13 @@ impl<W: Testbed> Pile<W> for Several<W> {
         Several { stack: Pile::new_in(capacity), words, spare: Pile::new_in(capacity) }
     }
 
-    fn push(slots: &PerCpu<Self, W>, number: usize) -> bool {
-        push_on(slots.field(|slot| &slot.stack), number)
-            || push_on(slots.field(|slot| &slot.spare), number)
-    }
-
-    fn pop(slots: &PerCpu<Self, W>) -> Option<usize> {
-        let spare = || pop_from(slots.field(|slot| &slot.spare));
-        pop_from(slots.field(|slot| &slot.stack)).or_else(spare)
+    fn turn(slots: &PerCpu<Self, W>, given: Option<usize>, hand: &mut Vec<usize>) -> Option<usize> {
+        let (stack, spare) = (slots.field(|slot| &slot.stack), slots.field(|slot| &slot.spare));
+        if given.is_some_and(|number| push_on(stack, number) || push_on(spare, number)) {
+            return None;
+        }
+        hand.extend(given);
+        pop_from(stack).or_else(|| pop_from(spare))
     }
 
     fn empty(slot: &Stopped<'_, Self, W>) -> Vec<usize> {
@@ -192,6 +199,40 @@ impl<W: Testbed> Pile<W> for Several<W> {
     }
 }
 
+/// A pointer in each slot, which threads exchange.
+struct Pointer<W: Testbed>(W::Ptr<u8>);
+
+// SAFETY: one field.
+unsafe impl<W: Testbed> Slot for Pointer<W> {}
+
+fn pointer(given: Option<usize>) -> *mut u8 {
+    given.map_or(ptr::null_mut(), |number| value(number).as_ptr())
+}
+
+fn number(pointer: *mut u8) -> Option<usize> {
+    pointer.addr().checked_sub(1)
+}
+
+impl<W: Testbed> Pile<W> for Pointer<W> {
+    fn new_in(_: usize) -> Self {
+        Pointer(Word::new_in(ptr::null_mut()))
+    }
+
+    fn turn(slots: &PerCpu<Self, W>, given: Option<usize>, _: &mut Vec<usize>) -> Option<usize> {
+        number(slots.field(|slot| &slot.0).exchange(pointer(given)))
+    }
+
+    fn empty(slot: &Stopped<'_, Self, W>) -> Vec<usize> {
+        number(slot.field(|slot| &slot.0).replace(ptr::null_mut())).into_iter().collect()
+    }
+
+    fn refill(slot: &Stopped<'_, Self, W>, hand: &mut Vec<usize>) {
+        // Into the shared slot, threads may have put another meanwhile.
+        let given = pointer(hand.pop());
+        hand.extend(number(slot.field(|slot| &slot.0).replace(given)));
+    }
+}
+
 /// Threads push what they have in hand and pop what they find, while the first one stops the slots
 /// one after the other and turns them over, if it is told to. Before each push they may resize the
 /// stack, sometimes for less than there is on it.
@@ -199,9 +240,7 @@ fn piles_conserve<P: Pile<W>, W: Testbed>(effort: Effort, by: IndexBy, resizes: 
     let count = effort.crew * effort.things;
     let things = Things::<W>::new_in(count);
     let capacity = if resizes { 1 } else { ROOM };
-    // Not every world has concurrency IDs.
-    let Ok(slots) = PerCpu::<P, W>::new_in(by, move || P::new_in(capacity)) else { return };
-    let slots = Arc::new(slots);
+    let Some(slots) = slots_of::<P, W>(by, move || P::new_in(capacity)) else { return };
     let crew = crew::<W, _, _>(effort.crew, |member| {
         let (slots, things) = (Arc::clone(&slots), Arc::clone(&things));
         move || {
@@ -211,19 +250,14 @@ fn piles_conserve<P: Pile<W>, W: Testbed>(effort: Effort, by: IndexBy, resizes: 
             for turn in 0..effort.turns {
                 // In the model there is one turn of each kind.
                 let gives = if W::RUNS { dice.roll(2) == 0 } else { turn == 0 };
-                let thing = hand.pop();
-                if let (true, true, Some(number)) = (resizes, gives, thing) {
-                    P::resize(&slots, number % (ROOM + 2));
+                let given = gives.then(|| hand.pop()).flatten();
+                if let (true, Some(number)) = (resizes, given) {
+                    P::resize(&slots, (number + 1) % (ROOM + 2));
                 }
-                match (gives, thing) {
-                    (true, Some(thing)) if P::push(&slots, thing) => {}
-                    (_, thing) => {
-                        let taken = P::pop(&slots);
-                        things.touch(taken.as_slice());
-                        touched += taken.iter().len();
-                        hand.extend(thing.into_iter().chain(taken));
-                    }
-                }
+                let taken = P::turn(&slots, given, &mut hand);
+                things.touch(taken.as_slice());
+                touched += taken.iter().len();
+                hand.extend(taken);
             }
             (hand, touched)
         }
@@ -302,98 +336,22 @@ pub(super) fn a_stopped_resizable_stack_is_its_stoppers<W: Testbed>() {
     piles_conserve::<Stack<W>, W>(effort::<W>(true), IndexBy::Cpu, true);
 }
 
-/// Threads exchange what they have in hand for what is in their slot, while the first one stops the
-/// slots and does the same, if it is told to. Each of them counts in what it has, by a load and a
-/// store, which it may as long as no other thread has it, or has not seen it yet.
-fn pointers_conserve<W: Testbed>(stop: bool) {
-    type Slots<W> = PerCpu<<W as Words>::Ptr<<W as Words>::U64>, W>;
-
-    let effort = effort::<W>(stop);
-    let count = effort.crew * effort.things;
-    let things: Arc<Vec<W::U64>> = Arc::new((0..count).map(|_| Word::new_in(0)).collect());
-    let slots = Slots::<W>::new_in(IndexBy::Cpu, || Word::new_in(ptr::null_mut()));
-    let slots = Arc::new(slots.expect("CPUs have numbers"));
-    let pointer = |things: &[W::U64], number: Option<usize>| {
-        number.map_or(ptr::null_mut(), |number| ptr::from_ref(&things[number]).cast_mut())
-    };
-    let number = |things: &[W::U64], pointer: *mut W::U64| {
-        let is_it = |thing: &W::U64| ptr::eq(thing, pointer);
-        (!pointer.is_null()).then(|| things.iter().position(is_it).expect("a pointer to no thing"))
-    };
-    // Relaxed: it is in hand, and the exchange orders what its last holder did.
-    let touch = |thing: &W::U64| {
-        thing.store(thing.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
-    };
-    let crew = crew::<W, _, _>(effort.crew, |member| {
-        let (slots, things) = (Arc::clone(&slots), Arc::clone(&things));
-        move || {
-            let mut hand: Vec<usize> =
-                (0..effort.things).map(|nth| member * effort.things + nth).collect();
-            let (mut dice, mut touched) = (Dice::new(member as u64 + 1), 0);
-            for turn in 0..effort.turns {
-                let give = if W::RUNS { dice.roll(2) == 0 } else { turn == 0 };
-                let given = give.then(|| hand.pop()).flatten();
-                let taken = slots.field(|word| word).exchange(pointer(&things, given));
-                if let Some(taken) = number(&things, taken) {
-                    touch(&things[taken]);
-                    touched += 1;
-                    hand.push(taken);
-                }
-            }
-            (hand, touched)
-        }
-    });
-    let (mut hand, mut touched) = (Vec::new(), 0);
-    let mut stop = |index: usize, hand: &mut Vec<usize>, given: Option<usize>| {
-        let replace = slots
-            .with_stopped(index, |slot| slot.field(|word| word).replace(pointer(&things, given)));
-        let taken = number(&things, replace?);
-        if let Some(taken) = taken {
-            touch(&things[taken]);
-            touched += 1;
-            hand.push(taken);
-        }
-        Ok::<_, StopError>(())
-    };
-    let indexes = || (0..slots.populated()).chain([slots.indexes()]);
-    for round in 0..effort.stops {
-        let index = indexes().cycle().nth(round).expect("there is the shared slot");
-        let given = hand.pop();
-        match stop(index, &mut hand, given) {
-            Ok(()) => W::yield_now(),
-            Err(error) => return assert!(lacking(&error), "{error}"),
-        }
-    }
-    let hands: Vec<(Vec<usize>, u64)> = crew.into_iter().map(JoinHandle::join).collect();
-    for index in indexes() {
-        if let Err(error) = stop(index, &mut hand, None) {
-            return assert!(lacking(&error), "{error}");
-        }
-    }
-    touched += hands.iter().map(|(_, touched)| touched).sum::<u64>();
-    assert_conserved(hands.into_iter().flat_map(|(hand, _)| hand).chain(hand), count);
-    // Relaxed: the joins order what the threads did.
-    let counted: u64 = things.iter().map(|thing| thing.load(Ordering::Relaxed)).sum();
-    assert_eq!(counted, touched, "what a thread did to its own was lost");
-}
-
 /// Pointers that threads exchange are each somewhere, once, and what they point to is its holder's.
 pub(super) fn no_pointer_is_lost_or_doubled<W: Testbed>() {
-    pointers_conserve::<W>(false);
+    piles_conserve::<Pointer<W>, W>(effort::<W>(false), IndexBy::Cpu, false);
 }
 
 /// The same, also while another thread takes pointers away and puts others back.
 pub(super) fn a_stopped_pointer_is_its_stoppers<W: Testbed>() {
-    pointers_conserve::<W>(true);
+    piles_conserve::<Pointer<W>, W>(effort::<W>(true), IndexBy::Cpu, false);
 }
 
 /// What is taken out of words while threads add to them, and what is left, is what was added, with
 /// and without a condition. The words beside are those of no thread.
 pub(super) fn a_stopped_word_is_its_stoppers<W: Testbed>() {
     for by in [IndexBy::Cpu, IndexBy::KernelCid] {
-        // Not every world has concurrency IDs.
-        if let Ok(slots) = PerCpu::<Several<W>, W>::new_in(by, || Several::new_in(0)) {
-            words_conserve(&Arc::new(slots));
+        if let Some(slots) = slots_of(by, || Several::new_in(0)) {
+            words_conserve::<W>(&slots);
         }
     }
 }
@@ -500,9 +458,7 @@ fn made_once<W: Testbed>(size: usize, by: IndexBy) {
     let [made, dropped] = [0, 1].map(|_| Arc::new(W::U32::new_in(0)));
     let (ours, theirs) = (Arc::clone(&made), Arc::clone(&dropped));
     let init = move || Counted::new_in(&ours, &theirs);
-    // Not every world has concurrency IDs.
-    let Ok(slots) = PerCpu::<Counted<W>, W>::new_in(by, init) else { return };
-    let slots = Arc::new(slots);
+    let Some(slots) = slots_of::<Counted<W>, W>(by, init) else { return };
     let crew = crew::<W, _, _>(size, |_| {
         let slots = Arc::clone(&slots);
         move || slots.field(|slot| &slot.word).add(1)
