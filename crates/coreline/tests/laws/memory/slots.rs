@@ -65,7 +65,6 @@ laws! {
     operations::words_side_by_side_are_apart,
     operations::pointers_are_exchanged,
     operations::stacks_are_bounded_and_last_in_first_out,
-    operations::a_resized_stack_keeps_what_is_on_it,
     operations::a_condition_on_a_sum_is_never_broken,
     operations::a_store_if_equal_is_never_lost,
     conservation::no_value_is_lost_or_doubled,
