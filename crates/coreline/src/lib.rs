@@ -125,7 +125,7 @@
 //!
 //! | missing | in its place |
 //! |---|---|
-//! | restartable sections | atomic instructions; lists, stacks and buffers take a lock |
+//! | restartable sections | atomic instructions; stacks take a lock |
 //! | the CPU that a thread runs on | the thread's number, modulo [`available_parallelism`] (1) |
 //! | threads kept on a CPU | a placed thread has the CPU's number but runs anywhere (2) |
 //! | the machine's tree | one node and one cache, so that no CPU is nearer than another |

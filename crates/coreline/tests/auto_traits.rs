@@ -46,9 +46,8 @@ type StoppedField = percpu::StoppedField<'static, Word64, Word64, Native>;
 table! { "+++++":
     PerCpu<Word64>, Slots, Field, Stopped, PerCpuPool, percpu::PoolOptions, percpu::PoolError,
     percpu::StopError, percpu::Fault, percpu::Faults, percpu::Full, percpu::OwnIndex<Native>,
-    percpu::Lines<Native>, percpu::List, percpu::ArrayStack<u64, 4>,
-    percpu::ResizableStack<u64, 4>, percpu::Buffer<16>, percpu::ListNode, Word64, Word32,
-    percpu::PerCpuBag<u64>, percpu::LossyBuffer<u64>, percpu::Draining,
+    percpu::Lines<Native>, percpu::ResizableStack<u64, 4>, Word64,
+    Word32, percpu::PerCpuBag<u64>, percpu::LossyBuffer<u64>, percpu::Draining,
     WordSize, WordPtr<u64>, PerCpuCounter, CounterSet<4>, counter::Reading, Nonzero, counter::Total,
     counter::CounterVec, counter::Buckets, counter::BucketsError, counter::Histogram,
     counter::HistogramSnapshot, counter::DifferentBuckets, PerCpuFold<Max<u64>>, Max<u64>,

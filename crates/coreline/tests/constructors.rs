@@ -10,8 +10,7 @@ use coreline::lock::{
 use coreline::mask::{CpuMask, MaskLayout, Presence, PresenceOptions, Versioned};
 use coreline::object::{Budget, ObjectCache};
 use coreline::percpu::{
-    ArrayStack, Buffer, List, ListNode, LossyBuffer, PerCpu, PerCpuBag, PerCpuPool, PoolOptions,
-    Word64,
+    LossyBuffer, PerCpu, PerCpuBag, PerCpuPool, PoolOptions, ResizableStack, Word64,
 };
 use coreline::{CounterSet, IndexBy, Lacking, PerCpuCounter, Workers};
 use coreline_world::{Native, Place};
@@ -61,12 +60,8 @@ fn counters_and_per_cpu_memory() {
     let (bag, log) = (PerCpuBag::new(1).unwrap(), LossyBuffer::new(1).unwrap());
     assert_eq!((bag.push(1), bag.pop(), log.push(2)), (Ok(()), Some(1), Ok(())));
 
-    let lists = PerCpu::new(List::new).unwrap();
-    let stacks = PerCpu::new(ArrayStack::<u64, 3>::new).unwrap();
-    let logs = PerCpu::new(Buffer::<8>::new).unwrap();
-    assert!(lists.field(|list| list).pop().is_none());
+    let stacks = PerCpu::new(|| ResizableStack::<u64, 3>::with_capacity(3)).unwrap();
     assert!(stacks.field(|stack| stack).pop().is_none());
-    assert_eq!(logs.field(|log| log).append(b"log"), Ok(0));
 }
 
 #[test]
@@ -97,19 +92,6 @@ fn an_index_can_be_asked_for() {
         let read_mostly = ReadMostly::indexed_by(by, 4).unwrap();
         assert_eq!((words.sum(), *read_mostly.read()), (1, 4));
     }
-}
-
-#[test]
-fn a_node_is_made_in_a_static() {
-    static NODE: ListNode = ListNode::new();
-    let lists = PerCpu::new(List::new).unwrap();
-    let node = core::ptr::NonNull::from_ref(&NODE);
-    // SAFETY: it lives for ever, and is in no list.
-    unsafe { lists.field(|list| list).push(node) };
-    let popped = lists.with_all_stopped(|slots| {
-        slots.map(|slot| slot.field(|list| list).pop()).find(Option::is_some).flatten()
-    });
-    assert!(popped.is_err() || popped == Ok(Some(node)));
 }
 
 #[test]

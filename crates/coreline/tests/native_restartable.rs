@@ -14,7 +14,7 @@ use std::sync::mpsc;
 use std::sync::{Barrier, Mutex, MutexGuard, PoisonError};
 use std::thread;
 
-use coreline::percpu::{ArrayStack, Indexing, List, ListNode, ResizableStack, Slot, Slots};
+use coreline::percpu::{Indexing, ResizableStack, Slot, Slots};
 use coreline::{IndexBy, PerCpu};
 use coreline_topology::CpuId;
 use coreline_world::{Fences, Native, native};
@@ -24,7 +24,7 @@ const WORKERS: usize = 8;
 const ADDS: u64 = 10_000_000;
 const ADDS_MIN: u64 = 200_000;
 const ROUNDS: usize = 200;
-/// Nodes and values that each worker begins with.
+/// Values that each worker begins with.
 const OWN: usize = 4;
 const ALL: usize = WORKERS * OWN;
 
@@ -36,11 +36,8 @@ struct Row {
     word: AtomicU64,
     /// The same count, and beside it a word that nothing writes to.
     half: [AtomicU32; 2],
-    list: List<Native>,
-    /// With room for all values, so that none is ever refused.
-    stack: ArrayStack<u8, ALL, Native>,
-    /// Of values as well, all of which may be on it or none.
-    resizable: ResizableStack<u8, ALL, Native>,
+    /// All values may be on it, or none.
+    stack: ResizableStack<u8, ALL, Native>,
     pointer: AtomicPtr<u8>,
 }
 
@@ -54,9 +51,7 @@ impl Row {
         Row {
             word: AtomicU64::new(0),
             half: [0, BESIDE].map(AtomicU32::new),
-            list: List::new_in(),
-            stack: ArrayStack::new_in(),
-            resizable: ResizableStack::with_capacity(1),
+            stack: ResizableStack::with_capacity(1),
             pointer: AtomicPtr::new(ptr::null_mut()),
         }
     }
@@ -86,34 +81,22 @@ extern "C" fn on_signal(_signal: c_int) {
 fn interfere<I: Indexing<Native>>(rows: &Rows<I>) {
     rows.field(|row| &row.word).add(1);
     rows.field(|row| &row.half[0]).add(1);
-    let list = rows.field(|row| &row.list);
-    // Two at a time, so that they go back the other way round.
-    for node in [list.pop(), list.pop()].into_iter().flatten() {
-        // SAFETY: popped, so in no list; and nodes outlive the threads.
-        unsafe { list.push(node) };
-    }
-    let stack = rows.field(|row| &row.stack);
-    let mut values = [None; 3];
-    let count = stack.pop_batch(&mut values);
-    for value in values[..count].iter().flatten() {
-        if stack.push(*value).is_err() {
-            std::process::abort();
-        }
-    }
     let pointer = rows.field(|row| &row.pointer);
     // Until the slot was empty: the thread may have been moved, and others put theirs there.
     let mut taken = pointer.exchange(ptr::null_mut());
     while !taken.is_null() {
         taken = pointer.exchange(taken);
     }
-    let resizable = rows.field(|row| &row.resizable);
-    let capacity = resizable.resize(0);
-    if let Some(value) = resizable.pop() {
-        while resizable.push(value).is_err() {
-            resizable.resize(ALL);
+    let stack = rows.field(|row| &row.stack);
+    let capacity = stack.resize(0);
+    let mut values = [None; 2];
+    let count = stack.pop_batch(&mut values);
+    for value in values[..count].iter().copied().chain([stack.pop()]).flatten() {
+        while stack.push(value).is_err() {
+            stack.resize(ALL);
         }
     }
-    resizable.resize(capacity);
+    stack.resize(capacity);
 }
 
 /// Has signals do this work, for as long as the guard lives.
@@ -317,22 +300,19 @@ fn is_all(mut found: Vec<usize>) -> bool {
 
 type Values = Vec<NonNull<u8>>;
 
-/// All rows' lists, stacks, and what goes through pointers and resizable stacks, emptied.
-fn drain<I: Indexing<Native>>(rows: &Rows<I>) -> (Vec<NonNull<ListNode<Native>>>, Values, Values) {
-    let (mut nodes, mut values, mut passed) = (vec![], vec![], vec![]);
+/// All rows' stacks and pointers, emptied.
+fn drain<I: Indexing<Native>>(rows: &Rows<I>) -> Values {
+    let mut values = vec![];
     rows.with_all_stopped(|slots| {
         for slot in slots {
-            nodes.extend(core::iter::from_fn(|| slot.field(|row| &row.list).pop()).take(ALL + 1));
             let mut into = [None; ALL];
             let count = slot.field(|row| &row.stack).pop_batch(&mut into);
             values.extend(into[..count].iter().flatten());
-            let count = slot.field(|row| &row.resizable).pop_batch(&mut into);
-            passed.extend(into[..count].iter().flatten());
-            passed.extend(NonNull::new(slot.field(|row| &row.pointer).replace(ptr::null_mut())));
+            values.extend(NonNull::new(slot.field(|row| &row.pointer).replace(ptr::null_mut())));
         }
     })
     .unwrap();
-    (nodes, values, passed)
+    values
 }
 
 fn nothing_is_lost_or_doubled<I: Indexing<Native>>(
@@ -343,74 +323,40 @@ fn nothing_is_lost_or_doubled<I: Indexing<Native>>(
     if rows.with_all_stopped(|_| ()).is_err() {
         return;
     }
-    let nodes: Vec<ListNode<Native>> = (0..ALL).map(|_| ListNode::new_in()).collect();
-    let number = |node: NonNull<ListNode<Native>>| {
-        nodes.iter().position(|known| ptr::eq(known, node.as_ptr())).unwrap()
-    };
     let interfere: &(dyn Fn() + Sync) = &|| interfere(rows);
     let _handler = handle_signals(&interfere);
     let work = |worker, over: &AtomicBool| {
-        let (list, stack) = (rows.field(|row| &row.list), rows.field(|row| &row.stack));
-        let mut nodes_held: Vec<usize> = own(worker).collect();
-        let mut values_held: Vec<_> = own(worker).map(value).collect();
-        let (pointer, resizable) =
-            (rows.field(|row| &row.pointer), rows.field(|row| &row.resizable));
-        let mut passed: Vec<_> = own(worker).map(value).collect();
+        let (pointer, stack) = (rows.field(|row| &row.pointer), rows.field(|row| &row.stack));
+        let mut held: Vec<_> = own(worker).map(value).collect();
         for turn in 0_usize.. {
             // Relaxed: carries nothing but itself.
             if turn > 20_000 && over.load(Ordering::Relaxed) {
                 break;
             }
-            let mine = passed.pop().map_or(ptr::null_mut(), NonNull::as_ptr);
-            passed.extend(NonNull::new(pointer.exchange(mine)));
-            match turn % 5 {
-                0 => _ = resizable.resize(turn % (ALL + 2)),
-                1 => _ = passed.drain(..resizable.push_batch(&passed)),
-                2 => passed.extend(resizable.pop()),
-                _ => {
-                    let last = passed.pop();
-                    passed.extend(last.filter(|&value| resizable.push(value).is_err()));
-                }
-            }
-            match turn % 3 {
-                0 => {
-                    let node = nodes_held.pop().map(|node| NonNull::from(&nodes[node]));
-                    // SAFETY: it is in hand, so in no list; nodes outlive the threads.
-                    node.into_iter().for_each(|node| unsafe { list.push(node) });
-                    let pushed = stack.push_batch(&values_held);
-                    values_held.drain(..pushed);
-                }
-                1 => {
-                    nodes_held.extend(list.pop().map(number));
-                    values_held.extend(stack.pop());
-                }
-                _ => {
-                    nodes_held.extend(list.pop().map(number));
+            let mine = held.pop().map_or(ptr::null_mut(), NonNull::as_ptr);
+            held.extend(NonNull::new(pointer.exchange(mine)));
+            match turn % 6 {
+                0 => _ = stack.resize(turn % (ALL + 2)),
+                1 => _ = held.drain(..stack.push_batch(&held)),
+                2 => held.extend(stack.pop()),
+                3 => {
                     let mut into = [None; OWN];
                     let count = stack.pop_batch(&mut into);
-                    values_held.extend(into[..count].iter().flatten());
-                    let last = values_held.pop();
-                    last.into_iter().for_each(|value| stack.push(value).unwrap());
+                    held.extend(into[..count].iter().flatten());
+                }
+                _ => {
+                    let last = held.pop();
+                    held.extend(last.filter(|&value| stack.push(value).is_err()));
                 }
             }
         }
-        let numbers = |held: Vec<_>| held.into_iter().map(unvalue).collect::<Vec<_>>();
-        (nodes_held, numbers(values_held), numbers(passed))
+        held.into_iter().map(unvalue).collect::<Vec<_>>()
     };
     let hands = disturbed(work, more);
     assert!(HANDLED.load(Ordering::Relaxed) > 0, "no signal was handled");
-    let (left_nodes, left_values, left_passed) = drain(rows);
-    let mut found: Vec<usize> = left_nodes.into_iter().map(number).collect();
-    let mut values: Vec<usize> = left_values.into_iter().map(unvalue).collect();
-    let mut passed: Vec<usize> = left_passed.into_iter().map(unvalue).collect();
-    for (nodes_held, values_held, passed_on) in hands {
-        found.extend(nodes_held);
-        values.extend(values_held);
-        passed.extend(passed_on);
-    }
-    assert!(is_all(found), "{by}: nodes were lost or doubled");
-    assert!(is_all(values), "{by}: values were lost or doubled");
-    assert!(is_all(passed), "{by}: values that were exchanged were lost or doubled");
+    let left = drain(rows).into_iter().map(unvalue);
+    let found = hands.into_iter().flatten().chain(left).collect();
+    assert!(is_all(found), "{by}: values were lost or doubled");
 }
 
 fn nothing_is_lost_or_doubled_by(by: IndexBy) {
@@ -449,7 +395,7 @@ mod stepped {
     use core::{mem, ptr};
 
     use coreline::IndexBy;
-    use coreline::percpu::{Indexing, ListNode};
+    use coreline::percpu::Indexing;
     use coreline_world::{Native, Restartable};
 
     use super::{
@@ -508,22 +454,14 @@ mod stepped {
         }
         // The slots of a CPU are made before they are met in a step.
         Victim::me().migrate(allowed()[0]);
-        let nodes: Vec<ListNode<Native>> = (0..ALL).map(|_| ListNode::new_in()).collect();
         let word = rows.field(|row| &row.word);
         let half = rows.field(|row| &row.half[0]);
-        let (list, stack) = (rows.field(|row| &row.list), rows.field(|row| &row.stack));
-        let (pointer, resizable) =
-            (rows.field(|row| &row.pointer), rows.field(|row| &row.resizable));
-        for (number, node) in nodes.iter().enumerate() {
-            // SAFETY: in no list yet; nodes outlive the lists' use.
-            unsafe { list.push(node.into()) };
-            stack.push(value(number)).unwrap();
-        }
+        let (pointer, stack) = (rows.field(|row| &row.pointer), rows.field(|row| &row.stack));
         // Two fewer than there are values: those are in the pointer, and in hand.
-        resizable.resize(ALL);
+        stack.resize(ALL);
         let mut in_hand = value(0).as_ptr();
         pointer.exchange(value(1).as_ptr());
-        (2..ALL).for_each(|number| resizable.push(value(number)).unwrap());
+        (2..ALL).for_each(|number| stack.push(value(number)).unwrap());
         let interfere: &(dyn Fn() + Sync) = &|| interfere(rows);
         let _handler = handle_signals(&interfere);
         handle_steps();
@@ -532,12 +470,7 @@ mod stepped {
             step(steps, || word.add(1));
             step(steps, || half.add(1));
             in_hand = step(steps, || pointer.exchange(in_hand));
-            assert_eq!(step(steps, || resizable.resize(ALL + 1)), ALL);
-            let popped = step(steps, || resizable.pop()).unwrap();
-            step(steps, || resizable.push(popped)).unwrap();
-            let node = step(steps, || list.pop()).unwrap();
-            // SAFETY: popped, so in no list; nodes outlive the lists' use.
-            step(steps, || unsafe { list.push(node) });
+            assert_eq!(step(steps, || stack.resize(ALL + 1)), ALL);
             let popped = step(steps, || stack.pop()).unwrap();
             step(steps, || stack.push(popped)).unwrap();
             let mut into = [None; OWN];
@@ -547,14 +480,9 @@ mod stepped {
         }
         assert_eq!(word.sum(), 8 + HANDLED.load(Ordering::Relaxed));
         assert_eq!(half.sum(), word.sum() as u32);
-        let (left, values, mut passed) = drain(rows);
-        passed.extend(ptr::NonNull::new(in_hand));
-        let number = |node: ptr::NonNull<ListNode<Native>>| {
-            nodes.iter().position(|known| ptr::eq(known, node.as_ptr())).unwrap()
-        };
-        assert!(is_all(left.into_iter().map(number).collect()), "nodes were lost or doubled");
+        let mut values = drain(rows);
+        values.extend(ptr::NonNull::new(in_hand));
         assert!(is_all(values.into_iter().map(unvalue).collect()), "values were lost or doubled");
-        assert!(is_all(passed.into_iter().map(unvalue).collect()), "pointers were lost or doubled");
     }
 
     #[test]

@@ -20,12 +20,26 @@ use coreline::lock::{RawMutex, RawRwLock, RawTicketLock, ReadMostly};
 use coreline::mask::{Entry, Reader, Reading};
 use coreline::object::{Budget, ObjectCache};
 use coreline::percpu::{
-    ArrayStack, Buffer, List, ListNode, LossyBuffer, PerCpuBag, ResizableStack, Slots, Word32,
-    Word64, WordPtr, WordSize,
+    LossyBuffer, PerCpuBag, ResizableStack, Slots, Word32, Word64, WordPtr, WordSize,
 };
 use coreline::{CounterSet, CpuMask, PerCpuCounter, Workers};
 use coreline_topology::{Cid, CpuId};
 use coreline_world::{Native, Place};
+
+/// Fast paths of primitives, which `cargo xtask golden` finds by their names.
+macro_rules! fast_paths {
+    ($(
+        $(#[$attribute:meta])*
+        fn $name:ident $(<$life:lifetime>)? ($($argument:ident: $type:ty),* $(,)?) $(-> $output:ty)?
+            $body:block
+    )*) => {$(
+        /// The primitive.
+        $(#[$attribute])*
+        #[unsafe(no_mangle)]
+        #[inline(never)]
+        pub extern "C-unwind" fn $name $(<$life>)? ($($argument: $type),*) $(-> $output)? $body
+    )*};
+}
 
 /// The ticket lock of [`RawTicketLock`].
 #[repr(C)]
@@ -34,11 +48,8 @@ pub struct LockByHand {
     serving: AtomicU32,
 }
 
-/// The primitive.
-#[unsafe(no_mangle)]
-#[inline(never)]
-pub extern "C-unwind" fn lock_generic(lock: &RawTicketLock) {
-    lock.lock();
+fast_paths! {
+    fn lock_generic(lock: &RawTicketLock) { lock.lock() }
 }
 
 /// By hand. Orderings, here and below, are those of the primitive, and argued for there.
@@ -59,11 +70,8 @@ fn wait(serving: &AtomicU32, ticket: u32) {
     }
 }
 
-/// The primitive.
-#[unsafe(no_mangle)]
-#[inline(never)]
-pub extern "C-unwind" fn try_lock_generic(lock: &RawTicketLock) -> bool {
-    lock.try_lock()
+fast_paths! {
+    fn try_lock_generic(lock: &RawTicketLock) -> bool { lock.try_lock() }
 }
 
 /// By hand.
@@ -105,367 +113,100 @@ type Sizes = Slots<WordSize, Native>;
 type Pointers = Slots<WordPtr<u64>, Native>;
 /// A word for each ID of a domain.
 type DomainWords = DomainLocal<Word64>;
-/// A list in each slot.
-type Lists = Slots<List, Native>;
-/// A stack of thirty pointers in each slot.
-type Stacks = Slots<ArrayStack<u64, 30>, Native>;
-/// The same, with a capacity that can be changed.
+/// A stack of at most thirty pointers in each slot.
 type Resizables = Slots<ResizableStack<u64, 30>, Native>;
-/// A buffer of a page in each slot.
-type Buffers = Slots<Buffer<4000>, Native>;
 
-/// The primitive.
-#[unsafe(no_mangle)]
-#[inline(never)]
-pub extern "C-unwind" fn word_add_generic(words: &Words, delta: u64) {
-    words.field(|word| word).add(delta);
-}
-
-/// The primitive.
-#[unsafe(no_mangle)]
-#[inline(never)]
-pub extern "C-unwind" fn domain_add_generic(words: &DomainWords, delta: u64) {
-    words.add(delta);
-}
-
-/// The primitive: the lease, and what returns it.
-#[unsafe(no_mangle)]
-#[inline(never)]
-pub extern "C-unwind" fn domain_lease_generic(domain: &Domain) -> bool {
-    domain.lease().is_ok()
-}
-
-/// The primitive: entering, and leaving.
-#[unsafe(no_mangle)]
-#[inline(never)]
-pub extern "C-unwind" fn domain_enter_generic(member: &mut Member) -> bool {
-    member.enter().1 == Entry::Current
-}
-
-/// The primitive.
-#[unsafe(no_mangle)]
-#[inline(never)]
-pub extern "C-unwind" fn word_load_generic(words: &Words) -> u64 {
-    words.field(|word| word).load()
-}
-
-/// The primitive.
-#[unsafe(no_mangle)]
-#[inline(never)]
-pub extern "C-unwind" fn word_store_if_equal_generic(words: &Words, old: u64, new: u64) -> bool {
-    words.field(|word| word).store_if_equal(old, new).is_ok()
-}
-
-/// The primitive.
-#[unsafe(no_mangle)]
-#[inline(never)]
-pub extern "C-unwind" fn word_add_if_generic(words: &Words, delta: u64, fixed: u64) -> bool {
-    words.field(|word| word).add_if(delta, fixed).is_ok()
-}
-
-/// The primitive.
-#[unsafe(no_mangle)]
-#[inline(never)]
-pub extern "C-unwind" fn word_exchange_generic(words: &Words, new: u64) -> u64 {
-    words.field(|word| word).exchange(new)
-}
-
-/// The primitive.
-#[unsafe(no_mangle)]
-#[inline(never)]
-pub extern "C-unwind" fn word32_add_generic(words: &Words32, delta: u32) {
-    words.field(|word| word).add(delta);
-}
-
-/// The primitive.
-#[unsafe(no_mangle)]
-#[inline(never)]
-pub extern "C-unwind" fn word32_load_generic(words: &Words32) -> u32 {
-    words.field(|word| word).load()
-}
-
-/// The primitive.
-#[unsafe(no_mangle)]
-#[inline(never)]
-pub extern "C-unwind" fn word32_exchange_generic(words: &Words32, new: u32) -> u32 {
-    words.field(|word| word).exchange(new)
-}
-
-/// The primitive.
-#[unsafe(no_mangle)]
-#[inline(never)]
-pub extern "C-unwind" fn word32_store_if_equal_generic(
-    words: &Words32,
-    old: u32,
-    new: u32,
-) -> bool {
-    words.field(|word| word).store_if_equal(old, new).is_ok()
-}
-
-/// The primitive.
-#[unsafe(no_mangle)]
-#[inline(never)]
-pub extern "C-unwind" fn word32_add_if_generic(words: &Words32, delta: u32, fixed: u32) -> bool {
-    words.field(|word| word).add_if(delta, fixed).is_ok()
-}
-
-/// The primitive.
-#[unsafe(no_mangle)]
-#[inline(never)]
-pub extern "C-unwind" fn size_add_generic(words: &Sizes, delta: usize) {
-    words.field(|word| word).add(delta);
-}
-
-/// The primitive.
-#[unsafe(no_mangle)]
-#[inline(never)]
-pub extern "C-unwind" fn size_load_generic(words: &Sizes) -> usize {
-    words.field(|word| word).load()
-}
-
-/// The primitive.
-#[unsafe(no_mangle)]
-#[inline(never)]
-pub extern "C-unwind" fn size_exchange_generic(words: &Sizes, new: usize) -> usize {
-    words.field(|word| word).exchange(new)
-}
-
-/// The primitive.
-#[unsafe(no_mangle)]
-#[inline(never)]
-pub extern "C-unwind" fn size_store_if_equal_generic(
-    words: &Sizes,
-    old: usize,
-    new: usize,
-) -> bool {
-    words.field(|word| word).store_if_equal(old, new).is_ok()
-}
-
-/// The primitive.
-#[unsafe(no_mangle)]
-#[inline(never)]
-pub extern "C-unwind" fn size_add_if_generic(words: &Sizes, delta: usize, fixed: usize) -> bool {
-    words.field(|word| word).add_if(delta, fixed).is_ok()
-}
-
-/// The primitive.
-#[unsafe(no_mangle)]
-#[inline(never)]
-pub extern "C-unwind" fn pointer_load_generic(words: &Pointers) -> *mut u64 {
-    words.field(|word| word).load()
-}
-
-/// The primitive.
-#[unsafe(no_mangle)]
-#[inline(never)]
-pub extern "C-unwind" fn pointer_exchange_generic(words: &Pointers, new: *mut u64) -> *mut u64 {
-    words.field(|word| word).exchange(new)
-}
-
-/// The primitive.
-#[unsafe(no_mangle)]
-#[inline(never)]
-pub extern "C-unwind" fn pointer_store_if_equal_generic(
-    words: &Pointers,
-    old: *mut u64,
-    new: *mut u64,
-) -> bool {
-    words.field(|word| word).store_if_equal(old, new).is_ok()
-}
-
-/// The primitive.
-///
-/// # Safety
-///
-/// As for [`Field::push`](coreline::percpu::Field::push).
-#[unsafe(no_mangle)]
-#[inline(never)]
-pub unsafe extern "C-unwind" fn list_push_generic(lists: &Lists, node: NonNull<ListNode>) {
-    // SAFETY: the caller promises what `push` asks of the node.
-    unsafe { lists.field(|list| list).push(node) };
-}
-
-/// The primitive.
-#[unsafe(no_mangle)]
-#[inline(never)]
-pub extern "C-unwind" fn list_pop_generic(lists: &Lists) -> Option<NonNull<ListNode>> {
-    lists.field(|list| list).pop()
-}
-
-/// The primitive.
-#[unsafe(no_mangle)]
-#[inline(never)]
-pub extern "C-unwind" fn stack_push_generic(stacks: &Stacks, value: NonNull<u64>) -> bool {
-    stacks.field(|stack| stack).push(value).is_ok()
-}
-
-/// The primitive.
-#[unsafe(no_mangle)]
-#[inline(never)]
-pub extern "C-unwind" fn stack_pop_generic(stacks: &Stacks) -> Option<NonNull<u64>> {
-    stacks.field(|stack| stack).pop()
-}
-
-/// The primitive.
-#[unsafe(no_mangle)]
-#[inline(never)]
-pub extern "C-unwind" fn stack_push_batch_generic(
-    stacks: &Stacks,
-    values: &[NonNull<u64>; 16],
-) -> usize {
-    stacks.field(|stack| stack).push_batch(values)
-}
-
-/// The primitive.
-#[unsafe(no_mangle)]
-#[inline(never)]
-pub extern "C-unwind" fn stack_pop_batch_generic(
-    stacks: &Stacks,
-    into: &mut [Option<NonNull<u64>>; 16],
-) -> usize {
-    stacks.field(|stack| stack).pop_batch(into)
-}
-
-/// The primitive.
-#[unsafe(no_mangle)]
-#[inline(never)]
-pub extern "C-unwind" fn resizable_push_generic(stacks: &Resizables, value: NonNull<u64>) -> bool {
-    stacks.field(|stack| stack).push(value).is_ok()
-}
-
-/// The primitive.
-#[unsafe(no_mangle)]
-#[inline(never)]
-pub extern "C-unwind" fn resizable_pop_generic(stacks: &Resizables) -> Option<NonNull<u64>> {
-    stacks.field(|stack| stack).pop()
-}
-
-/// The primitive.
-#[unsafe(no_mangle)]
-#[inline(never)]
-pub extern "C-unwind" fn resizable_push_batch_generic(
-    stacks: &Resizables,
-    values: &[NonNull<u64>; 16],
-) -> usize {
-    stacks.field(|stack| stack).push_batch(values)
-}
-
-/// The primitive.
-#[unsafe(no_mangle)]
-#[inline(never)]
-pub extern "C-unwind" fn resizable_pop_batch_generic(
-    stacks: &Resizables,
-    into: &mut [Option<NonNull<u64>>; 16],
-) -> usize {
-    stacks.field(|stack| stack).pop_batch(into)
-}
-
-/// The primitive.
-#[unsafe(no_mangle)]
-#[inline(never)]
-pub extern "C-unwind" fn resizable_resize_generic(stacks: &Resizables, capacity: usize) -> usize {
-    stacks.field(|stack| stack).resize(capacity)
-}
-
-/// The primitive.
-#[unsafe(no_mangle)]
-#[inline(never)]
-pub extern "C-unwind" fn buffer_append_generic(buffers: &Buffers, record: &[u8; 24]) -> bool {
-    buffers.field(|buffer| buffer).append(record).is_ok()
-}
-
-/// The primitive.
-#[unsafe(no_mangle)]
-#[inline(never)]
-pub extern "C-unwind" fn counter_add_generic(counter: &PerCpuCounter, delta: i64) {
-    counter.add(delta);
-}
-
-/// The primitive, at an index that is known where it is called, as it is as a rule.
-#[unsafe(no_mangle)]
-#[inline(never)]
-pub extern "C-unwind" fn counter_set_add_generic(counters: &CounterSet<4>, delta: i64) {
-    counters.add(2, delta);
-}
-
-/// The primitive, at an index that is not known where it is called.
-#[unsafe(no_mangle)]
-#[inline(never)]
-pub extern "C-unwind" fn counter_vec_add_generic(counters: &CounterVec, index: usize, delta: i64) {
-    counters.add(index, delta);
-}
-
-/// The primitive, whichever buckets it has.
-#[unsafe(no_mangle)]
-#[inline(never)]
-pub extern "C-unwind" fn histogram_record_generic(histogram: &Histogram, value: u64) {
-    histogram.record(value);
-}
-
-/// The primitive; whether there was a permit.
-#[unsafe(no_mangle)]
-#[inline(never)]
-pub extern "C-unwind" fn limiter_acquire_generic(limiter: &RateLimiter) -> bool {
-    limiter.try_acquire().is_ok()
-}
-
-/// The primitive; whether there was room.
-#[unsafe(no_mangle)]
-#[inline(never)]
-pub extern "C-unwind" fn bag_push_generic(
-    bag: &PerCpuBag<NonNull<u64>>,
-    value: NonNull<u64>,
-) -> bool {
-    bag.push(value).is_ok()
-}
-
-/// The primitive.
-#[unsafe(no_mangle)]
-#[inline(never)]
-pub extern "C-unwind" fn bag_pop_generic(bag: &PerCpuBag<NonNull<u64>>) -> Option<NonNull<u64>> {
-    bag.pop()
-}
-
-/// The primitive; whether there was room.
-#[unsafe(no_mangle)]
-#[inline(never)]
-pub extern "C-unwind" fn lossy_buffer_push_generic(buffer: &LossyBuffer<u64>, value: u64) -> bool {
-    buffer.push(value).is_ok()
-}
-
-/// The primitive; whether there was room.
-#[unsafe(no_mangle)]
-#[inline(never)]
-pub extern "C-unwind" fn budget_charge_generic(budget: &Budget, amount: u64) -> bool {
-    budget.charge(amount).is_ok()
-}
-
-/// The primitive.
-#[unsafe(no_mangle)]
-#[inline(never)]
-pub extern "C-unwind" fn budget_uncharge_generic(budget: &Budget, amount: u64) {
-    budget.uncharge(amount);
-}
-
-/// The primitive.
-#[unsafe(no_mangle)]
-#[inline(never)]
-pub extern "C-unwind" fn max_record_generic(max: &PerCpuFold<Max<u64>>, value: u64) {
-    max.record(value);
-}
-
-/// The primitive.
-#[unsafe(no_mangle)]
-#[inline(never)]
-pub extern "C-unwind" fn place_cpu_generic() -> u32 {
-    Native::cpu().get()
-}
-
-/// The primitive; `u32::MAX` where there is none.
-#[unsafe(no_mangle)]
-#[inline(never)]
-pub extern "C-unwind" fn place_kernel_cid_generic() -> u32 {
-    Native::kernel_cid().map_or(u32::MAX, Cid::get)
+fast_paths! {
+    fn word_add_generic(words: &Words, delta: u64) { words.field(|word| word).add(delta) }
+    fn domain_add_generic(words: &DomainWords, delta: u64) { words.add(delta) }
+    /// The lease, and what returns it.
+    fn domain_lease_generic(domain: &Domain) -> bool { domain.lease().is_ok() }
+    /// Entering, and leaving.
+    fn domain_enter_generic(member: &mut Member) -> bool { member.enter().1 == Entry::Current }
+    fn word_load_generic(words: &Words) -> u64 { words.field(|word| word).load() }
+    fn word_store_if_equal_generic(words: &Words, old: u64, new: u64) -> bool {
+        words.field(|word| word).store_if_equal(old, new).is_ok()
+    }
+    fn word_add_if_generic(words: &Words, delta: u64, fixed: u64) -> bool {
+        words.field(|word| word).add_if(delta, fixed).is_ok()
+    }
+    fn word_exchange_generic(words: &Words, new: u64) -> u64 {
+        words.field(|word| word).exchange(new)
+    }
+    fn word32_add_generic(words: &Words32, delta: u32) { words.field(|word| word).add(delta) }
+    fn word32_load_generic(words: &Words32) -> u32 { words.field(|word| word).load() }
+    fn word32_exchange_generic(words: &Words32, new: u32) -> u32 {
+        words.field(|word| word).exchange(new)
+    }
+    fn word32_store_if_equal_generic(words: &Words32, old: u32, new: u32) -> bool {
+        words.field(|word| word).store_if_equal(old, new).is_ok()
+    }
+    fn word32_add_if_generic(words: &Words32, delta: u32, fixed: u32) -> bool {
+        words.field(|word| word).add_if(delta, fixed).is_ok()
+    }
+    fn size_add_generic(words: &Sizes, delta: usize) { words.field(|word| word).add(delta) }
+    fn size_load_generic(words: &Sizes) -> usize { words.field(|word| word).load() }
+    fn size_exchange_generic(words: &Sizes, new: usize) -> usize {
+        words.field(|word| word).exchange(new)
+    }
+    fn size_store_if_equal_generic(words: &Sizes, old: usize, new: usize) -> bool {
+        words.field(|word| word).store_if_equal(old, new).is_ok()
+    }
+    fn size_add_if_generic(words: &Sizes, delta: usize, fixed: usize) -> bool {
+        words.field(|word| word).add_if(delta, fixed).is_ok()
+    }
+    fn pointer_load_generic(words: &Pointers) -> *mut u64 { words.field(|word| word).load() }
+    fn pointer_exchange_generic(words: &Pointers, new: *mut u64) -> *mut u64 {
+        words.field(|word| word).exchange(new)
+    }
+    fn pointer_store_if_equal_generic(words: &Pointers, old: *mut u64, new: *mut u64) -> bool {
+        words.field(|word| word).store_if_equal(old, new).is_ok()
+    }
+    fn resizable_push_generic(stacks: &Resizables, value: NonNull<u64>) -> bool {
+        stacks.field(|stack| stack).push(value).is_ok()
+    }
+    fn resizable_pop_generic(stacks: &Resizables) -> Option<NonNull<u64>> {
+        stacks.field(|stack| stack).pop()
+    }
+    fn resizable_push_batch_generic(stacks: &Resizables, values: &[NonNull<u64>; 16]) -> usize {
+        stacks.field(|stack| stack).push_batch(values)
+    }
+    fn resizable_pop_batch_generic(
+        stacks: &Resizables,
+        into: &mut [Option<NonNull<u64>>; 16],
+    ) -> usize {
+        stacks.field(|stack| stack).pop_batch(into)
+    }
+    fn resizable_resize_generic(stacks: &Resizables, capacity: usize) -> usize {
+        stacks.field(|stack| stack).resize(capacity)
+    }
+    fn counter_add_generic(counter: &PerCpuCounter, delta: i64) { counter.add(delta) }
+    /// At an index that is known where it is called, as it is as a rule.
+    fn counter_set_add_generic(counters: &CounterSet<4>, delta: i64) { counters.add(2, delta) }
+    /// At an index that is not known where it is called.
+    fn counter_vec_add_generic(counters: &CounterVec, index: usize, delta: i64) {
+        counters.add(index, delta);
+    }
+    /// Whichever buckets it has.
+    fn histogram_record_generic(histogram: &Histogram, value: u64) { histogram.record(value) }
+    /// Whether there was a permit.
+    fn limiter_acquire_generic(limiter: &RateLimiter) -> bool { limiter.try_acquire().is_ok() }
+    /// Whether there was room.
+    fn bag_push_generic(bag: &PerCpuBag<NonNull<u64>>, value: NonNull<u64>) -> bool {
+        bag.push(value).is_ok()
+    }
+    fn bag_pop_generic(bag: &PerCpuBag<NonNull<u64>>) -> Option<NonNull<u64>> { bag.pop() }
+    /// Whether there was room.
+    fn lossy_buffer_push_generic(buffer: &LossyBuffer<u64>, value: u64) -> bool {
+        buffer.push(value).is_ok()
+    }
+    /// Whether there was room.
+    fn budget_charge_generic(budget: &Budget, amount: u64) -> bool { budget.charge(amount).is_ok() }
+    fn budget_uncharge_generic(budget: &Budget, amount: u64) { budget.uncharge(amount) }
+    fn max_record_generic(max: &PerCpuFold<Max<u64>>, value: u64) { max.record(value) }
+    fn place_cpu_generic() -> u32 { Native::cpu().get() }
+    /// `u32::MAX` where there is none.
+    fn place_kernel_cid_generic() -> u32 { Native::kernel_cid().map_or(u32::MAX, Cid::get) }
 }
 
 /// An addition to a word in the calling thread's slot, where coreline has restartable sections and
@@ -473,32 +214,15 @@ pub extern "C-unwind" fn place_kernel_cid_generic() -> u32 {
 #[cfg(target_arch = "x86_64")]
 pub mod word;
 
-/// A bit that is set, most of the time.
-#[unsafe(no_mangle)]
-#[inline(never)]
-pub extern "C-unwind" fn mask_set_generic(mask: &CpuMask, cpu: u32) -> bool {
-    mask.set(CpuId::new(cpu)) == Ok(true)
-}
-
-/// A value that is not replaced, most of the time.
-#[unsafe(no_mangle)]
-#[inline(never)]
-pub extern "C-unwind" fn versioned_get_generic<'a>(reading: &'a mut Reading<'_, u64>) -> &'a u64 {
-    reading.get()
-}
-
-/// As on the way into a request, and out of it.
-#[unsafe(no_mangle)]
-#[inline(never)]
-pub extern "C-unwind" fn versioned_enter_get_generic(reader: &mut Reader<u64>) -> u64 {
-    *reader.enter().get()
-}
-
-/// A mutex that no thread waits for: one exchange.
-#[unsafe(no_mangle)]
-#[inline(never)]
-pub extern "C-unwind" fn mutex_lock_generic(lock: &RawMutex) {
-    lock.lock();
+fast_paths! {
+    /// A bit that is set, most of the time.
+    fn mask_set_generic(mask: &CpuMask, cpu: u32) -> bool { mask.set(CpuId::new(cpu)) == Ok(true) }
+    /// A value that is not replaced, most of the time.
+    fn versioned_get_generic<'a>(reading: &'a mut Reading<'_, u64>) -> &'a u64 { reading.get() }
+    /// As on the way into a request, and out of it.
+    fn versioned_enter_get_generic(reader: &mut Reader<u64>) -> u64 { *reader.enter().get() }
+    /// A mutex that no thread waits for: one exchange.
+    fn mutex_lock_generic(lock: &RawMutex) { lock.lock() }
 }
 
 /// And one store.
@@ -513,35 +237,24 @@ pub unsafe extern "C-unwind" fn mutex_unlock_generic(lock: &RawMutex) {
     unsafe { lock.unlock() };
 }
 
-/// A reader, in and out.
-#[unsafe(no_mangle)]
-#[inline(never)]
-pub extern "C-unwind" fn rwlock_read_generic(lock: &RawRwLock) {
-    lock.read();
-    // SAFETY: taken just now.
-    unsafe { lock.unlock_read() };
-}
-
-/// A reader that writes to its own slot, in and out.
-#[unsafe(no_mangle)]
-#[inline(never)]
-pub extern "C-unwind" fn read_mostly_read_generic(lock: &ReadMostly<u64>) -> u64 {
-    *lock.read()
-}
-
-/// An object that stays constructed, with nothing that each life has for itself: from the stack of
-/// the CPU, and back.
-#[unsafe(no_mangle)]
-#[inline(never)]
-pub extern "C-unwind" fn object_get_put_generic(cache: &ObjectCache<[u64; 7]>) -> u64 {
-    cache.get().map_or(0, |object| object[0])
-}
-
-/// A small function on another CPU's worker, and its value: what the caller runs.
-#[unsafe(no_mangle)]
-#[inline(never)]
-pub extern "C-unwind" fn call_on_generic(workers: &Workers, cpu: u32, value: u64) -> u64 {
-    workers.call_on(CpuId::new(cpu), move || value.wrapping_mul(3)).unwrap_or(0)
+fast_paths! {
+    /// A reader, in and out.
+    fn rwlock_read_generic(lock: &RawRwLock) {
+        lock.read();
+        // SAFETY: taken just now.
+        unsafe { lock.unlock_read() };
+    }
+    /// A reader that writes to its own slot, in and out.
+    fn read_mostly_read_generic(lock: &ReadMostly<u64>) -> u64 { *lock.read() }
+    /// An object that stays constructed, with nothing that each life has for itself: from the stack
+    /// of the CPU, and back.
+    fn object_get_put_generic(cache: &ObjectCache<[u64; 7]>) -> u64 {
+        cache.get().map_or(0, |object| object[0])
+    }
+    /// A small function on another CPU's worker, and its value: what the caller runs.
+    fn call_on_generic(workers: &Workers, cpu: u32, value: u64) -> u64 {
+        workers.call_on(CpuId::new(cpu), move || value.wrapping_mul(3)).unwrap_or(0)
+    }
 }
 
 fn main() {

@@ -106,39 +106,6 @@ impl<T, W: Words> Cell<T, W> {
     }
 }
 
-impl<const N: usize, W: Words> Cell<[u8; N], W> {
-    /// Writes some of the bytes, from `offset` on, if `allowed` returns true at the moment when the
-    /// write takes effect. Returns whether the call wrote. The other bytes are not accessed. The
-    /// method is for interpreters of restartable operations.
-    ///
-    /// # Panics
-    ///
-    /// Panics if the bytes do not fit.
-    ///
-    /// # Safety
-    ///
-    /// No other thread accesses these bytes meanwhile.
-    #[inline]
-    #[track_caller]
-    pub unsafe fn write_at(
-        &self,
-        offset: usize,
-        bytes: &[u8],
-        allowed: impl FnOnce() -> bool,
-    ) -> bool {
-        assert!(offset <= N && bytes.len() <= N - offset, "{} bytes at {offset}", bytes.len());
-        let to = self.value.get().cast::<u8>().wrapping_add(offset);
-        let _writing = self.track.writing(to, bytes.len());
-        let allowed = allowed();
-        if allowed {
-            // SAFETY: in bounds, as asserted; not accessed by others, as the caller promises; and
-            // `bytes` is borrowed, so it is not here.
-            unsafe { to.copy_from_nonoverlapping(bytes.as_ptr(), bytes.len()) };
-        }
-        allowed
-    }
-}
-
 impl<T, W: Words> fmt::Debug for Cell<T, W> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Cell").finish_non_exhaustive()

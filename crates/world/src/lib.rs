@@ -131,7 +131,7 @@ pub use kick::Kick;
 pub use memory::{MapError, Memory};
 pub use native::Native;
 pub use place::Place;
-pub use restartable::{ArrayStack, Buffer, Full, IndexBy, List, ListNode, Restartable, Slot};
+pub use restartable::{Full, IndexBy, Restartable, Slot};
 pub use signals::Signals;
 pub use sleep::{Parked, Sleep};
 pub use statics::{Statics, WorldLocal, WorldStatic};

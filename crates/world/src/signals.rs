@@ -17,8 +17,8 @@ pub trait Signals {
     ///
     /// Signals that a thread causes itself, such as by a bad access or a breakpoint, are not
     /// blocked, even if another thread sends them. So handlers of such signals must not execute
-    /// operations that need this block. These handlers must not use a list, a stack or a buffer if
-    /// operations run without sections or may find no slot. Nor may they create per-CPU memory.
+    /// operations that need this block. These handlers must not use a stack if operations run
+    /// without sections or may find no slot. Nor may they create per-CPU memory.
     /// Such a handler would wait for the thread that it interrupts. Operations on words are also
     /// safe in these handlers.
     fn hold() -> Self::Held;

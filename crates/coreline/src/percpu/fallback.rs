@@ -1,7 +1,7 @@
 //! Operations without a section: they run by their definition, on one slot, under its lock.
 
 use coreline_world::restartable::{At, Ended, Operation, Steps};
-use coreline_world::{Cell, Ordering, Word, World};
+use coreline_world::{Ordering, Word, World};
 
 use super::guarded::Guarded;
 
@@ -42,25 +42,14 @@ unsafe impl<W: World> Steps<W> for Locked {
 
     fn store<T: Word>(&mut self, word: &T, value: T::Value) -> Result<(), Ended> {
         // Relaxed: no other thread reads it before the commit, but for hints such as
-        // `ArrayStack::len`, behind which nothing is read.
+        // `ResizableStack::len`, behind which nothing is read.
         word.store(value, Ordering::Relaxed);
         Ok(())
     }
 
-    fn copy<const N: usize>(
-        &mut self,
-        to: &Cell<[u8; N], W>,
-        offset: usize,
-        bytes: &[u8],
-    ) -> Result<(), Ended> {
-        // SAFETY: the lock excludes other writers, and no thread reads there before the commit.
-        unsafe { to.write_at(offset, bytes, || true) };
-        Ok(())
-    }
-
     fn commit<T: Word>(&mut self, word: &T, value: T::Value) -> Result<(), Ended> {
-        // Release pairs with the acquire of a reader without the lock, such as `Buffer::len`, which
-        // could else see the length before the bytes.
+        // Release, as `Steps::commit` promises: it pairs with the acquire of a reader without the
+        // lock, which could else follow a pointer to what it does not see yet.
         word.store(value, Ordering::Release);
         Ok(())
     }

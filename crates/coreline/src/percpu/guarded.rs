@@ -11,8 +11,7 @@ use coreline_world::{Native, World};
 
 use super::lock::SlotLock;
 
-/// A list, a stack or a buffer in each slot, with a lock. Operations run under the lock if no
-/// section can run.
+/// A stack in each slot, with a lock. Operations run under the lock if no section can run.
 #[repr(C)]
 pub struct Guarded<F, W: World> {
     /// First: sections are given its address, and know nothing of the lock.
@@ -20,10 +19,6 @@ pub struct Guarded<F, W: World> {
     pub(super) lock: SlotLock<W>,
 }
 
-/// A list in each slot: [`restartable::List`].
-pub type List<W = Native> = Guarded<restartable::List<W>, W>;
-/// A bounded stack of pointers in each slot: [`restartable::ArrayStack`].
-pub type ArrayStack<T, const N: usize, W = Native> = Guarded<restartable::ArrayStack<T, N, W>, W>;
 /// A stack in each slot, with a separate, adjustable capacity of at most `N`:
 /// [`restartable::ResizableStack`].
 ///
@@ -47,8 +42,6 @@ pub type ArrayStack<T, const N: usize, W = Native> = Guarded<restartable::ArrayS
 /// ```
 pub type ResizableStack<T, const N: usize, W = Native> =
     Guarded<restartable::ResizableStack<T, N, W>, W>;
-/// An append-only byte buffer in each slot: [`restartable::Buffer`].
-pub type Buffer<const N: usize, W = Native> = Guarded<restartable::Buffer<N, W>, W>;
 
 // SAFETY: a struct of what may be in a slot, and a word.
 unsafe impl<F: Slot, W: World> Slot for Guarded<F, W> {}
@@ -56,26 +49,6 @@ unsafe impl<F: Slot, W: World> Slot for Guarded<F, W> {}
 // No operation runs code that can panic half-way.
 impl<F, W: World> UnwindSafe for Guarded<F, W> {}
 impl<F, W: World> RefUnwindSafe for Guarded<F, W> {}
-
-impl<F: Default> Guarded<F, Native> {
-    /// Creates an empty value.
-    pub fn new() -> Self {
-        Self::new_in()
-    }
-}
-
-impl<F: Default, W: World> Guarded<F, W> {
-    /// Creates an empty value, like [`new`](Guarded::new), in world `W`.
-    pub fn new_in() -> Self {
-        Guarded { inner: F::default(), lock: SlotLock::new_in() }
-    }
-}
-
-impl<F: Default, W: World> Default for Guarded<F, W> {
-    fn default() -> Self {
-        Guarded::new_in()
-    }
-}
 
 impl<T: 'static, const N: usize> ResizableStack<T, N> {
     /// Creates an empty stack with room for `capacity` pointers, at most `N`.
@@ -90,11 +63,7 @@ impl<T: 'static, const N: usize, W: World> ResizableStack<T, N, W> {
         let inner = restartable::ResizableStack::with_capacity_in(capacity);
         Guarded { inner, lock: SlotLock::new_in() }
     }
-}
 
-impl<T: 'static, const N: usize, const WORDS: usize, W: World>
-    Guarded<restartable::ArrayStack<T, N, W, WORDS>, W>
-{
     /// Removes all pointers, and returns them in the order in which they were pushed.
     pub fn drain(&mut self) -> impl Iterator<Item = NonNull<T>> {
         self.inner.drain()

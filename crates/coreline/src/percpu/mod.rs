@@ -4,11 +4,10 @@
 //! is the CPU number or the kernel's concurrency ID ([`IndexBy`]). A thread accesses the slot of
 //! its own index by [restartable operations](coreline_world::restartable). The set of these
 //! operations is closed. The operations on words are load, exchange, store if equal, add, and add
-//! if. The operations on lists and bounded stacks are push and pop, of one or many pointers. The
-//! operation on buffers is append. If the machine has restartable sections, no operation takes a
-//! lock, allocates or makes a system call. The two exceptions are the first operation of a CPU,
-//! which initialises the slot, and operations while slots are stopped. On Linux, all operations are
-//! async-signal-safe, with and without sections.
+//! if. The operations on bounded stacks are push and pop, of one or many pointers. If the machine
+//! has restartable sections, no operation takes a lock, allocates or makes a system call. The two
+//! exceptions are the first operation of a CPU, which initialises the slot, and operations while
+//! slots are stopped. On Linux, all operations are async-signal-safe, with and without sections.
 //!
 //! ```
 //! use coreline::percpu::{PerCpu, Word64};
@@ -99,13 +98,13 @@ mod striped;
 use core::mem::{self, ManuallyDrop};
 use core::ops::Deref;
 
+use coreline_world::restartable::Operation;
 use coreline_world::restartable::definition::Add;
-use coreline_world::restartable::{self, Operation};
 pub use coreline_world::restartable::{Full, Slot};
 use coreline_world::{Integer, Native, Words, World};
 
 pub use bag::PerCpuBag;
-pub use guarded::{ArrayStack, Buffer, Guarded, List, ResizableStack};
+pub use guarded::{Guarded, ResizableStack};
 pub use lines::Lines;
 pub(crate) use lock::{SlotLock, SlotLockGuard};
 pub use lossy::{Draining, LossyBuffer};
@@ -123,8 +122,6 @@ pub type Word32 = <Native as Words>::U32;
 pub type WordSize = <Native as Words>::Usize;
 /// A word in a slot that holds a pointer. In world `W`, it is `W::Ptr`.
 pub type WordPtr<T> = <Native as Words>::Ptr<T>;
-/// The link that makes its containing type a node of a [`List`]: [`restartable::ListNode`].
-pub type ListNode<W = Native> = restartable::ListNode<W>;
 
 /// A `T` for each CPU, or for each concurrency ID.
 ///

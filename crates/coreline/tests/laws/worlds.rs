@@ -38,6 +38,24 @@ impl Effort {
             topology.cpus().map(on).filter(usable).take(self.cpus as usize).collect();
         move |number| places[number as usize % places.len()]
     }
+
+    /// Starts the threads, each at its place.
+    pub(crate) fn crew<W: Testbed, T: Send + 'static, F: FnOnce() -> T + Send + 'static>(
+        self,
+        member: impl Fn(u32) -> F,
+    ) -> Vec<W::JoinHandle<T>> {
+        let place = self.places::<W>();
+        (0..self.threads).map(|number| W::spawn(place(number), member(number)).unwrap()).collect()
+    }
+}
+
+/// Starts so many threads, on no CPU of their own.
+pub(crate) fn crew<W: Testbed, T: Send + 'static, F: FnOnce() -> T + Send + 'static>(
+    size: u32,
+    member: impl Fn(u32) -> F,
+) -> Vec<W::JoinHandle<T>> {
+    let start = |number| W::spawn(Placement::Anywhere, member(number)).unwrap();
+    (0..size).map(start).collect()
 }
 
 /// Twice as many threads as this machine has CPUs, preempted by time.

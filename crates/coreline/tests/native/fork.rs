@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
 use std::{fs, thread};
 
 use coreline::mask::Versioned;
-use coreline::percpu::{ArrayStack, PerCpuPool, PoolOptions, Word64};
+use coreline::percpu::{PerCpuPool, PoolOptions, ResizableStack, Word64};
 use coreline::{CounterSet, PerCpu, PerCpuCounter};
 use coreline_world::{Native, Restartable};
 
@@ -38,7 +38,7 @@ fn a_child_goes_on_where_other_threads_stood() {
     let counter = PerCpuCounter::from_pool(&pool).batched(4);
     let set = CounterSet::<2>::from_pool(&pool);
     let words = pool.per_cpu(|| Word64::new(0)).unwrap();
-    let stack = pool.per_cpu(ArrayStack::<u64, 64>::new_in).unwrap();
+    let stack = pool.per_cpu(|| ResizableStack::<u64, 64>::with_capacity(64)).unwrap();
     let tokens: Vec<u64> = (0..TOKENS).collect();
     for token in &tokens {
         stack.field(|stack| stack).push(NonNull::from(token)).unwrap();

@@ -9,9 +9,7 @@ use std::sync::atomic::{AtomicPtr, Ordering};
 use coreline::cid::SCAN_DELAY;
 use coreline::domain::{Domain, DomainLocal};
 use coreline::mask::{Member, Presence, Reader, Versioned};
-use coreline::percpu::{
-    ArrayStack, Buffer, List, PerCpuPool, PoolError, PoolOptions, StopError, Word64,
-};
+use coreline::percpu::{PerCpuPool, PoolError, PoolOptions, ResizableStack, StopError, Word64};
 use coreline::{CounterSet, CpuMask, Lacking, PerCpu, PerCpuCounter};
 use coreline_topology::NodeId;
 use coreline_world::{Fences, MapError, Memory, Native, Place, Time};
@@ -31,9 +29,7 @@ struct Scene {
     set: CounterSet<2>,
     /// No slot was used.
     words: PerCpu<Word64>,
-    stack: PerCpu<ArrayStack<u64, 4>>,
-    buffer: PerCpu<Buffer<8>>,
-    list: PerCpu<List>,
+    stack: PerCpu<ResizableStack<u64, 4>>,
     /// Has given no CPU an ID.
     fresh: DomainLocal<Word64>,
     /// Its domain may have an ID that is to be taken back, of another CPU than the handler's.
@@ -92,9 +88,7 @@ impl Scene {
             batched,
             set,
             words: elsewhere.per_cpu(|| Word64::new(0)).unwrap(),
-            stack: elsewhere.per_cpu(ArrayStack::new_in).unwrap(),
-            buffer: elsewhere.per_cpu(Buffer::new_in).unwrap(),
-            list: elsewhere.per_cpu(List::new_in).unwrap(),
+            stack: elsewhere.per_cpu(|| ResizableStack::with_capacity(4)).unwrap(),
             fresh: Domain::new().unwrap().local(|| Word64::new(0)).unwrap(),
             tenant: domain.local(|| Word64::new(0)).unwrap(),
             domain,
@@ -120,8 +114,6 @@ impl Scene {
         self.fresh.add(1);
         self.tenant.add(1);
         assert_eq!(self.stack.field(|stack| stack).pop(), None);
-        assert_eq!(self.list.field(|list| list).pop(), None);
-        assert_eq!(self.buffer.field(|buffer| buffer).append(b"8 bytes."), Ok(0));
         self.stopped = Some(self.words.with_all_stopped(|slots| slots.count()));
         self.allocated = Some(self.huge.allocate(WORD));
         let cpu = Native::cpu();

@@ -12,7 +12,7 @@ use std::{panic, process, thread};
 
 use coreline::domain::{Domain, DomainLocal};
 use coreline::mask::Versioned;
-use coreline::percpu::{ArrayStack, PerCpuPool, PoolOptions, StopError, Word64};
+use coreline::percpu::{PerCpuPool, PoolOptions, ResizableStack, StopError, Word64};
 use coreline::{CounterSet, PerCpu, PerCpuCounter};
 use coreline_world::{Clock, Native};
 
@@ -28,7 +28,7 @@ struct Shared {
     batched: PerCpuCounter,
     set: CounterSet<2>,
     words: PerCpu<Word64>,
-    stack: PerCpu<ArrayStack<u64, 64>>,
+    stack: PerCpu<ResizableStack<u64, 64>>,
     domain: Domain,
     tenant: DomainLocal<Word64>,
     version: Versioned<[u64; 2]>,
@@ -48,7 +48,7 @@ impl Shared {
             batched: PerCpuCounter::from_pool(&pool).batched(4),
             set: CounterSet::from_pool(&pool),
             words: pool.per_cpu(|| Word64::new(0)).unwrap(),
-            stack: pool.per_cpu(ArrayStack::new_in).unwrap(),
+            stack: pool.per_cpu(|| ResizableStack::with_capacity(64)).unwrap(),
             tenant: domain.local(|| Word64::new(0)).unwrap(),
             domain,
             version: Versioned::new([0; 2]),

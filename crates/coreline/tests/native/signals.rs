@@ -8,7 +8,7 @@ use std::sync::mpsc;
 use std::thread;
 
 use coreline::domain::{Domain, DomainLocal};
-use coreline::percpu::{ArrayStack, Buffer, PerCpuPool, PoolOptions, Stopped, Word64};
+use coreline::percpu::{PerCpuPool, PoolOptions, ResizableStack, Word64};
 use coreline::{CounterSet, PerCpu, PerCpuCounter};
 use coreline_world::{Native, Restartable};
 
@@ -17,11 +17,6 @@ use crate::{IN_HANDLER, IN_HANDLERS, os};
 const VICTIMS: usize = 3;
 const SIGNALS: usize = 1_000;
 const TOKENS: u64 = 6;
-/// What is appended. Its length divides neither eight nor the buffer's.
-const RECORD: &[u8] = b"eleven long";
-
-type Records = Buffer<500>;
-
 /// What handlers and the code that they interrupt work on.
 struct Shared {
     pool: PerCpuPool,
@@ -29,10 +24,7 @@ struct Shared {
     batched: PerCpuCounter,
     set: CounterSet<2>,
     words: PerCpu<Word64>,
-    stack: PerCpu<ArrayStack<u64, 64>>,
-    buffer: PerCpu<Records>,
-    appended: AtomicU64,
-    drained: AtomicU64,
+    stack: PerCpu<ResizableStack<u64, 64>>,
     /// Each at most one addition away from its slots, which a handler is to make.
     hot: Vec<PerCpuCounter>,
     next_hot: AtomicUsize,
@@ -65,25 +57,6 @@ impl Shared {
             // There is room for all.
             assert!(stack.push(token).is_ok());
         }
-        if self.buffer.field(|buffer| buffer).append(RECORD).is_ok() {
-            // Relaxed: a count, read after the threads were joined.
-            self.appended.fetch_add(1, Ordering::Relaxed);
-        }
-    }
-
-    fn drain(&self) {
-        let drained = self.buffer.with_all_stopped(|slots| {
-            let drain = |slot: Stopped<'_, Records, Native>| {
-                slot.field(|buffer| buffer).drain(|bytes| {
-                    let records = bytes.chunks(RECORD.len());
-                    assert!(records.clone().all(|record| record == RECORD), "{bytes:?}");
-                    records.len() as u64
-                })
-            };
-            slots.map(drain).sum::<u64>()
-        });
-        // Relaxed: a count, read after the threads were joined.
-        self.drained.fetch_add(drained.unwrap(), Ordering::Relaxed);
     }
 }
 
@@ -120,10 +93,7 @@ fn handlers_lose_nothing_and_allocate_nothing() {
         batched: PerCpuCounter::from_pool(&pool).batched(8),
         set: CounterSet::from_pool(&pool),
         words: pool.per_cpu(|| Word64::new(0)).unwrap(),
-        stack: pool.per_cpu(ArrayStack::new_in).unwrap(),
-        buffer: pool.per_cpu(Buffer::new_in).unwrap(),
-        appended: AtomicU64::new(0),
-        drained: AtomicU64::new(0),
+        stack: pool.per_cpu(|| ResizableStack::with_capacity(64)).unwrap(),
         hot: (0..SIGNALS).map(hot).collect(),
         next_hot: AtomicUsize::new(0),
         tenant: tenant(),
@@ -156,7 +126,6 @@ fn handlers_lose_nothing_and_allocate_nothing() {
                             let before = shared.stack.populated() + 1;
                             let stopped = shared.stack.with_all_stopped(|slots| slots.count());
                             assert!(stopped.is_ok_and(|count| count >= before));
-                            shared.drain();
                         }
                     }
                     worked
@@ -195,11 +164,6 @@ fn handlers_lose_nothing_and_allocate_nothing() {
     assert!(reached.iter().all(PerCpuCounter::is_spread), "a handler gave a counter no slots");
     let hot: i64 = shared.hot.iter().map(PerCpuCounter::read_exact).sum();
     assert_eq!(hot, 255 * SIGNALS as i64 + handled.cast_signed());
-
-    shared.drain();
-    let appended = shared.appended.load(Ordering::Relaxed);
-    assert!(appended > 0, "no record found room");
-    assert_eq!(shared.drained.load(Ordering::Relaxed), appended, "records were lost or doubled");
 
     let mut found = Vec::new();
     let emptied = shared.stack.with_all_stopped(|slots| {

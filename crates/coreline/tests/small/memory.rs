@@ -6,29 +6,20 @@ use std::thread;
 use std::time::Duration;
 
 use coreline::mask::{Entry, Presence, PresenceOptions, Versioned};
-use coreline::percpu::{
-    ArrayStack, Buffer, Fault, List, ListNode, PerCpuPool, PoolOptions, Slot, StopError, Word64,
-};
+use coreline::percpu::{Fault, PerCpuPool, PoolOptions, ResizableStack, Slot, StopError, Word64};
 use coreline::{CounterSet, CpuMask, Lacking, ObjectCache, PerCpu, PerCpuCounter};
 
 /// One of each.
 struct Slots {
     word: Word64,
-    list: List,
-    stack: ArrayStack<u32, 3>,
-    log: Buffer<10>,
+    stack: ResizableStack<u32, 3>,
 }
 
 // SAFETY: a struct of words and what is made of them.
 unsafe impl Slot for Slots {}
 
 fn slots() -> Slots {
-    Slots {
-        word: Word64::new(0),
-        list: List::new_in(),
-        stack: ArrayStack::new_in(),
-        log: Buffer::new_in(),
-    }
+    Slots { word: Word64::new(0), stack: ResizableStack::with_capacity(3) }
 }
 
 #[test]
@@ -53,29 +44,8 @@ fn words_add_store_and_refuse() {
 }
 
 #[test]
-fn nodes_and_values_come_back() {
+fn values_come_back() {
     let all = PerCpu::new(slots).unwrap();
-    let list = all.field(|slot| &slot.list);
-    let nodes: Vec<Box<ListNode>> = (0..3).map(|_| Box::new(ListNode::new_in())).collect();
-    for node in &nodes {
-        // SAFETY: live, and in no list.
-        unsafe { list.push(NonNull::from(&**node)) };
-    }
-    let mut found: Vec<_> = all
-        .with_all_stopped(|slots| {
-            slots
-                .flat_map(|slot| {
-                    let list = slot.field(|slot| &slot.list);
-                    core::iter::from_fn(|| list.pop()).collect::<Vec<_>>()
-                })
-                .collect()
-        })
-        .unwrap();
-    let mut expected: Vec<_> = nodes.iter().map(|node| NonNull::from(&**node)).collect();
-    found.sort();
-    expected.sort();
-    assert_eq!(found, expected);
-
     let values = [1, 2, 3, 4].map(|number| NonNull::from(Box::leak(Box::new(number))));
     let stack = all.field(|slot| &slot.stack);
     let pushed = stack.push_batch(&values);
@@ -90,20 +60,6 @@ fn nodes_and_values_come_back() {
         // SAFETY: leaked above, and in no stack any more.
         drop(unsafe { Box::from_raw(value.as_ptr()) });
     }
-}
-
-#[test]
-fn records_are_whole() {
-    let all = PerCpu::new(slots).unwrap();
-    let log = all.field(|slot| &slot.log);
-    let appended: usize = ["one", "three", "seven"]
-        .iter()
-        .filter_map(|text| log.append(text.as_bytes()).ok().map(|_| text.len()))
-        .sum();
-    let drained = all.with_all_stopped(|slots| {
-        slots.map(|slot| slot.field(|slot| &slot.log).drain(<[u8]>::len)).sum::<usize>()
-    });
-    assert_eq!(drained, Ok(appended));
 }
 
 #[test]

@@ -2,7 +2,7 @@
 //! the thread may be preempted, moved or fenced.
 
 use coreline_world::restartable::{At, Ended, NoSlot, Operation, Steps};
-use coreline_world::{Cell, IndexBy, Lacking, Ordering, Restartable, Why, Word};
+use coreline_world::{IndexBy, Lacking, Ordering, Restartable, Why, Word};
 
 use crate::Sim;
 use crate::engine::{self, inside, races};
@@ -168,23 +168,6 @@ unsafe impl Steps<Sim> for Interpreter {
 
     fn store<T: Word>(&mut self, word: &T, value: T::Value) -> Result<(), Ended> {
         self.write(word, value, Ordering::Relaxed)
-    }
-
-    fn copy<const N: usize>(
-        &mut self,
-        to: &Cell<[u8; N], Sim>,
-        offset: usize,
-        bytes: &[u8],
-    ) -> Result<(), Ended> {
-        self.boundary()?;
-        races::has_slot(self.slot);
-        // SAFETY: bytes behind those that count, of a slot that no other thread of this CPU writes
-        // to meanwhile; and simulated threads take turns.
-        let written = unsafe { to.write_at(offset, bytes, || !self.interrupted()) };
-        // A thread that comes between two steps finds these bytes, which do not count yet, and may
-        // write over them; this one aborts then.
-        races::left_slot(self.slot);
-        if written { Ok(()) } else { Err(Ended::Aborted) }
     }
 
     fn commit<T: Word>(&mut self, word: &T, value: T::Value) -> Result<(), Ended> {

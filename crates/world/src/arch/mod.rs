@@ -240,7 +240,7 @@ mod status {
     pub(super) const NO_SLOT: u64 = 0;
     /// It committed.
     pub(super) const DONE: u64 = 1;
-    /// It found what it does not work on: another value, an empty list, no room.
+    /// It found what it does not work on: another value, an empty stack, no room.
     pub(super) const REFUSED: u64 = 2;
 }
 

@@ -16,8 +16,7 @@
 //! * where a gate says where slot 0 lies, it has done so before it opened, and for good;
 //! * what is read and written lies in that slot, and is aligned: to other threads, each access is
 //!   an atomic one of its size, which for a word is that of what it holds. Reading the limit
-//!   acquires, and so does reading a row; the commit of a pointer, a list, a stack and a buffer
-//!   releases;
+//!   acquires, and so does reading a row; the commit of a pointer and a stack releases;
 //! * that nothing is lost between the first load and the commit is the kernel's doing: had another
 //!   thread of this CPU run, the section would have been aborted. The sections of an unregistered
 //!   thread are not aborted, but its `cpu_id` is negative, so above every limit and every number of
@@ -26,13 +25,13 @@
 use core::mem::offset_of;
 use core::ptr::NonNull;
 
-use super::status::{DONE, NO_SLOT, REFUSED};
+use super::status::{DONE, REFUSED};
 use super::{Gated, InRow, Index, Section, SlotsAt};
 use crate::restartable::definition::{
-    Add, AddIf, Append, Exchange, ListPop, ListPush, Load, StackPop, StackPopBatch, StackPush,
-    StackPushBatch, StackResize, StoreIfEqual,
+    Add, AddIf, Exchange, Load, StackPop, StackPopBatch, StackPush, StackPushBatch, StackResize,
+    StoreIfEqual,
 };
-use crate::restartable::{ArrayStack, Buffer, Full, List, ListNode, ResizableStack};
+use crate::restartable::{Full, ResizableStack};
 use crate::{Integer, Word, Words};
 
 /// An operation as this kind of section, and how that runs; `None` if there is no slot.
@@ -152,13 +151,11 @@ impl<I, F> SlotsAt<I, F> {
     }
 }
 
-impl<I, T: 'static, const N: usize, W: Words, const WORDS: usize>
-    SlotsAt<I, ArrayStack<T, N, W, WORDS>>
-{
-    /// The length, which lies between the capacity, if there is a word of it, and the entries.
+impl<I, T: 'static, const N: usize, W: Words> SlotsAt<I, ResizableStack<T, N, W>> {
+    /// The length, which lies between the capacity and the entries.
     #[inline(always)]
     pub(super) fn length(self) -> SlotsAt<I, W::U64> {
-        self.field(offset_of!(ArrayStack<T, N, W, WORDS>, len))
+        self.field(offset_of!(ResizableStack<T, N, W>, len))
     }
 }
 
@@ -171,53 +168,21 @@ macro_rules! operations {
         on_integers!($section, $point, $by, whole, usize, $($more)*);
         on_words!($section, $point, $by, pointer, [T: 'static], *mut T, $($more)*);
 
-        section_of!([W: Words] $section, $by, ListPush<W>: List<W> => (), |operation, at| {
-            let node = operation.node.as_ptr();
-            // SAFETY: see the module. The link of the node is the caller's until the commit.
-            unsafe {
-                text!(list_push, $point, $by, at, { return None }, node = in(reg) node, $($more)*);
-            }
-            Some(())
-        });
-
-        section_of!([W: Words] $section, $by,
-            ListPop: List<W> => Option<NonNull<ListNode<W>>>, |_, at| {
-            let (node, status): (*mut ListNode<W>, u64);
-            // SAFETY: see the module. The first node is live: see the definition.
-            unsafe {
-                text!(
-                    list_pop, $point, $by, at, status,
-                    node = out(reg) node, refused = const REFUSED, $($more)*
-                );
-            }
-            // Null where the list is empty.
-            (status != NO_SLOT).then_some(NonNull::new(node))
-        });
-
-        section_of!([T: 'static, const N: usize, W: Words, const WORDS: usize] $section, $by,
-            StackPush<T>: ArrayStack<T, N, W, WORDS> => Result<(), Full>, |operation, at| {
+        section_of!([T: 'static, const N: usize, W: Words] $section, $by,
+            StackPush<T>: ResizableStack<T, N, W> => Result<(), Full>, |operation, at| {
             let (at, value) = (at.length(), operation.0.as_ptr());
             // SAFETY: see the module. The entry is below the capacity, which is at most `N`.
             unsafe {
-                if WORDS == 0 {
-                    text!(
-                        stack_push const, $point, $by, at, { return None },
-                        value = in(reg) value, full = label { return Some(Err(Full)) },
-                        capacity = const N, $($more)*
-                    );
-                } else {
-                    text!(
-                        stack_push word, $point, $by, at, { return None },
-                        value = in(reg) value, full = label { return Some(Err(Full)) },
-                        $($more)*
-                    );
-                }
+                text!(
+                    stack_push, $point, $by, at, { return None },
+                    value = in(reg) value, full = label { return Some(Err(Full)) }, $($more)*
+                );
             }
             Some(Ok(()))
         });
 
-        section_of!([T: 'static, const N: usize, W: Words, const WORDS: usize] $section, $by,
-            StackPop: ArrayStack<T, N, W, WORDS> => Option<NonNull<T>>, |_, at| {
+        section_of!([T: 'static, const N: usize, W: Words] $section, $by,
+            StackPop: ResizableStack<T, N, W> => Option<NonNull<T>>, |_, at| {
             let at = at.length();
             let (value, status): (*mut T, u64);
             // SAFETY: see the module. The entries are below the length.
@@ -234,33 +199,24 @@ macro_rules! operations {
             }
         });
 
-        section_of!([T: 'static, const N: usize, W: Words, const WORDS: usize] $section, $by,
-            StackPushBatch<'_, T>: ArrayStack<T, N, W, WORDS> => usize, |operation, at| {
+        section_of!([T: 'static, const N: usize, W: Words] $section, $by,
+            StackPushBatch<'_, T>: ResizableStack<T, N, W> => usize, |operation, at| {
             let (at, values, wanted) = (at.length(), operation.0.as_ptr(), operation.0.len());
             let (count, status): (usize, u64);
             // SAFETY: see the module. No entry above the capacity is written, which is at most
             // `N`.
             unsafe {
-                if WORDS == 0 {
-                    text!(
-                        stack_push_batch const, $point, $by, at, status,
-                        count = out(reg) count,
-                        values = in(reg) values, wanted = in(reg) wanted,
-                        capacity = const N, $($more)*
-                    );
-                } else {
-                    text!(
-                        stack_push_batch word, $point, $by, at, status,
-                        count = out(reg) count,
-                        values = in(reg) values, wanted = in(reg) wanted, $($more)*
-                    );
-                }
+                text!(
+                    stack_push_batch, $point, $by, at, status,
+                    count = out(reg) count,
+                    values = in(reg) values, wanted = in(reg) wanted, $($more)*
+                );
             }
             (status == DONE).then_some(count)
         });
 
-        section_of!([T: 'static, const N: usize, W: Words, const WORDS: usize] $section, $by,
-            StackPopBatch<'_, T>: ArrayStack<T, N, W, WORDS> => usize, |operation, at| {
+        section_of!([T: 'static, const N: usize, W: Words] $section, $by,
+            StackPopBatch<'_, T>: ResizableStack<T, N, W> => usize, |operation, at| {
             let at = at.length();
             let (into, wanted) = (operation.0.as_ptr().cast_mut(), operation.0.len());
             let (count, status): (usize, u64);
@@ -282,22 +238,6 @@ macro_rules! operations {
             let (at, capacity) = (at.field::<W::U64>(0), Exchange(operation.0.min(N) as u64));
             // SAFETY: the caller's promise, for the word.
             unsafe { $section::run(capacity, at) }.map(|old| old as usize)
-        });
-
-        section_of!([const N: usize, W: Words] $section, $by,
-            Append<'_>: Buffer<N, W> => Result<usize, Full>, |operation, at| {
-            let (bytes, count) = (operation.0.as_ptr(), operation.0.len());
-            let (begin, status): (usize, u64);
-            // SAFETY: see the module. No byte above the capacity is written. A slice has
-            // less than half the address space, so the sum does not wrap.
-            unsafe {
-                text!(
-                    append, $point, $by, at, status,
-                    begin = out(reg) begin, bytes = in(reg) bytes, count = in(reg) count,
-                    capacity = const N, refused = const REFUSED, $($more)*
-                );
-            }
-            ended(status, Ok(begin), Err(Full))
         });
     };
 }

@@ -6,7 +6,7 @@ use core::{hint, ptr};
 
 use crate::native::Native;
 use crate::native::backoff::Backoff;
-use crate::restartable::{Gate, Limits, ListNode};
+use crate::restartable::{Gate, Limits};
 use crate::{Cell, Clock, ConstWords, Integer, Ordering, Slot, Time, Track, Word, Words};
 
 /// Pauses before a waiting thread gives its CPU to another one for the first time: some
@@ -208,14 +208,6 @@ impl ConstWords for Native {
     const U64_ZERO: AtomicU64 = AtomicU64::new(0);
     const USIZE_ZERO: AtomicUsize = AtomicUsize::new(0);
     const TRACK: Untracked = Untracked;
-}
-
-// `ConstWords` has no pointer, as a constant of a trait has no type parameter.
-impl ListNode<Native> {
-    /// Creates a node that is in no list.
-    pub const fn new() -> Self {
-        ListNode { next: AtomicPtr::new(ptr::null_mut()) }
-    }
 }
 
 impl Gate<Native> {

@@ -5,11 +5,9 @@
 use core::cell;
 use core::ptr::{self, NonNull};
 
-use super::{
-    ArrayStack, At, Buffer, Full, List, ListNode, Operation, ResizableStack, Restartable, WordOf,
-};
+use super::{At, Full, Operation, ResizableStack, Restartable, WordOf};
 use crate::arch::Sections;
-use crate::{Cell, Integer, Unsigned, Word, Words};
+use crate::{Integer, Unsigned, Word};
 
 /// The reason why an operation ended before its commit. Words that other threads read are
 /// unchanged.
@@ -43,14 +41,6 @@ pub unsafe trait Steps<W: Restartable> {
     /// Writes a word that no other thread reads before the commit, or writes it in a way that does
     /// not change what other threads read.
     fn store<T: Word>(&mut self, word: &T, value: T::Value) -> Result<(), Ended>;
-
-    /// Writes bytes, starting at `offset`, that no other thread reads before the commit.
-    fn copy<const N: usize>(
-        &mut self,
-        to: &Cell<[u8; N], W>,
-        offset: usize,
-        bytes: &[u8],
-    ) -> Result<(), Ended>;
 
     /// Writes a word and ends the operation. The write is a release store, for threads of other
     /// CPUs that read the slot.
@@ -162,84 +152,24 @@ where
     }
 }
 
-/// *Load, store, store*: inserts a node at the front of the list.
-#[derive(Debug)]
-pub struct ListPush<W: Words> {
-    pub(crate) node: NonNull<ListNode<W>>,
-}
-
-impl<W: Words> ListPush<W> {
-    /// Creates an operation that pushes `node`.
-    ///
-    /// # Safety
-    ///
-    /// When the operation runs, the node is live and in no list, and it stays live until it is
-    /// popped.
-    #[inline]
-    pub unsafe fn new(node: NonNull<ListNode<W>>) -> Self {
-        ListPush { node }
-    }
-}
-
 /// Makes operations copies, whatever they point to: a derived implementation would ask for more.
 macro_rules! copied {
-    ($($operation:ident<$($lifetime:lifetime,)? $parameter:ident $(: $bound:ident)?>;)*) => {$(
-        impl<$($lifetime,)? $parameter $(: $bound)?> Clone
-            for $operation<$($lifetime,)? $parameter>
-        {
+    ($($operation:ident<$($lifetime:lifetime,)? $parameter:ident>;)*) => {$(
+        impl<$($lifetime,)? $parameter> Clone for $operation<$($lifetime,)? $parameter> {
             #[inline]
             fn clone(&self) -> Self {
                 *self
             }
         }
 
-        impl<$($lifetime,)? $parameter $(: $bound)?> Copy
-            for $operation<$($lifetime,)? $parameter>
-        {
-        }
+        impl<$($lifetime,)? $parameter> Copy for $operation<$($lifetime,)? $parameter> {}
     )*};
 }
 
 copied! {
-    ListPush<W: Words>;
     StackPush<T>;
     StackPushBatch<'a, T>;
     StackPopBatch<'a, T>;
-}
-
-impl<W: Restartable> Operation<W, List<W>> for ListPush<W> {
-    type Output = ();
-
-    fn define(self, steps: &mut impl Steps<W>, list: &List<W>) -> Result<Self::Output, Ended> {
-        let first = steps.load(&list.first)?;
-        // SAFETY: the promise of `new`.
-        steps.store(unsafe { &self.node.as_ref().next }, first)?;
-        steps.commit(&list.first, self.node.as_ptr())
-    }
-}
-
-/// *Load, compare, load, store*: removes the first node of the list.
-///
-/// librseq: `rseq_load_cbeq_store_add_load_store`.
-#[derive(Debug, Clone, Copy)]
-pub struct ListPop;
-
-impl<W: Restartable> Operation<W, List<W>> for ListPop {
-    type Output = Option<NonNull<ListNode<W>>>;
-
-    fn define(self, steps: &mut impl Steps<W>, list: &List<W>) -> Result<Self::Output, Ended> {
-        let Some(node) = NonNull::new(steps.load(&list.first)?) else {
-            return Ok(None);
-        };
-        // SAFETY: a node that was pushed stays live until it is popped, and it was the first of
-        // this list when it was read. It still is if this step is taken: only threads of this CPU
-        // pop from the list, and had one of them run, the step would answer `Aborted`. A thread
-        // that takes nodes from another CPU stops the slots first, and so fences before it can free
-        // one.
-        let next = steps.load(unsafe { &node.as_ref().next })?;
-        steps.commit(&list.first, next)?;
-        Ok(Some(node))
-    }
 }
 
 /// *Load, load, compare, store*: pushes a pointer into the top entry, if a pop has left it empty.
@@ -247,18 +177,18 @@ impl<W: Restartable> Operation<W, List<W>> for ListPop {
 #[derive(Debug)]
 pub struct StackPush<T>(pub NonNull<T>);
 
-impl<T: 'static, const N: usize, const WORDS: usize, W: Restartable>
-    Operation<W, ArrayStack<T, N, W, WORDS>> for StackPush<T>
+impl<T: 'static, const N: usize, W: Restartable> Operation<W, ResizableStack<T, N, W>>
+    for StackPush<T>
 {
     type Output = Result<(), Full>;
 
     fn define(
         self,
         steps: &mut impl Steps<W>,
-        stack: &ArrayStack<T, N, W, WORDS>,
+        stack: &ResizableStack<T, N, W>,
     ) -> Result<Self::Output, Ended> {
         let len = steps.load(&stack.len)?;
-        let capacity = capacity(steps, stack)?;
+        let capacity = steps.load(&stack.capacity)?;
         if (1..=capacity).contains(&len) {
             let last = &stack.entries[len as usize - 1];
             if steps.load(last)?.is_null() {
@@ -276,18 +206,10 @@ impl<T: 'static, const N: usize, const WORDS: usize, W: Restartable>
     }
 }
 
-/// How many pointers there is room for now. This is a step if the room can change.
-fn capacity<T: 'static, const N: usize, const WORDS: usize, W: Restartable>(
-    steps: &mut impl Steps<W>,
-    stack: &ArrayStack<T, N, W, WORDS>,
-) -> Result<u64, Ended> {
-    stack.capacity.last().map_or(Ok(N as u64), |word| steps.load(word))
-}
-
 /// How many of the first `len` entries hold a pointer. This is a step unless there are none.
-fn filled<T: 'static, const N: usize, const WORDS: usize, W: Restartable>(
+fn filled<T: 'static, const N: usize, W: Restartable>(
     steps: &mut impl Steps<W>,
-    stack: &ArrayStack<T, N, W, WORDS>,
+    stack: &ResizableStack<T, N, W>,
     len: u64,
 ) -> Result<u64, Ended> {
     let Some(last) = len.checked_sub(1) else { return Ok(0) };
@@ -299,15 +221,15 @@ fn filled<T: 'static, const N: usize, const WORDS: usize, W: Restartable>(
 #[derive(Debug, Clone, Copy)]
 pub struct StackPop;
 
-impl<T: 'static, const N: usize, const WORDS: usize, W: Restartable>
-    Operation<W, ArrayStack<T, N, W, WORDS>> for StackPop
+impl<T: 'static, const N: usize, W: Restartable> Operation<W, ResizableStack<T, N, W>>
+    for StackPop
 {
     type Output = Option<NonNull<T>>;
 
     fn define(
         self,
         steps: &mut impl Steps<W>,
-        stack: &ArrayStack<T, N, W, WORDS>,
+        stack: &ResizableStack<T, N, W>,
     ) -> Result<Self::Output, Ended> {
         let len = steps.load(&stack.len)?;
         let Some(last) = stack.entries[..len as usize].last() else { return Ok(None) };
@@ -329,18 +251,18 @@ impl<T: 'static, const N: usize, const WORDS: usize, W: Restartable>
 #[derive(Debug)]
 pub struct StackPushBatch<'a, T>(pub &'a [NonNull<T>]);
 
-impl<T: 'static, const N: usize, const WORDS: usize, W: Restartable>
-    Operation<W, ArrayStack<T, N, W, WORDS>> for StackPushBatch<'_, T>
+impl<T: 'static, const N: usize, W: Restartable> Operation<W, ResizableStack<T, N, W>>
+    for StackPushBatch<'_, T>
 {
     type Output = usize;
 
     fn define(
         self,
         steps: &mut impl Steps<W>,
-        stack: &ArrayStack<T, N, W, WORDS>,
+        stack: &ResizableStack<T, N, W>,
     ) -> Result<Self::Output, Ended> {
         let len = steps.load(&stack.len)?;
-        let capacity = capacity(steps, stack)?;
+        let capacity = steps.load(&stack.capacity)?;
         let len = filled(steps, stack, len)?;
         // Without an empty entry, which would hold a pointer as soon as it is written.
         steps.store(&stack.len, len)?;
@@ -361,15 +283,15 @@ impl<T: 'static, const N: usize, const WORDS: usize, W: Restartable>
 #[derive(Debug)]
 pub struct StackPopBatch<'a, T>(pub &'a [cell::Cell<Option<NonNull<T>>>]);
 
-impl<T: 'static, const N: usize, const WORDS: usize, W: Restartable>
-    Operation<W, ArrayStack<T, N, W, WORDS>> for StackPopBatch<'_, T>
+impl<T: 'static, const N: usize, W: Restartable> Operation<W, ResizableStack<T, N, W>>
+    for StackPopBatch<'_, T>
 {
     type Output = usize;
 
     fn define(
         self,
         steps: &mut impl Steps<W>,
-        stack: &ArrayStack<T, N, W, WORDS>,
+        stack: &ResizableStack<T, N, W>,
     ) -> Result<Self::Output, Ended> {
         let len = steps.load(&stack.len)?;
         let len = filled(steps, stack, len)?;
@@ -397,35 +319,8 @@ impl<T: 'static, const N: usize, W: Restartable> Operation<W, ResizableStack<T, 
         steps: &mut impl Steps<W>,
         stack: &ResizableStack<T, N, W>,
     ) -> Result<Self::Output, Ended> {
-        let [word] = &stack.capacity;
-        let old = steps.load(word)?;
-        steps.commit(word, self.0.min(N) as u64)?;
+        let old = steps.load(&stack.capacity)?;
+        steps.commit(&stack.capacity, self.0.min(N) as u64)?;
         Ok(old as usize)
-    }
-}
-
-/// *Load, compare, memcpy, store*: appends all of the bytes, or no byte. Returns the offset at
-/// which they begin.
-///
-/// librseq: `rseq_load_cbne_memcpy_store`.
-#[derive(Debug, Clone, Copy)]
-pub struct Append<'a>(pub &'a [u8]);
-
-impl<const N: usize, W: Restartable> Operation<W, Buffer<N, W>> for Append<'_> {
-    type Output = Result<usize, Full>;
-
-    fn define(
-        self,
-        steps: &mut impl Steps<W>,
-        buffer: &Buffer<N, W>,
-    ) -> Result<Self::Output, Ended> {
-        let begin = steps.load(&buffer.len)?;
-        let end = begin + self.0.len() as u64;
-        if end > N as u64 {
-            return Ok(Err(Full));
-        }
-        steps.copy(&buffer.bytes, begin as usize, self.0)?;
-        steps.commit(&buffer.len, end)?;
-        Ok(Ok(begin as usize))
     }
 }

@@ -13,10 +13,7 @@
 //! |---|---|---|
 //! | a word | `Load`, `Exchange`, `StoreIfEqual` | [`operand`] |
 //! | a word that holds an integer | `Add`, `AddIf` | [`operand`] |
-//! | a [`List`] | `ListPush`, `ListPop` | [`list`] |
-//! | an [`ArrayStack`] | `StackPush`, `StackPop`; for a batch | [`stack`] |
-//! | a [`ResizableStack`] | the same, and `StackResize` | [`stack`] |
-//! | a [`Buffer`] | `Append` | [`buffer`] |
+//! | a [`ResizableStack`] | `StackPush`, `StackPop`; for a batch; `StackResize` | [`stack`] |
 //!
 //! A word is a world's `U32`, `U64`, `Usize` or `Ptr`. Each operation has one definition for all of
 //! them, and one section, whose accesses are as wide as the word.
@@ -44,10 +41,8 @@
 //!
 //! [`rseq(2)`]: https://docs.kernel.org/userspace-api/rseq.html
 
-pub mod buffer;
 pub mod definition;
 pub mod limits;
-pub mod list;
 pub mod operand;
 pub mod rows;
 pub mod stack;
@@ -55,13 +50,11 @@ pub mod stack;
 use core::fmt;
 use core::ptr::NonNull;
 
-pub use buffer::{Buffer, Full};
 pub use definition::{Ended, Steps};
 pub use limits::{Gate, Limits};
-pub use list::{List, ListNode};
 pub use operand::{Operand, WordOf};
 pub use rows::{Rows, RowsBeside};
-pub use stack::{ArrayStack, ResizableStack};
+pub use stack::{Full, ResizableStack};
 
 use crate::arch::Sections;
 pub use crate::slot::Slot;

@@ -1,5 +1,5 @@
-//! [`ArrayStack`]: a bounded stack of pointers, one for each CPU. It is the magazine of an object
-//! cache.
+//! [`ResizableStack`]: a bounded stack of pointers, one for each CPU. It is the magazine of an
+//! object cache.
 //!
 //! # The last entry
 //!
@@ -16,9 +16,8 @@
 //!
 //! # A capacity that can be changed
 //!
-//! The capacity is `N`. In a [`ResizableStack`], it is a word next to the length, at most `N`,
-//! which a push reads inside its section. The caller does not pass the capacity to the push, for
-//! three reasons:
+//! The capacity is a word next to the length, at most `N`, which a push reads inside its section.
+//! The caller does not pass the capacity to the push, for three reasons:
 //!
 //! * After [`StackResize`] has committed, no push of that CPU uses the old capacity, because a
 //!   section that has read the old value starts over. A caller that reads the capacity before the
@@ -41,56 +40,43 @@ use core::ptr;
 use super::Slot;
 use crate::{Ordering, Word, Words};
 
-/// A stack of at most `N` pointers, stored side by side.
-///
-/// `WORDS` states where the capacity is. With 0, the capacity is `N`. With 1, the capacity is in a
-/// word and can be changed ([`ResizableStack`]).
+/// The error if the stack has no room. The operation had no effect.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("this CPU's slot is full; drain it, or make it larger")]
+pub struct Full;
+
+/// A stack of at most `N` pointers, stored side by side. Its capacity is a run-time value: see the
+/// [module](self).
 ///
 /// | word | meaning | written by |
 /// |---|---|---|
-/// | `capacity`, if `WORDS` is 1 | the capacity, never more than `N` | a commit of resize |
+/// | `capacity` | the capacity, never more than `N` | a commit of resize |
 /// | `len` | the number of entries that count, never more than `N` | push and pop |
 /// | `entries[i]`, `i + 1 < len` | a pointer that was pushed | nothing |
 /// | `entries[i]`, `i + 1 == len` | a pushed pointer, or null if empty | a commit of push or pop |
 /// | `entries[i]`, `i >= len` | anything | a push, before its commit |
 #[repr(C)]
-pub struct ArrayStack<T: 'static, const N: usize, W: Words, const WORDS: usize = 0> {
+pub struct ResizableStack<T: 'static, const N: usize, W: Words> {
     /// Right before the length, as sections know.
-    pub(crate) capacity: [W::U64; WORDS],
+    pub(crate) capacity: W::U64,
     pub(crate) len: W::U64,
     pub(crate) entries: [W::Ptr<T>; N],
 }
 
-/// A stack whose capacity is a run-time value, at most `N`: see the [module](self).
-pub type ResizableStack<T, const N: usize, W> = ArrayStack<T, N, W, 1>;
-
 // SAFETY: the stack holds pointers, and gives them to threads that pop; what becomes of the objects
 // is up to those that push and pop.
-unsafe impl<T, const N: usize, W: Words, const WORDS: usize> Send for ArrayStack<T, N, W, WORDS> {}
+unsafe impl<T, const N: usize, W: Words> Send for ResizableStack<T, N, W> {}
 // SAFETY: all fields are words, and the pointers in them are handed on as they are.
-unsafe impl<T, const N: usize, W: Words, const WORDS: usize> Sync for ArrayStack<T, N, W, WORDS> {}
+unsafe impl<T, const N: usize, W: Words> Sync for ResizableStack<T, N, W> {}
 // SAFETY: a struct.
-unsafe impl<T, const N: usize, W: Words, const WORDS: usize> Slot for ArrayStack<T, N, W, WORDS> {}
-
-impl<T, const N: usize, W: Words> ArrayStack<T, N, W> {
-    /// Creates an empty stack.
-    pub fn new_in() -> Self {
-        Self::empty([])
-    }
-}
+unsafe impl<T, const N: usize, W: Words> Slot for ResizableStack<T, N, W> {}
 
 impl<T, const N: usize, W: Words> ResizableStack<T, N, W> {
     /// Creates an empty stack with room for `capacity` pointers, or for `N` pointers if `N` is
     /// less.
     pub fn with_capacity_in(capacity: usize) -> Self {
-        Self::empty([W::U64::new_in(capacity.min(N) as u64)])
-    }
-}
-
-impl<T, const N: usize, W: Words, const WORDS: usize> ArrayStack<T, N, W, WORDS> {
-    fn empty(capacity: [W::U64; WORDS]) -> Self {
-        ArrayStack {
-            capacity,
+        ResizableStack {
+            capacity: W::U64::new_in(capacity.min(N) as u64),
             len: W::U64::new_in(0),
             entries: array::from_fn(|_| W::Ptr::new_in(ptr::null_mut())),
         }
@@ -99,7 +85,7 @@ impl<T, const N: usize, W: Words, const WORDS: usize> ArrayStack<T, N, W, WORDS>
     /// Returns the number of pointers for which the stack has room now.
     pub fn capacity(&self) -> usize {
         // Relaxed: a hint, behind which nothing is read.
-        self.capacity.last().map_or(N, |word| word.load(Ordering::Relaxed) as usize)
+        self.capacity.load(Ordering::Relaxed) as usize
     }
 
     /// Returns the number of pointers on the stack. It may change at any time.
@@ -127,15 +113,9 @@ impl<T, const N: usize, W: Words, const WORDS: usize> ArrayStack<T, N, W, WORDS>
     }
 }
 
-impl<T, const N: usize, W: Words> Default for ArrayStack<T, N, W> {
-    fn default() -> Self {
-        Self::new_in()
-    }
-}
-
-impl<T, const N: usize, W: Words, const WORDS: usize> fmt::Debug for ArrayStack<T, N, W, WORDS> {
+impl<T, const N: usize, W: Words> fmt::Debug for ResizableStack<T, N, W> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ArrayStack")
+        f.debug_struct("ResizableStack")
             .field("len", &self.len())
             .field("capacity", &self.capacity())
             .finish_non_exhaustive()

@@ -9,16 +9,16 @@ use core::fmt;
 use core::ptr::NonNull;
 
 use coreline_world::restartable::definition::{
-    Add, AddIf, Append, Exchange, ListPop, ListPush, Load, StackPop, StackPopBatch, StackPush,
-    StackPushBatch, StackResize, StoreIfEqual,
+    Add, AddIf, Exchange, Load, StackPop, StackPopBatch, StackPush, StackPushBatch, StackResize,
+    StoreIfEqual,
 };
-use coreline_world::restartable::{self, At, Full, ListNode, NoSlot, Operation, Slot};
+use coreline_world::restartable::{At, Full, NoSlot, Operation, Slot};
 use coreline_world::{Integer, Ordering, Unsigned, Word, World};
 
 use super::Slots;
 use super::indexing::{Indexing, OwnIndex};
 use crate::percpu::fallback;
-use crate::percpu::guarded::{Buffer, Guarded, List, ResizableStack};
+use crate::percpu::guarded::{Guarded, ResizableStack};
 
 /// A field of every slot, from [`Slots::field`]. Its methods are the operations on the calling
 /// thread's slot.
@@ -139,8 +139,7 @@ impl<T: Slot, F: Word, W: World, I: Indexing<W>> Field<'_, T, F, W, I> {
     ///
     /// The call compares only values, so it has the ABA problem. A pointer that was removed and put
     /// back meanwhile compares equal. So do not pop from a hand-written stack this way, because the
-    /// element below the top may have changed. [`List`] and
-    /// [`ArrayStack`](crate::percpu::ArrayStack) pop in one section.
+    /// element below the top may have changed. A [`ResizableStack`] pops in one section.
     ///
     /// # Errors
     ///
@@ -157,37 +156,6 @@ impl<T: Slot, F: Word, W: World, I: Indexing<W>> Field<'_, T, F, W, I> {
             word.compare_exchange(expected, new, done, failed).map(drop)
         })
     }
-
-    /// Reads the word, like [`load`](Field::load), but only if a section can do it.
-    ///
-    /// # Errors
-    ///
-    /// [`NoSlot`] if the thread has no slot that a section may use now.
-    #[inline]
-    pub fn try_load(self) -> Result<F::Value, NoSlot>
-    where
-        Load: Operation<W, F, Output = F::Value>,
-    {
-        W::run(self.at(), Load)
-    }
-
-    /// Writes `new` if the word is `expected`, like [`store_if_equal`](Field::store_if_equal), but
-    /// only if a section can do it.
-    ///
-    /// # Errors
-    ///
-    /// [`NoSlot`] if the thread has no slot that a section may use now.
-    #[inline]
-    pub fn try_store_if_equal(
-        self,
-        expected: F::Value,
-        new: F::Value,
-    ) -> Result<Result<(), F::Value>, NoSlot>
-    where
-        StoreIfEqual<F::Value>: Operation<W, F, Output = Result<(), F::Value>>,
-    {
-        W::run(self.at(), StoreIfEqual { expected, new })
-    }
 }
 
 /// Operations on words that hold an integer.
@@ -200,19 +168,6 @@ impl<T: Slot, F: Integer, W: World, I: Indexing<W>> Field<'_, T, F, W, I> {
     {
         // Relaxed: a word carries nothing but its own value.
         self.run(Add(delta), |word, Add(delta)| _ = word.fetch_add(delta, Ordering::Relaxed));
-    }
-
-    /// Adds `delta`, like [`add`](Field::add), but only if a section can do it.
-    ///
-    /// # Errors
-    ///
-    /// [`NoSlot`] if the thread has no slot that a section may use now.
-    #[inline]
-    pub fn try_add(self, delta: F::Value) -> Result<(), NoSlot>
-    where
-        Add<F::Value>: Operation<W, F, Output = ()>,
-    {
-        W::run(self.at(), Add(delta))
     }
 
     /// Adds `delta`, wrapping, if the addition changes no bit of `fixed`, and returns the sum:
@@ -298,30 +253,9 @@ impl<'a, T: Slot, F, W: World, I: Indexing<W>> Field<'a, T, Guarded<F, W>, W, I>
     }
 }
 
-/// Operations on lists.
-impl<T: Slot, W: World, I: Indexing<W>> Field<'_, T, List<W>, W, I> {
-    /// Pushes `node` onto the front of this CPU's list: [`ListPush`].
-    ///
-    /// # Safety
-    ///
-    /// The node is live and in no list, and stays live until it is popped. No reference to its link
-    /// is used meanwhile.
-    #[inline]
-    pub unsafe fn push(self, node: NonNull<ListNode<W>>) {
-        // SAFETY: the caller's promise.
-        self.run_guarded(unsafe { ListPush::new(node) });
-    }
-
-    /// Pops the first node of this CPU's list: [`ListPop`].
-    #[inline]
-    pub fn pop(self) -> Option<NonNull<ListNode<W>>> {
-        self.run_guarded(ListPop)
-    }
-}
-
-/// Operations on stacks, resizable or not.
-impl<T: Slot, E: 'static, const N: usize, const WORDS: usize, W: World, I: Indexing<W>>
-    Field<'_, T, Guarded<restartable::ArrayStack<E, N, W, WORDS>, W>, W, I>
+/// Operations on stacks.
+impl<T: Slot, E: 'static, const N: usize, W: World, I: Indexing<W>>
+    Field<'_, T, ResizableStack<E, N, W>, W, I>
 {
     /// Pushes `value` onto this CPU's stack: [`StackPush`].
     ///
@@ -372,12 +306,7 @@ impl<T: Slot, E: 'static, const N: usize, const WORDS: usize, W: World, I: Index
     pub fn pop_batch(self, into: &mut [Option<NonNull<E>>]) -> usize {
         self.run_guarded(StackPopBatch(Cell::from_mut(into).as_slice_of_cells()))
     }
-}
 
-/// Operations on resizable stacks.
-impl<T: Slot, E: 'static, const N: usize, W: World, I: Indexing<W>>
-    Field<'_, T, ResizableStack<E, N, W>, W, I>
-{
     /// Sets the capacity of this CPU's stack to `capacity` pointers, at most `N`, and returns the
     /// old capacity: [`StackResize`]. All pointers on the stack stay, even if there are more of
     /// them than the new capacity.
@@ -387,18 +316,5 @@ impl<T: Slot, E: 'static, const N: usize, W: World, I: Indexing<W>>
     #[inline]
     pub fn resize(self, capacity: usize) -> usize {
         self.run_guarded(StackResize(capacity))
-    }
-}
-
-/// Operations on buffers.
-impl<T: Slot, const N: usize, W: World, I: Indexing<W>> Field<'_, T, Buffer<N, W>, W, I> {
-    /// Appends the bytes to this CPU's buffer, and returns their offset in it: [`Append`].
-    ///
-    /// # Errors
-    ///
-    /// [`Full`] if the bytes do not all fit.
-    #[inline]
-    pub fn append(self, bytes: &[u8]) -> Result<usize, Full> {
-        self.run_guarded(Append(bytes))
     }
 }

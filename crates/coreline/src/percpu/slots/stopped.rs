@@ -5,17 +5,15 @@ use core::fmt;
 use core::ops::Deref;
 use core::ptr::NonNull;
 
-use coreline_world::restartable::definition::{
-    AddIf, Append, ListPop, ListPush, StackPopBatch, StackPushBatch, StackResize,
-};
-use coreline_world::restartable::{self, Full, ListNode, Operation, Slot};
+use coreline_world::restartable::definition::{AddIf, StackPopBatch, StackPushBatch, StackResize};
+use coreline_world::restartable::{Operation, Slot};
 use coreline_world::{Integer, Lacking, Ordering, Word, World};
 
 use super::Slots;
 use super::field::add_if_atomically;
 use super::indexing::{Indexing, OwnIndex};
 use crate::percpu::fallback;
-use crate::percpu::guarded::{Buffer, Guarded, List, ResizableStack};
+use crate::percpu::guarded::{Guarded, ResizableStack};
 
 /// The reason why slots could not be stopped. The slots are unchanged.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -145,27 +143,9 @@ impl<T: Slot, F: Integer, W: World, I: Indexing<W>> StoppedField<'_, T, F, W, I>
     }
 }
 
-/// Operations on lists.
-impl<T: Slot, W: World, I: Indexing<W>> StoppedField<'_, T, List<W>, W, I> {
-    /// Pushes `node` onto the front of the list.
-    ///
-    /// # Safety
-    ///
-    /// The same conditions as for [`Field::push`](super::Field::push).
-    pub unsafe fn push(&self, node: NonNull<ListNode<W>>) {
-        // SAFETY: the caller's promise.
-        self.run(unsafe { ListPush::new(node) });
-    }
-
-    /// Pops the first node of the list.
-    pub fn pop(&self) -> Option<NonNull<ListNode<W>>> {
-        self.run(ListPop)
-    }
-}
-
-/// Operations on stacks, resizable or not.
-impl<T: Slot, E: 'static, const N: usize, const WORDS: usize, W: World, I: Indexing<W>>
-    StoppedField<'_, T, Guarded<restartable::ArrayStack<E, N, W, WORDS>, W>, W, I>
+/// Operations on stacks.
+impl<T: Slot, E: 'static, const N: usize, W: World, I: Indexing<W>>
+    StoppedField<'_, T, ResizableStack<E, N, W>, W, I>
 {
     /// Pushes the first of `values` onto the stack, up to its free room, and returns their number.
     pub fn push_batch(&self, values: &[NonNull<E>]) -> usize {
@@ -177,37 +157,10 @@ impl<T: Slot, E: 'static, const N: usize, const WORDS: usize, W: World, I: Index
     pub fn pop_batch(&self, into: &mut [Option<NonNull<E>>]) -> usize {
         self.run(StackPopBatch(Cell::from_mut(into).as_slice_of_cells()))
     }
-}
 
-/// Operations on resizable stacks.
-impl<T: Slot, E: 'static, const N: usize, W: World, I: Indexing<W>>
-    StoppedField<'_, T, ResizableStack<E, N, W>, W, I>
-{
     /// Sets the capacity of the stack, like [`Field::resize`](super::Field::resize). Use it to take
     /// room back from other CPUs.
     pub fn resize(&self, capacity: usize) -> usize {
         self.run(StackResize(capacity))
-    }
-}
-
-/// Operations on buffers.
-impl<T: Slot, const N: usize, W: World, I: Indexing<W>> StoppedField<'_, T, Buffer<N, W>, W, I> {
-    /// Appends the bytes to the buffer, like [`Field::append`](super::Field::append).
-    ///
-    /// # Errors
-    ///
-    /// [`Full`] if the bytes do not all fit.
-    pub fn append(&self, bytes: &[u8]) -> Result<usize, Full> {
-        self.run(Append(bytes))
-    }
-
-    /// Calls `f` with the bytes that were appended, and empties the buffer. `f` must not append to
-    /// this buffer. While slots are stopped, all appended bytes go to the shared slot. So if the
-    /// shared slot is being drained, `f` would deadlock.
-    pub fn drain<R>(&self, f: impl FnOnce(&[u8]) -> R) -> R {
-        let buffer = self.value();
-        let _guard = buffer.lock.lock();
-        // SAFETY: no section works on a stopped slot, and the lock excludes other operations.
-        unsafe { buffer.drain(f) }
     }
 }

@@ -7,10 +7,10 @@ use std::time::Duration;
 use coreline::mask::{PresenceOptions, Reader, Versioned};
 use coreline_sim::Sim;
 use coreline_world::model::{Model, Plant};
-use coreline_world::{JoinHandle, Native, Ordering, Place, Placement, Testbed, Word};
+use coreline_world::{JoinHandle, Native, Ordering, Place, Testbed, Word};
 
 use crate::page::Page;
-use crate::worlds::{self, PREEMPTED, RACE, assert_caught, is_caught};
+use crate::worlds::{self, PREEMPTED, RACE, assert_caught, crew, is_caught};
 
 type Value<W> = Versioned<Page<W>, W>;
 
@@ -36,21 +36,18 @@ fn seats_of<W: Testbed>(value: &Value<W>) -> usize {
 fn come<W: Testbed>(threads: u32, entries: u32, updates: u32, trim_every: Duration) {
     let (value, seated) = full::<W>(trim_every);
     let latest = Arc::new(W::U32::new_in(0));
-    let readers: Vec<_> = (0..threads)
-        .map(|_| {
-            let (value, latest) = (value.clone(), Arc::clone(&latest));
-            let read = move || {
-                let reader = value.reader();
-                for _ in 0..entries {
-                    // Acquire: pairs with the Release below: that update has returned.
-                    let least = latest.load(Ordering::Acquire);
-                    let found = reader.enter().get().look();
-                    assert!(found >= least, "found {found} after {least} was there");
-                }
-            };
-            W::spawn(Placement::Anywhere, read).unwrap()
-        })
-        .collect();
+    let readers = crew::<W, _, _>(threads, |_| {
+        let (value, latest) = (value.clone(), Arc::clone(&latest));
+        move || {
+            let reader = value.reader();
+            for _ in 0..entries {
+                // Acquire: pairs with the Release below: that update has returned.
+                let least = latest.load(Ordering::Acquire);
+                let found = reader.enter().get().look();
+                assert!(found >= least, "found {found} after {least} was there");
+            }
+        }
+    });
     for number in 1..=updates {
         value.update(Page::new_in(number));
         latest.store(number, Ordering::Release);

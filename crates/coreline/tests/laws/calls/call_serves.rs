@@ -45,10 +45,9 @@ fn a_task_serves<W: Testbed>(effort: Effort, manner: Manner) {
             made.fetch_add(1, Ordering::Relaxed);
         }
     };
-    let place = effort.places::<W>();
-    let call = |number: u32| {
+    let callers = effort.crew::<W, _, _>(|number| {
         let (workers, nested, all) = (Arc::clone(&workers), nested.clone(), cpus.clone());
-        let call = move || {
+        move || {
             for round in 0..effort.rounds {
                 let nested = nested.clone();
                 match (number + round) % 4 {
@@ -66,10 +65,8 @@ fn a_task_serves<W: Testbed>(effort: Effort, manner: Manner) {
                     }
                 }
             }
-        };
-        W::spawn(place(number), call).unwrap()
-    };
-    let callers: Vec<_> = (0..effort.threads).map(call).collect();
+        }
+    });
     callers.into_iter().for_each(JoinHandle::join);
     // Release: pairs with the Acquire in `serves_until`.
     over.store(1, Ordering::Release);

@@ -14,7 +14,7 @@ use coreline_world::{
     Cell, JoinHandle, Native, Ordering, Place, Placement, Testbed, Threads, Word,
 };
 
-use crate::worlds::{self, Effort, FEW, NATIVE, PREEMPTED, is_caught};
+use crate::worlds::{self, Effort, FEW, NATIVE, PREEMPTED, crew, is_caught};
 
 /// An empty mask. Not with the world's layout: where loom makes that, it takes a lock, and then
 /// loom does not try what comes of it if a thread that is spawned after that goes first.
@@ -38,19 +38,16 @@ fn found<W: Testbed>(effort: Effort, trims: bool) {
         // The summary names the leaf although it is empty: there is something to trim.
         round.mask.set(cpus[0]).unwrap();
         round.mask.clear(cpus[0]).unwrap();
-        let setters: Vec<_> = (0..effort.threads)
-            .map(|number| {
-                let round = Arc::clone(&round);
-                let cpu = cpus[number as usize % cpus.len()];
-                let setter = move || {
-                    round.mask.set(cpu).unwrap();
-                    W::fence_light();
-                    // Relaxed: the fences order it, and that is what is tested.
-                    (round.published.load(Ordering::Relaxed) == 0).then_some(cpu)
-                };
-                W::spawn(Placement::Anywhere, setter).unwrap()
-            })
-            .collect();
+        let setters = crew::<W, _, _>(effort.threads, |number| {
+            let round = Arc::clone(&round);
+            let cpu = cpus[number as usize % cpus.len()];
+            move || {
+                round.mask.set(cpu).unwrap();
+                W::fence_light();
+                // Relaxed: the fences order it, and that is what is tested.
+                (round.published.load(Ordering::Relaxed) == 0).then_some(cpu)
+            }
+        });
         let trimmer = trims.then(|| {
             let round = Arc::clone(&round);
             W::spawn(Placement::Anywhere, move || round.mask.trim()).unwrap()

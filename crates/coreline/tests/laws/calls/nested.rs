@@ -7,10 +7,10 @@ use std::time::Duration;
 use coreline::mask::{PresenceOptions, Reader, Versioned};
 use coreline_sim::{Faults, Machine, Sim};
 use coreline_world::model::{Model, Plant};
-use coreline_world::{Clock, JoinHandle, Native, Ordering, Placement, Testbed, Word};
+use coreline_world::{Clock, JoinHandle, Native, Ordering, Testbed, Word};
 
 use crate::page::Page;
-use crate::worlds::{self, PREEMPTED, is_caught};
+use crate::worlds::{self, PREEMPTED, crew, is_caught};
 
 /// Which guard goes first.
 #[derive(Debug, Clone, Copy)]
@@ -48,18 +48,15 @@ fn nests<W: Testbed>(threads: u32, rounds: u32, updates: u32, first: First, trim
     let options = PresenceOptions::new().seats(threads as usize).trim_every(trim_every);
     let value = Versioned::<Page<W>, W>::new_in(Page::new_in(0), options);
     let latest = Arc::new(W::U32::new_in(0));
-    let readers: Vec<_> = (0..threads)
-        .map(|_| {
-            let (reader, latest) = (value.reader(), Arc::clone(&latest));
-            let read = move || {
-                for _ in 0..rounds {
-                    // Acquire: pairs with the Release below: that update has returned.
-                    reads_twice(&reader, first, || latest.load(Ordering::Acquire));
-                }
-            };
-            W::spawn(Placement::Anywhere, read).unwrap()
-        })
-        .collect();
+    let readers = crew::<W, _, _>(threads, |_| {
+        let (reader, latest) = (value.reader(), Arc::clone(&latest));
+        move || {
+            for _ in 0..rounds {
+                // Acquire: pairs with the Release below: that update has returned.
+                reads_twice(&reader, first, || latest.load(Ordering::Acquire));
+            }
+        }
+    });
     for number in 1..=updates {
         value.update(Page::new_in(number));
         latest.store(number, Ordering::Release);

@@ -84,13 +84,10 @@ fn told<W: Testbed>(effort: Effort, pages: usize, trim_every: Duration) {
         current: W::Usize::new_in(0),
         pages: (0..pages).map(page).collect(),
     });
-    let place = effort.places::<W>();
-    let threads: Vec<_> = (0..effort.threads)
-        .map(|number| {
-            let book = Arc::clone(&book);
-            W::spawn(place(number), move || book.work(effort.rounds)).unwrap()
-        })
-        .collect();
+    let threads = effort.crew::<W, _, _>(|_| {
+        let book = Arc::clone(&book);
+        move || book.work(effort.rounds)
+    });
     for page in 1..pages {
         book.replace(page, |f| {
             book.presence.shootdown(f);
@@ -148,22 +145,18 @@ fn crossing<W: Testbed>(effort: Effort) {
     let options = PresenceOptions::new().seats(effort.threads as usize).trim_every(ALWAYS);
     let presence = Presence::<W>::new_in(options);
     let ran = Arc::new(W::U32::new_in(0));
-    let place = effort.places::<W>();
-    let threads: Vec<_> = (0..effort.threads)
-        .map(|number| {
-            let (presence, ran) = (presence.clone(), Arc::clone(&ran));
-            let shoot = move || {
-                let mut member = presence.register();
-                let mut reached = 0;
-                for _ in 0..effort.rounds {
-                    let (mut inside, _) = member.enter();
-                    reached += shoot_from(&mut inside, &ran);
-                }
-                reached
-            };
-            W::spawn(place(number), shoot).unwrap()
-        })
-        .collect();
+    let threads = effort.crew::<W, _, _>(|_| {
+        let (presence, ran) = (presence.clone(), Arc::clone(&ran));
+        move || {
+            let mut member = presence.register();
+            let mut reached = 0;
+            for _ in 0..effort.rounds {
+                let (mut inside, _) = member.enter();
+                reached += shoot_from(&mut inside, &ran);
+            }
+            reached
+        }
+    });
     let reached: usize = threads.into_iter().map(JoinHandle::join).sum();
     let ran = ran.load(Ordering::Relaxed) as usize;
     assert!(ran <= reached, "{ran} calls, {reached} contexts reached");
@@ -215,25 +208,21 @@ impl<W: Testbed> Drop for Page<W> {
 fn versions<W: Testbed>(effort: Effort, updates: u32, trim_every: Duration) {
     let options = PresenceOptions::new().seats(effort.threads as usize).trim_every(trim_every);
     let value = Versioned::<Page<W>, W>::new_in(Page::new_in(), options);
-    let place = effort.places::<W>();
-    let threads: Vec<_> = (0..effort.threads)
-        .map(|number| {
-            let value = value.clone();
-            let read = move || {
-                let reader = value.reader();
-                for _ in 0..effort.rounds {
-                    let mut reading = reader.enter();
-                    for _ in 0..2 {
-                        let page = reading.get();
-                        // SAFETY: a page that is read is not freed: that is what is tested.
-                        let alive = page.words.with(|at| unsafe { at.read_volatile() });
-                        assert_eq!(alive, ALIVE, "a page is read after it was freed");
-                    }
+    let threads = effort.crew::<W, _, _>(|_| {
+        let value = value.clone();
+        move || {
+            let reader = value.reader();
+            for _ in 0..effort.rounds {
+                let mut reading = reader.enter();
+                for _ in 0..2 {
+                    let page = reading.get();
+                    // SAFETY: a page that is read is not freed: that is what is tested.
+                    let alive = page.words.with(|at| unsafe { at.read_volatile() });
+                    assert_eq!(alive, ALIVE, "a page is read after it was freed");
                 }
-            };
-            W::spawn(place(number), read).unwrap()
-        })
-        .collect();
+            }
+        }
+    });
     for _ in 0..updates {
         value.update(Page::new_in());
     }

@@ -9,10 +9,10 @@ use std::time::Duration;
 use coreline::mask::{PresenceOptions, Versioned};
 use coreline_sim::{Machine, Sim};
 use coreline_world::model::{Model, Plant};
-use coreline_world::{Integer, JoinHandle, Native, Ordering, Placement, Testbed, Threads, Word};
+use coreline_world::{Integer, JoinHandle, Native, Ordering, Testbed, Threads, Word};
 
 use crate::page::Page;
-use crate::worlds::{self, PREEMPTED, is_caught};
+use crate::worlds::{self, PREEMPTED, crew, is_caught};
 
 /// A page, and a count of those that were dropped.
 struct Counted<W: Testbed> {
@@ -33,15 +33,12 @@ fn reclaims<W: Testbed>(threads: u32, rounds: u32, updates: u32) {
     let options = PresenceOptions::new().seats(threads as usize);
     let value = Versioned::<Counted<W>, W>::new_in(counted(0), options);
     let reclaimer = value.reclaimer().unwrap();
-    let readers: Vec<_> = (0..threads)
-        .map(|_| {
-            let reader = value.reader();
-            let read = move || {
-                (0..rounds).for_each(|_| _ = reader.enter().get().page.look());
-            };
-            W::spawn(Placement::Anywhere, read).unwrap()
-        })
-        .collect();
+    let readers = crew::<W, _, _>(threads, |_| {
+        let reader = value.reader();
+        move || {
+            (0..rounds).for_each(|_| _ = reader.enter().get().page.look());
+        }
+    });
     (1..=updates).for_each(|number| value.update(counted(number)));
     // Acquire: pairs with the Release of the drop.
     dropped.wait_until(Ordering::Acquire, |dropped| dropped == updates);

@@ -10,9 +10,9 @@ use std::time::Duration;
 
 use coreline::mask::{Entry, Presence, PresenceOptions, Versioned};
 use coreline_sim::{Faults, Sim};
-use coreline_world::{JoinHandle, Ordering, Placement, Testbed, Word, WorldLocal};
+use coreline_world::{JoinHandle, Ordering, Testbed, Word, WorldLocal};
 
-use crate::worlds;
+use crate::worlds::{self, crew};
 
 const ALWAYS: Duration = Duration::ZERO;
 const CHANGES: u64 = 40;
@@ -49,12 +49,10 @@ impl<W: Testbed, P: Send + Sync + 'static> Shared<W, P> {
 
     /// Replaces the value, again and again, while contexts do what they do.
     fn change(self: Arc<Self>, contexts: u32, context: fn(&Self), tell: impl Fn(&Self)) {
-        let contexts: Vec<_> = (0..contexts)
-            .map(|_| {
-                let shared = Arc::clone(&self);
-                W::spawn(Placement::Anywhere, move || context(&shared)).unwrap()
-            })
-            .collect();
+        let contexts = crew::<W, _, _>(contexts, |_| {
+            let shared = Arc::clone(&self);
+            move || context(&shared)
+        });
         for number in 1..=CHANGES {
             self.current.store(number, Ordering::Release);
             tell(&self);

@@ -13,7 +13,7 @@ use coreline_world::{
     Words, implements,
 };
 
-use crate::worlds::{self, PREEMPTED};
+use crate::worlds::{self, PREEMPTED, crew};
 
 const ALWAYS: Duration = Duration::ZERO;
 const NEVER: Duration = Duration::from_secs(3600);
@@ -62,28 +62,24 @@ struct Readers {
 fn come_back<W: Testbed>(readers: Readers, trim_every: Duration) {
     let options = PresenceOptions::new().seats(readers.threads as usize).trim_every(trim_every);
     let value = Versioned::<Page<W>, W>::new_in(Page::new_in(), options);
-    let read = |_| {
+    let threads = crew::<W, _, _>(readers.threads, |_| {
         let value = value.clone();
-        let read = move || {
+        move || {
             for _ in 0..readers.lives {
                 let reader = value.reader();
                 for _ in 0..readers.entries {
                     reader.enter().get().look();
                 }
             }
-        };
-        W::spawn(Placement::Anywhere, read).unwrap()
-    };
-    let threads: Vec<_> = (0..readers.threads).map(read).collect();
+        }
+    });
     let update = move |value: &Versioned<Page<W>, W>| {
         (0..readers.updates).for_each(|_| value.update(Page::new_in()));
     };
-    let others: Vec<_> = (0..readers.more_updaters)
-        .map(|_| {
-            let value = value.clone();
-            W::spawn(Placement::Anywhere, move || update(&value)).unwrap()
-        })
-        .collect();
+    let others = crew::<W, _, _>(readers.more_updaters, |_| {
+        let value = value.clone();
+        move || update(&value)
+    });
     update(&value);
     threads.into_iter().chain(others).for_each(JoinHandle::join);
     value.synchronize();
@@ -202,21 +198,18 @@ fn a_call_does_not_hide_a_refresh() {
 fn called_once<W: Testbed>(threads: u32, rounds: u32, calls: u32, trim_every: Duration) {
     let options = PresenceOptions::new().seats(threads as usize).trim_every(trim_every);
     let presence = Presence::<W>::new_in(options);
-    let contexts: Vec<_> = (0..threads)
-        .map(|_| {
-            let presence = presence.clone();
-            let work = move || {
-                for _ in 0..rounds {
-                    let mut member = presence.register();
-                    for _ in 0..2 {
-                        let (mut inside, _) = member.enter();
-                        let _ = inside.poll();
-                    }
+    let contexts = crew::<W, _, _>(threads, |_| {
+        let presence = presence.clone();
+        move || {
+            for _ in 0..rounds {
+                let mut member = presence.register();
+                for _ in 0..2 {
+                    let (mut inside, _) = member.enter();
+                    let _ = inside.poll();
                 }
-            };
-            W::spawn(Placement::Anywhere, work).unwrap()
-        })
-        .collect();
+            }
+        }
+    });
     let announce = move |presence: &Presence<W>| {
         for _ in 0..calls {
             let ran = Line(W::U32::new_in(0));

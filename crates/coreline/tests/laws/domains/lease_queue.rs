@@ -36,34 +36,30 @@ fn domain_of<W: Testbed>(leases: usize) -> Domain<Recent, W> {
 fn all_get_one<W: Testbed>(effort: Effort, leases: usize) {
     let domain = Arc::new(domain_of::<W>(leases));
     let uses = Arc::new(domain.local(|| Exclusive::new(Cell::<u64, W>::new_in(0))).unwrap());
-    let place = effort.places::<W>();
-    let threads: Vec<_> = (0..effort.threads)
-        .map(|number| {
-            let (domain, uses) = (Arc::clone(&domain), Arc::clone(&uses));
-            let live = move || {
-                let mut leased = 0;
-                for round in 0..effort.rounds {
-                    let lease = match (number + round) % 3 {
-                        2 if W::RUNS => domain.lease_by(W::now()),
-                        _ => domain.lease_wait(),
-                    };
-                    let mut lease = match lease {
-                        Err(LeaseError::Exhausted { most }) if W::RUNS => {
-                            assert_eq!(most, leases);
-                            continue;
-                        }
-                        lease => lease.unwrap(),
-                    };
-                    let value = lease.get_mut(&uses).unwrap();
-                    // SAFETY: a lease is exclusive: that is what is tested.
-                    value.with_mut(|uses| unsafe { *uses += 1 });
-                    leased += 1;
-                }
-                leased
-            };
-            W::spawn(place(number), live).unwrap()
-        })
-        .collect();
+    let threads = effort.crew::<W, _, _>(|number| {
+        let (domain, uses) = (Arc::clone(&domain), Arc::clone(&uses));
+        move || {
+            let mut leased = 0;
+            for round in 0..effort.rounds {
+                let lease = match (number + round) % 3 {
+                    2 if W::RUNS => domain.lease_by(W::now()),
+                    _ => domain.lease_wait(),
+                };
+                let mut lease = match lease {
+                    Err(LeaseError::Exhausted { most }) if W::RUNS => {
+                        assert_eq!(most, leases);
+                        continue;
+                    }
+                    lease => lease.unwrap(),
+                };
+                let value = lease.get_mut(&uses).unwrap();
+                // SAFETY: a lease is exclusive: that is what is tested.
+                value.with_mut(|uses| unsafe { *uses += 1 });
+                leased += 1;
+            }
+            leased
+        }
+    });
     let leased: u64 = threads.into_iter().map(JoinHandle::join).sum();
     assert_eq!(domain.usage().leased, 0, "a lease was lost");
     let mut uses = Arc::into_inner(uses).expect("no other thread has it");

@@ -111,43 +111,38 @@ fn objects_are_in_one_hand<W: Testbed>(effort: Effort, options: Options<W>) {
     let cache = Arc::new(cache.build(move || Ok::<_, GetError>(Item::new(&theirs))).unwrap());
     let handed: Arc<[W::Ptr<Item<W>>; 4]> =
         Arc::new(array::from_fn(|_| W::Ptr::new_in(ptr::null_mut())));
-    let place = effort.places::<W>();
-    let threads: Vec<_> = (0..effort.threads)
-        .map(|thread| {
-            let (cache, handed, tally) =
-                (Arc::clone(&cache), Arc::clone(&handed), Arc::clone(&tally));
-            let work = move || {
-                let mut numbers = Numbers(u64::from(thread));
-                let mut held: Vec<Object<'_, _, _, W>> = Vec::new();
-                for _ in 0..effort.rounds {
-                    match numbers.below(60) {
-                        0 => _ = cache.shrink(),
-                        1 => _ = cache.stats(),
-                        _ => {}
-                    }
-                    match numbers.below(5) {
-                        0 | 1 if held.len() < 12 => {
-                            let object = cache.get_with(|| Life::new(&tally)).unwrap();
-                            object.begin(thread);
-                            held.push(object);
-                        }
-                        2 if !held.is_empty() => {
-                            let object = held.swap_remove(numbers.below(held.len()));
-                            object.end(thread);
-                            exchange(&cache, &handed[numbers.below(4)], Some(object));
-                        }
-                        _ if !held.is_empty() => {
-                            let object = held.swap_remove(numbers.below(held.len()));
-                            object.end(thread);
-                        }
-                        _ => {}
-                    }
+    let threads = effort.crew::<W, _, _>(|thread| {
+        let (cache, handed, tally) = (Arc::clone(&cache), Arc::clone(&handed), Arc::clone(&tally));
+        move || {
+            let mut numbers = Numbers(u64::from(thread));
+            let mut held: Vec<Object<'_, _, _, W>> = Vec::new();
+            for _ in 0..effort.rounds {
+                match numbers.below(60) {
+                    0 => _ = cache.shrink(),
+                    1 => _ = cache.stats(),
+                    _ => {}
                 }
-                held.iter().for_each(|object| object.end(thread));
-            };
-            W::spawn(place(thread), work).unwrap()
-        })
-        .collect();
+                match numbers.below(5) {
+                    0 | 1 if held.len() < 12 => {
+                        let object = cache.get_with(|| Life::new(&tally)).unwrap();
+                        object.begin(thread);
+                        held.push(object);
+                    }
+                    2 if !held.is_empty() => {
+                        let object = held.swap_remove(numbers.below(held.len()));
+                        object.end(thread);
+                        exchange(&cache, &handed[numbers.below(4)], Some(object));
+                    }
+                    _ if !held.is_empty() => {
+                        let object = held.swap_remove(numbers.below(held.len()));
+                        object.end(thread);
+                    }
+                    _ => {}
+                }
+            }
+            held.iter().for_each(|object| object.end(thread));
+        }
+    });
     threads.into_iter().for_each(JoinHandle::join);
     handed.iter().for_each(|place| exchange(&cache, place, None));
     let stats = cache.stats();
@@ -501,23 +496,19 @@ fn domains_stay_constructed<W: Testbed>(effort: Effort) {
             Ok::<_, LocalError>(Tenant { domain, requests })
         });
     let cache = Arc::new(cache.unwrap());
-    let place = effort.places::<W>();
-    let threads: Vec<_> = (0..effort.threads)
-        .map(|thread| {
-            let cache = Arc::clone(&cache);
-            let serve = move || {
-                for round in 0..effort.rounds {
-                    let tenant = cache.get().unwrap();
-                    let lease = tenant.domain.lease().unwrap();
-                    tenant.requests.field(|word| word).add(u64::from(round));
-                    assert_eq!(tenant.requests.sum(), u64::from(round), "another tenant's");
-                    tenant.requests.field(|word| word).add(u64::from(round).wrapping_neg());
-                    drop(lease);
-                }
-            };
-            W::spawn(place(thread), serve).unwrap()
-        })
-        .collect();
+    let threads = effort.crew::<W, _, _>(|_| {
+        let cache = Arc::clone(&cache);
+        move || {
+            for round in 0..effort.rounds {
+                let tenant = cache.get().unwrap();
+                let lease = tenant.domain.lease().unwrap();
+                tenant.requests.field(|word| word).add(u64::from(round));
+                assert_eq!(tenant.requests.sum(), u64::from(round), "another tenant's");
+                tenant.requests.field(|word| word).add(u64::from(round).wrapping_neg());
+                drop(lease);
+            }
+        }
+    });
     threads.into_iter().for_each(JoinHandle::join);
     let stats = cache.stats();
     assert!(stats.constructed <= u64::from(effort.threads), "{stats}");

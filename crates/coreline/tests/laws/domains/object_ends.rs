@@ -104,24 +104,20 @@ fn each_failed_object_is_destroyed_once<W: Testbed>(effort: Effort) {
         .destructor(move |_| _ = count(&goes))
         .build(move || Ok::<_, GetError>(count(&makes)));
     let cache = Arc::new(cache.unwrap());
-    let place = effort.places::<W>();
-    let threads: Vec<_> = (0..effort.threads)
-        .map(|thread| {
-            let cache = Arc::clone(&cache);
-            let work = move || {
-                for round in 0..effort.rounds {
-                    let objects: Vec<_> = (0..3).map(|_| cache.get().unwrap()).collect();
-                    match (thread + round) % 8 {
-                        0 => _ = cache.quarantined(),
-                        1 => _ = cache.shrink(),
-                        _ => {}
-                    }
-                    objects.into_iter().skip(1).for_each(Object::discard);
+    let threads = effort.crew::<W, _, _>(|thread| {
+        let cache = Arc::clone(&cache);
+        move || {
+            for round in 0..effort.rounds {
+                let objects: Vec<_> = (0..3).map(|_| cache.get().unwrap()).collect();
+                match (thread + round) % 8 {
+                    0 => _ = cache.quarantined(),
+                    1 => _ = cache.shrink(),
+                    _ => {}
                 }
-            };
-            W::spawn(place(thread), work).unwrap()
-        })
-        .collect();
+                objects.into_iter().skip(1).for_each(Object::discard);
+            }
+        }
+    });
     threads.into_iter().for_each(JoinHandle::join);
     let stats = cache.stats();
     let rounds = u64::from(effort.threads * effort.rounds);

@@ -7,9 +7,9 @@ use coreline::Mutex;
 use coreline::lock::{Condvar, Near, TimedOut};
 use coreline_sim::{Faults, Sim};
 use coreline_world::model::{Model, Plant};
-use coreline_world::{JoinHandle, Native, Placement, Testbed};
+use coreline_world::{JoinHandle, Native, Testbed};
 
-use crate::worlds::{self, Effort};
+use crate::worlds::{self, Effort, crew};
 
 /// A queue with room for one, between makers and takers.
 struct Slot<W: Testbed> {
@@ -26,9 +26,8 @@ fn hand_over<W: Testbed>(effort: Effort) {
         filled: Condvar::new_in(),
         emptied: Condvar::new_in(),
     });
-    let place = effort.places::<W>();
     let rounds = effort.rounds;
-    let run = |number: u32| {
+    let threads = effort.crew::<W, _, _>(|number| {
         let slot = Arc::clone(&slot);
         let make = move |slot: &Slot<W>, round| {
             let mut full = slot.full.lock();
@@ -45,14 +44,12 @@ fn hand_over<W: Testbed>(effort: Effort) {
             slot.emptied.notify_one();
             u64::from(taken)
         };
-        let all = move || {
+        move || {
             let one =
                 |round| if number.is_multiple_of(2) { make(&slot, round) } else { take(&slot) };
             (1..=rounds).map(one).sum::<u64>()
-        };
-        W::spawn(place(number), all).unwrap()
-    };
-    let threads: Vec<_> = (0..effort.threads).map(run).collect();
+        }
+    });
     let sum: u64 = threads.into_iter().map(JoinHandle::join).sum();
     let each = u64::from(rounds * (rounds + 1) / 2);
     assert_eq!(sum, u64::from(effort.threads / 2) * each);
@@ -83,15 +80,13 @@ fn what_is_handed_over_arrives_in_every_interleaving() {
 /// All that wait are told at once, and one that waits in vain gives up.
 fn all_are_told<W: Testbed>(waiters: u32) {
     let shared = Arc::new((Mutex::<bool, Near, W>::new_in(false), Condvar::<W>::new_in()));
-    let wait = |_| {
+    let threads = crew::<W, _, _>(waiters, |_| {
         let shared = Arc::clone(&shared);
-        let wait = move || {
+        move || {
             let mut told = shared.0.lock();
             shared.1.wait_while(&mut told, |told| !*told);
-        };
-        W::spawn(Placement::Anywhere, wait).unwrap()
-    };
-    let threads: Vec<_> = (0..waiters).map(wait).collect();
+        }
+    });
     *shared.0.lock() = true;
     shared.1.notify_all();
     threads.into_iter().for_each(JoinHandle::join);

@@ -96,25 +96,21 @@ fn passes<O: Order, W: Testbed>(effort: Effort) -> [usize; 2] {
         drawn: Line(W::U32::new_in(0)),
         turns: Line(Cell::new_in(Vec::new())),
     });
-    let place = effort.places::<W>();
-    let threads: Vec<_> = (0..effort.threads)
-        .map(|number| {
-            let shared = Arc::clone(&shared);
-            let take_turns = move || {
-                for round in 0..effort.rounds {
-                    // Relaxed: a number.
-                    let mine = shared.drawn.fetch_add(1, Ordering::Relaxed);
-                    let turn = shared.queue.lock();
-                    // SAFETY: this thread has its turn.
-                    shared.turns.with_mut(|turns| unsafe { &mut *turns }.push(mine));
-                    W::work(Duration::from_nanos(50));
-                    drop(turn);
-                    W::work(Duration::from_nanos(u64::from((number * 7 + round) % 13) * 50));
-                }
-            };
-            W::spawn(place(number), take_turns).unwrap()
-        })
-        .collect();
+    let threads = effort.crew::<W, _, _>(|number| {
+        let shared = Arc::clone(&shared);
+        move || {
+            for round in 0..effort.rounds {
+                // Relaxed: a number.
+                let mine = shared.drawn.fetch_add(1, Ordering::Relaxed);
+                let turn = shared.queue.lock();
+                // SAFETY: this thread has its turn.
+                shared.turns.with_mut(|turns| unsafe { &mut *turns }.push(mine));
+                W::work(Duration::from_nanos(50));
+                drop(turn);
+                W::work(Duration::from_nanos(u64::from((number * 7 + round) % 13) * 50));
+            }
+        }
+    });
     threads.into_iter().for_each(JoinHandle::join);
     // SAFETY: all threads have been joined.
     let turns = shared.turns.with(|turns| unsafe { &*turns }.clone());

@@ -21,8 +21,7 @@ type Pair = (Line<u64>, Line<u64>);
 fn sharing<W: Testbed>(effort: Effort, one_in: u32) {
     let lock = Arc::new(ReadMostly::<Pair, W>::new_in(IndexBy::Cpu, (Line(0), Line(0))).unwrap());
     let met = Arc::new(W::U32::new_in(0));
-    let place = effort.places::<W>();
-    let run = |number: u32| {
+    let threads = effort.crew::<W, _, _>(|number| {
         let (lock, met) = (Arc::clone(&lock), Arc::clone(&met));
         let once = move |round: u32| {
             if (number + round).is_multiple_of(one_in) {
@@ -38,9 +37,8 @@ fn sharing<W: Testbed>(effort: Effort, one_in: u32) {
             }
             0
         };
-        W::spawn(place(number), move || (0..effort.rounds).map(once).sum::<u64>()).unwrap()
-    };
-    let threads: Vec<_> = (0..effort.threads).map(run).collect();
+        move || (0..effort.rounds).map(once).sum::<u64>()
+    });
     let written: u64 = threads.into_iter().map(JoinHandle::join).sum();
     // Relaxed: all threads have been joined.
     assert_eq!(met.load(Ordering::Relaxed), 0, "a reader met a writer");

@@ -14,7 +14,7 @@ use coreline_world::{
     Clock, Integer, JoinHandle, Line, Native, Ordering, Placement, Testbed, Threads, Word, Work,
 };
 
-use crate::worlds::{self, Effort, FEW, MODEL, NATIVE, RACE};
+use crate::worlds::{self, Effort, FEW, MODEL, NATIVE, RACE, crew};
 
 /// What the lock guards, on two lines: a writer that is not alone, or a reader that does not see
 /// all of the last writer's writes, finds them different.
@@ -25,8 +25,7 @@ type Pair = (Line<u64>, Line<u64>);
 fn sharing<O: Order, R: Readers, W: Testbed>(effort: Effort, one_in: u32) {
     let lock = Arc::new(RwLock::<Pair, O, R, W>::new_in((Line(0), Line(0))));
     let met = Arc::new(W::U32::new_in(0));
-    let place = effort.places::<W>();
-    let run = |number: u32| {
+    let threads = effort.crew::<W, _, _>(|number| {
         let (lock, met) = (Arc::clone(&lock), Arc::clone(&met));
         let soon = || W::now() + Duration::from_nanos(700);
         let write = move |lock: &RwLock<Pair, O, R, W>, manner| {
@@ -57,7 +56,7 @@ fn sharing<O: Order, R: Readers, W: Testbed>(effort: Effort, one_in: u32) {
             }
             0
         };
-        let all = move || {
+        move || {
             let once = |round: u32| {
                 let manner = if W::RUNS { round % 3 } else { 0 };
                 if (number + round).is_multiple_of(one_in) {
@@ -67,10 +66,8 @@ fn sharing<O: Order, R: Readers, W: Testbed>(effort: Effort, one_in: u32) {
                 }
             };
             (0..effort.rounds).map(once).sum::<u64>()
-        };
-        W::spawn(place(number), all).unwrap()
-    };
-    let threads: Vec<_> = (0..effort.threads).map(run).collect();
+        }
+    });
     let written: u64 = threads.into_iter().map(JoinHandle::join).sum();
     // Relaxed: all threads have been joined.
     assert_eq!(met.load(Ordering::Relaxed), 0, "a reader met a writer");
@@ -174,19 +171,17 @@ fn relaxed_exchanges_are_caught() {
 /// Readers that come again and again keep a writer waiting for those only that read already.
 fn a_writer_comes<W: Testbed>(readers: u32) {
     let shared = Arc::new((RwLock::<u64, Near, SpinningReaders, W>::new_in(0), W::U32::new_in(0)));
-    let read = |_| {
+    let threads = crew::<W, _, _>(readers, |_| {
         let shared = Arc::clone(&shared);
-        let read = move || {
+        move || {
             // Relaxed: a sign.
             while shared.1.load(Ordering::Relaxed) == 0 {
                 let data = shared.0.read();
                 W::work(Duration::from_micros(2));
                 drop(data);
             }
-        };
-        W::spawn(Placement::Anywhere, read).unwrap()
-    };
-    let threads: Vec<_> = (0..readers).map(read).collect();
+        }
+    });
     W::work(Duration::from_micros(20));
     for _ in 0..10 {
         *shared.0.write() += 1;

@@ -13,33 +13,29 @@ use crate::worlds::{self, Effort, FEW, NATIVE, Numbers, TORN};
 fn a_budget_is_kept<W: Testbed>(effort: Effort, limit: u64) {
     let budget = Budget::<W>::new_in("law", limit).unwrap();
     let charged = Arc::new(W::U64::new_in(0));
-    let place = effort.places::<W>();
-    let threads: Vec<_> = (0..effort.threads)
-        .map(|thread| {
-            let (budget, charged) = (budget.clone(), Arc::clone(&charged));
-            let work = move || {
-                let mut numbers = Numbers(u64::from(thread));
-                let mut held = Vec::new();
-                for round in 1..=effort.rounds {
-                    let amount = numbers.below(limit as usize / 2) as u64;
-                    if budget.charge(amount).is_ok() {
-                        // Relaxed: of one word, which says no more than what is there at least.
-                        let before = charged.fetch_add(amount, Ordering::Relaxed);
-                        assert!(before + amount <= limit, "{} of {limit}", before + amount);
-                        held.push(amount);
-                    }
-                    if held.len() > 3 || round == effort.rounds || numbers.below(2) == 0 {
-                        for amount in held.drain(..) {
-                            // Relaxed: before it is given back, so the sum is never too high.
-                            charged.fetch_add(amount.wrapping_neg(), Ordering::Relaxed);
-                            budget.uncharge(amount);
-                        }
+    let threads = effort.crew::<W, _, _>(|thread| {
+        let (budget, charged) = (budget.clone(), Arc::clone(&charged));
+        move || {
+            let mut numbers = Numbers(u64::from(thread));
+            let mut held = Vec::new();
+            for round in 1..=effort.rounds {
+                let amount = numbers.below(limit as usize / 2) as u64;
+                if budget.charge(amount).is_ok() {
+                    // Relaxed: of one word, which says no more than what is there at least.
+                    let before = charged.fetch_add(amount, Ordering::Relaxed);
+                    assert!(before + amount <= limit, "{} of {limit}", before + amount);
+                    held.push(amount);
+                }
+                if held.len() > 3 || round == effort.rounds || numbers.below(2) == 0 {
+                    for amount in held.drain(..) {
+                        // Relaxed: before it is given back, so the sum is never too high.
+                        charged.fetch_add(amount.wrapping_neg(), Ordering::Relaxed);
+                        budget.uncharge(amount);
                     }
                 }
-            };
-            W::spawn(place(thread), work).unwrap()
-        })
-        .collect();
+            }
+        }
+    });
     threads.into_iter().for_each(JoinHandle::join);
     assert_eq!(budget.used(), 0);
     budget.charge(limit).expect("all of it can be charged by one");
@@ -174,25 +170,21 @@ fn a_limit_may_be_lowered_below_what_is_used_when_simulated() {
 fn a_limit_that_changes_is_kept<W: Testbed>(effort: Effort, most: u64) {
     let budget = Budget::<W>::new_in("law", most).unwrap();
     let running = Arc::new(W::U32::new_in(effort.threads));
-    let place = effort.places::<W>();
-    let threads: Vec<_> = (0..effort.threads)
-        .map(|thread| {
-            let (budget, running) = (budget.clone(), Arc::clone(&running));
-            let work = move || {
-                let mut numbers = Numbers(u64::from(thread));
-                for _ in 0..effort.rounds {
-                    let amounts = [0; 3].map(|_| numbers.below(most as usize / 4) as u64);
-                    let charged = amounts.map(|amount| budget.charge(amount).is_ok());
-                    for (amount, _) in amounts.iter().zip(charged).filter(|(_, charged)| *charged) {
-                        budget.uncharge(*amount);
-                    }
+    let threads = effort.crew::<W, _, _>(|thread| {
+        let (budget, running) = (budget.clone(), Arc::clone(&running));
+        move || {
+            let mut numbers = Numbers(u64::from(thread));
+            for _ in 0..effort.rounds {
+                let amounts = [0; 3].map(|_| numbers.below(most as usize / 4) as u64);
+                let charged = amounts.map(|amount| budget.charge(amount).is_ok());
+                for (amount, _) in amounts.iter().zip(charged).filter(|(_, charged)| *charged) {
+                    budget.uncharge(*amount);
                 }
-                // Relaxed: a count.
-                running.fetch_sub(1, Ordering::Relaxed);
-            };
-            W::spawn(place(thread), work).unwrap()
-        })
-        .collect();
+            }
+            // Relaxed: a count.
+            running.fetch_sub(1, Ordering::Relaxed);
+        }
+    });
     let mut numbers = Numbers(77);
     // Relaxed: a count.
     while running.load(Ordering::Relaxed) > 0 {
@@ -228,33 +220,29 @@ fn budgets_in_a_budget_are_kept<W: Testbed>(effort: Effort, limit: u64) {
     let each = limit / 2 + limit / 4;
     let children = [0, 1].map(|_| parent.child("child", each).unwrap());
     let charged = Arc::new([0; 3].map(W::U64::new_in));
-    let place = effort.places::<W>();
-    let threads: Vec<_> = (0..effort.threads)
-        .map(|thread| {
-            let which = thread as usize % 2;
-            let (child, charged) = (children[which].clone(), Arc::clone(&charged));
-            let work = move || {
-                let mut numbers = Numbers(u64::from(thread));
-                for _ in 0..effort.rounds {
-                    let amount = numbers.below(limit as usize / 2) as u64;
-                    if child.charge(amount).is_err() {
-                        continue;
-                    }
-                    for (word, most) in [(which, each), (2, limit)] {
-                        // Relaxed: of one word, which says no more than what is there at least.
-                        let before = charged[word].fetch_add(amount, Ordering::Relaxed);
-                        assert!(before + amount <= most, "{} of {most}", before + amount);
-                    }
-                    for word in [which, 2] {
-                        // Relaxed: before it is given back, so the sum is never too high.
-                        charged[word].fetch_sub(amount, Ordering::Relaxed);
-                    }
-                    child.uncharge(amount);
+    let threads = effort.crew::<W, _, _>(|thread| {
+        let which = thread as usize % 2;
+        let (child, charged) = (children[which].clone(), Arc::clone(&charged));
+        move || {
+            let mut numbers = Numbers(u64::from(thread));
+            for _ in 0..effort.rounds {
+                let amount = numbers.below(limit as usize / 2) as u64;
+                if child.charge(amount).is_err() {
+                    continue;
                 }
-            };
-            W::spawn(place(thread), work).unwrap()
-        })
-        .collect();
+                for (word, most) in [(which, each), (2, limit)] {
+                    // Relaxed: of one word, which says no more than what is there at least.
+                    let before = charged[word].fetch_add(amount, Ordering::Relaxed);
+                    assert!(before + amount <= most, "{} of {most}", before + amount);
+                }
+                for word in [which, 2] {
+                    // Relaxed: before it is given back, so the sum is never too high.
+                    charged[word].fetch_sub(amount, Ordering::Relaxed);
+                }
+                child.uncharge(amount);
+            }
+        }
+    });
     threads.into_iter().for_each(JoinHandle::join);
     assert!(children.iter().all(|child| child.used() == 0));
     // What the others have in stock comes back, from below and from beside.

@@ -187,21 +187,17 @@ fn nothing_is_lost<W: Testbed, D: Drained<W>>(effort: Effort, by: IndexBy) {
         let sum = u64::try_from(sum).expect("took less than nothing out of what only grows");
         taken.fetch_add(sum, Ordering::Relaxed);
     };
-    let place = effort.places::<W>();
-    let threads: Vec<_> = (0..effort.threads)
-        .map(|number| {
-            let (numbers, taken) = (Arc::clone(&numbers), Arc::clone(&taken));
-            let put = move || {
-                for round in 0..effort.rounds {
-                    numbers.put(1 + round % 5);
-                    if (number + round) % 8 == 0 {
-                        drain(&numbers, &taken);
-                    }
+    let threads = effort.crew::<W, _, _>(|number| {
+        let (numbers, taken) = (Arc::clone(&numbers), Arc::clone(&taken));
+        move || {
+            for round in 0..effort.rounds {
+                numbers.put(1 + round % 5);
+                if (number + round) % 8 == 0 {
+                    drain(&numbers, &taken);
                 }
-            };
-            W::spawn(place(number), put).unwrap()
-        })
-        .collect();
+            }
+        }
+    });
     drain(&numbers, &taken);
     threads.into_iter().for_each(JoinHandle::join);
     let put: u64 = (0..effort.rounds).map(|round| u64::from(1 + round % 5)).sum();
@@ -273,21 +269,17 @@ fn extremes_are_kept<W: Testbed>(effort: Effort) {
     let make = || (PerCpuFold::new_in(IndexBy::Cpu), PerCpuFold::new_in(IndexBy::Cpu));
     let (Ok(max), Ok(min)) = make() else { panic!("CPUs have numbers") };
     let extremes: Arc<Extremes<W>> = Arc::new((max, min));
-    let place = effort.places::<W>();
-    let threads: Vec<_> = (0..effort.threads)
-        .map(|number| {
-            let extremes = Arc::clone(&extremes);
-            let record = move || {
-                for round in 0..effort.rounds {
-                    let value = u64::from(effort.threads * round + number);
-                    extremes.0.record(-value.cast_signed());
-                    extremes.0.record(value.cast_signed());
-                    extremes.1.record(5 + value);
-                }
-            };
-            W::spawn(place(number), record).unwrap()
-        })
-        .collect();
+    let threads = effort.crew::<W, _, _>(|number| {
+        let extremes = Arc::clone(&extremes);
+        move || {
+            for round in 0..effort.rounds {
+                let value = u64::from(effort.threads * round + number);
+                extremes.0.record(-value.cast_signed());
+                extremes.0.record(value.cast_signed());
+                extremes.1.record(5 + value);
+            }
+        }
+    });
     let drain = || (extremes.0.drain().unwrap(), extremes.1.drain().unwrap());
     let early = drain();
     let most = i64::from(effort.threads * effort.rounds) - 1;

@@ -158,13 +158,11 @@ fn bounds_without_an_end_are_refused() {
 /// Records beside drains: each value and its part of the sum is in one of them.
 fn drains_keep_the_sum<W: Testbed>(effort: Effort) {
     let histogram = Arc::new(Histogram::<W>::new_in(IndexBy::Cpu, few_buckets()).unwrap());
-    let place = effort.places::<W>();
-    let record = |number| {
+    let threads = effort.crew::<W, _, _>(|_| {
         let histogram = Arc::clone(&histogram);
         let rounds = effort.rounds;
-        W::spawn(place(number), move || (0..rounds).for_each(|_| histogram.record(5))).unwrap()
-    };
-    let threads: Vec<_> = (0..effort.threads).map(record).collect();
+        move || (0..rounds).for_each(|_| histogram.record(5))
+    });
     let drain = || {
         let drained = histogram.drain();
         (drained.count(), drained.sum())

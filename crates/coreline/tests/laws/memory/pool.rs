@@ -122,23 +122,20 @@ fn room_is_found_again_in_every_world() {
 /// Threads make words, use them and drop them, all from one pool, and trim it in between.
 fn items_come_and_go<W: Testbed>(effort: Effort, options: PoolOptions) {
     let pool = PerCpuPool::<W>::new_in(options).unwrap();
-    let place = effort.places::<W>();
-    let threads: Vec<_> = (0..effort.threads)
-        .map(|number| {
-            let pool = pool.clone();
-            let visit = move |round: u32| {
-                let words = pool.per_cpu(|| W::U64::new_in(0)).unwrap();
-                let word = words.field(|word| word);
-                (0..=round % 3).for_each(|_| word.add(5));
-                assert_eq!(word.sum(), 5 * u64::from(round % 3 + 1), "somebody else's additions");
-                drop(words);
-                if round.is_multiple_of(2) {
-                    pool.trim();
-                }
-            };
-            W::spawn(place(number), move || (0..effort.rounds).for_each(visit)).unwrap()
-        })
-        .collect();
+    let threads = effort.crew::<W, _, _>(|_| {
+        let pool = pool.clone();
+        let visit = move |round: u32| {
+            let words = pool.per_cpu(|| W::U64::new_in(0)).unwrap();
+            let word = words.field(|word| word);
+            (0..=round % 3).for_each(|_| word.add(5));
+            assert_eq!(word.sum(), 5 * u64::from(round % 3 + 1), "somebody else's additions");
+            drop(words);
+            if round.is_multiple_of(2) {
+                pool.trim();
+            }
+        };
+        move || (0..effort.rounds).for_each(visit)
+    });
     threads.into_iter().for_each(JoinHandle::join);
     let faults = pool.faults();
     pool.trim();

@@ -12,14 +12,16 @@ mod rows;
 mod torn;
 
 use coreline::{IndexBy, PerCpu};
-use coreline_sim::Faults;
+use coreline_sim::{Faults, Sim};
 use coreline_world::{Placement, Testbed, Word};
+
+use crate::worlds;
 
 /// A test of each law in each world, and `LAWS`, all of them in the simulator.
 macro_rules! laws {
     ($($module:ident::$law:ident,)*) => {
         const LAWS: &[(&str, fn())] =
-            &[$((stringify!($law), $module::$law::<coreline_sim::Sim>),)*];
+            &[$((stringify!($law), $module::$law::<Sim>),)*];
 
         laws!(@world natively, coreline_world::Native, |_, law| law(); $($module::$law,)*);
         laws!(@world simulated_on_two_cpus, coreline_sim::Sim, |name, law| {
@@ -62,29 +64,37 @@ laws! {
     operations::words_of_a_size_compute,
     operations::words_side_by_side_are_apart,
     operations::pointers_are_exchanged,
-    operations::lists_are_last_in_first_out,
     operations::stacks_are_bounded_and_last_in_first_out,
-    operations::a_resized_stack_keeps_what_is_on_it,
-    operations::buffers_take_all_or_nothing,
     operations::a_condition_on_a_sum_is_never_broken,
     operations::a_store_if_equal_is_never_lost,
-    conservation::no_node_is_lost_or_doubled,
     conservation::no_value_is_lost_or_doubled,
     conservation::no_value_is_lost_or_doubled_by_a_resize,
     conservation::no_pointer_is_lost_or_doubled,
-    conservation::no_record_is_lost_or_torn,
     conservation::a_stopped_word_is_its_stoppers,
-    conservation::a_stopped_list_is_its_stoppers,
     conservation::a_stopped_stack_is_its_stoppers,
     conservation::a_stopped_resizable_stack_is_its_stoppers,
     conservation::a_stopped_pointer_is_its_stoppers,
+    conservation::a_stopped_slot_of_several_is_its_stoppers,
+    conservation::a_stopped_slot_by_cid_is_its_stoppers,
     conservation::a_stop_that_cannot_be_is_refused,
     conservation::a_slot_is_made_once_and_dropped_once,
 }
 
 fn simulate(machine: &str, name: &str, law: fn()) {
-    let simulated = super::worlds::simulate_seeds(name, machine, Faults::NONE, 4, law);
+    let simulated = worlds::simulate_seeds(name, machine, Faults::NONE, 4, law);
     simulated.unwrap_or_else(|failure| panic!("{failure}"));
+}
+
+#[test]
+fn slots_are_conserved_among_96_threads_on_384_simulated_cpus() {
+    let law = conservation::a_slot_of_several_is_the_stoppers_of_many::<Sim>;
+    worlds::simulate("slots::many", "epyc-9654-2s", Faults::NONE, law).unwrap();
+}
+
+#[test]
+fn slots_are_made_once_by_384_simulated_threads() {
+    let law = conservation::a_slot_is_made_once_by_many::<Sim>;
+    worlds::simulate("slots::made_once", "epyc-9654-2s", Faults::NONE, law).unwrap();
 }
 
 /// How often a law repeats a race: once where every interleaving is explored anyway.
@@ -111,12 +121,13 @@ fn crew<W: Testbed, T: Send + 'static, F: FnOnce() -> T + Send + 'static>(
 ) -> Vec<W::JoinHandle<T>> {
     let here = W::cpu();
     let machine = W::topology();
+    let others: Vec<_> = machine.cpus().map(|cpu| cpu.id).filter(|&cpu| cpu != here).collect();
     let start = |number| {
         let on = |cpu| W::spawn(Placement::On(cpu), member(number)).ok();
-        let mut others = machine.cpus().map(|cpu| cpu.id).filter(|&cpu| cpu != here);
+        let nth = |nth: usize| others[(number / 3 + nth) % others.len()];
         let placed = match number % 3 {
             0 => on(here),
-            1 => others.find_map(on),
+            1 => (0..others.len()).map(nth).find_map(on),
             _ => None,
         };
         placed.unwrap_or_else(|| spawn::<W, _>(member(number)))

@@ -8,10 +8,10 @@
 //! The limit is read by a load-acquire: what was written before the slots were opened is seen.
 //! So is a row: what was written before the CPU was given the index is seen, the slot when it was
 //! made and what sections of other CPUs left in it, and seen also by the code behind the section,
-//! which may use what a list or a stack gave it without a dependency that a compiler keeps. The
+//! which may use what a stack gave it without a dependency that a compiler keeps. The
 //! pointer to the row's line is read by a plain load: nothing but the row is reached through it,
 //! and the row's address depends on it, so that the processor reads the row afterwards.
-//! Pointers, lists, stacks and buffers are committed by a store-release: a reader of the committed
+//! Pointers and stacks are committed by a store-release: a reader of the committed
 //! word sees what it stands for. Words that hold an integer are committed by a plain store, since
 //! they carry nothing but their own value. Nothing else is ordered, and nothing else needs to be:
 //! threads of one CPU follow each other through the scheduler, which orders all.

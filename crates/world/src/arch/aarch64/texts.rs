@@ -1,8 +1,7 @@
 //! The assembly of each operation's section, with the names of its scratch registers.
 //!
 //! A word has 32 bits (`half`) or 64 (`whole`); a `pointer` is one of 64. In a stack the length
-//! lies at 0, entry *i* at 8 + 8 *i*; the capacity is a constant, or the word at -8. In a buffer
-//! the length lies at 0, byte *i* at 8 + *i*.
+//! lies at 0, entry *i* at 8 + 8 *i*; the capacity is the word at -8.
 
 /// A value's register, by its name and the word's width: accesses are as wide as it is.
 macro_rules! register {
@@ -14,7 +13,7 @@ macro_rules! register {
     };
 }
 
-/// Commits a value. A pointer carries what it points to, as a list does; an integer only itself.
+/// Commits a value. A pointer carries what it points to; an integer only itself.
 macro_rules! commit {
     (pointer, $name:literal) => {
         concat!("stlr ", register!(pointer, $name), ", [{slot}]")
@@ -77,40 +76,12 @@ macro_rules! text {
             commit!($width, "sum"),
         ], [], $($section)*)
     };
-    (list_push, $point:ident, $($section:tt)*) => {
-        section!($point, [
-            $point!("3"),
-            "ldr {scratch}, [{slot}]",
-            $point!("4"),
-            "str {scratch}, [{node}]",
-            $point!("5"),
-            "stlr {node}, [{slot}]",
-        ], [], $($section)*)
-    };
-    (list_pop, $point:ident, $($section:tt)*) => {
-        section!($point, [
-            $point!("3"),
-            "ldr {node}, [{slot}]",
-            $point!("4"),
-            "mov {status}, {refused}",
-            "cbz {node}, 8f",
-            $point!("5"),
-            "ldr {scratch}, [{node}]",
-            $point!("6"),
-            "stlr {scratch}, [{slot}]",
-        ], [], $($section)*)
-    };
-    (stack_push const, $point:ident, $($section:tt)*) => {
-        text!(@ stack_push ["mov {room}, {capacity}",], $point, $($section)*)
-    };
-    (stack_push word, $point:ident, $($section:tt)*) => {
-        text!(@ stack_push [$point!("4"), "ldr {room}, [{slot}, -8]",], $point, $($section)*)
-    };
-    (@ stack_push [$($room:tt)*], $point:ident, $($section:tt)*) => {
+    (stack_push, $point:ident, $($section:tt)*) => {
         section!($point, [
             $point!("3"),
             "ldr {len}, [{slot}]",
-            $($room)*
+            $point!("4"),
+            "ldr {room}, [{slot}, -8]",
             "add {to}, {slot}, {len}, lsl 3",
             // The last entry is in the room, and there is one.
             "sub {scratch}, {len}, 1",
@@ -153,20 +124,12 @@ macro_rules! text {
             "stlr xzr, [{scratch}]",
         ], [len], $($section)*)
     };
-    (stack_push_batch const, $point:ident, $($section:tt)*) => {
-        text!(@ stack_push_batch ["mov {count}, {capacity}",], $point, $($section)*)
-    };
-    (stack_push_batch word, $point:ident, $($section:tt)*) => {
-        text!(
-            @ stack_push_batch [$point!("4"), "ldr {count}, [{slot}, -8]",],
-            $point, $($section)*
-        )
-    };
-    (@ stack_push_batch [$($room:tt)*], $point:ident, $($section:tt)*) => {
+    (stack_push_batch, $point:ident, $($section:tt)*) => {
         section!($point, [
             $point!("3"),
             "ldr {len}, [{slot}]",
-            $($room)*
+            $point!("4"),
+            "ldr {count}, [{slot}, -8]",
             "cbz {len}, 9f",
             $point!("5"),
             "ldr {scratch}, [{slot}, {len}, lsl 3]",
@@ -225,41 +188,5 @@ macro_rules! text {
             $point!("6"),
             "stlr {len}, [{slot}]",
         ], [len from copied], $($section)*)
-    };
-    (append, $point:ident, $($section:tt)*) => {
-        section!($point, [
-            $point!("3"),
-            "ldr {begin}, [{slot}]",
-            $point!("4"),
-            "mov {status}, {refused}",
-            "add {end}, {begin}, {count}",
-            "mov {scratch}, {capacity}",
-            "cmp {end}, {scratch}",
-            "b.hi 8f",
-            "add {to}, {slot}, {begin}",
-            "add {to}, {to}, 8",
-            // Eight bytes at a time, then one at a time.
-            "mov {copied}, xzr",
-            "9:",
-            $point!("5"),
-            "add {scratch}, {copied}, 8",
-            "cmp {scratch}, {count}",
-            "b.hi 9f",
-            "ldr {value}, [{bytes}, {copied}]",
-            "str {value}, [{to}, {copied}]",
-            "mov {copied}, {scratch}",
-            "b 9b",
-            "9:",
-            $point!("6"),
-            "cmp {copied}, {count}",
-            "b.hs 9f",
-            "ldrb {value:w}, [{bytes}, {copied}]",
-            "strb {value:w}, [{to}, {copied}]",
-            "add {copied}, {copied}, 1",
-            "b 9b",
-            "9:",
-            $point!("7"),
-            "stlr {end}, [{slot}]",
-        ], [end to copied value], $($section)*)
     };
 }

@@ -10,18 +10,18 @@ use super::interpreter::Interpreter;
 use super::trapped::Trapped;
 use crate::arch::{Gated, InRow, Index, MM_CID, Section, SlotsAt};
 use crate::restartable::definition::{
-    Add, AddIf, Append, Exchange, ListPop, ListPush, Load, StackPop, StackPopBatch, StackPush,
-    StackPushBatch, StackResize, StoreIfEqual,
+    Add, AddIf, Exchange, Load, StackPop, StackPopBatch, StackPush, StackPushBatch, StackResize,
+    StoreIfEqual,
 };
 use crate::restartable::rows::PER_LINE;
 use crate::restartable::{At, Ended, Gate, Operation, ResizableStack, Rows};
-use crate::{ArrayStack, Buffer, IndexBy, Line, List, ListNode, Native, Restartable};
+use crate::{IndexBy, Line, Native, Restartable};
 
 pub(super) const STACK: usize = 5;
-pub(super) const BUFFER: usize = 21;
 /// A row that shows no index.
 pub(super) const NO_INDEX: u32 = 5 << 16;
-const NODES: usize = 5;
+
+type Stack = ResizableStack<u8, STACK, Native>;
 
 /// What lies in a slot.
 #[repr(C)]
@@ -32,10 +32,7 @@ struct Everything {
     whole: AtomicU64,
     size: AtomicUsize,
     pointer: AtomicPtr<u8>,
-    list: List<Native>,
-    stack: ArrayStack<u8, STACK, Native>,
-    resizable: ResizableStack<u8, STACK, Native>,
-    buffer: Buffer<BUFFER, Native>,
+    stack: Stack,
 }
 
 /// Which word, by what it holds.
@@ -47,14 +44,7 @@ pub(super) enum WordKind {
     Pointer,
 }
 
-/// Which stack.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Stack {
-    Fixed,
-    Resizable,
-}
-
-/// What one can do to it. Numbers stand for nodes, for values on a stack, and for pointers.
+/// What one can do to it. Numbers stand for values on a stack, and for pointers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Op {
     Add(WordKind, u64),
@@ -62,16 +52,11 @@ pub(super) enum Op {
     Exchange(WordKind, u64),
     StoreIfEqual(WordKind, u64, u64),
     AddIf(WordKind, u64, u64),
-    ListPush(usize),
-    ListPop,
-    /// Pushes the node that this program popped first, if it popped one.
-    ListPushPopped,
-    StackPush(Stack, usize),
-    StackPop(Stack),
-    StackPushBatch(Stack, usize),
-    StackPopBatch(Stack, usize),
+    StackPush(usize),
+    StackPop,
+    StackPushBatch(usize),
+    StackPopBatch(usize),
     Resize(usize),
-    Append(usize),
     /// From now on sections find no slot.
     Stop,
     /// From now on all rows say this.
@@ -95,9 +80,6 @@ pub(super) struct Bench {
     is_gated: bool,
     /// Where indexes are in rows: the rows, and what they say at first.
     rows: Option<(Rows<Native>, Vec<Option<u32>>)>,
-    nodes: [ListNode<Native>; NODES],
-    /// The first node that an intruding program popped.
-    popped: Cell<Option<usize>>,
 }
 
 /// Makes an operation of an [`Op`], has it run on its field of the bench by `$run`, and says what
@@ -107,8 +89,7 @@ macro_rules! perform {
         let bench = $bench;
         macro_rules! run {
             ($given:expr, $field:ident: $type:ty) => {{
-                let ($operation, $at) =
-                    ($given, bench.at::<$type>(offset_of!(Everything, $field)));
+                let ($operation, $at) = ($given, bench.at::<$type>(offset_of!(Everything, $field)));
                 $run
             }};
         }
@@ -143,14 +124,6 @@ macro_rules! perform {
                 }
             };
         }
-        macro_rules! stack {
-            ($stack:expr, $given:expr) => {
-                match $stack {
-                    Stack::Fixed => run!($given, stack: ArrayStack<u8, STACK, Native>),
-                    Stack::Resizable => run!($given, resizable: ResizableStack<u8, STACK, Native>),
-                }
-            };
-        }
         match $op {
             Op::Add(kind, delta) => {
                 integer!(kind, Add(V::of(delta)), |()| Ok(vec![]))
@@ -172,43 +145,26 @@ macro_rules! perform {
                     .map(|sum| vec![Number::number(sum)])
                     .map_err(Number::number)
             ),
-            Op::ListPush(node) => {
-                // SAFETY: nodes are live, and tests push none that is in the list.
-                run!(unsafe { ListPush::new(bench.node(node)) }, list: List<Native>);
-                Ok(vec![])
-            }
-            Op::ListPop => {
-                let node = run!(ListPop, list: List<Native>);
-                Ok(node.map(|node| bench.number(node)).into_iter().collect())
-            }
-            Op::StackPush(on, number) => {
-                let pushed = stack!(on, StackPush(value(number)));
+            Op::StackPush(number) => {
+                let pushed = run!(StackPush(value(number)), stack: Stack);
                 pushed.map(|()| vec![]).map_err(|_| 0)
             }
-            Op::StackPop(on) => Ok(stack!(on, StackPop).map(address).into_iter().collect()),
-            Op::StackPushBatch(on, count) => {
-                Ok(vec![stack!(on, StackPushBatch(&values(count))) as u64])
+            Op::StackPop => Ok(run!(StackPop, stack: Stack).map(address).into_iter().collect()),
+            Op::StackPushBatch(count) => {
+                let pushed = run!(StackPushBatch(&values(count)), stack: Stack);
+                Ok(vec![pushed as u64])
             }
-            Op::StackPopBatch(on, count) => {
+            Op::StackPopBatch(count) => {
                 let into = vec![Cell::new(None); count];
-                let count = stack!(on, StackPopBatch(&into));
+                let count = run!(StackPopBatch(&into), stack: Stack);
                 // One that was popped meanwhile, where the kernel is not told of sections, is null.
                 Ok(into[..count].iter().map(|value| value.get().map_or(0, address)).collect())
             }
             Op::Resize(capacity) => {
-                let old = run!(
-                    StackResize(capacity),
-                    resizable: ResizableStack<u8, STACK, Native>
-                );
+                let old = run!(StackResize(capacity), stack: Stack);
                 Ok(vec![old as u64])
             }
-            Op::Append(count) => {
-                let begin = run!(Append(&bytes(count)), buffer: Buffer<BUFFER, Native>);
-                begin.map(|begin| vec![begin as u64]).map_err(|_| 0)
-            }
-            Op::ListPushPopped | Op::Stop | Op::Show(_) => {
-                unreachable!("not an operation of its own")
-            }
+            Op::Stop | Op::Show(_) => unreachable!("not an operation of its own"),
         }
     }};
 }
@@ -245,8 +201,6 @@ impl Bench {
             by_cid: Gate::new_in(),
             is_gated: false,
             rows: None,
-            nodes: array::from_fn(|_| ListNode::new_in()),
-            popped: Cell::new(None),
         };
         bench.reset(0, &[]);
         bench
@@ -298,15 +252,11 @@ impl Bench {
     /// Empties all slots, and runs a program on that of one index; of this CPU's, if it has a row.
     pub(super) fn reset(&self, index: usize, setup: &[Op]) {
         for index in 0..self.indexes {
-            // SAFETY: in the memory of `new`. Zeros are an empty slot, with no room in the stack
-            // that can be resized.
+            // SAFETY: in the memory of `new`. Zeros are an empty slot, with no room in the stack.
             unsafe {
                 self.slot(index).cast::<u8>().write_bytes(0, size_of::<Everything>());
                 (*self.slot(index)).beside.store(0xa5a5_a5a5, Ordering::Relaxed);
             }
-        }
-        for node in &self.nodes {
-            node.next.store(ptr::null_mut(), Ordering::Relaxed);
         }
         if let Some((rows, shown)) = &self.rows {
             // SAFETY: no section runs now, and all slots are there.
@@ -327,13 +277,12 @@ impl Bench {
 
     /// Runs a program without interruption.
     pub(super) fn run(&self, program: &[Op], execute: impl Fn(Op) -> Answer) -> Vec<Answer> {
-        self.popped.set(None);
-        let step = |op: &Op| match (*op, self.popped.get()) {
-            (Op::Stop, _) => {
+        let step = |op: &Op| match *op {
+            Op::Stop => {
                 self.set_limit(0);
                 None
             }
-            (Op::Show(word), _) => {
+            Op::Show(word) => {
                 let rows = self.rows().expect("indexes are in rows");
                 // SAFETY: all slots are there, and the bench has one thread.
                 let row = |cpu| unsafe { rows.at(cpu as usize) };
@@ -341,19 +290,12 @@ impl Bench {
                 rows.for_each(|row| row.store(word, Ordering::Release));
                 None
             }
-            (Op::ListPushPopped, popped) => execute(Op::ListPush(popped?)),
-            (op, popped) => {
-                let answer = execute(op);
-                if let (Op::ListPop, None, Some(Ok(nodes))) = (op, popped, &answer) {
-                    self.popped.set(nodes.first().map(|&node| node as usize));
-                }
-                answer
-            }
+            op => execute(op),
         };
         program.iter().map(step).collect()
     }
 
-    /// All bytes of the slots, and of the nodes.
+    /// All bytes of the slots.
     pub(super) fn bytes(&self) -> Vec<u8> {
         let slots = if self.aliased { 0..1 } else { 0..self.indexes };
         // SAFETY: all bytes were written, and no thread writes now.
@@ -361,12 +303,7 @@ impl Bench {
             let slot = self.slot(index).cast::<u8>().cast_const();
             core::slice::from_raw_parts(slot, size_of::<Everything>())
         });
-        // SAFETY: all bytes were written, and no thread writes now.
-        let nodes = unsafe {
-            let nodes = (&raw const self.nodes).cast::<u8>();
-            core::slice::from_raw_parts(nodes, size_of_val(&self.nodes))
-        };
-        slots.chain(nodes).copied().collect()
+        slots.copied().collect()
     }
 
     fn slot(&self, index: usize) -> *mut Everything {
@@ -385,20 +322,11 @@ impl Bench {
         self.slots_at(index, self.at(offset_of!(Everything, whole)))
     }
 
-    /// The length of the stack that can be resized, for a section.
-    pub(super) fn resizable(&self, index: Index) -> SlotsAt<Index, AtomicU64> {
-        self.slots_at(index, self.at(offset_of!(Everything, resizable.len)))
-    }
-
-    /// What is on a stack of slot 0, the last that was pushed last: as many as it says there are.
-    pub(super) fn on_stack(&self, which: Stack) -> Vec<u64> {
+    /// What is on the stack of slot 0, the last that was pushed last: as many as it says there are.
+    pub(super) fn on_stack(&self) -> Vec<u64> {
         // SAFETY: the slot is there, and no other thread looks at it.
-        let Everything { stack, resizable, .. } = unsafe { &*self.slot(0) };
-        let (len, entries) = match which {
-            Stack::Fixed => (stack.len(), &stack.entries),
-            Stack::Resizable => (resizable.len(), &resizable.entries),
-        };
-        let values = entries[..len].iter();
+        let Everything { stack, .. } = unsafe { &*self.slot(0) };
+        let values = stack.entries[..stack.len()].iter();
         values.map(|entry| entry.load(Ordering::Relaxed).addr() as u64).collect()
     }
 
@@ -437,16 +365,6 @@ impl Bench {
                 false => At::new(self.by_cpu.limits(), self.first(offset)).by_rows(self.rows()),
             }
         }
-    }
-
-    fn node(&self, number: usize) -> NonNull<ListNode<Native>> {
-        NonNull::from(&self.nodes[number])
-    }
-
-    fn number(&self, node: NonNull<ListNode<Native>>) -> u64 {
-        let is_node = |known: &ListNode<Native>| ptr::eq(known, node.as_ptr());
-        let found = self.nodes.iter().position(is_node);
-        found.expect("a pointer to no node came back") as u64
     }
 
     /// The operation by its definition.
@@ -510,11 +428,6 @@ pub(super) fn values(count: usize) -> Vec<NonNull<u8>> {
 
 fn address(value: NonNull<u8>) -> u64 {
     value.addr().get() as u64
-}
-
-/// Bytes that tell how many they are and which each is.
-fn bytes(count: usize) -> Vec<u8> {
-    (0..count).map(|number| (0x20 * (count % 8) + number + 1) as u8).collect()
 }
 
 /// An operation as a section of one kind, by the index in this field of the thread's area, with a

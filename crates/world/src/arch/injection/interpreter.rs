@@ -4,13 +4,12 @@ use core::sync::atomic::Ordering;
 
 use super::bench::{Answer, Bench, Op};
 use crate::restartable::{At, Ended, Steps};
-use crate::{Cell, IndexBy, Native, Word};
+use crate::{IndexBy, Native, Word};
 
 /// Where an operation is aborted, once.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Before {
-    /// The step of this number. Finding the slot is two steps, or four where the index is in a row;
-    /// copying a byte is one.
+    /// The step of this number. Finding the slot is two steps, or four where the index is in a row.
     Step(usize),
     /// The store of this number; the commit is one, too.
     Store(usize),
@@ -113,20 +112,6 @@ unsafe impl Steps<Native> for Interpreter {
     fn store<T: Word>(&mut self, word: &T, value: T::Value) -> Result<(), Ended> {
         self.step(StepKind::Store)?;
         word.store(value, Ordering::Relaxed);
-        Ok(())
-    }
-
-    fn copy<const N: usize>(
-        &mut self,
-        to: &Cell<[u8; N], Native>,
-        offset: usize,
-        bytes: &[u8],
-    ) -> Result<(), Ended> {
-        for (number, byte) in bytes.iter().enumerate() {
-            self.step(StepKind::Plain)?;
-            // SAFETY: no other thread writes there now.
-            unsafe { to.write_at(offset + number, &[*byte], || true) };
-        }
         Ok(())
     }
 

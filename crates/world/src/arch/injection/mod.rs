@@ -26,7 +26,7 @@ use core::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
 use std::collections::BTreeSet;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use self::bench::{Answer, Bench, NO_INDEX, Op, Stack, by_section, by_trapped_section};
+use self::bench::{Answer, Bench, NO_INDEX, Op, by_section, by_trapped_section};
 use self::interpreter::{Before, Interpreter};
 use self::programs::{CHANGES, FAMILIES, Family, HALF, HOME, OTHER, SLOTS};
 use crate::arch::{Area, CPU_ID, Index, MM_CID, processor};
@@ -56,13 +56,13 @@ mod trapped {
     use core::ptr::NonNull;
 
     use crate::arch::operations::ended;
-    use crate::arch::status::{DONE, NO_SLOT, REFUSED};
+    use crate::arch::status::{DONE, REFUSED};
     use crate::arch::{Gated, InRow, Index, SlotsAt};
     use crate::restartable::definition::{
-        Add, AddIf, Append, Exchange, ListPop, ListPush, Load, StackPop, StackPopBatch, StackPush,
-        StackPushBatch, StackResize, StoreIfEqual,
+        Add, AddIf, Exchange, Load, StackPop, StackPopBatch, StackPush, StackPushBatch,
+        StackResize, StoreIfEqual,
     };
-    use crate::restartable::{ArrayStack, Buffer, Full, List, ListNode, ResizableStack};
+    use crate::restartable::{Full, ResizableStack};
     use crate::{Integer, Word, Words};
 
     /// As [`Section`](crate::arch::Section).
@@ -211,18 +211,13 @@ fn place(looks: &[u32], op: Op, point: u32, visit: u32) -> Result<Before, u32> {
         (_, 3) => Before::Step(found),
         (Op::Add(..) | Op::Exchange(..) | Op::StoreIfEqual(..) | Op::AddIf(..), _)
         | (Op::Resize(_), _) => Before::Last,
-        (_, 4) | (Op::ListPop, 5) => Before::Step(found + 1),
+        (_, 4) => Before::Step(found + 1),
         // The capacity is read in between.
-        (Op::StackPush(Stack::Resizable, _) | Op::StackPushBatch(Stack::Resizable, _), 5) => {
-            Before::Step(found + 2)
-        }
-        (Op::StackPush(..) | Op::StackPushBatch(..), 5) => Before::Step(found + 1),
-        (Op::StackPop(_), 5) => Before::Step(found + 2),
-        (Op::StackPush(..) | Op::StackPushBatch(..) | Op::StackPop(_), 6) => Before::Store(0),
-        (Op::StackPush(..), 7) => Before::Store(1),
-        (Op::StackPushBatch(..), 7) => Before::Store(visit),
-        (Op::Append(_), 5) => Before::Step(found + 1 + 8 * (visit - 1)),
-        (Op::Append(count), 6) => Before::Step(found + count / 8 * 8 + visit),
+        (Op::StackPush(_) | Op::StackPushBatch(_), 5) => Before::Step(found + 2),
+        (Op::StackPop, 5) => Before::Step(found + 2),
+        (Op::StackPush(_) | Op::StackPushBatch(_) | Op::StackPop, 6) => Before::Store(0),
+        (Op::StackPush(_), 7) => Before::Store(1),
+        (Op::StackPushBatch(_), 7) => Before::Store(visit),
         _ => Before::Last,
     })
 }
@@ -238,18 +233,13 @@ fn points(op: Op) -> impl Iterator<Item = u32> {
         Op::Add(..) if cfg!(target_arch = "x86_64") => 3,
         Op::Load(_) => 3,
         Op::Add(..) | Op::Exchange(..) | Op::Resize(_) => 4,
-        Op::StoreIfEqual(..) | Op::AddIf(..) | Op::ListPush(_) => 5,
-        Op::ListPop | Op::StackPopBatch(..) => 6,
-        Op::StackPop(_) | Op::Append(_) => 7,
-        Op::StackPush(..) | Op::StackPushBatch(..) => 8,
-        Op::ListPushPopped | Op::Stop | Op::Show(_) => {
-            unreachable!("not an operation of its own")
-        }
+        Op::StoreIfEqual(..) | Op::AddIf(..) => 5,
+        Op::StackPopBatch(_) => 6,
+        Op::StackPop => 7,
+        Op::StackPush(_) | Op::StackPushBatch(_) => 8,
+        Op::Stop | Op::Show(_) => unreachable!("not an operation of its own"),
     };
-    // There is no capacity to read.
-    let reads_none =
-        matches!(op, Op::StackPush(Stack::Fixed, _) | Op::StackPushBatch(Stack::Fixed, _));
-    (3..=last).filter(move |point| !(reads_none && *point == 4)).chain([0, 9])
+    (3..=last).chain([0, 9])
 }
 
 /// The operation and what kind of thing it is on, without its arguments.

@@ -1,6 +1,6 @@
 //! What is done to the slot: states of it, operations on them, and intrusions, each with each.
 
-use super::bench::{BUFFER, NO_INDEX, Op, STACK, Stack, WordKind};
+use super::bench::{NO_INDEX, Op, STACK, WordKind};
 
 pub(super) struct Family {
     pub(super) setups: &'static [&'static [Op]],
@@ -72,19 +72,13 @@ pub(super) const CHANGES: &[&[Op]] = &[
     &[
         Op::Show(OTHER),
         Op::Add(WordKind::Whole, 9),
-        Op::StackPush(Stack::Fixed, 30),
-        Op::Append(2),
+        Op::Resize(2),
+        Op::StackPush(30),
         Op::Show(HOME),
     ],
-    &[Op::ListPop, Op::Show(OTHER), Op::ListPushPopped, Op::Add(WordKind::Half, 1)],
+    &[Op::Load(WordKind::Half), Op::Show(OTHER), Op::Add(WordKind::Half, 1)],
     &[Op::Exchange(WordKind::Pointer, 1), Op::Resize(1), Op::Show(OTHER), Op::Resize(2)],
-    &[
-        Op::Append(3),
-        Op::StackPush(Stack::Fixed, 30),
-        Op::Show(OTHER),
-        Op::Append(2),
-        Op::StackPush(Stack::Fixed, 31),
-    ],
+    &[Op::StackPush(30), Op::Show(OTHER), Op::Resize(1), Op::StackPush(31)],
 ];
 
 pub(super) const FAMILIES: &[Family] = &[
@@ -92,10 +86,7 @@ pub(super) const FAMILIES: &[Family] = &[
     integers!(WordKind::Whole, u64, i64),
     integers!(WordKind::Size, usize, isize),
     POINTERS,
-    LISTS,
     STACKS,
-    RESIZABLE,
-    BUFFERS,
 ];
 
 const POINTERS: Family = Family {
@@ -121,124 +112,53 @@ const POINTERS: Family = Family {
 /// An address that takes more than 32 bits.
 const FAR: u64 = 0x7123_4567_89ab_cde0;
 
-const LISTS: Family = Family {
+pub(super) const STACKS: Family = Family {
     setups: &[
         &[],
-        &[Op::ListPush(0)],
-        &[Op::ListPush(1), Op::ListPush(0)],
-        &[Op::ListPush(2), Op::ListPush(1), Op::ListPush(0)],
-    ],
-    ops: &[Op::ListPush(3), Op::ListPop],
-    intrusions: &[
-        &[],
-        &[Op::ListPush(4)],
-        &[Op::ListPop],
-        &[Op::ListPop, Op::ListPushPopped],
-        // ABA: the first node is the first again, but not the second the second.
-        &[Op::ListPop, Op::ListPop, Op::ListPushPopped],
-        &[Op::ListPop, Op::ListPop, Op::ListPop, Op::ListPop],
-        &[Op::Stop],
-    ],
-};
-
-/// Stacks of one kind: what is tested of both, and more.
-macro_rules! stacks {
-    ($on:expr, [$($setup:expr,)+], [$($op:expr,)*], [$($intrusion:expr,)*]) => {
-        Family {
-            setups: &[&[], $($setup,)+],
-            ops: &[
-                Op::StackPush($on, 9),
-                Op::StackPop($on),
-                Op::StackPushBatch($on, 0),
-                Op::StackPushBatch($on, 1),
-                Op::StackPushBatch($on, 3),
-                Op::StackPushBatch($on, STACK + 4),
-                Op::StackPopBatch($on, 0),
-                Op::StackPopBatch($on, 1),
-                Op::StackPopBatch($on, 3),
-                Op::StackPopBatch($on, STACK + 4),
-                $($op,)*
-            ],
-            intrusions: &[
-                &[],
-                &[Op::StackPush($on, 20)],
-                &[Op::StackPop($on)],
-                &[Op::StackPop($on), Op::StackPush($on, 20)],
-                &[Op::StackPop($on), Op::StackPop($on), Op::StackPush($on, 20)],
-                &[Op::StackPushBatch($on, STACK + 1)],
-                &[Op::StackPopBatch($on, STACK + 1)],
-                &[Op::StackPopBatch($on, STACK), Op::StackPushBatch($on, STACK)],
-                $($intrusion,)*
-                &[Op::Stop],
-            ],
-        }
-    };
-}
-
-pub(super) const STACKS: Family = stacks!(
-    Stack::Fixed,
-    [
-        &[Op::StackPush(Stack::Fixed, 0)],
-        &[Op::StackPush(Stack::Fixed, 0), Op::StackPop(Stack::Fixed)],
-        &[Op::StackPushBatch(Stack::Fixed, STACK - 1)],
-        &[Op::StackPushBatch(Stack::Fixed, STACK - 1), Op::StackPop(Stack::Fixed)],
-        &[Op::StackPushBatch(Stack::Fixed, STACK)],
-        &[Op::StackPushBatch(Stack::Fixed, STACK), Op::StackPop(Stack::Fixed)],
-    ],
-    [],
-    []
-);
-
-pub(super) const RESIZABLE: Family = stacks!(
-    Stack::Resizable,
-    [
         &[Op::Resize(3)],
-        &[Op::Resize(3), Op::StackPush(Stack::Resizable, 0)],
-        &[Op::Resize(3), Op::StackPushBatch(Stack::Resizable, 3)],
-        &[Op::Resize(STACK), Op::StackPushBatch(Stack::Resizable, STACK - 1)],
+        &[Op::Resize(3), Op::StackPush(0)],
+        &[Op::Resize(3), Op::StackPush(0), Op::StackPop],
+        &[Op::Resize(3), Op::StackPushBatch(3)],
+        &[Op::Resize(STACK), Op::StackPushBatch(STACK - 1)],
+        &[Op::Resize(STACK), Op::StackPushBatch(STACK - 1), Op::StackPop],
+        &[Op::Resize(STACK), Op::StackPushBatch(STACK)],
         // More is on it than it takes now.
-        &[Op::Resize(STACK), Op::StackPushBatch(Stack::Resizable, STACK), Op::Resize(2)],
+        &[Op::Resize(STACK), Op::StackPushBatch(STACK), Op::Resize(2)],
         // The last entry is empty: there is room in it, and there is none.
-        &[Op::Resize(3), Op::StackPushBatch(Stack::Resizable, 3), Op::StackPop(Stack::Resizable),],
-        &[
-            Op::Resize(3),
-            Op::StackPushBatch(Stack::Resizable, 3),
-            Op::StackPop(Stack::Resizable),
-            Op::Resize(2),
-        ],
-        &[Op::Resize(1), Op::StackPush(Stack::Resizable, 0), Op::StackPop(Stack::Resizable)],
+        &[Op::Resize(3), Op::StackPushBatch(3), Op::StackPop],
+        &[Op::Resize(3), Op::StackPushBatch(3), Op::StackPop, Op::Resize(2)],
+        &[Op::Resize(1), Op::StackPush(0), Op::StackPop],
     ],
-    [
-        Op::StackPushBatch(Stack::Resizable, 2),
-        Op::StackPopBatch(Stack::Resizable, 2),
+    ops: &[
+        Op::StackPush(9),
+        Op::StackPop,
+        Op::StackPushBatch(0),
+        Op::StackPushBatch(1),
+        Op::StackPushBatch(2),
+        Op::StackPushBatch(3),
+        Op::StackPushBatch(STACK + 4),
+        Op::StackPopBatch(0),
+        Op::StackPopBatch(1),
+        Op::StackPopBatch(2),
+        Op::StackPopBatch(3),
+        Op::StackPopBatch(STACK + 4),
         Op::Resize(0),
         Op::Resize(4),
         Op::Resize(STACK + 9),
         Op::Resize(usize::MAX),
     ],
-    [
-        &[Op::Resize(0)],
-        &[Op::Resize(STACK)],
-        &[Op::Resize(STACK), Op::StackPush(Stack::Resizable, 20), Op::Resize(1)],
-    ]
-);
-
-const BUFFERS: Family = Family {
-    setups: &[&[], &[Op::Append(5)], &[Op::Append(BUFFER - 1)], &[Op::Append(BUFFER)]],
-    ops: &[
-        Op::Append(0),
-        Op::Append(1),
-        Op::Append(7),
-        Op::Append(8),
-        Op::Append(9),
-        Op::Append(BUFFER),
-        Op::Append(BUFFER + 1),
-    ],
     intrusions: &[
         &[],
-        &[Op::Append(1)],
-        &[Op::Append(3), Op::Append(8)],
-        &[Op::Append(BUFFER)],
+        &[Op::StackPush(20)],
+        &[Op::StackPop],
+        &[Op::StackPop, Op::StackPush(20)],
+        &[Op::StackPop, Op::StackPop, Op::StackPush(20)],
+        &[Op::StackPushBatch(STACK + 1)],
+        &[Op::StackPopBatch(STACK + 1)],
+        &[Op::StackPopBatch(STACK), Op::StackPushBatch(STACK)],
+        &[Op::Resize(0)],
+        &[Op::Resize(STACK)],
+        &[Op::Resize(STACK), Op::StackPush(20), Op::Resize(1)],
         &[Op::Stop],
     ],
 };

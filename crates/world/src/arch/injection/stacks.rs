@@ -1,42 +1,36 @@
-//! What stacks are, whatever their definitions do: a list of values, of which the last comes first.
+//! What a stack is, whatever its definitions do: a list of values, of which the last comes first.
 //!
 //! Sections are compared with their definitions elsewhere. Here the definitions are compared with
 //! such a list, aborted before each of their steps and intruded upon there: what was stored before
 //! the abort changed nothing that anyone sees.
 
-use super::bench::{Answer, Bench, Op, STACK, Stack, value, values};
+use super::bench::{Answer, Bench, Op, STACK, value, values};
 use super::interpreter::{Before, Interpreter};
-use super::programs::{Family, RESIZABLE, STACKS};
+use super::programs::{Family, STACKS};
 
 /// The list.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 struct Model {
     capacity: usize,
     values: Vec<u64>,
 }
 
 impl Model {
-    fn new(stack: Stack) -> Model {
-        Model { capacity: if stack == Stack::Fixed { STACK } else { 0 }, values: vec![] }
-    }
-
     fn run(&mut self, op: Op) -> Answer {
         let room = self.capacity.saturating_sub(self.values.len());
         Some(match op {
-            Op::StackPush(..) if room == 0 => Err(0),
-            Op::StackPush(_, number) => {
+            Op::StackPush(_) if room == 0 => Err(0),
+            Op::StackPush(number) => {
                 self.values.push(value(number).addr().get() as u64);
                 Ok(vec![])
             }
-            Op::StackPop(_) => Ok(self.values.pop().into_iter().collect()),
-            Op::StackPushBatch(_, count) => {
+            Op::StackPop => Ok(self.values.pop().into_iter().collect()),
+            Op::StackPushBatch(count) => {
                 let pushed = values(count).into_iter().take(room);
                 self.values.extend(pushed.map(|value| value.addr().get() as u64));
                 Ok(vec![count.min(room) as u64])
             }
-            Op::StackPopBatch(_, count) => {
-                Ok((0..count).map_while(|_| self.values.pop()).collect())
-            }
+            Op::StackPopBatch(count) => Ok((0..count).map_while(|_| self.values.pop()).collect()),
             Op::Resize(capacity) => {
                 let old = core::mem::replace(&mut self.capacity, capacity.min(STACK));
                 Ok(vec![old as u64])
@@ -47,13 +41,13 @@ impl Model {
 }
 
 /// How many cases there were, and how many of them were aborted.
-fn compare(stack: Stack, Family { setups, ops, intrusions }: &Family) -> (usize, usize) {
+fn compare(Family { setups, ops, intrusions }: &Family) -> (usize, usize) {
     let bench = Bench::new(1, false);
     let complete = |op| Interpreter::undisturbed(0).complete(&bench, op);
     let both = |model: &mut Model, program: &[Op]| {
         for &op in program {
             assert_eq!(complete(op), model.run(op), "{op:?} on {model:?}");
-            assert_eq!(bench.on_stack(stack), model.values, "{op:?}");
+            assert_eq!(bench.on_stack(), model.values, "{op:?}");
         }
     };
     let programs = || intrusions.iter().filter(|program| !program.contains(&Op::Stop));
@@ -63,7 +57,7 @@ fn compare(stack: Stack, Family { setups, ops, intrusions }: &Family) -> (usize,
     for (setup, more) in states {
         for (&op, intrusion) in ops.iter().flat_map(|op| programs().map(move |by| (op, by))) {
             for step in 0.. {
-                let mut model = Model::new(stack);
+                let mut model = Model::default();
                 bench.reset(0, &[]);
                 both(&mut model, setup);
                 both(&mut model, more);
@@ -73,15 +67,15 @@ fn compare(stack: Stack, Family { setups, ops, intrusions }: &Family) -> (usize,
                 let first = steps.attempt(&bench, op);
                 let answer = first.clone().unwrap_or_else(|| {
                     aborted += 1;
-                    assert_eq!(bench.on_stack(stack), model.values, "{}", case());
+                    assert_eq!(bench.on_stack(), model.values, "{}", case());
                     both(&mut model, intrusion);
                     steps.attempt(&bench, op).expect("it is aborted once")
                 });
                 assert_eq!(answer, model.run(op), "{}", case());
-                assert_eq!(bench.on_stack(stack), model.values, "{}", case());
+                assert_eq!(bench.on_stack(), model.values, "{}", case());
                 // What the words hold is a stack for those that come, as well.
                 both(&mut model, intrusion);
-                both(&mut model, &[Op::StackPopBatch(stack, STACK)]);
+                both(&mut model, &[Op::StackPopBatch(STACK)]);
                 if first.is_some() {
                     break;
                 }
@@ -93,8 +87,6 @@ fn compare(stack: Stack, Family { setups, ops, intrusions }: &Family) -> (usize,
 
 #[test]
 fn an_abort_before_any_step_changes_no_stack() {
-    for (stack, family) in [(Stack::Fixed, STACKS), (Stack::Resizable, RESIZABLE)] {
-        let (cases, aborted) = compare(stack, &family);
-        assert!(aborted > cases / 2, "{aborted} of {cases} were aborted");
-    }
+    let (cases, aborted) = compare(&STACKS);
+    assert!(aborted > cases / 2, "{aborted} of {cases} were aborted");
 }

@@ -1,8 +1,7 @@
 //! The text of each operation's section, with the names of the registers that it uses up.
 //!
 //! A word has 32 bits (`half`) or 64 (`whole`); a `pointer` is one of 64. In a stack the length
-//! lies at 0, entry *i* at 8 + 8 *i*; the capacity is a constant, or the word at -8. In a buffer
-//! the length lies at 0, byte *i* at 8 + *i*.
+//! lies at 0, entry *i* at 8 + 8 *i*; the capacity is the word at -8.
 
 /// A value's register, by its name and the word's width.
 macro_rules! register {
@@ -77,54 +76,21 @@ macro_rules! text {
             concat!("mov ", word!($width), ", ", register!($width, "sum")),
         ], [changed], $($section)*)
     };
-    (list_push, $point:ident, $($section:tt)*) => {
-        section!($point, [
-            $point!("3"),
-            "mov {below}, qword ptr [{first} + {slot}]",
-            $point!("4"),
-            "mov qword ptr [{node}], {below}",
-            $point!("5"),
-            "mov qword ptr [{first} + {slot}], {node}",
-        ], [below], $($section)*)
-    };
-    (list_pop, $point:ident, $($section:tt)*) => {
-        section!($point, [
-            $point!("3"),
-            "mov {node}, qword ptr [{first} + {slot}]",
-            $point!("4"),
-            "mov {status:e}, {refused}",
-            "test {node}, {node}",
-            "jz 8f",
-            $point!("5"),
-            "mov {below}, qword ptr [{node}]",
-            $point!("6"),
-            "mov qword ptr [{first} + {slot}], {below}",
-        ], [below], $($section)*)
-    };
-    (stack_push const, $point:ident, $($section:tt)*) => {
-        text!(@ stack_push [], "{capacity}", $point, $($section)*)
-    };
-    (stack_push word, $point:ident, $($section:tt)*) => {
-        text!(
-            @ stack_push [$point!("4"),], "qword ptr [{slot} - 8]",
-            $point, $($section)*
-        )
-    };
-    (@ stack_push [$($reads:tt)*], $room:literal, $point:ident, $($section:tt)*) => {
+    (stack_push, $point:ident, $($section:tt)*) => {
         section!($point, [
             "add {slot}, {first}",
             $point!("3"),
             "mov {len}, qword ptr [{slot}]",
-            $($reads)*
+            $point!("4"),
             // The last entry is in the room, and there is one.
             "lea {last}, [{len} - 1]",
-            concat!("cmp {last}, ", $room),
+            "cmp {last}, qword ptr [{slot} - 8]",
             "jae 12f",
             $point!("5"),
             "cmp qword ptr [{slot} + {len} * 8], 0",
             "je 9f",
             "12:",
-            concat!("cmp {len}, ", $room),
+            "cmp {len}, qword ptr [{slot} - 8]",
             "jae {full}",
             $point!("6"),
             "mov qword ptr [{slot} + {len} * 8 + 8], 0",
@@ -158,21 +124,13 @@ macro_rules! text {
             "mov qword ptr [{slot} + {len} * 8], 0",
         ], [len], $($section)*)
     };
-    (stack_push_batch const, $point:ident, $($section:tt)*) => {
-        text!(@ stack_push_batch ["mov {count:e}, {capacity}",], $point, $($section)*)
-    };
-    (stack_push_batch word, $point:ident, $($section:tt)*) => {
-        text!(
-            @ stack_push_batch [$point!("4"), "mov {count}, qword ptr [{slot} - 8]",],
-            $point, $($section)*
-        )
-    };
-    (@ stack_push_batch [$($room:tt)*], $point:ident, $($section:tt)*) => {
+    (stack_push_batch, $point:ident, $($section:tt)*) => {
         section!($point, [
             "add {slot}, {first}",
             $point!("3"),
             "mov {len}, qword ptr [{slot}]",
-            $($room)*
+            $point!("4"),
+            "mov {count}, qword ptr [{slot} - 8]",
             "test {len}, {len}",
             "jz 9f",
             $point!("5"),
@@ -237,41 +195,5 @@ macro_rules! text {
             $point!("6"),
             "mov qword ptr [{slot}], {len}",
         ], [len from copied value], $($section)*)
-    };
-    (append, $point:ident, $($section:tt)*) => {
-        section!($point, [
-            "add {slot}, {first}",
-            $point!("3"),
-            "mov {begin}, qword ptr [{slot}]",
-            $point!("4"),
-            "mov {status:e}, {refused}",
-            "lea {value}, [{begin} + {count}]",
-            "cmp {value}, {capacity}",
-            "ja 8f",
-            "lea {to}, [{slot} + {begin} + 8]",
-            // Eight bytes at a time, then one at a time.
-            "xor {copied:e}, {copied:e}",
-            "9:",
-            $point!("5"),
-            "lea {value}, [{copied} + 8]",
-            "cmp {value}, {count}",
-            "ja 9f",
-            "mov {value}, qword ptr [{bytes} + {copied}]",
-            "mov qword ptr [{to} + {copied}], {value}",
-            "add {copied}, 8",
-            "jmp 9b",
-            "9:",
-            $point!("6"),
-            "cmp {copied}, {count}",
-            "jae 9f",
-            "movzx {value:e}, byte ptr [{bytes} + {copied}]",
-            "mov byte ptr [{to} + {copied}], {value:l}",
-            "inc {copied}",
-            "jmp 9b",
-            "9:",
-            $point!("7"),
-            "lea {value}, [{begin} + {count}]",
-            "mov qword ptr [{slot}], {value}",
-        ], [to copied value], $($section)*)
     };
 }

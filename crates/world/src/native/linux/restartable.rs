@@ -11,9 +11,7 @@ use crate::native::linux::{place, rseq};
 use crate::native::{Native, Section};
 use crate::restartable::rows::PER_LINE;
 use crate::restartable::{At, Gate, Limits, NoSlot, Operation, ResizableStack, Rows};
-use crate::{
-    ArrayStack, Buffer, IndexBy, Lacking, Line, List, ListNode, Place, Restartable, World,
-};
+use crate::{IndexBy, Lacking, Line, Place, Restartable, World};
 
 impl Restartable for Native {
     type Section = Section;
@@ -88,16 +86,9 @@ impl Restartable for Native {
 
 // What the sections take for granted.
 const _: () = {
-    assert!(size_of::<List<Native>>() == 8 && size_of::<ListNode<Native>>() == 8);
-    assert!(offset_of!(List<Native>, first) == 0);
-    assert!(offset_of!(ListNode<Native>, next) == 0);
-    assert!(offset_of!(ArrayStack<u8, 3, Native>, len) == 0);
-    assert!(offset_of!(ArrayStack<u8, 3, Native>, entries) == 8);
     assert!(offset_of!(ResizableStack<u8, 3, Native>, capacity) == 0);
     assert!(offset_of!(ResizableStack<u8, 3, Native>, len) == 8);
     assert!(offset_of!(ResizableStack<u8, 3, Native>, entries) == 16);
-    assert!(offset_of!(Buffer<3, Native>, len) == 0);
-    assert!(offset_of!(Buffer<3, Native>, bytes) == 8);
     let [cpu, cid] = Limits::<Native>::LAYOUT;
     assert!(cpu == 0 && cid == LIMIT_OF_CIDS);
     assert!(Gate::<Native>::LAYOUT == arch::GATE_FIRST);

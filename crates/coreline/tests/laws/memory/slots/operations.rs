@@ -3,10 +3,9 @@
 
 use core::mem::replace;
 use core::ptr::{self, NonNull};
-use std::collections::VecDeque;
 use std::sync::Arc;
 
-use coreline::percpu::{ArrayStack, Buffer, Full, List, ListNode, ResizableStack, Stopped};
+use coreline::percpu::{Full, ResizableStack, Stopped};
 use coreline::{IndexBy, PerCpu};
 use coreline_world::{JoinHandle, Ordering, Placement, Restartable, Slot, Testbed, Word};
 
@@ -148,111 +147,9 @@ pub(super) fn words_side_by_side_are_apart<W: Testbed>() {
     assert_eq!(sums, [each.wrapping_neg(), each]);
 }
 
-/// A list gives back the node pushed last.
-pub(super) fn lists_are_last_in_first_out<W: Testbed>() {
-    on_one_cpu::<W>(|| {
-        let slots =
-            PerCpu::<List<W>, W>::new_in(IndexBy::Cpu, List::new_in).expect("there is memory");
-        let field = slots.field(|list| list);
-        let nodes: Vec<ListNode<W>> = (0..4).map(|_| ListNode::new_in()).collect();
-        let mut free: VecDeque<NonNull<_>> = nodes.iter().map(NonNull::from).collect();
-        let (mut dice, mut model) = (Dice::new(2), Vec::new());
-        for _ in 0..tries::<W>() {
-            let push = dice.roll(2) == 0;
-            match (push.then(|| free.pop_front()).flatten(), dice.roll(4)) {
-                (Some(node), 0) => {
-                    let pushed = stopped(&slots, |slot| {
-                        // SAFETY: a free node is live and in no list.
-                        unsafe { slot.field(|list| list).push(node) };
-                    });
-                    if pushed.is_some() { model.push(node) } else { free.push_back(node) }
-                }
-                (Some(node), _) => {
-                    // SAFETY: a free node is live and in no list.
-                    unsafe { field.push(node) };
-                    model.push(node);
-                }
-                (None, stop) => {
-                    let popped = match stop {
-                        0 => stopped(&slots, |slot| slot.field(|list| list).pop()),
-                        _ => Some(field.pop()),
-                    };
-                    let Some(popped) = popped else { continue };
-                    assert_eq!(popped, model.pop());
-                    free.extend(popped);
-                }
-            }
-        }
-        while let Some(node) = field.pop() {
-            assert_eq!(Some(node), model.pop());
-        }
-        assert!(model.is_empty());
-    });
-}
-
-/// A stack gives back the values pushed last, one or many at a time, and holds so many.
+/// A stack takes as many as it is told to, one or many at a time, keeps what is on it when that is
+/// more, and gives back the values pushed last.
 pub(super) fn stacks_are_bounded_and_last_in_first_out<W: Testbed>() {
-    const ROOM: usize = 5;
-    type Stack<W> = ArrayStack<u8, ROOM, W>;
-
-    on_one_cpu::<W>(|| {
-        let slots =
-            PerCpu::<Stack<W>, W>::new_in(IndexBy::Cpu, Stack::new_in).expect("there is memory");
-        let field = slots.field(|stack| stack);
-        let (mut dice, mut model) = (Dice::new(3), Vec::new());
-        for number in 1..=tries::<W>() as usize {
-            let many = dice.roll(ROOM as u64 + 4) as usize;
-            let value = |nth| value(16 * number + nth);
-            let values: Vec<_> = (0..many).map(value).collect();
-            let mut into = vec![None; many];
-            let fit = many.min(ROOM - model.len());
-            let found = many.min(model.len());
-            match dice.roll(6) {
-                0 => {
-                    let pushed = if model.len() == ROOM { Err(Full) } else { Ok(()) };
-                    assert_eq!(field.push(value(0)), pushed);
-                    model.extend(pushed.is_ok().then(|| value(0)));
-                }
-                1 => assert_eq!(field.pop(), model.pop()),
-                2 => {
-                    assert_eq!(field.push_batch(&values), fit);
-                    model.extend(&values[..fit]);
-                }
-                3 => {
-                    assert_eq!(field.pop_batch(&mut into), found);
-                    let popped = (0..found).map(|_| model.pop());
-                    assert!(popped.eq(into[..found].iter().copied()));
-                }
-                4 => {
-                    let push =
-                        |slot: Stopped<'_, Stack<W>, W>| slot.field(|s| s).push_batch(&values);
-                    if let Some(pushed) = stopped(&slots, push) {
-                        assert_eq!(pushed, fit);
-                        model.extend(&values[..fit]);
-                    }
-                }
-                _ => {
-                    let pop =
-                        |slot: Stopped<'_, Stack<W>, W>| slot.field(|s| s).pop_batch(&mut into);
-                    if let Some(popped) = stopped(&slots, pop) {
-                        assert_eq!(popped, found);
-                        let popped = (0..found).map(|_| model.pop());
-                        assert!(popped.eq(into[..found].iter().copied()));
-                    }
-                }
-            }
-            assert_eq!(slots.iter().map(|stack| stack.len()).sum::<usize>(), model.len());
-        }
-        while let Some(value) = field.pop() {
-            assert_eq!(Some(value), model.pop());
-        }
-        assert!(model.is_empty());
-    });
-}
-
-/// A stack takes as many as it is told to, keeps what is on it when that is more, and gives back
-/// the values pushed last.
-pub(super) fn a_resized_stack_keeps_what_is_on_it<W: Testbed>() {
     const ROOM: usize = 5;
     type Stack<W> = ResizableStack<u8, ROOM, W>;
 
@@ -264,37 +161,49 @@ pub(super) fn a_resized_stack_keeps_what_is_on_it<W: Testbed>() {
         for number in 1..=tries::<W>() as usize {
             let many = dice.roll(ROOM as u64 + 4) as usize;
             let values: Vec<_> = (0..many).map(|nth| value(16 * number + nth)).collect();
+            let mut into = vec![None; many];
             let room = capacity.saturating_sub(model.len());
-            match dice.roll(6) {
-                0 => {
+            match (dice.roll(5), dice.roll(3) == 0) {
+                (0, _) => {
                     let pushed = if room == 0 { Err(Full) } else { Ok(()) };
                     assert_eq!(field.push(value(number)), pushed, "{model:?} of {capacity}");
                     model.extend(pushed.is_ok().then(|| value(number)));
                 }
-                1 => assert_eq!(field.pop(), model.pop()),
-                2 => {
+                (1, _) => assert_eq!(field.pop(), model.pop()),
+                (2, stop) => {
+                    let push =
+                        |slot: Stopped<'_, Stack<W>, W>| slot.field(|s| s).push_batch(&values);
+                    let pushed = match stop {
+                        true => stopped(&slots, push),
+                        false => Some(field.push_batch(&values)),
+                    };
                     let fit = many.min(room);
-                    assert_eq!(field.push_batch(&values), fit, "{model:?} of {capacity}");
-                    model.extend(&values[..fit]);
+                    assert_eq!(pushed.unwrap_or(fit), fit, "{model:?} of {capacity}");
+                    model.extend(&values[..pushed.unwrap_or(0)]);
                 }
-                3 => {
-                    let mut into = vec![None; many];
+                (3, stop) => {
+                    let pop =
+                        |slot: Stopped<'_, Stack<W>, W>| slot.field(|s| s).pop_batch(&mut into);
+                    let popped = match stop {
+                        true => stopped(&slots, pop),
+                        false => Some(field.pop_batch(&mut into)),
+                    };
                     let found = many.min(model.len());
-                    assert_eq!(field.pop_batch(&mut into), found);
-                    assert!((0..found).map(|_| model.pop()).eq(into[..found].iter().copied()));
+                    assert_eq!(popped.unwrap_or(found), found);
+                    let last = (0..popped.unwrap_or(0)).map(|_| model.pop());
+                    assert!(last.eq(into[..popped.unwrap_or(0)].iter().copied()));
                 }
-                4 => {
-                    assert_eq!(field.resize(many), capacity);
-                    capacity = many.min(ROOM);
-                }
-                _ => {
+                (_, stop) => {
                     let resize = |slot: Stopped<'_, Stack<W>, W>| slot.field(|s| s).resize(many);
-                    if let Some(old) = stopped(&slots, resize) {
-                        assert_eq!(old, capacity);
-                        capacity = many.min(ROOM);
-                    }
+                    let old = match stop {
+                        true => stopped(&slots, resize),
+                        false => Some(field.resize(many)),
+                    };
+                    assert_eq!(old.unwrap_or(capacity), capacity);
+                    capacity = old.map_or(capacity, |_| many.min(ROOM));
                 }
             }
+            assert_eq!(slots.iter().map(|stack| stack.len()).sum::<usize>(), model.len());
         }
         while let Some(value) = field.pop() {
             assert_eq!(Some(value), model.pop());
@@ -305,38 +214,6 @@ pub(super) fn a_resized_stack_keeps_what_is_on_it<W: Testbed>() {
 
 fn value(number: usize) -> NonNull<u8> {
     NonNull::new(ptr::without_provenance_mut(number)).expect("numbers begin at 1")
-}
-
-/// Bytes are appended whole or not at all, one behind the other, until there is no more room.
-pub(super) fn buffers_take_all_or_nothing<W: Testbed>() {
-    const ROOM: usize = 21;
-    on_one_cpu::<W>(|| {
-        let slots = PerCpu::<Buffer<ROOM, W>, W>::new_in(IndexBy::Cpu, Buffer::new_in)
-            .expect("there is memory");
-        let field = slots.field(|buffer| buffer);
-        let (mut dice, mut model) = (Dice::new(4), Vec::new());
-        for number in 0..tries::<W>() {
-            let count = dice.roll(ROOM as u64 + 2) as usize % [4, ROOM + 2][dice.roll(2) as usize];
-            let bytes: Vec<u8> = (0..count).map(|nth| (number as usize + nth) as u8).collect();
-            let begin = if model.len() + count <= ROOM { Ok(model.len()) } else { Err(Full) };
-            let appended = match dice.roll(6) {
-                0 => stopped(&slots, |slot| slot.field(|buffer| buffer).append(&bytes)),
-                1 => {
-                    stopped(&slots, |slot| {
-                        slot.field(|buffer| buffer).drain(|bytes| assert_eq!(bytes, model));
-                        model.clear();
-                    });
-                    continue;
-                }
-                _ => Some(field.append(&bytes)),
-            };
-            if let Some(appended) = appended {
-                assert_eq!(appended, begin);
-                model.extend(begin.is_ok().then_some(bytes).into_iter().flatten());
-            }
-        }
-        stopped(&slots, |slot| slot.field(|b| b).drain(|bytes| assert_eq!(bytes, model)));
-    });
 }
 
 /// However many threads add under a condition, no word leaves the bits that were to stay, and each

@@ -5,14 +5,14 @@ use core::ptr::{self, NonNull};
 use core::time::Duration;
 use std::sync::Arc;
 
-use coreline::percpu::{ArrayStack, Buffer, List, ListNode, ResizableStack};
+use coreline::percpu::ResizableStack;
 use coreline::{IndexBy, PerCpu};
 use coreline_sim::{Failure, Faults, Machine, Schedule, Sim, SimPtr, SimU32, SimU64, SimUsize};
 use coreline_topology::CpuId;
 use coreline_world::{JoinHandle, Ordering, Placement, Slot, Threads, Word};
 
 use super::{LAWS, conservation, landing, operations, rows};
-use crate::worlds::TORN;
+use crate::worlds::{self, TORN};
 
 /// As [`TORN`], and the kernel aborts nothing.
 const MISSED: Faults = Faults { missed_aborts: true, ..TORN };
@@ -41,9 +41,8 @@ fn the_laws_hold_under_preemption_between_any_two_steps() {
     let laws =
         LAWS.iter().filter(|(name, _)| !name.starts_with("an_addition_lands_in_the_slot_of"));
     for &(name, law) in laws {
-        for seed in 0..SEEDS {
-            run(TORN, seed, law).unwrap_or_else(|failure| panic!("{name}: {failure}"));
-        }
+        let torn = worlds::simulate_seeds(name, "host-2c", TORN, SEEDS, law);
+        torn.unwrap_or_else(|failure| panic!("{failure}"));
     }
 }
 
@@ -56,17 +55,15 @@ fn the_laws_notice_missed_aborts() {
         "no_addition_is_lost_when_kicked_cpus_exchange_indexes",
         "a_condition_on_a_sum_is_never_broken",
         "a_store_if_equal_is_never_lost",
-        "no_node_is_lost_or_doubled",
         "no_value_is_lost_or_doubled",
         "no_value_is_lost_or_doubled_by_a_resize",
         "no_pointer_is_lost_or_doubled",
         "words_side_by_side_are_apart",
-        "no_record_is_lost_or_torn",
         "a_stopped_word_is_its_stoppers",
-        "a_stopped_list_is_its_stoppers",
         "a_stopped_stack_is_its_stoppers",
         "a_stopped_resizable_stack_is_its_stoppers",
         "a_stopped_pointer_is_its_stoppers",
+        "a_stopped_slot_of_several_is_its_stoppers",
     ];
     let known = |name| LAWS.iter().any(|(law, _)| *law == name);
     assert!(conserve.into_iter().all(known));
@@ -91,7 +88,7 @@ fn the_laws_hold_under_all_faults_at_once() {
     let laws: [(&str, fn()); 4] = [
         ("additions", landing::no_addition_is_lost::<Sim>),
         ("conditions", operations::a_condition_on_a_sum_is_never_broken::<Sim>),
-        ("nodes", conservation::no_node_is_lost_or_doubled::<Sim>),
+        ("values", conservation::no_value_is_lost_or_doubled::<Sim>),
         ("stopped stacks", conservation::a_stopped_stack_is_its_stoppers::<Sim>),
     ];
     for (name, law) in laws {
@@ -106,8 +103,8 @@ fn the_laws_hold_under_all_faults_at_once() {
 fn the_laws_hold_under_every_schedule() {
     let laws: [(&str, fn()); 4] = [
         ("additions", landing::no_addition_is_lost::<Sim>),
-        ("nodes", conservation::no_node_is_lost_or_doubled::<Sim>),
         ("values", conservation::no_value_is_lost_or_doubled::<Sim>),
+        ("resized", conservation::no_value_is_lost_or_doubled_by_a_resize::<Sim>),
         ("stopped words", conservation::a_stopped_word_is_its_stoppers::<Sim>),
     ];
     for schedule in [Schedule::Random, Schedule::Pct { depth: 4, steps: 20_000 }] {
@@ -126,9 +123,9 @@ fn the_laws_hold_under_every_schedule() {
 /// the store buffer, so that the section waits for lines); another
 /// stops the slots over and over, and takes what is there. Each value is taken once.
 fn a_stop_takes_each_value_once() {
-    type Values = ArrayStack<u8, 500, Sim>;
+    type Values = ResizableStack<u8, 500, Sim>;
     const VALUES: usize = 4_000;
-    let stacks = Arc::new(PerCpu::<Values, Sim>::new_in(IndexBy::Cpu, Values::new_in).unwrap());
+    let stacks = slots(|| Values::with_capacity_in(500));
     let value = |number: usize| NonNull::new(ptr::without_provenance_mut(number + 1)).unwrap();
     let over = Arc::new(SimU32::new_in(0));
     let (theirs, pushed_all) = (Arc::clone(&stacks), Arc::clone(&over));
@@ -199,11 +196,8 @@ const THREADS: usize = 4;
 const EACH: usize = 12;
 const ALL: usize = THREADS * EACH;
 const BATCH: usize = 3;
-const RECORD: usize = 11;
 
-type Stack = ArrayStack<u8, ALL, Sim>;
-type Resizable = ResizableStack<u8, ALL, Sim>;
-type Records = Buffer<{ ALL * RECORD }, Sim>;
+type Stack = ResizableStack<u8, ALL, Sim>;
 
 fn slots<T: Slot>(init: fn() -> T) -> Arc<PerCpu<T, Sim>> {
     Arc::new(PerCpu::new_in(IndexBy::Cpu, init).unwrap())
@@ -241,119 +235,63 @@ fn drain<T: Send + 'static>(pop: impl FnMut() -> Option<T> + Send + 'static) -> 
     on(0, move || core::iter::from_fn(pop).take(ALL + 1).collect()).join()
 }
 
-fn nodes() -> Arc<Vec<ListNode<Sim>>> {
-    Arc::new((0..ALL).map(|_| ListNode::new_in()).collect())
+fn stacks() -> Arc<PerCpu<Stack, Sim>> {
+    slots(|| Stack::with_capacity_in(ALL))
 }
 
-fn list_pop(
-    list: &Arc<PerCpu<List<Sim>, Sim>>,
-    nodes: &Arc<Vec<ListNode<Sim>>>,
-) -> impl FnMut() -> Option<usize> + Send + 'static {
-    let (list, nodes) = (Arc::clone(list), Arc::clone(nodes));
-    move || {
-        let node = list.field(|list| list).pop()?;
-        nodes.iter().position(|known| ptr::eq(known, node.as_ptr()))
-    }
-}
-
-fn list_push(
-    list: &Arc<PerCpu<List<Sim>, Sim>>,
-    nodes: &Arc<Vec<ListNode<Sim>>>,
-) -> impl Fn(usize) + Send + 'static {
-    let (list, nodes) = (Arc::clone(list), Arc::clone(nodes));
-    // SAFETY: nodes outlive the list, and each is pushed once.
-    move |node| unsafe { list.field(|list| list).push(NonNull::from(&nodes[node])) }
-}
-
-fn list_pushes() -> bool {
-    let (list, nodes) = (slots(List::new_in), nodes());
+fn pushes() -> bool {
+    let stack = stacks();
     crew(|member| {
-        let push = list_push(&list, &nodes);
-        move || own(member).map(push).collect()
+        let stack = Arc::clone(&stack);
+        move || own(member).map(|it| stack.field(|stack| stack).push(value(it))).collect()
     });
-    is_all(drain(list_pop(&list, &nodes)))
+    is_all(drain(move || stack.field(|stack| stack).pop().map(number)))
 }
 
-fn list_pops() -> bool {
-    let (list, nodes) = (slots(List::new_in), nodes());
-    let push = list_push(&list, &nodes);
-    on(0, move || (0..ALL).for_each(push)).join();
+fn pops() -> bool {
+    let stack = stacks();
+    fill(&stack);
     is_all(crew(|_| {
-        let pop = list_pop(&list, &nodes);
+        let stack = Arc::clone(&stack);
+        let pop = move || stack.field(|stack| stack).pop().map(number);
         move || core::iter::from_fn(pop).take(ALL).collect()
     }))
 }
 
-/// Programs on stacks of a type.
-macro_rules! on_stacks {
-    ($stack:ty, $new:expr, $pushes:ident, $pops:ident, $push_batches:ident, $pop_batches:ident) => {
-        fn $pushes() -> bool {
-            let stack = slots::<$stack>($new);
-            crew(|member| {
-                let stack = Arc::clone(&stack);
-                move || own(member).map(|it| stack.field(|stack| stack).push(value(it))).collect()
-            });
-            is_all(drain(move || stack.field(|stack| stack).pop().map(number)))
-        }
-
-        fn $pops() -> bool {
-            let stack = slots::<$stack>($new);
-            fill(&stack, |stack, all| stack.field(|stack| stack).push_batch(all));
-            is_all(crew(|_| {
-                let stack = Arc::clone(&stack);
-                let pop = move || stack.field(|stack| stack).pop().map(number);
-                move || core::iter::from_fn(pop).take(ALL).collect()
-            }))
-        }
-
-        fn $push_batches() -> bool {
-            let stack = slots::<$stack>($new);
-            crew(|member| {
-                let stack = Arc::clone(&stack);
-                let push = move |some: &[_]| stack.field(|stack| stack).push_batch(some);
-                move || own(member).map(value).collect::<Vec<_>>().chunks(BATCH).map(push).collect()
-            });
-            is_all(drain(move || stack.field(|stack| stack).pop().map(number)))
-        }
-
-        fn $pop_batches() -> bool {
-            let stack = slots::<$stack>($new);
-            fill(&stack, |stack, all| stack.field(|stack| stack).push_batch(all));
-            is_all(crew(|_| {
-                let stack = Arc::clone(&stack);
-                let pop = move |_| {
-                    let mut into = [None; BATCH];
-                    let count = stack.field(|stack| stack).pop_batch(&mut into);
-                    into.into_iter().take(count).flatten().map(number)
-                };
-                move || (0..ALL).flat_map(pop).collect()
-            }))
-        }
-    };
+fn push_batches() -> bool {
+    let stack = stacks();
+    crew(|member| {
+        let stack = Arc::clone(&stack);
+        let push = move |some: &[_]| stack.field(|stack| stack).push_batch(some);
+        move || own(member).map(value).collect::<Vec<_>>().chunks(BATCH).map(push).collect()
+    });
+    is_all(drain(move || stack.field(|stack| stack).pop().map(number)))
 }
 
-on_stacks!(Stack, Stack::new_in, stack_pushes, stack_pops, stack_push_batches, stack_pop_batches);
-on_stacks!(
-    Resizable,
-    || Resizable::with_capacity_in(ALL),
-    resizable_pushes,
-    resizable_pops,
-    resizable_push_batches,
-    resizable_pop_batches
-);
+fn pop_batches() -> bool {
+    let stack = stacks();
+    fill(&stack);
+    is_all(crew(|_| {
+        let stack = Arc::clone(&stack);
+        let pop = move |_| {
+            let mut into = [None; BATCH];
+            let count = stack.field(|stack| stack).pop_batch(&mut into);
+            into.into_iter().take(count).flatten().map(number)
+        };
+        move || (0..ALL).flat_map(pop).collect()
+    }))
+}
 
 /// Puts all values on the first CPU's stack.
-fn fill<T: Slot>(
-    stack: &Arc<PerCpu<T, Sim>>,
-    push: impl Fn(&PerCpu<T, Sim>, &[NonNull<u8>]) -> usize + Send + 'static,
-) {
+fn fill(stack: &Arc<PerCpu<Stack, Sim>>) {
     let stack = Arc::clone(stack);
-    on(0, move || push(&stack, &(0..ALL).map(value).collect::<Vec<_>>())).join();
+    let push = move |all: &[_]| stack.field(|stack| stack).push_batch(all);
+    on(0, move || push(&(0..ALL).map(value).collect::<Vec<_>>())).join();
 }
 
 /// Each thread sets capacities of its own, and each is returned once, or is the last.
 fn resizes() -> bool {
-    let stack = slots(|| Resizable::with_capacity_in(ALL));
+    let stack = stacks();
     let mut found = crew(|member| {
         let stack = Arc::clone(&stack);
         move || own(member).map(|it| stack.field(|stack| stack).resize(it)).collect()
@@ -449,26 +387,6 @@ on_words!(SimU64, u64, additions, additions_if, stores_if_equal, exchanges);
 on_words!(SimU32, u32, additions_32, additions_if_32, stores_if_equal_32, exchanges_32);
 on_words!(SimUsize, usize, size_additions, size_additions_if, size_stores_if_equal, size_exchanges);
 
-fn appends() -> bool {
-    let records = slots(Records::new_in);
-    let begins = crew(|member| {
-        let records = Arc::clone(&records);
-        let append = move |it| {
-            let record = [it as u8; RECORD];
-            (records.field(|records| records).append(&record).unwrap(), record)
-        };
-        move || own(member).map(append).collect()
-    });
-    let bytes = records
-        .with_all_stopped(|slots| {
-            let bytes = slots.flat_map(|slot| slot.field(|it| it).drain(<[u8]>::to_vec));
-            bytes.collect::<Vec<u8>>()
-        })
-        .unwrap();
-    bytes.len() == ALL * RECORD
-        && begins.iter().all(|(begin, record)| bytes[*begin..].starts_with(record))
-}
-
 /// A program that uses one operation, and says whether nothing was lost or doubled.
 type Program = (&'static str, fn() -> bool);
 
@@ -489,18 +407,11 @@ fn each_operation_that_writes_needs_its_aborts() {
         ("exchange of 32 bits", exchanges_32),
         ("exchange of a size", size_exchanges),
         ("exchange of a pointer", pointer_exchanges),
-        ("list_push", list_pushes),
-        ("list_pop", list_pops),
-        ("stack_push", stack_pushes),
-        ("stack_pop", stack_pops),
-        ("stack_push_batch", stack_push_batches),
-        ("stack_pop_batch", stack_pop_batches),
-        ("resizable stack_push", resizable_pushes),
-        ("resizable stack_pop", resizable_pops),
-        ("resizable stack_push_batch", resizable_push_batches),
-        ("resizable stack_pop_batch", resizable_pop_batches),
+        ("stack_push", pushes),
+        ("stack_pop", pops),
+        ("stack_push_batch", push_batches),
+        ("stack_pop_batch", pop_batches),
         ("stack_resize", resizes),
-        ("append", appends),
     ];
     for &(name, conserves) in operations {
         for seed in 0..SEEDS {
