@@ -403,43 +403,4 @@ impl<W: World> Ring<W> {
 }
 
 #[cfg(test)]
-mod tests {
-    use coreline_world::Native;
-
-    use super::super::nodes::Node;
-    use super::*;
-    use crate::numbered::Pooled;
-
-    #[test]
-    fn a_ring_keeps_the_order_wherever_it_begins() {
-        for start in 0..RING as u32 {
-            let board: Board<Native> = Pooled::<Native>::new_in();
-            let ring = &board.rings[0].0;
-            ring.start.set(start);
-            let numbers: Vec<Number> = (1..=RING as u32).collect();
-            assert!(numbers.iter().all(|number| ring.put(Waiter::new(*number, 0))), "room");
-            assert!(!ring.put(Waiter::new(31, 0)), "a full ring has no room");
-            let mut run = Run { start, len: RING as u32, left: 64, ..Run::default() };
-            let taken: Vec<Number> = numbers.iter().map(|_| run.take(ring)).collect();
-            assert_eq!(taken, numbers, "a ring that began at {start}");
-            assert_eq!(run, Run { start, left: 64 - RING as u32, ..Run::default() });
-        }
-    }
-
-    #[test]
-    fn a_run_goes_along_whole() {
-        let most = Run {
-            ring: 31,
-            start: 29,
-            len: 30,
-            left: Near::PASSES + RING as u32,
-            until: u64::MAX,
-            ahead: u128::MAX,
-        };
-        for run in [most, Run::default(), Run { ring: 0, len: 0, ..most }] {
-            let node: Node<Native> = Pooled::<Native>::new_in();
-            run.give(&node);
-            assert_eq!(Run::new(&node), run);
-        }
-    }
-}
+mod tests;
