@@ -1,4 +1,5 @@
-//! How long a thread spins that waits for a lock which is held for long.
+//! Threads that wait for a lock which is held for long: how long they spin, and what becomes of the
+//! lock if they give up. Other laws have waits that end before a thread asks for the lock.
 
 use std::cell::RefCell;
 use std::sync::Arc;
@@ -6,9 +7,11 @@ use std::time::Duration;
 
 use coreline::lock::{Near, ReadMostly, SpinningReaders};
 use coreline::{IndexBy, Mutex, RwLock};
-use coreline_sim::{Machine, Sim, Statistics};
+use coreline_sim::{Faults, Machine, Sim, Statistics};
 use coreline_topology::CpuId;
-use coreline_world::{JoinHandle, Placement, Threads, Work};
+use coreline_world::{Clock, JoinHandle, Placement, Threads, Work};
+
+use crate::worlds;
 
 /// The time for which each of two waiters spins, in microseconds. A thread holds the lock for 10
 /// ms, and the second waiter comes after the first.
@@ -74,4 +77,29 @@ fn waiters_spin_for_a_tenth_of_a_millisecond() {
         let all = |spun: u64| (90..130).contains(&spun);
         assert!(spun.into_iter().all(all), "waiters {waiters} spin for {spun:?} us");
     }
+}
+
+/// The holder frees the lock so many nanoseconds after the deadline of the first waiter, which has
+/// asked for the lock. No thread may be given a lock that it does not wait for.
+fn free_at_a_deadline(after: u64) {
+    let lock = Arc::new(Mutex::<(), Near, Sim>::new_in(()));
+    let held = lock.lock();
+    let deadline = Sim::now() + Duration::from_micros(40);
+    let theirs = Arc::clone(&lock);
+    let waits = move || drop(theirs.lock_by(deadline));
+    let waiter = Sim::spawn(Placement::On(CpuId::new(1)), waits).unwrap();
+    while Sim::now() < deadline {
+        Sim::work(Duration::from_nanos(500));
+    }
+    Sim::work(Duration::from_nanos(after));
+    drop(held);
+    waiter.join();
+    assert!(lock.try_lock().is_some(), "no thread has it, {after} ns after the deadline");
+}
+
+#[test]
+fn a_first_waiter_that_gives_up_takes_its_request_back() {
+    let law = || (0..20).for_each(|step| free_at_a_deadline(5 * step));
+    let faults = Faults { preempt_access: 20, ..Faults::NONE };
+    worlds::simulate_seeds("mutex::request", "host-2c", faults, 40, law).unwrap();
 }

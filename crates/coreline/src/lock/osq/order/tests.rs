@@ -2,11 +2,13 @@
 
 use core::time::Duration;
 
+use std::collections::VecDeque;
+
 use coreline_sim::{Machine, Sim};
-use coreline_world::{Native, Work};
+use coreline_world::{Native, Ordering, Word, Work};
 
 use super::super::laws::come_from;
-use super::super::nodes::{Node, TURN};
+use super::super::nodes::{Board, Node, RING, TURN, Waiter};
 use super::super::with_tables;
 use super::*;
 use crate::numbered::Pooled;
@@ -44,12 +46,15 @@ fn a_run_goes_along_whole() {
     }
 }
 
-/// A queue whose waiters one thread plays. Each has a place, and waits again after its turn.
+/// A queue whose waiters one thread plays. Each has a place, and waits again after its turn and so
+/// many turns of others.
 struct Played<'a> {
     osq: &'a Osq<Near, Sim>,
     tables: &'a Tables<Sim>,
     waiting: Vec<(u32, Number)>,
     holder: (u32, Number),
+    rests: usize,
+    resting: VecDeque<u32>,
 }
 
 impl<'a> Played<'a> {
@@ -58,7 +63,7 @@ impl<'a> Played<'a> {
         let mut all = places.iter().map(|&place| (place, come_from(osq, tables, place)));
         let holder = all.next().expect("a place");
         let waiting = all.collect();
-        Played { osq, tables, waiting, holder }
+        Played { osq, tables, waiting, holder, rests: 0, resting: VecDeque::new() }
     }
 
     /// Passes on the turn, to a waiter. Returns that waiter's place.
@@ -75,9 +80,12 @@ impl<'a> Played<'a> {
 
     /// Passes on the turn, and waits again. Returns whether the next one has a board.
     fn turn(&mut self) -> bool {
-        let place = self.holder.0;
+        self.resting.push_back(self.holder.0);
         self.pass();
-        self.waiting.push((place, come_from(self.osq, self.tables, place)));
+        if self.resting.len() > self.rests {
+            let place = self.resting.pop_front().expect("one rests");
+            self.waiting.push((place, come_from(self.osq, self.tables, place)));
+        }
         self.tables.nodes.get(self.holder.1).board.get() != NONE
     }
 }
@@ -111,8 +119,14 @@ fn sorting_in_vain_ends_and_is_tried_again_after_so_many_turns() {
     assert_eq!(alone[..5], [9, 1025, 9, 1025, 9]);
     let pairs = play(&[0, 1, 2, 3, 0, 1, 2, 3], |played| boards(played, 3000));
     assert_eq!(pairs[..5], [21, 1026, 20, 1026, 20]);
+    // Three waiters are near, also if each rests while others have their turns.
     const ALL: [u32; 12] = [0, 1, 2, 3, 0, 1, 2, 3, 0, 1, 2, 3];
-    assert_eq!(play(&ALL, |played| boards(played, 3000)), [3000], "three waiters are near");
+    let rest = |played: &mut Played<'_>| {
+        played.rests = 6;
+        boards(played, 3000)
+    };
+    assert_eq!(play(&ALL, |played| boards(played, 3000)), [3000]);
+    assert_eq!(play(&ALL, rest), [3000]);
 }
 
 #[test]
@@ -160,4 +174,24 @@ fn the_runs_of_a_young_board_are_in_the_order_of_places() {
     // The second run begins after three turns.
     assert_eq!(play(&CAME, |played| runs(played, 35)), [1, 1, 1, 2, 2, 2, 3, 3, 3]);
     assert_eq!(play(&CAME, |played| runs(played, 50)), [1, 1, 1, 3, 3, 3, 2, 2, 2]);
+}
+
+/// The longest run of one place, of so many turns.
+fn longest_run(played: &mut Played<'_>, turns: usize) -> u32 {
+    let (mut longest, mut run) = (0, 0);
+    for _ in 0..turns {
+        let place = played.holder.0;
+        played.turn();
+        run = if played.holder.0 == place { run + 1 } else { 1 };
+        longest = longest.max(run);
+    }
+    longest
+}
+
+/// The share of a run is of the other places: its own place does not count.
+#[test]
+fn a_run_has_the_bound_on_passes_for_itself_if_there_is_one_other_place() {
+    const PAIR: [u32; 8] = [0, 1, 0, 1, 0, 1, 0, 1];
+    let longest = play(&PAIR, |played| longest_run(played, 500));
+    assert_eq!(longest, Near::PASSES + 1, "and the first one, which passes over none");
 }
