@@ -122,5 +122,7 @@ fn no_cpu_and_no_limit_is_beyond_the_numbers() {
     assert_eq!(Topology::flat(&set), Err(ShapeError::NoSuchCpu { cpu: beyond }));
     let flat = Topology::flat(&"0,65535".parse().unwrap()).unwrap();
     assert_eq!((flat.cpu_count(), flat.cpu_limit()), (2, MAX_CPUS as usize));
+    let more = flat.clone().with_cpus(&[CpuId::new(MAX_CPUS - 2), beyond].into_iter().collect());
+    assert_eq!(more.set().to_string(), "0,65534-65535");
     assert_eq!(flat.with_limit_at_least(usize::MAX).cpu_limit(), MAX_CPUS as usize);
 }

@@ -6,7 +6,7 @@ use std::path::Path;
 
 use common::{Files, Root, without};
 use coreline_topology::{
-    CacheId, Cpu, CpuId, Distance, FileError, NodeId, Shape, SysfsError, Topology,
+    CacheId, Cpu, CpuId, Distance, FileError, MAX_CPUS, NodeId, Shape, SysfsError, Topology,
 };
 use proptest::prelude::*;
 
@@ -287,6 +287,24 @@ fn numbers_are_bounded() {
     let mut files = without(files_of(&two_nodes()), "cpu/possible");
     files.insert("cpu/kernel_max".into(), b"4294967295\n".into());
     assert_eq!(found(&files), "4294967295");
+    files.insert("cpu/kernel_max".into(), b"65536\n".into());
+    assert_eq!(found(&files), "65536");
+    files.insert("cpu/kernel_max".into(), b"65535\n".into());
+    assert_eq!(read("bounded", &files).unwrap().cpu_limit(), MAX_CPUS as usize);
+}
+
+#[test]
+fn nodes_have_the_memory_that_the_kernel_names_first() {
+    let memory = |files: &Files| -> Vec<u32> {
+        read("memory", files).unwrap().memory_nodes().map(NodeId::get).collect()
+    };
+    let mut files = files_of(&two_nodes());
+    assert_eq!(memory(&files), [0, 1], "without a list all nodes have memory");
+    files.insert("node/has_normal_memory".into(), b"0\n".into());
+    assert_eq!(memory(&files), [0], "older kernels have this list alone");
+    // Node 1 has only memory that can be moved, so it is in one of the lists.
+    files.insert("node/has_memory".into(), b"0-1\n".into());
+    assert_eq!(memory(&files), [0, 1]);
 }
 
 #[test]

@@ -224,3 +224,25 @@ fn a_forked_child_does_not_queue_behind_threads_that_it_has_not() {
     waits_beside_a_queue_that_stands(true).unwrap();
     waits_beside_a_queue_that_stands(false).unwrap_err();
 }
+
+/// Found: 2 IDs; 16 without. A thread goes from CPU to CPU, and stays for some time on each. It enters no member, and none
+/// takes IDs back but the operations that give one out.
+#[test]
+fn an_id_that_is_given_out_takes_old_ones_back() {
+    let program = || {
+        let domains = Domains::<Recent, Sim>::new_in(DomainsOptions::new()).unwrap();
+        let domain = Arc::new(domains.domain(DomainOptions::new()));
+        let local = Arc::new(domain.local(|| <Sim as Words>::U64::new_in(0)).unwrap());
+        let ids = (0..16).map(|cpu| {
+            let theirs = Arc::clone(&local);
+            let add = move || theirs.field(|word| word).add(1);
+            Sim::spawn(Placement::On(CpuId::new(cpu)), add).unwrap().join();
+            Sim::sleep(Duration::from_millis(120));
+            domain.usage().ids
+        });
+        let ids: Vec<_> = ids.collect();
+        ids.into_iter().max()
+    };
+    let run = Machine::preset("epyc-9654-2s").unwrap().run(program).unwrap();
+    assert!(run.value <= Some(3), "{:?} IDs", run.value);
+}

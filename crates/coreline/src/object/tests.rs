@@ -170,3 +170,25 @@ fn magazines_are_used_again() {
     let machine = Machine::preset("host-2c").unwrap();
     machine.run(program).unwrap_or_else(|failure| panic!("{failure}"));
 }
+
+/// How many objects of this size a CPU keeps before some go to a depot.
+fn kept<const SIZE: usize>() -> u64 {
+    let program = || {
+        let builder = ObjectCache::<[u8; SIZE], (), Sim>::builder_in("kept");
+        let cache = builder.build(|| Ok::<_, Lacking>([0; SIZE])).unwrap();
+        let flushes = |count: u64| {
+            drop((0..count).map(|_| cache.get().unwrap()).collect::<Vec<_>>());
+            cache.stats().flushes
+        };
+        (1..).find(|count| flushes(*count) > 0).unwrap() - 1
+    };
+    Machine::preset("host-2c").unwrap().run(program).unwrap().value
+}
+
+/// Two magazines, each of which has the objects in 4 KiB, but 8 of larger ones and 32 of smaller
+/// ones. With fewer, large objects would go to and fro between CPUs and depots.
+#[test]
+fn a_cpu_keeps_two_magazines() {
+    assert_eq!((kept::<8>(), kept::<64>(), kept::<240>()), (64, 64, 2 * 16));
+    assert_eq!((kept::<900>(), kept::<8192>()), (16, 16), "at least");
+}

@@ -63,3 +63,6 @@ mod raw;
 
 pub use guard::{Mutex, MutexGuard};
 pub use raw::RawMutex;
+
+#[cfg(test)]
+mod tests;

@@ -30,6 +30,22 @@ const PATIENCE_SPINNING: Duration = Duration::from_micros(5);
 /// A mutual exclusion lock of 8 bytes, without data: see [`Mutex`](super::Mutex).
 ///
 /// Use it in a data structure whose protected data cannot live inside a `Mutex<T>`.
+// The combinations of bits in `state` that occur, beside `NEXT`. A holder that will wake a thread
+// has its node in `NEXT`, with the first five; it frees the lock by `unlock_slowly`.
+//
+// | state | what it says | left by |
+// |---|---|---|
+// | 0 | the lock is free | any thread: takes it, `HELD` |
+// | `HELD` | held, and no waiter has asked | the holder: 0; the first waiter: the next three |
+// | `HELD` `SLEEPS` | the first waiter sleeps, or is about to | the holder: 0, and wakes it |
+// | `HELD` `HAND` | the first waiter spins, and asks | the holder: `HELD` `GIVEN` |
+// | `HELD` `SLEEPS` `HAND` | it sleeps, and asks | the holder: `HELD` `GIVEN`, and wakes it |
+// | `HELD` `GIVEN` | the first waiter holds it, and may not know | the first waiter: `HELD` |
+//
+// The first waiter also leaves the third to the fifth: each request replaces the one before, and
+// `take_or_leave` replaces it by none. No thread asks in a lock that is free or given. A holder
+// that finds the queue empty stores 0 whatever the state is: a first waiter that came meanwhile
+// finds that free, awake or woken.
 #[repr(C)]
 pub struct RawMutex<O: Order = Near, W: World = Native> {
     state: W::U32,
@@ -207,11 +223,13 @@ impl<O: Order, W: World> RawMutex<O, W> {
         let mut has_slept = false;
         loop {
             let now = W::now();
+            // A: spins, then asks and spins on. If it has slept, that time is over: it looks once.
             let mut spun = spin::<W, _>(&self.state, now, until(came + PATIENCE_SPINNING), is_mine);
             if spun == Spun::Late {
                 self.ask(HAND);
                 spun = spin::<W, _>(&self.state, W::now(), until(now + MOST), is_mine);
             }
+            // B: takes the lock, or gives up.
             if matches!(spun, Spun::Ready(_)) {
                 if self.take() {
                     return true;
@@ -222,7 +240,8 @@ impl<O: Order, W: World> RawMutex<O, W> {
             if is_over::<W>(deadline) {
                 return self.take_or_leave();
             }
-            // The model, where no time passes, is impatient after a first sleep.
+            // C: sleeps, and asks when its patience is over. The model, where no time passes, is
+            // impatient after a first sleep.
             let is_patient = now - came < PATIENCE && (W::RUNS || !has_slept);
             let fenced = self.queue.fence(first);
             let by = match (fenced, is_patient) {

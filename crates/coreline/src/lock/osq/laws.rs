@@ -106,7 +106,7 @@ fn a_missing_ordering_of_a_run_is_caught() {
 }
 
 /// Like `arrive`, at a place of the caller's choice; there is one thread.
-fn come_from(osq: &Osq<Near, Sim>, tables: &Tables<Sim>, place: u32) -> Number {
+pub(super) fn come_from(osq: &Osq<Near, Sim>, tables: &Tables<Sim>, place: u32) -> Number {
     let number = tables.nodes.take().expect("a node");
     tables.nodes.get(number).prepare(place);
     // Relaxed: there is one thread.

@@ -27,8 +27,7 @@ pub(super) struct Node<W: Words> {
     pub(super) place: Own<W::U32>,
     /// Of the holder: the board on which waiters are sorted.
     pub(super) board: Own<W::U32>,
-    /// Of the holder: what goes along with the turn until the queue is empty. [`FENCED`]; and in
-    /// the bits above, for how many turns no board is tried.
+    /// Of the holder: what goes along with the turn until the queue is empty: see [`FENCED`].
     pub(super) along: Own<W::U32>,
     /// Of a holder that has a board: its [`Run`], the time in nanoseconds at which it ends, and the
     /// next waiters in it.
@@ -43,13 +42,23 @@ pub(super) struct Node<W: Words> {
 }
 
 /// In `along`: a heavy fence came after the queue was last empty; see `fence`.
+///
+/// | bits of `along` | name | meaning |
+/// |---|---|---|
+/// | 0 | `FENCED` | see above |
+/// | 1 to 31 | `CALM` | for how many turns no board is tried |
 pub(super) const FENCED: u32 = 1;
 
 /// In `along`: one turn without a board.
 pub(super) const CALM: u32 = 2;
 
-/// A node's number, in the lower 27 bits, and the place where its thread arrived. So a holder knows
-/// where the next waiter is before it looks at its node.
+/// A node, and the place where its thread arrived. So a holder knows where the next waiter is
+/// before it looks at its node.
+///
+/// | bits of a link | meaning |
+/// |---|---|
+/// | 0 to 26 | the node's number; zero: none |
+/// | 27 to 31 | the place |
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Link(u32);
 
@@ -124,6 +133,11 @@ impl<T: Word> Own<T> {
 /// | 5 to 9 | where in it the next waiter is |
 /// | 10 to 14 | how many waiters are left in it |
 /// | 15 to 21 | how many turns the run still has, at most |
+///
+/// | bits of `ahead` | meaning |
+/// |---|---|
+/// | 0 to 15 | the number of the next waiter's node; zero: the ring must be read |
+/// | 16 to 31, and so on | the numbers of those behind it |
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Run {
     pub(super) ring: u32,
@@ -193,9 +207,13 @@ pub(super) struct Ring<W: Words> {
     pub(super) waiters: [Own<W::U32>; RING],
 }
 
-/// A sorted waiter: its node's number, in the lower half, and how many had been sorted before it.
-/// Few waiters are on a board at one time, so half a word tells them apart. A node with a longer
-/// number is not sorted: see [`fits`](Waiter::fits).
+/// A sorted waiter. Few waiters are on a board at one time, so half a word tells them apart. A node
+/// with a longer number is not sorted: see [`fits`](Waiter::fits).
+///
+/// | bits of a waiter | meaning |
+/// |---|---|
+/// | 0 to 15 | its node's number; a waiter of node zero is none |
+/// | 16 to 31 | how many waiters had been sorted before it, modulo 2¹⁶ |
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Waiter(u32);
 

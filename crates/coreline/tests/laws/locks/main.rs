@@ -7,6 +7,7 @@ mod lock;
 mod osq;
 mod read_mostly;
 mod rwlock;
+mod waits;
 #[allow(dead_code, reason = "each family uses a part of it")]
 #[path = "../worlds.rs"]
 mod worlds;

@@ -1,0 +1,170 @@
+//! When waiters spin, sleep, and ask for the lock: what depends on time, which the model lacks.
+
+use core::time::Duration;
+use std::sync::Arc;
+
+use coreline_sim::{Machine, Sim, Statistics};
+use coreline_topology::CpuId;
+use coreline_world::{Clock, JoinHandle, Placement, Threads, Work};
+
+use super::super::Near;
+use super::*;
+
+type Lock = Arc<Mutex<(), Near, Sim>>;
+
+fn on<R: Send + 'static>(cpu: u32, f: impl FnOnce() -> R + Send + 'static) -> impl JoinHandle<R> {
+    Sim::spawn(Placement::On(CpuId::new(cpu)), f).expect("a thread")
+}
+
+fn simulated<R: 'static>(machine: &str, program: impl FnOnce() -> R + 'static) -> R {
+    Machine::preset(machine).expect("a preset").run(program).expect("it ends").value
+}
+
+/// The turns of one thread, and the longest wait for one.
+#[derive(Debug, Default)]
+struct Turns {
+    count: u64,
+    longest: Duration,
+}
+
+/// Starts a thread that takes turns until a moment in microseconds. A turn has a time in the lock,
+/// and one outside of it, in nanoseconds.
+fn takes(cpu: u32, lock: &Lock, until: u64, [inside, outside]: [u64; 2]) -> impl JoinHandle<Turns> {
+    let lock = Arc::clone(lock);
+    on(cpu, move || {
+        let mut turns = Turns::default();
+        while Sim::now().as_nanos() < until * 1000 {
+            let came = Sim::now();
+            let held = lock.lock();
+            turns.count += 1;
+            turns.longest = turns.longest.max(Sim::now() - came);
+            Sim::work(Duration::from_nanos(inside));
+            drop(held);
+            Sim::work(Duration::from_nanos(outside));
+        }
+        turns
+    })
+}
+
+/// Threads that take turns for 2 ms: some under one cache, and one that is far from them. Returns
+/// the turns of all, and the longest wait of that one.
+fn near_and_far(near: u32, times: [u64; 2]) -> (u64, Duration) {
+    simulated("x86-128c-8n", move || {
+        let lock = Lock::default();
+        let near: Vec<_> = (0..near).map(|cpu| takes(cpu, &lock, 2000, times)).collect();
+        let far = takes(100, &lock, 2000, times).join();
+        (far.count + near.into_iter().map(|it| it.join().count).sum::<u64>(), far.longest)
+    })
+}
+
+/// Found: 9 us; 137 us if it does not ask. The thread that frees the lock has its line, and takes
+/// it again.
+#[test]
+fn a_first_waiter_that_spins_asks_for_the_lock() {
+    let (_, longest) = near_and_far(1, [100, 0]);
+    assert!(longest < Duration::from_micros(12), "{longest:?}");
+}
+
+/// Found: 4005 turns; 3425 if it asks at once, as the lock then moves with each turn.
+#[test]
+fn a_first_waiter_that_spins_first_waits_for_its_chance() {
+    let (turns, _) = near_and_far(4, [100, 100]);
+    assert!(turns > 3800, "{turns} turns");
+}
+
+/// Found: 26 us of sections of 20 us; 1 ms if it sleeps at once.
+#[test]
+fn a_waiter_spins_as_long_as_a_sleep_and_a_wake_up_take() {
+    let longest = simulated("host-2c", || {
+        let lock = Lock::default();
+        let other = takes(1, &lock, 200_000, [20_000, 0]);
+        let longest = takes(0, &lock, 200_000, [0, 200_000]).join().longest;
+        other.join();
+        longest
+    });
+    assert!(longest < Duration::from_micros(60), "{longest:?}");
+}
+
+/// Found: 1.2 ms; 99 ms, all the time that there is, if it does not ask.
+#[test]
+fn a_first_waiter_that_sleeps_asks_after_a_millisecond() {
+    let longest = simulated("host-2c", || {
+        let lock = Lock::default();
+        let other = takes(1, &lock, 100_000, [150_000, 0]);
+        let longest = takes(0, &lock, 100_000, [0, 500_000]).join().longest;
+        other.join();
+        longest
+    });
+    assert!(longest < Duration::from_micros(1500), "{longest:?}");
+}
+
+/// How many nanoseconds a holder takes to free the lock, while the second waiter spins. The first
+/// waiter has slept, and given up.
+fn unlock_after_one_gave_up() -> u64 {
+    simulated("x86-128c-8n", || {
+        let lock = Lock::default();
+        let held = lock.lock();
+        let begun = Sim::now();
+        let theirs = Arc::clone(&lock);
+        let deadline = begun + Duration::from_micros(500);
+        let first = on(1, move || drop(theirs.lock_by(deadline)));
+        Sim::work(Duration::from_micros(450));
+        let theirs = Arc::clone(&lock);
+        let second = on(2, move || drop(theirs.lock()));
+        while Sim::now() < deadline + Duration::from_micros(25) {
+            Sim::work(Duration::from_micros(1));
+        }
+        let before = Sim::now();
+        drop(held);
+        let took = (Sim::now() - before).as_nanos() as u64;
+        first.join();
+        second.join();
+        took
+    })
+}
+
+/// A system call that wakes no thread takes more than 100 ns. Found: 46 ns.
+#[test]
+fn a_waiter_that_gives_up_takes_its_wish_to_be_woken_back() {
+    let took = unlock_after_one_gave_up();
+    assert!(took < 100, "{took} ns");
+}
+
+/// The time for which the CPU of a thread spins that sleeps behind the first waiter. The first
+/// waiter has the lock for 80 us before it frees it for that thread.
+#[test]
+fn the_next_first_waiter_is_woken_when_the_lock_is_free() {
+    let program = || {
+        let lock = Lock::default();
+        let held = lock.lock();
+        let waiter = |cpu: u32| {
+            let theirs = Arc::clone(&lock);
+            let waits = move || {
+                let _held = theirs.lock();
+                Sim::work(Duration::from_micros(80));
+            };
+            let waiter = on(cpu, waits);
+            Sim::work(Duration::from_micros(200));
+            waiter
+        };
+        let waiters = [waiter(1), waiter(2)];
+        drop(held);
+        waiters.into_iter().for_each(JoinHandle::join);
+    };
+    let machine = Machine::preset("x86-128c-8n").expect("a preset").statistics(Statistics::Full);
+    let cpus = machine.run(program).expect("it ends").report.details.expect("full statistics").cpus;
+    let spun = cpus[2].spin_ns;
+    assert!(spun < 120_000, "{spun} ns: it spins for 100 us before it sleeps");
+}
+
+/// Found: 103,000 turns; 41,000 if a thread queues at once.
+#[test]
+fn a_thread_that_comes_takes_a_lock_that_is_freed_soon() {
+    let turns = simulated("x86-128c-8n", || {
+        let lock = Lock::default();
+        let all: Vec<_> =
+            (0..32).map(|thread| takes(thread % 8, &lock, 20_000, [100, 500])).collect();
+        all.into_iter().map(|it| it.join().count).sum::<u64>()
+    });
+    assert!(turns > 80_000, "{turns} turns");
+}
