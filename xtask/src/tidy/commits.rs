@@ -62,7 +62,7 @@ pub(super) fn check(commits: &[Commit]) -> Vec<Finding> {
         if subject.ends_with('.') {
             complain("its first line ends with a full stop".to_owned());
         }
-        let first = subject.split(' ').next().unwrap_or_default();
+        let first = subject.split([' ', ',']).next().unwrap_or_default();
         if !is_imperative(first) {
             complain(format!(
                 "its first line begins with {first:?}, and not with `Add` or the like"
@@ -114,6 +114,7 @@ mod tests {
             "Pass the turn on",
             "Embed the code of charts",
             "Re-read the word",
+            "Push, pop and resize a stack",
             &format!("Add {}", "ü".repeat(68)),
             &format!("Revert \"{}.\"", "x".repeat(72)),
         ] {
