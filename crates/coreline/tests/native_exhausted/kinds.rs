@@ -8,20 +8,32 @@ use coreline::domain::{Domain, DomainOptions, Domains, DomainsOptions};
 use coreline::limit::RateLimiter;
 use coreline::object::{Budget, GetError, ObjectCache};
 use coreline::percpu::{LossyBuffer, PerCpuBag, PerCpuPool, PoolOptions, Word64};
-use coreline::{CounterSet, PerCpu, PerCpuCounter};
+use coreline::{CounterSet, IndexBy, PerCpu, PerCpuCounter};
 
-/// Where all memory comes from that is mapped.
+/// Where all memory comes from that is mapped, but for that of caches and budgets.
 pub(crate) struct World {
     pool: PerCpuPool,
     domains: Domains,
+    global: PerCpuPool,
+    /// How many values the global pool had before.
+    before: usize,
 }
 
 impl World {
     pub(crate) fn new() -> Self {
+        let global = PerCpuPool::global(IndexBy::Cpu).unwrap();
         World {
             pool: PerCpuPool::new(PoolOptions::new()).unwrap(),
             domains: Domains::new(DomainsOptions::new()).unwrap(),
+            before: global.live(),
+            global,
         }
+    }
+
+    /// No pool has a value of what was made here and dropped.
+    pub(crate) fn check(&self) {
+        let live = [&self.pool, self.domains.pool(), &self.global].map(PerCpuPool::live);
+        assert_eq!(live, [0, 0, self.before], "values that were not given back");
     }
 }
 

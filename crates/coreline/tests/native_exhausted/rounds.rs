@@ -23,6 +23,8 @@ fn objects() -> usize {
 fn round<K: Kind>(world: &World) {
     let all: Vec<K> = (0..objects()).map(|_| K::make(world).unwrap()).collect();
     all.iter().for_each(Made::works);
+    drop(all);
+    world.check();
 }
 
 /// The rounds of a kind: each but the first makes as many requests as the one before, and leaves as
