@@ -22,6 +22,13 @@
 //! | `met` | a count | messages that polling met since the last loss | threads that poll there |
 //! | `saved`, `lost` | ns | the sums, older losses counting less | threads that were away |
 //!
+//! | constant | why this value | test here |
+//! |---|---|---|
+//! | `PART`, `LONGEST` | bound what polling loses | `what_polling_loses_is_a_small_part_..` |
+//! | `AWAY` | between a yield and a time slice | that, and `a_thread_that_was_away_..` |
+//! | `SAVED`, `FADES` | a wake-up; some losses | `polling_that_met_more_than_it_lost_goes_on` |
+//! | `SHARED`, `FIRST`, `NEXT` | answers come sooner | none: only speed |
+//!
 //! These words say how to wait, and nothing about what a thread waits for. So they need no order,
 //! and a lost update costs only some polling.
 

@@ -11,6 +11,13 @@
 //! | up to [`SLACK`] more | the same, seen by a CPU whose clock is behind |
 //! | else | that time is over: the limiter is full |
 //!
+//! | constant | why this value | test here |
+//! |---|---|---|
+//! | `LONGEST` | two of them fit into a word | `what_no_limiter_can_keep_is_refused` |
+//! | `PRECISE`, `LEAST`, `MOST_FRACTION` | promised precision | `rates_are_never_exceeded_..` |
+//! | `SLACK` | clocks differ by less | `a_bucket_fills_at_its_rate`, `times_wrap` |
+//! | `STOCK`, `PART` | stocks are few | `stocks_are_a_small_part_of_the_burst` |
+//!
 //! A limiter that no thread uses for as long as its times take to wrap may once seem to be empty.
 //! It then refuses for up to a second, and fills at its rate. It never lets more through.
 

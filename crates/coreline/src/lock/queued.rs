@@ -62,6 +62,12 @@
 //! Near waiters first does not pay. Waiters are of all 24 caches, and sections are shorter than the
 //! time to sort, whose lines go along with the turn.
 //!
+//! | constant | why this value | test |
+//! |---|---|---|
+//! | `MOST` | 8 and 128 create as many threads | `so_many_threads_overtake_a_head` |
+//! | `AWAY` | looks cost little, shared by so many | `what_one_head_left_is_not_..` |
+//! | `LOOKS`, `PAUSES` | a head that spins looks meanwhile | `a_closed_lock_is_left_to_..` |
+//!
 //! # Law
 //!
 //! There is at most one holder, and the next holder sees its writes. Threads in the queue get the

@@ -1,5 +1,13 @@
 //! How threads wait outside of a queue: they spin before they queue and before they sleep. This
 //! module also covers waits without a node, and waits for conditions that no word shows.
+//!
+//! | constant | why this value | test |
+//! |---|---|---|
+//! | `MOST` | two CPUs' time for a sleep and a wake-up | `waits.rs` in the laws of locks |
+//! | `STEP`, `GAP` | shorter than a thread's turn on a CPU | `..tells_interrupts_from_threads` |
+//! | `LOOKS` | more turns than without | `a_thread_that_comes_takes_..`, of the mutex |
+//! | `DOZE`, `LONGEST_DOZE` | few looks in a long wait | `..looks_some_forty_times_a_second` |
+//! | `PAUSES` | not met by a wait that ends | none: it needs a holder that never runs |
 
 use core::time::Duration;
 

@@ -1,4 +1,7 @@
 //! [`ObjectCache`]: gets, returns, and the paths to and from the depots.
+//!
+//! A magazine has the objects in 4 KiB, but 8 at least and 32 at most, so that large objects do not
+//! go to and fro and small ones do not pile up: `a_cpu_keeps_two_magazines`, in `tests.rs`.
 
 use core::alloc::Layout;
 use core::fmt;

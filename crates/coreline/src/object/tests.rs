@@ -6,6 +6,7 @@ use coreline_sim::{Faults, Machine, Sim};
 use coreline_topology::CpuId;
 use coreline_world::{JoinHandle, Native, Ordering, Placement, Threads, Word, World};
 
+use super::budget::batch;
 use super::cache::ObjectCache;
 use super::depot::ROUNDS;
 use crate::Lacking;
@@ -191,4 +192,59 @@ fn kept<const SIZE: usize>() -> u64 {
 fn a_cpu_keeps_two_magazines() {
     assert_eq!((kept::<8>(), kept::<64>(), kept::<240>()), (64, 64, 2 * 16));
     assert_eq!((kept::<900>(), kept::<8192>()), (16, 16), "at least");
+}
+
+#[test]
+fn magazines_grow_while_cpus_meet_at_a_depot() {
+    let largest = |builder: super::Builder<[u64; 3], (), Sim>| {
+        let cache = Arc::new(builder.build(|| Ok::<_, Lacking>([0; 3])).unwrap());
+        use_by_all(&cache, 96, false);
+        cache.stacks.iter().map(|stack| stack.capacity()).max().unwrap()
+    };
+    let program = move || {
+        let grown = largest(Cache::<Sim>::builder_in("grows").magazine(2));
+        assert!(grown > 2 * 2, "no stack has grown");
+        // All stacks have half of the limit at most: here 5 objects for each of 96 CPUs.
+        let limited = Cache::<Sim>::builder_in("limited").magazine(32).idle_limit(960);
+        assert_eq!(largest(limited), 5);
+    };
+    let machine = Machine::preset("kunpeng920-96c-4n").unwrap();
+    machine.run(program).unwrap_or_else(|failure| panic!("{failure}"));
+}
+
+#[test]
+fn memory_comes_in_slabs_of_64_kib_or_eight_objects() {
+    fn slab<const SIZE: usize>() -> usize {
+        let cache = ObjectCache::<[u8; SIZE]>::builder("slabs");
+        let cache = cache.build(|| Ok::<_, Lacking>([0; SIZE])).unwrap();
+        let _object = cache.get().unwrap();
+        cache.slabs.bytes()
+    }
+    assert_eq!((slab::<8>(), slab::<2048>(), slab::<20_000>()), (64 << 10, 64 << 10, 256 << 10));
+}
+
+#[test]
+fn objects_of_two_cpus_share_no_line() {
+    let program = || {
+        let cache = Cache::<Sim>::builder_in("apart").build(|| Ok::<_, Lacking>([0; 3])).unwrap();
+        let cache: &'static Cache<Sim> = Box::leak(Box::new(cache));
+        let line = |cpu| {
+            let get = move || cache.get().unwrap().into_raw().addr().get() / 64;
+            Sim::spawn(Placement::On(CpuId::new(cpu)), get).unwrap().join()
+        };
+        // Of three objects that lie one behind the other, the middle one shares a line.
+        let (first, middle, last) = (line(0), line(1), line(0));
+        assert!(middle != first && middle != last);
+    };
+    Machine::preset("host-2c").unwrap().run(program).unwrap();
+}
+
+/// The stocks of all CPUs hold less than two batches each.
+#[test]
+fn stocks_of_a_budget_are_at_most_a_quarter_of_its_limit() {
+    for (limit, cpus) in [(1 << 20, 4), (1000, 2), (123_456, 96)] {
+        let stocked = 2 * batch(limit, cpus) * cpus;
+        assert!((limit / 8..=limit / 4).contains(&stocked), "{stocked} of {limit}");
+    }
+    assert_eq!(batch(u64::MAX, 1), 1 << 20, "a quarter of no limit is not stocked");
 }

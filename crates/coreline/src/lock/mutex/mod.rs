@@ -37,6 +37,13 @@
 //! that frees the lock hands it over. So no waiter starves. The lock idles for a sleeper at most
 //! once in 1 ms while other threads come.
 //!
+//! | constant | why this value | test in `tests.rs` |
+//! |---|---|---|
+//! | `PATIENCE_SPINNING` | some line transfers | `a_first_waiter_that_spins_..`, both |
+//! | `PATIENCE` | far longer than a wake-up | `a_first_waiter_that_sleeps_asks_..` |
+//!
+//! No test fails if a first waiter that sleeps asks at once: simulated wake-ups are short.
+//!
 //! # More threads than CPUs
 //!
 //! A thread that was woken for its turn does not run while another thread has its CPU, often for

@@ -1,4 +1,13 @@
 //! [`Tables`]: what threads wait in, and where holders sort them by place.
+//!
+//! | constant | why this value | test |
+//! |---|---|---|
+//! | `CROWDED` | below it, an arrival costs nothing extra | `tries_without_end_leave_..` |
+//! | `MOST_LEFT` | bounds memory | `a_waiter_without_a_node_comes_..` |
+//! | `BOARDS` | bounds memory | `a_place_on_a_board_is_adopted_..`, that there is one |
+//! | `NODES`, `DOUBLINGS` | bound memory | `a_free_lock_is_taken_however_many_are_held` |
+//! | `SPREAD_NODES` | spares moves of nodes between CPUs | none: only speed |
+//! | `RING`, `AHEAD` | fill lines | `a_ring_keeps_the_order_..`, `a_run_goes_along_whole` |
 
 use coreline_topology::{CacheId, Cpu, CpuId, Topology};
 use coreline_world::{Line, Native, Ordering, Word, Words, World};

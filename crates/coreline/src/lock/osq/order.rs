@@ -23,9 +23,9 @@
 //! | constant | why this value | test |
 //! |---|---|---|
 //! | [`Near::PASSES`], [`Near::SPAN`] | promised | `a_waiter_is_passed_over_within_both_bounds` |
-//! | `PAUSE` | a board in vain is a small part of it | `sorting_in_vain_ends_and_is_tried_again` |
+//! | `PAUSE` | a board in vain is a small part of it | `sorting_in_vain_ends_..` in `tests.rs` |
 //! | `VAIN` | two rounds of four places | the same |
-//! | `YOUNG` | leaves most of the span to runs | `the_runs_of_a_young_board_are_in_..` |
+//! | `YOUNG` | leaves most of the span to runs | `the_runs_of_a_young_board_..` there |
 
 use coreline_world::World;
 
@@ -126,9 +126,9 @@ impl Near {
     pub const SPAN: u64 = 1_000_000;
 }
 
-/// After sorting in vain there is no board for so many turns, or until the queue is empty. A board in vain has 11
-/// turns with four places and up to 31 with 24, each of which costs up to twice as much. That is 1
-/// to 3 % of so many turns.
+/// After sorting in vain there is no board for so many turns, or until the queue is empty. A board
+/// in vain has 11 turns with four places and up to 31 with 24, each of which costs up to twice as
+/// much. That is 1 to 3 % of so many turns.
 const PAUSE: u32 = 1024;
 
 impl Order for Near {}

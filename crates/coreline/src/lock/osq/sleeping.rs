@@ -3,6 +3,12 @@
 //! Such a lock is one word next to an [`Osq`]. The thread that has its turn in the queue is the
 //! *first waiter*. Only the first waiter waits for the lock's word. Once it has the lock, the next
 //! waiter becomes the first.
+//!
+//! | constant | why this value | test in `tests.rs` here |
+//! |---|---|---|
+//! | `NAP`, `NAPS` | see below | `a_thread_looks_eight_times_and_longer_apart_each_time` |
+//! | the first nap | looks after 1 ms cost turns | `looks_make_turns_of_many_cpus_no_longer` |
+//! | `MOST_ENTERED` | bounds the nodes left behind | `few_nodes_are_left_by_threads_that_enter` |
 
 use core::time::Duration;
 
