@@ -100,8 +100,8 @@
 //! | operations on [`PerCpu`] values and locals of domains | are exact, and some are slower |
 //! | [`PerCpu::new`], [`Domain::local`], [`Domain::lease`], [`ObjectCache::get`] | an error |
 //! | [`PerCpuBag::new`][bag new], [`LossyBuffer::new`][lossy new] | an error |
-//! | [`ObjectCache::shrink`] and the return of an object | do all their work |
-//! | dropping anything | allocates nothing |
+//! | [`ObjectCache::shrink`] and the return of an object | do all their work (1) |
+//! | dropping anything | allocates nothing (1) |
 //! | all other calls that create a shared object, a waiter or a list | the process ends |
 //!
 //! The calls of the last row use the global allocator, as `Box::new` does. They are
@@ -110,9 +110,13 @@
 //!   concurrency IDs and workers, including those that return errors for other reasons;
 //! - the first addition to a counter in a `static`;
 //! - [`Domain::enter`], [`Domain::lease_wait`], and all futures;
+//! - a charge to a [`Budget`](object::Budget) that is full and has children;
 //! - calls that return a `Vec`, a `String` or a snapshot, and errors that contain a name.
 //!
 //! To be safe from these, create such objects when the program starts.
+//!
+//! 1. While callers wait for a budget, a thread that uncharges an amount may allocate. So may a
+//!    forked child that drops a future which waits.
 //!
 //! [bag new]: percpu::PerCpuBag::new
 //! [lossy new]: percpu::LossyBuffer::new

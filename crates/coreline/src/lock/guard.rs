@@ -58,10 +58,10 @@ macro_rules! guard {
 }
 
 /// The traits of a lock with `data`, and its functions that need no lock. `$try` takes the lock to
-/// show the data. With `const`, the lock also has what a const constructor allows: a default.
-macro_rules! lock {
+/// show the data. With `const`, the lock also has `Default` and `From<T>`, by a const constructor.
+macro_rules! lock_impls {
     (const $Lock:ident, [$($Param:ident: $Bound:ident),*], $try:ident) => {
-        lock!($Lock, [$($Param: $Bound),*], $try);
+        lock_impls!($Lock, [$($Param: $Bound),*], $try);
 
         impl<T: Default, $($Param: $Bound),*> Default for $Lock<T, $($Param),*>
         where
@@ -109,4 +109,4 @@ macro_rules! lock {
     };
 }
 
-pub(super) use {guard, lock};
+pub(super) use {guard, lock_impls};

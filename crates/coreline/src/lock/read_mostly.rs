@@ -45,7 +45,7 @@ use coreline_world::{Cell, CellMut, CellRef, IndexBy, Integer, Lacking, Native};
 use coreline_world::{Ordering, Slot, Word, World};
 
 use super::RawMutex;
-use super::guard::{guard, lock};
+use super::guard::{guard, lock_impls};
 use super::osq::Near;
 use super::spin::{MOST, Spun, spin};
 use crate::percpu::{PerCpu, PoolError};
@@ -327,7 +327,7 @@ impl<T, W: World> ReadMostly<T, W> {
     }
 }
 
-lock!(ReadMostly, [W: World], try_read);
+lock_impls!(ReadMostly, [W: World], try_read);
 
 /// The proof that the caller holds a [`ReadMostly`] as a reader. Dropping it ends the section.
 #[must_use = "the lock is freed when the guard drops: at once, if it is not bound to a name"]

@@ -30,7 +30,7 @@ use core::mem::ManuallyDrop;
 
 use coreline_world::{Cell, CellMut, ConstWorld, Integer, Native, Ordering, Word, World};
 
-use super::guard::{guard, lock};
+use super::guard::{guard, lock_impls};
 
 /// A ticket lock of 8 bytes, without data.
 ///
@@ -209,7 +209,7 @@ impl<T, W: World> TicketLock<T, W> {
     }
 }
 
-lock!(const TicketLock, [W: World], try_lock);
+lock_impls!(const TicketLock, [W: World], try_lock);
 
 /// The proof that the caller holds a [`TicketLock`], with access to its data. Dropping it frees the
 /// lock.

@@ -19,6 +19,9 @@ use super::owned::OwnedObject;
 /// wait, and may overtake them. Without a budget, no get waits. The budget limits the objects in
 /// use: if an object is returned on another CPU, a get that waited may construct one more.
 ///
+/// **Panics**: in builds with debug assertions, these gets panic in the destructor of an object, as
+/// all gets do. **Cancelling, fork** of the futures: see [`ChargeFuture`](super::ChargeFuture).
+///
 /// [`Budget::charge_wait`]: super::Budget::charge_wait
 impl<T: Send + 'static, L: Send + 'static, W: World> ObjectCache<T, L, W> {
     /// Gets an object whose life has default data, like [`get`](ObjectCache::get), but waits until

@@ -115,6 +115,10 @@ impl<A: 'static, G: 'static, W: World> Queue<A, G, W> {
         lists.tickets += 1;
         let ticket = lists.tickets;
         lists.entries.push_back(Entry { ticket, asked, waker });
+        // Room for what each waiter is given: the thread that gives may be dropping a lease, which
+        // asks for no memory.
+        let Lists { entries, given, .. } = &mut *lists;
+        given.reserve(entries.len());
         (ticket, self.count(&lists) == 1)
     }
 
@@ -213,7 +217,7 @@ impl<A> Entry<A> {
     }
 }
 
-/// Threads that must be woken. Usually there is one, and no memory is allocated.
+/// Threads that must be woken. One needs no memory.
 struct Sent<A> {
     first: Option<Entry<A>>,
     others: VecDeque<Entry<A>>,

@@ -31,7 +31,7 @@ pub(crate) fn answer(call: libc::c_long, argument: Option<u32>, error: libc::c_i
 
 /// From here on, this call does nothing in any thread of the process, and raises `SIGSYS`, whose
 /// handler can count it.
-#[allow(dead_code, reason = "one of the two that share this counts calls")]
+#[allow(dead_code, reason = "not each program counts calls")]
 pub(crate) fn trap(call: libc::c_long) {
     put_up(call, None, libc::SECCOMP_RET_TRAP);
 }

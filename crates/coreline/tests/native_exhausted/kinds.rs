@@ -1,6 +1,6 @@
 //! What is made, and what is done with it: by functions that allocate nothing of their own.
 
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use coreline::counter::{Buckets, CounterVec, Histogram};
@@ -11,7 +11,7 @@ use coreline::percpu::{LossyBuffer, PerCpuBag, PerCpuPool, PoolOptions, Word64};
 use coreline::{CounterSet, IndexBy, PerCpu, PerCpuCounter};
 
 /// Where all memory comes from that is mapped, but for that of caches and budgets.
-pub(crate) struct World {
+pub(crate) struct Sources {
     pool: PerCpuPool,
     domains: Domains,
     global: PerCpuPool,
@@ -19,10 +19,10 @@ pub(crate) struct World {
     before: usize,
 }
 
-impl World {
+impl Sources {
     pub(crate) fn new() -> Self {
         let global = PerCpuPool::global(IndexBy::Cpu).unwrap();
-        World {
+        Sources {
             pool: PerCpuPool::new(PoolOptions::new()).unwrap(),
             domains: Domains::new(DomainsOptions::new()).unwrap(),
             before: global.live(),
@@ -42,7 +42,7 @@ pub(crate) trait Kind: Made + Sized {
     const NAME: &'static str;
 
     /// Makes one, if there is memory.
-    fn make(world: &World) -> Option<Self>;
+    fn make(sources: &Sources) -> Option<Self>;
 }
 
 pub(crate) trait Made {
@@ -61,8 +61,8 @@ pub(crate) struct Counter(PerCpuCounter);
 impl Kind for Counter {
     const NAME: &'static str = "counter";
 
-    fn make(world: &World) -> Option<Self> {
-        Some(Counter(PerCpuCounter::from_pool(&world.pool)))
+    fn make(sources: &Sources) -> Option<Self> {
+        Some(Counter(PerCpuCounter::from_pool(&sources.pool)))
     }
 }
 
@@ -83,8 +83,8 @@ pub(crate) struct Set(CounterSet<5>);
 impl Kind for Set {
     const NAME: &'static str = "set of counters";
 
-    fn make(world: &World) -> Option<Self> {
-        Some(Set(CounterSet::from_pool(&world.pool)))
+    fn make(sources: &Sources) -> Option<Self> {
+        Some(Set(CounterSet::from_pool(&sources.pool)))
     }
 }
 
@@ -106,8 +106,8 @@ pub(crate) struct Vector(CounterVec);
 impl Kind for Vector {
     const NAME: &'static str = "vector of counters";
 
-    fn make(world: &World) -> Option<Self> {
-        Some(Vector(CounterVec::from_pool(&world.pool, 40)))
+    fn make(sources: &Sources) -> Option<Self> {
+        Some(Vector(CounterVec::from_pool(&sources.pool, 40)))
     }
 }
 
@@ -125,24 +125,29 @@ impl Made for Vector {
     }
 }
 
-pub(crate) struct Latencies(Histogram);
+/// A histogram, and how much was recorded.
+pub(crate) struct Latencies(Histogram, AtomicU64);
 
 impl Kind for Latencies {
     const NAME: &'static str = "histogram";
 
-    fn make(world: &World) -> Option<Self> {
-        Some(Latencies(Histogram::from_pool(&world.pool, Buckets::log_linear(2).unwrap())))
+    fn make(sources: &Sources) -> Option<Self> {
+        let histogram = Histogram::from_pool(&sources.pool, Buckets::log_linear(2).unwrap());
+        Some(Latencies(histogram, AtomicU64::new(0)))
     }
 }
 
 impl Made for Latencies {
     fn work(&self) {
         (0..ADDITIONS).for_each(|_| self.0.record(7));
+        // Relaxed: one thread.
+        self.1.fetch_add(ADDITIONS, Ordering::Relaxed);
     }
 
     fn works(&self) {
         self.work();
-        assert_eq!(self.0.snapshot().count() % ADDITIONS, 0);
+        // Relaxed: one thread.
+        assert_eq!(self.0.snapshot().count(), self.1.load(Ordering::Relaxed), "records were lost");
         assert!(self.0.is_spread(7));
     }
 }
@@ -152,9 +157,9 @@ pub(crate) struct Words(PerCpu<Word64>);
 impl Kind for Words {
     const NAME: &'static str = "words";
 
-    fn make(world: &World) -> Option<Self> {
+    fn make(sources: &Sources) -> Option<Self> {
         let first = std::hint::black_box(0);
-        Some(Words(world.pool.per_cpu(move || Word64::new(first)).ok()?))
+        Some(Words(sources.pool.per_cpu(move || Word64::new(first)).ok()?))
     }
 }
 
@@ -176,8 +181,8 @@ pub(crate) struct Tenant(Domain);
 impl Kind for Tenant {
     const NAME: &'static str = "domain";
 
-    fn make(world: &World) -> Option<Self> {
-        Some(Tenant(world.domains.domain(DomainOptions::new())))
+    fn make(sources: &Sources) -> Option<Self> {
+        Some(Tenant(sources.domains.domain(DomainOptions::new())))
     }
 }
 
@@ -218,7 +223,7 @@ const OBJECTS: usize = 200;
 impl Kind for Cache {
     const NAME: &'static str = "cache";
 
-    fn make(_: &World) -> Option<Self> {
+    fn make(_: &Sources) -> Option<Self> {
         let builder = ObjectCache::builder("objects").budget(Budget::new("all", 1 << 20).ok()?, 1);
         Some(Cache(builder.build(|| Ok::<_, GetError>([7; 8])).ok()?))
     }
@@ -259,7 +264,7 @@ pub(crate) struct Account([Budget; 2]);
 impl Kind for Account {
     const NAME: &'static str = "budget";
 
-    fn make(_: &World) -> Option<Self> {
+    fn make(_: &Sources) -> Option<Self> {
         let all = Budget::new("all", 10_000).ok()?;
         let own = all.child("own", 1_000).ok()?;
         Some(Account([all, own]))
@@ -286,7 +291,7 @@ pub(crate) struct Limiter(RateLimiter);
 impl Kind for Limiter {
     const NAME: &'static str = "rate limiter";
 
-    fn make(_: &World) -> Option<Self> {
+    fn make(_: &Sources) -> Option<Self> {
         RateLimiter::new(1_000_000_000, Duration::from_secs(1), 1 << 40).ok().map(Limiter)
     }
 }
@@ -306,7 +311,7 @@ pub(crate) struct Bag(PerCpuBag<u64>);
 impl Kind for Bag {
     const NAME: &'static str = "bag";
 
-    fn make(_: &World) -> Option<Self> {
+    fn make(_: &Sources) -> Option<Self> {
         PerCpuBag::new(1_000).ok().map(Bag)
     }
 }
@@ -329,7 +334,7 @@ pub(crate) struct Buffer(LossyBuffer<u64>);
 impl Kind for Buffer {
     const NAME: &'static str = "lossy buffer";
 
-    fn make(_: &World) -> Option<Self> {
+    fn make(_: &Sources) -> Option<Self> {
         LossyBuffer::new(128).ok().map(Buffer)
     }
 }

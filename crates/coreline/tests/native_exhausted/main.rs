@@ -22,7 +22,7 @@ mod rounds;
 mod supply;
 
 use filter::in_a_child;
-use kinds::{Kind, World};
+use kinds::{Kind, Sources};
 use supply::Requests;
 
 /// More requests than a run makes.
@@ -49,9 +49,9 @@ fn each_fails(kind: &str, mut run: impl FnMut(u64) -> bool) -> u64 {
 /// Makes an object and works with it, while mappings fail.
 fn made_without<K: Kind>() -> u64 {
     each_fails(K::NAME, |number| {
-        let world = World::new();
+        let sources = Sources::new();
         supply::fail(Requests::Mappings, number);
-        let object = K::make(&world);
+        let object = K::make(&sources);
         if let Some(object) = &object {
             object.work();
         }
@@ -61,7 +61,7 @@ fn made_without<K: Kind>() -> u64 {
         }
         assert!(failed || object.is_some(), "{}: not made, though all was there", K::NAME);
         drop(object);
-        world.check();
+        sources.check();
         failed
     })
 }
@@ -69,8 +69,8 @@ fn made_without<K: Kind>() -> u64 {
 /// Works with an object that is there, while all requests fail.
 fn used_without<K: Kind>() -> u64 {
     each_fails(K::NAME, |number| {
-        let world = World::new();
-        let object = K::make(&world).unwrap();
+        let sources = Sources::new();
+        let object = K::make(&sources).unwrap();
         supply::fail(Requests::All, number);
         object.work();
         let failed = supply::restore() >= number;
@@ -78,7 +78,7 @@ fn used_without<K: Kind>() -> u64 {
         supply::fail(Requests::All, u64::MAX);
         drop(object);
         assert_eq!(supply::restore(), 0, "{}: requests to drop", K::NAME);
-        world.check();
+        sources.check();
         failed
     })
 }
@@ -86,14 +86,14 @@ fn used_without<K: Kind>() -> u64 {
 /// Makes what promises an error, while all requests fail.
 fn promised_without<K: Kind>() -> u64 {
     each_fails(K::NAME, |number| {
-        let world = World::new();
+        let sources = Sources::new();
         supply::fail(Requests::All, number);
-        let object = K::make(&world);
+        let object = K::make(&sources);
         let failed = supply::restore() >= number;
         assert_eq!(object.is_none(), failed, "{}: an error for each failure", K::NAME);
         drop(object);
-        K::make(&world).unwrap().works();
-        world.check();
+        K::make(&sources).unwrap().works();
+        sources.check();
         failed
     })
 }

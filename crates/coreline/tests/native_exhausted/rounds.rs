@@ -7,7 +7,7 @@ use coreline::object::ObjectCache;
 use coreline::percpu::{PerCpuPool, PoolOptions};
 
 use crate::filter::{in_a_child, limit};
-use crate::kinds::{self, Kind, Made, World};
+use crate::kinds::{self, Kind, Made, Sources};
 use crate::os::run_on;
 use crate::supply::{self, Requests};
 
@@ -20,11 +20,11 @@ fn objects() -> usize {
 }
 
 /// Makes many, works with each, and drops them all.
-fn round<K: Kind>(world: &World) {
-    let all: Vec<K> = (0..objects()).map(|_| K::make(world).unwrap()).collect();
+fn round<K: Kind>(sources: &Sources) {
+    let all: Vec<K> = (0..objects()).map(|_| K::make(sources).unwrap()).collect();
     all.iter().for_each(Made::works);
     drop(all);
-    world.check();
+    sources.check();
 }
 
 /// The rounds of a kind: each but the first makes as many requests as the one before, and leaves as
@@ -32,10 +32,10 @@ fn round<K: Kind>(world: &World) {
 fn rounds<K: Kind>() {
     // On one CPU, so that no round has slots of one more.
     assert!((0..1024).any(run_on));
-    let world = World::new();
+    let sources = Sources::new();
     let rounds: [_; ROUNDS] = std::array::from_fn(|_| {
         supply::fail(Requests::All, u64::MAX);
-        round::<K>(&world);
+        round::<K>(&sources);
         (supply::restore(), supply::bytes())
     });
     let [_, second, rest @ ..] = rounds;
@@ -88,10 +88,10 @@ fn a_full_address_space_is_usable_again_in_rounds() {
         let full = PerCpuPool::new(PoolOptions::new()).unwrap();
         let mut items = Vec::with_capacity(1 << 16);
         let mut round = |before: Option<u64>| {
-            let world = World::new();
-            let tenant = kinds::Tenant::make(&world).unwrap();
-            let counter = kinds::Counter::make(&world).unwrap();
-            let cache = kinds::Cache::make(&world).unwrap();
+            let sources = Sources::new();
+            let tenant = kinds::Tenant::make(&sources).unwrap();
+            let counter = kinds::Counter::make(&sources).unwrap();
+            let cache = kinds::Cache::make(&sources).unwrap();
             if let Some(before) = before {
                 limit(libc::RLIMIT_AS, before);
                 items.extend((0..1 << 16).map_while(|_| full.allocate(LAYOUT).ok()));

@@ -7,7 +7,7 @@ use core::time::Duration;
 
 use coreline_world::{Cell, CellMut, ConstWorld, Native, Time, World};
 
-use super::super::guard::{guard, lock};
+use super::super::guard::{guard, lock_impls};
 use super::super::osq::{Near, Order};
 use super::RawMutex;
 
@@ -132,7 +132,7 @@ impl<T, O: Order, W: World> Mutex<T, O, W> {
     }
 }
 
-lock!(const Mutex, [O: Order, W: World], try_lock);
+lock_impls!(const Mutex, [O: Order, W: World], try_lock);
 
 /// The proof that the caller holds a [`Mutex`], with access to its data. Dropping it frees the
 /// lock.

@@ -130,8 +130,8 @@ fn a_waiter_that_gives_up_takes_its_wish_to_be_woken_back() {
     assert!(took < 100, "{took} ns");
 }
 
-/// The time for which the CPU of a thread spins that sleeps behind the first waiter. The first
-/// waiter has the lock for 80 us before it frees it for that thread.
+/// A thread that sleeps behind the first waiter sleeps until the lock is free. The first waiter has
+/// the lock for 80 us before that.
 #[test]
 fn the_next_first_waiter_is_woken_when_the_lock_is_free() {
     let program = || {

@@ -6,7 +6,7 @@ use core::mem::ManuallyDrop;
 
 use coreline_world::{Cell, CellMut, CellRef, ConstWorld, Native, Time, World};
 
-use super::super::guard::{guard, lock};
+use super::super::guard::{guard, lock_impls};
 use super::super::osq::{Near, Order};
 use super::{RawRwLock, Readers, SpinningReaders};
 
@@ -143,7 +143,7 @@ impl<T, O: Order, R: Readers, W: World> RwLock<T, O, R, W> {
     }
 }
 
-lock!(const RwLock, [O: Order, R: Readers, W: World], try_read);
+lock_impls!(const RwLock, [O: Order, R: Readers, W: World], try_read);
 
 /// The proof that the caller holds an [`RwLock`] as a reader. Dropping it ends the caller's read.
 #[must_use = "the lock is freed when the guard drops: at once, if it is not bound to a name"]

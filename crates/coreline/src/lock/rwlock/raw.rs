@@ -500,8 +500,8 @@ mod tests {
                 };
                 Sim::spawn(Placement::On(CpuId::new(cpu)), turns).unwrap()
             };
-            let [near, far] = [takes(0), takes(100)];
-            near.join().max(far.join())
+            let [one, other] = [takes(0), takes(100)];
+            one.join().max(other.join())
         };
         Machine::preset("x86-128c-8n").unwrap().run(program).unwrap().value
     }

@@ -104,8 +104,8 @@ pub struct OverBudget {
 /// **Waiting**: [`charge`](Budget::charge) refuses at once if there is no room.
 /// [`charge_by`](Budget::charge_by) and [`charge_async`](Budget::charge_async) wait for it.
 ///
-/// **Signals**: signal handlers must not use a budget, because a refused charge allocates a
-/// message. ([Without memory](crate#without-memory) for it, the process ends.) **Fork**: the child
+/// **Signals**: signal handlers must not use a budget, because charges and uncharges may
+/// take locks and allocate. ([Without memory](crate#without-memory) for it, the process ends.) **Fork**: the child
 /// has a copy, with the charges at the time of the fork. The copy may lack an amount that another
 /// thread was moving between a stock and the central word. It may also lack a child budget that
 /// another thread was creating.
@@ -149,7 +149,8 @@ impl<W: World> Budget<W> {
     ///
     /// # Errors
     ///
-    /// [`PoolError`] if there is no memory for the CPUs' stocks.
+    /// [`PoolError`] if there is no memory for the CPUs' stocks. Other memory comes from the global
+    /// allocator: see [the crate](crate#without-memory).
     pub fn new_in(name: impl Into<String>, limit: u64) -> Result<Self, PoolError> {
         Self::below(name.into(), limit, None)
     }
@@ -184,7 +185,8 @@ impl<W: World> Budget<W> {
     ///
     /// # Errors
     ///
-    /// [`PoolError`] if there is no memory for the CPUs' stocks.
+    /// [`PoolError`] if there is no memory for the CPUs' stocks. Other memory comes from the global
+    /// allocator: see [the crate](crate#without-memory).
     pub fn child(&self, name: impl Into<String>, limit: u64) -> Result<Self, PoolError> {
         let child = Self::below(name.into(), limit, Some(self.clone()))?;
         self.shared.children.add(Arc::downgrade(&child.shared));

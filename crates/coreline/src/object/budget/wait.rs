@@ -217,10 +217,10 @@ struct Charge<'a, W: World> {
 impl<'a, W: World> Awaited<'a, W> for Charge<'a, W> {
     type Asked = Asked<W>;
     type Given = ();
-    type Value = Charged<'a, W>;
+    type Value = ChargedAmount<'a, W>;
     type Error = ChargeError;
 
-    fn unless_others_wait(&self) -> Result<Option<Charged<'a, W>>, ChargeError> {
+    fn unless_others_wait(&self) -> Result<Option<ChargedAmount<'a, W>>, ChargeError> {
         if self.budget.unless_others_wait(self.amount) {
             return Ok(Some(self.value(())));
         }
@@ -251,8 +251,8 @@ impl<'a, W: World> Awaited<'a, W> for Charge<'a, W> {
         Ok(())
     }
 
-    fn value(&self, (): ()) -> Charged<'a, W> {
-        Charged { budget: self.budget, amount: self.amount }
+    fn value(&self, (): ()) -> ChargedAmount<'a, W> {
+        ChargedAmount { budget: self.budget, amount: self.amount }
     }
 
     fn leave(&self, given: Option<()>) {
@@ -264,12 +264,12 @@ impl<'a, W: World> Awaited<'a, W> for Charge<'a, W> {
 }
 
 /// An amount that was charged for a future: given back unless the future is ready.
-struct Charged<'a, W: World> {
+struct ChargedAmount<'a, W: World> {
     budget: &'a Budget<W>,
     amount: u64,
 }
 
-impl<W: World> Drop for Charged<'_, W> {
+impl<W: World> Drop for ChargedAmount<'_, W> {
     fn drop(&mut self) {
         self.budget.uncharge(self.amount);
     }

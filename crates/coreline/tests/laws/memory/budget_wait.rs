@@ -29,7 +29,6 @@ fn all_get_room<W: Testbed>(effort: Effort, limit: u64, children: bool) {
         [root.clone(), root.clone()]
     };
     let charged = Arc::new(W::U64::new_in(0));
-    let place = effort.places::<W>();
     let work = |number: u32| {
         let (budget, charged) = (budgets[number as usize % 2].clone(), Arc::clone(&charged));
         let mut numbers = Numbers(u64::from(number));
@@ -56,8 +55,7 @@ fn all_get_room<W: Testbed>(effort: Effort, limit: u64, children: bool) {
             }
         }
     };
-    let threads: Vec<_> =
-        (0..effort.threads).map(|number| W::spawn(place(number), work(number)).unwrap()).collect();
+    let threads = effort.crew::<W, _, _>(work);
     threads.into_iter().for_each(JoinHandle::join);
     drop(budgets);
     assert_eq!(root.used(), 0);
@@ -195,7 +193,6 @@ fn gets_wait<W: Testbed>(effort: Effort) {
     let cache = ObjectCache::<u32, (), W>::builder_in("law").budget(budget, 1);
     let cache = Arc::new(cache.build(|| Ok::<_, GetError>(7)).unwrap());
     let out = Arc::new(W::U64::new_in(0));
-    let place = effort.places::<W>();
     let work = |number: u32| {
         let (cache, out) = (Arc::clone(&cache), Arc::clone(&out));
         move || {
@@ -217,8 +214,7 @@ fn gets_wait<W: Testbed>(effort: Effort) {
             }
         }
     };
-    let threads: Vec<_> =
-        (0..effort.threads).map(|number| W::spawn(place(number), work(number)).unwrap()).collect();
+    let threads = effort.crew::<W, _, _>(work);
     threads.into_iter().for_each(JoinHandle::join);
     assert_eq!(cache.stats().gets, u64::from(effort.threads * effort.rounds));
     let both = [cache.get().unwrap(), cache.get().unwrap()];

@@ -1,8 +1,8 @@
 //! The form `sizes`: objects whose sizes leave holes, beside those that leave none.
 //!
-//! A pair does not look at the size. An object that is made and discarded each time is found by its
-//! size, and written. So both kinds are compared with an object of a size beside it that leaves no
-//! hole, and what is made and discarded with a box, too.
+//! A pair does not look at the size, so its figures have no goal here. An object that is made and
+//! discarded each time is found by its size, and written. So it is compared with an object of a size
+//! beside it that leaves no hole, and with a box.
 
 use std::hint::black_box;
 use std::sync::Arc;
@@ -12,8 +12,7 @@ use coreline::object::ObjectCache;
 
 use super::{Candidate, Form, Goal, Most, Params, Role, Subject, candidate, fence, rounds};
 
-/// The goals, set in advance, as times the even size beside: of a pair, and of what is made.
-const PAIR_MOST: f64 = 1.5;
+/// The goal, set in advance, of what is made: times the even size beside.
 const MADE_MOST: f64 = 2.0;
 /// Times the box of the same size.
 const BOX_MOST: f64 = 2.0;
@@ -72,11 +71,7 @@ impl Size {
         if self.bytes == self.even {
             return vec![by_box];
         }
-        vec![
-            goal(pair(self.bytes), PAIR_MOST, pair(self.even)),
-            goal(made(self.bytes), MADE_MOST, made(self.even)),
-            by_box,
-        ]
+        vec![goal(made(self.bytes), MADE_MOST, made(self.even)), by_box]
     }
 }
 

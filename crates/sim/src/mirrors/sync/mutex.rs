@@ -10,7 +10,7 @@ use std::sync::{LockResult, TryLockError, TryLockResult};
 
 use coreline_world::{ConstWords as _, Ordering, Sleep as _, Word as _, Words as _};
 
-use super::poison::{Before, Flag, guard, lock};
+use super::poison::{Before, Flag, guard, lock_impls};
 use super::{SPINS, used};
 use crate::Sim;
 use crate::engine::races;
@@ -130,7 +130,7 @@ pub struct Mutex<T: ?Sized> {
 unsafe impl<T: ?Sized + Send> Send for Mutex<T> {}
 // SAFETY: one guard at a time reaches the value, so threads only pass it on (`T: Send`).
 unsafe impl<T: ?Sized + Send> Sync for Mutex<T> {}
-lock!(Mutex, try_lock);
+lock_impls!(Mutex, try_lock);
 
 impl<T: ?Sized> Mutex<T> {
     /// Takes the lock. If the lock is held, the thread spins briefly and then parks.

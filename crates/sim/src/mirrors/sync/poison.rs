@@ -51,7 +51,7 @@ impl Flag {
 
 /// The traits of a lock, and its functions that need no lock. `$try` takes the lock to show the
 /// value.
-macro_rules! lock {
+macro_rules! lock_impls {
     ($Lock:ident, $try:ident) => {
         impl<T: ?Sized> core::panic::UnwindSafe for $Lock<T> {}
         impl<T: ?Sized> core::panic::RefUnwindSafe for $Lock<T> {}
@@ -169,4 +169,4 @@ macro_rules! guard {
     };
 }
 
-pub(super) use {guard, lock};
+pub(super) use {guard, lock_impls};

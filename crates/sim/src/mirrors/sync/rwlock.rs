@@ -11,7 +11,7 @@ use std::sync::{LockResult, TryLockError, TryLockResult};
 
 use coreline_world::{ConstWords as _, Integer as _, Ordering, Sleep as _, Word as _, Words as _};
 
-use super::poison::{Before, Flag, guard, lock};
+use super::poison::{Before, Flag, guard, lock_impls};
 use super::{SPINS, used};
 use crate::Sim;
 use crate::engine::races;
@@ -281,7 +281,7 @@ pub struct RwLock<T: ?Sized> {
 unsafe impl<T: ?Sized + Send> Send for RwLock<T> {}
 // SAFETY: one writer reaches the value (`T: Send`), or several readers share it (`T: Sync`).
 unsafe impl<T: ?Sized + Send + Sync> Sync for RwLock<T> {}
-lock!(RwLock, try_read);
+lock_impls!(RwLock, try_read);
 
 impl<T: ?Sized> RwLock<T> {
     /// Takes the lock for reading.
