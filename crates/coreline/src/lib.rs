@@ -115,8 +115,13 @@
 //!
 //! To be safe from these, create such objects when the program starts.
 //!
-//! 1. While callers wait for a budget, a thread that uncharges an amount may allocate. So may a
-//!    forked child that drops a future which waits.
+//! 1. There are four exceptions. While callers wait for a budget, a thread that uncharges an amount
+//!    may allocate. The return of a rejected object allocates if there is a quarantine. The drop of
+//!    a value in a checked pool allocates. So does a forked child that drops a future which waited
+//!    in its parent.
+//!
+//! The first thread of the process that waits for a lock allocates, too. To allocate at the start
+//! of the program instead, call [`lock::prepare`].
 //!
 //! [bag new]: percpu::PerCpuBag::new
 //! [lossy new]: percpu::LossyBuffer::new
