@@ -98,7 +98,8 @@ fn promised_without<K: Kind>() -> u64 {
     })
 }
 
-/// In a process for each: one that ends says in which.
+/// In a process for each: one that ends says in which. Where no request is a right number, only a
+/// thread that moves to another CPU asks for memory.
 macro_rules! without {
     ($($test:ident: $without:ident($kind:ident) => $requests:expr;)*) => {$(
         #[test]

@@ -104,11 +104,11 @@ pub struct OverBudget {
 /// **Waiting**: [`charge`](Budget::charge) refuses at once if there is no room.
 /// [`charge_by`](Budget::charge_by) and [`charge_async`](Budget::charge_async) wait for it.
 ///
-/// **Signals**: signal handlers must not use a budget, because charges and uncharges may
-/// take locks and allocate. ([Without memory](crate#without-memory) for it, the process ends.) **Fork**: the child
-/// has a copy, with the charges at the time of the fork. The copy may lack an amount that another
-/// thread was moving between a stock and the central word. It may also lack a child budget that
-/// another thread was creating.
+/// **Signals**: signal handlers must not use a budget, because charges and uncharges may take locks
+/// and allocate. **Memory**: see [the crate](crate#without-memory). **Fork**: the child has a copy,
+/// with the charges at the time of the fork. The copy may lack an amount that another thread was
+/// moving between a stock and the central word. It may also lack a child budget that another thread
+/// was creating.
 pub struct Budget<W: World = Native> {
     shared: Arc<Shared<W>>,
 }

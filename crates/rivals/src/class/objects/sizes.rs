@@ -1,8 +1,8 @@
 //! The form `sizes`: objects whose sizes leave holes, beside those that leave none.
 //!
 //! A pair does not look at the size, so its figures have no goal here. An object that is made and
-//! discarded each time is found by its size, and written. So it is compared with an object of a size
-//! beside it that leaves no hole, and with a box.
+//! discarded each time is found by its size, and written. So it is compared with an object of an
+//! even size, and with a box.
 
 use std::hint::black_box;
 use std::sync::Arc;
