@@ -89,7 +89,7 @@ mod tests {
     use super::*;
 
     /// Whether the forms are what they are called, as far as a busy machine lets them be. There, a
-    /// worker learns to sleep: with the other tests beside it, one had 8,912 sleeps in 10,034 calls.
+    /// worker learns to sleep: beside the other tests, one had 8,912 sleeps in 10,034 calls.
     #[test]
     fn a_worker_polls_in_one_form_and_sleeps_in_the_others() {
         let Ok(cpu) = second_cpu() else { return };
