@@ -391,10 +391,10 @@ fn without_memory_for_a_row_no_id_is_lost() {
     in_a_child("without_memory_for_a_row_no_id_is_lost", || {
         let shape = Shape {
             sockets: 2,
-            nodes_per_socket: 1,
             caches_per_node: 12,
             cores_per_cache: 8,
             threads_per_core: 2,
+            ..Shape::default()
         };
         let mut rows = Rows(Topology::uniform(shape).unwrap(), 0..24);
         for allows_all in [false, true] {

@@ -94,9 +94,9 @@ fn with_known<W: World, R>(cpu: CpuId, f: impl FnOnce(&Known<W>) -> R) -> Option
 fn meets<W: World>(cpu: CpuId) {
     if W::RUNS {
         let _ = with_known::<W, _>(cpu, |known| {
-            // Relaxed, here and below: a count that is about right.
+            // Relaxed: a time, which the thread compares with zero only.
             if known.until.load(Ordering::Relaxed) == 0 {
-                // Relaxed: as above.
+                // Relaxed, both: a count that may miss a few looks.
                 known.met.store(known.met.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
             }
         });

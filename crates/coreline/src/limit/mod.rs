@@ -380,10 +380,10 @@ mod tests {
         if limiter.stocks.take(1) {
             return true;
         }
-        // Relaxed, here and below: a permit publishes nothing.
+        // Relaxed: a permit publishes nothing.
         let hand = own.swap(0, Ordering::Relaxed);
         let (taken, left) = limiter.acquire_with(hand, limiter.pace.batch, 1);
-        // Relaxed: as above.
+        // Relaxed: a permit publishes nothing.
         own.fetch_add(left, Ordering::Relaxed);
         taken.is_ok()
     }

@@ -252,7 +252,7 @@ impl<A, G> Lists<A, G> {
     }
 }
 
-/// The queue of those who wait for one thing, by the memory in which they wait.
+/// The queue of the callers that wait for one thing, by the memory in which these callers wait.
 pub(crate) struct Queues<A: 'static, G: 'static, W: World> {
     /// Null before the first.
     queue: W::Ptr<Queue<A, G, W>>,

@@ -50,7 +50,9 @@ pub(crate) trait Made {
     fn work(&self);
 
     /// The same, and nothing is refused.
-    fn works(&self);
+    fn works(&self) {
+        self.work();
+    }
 }
 
 /// Enough additions for slots, also after some tries without memory.
@@ -168,10 +170,6 @@ impl Made for Words {
         let before = self.0.sum();
         self.0.add(1);
         assert_eq!(self.0.sum(), before + 1);
-    }
-
-    fn works(&self) {
-        self.work();
     }
 }
 
@@ -300,10 +298,6 @@ impl Made for Limiter {
     fn work(&self) {
         (0..ADDITIONS).for_each(|_| assert!(self.0.try_acquire().is_ok()));
     }
-
-    fn works(&self) {
-        self.work();
-    }
 }
 
 pub(crate) struct Bag(PerCpuBag<u64>);
@@ -323,10 +317,6 @@ impl Made for Bag {
         assert_eq!(self.0.drain(|value| sum += value), 100);
         assert_eq!((sum, self.0.pop()), (99 * 50, None));
     }
-
-    fn works(&self) {
-        self.work();
-    }
 }
 
 pub(crate) struct Buffer(LossyBuffer<u64>);
@@ -345,9 +335,5 @@ impl Made for Buffer {
         (0..100).for_each(|value| assert_eq!(self.0.push(value), Ok(())));
         assert_eq!(self.0.drain(|value| sum += value), Ok(100));
         assert_eq!(sum, 99 * 50);
-    }
-
-    fn works(&self) {
-        self.work();
     }
 }

@@ -57,6 +57,18 @@ fn near_and_far(near: u32, times: [u64; 2]) -> (u64, Duration) {
     })
 }
 
+/// The longest wait of a thread with a time outside of the lock, beside a thread that is always in
+/// it. The times of both are in nanoseconds, and the end is in microseconds.
+fn beside_a_holder(until: u64, inside: u64, outside: u64) -> Duration {
+    simulated("host-2c", move || {
+        let lock = Lock::default();
+        let other = takes(1, &lock, until, [inside, 0]);
+        let longest = takes(0, &lock, until, [0, outside]).join().longest;
+        other.join();
+        longest
+    })
+}
+
 /// Found: 9 us; 137 us if it does not ask. The thread that frees the lock has its line, and takes
 /// it again.
 #[test]
@@ -75,26 +87,14 @@ fn a_first_waiter_that_spins_first_waits_for_its_chance() {
 /// Found: 26 us of sections of 20 us; 1 ms if it sleeps at once.
 #[test]
 fn a_waiter_spins_as_long_as_a_sleep_and_a_wake_up_take() {
-    let longest = simulated("host-2c", || {
-        let lock = Lock::default();
-        let other = takes(1, &lock, 200_000, [20_000, 0]);
-        let longest = takes(0, &lock, 200_000, [0, 200_000]).join().longest;
-        other.join();
-        longest
-    });
+    let longest = beside_a_holder(200_000, 20_000, 200_000);
     assert!(longest < Duration::from_micros(60), "{longest:?}");
 }
 
 /// Found: 1.2 ms; 99 ms, all the time that there is, if it does not ask.
 #[test]
 fn a_first_waiter_that_sleeps_asks_after_a_millisecond() {
-    let longest = simulated("host-2c", || {
-        let lock = Lock::default();
-        let other = takes(1, &lock, 100_000, [150_000, 0]);
-        let longest = takes(0, &lock, 100_000, [0, 500_000]).join().longest;
-        other.join();
-        longest
-    });
+    let longest = beside_a_holder(100_000, 150_000, 500_000);
     assert!(longest < Duration::from_micros(1500), "{longest:?}");
 }
 

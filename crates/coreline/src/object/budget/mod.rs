@@ -122,7 +122,8 @@ struct Shared<W: World> {
     used: Line<W::U64>,
     parent: Option<Budget<W>>,
     children: Children<W>,
-    /// Those who wait for room, here or in a budget below. Used only where there is no parent.
+    /// The callers that wait for room in this budget or in one below it. A budget with a parent does
+    /// not use this queue.
     queues: Queues<Asked<W>, (), W>,
 }
 
@@ -325,8 +326,8 @@ impl<W: World> Budget<W> {
     #[inline(never)]
     fn charge_centrally(&self, amount: u64) -> Result<(), OverBudget> {
         let charged = self.try_centrally(amount);
-        // An attempt that failed had some room for a moment, which a look for those who wait may
-        // have missed.
+        // An attempt that failed held some room for a moment. Another thread that looked for room
+        // at that moment, for the callers that wait, may have found none.
         self.serve();
         charged
     }

@@ -166,7 +166,7 @@ impl<W: World> Budget<W> {
         self.chain().any(|budget| budget.lacks(amount))
     }
 
-    /// Charges for those who wait, after something was given back.
+    /// Charges for the callers that wait. A thread calls this after it has given something back.
     pub(super) fn serve(&self) {
         // Partner: the heavy fence of a caller that waits.
         W::fence_light();
@@ -188,7 +188,7 @@ impl<W: World> Budget<W> {
     }
 }
 
-/// Charges for those who wait in the queue of a tree.
+/// Charges for the callers that wait in the queue of a tree.
 #[cold]
 #[inline(never)]
 fn serve<W: World>(queue: &Queue<Asked<W>, (), W>) {

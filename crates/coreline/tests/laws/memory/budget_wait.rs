@@ -110,7 +110,7 @@ fn order_of_arrival<W: Testbed>() {
     budget.charge_wait(10).unwrap();
 }
 
-/// Each of the refusals keeps those waiting whom it concerns, and no others.
+/// A budget that refuses keeps waiting the callers that charge it, and no other caller.
 fn budgets_that_refuse<W: Testbed>() {
     let root = Budget::<W>::new_in("root", 10).unwrap();
     let (a, b) = (root.child("a", 4).unwrap(), root.child("b", 10).unwrap());
@@ -139,7 +139,7 @@ fn budgets_that_refuse<W: Testbed>() {
     assert_eq!(root.used(), 0);
 }
 
-/// What changes the limits is seen by those who wait, and so is a child that is new.
+/// A caller that waits gets room that a new limit or a new child gives.
 fn changes_while_one_waits<W: Testbed>() {
     let root = Budget::<W>::new_in("root", 1000).unwrap();
     let never = root.charge_wait(1001);
