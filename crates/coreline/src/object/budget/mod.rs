@@ -122,7 +122,7 @@ struct Shared<W: World> {
     used: Line<W::U64>,
     parent: Option<Budget<W>>,
     children: Children<W>,
-    /// The callers that wait for room in this budget or in one below it. A budget with a parent does
+    /// The callers that wait for room in this budget or in one below. A budget with a parent does
     /// not use this queue.
     queues: Queues<Asked<W>, (), W>,
 }
