@@ -134,7 +134,6 @@ fn steps(readme: &str) -> Result<Vec<Step>, Error> {
         verb("packed", packed::run),
         verb("doctor", doctor),
         slow("deeper", deeper),
-        slow("parquet", cargo("test -p coreline-lab --lib --features parquet export")),
         command("test", workspace::command("sh", &["-e", "-c", &test])),
     ])
 }
@@ -270,10 +269,7 @@ mod tests {
         assert_eq!(all.last(), Some(&"test"));
         assert!(usual.iter().all(|name| all.contains(name)));
         let nightly: Vec<_> = all.into_iter().filter(|name| !usual.contains(name)).collect();
-        assert_eq!(
-            nightly,
-            ["advisories", "musl", "aarch64", "figures", "msrv", "deeper", "parquet"]
-        );
+        assert_eq!(nightly, ["advisories", "musl", "aarch64", "figures", "msrv", "deeper"]);
     }
 
     /// The steps that the jobs of a workflow run: the lines of its matrix.

@@ -9,6 +9,7 @@ use coreline_sim::{ParseReplayError, SpecError, presets};
 use coreline_world::SpawnError;
 
 use crate::nearest::hint;
+use crate::sweep_error::SweepError;
 use crate::unportable::PortError;
 
 /// Why the program stopped. Each says what was asked, what was found and what to do.
@@ -65,11 +66,6 @@ pub(crate) enum Error {
     NoTrace { program: String },
     #[error("cannot write to {}: {source}; choose another file with --out", path.display())]
     OutFile { path: PathBuf, source: io::Error },
-    #[error(
-        "this program was built without Parquet; write CSV with --out FILE.csv, or install it with \
-         Parquet: cargo install coreline-lab --features parquet"
-    )]
-    NoParquet,
     #[error(
         "cannot write the result to {}: {source}; choose another file with --out",
         path.display()
@@ -162,6 +158,11 @@ pub(crate) enum Error {
     )]
     TooFew { needed: usize },
     #[error(transparent)]
+    Sweep(#[from] SweepError),
+    /// Which ones is in the result.
+    #[error("{count} {} failed", if *count == 1 { "cell" } else { "cells" })]
+    FailedCells { count: usize },
+    #[error(transparent)]
     Port(#[from] PortError),
     /// Which ones is in the result.
     #[error(
@@ -220,7 +221,10 @@ impl Error {
             | Error::Foreign(_)
             | Error::Picture(_) => 1,
             Error::NotAllPorted { .. } | Error::Port(PortError::Write { .. }) => 1,
-            Error::Worse { .. } => 1,
+            Error::Worse { .. }
+            | Error::FailedCells { .. }
+            | Error::Sweep(SweepError::Io { .. }) => 1,
+            Error::Sweep(SweepError::InUse(_)) => 3,
             Error::BrokenNatively { broken: RunError::Check(_), .. } => 1,
             Error::NoProcess { .. } | Error::HiddenProcess { .. } => 3,
             Error::BrokenNatively { .. } | Error::NoCpus(_) | Error::Measure(_) | Error::Uneven => {
@@ -240,13 +244,13 @@ impl Error {
             | Error::OtherMachine { .. }
             | Error::OtherFile { .. }
             | Error::OutFile { .. }
-            | Error::NoParquet
             | Error::Compared { .. }
             | Error::Chart { .. }
             | Error::NotComparable { .. }
             | Error::Repeated { .. }
             | Error::TooFew { .. }
             | Error::Port(_)
+            | Error::Sweep(_)
             | Error::TraceFile { .. }
             | Error::NoTrace { .. }
             | Error::NoHome

@@ -17,6 +17,7 @@
 //! | `measure` | the costs of this machine, as a machine file |
 //! | `port`, `unportable` | copies of packages for the simulated machine; reasons against it |
 //! | `disturbance` | the detection of disturbed native samples |
+//! | [`sweep`], `sweep_error` | grids of simulated runs, and the store of their rows; its errors |
 //! | `listing` | tables that fit the terminal |
 //! | `export` | rows as CSV and Parquet |
 //! | `text` | lines, colours and characters for each output device |
@@ -49,6 +50,8 @@ mod replay;
 mod report;
 mod run;
 mod shell;
+pub mod sweep;
+mod sweep_error;
 mod table;
 mod text;
 mod tree;

@@ -89,9 +89,6 @@ impl RowsOutput {
         show: impl FnOnce(&T, &mut dyn Write) -> Result<(), Error>,
     ) -> Result<(), Error> {
         let format = self.format();
-        if format == Format::Parquet && cfg!(not(feature = "parquet")) {
-            return Err(Error::NoParquet);
-        }
         self.output.put(make, |result, text| {
             if let Format::Text | Format::Json = format {
                 return form(format == Format::Json, result, show, text);
@@ -99,7 +96,6 @@ impl RowsOutput {
             let result = serde_json::to_value(result).map_err(io::Error::from)?;
             let columns = Columns::new(&result, of_all);
             let bytes = match format {
-                #[cfg(feature = "parquet")]
                 Format::Parquet => columns.parquet()?,
                 _ => columns.csv()?,
             };

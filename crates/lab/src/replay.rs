@@ -110,7 +110,7 @@ fn program(replay: &Replay) -> Result<Run, Error> {
     }
     if let Some(point) = ALL.iter().find_map(|scenario| Point::parse(scenario, program)) {
         return Ok(Box::new(move |spec, replay, trace| {
-            Ok(point.scenario.tell(&simulate(spec, replay, &point, trace)?))
+            Ok(point.scenario.tell(&simulate(spec, replay, &point, trace)?.numbers))
         }));
     }
     let machine = &replay.machine;

@@ -52,7 +52,7 @@ use random::draw;
 
 pub use change::{CHANGES, Change, Has, Natively, Shown};
 pub use random::shuffle;
-pub use run::{Done, Error, default_line, explain, figures, over_band, simulate};
+pub use run::{Done, Error, Simulated, default_line, explain, figures, lines, over_band, simulate};
 pub use scenario::{Run, RunError, Scenario, Variant, Worlds, figure, metric, param, point};
 pub use source::{SOURCES, Source};
 

@@ -82,9 +82,17 @@ pub enum Error {
     },
 }
 
+/// The result of a simulated run.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Simulated {
+    /// The numbers from which the scenario's figures are computed.
+    pub numbers: Vec<f64>,
+    /// The number of steps of the simulator, to which the host's time is roughly proportional.
+    pub steps: u64,
+}
+
 /// Runs a point of a scenario, according to a replay line, on the machine `spec`, which is the
-/// line's machine. Returns the numbers from which the scenario's figures are computed. `trace` gets
-/// the record of the run.
+/// line's machine. `trace` gets the record of the run.
 ///
 /// The same arguments give the same numbers on any host.
 ///
@@ -97,10 +105,10 @@ pub fn simulate(
     replay: &Replay,
     point: &Point,
     trace: Option<&mut Trace>,
-) -> Result<Vec<f64>, Error> {
+) -> Result<Simulated, Error> {
     let (mut numbers, report) = execute(spec, replay, point, point.scenario.statistics, trace)?;
     (point.scenario.report)(&report, &mut numbers);
-    Ok(numbers)
+    Ok(Simulated { numbers, steps: report.steps })
 }
 
 /// Returns the cost of a run by cache line, by source location and by CPU. The run equals the run
@@ -190,18 +198,14 @@ pub fn over_band(
     done: impl Fn(u64) + Sync,
 ) -> Result<Vec<Vec<Option<Done>>>, Error> {
     let run = |program: &Point, machine: Machine| {
-        let point = machine.replay_line();
-        let line = |run| Replay {
-            seed: run_seed(point.seed, run),
-            kernel: kernel(program),
-            ..point.clone()
-        };
+        let at = machine.replay_line();
+        let line = |run| line_of(&at, program, kernel(program), run);
         let mut of_runs: Vec<Vec<f64>> = Vec::new();
         for run in 0..runs {
             if was_interrupted() {
                 return Ok(None);
             }
-            of_runs.push(simulate(machine.spec(), &line(run), program, None)?);
+            of_runs.push(simulate(machine.spec(), &line(run), program, None)?.numbers);
         }
         let mean = |number| of_runs.iter().map(|run| run[number]).sum::<f64>() / runs as f64;
         Ok(Some(((0..of_runs[0].len()).map(mean).collect(), line(0))))
@@ -209,11 +213,34 @@ pub fn over_band(
     band.run_all(points, run, || done(runs))
 }
 
+/// Returns the replay lines of the runs that [`over_band`] makes for these points, if each point
+/// has its own [kernel](Point::kernel). They are ordered by point of a scenario, then by point of the
+/// band, then by run.
+pub fn lines<'a>(
+    band: &'a Band,
+    points: &'a [Point],
+    runs: u64,
+) -> impl Iterator<Item = Replay> + 'a {
+    let all: Vec<Replay> =
+        band.points().iter().map(|at| band.machine(at, "").replay_line()).collect();
+    points.iter().flat_map(move |point| {
+        let of = |at: &Replay| {
+            (0..runs).map(|run| line_of(at, point, point.kernel(), run)).collect::<Vec<_>>()
+        };
+        all.iter().flat_map(of).collect::<Vec<_>>()
+    })
+}
+
+/// The line of a run of a point of a scenario, at the point of a band that `at` has.
+fn line_of(at: &Replay, point: &Point, kernel: Option<String>, run: u64) -> Replay {
+    Replay { seed: run_seed(at.seed, run), kernel, program: point.to_string(), ..at.clone() }
+}
+
 /// Returns the replay line of the first run of a point, at the default point of a machine's band.
 pub fn default_line(spec: &Spec, seed: u64, point: &Point) -> Replay {
     let band = Band::quick(spec, seed);
-    let line = band.machine(&band.points()[0], &point.to_string()).replay_line();
-    Replay { seed: run_seed(seed, 0), kernel: point.kernel(), ..line }
+    let at = band.machine(&band.points()[0], "").replay_line();
+    line_of(&at, point, point.kernel(), 0)
 }
 
 /// The machine's seed of a run: readable (run 2 of seed 7 has 7002), and different for all runs of

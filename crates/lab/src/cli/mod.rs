@@ -14,7 +14,7 @@ use crate::run as runs;
 use crate::text::Form;
 use crate::{
     bench, compare, doctor, explain, ledger, machines, measure, overview, port, replay, report,
-    shell, table, validate, world,
+    shell, sweep, table, validate, world,
 };
 
 /// Experiments with many-core techniques, on this machine and on simulated ones.
@@ -68,6 +68,10 @@ enum Verb {
     Report(Box<report::Choice>),
     /// Repeat the run of a replay line exactly
     Replay(Replay),
+    /// Run the cells of a grid of simulated runs, and keep their rows in a folder of Parquet files
+    Sweep(Sweep),
+    /// List the cells of a grid of simulated runs, with estimates of their time and memory
+    Cells(Cells),
     /// Copy a package for the simulated machine, and change its imports of shared state to those of
     /// coreline-sim
     Port(Box<port::Choice>),
@@ -152,6 +156,22 @@ struct Replay {
 }
 
 #[derive(Args)]
+struct Sweep {
+    #[command(flatten)]
+    choice: sweep::show::Choice,
+    #[command(flatten)]
+    output: Output,
+}
+
+#[derive(Args)]
+struct Cells {
+    #[command(flatten)]
+    choice: sweep::show::ListChoice,
+    #[command(flatten)]
+    output: Output,
+}
+
+#[derive(Args)]
 struct Bench {
     /// What to time
     subject: bench::Subject,
@@ -227,6 +247,19 @@ impl Cli {
             Some(Verb::Replay(Replay { world, trace, line })) => {
                 let (line, out) = (line.join(" "), &mut Stdout);
                 replay::replay(&line, world.as_deref(), trace.as_deref(), out)
+            }
+            Some(Verb::Sweep(Sweep { choice, output })) => {
+                let mut end = Ok(());
+                let make = || {
+                    let swept = sweep::show::Swept::new(&choice)?;
+                    end = swept.end();
+                    Ok(swept)
+                };
+                output.show(make, |swept, out| swept.show(out))?;
+                end
+            }
+            Some(Verb::Cells(Cells { choice, output })) => {
+                output.show(|| sweep::show::Cells::new(&choice), |cells, out| cells.show(out))
             }
             Some(Verb::Report(choice)) => report::report(&choice),
             Some(Verb::Port(choice)) => port::port(&choice),

@@ -1,10 +1,9 @@
-//! Rows of a result as a table for other programs: CSV, and Parquet if this program has it.
+//! Rows of a result as a table for other programs: CSV and Parquet.
 //!
 //! A column has the name of its field in JSON. Fields within a field have a dot in their names, as
 //! in `params.threads`. Lists, which have no place in a cell, are in JSON alone.
 
-#[cfg(feature = "parquet")]
-mod parquet;
+pub(crate) mod parquet;
 
 use std::io;
 
@@ -12,9 +11,20 @@ use serde_json::{Map, Value};
 
 use crate::error::Error;
 
+use parquet::ColumnKind;
+
+/// A column of a table.
+#[derive(Debug, PartialEq)]
+pub(crate) struct Column {
+    pub(crate) name: String,
+    /// What its cells are, or else the narrowest kind that has all of them.
+    pub(crate) kind: Option<ColumnKind>,
+    pub(crate) cells: Vec<Value>,
+}
+
 /// Columns of equal length.
 #[derive(Debug, PartialEq)]
-pub(crate) struct Columns(Vec<(String, Vec<Value>)>);
+pub(crate) struct Columns(pub(crate) Vec<Column>);
 
 impl Columns {
     /// Of the `rows` of a result; `of_all` are fields of the result that each row repeats, so that
@@ -23,27 +33,27 @@ impl Columns {
         let of_all: Map<String, Value> =
             of_all.iter().map(|name| ((*name).to_owned(), result[name].clone())).collect();
         let rows = result["rows"].as_array().map(Vec::as_slice).unwrap_or_default();
-        let mut columns: Vec<(String, Vec<Value>)> = Vec::new();
+        let mut columns: Vec<Column> = Vec::new();
         for (at, row) in rows.iter().enumerate() {
             for (name, value) in
                 cells("", of_all.iter().chain(row.as_object().into_iter().flatten()))
             {
-                let found = columns.iter().position(|(column, _)| *column == name);
+                let found = columns.iter().position(|column| column.name == name);
                 let column = found.unwrap_or_else(|| {
-                    columns.push((name, Vec::new()));
+                    columns.push(Column { name, kind: None, cells: Vec::new() });
                     columns.len() - 1
                 });
-                let column = &mut columns[column].1;
-                column.resize(at, Value::Null);
-                column.push(value.clone());
+                let cells = &mut columns[column].cells;
+                cells.resize(at, Value::Null);
+                cells.push(value.clone());
             }
         }
-        columns.iter_mut().for_each(|(_, column)| column.resize(rows.len(), Value::Null));
+        columns.iter_mut().for_each(|column| column.cells.resize(rows.len(), Value::Null));
         Columns(columns)
     }
 
     fn rows(&self) -> usize {
-        self.0.first().map_or(0, |(_, column)| column.len())
+        self.0.first().map_or(0, |column| column.cells.len())
     }
 
     /// As CSV: a line of names, then a line for each row. Cells are quoted as RFC 4180 says; what
@@ -51,17 +61,16 @@ impl Columns {
     pub(crate) fn csv(&self) -> Result<Vec<u8>, Error> {
         let mut out = csv::Writer::from_writer(Vec::new());
         let written = |error: csv::Error| Error::Output(io::Error::from(error));
-        out.write_record(self.0.iter().map(|(name, _)| name)).map_err(written)?;
+        out.write_record(self.0.iter().map(|column| &column.name)).map_err(written)?;
         for row in 0..self.rows() {
-            out.write_record(self.0.iter().map(|(_, column)| text(&column[row])))
+            out.write_record(self.0.iter().map(|column| text(&column.cells[row])))
                 .map_err(written)?;
         }
         out.into_inner().map_err(|error| Error::Output(error.into_error()))
     }
 
-    #[cfg(feature = "parquet")]
     pub(crate) fn parquet(&self) -> Result<Vec<u8>, Error> {
-        parquet::file(self).map_err(|error| Error::Output(io::Error::other(error)))
+        parquet::file(self, &[]).map_err(|error| Error::Output(io::Error::other(error)))
     }
 }
 

@@ -2,17 +2,20 @@
 
 use std::sync::Arc;
 
-use parquet::basic::{ConvertedType, Repetition, Type as Physical};
+use parquet::basic::{Compression, ConvertedType, Repetition, Type as Physical};
 use parquet::data_type::{BoolType, ByteArray, ByteArrayType, DataType, DoubleType, Int64Type};
 use parquet::errors::Result;
+use parquet::file::metadata::KeyValue;
+use parquet::file::properties::WriterProperties;
 use parquet::file::writer::SerializedFileWriter;
 use parquet::schema::types::{Type, TypePtr};
 use serde_json::Value;
 
-use super::{Columns, text};
+use super::{Column, Columns, text};
 
-#[derive(Clone, Copy, PartialEq)]
-enum ColumnKind {
+/// What the cells of a column are.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) enum ColumnKind {
     Flag,
     Whole,
     Number,
@@ -44,15 +47,24 @@ fn field(name: &str, kind: ColumnKind) -> Result<TypePtr> {
     Ok(Arc::new(field.build()?))
 }
 
-pub(super) fn file(Columns(columns): &Columns) -> Result<Vec<u8>> {
+/// The bytes of a file. `facts` are about the whole file, by name.
+pub(crate) fn file(Columns(columns): &Columns, facts: &[(&str, String)]) -> Result<Vec<u8>> {
+    let kind = |column: &Column| column.kind.unwrap_or_else(|| kind(&column.cells));
     let fields: Result<Vec<_>> =
-        columns.iter().map(|(name, cells)| field(name, kind(cells))).collect();
+        columns.iter().map(|column| field(&column.name, kind(column))).collect();
     let schema = Type::group_type_builder("rows").with_fields(fields?).build()?;
     let mut bytes = Vec::new();
-    let mut file = SerializedFileWriter::new(&mut bytes, Arc::new(schema), Arc::default())?;
+    let facts = facts.iter().map(|(name, value)| KeyValue::new((*name).to_owned(), value.clone()));
+    let facts: Vec<KeyValue> = facts.collect();
+    let settings = WriterProperties::builder()
+        .set_compression(Compression::SNAPPY)
+        .set_key_value_metadata((!facts.is_empty()).then_some(facts));
+    let settings = Arc::new(settings.build());
+    let mut file = SerializedFileWriter::new(&mut bytes, Arc::new(schema), settings)?;
     let mut group = file.next_row_group()?;
-    for (_, cells) in columns {
-        match kind(cells) {
+    for column in columns {
+        let cells = &column.cells;
+        match kind(column) {
             ColumnKind::Flag => write::<BoolType>(&mut group, cells, Value::as_bool)?,
             // The same bits: the schema says that there is no sign.
             ColumnKind::Whole => {
@@ -111,7 +123,7 @@ mod tests {
 
     #[test]
     fn what_is_written_as_parquet_is_read_again() {
-        let rows = rows("read-again", &file(&columns()).unwrap());
+        let rows = rows("read-again", &file(&columns(), &[]).unwrap());
         let names = ["scenario", "params.threads", "value", "why", "params.look"];
         let text = |text: &str| Field::Str(text.to_owned());
         let first = [text("x"), Field::ULong(2), Field::Double(1.5), Field::Null, Field::Null];
@@ -129,7 +141,7 @@ mod tests {
             { "flag": true, "large": u64::MAX, "mixed": 1, "none": null },
             { "flag": false, "large": null, "mixed": 0.5, "none": null },
         ] });
-        let rows = rows("narrowest", &file(&Columns::new(&result, &[])).unwrap());
+        let rows = rows("narrowest", &file(&Columns::new(&result, &[]), &[]).unwrap());
         let fields: Vec<_> = rows[0].iter().map(|(_, field)| field.clone()).collect();
         let expected = [Field::Bool(true), Field::ULong(u64::MAX), Field::Double(1.0), Field::Null];
         assert_eq!(fields, expected);

@@ -73,7 +73,7 @@ impl Choice {
     }
 
     /// All that runs, with its configuration: a configuration's values, their variants.
-    pub(super) fn points(&self, has: Vec<Config>) -> Result<Vec<(Config, Point)>, Error> {
+    pub(crate) fn points(&self, has: Vec<Config>) -> Result<Vec<(Config, Point)>, Error> {
         let natively = self.natively();
         let mut chosen = self.scenario.options().filter(|it| self.values.contains_key(it.name));
         if let Some(param) = chosen.find(|it| natively && it.role == Role::Kernel) {

@@ -77,12 +77,21 @@ pub(super) fn figures<'a>(beside: &Beside<'_>, variants: &'a [Measured]) -> Vec<
         let series =
             (figure.when)(&of.point).then(|| beside.series(figure.made, of, variants))??;
         let published = beside.figure(figure, &of.point);
-        let derived = matches!(figure.made, Made::Over(..) | Made::Under(..));
+        let derived = !figure.is_own();
         Some(Shown { of, metric: figure.metric, derived, series, published })
     };
     let of =
         |of: &'a Measured| of.point.scenario.figures.iter().filter_map(move |it| shown(of, it));
     variants.iter().flat_map(of).collect()
+}
+
+/// The figures of one run on a machine, which need no run of another variant, by metric.
+pub(crate) fn own_figures(spec: &Spec, point: &Point, numbers: &[f64]) -> Vec<(&'static str, f64)> {
+    let series = |&value: &f64| Series { value, points: vec![value] };
+    let numbers = numbers.iter().map(series).collect();
+    let run = [Measured { point: point.clone(), caches: 0, numbers, rounds: None }];
+    let shown = figures(&Beside { machine: Some(spec), published: None }, &run);
+    shown.into_iter().map(|shown| (shown.metric.name, shown.series.value)).collect()
 }
 
 impl Beside<'_> {

@@ -24,6 +24,7 @@ use crate::world::World;
 use result::RunResult;
 
 pub(crate) use choice::Choice;
+pub(crate) use measured::own_figures;
 pub(crate) use native::median;
 pub(crate) use published::params as published_params;
 

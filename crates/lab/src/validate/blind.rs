@@ -293,7 +293,7 @@ impl Row {
         let name = format!("{} at {at}", self.name);
         let bar = progress(&name, points.len() * band.points().len());
         let run = |program: &Point, machine: Machine| {
-            let numbers = simulate(machine.spec(), &machine.replay_line(), program, None)?;
+            let numbers = simulate(machine.spec(), &machine.replay_line(), program, None)?.numbers;
             Ok::<f64, Error>(numbers[0])
         };
         let mut done = band.run_all(&points, run, || bar.inc(1))?;

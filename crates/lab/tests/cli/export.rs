@@ -50,7 +50,6 @@ fn the_end_of_a_files_name_says_its_format() {
     assert_eq!(result["schema"], "coreline.run/2");
 }
 
-#[cfg(feature = "parquet")]
 #[test]
 fn parquet_is_written() {
     let path = file("rows.parquet", "");
@@ -58,15 +57,4 @@ fn parquet_is_written() {
     assert!(output(&run).status.success());
     let bytes = std::fs::read(&path).unwrap();
     assert!(bytes.starts_with(b"PAR1") && bytes.ends_with(b"PAR1"));
-}
-
-#[cfg(not(feature = "parquet"))]
-#[test]
-fn a_program_without_parquet_says_what_to_do_and_runs_nothing() {
-    let path = file("none.parquet", "as it was");
-    let run = [&RUN[..], &["--out", path.to_str().unwrap()]].concat();
-    let (code, told) = crate::refusal(&run);
-    assert_eq!(code, 2, "{told}");
-    assert!(told.contains("built without Parquet") && told.contains("--out FILE.csv"), "{told}");
-    assert_eq!(std::fs::read_to_string(&path).unwrap(), "as it was");
 }

@@ -41,6 +41,11 @@ impl Figure {
         Figure { when, ..self }
     }
 
+    /// Returns whether the figure can be computed without the numbers of another variant.
+    pub fn is_own(&self) -> bool {
+        !matches!(self.made, Made::Over(..) | Made::Under(..))
+    }
+
     /// `op_ns 12.00 ns`, of a number that a run has.
     pub(super) fn tell(&self, numbers: &[f64]) -> Option<String> {
         let Made::Number(number) = self.made else { return None };

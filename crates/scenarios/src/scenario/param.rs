@@ -214,28 +214,31 @@ impl Param {
         format!("{}; the default is {usual}; may be given more than once", self.about)
     }
 
+    /// Returns the names that rows have for the parameter: two names if its values are pairs. The
+    /// name contains the unit, as in `delay_ms`.
+    pub fn row_names(&self) -> Vec<String> {
+        match self.domain {
+            Domain::Pair(one, other, _) => vec![one.to_owned(), other.to_owned()],
+            _ if self.unit.is_empty() => vec![self.name.to_owned()],
+            _ => vec![format!("{}_{}", self.name, self.unit)],
+        }
+    }
+
     /// The names that rows have for a value, and its parts.
     pub(super) fn rows(&self, value: &Value) -> Vec<(String, Value)> {
-        match (self.domain, value) {
-            (Domain::Pair(one, other, _), &Value::Pair(a, b)) => {
-                vec![(one.to_owned(), Value::Number(a)), (other.to_owned(), Value::Number(b))]
-            }
-            _ if self.unit.is_empty() => vec![(self.name.to_owned(), value.clone())],
-            _ => vec![(format!("{}_{}", self.name, self.unit), value.clone())],
-        }
+        let parts = match value {
+            &Value::Pair(one, other) => vec![Value::Number(one), Value::Number(other)],
+            value => vec![value.clone()],
+        };
+        self.row_names().into_iter().zip(parts).collect()
     }
 
     /// Returns the parameter's value in a row of a result, where it has the same name as in the
     /// replay line. Returns `None` if the row has no value, or if the value is out of range.
     pub fn of_row(&self, params: &BTreeMap<String, Value>) -> Option<Value> {
-        let text = match self.domain {
-            Domain::Pair(one, other, _) => {
-                format!("{}x{}", params.get(one)?, params.get(other)?)
-            }
-            _ if self.unit.is_empty() => params.get(self.name)?.to_string(),
-            _ => params.get(&format!("{}_{}", self.name, self.unit))?.to_string(),
-        };
-        self.parse(&text)
+        let part = |name: &String| params.get(name).map(Value::to_string);
+        let parts: Option<Vec<String>> = self.row_names().iter().map(part).collect();
+        self.parse(&parts?.join("x"))
     }
 
     /// Parses a value. Returns `None` if the text is not a value, or if the value is out of range.

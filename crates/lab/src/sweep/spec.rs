@@ -1,0 +1,334 @@
+//! The specification of a sweep, and the cells that it names.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+
+use coreline_scenarios::config::Config;
+use coreline_scenarios::param::{Domain, Param, Value};
+use coreline_scenarios::point::{Chosen, Point};
+use coreline_scenarios::{ALL, Scenario, lines};
+use coreline_sim::claim::Band;
+use coreline_sim::{Arbitration, Machine, Replay, Spec};
+use serde::Deserialize;
+
+use super::{Cell, ENGINE, SweepError, Task, cell::Machines};
+use crate::run::Choice;
+use crate::sweep_error::unknown;
+use crate::world::{World, machine};
+
+/// A value or a list of values.
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum OneOrMany<T> {
+    One(T),
+    Many(Vec<T>),
+}
+
+impl<T> OneOrMany<T> {
+    fn list(self) -> Vec<T> {
+        match self {
+            OneOrMany::One(one) => vec![one],
+            OneOrMany::Many(many) => many,
+        }
+    }
+}
+
+/// A value of a parameter, or a seed.
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum Written {
+    Number(u64),
+    Text(String),
+}
+
+impl Written {
+    fn text(self) -> String {
+        match self {
+            Written::Number(number) => number.to_string(),
+            Written::Text(text) => text,
+        }
+    }
+}
+
+/// Which points of a machine's band run for each seed.
+#[derive(Deserialize, Clone, Copy, Default, PartialEq)]
+#[serde(rename_all = "lowercase")]
+enum Cost {
+    /// The default point alone.
+    #[default]
+    Point,
+    /// Each request share.
+    Shares,
+    /// Each request share with 16 seeds, and each uncertain cost moved.
+    Band,
+}
+
+/// A specification, as it is written.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Raw {
+    scenario: String,
+    machine: OneOrMany<String>,
+    config: Option<OneOrMany<String>>,
+    variant: Option<OneOrMany<String>>,
+    seed: Option<OneOrMany<Written>>,
+    #[serde(default)]
+    cost: Cost,
+    arbitration: Option<OneOrMany<String>>,
+    #[serde(default)]
+    quick: bool,
+    #[serde(default)]
+    params: BTreeMap<String, OneOrMany<Written>>,
+}
+
+/// A list of cells of one scenario, each once, in the order of the specification.
+pub struct Sweep {
+    pub(super) scenario: &'static Scenario,
+    pub(super) machines: Machines,
+    pub(super) files: Vec<String>,
+    pub(super) keys: Vec<String>,
+}
+
+impl Sweep {
+    /// Reads a specification from a TOML file. Paths of machine files in it are relative to its
+    /// folder.
+    ///
+    /// # Errors
+    ///
+    /// [`SweepError::Spec`].
+    pub fn from_file(path: &Path) -> Result<Sweep, SweepError> {
+        let of = path.display().to_string();
+        let wrong = |why: String| SweepError::Spec { of: of.clone(), why };
+        let text = std::fs::read_to_string(path).map_err(|error| wrong(error.to_string()))?;
+        let raw: Raw = toml::from_str(&text).map_err(|error| wrong(error.to_string()))?;
+        let base = path.parent().unwrap_or_else(|| Path::new(""));
+        Sweep::new(raw, base).map_err(wrong)
+    }
+
+    /// Reads a specification in the form of JSON, whose fields are those of the TOML file. Paths of
+    /// machine files in it are relative to the process's folder.
+    ///
+    /// # Errors
+    ///
+    /// [`SweepError::Spec`].
+    pub fn from_json(text: &str) -> Result<Sweep, SweepError> {
+        let wrong = |why: String| SweepError::Spec { of: "the specification".to_owned(), why };
+        let raw: Raw = serde_json::from_str(text).map_err(|error| wrong(error.to_string()))?;
+        Sweep::new(raw, Path::new("")).map_err(wrong)
+    }
+
+    /// Returns the keys of the cells.
+    pub fn keys(&self) -> &[String] {
+        &self.keys
+    }
+
+    /// Returns the name of the scenario.
+    pub fn scenario(&self) -> &'static str {
+        self.scenario.name
+    }
+
+    /// Returns the names of the columns of the rows, in order.
+    pub fn columns(&self) -> Vec<String> {
+        super::cell::columns(self.scenario).into_iter().map(|(name, _)| name).collect()
+    }
+
+    /// Returns the machines of the cells, for [`Row::failed`](super::Row::failed).
+    pub fn machines(&self) -> &Machines {
+        &self.machines
+    }
+
+    /// Creates the task that runs these cells of the sweep.
+    pub fn task(&self, keys: Vec<String>) -> Task {
+        Task { engine: ENGINE.to_owned(), machines: self.files.clone(), keys }
+    }
+
+    fn new(raw: Raw, base: &Path) -> Result<Sweep, String> {
+        let names = ALL.iter().map(|scenario| scenario.name);
+        let scenario = Scenario::named(&raw.scenario)
+            .ok_or_else(|| unknown("scenario", &raw.scenario, names))?;
+        let grid = Grid {
+            scenario,
+            variants: list(raw.variant),
+            configs: list(raw.config),
+            seeds: seeds(list(raw.seed))?,
+            cost: raw.cost,
+            arbitrations: arbitrations(list(raw.arbitration))?,
+            quick: raw.quick,
+            values: values(scenario, raw.params)?,
+        };
+        let mut sweep =
+            Sweep { scenario, machines: Machines::default(), files: Vec::new(), keys: Vec::new() };
+        let mut seen = BTreeSet::new();
+        for asked in raw.machine.list() {
+            let path = base.join(&asked);
+            let asked = if path.is_file() { path.display().to_string() } else { asked };
+            let spec = machine(&asked).map_err(|error| error.to_string())?;
+            if spec.digest().is_some() {
+                let text = std::fs::read_to_string(&asked).map_err(|error| error.to_string())?;
+                sweep.files.push(text);
+            }
+            for line in grid.lines(&spec)? {
+                let key = line.to_string();
+                if seen.insert(key.clone()) {
+                    sweep.keys.push(key);
+                }
+            }
+            sweep.machines.insert(spec);
+        }
+        if sweep.keys.is_empty() {
+            return Err(
+                "it names no cells: a list is empty, or every value of a parameter exceeds \
+                        the number of CPUs"
+                    .to_owned(),
+            );
+        }
+        Ok(sweep)
+    }
+
+    /// The number of CPUs that take part in a cell.
+    pub(super) fn cpus(&self, cell: &Cell) -> usize {
+        self.machines.cpus(cell)
+    }
+}
+
+fn list<T>(values: Option<OneOrMany<T>>) -> Vec<T> {
+    values.map(OneOrMany::list).unwrap_or_default()
+}
+
+/// What is combined with each machine.
+struct Grid {
+    scenario: &'static Scenario,
+    variants: Vec<String>,
+    configs: Vec<String>,
+    seeds: Vec<u64>,
+    cost: Cost,
+    arbitrations: Vec<Arbitration>,
+    quick: bool,
+    values: Chosen,
+}
+
+impl Grid {
+    /// The replay lines on a machine, by seed and arbitration.
+    fn lines(&self, spec: &Spec) -> Result<Vec<Replay>, String> {
+        let points = self.points(spec)?;
+        let runs = self.scenario.runs[usize::from(self.quick)];
+        let mut all = Vec::new();
+        for &seed in &self.seeds {
+            let band = match self.cost {
+                Cost::Band => Band::whole(spec, seed),
+                Cost::Shares | Cost::Point => Band::quick(spec, seed),
+            };
+            let is_point = |line: &Replay| line.request_percent == Machine::REQUEST_PERCENT;
+            for &arbitration in &self.arbitrations {
+                let lines = lines(&band, &points, runs);
+                let lines = lines.filter(|line| self.cost != Cost::Point || is_point(line));
+                all.extend(lines.map(|line| Replay { arbitration, ..line }));
+            }
+        }
+        Ok(all)
+    }
+
+    fn points(&self, spec: &Spec) -> Result<Vec<Point>, String> {
+        let Grid { scenario, quick, .. } = *self;
+        let asked = spec.name().to_owned();
+        let mut choice = Choice {
+            scenario,
+            world: World::Simulated { spec: Box::new(spec.clone()), asked },
+            seed: 1,
+            band: false,
+            quick,
+            configs: self.configs.iter().filter(|it| *it != "all").cloned().collect(),
+            variants: self.variants.clone(),
+            values: self.values.clone(),
+            whole: None,
+        };
+        let mut configs = Config::all(spec.topology());
+        if self.configs.iter().any(|config| config == "all") {
+            choice.configs = configs.iter().map(|config| config.name.clone()).collect();
+        }
+        // The default is all configurations or the last one, which is that with all CPUs.
+        if choice.configs.is_empty() && !scenario.all_configs {
+            configs.drain(..configs.len().saturating_sub(1));
+        }
+        if let Some(asked) =
+            choice.configs.iter().find(|asked| configs.iter().all(|has| has.name != **asked))
+        {
+            let names = configs.iter().map(|config| config.name.as_str());
+            let what = format!("configuration of {}", spec.name());
+            return Err(unknown(&what, asked, names));
+        }
+        configs.retain(|has| choice.configs.is_empty() || choice.configs.contains(&has.name));
+        let mut points = Vec::new();
+        for config in configs {
+            choice.configs = vec![config.name.clone()];
+            // A grid over several machines names more threads than the small ones have CPUs.
+            let most = config.cpus.len() as u64;
+            choice.values.clone_from(&self.values);
+            for param in scenario.params.iter().filter(|it| matches!(it.domain, Domain::Cpus(_))) {
+                if let Some(values) = choice.values.get_mut(param.name) {
+                    values.retain(|value| !matches!(value, Value::Number(it) if *it > most));
+                }
+            }
+            let all = choice.points(vec![config]).map_err(|error| error.to_string())?;
+            points.extend(all.into_iter().map(|(_, point)| point));
+        }
+        Ok(points)
+    }
+}
+
+/// `3`, or `"0..16"` as Rust's ranges.
+fn seeds(written: Vec<Written>) -> Result<Vec<u64>, String> {
+    let mut all = Vec::new();
+    for seed in written {
+        let text = match seed {
+            Written::Number(number) => {
+                all.push(number);
+                continue;
+            }
+            Written::Text(text) => text,
+        };
+        let range = text.split_once("..").and_then(|(from, to)| {
+            let (from, last) = (from.parse::<u64>().ok()?, to.strip_prefix('='));
+            let to: u64 = last.unwrap_or(to).parse().ok()?;
+            Some(from..to.checked_add(u64::from(last.is_some()))?)
+        });
+        let wrong =
+            || format!("the seed {text:?} is neither a number nor a range such as \"0..16\"");
+        all.extend(range.filter(|it| it.end - it.start.min(it.end) <= 1 << 20).ok_or_else(wrong)?);
+    }
+    if all.is_empty() {
+        all.push(1);
+    }
+    Ok(all)
+}
+
+fn arbitrations(names: Vec<String>) -> Result<Vec<Arbitration>, String> {
+    let parsed: Result<Vec<Arbitration>, _> = names.iter().map(|name| name.parse()).collect();
+    let mut all = parsed.map_err(|error| error.to_string())?;
+    if all.is_empty() {
+        all.push(Arbitration::default());
+    }
+    Ok(all)
+}
+
+fn values(
+    scenario: &'static Scenario,
+    written: BTreeMap<String, OneOrMany<Written>>,
+) -> Result<Chosen, String> {
+    let mut chosen = Chosen::new();
+    for (name, values) in written {
+        let options = || scenario.options().map(|param| param.name);
+        let param: &Param = scenario
+            .options()
+            .find(|param| param.name == name)
+            .ok_or_else(|| unknown(&format!("parameter of {}", scenario.name), &name, options()))?;
+        let of = |text: String| {
+            let form = param.form();
+            param.parse(&text).ok_or_else(|| format!("{name} cannot be {text:?}; it is {form}"))
+        };
+        let values: Result<Vec<Value>, String> =
+            values.list().into_iter().map(|value| of(value.text())).collect();
+        chosen.insert(param.name, values?);
+    }
+    Ok(chosen)
+}

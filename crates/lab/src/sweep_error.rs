@@ -1,0 +1,104 @@
+//! The reasons why a sweep could not begin or go on.
+
+use std::io;
+use std::path::PathBuf;
+
+use crate::nearest::hint;
+
+/// The reason why a sweep could not begin or go on. Finished rows are in the store in any case.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum SweepError {
+    /// The specification cannot be read, or is not valid.
+    #[error("{of}: {why}")]
+    Spec {
+        /// The specification's file, or `the specification`.
+        of: String,
+        /// What is wrong, and what would be right.
+        why: String,
+    },
+    /// A key is not the replay line of a scenario's run, or belongs to a machine that is not known.
+    #[error("the key {key:?} names no cell: {why}")]
+    Key {
+        /// The key.
+        key: String,
+        /// The reason.
+        why: String,
+    },
+    /// A call of the operating system failed.
+    #[error(
+        "cannot {what} {}: {source}; the rows that were written before are in the store",
+        path.display()
+    )]
+    Io {
+        /// What was tried.
+        what: &'static str,
+        /// The file or folder.
+        path: PathBuf,
+        /// The system's error.
+        source: io::Error,
+    },
+    /// Another sweep uses the store.
+    #[error(
+        "another sweep is using {}; wait until it ends, or choose another folder with --store",
+        .0.display()
+    )]
+    InUse(PathBuf),
+    /// The folder has a file that no sweep wrote, or that is damaged.
+    #[error(
+        "{} is not a file of a sweep: {why}; move it away, or choose another folder with --store",
+        path.display()
+    )]
+    Foreign {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        why: String,
+    },
+    /// The store has rows of another version of the engine.
+    #[error(
+        "{} has rows of the engine {found}, and this program's engine is {ours}, which may give \
+         other results; choose another folder with --store, or go on with the program that wrote \
+         them",
+        dir.display()
+    )]
+    Engine {
+        /// The store's folder.
+        dir: PathBuf,
+        /// The engine that wrote the rows.
+        found: String,
+        /// This program's engine.
+        ours: &'static str,
+    },
+    /// The store has rows of another scenario, whose columns differ.
+    #[error(
+        "{} has rows of the scenario {found}, and rows of {asked} have other columns; choose \
+         another folder with --store",
+        dir.display()
+    )]
+    Scenario {
+        /// The store's folder.
+        dir: PathBuf,
+        /// The scenario of the rows.
+        found: String,
+        /// The scenario of the sweep.
+        asked: &'static str,
+    },
+}
+
+impl SweepError {
+    pub(crate) fn io(what: &'static str, path: &std::path::Path) -> impl FnOnce(io::Error) -> Self {
+        let path = path.to_owned();
+        move |source| SweepError::Io { what, path, source }
+    }
+}
+
+/// `there is no NAME; there are ...`, with the most similar one.
+pub(crate) fn unknown<'a>(
+    what: &str,
+    asked: &str,
+    has: impl IntoIterator<Item = &'a str>,
+) -> String {
+    let has: Vec<&str> = has.into_iter().collect();
+    format!("there is no {what} {asked:?}; there are {}{}", has.join(", "), hint(asked, has))
+}
