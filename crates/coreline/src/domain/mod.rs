@@ -76,9 +76,9 @@
 //! commits in one restartable section. The law holds for each commit, because a preempted thread
 //! holds no ID. Use a [`Lease`] to hold an ID for longer.
 //!
-//! Operations need no [`Member`]. Members bound IDs under [`Recent`] and
-//! [`Clustered`](crate::cid::Clustered): new IDs are handed out while their number is below the
-//! number of users.
+//! Operations need no [`Member`]. Under [`Recent`] and [`Clustered`](crate::cid::Clustered), the
+//! number of members decides when a CPU gets a new ID. It gets one while fewer IDs were handed out
+//! than there are members. Otherwise it gets the lowest free ID.
 //!
 //! # Law
 //!
