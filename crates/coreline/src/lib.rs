@@ -5,7 +5,7 @@
 //! | [`counter`] | [`PerCpuCounter`], [`CounterSet`], histograms: no atomics | `percpu_counter` |
 //! | [`percpu`] | [`PerCpu`], [`PerCpuPool`]: a value for each CPU | `alloc_percpu` |
 //! | [`percpu`] | [`PerCpuBag`][bag]: spare values, in a stack for each CPU | `pcp` lists |
-//! | [`percpu`] | [`LossyBuffer`][lossy]: records of which some may be lost | |
+//! | [`percpu`] | [`LossyBuffer`][lossy]: records, some of which may be lost | |
 //! | [`cid`] | [`CidSpace`]: small numbers for running threads, used as indexes | `mm_cid` |
 //! | [`object`] | [`ObjectCache`]: objects that stay constructed; budgets | slab caches, sheaves |
 //! | [`domain`] | [`Domain`]: IDs, values and leases of a tenant | `mm_struct` |
@@ -138,7 +138,7 @@
 //! | the CPU that a thread runs on | the thread's number, modulo [`available_parallelism`] (1) |
 //! | threads kept on a CPU | a placed thread has the CPU's number but runs anywhere (2) |
 //! | the machine's tree | one node and one cache, so that no CPU is nearer than another |
-//! | the kernel's concurrency IDs | an error if the IDs are to be an index (3) |
+//! | the kernel's concurrency IDs | an error if the index is the concurrency ID (3) |
 //! | the futex | std's locks and condition variables, in a table by address |
 //! | asymmetric fences, kicks | full fences on both sides; a kick interrupts nothing |
 //! | memory on a node, huge pages | an error for each; memory comes from std's system allocator |

@@ -76,9 +76,10 @@ pub fn is_kernel(variant: &str) -> bool {
     variant.starts_with("kernel-")
 }
 
-/// Returns the CPUs whose work an idle CPU searches, in the order of visits. They are the CPUs of
-/// each part of the machine that contains the idle CPU, from the smallest part to `scan`. Some CPUs
-/// occur more than once, because the kernel goes through its scheduling domains, which overlap.
+/// Returns the CPUs in whose queues an idle CPU searches for work, in the order of visits. They are
+/// the CPUs of each part of the machine that contains the idle CPU, from the smallest part to
+/// `scan`. Some CPUs occur more than once, because the kernel goes through its scheduling domains,
+/// which overlap.
 pub fn visited(topology: &Topology, setup: &Setup, own: CpuId) -> Vec<CpuId> {
     let parts: &[Distance] = match () {
         () if setup.is("scan", "none") => &[],

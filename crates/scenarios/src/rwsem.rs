@@ -91,8 +91,8 @@ fn grid(around: &Around<'_>) -> Vec<u64> {
     few.iter().copied().filter(|&threads| threads <= around.cpus as u64).collect()
 }
 
-/// The time for which the semaphore is held, in nanoseconds: a few instructions of a loop. The
-/// value is a guess.
+/// The time for which the semaphore is held, in nanoseconds. It stands for a few instructions of a
+/// loop, and is a guess.
 pub const HELD: u64 = 10;
 /// The time between two turns, in nanoseconds. The value is a guess, too.
 pub const OUTSIDE: u64 = 10;

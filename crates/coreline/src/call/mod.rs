@@ -189,7 +189,7 @@ impl<W: World + Threads> Workers<W> {
     /// returns its value. If the caller is that worker itself, `function` runs at once.
     ///
     /// While a worker waits here, it serves calls nested in its own function. So its stack grows by
-    /// the frames of the served calls. Nested four calls deep, the worker serves only calls from
+    /// the frames of the served calls. If four calls are nested, the worker serves only calls from
     /// workers. There are at most as many of these calls as waiting functions. Calls from other
     /// threads wait until the worker has finished one of the four calls. Keep the functions that
     /// you call this way short, and let them hold no lock while they call.
@@ -437,10 +437,10 @@ impl<W: World + Threads> Workers<W> {
     /// ```
     ///
     /// The calls run nested in the function that serves, on its stack. The same limits hold as for
-    /// a function that waits in [`call_on`](Workers::call_on). Nested four calls deep, `serve` runs
-    /// only calls from workers. So a function that serves must hold no lock that a call takes, and
-    /// must expect that calls change data that it shares with them. A served call may itself call,
-    /// queue tasks and serve. The function that serves continues when the call returns.
+    /// a function that waits in [`call_on`](Workers::call_on). If four calls are nested, `serve`
+    /// runs only calls from workers. So a function that serves must hold no lock that a call takes,
+    /// and must expect that calls change data that it shares with them. A served call may itself
+    /// call, queue tasks and serve. The function that serves continues when the call returns.
     pub fn serve(&self) -> u32 {
         self.shared.serve()
     }

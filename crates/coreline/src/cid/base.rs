@@ -15,14 +15,15 @@ use crate::percpu::Lines;
 
 /// | word | meaning | written by |
 /// |---|---|---|
-/// | `ids` | by ID: taken, by a row, a task or a search | each thread that takes or frees one |
-/// | `allowed` | by position: a task is, or was, allowed there | `allow`, `allow_only` |
-/// | `weights` | by group: how many positions are allowed | with `allowed` |
+/// | `ids` | for each ID: a row, a task or a search has it | each thread that takes or frees one |
+/// | `allowed` | for each position: a task is or was allowed there | `allow`, `allow_only` |
+/// | `weights` | for each group: how many positions are allowed | with `allowed` |
 /// | `users` | tasks | `enter`, `leave` |
 /// | `next_scan` | no scan before that time, in nanoseconds | scans and execs, under a lock |
 ///
-/// `users` may lie with the pointers to the rest. A switch that compares with it reads both, so it
-/// loads that line once after a task came or went. A scan writes there every 100 ms.
+/// `users` may lie on the line of the pointers to the other words. A switch that compares with
+/// `users` reads both. So it loads that line once after a task came or went. A scan writes to the
+/// line every 100 ms.
 pub struct Base<W: World> {
     pub(super) layout: Arc<Parts>,
     pub(super) ids: Bitmap<W>,

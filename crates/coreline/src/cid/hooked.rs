@@ -42,8 +42,8 @@ const EXPIRY_MILLIS: u32 = EXPIRY.as_millis() as u32;
 
 /// | word | meaning | written by |
 /// |---|---|---|
-/// | `contended` | 1: a CPU searches for an ID under the lock, so search there | its holder |
-/// | `lock` | the right to move references, and to look until there is an ID | its users |
+/// | `contended` | 1: a CPU searches under the lock, and all others must, too | the lock's holder |
+/// | `lock` | the right to move references, and to search until an ID is free | its users |
 ///
 /// There are three kinds of lines, because their writers differ. Every switch reads the lines of
 /// `referring`. Tasks write them when they enter or leave. A CPU that finds no ID in its row reads
@@ -59,14 +59,14 @@ const _: () = {
     assert!(align_of::<Hooked<(), Native>>() == 64);
 };
 
-/// A task. Only calls about it write this, and those do not overlap.
+/// A task. Only calls about the task write this value, and these calls do not overlap.
 ///
 /// | bits of `last` | meaning |
 /// |---|---|
-/// | 48 | it has run; else all are 0 |
+/// | 48 | the task has run; if this bit is 0, all bits are 0 |
 /// | 47..32 | the position where it ran last |
-/// | 16 | it may have left a reference there |
-/// | 15..0 | to this ID |
+/// | 16 | the task may have left a reference at that position |
+/// | 15..0 | the ID of that reference |
 pub struct Visitor<W: World> {
     last: W::U64,
     /// How many CPUs it is allowed on.

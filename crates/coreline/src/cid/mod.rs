@@ -35,9 +35,9 @@
 //!
 //! * No two running tasks, and no two CPUs' sections, have the same ID at the same time. The next
 //!   holder of an ID sees everything that was done under this ID.
-//! * Driven by hooks, an ID is within the space's [`bounds`](CidSpace::bounds) when a task gets it.
-//!   It is below min(allowed CPUs, users). Under `Clustered`, only the allowed CPUs of the group
-//!   count. Under `Owned`, the bound is a quarter higher. Two racing switches may exceed this
+//! * If hooks drive the space, an ID is within the space's [`bounds`](CidSpace::bounds) when a task
+//!   gets it. It is below min(allowed CPUs, users). Under `Clustered`, only the allowed CPUs of the
+//!   group count. Under `Owned`, the bound is a quarter higher. Two racing switches may exceed this
 //!   bound, up to the number of allowed CPUs.
 //! * After users have left and the expiry has passed, the IDs in use become compact again.
 //! * Getting an ID takes a bounded number of steps, and at most one lock, which is held for at most
@@ -305,14 +305,14 @@ impl_debug!([P: Policy, W: World] Task<P, W> { .. });
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 ///
-/// **Memory**: a space uses 8 bytes for each 16 CPU numbers, and a cache line for each 16 numbers
-/// of which at least one was used. It uses 2 bits for each number below the layout's
+/// **Memory**: a space uses 8 bytes for each 16 CPU numbers, and a cache line for each group of 16
+/// CPU numbers with a CPU that was used. It uses 2 bits for each number below the layout's
 /// [width](CidLayout::width), which is the number of CPUs, except for gaps between nodes under
 /// [`Clustered`]. Under [`Clustered`], it uses 8 bytes for each last-level cache. Under [`Owned`],
-/// it uses up to 40 bytes times the peak number of tasks, plus allocator and vector overhead. Of
-/// each 40 bytes, 24 are freed when a task leaves. The cache lines are mapped, and no memory for
-/// them is an error. All else comes from the global allocator when the space is created and when
-/// tasks enter. Without memory there, the process ends as with a [`Box`].
+/// it uses up to 40 bytes times the peak number of tasks, plus allocator and vector overhead. When
+/// a task leaves, 24 of its 40 bytes are freed. The cache lines are mapped, and no memory for them
+/// is an error. All else comes from the global allocator when the space is created and when tasks
+/// enter. Without memory there, the process ends as with a [`Box`].
 ///
 /// **Concurrency**: calls about one task must not overlap. Switches and migrations to one CPU must
 /// not overlap either, as in a kernel that holds the CPU's run-queue lock. All other calls may

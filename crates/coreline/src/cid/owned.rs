@@ -48,12 +48,13 @@ use crate::lock::QueuedLock;
 
 /// | word | meaning | written by |
 /// |---|---|---|
-/// | `mode` | bits 31..1: IDs are below it; bit 0: [`PER_CPU`] | the holder of `lock` |
+/// | `mode` | bits 31..1: the bound of the IDs; bit 0: [`PER_CPU`] | the holder of `lock` |
 /// | `lock` | the tasks, and the right to take and free IDs and to change the mode | its users |
 ///
-/// `mode`, which each switch reads, lies with `base`: with `users`, which is written when `mode`
-/// is, and with words that are never written. The words that the first waiter reads and that
-/// holders write for each other have a line of their own. No switch that finds its ID reads it.
+/// Each switch reads `mode`. It lies with the words of `base`: with `users`, which is written when
+/// `mode` is written, and with words that are never written. The words that the first waiter reads
+/// and that holders write for each other have a line of their own. A switch that finds its ID does
+/// not read that line.
 pub struct Ownership<W: World> {
     base: Base<W>,
     mode: W::U32,

@@ -120,7 +120,7 @@ impl_debug!([W: World] Histogram<W> as it (it.snapshot()));
 
 /// The error for two histograms with different [`Buckets`], whose counts cannot be added.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("the histograms have different buckets: merge those that are made of equal ones")]
+#[error("the histograms have different buckets: merge only histograms with equal buckets")]
 pub struct DifferentBuckets;
 
 /// The content of a [`Histogram`] at one time.

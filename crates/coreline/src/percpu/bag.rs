@@ -91,9 +91,9 @@ const LOOKS: u32 = 4;
 ///
 /// # Source
 ///
-/// The `ConcurrentBag` of .NET and that of HikariCP have a list for each thread, from which other
-/// threads steal. A `PerCpuBag` has a stack for each CPU instead. Linux takes its per-CPU lists by
-/// try-lock (`pcp_spin_trylock` in `mm/page_alloc.c`).
+/// The `ConcurrentBag` of .NET and the `ConcurrentBag` of HikariCP have a list for each thread,
+/// from which other threads steal. A `PerCpuBag` has a stack for each CPU instead. Linux takes its
+/// per-CPU lists by try-lock (`pcp_spin_trylock` in `mm/page_alloc.c`).
 pub struct PerCpuBag<T, W: World = Native> {
     stacks: Box<[Line<Stack<T, W>>]>,
     capacity: usize,

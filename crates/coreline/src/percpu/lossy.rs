@@ -12,8 +12,8 @@ use crate::panics::Panics;
 
 /// A bounded buffer with a ring for each CPU. Any thread pushes, and one thread at a time takes all
 /// values. A push never waits. If there is no room, the push returns the value, which the program
-/// usually drops. Use the buffer for records of which some may be missing, such as the read log of
-/// a cache, or samples of a profiler.
+/// usually drops. Use the buffer for records if some may be lost, such as the read log of a cache,
+/// or samples of a profiler.
 ///
 /// ```
 /// use coreline::percpu::LossyBuffer;

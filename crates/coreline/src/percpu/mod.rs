@@ -76,7 +76,7 @@
 //! # Whole values
 //!
 //! Two collections keep values of any type for each CPU, without slots and without `unsafe` code in
-//! programs. A [`PerCpuBag`] keeps spare values, and a [`LossyBuffer`] keeps records of which some
+//! programs. A [`PerCpuBag`] keeps spare values, and a [`LossyBuffer`] keeps records, some of which
 //! may be lost. Their operations take an atomic instruction, because any thread may use every part
 //! of a collection.
 //!

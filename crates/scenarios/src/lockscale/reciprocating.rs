@@ -25,7 +25,7 @@ use super::Lock;
 /// |---|---|
 /// | 0 | free |
 /// | `LOCKED` | held, and no thread has arrived since the holder took the arrivals |
-/// | 2 and more | held; the thread of this number, less 2, arrived last |
+/// | 2 and more | held, and the thread whose number is 2 less arrived last |
 pub struct Reciprocating<W: Testbed> {
     arrivals: W::U32,
     /// By thread: 0 while it waits, then the end of the segment.

@@ -47,8 +47,8 @@ pub struct Scenario {
     pub told: Option<fn(&[f64]) -> String>,
     /// Whether all configurations run by default, rather than only the configuration with all CPUs.
     pub all_configs: bool,
-    /// The number of simulated runs over which a number is averaged. The number is 1 if the band
-    /// has enough seeds. The second value is for the quick form.
+    /// The number of simulated runs that are averaged. It is 1 if the band has enough seeds. The
+    /// second value is for the quick form.
     pub runs: [u64; 2],
     /// The largest number of CPUs of a machine for which a simulated run fits into memory.
     pub most_cpus: usize,

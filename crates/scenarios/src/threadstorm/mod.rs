@@ -25,8 +25,8 @@
 //!
 //! We set four times: the time to create and end a thread, the time of the rest of a switch, the
 //! time of a wake-up beyond a switch ([`WAKE_UP`]), and the time for which a thread computes
-//! ([`BODY`]). Of the time to create and end a thread, two thirds are spent at the creator, and one
-//! third on the CPU where the thread ends.
+//! ([`BODY`]). The creator spends two thirds of the time to create and end a thread. The CPU where
+//! the thread ends spends one third.
 //!
 //! The scenario checks itself. No two running threads may have the same ID, and at the end no
 //! thread may be left in the space.

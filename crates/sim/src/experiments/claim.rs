@@ -286,7 +286,7 @@ impl Figures {
     ///
     /// # Errors
     ///
-    /// [`BrokenClaim`], with the point that is farthest outside.
+    /// [`BrokenClaim`], with the point whose number is farthest outside the range.
     pub fn within(&self, range: RangeInclusive<f64>) -> Result<(), Box<BrokenClaim>> {
         let (low, high) = (*range.start(), *range.end());
         let claim = format!("{} is within {low} to {high}", self.name);

@@ -145,8 +145,8 @@ pub struct AccessCost {
 /// A location in the source of the simulated program.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 pub struct SourceSite {
-    /// The file, as given to the compiler. Of an absolute path, only the part from the package's
-    /// folder on is kept.
+    /// The file, as given to the compiler. An absolute path is cut to the part that begins with the
+    /// package's folder.
     pub file: String,
     /// The line, from 1.
     pub line: u32,

@@ -61,8 +61,7 @@ use places::Place;
 pub(super) use sleeping::{Manner, Waited};
 pub(super) use spinning::Came;
 
-/// A lock of four bytes. It is a queue of waiters, of which one has its turn, which means that it
-/// holds the lock.
+/// A lock of four bytes. It is a queue of waiters. The waiter that has its *turn* holds the lock.
 ///
 /// `O` is the order of the turns. [`Near`] serves waiters near the holder first, within bounds.
 /// [`Fifo`] is the order of arrival.

@@ -99,11 +99,12 @@ impl Pass for Fifo {
 ///
 /// At most [`PASSES`](Near::PASSES) later arrivals overtake a waiter, apart from turns in progress.
 /// The length of a run is the larger of two numbers. One is the number of waiters with which the
-/// run begins. The other is the run's share of `PASSES`, divided among the other places with
-/// waiters. A board's first run has its share among all places. A run ends sooner when its part of
-/// [`SPAN`](Near::SPAN) ends, or when `PASSES` later arrivals have overtaken the first waiter of
-/// another place. The next run is at the place of the waiter that was sorted first. A thread that
-/// adopts the place of a waiter that gave up counts as having arrived at that place.
+/// run begins. The other is `PASSES` divided by the number of other places with waiters, plus 1.
+/// The first run of a board has `PASSES` divided by the number of all other places. A run ends
+/// sooner when its part of [`SPAN`](Near::SPAN) ends, or when `PASSES` later arrivals have
+/// overtaken the first waiter of another place. The next run is at the place of the waiter that was
+/// sorted first. A thread that adopts the place of a waiter that gave up counts as having arrived
+/// at that place.
 ///
 /// Threads rejoin in the order of their turns. So threads of one place that had consecutive turns
 /// also have consecutive turns the next time, and overtake no thread. The initial order of places

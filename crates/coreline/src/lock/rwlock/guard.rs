@@ -99,7 +99,7 @@ impl<T, O: Order, R: Readers, W: World> RwLock<T, O, R, W> {
         unsafe { RwLockReadGuard::new(self) }
     }
 
-    /// Takes the lock to read if no writer holds it and none is next.
+    /// Takes the lock to read if no writer holds it and the first waiter has not requested it.
     #[inline]
     pub fn try_read(&self) -> Option<RwLockReadGuard<'_, T, O, R, W>> {
         // SAFETY: in the branch taken `try_read` succeeded just now, for this guard.

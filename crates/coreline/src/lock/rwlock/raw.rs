@@ -105,8 +105,8 @@ impl<O: Order, R: Readers, W: World> RawRwLock<O, R, W> {
         self.read_at_once() || self.wait(Want::Read, Some(deadline))
     }
 
-    /// Takes the lock to read if no writer holds it, no first waiter is next, and there are fewer
-    /// than 2^27 readers. Returns whether it took the lock.
+    /// Takes the lock to read if no writer holds it, the first waiter has not requested it, and
+    /// there are fewer than 2^27 readers. Returns whether it took the lock.
     #[inline]
     pub fn try_read(&self) -> bool {
         // Relaxed: looks only. An addition to a lock that a writer has would hold up that writer's
@@ -172,8 +172,8 @@ impl<O: Order, R: Readers, W: World> RawRwLock<O, R, W> {
         self.try_write() || self.wait(Want::Write, Some(deadline))
     }
 
-    /// Takes the lock to write if it is free now and no first waiter is next. Returns whether it
-    /// took the lock.
+    /// Takes the lock to write if it is free now and the first waiter has not requested it. Returns
+    /// whether it took the lock.
     #[inline]
     pub fn try_write(&self) -> bool {
         // Acquire: pairs with the Release in `unlock_write` and `uncount`.
