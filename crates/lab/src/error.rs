@@ -74,8 +74,8 @@ pub(crate) enum Error {
     #[error("cannot write {}: {source}; choose another folder with --prefix", path.display())]
     Install { path: PathBuf, source: io::Error },
     #[error(
-        "{} already exists and is not coreline's, so nothing was written; move it away, or choose \
-         another folder with --prefix",
+        "{} already exists and coreline did not create it; nothing was written; move it away, or \
+         choose another folder with --prefix",
         .0.display()
     )]
     Foreign(PathBuf),

@@ -64,7 +64,7 @@ pub fn pinned(cpus: &[CpuId]) -> impl ExactSizeIterator<Item = Placement> {
     cpus.iter().map(|&cpu| Placement::On(cpu))
 }
 
-/// A number whose changes threads can wait for, asleep.
+/// A number. Threads can sleep until it changes.
 pub struct Sign<W: Testbed>(Line<W::U32>);
 
 impl<W: Testbed> Sign<W> {

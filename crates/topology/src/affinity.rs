@@ -52,8 +52,8 @@ pub fn possible_cpus(root: &Path) -> Result<Option<CpuSet>, FileError> {
 
 /// Returns the number of bytes of memory that the process uses at this moment. The number is in the
 /// line `VmRSS` of `proc/self/status` below `root` (`/` on a running Linux;
-/// `Documentation/filesystems/proc.rst`). The kernel counts in batches, so the number is exact to
-/// some hundred KiB. Returns `None` if there is no such file or line.
+/// `Documentation/filesystems/proc.rst`). The kernel counts in batches, so the number is accurate
+/// to within a few hundred KiB. Returns `None` if there is no such file or line.
 ///
 /// # Errors
 ///
@@ -73,7 +73,7 @@ pub fn resident_memory(root: &Path) -> Result<Option<u64>, FileError> {
 /// `proc/thread-self/schedstat` below `root` (`/` on a running Linux;
 /// `Documentation/scheduler/sched-stats.rst`). On a host with other work, the CPU time measures a
 /// computation better than the wall clock does. The kernel updates the CPU time at every tick, so
-/// it is exact to some milliseconds. Returns `None` if there is no such file.
+/// it is accurate to within a few milliseconds. Returns `None` if there is no such file.
 ///
 /// # Errors
 ///

@@ -111,7 +111,7 @@ impl CgroupLimits {
     }
 
     /// Reads the limits of another process, like [`read`](Self::read). The groups of that process
-    /// are in `proc/PID/cgroup`. The mount points are the caller's.
+    /// are in `proc/PID/cgroup`. The call uses the mount points of the calling process.
     ///
     /// # Errors
     ///

@@ -214,7 +214,7 @@ impl PerCpuCounter {
     /// would never end.
     ///
     /// If the first addition is also the process's first use of per-CPU memory, it detects the
-    /// features of this machine. To do so, it reads system files, starts threads for some
+    /// features of this machine. To do so, it reads system files, starts threads for a few
     /// milliseconds, and waits for the dynamic loader. This can deadlock if the thread holds a
     /// mutex that a library's constructor takes. In that case, the addition waits for a `dlopen`
     /// that waits for the mutex. Call `add(0)` at the start of `main` to avoid this.

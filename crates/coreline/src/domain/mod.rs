@@ -184,7 +184,7 @@ impl DomainOptions {
         DomainOptions { presence: None }
     }
 
-    /// Adds a presence, which notifies members of changes. A presence uses some kilobytes,
+    /// Adds a presence, which notifies members of changes. A presence uses a few kilobytes,
     /// depending on the number of its seats.
     pub const fn presence(mut self, options: PresenceOptions) -> Self {
         self.presence = Some(options);

@@ -89,7 +89,7 @@ pub struct Leaked {
 /// ([`get_owned`](ObjectCache::get_owned)). Or pass objects on as pointers
 /// ([`into_raw`](super::Object::into_raw)).
 ///
-/// **Memory**: a cache uses some kilobytes, and one kilobyte for each index up to the highest used
+/// **Memory**: a cache uses a few kilobytes, and one kilobyte for each index up to the highest used
 /// index. Memory for objects is allocated in units of 64 KiB, or of eight objects. Every 64
 /// magazines that are in depots at the same time use 33 KiB. [`shrink`](ObjectCache::shrink) leaves
 /// 1 KiB of each 33 KiB, which is at most 1 MiB in all.
@@ -402,7 +402,7 @@ impl<T: Send + 'static, L: Send + 'static, W: World> ObjectCache<T, L, W> {
 
     /// Returns the counts of operations and objects of this cache.
     ///
-    /// The call reads each object, which takes some nanoseconds per object. It does not block
+    /// The call reads each object, which takes a few nanoseconds per object. It does not block
     /// threads that construct or destroy objects meanwhile.
     pub fn stats(&self) -> CacheStats {
         // Relaxed: a count. Before the walk: an object that is destroyed meanwhile counts once.

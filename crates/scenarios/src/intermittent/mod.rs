@@ -18,7 +18,7 @@
 //! | counted | bursts, the first right after the passes | all bursts of the rounds |
 //!
 //! `timed` is the published benchmark (librseq, `tests/basic_percpu_benchmark.c`, commit 95febd5).
-//! Its passes are some milliseconds of user code, which is longer than a tick. So a scan for old
+//! Its passes are a few milliseconds of user code, which is longer than a tick. So a scan for old
 //! references runs at the beginning of each thread. The scenario executes two of these passes, and
 //! the thread computes for the time of the others. The scenario omits the benchmark's steps after
 //! the last burst.

@@ -48,8 +48,8 @@ pub struct Nodes<W: Testbed> {
 }
 
 impl<W: Testbed> Nodes<W> {
-    /// Creates the nodes for threads on these memory nodes. If `sorts` is true, the locks are the
-    /// successor's.
+    /// Creates the nodes for threads on these memory nodes. If `sorts` is true, the locks are CNA
+    /// locks.
     pub fn new(places: &[u32], sorts: bool) -> Self {
         let node = |thread: usize| {
             Line(Node {

@@ -174,8 +174,8 @@ impl Spec {
         Costs::NAMES.iter().filter_map(|name| Some((*name, self.sources.get(name)?)))
     }
 
-    /// Returns the pairs of nodes to which the file gives costs of their own, in place of their
-    /// class's.
+    /// Returns the pairs of nodes to which the file gives costs of their own, in place of the costs
+    /// of their class.
     pub fn node_distances(&self) -> &[NodeDistance] {
         self.distances.stated()
     }

@@ -59,7 +59,8 @@ fn exchange<T: Word>(a: T::Value, b: T::Value) {
 }
 
 /// Checks the layout of a world that claims native layout. Words must have the size and alignment
-/// of the machine's, cells must add nothing to their content, and a line must be a cache line.
+/// of the machine's words, cells must add nothing to their content, and a line must be a cache
+/// line.
 pub fn layout_is_native<W: Testbed>() {
     fn same<A, B>() {
         assert_eq!(size_of::<A>(), size_of::<B>(), "{}", core::any::type_name::<A>());

@@ -2,10 +2,10 @@
 //!
 //! A thread that updates the memory of *its* CPU needs no atomic instruction, if it detects that it
 //! was preempted or moved in the middle, and then starts over. Linux offers this as rseq
-//! (restartable sequences, [`rseq(2)`]; the vocabulary here is librseq's). A section is a short
-//! piece of code that reads and prepares its data, and ends in **one** store, the commit. If the
-//! thread is preempted, moved or signalled before the commit, the kernel sends it to the section's
-//! abort handler.
+//! (restartable sequences, [`rseq(2)`]; this module uses librseq's vocabulary). A section is a
+//! short piece of code that reads and prepares its data, and ends in **one** store, the commit. If
+//! the thread is preempted, moved or signalled before the commit, the kernel sends it to the
+//! section's abort handler.
 //!
 //! # The closed set
 //!

@@ -375,7 +375,7 @@ impl<W: World> Node<W> {
 /// creates them.
 ///
 /// Call it for allocators that [wait for one lock while they hold another](super#in-an-allocator),
-/// and for signal handlers that lock. The first call reads the machine's tree, which takes some
+/// and for signal handlers that lock. The first call reads the machine's tree, which takes a few
 /// milliseconds on a large machine. Later calls do nothing.
 ///
 /// **Fork**: a child has the tables that its parent had. **Signals**: a signal handler must not

@@ -52,7 +52,7 @@ impl Reclaimers {
 ///
 /// As long as a reclaimer exists, updates drop no value. Suppose that some readers were present
 /// when a value was replaced. The thread drops the value once each of them has read again or left,
-/// at most some milliseconds later. Use a reclaimer for values that take long to drop, that the
+/// at most a few milliseconds later. Use a reclaimer for values that take long to drop, that the
 /// updating thread must not drop, or that should not stay until the next update.
 ///
 /// ```

@@ -178,7 +178,7 @@ impl<W: World> Budget<W> {
     /// stocks.
     ///
     /// When the child's last handle is dropped, its remaining charges are returned to the parent.
-    /// Nest budgets at most some hundred levels deep, because a charge and the drop of the last
+    /// Nest budgets at most a few hundred levels deep, because a charge and the drop of the last
     /// handle recurse once per level.
     ///
     /// A global allocator must not charge a budget that has children, or for which callers wait,

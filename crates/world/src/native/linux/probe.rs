@@ -126,7 +126,7 @@ pub struct Probe {
 /// Detects the features of this machine.
 ///
 /// The call also makes the process's choices between rseq and atomics, and between fences. This
-/// takes some milliseconds.
+/// takes a few milliseconds.
 pub fn probe() -> Probe {
     let place::Tree { topology, error, hidden } = place::tree();
     let sections = rseq::sections();
