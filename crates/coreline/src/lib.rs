@@ -91,8 +91,8 @@
 //!
 //! # Without memory
 //!
-//! If there is no memory, objects that exist keep working. An operation goes on without what it
-//! would have allocated, or returns an error. A later operation tries again.
+//! If there is no memory, objects that exist keep working. An operation continues without the
+//! memory that it would have allocated, or returns an error. A later operation tries again.
 //!
 //! | call | without memory |
 //! |---|---|

@@ -76,7 +76,7 @@ impl<W: World> Budget<W> {
     /// uses stocks again after its next uncharge.
     ///
     /// If a limit is lowered below `amount` meanwhile, the caller waits until the limit is raised.
-    /// If a waker panics, the thread that called it goes on.
+    /// If a waker panics, the thread that called it continues.
     ///
     /// # Errors
     ///
