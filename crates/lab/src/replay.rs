@@ -8,26 +8,40 @@ use std::path::Path;
 use coreline_scenarios::point::Point;
 use coreline_scenarios::{ALL, Scenario, simulate};
 use coreline_sim::{Replay, Spec, SpecError, Trace};
+use serde::Serialize;
+use serde_json::{Map, Value};
 
 use crate::bench;
 use crate::error::Error;
 use crate::nearest::hint;
+use crate::sweep::{ENGINE, Row};
 use crate::validate::experiment::Experiment;
 use crate::validate::simulated;
 use crate::world;
 
-/// A program that a line can name, ready to run on the line's machine; returns its result, and
-/// where it is asked for what happened when.
-type Run = Box<dyn FnOnce(&Spec, &Replay, Option<&mut Trace>) -> Result<String, Error>>;
+/// A program that a line can name, ready to run on the line's machine; returns its result in words
+/// and as a row, and where it is asked for what happened when.
+type Run = Box<dyn FnOnce(&Spec, &Replay, Option<&mut Trace>) -> Result<(String, Fields), Error>>;
 
-/// Runs the program of a line, on the line's machine or on that of a machine file, and says what it
-/// came to. What happened when goes to the file `trace`.
+type Fields = Map<String, Value>;
+
+/// The result of the run of a line. The schema is `coreline.cell/1`.
+#[derive(Serialize)]
+pub(crate) struct Replayed {
+    schema: &'static str,
+    engine: &'static str,
+    row: Fields,
+    #[serde(skip)]
+    text: String,
+}
+
+/// Runs the program of a line, on the line's machine or on that of a machine file. What happened
+/// when goes to the file `trace`.
 pub(crate) fn replay(
     line: &str,
     file: Option<&str>,
     trace: Option<&Path>,
-    out: &mut dyn Write,
-) -> Result<(), Error> {
+) -> Result<Replayed, Error> {
     check(line.trim())?;
     let replay: Replay = line.parse()?;
     let run = program(&replay)?;
@@ -37,21 +51,27 @@ pub(crate) fn replay(
         File::create(path).map_err(|source| Error::TraceFile { path: path.to_owned(), source })
     };
     let to = trace.map(create).transpose()?;
-    writeln!(out, "{}", replay.program)?;
     let mut happened = Trace::default();
-    let told = run(&spec, &replay, trace.map(|_| &mut happened))?;
-    writeln!(out, "the run succeeded: {told}")?;
+    let (told, row) = run(&spec, &replay, trace.map(|_| &mut happened))?;
+    let mut text = format!("{}\nthe run succeeded: {told}\n", replay.program);
     if let Some((path, file)) = trace.zip(to) {
         let mut file = BufWriter::new(file);
         let written = happened.write_json(&mut file).and_then(|()| file.flush());
         written.map_err(|source| Error::OutWrite { path: path.to_owned(), source })?;
         let (slices, path) = (happened.len(), path.display());
-        writeln!(out, "{slices} slices are in {path}, which the viewer Perfetto opens")?;
+        text += &format!("{slices} slices are in {path}, which the viewer Perfetto opens\n");
         if happened.dropped() > 0 {
-            writeln!(out, "{} later slices did not fit into the trace", happened.dropped())?;
+            let dropped = happened.dropped();
+            text += &format!("{dropped} later slices did not fit into the trace\n");
         }
     }
-    Ok(())
+    Ok(Replayed { schema: "coreline.cell/1", engine: ENGINE, row, text })
+}
+
+impl Replayed {
+    pub(crate) fn show(&self, out: &mut dyn Write) -> Result<(), Error> {
+        Ok(out.write_all(self.text.as_bytes())?)
+    }
 }
 
 /// Refuses what would be taken otherwise than it is written: a line of another engine, settings
@@ -105,12 +125,16 @@ fn program(replay: &Replay) -> Result<Run, Error> {
                 return Err(Error::NoTrace { program: replay.program.clone() });
             }
             let ns = simulated::run(spec, replay, experiment)?;
-            Ok(format!("{ns:.2} ns ({})", experiment.what))
+            let row = [("replay", replay.to_string().into()), ("ns", ns.into())];
+            let row = row.map(|(name, value): (&str, Value)| (name.to_owned(), value));
+            Ok((format!("{ns:.2} ns ({})", experiment.what), row.into_iter().collect()))
         }));
     }
     if let Some(point) = ALL.iter().find_map(|scenario| Point::parse(scenario, program)) {
         return Ok(Box::new(move |spec, replay, trace| {
-            Ok(point.scenario.tell(&simulate(spec, replay, &point, trace)?.numbers))
+            let run = simulate(spec, replay, &point, trace)?;
+            let told = point.scenario.tell(&run.numbers);
+            Ok((told, Row::of(replay, &point, spec, Ok(run)).json()))
         }));
     }
     let machine = &replay.machine;

@@ -214,8 +214,8 @@ pub fn over_band(
 }
 
 /// Returns the replay lines of the runs that [`over_band`] makes for these points, if each point
-/// has its own [kernel](Point::kernel). They are ordered by point of a scenario, then by point of the
-/// band, then by run.
+/// has its own [kernel](Point::kernel). They are ordered by point of a scenario, then by point of
+/// the band, then by run.
 pub fn lines<'a>(
     band: &'a Band,
     points: &'a [Point],

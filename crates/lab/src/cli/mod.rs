@@ -66,7 +66,8 @@ enum Verb {
     Ledger(Ledger),
     /// Write results as one page that needs no network, or write one of its charts as a picture
     Report(Box<report::Choice>),
-    /// Repeat the run of a replay line exactly
+    /// Repeat the run of a replay line exactly; the line is also the key of a cell of a sweep
+    #[command(visible_alias = "cell")]
     Replay(Replay),
     /// Run the cells of a grid of simulated runs, and keep their rows in a folder of Parquet files
     Sweep(Sweep),
@@ -151,8 +152,10 @@ struct Replay {
     #[arg(long, value_name = "FILE")]
     trace: Option<PathBuf>,
     /// The replay line that a failure printed; it needs no quotes
-    #[arg(required = true, trailing_var_arg = true, value_name = "LINE")]
+    #[arg(required = true, value_name = "LINE")]
     line: Vec<String>,
+    #[command(flatten)]
+    output: Output,
 }
 
 #[derive(Args)]
@@ -244,9 +247,9 @@ impl Cli {
                     ),
                 }
             }
-            Some(Verb::Replay(Replay { world, trace, line })) => {
-                let (line, out) = (line.join(" "), &mut Stdout);
-                replay::replay(&line, world.as_deref(), trace.as_deref(), out)
+            Some(Verb::Replay(Replay { world, trace, line, output })) => {
+                let make = || replay::replay(&line.join(" "), world.as_deref(), trace.as_deref());
+                output.show(make, |replayed, out| replayed.show(out))
             }
             Some(Verb::Sweep(Sweep { choice, output })) => {
                 let mut end = Ok(());

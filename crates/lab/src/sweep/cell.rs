@@ -146,7 +146,7 @@ impl Row {
     pub fn failed(key: &str, error: &str, machines: &Machines) -> Result<Row, SweepError> {
         let cell = Cell::parse(key)?;
         let spec = machines.get(&cell)?;
-        Ok(row(&cell, &spec, Err(error.to_owned())))
+        Ok(Row::of(&cell.replay, &cell.point, &spec, Err(error.to_owned())))
     }
 
     pub(super) fn columns(scenario: &'static Scenario, rows: &[Row]) -> Columns {
@@ -158,55 +158,60 @@ impl Row {
     }
 }
 
-/// The row of a cell on the line's machine, from the numbers of its run or the reason why it has
-/// none.
-fn row(cell: &Cell, spec: &Spec, run: Result<Simulated, String>) -> Row {
-    let Cell { replay, point } = cell;
-    let whole = |number: u64| Value::from(number);
-    let text = |text: &str| Value::from(text);
-    let cpus = Config::all(spec.topology()).into_iter().find(|it| it.name == point.config);
-    let shown = point.params();
-    let param = |(name, _): (String, ColumnKind)| match shown.get(&name) {
-        Some(ParamValue::Number(number)) => whole(*number),
-        Some(ParamValue::Name(name)) => text(name),
-        _ => Value::Null,
-    };
-    let mut values = vec![
-        text(&replay.to_string()),
-        text(point.scenario.name),
-        text(&replay.machine),
-        replay.digest.map_or(Value::Null, |digest| format!("{digest:016x}").into()),
-        text(&point.config),
-        cpus.map_or(Value::Null, |config| config.cpus.len().into()),
-    ];
-    values.extend(params(point.scenario).into_iter().map(param));
-    let cost = replay.scaled.first();
-    values.extend([
-        text(point.variant),
-        whole(replay.seed),
-        whole(replay.request_percent.into()),
-        text(&replay.arbitration.to_string()),
-        cost.map_or(Value::Null, |(cost, _)| text(cost)),
-        cost.map_or(Value::Null, |(_, percent)| whole(*percent)),
-        replay.kernel.as_deref().map_or(Value::Null, text),
-    ]);
-    let run = run.map(|run| (own_figures(spec, point, &run.numbers), run.steps));
-    let figures = columns(point.scenario).into_iter().skip(values.len());
-    let figures: Vec<Value> = figures
-        .take_while(|(_, kind)| *kind == Number)
-        .map(|(name, _)| {
-            let found = run.as_ref().ok().and_then(|(figures, _)| {
-                figures.iter().find(|(metric, _)| *metric == name).map(|(_, value)| *value)
-            });
-            found.map_or(Value::Null, Value::from)
-        })
-        .collect();
-    values.extend(figures);
-    values.extend(match run {
-        Ok((_, steps)) => [whole(steps), Value::Null],
-        Err(error) => [Value::Null, text(&error)],
-    });
-    Row { scenario: point.scenario, values }
+impl Row {
+    /// The row of a line's run on the line's machine, or of the reason why there are no numbers.
+    pub(crate) fn of(
+        replay: &Replay,
+        point: &Point,
+        spec: &Spec,
+        run: Result<Simulated, String>,
+    ) -> Row {
+        let whole = |number: u64| Value::from(number);
+        let text = |text: &str| Value::from(text);
+        let cpus = Config::all(spec.topology()).into_iter().find(|it| it.name == point.config);
+        let shown = point.params();
+        let param = |(name, _): (String, ColumnKind)| match shown.get(&name) {
+            Some(ParamValue::Number(number)) => whole(*number),
+            Some(ParamValue::Name(name)) => text(name),
+            _ => Value::Null,
+        };
+        let mut values = vec![
+            text(&replay.to_string()),
+            text(point.scenario.name),
+            text(&replay.machine),
+            replay.digest.map_or(Value::Null, |digest| format!("{digest:016x}").into()),
+            text(&point.config),
+            cpus.map_or(Value::Null, |config| config.cpus.len().into()),
+        ];
+        values.extend(params(point.scenario).into_iter().map(param));
+        let cost = replay.scaled.first();
+        values.extend([
+            text(point.variant),
+            whole(replay.seed),
+            whole(replay.request_percent.into()),
+            text(&replay.arbitration.to_string()),
+            cost.map_or(Value::Null, |(cost, _)| text(cost)),
+            cost.map_or(Value::Null, |(_, percent)| whole(*percent)),
+            replay.kernel.as_deref().map_or(Value::Null, text),
+        ]);
+        let run = run.map(|run| (own_figures(spec, point, &run.numbers), run.steps));
+        let figures = columns(point.scenario).into_iter().skip(values.len());
+        let figures: Vec<Value> = figures
+            .take_while(|(_, kind)| *kind == Number)
+            .map(|(name, _)| {
+                let found = run.as_ref().ok().and_then(|(figures, _)| {
+                    figures.iter().find(|(metric, _)| *metric == name).map(|(_, value)| *value)
+                });
+                found.map_or(Value::Null, Value::from)
+            })
+            .collect();
+        values.extend(figures);
+        values.extend(match run {
+            Ok((_, steps)) => [whole(steps), Value::Null],
+            Err(error) => [Value::Null, text(&error)],
+        });
+        Row { scenario: point.scenario, values }
+    }
 }
 
 /// The machines that cells name: presets, and machines of files, by the names that replay lines
@@ -272,7 +277,8 @@ impl Machines {
         let cell = Cell::parse(key)?;
         let spec = self.get(&cell)?;
         let run = simulate(&spec, &cell.replay, &cell.point, None);
-        Ok(row(&cell, &spec, run.map_err(|error| error.to_string())))
+        let run = run.map_err(|error| error.to_string());
+        Ok(Row::of(&cell.replay, &cell.point, &spec, run))
     }
 }
 

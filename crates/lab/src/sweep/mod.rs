@@ -22,6 +22,8 @@ mod plan;
 pub(crate) mod show;
 mod spec;
 mod store;
+#[cfg(test)]
+mod tests;
 
 pub use cell::{Cell, ENGINE, Row, Task, TaskRows};
 pub use plan::{Estimate, Plan, TASK};

@@ -163,8 +163,8 @@ impl Store {
         Ok(plan)
     }
 
-    /// Adds the rows of a task. When the call returns, they are on the disk. Rows that the store has
-    /// already are left out.
+    /// Adds the rows of a task, except those that the store has already. When the call returns, the
+    /// rows are on the disk.
     ///
     /// # Errors
     ///

@@ -74,6 +74,32 @@ fn an_interrupt_leaves_no_part_of_a_result_as_json_or_in_a_file() {
     assert_eq!(std::fs::read_to_string(old).unwrap(), "an earlier result");
 }
 
+/// What was finished stays, and the same command goes on.
+#[test]
+fn an_interrupted_sweep_keeps_its_rows_and_goes_on() {
+    let spec = "scenario = \"lockscale\"\nmachine = \"host-2c\"\nseed = \"0..3000\"\nquick = true\n\
+                params = { threads = 2 }";
+    let spec = file("interrupted-sweep.toml", spec);
+    let store = spec.with_extension("rows");
+    let _ = std::fs::remove_dir_all(&store);
+    let arguments = ["sweep", spec.to_str().unwrap(), "--store", store.to_str().unwrap(), "--json"];
+    let child = start(&arguments);
+    wait_until_noted(&child);
+    interrupt(&child);
+    let (code, out, told) = rest(child);
+    assert_eq!(code, Some(130), "{out}{told}");
+    let swept: serde_json::Value = serde_json::from_str(&out).unwrap();
+    let now = swept["now"].as_u64().unwrap();
+    assert!(swept["interrupted"] == true && now < swept["cells"].as_u64().unwrap(), "{out}");
+    // The rest of it, which is no part of this test, would take a minute.
+    let child = start(&arguments);
+    wait_until_noted(&child);
+    interrupt(&child);
+    let (_, out, _) = rest(child);
+    let swept: serde_json::Value = serde_json::from_str(&out).unwrap();
+    assert_eq!(swept["before"].as_u64(), Some(now), "{out}");
+}
+
 #[test]
 fn an_interrupted_first_page_keeps_the_rows_that_are_there() {
     let mut child = start(&[]);

@@ -16,6 +16,7 @@ mod replay;
 mod report;
 mod scenario;
 mod storm;
+mod sweep;
 mod tenants;
 mod threadstorm;
 mod usage;
