@@ -10,12 +10,12 @@ use rand_pcg::Pcg64;
 use crate::crew::{Start, crew, nanos, pinned};
 use crate::{RunError, draw};
 
-/// The index of the throughput in a run's numbers, in lives per second.
+/// Index in a run's numbers: the throughput, in lives per second.
 pub const RATE: usize = 0;
-/// The index of the time from requesting the mutex to releasing it, in percent of the threads'
-/// time. It is measured only if threads compute between two lives.
+/// Index in a run's numbers: the time from requesting the mutex to releasing it, in percent of the
+/// threads' time. It is measured only if threads compute between two lives.
 pub const MUTEX: usize = 1;
-/// The index of the smallest number of lives of any thread, divided by the largest.
+/// Index in a run's numbers: the smallest number of lives of any thread, divided by the largest.
 pub const SHARE: usize = 2;
 
 /// How many counters an object has: the kernel's `NR_MM_COUNTERS`.

@@ -37,11 +37,11 @@ use super::param::{Around, Param};
 use super::point::Setup;
 use super::{RunError, Scenario};
 
-/// The index of the time of a call in a run's numbers, in nanoseconds.
+/// Index in a run's numbers: the time of a call, in nanoseconds.
 pub const CALL: usize = 0;
-/// The index of the number of interrupts or wake-ups per thousand calls.
+/// Index in a run's numbers: the number of interrupts or wake-ups per thousand calls.
 pub const KICKS: usize = 1;
-/// The index of the number of searches for work per thousand calls.
+/// Index in a run's numbers: the number of searches for work per thousand calls.
 pub const SCANS: usize = 2;
 
 /// The scenario with its parameters, figures and program.

@@ -61,12 +61,12 @@ use super::point::Setup;
 use super::{RunError, Scenario, Variant, draw, known};
 use crate::crew::{Start, clock_ns, crew, nanos, pinned};
 
-/// The index of the throughput in a run's numbers, in iterations per second.
+/// Index in a run's numbers: the throughput, in iterations per second.
 pub const RATE: usize = 0;
-/// The index of the number of switches to idle per iteration.
+/// Index in a run's numbers: the number of switches to idle per iteration.
 pub const LAZY: usize = 1;
-/// The index of the time of a variant's work at a switch to idle and at the switch back, in
-/// nanoseconds.
+/// Index in a run's numbers: the time of a variant's work at a switch to idle and at the switch
+/// back, in nanoseconds.
 pub const OP: usize = 2;
 
 /// The scenario with its parameters, figures and program.

@@ -12,21 +12,22 @@ use super::Lock;
 use crate::crew::{Start, crew, nanos, pinned};
 use crate::{RunError, draw};
 
-/// The index of the throughput in a run's numbers, in turns per second.
+/// Index in a run's numbers: the throughput, in turns per second.
 pub const RATE: usize = 0;
-/// The index of the smallest number of turns of any thread, divided by the largest.
+/// Index in a run's numbers: the smallest number of turns of any thread, divided by the largest.
 pub const SHARE: usize = 1;
-/// The index of the smallest number of turns per thread of any memory node, divided by the largest.
+/// Index in a run's numbers: the smallest number of turns per thread of any memory node, divided by
+/// the largest.
 pub const NODE_SHARE: usize = 2;
-/// The index of the longest wait for a turn, in nanoseconds.
+/// Index in a run's numbers: the longest wait for a turn, in nanoseconds.
 pub const LONGEST_WAIT: usize = 3;
-/// The index of the largest number of consecutive turns on one node.
+/// Index in a run's numbers: the largest number of consecutive turns on one node.
 pub const LONGEST_RUN: usize = 4;
-/// The index of the hand-offs within a last-level cache, in percent of the turns.
+/// Index in a run's numbers: the hand-offs within a last-level cache, in percent of the turns.
 pub const SAME_CACHE: usize = 5;
-/// The index of the hand-offs between two caches of a node, in percent of the turns.
+/// Index in a run's numbers: the hand-offs between two caches of a node, in percent of the turns.
 pub const SAME_NODE: usize = 6;
-/// The index of the hand-offs to another node, in percent of the turns.
+/// Index in a run's numbers: the hand-offs to another node, in percent of the turns.
 pub const OTHER_NODE: usize = 7;
 
 /// The number of cache lines that the lock guards. It is an estimate of the lines that the lock and

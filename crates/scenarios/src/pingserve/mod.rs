@@ -41,13 +41,13 @@ use super::param::{Around, Domain, Param};
 use super::point::Setup;
 use super::{RunError, Scenario};
 
-/// The index of the throughput in a run's numbers, in requests per second.
+/// Index in a run's numbers: the throughput, in requests per second.
 pub const REQUESTS: usize = 0;
-/// The index of the number of interrupts or wake-ups per thousand requests.
+/// Index in a run's numbers: the number of interrupts or wake-ups per thousand requests.
 pub const KICKS: usize = 1;
-/// The index of the number of searches for work per thousand requests.
+/// Index in a run's numbers: the number of searches for work per thousand requests.
 pub const SCANS: usize = 2;
-/// The index of the number of times that workers slept per thousand requests.
+/// Index in a run's numbers: the number of times that workers slept per thousand requests.
 pub const SLEEPS: usize = 3;
 
 /// The scenario with its parameters, figures and program.

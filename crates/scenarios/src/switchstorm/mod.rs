@@ -55,28 +55,28 @@ use super::point::Setup;
 use super::{RunError, Scenario, Variant, draw};
 use crate::crew::{Barrier, clock_ns, crew, nanos, pinned};
 
-/// The index of the time of the policy's part of a switch-in and of the next switch-out in a run's
-/// numbers, in nanoseconds.
+/// Index in a run's numbers: the time of the policy's part of a switch-in and of the next
+/// switch-out, in nanoseconds.
 pub const OP: usize = 0;
-/// The index of the share of switches in the non-idle time, in percent.
+/// Index in a run's numbers: the share of switches in the non-idle time, in percent.
 pub const PATH_SHARE: usize = 1;
-/// The index of the time from the first thread's wake-up to the last thread's wake-up, in
-/// nanoseconds.
+/// Index in a run's numbers: the time from the first thread's wake-up to the last thread's wake-up,
+/// in nanoseconds.
 pub const SPREAD: usize = 2;
-/// The index of the throughput, in rounds per second.
+/// Index in a run's numbers: the throughput, in rounds per second.
 pub const RATE: usize = 3;
-/// The index of the throughput in the fastest tenth of the run, in rounds per second.
+/// Index in a run's numbers: the throughput in the fastest tenth of the run, in rounds per second.
 pub const PEAK_RATE: usize = 4;
-/// The index of the time of the policy's part of the switch-ins that a sampling profiler sees, in
-/// nanoseconds.
+/// Index in a run's numbers: the time of the policy's part of the switch-ins that a sampling
+/// profiler sees, in nanoseconds.
 pub const SAMPLED: usize = 5;
-/// The index of the share of the policy's part in the non-idle time, in percent.
+/// Index in a run's numbers: the share of the policy's part in the non-idle time, in percent.
 pub const OP_SHARE: usize = 6;
-/// The index of the rank of the policy's hottest line among all lines, by transfers from other
-/// caches. Only the simulator has this number.
+/// Index in a run's numbers: the rank of the policy's hottest line among all lines, by transfers
+/// from other caches. Only the simulator has this number.
 pub const LINE_RANK: usize = 7;
-/// The index of the hottest line's share of all transfers from other caches, in percent. Only the
-/// simulator has this number.
+/// Index in a run's numbers: the hottest line's share of all transfers from other caches, in
+/// percent. Only the simulator has this number.
 pub const LINE_SHARE: usize = 8;
 
 /// A second; more is taken for a typing mistake.

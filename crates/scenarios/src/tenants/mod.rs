@@ -41,21 +41,22 @@ use super::param::Param;
 use super::point::{Point, Setup};
 use super::{RunError, Scenario, Variant};
 
-/// The index of the memory per tenant in a run's numbers, in bytes.
+/// Index in a run's numbers: the memory per tenant, in bytes.
 pub const BYTES: usize = 0;
-/// The index of the memory that a tenant with a line for each CPU would use, in bytes.
+/// Index in a run's numbers: the memory that a tenant with a line for each CPU would use, in bytes.
 pub const PLAIN_ARRAY: usize = 1;
-/// The index of the number of lines of counters per tenant.
+/// Index in a run's numbers: the number of lines of counters per tenant.
 pub const SLOTS: usize = 2;
-/// The index of the time of an addition, in nanoseconds.
+/// Index in a run's numbers: the time of an addition, in nanoseconds.
 pub const OPERATION: usize = 3;
-/// The index of the number of changes of a CPU's ID in a tenant, per thousand additions.
+/// Index in a run's numbers: the number of changes of a CPU's ID in a tenant, per thousand
+/// additions.
 pub const ID_CHANGES: usize = 4;
-/// The index of the number of lines that came from another node's cache, per thousand additions.
-/// Only the simulator has this number.
-pub const REMOTE: usize = 5;
-/// The index of the number of lines of counters that came from another node's cache, per thousand
+/// Index in a run's numbers: the number of lines that came from another node's cache, per thousand
 /// additions. Only the simulator has this number.
+pub const REMOTE: usize = 5;
+/// Index in a run's numbers: the number of lines of counters that came from another node's cache,
+/// per thousand additions. Only the simulator has this number.
 pub const REMOTE_SLOTS: usize = 6;
 
 /// The scenario with its parameters, figures and program.

@@ -53,30 +53,31 @@ use super::param::{Domain, Param};
 use super::point::{Point, Setup};
 use super::{RunError, Scenario, Variant, Worlds};
 
-/// The index of the throughput in a run's numbers, in created threads per second. The other numbers
-/// exist only if the IDs come from a [`CidSpace`].
+/// Index in a run's numbers: the throughput, in created threads per second. The other numbers exist
+/// only if the IDs come from a [`CidSpace`].
 pub const CREATIONS: usize = 0;
-/// The index of the total time of all calls for a created thread's IDs, in nanoseconds.
-pub const PER_THREAD: usize = 1;
-/// The index of the time of the calls for a switch-out and for a switch-in of a thread that has run
-/// before, in nanoseconds.
-pub const PER_SWITCH: usize = 2;
-/// The index of the time of the calls for entering, the first switch-in and leaving, in
+/// Index in a run's numbers: the total time of all calls for a created thread's IDs, in
 /// nanoseconds.
+pub const PER_THREAD: usize = 1;
+/// Index in a run's numbers: the time of the calls for a switch-out and for a switch-in of a thread
+/// that has run before, in nanoseconds.
+pub const PER_SWITCH: usize = 2;
+/// Index in a run's numbers: the time of the calls for entering, the first switch-in and leaving,
+/// in nanoseconds.
 pub const PER_LIFE: usize = 3;
-/// The index of the time of the call for an arrival from another CPU, in nanoseconds. It is 0 if
-/// there was no arrival.
+/// Index in a run's numbers: the time of the call for an arrival from another CPU, in nanoseconds.
+/// It is 0 if there was no arrival.
 pub const MIGRATE: usize = 4;
-/// The index of the share of all these calls in the non-idle time of CPUs, in percent.
+/// Index in a run's numbers: the share of all these calls in the non-idle time of CPUs, in percent.
 pub const SHARE: usize = 5;
-/// The index of the number of switch-ins, including the switch-ins in rounds that are not counted.
-/// The number is not shown as a figure.
+/// Index in a run's numbers: the number of switch-ins, including the switch-ins in rounds that are
+/// not counted. The number is not shown as a figure.
 pub const SWITCHES: usize = 6;
-/// The index of the number of lines of the source of IDs that came from another cache, per
-/// switch-in. Only the simulator has this number.
+/// Index in a run's numbers: the number of lines of the source of IDs that came from another cache,
+/// per switch-in. Only the simulator has this number.
 pub const TRANSFERS: usize = 7;
-/// The index of the share of the line with the most transfers, in percent. Only the simulator has
-/// this number.
+/// Index in a run's numbers: the share of the line with the most transfers, in percent. Only the
+/// simulator has this number.
 pub const HOTTEST: usize = 8;
 
 /// The scenario with its parameters, figures and program.
