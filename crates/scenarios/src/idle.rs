@@ -2,7 +2,7 @@
 //! `call_function_single_prep_ipi` and `flush_smp_call_function_queue` of Linux 6.8, as far as
 //! Nayak 2024 concerns them. A `Kernel` defines the messages and the tasks.
 //!
-//! The word of flags stands for the flags of the idle thread:
+//! One word holds the flags of the idle thread:
 //!
 //! | bit | means | set by | cleared by |
 //! |---|---|---|---|

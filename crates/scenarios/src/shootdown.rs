@@ -18,8 +18,8 @@
 //! update. If only one context updated, the lines that no other context touches would stay in its
 //! cache, at almost no cost.
 //!
-//! A present context checks for changes every microsecond ([`LOOK_EVERY`]), which is part of the
-//! time of a shootdown. We set the interval, which is the same for both variants.
+//! A present context checks for changes every microsecond ([`LOOK_EVERY`]). The time of a shootdown
+//! includes the wait for this check. We set the interval, and it is the same for both variants.
 //!
 //! The scenario checks itself. Each function must run in all present contexts, and each context
 //! must read the newest value at the end.

@@ -55,8 +55,8 @@ impl Quota {
         self.time.as_micros() as f64 / self.period.as_micros() as f64
     }
 
-    /// Returns [`cpus`](Quota::cpus), rounded up, which is at least 1. This many busy threads can
-    /// use the whole quota.
+    /// Returns [`cpus`](Quota::cpus), rounded up. The result is at least 1. This many busy threads
+    /// can use the whole quota.
     pub fn whole_cpus(self) -> u64 {
         u64::try_from(self.time.as_micros().div_ceil(self.period.as_micros())).unwrap_or(u64::MAX)
     }

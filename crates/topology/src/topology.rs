@@ -75,10 +75,10 @@ pub(crate) struct Limit {
 /// On all machines that we know, each part lies within the next larger part. The only exception is
 /// that a last-level cache may span several nodes (sub-NUMA clustering).
 ///
-/// The tree is a value. It describes the moment at which it was read, and hotplug does not change
-/// it. Read a tree with [`from_sysfs`](Topology::from_sysfs), or build a regular tree with
-/// [`uniform`](Topology::uniform). The tree is immutable, so any code may read it, including signal
-/// handlers. Functions that return sets allocate.
+/// The tree is a value. It describes the machine at the time when the tree was read, and hotplug
+/// does not change it. Read a tree with [`from_sysfs`](Topology::from_sysfs), or build a regular
+/// tree with [`uniform`](Topology::uniform). The tree is immutable, so any code may read it,
+/// including signal handlers. Functions that return sets allocate.
 ///
 /// ```
 /// use coreline_topology::{CpuId, Distance, Shape, Topology};

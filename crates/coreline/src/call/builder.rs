@@ -20,7 +20,7 @@ pub enum StartError {
     NoCpus,
     /// The machine's topology does not list this CPU, or does not say where it is.
     #[error(
-        "{0} is not in the machine's topology, or its place there is unknown; choose only CPUs \
+        "{0} is not in the machine's topology, or its position there is unknown; choose only CPUs \
          that the topology lists"
     )]
     NoSuchCpu(CpuId),

@@ -173,7 +173,7 @@ impl<W: World> Users<W> {
     }
 }
 
-/// The guard of a worker that uses its cached data. Dropping the guard ends the use, which costs
+/// The guard of a worker that uses its cached data. Dropping the guard ends the use. The drop costs
 /// one store to the worker's own cache line.
 pub struct Using<'a, W: World = Native> {
     inside: &'a W::U32,

@@ -225,9 +225,9 @@ impl<F: Fold, W: World> PerCpuFold<F, W> {
     /// Returns the result, like [`read`](PerCpuFold::read), and resets the fold. No record is lost.
     /// Each record is in the result of one call, or in a later read.
     ///
-    /// The call stops the slots, which costs one fence of all CPUs that the process runs on. A
-    /// concurrent record costs an atomic instruction. Use `drain` for periodic reports, not for
-    /// each request.
+    /// To stop the slots, the call executes one heavy fence, which interrupts all CPUs that the
+    /// process runs on. A concurrent record costs an atomic instruction. Use `drain` for periodic
+    /// reports, not for each request.
     ///
     /// # Errors
     ///

@@ -14,7 +14,7 @@
 //! | [`CounterVec`] | several counters, whose number is chosen at run time |
 //! | [`Total`] | an unsigned counter that only grows |
 //! | [`PerCpuFold`] | a maximum, a minimum or a floating-point sum |
-//! | [`Histogram`] | how often values occur, by bucket; quantiles |
+//! | [`Histogram`] | the number of recorded values in each bucket, and their quantiles |
 //!
 //! All of them except [`CounterVec`] and [`Histogram`] have a `const_new` for statics. All have a
 //! `drain`, which reads and resets without losing an addition.

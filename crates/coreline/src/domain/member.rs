@@ -48,8 +48,8 @@ impl<P: References, W: World> Member<P, W> {
     /// returns [`Entry::Current`].
     ///
     /// With a presence, entering costs one store to the member's own cache line and one load from
-    /// it. Without a presence, it costs one addition in the member. Every 64th entry also [takes
-    /// back](Domain::expire) IDs, if [`SCAN_DELAY`](crate::cid::SCAN_DELAY) has passed.
+    /// it. Without a presence, entering costs one addition in the member. Every 64th entry also
+    /// [takes back](Domain::expire) IDs, if [`SCAN_DELAY`](crate::cid::SCAN_DELAY) has passed.
     #[inline]
     pub fn enter(&mut self) -> (Inside<'_, P, W>, Entry) {
         let Member { domain, seat, entries } = self;

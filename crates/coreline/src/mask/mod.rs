@@ -127,8 +127,8 @@ impl<W: World> CpuMask<W> {
         MaskError::NoSuchCpu { cpu, has: self.cpus().count() as u32 }
     }
 
-    /// Sets the CPU's bit. Returns whether this call set it, which means that the bit was clear. If
-    /// the bit is already set, the call reads one word and writes nothing.
+    /// Sets the CPU's bit. Returns true if the bit was clear. If the bit is already set, the call
+    /// reads one word and writes nothing.
     ///
     /// A thread that finds the bit set sees everything that the setter wrote before. A call that
     /// returns false publishes nothing. To publish writes also in that case, execute a fence that

@@ -126,18 +126,18 @@ impl_default!([] PresenceOptions, new);
 /// its thread has a real-time priority. So contexts of lower priority on its CPU can answer it.
 ///
 /// **Signals, fork**: a signal handler must not call a shootdown. In a forked child, contexts of
-/// other threads that were inside at the fork stay inside, and a shootdown waits for them forever.
-/// If another thread was in a shootdown at the time of the fork, every shootdown of the child waits
-/// forever. In such a child, no member that was registered before the fork may enter or poll,
-/// because it could run a function whose stack no longer exists.
+/// other threads that were present at the fork stay present, and a shootdown waits for them
+/// forever. If another thread was in a shootdown at the time of the fork, every shootdown of the
+/// child waits forever. In such a child, no member that was registered before the fork may enter or
+/// poll, because it could run a function whose stack no longer exists.
 ///
 /// # Law
 ///
 /// A context that enters during a shootdown either runs the shootdown's function or sees everything
 /// that happened before the shootdown. After the shootdown, no context uses data that it cached
 /// before. Present contexts have run the function. The other contexts get [`Entry::MustRefresh`]
-/// when they next enter. A context that was preempted inside counts as present, and the shootdown
-/// waits for it.
+/// when they next enter. A context that was preempted while it was present still counts as present,
+/// and the shootdown waits for it.
 ///
 /// # Source
 ///
@@ -249,11 +249,11 @@ impl<W: World> Presence<W> {
     /// Each context that is present runs `f` in its next [`poll`](Inside::poll), or leaves. A
     /// context that does neither blocks the shootdown forever.
     ///
-    /// **Not inside**: a context that is present must call [`Inside::shootdown`] instead, because
-    /// this call would wait for itself. An `f` that calls a shootdown of the same presence would
-    /// also wait for itself. **Panics**: a panic in `f` unwinds in the thread where `f` ran, and
-    /// `f` counts as run. If a heavy fence [fails](coreline_world::Fences::try_fence_all), the call
-    /// panics once no context can run `f` any more. Some contexts may have run `f`, and other
+    /// **Not while present**: a context that is present must call [`Inside::shootdown`] instead,
+    /// because this call would wait for itself. An `f` that calls a shootdown of the same presence
+    /// would also wait for itself. **Panics**: a panic in `f` unwinds in the thread where `f` ran,
+    /// and `f` counts as run. If a heavy fence [fails](coreline_world::Fences::try_fence_all), the
+    /// call panics once no context can run `f` any more. Some contexts may have run `f`, and other
     /// contexts may use their cached data until the next shootdown.
     pub fn shootdown(&self, f: impl Fn() + Sync) -> Shot {
         let shared = &*self.shared;
@@ -428,8 +428,8 @@ impl<W: World> Drop for Member<W> {
     }
 }
 
-/// The guard of a context that is present. Dropping the guard leaves the presence, which costs one
-/// store to the context's own cache line.
+/// The guard of a context that is present. Dropping the guard leaves the presence. The drop costs
+/// one store to the context's own cache line.
 ///
 /// If a guard is forgotten, its context stays present, and shootdowns wait for it. The wait ends
 /// when the member enters again and leaves, or is dropped.

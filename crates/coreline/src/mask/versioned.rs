@@ -64,7 +64,7 @@ pub use self::reclaimer::Reclaimer;
 /// The type is a handle, and its clones are the same value.
 ///
 /// **Costs**: an update takes two heavy fences (natively, system calls), a read of the line of each
-/// reader whose bit is set, and a write to each of these lines. A reader that stays inside without
+/// reader whose bit is set, and a write to each of these lines. A reader that stays present without
 /// reading, or that reads only while it has several guards, keeps every old value alive. So leave
 /// before you block. A new reader that finds no free seat adds as many seats as there are, up to a
 /// limit, and they stay. Updates do not read the line of a seat that was freed.
@@ -76,9 +76,9 @@ pub use self::reclaimer::Reclaimer;
 /// and that no other code uses. A handler that interrupts this handler must not use it either.
 /// Guards nest in a thread, but not across an interrupt. A handler must not call `update`,
 /// `synchronize` or `retired`, and must not create a reader. In a forked child, readers of other
-/// threads that were inside at the fork stay inside. They keep alive the values that they held and
-/// all values that are replaced later. If one of these threads was in `update`, `synchronize` or
-/// `retired`, or was a [`Reclaimer`] at work, updates of the child wait forever.
+/// threads that were present at the fork stay present. They keep alive the values that they held
+/// and all values that are replaced later. If one of these threads was in `update`, `synchronize`
+/// or `retired`, or was a [`Reclaimer`] at work, updates of the child wait forever.
 pub struct Versioned<T: Send + Sync + 'static, W: World = Native> {
     shared: Arc<Shared<T, W>>,
 }
@@ -244,11 +244,10 @@ impl<T: Send + Sync + 'static, W: World> Versioned<T, W> {
     }
 
     /// Waits until no reader holds a value that was replaced before this call, and frees the
-    /// replaced values.
-    /// A reader that is inside and never leaves, or that reads only while it has several guards,
-    /// blocks the call forever. A reader that is inside on the calling thread also blocks it
-    /// forever. Other threads can update meanwhile. **Panics** if a heavy fence fails again after
-    /// it failed in an update.
+    /// replaced values. A reader that is present and never leaves, or that reads only while it has
+    /// several guards, blocks the call forever. A reader that is present on the calling thread also
+    /// blocks it forever. Other threads can update meanwhile. **Panics** if a heavy fence fails
+    /// again after it failed in an update.
     pub fn synchronize(&self) {
         // Without a deadline it does not give up.
         let _: bool = self.wait_and_resume(None);
@@ -432,8 +431,8 @@ impl<T: Send + Sync + 'static, W: World> Reader<T, W> {
     /// Enters, so that the reader may read until the returned guard is dropped.
     ///
     /// Entering takes one store to the reader's own cache line and one load from it. It writes no
-    /// shared memory, unless the value was replaced meanwhile. A reader that is already inside only
-    /// counts its guards.
+    /// shared memory, unless the value was replaced meanwhile. A reader that is already present
+    /// only counts its guards.
     #[inline]
     pub fn enter(&self) -> Reading<'_, T, W> {
         let outer = self.guards.get();
@@ -506,7 +505,7 @@ impl<T: Send + Sync + 'static, W: World> Drop for Reader<T, W> {
     }
 }
 
-/// The guard of a reader that is inside. Dropping the reader's last guard leaves.
+/// The guard of a reader that is present. Dropping the reader's last guard leaves.
 ///
 /// A forgotten guard keeps alive all values that are replaced from then on, until its reader is
 /// dropped.

@@ -92,7 +92,7 @@ pub struct Leaked {
 /// **Memory**: a cache uses a few kilobytes, and one kilobyte for each index up to the highest used
 /// index. Memory for objects is allocated in units of 64 KiB, or of eight objects. Every 64
 /// magazines that are in depots at the same time use 33 KiB. [`shrink`](ObjectCache::shrink) leaves
-/// 1 KiB of each 33 KiB, which is at most 1 MiB in all.
+/// 1 KiB of each 33 KiB, at most 1 MiB in all.
 ///
 /// **No memory**: a get returns [`GetError::Map`]. An object that is returned, and for which a
 /// depot has no memory, is destroyed. A cache that cannot be created [ends the
@@ -402,7 +402,7 @@ impl<T: Send + 'static, L: Send + 'static, W: World> ObjectCache<T, L, W> {
 
     /// Returns the counts of operations and objects of this cache.
     ///
-    /// The call reads each object, which takes a few nanoseconds per object. It does not block
+    /// The call takes a few nanoseconds per object, because it reads each object. It does not block
     /// threads that construct or destroy objects meanwhile.
     pub fn stats(&self) -> CacheStats {
         // Relaxed: a count. Before the walk: an object that is destroyed meanwhile counts once.

@@ -18,13 +18,14 @@
 //! | counted | bursts, the first right after the passes | all bursts of the rounds |
 //!
 //! `timed` is the published benchmark (librseq, `tests/basic_percpu_benchmark.c`, commit 95febd5).
-//! Its passes are a few milliseconds of user code, which is longer than a tick. So a scan for old
-//! references runs at the beginning of each thread. The scenario executes two of these passes, and
-//! the thread computes for the time of the others. The scenario omits the benchmark's steps after
-//! the last burst.
+//! Its passes are a few milliseconds of user code, longer than a tick. So a scan for old references
+//! runs at the beginning of each thread. The scenario executes two of these passes, and the thread
+//! computes for the time of the others. The scenario omits the benchmark's steps after the last
+//! burst.
 //!
 //! The areas are a private mapping of a file, like those of librseq's pool. The first write to a
-//! page is a copy-on-write fault, which is included in the time if it happens in a counted burst.
+//! page is a copy-on-write fault. If the fault happens in a counted burst, the burst's time
+//! includes the fault.
 //!
 //! The scenario checks itself. After `n` passes, the bytes at each position, summed over all areas,
 //! have been incremented `n` times.

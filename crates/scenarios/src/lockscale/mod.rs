@@ -16,8 +16,11 @@
 //! | `test-and-set` | test, then test and set, with exponential backoff | 4 | [`test_and_set`] |
 //! | `parking-lot` | one byte, and a lot to park in, as in the crate of that name | 1 | [`lot`] |
 //!
-//! Each variant implements [`Lock`]. The rest of the program is one function, [`contend`]. In every
-//! variant, each thread waits on its own line. The papers' locks hold an address of eight bytes.
+//! Each variant implements [`Lock`]. The rest of the program is one function, [`contend`]. In
+//! `ticket` and `test-and-set`, all waiters spin on one word. In `parking-lot`, waiters spin on the
+//! lock, and then each sleeps on a word of its own. In the other variants, each waiter spins on a
+//! word on a line of its own. In `per-node`, the head of each queue also waits for the token and
+//! for the lock's word, which all threads share. The papers' locks hold an address of eight bytes.
 //! These locks hold a thread's number, so that the world's words suffice.
 //!
 //! Threads begin one after another, in a random order ([`field::APART`] says why). Turns are

@@ -7,9 +7,9 @@
 //!
 //! Each variant is an implementation of [`Counters`]. Everything else is one function,
 //! `Executor::work`. The schedule of polls is chosen at random before the run, and is the same for
-//! all variants. It is read from plain memory, which costs no time in the simulator. So no variant
-//! contains queues of tasks. Between two rounds, all workers wait for each other, so no task is
-//! polled twice at one time.
+//! all variants. The schedule is read from plain memory, and the simulator charges nothing for such
+//! a read. So no variant contains queues of tasks. Between two rounds, all workers wait for each
+//! other, so no task is polled twice at one time.
 //!
 //! We set three things without a measurement: the length of a round ([`executor::ROUND`]), the
 //! movement of tasks, and the workers' random start times in the first [`executor::PHASE`] of a

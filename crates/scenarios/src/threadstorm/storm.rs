@@ -1,4 +1,5 @@
-//! The storm itself: pools, their threads, and the workers that act as the CPUs' schedulers.
+//! The program of `threadstorm`: pools, their threads, and the workers that act as the CPUs'
+//! schedulers.
 
 use core::sync::atomic::{AtomicBool, AtomicU64};
 use std::collections::VecDeque;

@@ -56,7 +56,7 @@ pub fn search(
 /// A preemption is a switch away from a thread that could continue. When a thread blocks or ends,
 /// every thread that could run next is tried, and this does not count as a preemption. A thread
 /// that yields or waits in a loop lets the next thread in cyclic order run. A switch to any other
-/// thread counts as a preemption, so loops of several waiting threads are explored completely.
+/// thread counts as a preemption. So the exploration ends even if several threads wait in loops.
 ///
 /// All other sources of variation are fixed. Jitter and faults follow from the machine's one seed,
 /// and memory is sequentially consistent. For weak memory order, use the model checker's world.

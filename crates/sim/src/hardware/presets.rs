@@ -61,7 +61,7 @@ pub enum SpecError {
     Malformed {
         /// The file or preset.
         file: String,
-        /// The position and the reason.
+        /// The position of the mistake in the file, and the reason.
         why: String,
     },
     /// A value is missing, unknown or out of range.

@@ -24,9 +24,8 @@ pub enum FixedError {
     Map(#[from] MapError),
 }
 
-/// Maps zeroed memory at `at`, in whole pages and with a guard, which means that the first `guard`
-/// bytes cannot be accessed. The host does not reserve memory for the range. [`unmap`] unmaps the
-/// range.
+/// Maps zeroed memory at `at`, in whole pages. Its first `guard` bytes cannot be accessed. The host
+/// does not reserve memory for the range. [`unmap`] unmaps the range.
 ///
 /// The call never replaces an existing mapping. It does not work under Miri, which has no fixed
 /// addresses.

@@ -173,7 +173,7 @@ copied! {
 }
 
 /// *Load, load, compare, store*: pushes a pointer into the top entry, if a pop has left it empty.
-/// Otherwise, the operation puts the pointer after the last entry, which costs two more stores.
+/// Otherwise, the operation executes two more stores and puts the pointer after the last entry.
 #[derive(Debug)]
 pub struct StackPush<T>(pub NonNull<T>);
 
@@ -217,7 +217,7 @@ fn filled<T: 'static, const N: usize, W: Restartable>(
 }
 
 /// *Load, load, compare, store*: pops the top of the stack, if the top is the last entry.
-/// Otherwise, the operation takes the entry below, which costs one more load and store.
+/// Otherwise, the operation executes one more load and store, and takes the entry below.
 #[derive(Debug, Clone, Copy)]
 pub struct StackPop;
 

@@ -68,9 +68,9 @@ impl<W: Words> fmt::Debug for Limits<W> {
     }
 }
 
-/// [`Limits`] of slots that are created later, with the place of slot 0. A section reads the place
-/// itself, after it finds its index below the limit. A thread that reads the place before the limit
-/// could combine an old place with a new limit:
+/// [`Limits`] of slots that are created later, and the address of slot 0. A section itself reads
+/// the address, after it has found its index below the limit. A thread that reads the address
+/// before the limit could combine an old address with a new limit:
 ///
 /// ```text
 /// Thread 1: slot 0 lies nowhere, and would go on with that
@@ -109,7 +109,7 @@ impl<W: Words> Gate<W> {
         &self.limits
     }
 
-    /// Returns the place of slot 0. A thread that read the limit before, with acquire ordering,
+    /// Returns the address of slot 0. A thread that read the limit before, with acquire ordering,
     /// finds the slots below it initialised.
     #[inline]
     pub fn first(&self) -> *mut u8 {
@@ -117,8 +117,8 @@ impl<W: Words> Gate<W> {
         self.first.load(Ordering::Relaxed)
     }
 
-    /// Allows the use of slots below `limit`, where `first` is slot 0. Each call must give the same
-    /// place.
+    /// Allows the use of slots below `limit`, where `first` is slot 0. Each call must pass the same
+    /// address.
     pub fn open(&self, by: IndexBy, first: *mut u8, limit: u32) {
         // Relaxed: the limit publishes it.
         self.first.store(first, Ordering::Relaxed);

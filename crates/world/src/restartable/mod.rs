@@ -29,9 +29,10 @@
 //! * the simulator *interprets* it;
 //! * `Native` *implements* it, in assembly, and the tests of `crate::arch` compare the two with an
 //!   abort forced at every step;
-//! * if there are no sections (in the model, and in `Native` if rseq is refused), or a thread has
-//!   [no slot](NoSlot), the caller runs it by other means. The way is chosen once, before the first
-//!   slot is used: plain and atomic additions to one slot would lose updates.
+//! * the caller *replaces* it by atomic instructions, if there are no sections (in the model, and
+//!   in `Native` if rseq is refused) or the thread has [no slot](NoSlot). For an array of slots,
+//!   the way is chosen once, before the first slot is used: plain and atomic additions to one slot
+//!   would lose updates.
 //!
 //! # Slots
 //!
@@ -65,8 +66,8 @@ use crate::{Lacking, Words};
 pub enum IndexBy {
     /// The CPU number. It always exists, and needs as many slots as the machine may ever have CPUs.
     Cpu,
-    /// The kernel's concurrency ID (`mm_cid`). It is compact, which means that it is below the
-    /// number of threads and of allowed CPUs. Not every kernel has it.
+    /// The kernel's concurrency ID (`mm_cid`). It is compact: it is below the number of threads,
+    /// and below the number of allowed CPUs. Not every kernel has it.
     KernelCid,
 }
 
@@ -120,7 +121,7 @@ impl<F, W: Restartable> Clone for At<'_, F, W> {
 impl<F, W: Restartable> Copy for At<'_, F, W> {}
 
 impl<'a, F, W: Restartable> At<'a, F, W> {
-    /// Creates the field at `first` in slot 0, and at the same place in the other slots below the
+    /// Creates the field at `first` in slot 0, and at the same offset in the other slots below the
     /// limit. The limit is the one word of `limits` that is written.
     ///
     /// # Safety
@@ -143,7 +144,7 @@ impl<'a, F, W: Restartable> At<'a, F, W> {
     ///
     /// # Safety
     ///
-    /// The same conditions as for [`new`](At::new), for the place and the limit of the gate,
+    /// The same conditions as for [`new`](At::new), for the address and the limit of the gate,
     /// whenever the gate is open.
     #[inline]
     pub unsafe fn behind(gate: &'a Gate<W>, offset: usize) -> Self {
@@ -169,8 +170,8 @@ impl<'a, F, W: Restartable> At<'a, F, W> {
         self.limits
     }
 
-    /// Returns the gate that holds the place of slot 0, and the offset of the field from that place
-    /// in bytes. Returns `None` if the place is known.
+    /// Returns the gate that holds the address of slot 0, and the offset of the field from that
+    /// address in bytes. Returns `None` if the field was created with a known address.
     #[inline]
     pub fn gate(&self) -> Option<(&'a Gate<W>, usize)> {
         match self.first {

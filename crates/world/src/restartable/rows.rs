@@ -58,7 +58,8 @@ impl<W: Words> Rows<W> {
     /// read them.
     pub const LAYOUT: [usize; 2] = [offset_of!(Self, table), offset_of!(Self, cpus)];
 
-    /// Creates a row for each CPU number below `cpus`, without any line.
+    /// Creates a table for the CPU numbers below `cpus`. At first the table has no line, so no CPU
+    /// has a row.
     ///
     /// # Panics
     ///

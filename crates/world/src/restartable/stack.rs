@@ -8,11 +8,11 @@
 //! that repeatedly takes a pointer and puts it back would take 1.5 times as long (measured on a Zen
 //! 4).
 //!
-//! A push that finds the last entry filled first adds an empty entry. A pop that finds it empty
-//! first removes it. This step does not change the content of the stack for any thread, so an abort
-//! after it is harmless. A separate place in front of the stack would also make such a pair cheap.
-//! But then no batch operation could empty both with one store, and the pointer that was pushed
-//! last would not come first.
+//! If the last entry is full, a push first adds an empty entry. If the last entry is empty, a pop
+//! first removes that entry. Neither step changes the content of the stack for any thread, so an
+//! abort after such a step is harmless. A separate entry in front of the stack would also make such
+//! a pair cheap. But then no batch operation could empty the stack and that entry with one store,
+//! and the pointer that was pushed last would not come first.
 //!
 //! # A capacity that can be changed
 //!

@@ -375,8 +375,8 @@ impl<W: World> Node<W> {
 /// creates them.
 ///
 /// Call it for allocators that [wait for one lock while they hold another](super#in-an-allocator),
-/// and for signal handlers that lock. The first call reads the machine's tree, which takes a few
-/// milliseconds on a large machine. Later calls do nothing.
+/// and for signal handlers that lock. The first call reads the machine's tree. On a large machine,
+/// it takes a few milliseconds. Later calls do nothing.
 ///
 /// **Fork**: a child has the tables that its parent had. **Signals**: a signal handler must not
 /// call it.

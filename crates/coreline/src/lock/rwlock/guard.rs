@@ -45,9 +45,9 @@ use super::{RawRwLock, Readers, SpinningReaders};
 ///
 /// **Size**: 8 bytes, and the shared nodes that [`Osq`](super::super::Osq) describes.
 ///
-/// **Panics**: `read` and `read_by` panic with more than 2^27 readers at one time, which can happen
-/// only with forgotten guards. In that case `try_read` returns `None`. A panic while a guard is
-/// alive frees the lock, and the data is not poisoned.
+/// **Panics**: `read` and `read_by` panic with more than 2^27 readers at one time. Only forgotten
+/// guards can lead to so many readers. In that case `try_read` returns `None`. A panic while a
+/// guard is alive frees the lock, and the data is not poisoned.
 ///
 /// **Signals**: a handler that takes the lock waits forever if the interrupted thread holds it, or
 /// waits for it ahead of the handler. `try_read` and `try_write` do not wait and allocate nothing.

@@ -68,12 +68,13 @@ mod sealed {
     pub trait Sealed {}
 }
 
-/// The choice that readers spin for a while, as writers do. Use it for short sections.
+/// With this choice, readers spin for a while before they sleep, as writers do. Use it for short
+/// sections.
 #[derive(Debug, Clone, Copy)]
 pub struct SpinningReaders;
 
-/// The choice that readers sleep at once. Use it for sections of many microseconds, or if there are
-/// few CPUs.
+/// With this choice, readers sleep at once. Use it for sections of many microseconds, or if there
+/// are few CPUs.
 #[derive(Debug, Clone, Copy)]
 pub struct SleepingReaders;
 

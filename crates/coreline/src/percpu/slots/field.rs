@@ -116,7 +116,7 @@ impl<T: Slot, F: Word, W: World, I: Indexing<W>> Field<'_, T, F, W, I> {
 
     /// Writes `new`, and returns the old value: [`Exchange`]. For a pointer, the call publishes
     /// what this thread wrote before, and makes visible what the thread that stored the old pointer
-    /// wrote before. For an integer, the call is relaxed.
+    /// wrote before. For an integer, the call is relaxed: it orders no other accesses.
     ///
     /// An exchange of a pointer transfers ownership. If two threads exchange on one slot, only the
     /// second thread gets the pointer that the first thread stored.
@@ -135,7 +135,8 @@ impl<T: Slot, F: Word, W: World, I: Indexing<W>> Field<'_, T, F, W, I> {
 
     /// Writes `new` if the word is `expected`: [`StoreIfEqual`]. For a pointer, a write publishes
     /// what this thread wrote before. Whether the call writes or not, it makes visible what the
-    /// thread that stored the old pointer wrote before. For an integer, the call is relaxed.
+    /// thread that stored the old pointer wrote before. For an integer, the call is relaxed: it
+    /// orders no other accesses.
     ///
     /// The call compares only values, so it has the ABA problem. A pointer that was removed and put
     /// back meanwhile compares equal. So do not pop from a hand-written stack this way, because the

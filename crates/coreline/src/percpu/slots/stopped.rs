@@ -147,7 +147,8 @@ impl<T: Slot, F: Integer, W: World, I: Indexing<W>> StoppedField<'_, T, F, W, I>
 impl<T: Slot, E: 'static, const N: usize, W: World, I: Indexing<W>>
     StoppedField<'_, T, ResizableStack<E, N, W>, W, I>
 {
-    /// Pushes the first of `values` onto the stack, up to its free room, and returns their number.
+    /// Pushes as many of `values` onto the stack as there is room for, the first one first, and
+    /// returns their number.
     pub fn push_batch(&self, values: &[NonNull<E>]) -> usize {
         self.run(StackPushBatch(values))
     }

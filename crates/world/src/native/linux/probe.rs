@@ -108,8 +108,8 @@ pub struct Probe {
     pub huge_pools: Vec<HugePool>,
     /// Whether memory may get huge pages on request, or the reason why not.
     pub huge_pages: Result<(), Lacking>,
-    /// Whether memory can be placed on each node that has CPUs, or the reason why not. `Ok` if
-    /// there is only one node.
+    /// Whether memory can be placed on each node that has CPUs, or the reason why not. It is `Ok`
+    /// if there is only one node.
     pub placement: Result<(), Lacking>,
     /// The processor's instructions that wait for a store, and that user space may use.
     pub wait_instructions: Vec<&'static str>,
@@ -117,7 +117,8 @@ pub struct Probe {
     pub allowed: Result<CpuSet, String>,
     /// The machine's tree.
     pub topology: Arc<Topology>,
-    /// The reason why sysfs could not be read. The tree is then flat, with one node.
+    /// The reason why sysfs could not be read. It is `None` if sysfs could be read. Otherwise, the
+    /// tree is flat and has one node.
     pub topology_error: Option<&'static SysfsError>,
     /// The CPUs of the tree that the caller may use but sysfs does not name.
     pub hidden: CpuSet,
