@@ -168,7 +168,7 @@ pub(crate) enum Error {
     #[error(
         "{left} {} left as {}, and the simulated machine does not see the state that threads \
          share there; change it by hand, or see the report",
-        if *left == 1 { "place" } else { "places" },
+        if *left == 1 { "source location" } else { "source locations" },
         if *left == 1 { "it was" } else { "they were" }
     )]
     NotAllPorted { left: usize },

@@ -258,18 +258,19 @@ impl Ledger {
             "{}. For the figures of [Desnoyers 2024](https://lore.kernel.org/lkml/\
              20240904013127.75064-2-mathieu.desnoyers@efficios.com) and [van Riel 2013](\
              https://lore.kernel.org/r/20130731221421.616d3d20@annuminas.surriel.com), over the \
-             whole band: {}. The simulator is calibrated on none of these figures. None is a \
-             prediction, because we knew them when we wrote the scenarios. [Validate](\
-             validate/README.md) has true predictions.",
+             whole [band](glossary.md#words-of-the-simulator): {}. The simulator is calibrated on \
+             none of these figures. None is a prediction, because we knew them when we wrote the \
+             scenarios. [Validate](validate/README.md) has true predictions.",
             score(&parts),
             score(&kernel),
         );
         let what = "`coreline ledger --out docs/fidelity.md` writes this page. *Value* is the \
-                    figure at the default point. *Band* is its range over request shares, seeds \
-                    and uncertain costs (the whole band), or over request shares alone. A quick \
-                    run has no band. `coreline explain verdicts` defines the verdicts and the \
-                    null model. If a figure's source leaves parameters open, several rows \
-                    compare with it. The figure is `undecided` if these rows disagree.";
+                    figure at the [default point](glossary.md#words-of-the-simulator). *Band* is \
+                    its range over request shares, seeds and uncertain costs (the whole band), or \
+                    over request shares alone. A quick run has no band. `coreline explain \
+                    verdicts` defines the verdicts and the null model. If a figure's source leaves \
+                    parameters open, several rows compare with it. The figure is `undecided` if \
+                    these rows disagree.";
         for paragraph in [&conclusion, what] {
             text += &form.paragraph("", paragraph);
             text.push('\n');

@@ -27,8 +27,8 @@ pub(crate) fn known<W: Testbed>(cpus: &[CpuId]) -> Result<(), RunError> {
     }
 }
 
-/// Starts a thread for each place, calls `lead` while the threads run, and joins them. Each thread
-/// calls `part` for its part of the shared work. Returns the threads' results, in order.
+/// Starts a thread for each placement, calls `lead` while the threads run, and joins them. Each
+/// thread calls `part` for its part of the shared work. Returns the threads' results, in order.
 ///
 /// If a thread cannot be started, no further threads are started. `lead` then gets the number of
 /// started threads instead of `None`, and must make these threads end.

@@ -53,22 +53,23 @@ pub(super) const MASKED: Param =
 
 /// Each with what is in it, besides what those before it have.
 const SCANNED: &[(&str, &str)] = &[
-    ("none", "No queue: there is no other CPU"),
-    ("cache", "The queues of its core, then those under its last-level cache"),
-    ("socket", "The same, then the queues of its socket"),
-    ("all", "The same, then the queues of all CPUs"),
+    ("none", "No queue, as if there were no other CPU"),
+    ("cache", "The queues of the CPU's core, then those under its last-level cache"),
+    ("socket", "As cache, then the queues of the CPU's socket"),
+    ("all", "As socket, then the queues of all CPUs"),
 ];
 
 /// What is compared: policies of the library's workers, and of the idle loop.
 pub(super) static VARIANTS: [Variant; 6] = [
     Variant::new("resched", "Workers: a call counts as work, so the worker searches for more"),
     Variant::new("always-kick", "Workers: each call is a wake-up with a system call"),
-    Variant::new("notify", "Workers: a call brings no work"),
+    Variant::new("notify", "Workers: a call does not count as work"),
     Variant::new("kernel-resched", "A kernel: a call sets the bit that says \"there is work\"")
         .only(Worlds::Simulated),
     Variant::new("kernel-always-kick", "A kernel: each call is an interrupt")
         .only(Worlds::Simulated),
-    Variant::new("kernel-notify", "A kernel: a call sets a bit of its own").only(Worlds::Simulated),
+    Variant::new("kernel-notify", "A kernel: a call sets a bit for calls only")
+        .only(Worlds::Simulated),
 ];
 
 /// Returns whether a variant is a kernel's idle loop.

@@ -250,8 +250,8 @@ fn run_seed(seed: u64, run: u64) -> u64 {
 }
 
 /// Returns the numbers of variants over a band of a preset, for claims in a test. They are ordered
-/// by variant, and then by number. `program` has `{}` in the place of the variant. If the scenario
-/// installs kernels, `scan` says when they scan for old references.
+/// by variant, and then by number. `program` contains `{}` where the variant's name belongs. If the
+/// scenario installs kernels, `scan` says when they scan for old references.
 ///
 /// # Panics
 ///

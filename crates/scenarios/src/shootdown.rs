@@ -2,10 +2,11 @@
 //! changes).
 //!
 //! Each CPU has one context, on a thread pinned to that CPU. The context registers with a
-//! [`Presence`] and a [`Versioned`] value, and uses both. Then `present` contexts are inside, and
-//! the others have left and sleep. Contexts have turns in a random order. In its turn, a context
-//! calls a function in all present contexts and waits until it has run everywhere (`shootdown`). It
-//! also replaces the value (`update`). A context that is away makes both calls from outside.
+//! [`Presence`] and a [`Versioned`] value, and uses both. Then `present` of these contexts stay
+//! present, and the others leave and sleep. Contexts have turns in a random order. In its turn, a
+//! context calls a function in all present contexts and waits until it has run everywhere
+//! (`shootdown`). It also replaces the value (`update`). A context that has left makes both calls
+//! without entering.
 //!
 //! | variant | bits of contexts that have left | an update writes to |
 //! |---|---|---|

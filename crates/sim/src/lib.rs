@@ -47,7 +47,7 @@
 //! prints that list.
 //!
 //! The user's guide, `docs/simulating.md` in the repository, shows how to get a claim that you can
-//! quote. With [`claim`], a verdict does not depend on a single guess about the machine.
+//! quote. With [`claim`], a conclusion does not depend on a single guess about the machine.
 //! [`search()`] finds mistakes that occur only at an unlucky moment. Code that is generic over
 //! `coreline_world::World` runs unchanged, with [`Sim`] as its world.
 //!

@@ -67,8 +67,8 @@ id! {
 id! {
     /// A concurrency ID: a small number that no two running threads of one ID space hold at once.
     ///
-    /// It indexes per-CPU memory as a CPU number would. But it stays below the number of threads if
-    /// there are fewer threads than CPUs.
+    /// It indexes per-CPU memory as a CPU number would. But if there are fewer threads than CPUs,
+    /// it is usually below the number of threads.
     Cid, "cid"
 }
 

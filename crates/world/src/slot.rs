@@ -5,7 +5,7 @@
 /// # Safety
 ///
 /// Suppose that one value can return a reference to an object inside itself. Then every value must
-/// have a live object of that type at the same place, from its creation until it is dropped. So
+/// have a live object of that type at the same offset, from its creation until it is dropped. So
 /// words and arrays and structs of words are allowed. Enums and unions are not allowed, nor are
 /// types that contain one (`Option`, `OnceLock`, a vector with room inside). A section computes the
 /// address of a field from the address of the same field in another slot.

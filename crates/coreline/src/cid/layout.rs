@@ -49,8 +49,8 @@ pub struct CidLayout<P: Policy> {
 }
 
 impl<P: Policy> CidLayout<P> {
-    /// Creates the layout of a machine: every number below [`Topology::cpu_limit`] has a place. The
-    /// layout is for slots of 64 bytes, one cache line each.
+    /// Creates the layout of a machine: every number below [`Topology::cpu_limit`] has a position.
+    /// The layout is for slots of 64 bytes, one cache line each.
     ///
     /// # Errors
     ///
@@ -85,7 +85,7 @@ impl<P: Policy> CidLayout<P> {
     ///
     /// # Errors
     ///
-    /// [`CidError::NoSuchCpu`] if the CPU has no place in the layout.
+    /// [`CidError::NoSuchCpu`] if the CPU has no position in the layout.
     pub fn range(&self, cpu: CpuId) -> Result<Range<u32>, CidError> {
         let place = self.parts.place(cpu)?;
         Ok(self.parts.groups()[usize::from(place.group)].range.clone())

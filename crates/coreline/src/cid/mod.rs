@@ -2,9 +2,9 @@
 //!
 //! Memory that is indexed by CPU needs as many slots as the machine has CPUs, even for a process, a
 //! tenant or a table with few threads. A *concurrency ID* is a number that no two running threads
-//! of one process, tenant or table have at the same time. It stays below the number of threads. For
-//! example, four threads on 384 CPUs use slots 0 to 3. A [`CidSpace`] hands out these IDs under one
-//! of four policies:
+//! of one process, tenant or table have at the same time. It is usually below the number of
+//! threads. For example, four threads on 384 CPUs use slots 0 to 3. A [`CidSpace`] hands out these
+//! IDs under one of four policies:
 //!
 //! | policy | a CPU without an ID gets | in Linux |
 //! |---|---|---|
@@ -23,7 +23,7 @@
 //! [out](CidSpace::switch_out), [migrate](CidSpace::migrate) and leave. A timer calls
 //! [`expire`](CidSpace::expire). The ID belongs to the task from the switch in to the switch out.
 //!
-//! **By use**, if no hook sees switches, as in any process. A CPU's *row* holds an ID that
+//! **By use**, if no hook is called at a switch, as in any process. A CPU's *row* holds an ID that
 //! restartable sections on that CPU may work with. [`use_at`](CidSpace::use_at) assigns an ID when
 //! a section finds none, and [`expire_unused`](CidSpace::expire_unused) frees unused IDs. The law
 //! then holds for each commit of a section, because a preempted thread holds no ID. `row.rs`
@@ -206,7 +206,7 @@ impl References for Clustered {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum CidError {
-    /// The CPU has no place in the layout.
+    /// The CPU has no position in the layout.
     #[error(
         "no row for {cpu}: the layout is that of a machine whose CPU numbers are below {limit}; \
          make it from a topology that has this CPU"
@@ -380,8 +380,8 @@ impl<P: Policy, W: World> CidSpace<P, W> {
     ///
     /// # Errors
     ///
-    /// [`CidError::NoSuchCpu`] if a CPU has no place in the layout. All methods that take CPUs may
-    /// return it. Methods that take a task may also return [`CidError::ForeignTask`].
+    /// [`CidError::NoSuchCpu`] if a CPU has no position in the layout. All methods that take CPUs
+    /// may return it. Methods that take a task may also return [`CidError::ForeignTask`].
     pub fn user_enter(&self, allowed: &CpuSet) -> Result<Task<P, W>, CidError> {
         self.places(allowed)?;
         Ok(Task { task: self.engine.enter(allowed), space: Arc::clone(&self.name) })
@@ -497,8 +497,8 @@ where
     ///
     /// # Errors
     ///
-    /// [`CidError::NoSuchCpu`] if the CPU has no place in the layout, and [`CidError::NoMemory`] at
-    /// the first use of a CPU.
+    /// [`CidError::NoSuchCpu`] if the CPU has no position in the layout, and [`CidError::NoMemory`]
+    /// at the first use of a CPU.
     pub fn use_at(&self, cpu: CpuId) -> Result<Cid, CidError> {
         let place = self.place(cpu)?;
         let use_at = || self.engine.use_at(place).map_err(|_| CidError::NoMemory { cpu });

@@ -128,7 +128,7 @@ impl Domains {
 
 impl<P: References> Domains<P> {
     /// Creates the shared state for domains whose CPUs get the IDs of this layout. Operations on
-    /// CPUs without a place in the layout use the shared slot.
+    /// CPUs without a position in the layout use the shared slot.
     ///
     /// # Errors
     ///

@@ -79,7 +79,7 @@ impl_debug!([P: References, W: World] Member<P, W> as it { domain: it.domain, ..
 /// The guard of a member inside its domain. Dropping the guard leaves the domain. Without a
 /// presence, the guard only names the domain.
 ///
-/// The guard gives no ID. A thread has an ID only during one operation, unless it has a
+/// The guard holds no ID. A thread has an ID only during one operation, unless it has a
 /// [`Lease`](super::Lease).
 pub struct Inside<'a, P: References = Recent, W: World = Native> {
     domain: &'a Domain<P, W>,

@@ -91,10 +91,10 @@
 //!
 //! # Law
 //!
-//! Each constructed object has one holder at a time, or is at one place of the cache. An object is
-//! constructed once, and destroyed at most once. If a charge or a closure fails or panics, no
-//! object leaks, and no object is duplicated. All other work is done before the first panic is
-//! resumed. The number of idle objects never exceeds the limit.
+//! Each constructed object has one holder at a time, or lies in one stack, depot or quarantine of
+//! the cache. An object is constructed once, and destroyed at most once. If a charge or a closure
+//! fails or panics, no object leaks, and no object is duplicated. All other work is done before the
+//! first panic is resumed. The number of idle objects never exceeds the limit.
 //!
 //! **Signals**: signal handlers must not use a cache, because the interrupted thread may hold a
 //! lock of the cache. **Fork**: the child has a copy of all objects and can continue to use the

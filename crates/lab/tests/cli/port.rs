@@ -163,7 +163,7 @@ fn a_check_writes_nothing_and_the_exit_code_says_whether_something_was_left() {
 
     let part = package("part", "pub static mut N: u8 = 0;\n");
     let (code, told) = refusal(&["port", &part, "--check"]);
-    assert!(code == 1 && told.contains("1 place left as it was"), "{code}: {told}");
+    assert!(code == 1 && told.contains("1 source location left as it was"), "{code}: {told}");
 }
 
 #[test]

@@ -77,14 +77,14 @@ pub static SCENARIO: Scenario = Scenario {
         },
         Variant {
             lacks: || Native::kernel_cid().is_none().then(|| no_index("kernel-cid")),
-            ..Variant::new("kernel-cid", "By the concurrency ID of this machine's kernel")
+            ..Variant::new("kernel-cid", "Memory is indexed by the ID of this machine's kernel")
                 .only(Worlds::Native)
         },
-        Variant::simulated("first-fit", "By a concurrency ID: the lowest free ID"),
-        Variant::simulated("recent", "By the CPU's recent ID if that is free"),
+        Variant::simulated("first-fit", "Memory is indexed by the lowest free ID"),
+        Variant::simulated("recent", "Memory is indexed by the CPU's recent ID if that is free"),
         Variant::simulated(
             "owned",
-            "By an ID that the thread owns, or its CPU if there are many threads",
+            "Memory is indexed by an ID of the thread, or of its CPU with many threads",
         ),
         Variant::simulated("clustered", "As recent, for each last-level cache"),
     ],
@@ -113,8 +113,8 @@ pub static SCENARIO: Scenario = Scenario {
 };
 
 const TURNS: &[(&str, &str)] = &[
-    ("timed", "Their own timers, in one order, as in the published benchmark"),
-    ("called", "A coordinator, in a new random order for each round"),
+    ("timed", "Each thread by its own timer, in one order, as in the published benchmark"),
+    ("called", "By calls of a coordinator, in a new random order for each round"),
 ];
 
 const SCANS: &[(&str, &str)] = &[

@@ -79,7 +79,8 @@ const SHARE: usize = 1;
 /// The scenario with its parameters, figures and program.
 pub static SCENARIO: Scenario = Scenario {
     params: &[
-        Param::new("load", "Which benchmark", Domain::Names(LOADS)).usual(&["open", "lock"]),
+        Param::new("load", "The benchmark that runs", Domain::Names(LOADS))
+            .usual(&["open", "lock"]),
         Param::new("threads", "The number of threads (-t of will-it-scale)", Domain::Cpus(4096))
             .depends(grid),
         Param::number(

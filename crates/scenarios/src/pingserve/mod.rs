@@ -55,7 +55,7 @@ pub static SCENARIO: Scenario = Scenario {
     params: &[
         Param::new(
             "shape",
-            "What the tasks do, like the benchmark of this name",
+            "What the tasks do, as in the benchmark of the same name",
             Domain::Names(&load::NAMES),
         )
         .usual(&["tbench", "netperf", "hackbench", "schbench", "stream"])

@@ -1,10 +1,11 @@
-//! `switchstorm`: every CPU of a domain alternates between a thread of the domain and idling (van
+//! `switchstorm`: every CPU of a process alternates between a thread of the process and idling (van
 //! Riel 2013).
 //!
 //! Each CPU has one pinned thread, which repeats a cycle: idle, switch-in, run, switch-out. The
-//! variants differ in the mask of the CPUs that a flush of the domain's mappings must reach. The
-//! kernel keeps such a mask for each `mm`. An idle CPU keeps its bit, so at switch-in the bit is
-//! usually already set. The scenario measures the cost of ensuring that the bit is set.
+//! variants differ in the mask of the CPUs that a flush of the process's mappings must reach. The
+//! kernel keeps such a mask for each address space (`mm`). An idle CPU keeps its bit, so at
+//! switch-in the bit is usually already set. The scenario measures the cost of ensuring that the
+//! bit is set.
 //!
 //! | variant | at switch-in | the mask | a flush clears idle CPUs' bits |
 //! |---|---|---|---|
@@ -164,8 +165,8 @@ pub static SCENARIO: Scenario = Scenario {
 };
 
 const WAKES: &[(&str, &str)] = &[
-    ("barrier", "All at the same time, when all threads have run"),
-    ("independent", "Each CPU by its own clock"),
+    ("barrier", "All CPUs at the same time, when all threads have run"),
+    ("independent", "Each CPU at times of its own"),
 ];
 
 fn is_barrier(values: &Values) -> bool {
@@ -226,7 +227,7 @@ struct Tally {
     starts: Vec<u64>,
 }
 
-/// Runs the storm with a mask. The options say whether a bit is tested before it is set, whether
+/// Runs the program with a mask. The options say whether a bit is tested before it is set, whether
 /// idle CPUs are counted, and the maximum rate at which flushes clear bits. Returns the numbers of
 /// a run, except the numbers about lines.
 ///

@@ -7,7 +7,7 @@ use coreline_world::{Integer, Line, Ordering, Place, Testbed, Word};
 
 use crate::RunError;
 
-/// The set of CPUs on which a domain may be active.
+/// The set of CPUs on which a thread of the process may run.
 pub trait Mask: Sized + Send + Sync + 'static {
     /// Creates a mask for these CPUs, in which no bit is set.
     ///
@@ -25,8 +25,8 @@ pub trait Mask: Sized + Send + Sync + 'static {
     /// Clears a CPU's bit.
     fn clear(&self, cpu: CpuId);
 
-    /// Names the mask's lines for the simulator's statistics, if the statistics cannot tell them by
-    /// the source of their accesses: see `is_mask`.
+    /// Names the mask's lines for the simulator's statistics, if the statistics cannot recognise
+    /// them by the source locations of their accesses: see `is_mask`.
     fn name(&self) {}
 }
 

@@ -117,9 +117,12 @@ pub static SCENARIO: Scenario = Scenario {
     ],
     variants: &[
         Variant::new("none", "Threads get no IDs"),
-        Variant::new("first-fit", "Threads get IDs: the lowest free ID"),
-        Variant::new("recent", "The CPU's recent ID if that is free"),
-        Variant::new("owned", "An ID that the thread owns, or its CPU if there are many threads"),
+        Variant::new("first-fit", "A thread gets the lowest free ID"),
+        Variant::new("recent", "A thread gets the CPU's recent ID if that is free"),
+        Variant::new(
+            "owned",
+            "A thread gets an ID of its own, or its CPU's ID if there are many threads",
+        ),
         Variant::new("clustered", "As recent, for each last-level cache"),
         Variant::new("kernel-cid", "Threads of this machine's kernel").only(Worlds::Native),
     ],

@@ -116,7 +116,7 @@ struct Worker {
     tally: Tally,
 }
 
-/// Runs the storm with a source of IDs. Returns the numbers of the scenario.
+/// Runs the program with a source of IDs. Returns the numbers of the scenario.
 ///
 /// # Errors
 ///

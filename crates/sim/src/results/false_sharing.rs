@@ -8,9 +8,9 @@ use serde::Serialize;
 /// A group of words of one line, whose cores use no other word of the line.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct WordGroup {
-    /// The [names](crate::name) of the words. A word without a name is called by its offset in the
-    /// line. A word of a [lock](crate::locks) is also called by the place where the lock was first
-    /// used.
+    /// The [names](crate::name) of the words. A word without a name is listed by its offset in the
+    /// line. A word of a [lock](crate::locks) is also listed by the source location where the lock
+    /// was first used.
     pub words: Vec<String>,
     /// The number of cores that use the words.
     pub cores: usize,

@@ -45,7 +45,7 @@
 //! | `mbind`, `madvise` | the kernel decides where memory lies and how it is paged |
 //! | `rseq` | threads that are not registered yet use the shared slot; beware of musl |
 //! | `rt_sigprocmask` | signals are not blocked: handlers must not use stacks |
-//! | `futex`, `sched_yield` | waits burn their CPU; glibc ends a process whose locks cannot wait |
+//! | `futex`, `sched_yield` | waits spin; glibc ends a process whose locks cannot wait |
 //!
 //! musl unmaps the stack of a detached thread that ends, and the rseq area on it. If a later filter
 //! refuses `rseq`, the thread stays registered, and the kernel may end the process (`SIGSEGV`).

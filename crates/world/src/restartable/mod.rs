@@ -66,8 +66,8 @@ use crate::{Lacking, Words};
 pub enum IndexBy {
     /// The CPU number. It always exists, and needs as many slots as the machine may ever have CPUs.
     Cpu,
-    /// The kernel's concurrency ID (`mm_cid`). It is compact: it is below the number of threads,
-    /// and below the number of allowed CPUs. Not every kernel has it.
+    /// The kernel's concurrency ID (`mm_cid`). It is below the number of allowed CPUs, and usually
+    /// below the number of threads. Not every kernel has it.
     KernelCid,
 }
 

@@ -172,7 +172,7 @@ unsafe impl<W: Words> Send for RowsBeside<W> {}
 unsafe impl<W: Words> Sync for RowsBeside<W> {}
 
 impl<W: Words> RowsBeside<W> {
-    /// Creates a copy of the place of these rows.
+    /// Creates a copy of the location of these rows.
     ///
     /// # Safety
     ///

@@ -145,8 +145,8 @@ impl<O: Order, W: World> Osq<O, W> {
     }
 
     /// Waits for a turn. If 67 million turns at one time have taken all nodes, or if there is no
-    /// memory for more nodes, the thread sleeps until a node is free. Meanwhile it has no place in
-    /// the queue.
+    /// memory for more nodes, the thread sleeps until a node is free. Meanwhile it is not in the
+    /// queue.
     pub fn lock(&self) -> Turn<'_, O, W> {
         let (Came::First(number) | Came::Next(number)) = self.come();
         self.turn(number)
@@ -157,10 +157,10 @@ impl<O: Order, W: World> Osq<O, W> {
     /// A waiter that gives up leaves its node in the queue until a holder reaches the node. While
     /// more than 512 abandoned nodes are in the queues of all locks, a thread that may give up
     /// first looks for an abandoned node in the queue of its lock. If it finds one, it takes over
-    /// the node's place. So threads that retry while another thread holds the lock take about one
-    /// node per thread, not one node per try. If 1,048,576 abandoned nodes are in the queues, or if
-    /// no node is left, the thread sleeps without a place. It checks from time to time whether the
-    /// lock or a place is free.
+    /// that node. So threads that retry while another thread holds the lock take about one node per
+    /// thread, not one node per try. If 1,048,576 abandoned nodes are in the queues, or if no node
+    /// is left, the thread sleeps outside of the queue. It checks from time to time whether the
+    /// lock or a node is free.
     pub fn lock_by(&self, deadline: Time) -> Option<Turn<'_, O, W>> {
         let come = || try_with_tables::<W, _>(|tables| self.come_to_leave(tables)).map(Ok);
         // Without a node, takes the lock if that gets free.

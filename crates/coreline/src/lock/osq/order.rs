@@ -54,8 +54,8 @@ mod sealed {
 
 pub(super) use sealed::Pass;
 
-/// FIFO order, the order of arrival. A waiter that gives up may leave its place to a thread that
-/// arrives later.
+/// FIFO order, the order of arrival. A waiter that gives up may leave its position in the queue to
+/// a thread that arrives later.
 #[derive(Debug, Clone, Copy)]
 pub struct Fifo;
 
@@ -103,8 +103,8 @@ impl Pass for Fifo {
 /// The first run of a board has `PASSES` divided by the number of all other places. A run ends
 /// sooner when its part of [`SPAN`](Near::SPAN) ends, or when `PASSES` later arrivals have
 /// overtaken the first waiter of another place. The next run is at the place of the waiter that was
-/// sorted first. A thread that adopts the place of a waiter that gave up counts as having arrived
-/// at that place.
+/// sorted first. A thread that takes over the node of a waiter that gave up counts as having
+/// arrived when that waiter arrived.
 ///
 /// Threads rejoin in the order of their turns. So threads of one place that had consecutive turns
 /// also have consecutive turns the next time, and overtake no thread. The initial order of places

@@ -294,8 +294,8 @@ impl<T: Slot, E: 'static, const N: usize, W: World, I: Indexing<W>>
         W::run(self.inner(), StackPop)
     }
 
-    /// Pushes the first of `values` onto this CPU's stack, up to its free room, and returns their
-    /// number: [`StackPushBatch`].
+    /// Pushes as many of `values` onto this CPU's stack as there is room for, the first one first,
+    /// and returns their number: [`StackPushBatch`].
     #[inline]
     pub fn push_batch(self, values: &[NonNull<E>]) -> usize {
         self.run_guarded(StackPushBatch(values))

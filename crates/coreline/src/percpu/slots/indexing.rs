@@ -17,7 +17,7 @@ use super::Slots;
 /// at most the number of indexes. If there are no rows, all slots below this limit are initialised.
 /// Rows are changed only as [`rows`](coreline_world::restartable::rows) describes.
 pub unsafe trait Indexing<W: World>: Sized + Send + Sync + 'static {
-    /// Returns the rows that give the index of each CPU. `None` means that the index is the
+    /// Returns the rows that hold the index of each CPU. `None` means that the index is the
     /// section's own. The result never changes.
     ///
     /// A caller that has only the slots cannot write to the rows:
