@@ -56,10 +56,10 @@ impl Topology {
     ///
     /// A negative number counts as missing, because the kernel writes it for unknown values. A list
     /// of the CPUs of a second-level cache or a cluster also counts as missing if it lacks some
-    /// CPUs of the smaller part within. `cluster_cpus_list` is such a list if there are no
-    /// clusters. A cluster larger than the last-level cache counts as that cache's domain, as in
-    /// the kernel's scheduler (`cpu_coregroup_mask`). An online CPU that no node lists belongs to
-    /// the lowest node that lists any CPU.
+    /// CPUs of the smaller part within. On a machine without clusters, `cluster_cpus_list` is such
+    /// a list. A cluster larger than the last-level cache counts as that cache's domain, as in the
+    /// kernel's scheduler (`cpu_coregroup_mask`). An online CPU that no node lists belongs to the
+    /// lowest node that lists any CPU.
     ///
     /// The function opens about twenty files for each CPU. It rejects files over 16 MiB and CPU
     /// numbers from [`MAX_CPUS`](crate::MAX_CPUS) on. This limits time and memory.

@@ -47,7 +47,8 @@
 //! # Law
 //!
 //! * A call runs exactly once, on its worker, and then its caller returns.
-//! * No wake-up is lost. A worker does not sleep while a call to it or a task of its own waits.
+//! * No wake-up is lost. A worker does not sleep while a call to it waits, or while a task in its
+//!   own queue waits.
 //! * Suppose that another thread queued a task that any worker may run. The task does not wait for
 //!   a call to end while some worker has neither a task nor a call.
 //! * Workers that call each other, even in a cycle, do not wait forever, because a waiting worker

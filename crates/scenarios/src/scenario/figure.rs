@@ -24,9 +24,9 @@ pub enum Made {
     Scaled(usize, fn(&Spec) -> Option<f64>),
     /// The number, divided by another number of the same run.
     Quotient(usize, usize),
-    /// The number, divided by the same number of a variant.
+    /// The number, divided by the same number of the named variant.
     Over(usize, &'static str),
-    /// The same number of a variant, divided by the number.
+    /// The same number of the named variant, divided by the number.
     Under(usize, &'static str),
 }
 

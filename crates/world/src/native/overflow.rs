@@ -3,9 +3,9 @@
 //!
 //! The simulator runs each simulated thread as a coroutine. A coroutine that overflows its stack
 //! touches the guard page below, and the kernel sends `SIGSEGV`. The handler in this module runs on
-//! the thread's alternate stack. It asks a function of the program whether that page is known. If
-//! so, the thread continues in another function, on another stack, and never returns to the
-//! interrupted code. All other faults are passed to the previous handler.
+//! the thread's alternate stack. It asks a function of the program whether the program knows that
+//! page. If so, the thread continues in another function, on another stack, and never returns to
+//! the interrupted code. All other faults are passed to the previous handler.
 //!
 //! The interrupted work of the overflowed code stays half-done, locks that it held stay locked, and
 //! its destructors never run.
