@@ -63,8 +63,8 @@
 //! # Memory
 //!
 //! Slots come from a [`PerCpuPool`], which packs the slots of many small values. Slot 3 of one
-//! value is near slot 3 of the next value, on cache lines that only CPU 3 uses. Slots are
-//! initialised up to the highest used slot. The slots above it cost only address space. If the
+//! value is near slot 3 of the next value, on cache lines that only CPU 3 uses. The first use of a
+//! slot initialises all slots up to that slot. The slots above it cost only address space. If the
 //! index is the CPU number, a slot's page comes from that CPU's node. The memory of dropped values
 //! is reused. [`PerCpuPool::trim`] returns this memory to the machine.
 //!
