@@ -54,18 +54,19 @@ const ENGINE: [&str; 5] = ["topology", "world", "sim", "coreline", "scenarios"];
 fn engine(package: &Path) -> String {
     let version = env::var("CARGO_PKG_VERSION").expect("cargo says it");
     let Some(crates) = package.parent() else { return version };
-    let mut files = Vec::new();
+    let (mut parts, mut files) = (Vec::new(), Vec::new());
     for name in ENGINE {
         let folder = crates.join(name);
         if !folder.is_dir() {
             return version;
         }
-        for part in ["src", "machines"].map(|part| folder.join(part)) {
-            if part.is_dir() {
-                println!("cargo::rerun-if-changed={}", part.display());
-                list(&part, &mut files);
-            }
-        }
+        parts.extend(["src", "machines"].map(|part| folder.join(part)));
+    }
+    // What makes rows of numbers.
+    parts.extend(["run", "sweep"].map(|part| package.join("src").join(part)));
+    for part in parts.iter().filter(|part| part.is_dir()) {
+        println!("cargo::rerun-if-changed={}", part.display());
+        list(part, &mut files);
     }
     files.sort();
     let mut digest = 0xcbf2_9ce4_8422_2325_u64;

@@ -224,7 +224,7 @@ impl Error {
             Error::Worse { .. }
             | Error::FailedCells { .. }
             | Error::Sweep(SweepError::Io { .. }) => 1,
-            Error::Sweep(SweepError::InUse(_)) => 3,
+            Error::Sweep(SweepError::InUse(_) | SweepError::Host { .. }) => 3,
             Error::BrokenNatively { broken: RunError::Check(_), .. } => 1,
             Error::NoProcess { .. } | Error::HiddenProcess { .. } => 3,
             Error::BrokenNatively { .. } | Error::NoCpus(_) | Error::Measure(_) | Error::Uneven => {

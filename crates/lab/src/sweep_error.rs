@@ -18,8 +18,18 @@ pub enum SweepError {
         why: String,
     },
     /// A key is not the replay line of a scenario's run, or belongs to a machine that is not known.
-    #[error("the key {key:?} names no cell: {why}")]
+    #[error("{key:?} is not the key of a cell: {why}")]
     Key {
+        /// The key.
+        key: String,
+        /// The reason.
+        why: String,
+    },
+    /// The machine of a cell could not start on this host.
+    #[error(
+        "this host cannot run {key}: {why}; the cell has no row, and the same command runs it again"
+    )]
+    Host {
         /// The key.
         key: String,
         /// The reason.
@@ -27,7 +37,8 @@ pub enum SweepError {
     },
     /// A call of the operating system failed.
     #[error(
-        "cannot {what} {}: {source}; the rows that were written before are in the store",
+        "cannot {what} {}: {source}; remove the cause and run the same command again: the rows \
+         that were written before are in the store",
         path.display()
     )]
     Io {

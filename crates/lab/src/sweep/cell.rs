@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 
 use coreline_scenarios::param::{Domain, Param, Role, Value as ParamValue};
 use coreline_scenarios::point::Point;
-use coreline_scenarios::{ALL, Scenario, Simulated, config::Config, simulate};
-use coreline_sim::{Replay, Spec};
+use coreline_scenarios::{ALL, Error, Scenario, Simulated, config::Config, simulate};
+use coreline_sim::{FailureKind, Replay, Spec};
 use coreline_topology::thread_time;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
@@ -30,7 +30,7 @@ pub struct Cell {
 }
 
 impl Cell {
-    /// Parses a key, which is the replay line of a scenario's run.
+    /// Parses a key, which is the replay line of a scenario's run, exactly as it is printed.
     ///
     /// # Errors
     ///
@@ -39,12 +39,18 @@ impl Cell {
         let wrong = |why: String| SweepError::Key { key: key.to_owned(), why };
         let replay: Replay = key.parse().map_err(|error| wrong(format!("{error}")))?;
         let point = ALL.iter().find_map(|scenario| Point::parse(scenario, &replay.program));
-        let point = point.ok_or_else(|| wrong("its program is no run of a scenario".to_owned()))?;
+        let point = point.ok_or_else(|| {
+            wrong("its program is not a run of a scenario; `coreline cells` prints keys".to_owned())
+        })?;
+        // A store finds a row by the text of its key.
+        if replay.to_string() != key {
+            return Err(wrong(format!("write it as {replay}")));
+        }
         Ok(Cell { replay, point })
     }
 
-    /// The number of threads or, where the scenario has none, of CPUs: a run takes the longer, the
-    /// more there are.
+    /// The number of threads or, if the scenario has no such parameter, of CPUs. Cells of similar
+    /// weight take a similar time.
     pub(super) fn weight(&self, cpus: usize) -> u64 {
         let is_cpus = |param: &&Param| matches!(param.domain, Domain::Cpus(_));
         let param = self.point.scenario.params.iter().find(is_cpus);
@@ -98,9 +104,9 @@ const AFTER: [(&str, ColumnKind); 7] = [
 ];
 const LAST: [(&str, ColumnKind); 2] = [("steps", Whole), ("error", Text)];
 
-/// The parameters that rows show: those of the program, by their names in rows.
+/// The parameters of the program, which include its efforts, by their names in rows.
 fn params(scenario: &'static Scenario) -> Vec<(String, ColumnKind)> {
-    let shown = scenario.params.iter().filter(|param| param.role == Role::Option);
+    let shown = scenario.params.iter().filter(|param| param.role != Role::Kernel);
     let names = |param: &Param| {
         let kind = if let Domain::Names(_) = param.domain { Text } else { Whole };
         param.row_names().into_iter().map(move |name| (name, kind))
@@ -173,7 +179,8 @@ impl Row {
         let param = |(name, _): (String, ColumnKind)| match shown.get(&name) {
             Some(ParamValue::Number(number)) => whole(*number),
             Some(ParamValue::Name(name)) => text(name),
-            _ => Value::Null,
+            // Efforts, which `run` does not show.
+            _ => whole(point.number(&name)),
         };
         let mut values = vec![
             text(&replay.to_string()),
@@ -251,7 +258,7 @@ impl Machines {
             }
             None => {
                 return Err(wrong(
-                    "give the machine's file, which the line was made with".to_owned(),
+                    "pass the machine file that the line was printed with".to_owned(),
                 ));
             }
         };
@@ -268,26 +275,42 @@ impl Machines {
         configs.find(|it| it.name == cell.point.config).map_or(0, |config| config.cpus.len())
     }
 
-    /// Runs a cell. A run that fails is a row with an error.
+    /// Runs a cell. If the program fails, the row has an error.
     ///
     /// # Errors
     ///
-    /// [`SweepError::Key`] if the key names no cell.
+    /// [`SweepError::Key`] if this is not the key of a cell. [`SweepError::Host`] if the machine
+    /// could not start, as this host has too little memory: another host could run the cell.
     pub fn run(&self, key: &str) -> Result<Row, SweepError> {
         let cell = Cell::parse(key)?;
         let spec = self.get(&cell)?;
         let run = simulate(&spec, &cell.replay, &cell.point, None);
-        let run = run.map_err(|error| error.to_string());
+        let run = match run {
+            Ok(run) => Ok(run),
+            Err(Error::Failed(failure)) => match failure.kind {
+                FailureKind::Refused { why } => {
+                    return Err(SweepError::Host { key: key.to_owned(), why });
+                }
+                _ => Err(Error::Failed(failure).to_string()),
+            },
+            Err(error @ Error::Broken { .. }) => Err(error.to_string()),
+            Err(error) => {
+                return Err(SweepError::Key { key: key.to_owned(), why: error.to_string() });
+            }
+        };
         Ok(Row::of(&cell.replay, &cell.point, &spec, run))
     }
 }
 
-/// As a replay line has it.
+/// The machine's name as in a replay line.
 fn name(machine: &str, digest: Option<u64>) -> String {
     let replay = Replay { digest, ..Replay::new(machine, "") };
     let line = replay.to_string();
     line.split_whitespace().nth(1).unwrap_or_default().to_owned()
 }
+
+/// The least time of a task, if enough cells remain. Engines take from 1 to 10 ms for a task.
+pub const TASK: Duration = Duration::from_millis(500);
 
 /// Cells that one worker runs, one after the other. It is plain data, and can be sent to a process
 /// on another host as JSON.
@@ -312,12 +335,13 @@ pub struct TaskRows {
 
 impl Task {
     /// Runs the cells. Ends early, with the rows of the finished cells, if `stop` returns true
-    /// before a cell.
+    /// before a cell, or if the cells take twice the [time of a task](TASK): the estimate
+    /// was wrong, and others can run the rest. [`Plan::learn`](super::Plan::learn) takes note.
     ///
     /// # Errors
     ///
-    /// [`SweepError::Key`] if a key names no cell. [`SweepError::Spec`] if a machine file is not
-    /// valid, or if the task is for another engine.
+    /// [`SweepError::Key`] and [`SweepError::Host`], as for [`Machines::run`]. [`SweepError::Spec`]
+    /// if a machine file is not valid, or if the task is for another engine.
     pub fn run(&self, stop: impl Fn() -> bool) -> Result<TaskRows, SweepError> {
         if self.engine != ENGINE {
             let why = format!(
@@ -331,7 +355,8 @@ impl Task {
         let (since, before) = (Instant::now(), cpu_time());
         let mut rows = Vec::with_capacity(self.keys.len());
         for key in &self.keys {
-            if stop() {
+            let is_late = !rows.is_empty() && since.elapsed() >= 2 * TASK;
+            if stop() || is_late {
                 break;
             }
             rows.push(machines.run(key)?);

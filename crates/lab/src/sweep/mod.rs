@@ -25,8 +25,8 @@ mod store;
 #[cfg(test)]
 mod tests;
 
-pub use cell::{Cell, ENGINE, Row, Task, TaskRows};
-pub use plan::{Estimate, Plan, TASK};
+pub use cell::{Cell, ENGINE, Row, TASK, Task, TaskRows};
+pub use plan::{Estimate, Plan};
 pub use spec::Sweep;
 pub use store::Store;
 

@@ -3,10 +3,7 @@
 use core::time::Duration;
 use std::collections::{BTreeMap, HashMap, VecDeque};
 
-use super::{Cell, Row, Sweep, SweepError, TaskRows};
-
-/// The least time of a task, if enough cells remain. Engines take from 1 to 10 ms for a task.
-pub const TASK: Duration = Duration::from_millis(500);
+use super::{Cell, Row, Sweep, SweepError, TASK, TaskRows};
 
 /// The estimates before any cell was run, from a processor of 2021: steps for each thread, and
 /// nanoseconds for each step.
@@ -119,8 +116,9 @@ impl Plan {
         self.time += time;
     }
 
-    /// Takes note of the rows of a finished task, for the estimates of the others.
-    pub fn learn(&mut self, done: &TaskRows) {
+    /// Takes note of the rows of a task that had these keys, for the estimates of other cells. Keys
+    /// without a row run later.
+    pub fn learn(&mut self, keys: Vec<String>, done: &TaskRows) {
         let mut all = 0;
         for row in &done.rows {
             if let (Some(key), Some(steps)) = (row.key(), row.steps()) {
@@ -129,6 +127,11 @@ impl Plan {
             }
         }
         self.learn_time(all, done.time);
+        for key in keys.into_iter().skip(done.rows.len()).rev() {
+            if let Some(&group) = self.by_name.get(&name(&key)) {
+                self.waiting.push_front((group, key));
+            }
+        }
     }
 
     fn is_rough(&self) -> bool {
@@ -140,13 +143,11 @@ impl Plan {
         let per_step =
             if self.is_rough() { ROUGH.1 } else { self.time.as_nanos() as f64 / self.steps };
         let near = || {
-            let key = (group.variant, group.weight);
-            let above = self.by_weight.range(key..).next();
-            let below = self.by_weight.range(..key).next_back();
-            let same = |found: &(&(&'static str, u64), &Mean)| found.0.0 == group.variant;
-            let found = above.filter(same).or(below.filter(same)).or(above).or(below);
-            let (&(_, weight), mean) = found?;
-            Some(mean.get()? * group.weight as f64 / weight.max(1) as f64)
+            let distance = |&(variant, weight): &(&str, u64)| {
+                (variant != group.variant, weight.abs_diff(group.weight))
+            };
+            let nearest = self.by_weight.iter().min_by_key(|(key, _)| distance(key));
+            nearest.and_then(|(_, mean)| mean.get())
         };
         let steps = group.seen.get().or_else(near).unwrap_or(ROUGH.0 * group.weight as f64);
         Duration::from_nanos((steps * per_step) as u64)

@@ -144,9 +144,12 @@ impl Swept {
         let shared = Shared { plan, store, now: 0, time: Duration::ZERO, stopped: None };
         let (shared, is_stopped) = (Mutex::new(shared), AtomicBool::new(false));
         thread::scope(|scope| {
-            for _ in 0..workers {
-                scope.spawn(|| work(&sweep, &shared, &is_stopped, &bar));
+            for _ in 1..workers {
+                // If no further thread can start, those that run do all of it.
+                let worker = || work(&sweep, &shared, &is_stopped, &bar);
+                let _ = thread::Builder::new().spawn_scoped(scope, worker);
             }
+            work(&sweep, &shared, &is_stopped, &bar);
         });
         bar.finish_and_clear();
         let shared = shared.into_inner().unwrap_or_else(|poisoned| poisoned.into_inner());
@@ -171,7 +174,7 @@ impl Swept {
         })
     }
 
-    /// What a whole sweep is no success for.
+    /// Returns the error of a sweep that did not succeed.
     pub(crate) fn end(&self) -> Result<(), Error> {
         match self.failed.len() {
             _ if self.interrupted => Err(Error::Interrupted),
@@ -187,11 +190,11 @@ impl Swept {
         let elapsed = Duration::from_secs_f64(self.elapsed_s);
         let rate = *now as f64 / self.elapsed_s.max(1e-3);
         writeln!(out, "{store} has {has} of {} of {}", counted(*cells), self.scenario)?;
-        writeln!(
-            out,
-            "{before} were there before; {now} ran in {}, {rate:.1} a second",
-            took(elapsed)
-        )?;
+        write!(out, "{before} were there before")?;
+        match now {
+            0 => writeln!(out, "; none ran")?,
+            now => writeln!(out, "; {now} ran in {}, {rate:.1} a second", took(elapsed))?,
+        }
         for Failed { key, error } in &self.failed {
             let error = error.lines().next().unwrap_or_default();
             writeln!(out, "failed: {error}\n  replay: {key}")?;
@@ -210,11 +213,11 @@ fn work(sweep: &Sweep, shared: &Mutex<Shared>, is_stopped: &AtomicBool, bar: &Pr
     let stop = || was_interrupted() || is_stopped.load(Ordering::Relaxed);
     while !stop() {
         let Some(keys) = lock().plan.next_keys() else { return };
-        let done = sweep.task(keys).run(stop);
+        let done = sweep.task(keys.clone()).run(stop);
         let mut shared = lock();
         let committed = done.and_then(|done| {
             shared.store.commit(&done)?;
-            shared.plan.learn(&done);
+            shared.plan.learn(keys, &done);
             Ok(done)
         });
         match committed {
@@ -235,7 +238,8 @@ fn work(sweep: &Sweep, shared: &Mutex<Shared>, is_stopped: &AtomicBool, bar: &Pr
 fn announce(estimate: &super::Estimate, before: usize, workers: usize) {
     let guess = if estimate.is_rough { ", a guess, as none was run yet" } else { "" };
     let time = took(estimate.time / u32::try_from(workers).unwrap_or(1).max(1));
-    let there = if before > 0 { format!(" ({before} are there)") } else { String::new() };
+    let there =
+        if before > 0 { format!(" ({before} are already in the store)") } else { String::new() };
     let _ = writeln!(
         io::stderr(),
         "coreline: {} to run{there}, about {time} on {workers} CPUs{guess}",

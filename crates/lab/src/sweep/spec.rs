@@ -1,34 +1,39 @@
 //! The specification of a sweep, and the cells that it names.
 
+use core::ops::Range;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 use coreline_scenarios::config::Config;
 use coreline_scenarios::param::{Domain, Param, Value};
 use coreline_scenarios::point::{Chosen, Point};
-use coreline_scenarios::{ALL, Scenario, lines};
+use coreline_scenarios::{ALL, Error as ScenarioError, Scenario, lines};
 use coreline_sim::claim::Band;
-use coreline_sim::{Arbitration, Machine, Replay, Spec};
+use coreline_sim::{Arbitration, Machine, Replay, Spec, presets};
 use serde::Deserialize;
 
 use super::{Cell, ENGINE, SweepError, Task, cell::Machines};
+use crate::error::Error;
 use crate::run::Choice;
 use crate::sweep_error::unknown;
-use crate::world::{World, machine};
+use crate::world::World;
 
 /// A value or a list of values.
 #[derive(Deserialize)]
-#[serde(untagged)]
+#[serde(untagged, expecting = "expected a value or a list of values (whole numbers or text)")]
 enum OneOrMany<T> {
     One(T),
     Many(Vec<T>),
 }
 
 impl<T> OneOrMany<T> {
-    fn list(self) -> Vec<T> {
+    fn list(self, name: &str) -> Result<Vec<T>, String> {
         match self {
-            OneOrMany::One(one) => vec![one],
-            OneOrMany::Many(many) => many,
+            OneOrMany::One(one) => Ok(vec![one]),
+            OneOrMany::Many(many) if many.is_empty() => {
+                Err(format!("{name} is an empty list; leave it out, or give it a value"))
+            }
+            OneOrMany::Many(many) => Ok(many),
         }
     }
 }
@@ -148,25 +153,28 @@ impl Sweep {
             .ok_or_else(|| unknown("scenario", &raw.scenario, names))?;
         let grid = Grid {
             scenario,
-            variants: list(raw.variant),
-            configs: list(raw.config),
-            seeds: seeds(list(raw.seed))?,
+            variants: list("variant", raw.variant)?,
+            configs: list("config", raw.config)?,
+            seeds: seeds(list("seed", raw.seed)?)?,
             cost: raw.cost,
-            arbitrations: arbitrations(list(raw.arbitration))?,
+            arbitrations: arbitrations(list("arbitration", raw.arbitration)?)?,
             quick: raw.quick,
             values: values(scenario, raw.params)?,
         };
         let mut sweep =
             Sweep { scenario, machines: Machines::default(), files: Vec::new(), keys: Vec::new() };
         let mut seen = BTreeSet::new();
-        for asked in raw.machine.list() {
+        for asked in raw.machine.list("machine")? {
             let path = base.join(&asked);
-            let asked = if path.is_file() { path.display().to_string() } else { asked };
-            let spec = machine(&asked).map_err(|error| error.to_string())?;
-            if spec.digest().is_some() {
-                let text = std::fs::read_to_string(&asked).map_err(|error| error.to_string())?;
+            let spec = if presets().any(|preset| preset == asked) || !path.is_file() {
+                Spec::preset(&asked).map_err(|error| Error::Machine(error).to_string())?
+            } else {
+                let text = std::fs::read_to_string(&path);
+                let text = text.map_err(|error| format!("{}: {error}", path.display()))?;
+                let spec = Spec::parse(&path.display().to_string(), &text);
                 sweep.files.push(text);
-            }
+                spec.map_err(|error| error.to_string())?
+            };
             for line in grid.lines(&spec)? {
                 let key = line.to_string();
                 if seen.insert(key.clone()) {
@@ -176,11 +184,8 @@ impl Sweep {
             sweep.machines.insert(spec);
         }
         if sweep.keys.is_empty() {
-            return Err(
-                "it names no cells: a list is empty, or every value of a parameter exceeds \
-                        the number of CPUs"
-                    .to_owned(),
-            );
+            let why = "it has no cells, because every number of threads exceeds the number of CPUs";
+            return Err(why.to_owned());
         }
         Ok(sweep)
     }
@@ -191,8 +196,9 @@ impl Sweep {
     }
 }
 
-fn list<T>(values: Option<OneOrMany<T>>) -> Vec<T> {
-    values.map(OneOrMany::list).unwrap_or_default()
+/// The values of a key; none if it was left out.
+fn list<T>(name: &str, values: Option<OneOrMany<T>>) -> Result<Vec<T>, String> {
+    values.map_or(Ok(Vec::new()), |values| values.list(name))
 }
 
 /// What is combined with each machine.
@@ -242,9 +248,15 @@ impl Grid {
             values: self.values.clone(),
             whole: None,
         };
+        let (cpus, most) = (spec.topology().cpu_limit(), scenario.most_cpus);
+        if cpus > most {
+            let machine = spec.name().to_owned();
+            let error = ScenarioError::TooManyCpus { machine, cpus, scenario: scenario.name, most };
+            return Err(error.to_string());
+        }
         let mut configs = Config::all(spec.topology());
         if self.configs.iter().any(|config| config == "all") {
-            choice.configs = configs.iter().map(|config| config.name.clone()).collect();
+            choice.configs.extend(configs.iter().map(|config| config.name.clone()));
         }
         // The default is all configurations or the last one, which is that with all CPUs.
         if choice.configs.is_empty() && !scenario.all_configs {
@@ -276,30 +288,44 @@ impl Grid {
     }
 }
 
-/// `3`, or `"0..16"` as Rust's ranges.
+/// The largest number of seeds of a range, and a bound of seeds: the last seed of a band times 1000
+/// fits into a word.
+const MOST_SEEDS: (u64, u64) = (1 << 20, u64::MAX / 1000 - Band::SEEDS);
+
+/// Numbers, and ranges as in Rust: `3`, `"0..16"`. The default is seed 1.
 fn seeds(written: Vec<Written>) -> Result<Vec<u64>, String> {
     let mut all = Vec::new();
     for seed in written {
-        let text = match seed {
-            Written::Number(number) => {
-                all.push(number);
-                continue;
-            }
-            Written::Text(text) => text,
-        };
-        let range = text.split_once("..").and_then(|(from, to)| {
-            let (from, last) = (from.parse::<u64>().ok()?, to.strip_prefix('='));
-            let to: u64 = last.unwrap_or(to).parse().ok()?;
-            Some(from..to.checked_add(u64::from(last.is_some()))?)
-        });
-        let wrong =
-            || format!("the seed {text:?} is neither a number nor a range such as \"0..16\"");
-        all.extend(range.filter(|it| it.end - it.start.min(it.end) <= 1 << 20).ok_or_else(wrong)?);
+        let text = seed.text();
+        let range = range(&text).ok_or_else(|| {
+            format!("the seed {text:?} is neither a number nor a range such as \"0..16\"")
+        })?;
+        if range.is_empty() {
+            return Err(format!("the range of seeds {text:?} is empty"));
+        }
+        if range.end - range.start > MOST_SEEDS.0 || range.end > MOST_SEEDS.1 {
+            let (most, largest) = (MOST_SEEDS.0, MOST_SEEDS.1 - 1);
+            return Err(format!(
+                "the seeds {text:?} are too many or too large: a range has at most {most} seeds, \
+                 and a seed is at most {largest}"
+            ));
+        }
+        all.extend(range);
     }
     if all.is_empty() {
         all.push(1);
     }
     Ok(all)
+}
+
+fn range(text: &str) -> Option<Range<u64>> {
+    let (from, to) = match text.split_once("..") {
+        None => (text, text),
+        Some((from, to)) => (from, to.strip_prefix('=').unwrap_or(to)),
+    };
+    let is_open = text.contains("..") && !text.contains("..=");
+    let (from, to) = (from.parse().ok()?, to.parse::<u64>().ok()?);
+    Some(from..if is_open { to } else { to.checked_add(1)? })
 }
 
 fn arbitrations(names: Vec<String>) -> Result<Vec<Arbitration>, String> {
@@ -327,7 +353,7 @@ fn values(
             param.parse(&text).ok_or_else(|| format!("{name} cannot be {text:?}; it is {form}"))
         };
         let values: Result<Vec<Value>, String> =
-            values.list().into_iter().map(|value| of(value.text())).collect();
+            values.list(&name)?.into_iter().map(|value| of(value.text())).collect();
         chosen.insert(param.name, values?);
     }
     Ok(chosen)

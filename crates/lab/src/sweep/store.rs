@@ -4,11 +4,11 @@
 //! file in the folder is whole, whenever the process or the machine stops. Names follow from the
 //! keys, so two processes that write the same task write the same file.
 
-use std::collections::HashMap;
-use std::fs::{self, File, TryLockError};
+use std::collections::{HashMap, HashSet};
+use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use parquet::file::reader::{FileReader, SerializedFileReader};
 use parquet::record::RowAccessor;
@@ -21,15 +21,19 @@ use crate::export::parquet::file;
 /// The facts that a file has, by name: the engine, the scenario, the CPU time of its rows.
 const FACTS: [&str; 3] = ["coreline.engine", "coreline.scenario", "coreline.cpu_us"];
 
-/// Files that are not finished begin with this. Readers of folders leave such files out.
+/// Files that are not finished begin with this. `*.parquet` does not match them.
 const UNFINISHED: &str = ".unfinished-";
+
+/// The file that the writer of the store has locked. It holds a text that no other writer has, so
+/// that a writer sees if its folder was moved away and another one has its name.
+const LOCK: &str = ".lock";
 
 /// The store of a sweep, which this process alone writes to.
 #[derive(Debug)]
 pub struct Store {
     dir: PathBuf,
-    /// The folder, locked.
-    folder: File,
+    /// The locked file and its text. `None` if this process only reads.
+    lock: Option<(File, String)>,
     /// Steps of finished keys; none of a failed one.
     finished: HashMap<String, Option<u64>>,
     /// Steps, and the CPU time that they took.
@@ -45,24 +49,26 @@ impl Store {
     /// [`SweepError::Io`], [`SweepError::InUse`], and what [`SweepError::Foreign`],
     /// [`SweepError::Engine`] and [`SweepError::Scenario`] say of files in the folder.
     pub fn open(dir: &Path, sweep: &Sweep) -> Result<Store, SweepError> {
-        fs::create_dir_all(dir).map_err(SweepError::io("create the folder", dir))?;
-        let folder = File::open(dir).map_err(SweepError::io("open the folder", dir))?;
-        folder.try_lock().map_err(|error| match error {
+        create(dir).map_err(SweepError::io("create the folder", dir))?;
+        let path = dir.join(LOCK);
+        let opened = OpenOptions::new().write(true).create(true).truncate(false).open(&path);
+        // Before the first cell runs, so that no minutes are lost in a folder that is read-only.
+        let mut lock = opened.map_err(SweepError::io("write to", &path))?;
+        lock.try_lock().map_err(|error| match error {
             TryLockError::WouldBlock => SweepError::InUse(dir.to_owned()),
-            TryLockError::Error(source) => SweepError::io("lock the folder", dir)(source),
+            TryLockError::Error(source) => SweepError::io("lock", &path)(source),
         })?;
-        let store = Store::of(dir, folder, sweep)?;
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_nanos();
+        let text = format!("{} {now}\n", std::process::id());
+        let written = lock.set_len(0).and_then(|()| lock.write_all(text.as_bytes()));
+        written.map_err(SweepError::io("write to", &path))?;
+        let store = Store::of(dir, Some((lock, text)), sweep)?;
         for path in list(dir)? {
             if named(&path).starts_with(UNFINISHED) {
-                // What a process left that was stopped. A worker of such a process that still runs
-                // fails when it renames the file, and its cells run again.
+                // A process left the file when it was stopped.
                 fs::remove_file(&path).map_err(SweepError::io("remove", &path))?;
             }
         }
-        // Before the first cell runs, so that no minutes are lost.
-        let probe = dir.join(format!("{UNFINISHED}{}", std::process::id()));
-        let tried = File::create(&probe).and_then(|_| fs::remove_file(&probe));
-        tried.map_err(SweepError::io("write to the folder", dir))?;
         Ok(store)
     }
 
@@ -72,14 +78,13 @@ impl Store {
     ///
     /// The same errors as for [`open`](Store::open), except [`SweepError::InUse`].
     pub(super) fn look(dir: &Path, sweep: &Sweep) -> Result<Store, SweepError> {
-        let folder = File::open(dir).map_err(SweepError::io("open the folder", dir))?;
-        Store::of(dir, folder, sweep)
+        Store::of(dir, None, sweep)
     }
 
-    fn of(dir: &Path, folder: File, sweep: &Sweep) -> Result<Store, SweepError> {
+    fn of(dir: &Path, lock: Option<(File, String)>, sweep: &Sweep) -> Result<Store, SweepError> {
         let mut store = Store {
             dir: dir.to_owned(),
-            folder,
+            lock,
             finished: HashMap::new(),
             took: (0, Duration::ZERO),
             errors: Vec::new(),
@@ -130,7 +135,9 @@ impl Store {
                 self.errors.push((key.clone(), error.clone()));
             }
             steps += of_row.unwrap_or_default();
-            self.finished.insert(key, of_row);
+            if self.finished.insert(key.clone(), of_row).is_some() {
+                return Err(foreign(format!("another file has a row of the same cell, {key}")));
+            }
         }
         let time = time.and_then(|time| time.parse().ok()).map(Duration::from_micros);
         self.took = (self.took.0 + steps, self.took.1 + time.unwrap_or_default());
@@ -170,7 +177,9 @@ impl Store {
     ///
     /// [`SweepError::Io`]. Then the store is as before.
     pub fn commit(&mut self, done: &TaskRows) -> Result<(), SweepError> {
-        let is_new = |row: &&Row| row.key().is_some_and(|key| !self.has(key));
+        let mut seen = HashSet::new();
+        let is_new =
+            |row: &&Row| row.key().is_some_and(|key| !self.has(key) && seen.insert(key.to_owned()));
         let rows: Vec<Row> = done.rows.iter().filter(is_new).cloned().collect();
         let Some(first) = rows.first() else { return Ok(()) };
         let time = done.time.as_micros().to_string();
@@ -192,21 +201,45 @@ impl Store {
     }
 
     /// Writes a whole file. The file is on the disk before its name, and the name before the call
-    /// returns.
+    /// returns. The folder must still have its name: another sweep may use what has the name now.
     fn put(&self, name: &str, bytes: &[u8]) -> io::Result<()> {
+        let ours = self.lock.as_ref().map(|(_, text)| text.as_bytes());
+        if fs::read(self.dir.join(LOCK)).ok().as_deref() != ours {
+            return Err(io::Error::other("the folder was moved or replaced while the sweep ran"));
+        }
         let beside = self.dir.join(format!("{UNFINISHED}{name}"));
+        let whole = self.dir.join(format!("{name}.parquet"));
         let write = || {
             let mut file = File::create(&beside)?;
             file.write_all(bytes)?;
             file.sync_all()?;
-            fs::rename(&beside, self.dir.join(format!("{name}.parquet")))?;
-            self.folder.sync_all()
+            fs::rename(&beside, &whole)?;
+            // Without its name on the disk, the file must not be there: its cells run again.
+            let synced = File::open(&self.dir).and_then(|folder| folder.sync_all());
+            synced.inspect_err(|_| _ = fs::remove_file(&whole))
         };
         write().inspect_err(|_| {
             // Best effort: the next sweep removes it, too.
             let _ = fs::remove_file(&beside);
         })
     }
+}
+
+/// Creates a folder and those above it, if they are missing, so that they outlast a power failure.
+fn create(dir: &Path) -> io::Result<()> {
+    if dir.is_dir() {
+        return Ok(());
+    }
+    let above = match dir.parent() {
+        Some(above) if above != Path::new("") => above,
+        _ => Path::new("."),
+    };
+    create(above)?;
+    match fs::create_dir(dir) {
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists && dir.is_dir() => {}
+        made => made?,
+    }
+    File::open(above)?.sync_all()
 }
 
 /// The files of a folder.
