@@ -2,6 +2,9 @@
 //!
 //! A magazine has the objects in 4 KiB, but 8 at least and 32 at most, so that large objects do not
 //! go to and fro and small ones do not pile up: `a_cpu_keeps_two_magazines`, in `tests.rs`.
+//!
+//! A CPU also keeps the memory of objects that were discarded, 4 KiB at most, so that an object
+//! that is constructed next needs no lock: `a_cpu_keeps_the_memory_of_discarded_objects`.
 
 use core::alloc::Layout;
 use core::fmt;
@@ -21,7 +24,7 @@ use super::slab::Slabs;
 use super::stats::CacheStats;
 use super::vacant::{Built, Vacant};
 use crate::panics::Panics;
-use crate::percpu::{PerCpu, PerCpuPool, PoolError, ResizableStack};
+use crate::percpu::{Field, PerCpu, PerCpuPool, PoolError, ResizableStack, Slot};
 
 /// What a cache keeps an object in.
 #[repr(C)]
@@ -30,7 +33,7 @@ pub(super) struct Body<T, L, W: World> {
     pub(super) kept: T,
     /// There while the object lives.
     pub(super) life: MaybeUninit<L>,
-    /// How many lives it had. Written by the holder.
+    /// How many lives the objects had that were here. Written by the holder.
     pub(super) lives: W::U64,
 }
 
@@ -40,8 +43,30 @@ pub(super) type Held<T, L, W> = NonNull<Body<T, L, W>>;
 /// How many objects fit onto the stack of a CPU: two magazines.
 pub(super) const MOST: usize = 2 * ROUNDS;
 
+/// The memory of how many discarded objects a CPU keeps at most.
+pub(super) const MOST_VACANT: usize = 32;
+
 /// The stack of a CPU.
 type Stack<T, L, W> = ResizableStack<Body<T, L, W>, MOST, W>;
+
+/// What a CPU has of a cache.
+///
+/// | field | meaning | written by |
+/// |---|---|---|
+/// | `idle` | idle objects | gets, returns, and slow paths |
+/// | `vacant` | reserved memory without an object, in which it has a count of lives | slow paths |
+/// | `constructed` | how many objects were constructed here | their threads, by additions |
+/// | `discarded` | how many were discarded here, and so destroyed | their threads, by additions |
+#[repr(C)]
+pub(super) struct Part<T: 'static, L: 'static, W: World> {
+    pub(super) idle: Stack<T, L, W>,
+    pub(super) vacant: ResizableStack<Body<T, L, W>, MOST_VACANT, W>,
+    pub(super) constructed: W::U64,
+    pub(super) discarded: W::U64,
+}
+
+// SAFETY: a struct, so every value has the same fields in the same places.
+unsafe impl<T: Send + 'static, L: Send + 'static, W: World> Slot for Part<T, L, W> {}
 
 /// The reason why the cache could not provide an object. Nothing was constructed, charged or lost.
 #[derive(Debug, thiserror::Error)]
@@ -89,16 +114,17 @@ pub struct Leaked {
 /// ([`get_owned`](ObjectCache::get_owned)). Or pass objects on as pointers
 /// ([`into_raw`](super::Object::into_raw)).
 ///
-/// **Memory**: a cache uses a few kilobytes, and one kilobyte for each index up to the highest used
-/// index. Memory for objects is allocated in units of 64 KiB, or of eight objects. Every 64
-/// magazines that are in depots at the same time use 33 KiB. [`shrink`](ObjectCache::shrink) leaves
-/// 1 KiB of each 33 KiB, at most 1 MiB in all.
+/// **Memory**: a cache uses a few kilobytes, and 1.3 kilobytes for each index up to the highest
+/// used index. Memory for objects is allocated in units of 64 KiB, or of eight objects. Each index
+/// keeps up to 4 KiB of the memory of [discarded](super::Object::discard) objects for itself. Every
+/// 64 magazines that are in depots at the same time use 33 KiB. [`shrink`](ObjectCache::shrink)
+/// leaves 1 KiB of each 33 KiB, at most 1 MiB in all.
 ///
 /// **No memory**: a get returns [`GetError::Map`]. An object that is returned, and for which a
 /// depot has no memory, is destroyed. A cache that cannot be created [ends the
 /// process](crate#without-memory), unless the memory of its stacks cannot be mapped.
 pub struct ObjectCache<T: Send + 'static, L: Send + 'static = (), W: World = Native> {
-    pub(super) stacks: PerCpu<Stack<T, L, W>, W>,
+    pub(super) parts: PerCpu<Part<T, L, W>, W>,
     /// Whether there is anything to do for an object that is given back, beside its life.
     pub(super) attended: bool,
     pub(super) discards_on_panic: bool,
@@ -124,24 +150,20 @@ pub struct ObjectCache<T: Send + 'static, L: Send + 'static = (), W: World = Nat
 /// |---|---|---|
 /// | `size` | how many objects a stack should take; only grows, or stays | a CPU that met another |
 /// | `room` | for so many idle objects there is room: of stacks, and taken in depots | slow paths |
-/// | `constructed`, `destroyed` | how many objects ever were | slow paths |
-/// | `ended` | how many lives the destroyed ones had | the destructor's thread |
-/// | `failed`, `discarded` | how many did not live again, and why | the thread that gave it back |
+/// | `destroyed` | how many objects were destroyed that were not discarded | slow paths |
+/// | `failed` | how many were rejected when they came back | the thread that gave it back |
 ///
 /// `room` is kept only where idle objects have a limit; there `size` stays. What is above the limit
 /// is on its way back, and no object is stored for it: so idle objects are never above it.
 pub(super) struct State<W: World> {
     pub(super) size: W::U32,
     pub(super) room: W::U64,
-    pub(super) constructed: W::U64,
     pub(super) destroyed: W::U64,
-    pub(super) ended: W::U64,
     pub(super) failed: W::U64,
-    pub(super) discarded: W::U64,
 }
 
 const _: () = {
-    assert!(size_of::<State<Native>>() == 56);
+    assert!(size_of::<State<Native>>() == 32);
     assert!(size_of::<Line<State<Native>>>() == 64);
 };
 
@@ -248,9 +270,15 @@ impl<T: Send + 'static, L: Send + 'static, W: World> ObjectCache<T, L, W> {
         // Where there is a limit, a stack has no room until it was taken out of that.
         let first = if builder.idle_limit.is_some() { 0 } else { size };
         let pool = PerCpuPool::<W>::global_in(index_by)?;
-        let stacks = pool.per_cpu(move || Stack::<T, L, W>::with_capacity_in(first))?;
+        let vacant = 4096 / layout.pad_to_align().size();
+        let parts = pool.per_cpu(move || Part::<T, L, W> {
+            idle: ResizableStack::with_capacity_in(first),
+            vacant: ResizableStack::with_capacity_in(vacant),
+            constructed: W::U64::new_in(0),
+            discarded: W::U64::new_in(0),
+        })?;
         Ok(ObjectCache {
-            stacks,
+            parts,
             attended: check.is_some() || budget.is_some() || discards_on_panic,
             discards_on_panic,
             check,
@@ -269,11 +297,8 @@ impl<T: Send + 'static, L: Send + 'static, W: World> ObjectCache<T, L, W> {
             state: Line(State {
                 size: W::U32::new_in(size as u32),
                 room: W::U64::new_in(0),
-                constructed: W::U64::new_in(0),
                 destroyed: W::U64::new_in(0),
-                ended: W::U64::new_in(0),
                 failed: W::U64::new_in(0),
-                discarded: W::U64::new_in(0),
             }),
         })
     }
@@ -283,11 +308,17 @@ impl<T: Send + 'static, L: Send + 'static, W: World> ObjectCache<T, L, W> {
         &self.name
     }
 
+    /// The stack of this CPU.
+    #[inline(always)]
+    pub(super) fn stack(&self) -> Field<'_, Part<T, L, W>, Stack<T, L, W>, W> {
+        self.parts.field(|part| &part.idle)
+    }
+
     /// A body that is charged.
     #[inline(always)]
     pub(super) fn take(&self) -> Result<Held<T, L, W>, GetError> {
         if self.budget.is_none()
-            && let Ok(Some(body)) = self.stacks.field(|stack| stack).try_pop()
+            && let Ok(Some(body)) = self.stack().try_pop()
         {
             return Ok(body);
         }
@@ -298,6 +329,14 @@ impl<T: Send + 'static, L: Send + 'static, W: World> ObjectCache<T, L, W> {
     #[cold]
     #[inline(never)]
     fn take_otherwise(&self) -> Result<Held<T, L, W>, GetError> {
+        // A section that finds vacant memory shows that the thread has a slot. So the section in
+        // `take` found an empty stack, unless the thread was moved.
+        if self.budget.is_none() && self.depots.are_empty() {
+            let here = self.here();
+            if let Some(at) = self.vacant(here) {
+                return self.make(here, Some(at));
+            }
+        }
         self.charge()?;
         self.take_charged(Charged(self))
     }
@@ -307,7 +346,7 @@ impl<T: Send + 'static, L: Send + 'static, W: World> ObjectCache<T, L, W> {
         &self,
         charged: Charged<'_, T, L, W>,
     ) -> Result<Held<T, L, W>, GetError> {
-        let body = match self.stacks.field(|stack| stack).pop() {
+        let body = match self.stack().pop() {
             Some(body) => body,
             None => self.refill()?,
         };
@@ -370,7 +409,7 @@ impl<T: Send + 'static, L: Send + 'static, W: World> ObjectCache<T, L, W> {
 
     /// Makes an object idle.
     pub(super) fn push(&self, body: Held<T, L, W>) {
-        if self.stacks.field(|stack| stack).push(body).is_err() {
+        if self.stack().push(body).is_err() {
             self.flush(body);
         }
     }
@@ -378,7 +417,7 @@ impl<T: Send + 'static, L: Send + 'static, W: World> ObjectCache<T, L, W> {
     /// The same, if the thread has a slot and there is room on the stack; says whether there was.
     #[inline(always)]
     pub(super) fn push_usually(&self, body: Held<T, L, W>) -> bool {
-        matches!(self.stacks.field(|stack| stack).try_push(body), Ok(Ok(())))
+        matches!(self.stack().try_push(body), Ok(Ok(())))
     }
 
     /// Destroys all idle and [quarantined](Builder::quarantine) objects, frees their memory, and
@@ -405,8 +444,8 @@ impl<T: Send + 'static, L: Send + 'static, W: World> ObjectCache<T, L, W> {
     /// The call takes a few nanoseconds per object, because it reads each object. It does not block
     /// threads that construct or destroy objects meanwhile.
     pub fn stats(&self) -> CacheStats {
-        // Relaxed: a count. Before the walk: an object that is destroyed meanwhile counts once.
-        let mut gets = self.state.0.ended.load(Ordering::Relaxed);
+        // Before the walk: an object that is destroyed meanwhile counts once.
+        let mut gets = self.slabs.ended();
         // Relaxed: a count, written by the holder of the object.
         self.slabs.each(|lives| gets += lives.load(Ordering::Relaxed));
         self.figures(gets)
@@ -417,9 +456,11 @@ impl<T: Send + 'static, L: Send + 'static, W: World> ObjectCache<T, L, W> {
         // Relaxed, here and below: counts.
         let load = |word: &W::U64| word.load(Ordering::Relaxed);
         let state = &self.state.0;
-        let on_stacks: usize = self.stacks.iter().map(|stack| stack.len()).sum();
+        let on_stacks: usize = self.parts.iter().map(|part| part.idle.len()).sum();
         let idle = on_stacks + self.depots.objects();
-        let (constructed, destroyed) = (load(&state.constructed), load(&state.destroyed));
+        let discarded = self.parts.field(|part| &part.discarded).sum();
+        let destroyed = load(&state.destroyed) + discarded;
+        let constructed = self.parts.field(|part| &part.constructed).sum();
         let quarantined = self.quarantine.len();
         let (flushes, refills) = self.depots.trips();
         CacheStats {
@@ -430,14 +471,14 @@ impl<T: Send + 'static, L: Send + 'static, W: World> ObjectCache<T, L, W> {
             constructed,
             destroyed,
             failed: load(&state.failed),
-            discarded: load(&state.discarded),
+            discarded,
             gets,
             refills,
             flushes,
             bytes: size_of::<Self>()
                 + self.slabs.bytes()
                 + self.depots.bytes()
-                + (self.stacks.populated() + 1) * size_of::<Stack<T, L, W>>(),
+                + (self.parts.populated() + 1) * size_of::<Part<T, L, W>>(),
         }
     }
 
@@ -466,9 +507,11 @@ impl<T: Send + 'static, L: Send + 'static, W: World> Drop for ObjectCache<T, L, 
         let mut panics = Panics::NONE;
         // One after the other, as there may be no memory for a list of all.
         for number in 0.. {
-            let Some(stack) = self.stacks.iter_mut().nth(number) else { break };
+            let Some(part) = self.parts.iter_mut().nth(number) else { break };
+            // SAFETY: reserved, and no object is there.
+            part.vacant.drain().for_each(|at| unsafe { self.slabs.give_back(at.cast()) });
             let mut bodies = [None; MOST];
-            bodies.iter_mut().zip(stack.drain()).for_each(|(place, body)| *place = Some(body));
+            bodies.iter_mut().zip(part.idle.drain()).for_each(|(place, body)| *place = Some(body));
             self.unmake_all(bodies.into_iter().flatten(), &mut panics);
         }
         self.empty_depots(&mut panics);

@@ -216,6 +216,11 @@ impl<B: 'static, W: World> Depots<B, W> {
         self.by_node[depot].0.full.is_empty()
     }
 
+    /// Whether no depot has a magazine, each at its moment.
+    pub(super) fn are_empty(&self) -> bool {
+        (0..self.len()).all(|depot| self.is_empty(depot))
+    }
+
     /// Takes a magazine's objects out of a depot; none, if it has no magazine.
     pub(super) fn take(&self, depot: usize, into: &mut [Option<NonNull<B>>; ROUNDS]) -> Trip {
         let trip = self.unload(depot, into);

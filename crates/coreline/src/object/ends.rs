@@ -32,16 +32,15 @@ impl<T: Send + 'static, L: Send + 'static, W: World> ObjectCache<T, L, W> {
             verdict = Some(if self.attended { self.judge(body) } else { Verdict::Lives });
         });
         self.uncharge();
-        if !matches!(verdict, Some(Verdict::Lives)) || !self.push_usually(body) {
-            // Contained, as what fails in turn: the thread may unwind already.
-            panics.run(|| match verdict {
-                Some(Verdict::Lives) => self.push(body),
-                Some(Verdict::Discarded) => self.discard(body),
-                Some(Verdict::Failed(why)) => self.fail(body, why),
-                None => self.fail(body, "it panicked when it was given back".into()),
-            });
-            panics.resume::<W>();
+        // Contained, as what fails in turn: the thread may unwind already.
+        match verdict {
+            Some(Verdict::Lives) if self.push_usually(body) => {}
+            Some(Verdict::Lives) => panics.run(|| self.push(body)),
+            Some(Verdict::Discarded) => self.discard(body, &mut panics),
+            Some(Verdict::Failed(why)) => panics.run(|| self.fail(body, why)),
+            None => panics.run(|| self.fail(body, "it panicked when it was given back".into())),
         }
+        panics.resume::<W>();
         // At the end: the object is back, and nothing is lost by the panic.
         leaf::no_cache_in_a_destructor::<W>(self.name());
     }
@@ -77,12 +76,11 @@ impl<T: Send + 'static, L: Send + 'static, W: World> ObjectCache<T, L, W> {
     }
 
     /// Ends an object without a life that could live again.
-    fn discard(&self, body: Held<T, L, W>) {
-        // Relaxed: a count.
-        self.state.0.discarded.fetch_add(1, Ordering::Relaxed);
-        let mut panics = Panics::NONE;
-        panics.run(|| self.unmake(body));
-        panics.resume::<W>();
+    #[inline]
+    fn discard(&self, body: Held<T, L, W>, panics: &mut Panics) {
+        self.parts.field(|part| &part.discarded).add(1);
+        panics.run(|| self.destroy(body));
+        self.vacate(body);
     }
 
     /// Ends a life, and destroys the object.
@@ -95,7 +93,7 @@ impl<T: Send + 'static, L: Send + 'static, W: World> ObjectCache<T, L, W> {
         // SAFETY: the caller's promise; the life is not used any more.
         panics.run(|| unsafe { (*body.as_ptr()).life.assume_init_drop() });
         self.uncharge();
-        panics.run(|| self.discard(body));
+        self.discard(body, &mut panics);
         panics.resume::<W>();
         // At the end: the object is gone, and nothing is lost by the panic.
         leaf::no_cache_in_a_destructor::<W>(self.name());

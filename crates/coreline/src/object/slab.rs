@@ -9,7 +9,8 @@
 //! ```
 //!
 //! Objects are reserved when they are constructed, and freed when they are destroyed, under a lock.
-//! Each reserved object has a word that counts its lives.
+//! Each reserved object has a word that counts its lives. If its memory stays reserved for the next
+//! object, the word counts the lives of both.
 //!
 //! | what | guarded by |
 //! |---|---|
@@ -104,6 +105,8 @@ struct Lists<W: World> {
     /// be.
     walks: usize,
     trim: bool,
+    /// How many lives the objects had whose memory was given back.
+    ended: u64,
     /// All slabs. A word, so that a forked child has a slab whole or not at all.
     all: W::Ptr<Slab>,
     /// By node: slabs with room.
@@ -138,7 +141,7 @@ impl<W: World> Slabs<W> {
         let with_room = nodes.iter().map(|_| ptr::null_mut()).collect();
         let all = W::Ptr::new_in(ptr::null_mut());
         let generation = W::generation().get();
-        let lists = Lists { slabs: 0, walks: 0, trim: false, all, with_room, generation };
+        let lists = Lists { slabs: 0, walks: 0, trim: false, ended: 0, all, with_room, generation };
         let lists = Cell::new_in(lists);
         let (lock, waiting) = (SlotLock::new_in(), W::U32::new_in(0));
         Some(Slabs { plan: Plan::of(object)?, lives, nodes, lock, waiting, lists })
@@ -303,7 +306,7 @@ impl<W: World> Slabs<W> {
     }
 
     fn slab_of(&self, object: NonNull<u8>) -> NonNull<Slab> {
-        let offset = object.addr().get() % self.plan.slab.align();
+        let offset = object.addr().get() & (self.plan.slab.align() - 1);
         // SAFETY: an object lies in its slab, which is aligned to its size.
         unsafe { object.byte_sub(offset).cast() }
     }
@@ -332,7 +335,10 @@ impl<W: World> Slabs<W> {
             // SAFETY: the slab of a reserved object is mapped, and the lock is held.
             unsafe {
                 self.map(slab).as_mut()[number / 64] &= !(1 << (number % 64));
-                object.byte_add(self.lives).cast::<W::U64>().drop_in_place();
+                let lives = object.byte_add(self.lives).cast::<W::U64>();
+                // Relaxed: written by the holder of the object, which is the caller.
+                lists.ended += lives.as_ref().load(Ordering::Relaxed);
+                lives.drop_in_place();
                 (*at).reserved -= 1;
                 if !(*at).listed {
                     (*at).listed = true;
@@ -433,6 +439,11 @@ impl<W: World> Slabs<W> {
             // SAFETY: reserved, and so with a count.
             f(unsafe { self.object(slab, number).byte_add(self.lives).cast().as_ref() });
         }
+    }
+
+    /// How many lives the objects had whose memory was given back.
+    pub(super) fn ended(&self) -> u64 {
+        self.with(|lists| lists.ended)
     }
 
     /// The bytes of all slabs.

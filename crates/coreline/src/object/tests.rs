@@ -4,19 +4,20 @@ use std::sync::Arc;
 
 use coreline_sim::{Faults, Machine, Sim};
 use coreline_topology::CpuId;
-use coreline_world::{JoinHandle, Native, Ordering, Placement, Threads, Word, World};
+use coreline_world::{Clock, JoinHandle, Native, Ordering, Placement, Threads, Word, Words, World};
 
 use super::budget::batch;
 use super::cache::ObjectCache;
 use super::depot::ROUNDS;
+use super::handle::Object;
 use crate::Lacking;
 
 type Cache<W> = ObjectCache<[u64; 3], (), W>;
 
 /// Room that is taken in the limit: for stacks, and for what is in depots.
 fn check_room<W: World>(cache: &Cache<W>, limit: usize) {
-    let stacks: usize = cache.stacks.iter().map(|stack| stack.capacity()).sum();
-    let over = cache.stacks.iter().find(|stack| stack.len() > stack.capacity());
+    let stacks: usize = cache.parts.iter().map(|part| part.idle.capacity()).sum();
+    let over = cache.parts.iter().map(|part| &part.idle).find(|it| it.len() > it.capacity());
     assert!(over.is_none(), "of {limit}: more than there is room for: {over:?}");
     // Relaxed: no thread uses the cache.
     let room = cache.state.0.room.load(Ordering::Relaxed) as usize;
@@ -95,7 +96,7 @@ fn stacks_stay_as_they_are_where_idle_objects_have_a_limit() {
         let threads: Vec<_> = (0..8).map(spawn).collect();
         threads.into_iter().for_each(JoinHandle::join);
         check_room(&cache, limit);
-        let sizes: Vec<_> = cache.stacks.iter().map(|stack| stack.capacity()).collect();
+        let sizes: Vec<_> = cache.parts.iter().map(|part| part.idle.capacity()).collect();
         assert!(sizes.iter().all(|size| matches!(size, 0 | 2)), "{sizes:?}");
         assert!(sizes.contains(&2), "{sizes:?}");
     };
@@ -199,7 +200,7 @@ fn magazines_grow_while_cpus_meet_at_a_depot() {
     let largest = |builder: super::Builder<[u64; 3], (), Sim>| {
         let cache = Arc::new(builder.build(|| Ok::<_, Lacking>([0; 3])).unwrap());
         use_by_all(&cache, 96, false);
-        cache.stacks.iter().map(|stack| stack.capacity()).max().unwrap()
+        cache.parts.iter().map(|part| part.idle.capacity()).max().unwrap()
     };
     let program = move || {
         let grown = largest(Cache::<Sim>::builder_in("grows").magazine(2));
@@ -247,4 +248,101 @@ fn stocks_of_a_budget_are_at_most_a_quarter_of_its_limit() {
         assert!((limit / 8..=limit / 4).contains(&stocked), "{stocked} of {limit}");
     }
     assert_eq!(batch(u64::MAX, 1), 1 << 20, "a quarter of no limit is not stocked");
+}
+
+/// For how many objects of this size a CPU keeps the memory.
+fn kept_vacant<const SIZE: usize>() -> usize {
+    let program = || {
+        let builder = ObjectCache::<[u8; SIZE], (), Sim>::builder_in("vacant");
+        let cache = builder.build(|| Ok::<_, Lacking>([0; SIZE])).unwrap();
+        let vacant = || cache.parts.iter().map(|part| part.vacant.len()).sum();
+        let all: Vec<_> = (0..40).map(|_| cache.get().unwrap()).collect();
+        all.into_iter().for_each(Object::discard);
+        let kept = vacant();
+        let bytes = cache.slabs.bytes();
+        let again: Vec<_> = (0..40).map(|_| cache.get().unwrap()).collect();
+        assert_eq!((vacant(), cache.slabs.bytes()), (0, bytes), "all of it is used again");
+        again.into_iter().for_each(Object::discard);
+        let stats = cache.stats();
+        assert_eq!((stats.gets, stats.constructed, stats.live), (80, 80, 0), "{stats}");
+        assert_eq!((stats.destroyed, stats.discarded), (80, 80), "{stats}");
+        assert_eq!((cache.shrink(), vacant(), cache.slabs.bytes()), (0, 0, 0));
+        assert_eq!(cache.stats().gets, 80, "also when the memory is gone");
+        kept
+    };
+    Machine::preset("host-2c").unwrap().run(program).unwrap().value
+}
+
+#[test]
+fn a_cpu_keeps_the_memory_of_discarded_objects() {
+    let of_sizes = [kept_vacant::<8>(), kept_vacant::<240>(), kept_vacant::<8192>()];
+    assert_eq!(of_sizes, [32, 16, 0], "at most 32 objects, and 4 KiB");
+}
+
+#[test]
+fn a_constructor_that_fails_in_vacant_memory_leaks_none() {
+    let made = <Native as Words>::U32::new_in(0);
+    // Relaxed: one thread.
+    let construct = move || match made.fetch_add(1, Ordering::Relaxed) {
+        0 => Ok([0; 3]),
+        _ => Err("no more"),
+    };
+    let cache = ObjectCache::<[u64; 3]>::builder("once").build(construct).unwrap();
+    cache.get().unwrap().discard();
+    cache.get().unwrap_err();
+    let stats = cache.stats();
+    assert_eq!((stats.gets, stats.constructed, stats.destroyed), (1, 1, 1), "{stats}");
+    cache.shrink();
+    assert_eq!(cache.slabs.bytes(), 0);
+}
+
+/// An object that is discarded on another node leaves memory there that is not of that node.
+#[test]
+fn vacant_memory_is_used_on_its_own_node() {
+    let program = || {
+        let cache = Cache::<Sim>::builder_in("own").build(|| Ok::<_, Lacking>([0; 3])).unwrap();
+        let cache: &'static Cache<Sim> = Box::leak(Box::new(cache));
+        let on = |cpu| Placement::On(CpuId::new(cpu));
+        let get = || cache.get().unwrap();
+        let object = Sim::spawn(on(0), get).unwrap().join();
+        let theirs = move || {
+            object.discard();
+            let vacant = || cache.parts.iter().map(|part| part.vacant.len()).sum::<usize>();
+            assert_eq!(vacant(), 1);
+            let object = get().into_raw();
+            assert_eq!(vacant(), 0);
+            // SAFETY: an object of this cache, which was not destroyed.
+            let node = unsafe { cache.slabs.node_of(object.cast()) };
+            (node, cache.here())
+        };
+        let (node, here) = Sim::spawn(on(95), theirs).unwrap().join();
+        assert!(node == here && here > 0, "on node {node}, for {here}");
+    };
+    let machine = Machine::preset("kunpeng920-96c-4n").unwrap();
+    machine.run(program).unwrap_or_else(|failure| panic!("{failure}"));
+}
+
+/// CPUs that construct and discard share no line for that.
+#[test]
+fn cpus_that_discard_do_not_meet() {
+    let took = |threads: u32| {
+        let program = move || {
+            let cache = Cache::<Sim>::builder_in("apart").build(|| Ok::<_, Lacking>([0; 3]));
+            let cache: &'static Cache<Sim> = Box::leak(Box::new(cache.unwrap()));
+            let discard = |many: usize| (0..many).for_each(|_| cache.get().unwrap().discard());
+            let work = move || {
+                discard(1);
+                let begun = Sim::now();
+                discard(100);
+                Sim::now() - begun
+            };
+            let on = |cpu| Sim::spawn(Placement::On(CpuId::new(cpu)), work).unwrap();
+            let threads: Vec<_> = (0..threads).map(on).collect();
+            threads.into_iter().map(JoinHandle::join).max().unwrap()
+        };
+        let run = Machine::preset("kunpeng920-96c-4n").unwrap().run(program);
+        run.unwrap_or_else(|failure| panic!("{failure}")).value
+    };
+    let (alone, beside) = (took(1), took(16));
+    assert!(beside < 2 * alone, "{beside:?} beside 15 others, {alone:?} alone");
 }

@@ -7,7 +7,7 @@ use core::ptr::NonNull;
 use coreline_world::{Integer, Ordering, Word, World};
 
 use super::builder::Pressure;
-use super::cache::{Body, GetError, Held, MOST, ObjectCache};
+use super::cache::{Body, GetError, Held, MOST, MOST_VACANT, ObjectCache};
 use super::depot::{ROUNDS, Trip};
 use super::leaf;
 use super::slab::Slabs;
@@ -16,12 +16,12 @@ use crate::panics::Panics;
 impl<T: Send + 'static, L: Send + 'static, W: World> ObjectCache<T, L, W> {
     /// An object for a CPU whose stack is empty, which gets a magazine of others beside.
     #[cold]
-    #[inline(never)]
     pub(super) fn refill(&self) -> Result<Held<T, L, W>, GetError> {
         let (here, depots) = (self.here(), self.depots.len());
         // A look first: without objects there is no need of room for them.
         let mut full = (here..depots).chain(0..here).filter(|depot| !self.depots.is_empty(*depot));
-        full.find_map(|depot| self.refill_from(depot)).map_or_else(|| self.make(here), Ok)
+        let refilled = full.find_map(|depot| self.refill_from(depot));
+        refilled.map_or_else(|| self.make(here, self.vacant(here)), Ok)
     }
 
     /// An object of a depot's, and others of its magazine for the CPU; `None` if it has none.
@@ -38,7 +38,7 @@ impl<T: Send + 'static, L: Send + 'static, W: World> ObjectCache<T, L, W> {
         self.fit();
         let mut rest = [NonNull::dangling(); ROUNDS];
         let count = taken.zip(&mut rest).map(|(body, place)| *place = body).count();
-        let pushed = self.stacks.field(|stack| stack).push_batch(&rest[..count]);
+        let pushed = self.stack().push_batch(&rest[..count]);
         // The thread was moved, or another one of this CPU was faster.
         let panics = self.store(&rest[pushed..count]);
         if panics.goes_on::<W>() {
@@ -52,13 +52,13 @@ impl<T: Send + 'static, L: Send + 'static, W: World> ObjectCache<T, L, W> {
     #[cold]
     #[inline(never)]
     pub(super) fn flush(&self, body: Held<T, L, W>) {
-        if self.fit() && self.stacks.field(|stack| stack).push(body).is_ok() {
+        if self.fit() && self.stack().push(body).is_ok() {
             return;
         }
         let mut out = [None; ROUNDS];
         // A magazine, and this one is of it.
         let others = (self.size() / 2).clamp(1, ROUNDS) - 1;
-        let popped = self.stacks.field(|stack| stack).pop_batch(&mut out[..others]);
+        let popped = self.stack().pop_batch(&mut out[..others]);
         let mut bodies = [body; ROUNDS];
         let popped = out[..popped].iter().flatten();
         let count = popped.zip(&mut bodies[1..]).map(|(body, place)| *place = *body).count();
@@ -154,28 +154,32 @@ impl<T: Send + 'static, L: Send + 'static, W: World> ObjectCache<T, L, W> {
 
     /// Gives this CPU's stack the size that stacks should have; says whether it grew.
     fn fit(&self) -> bool {
-        let stack =
-            self.stacks.get(W::index(self.stacks.section())).unwrap_or(self.stacks.shared());
+        let parts = &self.parts;
+        let stack = &parts.get(W::index(parts.section())).unwrap_or(parts.shared()).idle;
         let size = self.size();
         // Room for a whole stack: the thread may be moved, and meet one that has none yet.
         if stack.capacity() >= size || !self.enter(size) {
             return false;
         }
-        let before = self.stacks.field(|stack| stack).resize(size);
+        let before = self.stack().resize(size);
         // Where room counts, all stacks have this size, or none.
         self.leave(before);
         before < size
     }
 
     /// The depot of this CPU's node.
-    fn here(&self) -> usize {
+    pub(super) fn here(&self) -> usize {
         self.depot_of.get(W::cpu_hint().index()).map_or(0, |depot| usize::from(*depot))
     }
 
-    /// Constructs an object.
-    fn make(&self, node: usize) -> Result<Held<T, L, W>, GetError> {
+    /// Constructs an object, in vacant memory if there is some.
+    pub(super) fn make(
+        &self,
+        node: usize,
+        mut vacant: Option<NonNull<u8>>,
+    ) -> Result<Held<T, L, W>, GetError> {
         loop {
-            let at = match self.slabs.reserve(node) {
+            let at = match vacant.take().map_or_else(|| self.slabs.reserve(node), Ok) {
                 Ok(at) => at,
                 Err(why) if self.relieve(Pressure::Memory(&why)) => continue,
                 Err(why) => return Err(why.into()),
@@ -185,8 +189,7 @@ impl<T: Send + 'static, L: Send + 'static, W: World> ObjectCache<T, L, W> {
             match (self.construct)(at.cast()) {
                 Ok(()) => {
                     let body = mem::ManuallyDrop::new(memory).at.cast::<Body<T, L, W>>();
-                    // Relaxed: a count.
-                    self.state.0.constructed.fetch_add(1, Ordering::Relaxed);
+                    self.parts.field(|part| &part.constructed).add(1);
                     return Ok(body);
                 }
                 Err(why) => {
@@ -199,15 +202,39 @@ impl<T: Send + 'static, L: Send + 'static, W: World> ObjectCache<T, L, W> {
         }
     }
 
-    /// Destroys an object, which is the caller's and has no life.
+    /// Memory that this CPU keeps of an object that was discarded, on this node.
+    pub(super) fn vacant(&self, node: usize) -> Option<NonNull<u8>> {
+        while let Ok(Some(at)) = self.parts.field(|part| &part.vacant).try_pop() {
+            let at = at.cast();
+            // SAFETY: what is vacant is reserved, and the caller's now.
+            unsafe {
+                if self.depots.len() == 1 || self.slabs.node_of(at) == node {
+                    return Some(at);
+                }
+                self.slabs.give_back(at);
+            }
+        }
+        None
+    }
+
+    /// Keeps the memory of an object that was destroyed and is the caller's, if there is room.
+    pub(super) fn vacate(&self, body: Held<T, L, W>) {
+        if !matches!(self.parts.field(|part| &part.vacant).try_push(body), Ok(Ok(()))) {
+            // SAFETY: reserved, and no object is there.
+            unsafe { self.slabs.give_back(body.cast()) };
+        }
+    }
+
+    /// Destroys an object, which is the caller's and has no life, and gives its memory back.
     pub(super) fn unmake(&self, body: Held<T, L, W>) {
         // Relaxed: a count.
         self.state.0.destroyed.fetch_add(1, Ordering::Relaxed);
         let _memory = Reserved { slabs: &self.slabs, at: body.cast() };
-        // SAFETY: the body is the caller's. Relaxed: written by the holder alone.
-        let lives = unsafe { (*body.as_ptr()).lives.load(Ordering::Relaxed) };
-        // Relaxed: a count.
-        self.state.0.ended.fetch_add(lives, Ordering::Relaxed);
+        self.destroy(body);
+    }
+
+    /// Destroys an object, which is the caller's and has no life.
+    pub(super) fn destroy(&self, body: Held<T, L, W>) {
         // It is dropped where it is, as it may be larger than the stack.
         let kept = body.cast::<T>();
         leaf::in_a_destructor::<W>(|| match &self.destroy {
@@ -231,36 +258,55 @@ impl<T: Send + 'static, L: Send + 'static, W: World> ObjectCache<T, L, W> {
         count
     }
 
-    /// Destroys what is on the stacks; returns how many there were. Without a fence the stacks stay
-    /// as they are.
+    /// Destroys what is on the stacks, and gives vacant memory back; returns how many objects there
+    /// were. Without a fence the stacks stay as they are.
     pub(super) fn empty_stacks(&self, panics: &mut Panics) -> usize {
-        let stacks = self.stacks.populated() + 1;
+        let parts = self.parts.populated() + 1;
         let mut found = Vec::new();
         // Room for all that are there, as stacks should not be stopped for long.
-        if found.try_reserve_exact(stacks * MOST).is_ok() {
-            self.unstack(0..stacks, |body| found.push(body));
-            return self.unmake_all(found.into_iter(), panics);
+        if found.try_reserve_exact(parts * (MOST + MOST_VACANT)).is_ok() {
+            self.unstack(0..parts, |stacked| found.push(stacked));
+            return self.end_stacked(found.into_iter(), panics);
         }
-        let mut empty = |stack| {
-            let (mut found, mut len) = ([None; MOST], 0);
-            self.unstack(stack..stack + 1, |body| {
-                found[len] = Some(body);
+        let mut empty = |part| {
+            let (mut found, mut len) = ([None; MOST + MOST_VACANT], 0);
+            self.unstack(part..part + 1, |stacked| {
+                found[len] = Some(stacked);
                 len += 1;
             });
-            self.unmake_all(found.into_iter().flatten(), panics)
+            self.end_stacked(found.into_iter().flatten(), panics)
         };
-        (0..stacks).map(&mut empty).sum()
+        (0..parts).map(&mut empty).sum()
     }
 
-    /// Takes all objects off some of the stacks, while no stack is used.
-    fn unstack(&self, stacks: Range<usize>, mut found: impl FnMut(Held<T, L, W>)) {
-        let stopped = self.stacks.with_all_stopped(|all| {
-            all.skip(stacks.start).take(stacks.len()).for_each(|stack| {
+    /// Destroys objects, and gives vacant memory back; returns how many objects there were.
+    fn end_stacked(
+        &self,
+        stacked: impl Iterator<Item = Stacked<T, L, W>>,
+        panics: &mut Panics,
+    ) -> usize {
+        let idle = stacked.filter_map(|stacked| match stacked {
+            Stacked::Idle(body) => Some(body),
+            Stacked::Vacant(at) => {
+                // SAFETY: reserved, and no object is there.
+                unsafe { self.slabs.give_back(at.cast()) };
+                None
+            }
+        });
+        self.unmake_all(idle, panics)
+    }
+
+    /// Takes all that is on some of the stacks, while no stack is used.
+    fn unstack(&self, parts: Range<usize>, mut found: impl FnMut(Stacked<T, L, W>)) {
+        let stopped = self.parts.with_all_stopped(|all| {
+            all.skip(parts.start).take(parts.len()).for_each(|part| {
                 let mut out = [None; MOST];
-                let popped = stack.field(|stack| stack).pop_batch(&mut out);
-                out[..popped].iter().flatten().for_each(|body| found(*body));
+                let popped = part.field(|part| &part.idle).pop_batch(&mut out);
+                out[..popped].iter().flatten().for_each(|body| found(Stacked::Idle(*body)));
+                let popped = part.field(|part| &part.vacant).pop_batch(&mut out);
+                out[..popped].iter().flatten().for_each(|at| found(Stacked::Vacant(*at)));
                 if self.idle_limit.is_some() {
-                    self.leave(stack.field(|stack| stack).resize(0));
+                    self.leave(part.field(|part| &part.idle).resize(0));
                 }
             });
         });
@@ -285,6 +331,21 @@ impl<T: Send + 'static, L: Send + 'static, W: World> ObjectCache<T, L, W> {
         count
     }
 }
+
+/// What was on a stack.
+enum Stacked<T, L, W: World> {
+    Idle(Held<T, L, W>),
+    /// Reserved memory without an object.
+    Vacant(Held<T, L, W>),
+}
+
+impl<T, L, W: World> Clone for Stacked<T, L, W> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<T, L, W: World> Copy for Stacked<T, L, W> {}
 
 /// The memory of an object that is not constructed: given back if the constructor fails or panics.
 struct Reserved<'a, W: World> {

@@ -31,6 +31,7 @@ fn a_child_goes_on_with_the_objects_that_are_idle() {
                 // Relaxed: carries nothing but itself.
                 while !over.load(Ordering::Relaxed) {
                     (0..9).for_each(|_| held.push(cache.get().unwrap()));
+                    (0..4).for_each(|_| held.pop().into_iter().for_each(Object::discard));
                     held.truncate(2);
                     cache.shrink();
                 }
@@ -45,6 +46,7 @@ fn a_child_goes_on_with_the_objects_that_are_idle() {
                 at.sort_unstable();
                 at.dedup();
                 assert_eq!(at.len(), 30, "an object in two hands");
+                objects.into_iter().step_by(3).for_each(Object::discard);
             }
             cache.shrink();
         });

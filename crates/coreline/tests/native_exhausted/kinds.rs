@@ -6,7 +6,7 @@ use std::time::Duration;
 use coreline::counter::{Buckets, CounterVec, Histogram};
 use coreline::domain::{Domain, DomainOptions, Domains, DomainsOptions};
 use coreline::limit::RateLimiter;
-use coreline::object::{Budget, GetError, ObjectCache};
+use coreline::object::{Budget, GetError, Object, ObjectCache};
 use coreline::percpu::{LossyBuffer, PerCpuBag, PerCpuPool, PoolOptions, Word64};
 use coreline::{CounterSet, IndexBy, PerCpu, PerCpuCounter};
 
@@ -228,31 +228,33 @@ impl Kind for Cache {
 }
 
 impl Cache {
-    /// Returns how many it has got.
-    fn cycle(&self) -> usize {
+    /// Returns how many it has got, before each comes to its end.
+    fn cycle<'c>(&'c self, end: fn(Object<'c, [u64; 8]>)) -> usize {
         let objects: [_; OBJECTS] = std::array::from_fn(|_| self.0.get().ok());
         let got = objects.iter().flatten().count();
         assert!(objects.iter().flatten().all(|object| **object == [7; 8]));
+        objects.into_iter().flatten().for_each(end);
         got
     }
 }
 
 impl Made for Cache {
     fn work(&self) {
-        self.cycle();
+        self.cycle(drop);
         self.0.shrink();
-        self.cycle();
+        self.cycle(Object::discard);
+        self.cycle(drop);
         let stats = self.0.stats();
         assert_eq!(stats.live, 0);
         assert_eq!(stats.constructed - stats.destroyed, stats.idle as u64);
     }
 
     fn works(&self) {
-        assert_eq!((self.cycle(), self.cycle()), (OBJECTS, OBJECTS));
+        assert_eq!((self.cycle(Object::discard), self.cycle(drop)), (OBJECTS, OBJECTS));
         let idle = self.0.stats().idle;
         assert!(idle >= OBJECTS);
         assert_eq!((self.0.shrink(), self.0.stats().idle), (idle, 0));
-        self.cycle();
+        self.cycle(drop);
     }
 }
 

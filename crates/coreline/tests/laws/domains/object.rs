@@ -133,6 +133,11 @@ fn objects_are_in_one_hand<W: Testbed>(effort: Effort, options: Options<W>) {
                         object.end(thread);
                         exchange(&cache, &handed[numbers.below(4)], Some(object));
                     }
+                    3 if !held.is_empty() => {
+                        let object = held.swap_remove(numbers.below(held.len()));
+                        object.end(thread);
+                        object.discard();
+                    }
                     _ if !held.is_empty() => {
                         let object = held.swap_remove(numbers.below(held.len()));
                         object.end(thread);

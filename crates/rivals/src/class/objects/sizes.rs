@@ -2,7 +2,12 @@
 //!
 //! A pair does not look at the size, so its figures have no goal here. An object that is made and
 //! discarded each time is found by its size, and written. So it is compared with an object of an
-//! even size, and with a box.
+//! even size, and with a box. A box does the same work by the same means: the C library keeps
+//! freed memory for the thread, as a cache keeps it for the CPU, without an atomic instruction.
+//!
+//! A box takes two calls. An object takes five restartable sections, and a call of its constructor
+//! through a pointer. The sections look for an idle object, take vacant memory, put it back, and
+//! count what is constructed and what is discarded.
 
 use std::hint::black_box;
 use std::sync::Arc;
