@@ -2,7 +2,6 @@
 
 use std::io::{self, Write};
 use std::path::PathBuf;
-use std::process::ExitCode;
 
 use coreline_scenarios::{Error as ScenarioError, RunError};
 use coreline_sim::{ParseReplayError, SpecError, presets};
@@ -193,20 +192,20 @@ fn of_scenario(error: &ScenarioError) -> String {
 
 impl Error {
     /// Says why the program stops, and gives its exit code: see the program's help.
-    pub(crate) fn report(&self) -> ExitCode {
+    pub(crate) fn report(&self) -> u8 {
         // The reader of the output has closed it: not a failure of ours.
         if let Error::Output(error) = self
             && error.kind() == io::ErrorKind::BrokenPipe
         {
-            return ExitCode::SUCCESS;
+            return 0;
         }
         if let Error::Interrupted = self {
-            return ExitCode::from(self.exit_code());
+            return self.exit_code();
         }
         // Standard error is the last resort: where it cannot be written, only the exit code is
         // left.
         let _ = writeln!(io::stderr(), "coreline: {self}");
-        ExitCode::from(self.exit_code())
+        self.exit_code()
     }
 
     fn exit_code(&self) -> u8 {

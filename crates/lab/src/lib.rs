@@ -17,6 +17,7 @@
 //! | `measure` | the costs of this machine, as a machine file |
 //! | `port`, `unportable` | copies of packages for the simulated machine; reasons against it |
 //! | `disturbance` | the detection of disturbed native samples |
+//! | [`catalogue`] | the machines and scenarios, as JSON |
 //! | [`sweep`], `sweep_error` | grids of simulated runs, and the store of their rows; its errors |
 //! | `listing` | tables that fit the terminal |
 //! | `export` | rows as CSV and Parquet |
@@ -25,6 +26,7 @@
 //! | `doctor`, `machines`, `replay`, `bench`, `shell` | the other commands |
 
 mod bench;
+pub mod catalogue;
 mod cli;
 mod compare;
 mod disturbance;
@@ -59,6 +61,8 @@ mod unportable;
 mod validate;
 mod world;
 
+use std::env;
+use std::ffi::OsString;
 use std::io::{self, Write as _};
 use std::process::ExitCode;
 
@@ -78,19 +82,25 @@ static ALLOCATOR: coreline_sim::Allocator = coreline_sim::Allocator;
 /// The process's global allocator must be [`coreline_sim::Allocator`], because the memory of
 /// simulated programs comes from their machine.
 pub fn program() -> ExitCode {
-    let cli = match cli::Cli::try_parse() {
+    program_with(env::args_os()).into()
+}
+
+/// Runs the program `coreline` with these arguments, of which the first one is the program's name.
+/// Apart from that, it is [`program`].
+pub fn program_with(args: impl IntoIterator<Item = OsString>) -> u8 {
+    let cli = match cli::Cli::try_parse_from(args) {
         Ok(cli) => cli,
         Err(error) => return told(&error),
     };
     // What is still buffered is written here, where a failure can be told.
     match cli.execute().and_then(|()| Ok(Stdout.flush()?)) {
-        Ok(()) => ExitCode::SUCCESS,
+        Ok(()) => 0,
         Err(error) => error.report(),
     }
 }
 
 /// Prints what clap has to say: help and the version on standard output, errors on the other.
-fn told(said: &clap::Error) -> ExitCode {
+fn told(said: &clap::Error) -> u8 {
     let to = if said.use_stderr() { Term::stderr() } else { Term::stdout() };
     let text = match text::has_colours(&to) {
         true => said.render().ansi().to_string(),
@@ -99,10 +109,10 @@ fn told(said: &clap::Error) -> ExitCode {
     if said.use_stderr() {
         // The last resort: where it cannot be written, only the exit code is left.
         let _ = io::stderr().write_all(text.as_bytes());
-        return ExitCode::from(2);
+        return 2;
     }
     match Stdout.write_all(text.as_bytes()).and_then(|()| Stdout.flush()) {
-        Ok(()) => ExitCode::SUCCESS,
+        Ok(()) => 0,
         Err(error) => error::Error::Output(error).report(),
     }
 }

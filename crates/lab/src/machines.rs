@@ -1,10 +1,11 @@
 //! The verb `machines`: what can be simulated, and what everything costs there.
 
-use std::io::Write;
+use std::io::{self, Write};
 
 use coreline_sim::{Cost, NodeDistance, Spec, presets};
 use coreline_topology::NodeId;
 use serde::Serialize;
+use serde_json::Value;
 
 use crate::error::Error;
 use crate::listing::Listing;
@@ -127,6 +128,17 @@ impl NodeRow {
             source: source.clone(),
         }
     }
+}
+
+/// A machine's counts, its costs and its tree. Unlike [`Detail`], it needs no simulation.
+pub(crate) fn facts(spec: &Spec) -> io::Result<Value> {
+    let mut facts = serde_json::to_value(Machine::of(spec))?;
+    let mut text = Vec::new();
+    tree::write(spec.topology(), &mut text)?;
+    facts["digest"] = spec.digest().map(|digest| format!("{digest:016x}")).into();
+    facts["tree"] = String::from_utf8_lossy(&text).into();
+    facts["costs"] = serde_json::to_value(spec.sources().map(CostRow::new).collect::<Vec<_>>())?;
+    Ok(facts)
 }
 
 impl Detail {

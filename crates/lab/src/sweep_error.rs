@@ -81,6 +81,23 @@ pub enum SweepError {
         /// This program's engine.
         ours: &'static str,
     },
+    /// A task came to a worker that has another version of the engine.
+    #[error(
+        "the task is for the engine {asked}, and this worker has {ours}; install the same version \
+         of coreline everywhere"
+    )]
+    Worker {
+        /// The engine of the task.
+        asked: String,
+        /// The worker's engine.
+        ours: String,
+    },
+    /// What a worker returned is no file of rows.
+    #[error("a worker returned no rows: {why}; install the same version of coreline everywhere")]
+    Returned {
+        /// The reason.
+        why: String,
+    },
     /// The store has rows of another scenario, whose columns differ.
     #[error(
         "{} has rows of the scenario {found}, and rows of {asked} have other columns; choose \

@@ -16,6 +16,7 @@ const STOREYS: &[(&str, u8)] = &[
     ("coreline", 2),
     ("coreline-scenarios", 3),
     ("coreline-lab", 4),
+    ("coreline-python", 5),
     ("coreline-rivals", 4),
     ("coreline-plugin", 4),
     ("coreline-fastpaths", 4),
@@ -136,8 +137,14 @@ mod tests {
                 let dependencies: Vec<_> =
                     edges.map(|(_, to, kind)| json!({ "name": to, "kind": kind })).collect();
                 let folder = if name == USER { "examples" } else { "crates" };
-                let unpublished =
-                    ["coreline-rivals", "coreline-plugin", "coreline-fastpaths", OUTSIDE, USER];
+                let unpublished = [
+                    "coreline-rivals",
+                    "coreline-plugin",
+                    "coreline-fastpaths",
+                    "coreline-python",
+                    OUTSIDE,
+                    USER,
+                ];
                 json!({
                     "name": name,
                     "manifest_path": format!("/r/{folder}/{name}/Cargo.toml"),
@@ -165,6 +172,7 @@ mod tests {
                 ("coreline-lab", "coreline-sim", None),
                 ("coreline-rivals", "coreline", None),
                 ("coreline-lab", "serde", None),
+                ("coreline-python", "coreline-lab", None),
                 ("xtask", "serde_json", None),
                 (USER, "coreline", None),
                 (USER, "coreline-sim", Some("dev")),
@@ -192,6 +200,7 @@ mod tests {
             (USER, "coreline-rivals", None),
             (USER, "coreline-plugin", Some("dev")),
             ("coreline-lab", "coreline-fastpaths", None),
+            ("coreline-lab", "coreline-python", None),
             (USER, "xtask", None),
             ("coreline-lab", USER, None),
             ("coreline", USER, Some("dev")),

@@ -82,7 +82,7 @@ const RULES: &[Rule] = &[
     Rule {
         name: "edges",
         demand: "crates depend downward only: topology < world < {sim, coreline} < scenarios < \
-                 {lab, rivals}; examples on what is published",
+                 {lab, rivals} < python; examples on what is published",
         check: Check::Crates(crates::edges),
     },
     Rule {

@@ -84,6 +84,17 @@ impl fmt::Debug for Cell {
     }
 }
 
+/// What the values of a column are. Each may also be null.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    /// A whole number, as a `u64`.
+    Whole,
+    /// A number, as an `f64`.
+    Number,
+    /// Text.
+    Text,
+}
+
 /// The columns of a scenario's rows before the parameters and after them.
 const BEFORE: [(&str, ColumnKind); 6] = [
     ("replay", Text),
@@ -143,6 +154,17 @@ impl Row {
         index.map_or(&Value::Null, |index| &self.values[index])
     }
 
+    /// Returns the columns of a scenario's rows, in order, or `None` if there is no such scenario.
+    pub fn columns(scenario: &str) -> Option<Vec<(String, Kind)>> {
+        let kind = |kind| match kind {
+            Whole => Kind::Whole,
+            Number => Kind::Number,
+            ColumnKind::Flag | Text => Kind::Text,
+        };
+        let columns = columns(Scenario::named(scenario)?).into_iter();
+        Some(columns.map(|(name, of)| (name, kind(of))).collect())
+    }
+
     /// Creates the row of a cell that could not be run at all, because the process that ran it
     /// ended several times.
     ///
@@ -155,7 +177,17 @@ impl Row {
         Ok(Row::of(&cell.replay, &cell.point, &spec, Err(error.to_owned())))
     }
 
-    pub(super) fn columns(scenario: &'static Scenario, rows: &[Row]) -> Columns {
+    /// Returns the name of the scenario.
+    pub fn scenario(&self) -> &'static str {
+        self.scenario.name
+    }
+
+    /// A row of the values of all columns.
+    pub(super) fn of_values(scenario: &'static Scenario, values: Vec<Value>) -> Row {
+        Row { scenario, values }
+    }
+
+    pub(super) fn table(scenario: &'static Scenario, rows: &[Row]) -> Columns {
         let column = |(index, (name, kind)): (usize, (String, ColumnKind))| {
             let cells = rows.iter().map(|row| row.values[index].clone()).collect();
             Column { name, kind: Some(kind), cells }
@@ -341,15 +373,10 @@ impl Task {
     /// # Errors
     ///
     /// [`SweepError::Key`] and [`SweepError::Host`], as for [`Machines::run`]. [`SweepError::Spec`]
-    /// if a machine file is not valid, or if the task is for another engine.
+    /// if a machine file is not valid. [`SweepError::Worker`] if the task is for another engine.
     pub fn run(&self, stop: impl Fn() -> bool) -> Result<TaskRows, SweepError> {
         if self.engine != ENGINE {
-            let why = format!(
-                "the task is for the engine {}, and this worker has {ENGINE}; install the same \
-                 version of coreline everywhere",
-                self.engine
-            );
-            return Err(SweepError::Spec { of: "the task".to_owned(), why });
+            return Err(SweepError::Worker { asked: self.engine.clone(), ours: ENGINE.to_owned() });
         }
         let machines = Machines::new(&self.machines)?;
         let (since, before) = (Instant::now(), cpu_time());

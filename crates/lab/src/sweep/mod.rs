@@ -14,10 +14,12 @@
 //! | [`spec`] | a specification, and the cells that it names |
 //! | [`cell`] | a run of a cell, and its row |
 //! | [`plan`] | estimates; the next task |
+//! | [`file`] | the rows of a task as a Parquet file |
 //! | [`store`] | finished rows, in Parquet files |
 //! | [`show`] | the verbs `sweep` and `cells` |
 
 pub(crate) mod cell;
+mod file;
 mod plan;
 pub(crate) mod show;
 mod spec;
@@ -25,7 +27,7 @@ mod store;
 #[cfg(test)]
 mod tests;
 
-pub use cell::{Cell, ENGINE, Row, TASK, Task, TaskRows};
+pub use cell::{Cell, ENGINE, Kind, Machines, Row, TASK, Task, TaskRows};
 pub use plan::{Estimate, Plan};
 pub use spec::Sweep;
 pub use store::Store;

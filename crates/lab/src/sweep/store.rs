@@ -15,11 +15,7 @@ use parquet::record::RowAccessor;
 use parquet::schema::types::Type;
 
 use super::cell::{Row, TaskRows};
-use super::{ENGINE, Plan, Sweep, SweepError};
-use crate::export::parquet::file;
-
-/// The facts that a file has, by name: the engine, the scenario, the CPU time of its rows.
-const FACTS: [&str; 3] = ["coreline.engine", "coreline.scenario", "coreline.cpu_us"];
+use super::{ENGINE, Plan, Sweep, SweepError, file};
 
 /// Files that are not finished begin with this. `*.parquet` does not match them.
 const UNFINISHED: &str = ".unfinished-";
@@ -77,7 +73,7 @@ impl Store {
     /// # Errors
     ///
     /// The same errors as for [`open`](Store::open), except [`SweepError::InUse`].
-    pub(super) fn look(dir: &Path, sweep: &Sweep) -> Result<Store, SweepError> {
+    pub fn look(dir: &Path, sweep: &Sweep) -> Result<Store, SweepError> {
         Store::of(dir, None, sweep)
     }
 
@@ -89,10 +85,8 @@ impl Store {
             took: (0, Duration::ZERO),
             errors: Vec::new(),
         };
-        for path in list(dir)? {
-            if named(&path).ends_with(".parquet") && !named(&path).starts_with('.') {
-                store.read(&path, sweep)?;
-            }
+        for path in list(dir)?.iter().filter(|path| is_finished(path)) {
+            store.read(path, sweep)?;
         }
         Ok(store)
     }
@@ -103,12 +97,7 @@ impl Store {
         let damaged = |error: parquet::errors::ParquetError| foreign(error.to_string());
         let opened = File::open(path).map_err(SweepError::io("read", path))?;
         let reader = SerializedFileReader::new(opened).map_err(damaged)?;
-        let facts = reader.metadata().file_metadata().key_value_metadata();
-        let fact = |name: &str| {
-            let found = facts?.iter().find(|fact| fact.key == name);
-            found?.value.clone()
-        };
-        let [engine, scenario, time] = FACTS.map(fact);
+        let [engine, scenario, time] = file::facts(&reader);
         let engine = engine.ok_or_else(|| foreign("it does not say its engine".to_owned()))?;
         if engine != ENGINE {
             let dir = self.dir.clone();
@@ -139,9 +128,29 @@ impl Store {
                 return Err(foreign(format!("another file has a row of the same cell, {key}")));
             }
         }
-        let time = time.and_then(|time| time.parse().ok()).map(Duration::from_micros);
-        self.took = (self.took.0 + steps, self.took.1 + time.unwrap_or_default());
+        self.took = (self.took.0 + steps, self.took.1 + file::time(time));
         Ok(())
+    }
+
+    /// Reads the rows of a sweep that the store has, in the order of the sweep's keys.
+    ///
+    /// # Errors
+    ///
+    /// [`SweepError::Io`] and [`SweepError::Foreign`].
+    pub fn rows(&self, sweep: &Sweep) -> Result<Vec<Row>, SweepError> {
+        let places: HashMap<&str, usize> =
+            sweep.keys.iter().enumerate().map(|(place, key)| (key.as_str(), place)).collect();
+        let mut rows: Vec<Option<Row>> = vec![None; sweep.keys.len()];
+        for path in list(&self.dir)?.iter().filter(|path| is_finished(path)) {
+            let opened = File::open(path).map_err(SweepError::io("read", path))?;
+            let read = file::rows(opened, sweep.scenario);
+            for row in read.map_err(|why| SweepError::Foreign { path: path.clone(), why })? {
+                if let Some(&place) = row.key().and_then(|key| places.get(key)) {
+                    rows[place] = Some(row);
+                }
+            }
+        }
+        Ok(rows.into_iter().flatten().collect())
     }
 
     /// Returns whether the store has the row of a key.
@@ -181,16 +190,14 @@ impl Store {
         let is_new =
             |row: &&Row| row.key().is_some_and(|key| !self.has(key) && seen.insert(key.to_owned()));
         let rows: Vec<Row> = done.rows.iter().filter(is_new).cloned().collect();
-        let Some(first) = rows.first() else { return Ok(()) };
-        let time = done.time.as_micros().to_string();
-        let facts = [ENGINE.to_owned(), first.scenario.name.to_owned(), time];
-        let facts: Vec<_> = FACTS.into_iter().zip(facts).collect();
+        if rows.is_empty() {
+            return Ok(());
+        }
         let name = format!("{:016x}", digest(rows.iter().filter_map(Row::key)));
-        let failed = |source| SweepError::io("write to", &self.dir)(source);
-        let bytes = file(&Row::columns(first.scenario, &rows), &facts)
-            .map_err(|error| failed(io::Error::other(error)))?;
-        self.put(&name, &bytes).map_err(failed)?;
-        for row in rows {
+        let new = TaskRows { rows, time: done.time };
+        let bytes = new.to_parquet()?;
+        self.put(&name, &bytes).map_err(SweepError::io("write to", &self.dir))?;
+        for row in new.rows {
             let Some(key) = row.key() else { continue };
             if let Some(error) = row.error() {
                 self.errors.push((key.to_owned(), error.to_owned()));
@@ -253,6 +260,10 @@ fn list(dir: &Path) -> Result<Vec<PathBuf>, SweepError> {
 /// The name of a file in the folder; empty if it is no text, as no name of ours is.
 fn named(path: &Path) -> &str {
     path.file_name().and_then(|name| name.to_str()).unwrap_or_default()
+}
+
+fn is_finished(path: &Path) -> bool {
+    named(path).ends_with(".parquet") && !named(path).starts_with('.')
 }
 
 /// FNV-1a of all keys.
