@@ -24,8 +24,8 @@ from coreline._errors import Error, ExecutorFailed
 TRIES = 3
 """So often a task may lose its worker."""
 
-AHEAD = 3
-"""So many tasks of a worker are with the engine: one runs, and the others are there when it ends."""
+AHEAD = 2
+"""So many tasks of a worker are with the engine: one runs, and the other is there when it ends."""
 
 STARTS = 5
 """So many workers in a row may end before they are ready."""

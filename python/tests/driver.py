@@ -5,6 +5,7 @@ The third argument is the engine: ``processes``, ``ray`` or ``dask``. Its worker
 
 from __future__ import annotations
 
+import importlib
 import json
 import os
 import sys
@@ -24,14 +25,10 @@ def main() -> None:
     if engine == "processes":
         coreline.sweep(grid, store, progress=False)
     elif engine == "ray":
-        import ray
-
-        ray.init(address=os.environ["CORELINE_TEST_CLUSTER"], log_to_driver=False)
+        importlib.import_module("ray").init(address=os.environ["CORELINE_TEST_CLUSTER"], log_to_driver=False)
         coreline.sweep(grid, store, on="ray", progress=False)
     else:
-        from distributed import Client
-
-        with Client(os.environ["CORELINE_TEST_CLUSTER"]) as client:
+        with importlib.import_module("distributed").Client(os.environ["CORELINE_TEST_CLUSTER"]) as client:
             coreline.sweep(grid, store, on=client.get_executor(), progress=False)
 
 

@@ -12,7 +12,7 @@ use std::time::Instant;
 
 use crate::error::Error;
 use crate::target::{self, Arch, ELSEWHERE, Libc, NATIVE_PACKAGES, NOT_NATIVE, Target};
-use crate::{advisories, alone, figures, golden, msrv, packed, tidy, workspace};
+use crate::{advisories, alone, figures, golden, msrv, packed, python, tidy, workspace};
 
 /// A step: its name, when it runs, and what it does.
 struct Step {
@@ -131,6 +131,7 @@ fn steps(readme: &str) -> Result<Vec<Step>, Error> {
         // Shows in seconds that it measures and counts right; these figures are not used.
         nightly("figures", || figures::run(true)),
         nightly("msrv", msrv::run),
+        nightly("python", python::check),
         verb("packed", packed::run),
         verb("doctor", doctor),
         slow("deeper", deeper),
@@ -269,7 +270,10 @@ mod tests {
         assert_eq!(all.last(), Some(&"test"));
         assert!(usual.iter().all(|name| all.contains(name)));
         let nightly: Vec<_> = all.into_iter().filter(|name| !usual.contains(name)).collect();
-        assert_eq!(nightly, ["advisories", "musl", "aarch64", "figures", "msrv", "deeper"]);
+        assert_eq!(
+            nightly,
+            ["advisories", "musl", "aarch64", "figures", "msrv", "python", "deeper"]
+        );
     }
 
     /// The steps that the jobs of a workflow run: the lines of its matrix.

@@ -14,6 +14,7 @@ mod hosts;
 mod msrv;
 mod packed;
 mod pages;
+mod python;
 mod tables;
 mod target;
 mod tidy;
