@@ -32,6 +32,10 @@ class StoreInUse(StoreError):
     """Another sweep uses the store."""
 
 
+class HostTooSmall(Error):
+    """A worker's host has too little memory for a cell. The cell has no row, and another host could run it."""
+
+
 class EngineMismatch(Error):
     """Rows or a worker have another version of the simulator, which may give other results."""
 

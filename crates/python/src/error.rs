@@ -4,6 +4,7 @@ use coreline_lab::sweep::SweepError;
 use pyo3::PyErr;
 
 pyo3::import_exception!(coreline._errors, EngineMismatch);
+pyo3::import_exception!(coreline._errors, HostTooSmall);
 pyo3::import_exception!(coreline._errors, InvalidGrid);
 pyo3::import_exception!(coreline._errors, StoreError);
 pyo3::import_exception!(coreline._errors, StoreInUse);
@@ -15,6 +16,7 @@ pub(crate) fn of(error: SweepError) -> PyErr {
     match error {
         SweepError::Spec { .. } => InvalidGrid::new_err(text),
         SweepError::Key { key, .. } => UnknownCell::new_err((text, key)),
+        SweepError::Host { key, .. } => HostTooSmall::new_err((text, key)),
         SweepError::InUse(_) => StoreInUse::new_err(text),
         SweepError::Engine { .. } | SweepError::Worker { .. } => EngineMismatch::new_err(text),
         _ => StoreError::new_err(text),
