@@ -39,7 +39,7 @@ def test_a_machine_file_is_a_machine(program: Program, tmp_path: Path) -> None:
     # The same costs, so the same result.
     assert rows[0]["turns"] == rows[1]["turns"]
     assert coreline.cell(rows[0].replay, mine) == rows[0]
-    with pytest.raises(coreline.UnknownCell, match="machine's file"):
+    with pytest.raises(coreline.UnknownCell, match="machine file"):
         coreline.cell(rows[0].replay)
 
 
