@@ -56,6 +56,7 @@ def sweep(
     Raises:
         InvalidGrid: if the grid is not valid.
         StoreError: if the store cannot be used; StoreInUse if another sweep uses it.
+        HostTooSmall: if a worker's host has too little memory for a cell, which then has no row.
         EngineMismatch: if the store or a worker has another version of the simulator.
         ExecutorFailed: if the executor ended.
     """
@@ -93,7 +94,7 @@ def cell(key: str, machine: Machine | Iterable[Machine] = ()) -> Row:
 
     Raises:
         UnknownCell: if the line is none of a scenario, or its machine's file is missing.
-        CellFailed: if the run failed.
+        CellFailed: if the run failed; HostTooSmall if this host has too little memory for it.
     """
     own = (machine,) if isinstance(machine, Machine) else machine
     files = [one.path.read_text() for one in own if one.path is not None]

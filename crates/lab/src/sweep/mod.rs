@@ -11,12 +11,12 @@
 //!
 //! | module | holds |
 //! |---|---|
-//! | [`spec`] | a specification, and the cells that it names |
-//! | [`cell`] | a run of a cell, and its row |
-//! | [`plan`] | estimates; the next task |
-//! | [`file`] | the rows of a task as a Parquet file |
-//! | [`store`] | finished rows, in Parquet files |
-//! | [`show`] | the verbs `sweep` and `cells` |
+//! | `spec` | a specification, and the cells that it names |
+//! | `cell` | a run of a cell, and its row |
+//! | `plan` | estimates; the next task |
+//! | `file` | the rows of a task as a Parquet file |
+//! | `store` | finished rows, in Parquet files |
+//! | `show` | the verbs `sweep` and `cells` |
 
 pub(crate) mod cell;
 mod file;
