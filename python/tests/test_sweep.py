@@ -287,3 +287,20 @@ def test_a_task_that_lost_its_workers_runs_cell_by_cell(
     assert len(rows) == 12 and len(rows.failed) == 0
     sizes = [len(json.loads(task)["keys"]) for task in engine.tasks]
     assert max(sizes) > 1 and sum(size for size in sizes if size == 1) == 12
+
+
+def test_the_cells_that_a_task_left_out_run_later(
+    large: coreline.Rows, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A worker ends a task early that takes far longer than estimated. Here each task ends after two cells."""
+    sizes: list[int] = []
+
+    def first_two(task: str) -> bytes:
+        fields = json.loads(task)
+        sizes.append(len(fields["keys"]))
+        return coreline._coreline.run_task(json.dumps({**fields, "keys": fields["keys"][:2]}))
+
+    monkeypatch.setattr(_worker, "run", first_two)
+    with futures.ThreadPoolExecutor(2) as pool:
+        assert same(coreline.sweep(LARGE, tmp_path, on=pool, progress=False), large)
+    assert max(sizes) > 2, "no task was cut"
