@@ -1,8 +1,8 @@
 """Simulations of many-core machines, in grids that survive crashes.
 
 A :class:`Grid` names cells, each of which is one simulated run. :func:`sweep` runs the cells that a folder of finished
-rows lacks, on the CPUs of this host, on Ray, or on any ``concurrent.futures.Executor``. :class:`Rows` are read by pandas,
-polars and DuckDB.
+rows lacks, on the CPUs of this host, on Ray, or on any ``concurrent.futures.Executor``. pandas, polars and DuckDB read
+:class:`Rows`.
 """
 
 from coreline._catalogue import Cost, Figure, Machine, Param, Scenario, Variant, machines, scenarios

@@ -1,4 +1,6 @@
-"""A driver that tests end: runs the grid whose fields are JSON in the first argument, into the store that is the second.
+"""A driver that tests end.
+
+It runs the grid whose fields are JSON in the first argument, into the store that is the second argument.
 
 The third argument is the engine: ``processes``, ``ray`` or ``dask``. Its workers log what they begin.
 """

@@ -24,7 +24,7 @@ from coreline import _worker
 import workers
 from test_sweep import TESTS, files, is_running, same, until
 
-pytestmark = pytest.mark.engines
+pytestmark = [pytest.mark.engines, pytest.mark.usefixtures("log")]
 
 # 400 cells of 20 to 50 ms on a processor of 2021.
 FIELDS: dict[str, Any] = {
@@ -48,37 +48,26 @@ def expected(tmp_path_factory: pytest.TempPathFactory) -> coreline.Rows:
     return coreline.sweep(GRID, folder / "rows", progress=False)
 
 
-class Log:
-    """What workers began."""
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-
-    def lines(self) -> list[tuple[int, str]]:
-        text = self.path.read_text() if self.path.exists() else ""
-        lines = [line.split(" ", 1) for line in text.splitlines()]
-        return [(int(pid), key) for pid, key in lines]
-
-    def again(self) -> int:
-        """How many runs were not the first one of their cell."""
-        counts = Counter(key for _, key in self.lines())
-        return sum(counts.values()) - len(counts)
+def again() -> int:
+    """How many runs were not the first one of their cell."""
+    counts = Counter(key for _, key in workers.begun())
+    return sum(counts.values()) - len(counts)
 
 
 @pytest.fixture
-def log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Log:
+def log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Lets workers log what they begin."""
     monkeypatch.setenv("CORELINE_TEST_LOG", str(tmp_path / "log"))
     monkeypatch.setenv("PYTHONPATH", str(TESTS), prepend=os.pathsep)
     monkeypatch.setattr(_worker, "run", workers.logged)
-    return Log(tmp_path / "log")
 
 
-def kill_workers(log: Log, store: Path, count: int, then: Callable[[], None]) -> threading.Thread:
+def kill_workers(store: Path, count: int, then: Callable[[], None]) -> threading.Thread:
     """Kills so many different workers on the way, and then does something else."""
     killed: set[int] = set()
 
     def alive() -> list[int]:
-        return [pid for pid, _ in log.lines() if pid not in killed and is_running(pid)]
+        return [pid for pid, _ in workers.begun() if pid not in killed and is_running(pid)]
 
     def kill() -> None:
         for number in range(count):
@@ -93,7 +82,7 @@ def kill_workers(log: Log, store: Path, count: int, then: Callable[[], None]) ->
     return thread
 
 
-def stop_and_go_on(engine: str, expected: coreline.Rows, store: Path, log: Log) -> None:
+def stop_and_go_on(engine: str, expected: coreline.Rows, store: Path) -> None:
     """Kills the driver at 60 %, starts it again, and compares."""
     command = [sys.executable, str(TESTS / "driver.py"), json.dumps(FIELDS), str(store), engine]
     driver = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
@@ -103,13 +92,13 @@ def stop_and_go_on(engine: str, expected: coreline.Rows, store: Path, log: Log) 
     assert driver.returncode == -signal.SIGKILL, said
     before = GRID.estimate(store).cells
     subprocess.run(command, check=True)
-    print(f"\n{engine}: the driver was killed with {before} of 400 cells left; {log.again()} runs were repetitions")
+    print(f"\n{engine}: the driver was killed with {before} of 400 cells left; {again()} runs were repetitions")
     assert 0 < before < 400
     assert same(coreline.sweep(GRID, store, progress=False), expected)
 
 
 @pytest.fixture
-def ray_cluster(log: Log, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+def ray_cluster(log: None, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     ray: Any = pytest.importorskip("ray")
     Cluster: Any = importlib.import_module("ray.cluster_utils").Cluster
 
@@ -143,7 +132,7 @@ def ray_processes() -> list[int]:
     return found
 
 
-def test_ray_loses_workers_and_a_node(ray_cluster: Any, log: Log, expected: coreline.Rows, tmp_path: Path) -> None:
+def test_ray_loses_workers_and_a_node(ray_cluster: Any, expected: coreline.Rows, tmp_path: Path) -> None:
     ray: Any = pytest.importorskip("ray")
     ray.init(address=ray_cluster.address, log_to_driver=False)
     store = tmp_path / "rows"
@@ -152,45 +141,45 @@ def test_ray_loses_workers_and_a_node(ray_cluster: Any, log: Log, expected: core
         until(lambda: files(store) >= 8)
         ray_cluster.remove_node(next(iter(ray_cluster.worker_nodes)), allow_graceful=False)
 
-    killer = kill_workers(log, store, 3, remove)
+    killer = kill_workers(store, 3, remove)
     rows = coreline.sweep(GRID, store, on="ray", progress=False)
     killer.join()
-    print(f"\nray: {log.again()} runs of 400 cells were repetitions, after three workers and a node had ended")
+    print(f"\nray: {again()} runs of 400 cells were repetitions, after three workers and a node had ended")
     assert same(rows, expected)
 
 
 def test_ray_goes_on_after_its_driver_was_killed(
-    ray_cluster: Any, log: Log, expected: coreline.Rows, tmp_path: Path
+    ray_cluster: Any, expected: coreline.Rows, tmp_path: Path
 ) -> None:
-    stop_and_go_on("ray", expected, tmp_path / "rows", log)
+    stop_and_go_on("ray", expected, tmp_path / "rows")
 
 
 @pytest.fixture
-def dask_cluster(log: Log, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+def dask_cluster(log: None, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     distributed = pytest.importorskip("distributed")
     with distributed.LocalCluster(n_workers=3, threads_per_worker=1, dashboard_address=None) as cluster:
         monkeypatch.setenv("CORELINE_TEST_CLUSTER", cluster.scheduler_address)
         yield cluster
 
 
-def test_dask_loses_workers(dask_cluster: Any, log: Log, expected: coreline.Rows, tmp_path: Path) -> None:
+def test_dask_loses_workers(dask_cluster: Any, expected: coreline.Rows, tmp_path: Path) -> None:
     distributed: Any = pytest.importorskip("distributed")
     store = tmp_path / "rows"
-    killer = kill_workers(log, store, 3, lambda: None)
+    killer = kill_workers(store, 3, lambda: None)
     with distributed.Client(dask_cluster) as client:
         rows = coreline.sweep(GRID, store, on=client.get_executor(), progress=False)
     killer.join()
-    print(f"\ndask: {log.again()} runs of 400 cells were repetitions, after three workers had ended")
+    print(f"\ndask: {again()} runs of 400 cells were repetitions, after three workers had ended")
     assert same(rows, expected)
 
 
 def test_dask_goes_on_after_its_driver_was_killed(
-    dask_cluster: Any, log: Log, expected: coreline.Rows, tmp_path: Path
+    dask_cluster: Any, expected: coreline.Rows, tmp_path: Path
 ) -> None:
-    stop_and_go_on("dask", expected, tmp_path / "rows", log)
+    stop_and_go_on("dask", expected, tmp_path / "rows")
 
 
-def test_loky_gives_the_same_rows(log: Log, expected: coreline.Rows, tmp_path: Path) -> None:
+def test_loky_gives_the_same_rows(expected: coreline.Rows, tmp_path: Path) -> None:
     loky = pytest.importorskip("loky")
     with loky.ProcessPoolExecutor(2) as executor:
         assert same(coreline.sweep(GRID, tmp_path / "rows", on=executor, progress=False), expected)

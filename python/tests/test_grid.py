@@ -13,7 +13,8 @@ def test_a_grid_names_each_combination_once(grid: coreline.Grid) -> None:
     assert len(grid) == 12 == len(set(grid.keys))
     assert all(key.startswith("coreline-sim/1 machine=host-2c ") for key in grid.keys)
     assert len(coreline.Grid("lockscale", ["host-2c", "host-2c"], variant="fifo", threads=1)) == 1
-    assert grid == coreline.Grid("lockscale", ["host-2c"], variant=["fifo", "near"], seed=[0, 1, 2], quick=True, threads=[1, 2])
+    lists = coreline.Grid("lockscale", ["host-2c"], variant=["fifo", "near"], seed=[0, 1, 2], quick=True, threads=[1, 2])
+    assert grid == lists
     assert len({grid, grid}) == 1
 
 

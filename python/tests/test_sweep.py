@@ -74,12 +74,11 @@ def is_running(pid: int) -> bool:
 
 
 @pytest.fixture
-def logged(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[[], list[str]]:
+def logged(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[[], list[tuple[int, str]]]:
     """Lets test workers find this folder and the log, and returns a reader of the log."""
-    log = tmp_path / "log"
-    monkeypatch.setenv("CORELINE_TEST_LOG", str(log))
+    monkeypatch.setenv("CORELINE_TEST_LOG", str(tmp_path / "log"))
     monkeypatch.setenv("PYTHONPATH", str(TESTS), prepend=os.pathsep)
-    return lambda: log.read_text().splitlines() if log.exists() else []
+    return workers.begun
 
 
 def use(monkeypatch: pytest.MonkeyPatch, function: str) -> None:
@@ -95,7 +94,7 @@ def test_worker_processes_give_the_rows_of_the_program(
 
 
 def test_finished_cells_do_not_run_again(
-    grid: coreline.Grid, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, logged: Callable[[], list[str]]
+    grid: coreline.Grid, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, logged: Callable[[], list[tuple[int, str]]]
 ) -> None:
     use(monkeypatch, "logged")
     rows = coreline.sweep(grid, tmp_path / "rows", progress=False)
@@ -108,14 +107,13 @@ def test_finished_cells_do_not_run_again(
 
 
 def test_a_worker_that_is_killed_changes_no_row(
-    large: coreline.Rows, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, logged: Callable[[], list[str]]
+    large: coreline.Rows, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, logged: Callable[[], list[tuple[int, str]]]
 ) -> None:
     use(monkeypatch, "logged")
     killed: list[int] = []
 
     def fresh() -> list[int]:
-        pids = [int(line.split()[0]) for line in logged()]
-        return [pid for pid in pids if pid not in killed]
+        return [pid for pid, _ in logged() if pid not in killed]
 
     def kill() -> None:
         for count in (1, 2, 3):
@@ -131,7 +129,7 @@ def test_a_worker_that_is_killed_changes_no_row(
 
 
 def test_a_cell_that_kills_its_workers_has_a_row_with_an_error(
-    large: coreline.Rows, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, logged: Callable[[], list[str]]
+    large: coreline.Rows, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, logged: Callable[[], list[tuple[int, str]]]
 ) -> None:
     use(monkeypatch, "killed_by_a_cell")
     bad = LARGE.keys[100]
@@ -162,7 +160,7 @@ def test_a_cell_whose_run_fails_has_a_row_with_an_error() -> None:
 
 @pytest.mark.parametrize("stop", [signal.SIGKILL, signal.SIGINT, signal.SIGTERM])
 def test_a_driver_that_is_stopped_goes_on_where_it_was(
-    large: coreline.Rows, tmp_path: Path, logged: Callable[[], list[str]], stop: signal.Signals
+    large: coreline.Rows, tmp_path: Path, logged: Callable[[], list[tuple[int, str]]], stop: signal.Signals
 ) -> None:
     store = tmp_path / "rows"
     command = [sys.executable, str(TESTS / "driver.py"), json.dumps(FIELDS), str(store), "processes"]
@@ -172,7 +170,7 @@ def test_a_driver_that_is_stopped_goes_on_where_it_was(
     _, said = driver.communicate()
     assert driver.returncode == -stop, said
     assert ("KeyboardInterrupt" in said) == (stop == signal.SIGINT)
-    pids = {int(line.split()[0]) for line in logged()}
+    pids = {pid for pid, _ in logged()}
     until(lambda: not any(map(is_running, pids)))
     before = LARGE.estimate(store).cells
     assert 0 < before < 240, "it was stopped on the way"
@@ -197,7 +195,7 @@ def test_a_store_of_something_else_is_refused(grid: coreline.Grid, tmp_path: Pat
 
 
 def test_a_worker_of_another_version_is_refused(
-    grid: coreline.Grid, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, logged: Callable[[], list[str]]
+    grid: coreline.Grid, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, logged: Callable[[], list[tuple[int, str]]]
 ) -> None:
     use(monkeypatch, "of_another_engine")
     with pytest.raises(coreline.EngineMismatch, match=r"0\.0\.0\+forged.*same version of coreline everywhere"):
@@ -228,7 +226,7 @@ def test_any_executor_gives_the_same_rows(large: coreline.Rows, tmp_path: Path, 
 
 
 def test_a_broken_executor_loses_no_finished_row(
-    large: coreline.Rows, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, logged: Callable[[], list[str]]
+    large: coreline.Rows, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, logged: Callable[[], list[tuple[int, str]]]
 ) -> None:
     monkeypatch.setattr(_worker, "run", workers.killed_by_a_cell)
     monkeypatch.setenv("CORELINE_TEST_KILLER", LARGE.keys[200])

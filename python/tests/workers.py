@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+from pathlib import Path
 
 from coreline import _coreline
 
@@ -17,9 +18,25 @@ def log(what: str) -> None:
 
 
 def logged(task: str) -> bytes:
-    """Runs a task, and logs the keys that it begins."""
-    log("".join(f"{os.getpid()} {key}\n" for key in json.loads(task)["keys"]))
-    return _coreline.run_task(task)
+    """Runs a task, and logs its keys: with a `+` before it runs, and with a `-` those that it left out."""
+    keys = json.loads(task)["keys"]
+    log("".join(f"{os.getpid()} + {key}\n" for key in keys))
+    file = _coreline.run_task(task)
+    log("".join(f"{os.getpid()} - {key}\n" for key in keys[len(_coreline.Rows.from_parquet(file)) :]))
+    return file
+
+
+def begun() -> list[tuple[int, str]]:
+    """The process and the key of each run that began. The runs of a task whose worker was killed count, too."""
+    path = Path(os.environ["CORELINE_TEST_LOG"])
+    runs: list[tuple[int, str]] = []
+    for line in path.read_text().splitlines() if path.exists() else []:
+        pid, sign, key = line.split(" ", 2)
+        if sign == "+":
+            runs.append((int(pid), key))
+        else:
+            runs.remove((int(pid), key))
+    return runs
 
 
 def killed_by_a_cell(task: str) -> bytes:
