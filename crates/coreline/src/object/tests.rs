@@ -62,7 +62,7 @@ fn use_by_all(cache: &Arc<Cache<Sim>>, threads: u32, shrinks: bool) {
 
 #[test]
 fn room_is_what_stacks_and_depots_may_hold() {
-    for (machine, threads, seeds) in [("host-2c", 2, 12), ("kunpeng920-96c-4n", 96, 2)] {
+    for (machine, threads, seeds) in [("host-2c", 2, 100), ("kunpeng920-96c-4n", 96, 2)] {
         for seed in 0..seeds {
             let faults = Faults { preempt: 9, migrate: 9, preempt_access: 40, ..Faults::NONE };
             let program = move || {
@@ -290,6 +290,23 @@ fn a_constructor_that_fails_in_vacant_memory_leaks_none() {
     let cache = ObjectCache::<[u64; 3]>::builder("once").build(construct).unwrap();
     cache.get().unwrap().discard();
     cache.get().unwrap_err();
+    let stats = cache.stats();
+    assert_eq!((stats.gets, stats.constructed, stats.destroyed), (1, 1, 1), "{stats}");
+    cache.shrink();
+    assert_eq!(cache.slabs.bytes(), 0);
+}
+
+#[test]
+fn a_constructor_that_panics_in_vacant_memory_leaks_none() {
+    let made = <Native as Words>::U32::new_in(0);
+    // Relaxed: one thread.
+    let construct = move || match made.fetch_add(1, Ordering::Relaxed) {
+        0 => Ok::<_, Lacking>([0; 3]),
+        _ => panic!("no more"),
+    };
+    let cache = ObjectCache::<[u64; 3]>::builder("once").build(construct).unwrap();
+    cache.get().unwrap().discard();
+    std::panic::catch_unwind(core::panic::AssertUnwindSafe(|| drop(cache.get()))).unwrap_err();
     let stats = cache.stats();
     assert_eq!((stats.gets, stats.constructed, stats.destroyed), (1, 1, 1), "{stats}");
     cache.shrink();

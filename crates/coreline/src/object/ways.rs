@@ -300,14 +300,22 @@ impl<T: Send + 'static, L: Send + 'static, W: World> ObjectCache<T, L, W> {
     fn unstack(&self, parts: Range<usize>, mut found: impl FnMut(Stacked<T, L, W>)) {
         let stopped = self.parts.with_all_stopped(|all| {
             all.skip(parts.start).take(parts.len()).for_each(|part| {
+                // First, as threads that find no slot still push onto the shared stack:
+                //
+                //   Thread 1: takes all off the shared stack
+                //   Thread 2: finds no slot; pushes one onto the shared stack
+                //   Thread 1: leaves that stack no room, and gives the room back
+                //                        <- one object is idle, and the limit counts none
+                let had = match self.idle_limit {
+                    Some(_) => part.field(|part| &part.idle).resize(0),
+                    None => 0,
+                };
                 let mut out = [None; MOST];
                 let popped = part.field(|part| &part.idle).pop_batch(&mut out);
                 out[..popped].iter().flatten().for_each(|body| found(Stacked::Idle(*body)));
                 let popped = part.field(|part| &part.vacant).pop_batch(&mut out);
                 out[..popped].iter().flatten().for_each(|at| found(Stacked::Vacant(*at)));
-                if self.idle_limit.is_some() {
-                    self.leave(part.field(|part| &part.idle).resize(0));
-                }
+                self.leave(had);
             });
         });
         drop(stopped);
