@@ -8,6 +8,7 @@ mod filter;
 mod os;
 
 use core::alloc::Layout;
+use core::convert::Infallible;
 use core::ops::Range;
 use core::sync::atomic::{AtomicU32, Ordering};
 use std::panic;
@@ -15,6 +16,7 @@ use std::sync::Barrier;
 
 use coreline::cid::{CidError, CidLayout, CidSpace, Clustered, FirstFit, Owned, Policy, Recent};
 use coreline::counter::{Max, PerCpuFold};
+use coreline::object::ObjectCache;
 use coreline::percpu::{PerCpuPool, PoolOptions, Word64};
 use coreline::{CounterSet, IndexBy, PerCpu, PerCpuCounter};
 use coreline_topology::{CpuId, CpuSet, NodeId, Shape, Topology};
@@ -52,6 +54,22 @@ fn without_membarrier_both_fences_are_full() {
             (Err(_), Ok(())) => {}
             (sections, fenced) => panic!("{sections:?} and yet {fenced:?}"),
         }
+    });
+}
+
+/// No CPU keeps memory that a fence would have to take back.
+#[test]
+fn without_membarrier_the_memory_of_discarded_objects_is_freed() {
+    in_a_child("without_membarrier_the_memory_of_discarded_objects_is_freed", || {
+        refuse(libc::SYS_membarrier);
+        let cache =
+            ObjectCache::<u64>::builder("unfenced").build(|| Ok::<_, Infallible>(7)).unwrap();
+        let before = cache.stats().bytes;
+        cache.get().unwrap().discard();
+        assert!(cache.stats().bytes > before + 4096);
+        cache.shrink();
+        // The parts of CPUs stay.
+        assert!(cache.stats().bytes < before + 4096, "{}", cache.stats());
     });
 }
 

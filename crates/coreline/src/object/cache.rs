@@ -116,9 +116,9 @@ pub struct Leaked {
 ///
 /// **Memory**: a cache uses a few kilobytes, and 1.3 kilobytes for each index up to the highest
 /// used index. Memory for objects is allocated in units of 64 KiB, or of eight objects. Each index
-/// keeps up to 4 KiB of the memory of [discarded](super::Object::discard) objects for itself. Every
-/// 64 magazines that are in depots at the same time use 33 KiB. [`shrink`](ObjectCache::shrink)
-/// leaves 1 KiB of each 33 KiB, at most 1 MiB in all.
+/// keeps up to 4 KiB of the memory of [discarded](super::Object::discard) objects for itself,
+/// unless the machine cannot fence sections. Every 64 magazines that are in depots at the same time
+/// use 33 KiB. [`shrink`](ObjectCache::shrink) leaves 1 KiB of each 33 KiB, at most 1 MiB in all.
 ///
 /// **No memory**: a get returns [`GetError::Map`]. An object that is returned, and for which a
 /// depot has no memory, is destroyed. A cache that cannot be created [ends the
@@ -270,7 +270,9 @@ impl<T: Send + 'static, L: Send + 'static, W: World> ObjectCache<T, L, W> {
         // Where there is a limit, a stack has no room until it was taken out of that.
         let first = if builder.idle_limit.is_some() { 0 } else { size };
         let pool = PerCpuPool::<W>::global_in(index_by)?;
-        let vacant = 4096 / layout.pad_to_align().size();
+        // Without a fence, `shrink` could not take back what a CPU keeps.
+        let has_fence = W::fence_restartable().is_ok();
+        let vacant = if has_fence { 4096 / layout.pad_to_align().size() } else { 0 };
         let parts = pool.per_cpu(move || Part::<T, L, W> {
             idle: ResizableStack::with_capacity_in(first),
             vacant: ResizableStack::with_capacity_in(vacant),
@@ -442,13 +444,14 @@ impl<T: Send + 'static, L: Send + 'static, W: World> ObjectCache<T, L, W> {
     /// Returns the counts of operations and objects of this cache.
     ///
     /// The call takes a few nanoseconds per object, because it reads each object. It does not block
-    /// threads that construct or destroy objects meanwhile.
+    /// threads that construct or destroy objects meanwhile. While memory of destroyed objects is
+    /// freed, `gets` may be too low.
     pub fn stats(&self) -> CacheStats {
-        // Before the walk: an object that is destroyed meanwhile counts once.
-        let mut gets = self.slabs.ended();
-        // Relaxed: a count, written by the holder of the object.
-        self.slabs.each(|lives| gets += lives.load(Ordering::Relaxed));
-        self.figures(gets)
+        let mut lives = 0;
+        // Relaxed: a count, written by the holder of the object. Lives whose memory is given back
+        // during the walk count at most once, and those that the walk has not reached do not count.
+        let ended = self.slabs.each(|count| lives += count.load(Ordering::Relaxed));
+        self.figures(ended + lives)
     }
 
     /// All of [`stats`](ObjectCache::stats) but the gets, which are given: what is counted anyway.

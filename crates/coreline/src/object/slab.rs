@@ -391,7 +391,7 @@ impl<W: World> Slabs<W> {
 
     /// Calls `f` with the count of lives of each reserved object: under the lock, but for no more
     /// than 64 of them at a time. An object that is reserved or given back meanwhile may be left
-    /// out.
+    /// out. Returns how many lives the objects had whose memory was given back before.
     ///
     /// Slabs stay while a thread walks: one that is added is put before all others, and none is
     /// unmapped.
@@ -404,11 +404,11 @@ impl<W: World> Slabs<W> {
     ///
     /// Between two looks it gives way: the line of the lock is in its cache, so it would be the
     /// first to take the lock each time.
-    pub(super) fn each(&self, mut f: impl FnMut(&W::U64)) {
-        let mut next = self.with(|lists| {
+    pub(super) fn each(&self, mut f: impl FnMut(&W::U64)) -> u64 {
+        let (mut next, ended) = self.with(|lists| {
             lists.walks += 1;
             // Relaxed: the lock orders the lists.
-            lists.all.load(Ordering::Relaxed)
+            (lists.all.load(Ordering::Relaxed), lists.ended)
         });
         let _walk = Walk(self);
         let mut ways = WAYS;
@@ -423,6 +423,7 @@ impl<W: World> Slabs<W> {
             // SAFETY: the slab stays, as the walk began with it in the list; the lock is held.
             next = self.with(|_| unsafe { (*slab.as_ptr()).next });
         }
+        ended
     }
 
     /// As [`each`](Slabs::each), of the 64 objects that a word of the map is about.
@@ -439,11 +440,6 @@ impl<W: World> Slabs<W> {
             // SAFETY: reserved, and so with a count.
             f(unsafe { self.object(slab, number).byte_add(self.lives).cast().as_ref() });
         }
-    }
-
-    /// How many lives the objects had whose memory was given back.
-    pub(super) fn ended(&self) -> u64 {
-        self.with(|lists| lists.ended)
     }
 
     /// The bytes of all slabs.
