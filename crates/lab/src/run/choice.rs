@@ -59,7 +59,7 @@ impl Choice {
     }
 
     /// The world's configurations that were chosen, in the world's order.
-    fn configs(&self, mut has: Vec<Config>) -> Result<Vec<Config>, Error> {
+    pub(crate) fn configs(&self, mut has: Vec<Config>) -> Result<Vec<Config>, Error> {
         let (configs, names) = (&self.configs, has.iter().map(|config| config.name.clone()));
         let names: Vec<_> = names.collect();
         if let Some(unknown) = configs.iter().find(|name| !names.contains(name)) {

@@ -24,7 +24,7 @@ pub const ENGINE: &str = env!("CORELINE_ENGINE");
 
 /// A cell, with what its key says.
 #[derive(Clone)]
-pub struct Cell {
+pub(super) struct Cell {
     pub(super) replay: Replay,
     pub(super) point: Point,
 }
@@ -35,7 +35,7 @@ impl Cell {
     /// # Errors
     ///
     /// [`SweepError::Key`].
-    pub fn parse(key: &str) -> Result<Cell, SweepError> {
+    pub(super) fn parse(key: &str) -> Result<Cell, SweepError> {
         let wrong = |why: String| SweepError::Key { key: key.to_owned(), why };
         let replay: Replay = key.parse().map_err(|error| wrong(format!("{error}")))?;
         let point = ALL.iter().find_map(|scenario| Point::parse(scenario, &replay.program));

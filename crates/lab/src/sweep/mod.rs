@@ -27,7 +27,8 @@ mod store;
 #[cfg(test)]
 mod tests;
 
-pub use cell::{Cell, ENGINE, Kind, Machines, Row, TASK, Task, TaskRows};
+use cell::Cell;
+pub use cell::{ENGINE, Kind, Machines, Row, TASK, Task, TaskRows};
 pub use plan::{Estimate, Plan};
 pub use spec::Sweep;
 pub use store::Store;

@@ -254,25 +254,15 @@ impl Grid {
             let error = ScenarioError::TooManyCpus { machine, cpus, scenario: scenario.name, most };
             return Err(error.to_string());
         }
-        let mut configs = Config::all(spec.topology());
+        let has = Config::all(spec.topology());
         if self.configs.iter().any(|config| config == "all") {
-            choice.configs.extend(configs.iter().map(|config| config.name.clone()));
+            choice.configs.extend(has.iter().map(|config| config.name.clone()));
         }
-        // The default is all configurations or the last one, which is that with all CPUs.
-        if choice.configs.is_empty() && !scenario.all_configs {
-            configs.drain(..configs.len().saturating_sub(1));
-        }
-        if let Some(asked) =
-            choice.configs.iter().find(|asked| configs.iter().all(|has| has.name != **asked))
-        {
-            let names = configs.iter().map(|config| config.name.as_str());
-            let what = format!("configuration of {}", spec.name());
-            return Err(unknown(&what, asked, names));
-        }
-        configs.retain(|has| choice.configs.is_empty() || choice.configs.contains(&has.name));
+        let configs = choice.configs(has).map_err(|error| error.to_string())?;
+        // One at a time, which is then the default.
+        choice.configs.clear();
         let mut points = Vec::new();
         for config in configs {
-            choice.configs = vec![config.name.clone()];
             // A grid over several machines names more threads than the small ones have CPUs.
             let most = config.cpus.len() as u64;
             choice.values.clone_from(&self.values);

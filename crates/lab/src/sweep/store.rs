@@ -1,11 +1,11 @@
 //! The store of a sweep's rows: a folder of Parquet files, one for each finished task.
 //!
 //! A file is written under another name beside, and renamed when all of it is on the disk. So a
-//! file in the folder is whole, whenever the process or the machine stops. Names follow from the
-//! keys, so two processes that write the same task write the same file.
+//! file in the folder is whole, whenever the process or the machine stops.
 
 use std::collections::{HashMap, HashSet};
 use std::fs::{self, File, OpenOptions, TryLockError};
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -266,10 +266,9 @@ fn is_finished(path: &Path) -> bool {
     named(path).ends_with(".parquet") && !named(path).starts_with('.')
 }
 
-/// FNV-1a of all keys.
+/// A number for a list of keys, for the name of a file.
 fn digest<'a>(keys: impl Iterator<Item = &'a str>) -> u64 {
-    let bytes = keys.flat_map(|key| key.bytes().chain([b'\n']));
-    bytes.fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
-        (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3)
-    })
+    let mut hasher = DefaultHasher::new();
+    keys.for_each(|key| key.hash(&mut hasher));
+    hasher.finish()
 }
