@@ -42,18 +42,18 @@ class Grid:
     """All combinations of machines, variants, parameters, seeds and uncertain costs of one scenario.
 
     Each cell is one simulated run. Its key is its replay line, which has everything that the run depends on except the
-    code. Where a scenario's parameter is left out, its default values run.
+    code. Where an argument or a scenario's parameter is left out, its default values run.
     """
 
     scenario: str
     machine: tuple[str, ...]
     """Names of presets, and paths of machine files."""
-    config: tuple[str, ...]
+    config: tuple[str, ...] | None
     """Parts of the machines, or ``all``."""
-    variant: tuple[str, ...]
+    variant: tuple[str, ...] | None
     seed: tuple[int, ...]
     cost: Cost
-    arbitration: tuple[str, ...]
+    arbitration: tuple[str, ...] | None
     quick: bool
     params: tuple[tuple[str, tuple[str | int, ...]], ...]
 
@@ -62,11 +62,11 @@ class Grid:
         scenario: str,
         machine: _Name | Iterable[_Name],
         *,
-        config: str | Iterable[str] = (),
-        variant: str | Iterable[str] = (),
+        config: str | Iterable[str] | None = None,
+        variant: str | Iterable[str] | None = None,
         seed: int | Iterable[int] = 1,
         cost: Cost = "point",
-        arbitration: str | Iterable[str] = (),
+        arbitration: str | Iterable[str] | None = None,
         quick: bool = False,
         **params: str | int | Iterable[str | int],
     ) -> None:
@@ -98,9 +98,8 @@ class Grid:
             "quick": self.quick,
             "params": dict(self.params),
         }
-        # Lists that are left out have a default.
-        always = ("scenario", "machine", "seed", "cost", "quick")
-        return json.dumps({name: value for name, value in fields.items() if name in always or value})
+        # An empty list is not left out: it is an error.
+        return json.dumps({name: value for name, value in fields.items() if value is not None})
 
     def native(self) -> _coreline.Sweep:
         return _coreline.Sweep(self.specification())
@@ -127,7 +126,9 @@ def _asked(machine: _Name) -> str:
     return machine.name if machine.path is None else str(machine.path)
 
 
-def _tuple(value: str | Iterable[str]) -> tuple[str, ...]:
+def _tuple(value: str | Iterable[str] | None) -> tuple[str, ...] | None:
+    if value is None:
+        return None
     return (value,) if isinstance(value, str) else tuple(value)
 
 

@@ -22,7 +22,8 @@ import pytest
 from coreline import _worker
 
 import workers
-from test_sweep import TESTS, files, is_running, same, until
+from conftest import TESTS, Begun, in_process
+from test_sweep import files, is_running, same, until
 
 pytestmark = [pytest.mark.engines, pytest.mark.usefixtures("log")]
 
@@ -39,13 +40,7 @@ GRID = coreline.Grid(**FIELDS)
 
 @pytest.fixture(scope="module")
 def expected(tmp_path_factory: pytest.TempPathFactory) -> coreline.Rows:
-    from conftest import toml
-
-    folder = tmp_path_factory.mktemp("expected")
-    (folder / "grid.toml").write_text(toml(GRID))
-    command = [sys.executable, "-m", "coreline", "sweep", str(folder / "grid.toml"), "--store", str(folder / "rows")]
-    subprocess.run(command, check=True, capture_output=True)
-    return coreline.sweep(GRID, folder / "rows", progress=False)
+    return in_process(GRID, tmp_path_factory.mktemp("expected"))
 
 
 def again() -> int:
@@ -55,10 +50,8 @@ def again() -> int:
 
 
 @pytest.fixture
-def log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def log(logged: Begun, monkeypatch: pytest.MonkeyPatch) -> None:
     """Lets workers log what they begin."""
-    monkeypatch.setenv("CORELINE_TEST_LOG", str(tmp_path / "log"))
-    monkeypatch.setenv("PYTHONPATH", str(TESTS), prepend=os.pathsep)
     monkeypatch.setattr(_worker, "run", workers.logged)
 
 

@@ -49,6 +49,12 @@ def test_a_grid_says_how_long_it_takes(grid: coreline.Grid, tmp_path: Path) -> N
         ({"threads": "many"}, "threads"),
         ({"cost": "bands"}, "band"),
         ({"arbitration": "last"}, "last"),
+        ({"machine": []}, "machine is an empty list"),
+        ({"config": []}, "config is an empty list"),
+        ({"variant": []}, "variant is an empty list"),
+        ({"seed": []}, "seed is an empty list"),
+        ({"arbitration": ()}, "arbitration is an empty list"),
+        ({"threads": []}, "threads is an empty list"),
     ],
 )
 def test_a_wrong_grid_is_refused(change: dict[str, object], message: str) -> None:

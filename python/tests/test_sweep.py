@@ -20,37 +20,12 @@ import workers
 from coreline import _engines, _worker
 from coreline._engines import Processes
 
-from conftest import InProcess
-
-TESTS = Path(__file__).parent
-
-# 240 cells of some milliseconds, so that tasks have several of them.
-FIELDS = {
-    "scenario": "lockscale",
-    "machine": "host-2c",
-    "variant": ["fifo", "near"],
-    "seed": list(range(60)),
-    "quick": True,
-    "threads": [1, 2],
-}
-LARGE = coreline.Grid(**FIELDS)  # type: ignore[arg-type]
+from conftest import FIELDS, LARGE, TESTS, Begun, in_process
 
 
 def same(one: coreline.Rows, other: coreline.Rows) -> bool:
     """Whether rows are equal byte by byte."""
     return json.dumps(list(one)) == json.dumps(list(other))
-
-
-@pytest.fixture(scope="module")
-def large(tmp_path_factory: pytest.TempPathFactory) -> coreline.Rows:
-    """The rows of the large grid, from the threads of the program."""
-    from conftest import toml
-
-    folder = tmp_path_factory.mktemp("large")
-    (folder / "grid.toml").write_text(toml(LARGE))
-    command = [sys.executable, "-m", "coreline", "sweep", str(folder / "grid.toml"), "--store", str(folder / "rows")]
-    subprocess.run(command, check=True, capture_output=True)
-    return coreline.sweep(LARGE, folder / "rows", progress=False)
 
 
 def until(is_true: Callable[[], object]) -> None:
@@ -73,28 +48,18 @@ def is_running(pid: int) -> bool:
     return stat.rsplit(")", 1)[1].split()[0] != "Z"
 
 
-@pytest.fixture
-def logged(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[[], list[tuple[int, str]]]:
-    """Lets test workers find this folder and the log, and returns a reader of the log."""
-    monkeypatch.setenv("CORELINE_TEST_LOG", str(tmp_path / "log"))
-    monkeypatch.setenv("PYTHONPATH", str(TESTS), prepend=os.pathsep)
-    return workers.begun
-
-
 def use(monkeypatch: pytest.MonkeyPatch, function: str) -> None:
     command = f"import workers; from coreline._worker import main; main(workers.{function})"
     monkeypatch.setattr(Processes, "COMMAND", command)
 
 
-def test_worker_processes_give_the_rows_of_the_program(
-    grid: coreline.Grid, in_process: InProcess, tmp_path: Path
-) -> None:
+def test_worker_processes_give_the_rows_of_the_program(grid: coreline.Grid, tmp_path: Path) -> None:
     rows = coreline.sweep(grid, tmp_path / "ours", progress=False)
     assert same(rows, in_process(grid, tmp_path / "theirs"))
 
 
 def test_finished_cells_do_not_run_again(
-    grid: coreline.Grid, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, logged: Callable[[], list[tuple[int, str]]]
+    grid: coreline.Grid, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, logged: Begun
 ) -> None:
     use(monkeypatch, "logged")
     rows = coreline.sweep(grid, tmp_path / "rows", progress=False)
@@ -107,7 +72,7 @@ def test_finished_cells_do_not_run_again(
 
 
 def test_a_worker_that_is_killed_changes_no_row(
-    large: coreline.Rows, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, logged: Callable[[], list[tuple[int, str]]]
+    large: coreline.Rows, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, logged: Begun
 ) -> None:
     use(monkeypatch, "logged")
     killed: list[int] = []
@@ -129,7 +94,7 @@ def test_a_worker_that_is_killed_changes_no_row(
 
 
 def test_a_cell_that_kills_its_workers_has_a_row_with_an_error(
-    large: coreline.Rows, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, logged: Callable[[], list[tuple[int, str]]]
+    large: coreline.Rows, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, logged: Begun
 ) -> None:
     use(monkeypatch, "killed_by_a_cell")
     bad = LARGE.keys[100]
@@ -160,7 +125,7 @@ def test_a_cell_whose_run_fails_has_a_row_with_an_error() -> None:
 
 @pytest.mark.parametrize("stop", [signal.SIGKILL, signal.SIGINT, signal.SIGTERM])
 def test_a_driver_that_is_stopped_goes_on_where_it_was(
-    large: coreline.Rows, tmp_path: Path, logged: Callable[[], list[tuple[int, str]]], stop: signal.Signals
+    large: coreline.Rows, tmp_path: Path, logged: Begun, stop: signal.Signals
 ) -> None:
     store = tmp_path / "rows"
     command = [sys.executable, str(TESTS / "driver.py"), json.dumps(FIELDS), str(store), "processes"]
@@ -195,7 +160,7 @@ def test_a_store_of_something_else_is_refused(grid: coreline.Grid, tmp_path: Pat
 
 
 def test_a_worker_of_another_version_is_refused(
-    grid: coreline.Grid, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, logged: Callable[[], list[tuple[int, str]]]
+    grid: coreline.Grid, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, logged: Begun
 ) -> None:
     use(monkeypatch, "of_another_engine")
     with pytest.raises(coreline.EngineMismatch, match=r"0\.0\.0\+forged.*same version of coreline everywhere"):
@@ -226,7 +191,7 @@ def test_any_executor_gives_the_same_rows(large: coreline.Rows, tmp_path: Path, 
 
 
 def test_a_broken_executor_loses_no_finished_row(
-    large: coreline.Rows, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, logged: Callable[[], list[tuple[int, str]]]
+    large: coreline.Rows, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, logged: Begun
 ) -> None:
     monkeypatch.setattr(_worker, "run", workers.killed_by_a_cell)
     monkeypatch.setenv("CORELINE_TEST_KILLER", LARGE.keys[200])
