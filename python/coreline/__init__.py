@@ -16,6 +16,7 @@ from coreline._errors import (
     InvalidGrid,
     StoreError,
     StoreInUse,
+    StoreNotShared,
     UnknownCell,
 )
 from coreline._grid import Estimate, Grid
@@ -40,6 +41,7 @@ __all__ = [
     "Scenario",
     "StoreError",
     "StoreInUse",
+    "StoreNotShared",
     "UnknownCell",
     "Value",
     "Variant",

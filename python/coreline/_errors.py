@@ -32,6 +32,10 @@ class StoreInUse(StoreError):
     """Another sweep uses the store."""
 
 
+class StoreNotShared(StoreError):
+    """A worker that should write rows into the store does not see its folder."""
+
+
 class HostTooSmall(Error):
     """A worker's host has too little memory for a cell. The cell has no row, and another host could run it."""
 

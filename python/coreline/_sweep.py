@@ -18,6 +18,7 @@ from coreline._grid import Grid
 from coreline._rows import Row, Rows, cell_failed
 
 _On = Literal["ray"] | futures.Executor | None
+_Commit = Literal["driver", "workers"]
 
 # A child of fork shares the lock of an open store, and would keep it after its parent has ended.
 _open: set[_coreline.Store] = set()
@@ -37,6 +38,7 @@ def sweep(
     on: _On = None,
     *,
     workers: int | None = None,
+    commit: _Commit = "driver",
     progress: bool | None = None,
 ) -> Rows:
     """Runs the cells of a grid that a store lacks, and returns the rows of all cells of the grid.
@@ -49,17 +51,22 @@ def sweep(
             workers need the same version of this package.
         workers: The number of workers. Without it: a process for each CPU that this process may use; as many as the
             engine says that it has.
+        commit: What writes rows into the store: the driver, which is this process, or the workers. Workers need a file
+            system that all hosts share, on which ``store`` is the same folder.
         progress: Whether to show a bar, which needs ``coreline[progress]``. Without it: if that is installed.
 
     A cell whose run fails has a row with an ``error``. So has a cell whose worker died three times.
 
     Raises:
         InvalidGrid: if the grid is not valid.
-        StoreError: if the store cannot be used; StoreInUse if another sweep uses it.
+        StoreError: if the store cannot be used; StoreInUse if another sweep uses it; StoreNotShared if a worker should
+            write rows and does not see the folder.
         HostTooSmall: if a worker's host has too little memory for a cell, which then has no row.
         EngineMismatch: if the store or a worker has another version of the simulator.
         ExecutorFailed: if the executor ended.
     """
+    if commit not in ("driver", "workers"):
+        raise ValueError(f'commit cannot be {commit!r}; give "driver" or "workers"')
     # First, because it says what is wrong with the grid before an engine starts.
     cells = grid.native()
     open_store = _coreline.Store(store, cells)
@@ -70,7 +77,7 @@ def sweep(
             with _Bar(progress, len(cells.keys), len(cells.keys) - remaining) as bar:
                 engine = _engine(on, workers, remaining)
                 try:
-                    _Driver(cells, open_store, engine, bar).drive()
+                    _Driver(cells, open_store, engine, bar, commit).drive()
                 finally:
                     engine.close()
         return Rows(open_store.rows())
@@ -171,9 +178,14 @@ class _Task:
 class _Driver:
     """Keeps an engine busy until no cell remains."""
 
-    def __init__(self, cells: _coreline.Sweep, store: _coreline.Store, engine: Engine, bar: _Bar) -> None:
+    def __init__(
+        self, cells: _coreline.Sweep, store: _coreline.Store, engine: Engine, bar: _Bar, commit: _Commit
+    ) -> None:
         self._cells = cells
         self._store = store
+        by_workers = commit == "workers"
+        self._order = store.task if by_workers else cells.task
+        self._commit = store.accept if by_workers else store.commit
         self._engine = engine
         self._bar = bar
         self._again: deque[_Task] = deque()
@@ -193,7 +205,7 @@ class _Driver:
             task = self._next()
             if task is None:
                 break
-            self._running[self._engine.submit(self._cells.task(task.keys))] = task
+            self._running[self._engine.submit(self._order(task.keys))] = task
         return bool(self._running)
 
     def _next(self) -> _Task | None:
@@ -208,7 +220,7 @@ class _Driver:
             if isinstance(outcome, Lost):
                 self._lose(task, outcome)
             else:
-                self._bar.update(self._store.commit(task.keys, outcome))
+                self._bar.update(self._commit(task.keys, outcome))
 
     def _lose(self, task: _Task, lost: Lost) -> None:
         task.lost += lost.tries

@@ -24,7 +24,7 @@ FAILED = b"f"
 
 
 def run(task: str) -> bytes:
-    """Runs a task, and returns its rows as a Parquet file."""
+    """Runs a task, and returns its rows as a Parquet file, or what it wrote into the store."""
     return _coreline.run_task(task)
 
 

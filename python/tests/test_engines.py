@@ -15,7 +15,7 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import coreline
 import pytest
@@ -77,7 +77,7 @@ def kill_workers(store: Path, count: int, then: Callable[[], None]) -> threading
 
 def stop_and_go_on(engine: str, expected: coreline.Rows, store: Path) -> None:
     """Kills the driver at 60 %, starts it again, and compares."""
-    command = [sys.executable, str(TESTS / "driver.py"), json.dumps(FIELDS), str(store), engine]
+    command = [sys.executable, str(TESTS / "driver.py"), json.dumps(FIELDS), str(store), engine, "driver"]
     driver = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
     until(lambda: (store.exists() and GRID.estimate(store).cells <= 160) or driver.poll() is not None)
     driver.kill()
@@ -125,7 +125,10 @@ def ray_processes() -> list[int]:
     return found
 
 
-def test_ray_loses_workers_and_a_node(ray_cluster: Any, expected: coreline.Rows, tmp_path: Path) -> None:
+@pytest.mark.parametrize("commit", ["driver", "workers"])
+def test_ray_loses_workers_and_a_node(
+    ray_cluster: Any, expected: coreline.Rows, tmp_path: Path, commit: Literal["driver", "workers"]
+) -> None:
     ray: Any = pytest.importorskip("ray")
     ray.init(address=ray_cluster.address, log_to_driver=False)
     store = tmp_path / "rows"
@@ -135,7 +138,7 @@ def test_ray_loses_workers_and_a_node(ray_cluster: Any, expected: coreline.Rows,
         ray_cluster.remove_node(next(iter(ray_cluster.worker_nodes)), allow_graceful=False)
 
     killer = kill_workers(store, 3, remove)
-    rows = coreline.sweep(GRID, store, on="ray", progress=False)
+    rows = coreline.sweep(GRID, store, on="ray", commit=commit, progress=False)
     killer.join()
     print(f"\nray: {again()} runs of 400 cells were repetitions, after three workers and a node had ended")
     assert same(rows, expected)
@@ -155,12 +158,15 @@ def dask_cluster(log: None, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
         yield cluster
 
 
-def test_dask_loses_workers(dask_cluster: Any, expected: coreline.Rows, tmp_path: Path) -> None:
+@pytest.mark.parametrize("commit", ["driver", "workers"])
+def test_dask_loses_workers(
+    dask_cluster: Any, expected: coreline.Rows, tmp_path: Path, commit: Literal["driver", "workers"]
+) -> None:
     distributed: Any = pytest.importorskip("distributed")
     store = tmp_path / "rows"
     killer = kill_workers(store, 3, lambda: None)
     with distributed.Client(dask_cluster) as client:
-        rows = coreline.sweep(GRID, store, on=client.get_executor(), progress=False)
+        rows = coreline.sweep(GRID, store, on=client.get_executor(), commit=commit, progress=False)
     killer.join()
     print(f"\ndask: {again()} runs of 400 cells were repetitions, after three workers had ended")
     assert same(rows, expected)

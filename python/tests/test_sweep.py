@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable
 from concurrent import futures
 from pathlib import Path
+from typing import Literal
 
 import coreline
 import pytest
@@ -71,8 +72,13 @@ def test_finished_cells_do_not_run_again(
     assert len(logged()) == 16
 
 
+@pytest.mark.parametrize("commit", ["driver", "workers"])
 def test_a_worker_that_is_killed_changes_no_row(
-    large: coreline.Rows, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, logged: Begun
+    large: coreline.Rows,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    logged: Begun,
+    commit: Literal["driver", "workers"],
 ) -> None:
     use(monkeypatch, "logged")
     killed: list[int] = []
@@ -88,7 +94,7 @@ def test_a_worker_that_is_killed_changes_no_row(
 
     killer = threading.Thread(target=kill)
     killer.start()
-    rows = coreline.sweep(LARGE, tmp_path / "rows", progress=False)
+    rows = coreline.sweep(LARGE, tmp_path / "rows", commit=commit, progress=False)
     killer.join()
     assert len(killed) == 3 and same(rows, large) and len(rows.failed) == 0
 
@@ -123,12 +129,15 @@ def test_a_cell_whose_run_fails_has_a_row_with_an_error() -> None:
     assert row["turns"] is None
 
 
-@pytest.mark.parametrize("stop", [signal.SIGKILL, signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize(
+    ("stop", "commit"),
+    [(signal.SIGKILL, "driver"), (signal.SIGINT, "driver"), (signal.SIGTERM, "driver"), (signal.SIGKILL, "workers")],
+)
 def test_a_driver_that_is_stopped_goes_on_where_it_was(
-    large: coreline.Rows, tmp_path: Path, logged: Begun, stop: signal.Signals
+    large: coreline.Rows, tmp_path: Path, logged: Begun, stop: signal.Signals, commit: str
 ) -> None:
     store = tmp_path / "rows"
-    command = [sys.executable, str(TESTS / "driver.py"), json.dumps(FIELDS), str(store), "processes"]
+    command = [sys.executable, str(TESTS / "driver.py"), json.dumps(FIELDS), str(store), "processes", commit]
     driver = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
     until(lambda: files(store) >= 3 or driver.poll() is not None)
     driver.send_signal(stop)

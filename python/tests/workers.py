@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import resource
 import signal
 from pathlib import Path
 
@@ -19,11 +20,13 @@ def log(what: str) -> None:
 
 def logged(task: str) -> bytes:
     """Runs a task, and logs its keys: with a `+` before it runs, and with a `-` those that it left out."""
-    keys = json.loads(task)["keys"]
+    order = json.loads(task)
+    keys = order["keys"]
     log("".join(f"{os.getpid()} + {key}\n" for key in keys))
-    file = _coreline.run_task(task)
-    log("".join(f"{os.getpid()} - {key}\n" for key in keys[len(_coreline.Rows.from_parquet(file)) :]))
-    return file
+    answer = _coreline.run_task(task)
+    done = json.loads(answer)["rows"] if order["store"] else _coreline.Rows.from_parquet(answer)
+    log("".join(f"{os.getpid()} - {key}\n" for key in keys[len(done) :]))
+    return answer
 
 
 def begun() -> list[tuple[int, str]]:
@@ -43,6 +46,43 @@ def killed_by_a_cell(task: str) -> bytes:
     """Runs a task, but dies of the cell that the environment names."""
     if any(os.environ["CORELINE_TEST_KILLER"] in key for key in json.loads(task)["keys"]):
         os.kill(os.getpid(), signal.SIGKILL)
+    return _coreline.run_task(task)
+
+
+def killed_after_writing(task: str) -> bytes:
+    """Runs a task, and dies before it answers, with each of the first three tasks once."""
+    answer = _coreline.run_task(task)
+    key = json.loads(task)["keys"][0]
+    before = [key for _, key in begun()]
+    if len(before) < 3 and key not in before:
+        log(f"{os.getpid()} + {key}\n")
+        os.kill(os.getpid(), signal.SIGKILL)
+    return answer
+
+
+def twice(task: str) -> bytes:
+    """Runs a task and the first two of its cells, as if two workers had it. Each other time, the short one comes last."""
+    order = json.loads(task)
+    short = json.dumps({**order, "keys": order["keys"][:2]})
+    first, last = (task, short) if len(begun()) % 2 else (short, task)
+    log(f"{os.getpid()} + {order['keys'][0]}\n")
+    _coreline.run_task(first)
+    return _coreline.run_task(last)
+
+
+def elsewhere(task: str) -> bytes:
+    """Runs a task where the folder that the environment names has the name of the store."""
+    order = json.loads(task)
+    order["store"]["dir"] = os.environ["CORELINE_TEST_ELSEWHERE"]
+    return _coreline.run_task(json.dumps(order))
+
+
+def without_room(task: str) -> bytes:
+    """Runs a task whose files cannot have more than a few bytes, after two that can."""
+    log(f"{os.getpid()} + {json.loads(task)['keys'][0]}\n")
+    if len(begun()) > 2:
+        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (100, 100))
     return _coreline.run_task(task)
 
 

@@ -55,6 +55,20 @@ pub enum SweepError {
         .0.display()
     )]
     InUse(PathBuf),
+    /// A worker that should write into the store does not see its folder.
+    #[error(
+        "the worker on {host} does not see the store {}: {why}; let the hosts share the folder, or \
+         let the driver write the rows",
+        dir.display()
+    )]
+    NotShared {
+        /// The store's folder.
+        dir: PathBuf,
+        /// The worker's host.
+        host: String,
+        /// What the worker sees.
+        why: String,
+    },
     /// The folder has a file that no sweep wrote, or that is damaged.
     #[error(
         "{} is not a file of a sweep: {why}; move it away, or choose another folder with --store",

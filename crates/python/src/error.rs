@@ -8,6 +8,7 @@ pyo3::import_exception!(coreline._errors, HostTooSmall);
 pyo3::import_exception!(coreline._errors, InvalidGrid);
 pyo3::import_exception!(coreline._errors, StoreError);
 pyo3::import_exception!(coreline._errors, StoreInUse);
+pyo3::import_exception!(coreline._errors, StoreNotShared);
 pyo3::import_exception!(coreline._errors, UnknownCell);
 
 /// The exception for an error. The option of the program is a parameter here.
@@ -18,6 +19,7 @@ pub(crate) fn of(error: SweepError) -> PyErr {
         SweepError::Key { key, .. } => UnknownCell::new_err((text, key)),
         SweepError::Host { key, .. } => HostTooSmall::new_err((text, key)),
         SweepError::InUse(_) => StoreInUse::new_err(text),
+        SweepError::NotShared { .. } => StoreNotShared::new_err(text),
         SweepError::Engine { .. } | SweepError::Worker { .. } => EngineMismatch::new_err(text),
         _ => StoreError::new_err(text),
     }

@@ -1,12 +1,16 @@
 //! A grid's cells, a store with its plan, and a task.
+//!
+//! A task is JSON. If it has a `store`, the worker writes the rows there, and returns as JSON what
+//! it wrote. Else it returns the rows as a Parquet file.
 
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use coreline_lab::sweep::{self as lab, Estimate, Plan, Row, Task, TaskRows};
+use coreline_lab::sweep::{self as lab, Estimate, Plan, Row, Task, TaskRows, WorkerStore, Written};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
+use serde::{Deserialize, Serialize};
 
 use crate::error;
 use crate::rows::Rows;
@@ -50,7 +54,7 @@ impl Sweep {
 
     /// The task that runs these cells, as JSON.
     fn task(&self, keys: Vec<String>) -> PyResult<String> {
-        json(&self.0.task(keys))
+        json(self.0.task(keys), None)
     }
 
     /// The estimate of the cells that a store lacks; of all cells without a store.
@@ -124,8 +128,26 @@ impl Store {
         self.with(py, |store, plan| {
             let done = TaskRows::from_parquet(file)?;
             store.commit(&done)?;
-            plan.learn(keys, &done);
+            plan.learn(keys, &done.steps(), done.time);
             Ok(done.rows.len())
+        })
+    }
+
+    /// The task that runs these cells and writes their rows into this store, as JSON.
+    fn task(&self, py: Python<'_>, keys: Vec<String>) -> PyResult<String> {
+        let store = self.with(py, |store, _| store.for_workers())?;
+        json(self.sweep.task(keys), Some(store))
+    }
+
+    /// Commits what a worker wrote for these keys, and returns the number of its rows. Keys without
+    /// a row run later.
+    fn accept(&self, py: Python<'_>, keys: Vec<String>, written: &[u8]) -> PyResult<usize> {
+        let written: Written = serde_json::from_slice(written).map_err(invalid)?;
+        self.with(py, |store, plan| {
+            store.accept(&keys, &written)?;
+            let steps = written.steps();
+            plan.learn(keys, &steps, written.time);
+            Ok(steps.len())
         })
     }
 
@@ -136,18 +158,35 @@ impl Store {
     }
 }
 
+/// What a worker gets.
+#[derive(Serialize, Deserialize)]
+struct Order {
+    #[serde(flatten)]
+    task: Task,
+    /// Where the rows go.
+    store: Option<WorkerStore>,
+}
+
 /// A task of keys on machines that are given by the texts of their files, as JSON.
 #[pyfunction]
 pub(crate) fn task(keys: Vec<String>, machines: Vec<String>) -> PyResult<String> {
-    json(&Task { engine: lab::ENGINE.to_owned(), machines, keys })
+    json(Task { engine: lab::ENGINE.to_owned(), machines, keys }, None)
 }
 
-/// Runs a task, and returns its rows as a Parquet file.
+/// Runs a task, and returns its rows as a Parquet file, or what was written into its store.
 #[pyfunction]
 pub(crate) fn run_task<'py>(py: Python<'py>, task: &str) -> PyResult<Bound<'py, PyBytes>> {
-    let task = read(task)?;
-    let file = py.detach(|| task.run(|| false)?.to_parquet());
-    Ok(PyBytes::new(py, &file.map_err(error::of)?))
+    let Order { task, store } = read(task)?;
+    let write = |store: WorkerStore| {
+        // Before the first cell runs, so that no minutes are lost.
+        store.check()?;
+        store.write(&task.run(|| false)?)
+    };
+    let answer = py.detach(|| match store {
+        None => task.run(|| false).and_then(|done| done.to_parquet()).map_err(error::of),
+        Some(store) => serde_json::to_vec(&write(store).map_err(error::of)?).map_err(invalid),
+    });
+    Ok(PyBytes::new(py, &answer?))
 }
 
 /// The file of the one row of a task that no worker survives.
@@ -157,7 +196,7 @@ pub(crate) fn failed_row<'py>(
     task: &str,
     why: &str,
 ) -> PyResult<Bound<'py, PyBytes>> {
-    let task = read(task)?;
+    let task = read(task)?.task;
     let file = || {
         let machines = lab::Machines::new(&task.machines)?;
         let row = |key: &String| Row::failed(key, why, &machines);
@@ -167,10 +206,14 @@ pub(crate) fn failed_row<'py>(
     Ok(PyBytes::new(py, &py.detach(file).map_err(error::of)?))
 }
 
-fn read(task: &str) -> PyResult<Task> {
-    serde_json::from_str(task).map_err(|error| PyValueError::new_err(error.to_string()))
+fn read(task: &str) -> PyResult<Order> {
+    serde_json::from_str(task).map_err(invalid)
 }
 
-fn json(task: &Task) -> PyResult<String> {
-    serde_json::to_string(task).map_err(|error| PyValueError::new_err(error.to_string()))
+fn json(task: Task, store: Option<WorkerStore>) -> PyResult<String> {
+    serde_json::to_string(&Order { task, store }).map_err(invalid)
+}
+
+fn invalid(error: serde_json::Error) -> PyErr {
+    PyValueError::new_err(error.to_string())
 }

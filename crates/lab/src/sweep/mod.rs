@@ -7,7 +7,8 @@
 //! rows of finished tasks, so that no finished cell runs again.
 //!
 //! The program's verb `sweep` runs tasks on the threads of one process. Another engine runs them in
-//! processes of its own, and returns what [`Task::run`] returned: see the Python package.
+//! processes of its own. Such a process returns what [`Task::run`] returned, or writes it into the
+//! store's folder if it sees the folder, too: see the Python package.
 //!
 //! | module | holds |
 //! |---|---|
@@ -15,12 +16,14 @@
 //! | `cell` | a run of a cell, and its row |
 //! | `plan` | estimates; the next task |
 //! | `file` | the rows of a task as a Parquet file |
+//! | `shared` | the store's folder as a worker sees it |
 //! | `store` | finished rows, in Parquet files |
 //! | `show` | the verbs `sweep` and `cells` |
 
 pub(crate) mod cell;
 mod file;
 mod plan;
+mod shared;
 pub(crate) mod show;
 mod spec;
 mod store;
@@ -30,6 +33,7 @@ mod tests;
 use cell::Cell;
 pub use cell::{ENGINE, Kind, Machines, Row, TASK, Task, TaskRows};
 pub use plan::{Estimate, Plan};
+pub use shared::{WorkerStore, Written};
 pub use spec::Sweep;
 pub use store::Store;
 

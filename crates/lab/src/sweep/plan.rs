@@ -116,18 +116,17 @@ impl Plan {
         self.time += time;
     }
 
-    /// Takes note of the rows of a task that had these keys, for the estimates of other cells. Keys
-    /// without a row run later.
-    pub fn learn(&mut self, keys: Vec<String>, done: &TaskRows) {
-        let mut all = 0;
-        for row in &done.rows {
-            if let (Some(key), Some(steps)) = (row.key(), row.steps()) {
-                self.learn_steps(key, steps);
-                all += steps;
+    /// Takes note of the rows of a task that had these keys, for the estimates of other cells: of
+    /// their steps, in the order of the keys, and of the CPU time of all. Keys without a row run
+    /// later.
+    pub fn learn(&mut self, keys: Vec<String>, steps: &[Option<u64>], time: Duration) {
+        for (key, steps) in keys.iter().zip(steps) {
+            if let Some(steps) = steps {
+                self.learn_steps(key, *steps);
             }
         }
-        self.learn_time(all, done.time);
-        for key in keys.into_iter().skip(done.rows.len()).rev() {
+        self.learn_time(steps.iter().flatten().sum(), time);
+        for key in keys.into_iter().skip(steps.len()).rev() {
             if let Some(&group) = self.by_name.get(&name(&key)) {
                 self.waiting.push_front((group, key));
             }
@@ -202,6 +201,13 @@ impl Row {
     /// Returns why the run failed, if it did.
     pub fn error(&self) -> Option<&str> {
         self.value("error").as_str()
+    }
+}
+
+impl TaskRows {
+    /// Returns the steps of each row; none of one that failed.
+    pub fn steps(&self) -> Vec<Option<u64>> {
+        self.rows.iter().map(Row::steps).collect()
     }
 }
 

@@ -217,7 +217,7 @@ fn work(sweep: &Sweep, shared: &Mutex<Shared>, is_stopped: &AtomicBool, bar: &Pr
         let mut shared = lock();
         let committed = done.and_then(|done| {
             shared.store.commit(&done)?;
-            shared.plan.learn(keys, &done);
+            shared.plan.learn(keys, &done.steps(), done.time);
             Ok(done)
         });
         match committed {

@@ -7,7 +7,7 @@ use std::collections::{HashMap, HashSet};
 use std::fs::{self, File, OpenOptions, TryLockError};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::io::{self, Write};
-use std::path::{Path, PathBuf};
+use std::path::{self, Path, PathBuf};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use parquet::file::reader::{FileReader, SerializedFileReader};
@@ -15,16 +15,10 @@ use parquet::record::RowAccessor;
 use parquet::schema::types::Type;
 
 use super::cell::{Row, TaskRows};
+use super::shared::{self, LOCK, UNFINISHED, WorkerStore, Written};
 use super::{ENGINE, Plan, Sweep, SweepError, file};
 
-/// Files that are not finished begin with this. `*.parquet` does not match them.
-const UNFINISHED: &str = ".unfinished-";
-
-/// The file that the writer of the store has locked. It holds a text that no other writer has, so
-/// that a writer sees if its folder was moved away and another one has its name.
-const LOCK: &str = ".lock";
-
-/// The store of a sweep, which this process alone writes to.
+/// The store of a sweep, to which this process alone adds rows.
 #[derive(Debug)]
 pub struct Store {
     dir: PathBuf,
@@ -193,42 +187,83 @@ impl Store {
         if rows.is_empty() {
             return Ok(());
         }
-        let name = format!("{:016x}", digest(rows.iter().filter_map(Row::key)));
+        let keys: Vec<String> = rows.iter().filter_map(Row::key).map(str::to_owned).collect();
         let new = TaskRows { rows, time: done.time };
         let bytes = new.to_parquet()?;
-        self.put(&name, &bytes).map_err(SweepError::io("write to", &self.dir))?;
-        for row in new.rows {
-            let Some(key) = row.key() else { continue };
-            if let Some(error) = row.error() {
-                self.errors.push((key.to_owned(), error.to_owned()));
-            }
-            self.finished.insert(key.to_owned(), row.steps());
-        }
+        let put = || {
+            self.check()?;
+            self.publish(&shared::write(&self.dir, &bytes)?, &keys)
+        };
+        put().map_err(SweepError::io("write to", &self.dir))?;
+        let rows = new.rows.iter().map(|row| (row.steps(), row.error().map(str::to_owned)));
+        self.note(keys, rows);
         Ok(())
     }
 
-    /// Writes a whole file. The file is on the disk before its name, and the name before the call
-    /// returns. The folder must still have its name: another sweep may use what has the name now.
-    fn put(&self, name: &str, bytes: &[u8]) -> io::Result<()> {
-        let ours = self.lock.as_ref().map(|(_, text)| text.as_bytes());
-        if fs::read(self.dir.join(LOCK)).ok().as_deref() != ours {
-            return Err(io::Error::other("the folder was moved or replaced while the sweep ran"));
+    /// Returns what workers need to write into this store, if they see its folder under the same
+    /// name.
+    ///
+    /// # Errors
+    ///
+    /// [`SweepError::Io`] if the folder has no absolute name.
+    pub fn for_workers(&self) -> Result<WorkerStore, SweepError> {
+        let dir = path::absolute(&self.dir).map_err(SweepError::io("find", &self.dir))?;
+        let lock = self.lock.as_ref().map(|(_, text)| text.clone()).unwrap_or_default();
+        Ok(WorkerStore { dir, lock })
+    }
+
+    /// Adds the rows that a worker wrote for the first of these keys, which are those of its task.
+    /// Rows that the store has already are left out, as when a task ran on two workers. When the
+    /// call returns, the rows are finished on the disk.
+    ///
+    /// # Errors
+    ///
+    /// [`SweepError::Io`]. Then the store is as before.
+    pub fn accept(&mut self, keys: &[String], written: &Written) -> Result<(), SweepError> {
+        let keys: Vec<String> = keys.iter().take(written.rows.len()).cloned().collect();
+        let path = self.dir.join(&written.file);
+        if keys.is_empty() || keys.iter().any(|key| self.has(key)) {
+            let bytes = fs::read(&path).map_err(SweepError::io("read", &path))?;
+            self.commit(&TaskRows::from_parquet(&bytes)?)?;
+            return fs::remove_file(&path).map_err(SweepError::io("remove", &path));
         }
-        let beside = self.dir.join(format!("{UNFINISHED}{name}"));
-        let whole = self.dir.join(format!("{name}.parquet"));
-        let write = || {
-            let mut file = File::create(&beside)?;
-            file.write_all(bytes)?;
-            file.sync_all()?;
-            fs::rename(&beside, &whole)?;
-            // Without its name on the disk, the file must not be there: its cells run again.
-            let synced = File::open(&self.dir).and_then(|folder| folder.sync_all());
-            synced.inspect_err(|_| _ = fs::remove_file(&whole))
-        };
-        write().inspect_err(|_| {
-            // Best effort: the next sweep removes it, too.
-            let _ = fs::remove_file(&beside);
-        })
+        let published = self.check().and_then(|()| self.publish(&written.file, &keys));
+        published.map_err(SweepError::io("write to", &self.dir))?;
+        self.note(keys, written.rows.iter().cloned());
+        Ok(())
+    }
+
+    /// Takes note of rows that are on the disk: of their steps and errors.
+    fn note(
+        &mut self,
+        keys: Vec<String>,
+        rows: impl Iterator<Item = (Option<u64>, Option<String>)>,
+    ) {
+        for (key, (steps, error)) in keys.into_iter().zip(rows) {
+            self.errors.extend(error.map(|error| (key.clone(), error)));
+            self.finished.insert(key, steps);
+        }
+    }
+
+    /// Checks that the folder still has its name: another sweep may use what has the name now.
+    fn check(&self) -> io::Result<()> {
+        let ours = self.lock.as_ref().map(|(_, text)| text.as_bytes());
+        match fs::read(self.dir.join(LOCK)).ok().as_deref() == ours {
+            true => Ok(()),
+            false => Err(io::Error::other("the folder was moved or replaced while the sweep ran")),
+        }
+    }
+
+    /// Gives an unfinished file, which is on the disk, the name of its keys. When the call returns,
+    /// the name is on the disk, too.
+    fn publish(&self, unfinished: &str, keys: &[String]) -> io::Result<()> {
+        let beside = self.dir.join(unfinished);
+        let whole = self.dir.join(format!("{:016x}.parquet", digest(keys)));
+        // Best effort: the next sweep removes it, too.
+        fs::rename(&beside, &whole).inspect_err(|_| _ = fs::remove_file(&beside))?;
+        // Without its name on the disk, the file must not be there: its cells run again.
+        let synced = File::open(&self.dir).and_then(|folder| folder.sync_all());
+        synced.inspect_err(|_| _ = fs::remove_file(&whole))
     }
 }
 
@@ -267,8 +302,8 @@ fn is_finished(path: &Path) -> bool {
 }
 
 /// A number for a list of keys, for the name of a file.
-fn digest<'a>(keys: impl Iterator<Item = &'a str>) -> u64 {
+fn digest(keys: &[String]) -> u64 {
     let mut hasher = DefaultHasher::new();
-    keys.for_each(|key| key.hash(&mut hasher));
+    keys.iter().for_each(|key| key.hash(&mut hasher));
     hasher.finish()
 }

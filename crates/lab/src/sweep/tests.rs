@@ -104,7 +104,7 @@ fn cells_of_a_task_that_took_too_long_run_later() {
     let keys = plan.next_keys().unwrap();
     assert_eq!((keys.len(), plan.estimate().cells), (99, 0));
     let done = sweep.task(keys[..2].to_vec()).run(|| false).unwrap();
-    plan.learn(keys.clone(), &done);
+    plan.learn(keys.clone(), &done.steps(), done.time);
     assert_eq!(plan.estimate().cells, 97);
     assert_eq!(plan.next_keys().unwrap()[0], keys[2]);
 }
@@ -126,4 +126,36 @@ fn an_estimate_is_the_sum_of_its_cells_and_leaves_out_what_is_finished() {
     let sum: Duration = plan.cells().map(|(_, cell)| cell.time).sum();
     assert_eq!(estimate.time, sum);
     assert!(plan.cells().all(|(cell, _)| cell != key));
+}
+
+/// A task may run on two workers, of which one ends earlier than the other.
+#[test]
+fn what_two_workers_wrote_of_one_task_is_in_the_store_once() {
+    let sweep = sweep("\"fifo\"", "1");
+    let dir = std::env::temp_dir().join(format!("coreline-twice-{}", std::process::id()));
+    let mut store = Store::open(&dir, &sweep).unwrap();
+    let keys = sweep.keys()[..4].to_vec();
+    let workers = store.for_workers().unwrap();
+    let write = |count: usize| {
+        workers.write(&sweep.task(keys[..count].to_vec()).run(|| false).unwrap()).unwrap()
+    };
+    let unfinished = || {
+        let names = std::fs::read_dir(&dir).unwrap().map(|it| it.unwrap().file_name());
+        names.filter(|name| name.to_str().unwrap().starts_with(".unfinished-")).count()
+    };
+    for (count, has) in [(2, 2), (3, 3), (1, 3), (0, 3), (4, 4)] {
+        let written = write(count);
+        // Another worker wrote it, too, and its answer is lost.
+        write(count);
+        store.accept(&keys, &written).unwrap();
+        assert_eq!(store.rows(&sweep).unwrap().len(), has);
+    }
+    assert_eq!(unfinished(), 5);
+    drop(store);
+    // It would refuse a key that is there twice.
+    assert_eq!(Store::open(&dir, &sweep).unwrap().rows(&sweep).unwrap().len(), 4);
+    assert_eq!(unfinished(), 0);
+    let told = workers.write(&TaskRows { rows: Vec::new(), time: Duration::ZERO }).unwrap_err();
+    assert!(matches!(told, SweepError::NotShared { .. }), "{told}");
+    std::fs::remove_dir_all(&dir).unwrap();
 }
