@@ -16,6 +16,10 @@ class InvalidGrid(Error, ValueError):
     """A grid, a machine or a value of a parameter is not valid."""
 
 
+class InvalidChart(Error, ValueError):
+    """Rows cannot be shown as the chart that was asked for."""
+
+
 class UnknownCell(Error, ValueError):
     """A key is not the replay line of a scenario's run, or its machine's file is missing."""
 

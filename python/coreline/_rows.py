@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import html
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any, overload
 
 from coreline import _coreline
@@ -11,6 +11,7 @@ from coreline._errors import CellFailed
 
 if TYPE_CHECKING:
     import pandas
+    import plotly.graph_objects
     import polars
 
 Value = str | int | float | None
@@ -64,6 +65,37 @@ class Rows:
         if len(failed) > 0:
             raise cell_failed(failed[0], len(failed), len(self))
         return self
+
+    def where(self, **values: Value | Iterable[Value]) -> Rows:
+        """The rows whose columns have these values, or one of several values.
+
+        Raises:
+            KeyError: if there is no such column.
+        """
+        one = {name: _several(value) for name, value in values.items()}
+        rows = enumerate(self)
+        return Rows(self._native.take([at for at, row in rows if all(row[name] in one[name] for name in one)]))
+
+    def chart(self, metric: str, over: str | None = None) -> plotly.graph_objects.Figure:
+        """A chart of a figure over a parameter, which needs ``coreline[plotly]``.
+
+        Each machine has a panel, and each variant a line. A point is the mean over seeds and costs. Its whiskers reach
+        from the lowest to the highest. Failed runs are left out.
+
+        Args:
+            metric: The figure, as ``turns``.
+            over: The parameter, as the column of rows is called. Without it: the number of threads or, in a scenario
+                without it, of CPUs.
+
+        Raises:
+            InvalidChart: if there is no such figure or parameter, or if the rows differ in something else. Then choose
+                rows by :meth:`where`.
+        """
+        try:
+            import plotly.io
+        except ImportError as error:
+            raise ImportError("charts need plotly; install coreline[plotly]") from error
+        return plotly.io.from_json(self._native.chart(metric, over))
 
     def __len__(self) -> int:
         return len(self._native)
@@ -121,6 +153,10 @@ class Rows:
         )
         more = f"<p>and {len(self) - _SHOWN:,} more</p>" if len(self) > _SHOWN else ""
         return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>{more}"
+
+
+def _several(value: Value | Iterable[Value]) -> tuple[Value, ...]:
+    return (value,) if value is None or isinstance(value, str | int | float) else tuple(value)
 
 
 def _text(value: Any) -> str:

@@ -112,6 +112,12 @@ pub enum SweepError {
         /// The reason.
         why: String,
     },
+    /// Rows cannot be shown as a chart.
+    #[error("{why}")]
+    Chart {
+        /// What is wrong, and what would be right.
+        why: String,
+    },
     /// The store has rows of another scenario, whose columns differ.
     #[error(
         "{} has rows of the scenario {found}, and rows of {asked} have other columns; choose \

@@ -5,6 +5,7 @@ use pyo3::PyErr;
 
 pyo3::import_exception!(coreline._errors, EngineMismatch);
 pyo3::import_exception!(coreline._errors, HostTooSmall);
+pyo3::import_exception!(coreline._errors, InvalidChart);
 pyo3::import_exception!(coreline._errors, InvalidGrid);
 pyo3::import_exception!(coreline._errors, StoreError);
 pyo3::import_exception!(coreline._errors, StoreInUse);
@@ -18,6 +19,7 @@ pub(crate) fn of(error: SweepError) -> PyErr {
         SweepError::Spec { .. } => InvalidGrid::new_err(text),
         SweepError::Key { key, .. } => UnknownCell::new_err((text, key)),
         SweepError::Host { key, .. } => HostTooSmall::new_err((text, key)),
+        SweepError::Chart { .. } => InvalidChart::new_err(text),
         SweepError::InUse(_) => StoreInUse::new_err(text),
         SweepError::NotShared { .. } => StoreNotShared::new_err(text),
         SweepError::Engine { .. } | SweepError::Worker { .. } => EngineMismatch::new_err(text),

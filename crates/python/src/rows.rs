@@ -93,6 +93,12 @@ impl Rows {
         Ok(Rows { columns: self.columns.clone(), rows })
     }
 
+    /// A chart of a figure over a parameter, as a figure of Plotly in JSON.
+    fn chart(&self, py: Python<'_>, metric: &str, over: Option<&str>) -> PyResult<String> {
+        let chart = py.detach(|| coreline_lab::report::chart(&self.rows, metric, over));
+        chart.map(|chart| chart.to_string()).map_err(error::of)
+    }
+
     /// The rows as a stream of one batch.
     #[pyo3(signature = (requested_schema = None))]
     fn __arrow_c_stream__<'py>(

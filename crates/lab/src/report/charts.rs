@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use coreline_scenarios::param::Value as Param;
 use serde_json::Value;
 
-use super::figure::{self, Chart, Figure, Mark, Section, slug};
+use super::figure::{self, Chart, Figure, Line, Mark, Section, slug};
 use super::read::{Row, Run, number};
 
 /// Figures that say how evenly threads or nodes share.
@@ -157,14 +157,13 @@ impl<'a> Of<'a> {
         if most < 2 {
             return None;
         }
-        let variants = variants(group);
-        let traces = variants.iter().enumerate().map(|(colour, variant)| {
-            let mut of: Vec<_> = group.iter().filter(|row| row.variant == *variant).collect();
+        let lines = variants(group).into_iter().enumerate().map(|(colour, name)| {
+            let mut of: Vec<_> = group.iter().filter(|row| row.variant == name).collect();
             of.sort_by_key(|row| value(row));
-            let marks: Vec<_> = of.iter().filter_map(|row| mark(row, value(row)?.into())).collect();
-            figure::line(variant, colour, &marks)
+            let marks = of.iter().filter_map(|row| mark(row, value(row)?.into())).collect();
+            Line { name, colour, marks }
         });
-        let data: Vec<_> = traces.collect();
+        let lines: Vec<_> = lines.collect();
         let fixed: Vec<_> = fixed.iter().map(|(name, value)| format!("{name} {value}")).collect();
         let with = if fixed.is_empty() { String::new() } else { format!(", {}", fixed.join(", ")) };
         let title = format!("{}: {} over {param}", self.run.title(), self.metric);
@@ -181,14 +180,7 @@ impl<'a> Of<'a> {
             .filter_map(|row| Some(format!("{} {}", row.variant, number(row.value?))))
             .collect();
         says += &format!(" At {}: {}.", most?, ends.join(", "));
-        let mut figure = Figure::axes(data, &title, [param, &self.unit()]);
-        let values = values(group);
-        if values[0] > 0 && values[values.len() - 1] / values[0] >= 16 {
-            figure.layout["xaxis"]["type"] = "log".into();
-        }
-        if values.len() <= 12 {
-            figure.layout["xaxis"]["tickvals"] = values.into();
-        }
+        let figure = Figure::lines(&lines, &title, [param, &self.unit()]);
         Some(self.chart(&format!("over {param}"), Section::Scaling, title, says, figure))
     }
 

@@ -2,6 +2,8 @@
 //!
 //! A figure is `{"data": [...], "layout": {...}}`, as plotly.js draws it and plotly.py takes it.
 
+use std::collections::BTreeSet;
+
 use serde::Serialize;
 use serde_json::{Value, json};
 
@@ -42,6 +44,14 @@ pub(super) struct Figure {
     pub(super) layout: Value,
 }
 
+/// A series over a parameter.
+pub(super) struct Line {
+    pub(super) name: String,
+    pub(super) colour: usize,
+    /// By the value of the parameter.
+    pub(super) marks: Vec<Mark>,
+}
+
 /// A value with its span, at a place of the horizontal axis.
 #[derive(Debug, Clone)]
 pub(super) struct Mark {
@@ -72,6 +82,69 @@ impl Figure {
         if data.iter().any(|trace| trace["x"][0].is_string()) {
             layout["xaxis"]["type"] = "category".into();
         }
+        Figure { data, layout }
+    }
+
+    /// A figure with lines over the values of a parameter, which are whole numbers in order.
+    pub(super) fn lines(lines: &[Line], title: &str, [param, y]: [&str; 2]) -> Figure {
+        let data = lines.iter().map(|it| line(&it.name, it.colour, &it.marks)).collect();
+        let mut figure = Figure::axes(data, title, [param, y]);
+        let marks = lines.iter().flat_map(|line| &line.marks);
+        let values: BTreeSet<u64> = marks.filter_map(|mark| mark.at.as_u64()).collect();
+        if let (Some(&first), Some(&last)) = (values.first(), values.last())
+            && first > 0
+            && last / first >= 16
+        {
+            figure.layout["xaxis"]["type"] = "log".into();
+        }
+        if values.len() <= 12 {
+            figure.layout["xaxis"]["tickvals"] = values.into_iter().collect();
+        }
+        figure
+    }
+
+    /// Figures as panels of one, each with its title. Series of one name have one entry in the
+    /// legend.
+    pub(super) fn panels(mut panels: Vec<(String, Figure)>, title: &str) -> Figure {
+        if panels.len() == 1
+            && let Some((of, mut figure)) = panels.pop()
+        {
+            figure.layout["title"]["text"] = plain(&format!("{title} on {of}")).into();
+            return figure;
+        }
+        let columns = (1..).find(|columns| columns * columns >= panels.len()).unwrap_or(1);
+        let rows = panels.len().div_ceil(columns);
+        // In pixels: below the title are the legend and the title of the panel.
+        let (plots, above) = (360 * rows, 120);
+        let mut layout = json!({
+            "title": { "text": plain(title) },
+            "grid": { "rows": rows, "columns": columns, "pattern": "independent" },
+            "legend": { "orientation": "h", "y": 1.0 + 26.0 / plots as f64, "yanchor": "bottom" },
+            "margin": { "l": 60, "r": 20, "t": above, "b": 60 },
+            "height": plots + above + 60,
+        });
+        let (mut data, mut notes, mut named) = (Vec::new(), Vec::new(), BTreeSet::new());
+        for (index, (title, figure)) in panels.into_iter().enumerate() {
+            let number = if index == 0 { String::new() } else { (index + 1).to_string() };
+            for mut trace in figure.data {
+                let name = trace["name"].as_str().unwrap_or_default().to_owned();
+                trace["xaxis"] = format!("x{number}").into();
+                trace["yaxis"] = format!("y{number}").into();
+                trace["legendgroup"] = name.as_str().into();
+                trace["showlegend"] = named.insert(name).into();
+                data.push(trace);
+            }
+            for axis in ["xaxis", "yaxis"] {
+                layout[format!("{axis}{number}")] = figure.layout[axis].clone();
+            }
+            notes.push(json!({
+                "text": plain(&title),
+                "showarrow": false,
+                "xref": format!("x{number} domain"), "x": 0.5,
+                "yref": format!("y{number} domain"), "y": 1, "yanchor": "bottom",
+            }));
+        }
+        layout["annotations"] = notes.into();
         Figure { data, layout }
     }
 

@@ -6,6 +6,7 @@
 //! | [`read`] | results, read back |
 //! | [`figure`] | charts: figures of Plotly as JSON |
 //! | [`charts`] | charts of results |
+//! | [`cells`] | a chart of a sweep's rows, for the Python package |
 //! | [`machine`] | a simulated machine: boxes, heat map, costs |
 //! | [`hottest`] | one point of a result, run again: where its time goes |
 //! | [`changes`] | the table that the page begins with |
@@ -15,6 +16,7 @@
 //! The code of plotly.js comes with the package `plotly`, which is built for nothing else: figures
 //! are written as JSON, so that nothing has to compile for the kinds of charts that we do not have.
 
+mod cells;
 mod changes;
 mod charts;
 mod figure;
@@ -33,6 +35,7 @@ use coreline_scenarios::CHANGES;
 use coreline_world::native::{note_interrupts, was_interrupted};
 use serde::Serialize;
 
+pub use self::cells::chart;
 use self::changes::Change;
 use self::figure::{Chart, slug};
 use self::hottest::{HotPlace, Hottest};
