@@ -2,7 +2,7 @@
 
 It runs the grid whose fields are JSON in the first argument, into the store that is the second argument.
 
-The third argument is the engine: ``processes``, ``ray`` or ``dask``. Its workers log what they begin. The fourth
+The third argument is the engine: ``processes``, ``ray``, ``dask`` or ``mpi``. Its workers log what they begin. The fourth
 argument says what writes the rows: ``driver`` or ``workers``.
 """
 
@@ -31,6 +31,9 @@ def main() -> None:
     elif engine == "ray":
         importlib.import_module("ray").init(address=os.environ["CORELINE_TEST_CLUSTER"], log_to_driver=False)
         coreline.sweep(grid, store, on="ray", **how)
+    elif engine == "mpi":
+        with importlib.import_module("mpi4py.futures").MPIPoolExecutor() as executor:
+            coreline.sweep(grid, store, on=executor, **how)
     else:
         with importlib.import_module("distributed").Client(os.environ["CORELINE_TEST_CLUSTER"]) as client:
             coreline.sweep(grid, store, on=client.get_executor(), **how)

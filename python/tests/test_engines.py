@@ -1,4 +1,4 @@
-"""Sweeps on Ray and Dask, of which workers, a node and the driver are killed.
+"""Sweeps on Ray and Dask, of which workers, a node and the driver are killed, and on other engines.
 
 The engines' own processes are ended by their IDs: those that were started here, and nothing else.
 """
@@ -182,3 +182,15 @@ def test_loky_gives_the_same_rows(expected: coreline.Rows, tmp_path: Path) -> No
     loky = pytest.importorskip("loky")
     with loky.ProcessPoolExecutor(2) as executor:
         assert same(coreline.sweep(GRID, tmp_path / "rows", on=executor, progress=False), expected)
+
+
+@pytest.mark.parametrize("commit", ["driver", "workers"])
+def test_mpi_gives_the_same_rows(expected: coreline.Rows, tmp_path: Path, commit: str) -> None:
+    pytest.importorskip("mpi4py")
+    # Three ranks on this host: the driver and two workers.
+    launch = [str(Path(sys.executable).with_name("mpiexec")), "-n", "3", sys.executable, "-m", "mpi4py.futures"]
+    store = tmp_path / "rows"
+    subprocess.run([*launch, TESTS / "driver.py", json.dumps(FIELDS), store, "mpi", commit], check=True)
+    assert len({pid for pid, _ in workers.begun()}) == 2
+    assert GRID.estimate(store).cells == 0
+    assert same(coreline.sweep(GRID, store, progress=False), expected)
