@@ -17,7 +17,7 @@ TESTS = Path(__file__).parent
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption("--engines", action="store_true", help="also run the tests of Ray and Dask")
+    parser.addoption("--engines", action="store_true", help="also run the tests of Ray, Dask, loky and MPI")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
