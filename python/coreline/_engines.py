@@ -47,8 +47,8 @@ class Engine(Protocol):
     """What runs tasks."""
 
     @property
-    def room(self) -> int:
-        """The number of tasks that the engine takes now."""
+    def workers(self) -> int:
+        """The number of tasks that run at the same time. It may change."""
 
     def submit(self, task: str) -> Hashable:
         """Hands a task over, and returns a name for it."""
@@ -91,8 +91,8 @@ class Processes:
         return [worker.process.pid for worker in self._workers]
 
     @property
-    def room(self) -> int:
-        return max(0, self._count * AHEAD - sum(len(worker.tasks) for worker in self._workers))
+    def workers(self) -> int:
+        return self._count
 
     def submit(self, task: str) -> int:
         self._names += 1
@@ -187,12 +187,12 @@ class Executor:
 
     def __init__(self, executor: futures.Executor, workers: int | None) -> None:
         self._executor = executor
-        self._tasks = AHEAD * (workers or _workers_of(executor))
+        self._workers = workers or _workers_of(executor)
         self._running: set[futures.Future[bytes]] = set()
 
     @property
-    def room(self) -> int:
-        return max(0, self._tasks - len(self._running))
+    def workers(self) -> int:
+        return self._workers
 
     def submit(self, task: str) -> Hashable:
         try:
@@ -261,9 +261,8 @@ class Ray:
         self._running: list[Any] = []
 
     @property
-    def room(self) -> int:
-        workers = self._workers or int(self._ray.cluster_resources().get("CPU", 1))
-        return max(0, AHEAD * workers - len(self._running))
+    def workers(self) -> int:
+        return self._workers or max(1, int(self._ray.cluster_resources().get("CPU", 1)))
 
     def submit(self, task: str) -> Hashable:
         reference: Hashable = self._run.remote(task)

@@ -13,7 +13,7 @@ from typing import Any, Literal, Protocol
 
 from coreline import _coreline
 from coreline._catalogue import Machine
-from coreline._engines import TRIES, Engine, Executor, Lost, Processes, Ray
+from coreline._engines import AHEAD, TRIES, Engine, Executor, Lost, Processes, Ray
 from coreline._grid import Grid
 from coreline._rows import Row, Rows, cell_failed
 
@@ -201,17 +201,15 @@ class _Driver:
 
     def _submit(self) -> bool:
         """Fills the engine, and returns whether it has anything to run."""
-        for _ in range(self._engine.room):
-            task = self._next()
-            if task is None:
-                break
-            self._running[self._engine.submit(self._order(task.keys))] = task
+        workers = self._engine.workers
+        while len(self._running) < AHEAD * workers and (task := self._next(workers)) is not None:
+            self._running[self._engine.submit(self._order(task.keys, workers))] = task
         return bool(self._running)
 
-    def _next(self) -> _Task | None:
+    def _next(self, workers: int) -> _Task | None:
         if self._again:
             return self._again.popleft()
-        keys = self._store.next_keys()
+        keys = self._store.next_keys(workers)
         return None if keys is None else _Task(keys)
 
     def _take(self, patience: float | None) -> None:
@@ -231,7 +229,7 @@ class _Driver:
             self._again.extend(_Task([key]) for key in task.keys)
         else:
             why = f"{lost.why}, {task.lost} times"
-            row = _coreline.failed_row(self._cells.task(task.keys), why)
+            row = _coreline.failed_row(self._cells.task(task.keys, 1), why)
             self._bar.update(self._store.commit(task.keys, row))
 
     def _finish(self) -> None:

@@ -61,7 +61,7 @@ def test_a_relative_folder_is_the_same_for_workers(
     grid: coreline.Grid, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    order = json.loads(_coreline.Store("rows", grid.native()).task(grid.keys))
+    order = json.loads(_coreline.Store("rows", grid.native()).task(grid.keys, 1))
     assert order["store"]["dir"] == str(tmp_path / "rows")
 
 
@@ -92,10 +92,10 @@ def test_a_second_answer_adds_only_what_is_missing(
     grid: coreline.Grid, tmp_path: Path, lengths: tuple[int, int]
 ) -> None:
     store = _coreline.Store(tmp_path, grid.native())
-    keys = store.next_keys() or []
-    while (more := store.next_keys()) is not None:
+    keys = store.next_keys(1) or []
+    while (more := store.next_keys(1)) is not None:
         keys += more
-    order = json.loads(store.task(keys[:6]))
+    order = json.loads(store.task(keys[:6], 1))
     answers = [_coreline.run_task(json.dumps({**order, "keys": keys[:length]})) for length in lengths]
     assert unfinished(tmp_path) == 2
     for answer, length in zip(answers, lengths, strict=True):
@@ -126,7 +126,7 @@ def test_a_worker_that_does_not_see_the_store_is_refused(
 def test_a_worker_of_a_sweep_that_has_ended_adds_nothing(grid: coreline.Grid, tmp_path: Path) -> None:
     """The first driver was killed, and its workers run on."""
     store = _coreline.Store(tmp_path, grid.native())
-    order = store.task(grid.keys[:3])
+    order = store.task(grid.keys[:3], 1)
     _coreline.run_task(order)
     store.close()
     assert unfinished(tmp_path) == 1
@@ -152,7 +152,7 @@ def test_a_worker_without_room_ends_the_sweep(
 
 def test_a_store_that_is_replaced_takes_no_rows(grid: coreline.Grid, tmp_path: Path) -> None:
     store = _coreline.Store(tmp_path / "rows", grid.native())
-    answer = _coreline.run_task(store.task(grid.keys[:3]))
+    answer = _coreline.run_task(store.task(grid.keys[:3], 1))
     (tmp_path / "rows").rename(tmp_path / "moved")
     _coreline.Store(tmp_path / "rows", grid.native()).close()
     with pytest.raises(coreline.StoreError, match="moved or replaced"):

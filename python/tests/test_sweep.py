@@ -238,17 +238,20 @@ def test_a_task_that_lost_its_workers_runs_cell_by_cell(
     class Losing:
         def __init__(self, *_: object) -> None:
             self.tasks: list[str] = []
+            self.waiting: list[str] = []
 
-        room = 1
+        workers = 1
 
         def submit(self, task: str) -> int:
             self.tasks.append(task)
+            self.waiting.append(task)
             return len(self.tasks)
 
         def wait(self, patience: float | None = None) -> list[tuple[int, _engines.Outcome]]:
-            task = self.tasks[-1]
+            name = len(self.tasks) - len(self.waiting) + 1
+            task = self.waiting.pop(0)
             lost = len(json.loads(task)["keys"]) > 1
-            return [(len(self.tasks), _engines.Lost("it was lost", 3) if lost else _worker.run(task))]
+            return [(name, _engines.Lost("it was lost", 3) if lost else _worker.run(task))]
 
         def close(self) -> None:
             pass

@@ -52,9 +52,9 @@ impl Sweep {
         self.0.columns()
     }
 
-    /// The task that runs these cells, as JSON.
-    fn task(&self, keys: Vec<String>) -> PyResult<String> {
-        json(self.0.task(keys), None)
+    /// The task that runs these cells, as JSON, for one of so many workers.
+    fn task(&self, keys: Vec<String>, workers: usize) -> PyResult<String> {
+        json(self.0.task(keys, workers), None)
     }
 
     /// The estimate of the cells that a store lacks; of all cells without a store.
@@ -117,9 +117,9 @@ impl Store {
         self.with(py, |_, plan| Ok(parts(&plan.estimate())))
     }
 
-    /// The keys of the next task, or nothing if no cell remains.
-    fn next_keys(&self, py: Python<'_>) -> PyResult<Option<Vec<String>>> {
-        self.with(py, |_, plan| Ok(plan.next_keys()))
+    /// The keys of the next task for one of so many workers, or nothing if no cell remains.
+    fn next_keys(&self, py: Python<'_>, workers: usize) -> PyResult<Option<Vec<String>>> {
+        self.with(py, |_, plan| Ok(plan.next_keys(workers)))
     }
 
     /// Commits what a worker returned for these keys, and returns the number of its rows. Keys
@@ -134,9 +134,9 @@ impl Store {
     }
 
     /// The task that runs these cells and writes their rows into this store, as JSON.
-    fn task(&self, py: Python<'_>, keys: Vec<String>) -> PyResult<String> {
+    fn task(&self, py: Python<'_>, keys: Vec<String>, workers: usize) -> PyResult<String> {
         let store = self.with(py, |store, _| store.for_workers())?;
-        json(self.sweep.task(keys), Some(store))
+        json(self.sweep.task(keys, workers), Some(store))
     }
 
     /// Commits what a worker wrote for these keys, and returns the number of its rows. Keys without
@@ -170,7 +170,7 @@ struct Order {
 /// A task of keys on machines that are given by the texts of their files, as JSON.
 #[pyfunction]
 pub(crate) fn task(keys: Vec<String>, machines: Vec<String>) -> PyResult<String> {
-    json(Task { engine: lab::ENGINE.to_owned(), machines, keys }, None)
+    json(Task::new(keys, machines, 1), None)
 }
 
 /// Runs a task, and returns its rows as a Parquet file, or what was written into its store.

@@ -172,8 +172,8 @@ mod tests {
         let sweep = Sweep::from_json(&spec).unwrap();
         let mut rows = Vec::new();
         while rows.len() < sweep.keys().len() {
-            let TaskRows { rows: more, .. } =
-                sweep.task(sweep.keys()[rows.len()..].to_vec()).run(|| false).unwrap();
+            let rest = sweep.keys()[rows.len()..].to_vec();
+            let TaskRows { rows: more, .. } = sweep.task(rest, 1).run(|| false).unwrap();
             rows.extend(more);
         }
         rows

@@ -342,7 +342,16 @@ fn name(machine: &str, digest: Option<u64>) -> String {
 }
 
 /// The least time of a task, if enough cells remain. Engines take from 1 to 10 ms for a task.
-pub const TASK: Duration = Duration::from_millis(500);
+const TASK: Duration = Duration::from_millis(500);
+
+/// As much for each worker, because one thread stores the rows of all tasks. It took 12 to 23 ms
+/// for a task on ext4, most of it in `fsync`.
+const FOR_EACH_WORKER: Duration = Duration::from_millis(25);
+
+/// Returns the least time of a task, if enough cells remain, for a number of workers.
+pub(super) fn task_time(workers: usize) -> Duration {
+    TASK.max(FOR_EACH_WORKER * u32::try_from(workers).unwrap_or(u32::MAX))
+}
 
 /// Cells that one worker runs, one after the other. It is plain data, and can be sent to a process
 /// on another host as JSON.
@@ -354,6 +363,8 @@ pub struct Task {
     pub machines: Vec<String>,
     /// The keys, all of one scenario.
     pub keys: Vec<String>,
+    /// How long they should take, so that the worker ends a task that takes far longer.
+    pub(super) time: Duration,
 }
 
 /// The rows of a task, and the CPU time that they took.
@@ -366,9 +377,15 @@ pub struct TaskRows {
 }
 
 impl Task {
+    /// Creates the task of these keys, for one of so many workers. `machines` has the texts of the
+    /// machine files that the keys name.
+    pub fn new(keys: Vec<String>, machines: Vec<String>, workers: usize) -> Task {
+        Task { engine: ENGINE.to_owned(), machines, keys, time: task_time(workers) }
+    }
+
     /// Runs the cells. Ends early, with the rows of the finished cells, if `stop` returns true
-    /// before a cell, or if the cells take twice the [time of a task](TASK): the estimate
-    /// was wrong, and others can run the rest. [`Plan::learn`](super::Plan::learn) takes note.
+    /// before a cell, or if the cells take twice the time of the task: the estimate was
+    /// wrong, and others can run the rest. [`Plan::learn`](super::Plan::learn) takes note.
     ///
     /// # Errors
     ///
@@ -382,7 +399,7 @@ impl Task {
         let (since, before) = (Instant::now(), cpu_time());
         let mut rows = Vec::with_capacity(self.keys.len());
         for key in &self.keys {
-            let is_late = !rows.is_empty() && since.elapsed() >= 2 * TASK;
+            let is_late = !rows.is_empty() && since.elapsed() >= 2 * self.time;
             if stop() || is_late {
                 break;
             }

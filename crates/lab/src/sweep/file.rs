@@ -118,7 +118,7 @@ mod tests {
             )
         };
         let keys = ["", " steps=100"].map(key).to_vec();
-        let task = Task { engine: ENGINE.to_owned(), machines: Vec::new(), keys };
+        let task = Task::new(keys, Vec::new(), 1);
         task.run(|| false).unwrap()
     }
 

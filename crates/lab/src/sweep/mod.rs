@@ -3,8 +3,8 @@
 //! A *cell* is one simulated run. Its key is its [replay line](coreline_sim::Replay), which holds
 //! everything that the run depends on except the code, so the same key gives the same [row](Row) on
 //! any host. [`ENGINE`] names the code. A [`Sweep`] is the list of the cells that a specification
-//! names. A [`Plan`] cuts it into [tasks](Task) of at least [`TASK`] each. A [`Store`] keeps the
-//! rows of finished tasks, so that no finished cell runs again.
+//! names. A [`Plan`] cuts it into [tasks](Task) that take half a second or more. A [`Store`] keeps
+//! the rows of finished tasks, so that no finished cell runs again.
 //!
 //! The program's verb `sweep` runs tasks on the threads of one process. Another engine runs them in
 //! processes of its own. Such a process returns what [`Task::run`] returned, or writes it into the
@@ -31,7 +31,7 @@ mod store;
 mod tests;
 
 use cell::Cell;
-pub use cell::{ENGINE, Kind, Machines, Row, TASK, Task, TaskRows};
+pub use cell::{ENGINE, Kind, Machines, Row, Task, TaskRows};
 pub use plan::{Estimate, Plan};
 pub use shared::{WorkerStore, Written};
 pub use spec::Sweep;

@@ -3,7 +3,8 @@
 use core::time::Duration;
 use std::collections::{BTreeMap, HashMap, VecDeque};
 
-use super::{Cell, Row, Sweep, SweepError, TASK, TaskRows};
+use super::cell::task_time;
+use super::{Cell, Row, Sweep, SweepError, TaskRows};
 
 /// The estimates before any cell was run, from a processor of 2021: steps for each thread, and
 /// nanoseconds for each step.
@@ -174,13 +175,14 @@ impl Plan {
         })
     }
 
-    /// Takes the keys of the next task: as many as take [`TASK`] together. A task is one cell until
-    /// the first one has run. Returns `None` if no cell remains.
-    pub fn next_keys(&mut self) -> Option<Vec<String>> {
-        let (mut keys, mut time) = (Vec::new(), Duration::ZERO);
-        while time < TASK {
+    /// Takes the keys of the next task: as many as take half a second together, or longer for more
+    /// than 20 workers. A task is one cell until the first one has run. Returns `None` if no cell
+    /// remains.
+    pub fn next_keys(&mut self, workers: usize) -> Option<Vec<String>> {
+        let (mut keys, mut time, least) = (Vec::new(), Duration::ZERO, task_time(workers));
+        while time < least {
             let Some((group, key)) = self.waiting.pop_front() else { break };
-            time += if self.is_rough() { TASK } else { self.time(&self.groups[group]) };
+            time += if self.is_rough() { least } else { self.time(&self.groups[group]) };
             keys.push(key);
         }
         (!keys.is_empty()).then_some(keys)

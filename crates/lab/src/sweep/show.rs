@@ -146,10 +146,10 @@ impl Swept {
         thread::scope(|scope| {
             for _ in 1..workers {
                 // If no further thread can start, those that run do all of it.
-                let worker = || work(&sweep, &shared, &is_stopped, &bar);
+                let worker = || work(&sweep, workers, &shared, &is_stopped, &bar);
                 let _ = thread::Builder::new().spawn_scoped(scope, worker);
             }
-            work(&sweep, &shared, &is_stopped, &bar);
+            work(&sweep, workers, &shared, &is_stopped, &bar);
         });
         bar.finish_and_clear();
         let shared = shared.into_inner().unwrap_or_else(|poisoned| poisoned.into_inner());
@@ -207,13 +207,19 @@ impl Swept {
 }
 
 /// Runs tasks until none remains, an interrupt comes, or a thread cannot go on.
-fn work(sweep: &Sweep, shared: &Mutex<Shared>, is_stopped: &AtomicBool, bar: &ProgressBar) {
+fn work(
+    sweep: &Sweep,
+    workers: usize,
+    shared: &Mutex<Shared>,
+    is_stopped: &AtomicBool,
+    bar: &ProgressBar,
+) {
     let lock = || shared.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
     // Relaxed: what the other thread leaves is behind the lock.
     let stop = || was_interrupted() || is_stopped.load(Ordering::Relaxed);
     while !stop() {
-        let Some(keys) = lock().plan.next_keys() else { return };
-        let done = sweep.task(keys.clone()).run(stop);
+        let Some(keys) = lock().plan.next_keys(workers) else { return };
+        let done = sweep.task(keys.clone(), workers).run(stop);
         let mut shared = lock();
         let committed = done.and_then(|done| {
             shared.store.commit(&done)?;

@@ -12,7 +12,7 @@ use coreline_sim::claim::Band;
 use coreline_sim::{Arbitration, Machine, Replay, Spec, presets};
 use serde::Deserialize;
 
-use super::{Cell, ENGINE, SweepError, Task, cell::Machines};
+use super::{Cell, SweepError, Task, cell::Machines};
 use crate::error::Error;
 use crate::run::Choice;
 use crate::sweep_error::unknown;
@@ -142,9 +142,9 @@ impl Sweep {
         &self.machines
     }
 
-    /// Creates the task that runs these cells of the sweep.
-    pub fn task(&self, keys: Vec<String>) -> Task {
-        Task { engine: ENGINE.to_owned(), machines: self.files.clone(), keys }
+    /// Creates the task that runs these cells of the sweep, for one of so many workers.
+    pub fn task(&self, keys: Vec<String>, workers: usize) -> Task {
+        Task::new(keys, self.files.clone(), workers)
     }
 
     fn new(raw: Raw, base: &Path) -> Result<Sweep, String> {

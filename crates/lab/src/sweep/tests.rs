@@ -31,11 +31,8 @@ fn the_columns_of_a_scenario_have_different_names() {
 /// A run that fails is a row: the sweep goes on, and the row says how to repeat the failure.
 #[test]
 fn a_failed_cell_is_a_row_with_its_error_and_no_figures() {
-    let task = Task {
-        engine: ENGINE.to_owned(),
-        machines: Vec::new(),
-        keys: vec![FAILS.to_owned(), FAILS.replace(" steps=100", "")],
-    };
+    let keys = vec![FAILS.to_owned(), FAILS.replace(" steps=100", "")];
+    let task = Task::new(keys, Vec::new(), 1);
     let done = task.run(|| false).unwrap();
     let [failed, good] = &done.rows[..] else { panic!("{done:?}") };
     assert!(failed.error().unwrap().contains("100 steps"), "{failed:?}");
@@ -51,7 +48,7 @@ fn a_failed_cell_is_a_row_with_its_error_and_no_figures() {
 #[test]
 fn a_task_of_another_engine_or_without_its_machine_is_refused() {
     let keys = vec![FAILS.replace("host-2c", "mine@0123456789abcdef")];
-    let task = Task { engine: ENGINE.to_owned(), machines: Vec::new(), keys };
+    let task = Task::new(keys, Vec::new(), 1);
     let told = task.run(|| false).unwrap_err().to_string();
     assert!(told.contains("pass the machine file"), "{told}");
     let told = Task { engine: "0.0.1".to_owned(), ..task }.run(|| false).unwrap_err().to_string();
@@ -61,30 +58,33 @@ fn a_task_of_another_engine_or_without_its_machine_is_refused() {
 #[test]
 fn a_stopped_task_returns_the_rows_that_it_has() {
     let keys = vec![FAILS.to_owned(); 3];
-    let task = Task { engine: ENGINE.to_owned(), machines: Vec::new(), keys };
+    let task = Task::new(keys, Vec::new(), 1);
     let asked = core::cell::Cell::new(0);
     let stop = || asked.replace(asked.get() + 1) == 2;
     assert_eq!(task.run(stop).unwrap().rows.len(), 2);
 }
 
-/// Until a cell has run, a task is one cell; then as many as take [`TASK`] together.
+/// Until a cell has run, a task is one cell; then as many as take half a second together, or
+/// longer for so many workers that their driver could not follow.
 #[test]
 fn tasks_are_packed_by_what_cells_took() {
     let sweep = sweep("[\"fifo\", \"near\"]", "[1, 64, 384]");
     let mut plan = Plan::new(&sweep, |_| false).unwrap();
     assert!(plan.estimate().is_rough);
-    let first = plan.next_keys().unwrap();
+    let first = plan.next_keys(1).unwrap();
     assert!(first.len() == 1 && first[0].contains("threads=384"), "{first:?}");
     let (steps, rate) = (80_000, Duration::from_nanos(500));
     plan.learn_steps(&first[0], steps);
     plan.learn_time(steps, rate * steps as u32);
     // 40 ms each.
-    let next = plan.next_keys().unwrap();
+    let next = plan.next_keys(1).unwrap();
     assert_eq!(next.len(), 13);
     assert!(next.iter().all(|key| key.contains("threads=384")), "{next:?}");
+    // 40 workers have tasks of a second.
+    assert_eq!(plan.next_keys(40).unwrap().len(), 25);
     // No cell of 64 threads has run: each is taken for one of 384 threads, which are the nearest.
     let mut small = Vec::new();
-    while let Some(keys) = plan.next_keys() {
+    while let Some(keys) = plan.next_keys(1) {
         if keys.iter().all(|key| key.contains("threads=64 ")) {
             small.push(keys.len());
         }
@@ -98,15 +98,15 @@ fn tasks_are_packed_by_what_cells_took() {
 fn cells_of_a_task_that_took_too_long_run_later() {
     let sweep = sweep("[\"fifo\"]", "1");
     let mut plan = Plan::new(&sweep, |_| false).unwrap();
-    let first = plan.next_keys().unwrap();
+    let first = plan.next_keys(1).unwrap();
     plan.learn_steps(&first[0], 1);
     plan.learn_time(1, Duration::from_micros(1));
-    let keys = plan.next_keys().unwrap();
+    let keys = plan.next_keys(1).unwrap();
     assert_eq!((keys.len(), plan.estimate().cells), (99, 0));
-    let done = sweep.task(keys[..2].to_vec()).run(|| false).unwrap();
+    let done = sweep.task(keys[..2].to_vec(), 1).run(|| false).unwrap();
     plan.learn(keys.clone(), &done.steps(), done.time);
     assert_eq!(plan.estimate().cells, 97);
-    assert_eq!(plan.next_keys().unwrap()[0], keys[2]);
+    assert_eq!(plan.next_keys(1).unwrap()[0], keys[2]);
 }
 
 /// A row is found by the text of its key.
@@ -137,7 +137,7 @@ fn what_two_workers_wrote_of_one_task_is_in_the_store_once() {
     let keys = sweep.keys()[..4].to_vec();
     let workers = store.for_workers().unwrap();
     let write = |count: usize| {
-        workers.write(&sweep.task(keys[..count].to_vec()).run(|| false).unwrap()).unwrap()
+        workers.write(&sweep.task(keys[..count].to_vec(), 1).run(|| false).unwrap()).unwrap()
     };
     let unfinished = || {
         let names = std::fs::read_dir(&dir).unwrap().map(|it| it.unwrap().file_name());
