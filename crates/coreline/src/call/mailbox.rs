@@ -85,9 +85,8 @@ impl<W: World> Mailbox<W> {
 
     /// Tells the worker to look at its queues; wakes it if it sleeps.
     ///
-    /// Whatever this returns, a worker that is not gone looks at its queues after it: see
-    /// [`take`](Mailbox::take). So the caller must have passed a fence (`SeqCst`) between what it
-    /// put there and this call.
+    /// The caller first puts something into a queue, and then passes a fence (`SeqCst`). If so, a
+    /// worker that is not gone finds it there, whatever this returns: see [`take`](Mailbox::take).
     ///
     /// After this call the caller sees what the worker wrote before it [took](Mailbox::take) the
     /// message that was there last.

@@ -186,8 +186,11 @@ impl<W: World + Threads> Workers<W> {
         self.shared.current().map(|index| self.shared.workers[index].cpu)
     }
 
-    /// Runs `function` on the worker of `cpu`, after calls that already wait for that worker, and
-    /// returns its value. If the caller is that worker itself, `function` runs at once.
+    /// Runs `function` on the worker of `cpu`, and returns its value. If the caller is that worker
+    /// itself, `function` runs at once.
+    ///
+    /// The calls to a worker mostly run in the order of their arrival. But a call that arrives
+    /// while the worker runs another one may run after calls that arrive later, and after one task.
     ///
     /// While a worker waits here, it serves calls nested in its own function. So its stack grows by
     /// the frames of the served calls. If four calls are nested, the worker serves only calls from
@@ -211,8 +214,10 @@ impl<W: World + Threads> Workers<W> {
         self.call(cpu, function, false)
     }
 
-    /// Runs `function` on the worker of `cpu`, like [`call_on`](Workers::call_on), but only if no
-    /// other call waits for that worker.
+    /// Runs `function` on the worker of `cpu`, like [`call_on`](Workers::call_on), but only if the
+    /// worker's mailbox is free. The mailbox is occupied by a call, or by the news of a task, until
+    /// the worker takes it. Then the mailbox is free, even while the worker runs that call and more
+    /// calls wait. So an accepted call may still wait.
     ///
     /// # Errors
     ///
@@ -329,7 +334,7 @@ impl<W: World + Threads> Workers<W> {
         F: FnOnce() -> R + Send + 'static,
         R: Send + 'static,
     {
-        self.mailbox(Some(cpu), function, true, |index, message| {
+        self.post(Some(cpu), function, true, |index, message| {
             // SAFETY: the message keeps the letter until it was run.
             unsafe { self.shared.send(index, message, true) }
         })
@@ -347,7 +352,7 @@ impl<W: World + Threads> Workers<W> {
         F: FnOnce() -> R + Send + 'static,
         R: Send + 'static,
     {
-        self.mailbox(None, function, false, |_, task| self.shared.spawn(tasks::Task(task)))
+        self.post(None, function, false, |_, task| self.shared.spawn(tasks::Task(task)))
     }
 
     /// Like [`spawn`](Workers::spawn), but only for the worker of `cpu`.
@@ -361,12 +366,14 @@ impl<W: World + Threads> Workers<W> {
         F: FnOnce() -> R + Send + 'static,
         R: Send + 'static,
     {
-        self.mailbox(Some(cpu), function, false, |index, task| {
+        self.post(Some(cpu), function, false, |index, task| {
             self.shared.spawn_on(index, tasks::Task(task))
         })
     }
 
-    fn mailbox<R, F>(
+    /// Sends `function` in a letter by `send`, and returns the reply to it. `withdraws`: dropping
+    /// the reply withdraws the function.
+    fn post<R, F>(
         &self,
         cpu: Option<CpuId>,
         function: F,
@@ -404,14 +411,19 @@ impl<W: World + Threads> Workers<W> {
     /// Returns whether the calling thread is one of these workers and other work waits for it. Such
     /// work is a call, a task in its own queue, or tasks of other workers that it should look for.
     /// A long call should return if this is true. A long task should [serve](Workers::serve) the
-    /// calls. The call returns true once for each reason, even if the tasks still wait after that.
+    /// calls. The method only looks, so it returns true until the work is done or another worker
+    /// must do it.
     pub fn need_resched(&self) -> bool {
         self.shared.need_resched()
     }
 
-    /// Runs the calls that wait for the calling worker, and returns their number. `serve` runs
-    /// neither calls that arrive meanwhile nor tasks. On a thread that is not a worker, it returns
-    /// zero.
+    /// Runs calls that wait for the calling worker, and returns their number. On a thread that is
+    /// not a worker, it returns zero.
+    ///
+    /// `serve` runs the call in the mailbox, then the calls that have queued behind a message by
+    /// then, and then at most one call that was put off because four were nested. So it ends even
+    /// if calls arrive without end, and a call that arrives meanwhile may have to wait for the next
+    /// `serve`. It runs no tasks.
     ///
     /// Use it in a long task, or in a long call:
     ///

@@ -27,7 +27,7 @@
 //! | `PART`, `LONGEST` | bound what polling loses | `what_polling_loses_is_a_small_part_..` |
 //! | `AWAY` | between a yield and a time slice | that, and `a_thread_that_was_away_..` |
 //! | `SAVED`, `FADES` | a wake-up; some losses | `polling_that_met_more_than_it_lost_goes_on` |
-//! | `SHARED`, `FIRST`, `NEXT` | answers come sooner | none: only speed |
+//! | `SHARED`, `FIRST_LOOKS`, `NEXT_LOOKS` | answers come sooner | none: only speed |
 //!
 //! These words say how to wait, and nothing about what a thread waits for. So they need no order,
 //! and a lost update costs only some polling.
@@ -60,10 +60,10 @@ const SHARED: Duration = Duration::from_micros(200);
 
 /// The looks before a thread asks whether others want its CPU: an answer that comes at once does
 /// not wait for that.
-const FIRST: u32 = 4;
+const FIRST_LOOKS: u32 = 4;
 
 /// The looks after that, before it reads the clock. Both together take two microseconds or less.
-const NEXT: u32 = 60;
+const NEXT_LOOKS: u32 = 60;
 
 static KNOWN: WorldStatic = WorldStatic::new("CPUs that others want");
 
@@ -135,8 +135,9 @@ fn wants<W: World>(cpu: CpuId, now: Time, span: Duration) {
     });
 }
 
-/// Records that a thread of this CPU looks now, though it was to look at an earlier time. Returns
-/// whether it was away.
+/// Records that a thread of this CPU looks now, though it was to look at an earlier time. The loss
+/// counts if the thread was away for [`AWAY`] or longer. Returns whether it was away for [`GAP`] or
+/// longer, which is less: then it stops polling for now.
 fn learns<W: World>(cpu: CpuId, due: Time, now: Time) -> bool {
     let away = now - due;
     if away >= AWAY && !pays::<W>(cpu, away) {
@@ -184,7 +185,7 @@ pub(super) fn poll<W: World, T: Word>(
 ) -> Option<T::Value> {
     let here = W::cpu_hint();
     // Acquire, in `glance` and below: the callers name the partner.
-    if let Some(value) = glance::<W, _>(word, FIRST, &ready) {
+    if let Some(value) = glance::<W, _>(word, FIRST_LOOKS, &ready) {
         if callee != Some(here) {
             meets::<W>(here);
         }
@@ -208,7 +209,7 @@ fn poll_here<W: World, T: Word>(
     span: Duration,
     ready: impl Fn(T::Value) -> bool,
 ) -> Result<T::Value, Time> {
-    if let Some(value) = glance::<W, _>(word, NEXT, &ready) {
+    if let Some(value) = glance::<W, _>(word, NEXT_LOOKS, &ready) {
         meets::<W>(here);
         return Ok(value);
     }
@@ -243,7 +244,7 @@ pub(super) fn poll_at_home<W: World, T: Word>(
     ready: impl Fn(T::Value) -> bool,
 ) -> Result<T::Value, Time> {
     // Acquire: the caller names the partner.
-    match glance::<W, _>(word, FIRST, &ready) {
+    match glance::<W, _>(word, FIRST_LOOKS, &ready) {
         Some(value) => {
             meets::<W>(home);
             Ok(value)

@@ -17,9 +17,10 @@ pub enum CallError {
     /// The workers were closed.
     #[error("the workers are closed; start new workers and repeat the call")]
     Closed,
-    /// Another call already waits for that worker.
+    /// The worker has not taken the message in its mailbox yet.
     #[error(
-        "another call already waits for that worker; try again, or use `call_on`, which queues"
+        "the worker has not taken the message in its mailbox yet; try again, or use `call_on`, \
+         which queues"
     )]
     Busy,
     /// This process is a forked child, and the workers belong to its parent.

@@ -1,4 +1,20 @@
 //! What all workers share, and what a worker does from its start to its end.
+//!
+//! | word | meaning | written by |
+//! |---|---|---|
+//! | `idle` | the workers that have no task; they may be in calls | each worker its own bit |
+//! | `asleep` | of these, workers that sleep or are about to; a hint | the same |
+//! | `searcher` | the named worker, [`FIRST_DONE`], or [`NO_SEARCHER`] | any thread |
+//! | `closing` | not 0: only workers may still send | `close` |
+//! | `ended` | how many workers have ended | each worker, at its end |
+//!
+//! | a worker | means |
+//! |---|---|
+//! | is idle | it has no task |
+//! | is called | a call waits for it, or it runs one |
+//! | is free | it is idle and not called, so it sees a new task at once |
+//! | is named | it must look for tasks of others: it is the searcher |
+//! | rests | it has found nothing to do, and polls or sleeps |
 
 use core::cell::Cell;
 use core::num::NonZeroU32;
@@ -19,10 +35,11 @@ use super::worker::{Sent, Worker};
 use crate::mask::CpuMask;
 
 /// No worker searches.
-const NONE: u32 = u32::MAX;
+const NO_SEARCHER: u32 = u32::MAX;
 
-/// All workers that have no task are in calls. The first one that is done must search.
-const FIRST: u32 = u32::MAX - 1;
+/// No worker is free, but workers that have no task are in calls. The first of these whose call
+/// ends must search.
+const FIRST_DONE: u32 = u32::MAX - 1;
 
 /// The first polling window of a worker that was soon woken.
 const GROW_START: Duration = Duration::from_micros(10);
@@ -44,7 +61,7 @@ pub(super) struct Shared<W: World> {
     idle: CpuMask<W>,
     /// Of these, workers that sleep or are about to. This is a hint.
     asleep: CpuMask<W>,
-    /// The worker that must search for tasks, or does: one at a time. Or [`NONE`], or [`FIRST`].
+    /// The worker that must search for tasks, or does: one at a time.
     searcher: Line<W::U32>,
     /// Not zero: no more calls and tasks are taken, except those that workers themselves make.
     closing: Line<W::U32>,
@@ -117,7 +134,7 @@ impl<W: World> Shared<W> {
             generation: W::generation(),
             idle: CpuMask::new_in(),
             asleep: CpuMask::new_in(),
-            searcher: Line(W::U32::new_in(NONE)),
+            searcher: Line(W::U32::new_in(NO_SEARCHER)),
             closing: Line(W::U32::new_in(0)),
             ended: Line(W::U32::new_in(0)),
         }
@@ -221,9 +238,15 @@ impl<W: World> Shared<W> {
         // Partner: the fence of a worker that has taken a message.
         W::fence(Ordering::SeqCst);
         worker.mailbox.offer_work();
-        // One that has begun a task or a call meanwhile looked at its queue before this was there.
-        // Partners: the fence in `run`; the Release in `take`, for the Acquire in `offer_work`; the
-        // fence in `queue`, after which `send` looks here.
+        // The worker may have begun something before it could see this task. Then this finds it not
+        // free, or another thread has another worker search:
+        //
+        //   a task:                  it leaves `idle` before the fence in `run`, and looks at its
+        //                            tasks after it
+        //   a call from the mailbox: `offer_work` read what `take` left, so `nested` is seen
+        //                            (Acquire in `offer`, Release in `take`)
+        //   a call in `more`:        its sender looks at these tasks in `goes_behind`, after the
+        //                            fence in `queue`
         if free.is_none() || !self.is_free(worker) {
             self.wake_searcher();
         }
@@ -250,18 +273,20 @@ impl<W: World> Shared<W> {
         Ok(())
     }
 
-    /// A call was sent behind a message of work, so the worker looks at its tasks after the call.
-    /// If the message was for a task that any worker may run, or for a search, another worker must
-    /// do that.
+    /// A call was queued behind another message. If that message is work, the worker takes it, runs
+    /// the call, which may last, and looks at its tasks only then. So another worker must search if
+    /// this one is named, or has tasks that any worker may run. If the message is a call, this
+    /// costs little and loses nothing.
     #[cold]
     #[inline(never)]
     fn goes_behind(&self, index: usize) {
-        // Partner: the fence of a thread that has added a task, or named a searcher, before it
-        // finds the worker free. The fence of this one is in `queue`.
+        // A thread that adds a task, or names this worker, passes a fence and then looks whether it
+        // is called. The sender of the call has passed one in `queue`. So either that thread finds
+        // the call, or this finds its task or the naming.
         if self.is_searcher(index) {
             self.resign(index);
             self.wake_next();
-        } else if self.workers[index].tasks.is_any_free() {
+        } else if self.workers[index].tasks.is_any_unbound() {
             self.wake_searcher();
         }
     }
@@ -299,14 +324,14 @@ impl<W: World> Shared<W> {
             // between a worker's saying that it has no work and its last look at all tasks; that
             // in `wake_next`.
             W::fence(Ordering::SeqCst);
-            if self.named() != NONE {
+            if self.named() != NO_SEARCHER {
                 return;
             }
             let free = self.free();
             let Some(name) = free.map(|index| index as u32).or(self.first_of_called()) else {
                 return;
             };
-            if !self.changes_searcher(NONE, name) {
+            if !self.changes_searcher(NO_SEARCHER, name) {
                 return;
             }
             // Partners: the fence in `run`: either the worker sees that it was named, or is seen
@@ -324,7 +349,7 @@ impl<W: World> Shared<W> {
             if is_settled {
                 return;
             }
-            self.changes_searcher(name, NONE);
+            self.changes_searcher(name, NO_SEARCHER);
             // Again from the first one:
             //
             //   This:    finds worker 1 at work, names worker 2
@@ -339,10 +364,10 @@ impl<W: World> Shared<W> {
         self.near(self.here()).find(|index| self.is_free(&self.workers[*index]))
     }
 
-    /// Whom to name if no worker is free: [`FIRST`], if there are workers that have no task. Those
-    /// that have a task search when they have none left.
+    /// What to name if no worker is free: [`FIRST_DONE`], if there are workers that have no task.
+    /// Those that have a task search when they have none left.
     fn first_of_called(&self) -> Option<u32> {
-        self.workers.iter().any(|worker| self.is_idle(worker)).then_some(FIRST)
+        self.workers.iter().any(|worker| self.is_idle(worker)).then_some(FIRST_DONE)
     }
 
     /// Names another searcher; returns whether it was this worker.
@@ -354,7 +379,7 @@ impl<W: World> Shared<W> {
     /// Whether the worker, which is in no call, must search.
     fn is_to_search(&self, index: usize) -> bool {
         match self.named() {
-            FIRST => self.changes_searcher(FIRST, index as u32),
+            FIRST_DONE => self.changes_searcher(FIRST_DONE, index as u32),
             searcher => searcher == index as u32,
         }
     }
@@ -372,7 +397,7 @@ impl<W: World> Shared<W> {
 
     /// The worker stops searching.
     fn resign(&self, index: usize) {
-        self.changes_searcher(index as u32, NONE);
+        self.changes_searcher(index as u32, NO_SEARCHER);
     }
 
     /// Looks for tasks of other workers, near ones first, and takes half of the tasks of one.
@@ -403,7 +428,7 @@ impl<W: World> Shared<W> {
             self.resign(index);
             self.wake_next();
         }
-        if own.tasks.is_any_free() {
+        if own.tasks.is_any_unbound() {
             self.wake_searcher();
         }
         own.counts.tasks.add(1);
@@ -416,14 +441,14 @@ impl<W: World> Shared<W> {
         // Partner: the fence in `wake_searcher`: a thread that has added a task, and has found a
         // searcher, added it before this look.
         W::fence(Ordering::SeqCst);
-        if self.is_any_free() {
+        if self.is_any_unbound() {
             self.wake_searcher();
         }
     }
 
     /// Whether a task waits that any worker may run.
-    fn is_any_free(&self) -> bool {
-        self.workers.iter().any(|worker| worker.tasks.is_any_free())
+    fn is_any_unbound(&self) -> bool {
+        self.workers.iter().any(|worker| worker.tasks.is_any_unbound())
     }
 
     /// What a worker does.
@@ -551,7 +576,7 @@ impl<W: World> Shared<W> {
             // occupied leave one, too.
             let is_to_search = || match self.named() {
                 // Not in a call inside of another one, which would go on. And the task may be gone.
-                FIRST => self.is_idle(own) && !own.is_nested() && self.is_any_free(),
+                FIRST_DONE => self.is_idle(own) && !own.is_nested() && self.is_any_unbound(),
                 searcher => searcher == index as u32,
             };
             own.tasks.is_any() || own.has_calls() || is_to_search()

@@ -74,7 +74,7 @@ macro_rules! counts {
 counts! {
     /// The number of calls that the worker ran.
     calls,
-    /// The number of these calls that found the mailbox occupied and waited behind another call.
+    /// The number of these calls that found a message in the mailbox and queued behind it.
     queued,
     /// The number of tasks that the worker ran.
     tasks,
@@ -82,8 +82,9 @@ counts! {
     searches,
     /// The number of tasks that the worker took from other workers.
     steals,
-    /// The number of times that the worker slept. Each time costs two system calls: one to fall
-    /// asleep, and one of another thread to wake it.
+    /// The number of times that the worker slept because it had nothing to do. It may also sleep
+    /// while it waits for a call of its own, which is not counted. Each sleep costs two system
+    /// calls: one to fall asleep, and one of another thread to wake it.
     sleeps,
     /// The number of times that the worker woke and found no message.
     spurious,

@@ -21,36 +21,36 @@ pub(super) struct Tasks<W: World> {
     queues: Line<Mutex<Queues<W>, Fifo, W>>,
     /// How many tasks wait. Holders of the lock write it.
     waiting: Line<W::U32>,
-    /// How many of these other workers may take. Holders of the lock write it when it changes.
+    /// How many of these tasks any worker may run. Holders of the lock write it when it changes.
     /// Workers that run out of tasks look at all of these counts.
-    free: Line<W::U32>,
+    unbound: Line<W::U32>,
 }
 
 struct Queues<W: World> {
     /// For this worker only.
     bound: VecDeque<Task<W>>,
     /// For any worker.
-    free: VecDeque<Task<W>>,
+    unbound: VecDeque<Task<W>>,
     is_closed: bool,
 }
 
 impl<W: World> Tasks<W> {
     pub(super) fn new_in() -> Self {
-        let queues = Queues { bound: VecDeque::new(), free: VecDeque::new(), is_closed: false };
+        let queues = Queues { bound: VecDeque::new(), unbound: VecDeque::new(), is_closed: false };
         let none = || Line(W::U32::new_in(0));
-        Tasks { queues: Line(Mutex::new_in(queues)), waiting: none(), free: none() }
+        Tasks { queues: Line(Mutex::new_in(queues)), waiting: none(), unbound: none() }
     }
 
     fn with<R>(&self, f: impl FnOnce(&mut Queues<W>) -> R) -> R {
         let mut queues = self.queues.lock();
         let returned = f(&mut queues);
-        let (bound, free) = (queues.bound.len() as u32, queues.free.len() as u32);
+        let (bound, unbound) = (queues.bound.len() as u32, queues.unbound.len() as u32);
         // Relaxed: senders and the workers that look have fences of their own.
-        self.waiting.store(bound + free, Ordering::Relaxed);
+        self.waiting.store(bound + unbound, Ordering::Relaxed);
         // Relaxed: written under the lock alone.
-        if self.free.load(Ordering::Relaxed) != free {
+        if self.unbound.load(Ordering::Relaxed) != unbound {
             // Relaxed: as for the other one.
-            self.free.store(free, Ordering::Relaxed);
+            self.unbound.store(unbound, Ordering::Relaxed);
         }
         returned
     }
@@ -61,7 +61,7 @@ impl<W: World> Tasks<W> {
             if queues.is_closed {
                 return Err(CallError::Closed);
             }
-            if is_bound { &mut queues.bound } else { &mut queues.free }.push_back(task);
+            if is_bound { &mut queues.bound } else { &mut queues.unbound }.push_back(task);
             Ok(())
         })
     }
@@ -74,9 +74,9 @@ impl<W: World> Tasks<W> {
     }
 
     /// Whether a task waits that any worker may run.
-    pub(super) fn is_any_free(&self) -> bool {
+    pub(super) fn is_any_unbound(&self) -> bool {
         // Relaxed: a hint, or after a fence of the caller.
-        self.free.load(Ordering::Relaxed) > 0
+        self.unbound.load(Ordering::Relaxed) > 0
     }
 
     /// The next task. Only this worker may call this.
@@ -84,31 +84,31 @@ impl<W: World> Tasks<W> {
         if !self.is_any() {
             return None;
         }
-        self.with(|queues| queues.bound.pop_front().or_else(|| queues.free.pop_front()))
+        self.with(|queues| queues.bound.pop_front().or_else(|| queues.unbound.pop_front()))
     }
 
     /// Takes half of the tasks that any worker may run, the oldest ones.
     pub(super) fn take_half(&self) -> VecDeque<Task<W>> {
-        if !self.is_any_free() {
+        if !self.is_any_unbound() {
             return VecDeque::new();
         }
         self.with(|queues| {
-            let half = queues.free.len().div_ceil(2);
-            queues.free.drain(..half).collect()
+            let half = queues.unbound.len().div_ceil(2);
+            queues.unbound.drain(..half).collect()
         })
     }
 
     /// Adds tasks that belonged to another worker.
     pub(super) fn extend(&self, tasks: VecDeque<Task<W>>) {
         if !tasks.is_empty() {
-            self.with(|queues| queues.free.extend(tasks));
+            self.with(|queues| queues.unbound.extend(tasks));
         }
     }
 
     /// Takes no more tasks, if there is none; returns whether that is so.
     pub(super) fn close(&self) -> bool {
         self.with(|queues| {
-            queues.is_closed = queues.bound.is_empty() && queues.free.is_empty();
+            queues.is_closed = queues.bound.is_empty() && queues.unbound.is_empty();
             queues.is_closed
         })
     }

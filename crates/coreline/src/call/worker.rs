@@ -46,9 +46,10 @@ impl<W: World> Inbox<W> {
     /// An address that no call has.
     const CLOSED: *mut Header<W> = ptr::without_provenance_mut(1);
 
-    /// In the middle of so many calls a waiting worker serves only calls of workers, which are no
-    /// more than these have begun. Calls of other threads have no bound: served on top of each
-    /// other they would overflow the stack.
+    /// In the middle of so many calls, a worker serves only calls of workers. A worker that waits
+    /// for a call sends no other one meanwhile, so each waiting function has one such call at most.
+    /// Other threads may send any number of calls. Nested in each other, these would overflow the
+    /// stack.
     const DEEP: u32 = 4;
 }
 
@@ -122,7 +123,7 @@ impl<W: World> Worker<W> {
         // Acquire: pairs with the Release in `serve` and `serve_more`: what was put off in the
         // middle of the calls that have ended is seen.
         let is_in_one = || self.inbox.nested.load(Ordering::Acquire) > 0;
-        // Acquire: pairs with the Release of the swap in `serve_more`.
+        // Acquire: pairs with the Release of the swap in `take_more`.
         let more = || self.inbox.more.load(Ordering::Acquire);
         let is_behind = || ![ptr::null_mut(), Inbox::<W>::CLOSED].contains(&more());
         // Acquire: pairs with the Release in `serve_later`.
@@ -175,8 +176,8 @@ impl<W: World> Worker<W> {
             // SAFETY: the request is not sent yet, so it is there.
             // Relaxed: the exchange below publishes it.
             unsafe { call.as_ref() }.next.store(first, Ordering::Relaxed);
-            // Release: pairs with the Acquire in `serve_more`. An exchange keeps what those before
-            // it have published. Relaxed: tried again with what is found.
+            // Release: pairs with the Acquire of the swap in `take_more`. An exchange keeps what
+            // the exchanges before it have published. Relaxed: tried again with what is found.
             match self.inbox.more.compare_exchange_weak(
                 first,
                 call.as_ptr(),
@@ -194,14 +195,14 @@ impl<W: World> Worker<W> {
         Ok(())
     }
 
-    /// Runs a call that this worker has [entered](Worker::enter). Leaves it as many calls to be in
-    /// the middle of, and passes the fence that a worker which has [taken](Mailbox::take) a message
-    /// needs. Returns how many it ran: none, if it has put the call off.
+    /// Runs a call that this worker has [entered](Worker::enter), and then sets `nested` to
+    /// `nested_after`. Passes the fence that a worker needs after it has [taken](Mailbox::take) a
+    /// message. Returns 1, or 0 if it has put the call off.
     ///
     /// # Safety
     ///
     /// The call was sent to this worker, which has not run it; this is its thread.
-    unsafe fn serve(&self, call: NonNull<Header<W>>, left: u32, peers: &[Self]) -> u32 {
+    unsafe fn serve(&self, call: NonNull<Header<W>>, nested_after: u32, peers: &[Self]) -> u32 {
         // SAFETY: a request stays until it is done.
         let header = unsafe { call.as_ref() };
         let (caller, state) = (header.caller().worker(), &raw const header.state);
@@ -216,7 +217,7 @@ impl<W: World> Worker<W> {
             unsafe { Header::run(call) }
         };
         // Release: pairs with the Acquire in `is_called`.
-        self.inbox.nested.store(left, Ordering::Release);
+        self.inbox.nested.store(nested_after, Ordering::Release);
         if !is_awaited {
             // Partner: the fence of a sender before `offer_work`.
             W::fence(Ordering::SeqCst);
@@ -303,6 +304,18 @@ impl<W: World> Worker<W> {
 
     /// Serves the calls that are there; returns how many it ran. A message of work is then gone: a
     /// caller looks at its queues after this in any case.
+    ///
+    /// Calls do not always run in the order of arrival. One that comes into the mailbox while
+    /// another one runs here stays there until the next look:
+    ///
+    ///   Worker: takes call 1 from the mailbox, runs it
+    ///   Sender: leaves call 2 in the mailbox
+    ///   Sender: finds the mailbox occupied, puts call 3 into `more`
+    ///   Worker: ends call 1, runs call 3, may begin a task     <- call 2 waits
+    ///
+    /// A second look here would take the line away from the caller of call 1, which reads its value
+    /// from it. And a worker that looked until it finds none would begin no task while calls come
+    /// without end.
     #[inline]
     pub(super) fn serve_calls(&self, peers: &[Self]) -> u32 {
         let mut calls = 0;
@@ -339,7 +352,7 @@ impl<W: World> Worker<W> {
     fn serve_more(&self, peers: &[Self]) -> u32 {
         let outer = self.enter();
         self.take_more();
-        let (mut calls, mut left) = (0, outer + 1);
+        let (mut calls, mut nested) = (0, outer + 1);
         // Relaxed, here and below: the worker's alone.
         while let Some(call) = NonNull::new(self.inbox.taken.load(Ordering::Relaxed)) {
             // Relaxed: as for the load.
@@ -355,11 +368,11 @@ impl<W: World> Worker<W> {
             //   Worker: leaves the first call
             //   Sender: adds a task, finds that the worker is in no call
             //   Worker: begins the second one, of a second     <- the task waits as long
-            left = if next.is_null() { outer } else { outer + 1 };
+            nested = if next.is_null() { outer } else { outer + 1 };
             // SAFETY: it was sent to this worker, and is in no list any more.
-            calls += unsafe { self.serve(call, left, peers) };
+            calls += unsafe { self.serve(call, nested, peers) };
         }
-        if left != outer {
+        if nested != outer {
             // The last ones were run by one of the others, which served.
             //
             // Release: as in `serve`.

@@ -57,7 +57,7 @@ fn none_is_left<W: Testbed>(shared: &Arc<Shared<W>>) {
     let searcher = shared.searcher.load(Ordering::Relaxed);
     let searcher = shared.workers.get(searcher as usize);
     let searches = searcher.is_some_and(|searcher| shared.is_idle(searcher));
-    assert!(!busy.is_any_free() || searches, "a task is left, and a worker has no work");
+    assert!(!busy.is_any_unbound() || searches, "a task is left, and a worker has no work");
     while let Some(task) = busy.pop() {
         shared.run(0, task);
     }
@@ -149,7 +149,7 @@ fn takes_a_call_meanwhile<W: Testbed>(is_behind: bool) {
         let lasts = || {
             // Acquire: pairs with the Release below.
             theirs.wait_until(Ordering::Acquire, |added| added == 1);
-            let waits = shared.workers[0].tasks.is_any_free();
+            let waits = shared.workers[0].tasks.is_any_unbound();
             assert!(!waits || shared.is_searcher(1), "a task waits for a call");
         };
         let ahead = Request::new_in(|| (), Caller::OUTSIDE);
@@ -198,7 +198,7 @@ fn rests_beside_a_call<W: Testbed>() {
     shared.workers[0].tasks.pop().into_iter().for_each(|task| shared.run(0, task));
     adds(&shared);
     rests.join();
-    let is_left = shared.workers[0].tasks.is_any_free() && shared.is_free(&shared.workers[1]);
+    let is_left = shared.workers[0].tasks.is_any_unbound() && shared.is_free(&shared.workers[1]);
     assert!(!is_left || shared.is_searcher(1), "a task is left, and a worker has no work");
     for (index, worker) in shared.workers.iter().enumerate() {
         core::iter::from_fn(|| worker.tasks.pop()).for_each(|task| shared.run(index, task));
