@@ -10,7 +10,9 @@
 //!
 //! | word | meaning | written by |
 //! |---|---|---|
-//! | `tail` | 0: free. Else the node that arrived last | arrivals; the holder of an empty queue |
+//! | `tail` | 0: free. Else the node that arrived last | arrivals; a holder without a waiter |
+//!
+//! The node that arrived last may be the holder's own.
 //!
 //! The nodes have a table of their own in `nodes.rs`, as do the boards on which [`Near`] sorts
 //! waiters. The holder's node names its board:
@@ -26,12 +28,12 @@
 //!
 //! # A waiter that gives up
 //!
-//! A waiter that gives up exchanges its state from `WAIT` to `LEFT`. From then on it touches
-//! neither the node nor the lock. The holder that comes to the node takes its place: it passes on
-//! to what follows the node, and puts the node back. If the holder's exchange from `WAIT` to `TURN`
-//! was first, the waiter has the turn after all. So exactly one of the two happens. If many nodes
-//! are left in queues, a thread that comes takes such a place instead of a node of its own: see
-//! `places.rs`.
+//! A waiter that gives up exchanges its state from `WAIT` or `SLEEPS` to `LEFT`. From then on it
+//! touches neither the node nor the lock: it has *abandoned* the node. The holder that comes to the
+//! node takes its place: it passes on to what follows the node, and puts the node back. If the
+//! holder's exchange to `TURN` was first, the waiter has the turn after all. So exactly one of the
+//! two happens. If many abandoned nodes are in queues, a thread that comes takes such a place
+//! instead of a node of its own: see `places.rs`.
 //!
 //! # Law
 //!
@@ -56,7 +58,7 @@ pub use order::{Fifo, Near, Order};
 
 use super::spin::doze;
 use crate::node_pool::{NONE, Number};
-use nodes::{KIND, LEFT, Link, MOST_LEFT, Node, SLEEPS, TURN, Tables, WAIT};
+use nodes::{KIND, LEFT, Link, MOST_ABANDONED, Node, SLEEPS, TURN, Tables, WAIT};
 use places::Place;
 pub(super) use sleeping::{Manner, Waited};
 pub(super) use spinning::Came;
@@ -155,15 +157,16 @@ impl<O: Order, W: World> Osq<O, W> {
     /// Waits for a turn until `deadline` at most. Returns `None` if the deadline passes first.
     ///
     /// A waiter that gives up leaves its node in the queue until a holder reaches the node. While
-    /// more than 512 abandoned nodes are in the queues of all locks, a thread that may give up
-    /// first looks for an abandoned node in the queue of its lock. If it finds one, it takes over
-    /// that node. So threads that retry while another thread holds the lock take about one node per
-    /// thread, not one node per try. If 1,048,576 abandoned nodes are in the queues, or if no node
-    /// is left, the thread sleeps outside of the queue. It checks from time to time whether the
-    /// lock or a node is free.
+    /// 512 or more abandoned nodes are in the queues of all locks, a thread that may give up first
+    /// looks for an abandoned node in the queue of its lock. If it finds one, it takes over that
+    /// node. So threads that retry while another thread holds the lock take about one node per
+    /// thread, not one node per try. If 1,048,576 abandoned nodes are in the queues, or if all
+    /// nodes are in use, the thread sleeps outside of the queue. It checks from time to time
+    /// whether the lock or a node is free.
     pub fn lock_by(&self, deadline: Time) -> Option<Turn<'_, O, W>> {
         let come = || try_with_tables::<W, _>(|tables| self.come_to_leave(tables)).map(Ok);
-        // Without a node, takes the lock if that gets free.
+        // A thread may find no place because too many nodes are abandoned. A free lock needs no
+        // place, so it takes that with a node that it does not abandon.
         let come = || come().or_else(|| self.try_lock().map(Err));
         let Place { number, has_turn, life } = match doze::<W, _>(Some(deadline), come)? {
             Ok(place) => place,
@@ -241,7 +244,7 @@ impl<O: Order, W: World> Osq<O, W> {
     /// is free.
     fn behind(&self, tables: &Tables<W>, number: Number) -> Option<Link> {
         let next = &tables.nodes.get(number).next;
-        // Acquire: pairs with the Release in `arrive`.
+        // Acquire: pairs with the Release of the link in `append`.
         let mut behind = next.load(Ordering::Acquire);
         if behind == NONE {
             // Release: pairs with the Acquire of an arrival: what was done in this turn comes
@@ -268,11 +271,11 @@ impl<O: Order, W: World> Osq<O, W> {
 fn linked<W: World>(next: &W::U32) -> u32 {
     let is_linked = |next| next != NONE;
     if !W::RUNS {
-        // Acquire: pairs with the Release in `arrive`.
+        // Acquire: pairs with the Release of the link in `append`.
         return next.wait_until(Ordering::Acquire, is_linked);
     }
     loop {
-        // Acquire: pairs with the Release in `arrive`.
+        // Acquire: pairs with the Release of the link in `append`.
         let link = next.wait_until_by(Ordering::Acquire, W::now() + LINKING, is_linked);
         if let Some(link) = link {
             return link;
@@ -283,10 +286,10 @@ fn linked<W: World>(next: &W::U32) -> u32 {
 }
 
 impl<W: World> Tables<W> {
-    /// Whether so many nodes are left in queues that a thread must not leave another one.
-    fn is_left_full(&self) -> bool {
+    /// Whether so many abandoned nodes are in queues that a thread must not add another one.
+    fn is_full(&self) -> bool {
         // Relaxed: a count.
-        self.left.load(Ordering::Relaxed) >= MOST_LEFT
+        self.abandoned.load(Ordering::Relaxed) >= MOST_ABANDONED
     }
 
     /// Leaves a node, whose thread waits in state `from`, to the holder that comes to it. Returns
@@ -294,7 +297,7 @@ impl<W: World> Tables<W> {
     fn leave(&self, number: Number, from: u32) -> bool {
         // Relaxed: counted before the exchange, whose Release brings it before the subtraction in
         // `grant`: the count is never below zero.
-        self.left.fetch_add(1, Ordering::Relaxed);
+        self.abandoned.fetch_add(1, Ordering::Relaxed);
         // Release: pairs with the Acquire in `grant`, after which another thread may write to the
         // node; what this one wrote and read comes before; and with that in `adopt`. Acquire, where
         // it fails: the turn came, as in `come`.
@@ -306,7 +309,7 @@ impl<W: World> Tables<W> {
         );
         if left.is_err() {
             // Relaxed: a count.
-            self.left.fetch_sub(1, Ordering::Relaxed);
+            self.abandoned.fetch_sub(1, Ordering::Relaxed);
         }
         left.is_ok()
     }
@@ -344,7 +347,7 @@ impl<W: World> Tables<W> {
             }
         }
         // Relaxed: a count; see `leave`.
-        self.left.fetch_sub(1, Ordering::Relaxed);
+        self.abandoned.fetch_sub(1, Ordering::Relaxed);
         None
     }
 
@@ -394,14 +397,14 @@ pub fn prepare() {
 
 static TABLES: WorldStatic = WorldStatic::new("nodes of queue locks");
 
-/// Calls `f` with the nodes of this world. They are not counted: every lock would write to the
-/// count.
+/// Calls `f` with the tables of this world, which the first call creates. They live until the world
+/// ends. If locks counted their uses, all locks would write to one word.
 fn with_tables<W: World, R>(f: impl FnOnce(&Tables<W>) -> R) -> R {
     TABLES.with::<W, _, _>(Tables::<W>::new_in, f)
 }
 
-/// The same for a thread that has no node yet, and wants one. `None` where it is the memory for
-/// nodes that it comes for: the lock guards its allocator, and it must do without a node.
+/// The same for a thread that has no node yet, and wants one. `None` if the thread is just creating
+/// the tables, and the allocator that it calls for this uses this lock: it must do without a node.
 fn try_with_tables<W: World, R>(f: impl FnOnce(&Tables<W>) -> Option<R>) -> Option<R> {
     TABLES.try_with::<W, _, _>(Tables::<W>::new_in, f).flatten()
 }

@@ -3,9 +3,9 @@
 //! | constant | why this value | test |
 //! |---|---|---|
 //! | `CROWDED` | below it, an arrival costs nothing extra | `tries_without_end_leave_..` |
-//! | `MOST_LEFT` | bounds memory | `a_waiter_without_a_node_comes_..` |
+//! | `MOST_ABANDONED` | bounds memory | `a_waiter_without_a_node_comes_..` |
 //! | `BOARDS` | bounds memory | `a_place_on_a_board_is_adopted_..`, that there is one |
-//! | `NODES`, `DOUBLINGS` | bound memory | `a_free_lock_is_taken_however_many_are_held` |
+//! | `NODES`, `DOUBLINGS` | bound memory | `a_free_lock_is_taken_.._held`, in `laws/locks/osq.rs` |
 //! | `SPREAD_NODES` | spares moves of nodes between CPUs | none: only speed |
 //! | `RING`, `AHEAD` | fill lines | `a_ring_keeps_the_order_..`, `a_run_goes_along_whole` |
 
@@ -23,9 +23,10 @@ use crate::node_pool::{NONE, Number, Pool, Pooled};
 /// | 2 | `LEFT` | its thread has given up | free, by the holder that finds it |
 /// | 3 | `SLEEPS` | its thread waits, and is parked or about to be | `TURN` or `LEFT` |
 ///
-/// The bits above [`KIND`] are zero, or the node's [`life`](Node::life). Then a thread that comes
-/// and adopts the place also changes `LEFT` to `WAIT`. A holder that finds such a `LEFT` takes the
-/// life out before the node is its own.
+/// The bits above [`KIND`] are the node's [`life`](Node::life) in `WAIT`, `SLEEPS` and `LEFT` of a
+/// place that may be adopted, and else zero. A thread that adopts such a place changes `LEFT` to
+/// `WAIT`. So a holder that finds a `LEFT` with a life first takes the life out, and then the node
+/// is its own. `TURN` never has a life, so waiters compare the whole word with it.
 #[repr(align(64))]
 pub(super) struct Node<W: Words> {
     pub(super) state: W::U32,
@@ -55,10 +56,10 @@ pub(super) struct Node<W: Words> {
 /// | bits of `along` | name | meaning |
 /// |---|---|---|
 /// | 0 | `FENCED` | see above |
-/// | 1 to 31 | `CALM` | for how many turns no board is tried |
+/// | 1 to 31 | `CALM` | for how many nodes no board is tried, also of waiters that gave up |
 pub(super) const FENCED: u32 = 1;
 
-/// In `along`: one turn without a board.
+/// In `along`: one node without a board.
 pub(super) const CALM: u32 = 2;
 
 /// A node, and the place where its thread arrived. So a holder knows where the next waiter is
@@ -107,7 +108,9 @@ pub(super) const SLEEPS: u32 = 3;
 /// The number of bits of `state` that these take.
 pub(super) const KIND: u32 = 3;
 
-/// A word that belongs to the holder alone and is handed along with the turn.
+/// A word of a node or a board that one thread at a time uses. Until the node is in a queue, that
+/// is the thread that took it; from then on the holder, or the thread that has this place. So the
+/// word needs no ordering of its own: the swap of the tail and the turn order it.
 pub(super) struct Own<T>(pub(super) T);
 
 impl<T: Word> Own<T> {
@@ -199,7 +202,7 @@ pub(super) struct Board<W: Words> {
     pub(super) turns: Own<W::U32>,
     /// The value of `turns` when the run began.
     pub(super) began: Own<W::U32>,
-    /// How many rings in a row had one turn or two, and no more waiters.
+    /// How many runs in a row had one turn or two, and then an empty ring.
     pub(super) short: Own<W::U32>,
     /// For each other ring, a [`Waiter`] that represents its first one; 0 for an empty ring.
     pub(super) firsts: Line<[Own<W::U32>; RINGS]>,
@@ -331,16 +334,16 @@ const DOUBLINGS: usize = 11;
 /// soon have made all possible nodes.
 const SPREAD_NODES: usize = 4096;
 
-/// With this many nodes left in queues, none is added: 64 MiB.
-pub(super) const MOST_LEFT: u32 = 1 << 20;
+/// With this many abandoned nodes in queues, none is added: 64 MiB.
+pub(super) const MOST_ABANDONED: u32 = 1 << 20;
 
-/// With this many nodes left in queues, a thread that may give up adopts the place of one that did,
-/// if it finds one. Below this number, threads do not look for places, and an arrival costs nothing
+/// With this many abandoned nodes in queues, a thread that may give up adopts such a place, if it
+/// finds one. Below this number, threads do not look for places, and an arrival costs nothing
 /// extra.
 pub(super) const CROWDED: u32 = 512;
 
-/// From this number on, a thread that sleeps and could enter its lock leaves none. The others are
-/// for waits with deadlines, which have no other way.
+/// With this many abandoned nodes in queues, a sleeping thread no longer tries to enter its lock,
+/// because it would abandon its node. The room above is for waits with deadlines, which must.
 pub(super) const MOST_ENTERED: u32 = 2 * CROWDED;
 
 /// The number of locks that can be contended from several places at one time. Other locks serve in
@@ -351,8 +354,8 @@ const BOARDS: usize = 1024;
 pub struct Tables<W: World> {
     pub(super) nodes: Pool<Node<W>, W>,
     pub(super) boards: Pool<Board<W>, W>,
-    /// How many nodes waiters have left in queues.
-    pub(super) left: Line<W::U32>,
+    /// How many abandoned nodes are in queues.
+    pub(super) abandoned: Line<W::U32>,
     /// The place of each CPU.
     places: Box<[u32]>,
     /// How many places there are besides a waiter's own; at least one.
@@ -368,7 +371,7 @@ impl<W: World> Tables<W> {
         Tables {
             nodes: Pool::new_in(NODES, SPREAD_NODES).growing(DOUBLINGS),
             boards: Pool::new_in(BOARDS, 0),
-            left: Line(W::U32::new_in(0)),
+            abandoned: Line(W::U32::new_in(0)),
             other_places: places.iter().copied().max().unwrap_or(0).max(1),
             places,
         }

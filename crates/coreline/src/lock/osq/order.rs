@@ -2,11 +2,12 @@
 //!
 //! # What a holder in [`Near`] does when it passes on its turn
 //!
-//! - **A**: without a board, it takes the queue's first waiter. If that is of another place, and
-//!   more follow, the lock gets a board: step B.
-//! - **B**: with a board, it takes the next waiter of the current run. If the run is over, it sorts
-//!   the waiters that came, and begins a run of another place. If no sorted waiter is left, it
-//!   takes the queue's first one, and puts the board back.
+//! - **A**: without a board, it takes the queue's first waiter. If that is of another place, more
+//!   follow, and there is no pause (`CALM`), the lock gets a board: step B.
+//! - **B**: with a board, it takes the next waiter of the current run. If the run's ring is empty,
+//!   it first sorts the waiters that came. If the run is over, it begins the next one. That is of
+//!   another place, unless the current place has the oldest waiter, or all of them. If no sorted
+//!   waiter is left, it takes the queue's first one, and puts the board back.
 //! - **C**: it hands over. If that waiter has given up, it begins again with A, or B.
 //!
 //! `sorting.rs` has what step B does. The words of both:
@@ -22,8 +23,8 @@
 //!
 //! | constant | why this value | test |
 //! |---|---|---|
-//! | [`Near::PASSES`], [`Near::SPAN`] | promised | `a_waiter_is_passed_over_within_both_bounds` |
-//! | `PAUSE` | a board in vain is a small part of it | `sorting_in_vain_ends_..` in `tests.rs` |
+//! | [`Near::PASSES`], [`Near::SPAN`] | promised | `a_waiter_is_passed_over_..` in `laws.rs` |
+//! | `PAUSE` | a board in vain is a small part of it | `sorting_in_vain_..` in `order/tests.rs` |
 //! | `VAIN` | two rounds of four places | the same |
 //! | `YOUNG` | leaves most of the span to runs | `the_runs_of_a_young_board_..` there |
 
@@ -100,11 +101,12 @@ impl Pass for Fifo {
 /// At most [`PASSES`](Near::PASSES) later arrivals overtake a waiter, apart from turns in progress.
 /// The length of a run is the larger of two numbers. One is the number of waiters with which the
 /// run begins. The other is `PASSES` divided by the number of other places with waiters, plus 1.
-/// The first run of a board has `PASSES` divided by the number of all other places. A run ends
-/// sooner when its part of [`SPAN`](Near::SPAN) ends, or when `PASSES` later arrivals have
-/// overtaken the first waiter of another place. The next run is at the place of the waiter that was
-/// sorted first. A thread that takes over the node of a waiter that gave up counts as having
-/// arrived when that waiter arrived.
+/// The place of the previous run counts as one of these, even if no thread waits there now. The
+/// first run of a board has `PASSES` divided by the number of all other places. A run ends sooner
+/// when its part of [`SPAN`](Near::SPAN) ends, or when `PASSES` later arrivals have overtaken the
+/// first waiter of another place. The next run is at the place of the waiter that was sorted first.
+/// A thread that takes over the node of a waiter that gave up counts as having arrived when that
+/// waiter arrived.
 ///
 /// Threads rejoin in the order of their turns. So threads of one place that had consecutive turns
 /// also have consecutive turns the next time, and overtake no thread. The initial order of places
@@ -113,7 +115,8 @@ impl Pass for Fifo {
 ///
 /// Without a board, turns cost as much as in [`Fifo`]. There is no board while all waiters are of
 /// one place, or while only one thread waits. If a board shows that few waiters are near each
-/// other, there is no board for the next 1,024 turns, or until no thread waits.
+/// other, there is no board for the next 1,024 turns, or until no thread waits. Waiters that gave
+/// up count as turns here.
 #[derive(Debug, Clone, Copy)]
 pub struct Near;
 
@@ -127,9 +130,10 @@ impl Near {
     pub const SPAN: u64 = 1_000_000;
 }
 
-/// After sorting in vain there is no board for so many turns, or until the queue is empty. A board
-/// in vain has 11 turns with four places and up to 31 with 24, each of which costs up to twice as
-/// much. That is 1 to 3 % of so many turns.
+/// After sorting in vain there is no board for so many nodes, or until the queue is empty. A board
+/// in vain has about `VAIN` runs, and then the turns of the waiters that are still on it. With four
+/// places, these are 9 turns if one thread waits at each, and 20 or 21 if two do. Each costs up to
+/// twice as much. That is 1 to 2 % of so many turns. With more places, more waiters are on it.
 const PAUSE: u32 = 1024;
 
 impl Order for Near {}

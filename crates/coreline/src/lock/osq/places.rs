@@ -3,11 +3,13 @@
 //!
 //! While a lock is held for long, no holder comes to the nodes that waiters leave in its queue.
 //! Threads that try again and again, each time for a while, would leave a node each time. So if
-//! [`CROWDED`] nodes are left in queues, a thread that may give up looks from the end of the queue
-//! for a place of its lock that another thread has left. It *adopts* the place: it waits in that
-//! node. It adds a node only if it finds no such place. Behind a thread that stays, such a queue
-//! has at most as many of these places as threads ever waited there at one time, however often they
-//! try.
+//! [`CROWDED`] abandoned nodes are in queues, a thread that may give up looks from the end of the
+//! queue for a place of its lock that another thread has left. It *adopts* the place: it waits in
+//! that node. It adds a node only if it finds no such place.
+//!
+//! The search ends at the first node without a *life* (see below), which is that of a thread that
+//! stays, or that came before the queues were crowded. Behind such a node, a queue has at most as
+//! many places as threads ever waited there at one time, however often they try.
 //!
 //! # Which places
 //!
@@ -50,24 +52,25 @@ pub(super) struct Place {
 }
 
 impl<O: Order, W: World> Osq<O, W> {
-    /// A place for a thread that gives up only if few nodes are left; `None` if there is no node.
+    /// A place for a thread that stays until its turn, or that comes while few abandoned nodes are
+    /// in queues. `None` if all nodes are in use.
     pub(super) fn come_to_stay(&self, tables: &Tables<W>) -> Option<Place> {
         let number = tables.nodes.take()?;
         Some(Place { number, has_turn: self.arrive(tables, number), life: 0 })
     }
 
-    /// A place for a thread that may give up; `None` if there is no node, or if too many are left
-    /// in queues and none of this queue is found.
+    /// A place for a thread that may give up. `None` if all nodes are in use, or if too many
+    /// abandoned ones are in queues and the thread finds none in this queue.
     pub(super) fn come_to_leave(&self, tables: &Tables<W>) -> Option<Place> {
         // Relaxed: a count.
-        let left = tables.left.load(Ordering::Relaxed);
-        if left < CROWDED {
+        let abandoned = tables.abandoned.load(Ordering::Relaxed);
+        if abandoned < CROWDED {
             return self.come_to_stay(tables);
         }
-        if let Some(place) = self.adopt(tables, left) {
+        if let Some(place) = self.adopt(tables, abandoned) {
             return Some(place);
         }
-        if tables.is_left_full() {
+        if tables.is_full() {
             return None;
         }
         let number = tables.nodes.take()?;
@@ -95,10 +98,10 @@ impl<O: Order, W: World> Osq<O, W> {
             if number == NONE || number == mark {
                 return None;
             }
-            // Nodes may lie before each other in a ring: one that had its turn, sorted before the
-            // node that came behind it, is taken once more and comes behind that. A mark at each
-            // power of two is in the ring at last (Brent, "An improved Monte Carlo factorization
-            // algorithm", 1980).
+            // The nodes' `before` words may form a cycle. Node 2 came behind node 1. Then node 1 is
+            // sorted, has its turn sooner, is taken once more, and comes behind node 2. A mark at
+            // each power of two is in the cycle at last (Brent, "An improved Monte Carlo
+            // factorization algorithm", 1980).
             if step.is_power_of_two() {
                 mark = number;
             }
@@ -117,7 +120,7 @@ impl<O: Order, W: World> Osq<O, W> {
             let is_left = state & KIND == LEFT;
             if is_left && node.state.compare_exchange(state, WAIT | life, taken, failed).is_ok() {
                 // Relaxed: a count; see `leave`.
-                tables.left.fetch_sub(1, Ordering::Relaxed);
+                tables.abandoned.fetch_sub(1, Ordering::Relaxed);
                 node.place.set(tables.place());
                 return Some(Place { number, has_turn: false, life });
             }

@@ -41,11 +41,12 @@ const NAPS: u32 = 8;
 /// How a thread waits for its turn.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::lock) enum Manner {
-    /// Spins for [`MOST`] and then gives up. It gives up at once if there is no node, or while too
-    /// many are left in queues and it can adopt none of this one.
+    /// Spins for [`MOST`] and then gives up. It gives up at once if all nodes are in use, or if too
+    /// many abandoned ones are in queues and it can adopt none in this queue.
     Spins,
     /// Sleeps at once.
     Sleeps,
+    /// Spins for [`MOST`], and then sleeps until its turn or the deadline.
     SpinsAndSleeps,
 }
 
@@ -79,8 +80,8 @@ impl<O: Order, W: World> Osq<O, W> {
         manner: Manner,
         enter: Option<impl Fn() -> Option<E>>,
     ) -> Waited<E> {
-        let may_leave = manner == Manner::Spins || deadline.is_some();
-        let came = try_with_tables::<W, _>(|tables| match may_leave {
+        let may_give_up = manner == Manner::Spins || deadline.is_some();
+        let came = try_with_tables::<W, _>(|tables| match may_give_up {
             true => self.come_to_leave(tables),
             false => self.come_to_stay(tables),
         });
@@ -145,8 +146,9 @@ impl<O: Order, W: World> Osq<O, W> {
                 return if has_left { Waited::Late } else { Waited::Turn(number) };
             }
             // Relaxed: a count.
-            let may_leave = tables.left.load(Ordering::Relaxed) < MOST_ENTERED;
-            if let Some(entered) = enter.as_ref().filter(|_| may_leave).and_then(|enter| enter()) {
+            let may_abandon = tables.abandoned.load(Ordering::Relaxed) < MOST_ENTERED;
+            let enter = enter.as_ref().filter(|_| may_abandon);
+            if let Some(entered) = enter.and_then(|enter| enter()) {
                 let has_left = tables.leave(number, asleep);
                 return Waited::Entered(entered, if has_left { NONE } else { self.pass(number) });
             }

@@ -6,21 +6,25 @@ use super::super::nodes::{AHEAD, Board, Link, RING, RINGS, Ring, Run, Tables, Wa
 use super::Near;
 use crate::node_pool::{NONE, Number};
 
-/// If so many rings in a row end after one or two turns, sorting is in vain: few waiters are near
-/// each other, and a board moves more lines than it saves. With four places these are two rounds.
+/// If so many runs in a row end after one or two turns because their rings are empty, sorting is in
+/// vain: few waiters are near each other, and a board moves more lines than it saves. With four
+/// places these are two rounds.
 /// After one round, a thread that came late fixed a bad order until there was a board again. 4
 /// threads on 4 nodes, two to a socket, then had 0.65 of the turns of the good order.
 const VAIN: u32 = 8;
 
-/// For this time of a board, in nanoseconds, rings come in the order of their places. Then they
-/// come in order of age. Without an end, the threads of one ring could pass over a waiter deep in
-/// another ring in run after run. The bound on passes would end that, but the bound on time would
-/// not hold:
+/// While a board is younger than this, in nanoseconds, runs follow the order of places. After that,
+/// the next run is that of the oldest waiter. Otherwise the threads of one ring could pass over a
+/// waiter deep in another ring in run after run. The bound on passes would end that, but the bound
+/// on time would not hold:
 ///
 /// ```text
-/// ring 1: a, b, c         ring 0: x      each ring has one long turn at a time
-/// a                       x              x waits again
-/// b                       x              passes over c a second time; in order of age, c is next
+/// ring 1: a, b, c   ring 0: x   a turn lasts as long as a run may, so each run has one turn
+///
+/// ring 1 runs: a
+/// ring 0 runs: x                x waits again, and is younger than b and c
+/// ring 1 runs: b
+/// ring 0 runs: x                passes over c a second time; in order of age, c is next
 /// ```
 const YOUNG: u64 = Near::SPAN / 8;
 
@@ -55,10 +59,13 @@ pub(super) fn sort_from<W: World>(
     Some((number, Run { ring: place, start, len: 0, left, until, ahead: 0 }))
 }
 
-/// How long a place has the lock. Shares of time are of all places, because time has no second
-/// bound as passes have. They add up to the span, because a waiter is passed over in at most one
-/// run of each other place. The waiters left there came later, and go behind it once the board is
-/// no longer young.
+/// How long a run may last. Each place but the waiter's own gets an equal share of the span without
+/// the board's youth. That is enough: once the board is no longer young, the oldest waiter's ring
+/// is next, so later arrivals pass over a waiter in at most one run of each other place. What such
+/// a run leaves in its ring came later than the waiter, and goes behind it.
+///
+/// The shares are for all places of the machine, and not only for those with waiters now: threads
+/// of the others may come, and no bound as that on passes would end a run in time for them.
 fn share<W: World>(tables: &Tables<W>) -> u64 {
     (Near::SPAN - YOUNG) / u64::from(tables.other_places)
 }
@@ -79,8 +86,9 @@ struct Candidates {
     second: Option<First>,
     /// The ring behind the current one, in the order of places.
     nearest: u32,
-    /// How many they are without the current one. The ring that comes next is counted in place of
-    /// the current one, also if that has no waiters now: its threads may wait again soon.
+    /// How many rings share the lock with the next run's: those that have waiters, and the current
+    /// one even if it has none, because its threads may wait again soon. So this is the number of
+    /// rings with waiters without the current one: the next one is among them in its place.
     others: u32,
 }
 
@@ -92,8 +100,9 @@ struct Progress {
 
 impl Progress {
     /// How many later arrivals have had their turns before a waiter of this age, if the next turn
-    /// goes to one of them, too. All that were sorted before the oldest waiter of all have had
-    /// their turns. The number is below zero if some that were sorted before the waiter have not.
+    /// goes to one of them, too. `sorted - age` waiters were sorted before it, so all other turns
+    /// were those of later ones. That is exact for the oldest waiter. For another one it is less,
+    /// and may be below zero, by the number of waiters sorted before it that still wait.
     fn passes(&self, age: u32) -> i32 {
         self.turns.wrapping_add(1).wrapping_sub(self.sorted.wrapping_sub(age)).cast_signed()
     }
@@ -233,7 +242,7 @@ impl<'a, W: World> Sorting<'a, W> {
         let mut sorted = board.sorted.get();
         loop {
             let node = self.tables.nodes.get(rest.number());
-            // Acquire: pairs with the Release in `arrive`, of what the next one wrote to its node.
+            // Acquire: pairs with the Release of the link in `append`: the next one's node is seen.
             let next = Link::of(node.next.load(Ordering::Acquire));
             let number = rest.place();
             if next == Link::NONE || !Waiter::fits(rest.number()) {

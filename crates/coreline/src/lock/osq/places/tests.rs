@@ -9,7 +9,7 @@ use coreline_world::model::{Checker, Model, Plant};
 use coreline_world::{Cell, Clock, JoinHandle, Placement, Testbed, Threads};
 
 use super::super::laws::come;
-use super::super::nodes::MOST_LEFT;
+use super::super::nodes::MOST_ABANDONED;
 use super::super::sleeping::{Manner, Waited};
 use super::super::{Fifo, Near, with_tables};
 use super::*;
@@ -20,18 +20,18 @@ const NEVER: Option<fn() -> Option<()>> = None;
 /// As many as if these nodes were in the queues of other locks.
 fn crowd<W: World>(nodes: u32) {
     // Relaxed: a count.
-    with_tables::<W, _>(|tables| tables.left.fetch_add(nodes, Ordering::Relaxed));
+    with_tables::<W, _>(|tables| tables.abandoned.fetch_add(nodes, Ordering::Relaxed));
 }
 
 /// These nodes are no longer in queues.
 fn clear<W: World>(nodes: u32) {
     // Relaxed: a count.
-    with_tables::<W, _>(|tables| tables.left.fetch_sub(nodes, Ordering::Relaxed));
+    with_tables::<W, _>(|tables| tables.abandoned.fetch_sub(nodes, Ordering::Relaxed));
 }
 
 fn left<W: World>() -> u32 {
     // Relaxed: a count.
-    with_tables::<W, _>(|tables| tables.left.load(Ordering::Relaxed))
+    with_tables::<W, _>(|tables| tables.abandoned.load(Ordering::Relaxed))
 }
 
 /// Threads give up, adopt the places that they and one more thread left, and have turns, while a
@@ -174,7 +174,7 @@ fn a_place_on_a_board_is_adopted_from_elsewhere() {
 #[test]
 fn a_deadline_is_kept_where_no_place_can_be_had() {
     let program = || {
-        crowd::<Sim>(MOST_LEFT);
+        crowd::<Sim>(MOST_ABANDONED);
         let osq = Arc::new(Osq::<Near, Sim>::new_in());
         let mutex = Arc::new(Mutex::<(), Near, Sim>::new_in(()));
         let (turn, held) = (osq.lock(), mutex.lock());
@@ -201,7 +201,7 @@ fn a_deadline_is_kept_where_no_place_can_be_had() {
 #[test]
 fn a_waiter_without_a_node_comes_to_the_queue_when_there_is_one() {
     let program = || {
-        crowd::<Sim>(MOST_LEFT);
+        crowd::<Sim>(MOST_ABANDONED);
         let osq = Arc::new(Osq::<Fifo, Sim>::new_in());
         let turn = osq.lock();
         let theirs = Arc::clone(&osq);
@@ -212,7 +212,7 @@ fn a_waiter_without_a_node_comes_to_the_queue_when_there_is_one() {
         let holder = last();
         Sim::sleep(Duration::from_millis(50));
         assert_eq!(last(), holder, "it waits without a node");
-        clear::<Sim>(MOST_LEFT);
+        clear::<Sim>(MOST_ABANDONED);
         Sim::sleep(Duration::from_millis(50));
         assert_ne!(last(), holder, "it waits in the queue");
         drop(turn);

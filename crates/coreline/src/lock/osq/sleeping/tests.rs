@@ -18,7 +18,7 @@ const NEVER: Option<fn() -> Option<()>> = None;
 
 fn left<W: World>() -> u32 {
     // Relaxed: a count.
-    with_tables::<W, _>(|tables| tables.left.load(Ordering::Relaxed))
+    with_tables::<W, _>(|tables| tables.abandoned.load(Ordering::Relaxed))
 }
 
 /// Sleeps in the queue, and enters if `enter` does.
