@@ -106,8 +106,9 @@ unsafe impl<W: World> Indexing<W> for OwnIndex<W> {
         0..self.populated() as usize
     }
 
-    // One range: of the two of a chain, compilers ask at each slot which it is. A life of an object
-    // whose four counters are checked takes an eighth less.
+    // One range and no `chain`: the compiler asks at each step of a chain in which of its two parts
+    // it is. With one range, creating an object, checking its four counters and dropping it take an
+    // eighth less time.
     #[inline]
     fn initialised_and(&self, shared: usize) -> impl Iterator<Item = usize> {
         let populated = self.populated() as usize;

@@ -3,9 +3,10 @@
 //!
 //! # Slots appear when they are used
 //!
-//! At first only the shared slot exists. The first operation with index *i* initialises slots up to
-//! *i* and raises the limit. With compact indexes, only used slots exist, and a sum reads no
-//! others.
+//! At first only the shared slot exists. With [`OwnIndex`], the first operation with index *i*
+//! initialises slots up to *i* and raises the limit. With compact indexes, only used slots exist,
+//! and a sum reads no others. With rows, the limit may be that of all indexes from the beginning,
+//! because a row shows an index only after its slot was made.
 //!
 //! | word | meaning | written by |
 //! |---|---|---|
@@ -22,11 +23,23 @@
 //! | the thread has no index | the shared slot, by atomics |
 //! | this machine has no sections | the thread's slot, or one it had a while ago, by atomics |
 //!
-//! *By atomics* means one atomic instruction for words. Other operations run by their definition,
-//! under the lock in the slot's field. Sections never touch the shared slot, so each slot is
-//! written either by sections or by atomics, as long as it exists. No operation waits for the
-//! thread that initialises or has stopped slots: a signal handler may have interrupted just that
-//! thread.
+//! *By atomics* means one atomic instruction for words, or a loop of exchanges. Other operations
+//! run by their definition, under the lock in the slot's field. Sections never touch the shared
+//! slot. A thread that has stopped the slots writes them by atomics, too, while no section can use
+//! them. So no slot is written by sections and by atomics at the same time. No operation waits for
+//! the thread that initialises or has stopped slots: a signal handler may have interrupted just
+//! that thread.
+//!
+//! # Terms
+//!
+//! | term | meaning |
+//! |---|---|
+//! | section | a restartable operation: it starts over if its thread loses the CPU before its end |
+//! | limit | sections may use the slots with lower indexes |
+//! | row | a word that gives a CPU its index, instead of the CPU's own number or concurrency ID |
+//! | gate | a copy of the address of slot 0 and of the limit, for sections that know no [`Slots`] |
+//! | by name | of a lock: its word names its holder, so a thread can tell whether it holds it |
+//! | hold | blocks the thread's signals, so that no handler interrupts it with half a slot made |
 
 mod field;
 mod indexing;
@@ -48,9 +61,9 @@ pub use field::Field;
 pub use indexing::{Indexing, OwnIndex};
 pub use stopped::{StopError, Stopped, StoppedField};
 
-/// How often an operation looks for its slot before it takes the shared one. A thread can move to a
-/// CPU whose slot is not there yet as often as it finds another; each look is progress for some
-/// thread.
+/// How often an operation looks for its slot before it takes the shared one. After each look, the
+/// thread may have moved to a CPU whose slot is not there yet. Without a bound, an operation in a
+/// signal handler might not end.
 const LOOKS: usize = 4;
 
 /// An array with one `T` for each index, and one `T` for threads without an index.
@@ -117,8 +130,8 @@ unsafe impl<T: Slot, W: World, I: Indexing<W>> Send for Slots<T, W, I> {}
 // what never changes.
 unsafe impl<T: Slot, W: World, I: Indexing<W>> Sync for Slots<T, W, I> {}
 
-// As an array of `T`. What can panic is what slots begin with, and then that slot is not made; or a
-// function that has slots stopped, and then they are opened again.
+// As for an array of `T`. If the initialiser panics, its slot is not made. If a function panics
+// while slots are stopped for it, they are opened again.
 impl<T: Slot + UnwindSafe, W: World, I: Indexing<W>> UnwindSafe for Slots<T, W, I> {}
 impl<T: Slot + RefUnwindSafe, W: World, I: Indexing<W>> RefUnwindSafe for Slots<T, W, I> {}
 
@@ -207,9 +220,9 @@ impl<T: Slot, W: World, I: Indexing<W>> Slots<T, W, I> {
         unsafe { Slots::with(limits, indexing, section, indexes, first, init) }
     }
 
-    /// The words begin as what they are to be, and are not written here: the array moves to its
-    /// place only now, and a simulated store to this frame would be one to a line whose neighbours
-    /// the compiler chose.
+    /// `limits` and `indexing` have their final values already. A store to them here would be to
+    /// this frame, before the array moves to its place. The simulator would charge it for a line of
+    /// the stack, and which other variables lie on that line is the compiler's choice.
     ///
     /// # Safety
     ///
@@ -290,8 +303,14 @@ impl<T: Slot, W: World, I: Indexing<W>> Slots<T, W, I> {
         self.limits.by(W::index_by(&self.section))
     }
 
-    /// Opens a gate to the slots that there are by now; not while a thread initialises some, or has
-    /// them stopped. Then, and when there are more, the gate's limit lags behind.
+    /// Copies the address and the limit of the slots into the gate. Does nothing while a thread
+    /// initialises slots or has them stopped. So the gate's limit may be lower than that of the
+    /// slots, until a section that finds no slot behind the gate has its thread call this again.
+    ///
+    /// From then on, only [`stop_all`](Slots::stop_all) with this gate may stop these slots.
+    /// [`with_stopped`](Slots::with_stopped) and
+    /// [`with_all_stopped`](Slots::with_all_stopped) close no gate, so sections behind it would
+    /// run on slots that are stopped.
     pub(crate) fn open_gate(&self, gate: &Gate<W>) {
         let by = W::index_by(&self.section);
         // Relaxed: a hint. Threads without an index come here with each operation.
@@ -385,8 +404,9 @@ impl<T: Slot, W: World, I: Indexing<W>> Slots<T, W, I> {
     /// There is such a field.
     #[inline]
     pub(super) unsafe fn at<F>(&self, first: NonNull<F>) -> At<'_, F, W> {
-        // SAFETY: slots below the limit are initialised; `field` found the field; what is not a
-        // section writes the shared slot, or slots of a machine that has no sections.
+        // SAFETY: slots below the limit are initialised; `field` found the field. Code that is no
+        // section writes the shared slot, slots of a machine that has no sections, and slots that
+        // its thread has stopped.
         unsafe { At::new(&self.limits, first) }.by_rows(self.indexing.rows())
     }
 
@@ -448,8 +468,11 @@ impl<T: Slot, W: World, I: Indexing<W>> Slots<T, W, I> {
     ///
     /// # Errors
     ///
-    /// [`StopError`] if the machine cannot fence sections, if there is no such slot, or if the
-    /// calling thread has stopped these slots already.
+    /// [`StopError`] if the machine cannot [fence sections][fence], if there is no such slot, or if
+    /// the calling thread has stopped these slots already. On a machine without sections, this
+    /// fence only orders memory.
+    ///
+    /// [fence]: coreline_world::Fences::fence_restartable
     pub fn with_stopped<R>(
         &self,
         index: usize,

@@ -24,13 +24,13 @@ pub enum StopError {
     Lacking(#[from] Lacking),
     /// There is no slot with this index, or no thread has used it yet.
     #[error(
-        "slot {index} is not in use: {populated} of {indexes} slots are; give an index below \
-         {populated}, or {indexes} for the shared slot"
+        "slot {index} is not in use: {populated} of {indexes} slots are; give the index of one of \
+         these, or {indexes} for the shared slot"
     )]
     NoSuchSlot {
         /// The requested index.
         index: usize,
-        /// The number of slots in use, from index 0 on.
+        /// The number of slots in use. With [`OwnIndex`], these are the slots below this index.
         populated: usize,
         /// The largest possible number of slots.
         indexes: usize,
