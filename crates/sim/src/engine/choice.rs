@@ -235,8 +235,8 @@ impl Engine {
             return None;
         };
         let last = self.chooser.as_ref().and_then(|chooser| self.threads.get(chooser.last));
-        let sets_aside =
-            last.is_some_and(|last| last.state.waits() && !self.cpus[last.cpu].queue.is_empty());
+        let sets_aside = last
+            .is_some_and(|last| last.state.is_passive() && !self.cpus[last.cpu].queue.is_empty());
         let midway = |other: &&Candidate| self.threads[other.thread].state.is_access();
         let chosen = match (candidates.iter().find(midway), &mut self.chooser) {
             // An access is one step, whatever it takes.
@@ -257,7 +257,7 @@ impl Engine {
         for (cpu, place) in self.cpus.iter().enumerate() {
             let current = place.current.map(|thread| (thread, self.threads[thread].state));
             if let Some((thread, state)) = current
-                && (!state.waits() || self.next_break(cpu, thread) != NEVER)
+                && (!state.is_passive() || self.next_break(cpu, thread) != NEVER)
             {
                 candidates.push(Candidate { cpu, thread });
             }
@@ -277,7 +277,7 @@ impl Engine {
         self.cpus[cpu].now = self.cpus[cpu].now.max(self.settled);
         if self.cpus[cpu].current != Some(thread) {
             if let Some(before) = self.cpus[cpu].current {
-                if self.threads[before].state.waits()
+                if self.threads[before].state.is_passive()
                     && let Some(chooser) = &mut self.chooser
                 {
                     chooser.set_aside(before);
@@ -293,7 +293,7 @@ impl Engine {
             self.dispatch(cpu, at);
         }
         self.running = Some(cpu);
-        let waits = self.threads[thread].state.waits();
+        let waits = self.threads[thread].state.is_passive();
         let interrupt = self.next_break(cpu, thread);
         let midway = self.threads[thread].state.is_access();
         if !midway && (waits || interrupt <= self.cpus[cpu].now) {

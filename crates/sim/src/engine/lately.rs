@@ -7,16 +7,16 @@ use super::{Engine, Site};
 use crate::results::failure::{FailureKind, Lately};
 use crate::results::statistics::Ledger;
 
-/// How many steps the machine watches.
+/// How many steps the machine observes before it judges them.
 const WINDOW: u64 = CHECK / 500;
 
-/// After how many steps it looks whether the threads get anywhere; then again and again. Few in
-/// this crate's own tests, which are to get there.
+/// How many steps lie between two judgements whether the threads make progress. Few in this crate's
+/// own tests, so that these reach several.
 const CHECK: u64 = if cfg!(test) { 100_000 } else { 500_000_000 };
 
 /// What was seen.
 #[derive(Debug, Default)]
-pub(super) struct Watch {
+pub(super) struct Observation {
     accesses: u64,
     changes: u64,
     /// The acquisitions of locks before.
@@ -27,81 +27,81 @@ pub(super) struct Watch {
     sites: Vec<Option<Site>>,
 }
 
-impl Watch {
+impl Observation {
     /// Where a thread's latest access is in the source.
     pub(super) fn site(&self, thread: usize) -> Option<Site> {
         self.sites.get(thread).copied().flatten()
     }
 }
 
-/// How many steps a machine with this limit watches at its end.
+/// How many steps a machine with this limit observes at its end.
 fn window(limit: u64) -> u64 {
     WINDOW.min(limit / 2)
 }
 
-/// The first step at which a machine with this limit begins to watch.
+/// The first step at which a machine with this limit begins to observe.
 pub(super) fn first(limit: u64) -> u64 {
     let end = limit.min(CHECK);
     end - window(end)
 }
 
 impl Engine {
-    /// The machine has come to the step at which it begins or stops to watch.
+    /// The machine has come to the step at which it begins or ends to observe.
     #[cold]
     #[inline(never)]
-    pub(super) fn look(&mut self) {
+    pub(super) fn begin_or_end_observation(&mut self) {
         let steps = self.report.steps - 1;
-        let Some(watch) = &self.watch else {
+        let Some(observed) = &self.observation else {
             let acquired = self.locks.acquisitions();
-            self.watch = Some(Box::new(Watch { acquired, ..Watch::default() }));
+            self.observation = Some(Box::new(Observation { acquired, ..Observation::default() }));
             if self.ledger.is_none() {
                 self.ledger = Some(Box::new(Ledger::new(self.cpus.len(), None)));
             }
             let end = self.step_limit.min((steps / CHECK + 1) * CHECK);
-            self.look_at = end;
+            self.next_observation = end;
             return;
         };
         let lately = Lately {
             steps: window(steps.min(self.step_limit)),
-            accesses: watch.accesses,
-            changes: watch.changes,
-            acquisitions: self.locks.acquisitions() - watch.acquired,
+            accesses: observed.accesses,
+            changes: observed.changes,
+            acquisitions: self.locks.acquisitions() - observed.acquired,
         };
         if steps >= self.step_limit || !lately.is_progress() {
             self.fail(FailureKind::Livelock { steps, lately });
             return;
         }
-        self.watch = None;
+        self.observation = None;
         if !self.is_full {
             self.ledger = None;
         }
         let end = self.step_limit.min((steps / CHECK + 1) * CHECK);
-        self.look_at = end - window(end).min(end - steps);
+        self.next_observation = end - window(end).min(end - steps);
     }
 
     /// Notes an access of a CPU, before it takes effect.
-    pub(super) fn watch_access(&mut self, cpu: usize, address: usize, writes: bool, site: Site) {
-        self.watch_change(cpu);
+    pub(super) fn observe_access(&mut self, cpu: usize, address: usize, writes: bool, site: Site) {
+        self.observe_change(cpu);
         let thread = self.cpus[cpu].current;
         let word = address & !7;
         let value = (writes && self.line_of(word).is_some()).then(|| peek(word));
-        let Some(watch) = &mut self.watch else { return };
-        watch.accesses += 1;
+        let Some(observation) = &mut self.observation else { return };
+        observation.accesses += 1;
         if let Some(thread) = thread {
-            resize(&mut watch.sites, thread)[thread] = Some(site);
+            resize(&mut observation.sites, thread)[thread] = Some(site);
         }
-        resize(&mut watch.written, cpu)[cpu] = value.map(|value| (word, value));
+        resize(&mut observation.written, cpu)[cpu] = value.map(|value| (word, value));
     }
 
     /// Whether the word that a CPU wrote last has changed since.
-    fn watch_change(&mut self, cpu: usize) {
-        let written = self.watch.as_mut().and_then(|watch| watch.written.get_mut(cpu)?.take());
+    fn observe_change(&mut self, cpu: usize) {
+        let written = self.observation.as_mut().and_then(|it| it.written.get_mut(cpu)?.take());
         // A stack may be gone by now.
         if let Some((word, before)) = written.filter(|&(word, _)| self.line_of(word).is_some())
             && peek(word) != before
-            && let Some(watch) = &mut self.watch
+            && let Some(observation) = &mut self.observation
         {
-            watch.changes += 1;
+            observation.changes += 1;
         }
     }
 }

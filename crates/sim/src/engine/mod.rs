@@ -3,8 +3,8 @@
 //! One host thread runs a machine. Its simulated threads are coroutines on that host thread;
 //! exactly one of them, or the engine's own loop ([`run`]), runs at any moment. The CPU with the
 //! earliest local time acts next, so accesses happen in the order of simulated time. Each other
-//! file has a part of the state, with the methods that change it: so it names [`Engine`], which
-//! names the part. What lies below, `hardware`, `settings` and `results`, never names the engine.
+//! file defines a part of the state, and methods of [`Engine`] that change it: this file and those
+//! name each other. `hardware`, `settings` and `results` lie below, and never name the engine.
 //!
 //! # The rule of the pointer
 //!
@@ -119,8 +119,8 @@ enum State {
     Running,
     /// On its CPU, in the middle of one access: no preemption until that is complete.
     Accessing,
-    /// On its CPU, in the middle of one access, whose request waits at the line until `turn`;
-    /// [`NEVER`] if others come first.
+    /// On its CPU, in the middle of one access, which waits at its line until `turn`. [`NEVER`]: it
+    /// waits for the turn of others, or for a store of another CPU that is on its way.
     Waiting { turn: u64 },
     /// On its CPU, before an access, waiting until its store buffer holds no more than `most`.
     Draining { most: usize },
@@ -147,7 +147,7 @@ impl State {
     }
 
     /// Whether the thread, on its CPU, does nothing until others make it.
-    fn waits(self) -> bool {
+    fn is_passive(self) -> bool {
         matches!(self, State::Spinning { .. } | State::Working { until: NEVER })
     }
 }
@@ -166,11 +166,11 @@ struct Thread {
     cpu: usize,
     /// Whether it stays on its CPU.
     bound: bool,
-    /// How often the thread was taken off its CPU, moved or fenced: a restartable operation that
-    /// sees this change starts over.
-    interrupts: u64,
-    /// Which of the thread's timers is valid: each wait has a new number.
-    waits: u64,
+    /// How often its restartable operation, if it had one, had to start over: when it lost its CPU,
+    /// at a signal, and at a fence of such operations. An interrupt or a tick alone does not count.
+    aborts: u64,
+    /// The number of its latest wait. A timer that was set for an earlier one no longer counts.
+    wait_number: u64,
     /// The threads that wait for this one's end.
     joiners: Vec<usize>,
     /// Why the last park ended.
@@ -222,10 +222,10 @@ pub(crate) struct Engine {
     /// Chooses the thread that runs next; `None` in a schedule by time.
     chooser: Option<Chooser>,
     step_limit: u64,
-    /// After how many steps the machine begins or stops to watch what the threads do.
-    look_at: u64,
+    /// After how many steps the machine begins or ends to observe what the threads do.
+    next_observation: u64,
     /// What it sees meanwhile.
-    watch: Option<Box<lately::Watch>>,
+    observation: Option<Box<lately::Observation>>,
     jitter: Rng,
     dice: Rng,
     /// What the program's hash maps are seeded by.
@@ -270,7 +270,7 @@ pub(crate) struct Engine {
     /// Threads spawned since the loop last looked.
     newborn: Vec<Fiber>,
     kernel: Option<Box<dyn Kernel>>,
-    /// What full statistics are made of; kept while the machine watches, too.
+    /// What full statistics are made of; kept while the machine observes, too.
     ledger: Option<Box<Ledger>>,
     /// What happens when, if that is put down.
     tracer: Option<Box<Tracer>>,
@@ -399,9 +399,9 @@ impl Engine {
         thread.panicked
     }
 
-    /// How often the running thread was interrupted so far.
-    pub(crate) fn interrupts(&self) -> u64 {
-        self.threads[self.current()].interrupts
+    /// How often a restartable operation of the running thread had to start over so far.
+    pub(crate) fn aborts(&self) -> u64 {
+        self.threads[self.current()].aborts
     }
 
     /// Names a part of the program's memory.
@@ -454,35 +454,35 @@ impl Engine {
 
     /// Makes every restartable operation that is under way start over, but the running thread's
     /// own.
-    pub(crate) fn interrupt_all(&mut self) {
+    pub(crate) fn abort_other_sections(&mut self) {
         let current = self.current();
         for (number, thread) in self.threads.iter_mut().enumerate() {
             if number != current {
-                thread.interrupts += 1;
+                thread.aborts += 1;
             }
         }
     }
 
     /// Lets `ps` picoseconds in the kernel pass on the running CPU.
     pub(crate) fn spend(&mut self, ps: u64) {
-        self.pass(Activity::Kernel, ps);
+        self.spend_on(Activity::Kernel, ps);
     }
 
     /// Lets `ps` picoseconds pass on the running CPU in which its thread computes.
     pub(crate) fn spend_computing(&mut self, ps: u64) {
-        self.pass(Activity::Compute, ps);
+        self.spend_on(Activity::Compute, ps);
     }
 
     /// Lets `ps` picoseconds pass on the running CPU.
     #[inline]
-    fn pass(&mut self, activity: Activity, ps: u64) {
+    fn spend_on(&mut self, activity: Activity, ps: u64) {
         let cpu = self.running.expect("simulated code runs only on a CPU");
         self.cpus[cpu].now += ps;
         self.account(cpu, activity, ps);
     }
 
     /// Lets the time up to `at` pass on a CPU.
-    fn pass_until(&mut self, cpu: usize, activity: Activity, at: u64) {
+    fn spend_until(&mut self, cpu: usize, activity: Activity, at: u64) {
         let passed = at.saturating_sub(self.cpus[cpu].now);
         self.cpus[cpu].now += passed;
         self.account(cpu, activity, passed);
@@ -499,7 +499,7 @@ impl Engine {
     /// Charges for a read of the thread's CPU or concurrency ID, which the kernel writes to its
     /// memory. Not free: a loop that waits for a change must not stop the time.
     pub(crate) fn spend_on_place(&mut self) {
-        self.pass(Activity::Hit, self.spec.costs().private_hit);
+        self.spend_on(Activity::Hit, self.spec.costs().private_hit);
     }
 
     /// The machine's statics, if it has any and has not failed.
@@ -574,8 +574,8 @@ impl Engine {
     #[inline]
     fn count_step(&mut self) {
         self.report.steps += 1;
-        if self.report.steps > self.look_at {
-            self.look();
+        if self.report.steps > self.next_observation {
+            self.begin_or_end_observation();
         }
     }
 

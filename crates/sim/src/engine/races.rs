@@ -12,7 +12,7 @@
 //! | a release store, or one behind a release fence | what the thread knows |
 //! | a relaxed store | nothing, and what the word had is gone |
 //! | an update | what it adds, and what the word had: a release sequence goes on |
-//! | a light fence, a heavy one | as a fence that is `SeqCst`; two light ones, too |
+//! | a light fence, a heavy one | as a `SeqCst` fence, also two light ones, which natively do not |
 //! | a restartable operation, also one that aborts | from each one on a slot to the next on that |
 //! | a fence of restartable operations | from and to all of them |
 //! | an object that threads find by a static | from the thread that has made it |

@@ -1,4 +1,11 @@
 //! The engine's loop: one decision after another, until all threads have ended or none can run.
+//!
+//! | time | meaning |
+//! |---|---|
+//! | `Cpu::now` | how far this CPU has come; it may be ahead of others |
+//! | `horizon` | when anything else acts next; a thread gives way once its CPU's `now` is later |
+//! | `next_kernel_event` | when the kernel acts on this CPU next: tick, slice, interrupt |
+//! | `settled` | the time of the loop's latest decision |
 
 use std::any::Any;
 use std::collections::BTreeMap;
@@ -342,8 +349,8 @@ impl Engine {
             preemption_points: faults.hit_accesses() || schedule != Schedule::Time,
             chooser: Chooser::new(&schedule, seed),
             step_limit,
-            look_at: lately::first(step_limit),
-            watch: None,
+            next_observation: lately::first(step_limit),
+            observation: None,
             tracer: setup.trace.then(|| Box::new(Tracer::new(cpu_count))),
             is_full: full,
             jitter: Rng::new(seed, Stream::Jitter),
@@ -468,7 +475,7 @@ impl Engine {
             State::Working { .. } => Activity::Compute,
             _ => Activity::Spin,
         };
-        self.pass_until(cpu, activity, now);
+        self.spend_until(cpu, activity, now);
         if now < self.next_break(cpu, thread) {
             self.look_after(cpu, thread);
             self.running = None;
@@ -491,7 +498,7 @@ impl Engine {
         let waits = |thread: &Thread| !matches!(thread.state, State::Done | State::Idle);
         if self.threads.iter().any(waits) {
             self.fail(FailureKind::Deadlock);
-        } else if self.end_idle() {
+        } else if self.retire_idle_contexts() {
             return None;
         }
         Some(Next::Stop)

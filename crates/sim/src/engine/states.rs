@@ -27,7 +27,7 @@ impl Engine {
         let state = |(number, thread): (usize, &Thread)| {
             let cpu = CpuId::new(thread.cpu as u32);
             let doing = doing(thread.state)?;
-            let seen = || self.watch.as_ref().and_then(|watch| watch.site(number));
+            let seen = || self.observation.as_ref().and_then(|it| it.site(number));
             let site = if doing == Doing::Running { seen() } else { thread.site };
             let (site, waits_for) = (site.map(SourceSite::of), self.locks.waited_for(number));
             Some(ThreadState { thread: number, cpu, doing, site, waits_for })

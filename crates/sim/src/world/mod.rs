@@ -105,7 +105,7 @@ impl Fences for Sim {
         }
         engine::drain();
         inside(|engine| {
-            engine.interrupt_all();
+            engine.abort_other_sections();
             engine.spend(engine.spec().costs().broadcast);
         });
         races::fenced_sections();
@@ -128,7 +128,7 @@ impl Kick for Sim {
             let theirs = Arc::clone(&told);
             let handler = move || {
                 engine::drain();
-                inside(Engine::interrupt_current);
+                inside(Engine::abort_own_section);
                 // Release, partner: the acquire below.
                 theirs.store(1, Ordering::Release);
             };

@@ -96,7 +96,7 @@ struct Interpreter {
 impl Interpreter {
     fn new() -> Interpreter {
         inside(|engine| Interpreter {
-            began: engine.interrupts(),
+            began: engine.aborts(),
             aborts: !engine.faults().missed_aborts,
             slot: 0,
         })
@@ -110,7 +110,7 @@ impl Interpreter {
 
     /// Whether the kernel has made the attempt fail.
     fn interrupted(&self) -> bool {
-        self.aborts && inside(|engine| engine.interrupts()) != self.began
+        self.aborts && inside(|engine| engine.aborts()) != self.began
     }
 
     /// A write that the instruction does or does not do. It begins at once, so no thread of this

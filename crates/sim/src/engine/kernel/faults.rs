@@ -13,7 +13,7 @@ use crate::engine::{Engine, PS_PER_NS, inside, suspend};
 const LONGEST_DELAY: u64 = 10_000 * PS_PER_NS;
 
 /// What a fault does to the running thread.
-enum Hit {
+enum Strike {
     /// Nothing, or nothing that it notices at once.
     Missed,
     /// It lost its CPU.
@@ -22,26 +22,26 @@ enum Hit {
     Signal,
 }
 
-impl Hit {
+impl Strike {
     fn take(self) {
         match self {
-            Hit::Missed => {}
-            Hit::Away => suspend(),
-            Hit::Signal => signals::deliver(),
+            Strike::Missed => {}
+            Strike::Away => suspend(),
+            Strike::Signal => signals::deliver(),
         }
     }
 }
 
 /// What hits the running thread between two steps of a restartable operation.
-pub(in crate::engine) fn hit_step() {
-    inside(Engine::hit_step).take();
+pub(in crate::engine) fn strike_step() {
+    inside(Engine::strike_step).take();
 }
 
 /// Looks at a point of the running thread, which may then go on.
 pub(in crate::engine) fn visit_point() {
-    let hit = inside(Engine::hit_access);
-    let chosen = matches!(hit, Hit::Missed) && inside(|engine| engine.chooser.is_some());
-    hit.take();
+    let strike = inside(Engine::strike_access);
+    let chosen = matches!(strike, Strike::Missed) && inside(|engine| engine.chooser.is_some());
+    strike.take();
     if chosen {
         suspend();
     }
@@ -63,24 +63,24 @@ pub(crate) fn allowed() -> CpuSet {
 }
 
 impl Engine {
-    fn hit_step(&mut self) -> Hit {
+    fn strike_step(&mut self) -> Strike {
         let faults = self.faults;
         if self.is_masked() {
-            return Hit::Missed;
+            return Strike::Missed;
         }
         if self.dice.once_in(faults.preempt) {
             self.preempt();
-            return Hit::Away;
+            return Strike::Away;
         }
         let bound = self.threads[self.current()].bound;
         if !bound && self.online_count > 1 && self.dice.once_in(faults.migrate) {
             self.migrate();
-            return Hit::Away;
+            return Strike::Away;
         }
-        self.hit_anywhere()
+        self.strike_anywhere()
     }
 
-    fn hit_access(&mut self) -> Hit {
+    fn strike_access(&mut self) -> Strike {
         let current = self.current();
         let faults = self.faults;
         if self.dice.once_in(faults.delay) {
@@ -88,13 +88,13 @@ impl Engine {
             self.spend(delay);
         }
         if self.threads[current].section || self.is_masked() {
-            return Hit::Missed;
+            return Strike::Missed;
         }
         if self.dice.once_in(faults.preempt_access) {
             self.preempt();
-            return Hit::Away;
+            return Strike::Away;
         }
-        self.hit_anywhere()
+        self.strike_anywhere()
     }
 
     /// Whether nothing can take the running thread off its CPU.
@@ -104,15 +104,15 @@ impl Engine {
     }
 
     /// The faults that hit steps and accesses alike.
-    fn hit_anywhere(&mut self) -> Hit {
+    fn strike_anywhere(&mut self) -> Strike {
         let faults = self.faults;
         if self.online_count > 1 && self.dice.once_in(faults.offline) {
             self.take_offline();
-            return Hit::Away;
+            return Strike::Away;
         }
         match self.dice.once_in(faults.signal) {
-            true => Hit::Signal,
-            false => Hit::Missed,
+            true => Strike::Signal,
+            false => Strike::Missed,
         }
     }
 

@@ -20,7 +20,7 @@ fn idle() {
 impl Engine {
     /// The context of an idle CPU: a thread that the kernel does not know of.
     fn add_idle(&mut self, cpu: usize, fiber: Fiber) -> usize {
-        let number = self.number_thread(cpu, true);
+        let number = self.push_thread(cpu, true);
         self.threads[number].is_idle = true;
         self.threads[number].state = State::Idle;
         self.register(number, fiber);
@@ -47,13 +47,13 @@ impl Engine {
         };
         let exit = self.spec.costs().mwait_exit;
         let since = std::mem::replace(&mut self.cpus[cpu].now, at + exit);
-        self.end_idleness(cpu, since, at);
+        self.flush_after_idleness(cpu, since, at);
         self.account(cpu, Activity::Kernel, exit);
-        self.take_idle(cpu, thread);
+        self.give_cpu_to_idle(cpu, thread);
     }
 
     /// The idle context gets its CPU. It has no ticks.
-    fn take_idle(&mut self, cpu: usize, thread: usize) {
+    fn give_cpu_to_idle(&mut self, cpu: usize, thread: usize) {
         self.threads[thread].state = State::Running;
         let place = &mut self.cpus[cpu];
         if let Some(tracer) = &mut self.tracer {
@@ -90,12 +90,12 @@ impl Engine {
     }
 
     /// Lets the idle contexts end. False if there is none any more.
-    pub(in crate::engine) fn end_idle(&mut self) -> bool {
+    pub(in crate::engine) fn retire_idle_contexts(&mut self) -> bool {
         self.ending = true;
         let mut any = false;
         for cpu in 0..self.cpus.len() {
             if let Some(thread) = self.cpus[cpu].idle.take() {
-                self.take_idle(cpu, thread);
+                self.give_cpu_to_idle(cpu, thread);
                 any = true;
             }
         }

@@ -89,9 +89,9 @@ impl Engine {
     }
 
     /// What the running thread has under way starts over.
-    pub(crate) fn interrupt_current(&mut self) {
+    pub(crate) fn abort_own_section(&mut self) {
         let current = self.current();
-        self.threads[current].interrupts += 1;
+        self.threads[current].aborts += 1;
     }
 
     /// Whether only a mask keeps the running CPU from another thread, or from an interrupt.

@@ -41,7 +41,7 @@ pub(crate) fn issue() {
 /// Like [`issue`], and waits until the CPU's store buffer is empty.
 pub(crate) fn drain() {
     issue();
-    while !inside(|engine| engine.drained(0)) {
+    while !inside(|engine| engine.drain_or_wait(0)) {
         suspend();
         issue();
     }
@@ -51,7 +51,7 @@ pub(crate) fn drain() {
 /// operation.
 pub(crate) fn interrupt_point() {
     issue();
-    faults::hit_step();
+    faults::strike_step();
 }
 
 impl Engine {

@@ -62,7 +62,7 @@ pub(crate) fn yield_now() {
 pub(crate) fn pause() {
     issue();
     inside(|engine| {
-        engine.pass(Activity::Spin, engine.spec.costs().pause);
+        engine.spend_on(Activity::Spin, engine.spec.costs().pause);
         engine.give_way();
     });
 }
@@ -87,7 +87,7 @@ pub(crate) fn work(ps: u64) {
         _ => NEVER,
     };
     while left > 0 {
-        let began = inside(|engine| engine.compute(left));
+        let began = inside(|engine| engine.compute_or_wait(left));
         if !began {
             return;
         }
@@ -213,8 +213,9 @@ impl Engine {
         }
     }
 
+    /// Adds a thread, and tells the kernel of it; returns its number.
     pub(in crate::engine) fn add_thread(&mut self, cpu: usize, bound: bool) -> usize {
-        let number = self.number_thread(cpu, bound);
+        let number = self.push_thread(cpu, bound);
         if let Some(kernel) = &mut self.kernel {
             kernel.spawned(number, CpuId::new(cpu as u32), bound);
         }
@@ -226,14 +227,15 @@ impl Engine {
         self.kernel.as_mut().filter(|_| !self.threads[thread].is_idle)
     }
 
-    pub(in crate::engine) fn number_thread(&mut self, cpu: usize, bound: bool) -> usize {
+    /// Adds a thread of which the kernel is not told.
+    pub(in crate::engine) fn push_thread(&mut self, cpu: usize, bound: bool) -> usize {
         let number = self.threads.len();
         self.threads.push(Thread {
             cpu,
             bound,
             state: State::Ready { since: NEVER },
-            interrupts: 0,
-            waits: 0,
+            aborts: 0,
+            wait_number: 0,
             joiners: Vec::new(),
             parked: Parked::Woken,
             work_left: 0,
@@ -353,7 +355,7 @@ impl Engine {
 
     /// A thread that waited may run again.
     pub(in crate::engine) fn make_ready(&mut self, thread: usize) {
-        self.threads[thread].waits += 1;
+        self.threads[thread].wait_number += 1;
         let cpu = self.threads[thread].cpu;
         let now = self.clock();
         let idle = self.cpus[cpu].current.is_none() && self.cpus[cpu].queue.is_empty();
@@ -364,7 +366,7 @@ impl Engine {
     /// The running thread loses its CPU.
     pub(in crate::engine) fn vacate(&mut self) -> usize {
         let current = self.current();
-        self.threads[current].interrupts += 1;
+        self.threads[current].aborts += 1;
         let switch = self.jitter.jitter(self.spec.costs().switch);
         let cpu = self.threads[current].cpu;
         let at = self.now();
@@ -426,11 +428,12 @@ impl Engine {
         }
         self.threads[current].state = State::Running;
         // The timer of a wait that was broken off no longer counts.
-        self.threads[current].waits += 1;
+        self.threads[current].wait_number += 1;
     }
 
-    /// The running thread computes. False if it is done at once, if no other can notice.
-    fn compute(&mut self, left: u64) -> bool {
+    /// The running thread computes. False if it is done at once, because no other can notice; else
+    /// the caller suspends it.
+    fn compute_or_wait(&mut self, left: u64) -> bool {
         let now = self.here().now;
         let until = Some(now.saturating_add(left)).filter(|&at| at <= END_OF_TIME);
         let noticed =
@@ -441,7 +444,7 @@ impl Engine {
             self.threads[current].state = State::Working { until };
         } else {
             let cpu = self.cpu().index();
-            self.pass_until(cpu, Activity::Compute, until);
+            self.spend_until(cpu, Activity::Compute, until);
         }
         noticed
     }
@@ -452,7 +455,7 @@ impl Engine {
         if let State::Working { until } = self.threads[thread].state {
             self.threads[thread].work_left = 0;
             self.threads[thread].state = State::Running;
-            self.pass_until(cpu, Activity::Compute, until);
+            self.spend_until(cpu, Activity::Compute, until);
         }
     }
 
@@ -469,7 +472,8 @@ impl Engine {
     fn block(&mut self, state: State, deadline: Option<u64>) {
         let (cpu, current) = (self.cpu().index(), self.current());
         let &mut Cpu { now, next_kernel_event, next_tick, .. } = self.here();
-        // Due in the system call, which has interrupts on. (None is looked at under a mask.)
+        // A tick that is due interrupts the system call, in which interrupts are on. (Under a mask,
+        // `next_kernel_event` is never due, so no tick is.)
         if now >= next_tick.max(next_kernel_event) {
             self.tick(cpu, current);
         }
@@ -485,9 +489,9 @@ impl Engine {
         // wait for each write of a line. Of each thread one timer counts.
         if self.timers.len() > 2 * self.threads.len() + 64 {
             let threads = &self.threads;
-            self.timers.retain(|&Reverse((_, thread, wait))| threads[thread].waits == wait);
+            self.timers.retain(|&Reverse((_, thread, wait))| threads[thread].wait_number == wait);
         }
-        self.timers.push(Reverse((at, thread, self.threads[thread].waits)));
+        self.timers.push(Reverse((at, thread, self.threads[thread].wait_number)));
         self.lower_horizon(at);
     }
 
@@ -500,7 +504,7 @@ impl Engine {
     #[inline(never)]
     fn next_valid_timer(&mut self) -> u64 {
         while let Some(&Reverse((at, thread, wait))) = self.timers.peek() {
-            if self.threads[thread].waits == wait {
+            if self.threads[thread].wait_number == wait {
                 return at;
             }
             self.timers.pop();
@@ -532,8 +536,8 @@ impl Engine {
     pub(in crate::engine) fn look_again(&mut self, thread: usize, at: u64) {
         let cpu = self.threads[thread].cpu;
         self.threads[thread].state = State::Running;
-        self.threads[thread].waits += 1;
-        self.pass_until(cpu, Activity::Spin, at);
+        self.threads[thread].wait_number += 1;
+        self.spend_until(cpu, Activity::Spin, at);
         self.rekey(cpu);
     }
 
@@ -549,7 +553,7 @@ impl Engine {
         let idle = std::mem::replace(&mut place.now, at);
         place.current = Some(thread);
         place.slice_end = at + slice;
-        self.end_idleness(cpu, idle, at);
+        self.flush_after_idleness(cpu, idle, at);
         self.threads[thread].state = State::Running;
         if let Some(tracer) = &mut self.tracer {
             tracer.begins(cpu, thread, at);

@@ -108,7 +108,7 @@ impl Engine {
         self.spend(self.spec.costs().irq_entry);
         let current = self.current();
         let thread = &mut self.threads[current];
-        thread.interrupts += 1;
+        thread.aborts += 1;
         thread.held += 1;
         std::mem::take(&mut thread.section)
     }

@@ -83,7 +83,7 @@ impl Engine {
     pub(in crate::engine) fn only_ticks_left(&self) -> bool {
         self.cpus.iter().enumerate().all(|(number, cpu)| match cpu.current {
             Some(thread) => {
-                let waits = self.threads[thread].state.waits();
+                let waits = self.threads[thread].state.is_passive();
                 waits && cpu.queue.is_empty() && self.next_break(number, thread) == NEVER
             }
             None => cpu.queue.is_empty() && cpu.interrupts.is_empty(),

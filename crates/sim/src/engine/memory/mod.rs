@@ -11,8 +11,9 @@
 //! ```
 //!
 //! Requests that find the line busy wait there, and [`Arbitration`](crate::Arbitration) chooses the
-//! next one. For later requests, a written line is busy from start to completion. A reader occupies
-//! the home for a shorter time, because copies overlap.
+//! next one. A line that is fetched to be written is busy for later requests from start until one
+//! flight after completion. A reader occupies the home only for `costs.directory`, because copies
+//! overlap.
 //!
 //! From issue to completion the thread cannot be preempted: an instruction completes or has not
 //! begun. The caller of [`access`] reads or writes the value right after it returns, at `start` in
@@ -70,10 +71,11 @@ pub(in crate::engine) struct Request {
 /// How far an access has come.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::engine) enum Stage {
-    /// Not begun.
+    /// Not begun; or begun, and waits for its page or for its CPU's store buffer.
     Issue,
-    /// Begun, and found a store of another CPU on its way to the word: fetches what that leaves.
-    Again,
+    /// Begun, and about to send its request. Before that, it has waited for a store of another CPU
+    /// that was on its way to the word, if there was one.
+    Send,
     /// On its way to the line's home.
     Requested,
     /// There, waiting for its turn.
@@ -302,7 +304,7 @@ impl Engine {
 
     /// Whether at most `most` stores are in the running CPU's buffer; if not, its thread waits for
     /// that from now on.
-    pub(in crate::engine) fn drained(&mut self, most: usize) -> bool {
+    pub(in crate::engine) fn drain_or_wait(&mut self, most: usize) -> bool {
         if self.here().buffered as usize <= most {
             return true;
         }
@@ -332,7 +334,7 @@ impl Engine {
             return Attempt::Unknown;
         };
         request.line = line;
-        if self.hit(cpu, request) { Attempt::Done } else { Attempt::Begun }
+        if self.serve_if_hit(cpu, request) { Attempt::Done } else { Attempt::Begun }
     }
 
     /// Takes an access, whose line is known, as far as it gets without others.
@@ -341,7 +343,7 @@ impl Engine {
             if let Err(hold) = self.may_go_on() {
                 return Progress::HeldUp(hold);
             }
-            if self.hit(self.cpu().index(), request) {
+            if self.serve_if_hit(self.cpu().index(), request) {
                 return Progress::Done;
             }
         }
@@ -350,7 +352,7 @@ impl Engine {
 
     /// Serves an access at once, if it needs no request and no other is at the line.
     #[inline(always)]
-    pub(in crate::engine) fn hit(&mut self, cpu: usize, request: &Request) -> bool {
+    pub(in crate::engine) fn serve_if_hit(&mut self, cpu: usize, request: &Request) -> bool {
         let access = request.access;
         let Cpu { core, now, buffered, .. } = self.cpus[cpu];
         let ordered = buffered == 0 || matches!(access, Access::Load | Access::Own);
@@ -426,11 +428,11 @@ impl Engine {
 
     /// Puts an access on the tape, if there is one.
     pub(in crate::engine) fn put_down(&mut self, cpu: usize, request: &Request, at: u64) {
-        if self.watch.is_some() {
+        if self.observation.is_some() {
             let &Request { word, access, site, .. } = request;
             // A store that was in a buffer was seen when it went there.
             if access != Access::Store || self.cpus[cpu].buffered == 0 {
-                self.watch_access(cpu, word, access != Access::Load, site);
+                self.observe_access(cpu, word, access != Access::Load, site);
             }
         }
         let Some(tape) = self.ledger.as_ref().and_then(|ledger| ledger.tape.as_ref()) else {
@@ -455,6 +457,7 @@ impl Engine {
         contention.is_some_and(|contention| contention.forwards(request.word, cpu))
     }
 
+    /// Like [`proceed`](Engine::proceed), for an access that is no hit.
     #[inline(never)]
     fn proceed_slowly(&mut self, request: &mut Request, stage: &mut Stage) -> Progress {
         let cpu = self.cpu().index();
@@ -464,7 +467,7 @@ impl Engine {
                 Stage::Issue => {
                     let reached = self.reach_page(cpu, request);
                     if reached > 0 {
-                        self.pass(Activity::Miss, reached);
+                        self.spend_on(Activity::Miss, reached);
                         if let Err(hold) = self.may_go_on() {
                             return Progress::HeldUp(hold);
                         }
@@ -474,23 +477,25 @@ impl Engine {
                         Access::Load if self.forwards(cpu, request) => {
                             let cost = self.spec.costs().private_hit;
                             self.count_hit(cpu, request, cost);
-                            self.pass(Activity::Hit, cost);
+                            self.spend_on(Activity::Hit, cost);
                             return Progress::Done;
                         }
-                        Access::Update if !self.drained(0) => return Progress::Away(self.yielder),
+                        Access::Update if !self.drain_or_wait(0) => {
+                            return Progress::Away(self.yielder);
+                        }
                         // Where a chooser picks the thread that runs next, an access is one step:
                         // there is no time in which a store could be under way.
                         Access::Store if self.chooser.is_some() => request.access = Access::Own,
                         Access::Store => {
                             let most = self.spec.costs().store_queue as usize - 1;
-                            if !self.drained(most) {
+                            if !self.drain_or_wait(most) {
                                 return Progress::Away(self.yielder);
                             }
                             return Progress::Beside(self.buffer_store(*request));
                         }
                         _ => {}
                     }
-                    *stage = Stage::Again;
+                    *stage = Stage::Send;
                     request.since = self.buffered;
                     if let Some(store) = self.foreign_store(cpu, request) {
                         self.directory.contention_mut(request.line).wait_behind(store, cpu);
@@ -498,7 +503,7 @@ impl Engine {
                         return Progress::Away(self.yielder);
                     }
                 }
-                Stage::Again => {
+                Stage::Send => {
                     let (now, node) = (self.cpus[cpu].now, self.cpus[cpu].node);
                     if now > self.horizon {
                         return Progress::Away(self.yielder);
@@ -512,7 +517,7 @@ impl Engine {
                     let flight = source.cost * self.request_percent / 100;
                     (request.issued, request.arrived) = (now, now + flight);
                     self.set_state(cpu, State::Accessing);
-                    self.pass(Activity::Miss, flight);
+                    self.spend_on(Activity::Miss, flight);
                     *stage = Stage::Requested;
                 }
                 Stage::Requested => {
@@ -527,7 +532,7 @@ impl Engine {
                     return self.served(cpu, request, now);
                 }
                 Stage::Waiting => {
-                    let Some(turn) = self.turn(request.line, cpu) else {
+                    let Some(turn) = self.claim_turn(request.line, cpu) else {
                         return Progress::Away(self.yielder);
                     };
                     return self.served(cpu, request, turn);

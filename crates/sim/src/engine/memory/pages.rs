@@ -102,8 +102,9 @@ impl Engine {
             time += costs.page_walk;
         }
         if request.access.writes() && self.pages.unwritten.remove(&page) {
-            // A CPU that has no thread has switched when its own time stopped; one that has one may
-            // have looked just now.
+            // A CPU's answer is dear if the CPU has switched threads since this core looked last.
+            // The time of a CPU without a thread is that of its last switch. A CPU that runs one
+            // may not have switched since: its visit is then charged in vain.
             let looked = std::mem::replace(&mut self.pages.looked[core], self.cpus[cpu].now);
             let has_switched = |other: &&super::Cpu| {
                 other.core as usize != core && other.now > looked && other.now > 0
@@ -116,7 +117,7 @@ impl Engine {
 
     /// A CPU gets a thread, or an interrupt, at `now`, and had nothing to do since `since`: its
     /// core may have lost what it held.
-    pub(in crate::engine) fn end_idleness(&mut self, cpu: usize, since: u64, now: u64) {
+    pub(in crate::engine) fn flush_after_idleness(&mut self, cpu: usize, since: u64, now: u64) {
         let least = self.spec.costs().idle_flush;
         if now.saturating_sub(since) < least {
             return;

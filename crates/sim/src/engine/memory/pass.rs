@@ -84,14 +84,14 @@ impl Engine {
         let core = self.cpus[cpu].core;
         while pass.next < pass.end {
             match pass.stage {
-                Stage::Issue | Stage::Again => {
+                Stage::Issue | Stage::Send => {
                     if let Err(hold) = self.may_go_on() {
                         return Progress::HeldUp(hold);
                     }
                     let request = &mut pass.request;
                     request.line = self.directory.intern(pass.next);
                     let now = self.cpus[cpu].now;
-                    if self.hit(cpu, request) {
+                    if self.serve_if_hit(cpu, request) {
                         pass.clock = pass.clock.max(now) + costs.private_hit;
                         pass.step();
                         continue;
@@ -99,8 +99,8 @@ impl Engine {
                     let reached = self.reach_page(cpu, request);
                     if reached > 0 {
                         // All before it is complete, and the next miss sets out after it.
-                        self.pass_until(cpu, Activity::Miss, pass.done);
-                        self.pass(Activity::Miss, reached);
+                        self.spend_until(cpu, Activity::Miss, pass.done);
+                        self.spend_on(Activity::Miss, reached);
                         pass.window.clear();
                         pass.clock = self.cpus[cpu].now;
                         continue;
@@ -126,11 +126,11 @@ impl Engine {
                     let flight = request.arrived - now;
                     pass.stage = Stage::Requested;
                     self.set_state(cpu, State::Accessing);
-                    self.pass(Activity::Miss, flight);
+                    self.spend_on(Activity::Miss, flight);
                 }
                 Stage::Requested | Stage::Waiting => {
                     let start = if pass.stage == Stage::Waiting {
-                        match self.turn(pass.request.line, cpu) {
+                        match self.claim_turn(pass.request.line, cpu) {
                             Some(turn) => turn,
                             None => return Progress::Away(self.yielder),
                         }
@@ -151,7 +151,7 @@ impl Engine {
                     pass.done = pass.done.max(completion);
                     pass.window.push_back(completion);
                     if pass.first || pass.next.is_multiple_of(LINES_PER_PAGE) {
-                        self.pass_until(cpu, Activity::Miss, pass.done);
+                        self.spend_until(cpu, Activity::Miss, pass.done);
                         pass.clock = pass.done;
                         pass.window.clear();
                     }
@@ -160,7 +160,7 @@ impl Engine {
                 }
             }
         }
-        self.pass_until(cpu, Activity::Miss, pass.done);
+        self.spend_until(cpu, Activity::Miss, pass.done);
         Progress::Done
     }
 }

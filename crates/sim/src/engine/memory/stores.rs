@@ -11,7 +11,10 @@
 //! | another, at it since before the issue | has its turn; before the store's, on the old value |
 //! | another, reading the word later | waits until the store is done, then fetches the line |
 //! | a spinner on the line | sleeps until the store is done |
-//! | an atomic read-modify-write, a fence, a thread switch | wait until the buffer is empty |
+//! | an atomic read-modify-write, a fence | wait until the buffer is empty |
+//! | the next thread on the CPU | waits until the buffer is empty |
+//!
+//! A thread that moves to another CPU goes on there without waiting for its stores in this buffer.
 //!
 //! Runs stay sequentially consistent: an access that finds the value before a store began before
 //! that store was issued, and had not ended, so at some moment between its own beginning and end
@@ -107,8 +110,8 @@ impl Engine {
         let cpu = self.cpu().index();
         self.buffered += 1;
         let number = self.buffered;
-        if self.watch.is_some() {
-            self.watch_access(cpu, store.word, true, store.site);
+        if self.observation.is_some() {
+            self.observe_access(cpu, store.word, true, store.site);
         }
         store.since = number;
         self.directory.contention_mut(store.line).issue(number, cpu, store.word);
@@ -118,7 +121,7 @@ impl Engine {
         if self.cpus[cpu].buffered == 1 {
             self.send_head(cpu, now);
         }
-        self.pass(Activity::Hit, self.spec.costs().store_issue);
+        self.spend_on(Activity::Hit, self.spec.costs().store_issue);
         number
     }
 

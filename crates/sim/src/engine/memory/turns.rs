@@ -10,8 +10,8 @@ use crate::hardware::contention::{Actor, Waiting};
 use crate::results::trace::Miss;
 
 impl Engine {
-    /// The time, if a thread that waits for a line has its turn.
-    pub(in crate::engine) fn turn(&mut self, line: usize, cpu: usize) -> Option<u64> {
+    /// The time, if the running thread, which waits for a line, has its turn: it stops waiting.
+    pub(in crate::engine) fn claim_turn(&mut self, line: usize, cpu: usize) -> Option<u64> {
         let State::Waiting { turn } = self.threads[self.current()].state else {
             return None;
         };
