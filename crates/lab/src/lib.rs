@@ -12,7 +12,7 @@
 //! | `overview` | the program's first page |
 //! | `validate` | compares the simulator's predictions with measurements |
 //! | `explain` | a page about a kernel change, a scenario or the verdicts |
-//! | [`report`] | results as a page, its charts as JSON or pictures |
+//! | `report` | results as a page, its charts as JSON or pictures |
 //! | `ledger` | every published figure with our figure |
 //! | `measure` | the costs of this machine, as a machine file |
 //! | `port`, `unportable` | copies of packages for the simulated machine; reasons against it |
@@ -49,7 +49,7 @@ mod port;
 mod progress;
 mod provenance;
 mod replay;
-pub mod report;
+mod report;
 mod run;
 mod shell;
 pub mod sweep;
