@@ -12,7 +12,7 @@
 //! | `overview` | the program's first page |
 //! | `validate` | compares the simulator's predictions with measurements |
 //! | `explain` | a page about a kernel change, a scenario or the verdicts |
-//! | `report` | results as a page, its charts as JSON or pictures |
+//! | `report` | results as a page, its charts as JSON or pictures; [`chart`] |
 //! | `ledger` | every published figure with our figure |
 //! | `measure` | the costs of this machine, as a machine file |
 //! | `port`, `unportable` | copies of packages for the simulated machine; reasons against it |
@@ -70,6 +70,7 @@ use clap::Parser;
 use console::Term;
 
 use crate::output::Stdout;
+pub use crate::report::chart;
 
 /// Tests simulate, too, and their memory comes from the machine.
 #[cfg(test)]

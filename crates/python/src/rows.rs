@@ -95,7 +95,7 @@ impl Rows {
 
     /// A chart of a figure over a parameter, as a figure of Plotly in JSON.
     fn chart(&self, py: Python<'_>, metric: &str, over: Option<&str>) -> PyResult<String> {
-        let chart = py.detach(|| coreline_lab::sweep::chart(&self.rows, metric, over));
+        let chart = py.detach(|| coreline_lab::chart(&self.rows, metric, over));
         chart.map(|chart| chart.to_string()).map_err(error::of)
     }
 

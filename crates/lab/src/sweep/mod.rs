@@ -37,5 +37,4 @@ pub use shared::{WorkerStore, Written};
 pub use spec::Sweep;
 pub use store::Store;
 
-pub use crate::report::chart;
 pub use crate::sweep_error::SweepError;
