@@ -5,6 +5,7 @@ import sys
 import polars as pl
 
 LOCKS = ["fifo", "near", "per-node", "ticket", "mcs", "cna", "reciprocating", "test-and-set", "parking-lot"]
+WHERE = ["one last-level cache", "one node, several caches", "several nodes"]
 CASE = ["machine", "arbitration", "threads", "section_ns", "outside_ns"]
 # So many threads fit under one last-level cache, and into one node, when they fill one node after the other.
 PARTS = {
@@ -54,7 +55,11 @@ def main(folder: str) -> None:
         near_best = percent(mine, pl.col("of_all") >= 0.9)
         of_fair = percent(mine, pl.col("of_fair") >= 0.9)
         rows.append([f"`{lock}`", percent(mine, pl.col("serves")), of_fair, spread(fair["of_fair"]), near_best])
-    table(["lock", "serves all", "fastest of those, within 10 %", "relative to the fastest", "fastest of all"], rows)
+    table(["lock", "serves all", "within 10 % of the fastest that serves all", "relative to that", "within 10 % of the fastest of all"], rows)
+
+    for arbitration in ("fifo", "nearest"):
+        mine = worst.filter((pl.col("variant") == "near") & (pl.col("arbitration") == arbitration))
+        print(percent(mine, pl.col("of_fair") >= 0.9), f"for near under {arbitration}\n")
 
     print("## By where the threads are\n")
     cache = pl.col("machine").replace_strict({name: part[0] for name, part in PARTS.items()}, return_dtype=pl.UInt64)
@@ -62,7 +67,7 @@ def main(folder: str) -> None:
     where = pl.when(pl.col("threads") <= cache).then(0).when(pl.col("threads") <= node).then(1).otherwise(2)
     places = worst.with_columns(where=where)
     rows = []
-    for at, name in enumerate(["one last-level cache", "one node, several caches", "several nodes"]):
+    for at, name in enumerate(WHERE):
         for outside in (0, 500, 5000):
             some = places.filter((pl.col("where") == at) & (pl.col("outside_ns") == outside))
             values = [some.filter(pl.col("variant") == lock) for lock in LOCKS]
@@ -89,7 +94,7 @@ def main(folder: str) -> None:
         cells.filter(pl.col("arbitration") == "nearest"), on=key, suffix="_nearest"
     )
     rows = []
-    for lock in LOCKS:
+    for lock in [lock for lock in LOCKS if lock != "per-node"]:
         mine = both.filter(pl.col("variant") == lock)
         gain = mine["turns_nearest"] / mine["turns"]
         starves = percent(mine, pl.col("serves") & ~pl.col("serves_nearest"))
@@ -101,13 +106,15 @@ def main(folder: str) -> None:
     winners = first.group_by(CASE).agg(pl.col("variant").n_unique().alias("winners"))
     print(percent(winners, pl.col("winners") == 1), "of the cases have one winner at all three request shares\n")
 
-    print("## near over others\n")
+    print("## near over fifo\n")
+    pair = cells.filter(pl.col("variant").is_in(["near", "fifo"]))
+    pair = pair.pivot("variant", index=[*CASE, "request_percent"], values="turns")
+    pair = pair.with_columns(where=where, gain=pl.col("near") / pl.col("fifo"))
     rows = []
-    for lock in LOCKS:
-        pair = cells.filter(pl.col("variant").is_in([lock, "near"]))
-        pair = pair.pivot("variant", index=[*CASE, "request_percent"], values="turns").drop_nulls()
-        rows.append([f"`{lock}`", spread(pair["near"] / pair[lock])])
-    table(["lock", "throughput, near over it"], rows)
+    for machine in PARTS:
+        mine = pair.filter(pl.col("machine") == machine)
+        rows.append([f"`{machine}`", *(spread(mine.filter(pl.col("where") == at)["gain"]) for at in range(3))])
+    table(["machine", *WHERE], rows)
 
 
 if __name__ == "__main__":
