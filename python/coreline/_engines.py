@@ -187,12 +187,12 @@ class Executor:
 
     def __init__(self, executor: futures.Executor, workers: int | None) -> None:
         self._executor = executor
-        self._workers = workers or _workers_of(executor)
+        self._workers = workers
         self._running: set[futures.Future[bytes]] = set()
 
     @property
     def workers(self) -> int:
-        return self._workers
+        return self._workers or _workers_of(self._executor)
 
     def submit(self, task: str) -> Hashable:
         try:

@@ -230,6 +230,20 @@ def test_what_cannot_run_tasks_is_refused(grid: coreline.Grid, tmp_path: Path) -
         coreline.sweep(grid, tmp_path, workers=0, progress=False)
 
 
+def test_an_executor_is_asked_again_how_many_workers_it_has() -> None:
+    """The workers of a cluster may start later."""
+
+    class Growing(futures.Executor):
+        num_workers = 1
+
+    growing = Growing()
+    engine = _engines.Executor(growing, None)
+    assert engine.workers == 1
+    growing.num_workers = 3
+    assert engine.workers == 3
+    assert _engines.Executor(growing, 2).workers == 2
+
+
 def test_a_task_that_lost_its_workers_runs_cell_by_cell(
     grid: coreline.Grid, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
