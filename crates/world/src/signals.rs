@@ -17,10 +17,10 @@ pub trait Signals {
     ///
     /// Signals that a thread causes itself, such as by a bad access or a breakpoint, are not
     /// blocked, even if another thread sends them. So handlers of such signals must not execute
-    /// operations that need this block. These handlers must not use a stack if operations run
-    /// without sections or may find no slot. Nor may they create per-CPU memory.
-    /// Such a handler would wait for the thread that it interrupts. Operations on words are also
-    /// safe in these handlers.
+    /// operations that need this block. If operations run without sections or may find no slot,
+    /// these handlers must not push to or pop from a per-CPU stack. Nor may they create per-CPU
+    /// memory. Such a handler would wait for the thread that it interrupts. Operations on words are
+    /// also safe in these handlers.
     fn hold() -> Self::Held;
 
     /// Returns the generation of the caller's memory. A child that got its own copy of the memory

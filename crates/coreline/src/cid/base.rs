@@ -21,8 +21,9 @@ use crate::percpu::Lines;
 /// | `users` | tasks | `enter`, `leave` |
 /// | `next_scan` | no scan before that time, in nanoseconds | scans and execs, under a lock |
 ///
-/// `users` may lie on the line of the pointers to the other words. A switch that compares with
-/// `users` reads both. So it loads that line once after a task came or went. A scan writes to the
+/// `users` may lie on the line of the pointers to the other words. A switch that needs the
+/// bound of IDs reads `users` and the pointers. So it loads that line once after a task came or
+/// went. A scan writes to the
 /// line every 100 ms.
 pub struct Base<W: World> {
     pub(super) layout: Arc<Parts>,

@@ -137,9 +137,10 @@ impl Reading {
 /// ```
 ///
 /// **Memory**: a counter uses 32 bytes, and 136 bytes from the global allocator for the shared
-/// word, the drained sum and the slots' pool. With slots, it uses 8 more bytes in each slot. For
-/// many related counters, use a [`CounterSet`] or a [`CounterVec`]. These use 16 to 21 bytes per
-/// counter, and 8 bytes per counter in each slot. A batched counter uses one more cache line.
+/// word, the drained sum and the slots' pool. Once it has slots, it also uses 8 bytes in each of
+/// them. For many related counters, use a [`CounterSet`] or a [`CounterVec`]. These use 16 to 21
+/// bytes per counter, and 8 bytes per counter in each slot. A batched counter uses one more cache
+/// line.
 ///
 /// **No memory**: if there is no memory for its slots, a counter stays compact. It retries, each
 /// time after twice as many additions as before, up to 2^20. The `Debug` output reports this state.

@@ -227,9 +227,9 @@ macro_rules! lease {
     };
 }
 
-/// The exclusive use of one of a domain's IDs until the lease is dropped, from
-/// [`Domain::lease`](super::Domain::lease). The holder may send the lease to another thread, and
-/// may hold it while other threads run on this CPU or across an `await`.
+/// The exclusive use of one of a domain's IDs until the lease is dropped.
+/// [`Domain::lease`](super::Domain::lease) returns it. The holder may send the lease to another
+/// thread, and may hold it while other threads run on this CPU or across an `await`.
 ///
 /// ```
 /// use coreline::domain::{Domain, Exclusive};

@@ -178,8 +178,9 @@ impl<T: Send + 'static, L: Send + 'static, W: World> Builder<T, L, W> {
     }
 
     /// Sets whether an object is destroyed if it is returned while its thread unwinds from a panic.
-    /// The panic may have left the object partly changed. Such an object is not checked, and does
-    /// not count as failed. By default, the object is checked and reused.
+    /// The panic may have left the object partly changed. With `true`, the object is destroyed
+    /// without a check, and does not count as failed. With `false`, the default, it is checked and
+    /// reused.
     ///
     /// The setting also applies to an object that a destructor gets and returns during the
     /// unwinding.

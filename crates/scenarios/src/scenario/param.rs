@@ -135,7 +135,7 @@ pub struct Around<'a> {
     pub natively: bool,
     /// The number of CPUs that take part.
     pub cpus: usize,
-    /// The values of the parameters before this parameter.
+    /// The values of the parameters that come before the one whose default is computed.
     pub values: &'a Values,
 }
 

@@ -37,8 +37,9 @@
 //! # Slots
 //!
 //! Per-CPU memory is an array: slot *i* lies [`STRIDE`](Restartable::STRIDE) times *i* bytes after
-//! slot 0. Sections may use the slots whose index is below the *limit*. A section knows only its
-//! [`At`]. The arrays themselves are algorithms: `coreline::percpu`.
+//! slot 0. Sections may use the slots whose index is below the *limit*. All that a section gets is
+//! an [`At`]: where the field lies in slot 0, the limit, and the rows if there are any. The arrays
+//! themselves are algorithms: `coreline::percpu`.
 //!
 //! [`rseq(2)`]: https://docs.kernel.org/userspace-api/rseq.html
 

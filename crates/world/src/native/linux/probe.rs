@@ -126,8 +126,8 @@ pub struct Probe {
 
 /// Detects the features of this machine.
 ///
-/// The call also makes the process's choices between rseq and atomics, and between fences. This
-/// takes a few milliseconds.
+/// The call also decides for the whole process whether operations run in rseq sections or on
+/// atomics, and whether the heavy fence is `membarrier`. This takes a few milliseconds.
 pub fn probe() -> Probe {
     let place::Tree { topology, error, hidden } = place::tree();
     let sections = rseq::sections();
