@@ -365,7 +365,7 @@ impl<W: World> Shared<W> {
     }
 
     /// What to name if no worker is free: [`FIRST_DONE`], if there are workers that have no task.
-    /// Those that have a task search when they have none left.
+    /// A worker that has a task searches when it has none left.
     fn first_of_called(&self) -> Option<u32> {
         self.workers.iter().any(|worker| self.is_idle(worker)).then_some(FIRST_DONE)
     }
