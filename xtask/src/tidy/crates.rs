@@ -20,6 +20,7 @@ const STOREYS: &[(&str, u8)] = &[
     ("coreline-rivals", 4),
     ("coreline-plugin", 4),
     ("coreline-fastpaths", 4),
+    ("coreline-cpp", 4),
 ];
 
 /// Up to this storey even tests may not depend upward. Above it tests may put anything together.
