@@ -2,8 +2,10 @@
 
 use std::env;
 use std::path::PathBuf;
+use std::process::Command;
 
-include!("compilers.rs");
+#[path = "compilers.rs"]
+mod compilers;
 
 fn main() {
     println!("cargo::rerun-if-changed=include/coreline/counter.hpp");
@@ -12,7 +14,7 @@ fn main() {
     println!("cargo::rustc-check-cfg=cfg(beside)");
     let is_cross = env::var("TARGET") != env::var("HOST");
     let is_linux = env::var("CARGO_CFG_TARGET_OS").is_ok_and(|os| os == "linux");
-    let Some(compiler) = compilers().into_iter().next() else { return };
+    let Some(compiler) = compilers::all().into_iter().next() else { return };
     if is_cross || !is_linux {
         return;
     }

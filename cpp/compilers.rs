@@ -1,21 +1,22 @@
-// The C++ compilers of this machine, for the build script and for the tests.
+//! The C++ compilers of this machine, for the build script and for the tests.
 
+use std::env;
 use std::process::{Command, Stdio};
 
 /// `CXX`, or else the first of the usual names; and `clang++` if it is another one.
-fn compilers() -> Vec<String> {
-    let chosen = std::env::var("CXX").ok().filter(|name| !name.is_empty());
-    let first = chosen.or_else(|| ["g++", "c++"].map(str::to_owned).into_iter().find(runs));
-    let both = first.into_iter().chain(["clang++".to_owned()].into_iter().filter(runs));
-    let mut names: Vec<String> = both.collect();
-    names.dedup();
+pub(crate) fn all() -> Vec<String> {
+    let chosen = env::var("CXX").ok().filter(|name| !name.is_empty());
+    let usual = || ["g++", "c++"].into_iter().find(|name| runs(name)).map(str::to_owned);
+    let mut names: Vec<String> = chosen.or_else(usual).into_iter().collect();
+    if runs("clang++") && !names.iter().any(|name| name == "clang++") {
+        names.push("clang++".to_owned());
+    }
     names
 }
 
 /// Whether there is a program of this name.
-#[allow(clippy::ptr_arg, reason = "used as a predicate for names")]
-fn runs(name: &String) -> bool {
-    let quietly =
-        Command::new(name).arg("--version").stdout(Stdio::null()).stderr(Stdio::null()).status();
-    quietly.is_ok_and(|status| status.success())
+fn runs(name: &str) -> bool {
+    let mut command = Command::new(name);
+    command.arg("--version").stdout(Stdio::null()).stderr(Stdio::null());
+    command.status().is_ok_and(|status| status.success())
 }

@@ -101,6 +101,7 @@ extern const Elf64_Ehdr __ehdr_start __attribute__((weak, visibility("hidden")))
 #endif
 
 namespace coreline {
+// Another number for another layout, so that copies with different layouts do not meet.
 inline namespace v1 {
 
 /// How additions to a counter work.
@@ -186,10 +187,13 @@ inline std::intptr_t published_area() noexcept {
 #endif
 
 #if CORELINE_COUNTER_SECTIONS
+// What stands before an abort handler, as glibc registers it, and the number of the system call.
 #if defined(__x86_64__)
 constexpr std::uint32_t kSignature = 0x53053053;
+constexpr long kCall = 334;
 #else
 constexpr std::uint32_t kSignature = 0xd428bc00;
+constexpr long kCall = 293;
 #endif
 
 /// Thread-local memory that this header shares with the Rust crate coreline-world if both are linked into one program.
@@ -208,7 +212,7 @@ inline bool set_round(std::uintptr_t round) noexcept {
     return pthread_setspecific(exit_key.load(std::memory_order_relaxed) - 1, reinterpret_cast<void*>(round)) == 0;
 }
 
-inline bool call_rseq(int flags) noexcept { return syscall(SYS_rseq, &rseq_block[8], 32, flags, kSignature) == 0; }
+inline bool call_rseq(int flags) noexcept { return syscall(kCall, &rseq_block[8], 32, flags, kSignature) == 0; }
 
 /// The key's destructor: unregisters the thread in the last of the four rounds of POSIX, before its memory goes.
 inline void leave(void* round) {
@@ -336,11 +340,11 @@ bool add_here(Gate&, std::size_t, std::uint64_t) noexcept {
 inline std::uint32_t cpu_limit() noexcept {
 #if defined(__linux__)
     // The kernel returns the length of its masks.
-    unsigned long mask[1024];
+    unsigned long mask[128];
     const long length = syscall(SYS_sched_getaffinity, 0, sizeof mask, mask);
     if (length > 0) return static_cast<std::uint32_t>(length) * 8;
 #endif
-    return 64;
+    return 256;
 }
 
 /// Where to add by atomic instructions: any slot is right, and that of the CPU is fastest. Else a number of the thread.
@@ -445,9 +449,13 @@ CORELINE_COUNTER_SLOW bool add_otherwise(Gate& gate, Word* shared, unsigned shif
     const std::intptr_t area = settled_area();
     sections = area != kNone;
     if (sections) slot = static_cast<std::uint32_t>(cpu_id(area));
+    // What the process has chosen, even if this thread has to do without.
+    const bool for_sections = section_area.load(std::memory_order_relaxed) != kNone;
+#else
+    constexpr bool for_sections = false;
 #endif
     char* base = slots_of(gate);
-    if (base == nullptr && pays(gate, slot)) base = make_slots(gate, shift, sections);
+    if (base == nullptr && pays(gate, slot)) base = make_slots(gate, shift, for_sections);
     errno = error;
     if (base != nullptr && !block_of(base).sections) {
         add_atomically(base, slot, shift, word, delta);

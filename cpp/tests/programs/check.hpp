@@ -61,7 +61,7 @@ bool child_succeeds(F f) {
 
 /// How slots have to work here, found out without the header.
 inline coreline::Mode expected_mode() {
-#if (defined(__x86_64__) || defined(__aarch64__)) && !defined(__SANITIZE_THREAD__) && \
+#if defined(__linux__) && (defined(__x86_64__) || defined(__aarch64__)) && !defined(__SANITIZE_THREAD__) && \
     !defined(CORELINE_COUNTER_ATOMICS)
     const char* choice = std::getenv("CORELINE_RSEQ");
     if (choice != nullptr && std::strcmp(choice, "off") == 0) return coreline::Mode::atomic;

@@ -65,5 +65,16 @@ int main(int argc, char** argv) {
     CHECK_EQUAL(set.sum(1), -2 * total);
     CHECK_EQUAL(set.sum(0), 0);
     CHECK(counter.mode() == mode && set.mode() == mode);
+    if (what == "some") {
+        // Refused threads make slots as the process has chosen, and use the shared word beside.
+        coreline::Counter theirs;
+        std::thread([&] {
+            refuse(EPERM);
+            for (int i = 0; i < 1000; ++i) theirs.increment();
+        }).join();
+        for (int i = 0; i < 1000; ++i) theirs.increment();
+        CHECK(theirs.mode() == mode);
+        CHECK_EQUAL(theirs.sum(), 2000);
+    }
     std::puts("ok");
 }
