@@ -36,8 +36,9 @@ std::string metrics_text() {
     std::string text;
     char line[128];
     for (std::size_t metric = 0; metric < kMetrics; ++metric) {
-        std::snprintf(line, sizeof line, "# TYPE server_%s_total counter\nserver_%s_total %" PRId64 "\n", kNames[metric],
-                      kNames[metric], metrics.sum(metric));
+        const char* name = kNames[metric];
+        std::snprintf(line, sizeof line, "# TYPE server_%s_total counter\nserver_%s_total %" PRId64 "\n", name, name,
+                      metrics.sum(metric));
         text += line;
     }
     std::snprintf(line, sizeof line, "# TYPE server_open_connections gauge\nserver_open_connections %" PRId64 "\n",

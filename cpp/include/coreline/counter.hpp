@@ -16,10 +16,10 @@
 // moves, preempts or signals the thread in between, it sends the thread to the section's beginning. Elsewhere an
 // addition is an atomic instruction on one of the slots.
 //
-// **One way for each slot.** A plain addition and an atomic one to the same word can lose an update. So the thread that
-// makes the slots of a counter decides how all threads add to them, and the slots say so. Threads that cannot run
-// sections there add to one word that all CPUs share, by atomic instructions: threads that the kernel refuses to
-// register, CPUs whose number is higher than the kernel announced, and code that was compiled without sections.
+// **One way for each slot.** A plain addition and an atomic one to the same word can lose an update. So the copy of
+// this header that makes the slots of a counter decides how all threads add to them, and the slots say so. A thread
+// that cannot run sections there adds to one word that all CPUs share, by an atomic instruction: a thread that the
+// kernel refuses to register, one on a CPU beyond the slots, and one in code that was compiled without sections.
 //
 // **Compact at first.** A counter is one word for all CPUs until a second CPU adds or until 256 additions. Without
 // memory for slots it stays so, and asks again after a million additions.
@@ -29,8 +29,9 @@
 // Only the pages of the CPUs that add are resident. A destroyed counter leaves its slots to later counters.
 //
 // **Signals, fork, exit.** On Linux every function is async-signal-safe and leaves `errno` alone. A forked child has
-// the values at the time of the fork. A child of `vfork` must not add. A static counter still works after its destructor
-// ran, but what other threads add while it runs can be lost. A shared object with this header can be unloaded.
+// the values at the time of the fork. A child of `vfork` must not add. A static counter still works after its
+// destructor ran, but what other threads add while it runs can be lost. A shared object with this header can be
+// unloaded.
 //
 // `CORELINE_RSEQ=off` in the environment, or `#define CORELINE_COUNTER_ATOMICS`, chooses atomic instructions. So does
 // ThreadSanitizer, which does not see the stores of a section.
@@ -270,8 +271,8 @@ inline std::intptr_t settled_area() noexcept {
 }
 
 // The sections. Label 2: where to start over; 3 and 4: start and end; 5: the descriptor; 6: the abort handler, behind
-// the signature. Arming is the last instruction before the start. `?` puts the pushed part into the function's group, so
-// that the linker drops both or none. The last store disarms: the descriptor goes when its shared object is unloaded.
+// the signature. Arming is the last instruction before the start. `?` puts the pushed part into the function's group,
+// so that the linker drops both or none. The last store disarms: the descriptor goes with its shared object.
 #define CORELINE_COUNTER_DESCRIPTOR \
     ".pushsection __rseq_cs, \"aw?\"\n\t.balign 32\n5:\n\t.long 0, 0\n\t.quad 3b, 4b - 3b, 6f\n\t.popsection\n\t"
 #if defined(__x86_64__)
@@ -365,7 +366,7 @@ inline void add_atomically(char* base, std::uint32_t place, unsigned shift, std:
                            std::uint64_t delta) noexcept {
     const std::uint64_t cpus = block_of(base).cpus;
     const std::uint64_t slot = place < cpus ? place : place * cpus >> 32;
-    slot_word(base, slot, shift, word).fetch_add(delta, std::memory_order_relaxed);
+    slot_word(base, static_cast<std::size_t>(slot), shift, word).fetch_add(delta, std::memory_order_relaxed);
 }
 
 /// Slots of destroyed counters, by the shift of their stride. They are never unmapped: a thread that adds to a counter
