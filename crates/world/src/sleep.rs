@@ -13,6 +13,9 @@ pub enum Parked {
     TimedOut,
 }
 
+/// A thread that [parks](Sleep::park) without naming groups is a member of all.
+const ALL_GROUPS: u32 = u32::MAX;
+
 /// The capability *sleep and wake*: a thread gives up its CPU until another thread reports that a
 /// word has changed.
 pub trait Sleep: Words {
@@ -25,7 +28,15 @@ pub trait Sleep: Words {
     /// `deadline` is a time of this world's [`Clock`](crate::Clock), at which the sleep ends at the
     /// latest. The model has no time. In the model, a park with a deadline always times out, after
     /// the other threads have run.
-    fn park(word: &Self::U32, expected: u32, deadline: Option<Time>) -> Parked;
+    fn park(word: &Self::U32, expected: u32, deadline: Option<Time>) -> Parked {
+        Self::park_as(word, expected, deadline, ALL_GROUPS)
+    }
+
+    /// Sleeps like [`park`](Sleep::park), as a member of these groups: each bit that is set is a
+    /// group. [`wake_groups`](Sleep::wake_groups) wakes the members of some groups. So threads that
+    /// wait for different events can sleep on one word. With no bit set, the call may return at
+    /// once.
+    fn park_as(word: &Self::U32, expected: u32, deadline: Option<Time>, groups: u32) -> Parked;
 
     /// Wakes up to `count` threads that sleep on `word`, and returns the number of woken threads.
     /// If the world keeps sleepers in order, the thread that has slept longest is woken first. A
@@ -33,5 +44,11 @@ pub trait Sleep: Words {
     ///
     /// `word` may dangle at the time of the call, because only its address is used. So a wake may
     /// be the last access to a lock whose next owner frees its memory.
-    fn wake(word: *const Self::U32, count: u32) -> u32;
+    fn wake(word: *const Self::U32, count: u32) -> u32 {
+        Self::wake_groups(word, count, ALL_GROUPS)
+    }
+
+    /// Wakes threads like [`wake`](Sleep::wake), but only those that are members of one of these
+    /// groups.
+    fn wake_groups(word: *const Self::U32, count: u32, groups: u32) -> u32;
 }

@@ -208,6 +208,8 @@ pub trait ConstWords: Words {
     const U64_ZERO: Self::U64;
     /// A `usize` word that holds zero.
     const USIZE_ZERO: Self::Usize;
+    /// A pointer word that holds null.
+    const NULL: Self::Ptr<u8>;
     /// A fresh tracker for a [`Cell`](crate::Cell).
     const TRACK: Self::Track;
 }

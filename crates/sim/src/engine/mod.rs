@@ -57,12 +57,11 @@ use event_queue::{EventQueue, NEVER};
 pub(crate) use kernel::faults::allowed;
 use kernel::fiber::Fiber;
 pub(crate) use kernel::fiber::Job;
+pub(crate) use kernel::futex::{park, wake};
 use kernel::interrupts;
 pub(crate) use kernel::interrupts::{Handler, mask, unmask};
 pub(crate) use kernel::points::{drain, interrupt_point, issue};
-pub(crate) use kernel::schedule::{
-    exec, park, pause, sleep, spawn, wait_for, wake, work, yield_now,
-};
+pub(crate) use kernel::schedule::{exec, pause, sleep, spawn, wait_for, work, yield_now};
 pub(crate) use kernel::signals::{hold_signals, on_signal, release_signals};
 use memory::pages::Pages;
 pub(crate) use memory::pages::copy_on_write;
@@ -129,7 +128,7 @@ enum State {
     /// On its CPU, computing until then without touching memory.
     Working { until: u64 },
     /// Off its CPU, until woken on this word.
-    Parked { word: usize },
+    Parked { word: usize, groups: u32 },
     /// Off its CPU, until its timer.
     Sleeping,
     /// An idle CPU's context, off its CPU until there is an interrupt.

@@ -20,7 +20,7 @@ impl Engine {
             State::Spinning { line } => {
                 Some(Doing::Spinning { line: self.directory.name(line) * memory::LINE as u64 })
             }
-            State::Parked { word } => Some(Doing::Parked { word: self.relative(word) }),
+            State::Parked { word, .. } => Some(Doing::Parked { word: self.relative(word) }),
             State::Sleeping => Some(Doing::Sleeping),
             State::Joining { thread } => Some(Doing::Joining { thread }),
         };

@@ -234,5 +234,6 @@ impl ConstWords for Sim {
     const U32_ZERO: SimU32 = SimU32 { atomic: AtomicU32::new(0) };
     const U64_ZERO: SimU64 = SimU64 { atomic: AtomicU64::new(0) };
     const USIZE_ZERO: SimUsize = SimUsize { atomic: AtomicUsize::new(0) };
+    const NULL: SimPtr<u8> = SimPtr { atomic: AtomicPtr::new(std::ptr::null_mut()) };
     const TRACK: SimTrack = SimTrack;
 }

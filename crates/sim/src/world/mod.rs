@@ -153,7 +153,7 @@ impl Kick for Sim {
 
 impl Sleep for Sim {
     #[track_caller]
-    fn park(word: &SimU32, expected: u32, deadline: Option<Time>) -> Parked {
+    fn park_as(word: &SimU32, expected: u32, deadline: Option<Time>, groups: u32) -> Parked {
         // SeqCst: the host atomic's ordering, which says nothing about the simulated program's. The
         // kernel's own read of a futex word is ordered by its bucket lock.
         while word.load(Ordering::SeqCst) == expected {
@@ -162,14 +162,14 @@ impl Sleep for Sim {
             // atomic.
             if word.atomic.0.load(Ordering::Relaxed) == expected {
                 // No other thread ran since: checking and falling asleep are one step.
-                return engine::park(ptr::from_ref(word).addr(), deadline);
+                return engine::park(ptr::from_ref(word).addr(), deadline, groups);
             }
         }
         Parked::Changed
     }
 
-    fn wake(word: *const SimU32, count: u32) -> u32 {
-        engine::wake(word.addr(), count)
+    fn wake_groups(word: *const SimU32, count: u32, groups: u32) -> u32 {
+        engine::wake(word.addr(), count, groups)
     }
 }
 

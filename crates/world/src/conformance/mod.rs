@@ -75,6 +75,7 @@ macro_rules! conformance_tests {
             sleep::no_wakeup_is_lost,
             sleep::a_wake_of_one_wakes_one,
             sleep::a_wake_is_for_its_word,
+            sleep::a_wake_is_for_its_groups,
             sleep::a_wake_says_that_it_woke_a_thread,
             kick::every_cpu_can_be_kicked,
             kick::a_preemptible_thread_need_not_yield,

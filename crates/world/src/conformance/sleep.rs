@@ -4,7 +4,7 @@ use core::time::Duration;
 use std::sync::Arc;
 
 use super::{race, spawn};
-use crate::{JoinHandle, Ordering, Parked, Testbed, Time, Word};
+use crate::{Integer, JoinHandle, Ordering, Parked, Testbed, Time, Word};
 
 /// Checks that a thread does not sleep if the word does not hold the expected value, whatever the
 /// deadline is.
@@ -91,6 +91,33 @@ pub fn a_wake_is_for_its_word<W: Testbed>() {
     for (word, sleeper) in words.iter().zip(sleepers).rev() {
         word.store(1, Ordering::Relaxed);
         assert!(W::wake(word, 1) <= 1);
+        sleeper.join();
+    }
+}
+
+/// Checks that a wake of a group reaches only the members of this group. Two threads sleep on one
+/// word, each in its own group. The waker wakes the two, one after the other.
+pub fn a_wake_is_for_its_groups<W: Testbed>() {
+    let word = Arc::new(W::U32::new_in(0));
+    let groups = [1, 2];
+    let sleepers = groups.map(|group| {
+        let word = Arc::clone(&word);
+        spawn::<W, _>(move || {
+            loop {
+                // Relaxed: the word carries nothing.
+                let value = word.load(Ordering::Relaxed);
+                if value & group != 0 {
+                    break;
+                }
+                W::park_as(&word, value, None, group);
+            }
+        })
+    });
+    // The later sleeper first: without groups, the other one would be in front.
+    for (group, sleeper) in groups.into_iter().zip(sleepers).rev() {
+        // Relaxed: as above.
+        word.fetch_or(group, Ordering::Relaxed);
+        assert!(W::wake_groups(&*word, 1, group) <= 1);
         sleeper.join();
     }
 }

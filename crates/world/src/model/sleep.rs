@@ -8,7 +8,8 @@ use loom::sync::{Mutex, Notify};
 use super::Model;
 use crate::{Ordering, Parked, Sleep, Time, Word};
 
-type Sleepers = VecDeque<Arc<Notify>>;
+/// The sleepers of a word, with their groups.
+type Sleepers = VecDeque<(Arc<Notify>, u32)>;
 
 loom::lazy_static! {
     /// The sleepers of each word, longest sleeper first. One lock for all words, as the kernel has
@@ -30,7 +31,7 @@ loom::thread_local! {
 /// does, but a park that returns has also seen all that the waker did. A missing acquire on the
 /// word after a park is therefore found only in executions in which the thread did not sleep.
 impl Sleep for Model {
-    fn park(word: &Self::U32, expected: u32, deadline: Option<Time>) -> Parked {
+    fn park_as(word: &Self::U32, expected: u32, deadline: Option<Time>, groups: u32) -> Parked {
         let address = core::ptr::from_ref(word).addr();
         let sleeper = SLEEPER.with(Arc::clone);
         {
@@ -42,7 +43,7 @@ impl Sleep for Model {
                 return Parked::Changed;
             }
             if deadline.is_none() {
-                sleepers.entry(address).or_default().push_back(Arc::clone(&sleeper));
+                sleepers.entry(address).or_default().push_back((Arc::clone(&sleeper), groups));
             }
         }
         if deadline.is_some() {
@@ -52,17 +53,24 @@ impl Sleep for Model {
         sleeper.wait();
         // After a spurious wake-up the thread still stands in the queue.
         if let Some(queue) = sleepers().get_mut(&address) {
-            queue.retain(|other| !Arc::ptr_eq(other, &sleeper));
+            queue.retain(|(other, _)| !Arc::ptr_eq(other, &sleeper));
         }
         Parked::Woken
     }
 
-    fn wake(word: *const Self::U32, count: u32) -> u32 {
-        let woken = attempt!(sleepers().get_mut(&word.addr()).map_or_else(Vec::new, |queue| {
-            let count = usize::try_from(count).unwrap_or(usize::MAX).min(queue.len());
-            queue.drain(..count).collect()
-        }));
-        let woken: Vec<_> = woken.unwrap_or_default();
+    fn wake_groups(word: *const Self::U32, count: u32, groups: u32) -> u32 {
+        let count = usize::try_from(count).unwrap_or(usize::MAX);
+        let mut woken = Vec::new();
+        let done = attempt!(if let Some(queue) = sleepers().get_mut(&word.addr()) {
+            queue.retain(|(sleeper, theirs)| {
+                let wakes = theirs & groups != 0 && woken.len() < count;
+                if wakes {
+                    woken.push(Arc::clone(sleeper));
+                }
+                !wakes
+            });
+        });
+        done.unwrap_or_default();
         // Not under the lock, as in the kernel: a sleeper that woke spuriously meanwhile gets the
         // notification at its next park, which is one more spurious wake-up.
         for sleeper in &woken {

@@ -6,7 +6,6 @@ use core::{hint, ptr};
 
 use crate::native::Native;
 use crate::native::backoff::Backoff;
-use crate::restartable::{Gate, Limits};
 use crate::{Cell, Clock, ConstWords, Integer, Ordering, Slot, Time, Track, Word, Words};
 
 /// Pauses before a waiting thread gives its CPU to another one for the first time: some
@@ -207,14 +206,8 @@ impl ConstWords for Native {
     const U32_ZERO: AtomicU32 = AtomicU32::new(0);
     const U64_ZERO: AtomicU64 = AtomicU64::new(0);
     const USIZE_ZERO: AtomicUsize = AtomicUsize::new(0);
+    const NULL: AtomicPtr<u8> = AtomicPtr::new(ptr::null_mut());
     const TRACK: Untracked = Untracked;
-}
-
-impl Gate<Native> {
-    /// Creates a closed gate, like [`new_in`](Gate::new_in), in a const context.
-    pub const fn const_new() -> Self {
-        Gate { limits: Limits::const_new(), first: AtomicPtr::new(ptr::null_mut()) }
-    }
 }
 
 const _: () = {

@@ -103,6 +103,14 @@ impl<W: Words> Gate<W> {
         Gate { limits: Limits::new_in(), first: W::Ptr::new_in(ptr::null_mut()) }
     }
 
+    /// Creates a closed gate, like [`new_in`](Gate::new_in), in a const context.
+    pub const fn const_new() -> Self
+    where
+        W: ConstWords,
+    {
+        Gate { limits: Limits::const_new(), first: W::NULL }
+    }
+
     /// Returns the limits of the slots.
     #[inline]
     pub fn limits(&self) -> &Limits<W> {

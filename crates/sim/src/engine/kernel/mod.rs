@@ -3,6 +3,7 @@
 mod balance;
 pub(super) mod faults;
 pub(super) mod fiber;
+pub(super) mod futex;
 mod idle;
 pub(super) mod interrupts;
 pub(super) mod points;

@@ -6,7 +6,6 @@
 
 use core::panic::Location;
 use std::cmp::Reverse;
-use std::collections::VecDeque;
 
 use coreline_topology::CpuId;
 use coreline_world::{Parked, Placement, SpawnError, Time};
@@ -109,49 +108,6 @@ pub(crate) fn sleep(ps: u64) {
         engine.block(State::Sleeping, Some(at));
     });
     suspend();
-}
-
-/// Parks the running thread on a word whose value it has just read, in the same step.
-#[track_caller]
-pub(crate) fn park(word: usize, deadline: Option<Time>) -> Parked {
-    let site = Location::caller();
-    let parked = inside(|engine| {
-        engine.waits_at(site);
-        engine.spend(engine.spec.costs().syscall);
-        let at = deadline.map(crate::engine::picoseconds);
-        let now = engine.here().now;
-        if at.is_some_and(|at| at <= now) {
-            return Some(Parked::TimedOut);
-        }
-        let current = engine.current();
-        engine.parked.entry(word).or_default().push_back(current);
-        engine.block(State::Parked { word }, at);
-        None
-    });
-    parked.unwrap_or_else(|| {
-        suspend();
-        inside(|engine| engine.threads[engine.current()].parked)
-    })
-}
-
-/// Wakes up to `count` threads parked on a word.
-pub(crate) fn wake(word: usize, count: u32) -> u32 {
-    issue();
-    inside(|engine| {
-        engine.spend(engine.spec.costs().syscall);
-        let mut woken = 0;
-        while woken < count
-            && let Some(thread) = engine.parked.get_mut(&word).and_then(VecDeque::pop_front)
-        {
-            engine.threads[thread].parked = Parked::Woken;
-            engine.make_ready(thread);
-            woken += 1;
-        }
-        if engine.parked.get(&word).is_some_and(VecDeque::is_empty) {
-            engine.parked.remove(&word);
-        }
-        woken
-    })
 }
 
 /// Waits until thread `number` is done.
@@ -469,7 +425,7 @@ impl Engine {
     }
 
     /// The running thread waits, at most until `deadline`.
-    fn block(&mut self, state: State, deadline: Option<u64>) {
+    pub(in crate::engine) fn block(&mut self, state: State, deadline: Option<u64>) {
         let (cpu, current) = (self.cpu().index(), self.current());
         let &mut Cpu { now, next_kernel_event, next_tick, .. } = self.here();
         // A tick that is due interrupts the system call, in which interrupts are on. (Under a mask,
@@ -521,7 +477,7 @@ impl Engine {
                 self.directory.unwatch(line, thread);
                 return self.look_again(thread, at);
             }
-            State::Parked { word } => {
+            State::Parked { word, .. } => {
                 if let Some(waiters) = self.parked.get_mut(&word) {
                     waiters.retain(|&other| other != thread);
                 }

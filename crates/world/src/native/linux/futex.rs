@@ -14,7 +14,7 @@ use crate::{Clock, Parked, Sleep, Threads, Time};
 impl Sleep for Native {
     /// One system call, unless `word` has changed already: the kernel compares again under its own
     /// lock, so the check and the falling asleep are one step.
-    fn park(word: &AtomicU32, expected: u32, deadline: Option<Time>) -> Parked {
+    fn park_as(word: &AtomicU32, expected: u32, deadline: Option<Time>, groups: u32) -> Parked {
         let deadline = deadline.map(timespec);
         let timeout = deadline.as_ref().map_or(ptr::null(), ptr::from_ref);
         // SAFETY: the word is live and aligned, the timeout null or a live timespec; the kernel
@@ -28,7 +28,7 @@ impl Sleep for Native {
                 expected,
                 timeout,
                 ptr::null::<u32>(),
-                libc::FUTEX_BITSET_MATCH_ANY,
+                groups,
             )
         };
         if result == 0 {
@@ -44,7 +44,7 @@ impl Sleep for Native {
 
     /// Async-signal-safe, and leaves `errno` alone.
     #[expect(clippy::not_unsafe_ptr_arg_deref, reason = "the kernel reads nothing there")]
-    fn wake(word: *const AtomicU32, count: u32) -> u32 {
+    fn wake_groups(word: *const AtomicU32, count: u32, groups: u32) -> u32 {
         if count == 0 {
             // The kernel counts after it has woken one, so it takes none for one.
             return 0;
@@ -52,7 +52,15 @@ impl Sleep for Native {
         let count = i32::try_from(count).unwrap_or(i32::MAX);
         // SAFETY: waking looks up the address and reads nothing there.
         let woken = keeping_errno(|| unsafe {
-            libc::syscall(libc::SYS_futex, word, libc::FUTEX_WAKE | libc::FUTEX_PRIVATE_FLAG, count)
+            libc::syscall(
+                libc::SYS_futex,
+                word,
+                libc::FUTEX_WAKE_BITSET | libc::FUTEX_PRIVATE_FLAG,
+                count,
+                ptr::null::<libc::timespec>(),
+                ptr::null::<u32>(),
+                groups,
+            )
         });
         u32::try_from(woken).unwrap_or(0)
     }

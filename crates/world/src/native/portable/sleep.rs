@@ -41,6 +41,8 @@ unsafe impl Send for Queue {}
 struct Sleeper {
     /// The address of the word.
     word: usize,
+    /// The groups that the thread is a member of.
+    groups: u32,
     /// Whether a waker has taken this out of the queue. Written and read under the queue's lock.
     is_woken: Cell<bool>,
     condvar: Condvar,
@@ -88,7 +90,7 @@ impl Queue {
 }
 
 impl Sleep for Native {
-    fn park(word: &AtomicU32, expected: u32, deadline: Option<Time>) -> Parked {
+    fn park_as(word: &AtomicU32, expected: u32, deadline: Option<Time>, groups: u32) -> Parked {
         let address = ptr::from_ref(word).addr();
         let mut queue = Queue::lock(address);
         // Relaxed: ordered by the lock. Partner: the change that a waker made before it took the
@@ -98,6 +100,7 @@ impl Sleep for Native {
         }
         let sleeper = Sleeper {
             word: address,
+            groups,
             is_woken: Cell::new(false),
             condvar: Condvar::new(),
             next: Cell::new(ptr::null()),
@@ -122,11 +125,11 @@ impl Sleep for Native {
     }
 
     /// Takes the lock of a queue.
-    fn wake(word: *const AtomicU32, count: u32) -> u32 {
+    fn wake_groups(word: *const AtomicU32, count: u32, groups: u32) -> u32 {
         let address = word.addr();
         let mut woken = 0;
         Queue::lock(address).retain(|sleeper| {
-            if sleeper.word != address || woken == count {
+            if sleeper.word != address || sleeper.groups & groups == 0 || woken == count {
                 return true;
             }
             woken += 1;
