@@ -13,11 +13,14 @@
 //! | [`mask`] | [`CpuMask`]: the CPUs that take part; a write reads first | `mm_cpumask` |
 //! | [`call`] | [`Workers`]: calls to workers that poll, queued work | `smp_call_function` |
 //! | [`lock`] | [`Mutex`], [`RwLock`]: spin in a queue, then sleep, in 8 bytes | `mutex`, `rwsem` |
+//! | [`lock`] | [`ReadMostly`][mostly], [`BiasedRwLock`][biased] | `percpu-rwsem` |
 //! | [`lock`] | [`TicketLock`]: FIFO, for fewer threads than CPUs | spinlock, 2.6.25 to 4.1 |
 //! | [`lock`] | [`Osq`](lock::Osq): near waiters come first, in 4 bytes | `osq_lock` |
 //!
 //! [bag]: percpu::PerCpuBag
 //! [lossy]: percpu::LossyBuffer
+//! [mostly]: lock::ReadMostly
+//! [biased]: lock::BiasedRwLock
 //!
 //! The last type parameter of every type is its machine. It defaults to the real machine, so users
 //! can ignore it:
@@ -97,6 +100,7 @@
 //! | call | without memory |
 //! |---|---|
 //! | additions to counters, sets and histograms | go to memory that all CPUs share |
+//! | reads of a [`BiasedRwLock`][biased] | go on in the word that all CPUs share |
 //! | operations on [`PerCpu`] values and locals of domains | are exact, and some are slower |
 //! | [`PerCpu::new`], [`Domain::local`], [`Domain::lease`], [`ObjectCache::get`] | an error |
 //! | [`PerCpuBag::new`][bag new], [`LossyBuffer::new`][lossy new] | an error |

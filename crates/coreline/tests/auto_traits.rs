@@ -62,12 +62,13 @@ table! { "+++++": RateLimiter, limit::LimitError, limit::NotYet, limit::Refused,
 // Locks, and their guards, which stay with their threads.
 table! { "+++++":
     lock::RawTicketLock, TicketLock<u64>, lock::RawMutex, Mutex<u64>, lock::RawRwLock,
-    RwLock<u64>, ReadMostly<u64>, lock::Condvar, lock::TimedOut, lock::Osq, lock::Fifo,
-    lock::Near, lock::SpinningReaders, lock::SleepingReaders,
+    RwLock<u64>, ReadMostly<u64>, lock::RawBiasedRwLock, lock::BiasedRwLock<u64>, lock::Condvar,
+    lock::TimedOut, lock::Osq, lock::Fifo, lock::Near, lock::SpinningReaders, lock::SleepingReaders,
 }
 table! { "-++++":
     lock::TicketGuard<'static, u64>, lock::MutexGuard<'static, u64>,
     lock::RwLockReadGuard<'static, u64>, lock::RwLockWriteGuard<'static, u64>,
+    lock::BiasedRwLockReadGuard<'static, u64>, lock::BiasedRwLockWriteGuard<'static, u64>,
     lock::ReadMostlyReadGuard<'static, u64>, lock::ReadMostlyWriteGuard<'static, u64>,
 }
 table! { "--+++": lock::Turn<'static, lock::Near>, }

@@ -5,7 +5,8 @@ use coreline::counter::{Buckets, CounterVec, Histogram, Max, PerCpuFold, Total};
 use coreline::domain::{Domain, DomainOptions, Domains, DomainsOptions};
 use coreline::limit::RateLimiter;
 use coreline::lock::{
-    Condvar, Mutex, Osq, RawMutex, RawRwLock, RawTicketLock, ReadMostly, RwLock, TicketLock,
+    BiasedRwLock, Condvar, Mutex, Osq, RawBiasedRwLock, RawMutex, RawRwLock, RawTicketLock,
+    ReadMostly, RwLock, TicketLock,
 };
 use coreline::mask::{CpuMask, MaskLayout, Presence, PresenceOptions, Versioned};
 use coreline::object::{Budget, ObjectCache};
@@ -23,8 +24,12 @@ fn locks() {
     let read_mostly = ReadMostly::new(4).unwrap();
     assert_eq!(*ticket.lock() + *mutex.lock() + *rwlock.read() + *read_mostly.read(), 10);
 
+    let biased = BiasedRwLock::new(5);
+    assert_eq!((*biased.read(), BiasedRwLock::<u8>::default().into_inner()), (5, 0));
+
     let raw = (RawTicketLock::new(), RawMutex::new(), RawRwLock::new());
     assert!(raw.0.try_lock() && raw.1.try_lock() && raw.2.try_write());
+    assert!(RawBiasedRwLock::new().try_write());
     let osq = Osq::new();
     drop(osq.lock());
     let condvar = Condvar::new();

@@ -16,7 +16,7 @@ use core::sync::atomic::{AtomicU32, Ordering};
 use coreline::counter::{CounterVec, Histogram, Max, PerCpuFold};
 use coreline::domain::{Domain, DomainLocal, Member};
 use coreline::limit::RateLimiter;
-use coreline::lock::{RawMutex, RawRwLock, RawTicketLock, ReadMostly};
+use coreline::lock::{RawBiasedRwLock, RawMutex, RawRwLock, RawTicketLock, ReadMostly};
 use coreline::mask::{Entry, Reader, Reading};
 use coreline::object::{Budget, ObjectCache};
 use coreline::percpu::{
@@ -243,6 +243,20 @@ fast_paths! {
         lock.read();
         // SAFETY: taken just now.
         unsafe { lock.unlock_read() };
+    }
+    /// A reader of a lock that may be biased, in and out, by the call that does not know whether
+    /// the caller reads. There is code for both places where a reader is counted.
+    fn biased_read_generic(lock: &RawBiasedRwLock) {
+        lock.read();
+        // SAFETY: taken just now.
+        unsafe { lock.unlock() };
+    }
+    /// A writer of the same lock, in and out.
+    fn biased_write_generic(lock: &RawBiasedRwLock) {
+        if lock.write().is_ok() {
+            // SAFETY: taken just now.
+            unsafe { lock.unlock() };
+        }
     }
     /// A reader that writes to its own slot, in and out.
     fn read_mostly_read_generic(lock: &ReadMostly<u64>) -> u64 { *lock.read() }

@@ -204,7 +204,7 @@ impl<T: Slot, W: World> Spread<T, W> {
         };
         if fast {
             // Here, and not where they are made: a child that is forked in between comes by.
-            slots.open_gate(&self.gate);
+            slots.open_gate(&self.gate, || true);
         }
         Ok(slots)
     }

@@ -6,7 +6,7 @@ use core::time::Duration;
 
 use coreline_world::{ConstWorld, Time};
 
-use super::{Order, RawMutex, RawRwLock, Readers};
+use super::{Order, RawBiasedRwLock, RawMutex, RawRwLock, Readers};
 
 /// The traits of one version. They differ in what a lock returns: a `$held`, which `$hold` makes,
 /// or for a trial a `$tried`, which `$try` makes from the success of the trial. The end of a
@@ -145,6 +145,55 @@ macro_rules! traits {
                 $try(self.write_by(timeout))
             }
         }
+
+        // SAFETY: a writer is alone, as the laws of the lock say.
+        unsafe impl<W: ConstWorld> $api::RawRwLock for RawBiasedRwLock<W> {
+            const INIT: Self = Self::const_new();
+
+            $($of_rwlock)*
+
+            #[inline]
+            fn lock_shared(&self) -> $held {
+                self.read();
+                $hold
+            }
+
+            #[inline]
+            fn try_lock_shared(&self) -> $tried {
+                $try(self.try_read())
+            }
+
+            #[inline]
+            unsafe fn unlock_shared(&self $(, $guard: GuardNoSend)?) {
+                // SAFETY: the caller is a reader, as it promises.
+                unsafe { self.unlock_read() };
+            }
+
+            #[inline]
+            fn lock_exclusive(&self) -> $held {
+                self.write().unwrap_or_else(|lacking| panic!("{lacking}"));
+                $hold
+            }
+
+            #[inline]
+            fn try_lock_exclusive(&self) -> $tried {
+                $try(self.try_write())
+            }
+
+            #[inline]
+            unsafe fn unlock_exclusive(&self $(, $guard: GuardNoSend)?) {
+                // SAFETY: the caller is the writer, as it promises.
+                unsafe { self.unlock_write() };
+            }
+
+            fn is_locked(&self) -> bool {
+                self.is_locked()
+            }
+
+            fn is_locked_exclusive(&self) -> bool {
+                self.is_written()
+            }
+        }
     };
 }
 
@@ -169,5 +218,19 @@ mod v0_4 {
         mutex { type GuardMarker = GuardNoSend; },
         rwlock { type GuardMarker = GuardNoSend; },
         held () = (), tried bool = core::convert::identity, guard ()
+    }
+
+    // SAFETY: a thread that reads can read again, as the laws of the lock say. (The later version
+    // of the crate does not have this trait.)
+    unsafe impl<W: ConstWorld> lock_api_0_4::RawRwLockRecursive for RawBiasedRwLock<W> {
+        #[inline]
+        fn lock_shared_recursive(&self) {
+            self.read();
+        }
+
+        #[inline]
+        fn try_lock_shared_recursive(&self) -> bool {
+            self.try_read()
+        }
     }
 }

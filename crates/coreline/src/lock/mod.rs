@@ -5,6 +5,7 @@
 //! | [`Mutex`] | 8 | spin in a queue, near ones first, and then sleep; can give up |
 //! | [`RwLock`] | 8 | like those of [`Mutex`]; readers share the lock |
 //! | [`ReadMostly`] | 16, and 16 for each CPU | sleep; readers write to lines of their own |
+//! | [`BiasedRwLock`] | 48, later 8 for each CPU | sleep; readers wait 1 ms for waiting writers |
 //! | [`Condvar`] | 8 | sleep, without the lock, until a notification |
 //! | [`TicketLock`] | 8 | spin on one line, in order of arrival |
 //! | [`Osq`] | 4 | spin on lines of their own, near ones first or in order; can give up |
@@ -96,6 +97,7 @@
 
 #[cfg(any(feature = "lock_api", feature = "lock_api_0_4"))]
 mod api;
+mod biased;
 mod condvar;
 mod guard;
 mod mutex;
@@ -106,6 +108,7 @@ mod rwlock;
 pub(crate) mod spin;
 mod ticket;
 
+pub use biased::{BiasedRwLock, BiasedRwLockReadGuard, BiasedRwLockWriteGuard, RawBiasedRwLock};
 pub use condvar::{Condvar, TimedOut};
 pub use mutex::{Mutex, MutexGuard, RawMutex};
 pub use osq::{Fifo, Near, Order, Osq, Turn, prepare};

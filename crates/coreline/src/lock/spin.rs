@@ -135,7 +135,7 @@ impl Pauses {
 }
 
 /// Sleeps until then.
-fn nap<W: World>(until: Time) {
+pub(super) fn nap<W: World>(until: Time) {
     // A word of its own: on that of a lock it would take wake-ups from the first waiter.
     W::park(&W::U32::new_in(0), 0, Some(until));
 }

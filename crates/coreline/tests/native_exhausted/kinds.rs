@@ -6,6 +6,7 @@ use std::time::Duration;
 use coreline::counter::{Buckets, CounterVec, Histogram};
 use coreline::domain::{Domain, DomainOptions, Domains, DomainsOptions};
 use coreline::limit::RateLimiter;
+use coreline::lock::BiasedRwLock;
 use coreline::object::{Budget, GetError, Object, ObjectCache};
 use coreline::percpu::{LossyBuffer, PerCpuBag, PerCpuPool, PoolOptions, Word64};
 use coreline::{CounterSet, IndexBy, PerCpu, PerCpuCounter};
@@ -318,6 +319,28 @@ impl Made for Bag {
         (0..100).for_each(|value| assert_eq!(self.0.push(value), Ok(())));
         assert_eq!(self.0.drain(|value| sum += value), 100);
         assert_eq!((sum, self.0.pop()), (99 * 50, None));
+    }
+}
+
+pub(crate) struct Biased(BiasedRwLock<u64>);
+
+impl Kind for Biased {
+    const NAME: &'static str = "biased lock";
+
+    fn make(_: &Sources) -> Option<Self> {
+        Some(Biased(BiasedRwLock::new(0)))
+    }
+}
+
+impl Made for Biased {
+    /// Reads until slots pay, twice, and a write.
+    fn work(&self) {
+        let before = *self.0.read();
+        let outer = self.0.read();
+        (0..600).for_each(|_| assert_eq!(*self.0.read(), before));
+        drop(outer);
+        *self.0.write() += 1;
+        assert_eq!(*self.0.read(), before + 1);
     }
 }
 

@@ -131,6 +131,8 @@ without! {
     limiters_are_used_without: used_without(Limiter) => 0..;
     bags_are_used_without: used_without(Bag) => 1..;
     buffers_are_used_without: used_without(Buffer) => 0..;
+    biased_locks_are_made_without: made_without(Biased) => 0..;
+    biased_locks_are_used_without: used_without(Biased) => 1..;
     words_that_cannot_be_made_are_an_error: promised_without(Words) => 1..;
     bags_that_cannot_be_made_are_an_error: promised_without(Bag) => 1..;
     buffers_that_cannot_be_made_are_an_error: promised_without(Buffer) => 1..;

@@ -63,6 +63,7 @@ in_rounds! {
     limiters_come_and_go_in_rounds: Limiter;
     bags_come_and_go_in_rounds: Bag;
     buffers_come_and_go_in_rounds: Buffer;
+    biased_locks_come_and_go_in_rounds: Biased;
 }
 
 /// The address space that this process has, in bytes.

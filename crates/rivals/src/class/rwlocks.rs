@@ -14,7 +14,7 @@ use std::sync::{Arc, RwLock};
 use std::time::Duration;
 
 use coreline::Lacking;
-use coreline::lock::ReadMostly;
+use coreline::lock::{BiasedRwLock, ReadMostly};
 use crossbeam_utils::CachePadded;
 use crossbeam_utils::sync::ShardedLock;
 
@@ -25,6 +25,7 @@ use crate::native::PthreadRwLock;
 /// What the goals are for.
 const OURS: &str = "coreline RwLock";
 const OURS_READ_MOSTLY: &str = "coreline ReadMostly";
+const OURS_BIASED: &str = "coreline BiasedRwLock";
 const REFERENCE: &str = "parking_lot RwLock";
 
 const THREADS: [usize; 3] = [1, 2, 8];
@@ -77,6 +78,7 @@ fn candidates<const SECTION: u64, const EVERY: u64>() -> Vec<Candidate> {
     vec![
         ours::<coreline::RwLock<u64>, SECTION, EVERY>(OURS),
         ours::<ReadMostly<u64>, SECTION, EVERY>(OURS_READ_MOSTLY),
+        ours::<BiasedRwLock<u64>, SECTION, EVERY>(OURS_BIASED),
         rival::<RwLock<u64>, SECTION, EVERY>("std RwLock"),
         rival::<parking_lot::RwLock<u64>, SECTION, EVERY>(REFERENCE),
         rival::<ShardedLock<u64>, SECTION, EVERY>("crossbeam ShardedLock"),
@@ -119,6 +121,7 @@ macro_rules! by_guard {
 
 by_guard! {
     coreline::RwLock<u64>;
+    BiasedRwLock<u64>;
     RwLock<u64> => unwrap;
     parking_lot::RwLock<u64>;
     ShardedLock<u64> => unwrap;

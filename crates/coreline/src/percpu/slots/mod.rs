@@ -303,15 +303,16 @@ impl<T: Slot, W: World, I: Indexing<W>> Slots<T, W, I> {
         self.limits.by(W::index_by(&self.section))
     }
 
-    /// Copies the address and the limit of the slots into the gate. Does nothing while a thread
-    /// initialises slots or has them stopped. So the gate's limit may be lower than that of the
-    /// slots, until a section that finds no slot behind the gate has its thread call this again.
+    /// Copies the address and the limit of the slots into the gate, if `may` then returns `true`.
+    /// No thread stops the slots while `may` runs. Does nothing while a thread initialises slots or
+    /// has them stopped. So the gate's limit may be lower than that of the slots, until a section
+    /// that finds no slot behind the gate has its thread call this again.
     ///
     /// From then on, only [`stop_all`](Slots::stop_all) with this gate may stop these slots.
     /// [`with_stopped`](Slots::with_stopped) and
     /// [`with_all_stopped`](Slots::with_all_stopped) close no gate, so sections behind it would
     /// run on slots that are stopped.
-    pub(crate) fn open_gate(&self, gate: &Gate<W>) {
+    pub(crate) fn open_gate(&self, gate: &Gate<W>, may: impl FnOnce() -> bool) {
         let by = W::index_by(&self.section);
         // Relaxed: a hint. Threads without an index come here with each operation.
         let known = gate.limits().by(by).load(Ordering::Relaxed);
@@ -324,7 +325,9 @@ impl<T: Slot, W: World, I: Indexing<W>> Slots<T, W, I> {
         //   Thread 1: reads the slots' limit: 3
         //   Thread 2: stops the slots: their limit = 0, the gate's limit = 0, fences
         //   Thread 1: the gate's limit = 3             <- sections run on slots that are stopped
-        if let Some(_guard) = self.lock.try_lock_by_name() {
+        if let Some(_guard) = self.lock.try_lock_by_name()
+            && may()
+        {
             // Relaxed: only the holder of the lock writes it.
             let limit = self.limit().load(Ordering::Relaxed);
             gate.open(by, self.first.as_ptr().cast(), limit);

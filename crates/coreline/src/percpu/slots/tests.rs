@@ -21,7 +21,7 @@ fn what_is_behind_a_gate_is_whole<W: Testbed>() {
         made.with_mut(|made| unsafe { *made = 1 });
         // As where there are sections. Relaxed: of this thread alone.
         slots.limit().store(1, Ordering::Relaxed);
-        slots.open_gate(gate);
+        slots.open_gate(gate, || true);
         // Relaxed, on both sides: it orders nothing. It makes loom try this thread first, which
         // loads before it stores, so that loom would forget an earlier look.
         done.store(1, Ordering::Relaxed);

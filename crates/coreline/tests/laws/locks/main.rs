@@ -2,6 +2,7 @@
 //!
 //! How laws are run in the three worlds: [`worlds`].
 
+mod biased;
 mod condvar;
 mod lock;
 mod osq;

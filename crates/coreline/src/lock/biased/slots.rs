@@ -1,0 +1,196 @@
+//! [`Slots`]: where the readers of a biased lock count themselves, and how a lock becomes biased
+//! and ceases to be.
+//!
+//! `BIASED` and the gate change together, under the lock of the slots (the one that
+//! [`stop_all`](crate::percpu::Slots) holds). So an open gate implies `BIASED`:
+//!
+//! ```text
+//! Reader 1: finds the lock biased, and no slot for its CPU; makes the slot
+//! Writer:   closes the gate, adds up, clears BIASED, takes the lock
+//! Reader 1: opens the gate                          <- if it did not look at BIASED again
+//! Reader 2: had seen BIASED; counts itself in its slot, and reads beside the writer
+//! ```
+//!
+//! | constant | why this value | test |
+//! |---|---|---|
+//! | `TIMES` | BRAVO's: a tenth of writers' time | `writers_seldom_find_the_lock_biased` |
+
+use core::ptr;
+
+use coreline_world::{IndexBy, Integer, Lacking, Line, Ordering, Unsigned, Word, World};
+
+use super::raw::{BIASED, CLOSED, HELD, MOST_READERS, READER, RawBiasedRwLock, WANTS, readers};
+use crate::heap;
+use crate::percpu::{Init, PerCpu, PerCpuPool, StopError};
+
+/// How many times as long as it took to take the bias back the lock is not biased again.
+pub(super) const TIMES: u32 = 9;
+
+/// The readers that slots count.
+pub(super) struct Slots<W: World> {
+    counts: PerCpu<W::U64, W>,
+    /// What of their sum was moved into the word. The first writer writes it.
+    moved: W::U64,
+    /// From when on the lock may be biased again, in ns. The first writer writes it.
+    until: W::U64,
+}
+
+impl<W: World> Slots<W> {
+    /// No reader was counted. `None` if the machine has no sections or cannot fence them, or if
+    /// there is no memory.
+    fn new_in() -> Option<Self> {
+        let by = IndexBy::Cpu;
+        if !W::runs_sections(&W::section(by).ok()?.0) || W::fence_restartable().is_err() {
+            return None;
+        }
+        let init = Init::Function(|| W::U64::new_in(0));
+        Some(Slots {
+            counts: PerCpuPool::global_in(by).ok()?.per_cpu_of(init).ok()?,
+            moved: W::U64::new_in(0),
+            until: W::U64::new_in(0),
+        })
+    }
+
+    /// How many reads there are beyond those that were moved, given the sum of the slots.
+    pub(super) fn unmoved(&self, sum: u64) -> i64 {
+        // Relaxed: written by the first writer, and each first writer sees the one before.
+        sum.wrapping_sub(self.moved.load(Ordering::Relaxed)).cast_signed()
+    }
+
+    /// Notes that so many more were moved. The caller is the first writer.
+    pub(super) fn note_moved(&self, more: i64) {
+        // Relaxed: the first writer alone writes it.
+        self.moved.fetch_add(more.cast_unsigned(), Ordering::Relaxed);
+    }
+
+    /// As [`unmoved`](Slots::unmoved), by a sum during which readers may come and go.
+    pub(super) fn about(&self) -> i64 {
+        self.unmoved(self.counts.sum())
+    }
+}
+
+impl<W: World> RawBiasedRwLock<W> {
+    /// Whether the word and the slots together have readers. Exact if none comes or goes meanwhile.
+    pub(super) fn has_readers(&self, state: u32) -> bool {
+        let unmoved = self.slots().map_or(0, Slots::about);
+        unmoved + i64::from(readers(state)) != 0
+    }
+
+    /// Makes the lock biased, if it may be. The caller reads, and was counted in the word.
+    #[cold]
+    #[inline(never)]
+    pub(super) fn bias(&self) {
+        // Relaxed: a count of what pays.
+        self.met.store(0, Ordering::Relaxed);
+        let Some(slots) = self.slots().or_else(|| self.make_slots()) else {
+            return;
+        };
+        // Relaxed, twice: hints.
+        let until = slots.until.load(Ordering::Relaxed).max(self.close_at.load(Ordering::Relaxed));
+        if W::now().as_nanos() >= until {
+            slots.counts.add(0);
+            slots.counts.open_gate(&self.gate, || self.become_biased());
+        }
+    }
+
+    /// Sets `BIASED`, where the state allows it.
+    fn become_biased(&self) -> bool {
+        // Relaxed: the exchange looks again.
+        let mut state = self.state.load(Ordering::Relaxed);
+        while state & (HELD | CLOSED | WANTS | BIASED) == 0 {
+            // Release: pairs with the Acquire of the first writer, which then sees the slots.
+            // Relaxed on failure: nothing was changed.
+            let (done, failed) = (Ordering::Release, Ordering::Relaxed);
+            match self.state.compare_exchange_weak(state, state | BIASED, done, failed) {
+                Ok(_) => return true,
+                Err(found) => state = found,
+            }
+        }
+        state & BIASED != 0
+    }
+
+    /// Sees to it that later readers find a slot for the CPU of the caller. The caller reads, was
+    /// counted in the word, and found the lock biased.
+    #[cold]
+    #[inline(never)]
+    pub(super) fn find_slot(&self) {
+        if let Some(slots) = self.slots() {
+            // Initialises the slot.
+            slots.counts.add(0);
+            // Relaxed: a writer clears the bit under the lock that the call holds.
+            let may = || self.state.load(Ordering::Relaxed) & BIASED != 0;
+            slots.counts.open_gate(&self.gate, may);
+        }
+    }
+
+    /// Gives the lock slots, if it can have any.
+    fn make_slots(&self) -> Option<&Slots<W>> {
+        // On a line that no thread writes while the lock is biased.
+        let slots = heap::boxed(Line(Slots::<W>::new_in()?)).ok()?;
+        let given = Box::into_raw(slots);
+        // Release: pairs with the Acquire in `slots`. Relaxed on failure: they are not read here.
+        let (done, failed) = (Ordering::Release, Ordering::Relaxed);
+        if self.slots.compare_exchange(0, given.expose_provenance(), done, failed).is_err() {
+            // SAFETY: from the box above, and no other thread knows it.
+            drop(unsafe { Box::from_raw(given) });
+        }
+        self.slots()
+    }
+
+    pub(super) fn slots(&self) -> Option<&Slots<W>> {
+        // Acquire: pairs with the Release in `make_slots`. Without it, the slots could be seen
+        // unwritten.
+        let at = self.slots.load(Ordering::Acquire);
+        // SAFETY: zero, or the address of a box that `make_slots` gave away, and that lives until
+        // the lock drops.
+        unsafe { ptr::with_exposed_provenance::<Line<Slots<W>>>(at).as_ref() }.map(|line| &line.0)
+    }
+
+    /// Takes the bias back, and moves the readers of the slots into the word. The caller is the
+    /// first writer, and found the lock biased.
+    pub(super) fn unbias(&self) -> Result<(), Lacking> {
+        let slots = self.slots().expect("a biased lock has slots");
+        let begun = W::now();
+        // The gate is closed from here on, and no section that began before is under way. So
+        // readers come and go in the word alone, and the sum does not change.
+        let moved = slots.counts.stop_all(Some(&self.gate), |all| {
+            // Acquire: pairs with the release of a section's commit: what the reader that went has
+            // read, it has read before this.
+            let counts = all.map(|count| count.load(Ordering::Acquire));
+            self.move_to_word(slots, slots.unmoved(counts.fold(0, Unsigned::wrapping_add)));
+        });
+        match moved {
+            Ok(()) => {}
+            // The gate stays closed, and readers use the word. One that comes opens it again.
+            Err(StopError::Lacking(lacking)) => return Err(lacking),
+            Err(other) => unreachable!("the first writer stops the slots once: {other}"),
+        }
+        let now = W::now();
+        // Relaxed: a hint.
+        slots.until.store((now + TIMES * (now - begun)).as_nanos(), Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// Adds so many readers to the word, which is biased no more.
+    fn move_to_word(&self, slots: &Slots<W>, unmoved: i64) {
+        let most = i64::from(MOST_READERS);
+        assert!((-most..most).contains(&unmoved), "more than 2^22 readers: guards were forgotten");
+        slots.note_moved(unmoved);
+        let added = (unmoved as u32).wrapping_mul(READER).wrapping_sub(BIASED);
+        // Release: pairs with the Acquire in `write_at_once` and `take`: a writer that comes later,
+        // and finds the word at zero, comes after what the readers of the slots have read.
+        self.state.fetch_add(added, Ordering::Release);
+    }
+}
+
+impl<W: World> Drop for RawBiasedRwLock<W> {
+    fn drop(&mut self) {
+        // Relaxed: no other thread uses the lock.
+        let at = self.slots.load(Ordering::Relaxed);
+        if at != 0 {
+            let slots = ptr::with_exposed_provenance_mut::<Line<Slots<W>>>(at);
+            // SAFETY: from the box that `make_slots` gave away, and dropped once, here.
+            drop(unsafe { Box::from_raw(slots) });
+        }
+    }
+}

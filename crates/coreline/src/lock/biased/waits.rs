@@ -1,0 +1,339 @@
+//! How threads wait for a [`RawBiasedRwLock`].
+//!
+//! | constant | why this value | test |
+//! |---|---|---|
+//! | `PATIENCE` | far longer than a section and a wake-up | `a_reader_that_reads_again_..` |
+//! | `OPEN` | nine of ten parts of the time are the readers' | `a_thread_that_reads_on_..` |
+//! | `NAP` | a writer then looks nine times | `a_writer_that_opened_the_lock_..` |
+
+use core::time::Duration;
+
+use coreline_world::{Integer, Lacking, Ordering, Parked, Time, Word, World};
+
+use super::super::RawMutex;
+use super::super::osq::Near;
+use super::super::spin::{MOST, Spun, barge, is_over, nap, spin};
+use super::raw::{
+    BIASED, CLOSED, DRAINS, HELD, MOST_READERS, READER, READERS, RawBiasedRwLock, SLEEPS, WANTS,
+    readers,
+};
+
+/// A reader that has waited for so long is late. A first writer that has waited for so long for
+/// readers lets others in.
+pub(super) const PATIENCE: Duration = Duration::from_millis(1);
+
+/// How long the first writer then leaves the lock open.
+pub(super) const OPEN: Duration = Duration::from_millis(9);
+
+/// How often it looks meanwhile whether the lock is free.
+const NAP: Duration = Duration::from_millis(1);
+
+/// Whether a writer that waits may take a lock in this state.
+fn is_free(state: u32) -> bool {
+    state & (HELD | WANTS | BIASED) == 0 && readers(state) == 0
+}
+
+/// The turn of the first writer, which ends when this drops.
+struct Turn<'a, W: World>(&'a RawMutex<Near, W>);
+
+impl<W: World> Drop for Turn<'_, W> {
+    fn drop(&mut self) {
+        // SAFETY: the thread that made this holds the mutex.
+        unsafe { self.0.unlock() };
+    }
+}
+
+/// What the first writer waits for, besides that the lock becomes free.
+enum Next {
+    /// To close the lock at this time.
+    Close(Time),
+    /// To open it at this time, or never while a writer has the lock.
+    Open(Option<Time>),
+}
+
+/// Readers.
+impl<W: World> RawBiasedRwLock<W> {
+    /// Counts a reader where the state has no bit of `closed`, and clears those of `clears`.
+    pub(super) fn enter(&self, closed: u32, clears: u32) -> bool {
+        // Relaxed: the exchange looks again.
+        let mut state = self.state.load(Ordering::Relaxed);
+        while state & closed == 0 && readers(state) < MOST_READERS {
+            if state & BIASED != 0 && self.count_in_slot(1) {
+                return true;
+            }
+            let entered = (state & !clears).wrapping_add(READER);
+            // Acquire: pairs with the Release in `unlock_write`. Relaxed on failure: as above.
+            let (taken, failed) = (Ordering::Acquire, Ordering::Relaxed);
+            match self.state.compare_exchange_weak(state, entered, taken, failed) {
+                Ok(_) => return true,
+                Err(found) => state = found,
+            }
+        }
+        false
+    }
+
+    #[cold]
+    #[inline(never)]
+    pub(super) fn read_slowly(&self, deadline: Option<Time>) -> bool {
+        if barge::<W>(|| self.enter(HELD | CLOSED, 0)) {
+            return true;
+        }
+        let came = W::now();
+        let (mut has_slept, mut asked) = (false, 0);
+        loop {
+            // Relaxed: looks only.
+            let state = self.state.load(Ordering::Relaxed);
+            assert!(readers(state) < MOST_READERS, "more than 2^22 readers: guards were forgotten");
+            let now = W::now();
+            // In the model, where no time passes, a reader is late when it has slept.
+            let is_late = if W::RUNS { now - came >= PATIENCE } else { has_slept };
+            let closed = if is_late { HELD } else { HELD | CLOSED };
+            if self.enter(closed, asked) {
+                return true;
+            }
+            if is_over::<W>(deadline) {
+                return self.enter(HELD, asked) || self.withdraw(asked);
+            }
+            if is_late {
+                // Before it spins: it might never see the lock free.
+                asked = WANTS;
+                self.ask();
+            }
+            let late_at = (!is_late).then_some(came + PATIENCE);
+            let until = [deadline, late_at].into_iter().flatten().min();
+            let end = until.map_or(now + MOST, |until| until.min(now + MOST));
+            let is_open = |state| state & closed == 0;
+            match spin::<W, _>(&self.state, now, end, is_open) {
+                Spun::Ready(_) => continue,
+                Spun::Late if until.is_some_and(|until| W::now() >= until) => continue,
+                Spun::Late | Spun::Wanted => {}
+            }
+            self.sleep(SLEEPS | asked, closed, until);
+            has_slept = true;
+        }
+    }
+
+    /// Asks to come next, if a writer has the lock.
+    fn ask(&self) {
+        // Relaxed: the exchange looks again.
+        let mut state = self.state.load(Ordering::Relaxed);
+        while state & (HELD | WANTS) == HELD {
+            // Relaxed, twice: asks, and publishes nothing.
+            let relaxed = Ordering::Relaxed;
+            match self.state.compare_exchange_weak(state, state | WANTS, relaxed, relaxed) {
+                Ok(_) => return,
+                Err(found) => state = found,
+            }
+        }
+    }
+
+    /// Asks, and sleeps until another thread wakes it, until `until`, or until the lock is not
+    /// `closed`.
+    fn sleep(&self, asks: u32, closed: u32, until: Option<Time>) {
+        // Relaxed: the exchange looks again.
+        let mut state = self.state.load(Ordering::Relaxed);
+        while state & closed != 0 {
+            let asked = state | asks;
+            // Relaxed, twice: asks, and publishes nothing.
+            let relaxed = Ordering::Relaxed;
+            match self.state.compare_exchange(state, asked, relaxed, relaxed) {
+                Ok(_) => {
+                    if W::park_as(&self.state, asked, until, READERS) != Parked::Changed {
+                        return;
+                    }
+                    // Relaxed: the exchange looks again.
+                    state = self.state.load(Ordering::Relaxed);
+                }
+                Err(found) => state = found,
+            }
+        }
+    }
+
+    /// Gives up. Takes the request of a late reader back. Others that have asked, too, are woken,
+    /// and ask again. The lock may be free now for the first writer.
+    fn withdraw(&self, asked: u32) -> bool {
+        if asked == 0 {
+            return false;
+        }
+        // Relaxed: asks for no more.
+        let state = self.state.fetch_and(!asked, Ordering::Relaxed);
+        if state & SLEEPS != 0 {
+            Self::wake_readers(&raw const self.state);
+        }
+        if state & DRAINS != 0 {
+            Self::wake_writer(&raw const self.state);
+        }
+        false
+    }
+}
+
+/// Writers.
+impl<W: World> RawBiasedRwLock<W> {
+    #[cold]
+    #[inline(never)]
+    pub(super) fn write_slowly(&self, deadline: Option<Time>) -> Result<bool, Lacking> {
+        // Relaxed: the exchange looks again.
+        let is_zero = || self.state.load(Ordering::Relaxed) == 0;
+        if barge::<W>(|| is_zero() && self.write_at_once()) {
+            return Ok(true);
+        }
+        match deadline {
+            None => self.writers.lock(),
+            Some(deadline) if self.writers.lock_by(deadline) => {}
+            Some(_) => return Ok(self.write_at_once()),
+        }
+        let _turn = Turn(&self.writers);
+        self.drain(deadline)
+    }
+
+    #[cold]
+    #[inline(never)]
+    pub(super) fn try_write_slowly(&self) -> bool {
+        // Relaxed: looks only.
+        let state = self.state.load(Ordering::Relaxed);
+        if !self.seems_free(state) || !self.writers.try_lock() {
+            return false;
+        }
+        let _turn = Turn(&self.writers);
+        loop {
+            // Acquire: pairs with the Release in `become_biased`.
+            let state = self.state.load(Ordering::Acquire);
+            if self.take(state) {
+                return true;
+            }
+            if state & BIASED == 0 {
+                if !is_free(state) {
+                    return false;
+                }
+            } else if !self.seems_free(state) || self.unbias().is_err() {
+                return false;
+            }
+        }
+    }
+
+    /// Whether no thread has the lock, to all appearances: a trial that takes the bias back from
+    /// readers would be in vain.
+    fn seems_free(&self, state: u32) -> bool {
+        match state & BIASED {
+            0 => is_free(state),
+            _ => !self.has_readers(state),
+        }
+    }
+
+    /// Takes a lock in this state, which is free, if it still is so.
+    fn take(&self, state: u32) -> bool {
+        // Acquire: pairs with the Release in `unlock_write`, `uncount` and `unbias`. Relaxed on
+        // failure: nothing was taken.
+        let (taken, failed) = (Ordering::Acquire, Ordering::Relaxed);
+        let is_taken = is_free(state)
+            && self.state.compare_exchange(state, state & SLEEPS | HELD, taken, failed).is_ok();
+        if is_taken {
+            // Relaxed: a count of what pays.
+            self.met.store(0, Ordering::Relaxed);
+        }
+        is_taken
+    }
+
+    /// Waits until no thread has the lock, and takes it; opens it again if `deadline` comes first.
+    /// Returns whether it took the lock. The caller is the first writer.
+    fn drain(&self, deadline: Option<Time>) -> Result<bool, Lacking> {
+        let mut opens_at = W::now() + PATIENCE;
+        loop {
+            // Acquire: pairs with the Release in `become_biased`.
+            let state = self.state.load(Ordering::Acquire);
+            if self.take(state) {
+                return Ok(true);
+            }
+            let now = W::now();
+            if is_over::<W>(deadline) && !(state & BIASED != 0 && self.seems_free(state)) {
+                self.open();
+                return Ok(false);
+            }
+            if state & BIASED != 0 {
+                if let Err(lacking) = self.unbias() {
+                    self.open();
+                    return Err(lacking);
+                }
+                continue;
+            }
+            if state & (CLOSED | HELD) != CLOSED {
+                // Has waited for no reader so far.
+                opens_at = now + PATIENCE;
+            }
+            match self.next(state, opens_at) {
+                Next::Close(at) if now >= at => {
+                    // Relaxed: asks readers to wait, and publishes nothing.
+                    self.state.fetch_or(CLOSED, Ordering::Relaxed);
+                }
+                Next::Close(at) => self.wait_open(now, deadline.map_or(at, |end| end.min(at))),
+                Next::Open(Some(at)) if now >= at => {
+                    // Relaxed: a hint for the next first writer, and for readers.
+                    self.close_at.store((now + OPEN).as_nanos(), Ordering::Relaxed);
+                    self.open();
+                }
+                Next::Open(at) => {
+                    self.wait_closed(now, [deadline, at].into_iter().flatten().min());
+                }
+            }
+        }
+    }
+
+    /// What the first writer does next if the state stays as it is.
+    fn next(&self, state: u32, opens_at: Time) -> Next {
+        if state & CLOSED == 0 {
+            // Relaxed: written by first writers, which the mutex orders.
+            Next::Close(Time::from_nanos(self.close_at.load(Ordering::Relaxed)))
+        } else {
+            // In the model, where no time passes, readers alone see to it that all go on.
+            Next::Open((W::RUNS && state & HELD == 0).then_some(opens_at))
+        }
+    }
+
+    /// Waits while the lock is closed: until it may be free, a writer has freed it, or `until`.
+    fn wait_closed(&self, now: Time, until: Option<Time>) {
+        // Relaxed: looks only.
+        let held = self.state.load(Ordering::Relaxed) & HELD;
+        let is_news = |state| is_free(state) || state & HELD != held;
+        let end = until.map_or(now + MOST, |until| until.min(now + MOST));
+        if let Spun::Ready(_) = spin::<W, _>(&self.state, now, end, is_news) {
+            return;
+        }
+        // Relaxed: asks, and publishes nothing. The last reader that goes, or the writer, changes
+        // the word after this, and finds the bit; or the sleep does not begin.
+        let state = self.state.fetch_or(DRAINS, Ordering::Relaxed);
+        if !is_news(state) {
+            self.sleep_as_writer(state | DRAINS, until);
+        }
+        // Relaxed: asks for no more.
+        self.state.fetch_and(!DRAINS, Ordering::Relaxed);
+    }
+
+    /// Waits while the lock is open: until it may be free, or `until`. Readers that come and go
+    /// change the word all the time, so this looks from time to time.
+    fn wait_open(&self, now: Time, until: Time) {
+        let is_news = |state| is_free(state) || state & BIASED != 0;
+        if let Spun::Late | Spun::Wanted =
+            spin::<W, _>(&self.state, now, until.min(now + MOST), is_news)
+        {
+            nap::<W>(until.min(W::now() + NAP));
+        }
+    }
+
+    /// Opens the lock for readers. The caller is the first writer.
+    fn open(&self) {
+        // Relaxed: the exchange looks again.
+        let mut state = self.state.load(Ordering::Relaxed);
+        loop {
+            // If a writer has the lock, it wakes the readers.
+            let wakes = state & (HELD | SLEEPS) == SLEEPS;
+            let opened = state & !(CLOSED | if wakes { SLEEPS } else { 0 });
+            // Relaxed, twice: publishes nothing.
+            let relaxed = Ordering::Relaxed;
+            match self.state.compare_exchange_weak(state, opened, relaxed, relaxed) {
+                Ok(_) if wakes => return Self::wake_readers(&raw const self.state),
+                Ok(_) => return,
+                Err(found) => state = found,
+            }
+        }
+    }
+}
