@@ -7,12 +7,13 @@ use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
-use coreline::lock::{Fifo, RawMutex, RawRwLock, SleepingReaders};
+use coreline::lock::{Fifo, RawBiasedRwLock, RawMutex, RawRwLock, SleepingReaders};
 
 /// The tests of one version.
 macro_rules! tests {
     ($api:ident) => {
         use $api::{Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard};
+        use $api::{RawRwLockDowngrade, RawRwLockTimed};
 
         use super::*;
 
@@ -74,7 +75,14 @@ macro_rules! tests {
 
         #[test]
         fn a_wait_ends_in_time_and_a_writer_becomes_a_reader() {
-            let pair = RwLock::<RawRwLock<Fifo, SleepingReaders>, _>::new([1, 2]);
+            ends_in_time(RwLock::<RawRwLock<Fifo, SleepingReaders>, _>::new([1, 2]));
+            ends_in_time(RwLock::<RawBiasedRwLock, _>::new([1, 2]));
+        }
+
+        fn ends_in_time<R>(pair: RwLock<R, [u32; 2]>)
+        where
+            R: RawRwLockTimed<Duration = Duration> + RawRwLockDowngrade + Send + Sync + 'static,
+        {
             let data: Arc<RwLock<_, [u32]>> = Arc::new(pair);
             let write = data.write();
             thread::scope(|scope| {

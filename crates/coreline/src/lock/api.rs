@@ -4,7 +4,7 @@
 
 use core::time::Duration;
 
-use coreline_world::{ConstWorld, Time};
+use coreline_world::{ConstWorld, Lacking, Time};
 
 use super::{Order, RawBiasedRwLock, RawMutex, RawRwLock, Readers};
 
@@ -62,8 +62,26 @@ macro_rules! traits {
             }
         }
 
+        rwlock! {
+            $api, { $($of_rwlock)* }, $held = $hold, $tried = $try, ($($guard)?),
+            [O: Order, R: Readers, W: ConstWorld] RawRwLock<O, R, W>, core::convert::identity
+        }
+        rwlock! {
+            $api, { $($of_rwlock)* }, $held = $hold, $tried = $try, ($($guard)?),
+            [W: ConstWorld] RawBiasedRwLock<W>, granted
+        }
+    };
+}
+
+/// The traits of a readers-writer lock, as [`traits`] has them. `$granted` makes a plain result of
+/// what a write returns.
+macro_rules! rwlock {
+    (
+        $api:ident, { $($of_rwlock:tt)* }, $held:ty = $hold:expr, $tried:ty = $try:expr,
+        ($($guard:ident)?), [$($generic:tt)*] $lock:ty, $granted:expr
+    ) => {
         // SAFETY: a writer is alone, as the laws of the lock say.
-        unsafe impl<O: Order, R: Readers, W: ConstWorld> $api::RawRwLock for RawRwLock<O, R, W> {
+        unsafe impl<$($generic)*> $api::RawRwLock for $lock {
             const INIT: Self = Self::const_new();
 
             $($of_rwlock)*
@@ -87,7 +105,7 @@ macro_rules! traits {
 
             #[inline]
             fn lock_exclusive(&self) -> $held {
-                self.write();
+                $granted(self.write());
                 $hold
             }
 
@@ -112,9 +130,7 @@ macro_rules! traits {
         }
 
         // SAFETY: the writer becomes a reader, and no other writer comes in between.
-        unsafe impl<O: Order, R: Readers, W: ConstWorld> $api::RawRwLockDowngrade
-            for RawRwLock<O, R, W>
-        {
+        unsafe impl<$($generic)*> $api::RawRwLockDowngrade for $lock {
             unsafe fn downgrade(&self $(, $guard: GuardNoSend)?) -> $held {
                 // SAFETY: the caller is the writer, as it promises.
                 unsafe { self.downgrade() };
@@ -123,9 +139,7 @@ macro_rules! traits {
         }
 
         // SAFETY: what says that it took the lock has taken it.
-        unsafe impl<O: Order, R: Readers, W: ConstWorld> $api::RawRwLockTimed
-            for RawRwLock<O, R, W>
-        {
+        unsafe impl<$($generic)*> $api::RawRwLockTimed for $lock {
             type Duration = Duration;
             type Instant = Time;
 
@@ -138,63 +152,19 @@ macro_rules! traits {
             }
 
             fn try_lock_exclusive_for(&self, timeout: Duration) -> $tried {
-                $try(self.try_write() || self.write_by(W::now() + timeout))
+                $try(self.try_write() || $granted(self.write_by(W::now() + timeout)))
             }
 
             fn try_lock_exclusive_until(&self, timeout: Time) -> $tried {
-                $try(self.write_by(timeout))
-            }
-        }
-
-        // SAFETY: a writer is alone, as the laws of the lock say.
-        unsafe impl<W: ConstWorld> $api::RawRwLock for RawBiasedRwLock<W> {
-            const INIT: Self = Self::const_new();
-
-            $($of_rwlock)*
-
-            #[inline]
-            fn lock_shared(&self) -> $held {
-                self.read();
-                $hold
-            }
-
-            #[inline]
-            fn try_lock_shared(&self) -> $tried {
-                $try(self.try_read())
-            }
-
-            #[inline]
-            unsafe fn unlock_shared(&self $(, $guard: GuardNoSend)?) {
-                // SAFETY: the caller is a reader, as it promises.
-                unsafe { self.unlock_read() };
-            }
-
-            #[inline]
-            fn lock_exclusive(&self) -> $held {
-                self.write().unwrap_or_else(|lacking| panic!("{lacking}"));
-                $hold
-            }
-
-            #[inline]
-            fn try_lock_exclusive(&self) -> $tried {
-                $try(self.try_write())
-            }
-
-            #[inline]
-            unsafe fn unlock_exclusive(&self $(, $guard: GuardNoSend)?) {
-                // SAFETY: the caller is the writer, as it promises.
-                unsafe { self.unlock_write() };
-            }
-
-            fn is_locked(&self) -> bool {
-                self.is_locked()
-            }
-
-            fn is_locked_exclusive(&self) -> bool {
-                self.is_written()
+                $try($granted(self.write_by(timeout)))
             }
         }
     };
+}
+
+/// A write that could not take the bias back is a panic, as for the lock with data.
+fn granted<T>(written: Result<T, Lacking>) -> T {
+    written.unwrap_or_else(|lacking| panic!("{lacking}"))
 }
 
 #[cfg(feature = "lock_api")]

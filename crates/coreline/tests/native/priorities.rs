@@ -4,7 +4,7 @@ use core::time::Duration;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::{io, mem, thread};
 
-use coreline::lock::{Osq, ReadMostly};
+use coreline::lock::{BiasedRwLock, Osq, ReadMostly};
 use coreline::{Mutex, RwLock, TicketLock};
 
 use crate::os::run_on;
@@ -88,12 +88,14 @@ fn a_waiter_of_higher_priority_lets_the_holder_run() {
     let (osq, ticket) = (<Osq>::new(), TicketLock::new(()));
     let (mutex, rwlock) = (Mutex::new(()), RwLock::new(()));
     let read_mostly = ReadMostly::new(()).expect("memory");
-    let locks: [(_, &Lock<'_>); 6] = [
+    let biased = BiasedRwLock::new(());
+    let locks: [(_, &Lock<'_>); 7] = [
         ("Osq", &|| Box::new(osq.lock())),
         ("TicketLock", &|| Box::new(ticket.lock())),
         ("Mutex", &|| Box::new(mutex.lock())),
         ("RwLock", &|| Box::new(rwlock.write())),
         ("RwLock, a reader", &|| Box::new(rwlock.read())),
+        ("BiasedRwLock", &|| Box::new(biased.write())),
         ("ReadMostly", &|| Box::new(read_mostly.write().expect("a fence"))),
     ];
     for (name, lock) in locks {

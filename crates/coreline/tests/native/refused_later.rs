@@ -11,6 +11,7 @@ use std::time::Duration;
 use std::{panic, process, thread};
 
 use coreline::domain::{Domain, DomainLocal};
+use coreline::lock::RawBiasedRwLock;
 use coreline::mask::Versioned;
 use coreline::percpu::{PerCpuPool, PoolOptions, ResizableStack, StopError, Word64};
 use coreline::{CounterSet, PerCpu, PerCpuCounter};
@@ -32,6 +33,9 @@ struct Shared {
     domain: Domain,
     tenant: DomainLocal<Word64>,
     version: Versioned<[u64; 2]>,
+    /// Guards the pair, whose halves are equal but while a thread writes.
+    lock: RawBiasedRwLock,
+    pair: [AtomicU64; 2],
     rounds: AtomicU64,
     /// How many threads have begun, and ended.
     begun: AtomicU64,
@@ -52,6 +56,8 @@ impl Shared {
             tenant: domain.local(|| Word64::new(0)).unwrap(),
             domain,
             version: Versioned::new([0; 2]),
+            lock: RawBiasedRwLock::new(),
+            pair: [const { AtomicU64::new(0) }; 2],
             rounds: AtomicU64::new(0),
             begun: AtomicU64::new(0),
             ended: AtomicU64::new(0),
@@ -80,6 +86,7 @@ impl Shared {
             let value = *reader.enter().get();
             assert_eq!(value[0], value[1], "a value was freed under its reader");
             drop(self.domain.lease());
+            self.read_twice();
             if round % 16 == 0 {
                 // What needs a fence may be refused one.
                 let stopped = self.words.with_all_stopped(|slots| slots.count());
@@ -88,10 +95,30 @@ impl Shared {
                 // Panics then.
                 let update = AssertUnwindSafe(|| self.version.update([round; 2]));
                 drop(panic::catch_unwind(update));
+                // A lock that could not be taken stays open to readers.
+                if self.lock.write().is_ok() {
+                    // Relaxed, here and in `read_twice`: the lock orders.
+                    self.pair.iter().for_each(|half| _ = half.fetch_add(1, Ordering::Relaxed));
+                    // SAFETY: taken above.
+                    unsafe { self.lock.unlock() };
+                }
             }
         }
         // Relaxed: a count; a thread that looks has seen the others end.
         self.rounds.fetch_add(ROUNDS, Ordering::Relaxed);
+    }
+
+    /// Reads the pair, and reads again meanwhile, which makes the lock biased.
+    fn read_twice(&self) {
+        self.lock.read();
+        self.lock.read();
+        let [one, other] = self.pair.each_ref().map(|half| half.load(Ordering::Relaxed));
+        assert_eq!(one, other, "a reader met a writer");
+        // SAFETY: taken above, twice.
+        unsafe {
+            self.lock.unlock();
+            self.lock.unlock();
+        }
     }
 
     /// What a thread does.
@@ -120,6 +147,7 @@ impl Shared {
         assert_eq!(self.words.sum().cast_signed(), rounds);
         assert_eq!(self.tenant.sum().cast_signed(), rounds);
         assert_eq!(self.domain.usage().leased, 0);
+        assert!(!self.lock.is_locked());
         let tokens = self.stack.with_all_stopped(|slots| {
             let mut popped = [None; TOKENS as usize + 1];
             let pops = slots.map(|slot| slot.field(|stack| stack).pop_batch(&mut popped));

@@ -373,20 +373,30 @@ impl<W: World> RawBiasedRwLock<W> {
         let (freed, failed) = (Ordering::Release, Ordering::Relaxed);
         if self.state.compare_exchange(HELD, 0, freed, failed).is_err() {
             // SAFETY: the caller is the writer.
-            unsafe { Self::hand_over(&raw const self.state) };
+            unsafe { Self::hand_over(&raw const self.state, 0) };
         }
     }
 
-    /// Frees the lock of its writer, and wakes the threads that may take it. The exchange that
-    /// frees the lock also takes back what it wakes readers for, because the lock may be gone after
-    /// it.
+    /// Makes a reader of the writer. No other writer has the lock in between.
+    ///
+    /// # Safety
+    ///
+    /// The caller holds the lock as a writer.
+    pub unsafe fn downgrade(&self) {
+        // SAFETY: the caller is the writer.
+        unsafe { Self::hand_over(&raw const self.state, READER) };
+    }
+
+    /// Frees the lock of its writer, which then counts as so many reads, and wakes the threads that
+    /// may take it. The exchange that frees the lock also clears `SLEEPS` if readers are to be
+    /// woken, because the lock may be gone after it.
     ///
     /// # Safety
     ///
     /// `word` is the state of a lock that the caller holds as a writer.
     #[cold]
     #[inline(never)]
-    unsafe fn hand_over(word: *const W::U32) {
+    unsafe fn hand_over(word: *const W::U32, reads: u32) {
         // SAFETY: the lock is there until the writer has freed it.
         let state = unsafe { &*word };
         // Relaxed: the exchange looks again.
@@ -394,7 +404,7 @@ impl<W: World> RawBiasedRwLock<W> {
         loop {
             // Readers that sleep for a writer that waits go on sleeping, until they are late.
             let wakes = found & SLEEPS != 0 && (found & CLOSED == 0 || found & WANTS != 0);
-            let left = found & !(HELD | if wakes { SLEEPS } else { 0 });
+            let left = (found & !(HELD | if wakes { SLEEPS } else { 0 })).wrapping_add(reads);
             // Release: pairs with the Acquire in `count`, `enter`, `write_at_once` and `take`.
             // Relaxed on failure: it is tried again.
             let (freed, failed) = (Ordering::Release, Ordering::Relaxed);

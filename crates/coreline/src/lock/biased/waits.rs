@@ -95,34 +95,18 @@ impl<W: World> RawBiasedRwLock<W> {
                 return self.enter(HELD, asked) || self.withdraw(asked);
             }
             if is_late {
-                // Before it spins: it might never see the lock free.
                 asked = WANTS;
-                self.ask();
+                self.sleep(SLEEPS | WANTS, closed, deadline);
+                continue;
             }
-            let late_at = (!is_late).then_some(came + PATIENCE);
-            let until = [deadline, late_at].into_iter().flatten().min();
-            let end = until.map_or(now + MOST, |until| until.min(now + MOST));
+            let late_at = came + PATIENCE;
+            let until = deadline.map_or(late_at, |deadline| deadline.min(late_at));
             let is_open = |state| state & closed == 0;
-            match spin::<W, _>(&self.state, now, end, is_open) {
-                Spun::Ready(_) => continue,
-                Spun::Late if until.is_some_and(|until| W::now() >= until) => continue,
-                Spun::Late | Spun::Wanted => {}
-            }
-            self.sleep(SLEEPS | asked, closed, until);
-            has_slept = true;
-        }
-    }
-
-    /// Asks to come next, if a writer has the lock.
-    fn ask(&self) {
-        // Relaxed: the exchange looks again.
-        let mut state = self.state.load(Ordering::Relaxed);
-        while state & (HELD | WANTS) == HELD {
-            // Relaxed, twice: asks, and publishes nothing.
-            let relaxed = Ordering::Relaxed;
-            match self.state.compare_exchange_weak(state, state | WANTS, relaxed, relaxed) {
-                Ok(_) => return,
-                Err(found) => state = found,
+            if let Spun::Late | Spun::Wanted =
+                spin::<W, _>(&self.state, now, until.min(now + MOST), is_open)
+            {
+                self.sleep(SLEEPS, closed, Some(until));
+                has_slept = true;
             }
         }
     }

@@ -5,7 +5,7 @@ use std::cell::RefCell;
 use std::sync::Arc;
 use std::time::Duration;
 
-use coreline::lock::{Near, ReadMostly, SpinningReaders};
+use coreline::lock::{BiasedRwLock, Near, ReadMostly, SpinningReaders};
 use coreline::{IndexBy, Mutex, RwLock};
 use coreline_sim::{Faults, Machine, Sim, Statistics};
 use coreline_topology::CpuId;
@@ -63,6 +63,12 @@ fn waiters_spin_for_a_tenth_of_a_millisecond() {
         let _held = lock.read();
         f();
     };
+    type Biased = BiasedRwLock<(), Sim>;
+    let bar: fn(&Biased, &dyn Fn()) = |lock, f| {
+        let _held = lock.write();
+        f();
+    };
+    let biased = || Biased::new_in(());
     let (exclusive, shared) = (|| Exclusive::new_in(()), || Shared::new_in(()));
     let mostly = || Mostly::new_in(IndexBy::Cpu, ()).unwrap();
     for (waiters, spun) in [
@@ -71,7 +77,9 @@ fn waiters_spin_for_a_tenth_of_a_millisecond() {
         ("that read after a writer", spun(shared, write, |lock| drop(lock.read()))),
         ("that write after a reader", spun(shared, read, |lock| drop(lock.write()))),
         ("that read what is read mostly", spun(mostly, close, |lock| drop(lock.read()))),
-        ("that write it", spun(mostly, count, |lock| drop(lock.write().unwrap()))),
+        ("that write what may be biased", spun(biased, bar, |lock| drop(lock.write()))),
+        ("that read it", spun(biased, bar, |lock| drop(lock.read()))),
+        ("that write what is read mostly", spun(mostly, count, |lock| drop(lock.write().unwrap()))),
     ] {
         // A first waiter of a readers-writer lock spins for 20 us before it asks.
         let all = |spun: u64| (90..130).contains(&spun);
