@@ -247,4 +247,16 @@ impl<'a, T, W: World> BiasedRwLockWriteGuard<'a, T, W> {
         let data = ManuallyDrop::new(unsafe { lock.data.borrow_mut() });
         BiasedRwLockWriteGuard { lock, data, _not_send: PhantomData }
     }
+
+    /// Makes a reader of the writer. No other writer has the lock in between.
+    pub fn downgrade(guard: Self) -> BiasedRwLockReadGuard<'a, T, W> {
+        let mut guard = ManuallyDrop::new(guard);
+        // SAFETY: once, here; the guard is not used again.
+        unsafe { ManuallyDrop::drop(&mut guard.data) };
+        let lock = guard.lock;
+        // SAFETY: the guard was the writer, and its access to the data is over.
+        unsafe { lock.raw.downgrade() };
+        // SAFETY: a reader since just now, for this guard.
+        unsafe { BiasedRwLockReadGuard::new(lock) }
+    }
 }

@@ -4,7 +4,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use coreline::lock::{BiasedRwLock, Near, RawBiasedRwLock, RawRwLock, SpinningReaders};
+use coreline::lock::{
+    BiasedRwLock, BiasedRwLockWriteGuard, Near, RawBiasedRwLock, RawRwLock, SpinningReaders,
+};
 use coreline_sim::{Faults, Sim};
 use coreline_world::model::{Model, Plant};
 use coreline_world::{
@@ -39,6 +41,8 @@ fn sharing<W: Testbed>(effort: Effort, one_in: u32, lock: Arc<BiasedRwLock<Pair,
     let threads = effort.crew::<W, _, _>(|number| {
         let (lock, met) = (Arc::clone(&lock), Arc::clone(&met));
         let soon = || W::now() + Duration::from_nanos(700);
+        // Every third write; in the model, those of every other thread.
+        let downgrades = if W::RUNS { 1 } else { number % 2 * 7 };
         let write = move |lock: &BiasedRwLock<Pair, W>, manner: u32| {
             let held = match manner {
                 0 => Some(lock.write()),
@@ -48,6 +52,11 @@ fn sharing<W: Testbed>(effort: Effort, one_in: u32, lock: Arc<BiasedRwLock<Pair,
             held.map_or(0, |mut pair| {
                 pair.0.0 += 1;
                 pair.1.0 += 1;
+                let written = pair.0.0;
+                if manner == downgrades {
+                    let pair = BiasedRwLockWriteGuard::downgrade(pair);
+                    assert_eq!((pair.0.0, pair.1.0), (written, written), "a writer came between");
+                }
                 1
             })
         };
