@@ -80,9 +80,10 @@ use super::RawBiasedRwLock;
 /// **Several copies of the library**, and memory that processes share: threads may wait forever.
 /// See [one copy of the library](super::super#one-copy-of-the-library).
 ///
-/// **Fork**: a lock that another thread held at the time of the fork stays in this state in the
-/// child. So does a lock that another thread waited for to write, or was about to: the child may
-/// read it, and must not write it. If another thread only read it, the child may read, too.
+/// **Fork**: the child may use a lock that no other thread used at the time of the fork. A lock that
+/// another thread held stays held in the child. If another thread waited for the lock, took it, or
+/// freed it at that time, the child must not use the lock: its word and its slots may be copies of
+/// different moments.
 ///
 /// [`ReadMostly`]: super::super::ReadMostly
 /// [`RwLock`]: super::super::RwLock

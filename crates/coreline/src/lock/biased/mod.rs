@@ -73,7 +73,8 @@
 //! A writer that waits *closes* the lock: readers that come wait. If readers are still there after
 //! 1 ms ([`PATIENCE`](waits::PATIENCE)), the first writer opens the lock for 9 ms
 //! ([`OPEN`](waits::OPEN)), takes it if it finds no reader, and else closes it again. The time when
-//! it may be closed again is in the lock, for the next first writer if this one gives up.
+//! it may be closed again is in the lock, for the next first writer if this one gives up. A first
+//! writer that takes the lock clears it.
 //!
 //! A reader that has waited for 1 ms is *late*. It enters a lock that no writer holds, closed or
 //! not. If a writer holds the lock, a late reader sets `WANTS`. Then no waiting writer takes the

@@ -221,11 +221,14 @@ impl<W: World> RawBiasedRwLock<W> {
     /// Waits until no thread has the lock, and takes it; opens it again if `deadline` comes first.
     /// Returns whether it took the lock. The caller is the first writer.
     fn drain(&self, deadline: Option<Time>) -> Result<bool, Lacking> {
-        let mut opens_at = W::now() + PATIENCE;
+        // Since it waits for readers alone.
+        let mut opens_at = None;
         loop {
             // Acquire: pairs with the Release in `become_biased`.
             let state = self.state.load(Ordering::Acquire);
             if self.take(state) {
+                // Relaxed: a hint. The reads for which the lock was opened are over.
+                self.close_at.store(0, Ordering::Relaxed);
                 return Ok(true);
             }
             let now = W::now();
@@ -240,10 +243,10 @@ impl<W: World> RawBiasedRwLock<W> {
                 }
                 continue;
             }
-            if state & (CLOSED | HELD) != CLOSED {
-                // Has waited for no reader so far.
-                opens_at = now + PATIENCE;
-            }
+            opens_at = match state & (CLOSED | HELD) {
+                CLOSED => opens_at.or(Some(now + PATIENCE)),
+                _ => None,
+            };
             match self.next(state, opens_at) {
                 Next::Close(at) if now >= at => {
                     // Relaxed: asks readers to wait, and publishes nothing.
@@ -256,28 +259,27 @@ impl<W: World> RawBiasedRwLock<W> {
                     self.open();
                 }
                 Next::Open(at) => {
-                    self.wait_closed(now, [deadline, at].into_iter().flatten().min());
+                    self.wait_closed(state, now, [deadline, at].into_iter().flatten().min());
                 }
             }
         }
     }
 
     /// What the first writer does next if the state stays as it is.
-    fn next(&self, state: u32, opens_at: Time) -> Next {
+    fn next(&self, state: u32, opens_at: Option<Time>) -> Next {
         if state & CLOSED == 0 {
             // Relaxed: written by first writers, which the mutex orders.
             Next::Close(Time::from_nanos(self.close_at.load(Ordering::Relaxed)))
         } else {
             // In the model, where no time passes, readers alone see to it that all go on.
-            Next::Open((W::RUNS && state & HELD == 0).then_some(opens_at))
+            Next::Open(opens_at.filter(|_| W::RUNS))
         }
     }
 
-    /// Waits while the lock is closed: until it may be free, a writer has freed it, or `until`.
-    fn wait_closed(&self, now: Time, until: Option<Time>) {
-        // Relaxed: looks only.
-        let held = self.state.load(Ordering::Relaxed) & HELD;
-        let is_news = |state| is_free(state) || state & HELD != held;
+    /// Waits while the lock is closed: until it may be free, until a writer has freed it that had
+    /// it in this state, or `until`.
+    fn wait_closed(&self, before: u32, now: Time, until: Option<Time>) {
+        let is_news = |state| is_free(state) || (state ^ before) & HELD != 0;
         let end = until.map_or(now + MOST, |until| until.min(now + MOST));
         if let Spun::Ready(_) = spin::<W, _>(&self.state, now, end, is_news) {
             return;

@@ -399,66 +399,110 @@ fn a_late_reader_that_gives_up_leaves_no_request() {
     }
 }
 
-/// A lock in memory that its last holder unmaps: each thread reads, then writes, and counts.
-fn the_last_holder_unmaps<W: Testbed>(effort: Effort) {
-    struct Shared<W: World> {
-        lock: RawBiasedRwLock<W>,
-        holders: coreline_world::Cell<u32, W>,
+/// A lock, how many threads still read, and how many still write.
+struct Held<W: World> {
+    lock: RawBiasedRwLock<W>,
+    readers: W::U32,
+    writers: coreline_world::Cell<u32, W>,
+}
+
+impl<W: Testbed> Held<W> {
+    /// Reads, twice at a time, and the last time says so while it reads.
+    fn read(&self, times: u32) {
+        for left in (0..times).rev() {
+            self.lock.read();
+            self.lock.read();
+            // SAFETY: taken just now.
+            unsafe { self.lock.unlock() };
+            if left == 0 {
+                // Relaxed: the lock orders.
+                self.readers.fetch_sub(1, Ordering::Relaxed);
+            }
+            // SAFETY: taken above. The last access, if this was the last time.
+            unsafe { self.lock.unlock() };
+        }
     }
-    let layout = std::alloc::Layout::from_size_align(4096, 4096).expect("a page");
+
+    /// Writes until no other thread will use the lock; returns `false` if another one will.
+    fn is_last_to_write(&self) -> bool {
+        loop {
+            self.lock.write().expect("fences");
+            // Relaxed: the lock orders.
+            let read = self.readers.load(Ordering::Relaxed) == 0;
+            // SAFETY: this thread alone has the lock.
+            let left = self.writers.with_mut(|writers| unsafe {
+                *writers -= u32::from(read);
+                *writers
+            });
+            // SAFETY: taken above. The last access, if all have read.
+            unsafe { self.lock.unlock() };
+            if read {
+                return left == 0;
+            }
+        }
+    }
+}
+
+const PAGE: std::alloc::Layout = std::alloc::Layout::new::<[u64; 512]>();
+
+/// Threads use a lock in a page. The last one drops the lock, and has `free` do something to the
+/// page while the others may still be inside of `unlock`. Then `check` looks at it.
+fn the_last_holder_frees<W: Testbed>(effort: Effort, free: fn(*mut u8), check: fn(*mut u8)) {
     for _ in 0..effort.rounds {
-        let at = W::map(layout).expect("a page").cast::<Shared<W>>();
-        let holders = coreline_world::Cell::new_in(effort.threads);
+        let page = W::map(PAGE).expect("a page").as_ptr();
+        let held = Held::<W> {
+            lock: RawBiasedRwLock::new_in(),
+            readers: W::U32::new_in(effort.threads / 2),
+            writers: coreline_world::Cell::new_in(effort.threads / 2),
+        };
         // SAFETY: mapped just now, and large enough.
-        unsafe { at.write(Shared { lock: RawBiasedRwLock::new_in(), holders }) };
-        let at = at.as_ptr().expose_provenance();
+        unsafe { page.cast::<Held<W>>().write(held) };
+        let at = page.expose_provenance();
         let threads = effort.crew::<W, _, _>(|number| {
             move || {
-                // SAFETY: written above, and there until the last holder goes.
-                let shared = unsafe { &*std::ptr::with_exposed_provenance::<Shared<W>>(at) };
-                // The first thread makes it biased.
-                for _ in 0..if number == 0 && W::RUNS { 300 } else { 1 } {
-                    shared.lock.read();
-                    shared.lock.read();
-                    // SAFETY: taken just now, twice.
-                    unsafe {
-                        shared.lock.unlock();
-                        shared.lock.unlock();
-                    }
-                }
-                shared.lock.write().expect("fences");
-                // SAFETY: this thread alone has the lock.
-                let left = shared.holders.with_mut(|holders| unsafe {
-                    *holders -= 1;
-                    *holders
-                });
-                // SAFETY: taken above.
-                unsafe { shared.lock.unlock() };
-                if left == 0 {
-                    let at = std::ptr::with_exposed_provenance_mut::<Shared<W>>(at);
+                let held = std::ptr::with_exposed_provenance_mut::<Held<W>>(at);
+                // SAFETY: written above, and there until the last writer goes.
+                let shared = unsafe { &*held };
+                if number % 2 == 0 {
+                    shared.read(if W::RUNS { 150 } else { 1 });
+                } else if shared.is_last_to_write() {
                     // SAFETY: all other threads have freed the lock, and do not use it again.
-                    unsafe {
-                        at.drop_in_place();
-                        W::unmap(std::ptr::NonNull::new_unchecked(at).cast(), layout);
-                    }
+                    unsafe { held.drop_in_place() };
+                    free(held.cast());
                 }
             }
         });
         threads.into_iter().for_each(JoinHandle::join);
+        check(page);
     }
 }
 
-/// A thread that touches the lock after it has freed it takes the process along.
+/// Natively, a thread that touches the lock after it has freed it takes the process along. In the
+/// simulator, it changes what the last holder has written there.
 #[test]
 fn the_last_holder_may_free_the_memory() {
-    the_last_holder_unmaps::<Native>(Effort { rounds: 2000, ..NATIVE });
-    let effort = Effort { rounds: 3, ..FEW };
-    for faults in [Faults::NONE, worlds::TORN, worlds::PREEMPTED] {
-        let law = move || the_last_holder_unmaps::<Sim>(effort);
-        worlds::simulate_seeds("biased::unmaps", "host-2c", faults, 20, law).unwrap();
+    fn unmap<W: World>(page: *mut u8) {
+        // SAFETY: mapped with this layout, and no thread uses it any more.
+        unsafe { W::unmap(std::ptr::NonNull::new(page).expect("a page"), PAGE) };
     }
-    let law = move || the_last_holder_unmaps::<Sim>(Effort { rounds: 1, ..FEW });
-    worlds::search("biased::unmaps", "host-2c", worlds::schedules(60), law).unwrap();
+    fn fill(page: *mut u8) {
+        // SAFETY: a page, in which no lock lives any more.
+        unsafe { page.write_bytes(0xa5, PAGE.size()) };
+    }
+    fn is_filled(page: *mut u8) {
+        // SAFETY: a page, and the threads are over.
+        let bytes = unsafe { std::slice::from_raw_parts(page, PAGE.size()) };
+        assert!(bytes.iter().all(|byte| *byte == 0xa5), "a thread wrote to a freed lock");
+        unmap::<Sim>(page);
+    }
+    the_last_holder_frees::<Native>(Effort { rounds: 300, ..NATIVE }, unmap::<Native>, |_| ());
+    for faults in [Faults::NONE, worlds::TORN, worlds::PREEMPTED] {
+        let effort = Effort { rounds: 3, ..FEW };
+        let law = move || the_last_holder_frees::<Sim>(effort, fill, is_filled);
+        worlds::simulate_seeds("biased::frees", "host-2c", faults, 20, law).unwrap();
+    }
+    let law = || the_last_holder_frees::<Sim>(Effort { rounds: 1, ..FEW }, fill, is_filled);
+    worlds::search("biased::frees", "host-2c", worlds::schedules(60), law).unwrap();
 }
 
 /// Readers that always overlap, each for 2 us: how long a writer waits at most.
