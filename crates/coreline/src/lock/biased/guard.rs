@@ -57,7 +57,7 @@ use super::RawBiasedRwLock;
 /// holder of lower priority can run](super::super#priorities) on its CPU.
 ///
 /// **Size**: 48 bytes next to the data. A lock that was ever biased also uses 8 bytes per CPU, and
-/// 192 bytes of the global allocator, until it is dropped. If there is no memory for these, the
+/// 128 bytes of the global allocator, until it is dropped. If there is no memory for these, the
 /// lock stays as it was, and later reads try again. The first such lock of a process also allocates
 /// the process's [pool](crate::percpu::PerCpuPool), if no other per-CPU memory has done so, and
 /// ends the process if there is no memory for that. A lock is never biased where there are no
@@ -80,10 +80,10 @@ use super::RawBiasedRwLock;
 /// **Several copies of the library**, and memory that processes share: threads may wait forever.
 /// See [one copy of the library](super::super#one-copy-of-the-library).
 ///
-/// **Fork**: the child may use a lock that no other thread used at the time of the fork. A lock that
-/// another thread held stays held in the child. If another thread waited for the lock, took it, or
-/// freed it at that time, the child must not use the lock: its word and its slots may be copies of
-/// different moments.
+/// **Fork**: the child may use a lock that no other thread used at the time of the fork. A lock
+/// that another thread held stays held in the child. If another thread waited for the lock, took
+/// it, or freed it at that time, the child must not use the lock: its word and its slots may be
+/// copies of different moments.
 ///
 /// [`ReadMostly`]: super::super::ReadMostly
 /// [`RwLock`]: super::super::RwLock

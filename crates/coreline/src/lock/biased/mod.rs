@@ -71,10 +71,11 @@
 //! # Which thread is next
 //!
 //! A writer that waits *closes* the lock: readers that come wait. If readers are still there after
-//! 1 ms ([`PATIENCE`](waits::PATIENCE)), the first writer opens the lock for 9 ms
-//! ([`OPEN`](waits::OPEN)), takes it if it finds no reader, and else closes it again. The time when
-//! it may be closed again is in the lock, for the next first writer if this one gives up. A first
-//! writer that takes the lock clears it.
+//! 1 ms ([`PATIENCE`](waits::PATIENCE)), the first writer opens the lock for 9 ms, takes it if it
+//! finds no reader, and else closes it again. A first writer that gives up earlier leaves the lock
+//! open for nine times ([`SHARE`](waits::SHARE)) as long as it has kept readers out. The time when
+//! the lock may be closed again is in the lock, for the next first writer. One that takes the lock
+//! clears it.
 //!
 //! A reader that has waited for 1 ms is *late*. It enters a lock that no writer holds, closed or
 //! not. If a writer holds the lock, a late reader sets `WANTS`. Then no waiting writer takes the
@@ -88,9 +89,9 @@
 //!
 //! # How often the bias is taken back
 //!
-//! A writer measures how long it took to take the bias back: the fence, and the sum over the slots.
-//! For [`TIMES`](slots::TIMES) as long, 9, the lock is not biased again. So writers spend at most a
-//! tenth of their time on it.
+//! A writer measures how long it took to take the bias back: the wait for a thread that makes a
+//! slot, the fence, and the sum over the slots. For [`TIMES`](slots::TIMES) as long, 9, the lock is
+//! not biased again. So writers spend at most a tenth of their time on it.
 //!
 //! # Laws
 //!

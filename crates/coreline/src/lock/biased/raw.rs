@@ -54,9 +54,9 @@ const WRITER: u32 = 2;
 // | n > 0 | n reads | readers; a reader that finds that it pays: `BIASED` |
 // | `BIASED`, any n | n reads and those of the slots | the first writer: n' >= 0 |
 // | `CLOSED`, n >= 0 | the first writer waits | it: `HELD`, or without `CLOSED` |
-// | `CLOSED` `BIASED` | both came at once | the first writer: `CLOSED`, n' >= 0 |
+// | `CLOSED` `BIASED` | both came at once | the first writer: without one of them |
 // | `HELD`, n >= 0 | a writer has the lock; n come in vain | the writer: without |
-// | `HELD` `CLOSED` | the same, and the first writer waits for that one | the writer: `CLOSED` |
+// | `HELD` `CLOSED` | the same, and the first writer waits | the writer or that one: without its |
 // | `WANTS` with `HELD` | a late reader waits for the writer | the writer: without `HELD` |
 // | `WANTS`, n >= 0, with `CLOSED` or not | it comes next | a late reader: without `WANTS` |
 //
@@ -217,7 +217,8 @@ impl<W: World> RawBiasedRwLock<W> {
     #[inline]
     pub unsafe fn unlock(&self) {
         // Relaxed: a writer sees the bit that it has set. A reader sees no bit of an earlier
-        // writer, because it has read the word since, and there is none of a later writer.
+        // writer: it has read the word since, or its section has acquired the gate from a reader
+        // that has. There is no bit of a later writer.
         let state = self.state.load(Ordering::Relaxed);
         if state & HELD == 0 {
             // SAFETY: the caller holds the lock, and it has no writer.
@@ -338,8 +339,8 @@ impl<W: World> RawBiasedRwLock<W> {
 
     /// Takes the lock to write if no thread has it. Returns whether it took the lock.
     ///
-    /// The call also fails if another thread waits to write, or tries to, or if a reader comes at
-    /// the same time and will wait, or has waited for more than 1 ms. If the lock is biased and no
+    /// The call may also fail if another thread waits to write, or tries to, if a reader comes at
+    /// the same time, or if a reader has waited for more than 1 ms. If the lock is biased and no
     /// thread reads, the call takes the bias back.
     ///
     /// # Panics

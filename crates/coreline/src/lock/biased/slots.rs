@@ -40,15 +40,13 @@ impl<W: World> Slots<W> {
     /// there is no memory.
     fn new_in() -> Option<Self> {
         let by = IndexBy::Cpu;
-        if !W::runs_sections(&W::section(by).ok()?.0) || W::fence_restartable().is_err() {
+        if !W::runs_sections(&W::section(by).ok()?.0) {
             return None;
         }
         let init = Init::Function(|| W::U64::new_in(0));
-        Some(Slots {
-            counts: PerCpuPool::global_in(by).ok()?.per_cpu_of(init).ok()?,
-            moved: W::U64::new_in(0),
-            until: W::U64::new_in(0),
-        })
+        let counts = PerCpuPool::global_in(by).ok()?.per_cpu_of(init).ok()?;
+        W::fence_restartable().ok()?;
+        Some(Slots { counts, moved: W::U64::new_in(0), until: W::U64::new_in(0) })
     }
 
     /// How many reads there are beyond those that were moved, given the sum of the slots.
@@ -154,9 +152,8 @@ impl<W: World> RawBiasedRwLock<W> {
         // The gate is closed from here on, and no section that began before is under way. So
         // readers come and go in the word alone, and the sum does not change.
         let moved = slots.counts.stop_all(Some(&self.gate), |all| {
-            // Acquire: pairs with the release of a section's commit: what the reader that went has
-            // read, it has read before this.
-            let counts = all.map(|count| count.load(Ordering::Acquire));
+            // Relaxed: the fence came between all sections that committed and this.
+            let counts = all.map(|count| count.load(Ordering::Relaxed));
             self.move_to_word(slots, slots.unmoved(counts.fold(0, Unsigned::wrapping_add)));
         });
         match moved {

@@ -5,11 +5,13 @@ use std::sync::Arc;
 
 use coreline_sim::{Machine, Sim, interrupts};
 use coreline_topology::CpuId;
-use coreline_world::{Clock, JoinHandle, Ordering, Placement, Threads, Word, Words, Work, World};
+use coreline_world::{
+    Clock, Integer, JoinHandle, Ordering, Placement, Threads, Time, Word, Words, Work, World,
+};
 
-use super::raw::{MOST_READERS, PAYS, READER};
+use super::raw::{CLOSED, MOST_READERS, PAYS, READER, WANTS};
 use super::slots::Slots;
-use super::waits::{OPEN, PATIENCE};
+use super::waits::PATIENCE;
 use super::*;
 
 /// So many reads, each of which meets another one.
@@ -201,7 +203,7 @@ fn reads_again(stops: bool) -> [Duration; 2] {
 #[test]
 fn a_reader_that_reads_again_waits_for_its_patience_once() {
     let [again, once_more] = reads_again(false);
-    assert!(again > PATIENCE / 2 && again < PATIENCE * 11 / 10, "{again:?}");
+    assert!(again > PATIENCE / 2 && again < PATIENCE * 9 / 10, "{again:?}");
     assert!(once_more < PATIENCE / 10, "{once_more:?}");
 }
 
@@ -258,20 +260,107 @@ fn a_writer_leaves_a_lock_open_that_another_one_has_opened() {
     assert!(waited < PATIENCE / 10, "{waited:?}");
 }
 
-/// A thread reads for a long time. While a writer waits for it, other readers have nine tenths of
-/// the time. Found: 44 of 50 ms; 0.2 ms if the writer closes the lock again at once.
+/// No reader makes a lock biased for which a thread waits: a late reader that then came by a slot
+/// would leave its request there.
 #[test]
-fn a_thread_that_reads_on_leaves_the_lock_to_other_readers() {
-    let (busy, all) = simulated(|| {
+fn a_lock_for_which_a_thread_waits_is_not_biased() {
+    simulated(|| {
+        for waits in [CLOSED, WANTS] {
+            let lock = RawBiasedRwLock::<Sim>::new_in();
+            meets(&lock, PAYS - 1);
+            lock.read();
+            // Relaxed: no other thread is there.
+            lock.state.fetch_or(waits, Ordering::Relaxed);
+            lock.bias();
+            assert!(!lock.is_biased());
+            // Relaxed: as above.
+            lock.state.fetch_and(!waits, Ordering::Relaxed);
+            lock.bias();
+            assert!(lock.is_biased());
+            assert_eq!(lock.write_by(Sim::now()), Ok(false), "a thread reads");
+            assert!(lock.is_biased(), "a trial in vain took the bias back");
+            // SAFETY: taken above.
+            unsafe { lock.unlock() };
+            assert_eq!(lock.write_by(Sim::now()), Ok(true), "no thread reads");
+        }
+    });
+}
+
+/// Two threads write for 0.3 ms each, one after the other. A reader that waits for both sleeps, and
+/// is woken when the second one has written, and not when it is late.
+#[test]
+fn a_reader_is_woken_when_the_last_writer_has_written() {
+    for writers in [1, 2] {
+        let program = move || {
+            let lock = Arc::new(RawBiasedRwLock::<Sim>::new_in());
+            let write = |lock: &RawBiasedRwLock<Sim>| {
+                lock.write().expect("fences");
+                Sim::work(PATIENCE * 3 / 10);
+                // SAFETY: taken just now.
+                unsafe { lock.unlock() };
+            };
+            let writers = (1..=writers).map(|cpu| {
+                let theirs = Arc::clone(&lock);
+                let writer = on(cpu, move || write(&theirs));
+                Sim::work(PATIENCE / 20);
+                writer
+            });
+            let writers: Vec<_> = writers.collect();
+            reads(&lock, 1);
+            let at = Sim::now();
+            writers.into_iter().for_each(JoinHandle::join);
+            at
+        };
+        let run = Machine::preset("x86-128c-8n").expect("a preset").run(program);
+        let waited = run.expect("it ends").value - Time::from_nanos(0);
+        let section = PATIENCE * 3 / 10;
+        assert!(waited < (writers + 1) * section, "{waited:?} for {writers} writers");
+    }
+}
+
+/// A late reader gives up when the writer frees the lock, so many nanoseconds before or after. The
+/// first writer does not wait for longer because of it.
+#[test]
+fn a_late_reader_that_gives_up_wakes_the_first_writer() {
+    for step in 0..60 {
+        let waited = Machine::preset("x86-128c-8n").expect("a preset").run(move || {
+            let lock = Arc::new(RawBiasedRwLock::<Sim>::new_in());
+            lock.write().expect("fences");
+            let [theirs, others] = [(); 2].map(|()| Arc::clone(&lock));
+            let deadline = Sim::now() + 2 * PATIENCE;
+            let reader = on(1, move || {
+                if others.read_by(deadline) {
+                    // SAFETY: taken just now.
+                    unsafe { others.unlock() };
+                }
+            });
+            let writer = on(2, move || taken_at(&theirs));
+            Sim::work(deadline - Sim::now() + Duration::from_nanos(100 * step));
+            // SAFETY: taken above.
+            unsafe { lock.unlock() };
+            let freed = Sim::now();
+            reader.join();
+            writer.join() - freed
+        });
+        let waited = waited.expect("it ends").value;
+        assert!(waited < PATIENCE / 4, "{waited:?}, freed {step} steps after the deadline");
+    }
+}
+
+/// A thread reads for 50 ms. Beside it, `writer` tries to write until then, and another thread
+/// reads again and again. Returns for how much of the time that one reads.
+fn reads_beside_a_long_read(writer: fn(&RawBiasedRwLock<Sim>, Time)) -> f64 {
+    simulated(move || {
         let lock = Arc::new(RawBiasedRwLock::<Sim>::new_in());
         lock.read();
-        let theirs = Arc::clone(&lock);
-        let writer = on(1, move || writes(&theirs));
-        Sim::work(Duration::from_micros(300));
-        let all = 5 * (PATIENCE + OPEN);
+        let all = 50 * PATIENCE;
         let (end, mut busy) = (Sim::now() + all, Duration::ZERO);
+        let theirs = Arc::clone(&lock);
+        let writer = on(1, move || writer(&theirs, end));
+        Sim::work(Duration::from_micros(300));
         while Sim::now() < end {
             lock.read();
+            assert!(!lock.is_biased(), "each look of the writer would take the bias back");
             Sim::work(Duration::from_micros(2));
             busy += Duration::from_micros(2);
             // SAFETY: taken just now.
@@ -280,9 +369,110 @@ fn a_thread_that_reads_on_leaves_the_lock_to_other_readers() {
         // SAFETY: taken above.
         unsafe { lock.unlock() };
         writer.join();
-        (busy, all)
-    });
-    assert!(busy > all * 8 / 10, "{busy:?} of {all:?}");
+        busy.as_secs_f64() / all.as_secs_f64()
+    })
+}
+
+/// While a writer waits for a long read, other readers have nine tenths of the time, also if the
+/// writer gives up before it opens the lock. Found: 0.88 and 0.87; 0.004 if it closes it at once.
+#[test]
+fn a_thread_that_reads_on_leaves_the_lock_to_other_readers() {
+    let waits = |lock: &RawBiasedRwLock<Sim>, _| writes(lock);
+    let gives_up = |lock: &RawBiasedRwLock<Sim>, end| {
+        while Sim::now() + PATIENCE < end {
+            assert_eq!(lock.write_by(Sim::now() + PATIENCE / 2), Ok(false));
+        }
+    };
+    for share in [reads_beside_a_long_read(waits), reads_beside_a_long_read(gives_up)] {
+        assert!(share > 0.8, "{share:.3} of the time");
+    }
+}
+
+/// Runs `first` on one CPU, `writer` from 0.1 ms on on another one, and beside both, from then on,
+/// six threads that read for 2 us again and again, so that they overlap. Returns what both return.
+fn beside_readers(
+    first: fn(&RawBiasedRwLock<Sim>) -> Time,
+    writer: fn(&RawBiasedRwLock<Sim>) -> Time,
+) -> [Time; 2] {
+    let program = move || {
+        let sign = <Sim as Words>::U32::new_in(0);
+        let shared = Arc::new((RawBiasedRwLock::<Sim>::new_in(), sign));
+        let start = |cpu, f: fn(&RawBiasedRwLock<Sim>) -> Time| {
+            let shared = Arc::clone(&shared);
+            on(cpu, move || f(&shared.0))
+        };
+        let first = start(1, first);
+        Sim::work(PATIENCE / 10);
+        let readers = (3..9).map(|cpu| {
+            let shared = Arc::clone(&shared);
+            on(cpu, move || {
+                // Relaxed: a sign.
+                while shared.1.load(Ordering::Relaxed) == 0 {
+                    shared.0.read();
+                    Sim::work(Duration::from_micros(2));
+                    // SAFETY: taken just now.
+                    unsafe { shared.0.unlock() };
+                }
+            })
+        });
+        let readers: Vec<_> = readers.collect();
+        let times = [first, start(2, writer)].map(JoinHandle::join);
+        // Relaxed: a sign.
+        shared.1.store(1, Ordering::Relaxed);
+        readers.into_iter().for_each(JoinHandle::join);
+        times
+    };
+    Machine::preset("x86-128c-8n").expect("a preset").run(program).expect("it ends").value
+}
+
+/// Takes the lock to write. Returns when.
+fn taken_at(lock: &RawBiasedRwLock<Sim>) -> Time {
+    lock.write().expect("fences");
+    let at = Sim::now();
+    // SAFETY: taken just now.
+    unsafe { lock.unlock() };
+    at
+}
+
+/// A thread writes for 3 ms, and then reads for 50 us, while the first writer waits. That one waits
+/// for the read alone, and not for readers that come after it. Found: 0.1 us after the read, and
+/// 9 ms if the first writer counts the time for which it waited for the write.
+#[test]
+fn a_writer_that_waited_long_for_another_does_not_open_the_lock() {
+    let first = |lock: &RawBiasedRwLock<Sim>| {
+        lock.write().expect("fences");
+        Sim::work(3 * PATIENCE);
+        // SAFETY: taken above.
+        unsafe { lock.downgrade() };
+        Sim::work(PATIENCE / 20);
+        // SAFETY: a reader since then.
+        unsafe { lock.unlock() };
+        Sim::now()
+    };
+    let [read, wrote] = beside_readers(first, taken_at);
+    assert!(wrote - read < PATIENCE / 2, "{:?}", wrote - read);
+}
+
+/// A thread reads for 1.5 ms, so a writer opens the lock, and takes it when that thread has read.
+/// The next writer closes the lock at once. Found: 3 us; 8 ms if the lock stays open.
+#[test]
+fn a_writer_that_took_the_lock_leaves_it_to_be_closed() {
+    let first = |lock: &RawBiasedRwLock<Sim>| {
+        lock.read();
+        Sim::work(PATIENCE * 3 / 2);
+        // SAFETY: taken above.
+        unsafe { lock.unlock() };
+        Sim::now()
+    };
+    let writer = |lock: &RawBiasedRwLock<Sim>| {
+        taken_at(lock);
+        Sim::work(PATIENCE / 2);
+        let came = Sim::now();
+        let waited = taken_at(lock) - came;
+        assert!(waited < PATIENCE / 2, "{waited:?}");
+        came
+    };
+    beside_readers(first, writer);
 }
 
 /// Writers come one after another, without a pause, each for so many microseconds. Returns how long

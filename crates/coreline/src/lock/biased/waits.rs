@@ -3,12 +3,12 @@
 //! | constant | why this value | test |
 //! |---|---|---|
 //! | `PATIENCE` | far longer than a section and a wake-up | `a_reader_that_reads_again_..` |
-//! | `OPEN` | nine of ten parts of the time are the readers' | `a_thread_that_reads_on_..` |
+//! | `SHARE` | nine of ten parts of the time are the readers' | `a_thread_that_reads_on_..` |
 //! | `NAP` | a writer then looks nine times | `a_writer_that_opened_the_lock_..` |
 
 use core::time::Duration;
 
-use coreline_world::{Integer, Lacking, Ordering, Parked, Time, Word, World};
+use coreline_world::{Integer, Lacking, Ordering, Time, Word, World};
 
 use super::super::RawMutex;
 use super::super::osq::Near;
@@ -22,8 +22,8 @@ use super::raw::{
 /// readers lets others in.
 pub(super) const PATIENCE: Duration = Duration::from_millis(1);
 
-/// How long the first writer then leaves the lock open.
-pub(super) const OPEN: Duration = Duration::from_millis(9);
+/// How many times as long as it has kept readers out a first writer then leaves the lock open.
+pub(super) const SHARE: u32 = 9;
 
 /// How often it looks meanwhile whether the lock is free.
 const NAP: Duration = Duration::from_millis(1);
@@ -78,12 +78,12 @@ impl<W: World> RawBiasedRwLock<W> {
         if barge::<W>(|| self.enter(HELD | CLOSED, 0)) {
             return true;
         }
+        // Relaxed: looks only.
+        let state = self.state.load(Ordering::Relaxed);
+        assert!(readers(state) < MOST_READERS, "more than 2^22 readers: guards were forgotten");
         let came = W::now();
         let (mut has_slept, mut asked) = (false, 0);
         loop {
-            // Relaxed: looks only.
-            let state = self.state.load(Ordering::Relaxed);
-            assert!(readers(state) < MOST_READERS, "more than 2^22 readers: guards were forgotten");
             let now = W::now();
             // In the model, where no time passes, a reader is late when it has slept.
             let is_late = if W::RUNS { now - came >= PATIENCE } else { has_slept };
@@ -111,8 +111,8 @@ impl<W: World> RawBiasedRwLock<W> {
         }
     }
 
-    /// Asks, and sleeps until another thread wakes it, until `until`, or until the lock is not
-    /// `closed`.
+    /// Unless the lock is not `closed`, asks, and sleeps until another thread wakes it or until
+    /// `until`, if the word does not change before.
     fn sleep(&self, asks: u32, closed: u32, until: Option<Time>) {
         // Relaxed: the exchange looks again.
         let mut state = self.state.load(Ordering::Relaxed);
@@ -122,11 +122,8 @@ impl<W: World> RawBiasedRwLock<W> {
             let relaxed = Ordering::Relaxed;
             match self.state.compare_exchange(state, asked, relaxed, relaxed) {
                 Ok(_) => {
-                    if W::park_as(&self.state, asked, until, READERS) != Parked::Changed {
-                        return;
-                    }
-                    // Relaxed: the exchange looks again.
-                    state = self.state.load(Ordering::Relaxed);
+                    W::park_as(&self.state, asked, until, READERS);
+                    return;
                 }
                 Err(found) => state = found,
             }
@@ -221,8 +218,8 @@ impl<W: World> RawBiasedRwLock<W> {
     /// Waits until no thread has the lock, and takes it; opens it again if `deadline` comes first.
     /// Returns whether it took the lock. The caller is the first writer.
     fn drain(&self, deadline: Option<Time>) -> Result<bool, Lacking> {
-        // Since it waits for readers alone.
-        let mut opens_at = None;
+        // Since it keeps readers out that wait for it alone.
+        let mut since = None;
         loop {
             // Acquire: pairs with the Release in `become_biased`.
             let state = self.state.load(Ordering::Acquire);
@@ -233,31 +230,27 @@ impl<W: World> RawBiasedRwLock<W> {
             }
             let now = W::now();
             if is_over::<W>(deadline) && !(state & BIASED != 0 && self.seems_free(state)) {
-                self.open();
+                self.open(now, since);
                 return Ok(false);
             }
             if state & BIASED != 0 {
                 if let Err(lacking) = self.unbias() {
-                    self.open();
+                    self.open(now, since);
                     return Err(lacking);
                 }
                 continue;
             }
-            opens_at = match state & (CLOSED | HELD) {
-                CLOSED => opens_at.or(Some(now + PATIENCE)),
+            since = match state & (CLOSED | HELD) {
+                CLOSED => since.or(Some(now)),
                 _ => None,
             };
-            match self.next(state, opens_at) {
+            match self.next(state, since) {
                 Next::Close(at) if now >= at => {
                     // Relaxed: asks readers to wait, and publishes nothing.
                     self.state.fetch_or(CLOSED, Ordering::Relaxed);
                 }
                 Next::Close(at) => self.wait_open(now, deadline.map_or(at, |end| end.min(at))),
-                Next::Open(Some(at)) if now >= at => {
-                    // Relaxed: a hint for the next first writer, and for readers.
-                    self.close_at.store((now + OPEN).as_nanos(), Ordering::Relaxed);
-                    self.open();
-                }
+                Next::Open(Some(at)) if now >= at => self.open(now, since),
                 Next::Open(at) => {
                     self.wait_closed(state, now, [deadline, at].into_iter().flatten().min());
                 }
@@ -266,13 +259,13 @@ impl<W: World> RawBiasedRwLock<W> {
     }
 
     /// What the first writer does next if the state stays as it is.
-    fn next(&self, state: u32, opens_at: Option<Time>) -> Next {
+    fn next(&self, state: u32, since: Option<Time>) -> Next {
         if state & CLOSED == 0 {
             // Relaxed: written by first writers, which the mutex orders.
             Next::Close(Time::from_nanos(self.close_at.load(Ordering::Relaxed)))
         } else {
             // In the model, where no time passes, readers alone see to it that all go on.
-            Next::Open(opens_at.filter(|_| W::RUNS))
+            Next::Open(since.filter(|_| W::RUNS).map(|since| since + PATIENCE))
         }
     }
 
@@ -305,8 +298,13 @@ impl<W: World> RawBiasedRwLock<W> {
         }
     }
 
-    /// Opens the lock for readers. The caller is the first writer.
-    fn open(&self) {
+    /// Opens the lock for readers, for nine times as long as the caller has kept them out. The
+    /// caller is the first writer.
+    fn open(&self, now: Time, since: Option<Time>) {
+        if let Some(since) = since {
+            // Relaxed: a hint for the next first writer, and for readers.
+            self.close_at.store((now + SHARE * (now - since)).as_nanos(), Ordering::Relaxed);
+        }
         // Relaxed: the exchange looks again.
         let mut state = self.state.load(Ordering::Relaxed);
         loop {

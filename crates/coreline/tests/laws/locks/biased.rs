@@ -10,8 +10,8 @@ use coreline::lock::{
 use coreline_sim::{Faults, Sim};
 use coreline_world::model::{Model, Plant};
 use coreline_world::{
-    Clock, IndexBy, Integer, JoinHandle, Line, Native, Ordering, Placement, Testbed, Word, Words,
-    Work, World,
+    Clock, IndexBy, Integer, JoinHandle, Line, Native, Ordering, Place, Placement, Testbed, Word,
+    Words, Work, World,
 };
 
 use crate::worlds::{self, Effort, FEW, MODEL, NATIVE, RACE, crew};
@@ -20,17 +20,23 @@ use crate::worlds::{self, Effort, FEW, MODEL, NATIVE, RACE, crew};
 /// all of the last writer's writes, finds them different.
 type Pair = (Line<u64>, Line<u64>);
 
-/// A lock that is biased, where the machine has sections. The model has none.
-fn biased<T, W: Testbed>(data: T) -> Arc<BiasedRwLock<T, W>> {
-    let lock = Arc::new(BiasedRwLock::<T, W>::new_in(data));
+/// Reads, and reads again meanwhile, until the lock is biased, where the machine has sections. The
+/// model has none.
+fn make_biased<W: Testbed, G>(read: impl Fn() -> G, is_biased: impl Fn() -> bool) {
     let (section, _) = W::section(IndexBy::Cpu).expect("CPUs have numbers");
     if W::runs_sections(&section) {
-        let outer = lock.read();
-        while !lock.is_biased() {
-            drop(lock.read());
+        let outer = read();
+        while !is_biased() {
+            drop(read());
         }
         drop(outer);
     }
+}
+
+/// A lock that is biased.
+fn biased<T, W: Testbed>(data: T) -> Arc<BiasedRwLock<T, W>> {
+    let lock = Arc::new(BiasedRwLock::<T, W>::new_in(data));
+    make_biased::<W, _>(|| lock.read(), || lock.is_biased());
     lock
 }
 
@@ -131,6 +137,22 @@ fn readers_and_writers_share_under_schedules_that_look_for_mistakes() {
     let effort = Effort { rounds: 4, ..FEW };
     let law = move || sharing::<Sim>(effort, 2, biased(zeros()));
     worlds::search("biased::searched", "host-2c", worlds::schedules(60), law).unwrap();
+}
+
+/// A handler reads, whatever the thread that it interrupts does with the lock.
+#[test]
+fn handlers_share_in_simulation() {
+    let law = || {
+        let lock = biased::<Pair, Sim>(zeros());
+        let theirs = Arc::clone(&lock);
+        coreline_sim::on_signal(move || {
+            let read = theirs.try_read();
+            assert!(read.is_none_or(|pair| pair.0.0 == pair.1.0), "a handler met a writer");
+        });
+        sharing::<Sim>(FEW, 2, lock);
+    };
+    let faults = Faults { signal: 10, ..Faults::NONE };
+    worlds::simulate("biased::handled", "host-2c", faults, law).unwrap();
 }
 
 #[test]
@@ -399,6 +421,23 @@ fn a_late_reader_that_gives_up_leaves_no_request() {
     }
 }
 
+/// A thread that reads, until this drops.
+struct Reading<'a, W: World>(&'a RawBiasedRwLock<W>);
+
+impl<'a, W: World> Reading<'a, W> {
+    fn new(lock: &'a RawBiasedRwLock<W>) -> Self {
+        lock.read();
+        Reading(lock)
+    }
+}
+
+impl<W: World> Drop for Reading<'_, W> {
+    fn drop(&mut self) {
+        // SAFETY: taken by `new`.
+        unsafe { self.0.unlock() };
+    }
+}
+
 /// A lock, how many threads still read, and how many still write.
 struct Held<W: World> {
     lock: RawBiasedRwLock<W>,
@@ -407,39 +446,29 @@ struct Held<W: World> {
 }
 
 impl<W: Testbed> Held<W> {
-    /// Reads, twice at a time, and the last time says so while it reads.
-    fn read(&self, times: u32) {
-        for left in (0..times).rev() {
-            self.lock.read();
-            self.lock.read();
-            // SAFETY: taken just now.
-            unsafe { self.lock.unlock() };
-            if left == 0 {
-                // Relaxed: the lock orders.
-                self.readers.fetch_sub(1, Ordering::Relaxed);
-            }
-            // SAFETY: taken above. The last access, if this was the last time.
-            unsafe { self.lock.unlock() };
-        }
+    /// Reads, and says while it reads that it will not do so again.
+    fn read(&self) {
+        let outer = Reading::new(&self.lock);
+        drop(Reading::new(&self.lock));
+        // Relaxed: the lock orders.
+        self.readers.fetch_sub(1, Ordering::Relaxed);
+        // The last access.
+        drop(outer);
     }
 
-    /// Writes until no other thread will use the lock; returns `false` if another one will.
+    /// Writes, when all have read. Returns whether no other thread will use the lock.
     fn is_last_to_write(&self) -> bool {
-        loop {
-            self.lock.write().expect("fences");
-            // Relaxed: the lock orders.
-            let read = self.readers.load(Ordering::Relaxed) == 0;
-            // SAFETY: this thread alone has the lock.
-            let left = self.writers.with_mut(|writers| unsafe {
-                *writers -= u32::from(read);
-                *writers
-            });
-            // SAFETY: taken above. The last access, if all have read.
-            unsafe { self.lock.unlock() };
-            if read {
-                return left == 0;
-            }
-        }
+        // Acquire: pairs with nothing; the lock orders.
+        self.readers.wait_until(Ordering::Acquire, |readers| readers == 0);
+        self.lock.write().expect("fences");
+        // SAFETY: this thread alone has the lock.
+        let left = self.writers.with_mut(|writers| unsafe {
+            *writers -= 1;
+            *writers
+        });
+        // SAFETY: taken above. The last access.
+        unsafe { self.lock.unlock() };
+        left == 0
     }
 }
 
@@ -448,23 +477,28 @@ const PAGE: std::alloc::Layout = std::alloc::Layout::new::<[u64; 512]>();
 /// Threads use a lock in a page. The last one drops the lock, and has `free` do something to the
 /// page while the others may still be inside of `unlock`. Then `check` looks at it.
 fn the_last_holder_frees<W: Testbed>(effort: Effort, free: fn(*mut u8), check: fn(*mut u8)) {
-    for _ in 0..effort.rounds {
+    for round in 0..effort.rounds {
         let page = W::map(PAGE).expect("a page").as_ptr();
         let held = Held::<W> {
             lock: RawBiasedRwLock::new_in(),
-            readers: W::U32::new_in(effort.threads / 2),
-            writers: coreline_world::Cell::new_in(effort.threads / 2),
+            readers: W::U32::new_in(effort.threads - effort.threads / 3),
+            writers: coreline_world::Cell::new_in(effort.threads / 3),
         };
         // SAFETY: mapped just now, and large enough.
         unsafe { page.cast::<Held<W>>().write(held) };
         let at = page.expose_provenance();
+        if round % 2 == 0 {
+            // SAFETY: written just now.
+            let lock = unsafe { &(*page.cast::<Held<W>>()).lock };
+            make_biased::<W, _>(|| Reading::new(lock), || lock.is_biased());
+        }
         let threads = effort.crew::<W, _, _>(|number| {
             move || {
                 let held = std::ptr::with_exposed_provenance_mut::<Held<W>>(at);
                 // SAFETY: written above, and there until the last writer goes.
                 let shared = unsafe { &*held };
-                if number % 2 == 0 {
-                    shared.read(if W::RUNS { 150 } else { 1 });
+                if number % 3 != 2 {
+                    shared.read();
                 } else if shared.is_last_to_write() {
                     // SAFETY: all other threads have freed the lock, and do not use it again.
                     unsafe { held.drop_in_place() };
@@ -485,24 +519,34 @@ fn the_last_holder_may_free_the_memory() {
         // SAFETY: mapped with this layout, and no thread uses it any more.
         unsafe { W::unmap(std::ptr::NonNull::new(page).expect("a page"), PAGE) };
     }
-    fn fill(page: *mut u8) {
+    fn fill<const WITH: u8>(page: *mut u8) {
         // SAFETY: a page, in which no lock lives any more.
-        unsafe { page.write_bytes(0xa5, PAGE.size()) };
+        unsafe { page.write_bytes(WITH, PAGE.size()) };
     }
-    fn is_filled(page: *mut u8) {
+    fn is_filled<const WITH: u8>(page: *mut u8) {
         // SAFETY: a page, and the threads are over.
         let bytes = unsafe { std::slice::from_raw_parts(page, PAGE.size()) };
-        assert!(bytes.iter().all(|byte| *byte == 0xa5), "a thread wrote to a freed lock");
+        assert!(bytes.iter().all(|byte| *byte == WITH), "a thread wrote to a freed lock");
         unmap::<Sim>(page);
     }
-    the_last_holder_frees::<Native>(Effort { rounds: 300, ..NATIVE }, unmap::<Native>, |_| ());
-    for faults in [Faults::NONE, worlds::TORN, worlds::PREEMPTED] {
-        let effort = Effort { rounds: 3, ..FEW };
-        let law = move || the_last_holder_frees::<Sim>(effort, fill, is_filled);
-        worlds::simulate_seeds("biased::frees", "host-2c", faults, 20, law).unwrap();
+    let effort = Effort { threads: 3, rounds: 2000, ..NATIVE };
+    the_last_holder_frees::<Native>(effort, unmap::<Native>, |_| ());
+    // Handlers of readers that take long, so that the end of `unlock` outlasts the next holders.
+    let handled = Faults { signal: 40, ..Faults::NONE };
+    for faults in [handled, worlds::TORN, worlds::PREEMPTED] {
+        let effort = Effort { threads: 6, rounds: 4, cpus: 6 };
+        let law = move || {
+            coreline_sim::on_signal(|| {
+                if Sim::cpu().index() % 3 != 2 {
+                    Sim::work(Duration::from_micros(200));
+                }
+            });
+            // A bit that is set then is seen, and one that is cleared.
+            the_last_holder_frees::<Sim>(effort, fill::<0>, is_filled::<0>);
+            the_last_holder_frees::<Sim>(effort, fill::<0xff>, is_filled::<0xff>);
+        };
+        worlds::simulate_seeds("biased::frees", "x86-128c-8n", faults, 20, law).unwrap();
     }
-    let law = || the_last_holder_frees::<Sim>(Effort { rounds: 1, ..FEW }, fill, is_filled);
-    worlds::search("biased::frees", "host-2c", worlds::schedules(60), law).unwrap();
 }
 
 /// Readers that always overlap, each for 2 us: how long a writer waits at most.
