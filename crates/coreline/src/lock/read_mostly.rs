@@ -271,6 +271,54 @@ impl<T, W: World> ReadMostly<T, W> {
         W::wake(&raw const self.calls, 1);
     }
 
+    /// Ends the section of a reader whose guard was forgotten. Interfaces that have no guards, such
+    /// as a C interface, need this.
+    ///
+    /// ```
+    /// use coreline::lock::ReadMostly;
+    ///
+    /// let lock = ReadMostly::new(1)?;
+    /// std::mem::forget(lock.read());
+    /// // SAFETY: the guard was forgotten just now.
+    /// unsafe { lock.force_unlock_read() };
+    /// *lock.write()? += 1; // would wait forever for a reader
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Safety
+    ///
+    /// A [read guard](ReadMostlyReadGuard) of this lock was forgotten, by [`core::mem::forget`],
+    /// and no other call has ended its section.
+    #[inline]
+    pub unsafe fn force_unlock_read(&self) {
+        // SAFETY: the forgotten guard's, whose section ends here.
+        drop(unsafe { ReadMostlyReadGuard::new(self) });
+    }
+
+    /// Ends the section of a writer whose guard was forgotten, like
+    /// [`force_unlock_read`](ReadMostly::force_unlock_read).
+    ///
+    /// ```
+    /// use coreline::lock::ReadMostly;
+    ///
+    /// let lock = ReadMostly::new(1)?;
+    /// std::mem::forget(lock.write()?);
+    /// assert!(lock.try_read().is_none());
+    /// // SAFETY: the guard was forgotten just now.
+    /// unsafe { lock.force_unlock_write() };
+    /// assert!(lock.try_read().is_some());
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Safety
+    ///
+    /// The [write guard](ReadMostlyWriteGuard) of this lock was forgotten, by
+    /// [`core::mem::forget`], and no other call has ended its section.
+    pub unsafe fn force_unlock_write(&self) {
+        // SAFETY: the forgotten guard's, whose section ends here.
+        drop(unsafe { ReadMostlyWriteGuard::new(self) });
+    }
+
     /// Takes the lock to write, and waits for readers and writers. Dropping the guard frees the
     /// lock.
     ///
