@@ -96,6 +96,12 @@ pub(crate) enum Error {
     #[error("`{command} --json` gave no result of the schema coreline.run/2")]
     NotAResult { command: String },
 
+    #[error("cbindgen cannot make a header of crates/capi/src: {0}")]
+    Bindings(String),
+
+    #[error("not as `cargo xtask header` generates them: {}; run the command", .0.join(", "))]
+    Header(Vec<String>),
+
     #[error("{what} is not there; {remedy}")]
     Missing { what: String, remedy: String },
 

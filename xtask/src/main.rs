@@ -1,5 +1,5 @@
 //! Developer commands of coreline: `cargo xtask ci`, `tidy`, `docs`, `golden`, `packed`, `msrv`,
-//! `figures`, `tables`, `advisories`, `guest`, `hosts`.
+//! `figures`, `tables`, `header`, `advisories`, `guest`, `hosts`.
 
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "a program talks to its user")]
 
@@ -10,6 +10,7 @@ mod error;
 mod figures;
 mod golden;
 mod guest;
+mod header;
 mod hosts;
 mod msrv;
 mod packed;
@@ -64,6 +65,12 @@ enum Verb {
     },
     /// Regenerate the tables of figures in docs/, each with the command in its block
     Tables(tables::Choice),
+    /// Generate the C header and its manual pages, from the sources of crates/capi
+    Header {
+        /// Only check that the committed files are those that would be generated
+        #[arg(long)]
+        check: bool,
+    },
     /// Look up what is known against the packages that we build with, by cargo-deny
     Advisories,
     /// Run the native tests under Debian's kernel, on an emulated machine with many CPUs
@@ -87,6 +94,7 @@ fn main() -> ExitCode {
         Verb::Msrv => msrv::run(),
         Verb::Figures { quick } => figures::run(quick),
         Verb::Tables(choice) => tables::run(&choice),
+        Verb::Header { check } => header::run(check),
         Verb::Advisories => advisories::run(),
         Verb::Hosts(choice) => hosts::run(&choice),
         Verb::Guest(options) => guest::run(&options),

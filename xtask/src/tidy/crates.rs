@@ -19,6 +19,7 @@ const STOREYS: &[(&str, u8)] = &[
     ("coreline-python", 5),
     ("coreline-rivals", 4),
     ("coreline-plugin", 4),
+    ("coreline-capi", 4),
     ("coreline-fastpaths", 4),
     ("coreline-cpp", 4),
 ];
@@ -141,6 +142,7 @@ mod tests {
                 let unpublished = [
                     "coreline-rivals",
                     "coreline-plugin",
+                    "coreline-capi",
                     "coreline-fastpaths",
                     "coreline-python",
                     OUTSIDE,
@@ -199,6 +201,8 @@ mod tests {
             ("coreline-lab", "xtask", None),
             ("coreline-lab", "coreline-rivals", None),
             (USER, "coreline-rivals", None),
+            (USER, "coreline-capi", None),
+            ("coreline-rivals", "coreline-capi", None),
             (USER, "coreline-plugin", Some("dev")),
             ("coreline-lab", "coreline-fastpaths", None),
             ("coreline-lab", "coreline-python", None),

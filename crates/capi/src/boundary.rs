@@ -1,0 +1,116 @@
+//! What lies between C and Rust: no panic passes, and no null pointer or stale handle.
+
+use core::any::Any;
+use core::mem::{self, MaybeUninit};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use crate::code::coreline_code_t as Code;
+
+/// How the inside of a function ends.
+pub(crate) type Outcome = Result<(), Code>;
+
+/// Runs the inside of a function. A panic ends here.
+///
+/// Primitives keep their laws when they unwind, as for callers in Rust that catch a panic.
+#[inline(always)]
+pub(crate) fn boundary(inside: impl FnOnce() -> Outcome) -> Code {
+    match catch_unwind(AssertUnwindSafe(inside)) {
+        Ok(Ok(())) => Code::CORELINE_OK,
+        Ok(Err(code)) => code,
+        Err(payload) => caught(payload),
+    }
+}
+
+#[cold]
+#[inline(never)]
+fn caught(payload: Box<dyn Any + Send>) -> Code {
+    // To drop it could panic again. What that panic carries is left alone.
+    if let Err(second) = catch_unwind(AssertUnwindSafe(|| drop(payload))) {
+        mem::forget(second);
+    }
+    Code::CORELINE_ERROR_PANIC
+}
+
+/// A lock in its user's memory: the C type has the size and alignment of `Raw`, and its zeros are
+/// a free lock.
+pub(crate) trait InPlace {
+    type Raw;
+}
+
+/// The lock at this address.
+///
+/// # Safety
+///
+/// The address is null, or not aligned, or that of a lock that stays for `'a` and was initialised.
+#[inline(always)]
+pub(crate) unsafe fn lock<'a, L: InPlace>(lock: *const L) -> Result<&'a L::Raw, Code> {
+    const {
+        assert!(size_of::<L>() == size_of::<L::Raw>());
+        assert!(align_of::<L>() == align_of::<L::Raw>());
+    }
+    let raw = lock.cast::<L::Raw>();
+    if raw.is_null() {
+        return Err(Code::CORELINE_ERROR_NULL);
+    }
+    if !raw.is_aligned() {
+        return Err(Code::CORELINE_ERROR_ARGUMENT);
+    }
+    // SAFETY: as the caller promises; all values of a raw lock are words, of which any bits are
+    // valid.
+    Ok(unsafe { &*raw })
+}
+
+/// The place to which a function writes a result.
+///
+/// # Safety
+///
+/// The address is null, or not aligned, or that of memory that is the call's alone.
+#[inline(always)]
+pub(crate) unsafe fn out<'a, T>(out: *mut T) -> Result<&'a mut MaybeUninit<T>, Code> {
+    if out.is_null() {
+        return Err(Code::CORELINE_ERROR_NULL);
+    }
+    if !out.is_aligned() {
+        return Err(Code::CORELINE_ERROR_ARGUMENT);
+    }
+    // SAFETY: as the caller promises. What was there need not be a value.
+    Ok(unsafe { &mut *out.cast() })
+}
+
+/// What a function reads at this address.
+///
+/// # Safety
+///
+/// The address is null, or not aligned, or that of a value that does not change during the call.
+#[inline(always)]
+pub(crate) unsafe fn shared<'a, T>(value: *const T) -> Result<&'a T, Code> {
+    if value.is_null() {
+        return Err(Code::CORELINE_ERROR_NULL);
+    }
+    if !value.is_aligned() {
+        return Err(Code::CORELINE_ERROR_ARGUMENT);
+    }
+    // SAFETY: as the caller promises.
+    Ok(unsafe { &*value })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_panic_becomes_a_code() {
+        assert_eq!(boundary(|| panic!("planted")), Code::CORELINE_ERROR_PANIC);
+        /// Its drop panics, too.
+        struct Twice;
+        impl Drop for Twice {
+            fn drop(&mut self) {
+                panic!("planted in a drop");
+            }
+        }
+        let twice = || std::panic::panic_any(Twice);
+        assert_eq!(boundary(twice), Code::CORELINE_ERROR_PANIC);
+        assert_eq!(boundary(|| Err(Code::CORELINE_BUSY)), Code::CORELINE_BUSY);
+        assert_eq!(boundary(|| Ok(())), Code::CORELINE_OK);
+    }
+}

@@ -1,0 +1,300 @@
+//! Counters.
+
+use core::mem::MaybeUninit;
+
+use coreline::PerCpuCounter;
+use coreline::counter::CounterVec;
+
+use crate::boundary::boundary;
+use crate::code::coreline_code_t as Code;
+use crate::handle::{destroy, opaque};
+use crate::pool::{coreline_pool_t, create_in};
+use crate::with::with;
+
+/// A signed counter of 64 bits with a word for each CPU that adds to it.
+pub struct coreline_counter_t {
+    _opaque: MaybeUninit<u8>,
+}
+
+opaque!(coreline_counter_t, PerCpuCounter, b"counter.");
+
+/// A value that was read from a counter, with the largest possible error in either direction.
+#[repr(C)]
+#[derive(Debug, Clone, Copy)]
+pub struct coreline_reading_t {
+    /// The value.
+    pub value: i64,
+    /// The largest possible difference from the true value. Zero: the value is exact.
+    pub error: u64,
+}
+
+/// Several counters that lie side by side in each CPU's memory.
+pub struct coreline_counters_t {
+    _opaque: MaybeUninit<u8>,
+}
+
+opaque!(coreline_counters_t, CounterVec, b"counters");
+
+/// Creates a counter at zero.
+///
+/// `pool` may be null, which is the pool of the process. If `batch` is not zero,
+/// `coreline_counter_read` reads one cache line instead of one for each CPU, with an error of up to
+/// half of `batch`, rounded up to a power of two, for each CPU. An addition then writes a line that
+/// all CPUs share about once in `batch` counted units.
+///
+/// The counter begins as one shared word. It takes memory for each CPU when a second CPU adds to
+/// it, or when additions become frequent. Without memory for that, it stays one word and continues
+/// to work. Without memory for the counter itself, the process ends.
+///
+/// Errors: `CORELINE_ERROR_NULL`, `CORELINE_ERROR_ARGUMENT`, `CORELINE_ERROR_HANDLE`,
+/// `CORELINE_ERROR_LACKING`, `CORELINE_ERROR_NO_MEMORY`.
+///
+/// Threads: any number of threads may call it at the same time. Signals: no signal handler may call
+/// it. Fork: safe in a child of a process with one thread.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn coreline_counter_create(
+    pool: *const coreline_pool_t,
+    batch: u32,
+    out: *mut *mut coreline_counter_t,
+) -> Code {
+    with!([out out] {
+        create_in(pool, out, |pool| {
+            let counter = PerCpuCounter::from_pool(pool);
+            Ok(if batch == 0 { counter } else { counter.batched(batch) })
+        })
+    })
+}
+
+/// Destroys a counter.
+///
+/// Errors: `CORELINE_ERROR_NULL`, `CORELINE_ERROR_HANDLE`.
+///
+/// Threads: no other thread may use the counter during the call or after it. Signals: no signal
+/// handler may call it. Fork: safe in a child of a process with one thread.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn coreline_counter_destroy(counter: *mut coreline_counter_t) -> Code {
+    // SAFETY: the caller's promise: "Pointers" in the crate's documentation.
+    unsafe { destroy(counter) }
+}
+
+/// Adds to a counter.
+///
+/// The sum wraps. The addition is relaxed: it publishes no other writes of the thread. If the
+/// machine has restartable sequences, it takes no atomic instruction.
+///
+/// Errors: `CORELINE_ERROR_NULL`, `CORELINE_ERROR_HANDLE`.
+///
+/// Threads: any number of threads may call it at the same time. Signals: async-signal-safe; if a
+/// handler adds while it interrupts an addition, both count. Fork: the child has its own copy of
+/// the counter.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn coreline_counter_add(
+    counter: *const coreline_counter_t,
+    delta: i64,
+) -> Code {
+    with!([handle counter] {
+        counter.add(delta);
+        Ok(())
+    })
+}
+
+/// Reads a counter in the cheapest way.
+///
+/// If the counter was created with a batch, the value has an error, which the call reports.
+/// Otherwise the value is exact, as from `coreline_counter_sum`.
+///
+/// Errors: `CORELINE_ERROR_NULL`, `CORELINE_ERROR_ARGUMENT`, `CORELINE_ERROR_HANDLE`.
+///
+/// Threads: any number of threads may call it at the same time. The value includes all additions
+/// that happened before the call, and may include concurrent ones. Signals: async-signal-safe.
+/// Fork: the child has its own copy of the counter.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn coreline_counter_read(
+    counter: *const coreline_counter_t,
+    out: *mut coreline_reading_t,
+) -> Code {
+    with!([handle counter, out out] {
+        let reading = counter.read();
+        out.write(coreline_reading_t { value: reading.value, error: reading.error });
+        Ok(())
+    })
+}
+
+/// Reads the exact sum of a counter.
+///
+/// The call reads one cache line for each CPU that has added.
+///
+/// Errors: `CORELINE_ERROR_NULL`, `CORELINE_ERROR_ARGUMENT`, `CORELINE_ERROR_HANDLE`.
+///
+/// Threads: any number of threads may call it at the same time. The sum includes all additions that
+/// happened before the call, and may include concurrent ones. Signals: async-signal-safe. Fork: the
+/// child has its own copy of the counter.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn coreline_counter_sum(
+    counter: *const coreline_counter_t,
+    out: *mut i64,
+) -> Code {
+    with!([handle counter, out out] {
+        out.write(counter.read_exact());
+        Ok(())
+    })
+}
+
+/// Reads the sum of a counter, and subtracts it from the counter.
+///
+/// No addition is lost: each is in the result of one call, or still in the counter. Use it to
+/// report the increase since the last report.
+///
+/// Errors: `CORELINE_ERROR_NULL`, `CORELINE_ERROR_ARGUMENT`, `CORELINE_ERROR_HANDLE`.
+///
+/// Threads: any number of threads may call it at the same time. Signals: async-signal-safe. Fork:
+/// the child has its own copy of the counter.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn coreline_counter_drain(
+    counter: *const coreline_counter_t,
+    out: *mut i64,
+) -> Code {
+    with!([handle counter, out out] {
+        out.write(counter.drain());
+        Ok(())
+    })
+}
+
+/// Sets the value of a counter.
+///
+/// The call writes the old value to `old`, which may not be null. A concurrent addition is in the
+/// old value, or is added to the new one.
+///
+/// Errors: `CORELINE_ERROR_NULL`, `CORELINE_ERROR_ARGUMENT`, `CORELINE_ERROR_HANDLE`.
+///
+/// Threads: any number of threads may call it at the same time. Signals: no signal handler may call
+/// it. Fork: the child has its own copy of the counter.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn coreline_counter_set(
+    counter: *const coreline_counter_t,
+    value: i64,
+    old: *mut i64,
+) -> Code {
+    with!([handle counter, out old] {
+        old.write(counter.set(value));
+        Ok(())
+    })
+}
+
+/// Creates a set of counters at zero.
+///
+/// `pool` may be null, which is the pool of the process. The set has `count` counters, numbered
+/// from 0. They use less memory than as many separate counters. Each group of 32 counters takes
+/// memory for each CPU when it is used by more than one. Without memory for the set itself, the
+/// process ends.
+///
+/// Errors: `CORELINE_ERROR_NULL`, `CORELINE_ERROR_ARGUMENT` (more than 2^32 counters),
+/// `CORELINE_ERROR_HANDLE`, `CORELINE_ERROR_LACKING`, `CORELINE_ERROR_NO_MEMORY`.
+///
+/// Threads: any number of threads may call it at the same time. Signals: no signal handler may call
+/// it. Fork: safe in a child of a process with one thread.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn coreline_counters_create(
+    pool: *const coreline_pool_t,
+    count: usize,
+    out: *mut *mut coreline_counters_t,
+) -> Code {
+    with!([out out] {
+        if u32::try_from(count).is_err() {
+            return Err(Code::CORELINE_ERROR_ARGUMENT);
+        }
+        create_in(pool, out, |pool| Ok(CounterVec::from_pool(pool, count)))
+    })
+}
+
+/// Destroys a set of counters.
+///
+/// Errors: `CORELINE_ERROR_NULL`, `CORELINE_ERROR_HANDLE`.
+///
+/// Threads: no other thread may use the set during the call or after it. Signals: no signal handler
+/// may call it. Fork: safe in a child of a process with one thread.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn coreline_counters_destroy(counters: *mut coreline_counters_t) -> Code {
+    // SAFETY: the caller's promise: "Pointers" in the crate's documentation.
+    unsafe { destroy(counters) }
+}
+
+/// Adds to one counter of a set.
+///
+/// The sum wraps. The addition is relaxed, as that of `coreline_counter_add`.
+///
+/// Errors: `CORELINE_ERROR_NULL`, `CORELINE_ERROR_ARGUMENT` (there is no such counter),
+/// `CORELINE_ERROR_HANDLE`.
+///
+/// Threads: any number of threads may call it at the same time. Signals: async-signal-safe. Fork:
+/// the child has its own copy of the set.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn coreline_counters_add(
+    counters: *const coreline_counters_t,
+    index: usize,
+    delta: i64,
+) -> Code {
+    with!([handle counters] {
+        if index >= counters.len() {
+            return Err(Code::CORELINE_ERROR_ARGUMENT);
+        }
+        counters.add(index, delta);
+        Ok(())
+    })
+}
+
+/// Reads the exact sum of one counter of a set.
+///
+/// Errors: `CORELINE_ERROR_NULL`, `CORELINE_ERROR_ARGUMENT` (there is no such counter, or `out` is
+/// not aligned), `CORELINE_ERROR_HANDLE`.
+///
+/// Threads: any number of threads may call it at the same time. The sum includes all additions that
+/// happened before the call, and may include concurrent ones. Signals: async-signal-safe. Fork: the
+/// child has its own copy of the set.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn coreline_counters_sum(
+    counters: *const coreline_counters_t,
+    index: usize,
+    out: *mut i64,
+) -> Code {
+    with!([handle counters, out out] {
+        if index >= counters.len() {
+            return Err(Code::CORELINE_ERROR_ARGUMENT);
+        }
+        out.write(counters.read_one(index));
+        Ok(())
+    })
+}
+
+/// Reads the sums of all counters of a set, and subtracts them from the counters.
+///
+/// `out` is an array of `count` elements, and `count` is the number of counters in the set. Each
+/// addition is in the result of one call, or still in its counter. The sums are read one after the
+/// other.
+///
+/// Errors: `CORELINE_ERROR_NULL`, `CORELINE_ERROR_ARGUMENT` (`count` is not the set's),
+/// `CORELINE_ERROR_HANDLE`. Without memory for a copy of the sums, the process ends.
+///
+/// Threads: any number of threads may call it at the same time. Signals: no signal handler may call
+/// it. Fork: safe in a child of a process with one thread.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn coreline_counters_drain(
+    counters: *const coreline_counters_t,
+    out: *mut i64,
+    count: usize,
+) -> Code {
+    boundary(|| {
+        // SAFETY: the caller's promise: "Pointers" in the crate's documentation.
+        let counters = unsafe { crate::handle::get(counters) }?;
+        // SAFETY: the same, for each of `count` elements.
+        unsafe { crate::boundary::out(out) }?;
+        if count != counters.len() {
+            return Err(Code::CORELINE_ERROR_ARGUMENT);
+        }
+        for (index, sum) in counters.drain().into_iter().enumerate() {
+            // SAFETY: `out` has `count` elements, as the caller promises.
+            unsafe { out.add(index).write(sum) };
+        }
+        Ok(())
+    })
+}

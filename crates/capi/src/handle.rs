@@ -1,0 +1,243 @@
+//! Handles: pointers to objects that the library owns.
+//!
+//! An object lies in a *place*, behind a word that says of which type it is, or that it was
+//! destroyed. A place is never given back to the allocator, so this word can be read through a
+//! pointer to an object that is gone. A later object of the same type reuses the place, the place
+//! that was left first before others. From then on, an old pointer is taken for the new object: no
+//! call can tell them apart.
+
+use core::mem::MaybeUninit;
+use core::ptr::{self, NonNull};
+use std::alloc::{self, Layout};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
+
+use crate::boundary::Outcome;
+use crate::code::coreline_code_t as Code;
+
+/// A type of which C has pointers only.
+pub(crate) trait Opaque: Sized + 'static {
+    /// What is behind the pointer.
+    type Value: Send + Sync + 'static;
+    /// What the place's first word holds while an object is there: a word for each type.
+    const MAGIC: u64;
+    /// The places of objects that were destroyed.
+    fn left() -> &'static Left<Self::Value>;
+}
+
+/// Makes a type opaque. The magic word is eight letters.
+macro_rules! opaque {
+    ($Name:ident, $Value:ty, $magic:literal) => {
+        impl $crate::handle::Opaque for $Name {
+            type Value = $Value;
+            const MAGIC: u64 = u64::from_ne_bytes(*$magic);
+            fn left() -> &'static $crate::handle::Left<$Value> {
+                static LEFT: $crate::handle::Left<$Value> = $crate::handle::Left::new();
+                &LEFT
+            }
+        }
+    };
+}
+
+pub(crate) use opaque;
+
+/// What the word holds when the object was destroyed.
+const DESTROYED: u64 = u64::from_ne_bytes(*b"-no-more");
+
+/// Where an object lies.
+#[repr(C, align(16))]
+pub(crate) struct Place<T> {
+    magic: AtomicU64,
+    /// The place that was left after this one; used while no object is here.
+    next: Option<NonNull<Place<T>>>,
+    value: MaybeUninit<T>,
+}
+
+/// The places without an object, in the order in which they were left.
+pub(crate) struct Left<T>(Mutex<Ends<T>>);
+
+/// The first and the last place.
+struct Ends<T>(Option<[NonNull<Place<T>>; 2]>);
+
+// SAFETY: a place without an object is the list's, and has nothing of `T`.
+unsafe impl<T> Send for Ends<T> {}
+
+impl<T> Left<T> {
+    pub(crate) const fn new() -> Self {
+        Left(Mutex::new(Ends(None)))
+    }
+
+    fn with<R>(&self, f: impl FnOnce(&mut Option<[NonNull<Place<T>>; 2]>) -> R) -> R {
+        // No panic is possible while the list is changed.
+        f(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner).0)
+    }
+
+    fn push(&self, place: NonNull<Place<T>>) {
+        self.with(|ends| {
+            // SAFETY: the place has no object, so it is the list's. So is the last one.
+            unsafe {
+                (*place.as_ptr()).next = None;
+                if let Some([_, last]) = ends {
+                    (*last.as_ptr()).next = Some(place);
+                }
+            }
+            *ends = Some([ends.map_or(place, |[first, _]| first), place]);
+        });
+    }
+
+    fn pop(&self) -> Option<NonNull<Place<T>>> {
+        self.with(|ends| {
+            let [first, last] = (*ends)?;
+            // SAFETY: it is the list's, and from here the caller's.
+            let next = unsafe { first.as_ref().next };
+            *ends = next.map(|next| [next, last]);
+            Some(first)
+        })
+    }
+}
+
+/// The place of a handle.
+type PlaceOf<H> = NonNull<Place<<H as Opaque>::Value>>;
+
+/// Gives an object its place, and its handle to the caller.
+pub(crate) fn create<H: Opaque>(value: H::Value, out: &mut MaybeUninit<*mut H>) -> Outcome {
+    let layout = Layout::new::<Place<H::Value>>();
+    let place = match H::left().pop() {
+        Some(place) => place,
+        None => {
+            // SAFETY: the layout has a size.
+            let bytes = unsafe { alloc::alloc(layout) };
+            NonNull::new(bytes.cast()).ok_or(Code::CORELINE_ERROR_NO_MEMORY)?
+        }
+    };
+    // SAFETY: no object is there, so the place is this thread's. Other threads may read the word
+    // through an old pointer, so one that has been there is only stored to.
+    unsafe {
+        let place = place.as_ptr();
+        ptr::write(&raw mut (*place).value, MaybeUninit::new(value));
+        // Release: pairs with the Acquire in `get`, for a thread that has the pointer by a relaxed
+        // access.
+        (*place).magic.store(H::MAGIC, Ordering::Release);
+    }
+    out.write(place.as_ptr().cast());
+    Ok(())
+}
+
+/// The word before the object of a pointer that is no null pointer, and aligned.
+///
+/// # Safety
+///
+/// As [`get`].
+#[inline(always)]
+unsafe fn place<'a, H: Opaque>(handle: *const H) -> Result<(PlaceOf<H>, &'a AtomicU64), Code> {
+    let place = handle.cast_mut().cast::<Place<H::Value>>();
+    let Some(known) = NonNull::new(place) else {
+        return Err(Code::CORELINE_ERROR_NULL);
+    };
+    if !place.is_aligned() {
+        return Err(Code::CORELINE_ERROR_HANDLE);
+    }
+    // SAFETY: a handle's place stays, and all places begin with such a word. Only this word is
+    // borrowed.
+    Ok((known, unsafe { &(*place).magic }))
+}
+
+/// The object of a handle.
+///
+/// # Safety
+///
+/// The pointer is null or not aligned, or was once the handle of an object of any type. No thread
+/// destroys the object during `'a`.
+#[inline(always)]
+pub(crate) unsafe fn get<'a, H: Opaque>(handle: *const H) -> Result<&'a H::Value, Code> {
+    // SAFETY: the caller's promise.
+    let (place, magic) = unsafe { place(handle) }?;
+    // Acquire: pairs with the Release in `create`.
+    if magic.load(Ordering::Acquire) != H::MAGIC {
+        return Err(Code::CORELINE_ERROR_HANDLE);
+    }
+    // SAFETY: the word says that an object of this type is there.
+    Ok(unsafe { (*place.as_ptr()).value.assume_init_ref() })
+}
+
+/// Takes the object out of its place. Of threads that do so at the same time, one succeeds.
+///
+/// # Safety
+///
+/// The pointer is null or not aligned, or was once the handle of an object of any type. No other
+/// thread uses the object.
+pub(crate) unsafe fn take<H: Opaque>(handle: *mut H) -> Result<H::Value, Code> {
+    // SAFETY: the caller's promise.
+    let (place, magic) = unsafe { place(handle) }?;
+    // Acquire: pairs with the Release in `create`. Relaxed: without success nothing is read.
+    let done = magic.compare_exchange(H::MAGIC, DESTROYED, Ordering::Acquire, Ordering::Relaxed);
+    if done.is_err() {
+        return Err(Code::CORELINE_ERROR_HANDLE);
+    }
+    // SAFETY: this thread alone changed the word, and then takes the object that was there.
+    let value = unsafe { ptr::read(&raw const (*place.as_ptr()).value).assume_init() };
+    H::left().push(place);
+    Ok(value)
+}
+
+/// Destroys the object of a handle.
+///
+/// # Safety
+///
+/// As [`take`].
+pub(crate) unsafe fn destroy<H: Opaque>(handle: *mut H) -> Code {
+    crate::boundary::boundary(|| {
+        // SAFETY: the caller's promise.
+        unsafe { take(handle) }.map(drop)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    struct One;
+    struct Two;
+    opaque!(One, Box<u32>, b"test-one");
+    opaque!(Two, Box<u32>, b"test-two");
+
+    fn new<H: Opaque<Value = Box<u32>>>(value: u32) -> *mut H {
+        let mut out = MaybeUninit::uninit();
+        create::<H>(Box::new(value), &mut out).expect("memory");
+        // SAFETY: written by `create`.
+        unsafe { out.assume_init() }
+    }
+
+    #[test]
+    fn a_handle_that_is_not_one_is_told() {
+        let (one, two) = (new::<One>(1), new::<Two>(2));
+        // SAFETY: null, not aligned, and handles.
+        unsafe {
+            assert_eq!(get(one), Ok(&Box::new(1)));
+            assert_eq!(get(two), Ok(&Box::new(2)));
+            assert_eq!(get(one.cast::<Two>()), Err(Code::CORELINE_ERROR_HANDLE));
+            assert_eq!(take(one.cast::<Two>()), Err(Code::CORELINE_ERROR_HANDLE));
+            assert_eq!(get(ptr::null::<One>()), Err(Code::CORELINE_ERROR_NULL));
+            assert_eq!(get(one.byte_add(8)), Err(Code::CORELINE_ERROR_HANDLE));
+            assert_eq!(take(one), Ok(Box::new(1)));
+            assert_eq!(take(one), Err(Code::CORELINE_ERROR_HANDLE));
+            assert_eq!(get(one), Err(Code::CORELINE_ERROR_HANDLE));
+            assert_eq!(destroy(two), Code::CORELINE_OK);
+        }
+    }
+
+    /// The longer a place is without an object, the longer a second destruction is told.
+    #[test]
+    fn places_are_reused_in_the_order_in_which_they_were_left() {
+        struct Three;
+        opaque!(Three, Box<u32>, b"test-3rd");
+        let old = [0, 1, 2].map(new::<Three>);
+        for number in [1, 0, 2] {
+            // SAFETY: a handle.
+            assert_eq!(unsafe { destroy(old[number]) }, Code::CORELINE_OK);
+        }
+        let again = [0, 1, 2].map(new::<Three>);
+        assert_eq!(again, [old[1], old[0], old[2]]);
+        assert!(!old.contains(&new::<Three>(3)), "all were taken");
+    }
+}

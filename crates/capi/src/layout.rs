@@ -1,0 +1,180 @@
+//! Whether the header that a program was compiled with fits this library.
+
+use core::ffi::c_int;
+use core::mem::{align_of, size_of};
+use std::io::{self, Write};
+use std::process;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use coreline::lock::RawMutex;
+
+use crate::code::coreline_code_t as Code;
+use crate::lock::{
+    coreline_checked_mutex_t, coreline_mutex_t, coreline_osq_fifo_t, coreline_osq_near_t,
+    coreline_rwlock_t, coreline_ticket_lock_t, coreline_turn_t,
+};
+use crate::with::with;
+
+/// The major version of this header.
+pub const CORELINE_VERSION_MAJOR: u32 = 0;
+/// The minor version of this header. Before 1.0, a new minor version may break programs.
+pub const CORELINE_VERSION_MINOR: u32 = 1;
+/// The patch version of this header.
+pub const CORELINE_VERSION_PATCH: u32 = 0;
+
+/// What the header knows of the library. `coreline_check` fills it in.
+///
+/// Each size is the size in bytes times 256, plus the alignment in bytes.
+#[repr(C)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct coreline_layout_t {
+    /// The size of this structure, in bytes.
+    pub size: u32,
+    /// The major version, times 10000, plus the minor version, times 100, plus the patch version.
+    pub version: u32,
+    /// The size of `coreline_code_t`.
+    pub code: u32,
+    /// The size of `coreline_mutex_t`.
+    pub mutex: u32,
+    /// The first word of a mutex that a thread holds and no thread waits for. Inline functions
+    /// write it.
+    pub mutex_held: u32,
+    /// The size of `coreline_checked_mutex_t`.
+    pub checked_mutex: u32,
+    /// The size of `coreline_rwlock_t`.
+    pub rwlock: u32,
+    /// The size of `coreline_ticket_lock_t`.
+    pub ticket_lock: u32,
+    /// The size of `coreline_osq_near_t`.
+    pub osq_near: u32,
+    /// The size of `coreline_osq_fifo_t`.
+    pub osq_fifo: u32,
+    /// The size of `coreline_turn_t`.
+    pub turn: u32,
+}
+
+const fn shape<T>() -> u32 {
+    (size_of::<T>() * 256 + align_of::<T>()) as u32
+}
+
+impl coreline_layout_t {
+    /// What this library is.
+    fn own() -> Self {
+        coreline_layout_t {
+            size: size_of::<Self>() as u32,
+            version: coreline_version(),
+            code: shape::<c_int>(),
+            mutex: shape::<coreline_mutex_t>(),
+            mutex_held: mutex_held(),
+            checked_mutex: shape::<coreline_checked_mutex_t>(),
+            rwlock: shape::<coreline_rwlock_t>(),
+            ticket_lock: shape::<coreline_ticket_lock_t>(),
+            osq_near: shape::<coreline_osq_near_t>(),
+            osq_fifo: shape::<coreline_osq_fifo_t>(),
+            turn: shape::<coreline_turn_t>(),
+        }
+    }
+
+    /// Whether a program with this header can use this library. The library may be newer by its
+    /// patch version, and before 1.0 not by its minor version.
+    fn fits(self) -> bool {
+        let own = Self::own();
+        let series = |version: u32| match version / 10_000 {
+            0 => version / 100,
+            major => major * 100,
+        };
+        let is_older = own.version < self.version;
+        !is_older
+            && series(own.version) == series(self.version)
+            && self == coreline_layout_t { version: self.version, ..own }
+    }
+}
+
+/// The first word of a mutex that a thread holds. It is what the library does, and no constant.
+fn mutex_held() -> u32 {
+    let mutex = RawMutex::new();
+    mutex.lock();
+    // SAFETY: the first word of the lock, which is an atomic word of 32 bits.
+    let word = unsafe { AtomicU32::from_ptr((&raw const mutex).cast::<u32>().cast_mut()) };
+    // Relaxed: no other thread has the lock.
+    word.load(Ordering::Relaxed)
+}
+
+/// Returns the version of the library.
+///
+/// The result is the major version, times 10000, plus the minor version, times 100, plus the patch
+/// version. `CORELINE_VERSION` is the same number for the header.
+///
+/// Threads: any number of threads may call it at the same time. Signals: async-signal-safe. Fork:
+/// safe in a forked child.
+#[unsafe(no_mangle)]
+pub extern "C" fn coreline_version() -> u32 {
+    CORELINE_VERSION_MAJOR * 10_000 + CORELINE_VERSION_MINOR * 100 + CORELINE_VERSION_PATCH
+}
+
+/// Checks that a header fits the library.
+///
+/// Call `coreline_check` instead, which passes the layout of the header. The two differ if the
+/// program was compiled with the header of another version, or with options that change the layout
+/// of structures. The library may have a later patch version than the header. Before 1.0, both
+/// must have the same minor version.
+///
+/// Errors: `CORELINE_ERROR_NULL`, `CORELINE_ERROR_ARGUMENT`, `CORELINE_ERROR_LAYOUT`.
+///
+/// Threads: any number of threads may call it at the same time. Signals: async-signal-safe. Fork:
+/// safe in a forked child.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn coreline_check_layout(theirs: *const coreline_layout_t) -> Code {
+    with!([shared theirs] {
+        // The size comes first in all versions: another layout may be shorter.
+        let fits = theirs.size as usize == size_of::<coreline_layout_t>()
+            && theirs.fits();
+        fits.then_some(()).ok_or(Code::CORELINE_ERROR_LAYOUT)
+    })
+}
+
+/// Ends the process with a message if a header does not fit the library.
+///
+/// `CORELINE_CHECK_AT_LOAD` calls it, with the layout of the header. The message is on standard
+/// error, and the process ends by `abort`.
+///
+/// Threads: any number of threads may call it at the same time. Signals: no signal handler may call
+/// it. Fork: safe in a forked child.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn coreline_require_layout(theirs: *const coreline_layout_t) {
+    // SAFETY: the caller's promise: "Pointers" in the crate's documentation.
+    if unsafe { coreline_check_layout(theirs) } != Code::CORELINE_OK {
+        // A standard error that is closed must not panic.
+        let _ = writeln!(
+            io::stderr(),
+            "coreline: the program's header does not fit library version {}; compile the program \
+             again",
+            env!("CARGO_PKG_VERSION")
+        );
+        process::abort();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_version_is_the_packages() {
+        let version = [CORELINE_VERSION_MAJOR, CORELINE_VERSION_MINOR, CORELINE_VERSION_PATCH];
+        let version = version.map(|part| part.to_string()).join(".");
+        assert_eq!(version, env!("CARGO_PKG_VERSION"));
+    }
+
+    #[test]
+    fn only_a_header_of_the_series_and_no_newer_one_fits() {
+        let own = coreline_layout_t::own();
+        assert!(own.fits());
+        let of = |version| coreline_layout_t { version, ..own }.fits();
+        assert!(!of(own.version + 1), "newer than the library");
+        assert!(!of(own.version + 100) && !of(own.version + 10_000));
+        assert!(!of(0), "of another series");
+        assert!(!coreline_layout_t { mutex: own.mutex + 1, ..own }.fits());
+        assert!(!coreline_layout_t { mutex_held: own.mutex_held + 1, ..own }.fits());
+    }
+}

@@ -1,0 +1,80 @@
+//! The C interface of coreline: per-CPU counters and memory, and locks for many CPUs.
+//!
+//! # Results
+//!
+//! Functions that can fail return a `coreline_code_t`, and write other results to the places that
+//! the caller passes. `CORELINE_OK` is 0. Positive codes are expected outcomes without success,
+//! such as `CORELINE_BUSY`. Negative codes are mistakes of the caller, or failures.
+//! `coreline_strerror` describes a code. A function that returns a negative code has changed
+//! nothing, unless its page says otherwise.
+//!
+//! No function unwinds into its caller. If a check inside of coreline fails, which is a bug in
+//! coreline or a misuse that it cannot continue with, its message is on standard error, and the
+//! function returns `CORELINE_ERROR_PANIC`.
+//!
+//! # Memory
+//!
+//! Functions that need memory for each CPU return `CORELINE_ERROR_NO_MEMORY` without it, or
+//! continue to work more slowly. Small structures come from `malloc`. Without memory for them the
+//! process ends, where the function's page says so, and when a thread waits for a lock for the
+//! first time.
+//!
+//! # Pointers
+//!
+//! An object that the library allocates is known by a handle, a pointer to an incomplete type. A
+//! function finds that a handle is null, has another type, or was destroyed: it returns an error.
+//! It cannot find that the object was destroyed if a later object of the same type has its place,
+//! which is the place that was left first. It cannot find that a pointer never was a handle. Memory
+//! of destroyed handles, without what they refer to, stays in the library for later objects.
+//!
+//! A lock is a structure in its user's memory. A function finds that its address is null or not
+//! aligned. Structures are initialised by their macro, such as `CORELINE_MUTEX_INIT`, or are zero.
+//! Their members are private.
+//!
+//! The caller promises that a pointer is one of these, that no other thread destroys an object
+//! during a call, and that memory for results is the call's alone.
+//!
+//! # Time
+//!
+//! Deadlines are times of `coreline_now`: nanoseconds of `CLOCK_MONOTONIC`.
+//!
+//! # The header and the library
+//!
+//! `coreline_check` compares the header with the library. Call it once at the start of a program,
+//! or write `CORELINE_CHECK_AT_LOAD;` once at file scope. Then a program that does not fit ends
+//! with a message when it is loaded.
+//!
+//! # Threads, signals and forks
+//!
+//! Each function's page has a section for each of these. Functions need no registration of threads.
+//! A thread may end at any time, but locks that it holds stay locked. Constructors and destructors
+//! of programs and libraries may call functions. The first use of per-CPU memory in a process waits
+//! for the dynamic loader, so a thread must not hold there a mutex that a constructor takes.
+//!
+//! A child of a process with one thread may use all objects. In a child of a process with more
+//! threads, a function may wait forever for a lock that another thread held when the process
+//! forked. So use there only functions that are async-signal-safe, and then call `exec`.
+//!
+//! # Unloading
+//!
+//! The library, or a library that contains it, may be closed by `dlclose` when no thread is in a
+//! function. From its first use of per-CPU memory on, it stays in memory until the process ends,
+//! because the kernel knows addresses in it. A later `dlopen` finds the same objects. On machines
+//! without restartable sequences it is unloaded, so destroy all objects before.
+//!
+//! Two copies of coreline in one process, such as a static one in a plugin and the shared one, must
+//! not use the same lock.
+
+#![allow(non_camel_case_types, reason = "the names are those of C")]
+#![allow(unreachable_pub, reason = "cbindgen takes what is `pub`, and Rust programs use coreline")]
+
+mod boundary;
+mod code;
+mod counter;
+mod handle;
+mod layout;
+mod lock;
+mod machine;
+mod percpu;
+mod pool;
+mod with;

@@ -1,0 +1,41 @@
+//! Locks.
+
+mod checked;
+mod mutex;
+mod osq;
+mod read_mostly;
+mod rwlock;
+mod ticket;
+
+pub use checked::coreline_checked_mutex_t;
+pub use mutex::coreline_mutex_t;
+pub use osq::{coreline_osq_fifo_t, coreline_osq_near_t, coreline_turn_t};
+pub use rwlock::coreline_rwlock_t;
+pub use ticket::coreline_ticket_lock_t;
+
+use crate::boundary::Outcome;
+use crate::code::coreline_code_t as Code;
+
+/// What a `try` function returns.
+fn tried(took: bool) -> Outcome {
+    took.then_some(()).ok_or(Code::CORELINE_BUSY)
+}
+
+/// What a function with a deadline returns.
+fn in_time(took: bool) -> Outcome {
+    took.then_some(()).ok_or(Code::CORELINE_TIMED_OUT)
+}
+
+/// What a function that needs the lock held returns otherwise.
+fn held(is_held: bool) -> Outcome {
+    is_held.then_some(()).ok_or(Code::CORELINE_ERROR_NOT_HELD)
+}
+
+/// The number of the calling thread. It is never 0, and no two threads that exist at one time have
+/// the same. A forked child's thread has the number of the thread that forked.
+fn this_thread() -> u64 {
+    thread_local! {
+        static PLACE: u8 = const { 0 };
+    }
+    PLACE.with(|place| (&raw const *place).addr() as u64)
+}

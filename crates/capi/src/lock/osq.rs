@@ -1,0 +1,251 @@
+//! The queued locks of 4 bytes.
+
+use core::mem::MaybeUninit;
+use core::ptr;
+
+use coreline::lock::{Fifo, Near, Order, Osq, Turn};
+use coreline::world::Time;
+
+use super::{in_time, this_thread, tried};
+use crate::boundary::{InPlace, Outcome};
+use crate::code::coreline_code_t as Code;
+use crate::with::with;
+
+/// A queued lock of 4 bytes. Waiters spin on lines of their own, and near ones come first.
+///
+/// It lives in the memory of its user. `CORELINE_OSQ_INIT`, or zeros, is a free lock. It needs no
+/// destruction. It may not be copied or moved while a thread uses it. A holder keeps its turn in a
+/// `coreline_turn_t`.
+#[repr(C)]
+pub struct coreline_osq_near_t {
+    /// Private: the end of the queue, or 0.
+    pub tail: u32,
+}
+
+/// A queued lock of 4 bytes. Waiters spin on lines of their own, in FIFO order.
+///
+/// It lives in the memory of its user. `CORELINE_OSQ_INIT`, or zeros, is a free lock. It needs no
+/// destruction. It may not be copied or moved while a thread uses it. A holder keeps its turn in a
+/// `coreline_turn_t`.
+#[repr(C)]
+pub struct coreline_osq_fifo_t {
+    /// Private: the end of the queue, or 0.
+    pub tail: u32,
+}
+
+impl InPlace for coreline_osq_near_t {
+    type Raw = Osq<Near>;
+}
+
+impl InPlace for coreline_osq_fifo_t {
+    type Raw = Osq<Fifo>;
+}
+
+/// The turn of a thread in a queued lock, on the stack of that thread.
+///
+/// A function that locks fills it in, and one that unlocks empties it. `CORELINE_TURN_INIT`, or
+/// zeros, is an empty one.
+#[repr(C)]
+pub struct coreline_turn_t {
+    /// Private: the lock, or null.
+    pub lock: *const core::ffi::c_void,
+    /// Private: the number of the thread that holds it.
+    pub owner: u64,
+    /// Private: the place in the queue.
+    pub place: [u64; 2],
+}
+
+const _: () = {
+    assert!(size_of::<Turn<'_, Near>>() == 16 && align_of::<Turn<'_, Near>>() == 8);
+    assert!(size_of::<Turn<'_, Fifo>>() == 16 && align_of::<Turn<'_, Fifo>>() == 8);
+};
+
+/// Keeps a turn that a thread got, for `unlock`.
+fn keep<O: Order>(lock: &Osq<O>, turn: Turn<'_, O>, out: &mut MaybeUninit<coreline_turn_t>) {
+    let owner = this_thread();
+    let mut place = MaybeUninit::<[u64; 2]>::zeroed();
+    // SAFETY: as large and as aligned as the turn, as is asserted above.
+    unsafe { place.as_mut_ptr().cast::<Turn<'_, O>>().write(turn) };
+    let out = out.as_mut_ptr();
+    // SAFETY: the call's own memory. The place has padding, so it is copied and not read.
+    unsafe {
+        (*out).lock = ptr::from_ref(lock).cast();
+        (*out).owner = owner;
+        ptr::copy_nonoverlapping(place.as_ptr(), &raw mut (*out).place, 1);
+    }
+}
+
+/// Ends the turn.
+fn end<O: Order>(lock: &Osq<O>, out: &mut MaybeUninit<coreline_turn_t>) -> Outcome {
+    let turn = out.as_mut_ptr();
+    // SAFETY: initialised by `keep`, or empty, as the caller promises.
+    unsafe {
+        if (*turn).lock != ptr::from_ref(lock).cast() {
+            return Err(Code::CORELINE_ERROR_NOT_HELD);
+        }
+        if (*turn).owner != this_thread() {
+            return Err(Code::CORELINE_ERROR_NOT_OWNER);
+        }
+        (*turn).lock = ptr::null();
+        drop((&raw const (*turn).place).cast::<Turn<'_, O>>().read());
+    }
+    Ok(())
+}
+
+/// Locks a queued lock, and waits for a turn. Near waiters come first.
+///
+/// The call writes the turn to `turn`, which `coreline_osq_near_unlock` needs.
+///
+/// Errors: `CORELINE_ERROR_NULL`, `CORELINE_ERROR_ARGUMENT` (an address is not aligned).
+///
+/// Threads: any number of threads may call it at the same time. A thread that locks a lock which it
+/// holds waits forever. Signals: a handler must not call it. Fork: a lock that another thread held
+/// or waited for at the time of the fork stays locked in the child.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn coreline_osq_near_lock(
+    lock: *mut coreline_osq_near_t,
+    turn: *mut coreline_turn_t,
+) -> Code {
+    with!([lock lock, out turn] {
+        keep(lock, lock.lock(), turn);
+        Ok(())
+    })
+}
+
+/// Locks a queued lock if it is free now.
+///
+/// The call returns `CORELINE_BUSY`, and leaves `turn` as it is, if a thread holds the lock.
+///
+/// Errors: `CORELINE_ERROR_NULL`, `CORELINE_ERROR_ARGUMENT` (an address is not aligned).
+///
+/// Threads: any number of threads may call it at the same time. Signals: async-signal-safe after
+/// `coreline_prepare`. Fork: a lock that another thread held or waited for at the time of the fork
+/// stays locked in the child.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn coreline_osq_near_try_lock(
+    lock: *mut coreline_osq_near_t,
+    turn: *mut coreline_turn_t,
+) -> Code {
+    with!([lock lock, out turn] {
+        tried(lock.try_lock().map(|got| keep(lock, got, turn)).is_some())
+    })
+}
+
+/// Locks a queued lock, or gives up at a deadline. Near waiters come first.
+///
+/// `deadline` is a time of `coreline_now`. The call returns `CORELINE_TIMED_OUT`, and leaves `turn`
+/// as it is, if the deadline passes first.
+///
+/// Errors: `CORELINE_ERROR_NULL`, `CORELINE_ERROR_ARGUMENT` (an address is not aligned).
+///
+/// Threads: any number of threads may call it at the same time. Signals: a handler should not call
+/// it. Fork: a lock that another thread held or waited for at the time of the fork stays locked in
+/// the child.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn coreline_osq_near_lock_by(
+    lock: *mut coreline_osq_near_t,
+    turn: *mut coreline_turn_t,
+    deadline: u64,
+) -> Code {
+    with!([lock lock, out turn] {
+        let got = lock.lock_by(Time::from_nanos(deadline));
+        in_time(got.map(|got| keep(lock, got, turn)).is_some())
+    })
+}
+
+/// Unlocks a queued lock.
+///
+/// The call ends the turn, and empties `turn`.
+///
+/// Errors: `CORELINE_ERROR_NULL`, `CORELINE_ERROR_ARGUMENT` (an address is not aligned),
+/// `CORELINE_ERROR_NOT_HELD` (`turn` is empty, or of another lock), `CORELINE_ERROR_NOT_OWNER`
+/// (`turn` is of another thread).
+///
+/// Threads: the holder calls it. Signals: async-signal-safe, for a lock that the handler locked by
+/// `coreline_osq_near_try_lock`. Fork: a child may unlock what the thread that forked held.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn coreline_osq_near_unlock(
+    lock: *mut coreline_osq_near_t,
+    turn: *mut coreline_turn_t,
+) -> Code {
+    with!([lock lock, out turn] { end(lock, turn) })
+}
+
+/// Locks a queued lock, and waits for a turn. Waiters have their turns in FIFO order.
+///
+/// The call writes the turn to `turn`, which `coreline_osq_fifo_unlock` needs.
+///
+/// Errors: `CORELINE_ERROR_NULL`, `CORELINE_ERROR_ARGUMENT` (an address is not aligned).
+///
+/// Threads: any number of threads may call it at the same time. A thread that locks a lock which it
+/// holds waits forever. Signals: a handler must not call it. Fork: a lock that another thread held
+/// or waited for at the time of the fork stays locked in the child.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn coreline_osq_fifo_lock(
+    lock: *mut coreline_osq_fifo_t,
+    turn: *mut coreline_turn_t,
+) -> Code {
+    with!([lock lock, out turn] {
+        keep(lock, lock.lock(), turn);
+        Ok(())
+    })
+}
+
+/// Locks a queued lock if it is free now.
+///
+/// The call returns `CORELINE_BUSY`, and leaves `turn` as it is, if a thread holds the lock.
+///
+/// Errors: `CORELINE_ERROR_NULL`, `CORELINE_ERROR_ARGUMENT` (an address is not aligned).
+///
+/// Threads: any number of threads may call it at the same time. Signals: async-signal-safe after
+/// `coreline_prepare`. Fork: a lock that another thread held or waited for at the time of the fork
+/// stays locked in the child.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn coreline_osq_fifo_try_lock(
+    lock: *mut coreline_osq_fifo_t,
+    turn: *mut coreline_turn_t,
+) -> Code {
+    with!([lock lock, out turn] {
+        tried(lock.try_lock().map(|got| keep(lock, got, turn)).is_some())
+    })
+}
+
+/// Locks a queued lock, or gives up at a deadline. Waiters have their turns in FIFO order.
+///
+/// `deadline` is a time of `coreline_now`. The call returns `CORELINE_TIMED_OUT`, and leaves `turn`
+/// as it is, if the deadline passes first.
+///
+/// Errors: `CORELINE_ERROR_NULL`, `CORELINE_ERROR_ARGUMENT` (an address is not aligned).
+///
+/// Threads: any number of threads may call it at the same time. Signals: a handler should not call
+/// it. Fork: a lock that another thread held or waited for at the time of the fork stays locked in
+/// the child.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn coreline_osq_fifo_lock_by(
+    lock: *mut coreline_osq_fifo_t,
+    turn: *mut coreline_turn_t,
+    deadline: u64,
+) -> Code {
+    with!([lock lock, out turn] {
+        let got = lock.lock_by(Time::from_nanos(deadline));
+        in_time(got.map(|got| keep(lock, got, turn)).is_some())
+    })
+}
+
+/// Unlocks a queued lock.
+///
+/// The call ends the turn, and empties `turn`.
+///
+/// Errors: `CORELINE_ERROR_NULL`, `CORELINE_ERROR_ARGUMENT` (an address is not aligned),
+/// `CORELINE_ERROR_NOT_HELD` (`turn` is empty, or of another lock), `CORELINE_ERROR_NOT_OWNER`
+/// (`turn` is of another thread).
+///
+/// Threads: the holder calls it. Signals: async-signal-safe, for a lock that the handler locked by
+/// `coreline_osq_fifo_try_lock`. Fork: a child may unlock what the thread that forked held.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn coreline_osq_fifo_unlock(
+    lock: *mut coreline_osq_fifo_t,
+    turn: *mut coreline_turn_t,
+) -> Code {
+    with!([lock lock, out turn] { end(lock, turn) })
+}

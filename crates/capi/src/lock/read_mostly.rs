@@ -1,0 +1,147 @@
+//! The read-mostly lock.
+
+use core::mem::{self, MaybeUninit};
+
+use coreline::IndexBy;
+use coreline::lock::ReadMostly;
+
+use super::tried;
+use crate::code::coreline_code_t as Code;
+use crate::handle::{create, destroy, opaque};
+use crate::with::with;
+
+/// A readers-writer lock whose readers write only to memory of their CPU.
+///
+/// To read takes no atomic instruction if the machine has restartable sequences, and its time does
+/// not depend on the number of readers. To write is expensive: it interrupts the CPUs that run the
+/// process, and waits for readers.
+pub struct coreline_read_mostly_t {
+    _opaque: MaybeUninit<u8>,
+}
+
+opaque!(coreline_read_mostly_t, ReadMostly<()>, b"readmost");
+
+/// Creates a read-mostly lock, which is free.
+///
+/// It uses 16 bytes for each CPU.
+///
+/// Errors: `CORELINE_ERROR_NULL`, `CORELINE_ERROR_ARGUMENT`, `CORELINE_ERROR_LACKING`,
+/// `CORELINE_ERROR_NO_MEMORY`.
+///
+/// Threads: any number of threads may call it at the same time. Signals: no signal handler may call
+/// it. Fork: safe in a child of a process with one thread.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn coreline_read_mostly_create(
+    out: *mut *mut coreline_read_mostly_t,
+) -> Code {
+    with!([out out] { create(ReadMostly::indexed_by(IndexBy::Cpu, ())?, out) })
+}
+
+/// Destroys a read-mostly lock.
+///
+/// No thread may hold the lock. The call does not check that.
+///
+/// Errors: `CORELINE_ERROR_NULL`, `CORELINE_ERROR_HANDLE`.
+///
+/// Threads: no other thread may use the lock during the call or after it. Signals: no signal
+/// handler may call it. Fork: safe in a child of a process with one thread.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn coreline_read_mostly_destroy(lock: *mut coreline_read_mostly_t) -> Code {
+    // SAFETY: the caller's promise: "Pointers" in the crate's documentation.
+    unsafe { destroy(lock) }
+}
+
+/// Locks a read-mostly lock to read.
+///
+/// The call waits for a writer. A thread that reads must not lock to read again: if a writer begins
+/// to wait in between, both wait forever.
+///
+/// Errors: `CORELINE_ERROR_NULL`, `CORELINE_ERROR_HANDLE`.
+///
+/// Threads: any number of threads may call it at the same time. Signals: a handler must not call
+/// it. Fork: if other threads read or write at the time of the fork, a writer in the child waits
+/// forever.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn coreline_read_mostly_read(lock: *const coreline_read_mostly_t) -> Code {
+    with!([handle lock] {
+        mem::forget(lock.read());
+        Ok(())
+    })
+}
+
+/// Locks a read-mostly lock to read, if no writer has closed it.
+///
+/// The call returns `CORELINE_BUSY` if a writer holds the lock or waits for readers. The lock has
+/// no forms with a deadline.
+///
+/// Errors: `CORELINE_ERROR_NULL`, `CORELINE_ERROR_HANDLE`.
+///
+/// Threads: any number of threads may call it at the same time. Signals: async-signal-safe. Fork:
+/// if other threads read or write at the time of the fork, a writer in the child waits forever.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn coreline_read_mostly_try_read(
+    lock: *const coreline_read_mostly_t,
+) -> Code {
+    with!([handle lock] { tried(lock.try_read().map(mem::forget).is_some()) })
+}
+
+/// Unlocks a read-mostly lock of one reader.
+///
+/// The caller must hold the lock to read. The lock does not know its readers, so the call finds no
+/// misuse: after a call too many, writers may wait forever, or not wait for a reader.
+///
+/// Errors: `CORELINE_ERROR_NULL`, `CORELINE_ERROR_HANDLE`.
+///
+/// Threads: a reader calls it. Signals: async-signal-safe, for what the handler locked by
+/// `coreline_read_mostly_try_read`. Fork: a child may unlock what the thread that forked held.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn coreline_read_mostly_read_unlock(
+    lock: *const coreline_read_mostly_t,
+) -> Code {
+    with!([handle lock] {
+        // SAFETY: the caller promises that it is a reader; `coreline_read_mostly_read` forgot the
+        // guard.
+        unsafe { lock.force_unlock_read() };
+        Ok(())
+    })
+}
+
+/// Locks a read-mostly lock to write.
+///
+/// The call waits for readers and writers. A thread that holds the lock waits forever. If the call
+/// returns an error, it has not locked.
+///
+/// Errors: `CORELINE_ERROR_NULL`, `CORELINE_ERROR_HANDLE`, `CORELINE_ERROR_LACKING` (the kernel
+/// refuses `membarrier`).
+///
+/// Threads: any number of threads may call it at the same time. Signals: a handler must not call
+/// it. Fork: if other threads read or write at the time of the fork, a writer in the child waits
+/// forever.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn coreline_read_mostly_write(lock: *const coreline_read_mostly_t) -> Code {
+    with!([handle lock] {
+        mem::forget(lock.write()?);
+        Ok(())
+    })
+}
+
+/// Unlocks a read-mostly lock of its writer.
+///
+/// The caller must hold the lock to write. The lock does not know its writer, so the call finds no
+/// misuse.
+///
+/// Errors: `CORELINE_ERROR_NULL`, `CORELINE_ERROR_HANDLE`.
+///
+/// Threads: the writer calls it. Signals: a handler must not call it. Fork: a child may unlock what
+/// the thread that forked held.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn coreline_read_mostly_write_unlock(
+    lock: *const coreline_read_mostly_t,
+) -> Code {
+    with!([handle lock] {
+        // SAFETY: the caller promises that it is the writer; `coreline_read_mostly_write` forgot
+        // the guard.
+        unsafe { lock.force_unlock_write() };
+        Ok(())
+    })
+}

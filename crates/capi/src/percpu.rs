@@ -1,0 +1,240 @@
+//! Words in per-CPU memory.
+
+use core::mem::MaybeUninit;
+
+use coreline::percpu::{PerCpu, Word64};
+use coreline::world::Ordering;
+
+use crate::code::coreline_code_t as Code;
+use crate::handle::{destroy, opaque};
+use crate::pool::{coreline_pool_t, create_in};
+use crate::with::with;
+
+/// Words of 64 bits, of which each CPU has its own.
+pub struct coreline_percpu_t {
+    _opaque: MaybeUninit<u8>,
+}
+
+opaque!(coreline_percpu_t, Lines, b"percpu64");
+
+/// The words of one cache line.
+const WORDS: usize = 8;
+
+/// Whole cache lines of words.
+pub(crate) struct Lines {
+    lines: Vec<PerCpu<[Word64; WORDS]>>,
+    words: usize,
+}
+
+impl Lines {
+    /// The line of a word, and the word's number there.
+    #[inline(always)]
+    fn at(&self, word: usize) -> Result<(&PerCpu<[Word64; WORDS]>, usize), Code> {
+        match self.lines.get(word / WORDS) {
+            Some(line) if word < self.words => Ok((line, word % WORDS)),
+            _ => Err(Code::CORELINE_ERROR_ARGUMENT),
+        }
+    }
+}
+
+/// Creates words in per-CPU memory.
+///
+/// Each CPU has `words` words of 64 bits, which are numbered from 0 and initially 0. The call takes
+/// whole cache lines of 64 bytes for each CPU. `pool` may be null, which is the pool of the
+/// process.
+///
+/// A word may hold a number, or the address of an object. Functions that change a word change that
+/// of the CPU on which the calling thread runs. If the machine has restartable sequences, they take
+/// no atomic instruction.
+///
+/// Errors: `CORELINE_ERROR_NULL`, `CORELINE_ERROR_ARGUMENT` (no words, or `out` is not aligned),
+/// `CORELINE_ERROR_HANDLE`, `CORELINE_ERROR_LACKING`, `CORELINE_ERROR_NO_MEMORY`.
+///
+/// Threads: any number of threads may call it at the same time. Signals: no signal handler may call
+/// it. Fork: safe in a child of a process with one thread.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn coreline_percpu_create(
+    pool: *const coreline_pool_t,
+    words: usize,
+    out: *mut *mut coreline_percpu_t,
+) -> Code {
+    with!([out out] {
+        if words == 0 {
+            return Err(Code::CORELINE_ERROR_ARGUMENT);
+        }
+        let mut lines = Vec::new();
+        let count = words.div_ceil(WORDS);
+        lines.try_reserve_exact(count).map_err(|_| Code::CORELINE_ERROR_NO_MEMORY)?;
+        create_in(pool, out, |pool| {
+            for _ in 0..count {
+                lines.push(pool.per_cpu(|| [const { Word64::new(0) }; WORDS])?);
+            }
+            Ok(Lines { lines, words })
+        })
+    })
+}
+
+/// Destroys words in per-CPU memory.
+///
+/// Errors: `CORELINE_ERROR_NULL`, `CORELINE_ERROR_HANDLE`.
+///
+/// Threads: no other thread may use the words during the call or after it. Signals: no signal
+/// handler may call it. Fork: safe in a child of a process with one thread.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn coreline_percpu_destroy(percpu: *mut coreline_percpu_t) -> Code {
+    // SAFETY: the caller's promise: "Pointers" in the crate's documentation.
+    unsafe { destroy(percpu) }
+}
+
+/// Adds to a word of the calling thread's CPU.
+///
+/// The sum wraps. The addition is relaxed: it publishes no other writes of the thread.
+///
+/// Errors: `CORELINE_ERROR_NULL`, `CORELINE_ERROR_ARGUMENT` (there is no such word),
+/// `CORELINE_ERROR_HANDLE`.
+///
+/// Threads: any number of threads may call it at the same time. Signals: async-signal-safe. Fork:
+/// the child has its own copy of the words.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn coreline_percpu_add(
+    percpu: *const coreline_percpu_t,
+    word: usize,
+    delta: u64,
+) -> Code {
+    with!([handle percpu] {
+        let (line, word) = percpu.at(word)?;
+        line.field(|words| &words[word]).add(delta);
+        Ok(())
+    })
+}
+
+/// Reads a word of the calling thread's CPU.
+///
+/// The read is relaxed.
+///
+/// Errors: `CORELINE_ERROR_NULL`, `CORELINE_ERROR_ARGUMENT` (there is no such word, or `out` is not
+/// aligned), `CORELINE_ERROR_HANDLE`.
+///
+/// Threads: any number of threads may call it at the same time. Signals: async-signal-safe. Fork:
+/// the child has its own copy of the words.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn coreline_percpu_load(
+    percpu: *const coreline_percpu_t,
+    word: usize,
+    out: *mut u64,
+) -> Code {
+    with!([handle percpu, out out] {
+        let (line, word) = percpu.at(word)?;
+        out.write(line.field(|words| &words[word]).load());
+        Ok(())
+    })
+}
+
+/// Exchanges a word of the calling thread's CPU.
+///
+/// The call writes the old value of the word to `old`. Of two threads that exchange a word of one
+/// CPU, the second gets the value of the first. The exchange is relaxed. A program that keeps
+/// addresses of objects in words publishes what it wrote to them by
+/// `atomic_thread_fence(memory_order_release)` before the call, and by
+/// `atomic_thread_fence(memory_order_acquire)` after the call.
+///
+/// Errors: `CORELINE_ERROR_NULL`, `CORELINE_ERROR_ARGUMENT` (there is no such word, or `old` is not
+/// aligned), `CORELINE_ERROR_HANDLE`.
+///
+/// Threads: any number of threads may call it at the same time. Signals: async-signal-safe. Fork:
+/// the child has its own copy of the words.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn coreline_percpu_exchange(
+    percpu: *const coreline_percpu_t,
+    word: usize,
+    value: u64,
+    old: *mut u64,
+) -> Code {
+    with!([handle percpu, out old] {
+        let (line, word) = percpu.at(word)?;
+        old.write(line.field(|words| &words[word]).exchange(value));
+        Ok(())
+    })
+}
+
+/// Writes a word of the calling thread's CPU if the word has the expected value.
+///
+/// If the word has another value, the call returns `CORELINE_UNEQUAL` and writes that value to
+/// `expected`. The CPU may be another one than at an earlier load, so use the call in a loop. The
+/// call compares only values: an address that was removed and put back compares equal.
+///
+/// Errors: `CORELINE_ERROR_NULL`, `CORELINE_ERROR_ARGUMENT` (there is no such word, or `expected`
+/// is not aligned), `CORELINE_ERROR_HANDLE`.
+///
+/// Threads: any number of threads may call it at the same time. Signals: async-signal-safe. Fork:
+/// the child has its own copy of the words.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn coreline_percpu_store_if_equal(
+    percpu: *const coreline_percpu_t,
+    word: usize,
+    expected: *mut u64,
+    value: u64,
+) -> Code {
+    with!([handle percpu, out expected] {
+        let (line, word) = percpu.at(word)?;
+        // SAFETY: the caller has initialised it.
+        let asked = unsafe { expected.assume_init() };
+        line.field(|words| &words[word]).store_if_equal(asked, value).map_err(|found| {
+            expected.write(found);
+            Code::CORELINE_UNEQUAL
+        })
+    })
+}
+
+/// Sums a word over all CPUs.
+///
+/// Errors: `CORELINE_ERROR_NULL`, `CORELINE_ERROR_ARGUMENT` (there is no such word, or `out` is not
+/// aligned), `CORELINE_ERROR_HANDLE`.
+///
+/// Threads: any number of threads may call it at the same time. The sum includes all additions that
+/// happened before the call, and may include concurrent ones. Signals: async-signal-safe. Fork: the
+/// child has its own copy of the words.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn coreline_percpu_sum(
+    percpu: *const coreline_percpu_t,
+    word: usize,
+    out: *mut u64,
+) -> Code {
+    with!([handle percpu, out out] {
+        let (line, word) = percpu.at(word)?;
+        out.write(line.field(|words| &words[word]).sum());
+        Ok(())
+    })
+}
+
+/// Reads a word of any index.
+///
+/// Indexes are CPU numbers, unless the pool is indexed by concurrency IDs. A word that no thread
+/// has used is 0. The index after the last one is that of the words which all threads share that
+/// have no slot. A loop over all indexes ends at the first index for which the call returns
+/// `CORELINE_ERROR_ARGUMENT`.
+///
+/// Errors: `CORELINE_ERROR_NULL`, `CORELINE_ERROR_ARGUMENT` (there is no such word or index, or
+/// `out` is not aligned), `CORELINE_ERROR_HANDLE`.
+///
+/// Threads: any number of threads may call it at the same time. The read is relaxed. Signals:
+/// async-signal-safe. Fork: the child has its own copy of the words.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn coreline_percpu_peek(
+    percpu: *const coreline_percpu_t,
+    word: usize,
+    index: usize,
+    out: *mut u64,
+) -> Code {
+    with!([handle percpu, out out] {
+        let (line, word) = percpu.at(word)?;
+        let indexes = line.indexes();
+        // Relaxed: the caller orders its reads.
+        let value = |words: &[Word64; WORDS]| words[word].load(Ordering::Relaxed);
+        out.write(match index {
+            _ if index <= indexes => line.get(index).map_or(0, value),
+            _ => return Err(Code::CORELINE_ERROR_ARGUMENT),
+        });
+        Ok(())
+    })
+}

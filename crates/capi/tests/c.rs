@@ -1,0 +1,313 @@
+//! The C programs of this package, tests and examples, as a user compiles them: with what
+//! `install.sh` installs, by each compiler that is here, as C11 and as C++17, linked to the shared
+//! and to the static library.
+//!
+//! A test whose tool is missing says so, and checks nothing. GCC is always needed.
+
+#![allow(clippy::print_stderr, reason = "a test says what it does not test")]
+
+use std::env::{self, consts};
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+use std::sync::OnceLock;
+
+/// A folder with all that is installed and compiled, for one run.
+fn work() -> &'static Path {
+    static WORK: OnceLock<PathBuf> = OnceLock::new();
+    WORK.get_or_init(|| {
+        let folder = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("c");
+        let _ = fs::remove_dir_all(&folder);
+        fs::create_dir_all(&folder).expect("a folder of cargo's for tests");
+        install(&built(), &folder.join("installed"));
+        folder
+    })
+}
+
+/// Where cargo has put the libraries: beside this test program, or one folder above.
+fn built() -> PathBuf {
+    let program = env::current_exe().expect("Linux knows it");
+    let beside = program.parent().expect("a folder");
+    let folders = [Some(beside), beside.parent()].into_iter().flatten();
+    let name = format!("{}coreline_capi.a", consts::DLL_PREFIX);
+    let mut folders = folders.filter(|folder| folder.join(&name).exists());
+    folders.next().unwrap_or_else(|| panic!("no {name} beside {}", program.display())).to_owned()
+}
+
+fn package() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+}
+
+fn install(built: &Path, prefix: &Path) {
+    let mut install = Command::new("sh");
+    install.arg(package().join("install.sh")).arg(built).arg(prefix);
+    run(&mut install);
+}
+
+fn prefix() -> PathBuf {
+    work().join("installed")
+}
+
+/// Whether a tool is here. Says so if it is not.
+fn has(tool: &str) -> bool {
+    let found = Command::new(tool).arg("--version").output().is_ok();
+    if !found {
+        eprintln!("not tested: {tool} is not installed");
+    }
+    found
+}
+
+fn output(command: &mut Command) -> Output {
+    command.output().unwrap_or_else(|error| panic!("{command:?}: {error}"))
+}
+
+/// Runs a command that must succeed; returns what it printed.
+fn run(command: &mut Command) -> String {
+    let output = output(command);
+    let [stdout, stderr] = [&output.stdout, &output.stderr].map(|it| String::from_utf8_lossy(it));
+    assert!(output.status.success(), "{command:?}: {}\n{stdout}{stderr}", output.status);
+    stdout.into_owned()
+}
+
+/// The C programs of a folder of this package.
+fn programs(folder: &str) -> Vec<PathBuf> {
+    let folder = package().join(folder);
+    let files = fs::read_dir(&folder).expect("a folder of this package");
+    let paths = files.map(|file| file.expect("a file").path());
+    let mut paths: Vec<_> = paths.filter(|path| path.extension() == Some("c".as_ref())).collect();
+    paths.sort();
+    assert!(paths.len() >= 8, "{paths:?}");
+    paths
+}
+
+/// How a program is compiled.
+#[derive(Clone, Copy)]
+struct How {
+    compiler: &'static str,
+    language: &'static [&'static str],
+    is_static: bool,
+    more: &'static [&'static str],
+}
+
+const C11: &[&str] = &["-x", "c", "-std=c11"];
+const CPP17: &[&str] = &["-x", "c++", "-std=c++17"];
+const SANITIZERS: &[&str] =
+    &["-g", "-fsanitize=address,undefined", "-fno-sanitize-recover=undefined"];
+
+/// What Rust's standard library needs, as in the pkg-config file.
+const STATIC: &[&str] = &["-lgcc_s", "-lutil", "-lrt", "-lpthread", "-lm", "-ldl", "-lc"];
+
+impl How {
+    /// Compiles a program; returns its path.
+    fn compile(self, source: &Path) -> PathBuf {
+        let name = source.file_stem().expect("a name").to_string_lossy();
+        let kind = if self.is_static { "static" } else { "shared" };
+        let language = self.language[1].replace('+', "p");
+        let more = if self.more.is_empty() { "plain" } else { "sanitized" };
+        let program = work().join(format!("{name}-{}-{language}-{kind}-{more}", self.compiler));
+        let lib = prefix().join("lib");
+        let mut compiler = Command::new(self.compiler);
+        compiler.args(["-D_GNU_SOURCE", "-O2", "-Wall", "-Wextra", "-Werror", "-pedantic"]);
+        compiler.args(self.language).args(self.more).arg("-pthread");
+        compiler.arg(source).args(["-x", "none", "-o"]).arg(&program);
+        compiler.arg("-I").arg(prefix().join("include"));
+        if self.is_static {
+            compiler.arg(lib.join("libcoreline.a")).args(STATIC);
+        } else {
+            compiler.arg("-L").arg(&lib).args(["-lcoreline", "-ldl"]);
+            compiler.arg(format!("-Wl,-rpath,{}", lib.display()));
+        }
+        run(&mut compiler);
+        program
+    }
+
+    /// Compiles and runs a program.
+    fn run(self, source: &Path) {
+        let mut program = Command::new(self.compile(source));
+        // For the program that loads it.
+        program.arg(prefix().join("lib/libcoreline.so"));
+        run(&mut program);
+    }
+}
+
+/// Compiles and runs all programs. The examples in C++ too, unless they say what C++ lacks.
+fn run_all(how: How) {
+    if !has(how.compiler) {
+        return;
+    }
+    let examples = programs("examples/c");
+    let is_c = how.language == C11;
+    let examples = examples.iter().filter(|path| {
+        is_c || !fs::read_to_string(path).expect("it is there").contains("<stdatomic.h>")
+    });
+    programs("tests/c").iter().chain(examples).for_each(|source| how.run(source));
+}
+
+const GCC: How = How { compiler: "gcc", language: C11, is_static: false, more: &[] };
+const CLANG: How = How { compiler: "clang", ..GCC };
+
+// Each compiler has each language and each library once.
+
+#[test]
+fn programs_work_with_gcc() {
+    run_all(GCC);
+    run_all(How { language: CPP17, is_static: true, ..GCC });
+}
+
+#[test]
+fn programs_work_with_clang() {
+    run_all(How { language: CPP17, ..CLANG });
+    run_all(How { is_static: true, ..CLANG });
+}
+
+#[test]
+fn programs_are_clean_under_sanitizers() {
+    run_all(How { more: SANITIZERS, ..GCC });
+    run_all(How { more: SANITIZERS, ..CLANG });
+}
+
+/// The sanitizers see what they should.
+#[test]
+fn a_planted_leak_fails_under_sanitizers() {
+    let source = work().join("leak.c");
+    let text = "#include <coreline.h>\n#include <stdlib.h>\nstatic void *volatile leaked;\n\
+                int main(void) { for (int time = 0; time < 10; time++) leaked = malloc(10);\n\
+                leaked = NULL; return coreline_check() != CORELINE_OK; }\n";
+    fs::write(&source, text).expect("a file");
+    let program = How { more: SANITIZERS, ..GCC }.compile(&source);
+    let output = output(&mut Command::new(program));
+    let message = String::from_utf8_lossy(&output.stderr);
+    assert!(!output.status.success() && message.contains("LeakSanitizer"), "{message}");
+}
+
+#[test]
+fn the_program_of_the_readme_works() {
+    let readme = fs::read_to_string(package().join("README.md")).expect("it is there");
+    let (_, program) = readme.split_once("```c\n").expect("a program");
+    let (program, _) = program.split_once("```\n").expect("its end");
+    let source = work().join("readme.c");
+    fs::write(&source, program).expect("a file");
+    assert_eq!(run(&mut Command::new(GCC.compile(&source))), "1 requests\n");
+}
+
+/// The abort of a program whose header has another version, when it is loaded.
+#[test]
+fn a_header_of_another_version_ends_the_program() {
+    let prefix = work().join("another-version");
+    install(&built(), &prefix);
+    let header = prefix.join("include/coreline.h");
+    let text = fs::read_to_string(&header).expect("installed");
+    let (own, other) = ("CORELINE_VERSION_MINOR 1", "CORELINE_VERSION_MINOR 2");
+    assert!(text.contains(own), "the version was raised: change this test");
+    fs::write(&header, text.replace(own, other)).expect("a file");
+    let program = work().join("another-version-program");
+    let mut gcc = Command::new("gcc");
+    gcc.arg(package().join("examples/c/counter.c")).arg("-I").arg(prefix.join("include"));
+    gcc.arg("-o").arg(&program).arg("-L").arg(prefix.join("lib")).args(["-lcoreline", "-pthread"]);
+    gcc.arg(format!("-Wl,-rpath,{}", prefix.join("lib").display()));
+    run(&mut gcc);
+    let output = output(&mut Command::new(&program));
+    let message = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), None, "a signal ended it: {message}");
+    assert!(message.contains("does not fit library version 0.1.0"), "{message}");
+    assert!(output.stdout.is_empty(), "it was not loaded");
+}
+
+#[test]
+fn a_program_is_linked_by_pkg_config() {
+    if !has("pkg-config") {
+        return;
+    }
+    let config = |arguments: &[&str]| {
+        let mut config = Command::new("pkg-config");
+        config.env("PKG_CONFIG_PATH", prefix().join("lib/pkgconfig"));
+        let flags = run(config.args(arguments).arg("coreline"));
+        flags.split_whitespace().map(str::to_owned).collect::<Vec<_>>()
+    };
+    assert_eq!(config(&["--modversion"]), [env!("CARGO_PKG_VERSION")]);
+    let source = package().join("examples/c/counter.c");
+    let shared = work().join("by-pkg-config");
+    let mut gcc = Command::new("gcc");
+    run(gcc.arg(&source).arg("-o").arg(&shared).args(config(&["--cflags", "--libs"])));
+    let mut program = Command::new(&shared);
+    program.env("LD_LIBRARY_PATH", prefix().join("lib"));
+    assert_eq!(run(&mut program), "4000 requests\n");
+
+    let alone = work().join("by-pkg-config-alone");
+    let flags = config(&["--cflags", "--libs", "--static"]);
+    let mut gcc = Command::new("gcc");
+    gcc.arg(&source).arg("-o").arg(&alone);
+    // The flags name the shared library, too, which the linker would take.
+    gcc.arg("-Wl,-Bstatic").args(flags.iter().take_while(|flag| *flag != "-lgcc_s"));
+    gcc.arg("-Wl,-Bdynamic").args(flags.iter().skip_while(|flag| *flag != "-lgcc_s"));
+    run(&mut gcc);
+    assert_eq!(run(&mut Command::new(&alone)), "4000 requests\n");
+}
+
+#[test]
+fn the_examples_are_built_by_cmake() {
+    if !has("cmake") {
+        return;
+    }
+    let build = work().join("by-cmake");
+    let mut cmake = Command::new("cmake");
+    cmake.arg("-S").arg(package().join("examples/c")).arg("-B").arg(&build);
+    run(cmake.arg(format!("-DCMAKE_PREFIX_PATH={}", prefix().display())));
+    run(Command::new("cmake").arg("--build").arg(&build));
+    let tests = run(Command::new("ctest").arg("--test-dir").arg(&build));
+    let all = programs("examples/c").len();
+    assert!(tests.contains(&format!("0 tests failed out of {all}")), "{tests}");
+}
+
+/// Each linked program asks for the library by a name with the series of versions.
+#[test]
+fn the_shared_library_has_a_name_with_its_version() {
+    let program = GCC.compile(&package().join("examples/c/mutex.c"));
+    if !has("readelf") {
+        return;
+    }
+    let needed = run(Command::new("readelf").arg("-d").arg(program));
+    let (major, minor) = (env!("CARGO_PKG_VERSION_MAJOR"), env!("CARGO_PKG_VERSION_MINOR"));
+    assert_eq!(major, "0", "the name has the major version alone");
+    assert!(needed.contains(&format!("[libcoreline.so.{major}.{minor}]")), "{needed}");
+}
+
+/// The library exports what the header declares, and nothing else.
+#[test]
+fn the_shared_library_exports_what_the_header_declares() {
+    if !has("nm") {
+        return;
+    }
+    let library = prefix().join("lib/libcoreline.so");
+    let names =
+        run(Command::new("nm").args(["-D", "--defined-only", "--format=posix"]).arg(library));
+    let header = fs::read_to_string(prefix().join("include/coreline.h")).expect("installed");
+    let names: Vec<_> = names.lines().filter_map(|line| line.split(' ').next()).collect();
+    assert!(names.len() > 50, "{names:?}");
+    for name in names {
+        assert!(header.contains(&format!("{name}(")), "{name} is not in the header");
+    }
+}
+
+#[test]
+fn manual_pages_are_clean() {
+    let folders = ["man3", "man7"].map(|section| prefix().join("share/man").join(section));
+    let pages = folders.iter().flat_map(|folder| fs::read_dir(folder).expect("installed"));
+    let pages: Vec<_> = pages.map(|page| page.expect("a page").path()).collect();
+    assert!(pages.len() > 50, "{pages:?}");
+    if has("mandoc") {
+        let lint = Command::new("mandoc").args(["-Tlint", "-Wwarning"]).args(&pages).output();
+        let lint = String::from_utf8(lint.expect("it is here").stdout).expect("text");
+        // A page has no date: it changes with the version, which it names.
+        let faults: Vec<_> = lint.lines().filter(|line| !line.contains("missing date")).collect();
+        assert_eq!(faults, [""; 0]);
+    }
+    if has("groff") {
+        for page in &pages {
+            let mut groff = Command::new("groff");
+            let output = output(groff.args(["-ww", "-man", "-Tutf8", "-z"]).arg(page));
+            let faults = String::from_utf8_lossy(&output.stderr);
+            assert!(faults.is_empty() && output.status.success(), "{faults}");
+        }
+    }
+}
