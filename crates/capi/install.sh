@@ -46,8 +46,6 @@ install -m 644 "$source/include/coreline.h" "$to/include/"
 install -m 644 "$source/include/coreline/inline.h" "$to/include/coreline/"
 sed -e "s|@prefix@|$prefix|" -e "s|@libdir@|$libdir|" -e "s|@version@|$version|" \
     "$source/coreline.pc.in" >"$to/$libdir/pkgconfig/coreline.pc"
-install -m 644 "$source/cmake/coreline-config.cmake" "$to/share/cmake/coreline/"
-sed "s|@version@|$version|" "$source/cmake/coreline-config-version.cmake.in" \
-    >"$to/share/cmake/coreline/coreline-config-version.cmake"
+install -m 644 "$source"/cmake/*.cmake "$to/share/cmake/coreline/"
 install -m 644 "$source"/man/*.3 "$to/share/man/man3/"
 install -m 644 "$source"/man/*.7 "$to/share/man/man7/"

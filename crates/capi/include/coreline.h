@@ -165,6 +165,10 @@ typedef struct coreline_layout_t {
      */
     uint32_t code;
     /**
+     * The size of `coreline_reading_t`.
+     */
+    uint32_t reading;
+    /**
      * The size of `coreline_mutex_t`.
      */
     uint32_t mutex;
@@ -304,7 +308,7 @@ typedef struct coreline_osq_near_t {
  * The turn of a thread in a queued lock, on the stack of that thread.
  *
  * A function that locks fills it in, and one that unlocks empties it. `CORELINE_TURN_INIT`, or
- * zeros, is an empty one.
+ * zeros, is an empty one. It may be moved, but a turn must not be ended by two copies.
  */
 typedef struct coreline_turn_t {
     /**
@@ -576,8 +580,8 @@ coreline_code_t coreline_counter_sum(const struct coreline_counter_t *counter, i
  *
  * Errors: `CORELINE_ERROR_NULL`, `CORELINE_ERROR_ARGUMENT`, `CORELINE_ERROR_HANDLE`.
  *
- * Threads: any number of threads may call it at the same time. Signals: async-signal-safe. Fork:
- * the child has its own copy of the counter.
+ * Threads: any number of threads may call it at the same time. Signals: no signal handler may call
+ * it. Fork: the child has its own copy of the counter.
  */
 coreline_code_t coreline_counter_drain(const struct coreline_counter_t *counter, int64_t *out);
 
@@ -604,7 +608,7 @@ coreline_code_t coreline_counter_set(const struct coreline_counter_t *counter,
  * memory for each CPU when it is used by more than one. Without memory for the set itself, the
  * process ends.
  *
- * Errors: `CORELINE_ERROR_NULL`, `CORELINE_ERROR_ARGUMENT` (more than 2^32 counters),
+ * Errors: `CORELINE_ERROR_NULL`, `CORELINE_ERROR_ARGUMENT` (2^32 counters or more),
  * `CORELINE_ERROR_HANDLE`, `CORELINE_ERROR_LACKING`, `CORELINE_ERROR_NO_MEMORY`.
  *
  * Threads: any number of threads may call it at the same time. Signals: no signal handler may call
@@ -957,9 +961,9 @@ coreline_code_t coreline_rwlock_read_by(struct coreline_rwlock_t *rwlock, uint64
 /**
  * Unlocks a readers-writer lock of one reader.
  *
- * The caller must hold the lock to read. The call finds that no thread does. The lock does not
- * know its readers, so the call does not find that only other threads do. The memory of the lock
- * must stay until the call returns.
+ * The caller must hold the lock to read. The call finds that no thread does, but may miss it while
+ * another thread tries to. The lock does not know its readers, so the call does not find that only
+ * other threads hold it. The memory of the lock must stay until the call returns.
  *
  * Errors: `CORELINE_ERROR_NULL`, `CORELINE_ERROR_ARGUMENT` (the address is not aligned),
  * `CORELINE_ERROR_NOT_HELD`.
@@ -1009,9 +1013,9 @@ coreline_code_t coreline_rwlock_write_by(struct coreline_rwlock_t *rwlock, uint6
 /**
  * Unlocks a readers-writer lock of its writer.
  *
- * The caller must hold the lock to write. The call finds that no thread does. The lock does not
- * know its writer, so the call does not find that another thread does. The memory of the lock must
- * stay until the call returns.
+ * The caller must hold the lock to write. The call finds that no thread does, but misses it while
+ * a writer waits for readers to leave. The lock does not know its writer, so the call does not
+ * find that another thread holds it. The memory of the lock must stay until the call returns.
  *
  * Errors: `CORELINE_ERROR_NULL`, `CORELINE_ERROR_ARGUMENT` (the address is not aligned),
  * `CORELINE_ERROR_NOT_HELD`.
@@ -1188,9 +1192,9 @@ coreline_code_t coreline_osq_near_lock(struct coreline_osq_near_t *lock,
  *
  * Errors: `CORELINE_ERROR_NULL`, `CORELINE_ERROR_ARGUMENT` (an address is not aligned).
  *
- * Threads: any number of threads may call it at the same time. Signals: async-signal-safe after
- * `coreline_prepare`. Fork: a lock that another thread held or waited for at the time of the fork
- * stays locked in the child.
+ * Threads: any number of threads may call it at the same time. Signals: a handler must not call
+ * it. Fork: a lock that another thread held or waited for at the time of the fork stays locked in
+ * the child.
  */
 coreline_code_t coreline_osq_near_try_lock(struct coreline_osq_near_t *lock,
                                            struct coreline_turn_t *turn);
@@ -1203,7 +1207,7 @@ coreline_code_t coreline_osq_near_try_lock(struct coreline_osq_near_t *lock,
  *
  * Errors: `CORELINE_ERROR_NULL`, `CORELINE_ERROR_ARGUMENT` (an address is not aligned).
  *
- * Threads: any number of threads may call it at the same time. Signals: a handler should not call
+ * Threads: any number of threads may call it at the same time. Signals: a handler must not call
  * it. Fork: a lock that another thread held or waited for at the time of the fork stays locked in
  * the child.
  */
@@ -1220,8 +1224,8 @@ coreline_code_t coreline_osq_near_lock_by(struct coreline_osq_near_t *lock,
  * `CORELINE_ERROR_NOT_HELD` (`turn` is empty, or of another lock), `CORELINE_ERROR_NOT_OWNER`
  * (`turn` is of another thread).
  *
- * Threads: the holder calls it. Signals: async-signal-safe, for a lock that the handler locked by
- * `coreline_osq_near_try_lock`. Fork: a child may unlock what the thread that forked held.
+ * Threads: the holder calls it. Signals: a handler must not call it. Fork: a child may unlock what
+ * the thread that forked held.
  */
 coreline_code_t coreline_osq_near_unlock(struct coreline_osq_near_t *lock,
                                          struct coreline_turn_t *turn);
@@ -1247,9 +1251,9 @@ coreline_code_t coreline_osq_fifo_lock(struct coreline_osq_fifo_t *lock,
  *
  * Errors: `CORELINE_ERROR_NULL`, `CORELINE_ERROR_ARGUMENT` (an address is not aligned).
  *
- * Threads: any number of threads may call it at the same time. Signals: async-signal-safe after
- * `coreline_prepare`. Fork: a lock that another thread held or waited for at the time of the fork
- * stays locked in the child.
+ * Threads: any number of threads may call it at the same time. Signals: a handler must not call
+ * it. Fork: a lock that another thread held or waited for at the time of the fork stays locked in
+ * the child.
  */
 coreline_code_t coreline_osq_fifo_try_lock(struct coreline_osq_fifo_t *lock,
                                            struct coreline_turn_t *turn);
@@ -1262,7 +1266,7 @@ coreline_code_t coreline_osq_fifo_try_lock(struct coreline_osq_fifo_t *lock,
  *
  * Errors: `CORELINE_ERROR_NULL`, `CORELINE_ERROR_ARGUMENT` (an address is not aligned).
  *
- * Threads: any number of threads may call it at the same time. Signals: a handler should not call
+ * Threads: any number of threads may call it at the same time. Signals: a handler must not call
  * it. Fork: a lock that another thread held or waited for at the time of the fork stays locked in
  * the child.
  */
@@ -1279,8 +1283,8 @@ coreline_code_t coreline_osq_fifo_lock_by(struct coreline_osq_fifo_t *lock,
  * `CORELINE_ERROR_NOT_HELD` (`turn` is empty, or of another lock), `CORELINE_ERROR_NOT_OWNER`
  * (`turn` is of another thread).
  *
- * Threads: the holder calls it. Signals: async-signal-safe, for a lock that the handler locked by
- * `coreline_osq_fifo_try_lock`. Fork: a child may unlock what the thread that forked held.
+ * Threads: the holder calls it. Signals: a handler must not call it. Fork: a child may unlock what
+ * the thread that forked held.
  */
 coreline_code_t coreline_osq_fifo_unlock(struct coreline_osq_fifo_t *lock,
                                          struct coreline_turn_t *turn);

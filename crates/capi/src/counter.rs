@@ -147,8 +147,8 @@ pub unsafe extern "C" fn coreline_counter_sum(
 ///
 /// Errors: `CORELINE_ERROR_NULL`, `CORELINE_ERROR_ARGUMENT`, `CORELINE_ERROR_HANDLE`.
 ///
-/// Threads: any number of threads may call it at the same time. Signals: async-signal-safe. Fork:
-/// the child has its own copy of the counter.
+/// Threads: any number of threads may call it at the same time. Signals: no signal handler may call
+/// it. Fork: the child has its own copy of the counter.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn coreline_counter_drain(
     counter: *const coreline_counter_t,
@@ -188,7 +188,7 @@ pub unsafe extern "C" fn coreline_counter_set(
 /// memory for each CPU when it is used by more than one. Without memory for the set itself, the
 /// process ends.
 ///
-/// Errors: `CORELINE_ERROR_NULL`, `CORELINE_ERROR_ARGUMENT` (more than 2^32 counters),
+/// Errors: `CORELINE_ERROR_NULL`, `CORELINE_ERROR_ARGUMENT` (2^32 counters or more),
 /// `CORELINE_ERROR_HANDLE`, `CORELINE_ERROR_LACKING`, `CORELINE_ERROR_NO_MEMORY`.
 ///
 /// Threads: any number of threads may call it at the same time. Signals: no signal handler may call

@@ -107,7 +107,12 @@ pub(crate) fn create<H: Opaque>(value: H::Value, out: &mut MaybeUninit<*mut H>) 
         None => {
             // SAFETY: the layout has a size.
             let bytes = unsafe { alloc::alloc(layout) };
-            NonNull::new(bytes.cast()).ok_or(Code::CORELINE_ERROR_NO_MEMORY)?
+            let place = bytes.cast::<Place<H::Value>>();
+            let place = NonNull::new(place).ok_or(Code::CORELINE_ERROR_NO_MEMORY)?;
+            let (magic, value) = (AtomicU64::new(DESTROYED), MaybeUninit::uninit());
+            // SAFETY: memory for a place, just allocated.
+            unsafe { place.write(Place { magic, next: None, value }) };
+            place
         }
     };
     // SAFETY: no object is there, so the place is this thread's. Other threads may read the word

@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use coreline::lock::RawMutex;
 
 use crate::code::coreline_code_t as Code;
+use crate::counter::coreline_reading_t;
 use crate::lock::{
     coreline_checked_mutex_t, coreline_mutex_t, coreline_osq_fifo_t, coreline_osq_near_t,
     coreline_rwlock_t, coreline_ticket_lock_t, coreline_turn_t,
@@ -34,6 +35,8 @@ pub struct coreline_layout_t {
     pub version: u32,
     /// The size of `coreline_code_t`.
     pub code: u32,
+    /// The size of `coreline_reading_t`.
+    pub reading: u32,
     /// The size of `coreline_mutex_t`.
     pub mutex: u32,
     /// The first word of a mutex that a thread holds and no thread waits for. Inline functions
@@ -64,6 +67,7 @@ impl coreline_layout_t {
             size: size_of::<Self>() as u32,
             version: coreline_version(),
             code: shape::<c_int>(),
+            reading: shape::<coreline_reading_t>(),
             mutex: shape::<coreline_mutex_t>(),
             mutex_held: mutex_held(),
             checked_mutex: shape::<coreline_checked_mutex_t>(),

@@ -6,7 +6,7 @@
 //! the caller passes. `CORELINE_OK` is 0. Positive codes are expected outcomes without success,
 //! such as `CORELINE_BUSY`. Negative codes are mistakes of the caller, or failures.
 //! `coreline_strerror` describes a code. A function that returns a negative code has changed
-//! nothing, unless its page says otherwise.
+//! nothing, unless its page says otherwise, or the code is `CORELINE_ERROR_PANIC`.
 //!
 //! No function unwinds into its caller. If a check inside of coreline fails, which is a bug in
 //! coreline or a misuse that it cannot continue with, its message is on standard error, and the
@@ -50,6 +50,9 @@
 //! A thread may end at any time, but locks that it holds stay locked. Constructors and destructors
 //! of programs and libraries may call functions. The first use of per-CPU memory in a process waits
 //! for the dynamic loader, so a thread must not hold there a mutex that a constructor takes.
+//!
+//! A thread must not be cancelled by `pthread_cancel` during a call. A signal handler that
+//! interrupts a call must return, and not leave by `longjmp`.
 //!
 //! A child of a process with one thread may use all objects. In a child of a process with more
 //! threads, a function may wait forever for a lock that another thread held when the process

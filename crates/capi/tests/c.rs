@@ -259,6 +259,36 @@ fn the_examples_are_built_by_cmake() {
     assert!(tests.contains(&format!("0 tests failed out of {all}")), "{tests}");
 }
 
+/// A program that asks for another series of versions is refused, and one of its own is not.
+#[test]
+fn cmake_refuses_another_version() {
+    if !has("cmake") {
+        return;
+    }
+    let version = |version: &str| {
+        let folder = work().join(format!("version-{version}"));
+        fs::create_dir_all(&folder).expect("a folder");
+        let lists = format!(
+            "cmake_minimum_required(VERSION 3.16)\nproject(asks C)\n\
+             find_package(coreline {version} REQUIRED)\n\
+             if(NOT TARGET coreline::coreline OR NOT TARGET coreline::static)\n\
+             message(FATAL_ERROR \"a library is missing\")\nendif()\n"
+        );
+        fs::write(folder.join("CMakeLists.txt"), lists).expect("a file");
+        let mut cmake = Command::new("cmake");
+        cmake.arg("-S").arg(&folder).arg("-B").arg(folder.join("build"));
+        let output = output(cmake.arg(format!("-DCMAKE_PREFIX_PATH={}", prefix().display())));
+        let message = String::from_utf8_lossy(&output.stderr).into_owned();
+        if output.status.success() { Ok(()) } else { Err(message) }
+    };
+    let (major, minor) = (env!("CARGO_PKG_VERSION_MAJOR"), env!("CARGO_PKG_VERSION_MINOR"));
+    assert_eq!(version(&format!("{major}.{minor}")), Ok(()));
+    for other in ["0.0.1", "0.2", "1.0"] {
+        let message = version(other).expect_err("another version");
+        assert!(message.contains("compatible with requested version"), "{message}");
+    }
+}
+
 /// Each linked program asks for the library by a name with the series of versions.
 #[test]
 fn the_shared_library_has_a_name_with_its_version() {

@@ -44,7 +44,7 @@ impl InPlace for coreline_osq_fifo_t {
 /// The turn of a thread in a queued lock, on the stack of that thread.
 ///
 /// A function that locks fills it in, and one that unlocks empties it. `CORELINE_TURN_INIT`, or
-/// zeros, is an empty one.
+/// zeros, is an empty one. It may be moved, but a turn must not be ended by two copies.
 #[repr(C)]
 pub struct coreline_turn_t {
     /// Private: the lock, or null.
@@ -118,9 +118,9 @@ pub unsafe extern "C" fn coreline_osq_near_lock(
 ///
 /// Errors: `CORELINE_ERROR_NULL`, `CORELINE_ERROR_ARGUMENT` (an address is not aligned).
 ///
-/// Threads: any number of threads may call it at the same time. Signals: async-signal-safe after
-/// `coreline_prepare`. Fork: a lock that another thread held or waited for at the time of the fork
-/// stays locked in the child.
+/// Threads: any number of threads may call it at the same time. Signals: a handler must not call
+/// it. Fork: a lock that another thread held or waited for at the time of the fork stays locked in
+/// the child.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn coreline_osq_near_try_lock(
     lock: *mut coreline_osq_near_t,
@@ -138,7 +138,7 @@ pub unsafe extern "C" fn coreline_osq_near_try_lock(
 ///
 /// Errors: `CORELINE_ERROR_NULL`, `CORELINE_ERROR_ARGUMENT` (an address is not aligned).
 ///
-/// Threads: any number of threads may call it at the same time. Signals: a handler should not call
+/// Threads: any number of threads may call it at the same time. Signals: a handler must not call
 /// it. Fork: a lock that another thread held or waited for at the time of the fork stays locked in
 /// the child.
 #[unsafe(no_mangle)]
@@ -161,8 +161,8 @@ pub unsafe extern "C" fn coreline_osq_near_lock_by(
 /// `CORELINE_ERROR_NOT_HELD` (`turn` is empty, or of another lock), `CORELINE_ERROR_NOT_OWNER`
 /// (`turn` is of another thread).
 ///
-/// Threads: the holder calls it. Signals: async-signal-safe, for a lock that the handler locked by
-/// `coreline_osq_near_try_lock`. Fork: a child may unlock what the thread that forked held.
+/// Threads: the holder calls it. Signals: a handler must not call it. Fork: a child may unlock what
+/// the thread that forked held.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn coreline_osq_near_unlock(
     lock: *mut coreline_osq_near_t,
@@ -197,9 +197,9 @@ pub unsafe extern "C" fn coreline_osq_fifo_lock(
 ///
 /// Errors: `CORELINE_ERROR_NULL`, `CORELINE_ERROR_ARGUMENT` (an address is not aligned).
 ///
-/// Threads: any number of threads may call it at the same time. Signals: async-signal-safe after
-/// `coreline_prepare`. Fork: a lock that another thread held or waited for at the time of the fork
-/// stays locked in the child.
+/// Threads: any number of threads may call it at the same time. Signals: a handler must not call
+/// it. Fork: a lock that another thread held or waited for at the time of the fork stays locked in
+/// the child.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn coreline_osq_fifo_try_lock(
     lock: *mut coreline_osq_fifo_t,
@@ -217,7 +217,7 @@ pub unsafe extern "C" fn coreline_osq_fifo_try_lock(
 ///
 /// Errors: `CORELINE_ERROR_NULL`, `CORELINE_ERROR_ARGUMENT` (an address is not aligned).
 ///
-/// Threads: any number of threads may call it at the same time. Signals: a handler should not call
+/// Threads: any number of threads may call it at the same time. Signals: a handler must not call
 /// it. Fork: a lock that another thread held or waited for at the time of the fork stays locked in
 /// the child.
 #[unsafe(no_mangle)]
@@ -240,8 +240,8 @@ pub unsafe extern "C" fn coreline_osq_fifo_lock_by(
 /// `CORELINE_ERROR_NOT_HELD` (`turn` is empty, or of another lock), `CORELINE_ERROR_NOT_OWNER`
 /// (`turn` is of another thread).
 ///
-/// Threads: the holder calls it. Signals: async-signal-safe, for a lock that the handler locked by
-/// `coreline_osq_fifo_try_lock`. Fork: a child may unlock what the thread that forked held.
+/// Threads: the holder calls it. Signals: a handler must not call it. Fork: a child may unlock what
+/// the thread that forked held.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn coreline_osq_fifo_unlock(
     lock: *mut coreline_osq_fifo_t,

@@ -88,9 +88,9 @@ pub unsafe extern "C" fn coreline_rwlock_read_by(
 
 /// Unlocks a readers-writer lock of one reader.
 ///
-/// The caller must hold the lock to read. The call finds that no thread does. The lock does not
-/// know its readers, so the call does not find that only other threads do. The memory of the lock
-/// must stay until the call returns.
+/// The caller must hold the lock to read. The call finds that no thread does, but may miss it while
+/// another thread tries to. The lock does not know its readers, so the call does not find that only
+/// other threads hold it. The memory of the lock must stay until the call returns.
 ///
 /// Errors: `CORELINE_ERROR_NULL`, `CORELINE_ERROR_ARGUMENT` (the address is not aligned),
 /// `CORELINE_ERROR_NOT_HELD`.
@@ -155,9 +155,9 @@ pub unsafe extern "C" fn coreline_rwlock_write_by(
 
 /// Unlocks a readers-writer lock of its writer.
 ///
-/// The caller must hold the lock to write. The call finds that no thread does. The lock does not
-/// know its writer, so the call does not find that another thread does. The memory of the lock must
-/// stay until the call returns.
+/// The caller must hold the lock to write. The call finds that no thread does, but misses it while
+/// a writer waits for readers to leave. The lock does not know its writer, so the call does not
+/// find that another thread holds it. The memory of the lock must stay until the call returns.
 ///
 /// Errors: `CORELINE_ERROR_NULL`, `CORELINE_ERROR_ARGUMENT` (the address is not aligned),
 /// `CORELINE_ERROR_NOT_HELD`.

@@ -60,7 +60,7 @@ static inline uint64_t soon(void)
 
 static inline uint64_t late(void)
 {
-    return coreline_now() + UINT64_C(600000000000);
+    return UINT64_MAX;
 }
 
 #endif

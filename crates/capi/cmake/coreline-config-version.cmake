@@ -1,5 +1,8 @@
-# Before 1.0, each minor version may break programs.
-set(PACKAGE_VERSION @version@)
+# The version is that of the header. Before 1.0, each minor version may break programs.
+file(STRINGS "${CMAKE_CURRENT_LIST_DIR}/../../../include/coreline.h" _coreline_version
+    REGEX "^#define CORELINE_VERSION_(MAJOR|MINOR|PATCH) [0-9]+$")
+list(TRANSFORM _coreline_version REPLACE "^.* " "")
+list(JOIN _coreline_version "." PACKAGE_VERSION)
 if(PACKAGE_VERSION VERSION_EQUAL PACKAGE_FIND_VERSION)
     set(PACKAGE_VERSION_EXACT TRUE)
 endif()
