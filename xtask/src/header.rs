@@ -23,6 +23,7 @@ const SOURCES: &[&str] = &[
     "pool.rs",
     "counter.rs",
     "percpu.rs",
+    "cache.rs",
     "lock/mutex.rs",
     "lock/checked.rs",
     "lock/rwlock.rs",

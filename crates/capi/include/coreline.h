@@ -1,5 +1,5 @@
 /*
- * The C interface of coreline: per-CPU counters and memory, and locks for many CPUs.
+ * The C interface of coreline: per-CPU counters and memory, locks and object caches.
  *
  * The manual page coreline(7) has the rules that all functions share.
  *
@@ -104,7 +104,8 @@ typedef enum coreline_code_t {
      */
     CORELINE_ERROR_DEADLOCK = -8,
     /**
-     * Objects of a pool were not destroyed, or a checked pool found misuse of its memory.
+     * Objects of a pool were not destroyed, objects of a cache were not put back, or a checked
+     * pool found misuse of its memory.
      */
     CORELINE_ERROR_FAULTS = -9,
     /**
@@ -115,7 +116,16 @@ typedef enum coreline_code_t {
      * A check inside of the library failed. Its message is on standard error.
      */
     CORELINE_ERROR_PANIC = -11,
+    /**
+     * The function that constructs objects of a cache has failed.
+     */
+    CORELINE_ERROR_CONSTRUCTOR = -12,
 } coreline_code_t;
+
+/**
+ * A cache of objects that stay constructed from one use to the next.
+ */
+typedef struct coreline_cache_t coreline_cache_t;
 
 /**
  * A signed counter of 64 bits with a word for each CPU that adds to it.
@@ -169,6 +179,10 @@ typedef struct coreline_layout_t {
      */
     uint32_t reading;
     /**
+     * The size of `coreline_cache_options_t`.
+     */
+    uint32_t cache_options;
+    /**
      * The size of `coreline_mutex_t`.
      */
     uint32_t mutex;
@@ -216,6 +230,39 @@ typedef struct coreline_reading_t {
      */
     uint64_t error;
 } coreline_reading_t;
+
+/**
+ * What the objects of a cache are. All members must be set; zeros are the defaults.
+ */
+typedef struct coreline_cache_options_t {
+    /**
+     * The size of an object in bytes. It must not be 0.
+     */
+    size_t size;
+    /**
+     * The alignment of an object in bytes, a power of two. 0 is that of `max_align_t`.
+     */
+    size_t alignment;
+    /**
+     * Constructs an object in memory of zeros, and returns 0. Otherwise the object is not
+     * constructed, and `coreline_cache_get` fails. Null constructs nothing.
+     */
+    int (*construct)(void *object, void *context);
+    /**
+     * Destroys an object. It may take only locks whose holders take no other lock, and call no
+     * function of a cache. Null destroys nothing.
+     */
+    void (*destroy)(void *object, void *context);
+    /**
+     * What both functions get. They may be called by several threads at the same time.
+     */
+    void *context;
+    /**
+     * How many objects may be idle. An object that is put back while as many are is destroyed. 0
+     * is no limit.
+     */
+    size_t idle_limit;
+} coreline_cache_options_t;
 
 /**
  * A mutex of 8 bytes. Waiters spin in a queue, near ones first, and then sleep.
@@ -805,6 +852,92 @@ coreline_code_t coreline_percpu_peek(const struct coreline_percpu_t *percpu,
                                      size_t word,
                                      size_t index,
                                      uint64_t *out);
+
+/**
+ * Creates a cache, without objects.
+ *
+ * `options` is copied. Every member of the structure must be set: begin with zeros. The functions
+ * `construct` and `destroy` must return: they must not leave by `longjmp` or by an exception.
+ *
+ * An object is constructed when a thread gets one while none is idle. It stays constructed when it
+ * is put back, so the next thread that gets it need not construct it. Without memory for the cache
+ * itself, the process ends.
+ *
+ * Errors: `CORELINE_ERROR_NULL`, `CORELINE_ERROR_ARGUMENT` (the size is 0 or too large, or the
+ * alignment is no power of two), `CORELINE_ERROR_LACKING`, `CORELINE_ERROR_NO_MEMORY`.
+ *
+ * Threads: any number of threads may call it at the same time. Signals: no signal handler may call
+ * it. Fork: safe in a child of a process with one thread.
+ */
+coreline_code_t coreline_cache_create(const struct coreline_cache_options_t *options,
+                                      struct coreline_cache_t **out);
+
+/**
+ * Destroys a cache, with the objects that are idle.
+ *
+ * All objects should have been put back before: otherwise the call returns
+ * `CORELINE_ERROR_FAULTS`, and the cache is destroyed all the same. The objects that are out keep
+ * their memory, which is never freed, and cannot be put back.
+ *
+ * Errors: `CORELINE_ERROR_NULL`, `CORELINE_ERROR_HANDLE`, `CORELINE_ERROR_FAULTS`.
+ *
+ * Threads: no other thread may use the cache during the call or after it. Signals: no signal
+ * handler may call it. Fork: safe in a child of a process with one thread.
+ */
+coreline_code_t coreline_cache_destroy(struct coreline_cache_t *cache);
+
+/**
+ * Gets an object from a cache.
+ *
+ * The call writes the address of the object to `out`. The object is as it was put back, or as
+ * `construct` left it.
+ *
+ * Errors: `CORELINE_ERROR_NULL`, `CORELINE_ERROR_ARGUMENT` (`out` is not aligned),
+ * `CORELINE_ERROR_HANDLE`, `CORELINE_ERROR_CONSTRUCTOR`, `CORELINE_ERROR_NO_MEMORY`.
+ *
+ * Threads: any number of threads may call it at the same time. Signals: no signal handler may call
+ * it. Fork: a child has copies of all objects, and may continue to use the cache.
+ */
+coreline_code_t coreline_cache_get(const struct coreline_cache_t *cache, void **out);
+
+/**
+ * Puts an object back into its cache.
+ *
+ * The object stays constructed. The caller leaves it as the next holder is to find it.
+ *
+ * Errors: `CORELINE_ERROR_NULL`, `CORELINE_ERROR_HANDLE` (the cache is no live handle, or the
+ * object is of another cache, or was put back before and is still idle).
+ *
+ * Threads: any number of threads may call it at the same time, also for objects that other threads
+ * got. Signals: no signal handler may call it. Fork: a child may put back its copy of an object.
+ */
+coreline_code_t coreline_cache_put(const struct coreline_cache_t *cache, void *object);
+
+/**
+ * Destroys an object instead of putting it back into its cache.
+ *
+ * Use it for an object that its holder knows to be broken, such as a connection after an error.
+ *
+ * Errors: `CORELINE_ERROR_NULL`, `CORELINE_ERROR_HANDLE` (the cache is no live handle, or the
+ * object is of another cache, or was put back before and is still idle).
+ *
+ * Threads: any number of threads may call it at the same time. Signals: no signal handler may call
+ * it. Fork: a child may discard its copy of an object.
+ */
+coreline_code_t coreline_cache_discard(const struct coreline_cache_t *cache, void *object);
+
+/**
+ * Destroys all objects of a cache that are idle.
+ *
+ * The call writes their number to `out`.
+ *
+ * Errors: `CORELINE_ERROR_NULL`, `CORELINE_ERROR_ARGUMENT` (`out` is not aligned),
+ * `CORELINE_ERROR_HANDLE`.
+ *
+ * Threads: any number of threads may call it at the same time. Signals: no signal handler may call
+ * it. Fork: a child may continue to use the cache.
+ */
+coreline_code_t coreline_cache_shrink(const struct coreline_cache_t *cache, size_t *out);
 
 /**
  * Locks a mutex.

@@ -37,12 +37,15 @@ pub enum coreline_code_t {
     CORELINE_ERROR_NOT_OWNER = -7,
     /// The calling thread already holds the lock that it wants.
     CORELINE_ERROR_DEADLOCK = -8,
-    /// Objects of a pool were not destroyed, or a checked pool found misuse of its memory.
+    /// Objects of a pool were not destroyed, objects of a cache were not put back, or a checked
+    /// pool found misuse of its memory.
     CORELINE_ERROR_FAULTS = -9,
     /// The program was compiled with a header that does not fit the library.
     CORELINE_ERROR_LAYOUT = -10,
     /// A check inside of the library failed. Its message is on standard error.
     CORELINE_ERROR_PANIC = -11,
+    /// The function that constructs objects of a cache has failed.
+    CORELINE_ERROR_CONSTRUCTOR = -12,
 }
 
 use coreline_code_t as Code;
@@ -64,7 +67,7 @@ impl From<PoolError> for Code {
 }
 
 /// The codes with their texts.
-const TEXTS: [(Code, &CStr); 15] = [
+const TEXTS: [(Code, &CStr); 16] = [
     (Code::CORELINE_OK, c"success"),
     (Code::CORELINE_BUSY, c"the lock is held"),
     (Code::CORELINE_TIMED_OUT, c"the deadline passed before the lock was free"),
@@ -82,7 +85,7 @@ const TEXTS: [(Code, &CStr); 15] = [
     (Code::CORELINE_ERROR_DEADLOCK, c"the calling thread holds the lock already"),
     (
         Code::CORELINE_ERROR_FAULTS,
-        c"the pool has objects that were not destroyed, or memory that was misused",
+        c"a pool or a cache has objects that were not given back, or memory that was misused",
     ),
     (
         Code::CORELINE_ERROR_LAYOUT,
@@ -92,6 +95,7 @@ const TEXTS: [(Code, &CStr); 15] = [
         Code::CORELINE_ERROR_PANIC,
         c"a check inside of coreline failed; its message is on standard error",
     ),
+    (Code::CORELINE_ERROR_CONSTRUCTOR, c"the function that constructs objects of a cache failed"),
 ];
 
 /// Describes a code in English.
@@ -115,7 +119,7 @@ mod tests {
     fn each_code_has_one_text() {
         let mut codes = TEXTS.map(|(code, _)| code as c_int);
         codes.sort_unstable();
-        assert!(codes.iter().copied().eq(-11..=3), "{codes:?}");
+        assert!(codes.iter().copied().eq(-12..=3), "{codes:?}");
         let mut texts = TEXTS.map(|(_, text)| text);
         texts.sort_unstable();
         assert!(texts.windows(2).all(|pair| pair[0] != pair[1]));

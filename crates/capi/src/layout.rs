@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use coreline::lock::RawMutex;
 
+use crate::cache::coreline_cache_options_t;
 use crate::code::coreline_code_t as Code;
 use crate::counter::coreline_reading_t;
 use crate::lock::{
@@ -37,6 +38,8 @@ pub struct coreline_layout_t {
     pub code: u32,
     /// The size of `coreline_reading_t`.
     pub reading: u32,
+    /// The size of `coreline_cache_options_t`.
+    pub cache_options: u32,
     /// The size of `coreline_mutex_t`.
     pub mutex: u32,
     /// The first word of a mutex that a thread holds and no thread waits for. Inline functions
@@ -68,6 +71,7 @@ impl coreline_layout_t {
             version: coreline_version(),
             code: shape::<c_int>(),
             reading: shape::<coreline_reading_t>(),
+            cache_options: shape::<coreline_cache_options_t>(),
             mutex: shape::<coreline_mutex_t>(),
             mutex_held: mutex_held(),
             checked_mutex: shape::<coreline_checked_mutex_t>(),

@@ -1,4 +1,4 @@
-//! The C interface of coreline: per-CPU counters and memory, and locks for many CPUs.
+//! The C interface of coreline: per-CPU counters and memory, locks and object caches.
 //!
 //! # Results
 //!
@@ -26,6 +26,9 @@
 //! It cannot find that the object was destroyed if a later object of the same type has its place,
 //! which is the place that was left first. It cannot find that a pointer never was a handle. Memory
 //! of destroyed handles, without what they refer to, stays in the library for later objects.
+//!
+//! An object of a cache is the address of its memory. A function finds that the object was put back
+//! before, or is of another cache. It cannot find that the object was destroyed.
 //!
 //! A lock is a structure in its user's memory. A function finds that its address is null or not
 //! aligned. Structures are initialised by their macro, such as `CORELINE_MUTEX_INIT`, or are zero.
@@ -72,6 +75,7 @@
 #![allow(unreachable_pub, reason = "cbindgen takes what is `pub`, and Rust programs use coreline")]
 
 mod boundary;
+mod cache;
 mod code;
 mod counter;
 mod handle;

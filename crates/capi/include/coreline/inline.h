@@ -42,6 +42,7 @@ static inline coreline_layout_t coreline_layout(void)
     layout.version = CORELINE_VERSION;
     layout.code = CORELINE_SHAPE(coreline_code_t);
     layout.reading = CORELINE_SHAPE(coreline_reading_t);
+    layout.cache_options = CORELINE_SHAPE(coreline_cache_options_t);
     layout.mutex = CORELINE_SHAPE(coreline_mutex_t);
     layout.mutex_held = CORELINE_MUTEX_HELD;
     layout.checked_mutex = CORELINE_SHAPE(coreline_checked_mutex_t);
