@@ -24,6 +24,7 @@ const SOURCES: &[&str] = &[
     "counter.rs",
     "percpu.rs",
     "cache.rs",
+    "mask.rs",
     "lock/mutex.rs",
     "lock/checked.rs",
     "lock/rwlock.rs",

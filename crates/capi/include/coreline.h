@@ -72,6 +72,10 @@ typedef enum coreline_code_t {
      */
     CORELINE_UNEQUAL = 3,
     /**
+     * The bit has that value already.
+     */
+    CORELINE_UNCHANGED = 4,
+    /**
      * A pointer is null.
      */
     CORELINE_ERROR_NULL = -1,
@@ -136,6 +140,11 @@ typedef struct coreline_counter_t coreline_counter_t;
  * Several counters that lie side by side in each CPU's memory.
  */
 typedef struct coreline_counters_t coreline_counters_t;
+
+/**
+ * A set of CPUs that all CPUs change, and in which a change reads before it writes.
+ */
+typedef struct coreline_mask_t coreline_mask_t;
 
 /**
  * Words of 64 bits, of which each CPU has its own.
@@ -938,6 +947,116 @@ coreline_code_t coreline_cache_discard(const struct coreline_cache_t *cache, voi
  * it. Fork: a child may continue to use the cache.
  */
 coreline_code_t coreline_cache_shrink(const struct coreline_cache_t *cache, size_t *out);
+
+/**
+ * Creates an empty mask, with a bit for each CPU of the machine.
+ *
+ * The CPUs under one last-level cache share a cache line of the mask, which no other CPU writes.
+ * Without memory for the mask, the process ends.
+ *
+ * Errors: `CORELINE_ERROR_NULL`, `CORELINE_ERROR_ARGUMENT` (`out` is not aligned),
+ * `CORELINE_ERROR_NO_MEMORY`.
+ *
+ * Threads: any number of threads may call it at the same time. Signals: no signal handler may call
+ * it. Fork: safe in a child of a process with one thread.
+ */
+coreline_code_t coreline_mask_create(struct coreline_mask_t **out);
+
+/**
+ * Destroys a mask.
+ *
+ * Errors: `CORELINE_ERROR_NULL`, `CORELINE_ERROR_HANDLE`.
+ *
+ * Threads: no other thread may use the mask during the call or after it. Signals: no signal
+ * handler may call it. Fork: safe in a child of a process with one thread.
+ */
+coreline_code_t coreline_mask_destroy(struct coreline_mask_t *mask);
+
+/**
+ * Sets the bit of a CPU.
+ *
+ * The call returns `CORELINE_UNCHANGED`, and writes nothing, if the bit is set already. A thread
+ * that finds the bit set sees what the thread that set it wrote before. A call that changes
+ * nothing publishes nothing.
+ *
+ * Errors: `CORELINE_ERROR_NULL`, `CORELINE_ERROR_HANDLE`, `CORELINE_ERROR_ARGUMENT` (the machine
+ * has no such CPU).
+ *
+ * Threads: any number of threads may call it at the same time. Signals: async-signal-safe. Fork:
+ * the child has its own copy of the mask.
+ */
+coreline_code_t coreline_mask_set(const struct coreline_mask_t *mask, uint32_t cpu);
+
+/**
+ * Clears the bit of a CPU.
+ *
+ * The call returns `CORELINE_UNCHANGED`, and writes nothing, if the bit is clear already.
+ *
+ * Errors: `CORELINE_ERROR_NULL`, `CORELINE_ERROR_HANDLE`, `CORELINE_ERROR_ARGUMENT` (the machine
+ * has no such CPU).
+ *
+ * Threads: any number of threads may call it at the same time. Signals: async-signal-safe. Fork:
+ * the child has its own copy of the mask.
+ */
+coreline_code_t coreline_mask_clear(const struct coreline_mask_t *mask, uint32_t cpu);
+
+/**
+ * Reads the bit of a CPU.
+ *
+ * The call writes 1 to `out` if the bit is set, and otherwise 0. A CPU that the machine does not
+ * have is not in the mask.
+ *
+ * Errors: `CORELINE_ERROR_NULL`, `CORELINE_ERROR_HANDLE`, `CORELINE_ERROR_ARGUMENT` (`out` is not
+ * aligned).
+ *
+ * Threads: any number of threads may call it at the same time. Signals: async-signal-safe. Fork:
+ * the child has its own copy of the mask.
+ */
+coreline_code_t coreline_mask_test(const struct coreline_mask_t *mask, uint32_t cpu, int *out);
+
+/**
+ * Reports the number of CPUs in a mask.
+ *
+ * Errors: `CORELINE_ERROR_NULL`, `CORELINE_ERROR_HANDLE`, `CORELINE_ERROR_ARGUMENT` (`out` is not
+ * aligned).
+ *
+ * Threads: any number of threads may call it at the same time. The result is not of one moment.
+ * Signals: async-signal-safe. Fork: the child has its own copy of the mask.
+ */
+coreline_code_t coreline_mask_weight(const struct coreline_mask_t *mask, size_t *out);
+
+/**
+ * Lists the CPUs in a mask.
+ *
+ * The call writes the numbers of the CPUs to the array `cpus`, which has `capacity` elements, in
+ * ascending order. It writes the number of CPUs in the mask to `count`. If that is more than
+ * `capacity`, the array has the lowest ones. Without memory for a copy of the mask, the process
+ * ends.
+ *
+ * Errors: `CORELINE_ERROR_NULL`, `CORELINE_ERROR_HANDLE`, `CORELINE_ERROR_ARGUMENT` (an address is
+ * not aligned).
+ *
+ * Threads: any number of threads may call it at the same time. The list has each CPU that was set
+ * before the call and not cleared. It is not of one moment. Signals: no signal handler may call
+ * it. Fork: safe in a child of a process with one thread.
+ */
+coreline_code_t coreline_mask_list(const struct coreline_mask_t *mask,
+                                   uint32_t *cpus,
+                                   size_t capacity,
+                                   size_t *count);
+
+/**
+ * Lets later reads of a whole mask skip cache lines without a set bit.
+ *
+ * Use it for a mask whose bits are often set and cleared, but not after every
+ * `coreline_mask_clear`: it writes a line that every reader of the whole mask reads.
+ *
+ * Errors: `CORELINE_ERROR_NULL`, `CORELINE_ERROR_HANDLE`.
+ *
+ * Threads: any number of threads may call it at the same time. Signals: async-signal-safe. Fork:
+ * the child has its own copy of the mask.
+ */
+coreline_code_t coreline_mask_trim(const struct coreline_mask_t *mask);
 
 /**
  * Locks a mutex.

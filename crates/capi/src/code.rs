@@ -21,6 +21,8 @@ pub enum coreline_code_t {
     CORELINE_TIMED_OUT = 2,
     /// The word does not have the expected value.
     CORELINE_UNEQUAL = 3,
+    /// The bit has that value already.
+    CORELINE_UNCHANGED = 4,
     /// A pointer is null.
     CORELINE_ERROR_NULL = -1,
     /// An argument is out of range, or a pointer is not aligned.
@@ -67,11 +69,12 @@ impl From<PoolError> for Code {
 }
 
 /// The codes with their texts.
-const TEXTS: [(Code, &CStr); 16] = [
+const TEXTS: [(Code, &CStr); 17] = [
     (Code::CORELINE_OK, c"success"),
     (Code::CORELINE_BUSY, c"the lock is held"),
     (Code::CORELINE_TIMED_OUT, c"the deadline passed before the lock was free"),
     (Code::CORELINE_UNEQUAL, c"the word does not have the expected value"),
+    (Code::CORELINE_UNCHANGED, c"the bit has that value already"),
     (Code::CORELINE_ERROR_NULL, c"a pointer is null; pass the address of an object"),
     (Code::CORELINE_ERROR_ARGUMENT, c"an argument is out of range, or a pointer is not aligned"),
     (
@@ -119,7 +122,7 @@ mod tests {
     fn each_code_has_one_text() {
         let mut codes = TEXTS.map(|(code, _)| code as c_int);
         codes.sort_unstable();
-        assert!(codes.iter().copied().eq(-12..=3), "{codes:?}");
+        assert!(codes.iter().copied().eq(-12..=4), "{codes:?}");
         let mut texts = TEXTS.map(|(_, text)| text);
         texts.sort_unstable();
         assert!(texts.windows(2).all(|pair| pair[0] != pair[1]));

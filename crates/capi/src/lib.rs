@@ -82,6 +82,7 @@ mod handle;
 mod layout;
 mod lock;
 mod machine;
+mod mask;
 mod percpu;
 mod pool;
 mod with;
