@@ -243,6 +243,9 @@ mod tests {
         }
         let again = [0, 1, 2].map(new::<Three>);
         assert_eq!(again, [old[1], old[0], old[2]]);
-        assert!(!old.contains(&new::<Three>(3)), "all were taken");
+        let other = new::<Three>(3);
+        assert!(!old.contains(&other), "all were taken");
+        // SAFETY: handles.
+        again.into_iter().chain([other]).for_each(|it| _ = unsafe { destroy(it) });
     }
 }

@@ -79,8 +79,8 @@ fn overview_page(version: &str, overview: &str, functions: &[Function]) -> Strin
             writeln!(page, ".SH {}", title.to_uppercase()).expect(STRING);
             is_first = true;
         } else if number == 0 {
-            let what = paragraph.trim_end_matches('.');
-            write!(page, "coreline \\- {}\n.SH SYNOPSIS\n.B #include <coreline.h>\n", roff(what))
+            let what = phrase(paragraph);
+            write!(page, "coreline \\- {}\n.SH SYNOPSIS\n.B #include <coreline.h>\n", roff(&what))
                 .expect(STRING);
             page.push_str(".PP\nCompile with the flags of\n.BR \"pkg-config --cflags --libs ");
             page.push_str("coreline\" .\n");
@@ -98,10 +98,7 @@ fn function_page(version: &str, function: &Function, all: &[Function]) -> String
     let Function { name, declaration, paragraphs } = function;
     let mut page = head(name, 3, version);
     let (first, others) = paragraphs.split_first().map_or(("", &[][..]), |it| (&**it.0, it.1));
-    let mut what = first.trim_end_matches('.').to_owned();
-    if let Some(letter) = what.get_mut(..1) {
-        letter.make_ascii_lowercase();
-    }
+    let what = phrase(first);
     write!(page, ".SH NAME\n{name} \\- {}\n", roff(&what)).expect(STRING);
     write!(page, ".SH SYNOPSIS\n.B #include <coreline.h>\n.PP\n.B {}\n", roff(declaration))
         .expect(STRING);
@@ -139,6 +136,15 @@ fn function_page(version: &str, function: &Function, all: &[Function]) -> String
 }
 
 const STRING: &str = "a String takes all";
+
+/// Without a capital and a full stop.
+fn phrase(text: &str) -> String {
+    let mut text = text.trim_end_matches('.').to_owned();
+    if let Some(letter) = text.get_mut(..1) {
+        letter.make_ascii_lowercase();
+    }
+    text
+}
 
 /// With a capital.
 fn sentence(text: &str) -> String {
