@@ -13,14 +13,14 @@ use crate::{Clock, Parked, Sleep, Threads, Time};
 
 impl Sleep for Native {
     /// One system call, unless `word` has changed already: the kernel compares again under its own
-    /// lock, so the check and the falling asleep are one step.
+    /// lock, so the check and the falling asleep are one step. Leaves `errno` alone.
     fn park_as(word: &AtomicU32, expected: u32, deadline: Option<Time>, groups: u32) -> Parked {
         let deadline = deadline.map(timespec);
         let timeout = deadline.as_ref().map_or(ptr::null(), ptr::from_ref);
         // SAFETY: the word is live and aligned, the timeout null or a live timespec; the kernel
         // reads both and keeps neither. The wait with a bit set is the one whose timeout is a point
         // in time.
-        let result = unsafe {
+        let wait = || unsafe {
             libc::syscall(
                 libc::SYS_futex,
                 word.as_ptr(),
@@ -31,10 +31,12 @@ impl Sleep for Native {
                 groups,
             )
         };
-        if result == 0 {
-            return Parked::Woken;
-        }
-        match io::Error::last_os_error().raw_os_error() {
+        let error = keeping_errno(|| match wait() {
+            0 => None,
+            _ => io::Error::last_os_error().raw_os_error(),
+        });
+        match error {
+            None => Parked::Woken,
             Some(libc::EAGAIN) => Parked::Changed,
             Some(libc::ETIMEDOUT) => Parked::TimedOut,
             // EINTR: a signal, which counts as a spurious wake-up; or what a sandbox answers.
