@@ -15,6 +15,7 @@
 //! | `stdout` | none: for programs that write a result | `fcntl` |
 //! | `memory` | memory | `mmap`, `mbind`, `madvise` |
 //! | `process` | none: for `coreline doctor --pid` | `ptrace` |
+//! | `exec` | none: for `coreline preload` | `execve` |
 //! | `probe`, `machine` | what `coreline doctor` shows | all of these |
 //!
 //! What a program must know of it stands in [`native`](crate::native).
@@ -22,6 +23,7 @@
 pub(crate) mod affinity;
 mod auxv;
 mod clock;
+mod exec;
 mod fences;
 mod futex;
 mod getcpu;
@@ -39,11 +41,12 @@ mod run_queue;
 mod signals;
 mod stdout;
 
+pub use exec::{exec, is_executable, runs_as_owner};
 pub use interrupt::{note_interrupts, was_interrupted};
 pub use machine::HugePool;
 pub use probe::{Probe, Registrar, RseqAbi, probe};
 pub use process::{ThreadRegistration, rseq_registrations};
-pub use rseq::{NoSections, Registration, SelfTestError};
+pub use rseq::{NoSections, Registration, SelfTestError, stay_mapped};
 pub use run_queue::run_queue_wait;
 pub use signals::Held;
 pub use stdout::{note_output, output_was_unwritable};

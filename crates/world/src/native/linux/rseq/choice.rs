@@ -172,7 +172,7 @@ fn candidate() -> Choice {
     if switched_off() {
         return Err(NoSections::SwitchedOff);
     }
-    mapped::stay();
+    mapped::stay_mapped();
     find_published();
     Ok(registration::published_area().unwrap_or_else(Area::own))
 }

@@ -9,18 +9,23 @@
 
 use core::ffi::c_void;
 use core::mem::MaybeUninit;
+use core::sync::atomic::{AtomicBool, Ordering};
 
-/// Sees to it that `dlclose` leaves this code where it is. Changes nothing for a program, which
-/// cannot be closed.
+static STAYS: AtomicBool = AtomicBool::new(false);
+
+/// Keeps the library that this code is part of loaded, even if `dlclose` closes it. Changes nothing
+/// for a program, which cannot be closed. The first per-CPU memory of a process calls this.
 ///
-/// Waits for the dynamic linker: for a thread that loads a library meanwhile, its constructors
-/// included.
-pub(super) fn stay() {
-    if cfg!(target_feature = "crt-static") {
-        // There is no dynamic linker.
+/// The first call waits for the dynamic linker: for a thread that loads a library meanwhile, and
+/// runs its constructors. A library whose callers must not wait so calls this from its own
+/// constructor.
+pub fn stay_mapped() {
+    // Relaxed, here and below: a thread that misses the change does the same again.
+    if cfg!(target_feature = "crt-static") || STAYS.load(Ordering::Relaxed) {
+        // Without a dynamic linker, there is nothing to do either.
         return;
     }
-    let here = (stay as fn() as *const ()).cast::<c_void>();
+    let here = (stay_mapped as fn() as *const ()).cast::<c_void>();
     let mut object = MaybeUninit::<libc::Dl_info>::zeroed();
     // SAFETY: the address is one of this code; `dladdr` writes what it is given, of which zeros are
     // a value. The name is a C string that lives as long as the library. To open what is open runs
@@ -31,4 +36,6 @@ pub(super) fn stay() {
             libc::dlopen(name, libc::RTLD_LAZY | libc::RTLD_NOLOAD | libc::RTLD_NODELETE);
         }
     }
+    // Relaxed: as above.
+    STAYS.store(true, Ordering::Relaxed);
 }

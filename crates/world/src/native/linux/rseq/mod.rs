@@ -64,6 +64,7 @@ use core::ffi::CStr;
 use coreline_topology::{Cid, CpuId};
 
 pub use errors::{NoSections, SelfTestError};
+pub use mapped::stay_mapped;
 pub use registration::Registration;
 
 pub(crate) use choice::{sections, switch};

@@ -25,7 +25,8 @@
 //! Source: `rseq(2)` and `kernel/rseq.c` of Linux; `pthread_key_create(3p)`.
 
 use core::ffi::{CStr, c_void};
-use core::sync::atomic::{AtomicU32, Ordering};
+use core::ptr;
+use core::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
 use std::io;
 
 use crate::arch::{Area, SIGNATURE};
@@ -43,18 +44,45 @@ pub struct Registration {
 }
 
 /// What the C library publishes; `None` if it does not know rseq.
+///
+/// Only the first call asks the dynamic linker, and waits for a thread that loads a library.
 pub(crate) fn published() -> Option<Registration> {
-    let offset = symbol(c"__rseq_offset")?.cast::<isize>();
-    let size = symbol(c"__rseq_size")?.cast::<u32>();
+    static OFFSET: Symbol = Symbol::new(c"__rseq_offset");
+    static SIZE: Symbol = Symbol::new(c"__rseq_size");
+    let offset = OFFSET.find()?.cast::<isize>();
+    let size = SIZE.find()?.cast::<u32>();
     // SAFETY: these are glibc's names for constants of these types, set before any code of ours
     // runs.
     Some(unsafe { Registration { offset: *offset, size: *size } })
 }
 
-fn symbol(name: &CStr) -> Option<*const c_void> {
-    // SAFETY: the name is a C string, and the default scope needs no open handle.
-    let address = unsafe { libc::dlsym(libc::RTLD_DEFAULT, name.as_ptr()) };
-    (!address.is_null()).then_some(address.cast_const())
+/// A symbol of the C library, which is never unloaded.
+struct Symbol {
+    name: &'static CStr,
+    /// Null: not looked up. `ABSENT`: there is none.
+    at: AtomicPtr<c_void>,
+}
+
+const ABSENT: *mut c_void = ptr::without_provenance_mut(1);
+
+impl Symbol {
+    const fn new(name: &'static CStr) -> Self {
+        Symbol { name, at: AtomicPtr::new(ptr::null_mut()) }
+    }
+
+    fn find(&self) -> Option<*const c_void> {
+        // Relaxed, here and below: the address of a constant. Threads that look it up at the same
+        // time find the same.
+        let mut at = self.at.load(Ordering::Relaxed);
+        if at.is_null() {
+            // SAFETY: the name is a C string, and the default scope needs no open handle.
+            let found = unsafe { libc::dlsym(libc::RTLD_DEFAULT, self.name.as_ptr()) };
+            at = if found.is_null() { ABSENT } else { found };
+            // Relaxed: as above.
+            self.at.store(at, Ordering::Relaxed);
+        }
+        (at != ABSENT).then_some(at.cast_const())
+    }
 }
 
 /// The area that the C library registers for each thread.
