@@ -20,6 +20,7 @@ const STOREYS: &[(&str, u8)] = &[
     ("coreline-rivals", 4),
     ("coreline-plugin", 4),
     ("coreline-capi", 4),
+    ("coreline-preload", 4),
     ("coreline-fastpaths", 4),
     ("coreline-cpp", 4),
 ];
@@ -143,6 +144,7 @@ mod tests {
                     "coreline-rivals",
                     "coreline-plugin",
                     "coreline-capi",
+                    "coreline-preload",
                     "coreline-fastpaths",
                     "coreline-python",
                     OUTSIDE,

@@ -12,6 +12,8 @@ const FREE: &[&str] = &[
     "crates/coreline/tests/native",
     // Sets the compiled fast paths beside hand-written assembly.
     "crates/fastpaths/",
+    // Stands in for functions of the C library.
+    "crates/preload/",
     // Times what the C library offers, and its own threads.
     "crates/rivals/src/native.rs",
     // Tests a header for Linux, which shares nothing but rseq areas with the crates.

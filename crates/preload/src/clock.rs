@@ -1,0 +1,78 @@
+//! Deadlines of the C library: a time of the real-time or of the monotonic clock.
+
+use core::ffi::c_int;
+use core::time::Duration;
+
+use coreline_world::{Clock, Native, Time};
+use libc::{clockid_t, timespec};
+
+/// The real-time clock may be set during a wait. So a wait for a time of that clock looks at it
+/// again after so long.
+const LOOK: Duration = Duration::from_secs(1);
+
+/// When a call gives up.
+#[derive(Clone, Copy)]
+pub(crate) enum Until {
+    /// It waits for as long as it takes.
+    Never,
+    /// A time of the monotonic clock, which is the lock's own.
+    Monotonic(Time),
+    /// A time of the real-time clock, in ns since 1970.
+    RealTime(u64),
+}
+
+impl Until {
+    /// # Errors
+    ///
+    /// `EINVAL` for another clock, and for a time that is none, as from glibc, which looks at both
+    /// before it looks at the lock.
+    ///
+    /// # Safety
+    ///
+    /// `at` is null, which is no limit, or has a time.
+    pub(crate) unsafe fn new(clock: clockid_t, at: *const timespec) -> Result<Self, c_int> {
+        // SAFETY: the caller's promise.
+        let Some(at) = (unsafe { at.as_ref() }) else {
+            return Ok(Until::Never);
+        };
+        let nanos = u64::try_from(at.tv_nsec).ok().filter(|&nanos| nanos < 1_000_000_000);
+        let nanos = nanos.ok_or(libc::EINVAL)?;
+        // A time before the clock's beginning is over, and one beyond 64 bits of ns never comes.
+        let seconds = u64::try_from(at.tv_sec).unwrap_or(0);
+        let at = match at.tv_sec {
+            ..0 => 0,
+            _ => seconds.saturating_mul(1_000_000_000).saturating_add(nanos),
+        };
+        match clock {
+            libc::CLOCK_MONOTONIC => Ok(Until::Monotonic(Time::from_nanos(at))),
+            libc::CLOCK_REALTIME => Ok(Until::RealTime(at)),
+            _ => Err(libc::EINVAL),
+        }
+    }
+
+    /// Calls `take` with deadlines until it takes the lock, or the time has come. Returns whether
+    /// it took the lock. `take` must look at the lock even if its deadline is over.
+    pub(crate) fn wait(self, mut take: impl FnMut(Option<Time>) -> bool) -> bool {
+        match self {
+            Until::Never => take(None),
+            Until::Monotonic(at) => take(Some(at)),
+            Until::RealTime(at) => loop {
+                let left = Duration::from_nanos(at.saturating_sub(real_time()));
+                if take(Some(Native::now() + left.min(LOOK))) {
+                    return true;
+                }
+                if real_time() >= at {
+                    return false;
+                }
+            },
+        }
+    }
+}
+
+fn real_time() -> u64 {
+    let mut now = timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: writes a live value. The clock exists.
+    unsafe { libc::clock_gettime(libc::CLOCK_REALTIME, &raw mut now) };
+    let [seconds, nanos] = [now.tv_sec, now.tv_nsec].map(|part| u64::try_from(part).unwrap_or(0));
+    seconds.saturating_mul(1_000_000_000).saturating_add(nanos)
+}

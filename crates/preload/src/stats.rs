@@ -1,0 +1,357 @@
+//! Counts of lock calls, for a process whose environment asks for them, and their text at exit.
+//!
+//! | table | a row for each | rows |
+//! |---|---|---|
+//! | `locks` | address of a lock | 4,096 |
+//! | `callers` | address that a call returns to | 1,024 |
+//!
+//! Both are hash tables that threads fill without a lock. A call that finds no row is counted in
+//! `beyond`. A child that a fork made counts from its first call on.
+
+use core::ffi::{CStr, c_int};
+use core::fmt::Write as _;
+use core::mem::MaybeUninit;
+use core::ptr::{self, NonNull};
+use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering};
+
+use coreline_world::{Clock, Memory, Native, Signals};
+
+use crate::mode::{self, Mode};
+use crate::{ALLOCATOR, uncancelled};
+
+/// Where to write the counts: the path of a file, to whose end they are added, or `-` for standard
+/// error.
+const VARIABLE: &CStr = c"CORELINE_PRELOAD_STATS";
+
+/// A call that took longer has waited, or its CPU did something else.
+const WAIT_NANOS: u64 = 2_000;
+
+/// How many rows of a table are printed.
+const SHOWN: usize = 10;
+/// How many places a row can have.
+const TRIES: usize = 32;
+
+/// The calls of one lock, or of one caller.
+#[derive(Default)]
+struct Row {
+    key: AtomicUsize,
+    reads: AtomicU64,
+    writes: AtomicU64,
+    waits: AtomicU64,
+    wait_nanos: AtomicU64,
+    longest_nanos: AtomicU64,
+    /// How often it was found to have become biased.
+    biased: AtomicU64,
+    /// How often a writer found it biased.
+    taken_back: AtomicU64,
+    /// What it was at the last call: one of [`KINDS`].
+    kind: AtomicU32,
+}
+
+const KINDS: [&str; 3] = ["one word", "per CPU", "libc"];
+const BIASED: u32 = 1;
+const LIBC: u32 = 2;
+
+struct Tables {
+    /// The generation of the memory that these are counts of.
+    generation: AtomicU32,
+    beyond: AtomicU64,
+    locks: [Row; 4096],
+    callers: [Row; 1024],
+}
+
+/// Null until [`begin`].
+static TABLES: AtomicPtr<Tables> = AtomicPtr::new(ptr::null_mut());
+
+fn output() -> Option<&'static CStr> {
+    // SAFETY: the name is a string. What is found stays, unless the program changes its environment
+    // while it calls this, as with any other reader of the environment.
+    let found = unsafe { libc::getenv(VARIABLE.as_ptr()) };
+    // SAFETY: a string of the environment.
+    let found = (!found.is_null()).then(|| unsafe { CStr::from_ptr(found) });
+    found.filter(|found| !found.is_empty())
+}
+
+/// Begins to count, if the environment asks for it and there is memory. The dynamic linker loads
+/// this library, once.
+pub(crate) fn begin() {
+    if output().is_none() {
+        return;
+    }
+    let layout = core::alloc::Layout::new::<Tables>();
+    // Mapped memory is zero, which is an empty table.
+    let Ok(memory) = Native::map(layout) else { return };
+    let ours = memory.cast::<Tables>().as_ptr();
+    // Release: pairs with the Acquire in `tables`.
+    TABLES.store(ours, Ordering::Release);
+    mode::set(Mode::Stats);
+}
+
+fn tables() -> Option<&'static Tables> {
+    // SAFETY: null, or tables that `begin` has made, and that stay.
+    let tables = unsafe { NonNull::new(TABLES.load(Ordering::Acquire))?.as_ref() };
+    let (now, of) = (Native::generation().get(), &tables.generation);
+    let seen = of.load(Ordering::Relaxed);
+    let relaxed = Ordering::Relaxed;
+    if seen != now && of.compare_exchange(seen, now, relaxed, relaxed).is_ok() && seen != 0 {
+        tables.clear();
+    }
+    Some(tables)
+}
+
+impl Tables {
+    /// Forgets the parent's calls. A child has one thread.
+    fn clear(&self) {
+        self.beyond.store(0, Ordering::Relaxed);
+        for row in self.locks.iter().chain(&self.callers) {
+            row.numbers().into_iter().for_each(|number| number.store(0, Ordering::Relaxed));
+        }
+    }
+}
+
+impl Row {
+    fn numbers(&self) -> [&AtomicU64; 7] {
+        [
+            &self.reads,
+            &self.writes,
+            &self.waits,
+            &self.wait_nanos,
+            &self.longest_nanos,
+            &self.biased,
+            &self.taken_back,
+        ]
+    }
+
+    fn calls(&self) -> u64 {
+        get(&self.reads) + get(&self.writes)
+    }
+
+    /// The row of this key, which it may take.
+    fn find(rows: &[Row], key: usize) -> Option<&Row> {
+        let hash = key.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 40;
+        let relaxed = Ordering::Relaxed;
+        (0..TRIES).map(|step| &rows[(hash + step) % rows.len()]).find(|row| {
+            let seen = row.key.load(relaxed);
+            let is_free = || match row.key.compare_exchange(0, key, relaxed, relaxed) {
+                Ok(_) => true,
+                Err(taken) => taken == key,
+            };
+            seen == key || seen == 0 && is_free()
+        })
+    }
+
+    fn count(&self, want: Want, took: u64) {
+        match want {
+            Want::Read => add(&self.reads, 1),
+            Want::Write => add(&self.writes, 1),
+        }
+        if took >= WAIT_NANOS {
+            add(&self.waits, 1);
+            add(&self.wait_nanos, took);
+            self.longest_nanos.fetch_max(took, Ordering::Relaxed);
+        }
+    }
+
+    /// Notes what the lock is now.
+    fn note(&self, kind: u32) {
+        if self.kind.swap(kind, Ordering::Relaxed) != BIASED && kind == BIASED {
+            add(&self.biased, 1);
+        }
+    }
+}
+
+fn get(number: &AtomicU64) -> u64 {
+    number.load(Ordering::Relaxed)
+}
+
+fn add(number: &AtomicU64, more: u64) {
+    number.fetch_add(more, Ordering::Relaxed);
+}
+
+/// What a caller wants of a lock.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Want {
+    /// To read.
+    Read,
+    /// To write.
+    Write,
+}
+
+/// A call that takes a lock.
+pub(crate) struct Call<'a> {
+    /// The lock's address.
+    pub(crate) lock: usize,
+    pub(crate) want: Want,
+    /// The address to which it returns.
+    pub(crate) caller: usize,
+    /// Whether readers count themselves on each CPU. `None`: the lock is for the next library.
+    pub(crate) is_biased: Option<&'a dyn Fn() -> bool>,
+}
+
+/// Makes the call, and counts it if calls are counted.
+pub(crate) fn count(call: &Call<'_>, take: impl FnOnce() -> c_int) -> c_int {
+    match mode::now() {
+        Mode::Stats => count_in(tables(), call, take),
+        _ => take(),
+    }
+}
+
+fn count_in(tables: Option<&Tables>, call: &Call<'_>, take: impl FnOnce() -> c_int) -> c_int {
+    let Some(tables) = tables else { return take() };
+    let is_biased = || call.is_biased.is_some_and(|is_biased| is_biased());
+    let row = Row::find(&tables.locks, call.lock);
+    if call.want == Want::Write && is_biased() {
+        row.inspect(|row| add(&row.taken_back, 1));
+    }
+    let begun = Native::now();
+    let result = take();
+    let took = (Native::now() - begun).as_nanos() as u64;
+    // If another thread holds the lock, the caller may not even look at it.
+    if result != 0 {
+        return result;
+    }
+    let of_caller = Row::find(&tables.callers, call.caller);
+    if row.is_none() || of_caller.is_none() {
+        add(&tables.beyond, 1);
+    }
+    for counted in row.into_iter().chain(of_caller) {
+        counted.count(call.want, took);
+    }
+    if let Some(row) = row {
+        row.note(if call.is_biased.is_some() { u32::from(is_biased()) } else { LIBC });
+    }
+    result
+}
+
+/// Prints the counts. The C library calls it when the process ends by `exit` or by the end of
+/// `main`.
+#[used]
+// SAFETY: the section holds pointers to functions that the C library calls at exit.
+#[unsafe(link_section = ".fini_array")]
+static AT_EXIT: extern "C" fn() = print;
+
+extern "C" fn print() {
+    if let (Some(tables), Some(output)) = (tables(), output()) {
+        ALLOCATOR.end_limit();
+        if let Some(text) = text(tables) {
+            uncancelled(|| write(output, text.as_bytes()));
+        }
+    }
+}
+
+fn write(output: &CStr, mut text: &[u8]) {
+    let file = match output.to_bytes() {
+        b"-" => libc::STDERR_FILENO,
+        _ => {
+            let how = libc::O_WRONLY | libc::O_CREAT | libc::O_APPEND | libc::O_CLOEXEC;
+            // SAFETY: a string. The file stays open, in a process that ends.
+            unsafe { libc::open(output.as_ptr(), how, 0o644) }
+        }
+    };
+    while !text.is_empty() {
+        // SAFETY: the text has so many bytes.
+        let written = unsafe { libc::write(file, text.as_ptr().cast(), text.len()) };
+        match usize::try_from(written) {
+            Ok(written @ 1..) => text = &text[written..],
+            // There is no place to report it.
+            _ => return,
+        }
+    }
+}
+
+/// The rows with most waits, and of those with most calls.
+fn busiest(rows: &[Row]) -> (Vec<&Row>, usize) {
+    let mut used: Vec<_> = rows.iter().filter(|row| row.calls() > 0).collect();
+    used.sort_by_key(|row| core::cmp::Reverse((get(&row.waits), row.calls())));
+    let all = used.len();
+    used.truncate(SHOWN);
+    (used, all)
+}
+
+/// `None`: no lock was taken.
+fn text(tables: &Tables) -> Option<String> {
+    let (locks, all_locks) = busiest(&tables.locks);
+    let (callers, all_callers) = busiest(&tables.callers);
+    if locks.is_empty() {
+        return None;
+    }
+    // SAFETY: a string of the C library, which it has set before any code of ours runs.
+    let name = unsafe { CStr::from_ptr(program_invocation_short_name) }.to_string_lossy();
+    let process = std::process::id();
+    let mut text = format!(
+        "coreline: readers-writer locks of {name} (process {process}); the {} of {all_locks} locks \
+         with most waits\n",
+        locks.len()
+    );
+    let ms = |nanos: &AtomicU64| get(nanos) as f64 / 1e6;
+    let _ = writeln!(
+        text,
+        "{:>12} {:>10} {:>9} {:>11} {:>11}  {:<8} {:>10} {:>10}  lock",
+        "reads", "writes", "waits", "waited ms", "longest ms", "is now", "biased", "taken back"
+    );
+    for row in locks {
+        let _ = writeln!(
+            text,
+            "{:>12} {:>10} {:>9} {:>11.3} {:>11.3}  {:<8} {:>10} {:>10}  {}",
+            get(&row.reads),
+            get(&row.writes),
+            get(&row.waits),
+            ms(&row.wait_nanos),
+            ms(&row.longest_nanos),
+            KINDS[row.kind.load(Ordering::Relaxed) as usize],
+            get(&row.biased),
+            get(&row.taken_back),
+            place(row.key.load(Ordering::Relaxed)),
+        );
+    }
+    let _ = writeln!(text, "the {} of {all_callers} callers with most waits", callers.len());
+    let _ = writeln!(
+        text,
+        "{:>12} {:>10} {:>9} {:>11} {:>11}  returns to",
+        "reads", "writes", "waits", "waited ms", "longest ms"
+    );
+    for row in callers {
+        let _ = writeln!(
+            text,
+            "{:>12} {:>10} {:>9} {:>11.3} {:>11.3}  {}",
+            get(&row.reads),
+            get(&row.writes),
+            get(&row.waits),
+            ms(&row.wait_nanos),
+            ms(&row.longest_nanos),
+            place(row.key.load(Ordering::Relaxed)),
+        );
+    }
+    match get(&tables.beyond) {
+        0 => {}
+        beyond => _ = writeln!(text, "{beyond} calls are not in both tables, which were full"),
+    }
+    Some(text)
+}
+
+unsafe extern "C" {
+    static program_invocation_short_name: *const core::ffi::c_char;
+}
+
+/// The library or program of an address, with the next symbol before it, and the address in it.
+fn place(address: usize) -> String {
+    let mut found = MaybeUninit::<libc::Dl_info>::zeroed();
+    // SAFETY: looks the address up, and writes what it is given, of which zeros are a value.
+    let found = unsafe {
+        let at = ptr::without_provenance::<core::ffi::c_void>(address);
+        if libc::dladdr(at, found.as_mut_ptr()) == 0 {
+            return format!("{address:#x}");
+        }
+        found.assume_init()
+    };
+    // SAFETY: a string of the dynamic linker, or null.
+    let of = |name: *const core::ffi::c_char| unsafe {
+        (!name.is_null()).then(|| CStr::from_ptr(name).to_string_lossy())
+    };
+    let image = of(found.dli_fname).unwrap_or_default();
+    let image = image.rsplit('/').next().unwrap_or_default();
+    match of(found.dli_sname) {
+        Some(symbol) => format!("{image} {symbol}+{:#x}", address - found.dli_saddr.addr()),
+        None => format!("{image}+{:#x}", address - found.dli_fbase.addr()),
+    }
+}

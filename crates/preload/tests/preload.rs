@@ -1,0 +1,209 @@
+//! C programs, with the library and without it.
+
+#![cfg(all(target_os = "linux", target_env = "gnu"))]
+
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+use std::{env, fs};
+
+/// Beside the tests, where cargo builds it before them.
+fn library() -> PathBuf {
+    let library = env::current_exe().unwrap().with_file_name("libcoreline_pthread.so");
+    assert!(library.exists(), "{} was not built", library.display());
+    library
+}
+
+fn source(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/c").join(name)
+}
+
+/// Compiles a C program or library, and returns its path. Each test has names of its own.
+fn compile(source_name: &str, name: &str, flags: &[&str]) -> PathBuf {
+    let built = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(name);
+    let mut cc = Command::new("cc");
+    cc.args(["-O2", "-Wall", "-Wextra", "-Werror", "-pthread", "-o"]).arg(&built);
+    cc.arg(source(source_name)).args(flags);
+    let output = cc.output().expect("a C compiler, named cc");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    built
+}
+
+const SHARED: &[&str] = &["-shared", "-fPIC", "-fno-builtin"];
+
+/// A program, which ends by a signal if it takes a minute, with these libraries before others.
+fn run(program: &Path, arguments: &[&str], preloads: &[&Path], stats: bool) -> Output {
+    let mut command = Command::new("timeout");
+    command.args(["-s", "KILL", "60", "env"]);
+    if !preloads.is_empty() {
+        let preloads: Vec<_> = preloads.iter().map(|path| path.to_str().unwrap()).collect();
+        command.arg(format!("LD_PRELOAD={}", preloads.join(":")));
+    }
+    command.arg(program).args(arguments);
+    match stats {
+        true => command.env("CORELINE_PRELOAD_STATS", "-"),
+        false => command.env_remove("CORELINE_PRELOAD_STATS"),
+    };
+    command.output().unwrap()
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8(bytes.to_vec()).unwrap()
+}
+
+/// The standard output and error of a program that must end well.
+fn works(program: &Path, arguments: &[&str], preloads: &[&Path], stats: bool) -> (String, String) {
+    let output = run(program, arguments, preloads, stats);
+    let (out, err) = (text(&output.stdout), text(&output.stderr));
+    assert!(output.status.success(), "{program:?}: {}\n{out}{err}", output.status);
+    (out, err)
+}
+
+fn says_ok(program: &Path, arguments: &[&str], preloads: &[&Path]) {
+    assert_eq!(works(program, arguments, preloads, false).0, "ok\n");
+}
+
+/// The sum of a column of the table of locks.
+fn total(stats: &str, column: &str) -> u64 {
+    let mut lines = stats.lines().skip_while(|line| !line.starts_with("coreline: ")).skip(1);
+    let head = lines.next().expect("a table");
+    let end = head.find(column).unwrap() + column.len();
+    let cells = lines.take_while(|line| !line.contains("callers"));
+    let cell = |line: &str| line[..end].rsplit(' ').next().unwrap().parse::<u64>().unwrap();
+    cells.map(cell).sum()
+}
+
+/// A package of the system that a test needs, or what the test says if it is not there.
+fn has(what: &str, is_there: bool) -> bool {
+    if !is_there {
+        // Not by a macro, whose text the test runner keeps back.
+        let _ = writeln!(io::stderr(), "NOT TESTED: this machine has no {what}");
+    }
+    is_there
+}
+
+#[test]
+fn each_call_returns_what_it_returns_from_glibc() {
+    let program = compile("conformance.c", "conformance", &[]);
+    let (expected, _) = works(&program, &[], &[], false);
+    assert!(expected.ends_with("the end\n") && expected.lines().count() > 1_000, "{expected}");
+    let (found, _) = works(&program, &[], &[&library()], false);
+    let differs = expected.lines().zip(found.lines()).find(|(expected, found)| expected != found);
+    assert_eq!(differs, None);
+    assert_eq!(expected, found);
+    let (found, stats) = works(&program, &[], &[&library()], true);
+    assert_eq!(expected, found, "while calls are counted");
+    assert!(total(&stats, "biased") > 0 && total(&stats, "taken back") > 0, "{stats}");
+}
+
+#[test]
+fn a_writer_is_alone_and_the_last_user_may_free_the_memory() {
+    let program = compile("stress.c", "stress", &[]);
+    for threads in ["2", "3", "8"] {
+        says_ok(&program, &["300", threads], &[&library()]);
+    }
+    let (out, stats) = works(&program, &["300", "4"], &[&library()], true);
+    assert!(out == "ok\n" && total(&stats, "biased") > 0, "{out}{stats}");
+}
+
+#[test]
+fn constructors_and_libraries_that_come_and_go_may_lock() {
+    let users = compile("users.c", "libusers.so", SHARED);
+    let folder = users.parent().unwrap().to_str().unwrap();
+    let flags = ["-DMAIN", "-DLINKED", "-L", folder, "-lusers", "-Wl,-rpath", folder];
+    says_ok(&compile("users.c", "linked", &flags), &[], &[&library()]);
+    let opens = compile("users.c", "opens", &["-DMAIN", "-ldl"]);
+    says_ok(&opens, &[users.to_str().unwrap()], &[&library()]);
+}
+
+#[test]
+fn other_libraries_may_be_preloaded_before_and_behind() {
+    let program = compile("stress.c", "stress-of-two", &[]);
+    let second = compile("second.c", "libsecond.so", &["-shared", "-fPIC", "-ldl"]);
+    let counted = |preloads: &[&Path]| {
+        let (out, err) = works(&program, &["20", "2"], preloads, true);
+        assert_eq!(out, "ok\n");
+        let count = err.lines().find_map(|line| line.strip_prefix("second: ")).unwrap();
+        (count.parse::<u64>().unwrap(), total(&err, "reads"))
+    };
+    let (behind, ours) = counted(&[&library(), &second]);
+    assert!(behind == 0 && ours > 1_000, "{behind} of {ours}");
+    let (before, ours) = counted(&[&second, &library()]);
+    assert!(before > 1_000 && ours >= before, "{before} of {ours}");
+}
+
+#[test]
+fn an_allocator_may_take_locks() {
+    let allocator = compile("allocator.c", "liballocator.so", SHARED);
+    let program = compile("edges.c", "edges-of-allocator", &[]);
+    says_ok(&program, &["allocates"], &[&library(), &allocator]);
+    let (_, stats) = works(&program, &["allocates"], &[&library(), &allocator], true);
+    assert!(stats.contains("liballocator.so") && total(&stats, "biased") > 0, "{stats}");
+}
+
+#[test]
+fn threads_may_be_cancelled_and_locks_leak_and_processes_call_exec() {
+    let program = compile("edges.c", "edges", &[]);
+    for which in ["cancel", "leaks", "many", "exec"] {
+        says_ok(&program, &[which], &[&library()]);
+    }
+}
+
+#[test]
+fn a_process_whose_filter_refuses_membarrier_ends_with_the_reason() {
+    let program = compile("edges.c", "edges-of-filter", &[]);
+    says_ok(&program, &["filter"], &[]);
+    let output = run(&program, &["filter"], &[&library()], false);
+    let told = text(&output.stderr);
+    let reason = "coreline_pthread: a lock cannot be written: ";
+    assert!(!output.status.success() && told.starts_with(reason), "{told}");
+    assert!(told.contains("membarrier") && told.contains("CORELINE_RSEQ=off"), "{told}");
+}
+
+#[test]
+fn the_library_has_no_other_symbols() {
+    let output = Command::new("nm").args(["-D", "--defined-only"]).arg(library()).output();
+    let symbols = text(&output.expect("nm, which comes with the compiler").stdout);
+    let names: Vec<_> = symbols.lines().filter_map(|line| line.split(' ').next_back()).collect();
+    assert_eq!(names.len(), 18, "{names:?}");
+    for name in names {
+        let name = name.strip_prefix("__").unwrap_or(name);
+        assert!(name.starts_with("pthread_rwlock_"), "{name}");
+    }
+}
+
+#[test]
+fn tls_handshakes_come_to_the_same() {
+    let headers = ["/usr/include/openssl/ssl.h", "/usr/local/include/openssl/ssl.h"];
+    if !has("headers of OpenSSL (libssl-dev)", headers.iter().any(|it| Path::new(it).exists())) {
+        return;
+    }
+    let program = compile("handshake.c", "handshake", &["-lssl", "-lcrypto"]);
+    for (what, threads, operations) in
+        [("handshakes", "2", "30"), ("handshakes", "8", "10"), ("digests", "8", "2000")]
+    {
+        let arguments = [what, threads, operations];
+        let (expected, _) = works(&program, &arguments, &[], false);
+        assert_eq!(works(&program, &arguments, &[&library()], false).0, expected);
+    }
+    let (_, stats) = works(&program, &["handshakes", "2", "30"], &[&library()], true);
+    assert!(total(&stats, "reads") > 60 * 1_000, "{stats}");
+}
+
+#[test]
+fn openssl_and_python_work() {
+    let openssl = Path::new("/usr/bin/openssl");
+    if has("program openssl", openssl.exists()) {
+        let arguments = ["req", "-x509", "-newkey", "rsa:2048", "-nodes", "-subj", "/CN=x"];
+        let arguments = [&arguments[..], &["-keyout", "/dev/null"]].concat();
+        let (certificate, _) = works(openssl, &arguments, &[&library()], false);
+        assert!(certificate.contains("BEGIN CERTIFICATE"), "{certificate}");
+    }
+    let python = Path::new("/usr/bin/python3");
+    if has("python3", python.exists()) {
+        let code = fs::read_to_string(source("digests.py")).unwrap();
+        let (expected, _) = works(python, &["-c", &code], &[], false);
+        assert!(expected.starts_with("ok "), "{expected}");
+        assert_eq!(works(python, &["-c", &code], &[&library()], false).0, expected);
+    }
+}
