@@ -8,6 +8,7 @@ use coreline_sim::{ParseReplayError, SpecError, presets};
 use coreline_world::SpawnError;
 
 use crate::nearest::hint;
+use crate::preload::PreloadError;
 use crate::sweep_error::SweepError;
 use crate::unportable::PortError;
 
@@ -163,6 +164,8 @@ pub(crate) enum Error {
     FailedCells { count: usize },
     #[error(transparent)]
     Port(#[from] PortError),
+    #[error(transparent)]
+    Preload(#[from] PreloadError),
     /// Which ones is in the result.
     #[error(
         "{left} {} left as {}, and the simulated machine does not see the state that threads \
@@ -226,6 +229,7 @@ impl Error {
             Error::Sweep(SweepError::InUse(_) | SweepError::Host { .. }) => 3,
             Error::BrokenNatively { broken: RunError::Check(_), .. } => 1,
             Error::NoProcess { .. } | Error::HiddenProcess { .. } => 3,
+            Error::Preload(PreloadError::Exec { .. }) => 3,
             Error::BrokenNatively { .. } | Error::NoCpus(_) | Error::Measure(_) | Error::Uneven => {
                 3
             }
@@ -249,6 +253,7 @@ impl Error {
             | Error::Repeated { .. }
             | Error::TooFew { .. }
             | Error::Port(_)
+            | Error::Preload(_)
             | Error::Sweep(_)
             | Error::TraceFile { .. }
             | Error::NoTrace { .. }

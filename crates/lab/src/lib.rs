@@ -16,6 +16,7 @@
 //! | `ledger` | every published figure with our figure |
 //! | `measure` | the costs of this machine, as a machine file |
 //! | `port`, `unportable` | copies of packages for the simulated machine; reasons against it |
+//! | `preload` | runs a program with locks of ours in place of the C library's |
 //! | `disturbance` | the detection of disturbed native samples |
 //! | [`catalogue`] | the machines and scenarios, as JSON |
 //! | [`sweep`], `sweep_error` | grids of simulated runs, and the store of their rows; its errors |
@@ -46,6 +47,7 @@ mod nearest;
 mod output;
 mod overview;
 mod port;
+mod preload;
 mod progress;
 mod provenance;
 mod replay;

@@ -13,8 +13,8 @@ use crate::output::{Output, Stdout};
 use crate::run as runs;
 use crate::text::Form;
 use crate::{
-    bench, compare, doctor, explain, ledger, machines, measure, overview, port, replay, report,
-    shell, sweep, table, validate, world,
+    bench, compare, doctor, explain, ledger, machines, measure, overview, port, preload, replay,
+    report, shell, sweep, table, validate, world,
 };
 
 /// Experiments with many-core techniques, on this machine and on simulated ones.
@@ -76,6 +76,9 @@ enum Verb {
     /// Copy a package for the simulated machine, and change its imports of shared state to those of
     /// coreline-sim
     Port(Box<port::Choice>),
+    /// Run a program whose read locks of the C library scale: a library takes the place of the
+    /// functions for readers-writer locks, and the program is not changed
+    Preload(Box<preload::Choice>),
     /// Time the simulator on this host
     Bench(Bench),
     /// Print completions for a shell; source them in its start-up file
@@ -266,6 +269,7 @@ impl Cli {
             }
             Some(Verb::Report(choice)) => report::report(&choice),
             Some(Verb::Port(choice)) => port::port(&choice),
+            Some(Verb::Preload(choice)) => Err(preload::preload(&choice).into()),
             Some(Verb::Bench(Bench { subject, quick, output })) => {
                 output.show(|| bench::run(subject, quick), |it, out| it.show(output.form(), out))
             }

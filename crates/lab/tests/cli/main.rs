@@ -11,6 +11,7 @@ mod machines;
 mod measure;
 mod page;
 mod port;
+mod preload;
 mod readme;
 mod replay;
 mod report;
