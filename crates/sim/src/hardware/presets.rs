@@ -11,6 +11,7 @@ pub(crate) const PRESETS: &[(&str, &str)] = &[
     ("ivybridge-ex-4s", include_str!("../../machines/ivybridge-ex-4s.toml")),
     ("ivybridge-ex-8s", include_str!("../../machines/ivybridge-ex-8s.toml")),
     ("haswell-ex-4s", include_str!("../../machines/haswell-ex-4s.toml")),
+    ("sapphire-rapids-2s", include_str!("../../machines/sapphire-rapids-2s.toml")),
     ("power8-16s", include_str!("../../machines/power8-16s.toml")),
     ("x86-128c-8n", include_str!("../../machines/x86-128c-8n.toml")),
     ("arm64-2x64c", include_str!("../../machines/arm64-2x64c.toml")),

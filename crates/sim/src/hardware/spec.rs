@@ -280,6 +280,7 @@ mod tests {
             ("ivybridge-ex-4s", [120, 60, 4, 4, 4]),
             ("ivybridge-ex-8s", [240, 120, 8, 8, 8]),
             ("haswell-ex-4s", [144, 72, 4, 4, 4]),
+            ("sapphire-rapids-2s", [224, 112, 2, 2, 2]),
             ("power8-16s", [1536, 192, 16, 16, 16]),
             ("x86-128c-8n", [128, 128, 16, 8, 2]),
             ("arm64-2x64c", [128, 128, 64, 2, 2]),
@@ -298,7 +299,7 @@ mod tests {
             ];
             assert_eq!(found, shape, "{name}");
         }
-        assert_eq!(presets().count(), 13);
+        assert_eq!(presets().count(), 14);
     }
 
     /// A line that comes from further away takes longer; "does not occur" repeats a nearer figure.
