@@ -35,6 +35,7 @@ pub mod lazymm;
 pub mod lockscale;
 pub mod pingserve;
 mod random;
+pub mod readscale;
 mod run;
 pub mod rwsem;
 mod scenario;
@@ -57,13 +58,14 @@ pub use scenario::{Run, RunError, Scenario, Variant, Worlds, figure, metric, par
 pub use source::{SOURCES, Source};
 
 /// All scenarios, in the order in which lists show them.
-pub static ALL: [&Scenario; 13] = [
+pub static ALL: [&Scenario; 14] = [
     &intermittent::SCENARIO,
     &switchstorm::SCENARIO,
     &shootdown::SCENARIO,
     &threadstorm::SCENARIO,
     &tenants::SCENARIO,
     &lockscale::SCENARIO,
+    &readscale::SCENARIO,
     &filecopy::SCENARIO,
     &execstorm::SCENARIO,
     &ipistorm::SCENARIO,

@@ -5,7 +5,7 @@ use clap::builder::{
 };
 use clap::error::ErrorKind;
 use clap::{Arg, ArgAction, ArgMatches, Args, Command, FromArgMatches, Subcommand};
-use coreline_scenarios::param::{Domain, Param, Value};
+use coreline_scenarios::param::{Domain, Param, Value, Words};
 use coreline_scenarios::{ALL, Scenario};
 
 use crate::output::RowsOutput;
@@ -124,6 +124,16 @@ fn names(all: impl Iterator<Item = (&'static str, &'static str)>) -> PossibleVal
     all.map(|(name, about)| PossibleValue::new(name).help(about)).collect::<Vec<_>>().into()
 }
 
+/// A word, or the one that a file's TOML stands for.
+fn word(words: &Words, param: &Param, text: &str) -> Result<Value, String> {
+    if !text.ends_with(".toml") {
+        let form = || format!("it is {}", words.about);
+        return param.parse(text).ok_or_else(form);
+    }
+    let file = std::fs::read_to_string(text).map_err(|error| error.to_string())?;
+    (words.of_toml)(&file).map(Value::Name)
+}
+
 /// Numbers are read with a sign, so that what is said of -1 is that it is out of range.
 fn parser(param: &'static Param) -> ValueParser {
     let number = |from: u64, to: u64| {
@@ -138,5 +148,6 @@ fn parser(param: &'static Param) -> ValueParser {
             let form = || format!("it is {}, each from 1 to {to}, such as 8x8", param.form());
             param.parse(text).ok_or_else(form)
         }),
+        Domain::Words(words) => ValueParser::new(move |text: &str| word(words, param, text)),
     }
 }

@@ -119,7 +119,8 @@ const LAST: [(&str, ColumnKind); 2] = [("steps", Whole), ("error", Text)];
 fn params(scenario: &'static Scenario) -> Vec<(String, ColumnKind)> {
     let shown = scenario.params.iter().filter(|param| param.role != Role::Kernel);
     let names = |param: &Param| {
-        let kind = if let Domain::Names(_) = param.domain { Text } else { Whole };
+        let kind =
+            if let Domain::Names(_) | Domain::Words(_) = param.domain { Text } else { Whole };
         param.row_names().into_iter().map(move |name| (name, kind))
     };
     shown.flat_map(names).collect()

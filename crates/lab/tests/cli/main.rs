@@ -13,6 +13,7 @@ mod page;
 mod port;
 mod preload;
 mod readme;
+mod readscale;
 mod replay;
 mod report;
 mod scenario;

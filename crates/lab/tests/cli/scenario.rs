@@ -66,6 +66,7 @@ fn one_seed_gives_the_same_bytes_in_any_process() {
         ("shootdown", &present, &["eager", "lazy"]),
         ("threadstorm", &small, &["none", "first-fit", "recent", "owned", "clustered"]),
         ("lockscale", &small, &["fifo", "near", "mcs", "cna", "reciprocating", "parking-lot"]),
+        ("readscale", &small, &["none", "glibc", "std", "parking-lot", "bravo", "biased"]),
         ("filecopy", &small, &["fifo", "per-node", "near"]),
         ("execstorm", &small, &["ungrouped", "global-mutex", "ctor-dtor-no-magazine", "ctor-dtor"]),
     ] {

@@ -344,6 +344,7 @@ fn each_scenario_has_its_own_help() {
         ),
         ("tenants", &["--tenants <N>", "--tasks <N>", "domain-clustered"], "--size"),
         ("lockscale", &["--threads <N>", "--outside <NS>", "spread", "reciprocating"], "--blocks"),
+        ("readscale", &["--mix <MIX>", "--writes <N>", "--count", "bravo"], "--outside"),
         ("filecopy", &["--blocks <BUFSIZExMAXBLOCKS>", "--section <NS>", "per-node"], "--place"),
         ("execstorm", &["--threads <N>", "--outside <US>", "--zero", "ctor-dtor"], "--place"),
         ("ipistorm", &["--scan", "--masked <NS>", "kernel-notify"], "--shape"),
@@ -357,6 +358,7 @@ fn each_scenario_has_its_own_help() {
         let help = words.join(" ");
         let sources = [
             "(Desnoyers 2024)",
+            "(Dice 2019)",
             "(Guo 2024)",
             "(Nayak 2024)",
             "(van Riel 2013)",

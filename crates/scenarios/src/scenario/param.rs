@@ -70,6 +70,18 @@ impl Values {
         }
     }
 
+    /// Returns the name or word that a parameter has.
+    ///
+    /// # Panics
+    ///
+    /// The same panics as for [`number`](Values::number).
+    pub fn text(&self, name: &str) -> &str {
+        match self.value(name) {
+            Value::Name(text) => text,
+            other => panic!("{name} is {other}"),
+        }
+    }
+
     /// Returns whether a parameter has this name as its value.
     pub fn is(&self, name: &str, value: &str) -> bool {
         matches!(self.get(name), Some(Value::Name(name)) if name == value)
@@ -89,6 +101,22 @@ pub enum Domain {
     Names(&'static [(&'static str, &'static str)]),
     /// A pair of numbers with these two names, each from 1 to the given maximum.
     Pair(&'static str, &'static str, u64),
+    /// A word in a form of the scenario, or one of its names.
+    Words(&'static Words),
+}
+
+/// A form of values that are words without spaces, such as a short description of a load.
+pub struct Words {
+    /// The value's name in the help text.
+    pub form: &'static str,
+    /// What a value can be, for the help text and for errors.
+    pub about: &'static str,
+    /// Words that have a name of their own, by name.
+    pub names: &'static [(&'static str, &'static str)],
+    /// A function that returns `None` if a text is no such word or name.
+    pub parse: fn(&str) -> Option<()>,
+    /// A function that converts the text of a TOML file into a word.
+    pub of_toml: fn(&str) -> Result<String, String>,
 }
 
 /// The purpose of a parameter.
@@ -201,17 +229,22 @@ impl Param {
             Domain::Pair(one, other, _) => {
                 format!("{}x{}", one.to_uppercase(), other.to_uppercase())
             }
+            Domain::Words(words) => words.form.to_owned(),
         }
     }
 
     /// Returns the help text.
     pub fn help(&self) -> String {
+        let about = match self.domain {
+            Domain::Words(words) => format!("{}: {}", self.about, words.about),
+            _ => self.about.to_owned(),
+        };
         let usual = match self.usual {
-            [] => return self.about.to_owned(),
+            [] => return about,
             [one] => (*one).to_owned(),
             [some @ .., last] => format!("{} and {last}", some.join(", ")),
         };
-        format!("{}; the default is {usual}; may be given more than once", self.about)
+        format!("{}; the default is {usual}; may be given more than once", about)
     }
 
     /// Returns the names that rows have for the parameter: two names if its values are pairs. The
@@ -258,13 +291,16 @@ impl Param {
                 let (one, other) = text.split_once('x')?;
                 Some(Value::Pair(number(one, 1, to)?, number(other, 1, to)?))
             }
+            Domain::Words(words) => (words.parse)(text).map(|()| Value::Name(text.to_owned())),
         }
     }
 
     /// Puts values into the order of rows, each once.
     pub(super) fn sort(&self, values: &mut Vec<Value>) {
         let place = |name: &str| match self.domain {
-            Domain::Names(names) => names.iter().position(|known| known.0 == name),
+            Domain::Names(names) | Domain::Words(&Words { names, .. }) => {
+                names.iter().position(|known| known.0 == name)
+            }
             _ => None,
         };
         values.sort_by_cached_key(|value| match value {

@@ -15,6 +15,7 @@ mod lockscale;
 mod metric;
 mod pingserve;
 mod point;
+mod readscale;
 mod shootdown;
 mod switchstorm;
 mod tenants;
