@@ -144,7 +144,7 @@ impl<W: Testbed> PreferReader<W> {
             self.await_phase(state);
         }
         // Relaxed: other writers may sleep from now on.
-        self.next.store(BEGUN | SLEEPERS * u32::from(others_sleep), Ordering::Relaxed);
+        self.next.store(BEGUN | (SLEEPERS * u32::from(others_sleep)), Ordering::Relaxed);
         // Relaxed: see `writer`.
         self.writer.store(thread as u32 + 1, Ordering::Relaxed);
     }
