@@ -1,4 +1,5 @@
-//! Names the shared library, so that a program loads only a version that it can use.
+//! Names the shared library, so that a program loads only a version that it can use, and keeps it
+//! loaded: locks in the memory of programs refer to tables in the library.
 
 use std::env;
 
@@ -11,5 +12,6 @@ fn main() {
     // Other linkers know no such name, and the library is for Linux.
     if env::var("CARGO_CFG_TARGET_OS").is_ok_and(|os| os == "linux") {
         println!("cargo::rustc-cdylib-link-arg=-Wl,-soname,libcoreline.so.{version}");
+        println!("cargo::rustc-cdylib-link-arg=-Wl,-z,nodelete");
     }
 }

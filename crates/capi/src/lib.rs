@@ -63,10 +63,14 @@
 //!
 //! # Unloading
 //!
-//! The library, or a library that contains it, may be closed by `dlclose` when no thread is in a
-//! function. From its first use of per-CPU memory on, it stays in memory until the process ends,
-//! because the kernel knows addresses in it. A later `dlopen` finds the same objects. On machines
-//! without restartable sequences it is unloaded, so destroy all objects before.
+//! The shared library stays in memory after `dlclose`, until the process ends. A later `dlopen`
+//! finds the same objects and locks.
+//!
+//! A plugin that contains the static library also stays from its first use of per-CPU memory on,
+//! because the kernel knows addresses in it. Before that, and on machines without restartable
+//! sequences, `dlclose` unloads the plugin. Then no thread may be in a function, no lock may be
+//! held or waited for, and all objects must be destroyed. The tables of locks stay allocated. To
+//! keep the plugin in memory in all cases, link it with `-Wl,-z,nodelete`.
 //!
 //! Two copies of coreline in one process, such as a static one in a plugin and the shared one, must
 //! not use the same lock.

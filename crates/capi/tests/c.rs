@@ -115,7 +115,8 @@ impl How {
         if self.is_static {
             compiler.arg(lib.join("libcoreline.a")).args(STATIC);
         } else {
-            compiler.arg("-L").arg(&lib).args(["-lcoreline", "-ldl"]);
+            compiler.arg("-L").arg(&lib).args(["-Wl,--as-needed", "-lcoreline"]);
+            compiler.arg("-ldl");
             compiler.arg(format!("-Wl,-rpath,{}", lib.display()));
         }
         run(&mut compiler);

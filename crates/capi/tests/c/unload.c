@@ -1,4 +1,7 @@
-/* Loads the library whose path is the argument, uses it in a thread, and unloads it, many times. */
+/*
+ * Loads the library whose path is the argument, uses it in a thread, and closes it, many times. The
+ * program itself calls no function of the library, so it is not linked to it.
+ */
 #include "check.h"
 
 #include <dlfcn.h>
@@ -33,9 +36,40 @@ static void *use(void *number)
     return NULL;
 }
 
+/* A function of a queued lock, by its name. */
+typedef coreline_code_t (*queued_t)(coreline_osq_near_t *, coreline_turn_t *);
+
+static queued_t queued(const char *name)
+{
+    queued_t function;
+    void *found = dlsym(library, name);
+    CHECK(found != NULL);
+    memcpy(&function, &found, sizeof(function));
+    return function;
+}
+
+/* A lock that is held refers to memory of the library: nothing else keeps that loaded. */
+static void hold(const char *path)
+{
+    static coreline_osq_near_t lock = CORELINE_OSQ_INIT;
+    static coreline_turn_t turn = CORELINE_TURN_INIT;
+    library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+    CHECK(library != NULL);
+    CHECK(queued("coreline_osq_near_lock")(&lock, &turn) == CORELINE_OK);
+    CHECK(dlclose(library) == 0);
+    library = dlopen(path, RTLD_NOW | RTLD_LOCAL | RTLD_NOLOAD);
+    CHECK(library != NULL);
+    CHECK(queued("coreline_osq_near_unlock")(&lock, &turn) == CORELINE_OK);
+    CHECK(queued("coreline_osq_near_try_lock")(&lock, &turn) == CORELINE_OK);
+    CHECK(queued("coreline_osq_near_unlock")(&lock, &turn) == CORELINE_OK);
+    CHECK(dlclose(library) == 0);
+}
+
 int main(int count, char **arguments)
 {
     CHECK(count == 2);
+    CHECK(dlopen(arguments[1], RTLD_NOW | RTLD_LOCAL | RTLD_NOLOAD) == NULL);
+    hold(arguments[1]);
     for (int time = 0; time < 20; time++) {
         library = dlopen(arguments[1], RTLD_NOW | RTLD_LOCAL);
         CHECK(library != NULL);
