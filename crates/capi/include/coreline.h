@@ -1068,7 +1068,7 @@ coreline_code_t coreline_mask_trim(const struct coreline_mask_t *mask);
  *
  * Threads: any number of threads may call it at the same time. Signals: a handler must not call
  * it, because it would wait forever if the interrupted thread holds the mutex. Fork: a mutex that
- * another thread held at the time of the fork stays locked in the child.
+ * another thread held or waited for at the time of the fork stays locked in the child.
  */
 coreline_code_t coreline_mutex_lock(struct coreline_mutex_t *mutex);
 
@@ -1080,7 +1080,7 @@ coreline_code_t coreline_mutex_lock(struct coreline_mutex_t *mutex);
  * Errors: `CORELINE_ERROR_NULL`, `CORELINE_ERROR_ARGUMENT` (the address is not aligned).
  *
  * Threads: any number of threads may call it at the same time. Signals: async-signal-safe. Fork: a
- * mutex that another thread held at the time of the fork stays locked in the child.
+ * mutex that another thread held or waited for at the time of the fork stays locked in the child.
  */
 coreline_code_t coreline_mutex_try_lock(struct coreline_mutex_t *mutex);
 
@@ -1094,7 +1094,7 @@ coreline_code_t coreline_mutex_try_lock(struct coreline_mutex_t *mutex);
  *
  * Threads: any number of threads may call it at the same time. Signals: a handler should not call
  * it: it waits until the deadline if the interrupted thread holds the mutex. Fork: a mutex that
- * another thread held at the time of the fork stays locked in the child.
+ * another thread held or waited for at the time of the fork stays locked in the child.
  */
 coreline_code_t coreline_mutex_lock_by(struct coreline_mutex_t *mutex, uint64_t deadline);
 
@@ -1109,7 +1109,9 @@ coreline_code_t coreline_mutex_lock_by(struct coreline_mutex_t *mutex, uint64_t 
  * `CORELINE_ERROR_NOT_HELD`.
  *
  * Threads: the holder calls it. Signals: async-signal-safe, for a mutex that the handler locked by
- * `coreline_mutex_try_lock`. Fork: a child may unlock what the thread that forked held.
+ * `coreline_mutex_try_lock`. Fork: a child may unlock what the thread that forked held, but if
+ * another thread waited for the mutex at the time of the fork, it stays locked: the child must
+ * initialise it again instead.
  */
 coreline_code_t coreline_mutex_unlock(struct coreline_mutex_t *mutex);
 
@@ -1123,8 +1125,8 @@ coreline_code_t coreline_mutex_unlock(struct coreline_mutex_t *mutex);
  *
  * Threads: any number of threads may call it at the same time. A thread that ends while it holds
  * the mutex leaves it locked, and a later thread may be taken for the owner. Signals: a handler
- * must not call it. Fork: a mutex that another thread held at the time of the fork stays locked in
- * the child.
+ * must not call it. Fork: a mutex that another thread held or waited for at the time of the fork
+ * stays locked in the child.
  */
 coreline_code_t coreline_checked_mutex_lock(struct coreline_checked_mutex_t *mutex);
 
@@ -1138,7 +1140,7 @@ coreline_code_t coreline_checked_mutex_lock(struct coreline_checked_mutex_t *mut
  *
  * Threads: any number of threads may call it at the same time. Signals: a handler must not call
  * it, because it may interrupt the thread between the two writes of a lock or an unlock. Fork: a
- * mutex that another thread held at the time of the fork stays locked in the child.
+ * mutex that another thread held or waited for at the time of the fork stays locked in the child.
  */
 coreline_code_t coreline_checked_mutex_try_lock(struct coreline_checked_mutex_t *mutex);
 
@@ -1152,7 +1154,8 @@ coreline_code_t coreline_checked_mutex_try_lock(struct coreline_checked_mutex_t 
  * `CORELINE_ERROR_DEADLOCK` (the caller holds the mutex).
  *
  * Threads: any number of threads may call it at the same time. Signals: a handler must not call
- * it. Fork: a mutex that another thread held at the time of the fork stays locked in the child.
+ * it. Fork: a mutex that another thread held or waited for at the time of the fork stays locked in
+ * the child.
  */
 coreline_code_t coreline_checked_mutex_lock_by(struct coreline_checked_mutex_t *mutex,
                                                uint64_t deadline);
@@ -1166,7 +1169,8 @@ coreline_code_t coreline_checked_mutex_lock_by(struct coreline_checked_mutex_t *
  * `CORELINE_ERROR_NOT_HELD`, `CORELINE_ERROR_NOT_OWNER`.
  *
  * Threads: the holder calls it. Signals: a handler must not call it. Fork: a child may unlock what
- * the thread that forked held.
+ * the thread that forked held, but if another thread waited for the mutex at the time of the fork,
+ * it stays locked: the child must initialise it again instead.
  */
 coreline_code_t coreline_checked_mutex_unlock(struct coreline_checked_mutex_t *mutex);
 
@@ -1180,7 +1184,8 @@ coreline_code_t coreline_checked_mutex_unlock(struct coreline_checked_mutex_t *m
  * `CORELINE_ERROR_PANIC` (there are more than 2^27 readers).
  *
  * Threads: any number of threads may call it at the same time. Signals: a handler must not call
- * it. Fork: a lock that another thread held at the time of the fork stays locked in the child.
+ * it. Fork: a lock that another thread held or waited for at the time of the fork stays locked in
+ * the child.
  */
 coreline_code_t coreline_rwlock_read(struct coreline_rwlock_t *rwlock);
 
@@ -1192,7 +1197,7 @@ coreline_code_t coreline_rwlock_read(struct coreline_rwlock_t *rwlock);
  * Errors: `CORELINE_ERROR_NULL`, `CORELINE_ERROR_ARGUMENT` (the address is not aligned).
  *
  * Threads: any number of threads may call it at the same time. Signals: async-signal-safe. Fork: a
- * lock that another thread held at the time of the fork stays locked in the child.
+ * lock that another thread held or waited for at the time of the fork stays locked in the child.
  */
 coreline_code_t coreline_rwlock_try_read(struct coreline_rwlock_t *rwlock);
 
@@ -1206,7 +1211,8 @@ coreline_code_t coreline_rwlock_try_read(struct coreline_rwlock_t *rwlock);
  * `CORELINE_ERROR_PANIC` (there are more than 2^27 readers).
  *
  * Threads: any number of threads may call it at the same time. Signals: a handler should not call
- * it. Fork: a lock that another thread held at the time of the fork stays locked in the child.
+ * it. Fork: a lock that another thread held or waited for at the time of the fork stays locked in
+ * the child.
  */
 coreline_code_t coreline_rwlock_read_by(struct coreline_rwlock_t *rwlock, uint64_t deadline);
 
@@ -1221,7 +1227,9 @@ coreline_code_t coreline_rwlock_read_by(struct coreline_rwlock_t *rwlock, uint64
  * `CORELINE_ERROR_NOT_HELD`.
  *
  * Threads: a reader calls it. Signals: async-signal-safe, for what the handler locked by
- * `coreline_rwlock_try_read`. Fork: a child may unlock what the thread that forked held.
+ * `coreline_rwlock_try_read`. Fork: a child may unlock what the thread that forked held, but if
+ * another thread waited for the lock at the time of the fork, it stays locked: the child must
+ * initialise it again instead.
  */
 coreline_code_t coreline_rwlock_read_unlock(struct coreline_rwlock_t *rwlock);
 
@@ -1233,7 +1241,8 @@ coreline_code_t coreline_rwlock_read_unlock(struct coreline_rwlock_t *rwlock);
  * Errors: `CORELINE_ERROR_NULL`, `CORELINE_ERROR_ARGUMENT` (the address is not aligned).
  *
  * Threads: any number of threads may call it at the same time. Signals: a handler must not call
- * it. Fork: a lock that another thread held at the time of the fork stays locked in the child.
+ * it. Fork: a lock that another thread held or waited for at the time of the fork stays locked in
+ * the child.
  */
 coreline_code_t coreline_rwlock_write(struct coreline_rwlock_t *rwlock);
 
@@ -1245,7 +1254,7 @@ coreline_code_t coreline_rwlock_write(struct coreline_rwlock_t *rwlock);
  * Errors: `CORELINE_ERROR_NULL`, `CORELINE_ERROR_ARGUMENT` (the address is not aligned).
  *
  * Threads: any number of threads may call it at the same time. Signals: async-signal-safe. Fork: a
- * lock that another thread held at the time of the fork stays locked in the child.
+ * lock that another thread held or waited for at the time of the fork stays locked in the child.
  */
 coreline_code_t coreline_rwlock_try_write(struct coreline_rwlock_t *rwlock);
 
@@ -1258,7 +1267,8 @@ coreline_code_t coreline_rwlock_try_write(struct coreline_rwlock_t *rwlock);
  * Errors: `CORELINE_ERROR_NULL`, `CORELINE_ERROR_ARGUMENT` (the address is not aligned).
  *
  * Threads: any number of threads may call it at the same time. Signals: a handler should not call
- * it. Fork: a lock that another thread held at the time of the fork stays locked in the child.
+ * it. Fork: a lock that another thread held or waited for at the time of the fork stays locked in
+ * the child.
  */
 coreline_code_t coreline_rwlock_write_by(struct coreline_rwlock_t *rwlock, uint64_t deadline);
 
@@ -1273,7 +1283,9 @@ coreline_code_t coreline_rwlock_write_by(struct coreline_rwlock_t *rwlock, uint6
  * `CORELINE_ERROR_NOT_HELD`.
  *
  * Threads: the writer calls it. Signals: async-signal-safe, for what the handler locked by
- * `coreline_rwlock_try_write`. Fork: a child may unlock what the thread that forked held.
+ * `coreline_rwlock_try_write`. Fork: a child may unlock what the thread that forked held, but if
+ * another thread waited for the lock at the time of the fork, it stays locked: the child must
+ * initialise it again instead.
  */
 coreline_code_t coreline_rwlock_write_unlock(struct coreline_rwlock_t *rwlock);
 
@@ -1286,7 +1298,8 @@ coreline_code_t coreline_rwlock_write_unlock(struct coreline_rwlock_t *rwlock);
  * `CORELINE_ERROR_NOT_HELD` (no thread holds the lock to write).
  *
  * Threads: the writer calls it. Signals: a handler must not call it. Fork: a child may convert
- * what the thread that forked held.
+ * what the thread that forked held, if no other thread waited for the lock at the time of the
+ * fork.
  */
 coreline_code_t coreline_rwlock_downgrade(struct coreline_rwlock_t *rwlock);
 
@@ -1419,7 +1432,9 @@ coreline_code_t coreline_ticket_lock_try_lock(struct coreline_ticket_lock_t *loc
  * `CORELINE_ERROR_NOT_HELD`.
  *
  * Threads: the holder calls it. Signals: async-signal-safe, for a lock that the handler locked by
- * `coreline_ticket_lock_try_lock`. Fork: a child may unlock what the thread that forked held.
+ * `coreline_ticket_lock_try_lock`. Fork: a child may unlock what the thread that forked held, but
+ * if another thread waited for the lock at the time of the fork, it stays locked: the child must
+ * initialise it again instead.
  */
 coreline_code_t coreline_ticket_lock_unlock(struct coreline_ticket_lock_t *lock);
 
@@ -1477,7 +1492,8 @@ coreline_code_t coreline_osq_near_lock_by(struct coreline_osq_near_t *lock,
  * (`turn` is of another thread).
  *
  * Threads: the holder calls it. Signals: a handler must not call it. Fork: a child may unlock what
- * the thread that forked held.
+ * the thread that forked held, but if another thread waited for the lock at the time of the fork,
+ * it stays locked: the child must initialise it again instead.
  */
 coreline_code_t coreline_osq_near_unlock(struct coreline_osq_near_t *lock,
                                          struct coreline_turn_t *turn);
@@ -1536,7 +1552,8 @@ coreline_code_t coreline_osq_fifo_lock_by(struct coreline_osq_fifo_t *lock,
  * (`turn` is of another thread).
  *
  * Threads: the holder calls it. Signals: a handler must not call it. Fork: a child may unlock what
- * the thread that forked held.
+ * the thread that forked held, but if another thread waited for the lock at the time of the fork,
+ * it stays locked: the child must initialise it again instead.
  */
 coreline_code_t coreline_osq_fifo_unlock(struct coreline_osq_fifo_t *lock,
                                          struct coreline_turn_t *turn);

@@ -110,7 +110,7 @@ static inline uint64_t coreline_from_timespec(struct timespec time)
  * Errors: none. The call returns `CORELINE_BUSY` if a thread holds the mutex.
  *
  * Threads: any number of threads may call it at the same time. Signals: async-signal-safe. Fork: a
- * mutex that another thread held at the time of the fork stays locked in the child.
+ * mutex that another thread held or waited for at the time of the fork stays locked in the child.
  */
 static inline coreline_code_t coreline_mutex_try_lock_inline(coreline_mutex_t *mutex)
 {
@@ -129,7 +129,8 @@ static inline coreline_code_t coreline_mutex_try_lock_inline(coreline_mutex_t *m
  * Errors: none for a mutex. See `coreline_mutex_lock`.
  *
  * Threads: any number of threads may call it at the same time. Signals: a handler must not call it.
- * Fork: a mutex that another thread held at the time of the fork stays locked in the child.
+ * Fork: a mutex that another thread held or waited for at the time of the fork stays locked in the
+ * child.
  */
 static inline coreline_code_t coreline_mutex_lock_inline(coreline_mutex_t *mutex)
 {

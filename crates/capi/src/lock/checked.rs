@@ -72,8 +72,8 @@ impl Checked {
 ///
 /// Threads: any number of threads may call it at the same time. A thread that ends while it holds
 /// the mutex leaves it locked, and a later thread may be taken for the owner. Signals: a handler
-/// must not call it. Fork: a mutex that another thread held at the time of the fork stays locked in
-/// the child.
+/// must not call it. Fork: a mutex that another thread held or waited for at the time of the fork
+/// stays locked in the child.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn coreline_checked_mutex_lock(mutex: *mut coreline_checked_mutex_t) -> Code {
     with!([lock mutex] {
@@ -93,7 +93,7 @@ pub unsafe extern "C" fn coreline_checked_mutex_lock(mutex: *mut coreline_checke
 ///
 /// Threads: any number of threads may call it at the same time. Signals: a handler must not call
 /// it, because it may interrupt the thread between the two writes of a lock or an unlock. Fork: a
-/// mutex that another thread held at the time of the fork stays locked in the child.
+/// mutex that another thread held or waited for at the time of the fork stays locked in the child.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn coreline_checked_mutex_try_lock(
     mutex: *mut coreline_checked_mutex_t,
@@ -110,7 +110,8 @@ pub unsafe extern "C" fn coreline_checked_mutex_try_lock(
 /// `CORELINE_ERROR_DEADLOCK` (the caller holds the mutex).
 ///
 /// Threads: any number of threads may call it at the same time. Signals: a handler must not call
-/// it. Fork: a mutex that another thread held at the time of the fork stays locked in the child.
+/// it. Fork: a mutex that another thread held or waited for at the time of the fork stays locked in
+/// the child.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn coreline_checked_mutex_lock_by(
     mutex: *mut coreline_checked_mutex_t,
@@ -128,7 +129,8 @@ pub unsafe extern "C" fn coreline_checked_mutex_lock_by(
 /// `CORELINE_ERROR_NOT_HELD`, `CORELINE_ERROR_NOT_OWNER`.
 ///
 /// Threads: the holder calls it. Signals: a handler must not call it. Fork: a child may unlock what
-/// the thread that forked held.
+/// the thread that forked held, but if another thread waited for the mutex at the time of the fork,
+/// it stays locked: the child must initialise it again instead.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn coreline_checked_mutex_unlock(
     mutex: *mut coreline_checked_mutex_t,

@@ -33,7 +33,7 @@ impl InPlace for coreline_mutex_t {
 ///
 /// Threads: any number of threads may call it at the same time. Signals: a handler must not call
 /// it, because it would wait forever if the interrupted thread holds the mutex. Fork: a mutex that
-/// another thread held at the time of the fork stays locked in the child.
+/// another thread held or waited for at the time of the fork stays locked in the child.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn coreline_mutex_lock(mutex: *mut coreline_mutex_t) -> Code {
     with!([lock mutex] {
@@ -49,7 +49,7 @@ pub unsafe extern "C" fn coreline_mutex_lock(mutex: *mut coreline_mutex_t) -> Co
 /// Errors: `CORELINE_ERROR_NULL`, `CORELINE_ERROR_ARGUMENT` (the address is not aligned).
 ///
 /// Threads: any number of threads may call it at the same time. Signals: async-signal-safe. Fork: a
-/// mutex that another thread held at the time of the fork stays locked in the child.
+/// mutex that another thread held or waited for at the time of the fork stays locked in the child.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn coreline_mutex_try_lock(mutex: *mut coreline_mutex_t) -> Code {
     with!([lock mutex] { tried(mutex.try_lock()) })
@@ -64,7 +64,7 @@ pub unsafe extern "C" fn coreline_mutex_try_lock(mutex: *mut coreline_mutex_t) -
 ///
 /// Threads: any number of threads may call it at the same time. Signals: a handler should not call
 /// it: it waits until the deadline if the interrupted thread holds the mutex. Fork: a mutex that
-/// another thread held at the time of the fork stays locked in the child.
+/// another thread held or waited for at the time of the fork stays locked in the child.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn coreline_mutex_lock_by(
     mutex: *mut coreline_mutex_t,
@@ -83,7 +83,9 @@ pub unsafe extern "C" fn coreline_mutex_lock_by(
 /// `CORELINE_ERROR_NOT_HELD`.
 ///
 /// Threads: the holder calls it. Signals: async-signal-safe, for a mutex that the handler locked by
-/// `coreline_mutex_try_lock`. Fork: a child may unlock what the thread that forked held.
+/// `coreline_mutex_try_lock`. Fork: a child may unlock what the thread that forked held, but if
+/// another thread waited for the mutex at the time of the fork, it stays locked: the child must
+/// initialise it again instead.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn coreline_mutex_unlock(mutex: *mut coreline_mutex_t) -> Code {
     with!([lock mutex] {

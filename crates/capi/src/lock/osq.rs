@@ -162,7 +162,8 @@ pub unsafe extern "C" fn coreline_osq_near_lock_by(
 /// (`turn` is of another thread).
 ///
 /// Threads: the holder calls it. Signals: a handler must not call it. Fork: a child may unlock what
-/// the thread that forked held.
+/// the thread that forked held, but if another thread waited for the lock at the time of the fork,
+/// it stays locked: the child must initialise it again instead.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn coreline_osq_near_unlock(
     lock: *mut coreline_osq_near_t,
@@ -241,7 +242,8 @@ pub unsafe extern "C" fn coreline_osq_fifo_lock_by(
 /// (`turn` is of another thread).
 ///
 /// Threads: the holder calls it. Signals: a handler must not call it. Fork: a child may unlock what
-/// the thread that forked held.
+/// the thread that forked held, but if another thread waited for the lock at the time of the fork,
+/// it stays locked: the child must initialise it again instead.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn coreline_osq_fifo_unlock(
     lock: *mut coreline_osq_fifo_t,

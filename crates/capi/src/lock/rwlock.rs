@@ -46,7 +46,8 @@ fn has_readers(lock: &RawRwLock) -> bool {
 /// `CORELINE_ERROR_PANIC` (there are more than 2^27 readers).
 ///
 /// Threads: any number of threads may call it at the same time. Signals: a handler must not call
-/// it. Fork: a lock that another thread held at the time of the fork stays locked in the child.
+/// it. Fork: a lock that another thread held or waited for at the time of the fork stays locked in
+/// the child.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn coreline_rwlock_read(rwlock: *mut coreline_rwlock_t) -> Code {
     with!([lock rwlock] {
@@ -62,7 +63,7 @@ pub unsafe extern "C" fn coreline_rwlock_read(rwlock: *mut coreline_rwlock_t) ->
 /// Errors: `CORELINE_ERROR_NULL`, `CORELINE_ERROR_ARGUMENT` (the address is not aligned).
 ///
 /// Threads: any number of threads may call it at the same time. Signals: async-signal-safe. Fork: a
-/// lock that another thread held at the time of the fork stays locked in the child.
+/// lock that another thread held or waited for at the time of the fork stays locked in the child.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn coreline_rwlock_try_read(rwlock: *mut coreline_rwlock_t) -> Code {
     with!([lock rwlock] { tried(rwlock.try_read()) })
@@ -77,7 +78,8 @@ pub unsafe extern "C" fn coreline_rwlock_try_read(rwlock: *mut coreline_rwlock_t
 /// `CORELINE_ERROR_PANIC` (there are more than 2^27 readers).
 ///
 /// Threads: any number of threads may call it at the same time. Signals: a handler should not call
-/// it. Fork: a lock that another thread held at the time of the fork stays locked in the child.
+/// it. Fork: a lock that another thread held or waited for at the time of the fork stays locked in
+/// the child.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn coreline_rwlock_read_by(
     rwlock: *mut coreline_rwlock_t,
@@ -96,7 +98,9 @@ pub unsafe extern "C" fn coreline_rwlock_read_by(
 /// `CORELINE_ERROR_NOT_HELD`.
 ///
 /// Threads: a reader calls it. Signals: async-signal-safe, for what the handler locked by
-/// `coreline_rwlock_try_read`. Fork: a child may unlock what the thread that forked held.
+/// `coreline_rwlock_try_read`. Fork: a child may unlock what the thread that forked held, but if
+/// another thread waited for the lock at the time of the fork, it stays locked: the child must
+/// initialise it again instead.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn coreline_rwlock_read_unlock(rwlock: *mut coreline_rwlock_t) -> Code {
     with!([lock rwlock] {
@@ -114,7 +118,8 @@ pub unsafe extern "C" fn coreline_rwlock_read_unlock(rwlock: *mut coreline_rwloc
 /// Errors: `CORELINE_ERROR_NULL`, `CORELINE_ERROR_ARGUMENT` (the address is not aligned).
 ///
 /// Threads: any number of threads may call it at the same time. Signals: a handler must not call
-/// it. Fork: a lock that another thread held at the time of the fork stays locked in the child.
+/// it. Fork: a lock that another thread held or waited for at the time of the fork stays locked in
+/// the child.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn coreline_rwlock_write(rwlock: *mut coreline_rwlock_t) -> Code {
     with!([lock rwlock] {
@@ -130,7 +135,7 @@ pub unsafe extern "C" fn coreline_rwlock_write(rwlock: *mut coreline_rwlock_t) -
 /// Errors: `CORELINE_ERROR_NULL`, `CORELINE_ERROR_ARGUMENT` (the address is not aligned).
 ///
 /// Threads: any number of threads may call it at the same time. Signals: async-signal-safe. Fork: a
-/// lock that another thread held at the time of the fork stays locked in the child.
+/// lock that another thread held or waited for at the time of the fork stays locked in the child.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn coreline_rwlock_try_write(rwlock: *mut coreline_rwlock_t) -> Code {
     with!([lock rwlock] { tried(rwlock.try_write()) })
@@ -144,7 +149,8 @@ pub unsafe extern "C" fn coreline_rwlock_try_write(rwlock: *mut coreline_rwlock_
 /// Errors: `CORELINE_ERROR_NULL`, `CORELINE_ERROR_ARGUMENT` (the address is not aligned).
 ///
 /// Threads: any number of threads may call it at the same time. Signals: a handler should not call
-/// it. Fork: a lock that another thread held at the time of the fork stays locked in the child.
+/// it. Fork: a lock that another thread held or waited for at the time of the fork stays locked in
+/// the child.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn coreline_rwlock_write_by(
     rwlock: *mut coreline_rwlock_t,
@@ -163,7 +169,9 @@ pub unsafe extern "C" fn coreline_rwlock_write_by(
 /// `CORELINE_ERROR_NOT_HELD`.
 ///
 /// Threads: the writer calls it. Signals: async-signal-safe, for what the handler locked by
-/// `coreline_rwlock_try_write`. Fork: a child may unlock what the thread that forked held.
+/// `coreline_rwlock_try_write`. Fork: a child may unlock what the thread that forked held, but if
+/// another thread waited for the lock at the time of the fork, it stays locked: the child must
+/// initialise it again instead.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn coreline_rwlock_write_unlock(rwlock: *mut coreline_rwlock_t) -> Code {
     with!([lock rwlock] {
@@ -182,7 +190,8 @@ pub unsafe extern "C" fn coreline_rwlock_write_unlock(rwlock: *mut coreline_rwlo
 /// `CORELINE_ERROR_NOT_HELD` (no thread holds the lock to write).
 ///
 /// Threads: the writer calls it. Signals: a handler must not call it. Fork: a child may convert
-/// what the thread that forked held.
+/// what the thread that forked held, if no other thread waited for the lock at the time of the
+/// fork.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn coreline_rwlock_downgrade(rwlock: *mut coreline_rwlock_t) -> Code {
     with!([lock rwlock] {

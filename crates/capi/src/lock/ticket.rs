@@ -64,7 +64,9 @@ pub unsafe extern "C" fn coreline_ticket_lock_try_lock(lock: *mut coreline_ticke
 /// `CORELINE_ERROR_NOT_HELD`.
 ///
 /// Threads: the holder calls it. Signals: async-signal-safe, for a lock that the handler locked by
-/// `coreline_ticket_lock_try_lock`. Fork: a child may unlock what the thread that forked held.
+/// `coreline_ticket_lock_try_lock`. Fork: a child may unlock what the thread that forked held, but
+/// if another thread waited for the lock at the time of the fork, it stays locked: the child must
+/// initialise it again instead.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn coreline_ticket_lock_unlock(lock: *mut coreline_ticket_lock_t) -> Code {
     with!([lock lock] {
