@@ -2,6 +2,7 @@
 
 use core::any::Any;
 use core::mem::{self, MaybeUninit};
+use core::ptr::NonNull;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use crate::code::coreline_code_t as Code;
@@ -37,6 +38,16 @@ pub(crate) trait InPlace {
     type Raw;
 }
 
+/// An address that is neither null nor unaligned.
+#[inline(always)]
+pub(crate) fn place<T>(address: *const T) -> Result<NonNull<T>, Code> {
+    let place = NonNull::new(address.cast_mut()).ok_or(Code::CORELINE_ERROR_NULL)?;
+    if !place.is_aligned() {
+        return Err(Code::CORELINE_ERROR_ARGUMENT);
+    }
+    Ok(place)
+}
+
 /// The lock at this address.
 ///
 /// # Safety
@@ -48,16 +59,10 @@ pub(crate) unsafe fn lock<'a, L: InPlace>(lock: *const L) -> Result<&'a L::Raw, 
         assert!(size_of::<L>() == size_of::<L::Raw>());
         assert!(align_of::<L>() == align_of::<L::Raw>());
     }
-    let raw = lock.cast::<L::Raw>();
-    if raw.is_null() {
-        return Err(Code::CORELINE_ERROR_NULL);
-    }
-    if !raw.is_aligned() {
-        return Err(Code::CORELINE_ERROR_ARGUMENT);
-    }
+    let raw = place(lock.cast::<L::Raw>())?;
     // SAFETY: as the caller promises; all values of a raw lock are words, of which any bits are
     // valid.
-    Ok(unsafe { &*raw })
+    Ok(unsafe { raw.as_ref() })
 }
 
 /// The place to which a function writes a result.
@@ -67,14 +72,8 @@ pub(crate) unsafe fn lock<'a, L: InPlace>(lock: *const L) -> Result<&'a L::Raw, 
 /// The address is null, or not aligned, or that of memory that is the call's alone.
 #[inline(always)]
 pub(crate) unsafe fn out<'a, T>(out: *mut T) -> Result<&'a mut MaybeUninit<T>, Code> {
-    if out.is_null() {
-        return Err(Code::CORELINE_ERROR_NULL);
-    }
-    if !out.is_aligned() {
-        return Err(Code::CORELINE_ERROR_ARGUMENT);
-    }
     // SAFETY: as the caller promises. What was there need not be a value.
-    Ok(unsafe { &mut *out.cast() })
+    Ok(unsafe { place(out)?.cast().as_mut() })
 }
 
 /// What a function reads at this address.
@@ -84,14 +83,8 @@ pub(crate) unsafe fn out<'a, T>(out: *mut T) -> Result<&'a mut MaybeUninit<T>, C
 /// The address is null, or not aligned, or that of a value that does not change during the call.
 #[inline(always)]
 pub(crate) unsafe fn shared<'a, T>(value: *const T) -> Result<&'a T, Code> {
-    if value.is_null() {
-        return Err(Code::CORELINE_ERROR_NULL);
-    }
-    if !value.is_aligned() {
-        return Err(Code::CORELINE_ERROR_ARGUMENT);
-    }
     // SAFETY: as the caller promises.
-    Ok(unsafe { &*value })
+    Ok(unsafe { place(value)?.as_ref() })
 }
 
 #[cfg(test)]

@@ -7,10 +7,10 @@
 use core::ffi::{c_int, c_void};
 use core::fmt;
 use core::mem::MaybeUninit;
-use core::ptr::NonNull;
+use core::ptr::{self, NonNull};
 use std::alloc::{self, Layout};
 use std::error::Error;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
 
 use coreline::ObjectCache;
 use coreline::object::GetError;
@@ -67,8 +67,9 @@ struct Header {
     state: AtomicU64,
     /// The cache's number.
     cache: u64,
-    /// The [`Kept`] of an object that is out.
-    kept: Option<NonNull<Kept>>,
+    /// The [`Kept`] of an object that is out. Another thread may put the object back by mistake
+    /// while this is written.
+    kept: AtomicPtr<Kept>,
 }
 
 /// The object is out of the cache.
@@ -114,7 +115,8 @@ impl Block {
         unsafe {
             let block = NonNull::new(alloc::alloc_zeroed(self.layout))?;
             let object = block.add(self.object).cast();
-            header(object).write(Header { state: AtomicU64::new(IN), cache, kept: None });
+            let (state, kept) = (AtomicU64::new(IN), AtomicPtr::new(ptr::null_mut()));
+            header(object).write(Header { state, cache, kept });
             Some(object)
         }
     }
@@ -147,13 +149,17 @@ unsafe fn come_back(cache: &Cache, object: *mut c_void) -> Result<NonNull<Kept>,
     if !header.is_aligned() {
         return Err(Code::CORELINE_ERROR_HANDLE);
     }
-    // SAFETY: the object was handed out, so it has a header. Only its words are read.
+    // SAFETY: the object was handed out, so it has a header.
     let header = unsafe { header.as_ref() };
-    // Relaxed: a program that passes the object to another thread orders that. The exchange only
-    // tells two calls apart.
+    // Acquire: pairs with the Release in `coreline_cache_get`, for a program that passes the object
+    // to another thread by a relaxed access. Relaxed: without success nothing is read.
     let is_out = header.cache == cache.number
-        && header.state.compare_exchange(OUT, IN, Ordering::Relaxed, Ordering::Relaxed).is_ok();
-    header.kept.filter(|_| is_out).ok_or(Code::CORELINE_ERROR_HANDLE)
+        && header.state.compare_exchange(OUT, IN, Ordering::Acquire, Ordering::Relaxed).is_ok();
+    if !is_out {
+        return Err(Code::CORELINE_ERROR_HANDLE);
+    }
+    // Relaxed: the exchange has ordered it.
+    NonNull::new(header.kept.load(Ordering::Relaxed)).ok_or(Code::CORELINE_ERROR_HANDLE)
 }
 
 /// Creates a cache, without objects.
@@ -181,7 +187,7 @@ pub unsafe extern "C" fn coreline_cache_create(
         let coreline_cache_options_t { construct, destroy, context, idle_limit, .. } = *options;
         // An address, which may go to other threads: the C program has agreed to that.
         let context = context.expose_provenance();
-        let context = move || core::ptr::with_exposed_provenance_mut::<c_void>(context);
+        let context = move || ptr::with_exposed_provenance_mut::<c_void>(context);
         // Relaxed: each number is taken once.
         let number = NUMBERS.fetch_add(1, Ordering::Relaxed);
         let mut builder = ObjectCache::<Kept>::builder("of a C program").destructor(
@@ -259,14 +265,12 @@ pub unsafe extern "C" fn coreline_cache_get(
         })?;
         let object = kept.0;
         let kept = kept.into_raw();
-        let header = header(object).as_ptr();
-        // SAFETY: the object is this thread's, and has a header. Another thread that puts it back
-        // by mistake reads only the state and the number.
-        unsafe {
-            (*header).kept = Some(kept);
-            // Relaxed: as in `come_back`.
-            (*header).state.store(OUT, Ordering::Relaxed);
-        }
+        // SAFETY: the object is this thread's, and has a header.
+        let header = unsafe { header(object).as_ref() };
+        // Relaxed: the next store orders it.
+        header.kept.store(kept.as_ptr(), Ordering::Relaxed);
+        // Release: pairs with the Acquire in `come_back`.
+        header.state.store(OUT, Ordering::Release);
         out.write(object.as_ptr());
         Ok(())
     })
@@ -343,7 +347,7 @@ mod tests {
     #[test]
     fn a_header_is_just_before_its_object() {
         for align in [1, 2, 8, 16, 64, 4096] {
-            let (construct, destroy, context) = (None, None, core::ptr::null_mut());
+            let (construct, destroy, context) = (None, None, ptr::null_mut());
             let size = align;
             let options = coreline_cache_options_t {
                 size,

@@ -2,7 +2,7 @@
 
 /// The inside of a function, behind the boundary. Each argument that it lists is checked before
 /// the block runs: `handle x` becomes the handle's value, `lock x` the raw lock, `shared x` a
-/// value to read, and `out x` the place for a result.
+/// value to read, `out x` the place for a result, and `place x` an address that is checked alone.
 macro_rules! with {
     ([$($arguments:tt)*] $body:block) => {
         $crate::boundary::boundary(|| {
@@ -11,6 +11,10 @@ macro_rules! with {
         })
     };
     (@ $(,)?) => {};
+    (@ place $name:ident, $($rest:tt)*) => {
+        let $name = $crate::boundary::place($name)?;
+        $crate::with::with!(@ $($rest)*);
+    };
     (@ $kind:ident $name:ident, $($rest:tt)*) => {
         // SAFETY: the caller of the C function promises this: "Pointers" in the crate's
         // documentation, which is the manual page coreline(7).

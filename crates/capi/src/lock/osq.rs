@@ -1,7 +1,8 @@
 //! The queued locks of 4 bytes.
 
-use core::mem::MaybeUninit;
-use core::ptr;
+use core::ffi::c_void;
+use core::ptr::{self, NonNull};
+use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
 
 use coreline::lock::{Fifo, Near, Order, Osq, Turn};
 use coreline::world::Time;
@@ -48,7 +49,7 @@ impl InPlace for coreline_osq_fifo_t {
 #[repr(C)]
 pub struct coreline_turn_t {
     /// Private: the lock, or null.
-    pub lock: *const core::ffi::c_void,
+    pub lock: *const c_void,
     /// Private: the number of the thread that holds it.
     pub owner: u64,
     /// Private: the place in the queue.
@@ -60,35 +61,42 @@ const _: () = {
     assert!(size_of::<Turn<'_, Fifo>>() == 16 && align_of::<Turn<'_, Fifo>>() == 8);
 };
 
-/// Keeps a turn that a thread got, for `unlock`.
-fn keep<O: Order>(lock: &Osq<O>, turn: Turn<'_, O>, out: &mut MaybeUninit<coreline_turn_t>) {
-    let owner = this_thread();
-    let mut place = MaybeUninit::<[u64; 2]>::zeroed();
-    // SAFETY: as large and as aligned as the turn, as is asserted above.
-    unsafe { place.as_mut_ptr().cast::<Turn<'_, O>>().write(turn) };
-    let out = out.as_mut_ptr();
-    // SAFETY: the call's own memory. The place has padding, so it is copied and not read.
+/// The lock and the owner of a turn. Another thread may end the turn by mistake while its holder
+/// writes to it: these two words tell that thread so.
+fn words<'a>(turn: NonNull<coreline_turn_t>) -> (&'a AtomicPtr<c_void>, &'a AtomicU64) {
+    let turn = turn.as_ptr();
+    // SAFETY: a turn, whose memory stays during the call, as the caller of the C function promises.
     unsafe {
-        (*out).lock = ptr::from_ref(lock).cast();
-        (*out).owner = owner;
-        ptr::copy_nonoverlapping(place.as_ptr(), &raw mut (*out).place, 1);
+        let lock = AtomicPtr::from_ptr((&raw mut (*turn).lock).cast());
+        (lock, AtomicU64::from_ptr(&raw mut (*turn).owner))
     }
 }
 
+/// Keeps a turn that a thread got, for `unlock`.
+fn keep<O: Order>(lock: &Osq<O>, turn: Turn<'_, O>, out: NonNull<coreline_turn_t>) {
+    // SAFETY: the call's own memory, as large and as aligned as the turn, as is asserted above.
+    unsafe { (&raw mut (*out.as_ptr()).place).cast::<Turn<'_, O>>().write(turn) };
+    let (of, owner) = words(out);
+    // Relaxed: the next store orders it.
+    owner.store(this_thread(), Ordering::Relaxed);
+    // Release: pairs with the Acquire in `end`. A thread that finds the lock finds its owner, too.
+    of.store(ptr::from_ref(lock).cast_mut().cast(), Ordering::Release);
+}
+
 /// Ends the turn.
-fn end<O: Order>(lock: &Osq<O>, out: &mut MaybeUninit<coreline_turn_t>) -> Outcome {
-    let turn = out.as_mut_ptr();
-    // SAFETY: initialised by `keep`, or empty, as the caller promises.
-    unsafe {
-        if (*turn).lock != ptr::from_ref(lock).cast() {
-            return Err(Code::CORELINE_ERROR_NOT_HELD);
-        }
-        if (*turn).owner != this_thread() {
-            return Err(Code::CORELINE_ERROR_NOT_OWNER);
-        }
-        (*turn).lock = ptr::null();
-        drop((&raw const (*turn).place).cast::<Turn<'_, O>>().read());
+fn end<O: Order>(lock: &Osq<O>, turn: NonNull<coreline_turn_t>) -> Outcome {
+    let (of, owner) = words(turn);
+    // Acquire: pairs with the Release in `keep`.
+    if of.load(Ordering::Acquire).cast_const() != ptr::from_ref(lock).cast() {
+        return Err(Code::CORELINE_ERROR_NOT_HELD);
     }
+    // Relaxed, here and below: only the owner goes on, and it sees its own writes.
+    if owner.load(Ordering::Relaxed) != this_thread() {
+        return Err(Code::CORELINE_ERROR_NOT_OWNER);
+    }
+    of.store(ptr::null_mut(), Ordering::Relaxed);
+    // SAFETY: `keep` wrote it, for this thread, and it is read once.
+    drop(unsafe { (&raw const (*turn.as_ptr()).place).cast::<Turn<'_, O>>().read() });
     Ok(())
 }
 
@@ -106,7 +114,7 @@ pub unsafe extern "C" fn coreline_osq_near_lock(
     lock: *mut coreline_osq_near_t,
     turn: *mut coreline_turn_t,
 ) -> Code {
-    with!([lock lock, out turn] {
+    with!([lock lock, place turn] {
         keep(lock, lock.lock(), turn);
         Ok(())
     })
@@ -126,7 +134,7 @@ pub unsafe extern "C" fn coreline_osq_near_try_lock(
     lock: *mut coreline_osq_near_t,
     turn: *mut coreline_turn_t,
 ) -> Code {
-    with!([lock lock, out turn] {
+    with!([lock lock, place turn] {
         tried(lock.try_lock().map(|got| keep(lock, got, turn)).is_some())
     })
 }
@@ -147,7 +155,7 @@ pub unsafe extern "C" fn coreline_osq_near_lock_by(
     turn: *mut coreline_turn_t,
     deadline: u64,
 ) -> Code {
-    with!([lock lock, out turn] {
+    with!([lock lock, place turn] {
         let got = lock.lock_by(Time::from_nanos(deadline));
         in_time(got.map(|got| keep(lock, got, turn)).is_some())
     })
@@ -169,7 +177,7 @@ pub unsafe extern "C" fn coreline_osq_near_unlock(
     lock: *mut coreline_osq_near_t,
     turn: *mut coreline_turn_t,
 ) -> Code {
-    with!([lock lock, out turn] { end(lock, turn) })
+    with!([lock lock, place turn] { end(lock, turn) })
 }
 
 /// Locks a queued lock, and waits for a turn. Waiters have their turns in FIFO order.
@@ -186,7 +194,7 @@ pub unsafe extern "C" fn coreline_osq_fifo_lock(
     lock: *mut coreline_osq_fifo_t,
     turn: *mut coreline_turn_t,
 ) -> Code {
-    with!([lock lock, out turn] {
+    with!([lock lock, place turn] {
         keep(lock, lock.lock(), turn);
         Ok(())
     })
@@ -206,7 +214,7 @@ pub unsafe extern "C" fn coreline_osq_fifo_try_lock(
     lock: *mut coreline_osq_fifo_t,
     turn: *mut coreline_turn_t,
 ) -> Code {
-    with!([lock lock, out turn] {
+    with!([lock lock, place turn] {
         tried(lock.try_lock().map(|got| keep(lock, got, turn)).is_some())
     })
 }
@@ -227,7 +235,7 @@ pub unsafe extern "C" fn coreline_osq_fifo_lock_by(
     turn: *mut coreline_turn_t,
     deadline: u64,
 ) -> Code {
-    with!([lock lock, out turn] {
+    with!([lock lock, place turn] {
         let got = lock.lock_by(Time::from_nanos(deadline));
         in_time(got.map(|got| keep(lock, got, turn)).is_some())
     })
@@ -249,5 +257,5 @@ pub unsafe extern "C" fn coreline_osq_fifo_unlock(
     lock: *mut coreline_osq_fifo_t,
     turn: *mut coreline_turn_t,
 ) -> Code {
-    with!([lock lock, out turn] { end(lock, turn) })
+    with!([lock lock, place turn] { end(lock, turn) })
 }
