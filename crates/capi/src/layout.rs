@@ -1,7 +1,8 @@
 //! Whether the header that a program was compiled with fits this library.
 
 use core::ffi::c_int;
-use core::mem::{align_of, size_of};
+use core::mem::{self, align_of, size_of};
+use core::slice;
 use std::io::{self, Write};
 use std::process;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -83,19 +84,29 @@ impl coreline_layout_t {
         }
     }
 
-    /// Whether a program with this header can use this library. The library may be newer by its
-    /// patch version, and before 1.0 not by its minor version.
-    fn fits(self) -> bool {
-        let own = Self::own();
-        let series = |version: u32| match version / 10_000 {
-            0 => version / 100,
-            major => major * 100,
-        };
-        let is_older = own.version < self.version;
-        !is_older
-            && series(own.version) == series(self.version)
-            && self == coreline_layout_t { version: self.version, ..own }
+    /// The members, which are all words.
+    fn words(self) -> [u32; WORDS] {
+        // SAFETY: a structure in C's layout whose members are such words.
+        unsafe { mem::transmute(self) }
     }
+}
+
+/// How many members the layout has.
+const WORDS: usize = size_of::<coreline_layout_t>() / size_of::<u32>();
+
+/// Whether a program whose header has these members can use this library. The library may be newer
+/// by its patch version, and before 1.0 not by its minor version. A newer library may have members
+/// that the header does not know.
+fn fits(theirs: &[u32]) -> bool {
+    let own = coreline_layout_t::own().words();
+    let ([_, version, theirs @ ..], [_, own_version, own @ ..]) = (theirs, &own[..]) else {
+        return false;
+    };
+    let series = |version: u32| match version / 10_000 {
+        0 => version / 100,
+        major => major * 100,
+    };
+    version <= own_version && series(*version) == series(*own_version) && own.starts_with(theirs)
 }
 
 /// The first word of a mutex that a thread holds. It is what the library does, and no constant.
@@ -133,10 +144,13 @@ pub extern "C" fn coreline_version() -> u32 {
 /// safe in a forked child.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn coreline_check_layout(theirs: *const coreline_layout_t) -> Code {
-    with!([shared theirs] {
+    let words = theirs.cast::<u32>();
+    with!([shared words] {
         // The size comes first in all versions: another layout may be shorter.
-        let fits = theirs.size as usize == size_of::<coreline_layout_t>()
-            && theirs.fits();
+        let (size, word) = (*words as usize, size_of::<u32>());
+        let is_whole = size <= size_of::<coreline_layout_t>() && size.is_multiple_of(word);
+        // SAFETY: the structure has this size, as the caller promises. Its members are words.
+        let fits = is_whole && fits(unsafe { slice::from_raw_parts(words, size / word) });
         fits.then_some(()).ok_or(Code::CORELINE_ERROR_LAYOUT)
     })
 }
@@ -177,12 +191,13 @@ mod tests {
     #[test]
     fn only_a_header_of_the_series_and_no_newer_one_fits() {
         let own = coreline_layout_t::own();
-        assert!(own.fits());
-        let of = |version| coreline_layout_t { version, ..own }.fits();
+        let fit = |layout: coreline_layout_t| fits(&layout.words());
+        assert!(fit(own));
+        let of = |version| fit(coreline_layout_t { version, ..own });
         assert!(!of(own.version + 1), "newer than the library");
         assert!(!of(own.version + 100) && !of(own.version + 10_000));
         assert!(!of(0), "of another series");
-        assert!(!coreline_layout_t { mutex: own.mutex + 1, ..own }.fits());
-        assert!(!coreline_layout_t { mutex_held: own.mutex_held + 1, ..own }.fits());
+        assert!(!fit(coreline_layout_t { mutex: own.mutex + 1, ..own }));
+        assert!(!fit(coreline_layout_t { mutex_held: own.mutex_held + 1, ..own }));
     }
 }

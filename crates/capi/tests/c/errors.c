@@ -1,6 +1,9 @@
 /* Mistakes that functions find: the documented code, and nothing changed. */
 #include "check.h"
 
+#include <sys/mman.h>
+#include <unistd.h>
+
 CORELINE_CHECK_AT_LOAD;
 
 static void handles(void)
@@ -39,6 +42,23 @@ static void handles(void)
     RETURNS(CORELINE_ERROR_HANDLE, coreline_pool_destroy(pool));
 }
 
+/* A header of an earlier patch version has fewer members. No byte behind them is read. */
+static void older_layouts(coreline_layout_t own)
+{
+    const size_t page = (size_t)sysconf(_SC_PAGESIZE);
+    char *pages = (char *)mmap(NULL, 2 * page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS,
+                               -1, 0);
+    CHECK(pages != (char *)MAP_FAILED && mprotect(pages + page, page, PROT_NONE) == 0);
+    for (uint32_t size = 4; size <= sizeof(own); size += 4) {
+        void *theirs = pages + page - size;
+        own.size = size;
+        memcpy(theirs, &own, size);
+        RETURNS(size < 8 ? CORELINE_ERROR_LAYOUT : CORELINE_OK,
+                coreline_check_layout((coreline_layout_t *)theirs));
+    }
+    CHECK(munmap(pages, 2 * page) == 0);
+}
+
 static void layout(void)
 {
     coreline_layout_t own = coreline_layout(), other = own;
@@ -48,7 +68,9 @@ static void layout(void)
     other.version += 100;
     RETURNS(CORELINE_ERROR_LAYOUT, coreline_check_layout(&other));
     other = own;
-    other.size -= 4;
+    other.size += 4;
+    RETURNS(CORELINE_ERROR_LAYOUT, coreline_check_layout(&other));
+    other.size = own.size - 1;
     RETURNS(CORELINE_ERROR_LAYOUT, coreline_check_layout(&other));
     other = own;
     other.mutex = 16 * 256 + 8;
@@ -56,6 +78,7 @@ static void layout(void)
     other = own;
     other.mutex_held += 1;
     RETURNS(CORELINE_ERROR_LAYOUT, coreline_check_layout(&other));
+    older_layouts(own);
 }
 
 int main(void)
