@@ -28,9 +28,9 @@ foreach(_coreline_kind shared static)
     unset(_coreline_file CACHE)
 endforeach()
 if(TARGET coreline::static)
-    # What Rust's standard library needs.
+    # What Rust's standard library needs. The compiler adds its own library, and that of C.
     set_target_properties(coreline::static PROPERTIES
-        INTERFACE_LINK_LIBRARIES "gcc_s;util;rt;pthread;m;dl;c")
+        INTERFACE_LINK_LIBRARIES "util;rt;pthread;m;dl")
 endif()
 if(NOT TARGET coreline::coreline AND NOT TARGET coreline::static)
     set(coreline_FOUND FALSE)

@@ -96,7 +96,7 @@ const SANITIZERS: &[&str] =
     &["-g", "-fsanitize=address,undefined", "-fno-sanitize-recover=undefined"];
 
 /// What Rust's standard library needs, as in the pkg-config file.
-const STATIC: &[&str] = &["-lgcc_s", "-lutil", "-lrt", "-lpthread", "-lm", "-ldl", "-lc"];
+const STATIC: &[&str] = &["-lutil", "-lrt", "-lpthread", "-lm", "-ldl"];
 
 impl How {
     /// Compiles a program; returns its path.
@@ -260,13 +260,9 @@ fn a_program_is_linked_by_pkg_config() {
     assert_eq!(run(&mut program), "4000 requests\n");
 
     let alone = work().join("by-pkg-config-alone");
-    let flags = config(&["--cflags", "--libs", "--static"]);
     let mut gcc = Command::new("gcc");
-    gcc.arg(&source).arg("-o").arg(&alone);
-    // The flags name the shared library, too, which the linker would take.
-    gcc.arg("-Wl,-Bstatic").args(flags.iter().take_while(|flag| *flag != "-lgcc_s"));
-    gcc.arg("-Wl,-Bdynamic").args(flags.iter().skip_while(|flag| *flag != "-lgcc_s"));
-    run(&mut gcc);
+    gcc.arg("-static").arg(&source).arg("-o").arg(&alone);
+    run(gcc.args(config(&["--cflags", "--libs", "--static"])));
     assert_eq!(run(&mut Command::new(&alone)), "4000 requests\n");
 }
 
