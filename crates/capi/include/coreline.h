@@ -96,7 +96,7 @@ typedef enum coreline_code_t {
      */
     CORELINE_ERROR_LACKING = -5,
     /**
-     * No thread holds the lock that is to be unlocked.
+     * No thread holds the lock that is to be unlocked, or the turn is not of this lock.
      */
     CORELINE_ERROR_NOT_HELD = -6,
     /**
@@ -464,8 +464,9 @@ uint64_t coreline_now(void);
  *
  * The thread may run on another CPU when the call returns, unless it is pinned to one CPU.
  *
- * Threads: any number of threads may call it at the same time. Signals: async-signal-safe. Fork:
- * safe in a forked child.
+ * Threads: any number of threads may call it at the same time. Signals: async-signal-safe after
+ * the first call in the process, which asks the dynamic loader. Fork: safe in a forked child after
+ * such a call.
  */
 uint32_t coreline_current_cpu(void);
 
@@ -473,8 +474,9 @@ uint32_t coreline_current_cpu(void);
  * Creates the tables that all locks share.
  *
  * Without this call, the first thread that waits for a lock creates them, and allocates memory.
- * Call it once at the start of a program whose signal handlers lock, or whose allocator locks.
- * Later calls do nothing.
+ * Call it once at the start of a program whose allocator locks, or whose signal handlers call
+ * `coreline_mutex_lock_by`, `coreline_rwlock_read_by` or `coreline_rwlock_write_by`. Later calls
+ * do nothing.
  *
  * Errors: none, except `CORELINE_ERROR_PANIC`. Without memory, the process ends.
  *
@@ -522,10 +524,11 @@ coreline_code_t coreline_pool_destroy(struct coreline_pool_t *pool);
  *
  * `pool` may be null, which is the pool of the process.
  *
- * Errors: `CORELINE_ERROR_NULL`, `CORELINE_ERROR_ARGUMENT`, `CORELINE_ERROR_HANDLE`.
+ * Errors: `CORELINE_ERROR_NULL`, `CORELINE_ERROR_ARGUMENT`, `CORELINE_ERROR_HANDLE`,
+ * `CORELINE_ERROR_LACKING`.
  *
  * Threads: any number of threads may call it at the same time. Signals: no signal handler may call
- * it. Fork: safe in a forked child.
+ * it. Fork: safe in a forked child, if the pool was used before the fork.
  */
 coreline_code_t coreline_pool_live(const struct coreline_pool_t *pool, size_t *out);
 
@@ -534,10 +537,11 @@ coreline_code_t coreline_pool_live(const struct coreline_pool_t *pool, size_t *o
  *
  * `pool` may be null, which is the pool of the process. Only pages that were used take memory.
  *
- * Errors: `CORELINE_ERROR_NULL`, `CORELINE_ERROR_ARGUMENT`, `CORELINE_ERROR_HANDLE`.
+ * Errors: `CORELINE_ERROR_NULL`, `CORELINE_ERROR_ARGUMENT`, `CORELINE_ERROR_HANDLE`,
+ * `CORELINE_ERROR_LACKING`.
  *
  * Threads: any number of threads may call it at the same time. Signals: no signal handler may call
- * it. Fork: safe in a forked child.
+ * it. Fork: safe in a forked child, if the pool was used before the fork.
  */
 coreline_code_t coreline_pool_mapped(const struct coreline_pool_t *pool, size_t *out);
 
@@ -547,10 +551,11 @@ coreline_code_t coreline_pool_mapped(const struct coreline_pool_t *pool, size_t 
  * `pool` may be null, which is the pool of the process. The call writes the number of bytes of
  * address space that it unmapped to `out`.
  *
- * Errors: `CORELINE_ERROR_NULL`, `CORELINE_ERROR_ARGUMENT`, `CORELINE_ERROR_HANDLE`.
+ * Errors: `CORELINE_ERROR_NULL`, `CORELINE_ERROR_ARGUMENT`, `CORELINE_ERROR_HANDLE`,
+ * `CORELINE_ERROR_LACKING`.
  *
  * Threads: any number of threads may call it at the same time. Signals: no signal handler may call
- * it. Fork: safe in a forked child.
+ * it. Fork: safe in a forked child, if the pool was used before the fork.
  */
 coreline_code_t coreline_pool_trim(const struct coreline_pool_t *pool, size_t *out);
 
@@ -1092,9 +1097,10 @@ coreline_code_t coreline_mutex_try_lock(struct coreline_mutex_t *mutex);
  *
  * Errors: `CORELINE_ERROR_NULL`, `CORELINE_ERROR_ARGUMENT` (the address is not aligned).
  *
- * Threads: any number of threads may call it at the same time. Signals: a handler should not call
- * it: it waits until the deadline if the interrupted thread holds the mutex. Fork: a mutex that
- * another thread held or waited for at the time of the fork stays locked in the child.
+ * Threads: any number of threads may call it at the same time. Signals: a handler must not call
+ * it, unless `coreline_prepare` was called before. Then it waits until the deadline if the
+ * interrupted thread holds the mutex or waits for it. Fork: a mutex that another thread held or
+ * waited for at the time of the fork stays locked in the child.
  */
 coreline_code_t coreline_mutex_lock_by(struct coreline_mutex_t *mutex, uint64_t deadline);
 
@@ -1210,9 +1216,10 @@ coreline_code_t coreline_rwlock_try_read(struct coreline_rwlock_t *rwlock);
  * Errors: `CORELINE_ERROR_NULL`, `CORELINE_ERROR_ARGUMENT` (the address is not aligned),
  * `CORELINE_ERROR_PANIC` (there are more than 2^27 readers).
  *
- * Threads: any number of threads may call it at the same time. Signals: a handler should not call
- * it. Fork: a lock that another thread held or waited for at the time of the fork stays locked in
- * the child.
+ * Threads: any number of threads may call it at the same time. Signals: a handler must not call
+ * it, unless `coreline_prepare` was called before. Then it waits until the deadline if the
+ * interrupted thread holds the lock or waits for it. Fork: a lock that another thread held or
+ * waited for at the time of the fork stays locked in the child.
  */
 coreline_code_t coreline_rwlock_read_by(struct coreline_rwlock_t *rwlock, uint64_t deadline);
 
@@ -1266,18 +1273,20 @@ coreline_code_t coreline_rwlock_try_write(struct coreline_rwlock_t *rwlock);
  *
  * Errors: `CORELINE_ERROR_NULL`, `CORELINE_ERROR_ARGUMENT` (the address is not aligned).
  *
- * Threads: any number of threads may call it at the same time. Signals: a handler should not call
- * it. Fork: a lock that another thread held or waited for at the time of the fork stays locked in
- * the child.
+ * Threads: any number of threads may call it at the same time. Signals: a handler must not call
+ * it, unless `coreline_prepare` was called before. Then it waits until the deadline if the
+ * interrupted thread holds the lock or waits for it. Fork: a lock that another thread held or
+ * waited for at the time of the fork stays locked in the child.
  */
 coreline_code_t coreline_rwlock_write_by(struct coreline_rwlock_t *rwlock, uint64_t deadline);
 
 /**
  * Unlocks a readers-writer lock of its writer.
  *
- * The caller must hold the lock to write. The call finds that no thread does, but misses it while
- * a writer waits for readers to leave. The lock does not know its writer, so the call does not
- * find that another thread holds it. The memory of the lock must stay until the call returns.
+ * The caller must hold the lock to write. The call finds that no thread does, except while a
+ * writer waits for readers to leave: then it succeeds, and breaks the lock. The lock does not know
+ * its writer, so the call does not find that another thread holds it. The memory of the lock must
+ * stay until the call returns.
  *
  * Errors: `CORELINE_ERROR_NULL`, `CORELINE_ERROR_ARGUMENT` (the address is not aligned),
  * `CORELINE_ERROR_NOT_HELD`.
@@ -1292,7 +1301,9 @@ coreline_code_t coreline_rwlock_write_unlock(struct coreline_rwlock_t *rwlock);
 /**
  * Converts a write lock into a read lock.
  *
- * No other writer comes in between. The caller then unlocks by `coreline_rwlock_read_unlock`.
+ * The caller must hold the lock to write. The call finds that no thread does, except while a
+ * writer waits for readers to leave: then it succeeds, and breaks the lock. No other writer comes
+ * in between. The caller then unlocks by `coreline_rwlock_read_unlock`.
  *
  * Errors: `CORELINE_ERROR_NULL`, `CORELINE_ERROR_ARGUMENT` (the address is not aligned),
  * `CORELINE_ERROR_NOT_HELD` (no thread holds the lock to write).

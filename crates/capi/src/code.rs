@@ -33,7 +33,7 @@ pub enum coreline_code_t {
     CORELINE_ERROR_NO_MEMORY = -4,
     /// The machine or its kernel lacks what the call needs.
     CORELINE_ERROR_LACKING = -5,
-    /// No thread holds the lock that is to be unlocked.
+    /// No thread holds the lock that is to be unlocked, or the turn is not of this lock.
     CORELINE_ERROR_NOT_HELD = -6,
     /// Another thread holds the lock that is to be unlocked.
     CORELINE_ERROR_NOT_OWNER = -7,
@@ -83,7 +83,10 @@ const TEXTS: [(Code, &CStr); 17] = [
     ),
     (Code::CORELINE_ERROR_NO_MEMORY, c"there is no memory; try again when some is free"),
     (Code::CORELINE_ERROR_LACKING, c"the machine or its kernel lacks what the call needs"),
-    (Code::CORELINE_ERROR_NOT_HELD, c"no thread holds the lock; unlock once for each lock"),
+    (
+        Code::CORELINE_ERROR_NOT_HELD,
+        c"no thread holds the lock, or the turn is not of this lock; unlock once for each lock",
+    ),
     (Code::CORELINE_ERROR_NOT_OWNER, c"another thread holds the lock; let that thread unlock it"),
     (Code::CORELINE_ERROR_DEADLOCK, c"the calling thread holds the lock already"),
     (

@@ -51,8 +51,9 @@
 //!
 //! Each function's page has a section for each of these. Functions need no registration of threads.
 //! A thread may end at any time, but locks that it holds stay locked. Constructors and destructors
-//! of programs and libraries may call functions. The first use of per-CPU memory in a process waits
-//! for the dynamic loader, so a thread must not hold there a mutex that a constructor takes.
+//! of programs and libraries may call functions. The first use of per-CPU memory in a process
+//! starts two threads for some milliseconds, to test restartable sequences. It also waits for the
+//! dynamic loader, so a thread must not hold there a mutex that a constructor takes.
 //!
 //! A thread must not be cancelled by `pthread_cancel` during a call. A signal handler that
 //! interrupts a call must return, and not leave by `longjmp`.
@@ -73,7 +74,9 @@
 //! keep the plugin in memory in all cases, link it with `-Wl,-z,nodelete`.
 //!
 //! Two copies of coreline in one process, such as a static one in a plugin and the shared one, must
-//! not use the same lock.
+//! not share locks, handles or objects of caches. A plugin that contains the static library exports
+//! its functions, and its calls go to the copy that the program has loaded first: link it with
+//! `-Wl,--exclude-libs,libcoreline.a` to make them call its own copy.
 
 #![allow(non_camel_case_types, reason = "the names are those of C")]
 #![allow(unreachable_pub, reason = "cbindgen takes what is `pub`, and Rust programs use coreline")]

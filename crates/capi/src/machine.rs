@@ -19,8 +19,9 @@ pub extern "C" fn coreline_now() -> u64 {
 ///
 /// The thread may run on another CPU when the call returns, unless it is pinned to one CPU.
 ///
-/// Threads: any number of threads may call it at the same time. Signals: async-signal-safe. Fork:
-/// safe in a forked child.
+/// Threads: any number of threads may call it at the same time. Signals: async-signal-safe after
+/// the first call in the process, which asks the dynamic loader. Fork: safe in a forked child after
+/// such a call.
 #[unsafe(no_mangle)]
 pub extern "C" fn coreline_current_cpu() -> u32 {
     coreline::current_cpu().get()
@@ -29,8 +30,9 @@ pub extern "C" fn coreline_current_cpu() -> u32 {
 /// Creates the tables that all locks share.
 ///
 /// Without this call, the first thread that waits for a lock creates them, and allocates memory.
-/// Call it once at the start of a program whose signal handlers lock, or whose allocator locks.
-/// Later calls do nothing.
+/// Call it once at the start of a program whose allocator locks, or whose signal handlers call
+/// `coreline_mutex_lock_by`, `coreline_rwlock_read_by` or `coreline_rwlock_write_by`. Later calls
+/// do nothing.
 ///
 /// Errors: none, except `CORELINE_ERROR_PANIC`. Without memory, the process ends.
 ///

@@ -101,10 +101,11 @@ pub unsafe extern "C" fn coreline_pool_destroy(pool: *mut coreline_pool_t) -> Co
 ///
 /// `pool` may be null, which is the pool of the process.
 ///
-/// Errors: `CORELINE_ERROR_NULL`, `CORELINE_ERROR_ARGUMENT`, `CORELINE_ERROR_HANDLE`.
+/// Errors: `CORELINE_ERROR_NULL`, `CORELINE_ERROR_ARGUMENT`, `CORELINE_ERROR_HANDLE`,
+/// `CORELINE_ERROR_LACKING`.
 ///
 /// Threads: any number of threads may call it at the same time. Signals: no signal handler may call
-/// it. Fork: safe in a forked child.
+/// it. Fork: safe in a forked child, if the pool was used before the fork.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn coreline_pool_live(pool: *const coreline_pool_t, out: *mut usize) -> Code {
     with!([out out] {
@@ -118,10 +119,11 @@ pub unsafe extern "C" fn coreline_pool_live(pool: *const coreline_pool_t, out: *
 ///
 /// `pool` may be null, which is the pool of the process. Only pages that were used take memory.
 ///
-/// Errors: `CORELINE_ERROR_NULL`, `CORELINE_ERROR_ARGUMENT`, `CORELINE_ERROR_HANDLE`.
+/// Errors: `CORELINE_ERROR_NULL`, `CORELINE_ERROR_ARGUMENT`, `CORELINE_ERROR_HANDLE`,
+/// `CORELINE_ERROR_LACKING`.
 ///
 /// Threads: any number of threads may call it at the same time. Signals: no signal handler may call
-/// it. Fork: safe in a forked child.
+/// it. Fork: safe in a forked child, if the pool was used before the fork.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn coreline_pool_mapped(
     pool: *const coreline_pool_t,
@@ -139,10 +141,11 @@ pub unsafe extern "C" fn coreline_pool_mapped(
 /// `pool` may be null, which is the pool of the process. The call writes the number of bytes of
 /// address space that it unmapped to `out`.
 ///
-/// Errors: `CORELINE_ERROR_NULL`, `CORELINE_ERROR_ARGUMENT`, `CORELINE_ERROR_HANDLE`.
+/// Errors: `CORELINE_ERROR_NULL`, `CORELINE_ERROR_ARGUMENT`, `CORELINE_ERROR_HANDLE`,
+/// `CORELINE_ERROR_LACKING`.
 ///
 /// Threads: any number of threads may call it at the same time. Signals: no signal handler may call
-/// it. Fork: safe in a forked child.
+/// it. Fork: safe in a forked child, if the pool was used before the fork.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn coreline_pool_trim(pool: *const coreline_pool_t, out: *mut usize) -> Code {
     with!([out out] {

@@ -212,9 +212,9 @@ pub use percpu::{PerCpu, PerCpuPool};
 /// assert!(coreline::CpuSet::from_iter([cpu]).contains(cpu));
 /// ```
 ///
-/// On Linux the function is async-signal-safe. It reads the thread's rseq area if the area is
-/// registered, and otherwise asks the kernel. On other systems it returns [the thread's
-/// number](crate#where-there-is-no-linux).
+/// On Linux the function is async-signal-safe after its first call in the process. It reads the
+/// thread's rseq area if the area is registered, and otherwise asks the kernel. On other systems it
+/// returns [the thread's number](crate#where-there-is-no-linux).
 pub fn current_cpu() -> CpuId {
     <world::Native as world::Place>::cpu()
 }

@@ -85,7 +85,7 @@ static inline coreline_code_t coreline_check(void)
  * Converts a time of `CLOCK_MONOTONIC` to the time by which deadlines are given.
  *
  * A time before the clock's zero becomes zero, which has passed. A time that is too late becomes
- * `UINT64_MAX`.
+ * `UINT64_MAX`. `tv_nsec` must be below 1,000,000,000.
  *
  * Threads: any number of threads may call it at the same time. Signals: async-signal-safe. Fork:
  * safe in a forked child.

@@ -62,9 +62,10 @@ pub unsafe extern "C" fn coreline_mutex_try_lock(mutex: *mut coreline_mutex_t) -
 ///
 /// Errors: `CORELINE_ERROR_NULL`, `CORELINE_ERROR_ARGUMENT` (the address is not aligned).
 ///
-/// Threads: any number of threads may call it at the same time. Signals: a handler should not call
-/// it: it waits until the deadline if the interrupted thread holds the mutex. Fork: a mutex that
-/// another thread held or waited for at the time of the fork stays locked in the child.
+/// Threads: any number of threads may call it at the same time. Signals: a handler must not call
+/// it, unless `coreline_prepare` was called before. Then it waits until the deadline if the
+/// interrupted thread holds the mutex or waits for it. Fork: a mutex that another thread held or
+/// waited for at the time of the fork stays locked in the child.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn coreline_mutex_lock_by(
     mutex: *mut coreline_mutex_t,

@@ -29,12 +29,17 @@ impl InPlace for coreline_rwlock_t {
 /// What each reader adds to the lock's first word.
 const READER: u32 = 1 << 4;
 
-/// Whether any reader is in the lock.
-fn has_readers(lock: &RawRwLock) -> bool {
+/// The lock's first word.
+fn word(lock: &RawRwLock) -> u32 {
     // SAFETY: the first word of the lock, which is an atomic word of 32 bits.
     let word = unsafe { AtomicU32::from_ptr((&raw const *lock).cast::<u32>().cast_mut()) };
     // Relaxed: a reader sees its own addition.
-    word.load(Ordering::Relaxed) >= READER
+    word.load(Ordering::Relaxed)
+}
+
+/// Whether any reader is in the lock.
+fn has_readers(lock: &RawRwLock) -> bool {
+    word(lock) >= READER
 }
 
 /// Locks a readers-writer lock to read.
@@ -77,9 +82,10 @@ pub unsafe extern "C" fn coreline_rwlock_try_read(rwlock: *mut coreline_rwlock_t
 /// Errors: `CORELINE_ERROR_NULL`, `CORELINE_ERROR_ARGUMENT` (the address is not aligned),
 /// `CORELINE_ERROR_PANIC` (there are more than 2^27 readers).
 ///
-/// Threads: any number of threads may call it at the same time. Signals: a handler should not call
-/// it. Fork: a lock that another thread held or waited for at the time of the fork stays locked in
-/// the child.
+/// Threads: any number of threads may call it at the same time. Signals: a handler must not call
+/// it, unless `coreline_prepare` was called before. Then it waits until the deadline if the
+/// interrupted thread holds the lock or waits for it. Fork: a lock that another thread held or
+/// waited for at the time of the fork stays locked in the child.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn coreline_rwlock_read_by(
     rwlock: *mut coreline_rwlock_t,
@@ -148,9 +154,10 @@ pub unsafe extern "C" fn coreline_rwlock_try_write(rwlock: *mut coreline_rwlock_
 ///
 /// Errors: `CORELINE_ERROR_NULL`, `CORELINE_ERROR_ARGUMENT` (the address is not aligned).
 ///
-/// Threads: any number of threads may call it at the same time. Signals: a handler should not call
-/// it. Fork: a lock that another thread held or waited for at the time of the fork stays locked in
-/// the child.
+/// Threads: any number of threads may call it at the same time. Signals: a handler must not call
+/// it, unless `coreline_prepare` was called before. Then it waits until the deadline if the
+/// interrupted thread holds the lock or waits for it. Fork: a lock that another thread held or
+/// waited for at the time of the fork stays locked in the child.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn coreline_rwlock_write_by(
     rwlock: *mut coreline_rwlock_t,
@@ -161,9 +168,10 @@ pub unsafe extern "C" fn coreline_rwlock_write_by(
 
 /// Unlocks a readers-writer lock of its writer.
 ///
-/// The caller must hold the lock to write. The call finds that no thread does, but misses it while
-/// a writer waits for readers to leave. The lock does not know its writer, so the call does not
-/// find that another thread holds it. The memory of the lock must stay until the call returns.
+/// The caller must hold the lock to write. The call finds that no thread does, except while a
+/// writer waits for readers to leave: then it succeeds, and breaks the lock. The lock does not know
+/// its writer, so the call does not find that another thread holds it. The memory of the lock must
+/// stay until the call returns.
 ///
 /// Errors: `CORELINE_ERROR_NULL`, `CORELINE_ERROR_ARGUMENT` (the address is not aligned),
 /// `CORELINE_ERROR_NOT_HELD`.
@@ -184,7 +192,9 @@ pub unsafe extern "C" fn coreline_rwlock_write_unlock(rwlock: *mut coreline_rwlo
 
 /// Converts a write lock into a read lock.
 ///
-/// No other writer comes in between. The caller then unlocks by `coreline_rwlock_read_unlock`.
+/// The caller must hold the lock to write. The call finds that no thread does, except while a
+/// writer waits for readers to leave: then it succeeds, and breaks the lock. No other writer comes
+/// in between. The caller then unlocks by `coreline_rwlock_read_unlock`.
 ///
 /// Errors: `CORELINE_ERROR_NULL`, `CORELINE_ERROR_ARGUMENT` (the address is not aligned),
 /// `CORELINE_ERROR_NOT_HELD` (no thread holds the lock to write).
@@ -206,10 +216,16 @@ pub unsafe extern "C" fn coreline_rwlock_downgrade(rwlock: *mut coreline_rwlock_
 mod tests {
     use super::*;
 
+    /// Bits below those of readers have other meanings, so the word itself is compared.
     #[test]
     fn a_reader_is_seen_in_the_first_word() {
         let lock = RawRwLock::new();
         assert!(!has_readers(&lock));
+        lock.read();
+        assert_eq!(word(&lock), READER);
+        assert!(has_readers(&lock));
+        // SAFETY: locked to read just now.
+        unsafe { lock.unlock_read() };
         lock.write();
         assert!(!has_readers(&lock));
         // SAFETY: locked to write just now.
