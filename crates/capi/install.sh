@@ -4,8 +4,9 @@
 # Usage: install.sh BUILT PREFIX [LIBDIR]
 #
 # BUILT is the folder with libcoreline_capi.so and libcoreline_capi.a, such as target/release. Either
-# of the two may be missing. LIBDIR is relative to PREFIX: lib, if it is not given. With DESTDIR in
-# the environment, files go below that folder, as packagers need it.
+# of the two may be missing. PREFIX is an absolute path, because the pkg-config file has it. LIBDIR is
+# relative to PREFIX: lib, if it is not given. With DESTDIR in the environment, files go below that
+# folder, as packagers need it.
 set -eu
 
 if [ $# -lt 2 ] || [ $# -gt 3 ]; then
@@ -14,6 +15,13 @@ if [ $# -lt 2 ] || [ $# -gt 3 ]; then
 fi
 built=$1
 prefix=$2
+case $prefix in
+    /*) ;;
+    *)
+        echo "install.sh: PREFIX is the relative path $prefix; give an absolute one" >&2
+        exit 2
+        ;;
+esac
 libdir=${3:-lib}
 source=$(dirname "$0")
 version=$(sed -n 's/^#define CORELINE_VERSION_[A-Z]* //p' "$source/include/coreline.h" | paste -sd. -)
@@ -44,7 +52,9 @@ if [ -z "$found" ]; then
 fi
 install -m 644 "$source/include/coreline.h" "$to/include/"
 install -m 644 "$source/include/coreline/inline.h" "$to/include/coreline/"
-sed -e "s|@prefix@|$prefix|" -e "s|@libdir@|$libdir|" -e "s|@version@|$version|" \
+# Without what sed would change in it.
+escaped=$(printf '%s\n' "$prefix" | sed 's/[&|\\]/\\&/g')
+sed -e "s|@prefix@|$escaped|" -e "s|@libdir@|$libdir|" -e "s|@version@|$version|" \
     "$source/coreline.pc.in" >"$to/$libdir/pkgconfig/coreline.pc"
 install -m 644 "$source"/cmake/*.cmake "$to/share/cmake/coreline/"
 install -m 644 "$source"/man/*.3 "$to/share/man/man3/"

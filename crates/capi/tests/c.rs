@@ -266,6 +266,21 @@ fn a_program_is_linked_by_pkg_config() {
     assert_eq!(run(&mut Command::new(&alone)), "4000 requests\n");
 }
 
+/// The pkg-config file has the prefix as it is, and a prefix that depends on the folder is refused.
+#[test]
+fn the_prefix_is_absolute_and_unchanged() {
+    let odd = work().join("this & that|other");
+    install(&built(), &odd);
+    let config = fs::read_to_string(odd.join("lib/pkgconfig/coreline.pc")).expect("installed");
+    assert!(config.starts_with(&format!("prefix={}\n", odd.display())), "{config}");
+    let mut relative = Command::new("sh");
+    relative.current_dir(work()).arg(package().join("install.sh")).arg(built()).arg("relative");
+    let output = output(&mut relative);
+    let message = String::from_utf8_lossy(&output.stderr);
+    assert!(!output.status.success() && message.contains("absolute"), "{message}");
+    assert!(!work().join("relative").exists(), "nothing was installed");
+}
+
 #[test]
 fn the_examples_are_built_by_cmake() {
     if !has("cmake") {
