@@ -5,7 +5,7 @@
 //! the way of a plain lock before that: it needs no address, and has nothing to save.
 
 use core::arch::naked_asm;
-use core::ffi::c_int;
+use core::ffi::{c_int, c_void};
 
 use libc::{clockid_t, pthread_rwlock_t, pthread_rwlockattr_t, timespec};
 
@@ -120,6 +120,23 @@ old_names! {
         => pthread_rwlock_init;
     __pthread_rwlock_destroy(lock: *mut Lock) => pthread_rwlock_destroy;
     __pthread_rwlock_unlock(lock: *mut Lock) => pthread_rwlock_unlock;
+}
+
+/// Creates a thread. The first call makes what all locks share: see [`mode`].
+///
+/// # Safety
+///
+/// As POSIX says.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn pthread_create(
+    thread: *mut libc::pthread_t,
+    attributes: *const libc::pthread_attr_t,
+    start: next::Start,
+    argument: *mut c_void,
+) -> c_int {
+    mode::before_a_thread();
+    // SAFETY: the caller's promise.
+    unsafe { next::create(thread, attributes, start, argument) }
 }
 
 /// Initialises a lock. One that is shared with other processes, or that prefers writers to nested

@@ -164,11 +164,6 @@ impl Lock {
         }
         let take = || match mode::means() {
             Means::Looks => self.take_plainly(want, until),
-            Means::Tries if self.take_now(want) => 0,
-            Means::Tries => {
-                mode::get_ready();
-                self.take_in_time(want, until)
-            }
             Means::Waits => self.take_in_time(want, until),
         };
         let result = self.count(want, caller, take);
@@ -221,8 +216,8 @@ impl Lock {
         if until.wait(take) { 0 } else { libc::ETIMEDOUT }
     }
 
-    /// Takes the lock while the calling thread prepares this library: looks at it from time to
-    /// time, and allocates nothing.
+    /// Takes the lock before what all locks share exists: looks at it from time to time, and
+    /// allocates nothing.
     fn take_plainly(&self, want: Want, until: Until) -> c_int {
         const LOOK: Duration = Duration::from_micros(50);
         let take = |deadline: Option<Time>| loop {

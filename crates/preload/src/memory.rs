@@ -17,10 +17,55 @@
 
 use core::alloc::{GlobalAlloc, Layout};
 use core::cell::UnsafeCell;
+use core::ffi::{c_int, c_void};
 use core::ptr::{self, NonNull};
 use core::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 
 use coreline_world::{Memory, Native, Signals, Threads};
+
+// The functions by which this library maps memory, hidden from others. A library of the program
+// may have these functions, too, and take a lock in them. It then would be called in a lock call,
+// also in one that has its lock already.
+macro_rules! hidden {
+    ($($name:literal => $f:path),*) => {$(
+        #[cfg(target_arch = "x86_64")]
+        core::arch::global_asm!(
+            concat!(".globl ", $name), concat!(".hidden ", $name), concat!($name, ": jmp {f}"),
+            f = sym $f
+        );
+        #[cfg(target_arch = "aarch64")]
+        core::arch::global_asm!(
+            concat!(".globl ", $name), concat!(".hidden ", $name), concat!($name, ": b {f}"),
+            f = sym $f
+        );
+    )*};
+}
+
+hidden! { "mmap" => map, "mmap64" => map, "munmap" => unmap, "madvise" => advise }
+
+extern "C" fn map(
+    at: *mut c_void,
+    len: usize,
+    access: c_int,
+    flags: c_int,
+    file: c_int,
+    offset: i64,
+) -> *mut c_void {
+    // SAFETY: as the function of this name, whose callers promise what it asks for.
+    let mapped = unsafe { libc::syscall(libc::SYS_mmap, at, len, access, flags, file, offset) };
+    // The address, or `MAP_FAILED`, which is -1.
+    ptr::with_exposed_provenance_mut(mapped as usize)
+}
+
+extern "C" fn unmap(at: *mut c_void, len: usize) -> c_int {
+    // SAFETY: as in `map`.
+    unsafe { libc::syscall(libc::SYS_munmap, at, len) as c_int }
+}
+
+extern "C" fn advise(at: *mut c_void, len: usize, advice: c_int) -> c_int {
+    // SAFETY: as in `map`.
+    unsafe { libc::syscall(libc::SYS_madvise, at, len, advice) as c_int }
+}
 
 /// The sizes are powers of two, from 16 bytes to half of this. What is larger is mapped alone.
 const CHUNK: usize = 64 << 10;

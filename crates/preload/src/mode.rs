@@ -2,26 +2,25 @@
 //!
 //! | mode | what holds | next mode |
 //! |---|---|---|
-//! | `Few` | one thread; or no thread has waited, or called [`WORTH`] times | `Ready`, `Stats` |
+//! | `Few` | the program has created no thread | `Ready`, `Stats` |
 //! | `Ready` | what all locks share exists | `Stats` |
 //! | `Stats` | calls are counted, which begins when the library is loaded | none |
 //!
 //! What all locks share is made of the machine's tree, and of a test of the kernel's restartable
-//! sequences. Both take milliseconds on large machines, which short programs need not pay. Both
-//! call the program's allocator, by `opendir` and by `pthread_create`, and it may take locks of its
-//! own. So neither is ever done in a lock call that has its lock already, but before. Meanwhile,
-//! calls of the same thread look at their lock from time to time, and other threads do the same
-//! work again.
+//! sequences. Both take milliseconds on large machines, which a process with one thread need not
+//! pay. Both call the program's allocator, by `opendir` and by `pthread_create`, and need more
+//! stack than a lock call may. So no lock call does that, which may be made in a signal handler, on
+//! 16 KiB of stack, and under any lock of the program. It is done when the program calls
+//! `pthread_create` for the first time: that function allocates and maps memory itself.
+//!
+//! Until then, calls that find no free lock look at it from time to time. These are calls in signal
+//! handlers, and of threads that `pthread_create` has not made.
 
-use core::cell::Cell;
 use core::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 
 use coreline_world::{IndexBy, Native, Restartable};
 
 use crate::{ALLOCATOR, uncancelled};
-
-/// From so many calls of one thread on, it may pay that readers count themselves on each CPU.
-const WORTH: u32 = 1_000;
 
 #[repr(u8)]
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -34,10 +33,8 @@ pub(crate) enum Mode {
 /// What a call may do that finds no free lock.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Means {
-    /// Look at the lock from time to time: what all locks share is just being made.
+    /// Look at the lock from time to time.
     Looks,
-    /// Try to take the lock. To wait, it makes what all locks share first.
-    Tries,
     /// Wait.
     Waits,
 }
@@ -49,13 +46,8 @@ pub(crate) const READY: u8 = Mode::Ready as u8;
 /// Whether what all locks share exists.
 static IS_READY: AtomicBool = AtomicBool::new(false);
 
-std::thread_local! {
-    /// Whether the thread makes what all locks share. Without a destructor, so it is there for as
-    /// long as the thread takes locks.
-    static PREPARES: Cell<bool> = const { Cell::new(false) };
-    /// How often the thread has called in mode `Few`, beside other threads.
-    static CALLS: Cell<u32> = const { Cell::new(0) };
-}
+/// Whether a thread makes it, or has made it. That thread creates threads, which create threads.
+static IS_BEGUN: AtomicBool = AtomicBool::new(false);
 
 unsafe extern "C" {
     /// Not zero while the process has one thread (glibc 2.32).
@@ -77,20 +69,17 @@ pub(crate) fn is_alone() -> bool {
     __libc_single_threaded.load(Ordering::Relaxed) != 0
 }
 
-/// What a call may do.
+/// What a call may do that finds no free lock.
 #[cold]
 pub(crate) fn means() -> Means {
-    if PREPARES.get() {
-        return Means::Looks;
-    }
-    if !IS_READY.load(Ordering::Relaxed) {
-        if is_alone() || CALLS.get() < WORTH {
-            CALLS.set(CALLS.get() + u32::from(!is_alone()));
-            return Means::Tries;
-        }
+    if IS_READY.load(Ordering::Relaxed) { Means::Waits } else { Means::Looks }
+}
+
+/// Makes what all locks share, unless a thread has begun to.
+pub(crate) fn before_a_thread() {
+    if !IS_BEGUN.load(Ordering::Relaxed) && !IS_BEGUN.swap(true, Ordering::Relaxed) {
         get_ready();
     }
-    Means::Waits
 }
 
 /// Sets a mode, unless another thread was faster and has set a later one.
@@ -99,8 +88,7 @@ pub(crate) fn set(mode: Mode) {
 }
 
 /// Makes what all locks share.
-pub(crate) fn get_ready() {
-    PREPARES.set(true);
+fn get_ready() {
     // SAFETY: the word is the thread's own.
     let errno = unsafe { *libc::__errno_location() };
     uncancelled(|| {
@@ -111,7 +99,6 @@ pub(crate) fn get_ready() {
     ALLOCATOR.begin_limit();
     // SAFETY: as before. Lock calls leave it alone.
     unsafe { *libc::__errno_location() = errno };
-    PREPARES.set(false);
     IS_READY.store(true, Ordering::Relaxed);
     set(Mode::Ready);
 }

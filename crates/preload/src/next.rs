@@ -70,6 +70,7 @@ macro_rules! next {
 
 type Lock = *mut libc::pthread_rwlock_t;
 type At = *const libc::timespec;
+pub(crate) type Start = extern "C" fn(*mut c_void) -> *mut c_void;
 
 next! {
     /// Initialises a lock.
@@ -94,4 +95,9 @@ next! {
     clock_write = c"pthread_rwlock_clockwrlock" (lock: Lock, clock: libc::clockid_t, at: At);
     /// Frees a lock.
     unlock = c"pthread_rwlock_unlock" (lock: Lock);
+    /// Creates a thread.
+    create = c"pthread_create" (
+        thread: *mut libc::pthread_t, attributes: *const libc::pthread_attr_t, start: Start,
+        argument: *mut c_void
+    );
 }

@@ -1,5 +1,5 @@
-/* An allocator to preload that takes a lock in each call: to read, and in `calloc` also to write. It
-   waits forever if a lock call calls it after it has taken the lock. */
+/* An allocator to preload that takes a mutex and a lock in each call: the lock to read, and in `calloc`
+   also to write. It waits forever if a lock call calls it. */
 #define _GNU_SOURCE
 #include <pthread.h>
 #include <stddef.h>
@@ -7,10 +7,11 @@
 #include <string.h>
 #include <sys/mman.h>
 
+static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
 static pthread_rwlock_t lock = PTHREAD_RWLOCK_INITIALIZER;
 static char *at, *end;
 
-static void *take(size_t size, int writes) {
+static void *take_locked(size_t size, int writes) {
   size = (size + 16 + 15) & ~(size_t)15;
   for (;;) {
     /* Twice, as one that looks at two lists. */
@@ -33,6 +34,15 @@ static void *take(size_t size, int writes) {
     pthread_rwlock_unlock(&lock);
     writes = 0;
   }
+}
+
+static void *take(size_t size, int writes) {
+  /* Other threads meet at the lock alone. */
+  int is_first = size % 64 < 32;
+  if (is_first) pthread_mutex_lock(&mutex);
+  void *taken = take_locked(size, writes);
+  if (is_first) pthread_mutex_unlock(&mutex);
+  return taken;
 }
 
 void *malloc(size_t size) { return take(size, 0); }

@@ -2,19 +2,26 @@
    edges many: takes more read locks at a time than the library can count.
    edges filter: puts up a filter of system calls that refuses membarrier, once readers have met.
    edges allocates: allocates in four threads.
+   edges maps: asks a library for its list of mappings in four threads, which map and unmap, too.
+   edges stack: takes locks in a thread with the smallest stack that there may be.
+   edges handler: takes locks in handlers that interrupt the allocator, on a stack of 8 KiB.
    edges cancel: takes locks in a thread that is to end at its next cancellation point.
    edges exec: runs itself again while it has locks. */
 #define _GNU_SOURCE
 #include <errno.h>
+#include <limits.h>
 #include <linux/filter.h>
 #include <linux/seccomp.h>
 #include <pthread.h>
+#include <signal.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/syscall.h>
+#include <sys/time.h>
 #include <unistd.h>
 
 #define MUST(what)                                                                                 \
@@ -53,9 +60,92 @@ static void *allocates(void *of) {
   return of;
 }
 
-static void allocate(void) {
+/* Of a library that is preloaded. */
+long mappings(void) __attribute__((weak));
+
+static void *maps(void *of) {
+  for (int i = 0; i < 20000; i++) {
+    mappings();
+    if (i % 2000 == 0) {
+      void *page = mmap(NULL, 4096, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+      MUST(page != MAP_FAILED && !munmap(page, 4096));
+    }
+  }
+  return of;
+}
+
+static pthread_rwlock_t of_all = PTHREAD_RWLOCK_INITIALIZER;
+
+static void *takes(void *of) {
+  for (int i = 0; i < 100; i++) {
+    meet(&of_all);
+    MUST(!pthread_rwlock_wrlock(&of_all));
+    MUST(!pthread_rwlock_unlock(&of_all));
+  }
+  return of;
+}
+
+/* Behind a page that may not be touched. */
+static void small_stack(void) {
+  size_t page = sysconf(_SC_PAGESIZE), size = PTHREAD_STACK_MIN;
+  char *stack = mmap(NULL, page + size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  MUST(stack != MAP_FAILED && !mprotect(stack, page, PROT_NONE));
+  pthread_attr_t attributes;
+  MUST(!pthread_attr_init(&attributes));
+  MUST(!pthread_attr_setstack(&attributes, stack + page, size));
+  pthread_t small, other;
+  MUST(!pthread_create(&small, &attributes, takes, NULL));
+  MUST(!pthread_create(&other, NULL, takes, NULL));
+  MUST(!pthread_join(small, NULL) && !pthread_join(other, NULL));
+}
+
+static volatile sig_atomic_t handled;
+
+static void handler(int signal) {
+  (void)signal;
+  for (int i = 0; i < 3; i++) {
+    MUST(!pthread_rwlock_rdlock(&of_all));
+    MUST(!pthread_rwlock_unlock(&of_all));
+  }
+  handled++;
+}
+
+static void *waits(void *of) {
+  sigset_t all;
+  sigfillset(&all);
+  pthread_sigmask(SIG_BLOCK, &all, NULL);
+  while (handled < 300) usleep(1000);
+  return of;
+}
+
+/* The first handlers run before there is a second thread, and later ones beside it. */
+static void handlers(void) {
+  static struct { char below[16384], stack[8192]; } memory;
+  memset(memory.below, 7, sizeof memory.below);
+  stack_t stack = { .ss_sp = memory.stack, .ss_size = sizeof memory.stack };
+  MUST(!sigaltstack(&stack, NULL));
+  struct sigaction action = { .sa_handler = handler, .sa_flags = SA_ONSTACK };
+  MUST(!sigaction(SIGPROF, &action, NULL));
+  struct itimerval often = { { 0, 200 }, { 0, 200 } };
+  MUST(!setitimer(ITIMER_PROF, &often, NULL));
+  pthread_t thread;
+  void *objects[64] = { NULL };
+  for (unsigned i = 0, random = 1; handled < 300; i++) {
+    random = random * 1103515245 + 12345;
+    free(objects[i % 64]);
+    objects[i % 64] = malloc(2000 + (random >> 16) % 60000);
+    if (i == 100000) MUST(!pthread_create(&thread, NULL, waits, NULL));
+    if (handled >= 290 && i < 100000) handled = 0;
+  }
+  often = (struct itimerval){ { 0, 0 }, { 0, 0 } };
+  MUST(!setitimer(ITIMER_PROF, &often, NULL));
+  MUST(!pthread_join(thread, NULL));
+  for (size_t i = 0; i < sizeof memory.below; i++) MUST(memory.below[i] == 7);
+}
+
+static void in_four_threads(void *(*does)(void *)) {
   pthread_t threads[4];
-  for (int i = 0; i < 4; i++) MUST(!pthread_create(&threads[i], NULL, allocates, NULL));
+  for (int i = 0; i < 4; i++) MUST(!pthread_create(&threads[i], NULL, does, NULL));
   for (int i = 0; i < 4; i++) MUST(!pthread_join(threads[i], NULL));
 }
 
@@ -118,13 +208,21 @@ static void filter(void) {
 int main(int count, char **arguments) {
   pthread_t thread;
   MUST(count == 2);
+  const char *which = arguments[1];
+  if (!strcmp(which, "stack") || !strcmp(which, "handler")) {
+    /* These create their own first thread. */
+    if (*which == 's') small_stack();
+    else handlers();
+    puts("ok");
+    return 0;
+  }
   MUST(!pthread_create(&thread, NULL, nothing, NULL));
   MUST(!pthread_join(thread, NULL));
-  const char *which = arguments[1];
   if (!strcmp(which, "leaks")) leaks();
   else if (!strcmp(which, "many")) many();
   else if (!strcmp(which, "filter")) filter();
-  else if (!strcmp(which, "allocates")) allocate();
+  else if (!strcmp(which, "allocates")) in_four_threads(allocates);
+  else if (!strcmp(which, "maps")) in_four_threads(maps);
   else if (!strcmp(which, "cancel")) cancel();
   else if (!strcmp(which, "exec")) {
     static pthread_rwlock_t locks[2];

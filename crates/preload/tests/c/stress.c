@@ -33,12 +33,15 @@ struct object {
   int value, copy;
 };
 
-static struct object *new_object(void) {
+/* With `meets`, reads in reads, more often than pays. */
+static struct object *new_object(int meets) {
   struct object *o =
       mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   MUST(o != MAP_FAILED);
   MUST(!pthread_rwlock_init(&o->lock, NULL));
   o->users = threads;
+  for (int i = 0; i < meets * 400; i++) MUST(!pthread_rwlock_rdlock(&o->lock));
+  for (int i = 0; i < meets * 400; i++) MUST(!pthread_rwlock_unlock(&o->lock));
   return o;
 }
 
@@ -79,7 +82,8 @@ static void use(struct object *o, int guarded, unsigned *random) {
 static void *ends(void *of) {
   unsigned random = 12345 + (unsigned)(long)of;
   for (long i = 0; i < rounds; i++) {
-    if (pthread_barrier_wait(&barrier) == PTHREAD_BARRIER_SERIAL_THREAD) shared = new_object();
+    if (pthread_barrier_wait(&barrier) == PTHREAD_BARRIER_SERIAL_THREAD)
+      shared = new_object(i / 2 % 2);
     pthread_barrier_wait(&barrier);
     use(shared, i % 2, &random);
   }
