@@ -179,6 +179,18 @@ fn every_dialect_compiles_and_links() {
     });
 }
 
+#[test]
+fn files_with_and_without_sections_link() {
+    with_each_compiler("mixed", |compiler, folder| {
+        let mut sources = ["tests/programs/mixed.cpp", "tests/programs/mixed_too.cpp"];
+        for order in ["one", "other"] {
+            let program = build(compiler, folder, order, &sources, &[]);
+            passes(&program, &[], &[]);
+            sources.reverse();
+        }
+    });
+}
+
 /// Whether programs can be built and run with this sanitizer.
 fn has_sanitizer(compiler: &str, folder: &Path, flag: &str) -> bool {
     let (source, program) = (folder.join("empty.cpp"), folder.join("empty"));

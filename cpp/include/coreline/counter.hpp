@@ -73,8 +73,10 @@
 #endif
 #if CORELINE_COUNTER_RSEQ && !defined(CORELINE_COUNTER_ATOMICS) && !defined(CORELINE_COUNTER_TSAN)
 #define CORELINE_COUNTER_SECTIONS 1
+#define CORELINE_COUNTER_BUILD sections
 #else
 #define CORELINE_COUNTER_SECTIONS 0
+#define CORELINE_COUNTER_BUILD atomics
 #endif
 
 #if defined(__GNUC__) && !defined(_WIN32)
@@ -269,72 +271,6 @@ inline std::intptr_t settled_area() noexcept {
     if (area == kNone) return kNone;
     return cpu_id(area) >= 0 || (area != published_area() && register_own(area)) ? area : kNone;
 }
-
-// The sections. Label 2: where to start over; 3 and 4: start and end; 5: the descriptor; 6: the abort handler, behind
-// the signature. Arming is the last instruction before the start. `?` puts the pushed part into the function's group,
-// so that the linker drops both or none. The last store disarms: the descriptor goes with its shared object.
-#define CORELINE_COUNTER_DESCRIPTOR \
-    ".pushsection __rseq_cs, \"aw?\"\n\t.balign 32\n5:\n\t.long 0, 0\n\t.quad 3b, 4b - 3b, 6f\n\t.popsection\n\t"
-#if defined(__x86_64__)
-// The signature is the operand of an undefined instruction, `ud1`.
-#define CORELINE_COUNTER_SECTION(TARGET, WORD)                                                               \
-    __asm__ goto("2:\n\tleaq 5f(%%rip), %%rax\n\tmovq %%rax, %%fs:8(%[area])\n3:\n\t"                        \
-                 "movl %%fs:4(%[area]), %%eax\n\tcmpl (%[gate]), %%eax\n\tjae %l[no_slot]\n\t"               \
-                 "shlq %[shift], %%rax\n\taddq 8(%[gate]), %%rax\n\taddq %[delta], " TARGET "\n4:\n\t"       \
-                 "movq $0, %%fs:8(%[area])\n\t" CORELINE_COUNTER_DESCRIPTOR                                  \
-                 ".pushsection __rseq_failure, \"ax?\"\n\t.byte 0x0f, 0xb9, 0x3d\n\t.long %c[signature]\n6:\n\t" \
-                 "jmp 2b\n\t.popsection\n\t"                                                                 \
-                 :                                                                                           \
-                 : [area] "r"(area), [gate] "r"(&gate), [delta] "er"(delta), [word] WORD,                    \
-                   [shift] "i"(Shift), [signature] "i"(kSignature)                                           \
-                 : "rax", "cc", "memory"                                                                     \
-                 : no_slot)
-#define CORELINE_COUNTER_TARGET "(%%rax, %[word], 8)"
-#define CORELINE_COUNTER_FIRST "(%%rax)"
-#else
-// The acquire load of the limit comes before the load of the base. The abort handler lies within a branch's reach.
-#define CORELINE_COUNTER_SECTION(TARGET, WORD)                                                               \
-    __asm__ goto("2:\n\tmrs x9, tpidr_el0\n\tadd x9, x9, %[area]\n\tadrp x10, 5f\n\t"                        \
-                 "add x10, x10, :lo12:5f\n\tstr x10, [x9, 8]\n3:\n\t"                                        \
-                 "ldr w10, [x9, 4]\n\tldar w11, [%[gate]]\n\tcmp w10, w11\n\tb.hs %l[no_slot]\n\t"           \
-                 "ldr x11, [%[gate], 8]\n\tadd x10, x11, x10, lsl %[shift]\n\t" TARGET                       \
-                 "ldr x11, [x10]\n\tadd x11, x11, %[delta]\n\tstr x11, [x10]\n4:\n\t"                        \
-                 "str xzr, [x9, 8]\n\t" CORELINE_COUNTER_DESCRIPTOR                                          \
-                 ".subsection 1\n\t.inst %c[signature]\n6:\n\tb 2b\n\t.previous\n\t"                         \
-                 :                                                                                           \
-                 : [area] "r"(area), [gate] "r"(&gate), [delta] "r"(delta), [word] WORD,                     \
-                   [shift] "i"(Shift), [signature] "i"(kSignature)                                           \
-                 : "x9", "x10", "x11", "cc", "memory"                                                        \
-                 : no_slot)
-#define CORELINE_COUNTER_TARGET "add x10, x10, %[word], lsl 3\n\t"
-#define CORELINE_COUNTER_FIRST ""
-#endif
-
-/// Adds in a section; `false`, without effect, if the thread has no slot.
-template <unsigned Shift, bool Single>
-CORELINE_COUNTER_INLINE bool add_here(Gate& gate, std::size_t word, std::uint64_t delta) noexcept {
-    const std::intptr_t area = section_area.load(std::memory_order_relaxed);
-    if (area == kUnsettled || area == kNone) return false;
-    if constexpr (Single) {
-        static_cast<void>(word);
-        CORELINE_COUNTER_SECTION(CORELINE_COUNTER_FIRST, "i"(0));
-    } else {
-        CORELINE_COUNTER_SECTION(CORELINE_COUNTER_TARGET, "r"(word));
-    }
-    return true;
-no_slot:
-    *static_cast<volatile std::uint64_t*>(static_cast<void*>(thread_pointer() + area + kArmed)) = 0;
-    return false;
-}
-#undef CORELINE_COUNTER_DESCRIPTOR
-#undef CORELINE_COUNTER_SECTION
-#undef CORELINE_COUNTER_TARGET
-#undef CORELINE_COUNTER_FIRST
-#else
-template <unsigned, bool>
-bool add_here(Gate&, std::size_t, std::uint64_t) noexcept {
-    return false;
-}
 #endif  // CORELINE_COUNTER_SECTIONS
 
 /// One more than the highest number that a CPU can have, or a little more.
@@ -440,6 +376,78 @@ CORELINE_COUNTER_SLOW char* make_slots(Gate& gate, unsigned shift, bool sections
     return theirs;
 }
 
+// The linker keeps one function of each name. Code with and without sections may be in one program, so the functions
+// whose body depends on that have different names.
+inline namespace CORELINE_COUNTER_BUILD {
+
+#if CORELINE_COUNTER_SECTIONS
+// The sections. Label 2: where to start over; 3 and 4: start and end; 5: the descriptor; 6: the abort handler, behind
+// the signature. Arming is the last instruction before the start. `?` puts the pushed part into the function's group,
+// so that the linker drops both or none. The last store disarms: the descriptor goes with its shared object.
+#define CORELINE_COUNTER_DESCRIPTOR \
+    ".pushsection __rseq_cs, \"aw?\"\n\t.balign 32\n5:\n\t.long 0, 0\n\t.quad 3b, 4b - 3b, 6f\n\t.popsection\n\t"
+#if defined(__x86_64__)
+// The signature is the operand of an undefined instruction, `ud1`.
+#define CORELINE_COUNTER_SECTION(TARGET, WORD)                                                               \
+    __asm__ goto("2:\n\tleaq 5f(%%rip), %%rax\n\tmovq %%rax, %%fs:8(%[area])\n3:\n\t"                        \
+                 "movl %%fs:4(%[area]), %%eax\n\tcmpl (%[gate]), %%eax\n\tjae %l[no_slot]\n\t"               \
+                 "shlq %[shift], %%rax\n\taddq 8(%[gate]), %%rax\n\taddq %[delta], " TARGET "\n4:\n\t"       \
+                 "movq $0, %%fs:8(%[area])\n\t" CORELINE_COUNTER_DESCRIPTOR                                  \
+                 ".pushsection __rseq_failure, \"ax?\"\n\t.byte 0x0f, 0xb9, 0x3d\n\t.long %c[signature]\n6:\n\t" \
+                 "jmp 2b\n\t.popsection\n\t"                                                                 \
+                 :                                                                                           \
+                 : [area] "r"(area), [gate] "r"(&gate), [delta] "er"(delta), [word] WORD,                    \
+                   [shift] "i"(Shift), [signature] "i"(kSignature)                                           \
+                 : "rax", "cc", "memory"                                                                     \
+                 : no_slot)
+#define CORELINE_COUNTER_TARGET "(%%rax, %[word], 8)"
+#define CORELINE_COUNTER_FIRST "(%%rax)"
+#else
+// The acquire load of the limit comes before the load of the base. The abort handler lies within a branch's reach.
+#define CORELINE_COUNTER_SECTION(TARGET, WORD)                                                               \
+    __asm__ goto("2:\n\tmrs x9, tpidr_el0\n\tadd x9, x9, %[area]\n\tadrp x10, 5f\n\t"                        \
+                 "add x10, x10, :lo12:5f\n\tstr x10, [x9, 8]\n3:\n\t"                                        \
+                 "ldr w10, [x9, 4]\n\tldar w11, [%[gate]]\n\tcmp w10, w11\n\tb.hs %l[no_slot]\n\t"           \
+                 "ldr x11, [%[gate], 8]\n\tadd x10, x11, x10, lsl %[shift]\n\t" TARGET                       \
+                 "ldr x11, [x10]\n\tadd x11, x11, %[delta]\n\tstr x11, [x10]\n4:\n\t"                        \
+                 "str xzr, [x9, 8]\n\t" CORELINE_COUNTER_DESCRIPTOR                                          \
+                 ".subsection 1\n\t.inst %c[signature]\n6:\n\tb 2b\n\t.previous\n\t"                         \
+                 :                                                                                           \
+                 : [area] "r"(area), [gate] "r"(&gate), [delta] "r"(delta), [word] WORD,                     \
+                   [shift] "i"(Shift), [signature] "i"(kSignature)                                           \
+                 : "x9", "x10", "x11", "cc", "memory"                                                        \
+                 : no_slot)
+#define CORELINE_COUNTER_TARGET "add x10, x10, %[word], lsl 3\n\t"
+#define CORELINE_COUNTER_FIRST ""
+#endif
+
+/// Adds in a section; `false`, without effect, if the thread has no slot.
+template <unsigned Shift, bool Single>
+CORELINE_COUNTER_INLINE bool add_here(Gate& gate, std::size_t word, std::uint64_t delta) noexcept {
+    const std::intptr_t area = section_area.load(std::memory_order_relaxed);
+    if (area == kUnsettled || area == kNone) return false;
+    if constexpr (Single) {
+        static_cast<void>(word);
+        CORELINE_COUNTER_SECTION(CORELINE_COUNTER_FIRST, "i"(0));
+    } else {
+        CORELINE_COUNTER_SECTION(CORELINE_COUNTER_TARGET, "r"(word));
+    }
+    return true;
+no_slot:
+    *static_cast<volatile std::uint64_t*>(static_cast<void*>(thread_pointer() + area + kArmed)) = 0;
+    return false;
+}
+#undef CORELINE_COUNTER_DESCRIPTOR
+#undef CORELINE_COUNTER_SECTION
+#undef CORELINE_COUNTER_TARGET
+#undef CORELINE_COUNTER_FIRST
+#else
+template <unsigned, bool>
+bool add_here(Gate&, std::size_t, std::uint64_t) noexcept {
+    return false;
+}
+#endif  // CORELINE_COUNTER_SECTIONS
+
 /// Adds without a section; `false`, without effect, if the thread can now use a section.
 CORELINE_COUNTER_SLOW bool add_otherwise(Gate& gate, Word* shared, unsigned shift, std::size_t word,
                                          std::uint64_t delta) noexcept {
@@ -478,6 +486,8 @@ CORELINE_COUNTER_APART void add_slowly(Gate& gate, Word* shared, std::size_t wor
     while (!add_otherwise(gate, shared, Shift, word, delta) && !add_here<Shift, Single>(gate, word, delta)) {
     }
 }
+
+}  // namespace CORELINE_COUNTER_BUILD
 
 constexpr unsigned shift_for(std::size_t bytes) noexcept {
     unsigned shift = 7;
@@ -572,6 +582,7 @@ private:
 #undef CORELINE_COUNTER_SLOW
 #undef CORELINE_COUNTER_RSEQ
 #undef CORELINE_COUNTER_SECTIONS
+#undef CORELINE_COUNTER_BUILD
 #undef CORELINE_COUNTER_TSAN
 
 #endif
