@@ -144,6 +144,15 @@ fn threads_without_a_registration_count() {
 }
 
 #[test]
+fn a_counter_that_is_destroyed_during_an_addition_stays_so() {
+    with_each_compiler("destroyed", |compiler, folder| {
+        let flags: &[&str] = if cfg!(target_arch = "x86_64") { &["-mno-red-zone"] } else { &[] };
+        let source = "tests/programs/destroyed.cpp";
+        passes(&build(compiler, folder, "destroyed", &[source], flags), &[], &[]);
+    });
+}
+
+#[test]
 fn a_counter_without_memory_counts() {
     with_each_compiler("memory", |compiler, folder| {
         let program = build(compiler, folder, "memory", &["tests/programs/memory.cpp"], &[]);

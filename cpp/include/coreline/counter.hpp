@@ -468,13 +468,16 @@ CORELINE_COUNTER_SLOW bool add_otherwise(Gate& gate, Word* shared, unsigned shif
     errno = error;
     if (base != nullptr && !block_of(base).sections) {
         add_atomically(base, slot, shift, word, delta);
-    } else if (base != nullptr && sections && slot < block_of(base).cpus) {
-        // Release: a section that sees the limit sees the base. In each thread: a forked child may miss the first.
-        gate.limit.store(block_of(base).cpus, std::memory_order_release);
-        return false;
-    } else {
-        shared[word].fetch_add(delta, std::memory_order_relaxed);
+        return true;
     }
+    if (base != nullptr && sections && slot < block_of(base).cpus) {
+        // Release: a section that sees the limit sees the base. In each thread: a forked child may miss the first.
+        // Sequentially consistent, as the destructor's stores: this thread sees `noted`, or the destructor closes last.
+        gate.limit.store(block_of(base).cpus, std::memory_order_seq_cst);
+        if (gate.noted.load(std::memory_order_seq_cst) >> kPlaceShift != kDestroyed) return false;
+        gate.limit.store(0, std::memory_order_relaxed);
+    }
+    shared[word].fetch_add(delta, std::memory_order_relaxed);
     return true;
 }
 
@@ -512,8 +515,9 @@ public:
     /// Only statics may be used afterwards: they keep their values, and are compact for good.
     ~CounterSet() noexcept {
         char* base = detail::slots_of(gate_);
-        gate_.limit.store(0, std::memory_order_relaxed);
-        gate_.noted.store(detail::kDestroyed << detail::kPlaceShift, std::memory_order_relaxed);
+        // In this order: a thread that opens the gate looks whether the counter is destroyed, and closes it again.
+        gate_.noted.store(detail::kDestroyed << detail::kPlaceShift, std::memory_order_seq_cst);
+        gate_.limit.store(0, std::memory_order_seq_cst);
         if (base == nullptr) return;
         for (std::size_t index = 0; index < N; ++index) shared_[index].fetch_add(in_slots(base, index));
         detail::give_back(base, kShift);
