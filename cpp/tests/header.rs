@@ -153,6 +153,17 @@ fn a_counter_that_is_destroyed_during_an_addition_stays_so() {
 }
 
 #[test]
+fn a_fiber_does_not_write_to_its_former_thread() {
+    with_each_compiler("fibers", |compiler, folder| {
+        for optimisation in ["-O1", "-O2"] {
+            let source = "tests/programs/fibers.cpp";
+            let program = build(compiler, folder, "fibers", &[source], &[optimisation]);
+            passes(&program, &[], &[]);
+        }
+    });
+}
+
+#[test]
 fn a_counter_without_memory_counts() {
     with_each_compiler("memory", |compiler, folder| {
         let program = build(compiler, folder, "memory", &["tests/programs/memory.cpp"], &[]);

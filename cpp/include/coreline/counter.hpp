@@ -168,12 +168,13 @@ inline Word& slot_word(char* base, std::size_t slot, unsigned shift, std::size_t
 constexpr std::ptrdiff_t kCpuId = 4, kArmed = 8;
 constexpr std::intptr_t kUnsettled = 0, kNone = 1;
 
+/// Volatile, as between two uses a fiber may go on in another thread.
 inline char* thread_pointer() noexcept {
     char* pointer;
 #if defined(__x86_64__)
-    __asm__("movq %%fs:0, %0" : "=r"(pointer));
+    __asm__ volatile("movq %%fs:0, %0" : "=r"(pointer));
 #else
-    __asm__("mrs %0, tpidr_el0" : "=r"(pointer));
+    __asm__ volatile("mrs %0, tpidr_el0" : "=r"(pointer));
 #endif
     return pointer;
 }
