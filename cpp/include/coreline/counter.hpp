@@ -93,16 +93,6 @@
 #define CORELINE_COUNTER_SLOW inline
 #endif
 
-#if CORELINE_COUNTER_RSEQ
-extern "C" {
-// glibc from 2.35 on: where each thread has its rseq area, and how long that is; 0 if there is none.
-extern const std::ptrdiff_t __rseq_offset __attribute__((weak));
-extern const unsigned int __rseq_size __attribute__((weak));
-// The beginning of the program or shared object that this code is linked into.
-extern const Elf64_Ehdr __ehdr_start __attribute__((weak, visibility("hidden")));
-}
-#endif
-
 namespace coreline {
 // Another number for another layout, so that copies with different layouts do not meet.
 inline namespace v1 {
@@ -168,6 +158,13 @@ inline Word& slot_word(char* base, std::size_t slot, unsigned shift, std::size_t
 constexpr std::ptrdiff_t kCpuId = 4, kArmed = 8;
 constexpr std::intptr_t kUnsettled = 0, kNone = 1;
 
+// glibc from 2.35 on: where each thread has its rseq area, and how long that is; 0 if there is none. The names are ours,
+// as <sys/rseq.h> may declare those of glibc in another way.
+extern const std::ptrdiff_t rseq_offset __asm__("__rseq_offset") __attribute__((weak, visibility("default")));
+extern const unsigned int rseq_size __asm__("__rseq_size") __attribute__((weak, visibility("default")));
+/// The beginning of the program or shared object that this code is linked into.
+extern const Elf64_Ehdr image_start __asm__("__ehdr_start") __attribute__((weak));
+
 /// Volatile, as between two uses a fiber may go on in another thread.
 inline char* thread_pointer() noexcept {
     char* pointer;
@@ -185,8 +182,8 @@ inline std::int32_t cpu_id(std::intptr_t area) noexcept {
 
 /// The C library's areas, if it has some.
 inline std::intptr_t published_area() noexcept {
-    if (&__rseq_offset == nullptr || &__rseq_size == nullptr || __rseq_size == 0) return kNone;
-    return __rseq_offset % 32 == 0 ? __rseq_offset : kNone;
+    if (&rseq_offset == nullptr || &rseq_size == nullptr || rseq_size == 0) return kNone;
+    return rseq_offset % 32 == 0 ? rseq_offset : kNone;
 }
 #endif
 
@@ -239,8 +236,8 @@ CORELINE_COUNTER_SLOW bool register_own(std::intptr_t area) noexcept {
 
 /// Our own area, which only the main program has: that of a shared object would go with the object.
 CORELINE_COUNTER_SLOW std::intptr_t own_area() noexcept {
-    const auto start = reinterpret_cast<std::uintptr_t>(&__ehdr_start);
-    if (start == 0 || getauxval(AT_PHDR) != start + __ehdr_start.e_phoff) return kNone;
+    const auto start = reinterpret_cast<std::uintptr_t>(&image_start);
+    if (start == 0 || getauxval(AT_PHDR) != start + image_start.e_phoff) return kNone;
     if (exit_key.load(std::memory_order_relaxed) == 0) {
         pthread_key_t key;
         if (pthread_key_create(&key, leave) != 0) return kNone;
@@ -265,7 +262,7 @@ inline std::intptr_t settled_area() noexcept {
 #if defined(__aarch64__)
         // An addition has three instructions here, so a preempted thread must be aborted even if it stays on its CPU.
         // Kernels promise that for areas of 32 bytes; some failed to for longer ones.
-        if (found != kNone && found == published_area() && __rseq_size > 32) found = kNone;
+        if (found != kNone && found == published_area() && rseq_size > 32) found = kNone;
 #endif
         if (section_area.compare_exchange_strong(area, found, std::memory_order_relaxed)) area = found;
     }

@@ -65,9 +65,10 @@ inline coreline::Mode expected_mode() {
     !defined(CORELINE_COUNTER_ATOMICS)
     const char* choice = std::getenv("CORELINE_RSEQ");
     if (choice != nullptr && std::strcmp(choice, "off") == 0) return coreline::Mode::atomic;
-    if (&__rseq_size != nullptr && __rseq_size > 0) {
+    using coreline::detail::rseq_size;
+    if (&rseq_size != nullptr && rseq_size > 0) {
 #if defined(__aarch64__)
-        if (__rseq_size > 32) return coreline::Mode::atomic;
+        if (rseq_size > 32) return coreline::Mode::atomic;
 #endif
         return coreline::Mode::sections;
     }

@@ -1,3 +1,8 @@
+// A file that also uses what the C library declares, and uses it before the header does.
+#if __has_include(<sys/rseq.h>)
+#include <sys/rseq.h>
+extern "C" const void* rseq_of_the_c_library() { return __rseq_size > 0 ? &__rseq_offset : nullptr; }
+#endif
 #include "dialect.hpp"
 
 coreline::Counter counter;

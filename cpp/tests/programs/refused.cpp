@@ -45,7 +45,8 @@ void add(int times) {
 
 int main(int argc, char** argv) {
     const std::string what = argc > 1 ? argv[1] : "";
-    const bool is_published = &__rseq_size != nullptr && __rseq_size > 0;
+    using coreline::detail::rseq_size;
+    const bool is_published = &rseq_size != nullptr && rseq_size > 0;
     coreline::Mode mode = is_published ? expected_mode() : coreline::Mode::atomic;
     if (what == "all") refuse(ENOSYS);
     if (what == "pretend") refuse(0);
