@@ -211,6 +211,43 @@ fn files_with_and_without_sections_link() {
     });
 }
 
+/// With pointers of 32 bits there are no sections. Few machines can link such a program, so this
+/// one is compiled against the headers for 64 bits.
+#[test]
+fn pointers_of_32_bits_compile() {
+    with_each_compiler("narrow", |compiler, folder| {
+        let plain = folder.join("plain.cpp");
+        let text = "#include <array>\n#include <atomic>\n#include <pthread.h>\n\
+                    static_assert(std::atomic<long long>::is_always_lock_free);\n";
+        fs::write(&plain, text).unwrap();
+        // Two of the C library's headers that are not installed for 64 bits alone.
+        fs::create_dir_all(folder.join("gnu")).unwrap();
+        fs::write(folder.join("gnu/stubs-32.h"), "").unwrap();
+        fs::write(folder.join("gnu/stubs-x32.h"), "").unwrap();
+        let listing = Command::new(compiler).args(["-std=c++17", "-M"]).arg(&plain).output();
+        let headers = String::from_utf8(listing.unwrap().stdout).unwrap();
+        let folder_of = |header: &str| {
+            headers.split_whitespace().find_map(|path| path.strip_suffix(header)).unwrap_or(".")
+        };
+        let check = |flag: &str, source: &Path| {
+            let mut compile = Command::new(compiler);
+            compile.current_dir(env!("CARGO_MANIFEST_DIR")).args(WARNINGS);
+            compile.args(["-std=c++17", "-fsyntax-only", "-Iinclude", flag, "-I"]).arg(folder);
+            compile.args(["-isystem", folder_of("/array"), "-isystem"]);
+            compile.args([folder_of("/bits/c++config.h"), "-idirafter"]);
+            let output = compile.arg(folder_of("/bits/types.h")).arg(source).output().unwrap();
+            let errors = String::from_utf8_lossy(&output.stderr).into_owned();
+            (output.status.success() && errors.is_empty()).then_some(()).ok_or(errors)
+        };
+        for flag in ["-m32", "-mx32"] {
+            match check(flag, &plain) {
+                Ok(()) => check(flag, Path::new("tests/programs/object.cpp")).unwrap(),
+                Err(_) => skip(&format!("{compiler} has no lock-free 64-bit words with {flag}")),
+            }
+        }
+    });
+}
+
 /// Whether programs can be built and run with this sanitizer.
 fn has_sanitizer(compiler: &str, folder: &Path, flag: &str) -> bool {
     let (source, program) = (folder.join("empty.cpp"), folder.join("empty"));

@@ -125,7 +125,9 @@ struct CORELINE_COUNTER_SHOWN Gate {
     /// Slot 0; null until there are slots. Stays when the counter is destroyed, as a thread may be in a section.
     std::atomic<char*> base;
 };
+#if CORELINE_COUNTER_RSEQ
 static_assert(sizeof(Gate) == 16, "sections read `limit` at 0 and `base` at 8");
+#endif
 
 constexpr unsigned kPlaceShift = 20;
 constexpr std::uint32_t kNoted = (1U << kPlaceShift) - 1;
