@@ -164,6 +164,13 @@ fn a_fiber_does_not_write_to_its_former_thread() {
 }
 
 #[test]
+fn spare_slots_are_taken_without_a_walk() {
+    with_each_compiler("spare", |compiler, folder| {
+        passes(&build(compiler, folder, "spare", &["tests/programs/spare.cpp"], &[]), &[], &[]);
+    });
+}
+
+#[test]
 fn a_counter_without_memory_counts() {
     with_each_compiler("memory", |compiler, folder| {
         let program = build(compiler, folder, "memory", &["tests/programs/memory.cpp"], &[]);

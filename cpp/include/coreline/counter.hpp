@@ -309,22 +309,27 @@ inline void add_atomically(char* base, std::uint32_t place, unsigned shift, std:
 /// while `exit` destroys it may be in a section.
 inline std::atomic<Block*> spare[32]{};
 
+/// Gives back a chain of blocks. It becomes the list if that is empty; else the list becomes its end.
+inline void give_back(Block* first, unsigned shift) noexcept {
+    Block* list = nullptr;
+    if (spare[shift].compare_exchange_strong(list, first, std::memory_order_release)) return;
+    Block* last = first;
+    while (last->next != nullptr) last = last->next;
+    do {
+        last->next = list;
+    } while (!spare[shift].compare_exchange_weak(list, first, std::memory_order_release));
+}
+
 inline void give_back(char* base, unsigned shift) noexcept {
-    Block& block = block_of(base);
-    block.next = spare[shift].load(std::memory_order_relaxed);
-    while (!spare[shift].compare_exchange_weak(block.next, &block, std::memory_order_release)) {
-    }
+    block_of(base).next = nullptr;
+    give_back(&block_of(base), shift);
 }
 
 /// Slot 0 of slots at zero; null if there is no memory.
 inline char* take_slots(unsigned shift) noexcept {
     // The whole list is taken and what is left given back, as the head alone could come back with another successor.
     if (Block* block = spare[shift].exchange(nullptr, std::memory_order_acquire); block != nullptr) {
-        for (Block* rest = block->next; rest != nullptr;) {
-            Block* next = rest->next;
-            give_back(reinterpret_cast<char*>(rest) + kAlign, shift);
-            rest = next;
-        }
+        if (block->next != nullptr) give_back(block->next, shift);
         char* base = reinterpret_cast<char*>(block) + kAlign;
         for (std::size_t word = 0; word < (std::size_t{block->cpus} << shift) / sizeof(Word); ++word) {
             Word& used = slot_word(base, 0, shift, word);
