@@ -203,6 +203,10 @@ fn every_dialect_compiles_and_links() {
             let program = build(compiler, folder, "dialect", &sources, flags);
             passes(&program, &[], &[]);
         }
+        if cfg!(target_arch = "x86_64") {
+            let sources = ["tests/programs/mixed_too.cpp"];
+            build(compiler, folder, "intel.so", &sources, &["-masm=intel", "-shared", "-fPIC"]);
+        }
     });
 }
 

@@ -28,10 +28,11 @@
 // CPU that the kernel can have (a multiple of 64), they take 8 N bytes, rounded up to a power of two, and at least 128.
 // Only the pages of the CPUs that add are resident. A destroyed counter leaves its slots to later counters.
 //
-// **Signals, fork, exit.** On Linux every function is async-signal-safe and leaves `errno` alone. A forked child has
-// the values at the time of the fork. A child of `vfork` must not add. A static counter still works after its
-// destructor ran, but what other threads add while it runs can be lost. A shared object with this header can be
-// unloaded.
+// **Signals, fork, exit.** On Linux every function is async-signal-safe and leaves `errno` alone, except for the first
+// addition by the code of a program or shared object: that one reads the environment, and may call
+// `pthread_key_create`. A forked child has the values at the time of the fork. A child of `vfork` must not add. A
+// static counter still works after its destructor ran, but what other threads add while it runs can be lost, or counted
+// by a later counter. A shared object with this header can be unloaded. All slots that its counters took stay mapped.
 //
 // `CORELINE_RSEQ=off` in the environment, or `#define CORELINE_COUNTER_ATOMICS`, chooses atomic instructions. So does
 // ThreadSanitizer, which does not see the stores of a section.
@@ -160,8 +161,8 @@ inline Word& slot_word(char* base, std::size_t slot, unsigned shift, std::size_t
 constexpr std::ptrdiff_t kCpuId = 4, kArmed = 8;
 constexpr std::intptr_t kUnsettled = 0, kNone = 1;
 
-// glibc from 2.35 on: where each thread has its rseq area, and how long that is; 0 if there is none. The names are ours,
-// as <sys/rseq.h> may declare those of glibc in another way.
+// glibc from 2.35 on: where each thread has its rseq area, and how long that is; 0 if there is none. The names are
+// ours, as <sys/rseq.h> may declare those of glibc in another way.
 extern const std::ptrdiff_t rseq_offset __asm__("__rseq_offset") __attribute__((weak, visibility("default")));
 extern const unsigned int rseq_size __asm__("__rseq_size") __attribute__((weak, visibility("default")));
 /// The beginning of the program or shared object that this code is linked into.
@@ -171,7 +172,7 @@ extern const Elf64_Ehdr image_start __asm__("__ehdr_start") __attribute__((weak)
 inline char* thread_pointer() noexcept {
     char* pointer;
 #if defined(__x86_64__)
-    __asm__ volatile("movq %%fs:0, %0" : "=r"(pointer));
+    __asm__ volatile("{movq %%fs:0, %0|mov %0, qword ptr fs:0}" : "=r"(pointer));
 #else
     __asm__ volatile("mrs %0, tpidr_el0" : "=r"(pointer));
 #endif
@@ -255,7 +256,8 @@ CORELINE_COUNTER_SLOW std::intptr_t own_area() noexcept {
 
 /// The area for the sections of the calling thread; `kNone` if it has to do without. The first call decides for all.
 inline std::intptr_t settled_area() noexcept {
-    std::intptr_t area = section_area.load(std::memory_order_relaxed);
+    // Acquire, and release below: a thread that sees our own area sees the key.
+    std::intptr_t area = section_area.load(std::memory_order_acquire);
     if (area == kUnsettled) {
         const char* choice = std::getenv("CORELINE_RSEQ");
         const bool off = choice != nullptr && std::strcmp(choice, "off") == 0;
@@ -266,7 +268,7 @@ inline std::intptr_t settled_area() noexcept {
         // Kernels promise that for areas of 32 bytes; some failed to for longer ones.
         if (found != kNone && found == published_area() && rseq_size > 32) found = kNone;
 #endif
-        if (section_area.compare_exchange_strong(area, found, std::memory_order_relaxed)) area = found;
+        if (section_area.compare_exchange_strong(area, found, std::memory_order_acq_rel)) area = found;
     }
     if (area == kNone) return kNone;
     return cpu_id(area) >= 0 || (area != published_area() && register_own(area)) ? area : kNone;
