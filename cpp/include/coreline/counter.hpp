@@ -11,7 +11,7 @@
 //     errors.add(2, 5);
 //     std::int64_t total = requests.sum();
 //
-// Each CPU has a slot of its own, and a sum adds the slots up. On Linux for x86-64 and aarch64, an addition is a
+// Each CPU has a slot of its own, and a sum adds the slots up. On Linux for x86-64, an addition is a
 // restartable section: a few instructions that end in a plain store to the slot of the thread's CPU. If the kernel
 // moves, preempts or signals the thread in between, it sends the thread to the section's beginning. Elsewhere an
 // addition is an atomic instruction on one of the slots.
@@ -65,14 +65,16 @@
 #endif
 #endif
 
-// A 64-bit Linux whose rseq areas and sections this header knows.
+// A 64-bit Linux whose rseq areas this header knows. On aarch64 it does not use sections: an addition there has three
+// instructions, and some kernels do not abort a section of a thread that they preempt and that stays on its CPU.
 #if defined(__linux__) && defined(__GNUC__) && \
     ((defined(__x86_64__) && defined(__LP64__)) || (defined(__AARCH64EL__) && defined(__LP64__)))
 #define CORELINE_COUNTER_RSEQ 1
 #else
 #define CORELINE_COUNTER_RSEQ 0
 #endif
-#if CORELINE_COUNTER_RSEQ && !defined(CORELINE_COUNTER_ATOMICS) && !defined(CORELINE_COUNTER_TSAN)
+#if CORELINE_COUNTER_RSEQ && defined(__x86_64__) && !defined(CORELINE_COUNTER_ATOMICS) && \
+    !defined(CORELINE_COUNTER_TSAN)
 #define CORELINE_COUNTER_SECTIONS 1
 #define CORELINE_COUNTER_BUILD sections
 #else
@@ -192,13 +194,8 @@ inline std::intptr_t published_area() noexcept {
 
 #if CORELINE_COUNTER_SECTIONS
 // What stands before an abort handler, as glibc registers it, and the number of the system call.
-#if defined(__x86_64__)
 constexpr std::uint32_t kSignature = 0x53053053;
 constexpr long kCall = 334;
-#else
-constexpr std::uint32_t kSignature = 0xd428bc00;
-constexpr long kCall = 293;
-#endif
 
 /// Thread-local memory that this header shares with the Rust crate coreline-world if both are linked into one program.
 /// Bytes 32 to 63 are the rseq area that is registered where the C library registers none. Bit 1 of word 16 says that
@@ -263,11 +260,6 @@ inline std::intptr_t settled_area() noexcept {
         const bool off = choice != nullptr && std::strcmp(choice, "off") == 0;
         std::intptr_t found = off ? kNone : published_area();
         if (found == kNone && !off) found = own_area();
-#if defined(__aarch64__)
-        // An addition has three instructions here, so a preempted thread must be aborted even if it stays on its CPU.
-        // Kernels promise that for areas of 32 bytes; some failed to for longer ones.
-        if (found != kNone && found == published_area() && rseq_size > 32) found = kNone;
-#endif
         if (section_area.compare_exchange_strong(area, found, std::memory_order_acq_rel)) area = found;
     }
     if (area == kNone) return kNone;
@@ -393,7 +385,6 @@ inline namespace CORELINE_COUNTER_BUILD {
 // so that the linker drops both or none. The last store disarms: the descriptor goes with its shared object.
 #define CORELINE_COUNTER_DESCRIPTOR \
     ".pushsection __rseq_cs, \"aw?\"\n\t.balign 32\n5:\n\t.long 0, 0\n\t.quad 3b, 4b - 3b, 6f\n\t.popsection\n\t"
-#if defined(__x86_64__)
 // The signature is the operand of an undefined instruction, `ud1`.
 #define CORELINE_COUNTER_SECTION(TARGET, WORD)                                                               \
     __asm__ goto("2:\n\tleaq 5f(%%rip), %%rax\n\tmovq %%rax, %%fs:8(%[area])\n3:\n\t"                        \
@@ -409,24 +400,6 @@ inline namespace CORELINE_COUNTER_BUILD {
                  : no_slot)
 #define CORELINE_COUNTER_TARGET "(%%rax, %[word], 8)"
 #define CORELINE_COUNTER_FIRST "(%%rax)"
-#else
-// The acquire load of the limit comes before the load of the base. The abort handler lies within a branch's reach.
-#define CORELINE_COUNTER_SECTION(TARGET, WORD)                                                               \
-    __asm__ goto("2:\n\tmrs x9, tpidr_el0\n\tadd x9, x9, %[area]\n\tadrp x10, 5f\n\t"                        \
-                 "add x10, x10, :lo12:5f\n\tstr x10, [x9, 8]\n3:\n\t"                                        \
-                 "ldr w10, [x9, 4]\n\tldar w11, [%[gate]]\n\tcmp w10, w11\n\tb.hs %l[no_slot]\n\t"           \
-                 "ldr x11, [%[gate], 8]\n\tadd x10, x11, x10, lsl %[shift]\n\t" TARGET                       \
-                 "ldr x11, [x10]\n\tadd x11, x11, %[delta]\n\tstr x11, [x10]\n4:\n\t"                        \
-                 "str xzr, [x9, 8]\n\t" CORELINE_COUNTER_DESCRIPTOR                                          \
-                 ".subsection 1\n\t.inst %c[signature]\n6:\n\tb 2b\n\t.previous\n\t"                         \
-                 :                                                                                           \
-                 : [area] "r"(area), [gate] "r"(&gate), [delta] "r"(delta), [word] WORD,                     \
-                   [shift] "i"(Shift), [signature] "i"(kSignature)                                           \
-                 : "x9", "x10", "x11", "cc", "memory"                                                        \
-                 : no_slot)
-#define CORELINE_COUNTER_TARGET "add x10, x10, %[word], lsl 3\n\t"
-#define CORELINE_COUNTER_FIRST ""
-#endif
 
 /// Adds in a section; `false`, without effect, if the thread has no slot.
 template <unsigned Shift, bool Single>

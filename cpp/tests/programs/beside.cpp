@@ -14,7 +14,7 @@ extern "C" std::uint64_t beside_shared() {
     static_assert(sizeof counter == sizeof(detail::Gate) + sizeof(detail::Word), "the word lies behind the gate");
     return reinterpret_cast<const detail::Word*>(reinterpret_cast<const detail::Gate*>(&counter) + 1)->load();
 }
-#if defined(__x86_64__) || defined(__aarch64__)
+#if defined(__x86_64__)
 extern "C" std::uint32_t beside_signature() { return detail::kSignature; }
 extern "C" std::intptr_t beside_cpu_id_offset() { return detail::kCpuId; }
 extern "C" std::intptr_t beside_armed_offset() { return detail::kArmed; }

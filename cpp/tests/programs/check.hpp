@@ -61,24 +61,17 @@ bool child_succeeds(F f) {
 
 /// How slots have to work here, found out without the header.
 inline coreline::Mode expected_mode() {
-#if defined(__linux__) && (defined(__x86_64__) || defined(__aarch64__)) && !defined(__SANITIZE_THREAD__) && \
+#if defined(__linux__) && defined(__x86_64__) && !defined(__SANITIZE_THREAD__) && \
     !defined(CORELINE_COUNTER_ATOMICS)
     const char* choice = std::getenv("CORELINE_RSEQ");
     if (choice != nullptr && std::strcmp(choice, "off") == 0) return coreline::Mode::atomic;
     using coreline::detail::rseq_size;
     if (&rseq_size != nullptr && rseq_size > 0) {
-#if defined(__aarch64__)
-        if (rseq_size > 32) return coreline::Mode::atomic;
-#endif
         return coreline::Mode::sections;
     }
     const auto registers = [] {
         alignas(32) static std::uint32_t area[8] = {0, ~0U};
-#if defined(__x86_64__)
         const long result = syscall(SYS_rseq, area, sizeof area, 0, 0x53053053);
-#else
-        const long result = syscall(SYS_rseq, area, sizeof area, 0, 0xd428bc00);
-#endif
         // Other errors: the thread is registered already.
         _exit(result == 0 ? area[1] == ~0U : errno == ENOSYS || errno == EPERM);
     };
