@@ -70,8 +70,9 @@ void serve(int listener) {
             const std::string text = answer({request, static_cast<std::size_t>(length)});
             if (write(connection, text.data(), text.size()) < 0) std::perror("write");
         }
-        close(connection);
+        // Before the client sees the end, and may ask for the count.
         open_connections.add(-1);
+        close(connection);
     }
 }
 
