@@ -28,6 +28,7 @@ pub trait Sleep: Words {
     /// `deadline` is a time of this world's [`Clock`](crate::Clock), at which the sleep ends at the
     /// latest. The model has no time. In the model, a park with a deadline always times out, after
     /// the other threads have run.
+    #[track_caller]
     fn park(word: &Self::U32, expected: u32, deadline: Option<Time>) -> Parked {
         Self::park_as(word, expected, deadline, ALL_GROUPS)
     }

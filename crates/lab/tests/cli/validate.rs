@@ -68,7 +68,7 @@ fn validate_measures_beside_what_was_predicted() {
     let transfers = result["core_to_core"].as_array().unwrap();
     let machines: std::collections::BTreeSet<_> =
         transfers.iter().map(|transfer| transfer["machine"].as_str().unwrap()).collect();
-    assert_eq!(machines.len(), 13, "all presets: {machines:?}");
+    assert_eq!(machines.len(), 14, "all presets: {machines:?}");
     transfers.iter().for_each(assert_comes_back);
 }
 
