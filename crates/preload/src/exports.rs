@@ -283,13 +283,29 @@ unsafe fn take(
     caller: usize,
     next: unsafe fn(*mut pthread_rwlock_t) -> c_int,
 ) -> c_int {
+    // SAFETY: the caller's promise.
+    unsafe { ours_or(lock, want, caller, next, |ours| ours.take(want, Until::Never, caller)) }
+}
+
+/// Calls `f` with a lock of ours, or `next` with one of the next library.
+///
+/// # Safety
+///
+/// As POSIX says.
+unsafe fn ours_or(
+    lock: *mut Lock,
+    want: Want,
+    caller: usize,
+    next: unsafe fn(*mut pthread_rwlock_t) -> c_int,
+    f: impl FnOnce(&Lock) -> c_int,
+) -> c_int {
     // SAFETY: the caller gives a lock.
     let it = unsafe { &*lock };
     if it.is_passed_on() {
         // SAFETY: the caller's promise.
         return passed_on(lock, want, caller, || unsafe { next(lock.cast()) });
     }
-    it.take(want, Until::Never, caller)
+    f(it)
 }
 
 /// Calls the next library, and counts the call if calls are counted.
@@ -308,13 +324,8 @@ unsafe fn try_take(
     caller: usize,
     next: unsafe fn(*mut pthread_rwlock_t) -> c_int,
 ) -> c_int {
-    // SAFETY: the caller gives a lock.
-    let it = unsafe { &*lock };
-    if it.is_passed_on() {
-        // SAFETY: the caller's promise.
-        return passed_on(lock, want, caller, || unsafe { next(lock.cast()) });
-    }
-    it.try_take(want, caller)
+    // SAFETY: the caller's promise.
+    unsafe { ours_or(lock, want, caller, next, |ours| ours.try_take(want, caller)) }
 }
 
 unsafe extern "C" fn try_read(lock: *mut Lock, caller: usize) -> c_int {

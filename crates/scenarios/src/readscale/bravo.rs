@@ -60,7 +60,8 @@ impl<W: Testbed> Bravo<W> {
         if slot.compare_exchange(0, self.number, Ordering::SeqCst, Ordering::Relaxed).is_err() {
             return false;
         }
-        // SeqCst: as above; and it is an Acquire, for what the last writer wrote.
+        // SeqCst: pairs with the same store, for the same reason. It is also an Acquire, for what
+        // the last writer wrote.
         if self.biased.load(Ordering::SeqCst) != 0 {
             return true;
         }

@@ -188,7 +188,7 @@ impl<W: Testbed, L: ReadWrite<W>> Field<W, L> {
                     // Relaxed, both: nothing is read because of a count.
                     Step::Add(count) => drop(self.counts[count].fetch_add(1, Ordering::Relaxed)),
                     Step::Subtract(count) => {
-                        // Relaxed: as above.
+                        // Relaxed: nothing is read because of a count.
                         self.counts[count].fetch_sub(1, Ordering::Relaxed);
                     }
                     Step::Read(lock) | Step::Write(lock) => {

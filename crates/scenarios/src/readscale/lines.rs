@@ -36,7 +36,8 @@ impl<W: Testbed> ReadWrite<W> for Lines<W> {
             // SeqCst: pairs with the writer's exchange. Either the writer finds this reader, or
             // this reader finds the writer.
             mine.fetch_add(1, Ordering::SeqCst);
-            // SeqCst: as above; and it is an Acquire, for what the last writer wrote.
+            // SeqCst: pairs with the same exchange, for the same reason. It is also an Acquire, for
+            // what the last writer wrote.
             if self.writer.load(Ordering::SeqCst) == 0 {
                 break;
             }

@@ -91,7 +91,7 @@ impl<W: Testbed> Lot<W> {
         if state & DRAINS != 0 && state < 2 * READER {
             // Relaxed: the writer looks at the state again.
             self.state.fetch_and(!DRAINS, Ordering::Relaxed);
-            // Relaxed: as above.
+            // Relaxed: the writer looks at the state again.
             self.drains.store(0, Ordering::Relaxed);
             W::wake(&raw const self.drains, 1);
         }

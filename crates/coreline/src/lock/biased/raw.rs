@@ -274,7 +274,7 @@ impl<W: World> RawBiasedRwLock<W> {
         let state = unsafe { &raw const (*this).state };
         // Release: pairs with the Acquire of a writer in `write_at_once` and `take`. Without it,
         // reads inside this section could see what that writer writes.
-        // SAFETY: as above.
+        // SAFETY: the reader has not gone before this access.
         let found = unsafe { &*state }.fetch_sub(READER, Ordering::Release);
         // If a writer holds the lock, the first writer waits for that one.
         if found & (DRAINS | HELD) == DRAINS && readers(found) == 1 {

@@ -273,7 +273,7 @@ fn a_lock_for_which_a_thread_waits_is_not_biased() {
             lock.state.fetch_or(waits, Ordering::Relaxed);
             lock.bias();
             assert!(!lock.is_biased());
-            // Relaxed: as above.
+            // Relaxed: no other thread is there.
             lock.state.fetch_and(!waits, Ordering::Relaxed);
             lock.bias();
             assert!(lock.is_biased());

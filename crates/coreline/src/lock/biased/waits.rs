@@ -62,7 +62,8 @@ impl<W: World> RawBiasedRwLock<W> {
                 return true;
             }
             let entered = (state & !clears).wrapping_add(READER);
-            // Acquire: pairs with the Release in `unlock_write`. Relaxed on failure: as above.
+            // Acquire: pairs with the Release in `unlock_write`. Relaxed on failure: the
+            // exchange looks again.
             let (taken, failed) = (Ordering::Acquire, Ordering::Relaxed);
             match self.state.compare_exchange_weak(state, entered, taken, failed) {
                 Ok(_) => return true,

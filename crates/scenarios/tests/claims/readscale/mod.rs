@@ -128,7 +128,7 @@ fn exclusion<L: ReadWrite<Model>>(other_writes: bool) {
         if other_writes {
             write(&theirs, 1);
         } else {
-            // SAFETY: as above: no thread writes.
+            // SAFETY: no thread writes while this one reads.
             lock.read(shared, 1, || assert!(cell.with(|count| unsafe { *count }) <= 1));
         }
     });
