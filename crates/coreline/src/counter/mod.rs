@@ -89,6 +89,7 @@ mod spread;
 mod total;
 mod vec;
 
+use coreline_world::restartable::Gate;
 use coreline_world::restartable::definition::Add;
 use coreline_world::{Integer, Line, Native, Ordering, Word, World};
 
@@ -152,7 +153,9 @@ impl Reading {
 ///
 /// **Fork**: the child has its own copy with the values at the time of the fork. If another thread
 /// was adding at that moment, the child has all of that addition or none of it.
+#[repr(C)]
 pub struct PerCpuCounter<W: World = Native> {
+    /// First, so that a section of another language knows where its gate is.
     spread: Spread<W::U64, W>,
     batched: Option<Box<Batched<W>>>,
 }
@@ -303,6 +306,17 @@ impl<W: World> PerCpuCounter<W> {
         if W::run(unsafe { self.spread.at(0) }, Add(delta)).is_err() {
             self.add_otherwise(delta);
         }
+    }
+
+    /// Returns the address of the gate to the counter's word in each slot, for a section of another
+    /// language. The word is at the beginning of what the gate opens to.
+    ///
+    /// Such a section does what the operation [`Add`] does, on the area that
+    /// `native::area_of_sections` of `coreline-world` names. A thread that finds no slot calls
+    /// [`add`](PerCpuCounter::add) instead. A [batched](PerCpuCounter::batched) counter never opens
+    /// its gate. No code but this crate's may write to the gate.
+    pub fn gate(&self) -> *const Gate<W> {
+        self.spread.gate()
     }
 
     #[inline(never)]

@@ -3,6 +3,7 @@
 use core::array;
 use core::fmt;
 
+use coreline_world::restartable::Gate;
 use coreline_world::restartable::definition::Add;
 use coreline_world::{Integer, Native, Ordering, Word, World};
 
@@ -49,6 +50,7 @@ pub struct Nonzero {
 /// **No memory**: see [`PerCpuCounter`](super::PerCpuCounter).
 ///
 /// **Signals, fork**: see [`PerCpuCounter`](super::PerCpuCounter).
+#[repr(transparent)]
 pub struct CounterSet<const N: usize, W: World = Native> {
     spread: Spread<[W::U64; N], W>,
 }
@@ -103,6 +105,12 @@ impl<const N: usize, W: World> CounterSet<N, W> {
         if W::run(unsafe { self.spread.at(index) }, Add(delta)).is_err() {
             self.add_otherwise(index, delta);
         }
+    }
+
+    /// Returns the address of the gate to the counters' words in each slot, as
+    /// [`PerCpuCounter::gate`](super::PerCpuCounter::gate). Counter *i* is the word at 8 *i*.
+    pub fn gate(&self) -> *const Gate<W> {
+        self.spread.gate()
     }
 
     #[inline(never)]

@@ -177,6 +177,11 @@ impl<T: Slot, W: World> Spread<T, W> {
         unsafe { At::behind(&self.gate, word * size_of::<W::U64>()) }
     }
 
+    /// The gate, through which additions find slots that look no further.
+    pub(super) fn gate(&self) -> *const Gate<W> {
+        &raw const self.gate
+    }
+
     /// Has later additions go the slow way, unless a fast one comes by there.
     pub(super) fn slow_down(&mut self) {
         self.gate = Gate::new_in();

@@ -2,15 +2,13 @@
 
 use core::fmt;
 
+use coreline_world::restartable::Gate;
 use coreline_world::{Native, World};
 
 use super::constructors::constructors;
 use super::{CounterSet, Nonzero};
 use crate::percpu::PerCpuPool;
 use crate::{IndexBy, Lacking};
-
-/// The counters that lie side by side: four lines of a slot.
-const PART: usize = 32;
 
 /// A [`CounterSet`] whose number of counters is chosen at run time, without a limit. Use it, for
 /// example, for one count per route. A [`Histogram`](super::Histogram) uses a vector.
@@ -40,7 +38,14 @@ pub struct CounterVec<W: World = Native> {
 
 constructors!([] CounterVec<>, "`len` counters at zero", len: usize);
 
+/// The number of counters in a group.
+const PART: usize = CounterVec::<Native>::GROUP;
+
 impl<W: World> CounterVec<W> {
+    /// The number of counters that are adjacent in each slot, on four cache lines. The groups are
+    /// adjacent in memory, and each is a `CounterSet` of this many counters.
+    pub const GROUP: usize = 32;
+
     /// Creates `len` counters at zero whose slots come from this pool.
     pub fn from_pool(pool: &PerCpuPool<W>, len: usize) -> Self {
         let part = |_| CounterSet::from_pool(pool);
@@ -74,6 +79,13 @@ impl<W: World> CounterVec<W> {
     pub fn add(&self, index: usize, delta: i64) {
         let (part, index) = self.at(index);
         part.add(index, delta);
+    }
+
+    /// Returns the address of the gate of the first [group](CounterVec::GROUP), as
+    /// [`CounterSet::gate`]. The gates of the other groups follow, each `size_of::<CounterSet<32>>()`
+    /// bytes after the one before. The address dangles if there are no counters.
+    pub fn gates(&self) -> *const Gate<W> {
+        self.parts.as_ptr().cast()
     }
 
     /// Returns the sum of one counter, like [`CounterSet::read_one`].

@@ -119,6 +119,11 @@ impl Area {
         Index { area: self, field }
     }
 
+    /// How many bytes from the thread pointer the area lies.
+    pub(crate) fn offset(self) -> isize {
+        self.offset
+    }
+
     /// Where the calling thread has this area.
     pub(crate) fn address(self) -> usize {
         processor::thread_pointer().wrapping_add_signed(self.offset)

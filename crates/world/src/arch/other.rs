@@ -57,6 +57,10 @@ impl Area {
         0
     }
 
+    pub(crate) fn offset(self) -> isize {
+        0
+    }
+
     pub(crate) fn address(self) -> usize {
         0
     }

@@ -87,8 +87,9 @@ mod work;
 #[cfg(all(target_os = "linux", not(feature = "portable")))]
 pub use linux::{
     Held, HugePool, NoSections, Probe, Registrar, Registration, RseqAbi, SelfTestError,
-    ThreadRegistration, exec, is_executable, note_interrupts, note_output, output_was_unwritable,
-    probe, rseq_registrations, run_queue_wait, runs_as_owner, stay_mapped, was_interrupted,
+    ThreadRegistration, area_of_sections, exec, is_executable, note_interrupts, note_output,
+    output_was_unwritable, probe, rseq_registrations, run_queue_wait, runs_as_owner, stay_mapped,
+    was_interrupted,
 };
 pub use section::Section;
 pub use threads::JoinHandle;

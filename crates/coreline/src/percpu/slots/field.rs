@@ -12,7 +12,7 @@ use coreline_world::restartable::definition::{
     Add, AddIf, Exchange, Load, StackPop, StackPopBatch, StackPush, StackPushBatch, StackResize,
     StoreIfEqual,
 };
-use coreline_world::restartable::{At, Full, NoSlot, Operation, Slot};
+use coreline_world::restartable::{At, Full, Limits, NoSlot, Operation, Slot};
 use coreline_world::{Integer, Ordering, Unsigned, Word, World};
 
 use super::Slots;
@@ -65,6 +65,19 @@ impl<'a, T: Slot, F, W: World, I: Indexing<W>> Field<'a, T, F, W, I> {
     fn at(self) -> At<'a, F, W> {
         // SAFETY: the promise of `new`.
         unsafe { self.slots.at(self.first) }
+    }
+
+    /// Returns the addresses of the slots' limits, and of the field in slot 0, for a section of
+    /// another language. The other slots follow, [`STRIDE`](coreline_world::Restartable::STRIDE)
+    /// bytes apart. The field may not be initialised while the limit is 0.
+    ///
+    /// Such a section does what an operation of this type does, on the area that
+    /// `native::area_of_sections` of `coreline-world` names, and uses only slots below the limit.
+    /// It needs an index of its own, so the slots must not be indexed by rows. No code but this
+    /// crate's may write to the limits.
+    pub fn addresses(self) -> (*const Limits<W>, *mut F) {
+        let at = self.at();
+        (at.limits(), at.first())
     }
 
     /// The field in a slot that [`Slots::elsewhere`] chose.

@@ -46,6 +46,7 @@ pub use interrupt::{note_interrupts, was_interrupted};
 pub use machine::HugePool;
 pub use probe::{Probe, Registrar, RseqAbi, probe};
 pub use process::{ThreadRegistration, rseq_registrations};
+pub use restartable::area_of_sections;
 pub use rseq::{NoSections, Registration, SelfTestError, stay_mapped};
 pub use run_queue::run_queue_wait;
 pub use signals::Held;

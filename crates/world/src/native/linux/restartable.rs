@@ -84,6 +84,22 @@ impl Restartable for Native {
     }
 }
 
+/// Returns how many bytes from the thread pointer each thread has the rseq area on which sections
+/// run. Use it for a section of another language, on slots of this library.
+///
+/// If this process runs no sections, the area is memory of the thread in which `cpu_id` is always
+/// -1, and limits of slots are always 0. A section on this area finds no slot, and may still store
+/// to `rseq_cs`. The same holds in a thread that is not registered: the next operation of this
+/// library on per-CPU memory registers the thread.
+///
+/// The result is final after the first per-CPU memory of the process was created. It is 0 on
+/// processors for which there are no sections.
+///
+/// Async-signal-safe.
+pub fn area_of_sections() -> isize {
+    Area::of_sections().offset()
+}
+
 // What the sections take for granted.
 const _: () = {
     assert!(offset_of!(ResizableStack<u8, 3, Native>, capacity) == 0);
