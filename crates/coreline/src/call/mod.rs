@@ -484,6 +484,24 @@ impl<W: World + Threads> Workers<W> {
         Ok(())
     }
 
+    /// Closes the set, and waits until all calls and tasks have run, like [`join`](Workers::join).
+    /// The functions that still run may use the set meanwhile.
+    ///
+    /// Returns `false` at once if the calling thread is one of these workers, because it would wait
+    /// for its own end. Then the set is not closed. In a forked child, which has no workers, the
+    /// method does not wait.
+    pub fn close_and_wait(&self) -> bool {
+        if W::generation() != self.shared.generation {
+            return true;
+        }
+        if self.is_own_thread() {
+            return false;
+        }
+        self.shared.close();
+        self.shared.wait_for_end(self.threads.len());
+        true
+    }
+
     /// Whether the calling thread is a worker of these, which may have ended. It asks the threads,
     /// because a thread's own variables may be gone before the workers are dropped.
     fn is_own_thread(&self) -> bool {

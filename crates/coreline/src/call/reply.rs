@@ -9,7 +9,7 @@ use std::panic::{AssertUnwindSafe, RefUnwindSafe, UnwindSafe, catch_unwind, resu
 use std::sync::Arc;
 
 use coreline_topology::CpuId;
-use coreline_world::{Native, World};
+use coreline_world::{Native, Time, World};
 
 use super::polling::poll;
 use super::request::{Caller, Header, PanicResult};
@@ -140,6 +140,9 @@ trait Sent<R>: Send + Sync {
 
     fn poll(&self, waker: &Waker) -> Poll<PanicResult<R>>;
 
+    /// Whether the function had not begun, and will not run.
+    fn withdraw(&self) -> bool;
+
     /// The reply is dropped. `withdraws`: the function must not run if it has not begun.
     fn leave(&self, withdraws: bool);
 }
@@ -191,6 +194,19 @@ where
             drop(stage);
             new = Some(waker.clone());
         }
+    }
+
+    fn withdraw(&self) -> bool {
+        let mut stage = self.stage.lock();
+        if !matches!(*stage, Stage::Waits(..)) {
+            return false;
+        }
+        // Over: the worker finds it, and runs nothing.
+        let left = core::mem::replace(&mut *stage, Stage::Over);
+        // The function may have destructors: not under the lock.
+        drop(stage);
+        drop(left);
+        true
     }
 
     fn leave(&self, withdraws: bool) {
@@ -282,6 +298,68 @@ impl<R: Send + 'static, W: World> Reply<R, W> {
             return Ok(value.unwrap_or_else(|panic| resume_unwind(panic)));
         }
         Ok(block_on::<W, _>(self, None).expect("it waits for as long as it takes"))
+    }
+
+    /// Waits for the value until `deadline`, like [`wait`](Reply::wait). If the deadline has passed,
+    /// the call only looks whether the value is there.
+    ///
+    /// ```
+    /// use coreline::Workers;
+    /// use coreline::world::{Clock, Native, Time};
+    ///
+    /// let workers = Workers::new()?;
+    /// let mut reply = workers.spawn(|| 7)?;
+    /// let value = loop {
+    ///     match reply.wait_by(Native::now()) {
+    ///         Ok(value) => break value,
+    ///         // Other work, and then:
+    ///         Err(pending) => reply = pending,
+    ///     }
+    /// };
+    /// assert_eq!(value, 7);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// Returns the reply if the deadline passed first. On the only worker that can run the
+    /// function, that is always so if the function has not run yet.
+    ///
+    /// # Panics
+    ///
+    /// Panics if the function panicked.
+    pub fn wait_by(mut self, deadline: Time) -> Result<R, Self> {
+        let letter = self.letter.as_ref().expect("a reply was waited for after it was ready");
+        let runner = self.runner.map(|seat| seat.cpu);
+        let is_over = deadline <= W::now();
+        if let Some(value) = (!is_over).then(|| letter.wait_awake(runner)).flatten() {
+            self.letter = None;
+            return Ok(value.unwrap_or_else(|panic| resume_unwind(panic)));
+        }
+        let value = if is_over {
+            match Pin::new(&mut self).poll(&mut Context::from_waker(Waker::noop())) {
+                Poll::Ready(value) => Some(value),
+                Poll::Pending => None,
+            }
+        } else {
+            block_on::<W, _>(&mut self, Some(deadline))
+        };
+        value.ok_or(self)
+    }
+
+    /// Withdraws the call or the task, so that the function does not run.
+    ///
+    /// # Errors
+    ///
+    /// Returns the reply if the function has begun. It may have ended, too.
+    pub fn withdraw(mut self) -> Result<(), Self> {
+        match self.letter.as_ref().is_some_and(|letter| letter.withdraw()) {
+            true => {
+                self.letter = None;
+                Ok(())
+            }
+            false => Err(self),
+        }
     }
 
     fn is_done(&self) -> bool {

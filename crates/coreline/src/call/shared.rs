@@ -488,26 +488,27 @@ impl<W: World> Shared<W> {
             self.rest(index, &mut window, calls > 0);
         }
         with_current::<W, _>(|current| current.shared.set(ptr::null()));
-        // Relaxed: the join that follows orders what the worker did.
-        self.ended.fetch_add(1, Ordering::Relaxed);
+        // Release: pairs with the Acquire in `wait_for_end`. A thread that has waited could else miss
+        // what functions wrote that the worker ran.
+        self.ended.fetch_add(1, Ordering::Release);
         W::wake(&raw const *self.ended, u32::MAX);
     }
 
-    /// Waits until so many workers have ended, on the thread of a worker of another set. It serves
-    /// calls of its own meanwhile:
+    /// Waits until so many workers have ended. A worker of another set serves calls meanwhile:
     ///
     ///   Worker of A: calls a worker of B, which is in a task
     ///   Worker of B: drops A in that task, and waits for the worker of A   <- both forever
     pub(super) fn wait_for_end(&self, count: usize) {
         loop {
             serve_own::<W>();
-            // Relaxed: the join that follows orders what the workers did.
-            let ended = self.ended.load(Ordering::Relaxed);
+            // Acquire: pairs with the Release of each worker at its end.
+            let ended = self.ended.load(Ordering::Acquire);
             if ended as usize >= count {
                 return;
             }
             // Calls of its own set notify another event count, so it looks for them now and then.
-            W::park(&self.ended, ended, Some(W::now() + BETWEEN_CALLS));
+            let deadline = seat::<W>().map(|_| W::now() + BETWEEN_CALLS);
+            W::park(&self.ended, ended, deadline);
         }
     }
 
