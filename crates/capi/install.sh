@@ -51,7 +51,7 @@ if [ -z "$found" ]; then
     exit 1
 fi
 install -m 644 "$source/include/coreline.h" "$to/include/"
-install -m 644 "$source/include/coreline/inline.h" "$to/include/coreline/"
+install -m 644 "$source"/include/coreline/*.h "$to/include/coreline/"
 # Without what sed would change in it.
 escaped=$(printf '%s\n' "$prefix" | sed 's/[&|\\]/\\&/g')
 sed -e "s|@prefix@|$escaped|" -e "s|@libdir@|$libdir|" -e "s|@version@|$version|" \

@@ -25,6 +25,8 @@ const SOURCES: &[&str] = &[
     "percpu.rs",
     "cache.rs",
     "mask.rs",
+    "workers.rs",
+    "reply.rs",
     "lock/mutex.rs",
     "lock/checked.rs",
     "lock/rwlock.rs",

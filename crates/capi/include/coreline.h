@@ -48,6 +48,11 @@
 #define CORELINE_POOL_CHECKED 4
 
 /**
+ * As `polling` of `coreline_workers_options_t`: workers sleep as soon as they have no work.
+ */
+#define CORELINE_WORKERS_NEVER_POLL UINT64_MAX
+
+/**
  * The result of a function. Zero is success. A positive code is an expected outcome without
  * success. A negative code is a mistake of the caller, or a failure.
  *
@@ -60,11 +65,11 @@ typedef enum coreline_code_t {
      */
     CORELINE_OK = 0,
     /**
-     * A `try` function found the lock held.
+     * A `try` function found the lock held, a mailbox occupied, or a reply not there yet.
      */
     CORELINE_BUSY = 1,
     /**
-     * The deadline passed before the call got the lock.
+     * The deadline passed before the call got the lock or the reply.
      */
     CORELINE_TIMED_OUT = 2,
     /**
@@ -72,7 +77,7 @@ typedef enum coreline_code_t {
      */
     CORELINE_UNEQUAL = 3,
     /**
-     * The bit has that value already.
+     * The bit has that value already, or the function to cancel has begun.
      */
     CORELINE_UNCHANGED = 4,
     /**
@@ -104,7 +109,7 @@ typedef enum coreline_code_t {
      */
     CORELINE_ERROR_NOT_OWNER = -7,
     /**
-     * The calling thread already holds the lock that it wants.
+     * The calling thread already holds the lock that it wants, or would wait for itself.
      */
     CORELINE_ERROR_DEADLOCK = -8,
     /**
@@ -124,6 +129,18 @@ typedef enum coreline_code_t {
      * The function that constructs objects of a cache has failed.
      */
     CORELINE_ERROR_CONSTRUCTOR = -12,
+    /**
+     * The workers are closed to new calls and tasks.
+     */
+    CORELINE_ERROR_CLOSED = -13,
+    /**
+     * The CPU has no worker, or the calling thread is no worker.
+     */
+    CORELINE_ERROR_NO_WORKER = -14,
+    /**
+     * The workers are threads of the parent of this process.
+     */
+    CORELINE_ERROR_FORKED = -15,
 } coreline_code_t;
 
 /**
@@ -166,6 +183,16 @@ typedef struct coreline_pool_t coreline_pool_t;
 typedef struct coreline_read_mostly_t coreline_read_mostly_t;
 
 /**
+ * The reply to a call or a task: whether its function has run.
+ */
+typedef struct coreline_reply_t coreline_reply_t;
+
+/**
+ * Threads, one pinned to each CPU, that run calls and tasks for other threads.
+ */
+typedef struct coreline_workers_t coreline_workers_t;
+
+/**
  * What the header knows of the library. `coreline_check` fills it in.
  *
  * Each size is the size in bytes times 256, plus the alignment in bytes.
@@ -191,6 +218,14 @@ typedef struct coreline_layout_t {
      * The size of `coreline_cache_options_t`.
      */
     uint32_t cache_options;
+    /**
+     * The size of `coreline_workers_options_t`.
+     */
+    uint32_t workers_options;
+    /**
+     * The size of `coreline_worker_stats_t`.
+     */
+    uint32_t worker_stats;
     /**
      * The size of `coreline_mutex_t`.
      */
@@ -224,6 +259,59 @@ typedef struct coreline_layout_t {
      * The size of `coreline_turn_t`.
      */
     uint32_t turn;
+    /**
+     * The number of the next ticket of a ticket lock that a thread locked first. Inline functions
+     * write it, as what follows.
+     */
+    uint32_t ticket_lock_next;
+    /**
+     * The distance of two slots, in bytes.
+     */
+    uint32_t stride;
+    /**
+     * Where handles have the distance of the thread's rseq area.
+     */
+    uint32_t area;
+    /**
+     * The mark of handles of `coreline_counter_t`.
+     */
+    uint32_t counter_mark;
+    /**
+     * Where they have the gate.
+     */
+    uint32_t counter_gate;
+    /**
+     * The mark of handles of `coreline_counters_t`.
+     */
+    uint32_t counters_mark;
+    /**
+     * Where they have the number of counters.
+     */
+    uint32_t counters_length;
+    /**
+     * Where they have the address of the gates.
+     */
+    uint32_t counters_gates;
+    /**
+     * The distance of two gates in bytes times 256, plus the number of counters of a gate.
+     */
+    uint32_t counters_group;
+    /**
+     * The mark of handles of `coreline_percpu_t`.
+     */
+    uint32_t percpu_mark;
+    /**
+     * Where they have the number of words.
+     */
+    uint32_t percpu_words;
+    /**
+     * Where they have the address of the table of lines.
+     */
+    uint32_t percpu_lines;
+    /**
+     * The size of a line's entry in bytes times 256, plus the number of words of a line.
+     */
+    uint32_t percpu_line;
 } coreline_layout_t;
 
 /**
@@ -272,6 +360,72 @@ typedef struct coreline_cache_options_t {
      */
     size_t idle_limit;
 } coreline_cache_options_t;
+
+/**
+ * How workers are set up. All members must be set; zeros are the defaults.
+ */
+typedef struct coreline_workers_options_t {
+    /**
+     * The CPUs that have a worker. Null: all CPUs that the calling thread may use.
+     */
+    const struct coreline_mask_t *cpus;
+    /**
+     * How many nanoseconds a worker without work may poll before it sleeps. 0 is 200000.
+     * `CORELINE_WORKERS_NEVER_POLL` is for CPUs that other threads need.
+     */
+    uint64_t polling;
+    /**
+     * The beginning of the threads' names, to which `-` and the CPU are added. Null: `coreline`.
+     * Linux keeps 15 bytes of a name, so a longer beginning is cut.
+     */
+    const char *name;
+} coreline_workers_options_t;
+
+/**
+ * A function that a worker runs, with the argument that its sender passes.
+ *
+ * It must return. It must not leave by `longjmp`, by `pthread_exit`, by cancellation or by a C++
+ * exception: the last three end the process, and `longjmp` breaks the worker.
+ */
+typedef void (*coreline_function_t)(void *argument);
+
+/**
+ * What a worker has counted. Each number is exact, but together they are not of one moment.
+ */
+typedef struct coreline_worker_stats_t {
+    /**
+     * The calls that the worker ran.
+     */
+    uint64_t calls;
+    /**
+     * How many of these calls found a message in the mailbox, and queued behind it.
+     */
+    uint64_t queued;
+    /**
+     * The tasks that the worker ran.
+     */
+    uint64_t tasks;
+    /**
+     * How often the worker looked for tasks of other workers.
+     */
+    uint64_t searches;
+    /**
+     * The tasks that the worker took from other workers.
+     */
+    uint64_t steals;
+    /**
+     * How often the worker slept because it had nothing to do.
+     */
+    uint64_t sleeps;
+    /**
+     * How often the worker woke and found no message.
+     */
+    uint64_t spurious;
+    /**
+     * The messages that the worker found while it was awake: so many wake-ups were saved.
+     */
+    uint64_t spared;
+} coreline_worker_stats_t;
 
 /**
  * A mutex of 8 bytes. Waiters spin in a queue, near ones first, and then sleep.
@@ -1062,6 +1216,322 @@ coreline_code_t coreline_mask_list(const struct coreline_mask_t *mask,
  * the child has its own copy of the mask.
  */
 coreline_code_t coreline_mask_trim(const struct coreline_mask_t *mask);
+
+/**
+ * Starts workers.
+ *
+ * `options` may be null, which is the default of each option. The structure is copied. Without
+ * memory for the workers' own structures, the process ends.
+ *
+ * A *call* is a function that runs on the worker of one CPU, between other functions of that
+ * worker. A *task* is queued, and any worker may run it. A call to a worker that polls makes no
+ * system call. Calls should be short, because other calls to the same worker wait for them.
+ *
+ * Errors: `CORELINE_ERROR_NULL`, `CORELINE_ERROR_ARGUMENT` (there are no CPUs, or a CPU is not
+ * among those that the process may use, or an address is not aligned), `CORELINE_ERROR_HANDLE`
+ * (`cpus` is no live mask), `CORELINE_ERROR_NO_MEMORY` (a thread could not be started).
+ *
+ * Threads: any number of threads may call it at the same time. Signals: no signal handler may call
+ * it. Fork: a child has no workers, and may start its own if the process had one thread.
+ */
+coreline_code_t coreline_workers_create(const struct coreline_workers_options_t *options,
+                                        struct coreline_workers_t **out);
+
+/**
+ * Closes workers, waits until all calls and tasks have run, and destroys the workers.
+ *
+ * Functions that still run may use the workers meanwhile, as after `coreline_workers_close`.
+ * Replies that were not waited for stay, and are ready.
+ *
+ * Errors: `CORELINE_ERROR_NULL`, `CORELINE_ERROR_HANDLE`, `CORELINE_ERROR_DEADLOCK` (the calling
+ * thread is one of these workers, which would wait for its own end: the workers stay open).
+ *
+ * Threads: apart from functions that workers run, no other thread may use the workers during the
+ * call or after it. Signals: no signal handler may call it. Fork: in a child, it destroys the
+ * child's copy, and does not wait.
+ */
+coreline_code_t coreline_workers_destroy(struct coreline_workers_t *workers);
+
+/**
+ * Closes workers to new calls and tasks, and does not wait.
+ *
+ * Calls and tasks that were accepted still run, and may send calls and tasks to workers that still
+ * run. The threads end when all have run. `coreline_workers_destroy` waits for that.
+ *
+ * Errors: `CORELINE_ERROR_NULL`, `CORELINE_ERROR_HANDLE`.
+ *
+ * Threads: any number of threads may call it at the same time. Signals: no signal handler may call
+ * it. Fork: a child has no workers, and its call does nothing of use.
+ */
+coreline_code_t coreline_workers_close(const struct coreline_workers_t *workers);
+
+/**
+ * Lists the CPUs that have a worker, and so counts the workers.
+ *
+ * The call writes the numbers of the CPUs to the array `cpus`, which has `capacity` elements,
+ * ordered by node and cache. It writes the number of workers to `count`. If that is more than
+ * `capacity`, the array has the first ones. `cpus` may be null if `capacity` is 0.
+ *
+ * Errors: `CORELINE_ERROR_NULL`, `CORELINE_ERROR_HANDLE`, `CORELINE_ERROR_ARGUMENT` (an address is
+ * not aligned).
+ *
+ * Threads: any number of threads may call it at the same time. Signals: async-signal-safe. Fork: a
+ * child gets the CPUs of its parent's workers.
+ */
+coreline_code_t coreline_workers_cpus(const struct coreline_workers_t *workers,
+                                      uint32_t *cpus,
+                                      size_t capacity,
+                                      size_t *count);
+
+/**
+ * Reports the CPU whose worker the calling thread is.
+ *
+ * The call writes the number of the CPU to `cpu`. It stays the same as long as the worker lives.
+ *
+ * Errors: `CORELINE_ERROR_NULL`, `CORELINE_ERROR_HANDLE`, `CORELINE_ERROR_ARGUMENT` (`cpu` is not
+ * aligned), `CORELINE_ERROR_NO_WORKER` (the calling thread is none of these workers).
+ *
+ * Threads: any number of threads may call it at the same time. Signals: no signal handler may call
+ * it. Fork: a child has no workers.
+ */
+coreline_code_t coreline_workers_current(const struct coreline_workers_t *workers, uint32_t *cpu);
+
+/**
+ * Runs a function on the worker of a CPU, and waits until it has run.
+ *
+ * `function` gets `argument`. What it writes is visible to the caller afterwards. If the caller is
+ * that worker itself, the function runs at once. A worker that waits here serves calls to it
+ * meanwhile, so workers may call each other, even in a cycle. Such calls run on the stack of the
+ * function that waits. If four are nested, the worker serves only calls from workers. So keep
+ * functions short, and let them hold no lock while they call.
+ *
+ * Errors: `CORELINE_ERROR_NULL`, `CORELINE_ERROR_HANDLE`, `CORELINE_ERROR_NO_WORKER` (the CPU has
+ * no worker), `CORELINE_ERROR_CLOSED`, `CORELINE_ERROR_FORKED`.
+ *
+ * Threads: any number of threads may call it at the same time. Signals: no signal handler may call
+ * it. Fork: a child has no workers, and gets `CORELINE_ERROR_FORKED`.
+ */
+coreline_code_t coreline_workers_call(const struct coreline_workers_t *workers,
+                                      uint32_t cpu,
+                                      coreline_function_t function,
+                                      void *argument);
+
+/**
+ * Runs a function on the worker of a CPU, if the worker's mailbox is free, and waits.
+ *
+ * The call returns `CORELINE_BUSY` if another message is in the mailbox, which the worker has not
+ * taken yet. Otherwise it does what `coreline_workers_call` does. The mailbox is free as soon as
+ * the worker has taken the message, so the call may still wait for other functions.
+ *
+ * Errors: `CORELINE_ERROR_NULL`, `CORELINE_ERROR_HANDLE`, `CORELINE_ERROR_NO_WORKER` (the CPU has
+ * no worker), `CORELINE_ERROR_CLOSED`, `CORELINE_ERROR_FORKED`.
+ *
+ * Threads: any number of threads may call it at the same time. Signals: no signal handler may call
+ * it. Fork: a child has no workers, and gets `CORELINE_ERROR_FORKED`.
+ */
+coreline_code_t coreline_workers_try_call(const struct coreline_workers_t *workers,
+                                          uint32_t cpu,
+                                          coreline_function_t function,
+                                          void *argument);
+
+/**
+ * Runs a function on many workers at the same time, and waits until all have run it.
+ *
+ * `mask` has the CPUs. It may be null, which is all workers. The function is called once on each
+ * of these CPUs, with the same argument. `coreline_workers_current` tells it on which one. A
+ * function that waits until it has begun on the other CPUs may wait forever.
+ *
+ * Errors: `CORELINE_ERROR_NULL`, `CORELINE_ERROR_HANDLE`, `CORELINE_ERROR_NO_WORKER` (a CPU of the
+ * mask has no worker), `CORELINE_ERROR_CLOSED` (the function may have run on some of the CPUs),
+ * `CORELINE_ERROR_FORKED`.
+ *
+ * Threads: any number of threads may call it at the same time. Signals: no signal handler may call
+ * it. Fork: a child has no workers, and gets `CORELINE_ERROR_FORKED`.
+ */
+coreline_code_t coreline_workers_call_many(const struct coreline_workers_t *workers,
+                                           const struct coreline_mask_t *mask,
+                                           coreline_function_t function,
+                                           void *argument);
+
+/**
+ * Sends a function to the worker of a CPU, and does not wait.
+ *
+ * The call writes a reply to `reply`, which the caller must end: by a function of replies that
+ * waits, by `coreline_reply_cancel` or by `coreline_reply_detach`. `reply` may be null: then there
+ * is no reply. `argument`, and what it points to, must stay until the function has run.
+ *
+ * Errors: `CORELINE_ERROR_NULL`, `CORELINE_ERROR_HANDLE`, `CORELINE_ERROR_ARGUMENT` (`reply` is
+ * not aligned), `CORELINE_ERROR_NO_WORKER` (the CPU has no worker), `CORELINE_ERROR_CLOSED`,
+ * `CORELINE_ERROR_FORKED`. Without memory for the message, the process ends.
+ *
+ * Threads: any number of threads may call it at the same time. Signals: no signal handler may call
+ * it. Fork: a child has no workers, and gets `CORELINE_ERROR_FORKED`.
+ */
+coreline_code_t coreline_workers_call_async(const struct coreline_workers_t *workers,
+                                            uint32_t cpu,
+                                            coreline_function_t function,
+                                            void *argument,
+                                            struct coreline_reply_t **reply);
+
+/**
+ * Queues a function as a task, which any worker may run.
+ *
+ * If a worker without work is near the calling thread, that worker runs it. If the caller is a
+ * worker, the task is queued on that worker. The call writes a reply to `reply`, as
+ * `coreline_workers_call_async` does.
+ *
+ * Errors: `CORELINE_ERROR_NULL`, `CORELINE_ERROR_HANDLE`, `CORELINE_ERROR_ARGUMENT` (`reply` is
+ * not aligned), `CORELINE_ERROR_CLOSED`, `CORELINE_ERROR_FORKED`. Without memory for the task, the
+ * process ends.
+ *
+ * Threads: any number of threads may call it at the same time. Signals: no signal handler may call
+ * it. Fork: a child has no workers, and gets `CORELINE_ERROR_FORKED`.
+ */
+coreline_code_t coreline_workers_spawn(const struct coreline_workers_t *workers,
+                                       coreline_function_t function,
+                                       void *argument,
+                                       struct coreline_reply_t **reply);
+
+/**
+ * Queues a function as a task for the worker of a CPU.
+ *
+ * No other worker runs it. The call writes a reply to `reply`, as `coreline_workers_call_async`
+ * does.
+ *
+ * Errors: `CORELINE_ERROR_NULL`, `CORELINE_ERROR_HANDLE`, `CORELINE_ERROR_ARGUMENT` (`reply` is
+ * not aligned), `CORELINE_ERROR_NO_WORKER` (the CPU has no worker), `CORELINE_ERROR_CLOSED`,
+ * `CORELINE_ERROR_FORKED`. Without memory for the task, the process ends.
+ *
+ * Threads: any number of threads may call it at the same time. Signals: no signal handler may call
+ * it. Fork: a child has no workers, and gets `CORELINE_ERROR_FORKED`.
+ */
+coreline_code_t coreline_workers_spawn_on(const struct coreline_workers_t *workers,
+                                          uint32_t cpu,
+                                          coreline_function_t function,
+                                          void *argument,
+                                          struct coreline_reply_t **reply);
+
+/**
+ * Runs calls that wait for the calling worker.
+ *
+ * The call writes the number of calls that it ran to `count`. On a thread that is none of these
+ * workers, that is 0. Use it in a long task when `coreline_workers_need_resched` says so. The
+ * calls run on the stack of the function that serves. It must hold no lock that a call takes. The
+ * call ends even if calls arrive without end, and runs no tasks.
+ *
+ * Errors: `CORELINE_ERROR_NULL`, `CORELINE_ERROR_HANDLE`, `CORELINE_ERROR_ARGUMENT` (`count` is
+ * not aligned).
+ *
+ * Threads: any number of threads may call it at the same time. Signals: no signal handler may call
+ * it. Fork: a child has no workers, and serves none.
+ */
+coreline_code_t coreline_workers_serve(const struct coreline_workers_t *workers, uint32_t *count);
+
+/**
+ * Says whether other work waits for the calling worker.
+ *
+ * The call writes 1 to `out` if the calling thread is one of these workers, and a call, a task in
+ * its queue, or tasks of other workers wait for it. Otherwise it writes 0. A long call should
+ * return then, and a long task should call `coreline_workers_serve`.
+ *
+ * Errors: `CORELINE_ERROR_NULL`, `CORELINE_ERROR_HANDLE`, `CORELINE_ERROR_ARGUMENT` (`out` is not
+ * aligned).
+ *
+ * Threads: any number of threads may call it at the same time. Signals: no signal handler may call
+ * it. Fork: a child has no workers, and gets 0.
+ */
+coreline_code_t coreline_workers_need_resched(const struct coreline_workers_t *workers, int *out);
+
+/**
+ * Reports what the worker of a CPU has counted.
+ *
+ * Errors: `CORELINE_ERROR_NULL`, `CORELINE_ERROR_HANDLE`, `CORELINE_ERROR_ARGUMENT` (`out` is not
+ * aligned), `CORELINE_ERROR_NO_WORKER` (the CPU has no worker).
+ *
+ * Threads: any number of threads may call it at the same time. Signals: async-signal-safe. Fork: a
+ * child gets what its parent's workers had counted at the time of the fork.
+ */
+coreline_code_t coreline_workers_stats(const struct coreline_workers_t *workers,
+                                       uint32_t cpu,
+                                       struct coreline_worker_stats_t *out);
+
+/**
+ * Waits until the function of a reply has run, and ends the reply.
+ *
+ * What the function wrote is visible to the caller afterwards. A worker that waits here serves no
+ * calls and runs no tasks meanwhile, so two workers that wait for each other's replies wait
+ * forever.
+ *
+ * The call returns `CORELINE_BUSY` if another thread uses the reply.
+ *
+ * Errors: `CORELINE_ERROR_NULL`, `CORELINE_ERROR_HANDLE` (the reply has ended),
+ * `CORELINE_ERROR_DEADLOCK` (the calling thread is the only worker that can run the function, and
+ * runs it only after its present function: the reply stays).
+ *
+ * Threads: one thread at a time may use a reply, and it may be any thread. Signals: no signal
+ * handler may call it. Fork: a reply whose function had not run at the time of the fork is never
+ * ready in the child, which must not use it.
+ */
+coreline_code_t coreline_reply_wait(struct coreline_reply_t *reply);
+
+/**
+ * Waits until the function of a reply has run, or gives up at a deadline.
+ *
+ * `deadline` is a time of `coreline_now`. The call ends the reply if the function has run. It
+ * returns `CORELINE_TIMED_OUT` if the deadline passes first, and `CORELINE_BUSY` if another thread
+ * uses the reply. Then the reply stays.
+ *
+ * Errors: `CORELINE_ERROR_NULL`, `CORELINE_ERROR_HANDLE` (the reply has ended),
+ * `CORELINE_ERROR_DEADLOCK` (as for `coreline_reply_wait`, if the deadline is `UINT64_MAX`).
+ *
+ * Threads: one thread at a time may use a reply, and it may be any thread. Signals: no signal
+ * handler may call it. Fork: a reply whose function had not run at the time of the fork is never
+ * ready in the child, which must not use it.
+ */
+coreline_code_t coreline_reply_wait_by(struct coreline_reply_t *reply, uint64_t deadline);
+
+/**
+ * Ends a reply if its function has run, and does not wait.
+ *
+ * The call returns `CORELINE_BUSY`, and the reply stays, if the function has not run yet, or if
+ * another thread uses the reply.
+ *
+ * Errors: `CORELINE_ERROR_NULL`, `CORELINE_ERROR_HANDLE` (the reply has ended).
+ *
+ * Threads: one thread at a time may use a reply, and it may be any thread. Signals: no signal
+ * handler may call it. Fork: a reply whose function had not run at the time of the fork is never
+ * ready in the child, which must not use it.
+ */
+coreline_code_t coreline_reply_try_wait(struct coreline_reply_t *reply);
+
+/**
+ * Withdraws the function of a reply, so that it does not run, and ends the reply.
+ *
+ * The call returns `CORELINE_UNCHANGED`, and the reply stays, if the function has begun: it may
+ * have ended, too. Wait for it then, before what it uses is freed. The call returns
+ * `CORELINE_BUSY` if another thread uses the reply.
+ *
+ * Errors: `CORELINE_ERROR_NULL`, `CORELINE_ERROR_HANDLE` (the reply has ended).
+ *
+ * Threads: one thread at a time may use a reply, and it may be any thread. Signals: no signal
+ * handler may call it. Fork: a reply whose function had not run at the time of the fork is never
+ * ready in the child, which must not use it.
+ */
+coreline_code_t coreline_reply_cancel(struct coreline_reply_t *reply);
+
+/**
+ * Ends a reply, and lets its function run all the same.
+ *
+ * No call tells the caller afterwards whether the function has run. `coreline_workers_destroy`
+ * waits for it. The call returns `CORELINE_BUSY` if another thread uses the reply.
+ *
+ * Errors: `CORELINE_ERROR_NULL`, `CORELINE_ERROR_HANDLE` (the reply has ended).
+ *
+ * Threads: one thread at a time may use a reply, and it may be any thread. Signals: no signal
+ * handler may call it. Fork: a reply whose function had not run at the time of the fork is never
+ * ready in the child, which must not use it.
+ */
+coreline_code_t coreline_reply_detach(struct coreline_reply_t *reply);
 
 /**
  * Locks a mutex.

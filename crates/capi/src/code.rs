@@ -15,13 +15,13 @@ use coreline::percpu::PoolError;
 pub enum coreline_code_t {
     /// The call did what it says.
     CORELINE_OK = 0,
-    /// A `try` function found the lock held.
+    /// A `try` function found the lock held, a mailbox occupied, or a reply not there yet.
     CORELINE_BUSY = 1,
-    /// The deadline passed before the call got the lock.
+    /// The deadline passed before the call got the lock or the reply.
     CORELINE_TIMED_OUT = 2,
     /// The word does not have the expected value.
     CORELINE_UNEQUAL = 3,
-    /// The bit has that value already.
+    /// The bit has that value already, or the function to cancel has begun.
     CORELINE_UNCHANGED = 4,
     /// A pointer is null.
     CORELINE_ERROR_NULL = -1,
@@ -37,7 +37,7 @@ pub enum coreline_code_t {
     CORELINE_ERROR_NOT_HELD = -6,
     /// Another thread holds the lock that is to be unlocked.
     CORELINE_ERROR_NOT_OWNER = -7,
-    /// The calling thread already holds the lock that it wants.
+    /// The calling thread already holds the lock that it wants, or would wait for itself.
     CORELINE_ERROR_DEADLOCK = -8,
     /// Objects of a pool were not destroyed, objects of a cache were not put back, or a checked
     /// pool found misuse of its memory.
@@ -48,6 +48,12 @@ pub enum coreline_code_t {
     CORELINE_ERROR_PANIC = -11,
     /// The function that constructs objects of a cache has failed.
     CORELINE_ERROR_CONSTRUCTOR = -12,
+    /// The workers are closed to new calls and tasks.
+    CORELINE_ERROR_CLOSED = -13,
+    /// The CPU has no worker, or the calling thread is no worker.
+    CORELINE_ERROR_NO_WORKER = -14,
+    /// The workers are threads of the parent of this process.
+    CORELINE_ERROR_FORKED = -15,
 }
 
 use coreline_code_t as Code;
@@ -69,12 +75,15 @@ impl From<PoolError> for Code {
 }
 
 /// The codes with their texts.
-const TEXTS: [(Code, &CStr); 17] = [
+const TEXTS: [(Code, &CStr); 20] = [
     (Code::CORELINE_OK, c"success"),
-    (Code::CORELINE_BUSY, c"the lock is held"),
-    (Code::CORELINE_TIMED_OUT, c"the deadline passed before the lock was free"),
+    (
+        Code::CORELINE_BUSY,
+        c"the lock is held, the mailbox is occupied, or the reply is not there yet",
+    ),
+    (Code::CORELINE_TIMED_OUT, c"the deadline passed before the lock was free or the reply there"),
     (Code::CORELINE_UNEQUAL, c"the word does not have the expected value"),
-    (Code::CORELINE_UNCHANGED, c"the bit has that value already"),
+    (Code::CORELINE_UNCHANGED, c"the bit has that value already, or the function has begun"),
     (Code::CORELINE_ERROR_NULL, c"a pointer is null; pass the address of an object"),
     (Code::CORELINE_ERROR_ARGUMENT, c"an argument is out of range, or a pointer is not aligned"),
     (
@@ -88,7 +97,10 @@ const TEXTS: [(Code, &CStr); 17] = [
         c"no thread holds the lock, or the turn is not of this lock; unlock once for each lock",
     ),
     (Code::CORELINE_ERROR_NOT_OWNER, c"another thread holds the lock; let that thread unlock it"),
-    (Code::CORELINE_ERROR_DEADLOCK, c"the calling thread holds the lock already"),
+    (
+        Code::CORELINE_ERROR_DEADLOCK,
+        c"the calling thread holds the lock already, or would wait for itself",
+    ),
     (
         Code::CORELINE_ERROR_FAULTS,
         c"a pool or a cache has objects that were not given back, or memory that was misused",
@@ -102,6 +114,15 @@ const TEXTS: [(Code, &CStr); 17] = [
         c"a check inside of coreline failed; its message is on standard error",
     ),
     (Code::CORELINE_ERROR_CONSTRUCTOR, c"the function that constructs objects of a cache failed"),
+    (Code::CORELINE_ERROR_CLOSED, c"the workers are closed; create new ones"),
+    (
+        Code::CORELINE_ERROR_NO_WORKER,
+        c"the CPU has no worker, or the thread is no worker; list the CPUs that have one",
+    ),
+    (
+        Code::CORELINE_ERROR_FORKED,
+        c"the workers are threads of the parent process; create new ones after a fork",
+    ),
 ];
 
 /// Describes a code in English.
@@ -125,7 +146,7 @@ mod tests {
     fn each_code_has_one_text() {
         let mut codes = TEXTS.map(|(code, _)| code as c_int);
         codes.sort_unstable();
-        assert!(codes.iter().copied().eq(-12..=4), "{codes:?}");
+        assert!(codes.iter().copied().eq(-15..=4), "{codes:?}");
         let mut texts = TEXTS.map(|(_, text)| text);
         texts.sort_unstable();
         assert!(texts.windows(2).all(|pair| pair[0] != pair[1]));

@@ -1,13 +1,18 @@
 //! Counters.
 
-use core::mem::MaybeUninit;
+use core::mem::{MaybeUninit, offset_of};
+use core::ops::Deref;
 
-use coreline::PerCpuCounter;
 use coreline::counter::CounterVec;
+use coreline::world::Native;
+use coreline::world::native::area_of_sections;
+use coreline::world::restartable::Gate;
+use coreline::{CounterSet, PerCpuCounter};
 
 use crate::boundary::boundary;
 use crate::code::coreline_code_t as Code;
-use crate::handle::{destroy, opaque};
+use crate::handle::{self, destroy, opaque};
+use crate::percpu::coreline_percpu_t;
 use crate::pool::{coreline_pool_t, create_in};
 use crate::with::with;
 
@@ -16,7 +21,29 @@ pub struct coreline_counter_t {
     _opaque: MaybeUninit<u8>,
 }
 
-opaque!(coreline_counter_t, PerCpuCounter, b"counter.");
+opaque!(coreline_counter_t, Counter, b"counter.");
+
+/// A counter, behind the area on which inline sections of the header run.
+#[repr(C)]
+pub(crate) struct Counter {
+    area: isize,
+    counter: PerCpuCounter,
+}
+
+impl Counter {
+    fn new(counter: PerCpuCounter) -> Self {
+        Counter { area: area_of_sections(), counter }
+    }
+}
+
+impl Deref for Counter {
+    type Target = PerCpuCounter;
+
+    #[inline(always)]
+    fn deref(&self) -> &PerCpuCounter {
+        &self.counter
+    }
+}
 
 /// A value that was read from a counter, with the largest possible error in either direction.
 #[repr(C)]
@@ -33,7 +60,66 @@ pub struct coreline_counters_t {
     _opaque: MaybeUninit<u8>,
 }
 
-opaque!(coreline_counters_t, CounterVec, b"counters");
+opaque!(coreline_counters_t, Counters, b"counters");
+
+/// A set of counters, behind what inline functions of the header read.
+#[repr(C)]
+pub(crate) struct Counters {
+    area: isize,
+    /// The number of counters.
+    len: usize,
+    /// The gate of the first group. The others follow.
+    gates: *const Gate<Native>,
+    counters: CounterVec,
+}
+
+// SAFETY: the pointer is to what `counters` owns, and nothing is written through it here.
+unsafe impl Send for Counters {}
+// SAFETY: as for `Send`.
+unsafe impl Sync for Counters {}
+
+impl Counters {
+    fn new(counters: CounterVec) -> Self {
+        let (area, len, gates) = (area_of_sections(), counters.len(), counters.gates());
+        Counters { area, len, gates, counters }
+    }
+}
+
+impl Deref for Counters {
+    type Target = CounterVec;
+
+    #[inline(always)]
+    fn deref(&self) -> &CounterVec {
+        &self.counters
+    }
+}
+
+/// What inline functions of the header know of counters, in the order of `coreline_layout_t`. It is
+/// what the library does, and no constant.
+pub(crate) fn layout() -> [u32; 7] {
+    const { assert!(offset_of!(Counter, area) == 0 && offset_of!(Counters, area) == 0) };
+    let counter = Counter::new(PerCpuCounter::const_new());
+    let gate = counter.gate().addr() - (&raw const counter).addr();
+    let (one, set) =
+        (handle::offset::<coreline_counter_t>(), handle::offset::<coreline_counters_t>());
+    [
+        one,
+        handle::mark::<coreline_counter_t>() as usize,
+        one + gate,
+        handle::mark::<coreline_counters_t>() as usize,
+        set + offset_of!(Counters, len),
+        set + offset_of!(Counters, gates),
+        size_of::<CounterSet<{ CounterVec::<Native>::GROUP }>>() * 256
+            + CounterVec::<Native>::GROUP,
+    ]
+    .map(|number| number as u32)
+}
+
+// All inline functions read the area at one offset.
+const _: () = {
+    assert!(handle::offset::<coreline_counter_t>() == handle::offset::<coreline_counters_t>());
+    assert!(handle::offset::<coreline_counter_t>() == handle::offset::<coreline_percpu_t>());
+};
 
 /// Creates a counter at zero.
 ///
@@ -60,7 +146,7 @@ pub unsafe extern "C" fn coreline_counter_create(
     with!([out out] {
         create_in(pool, out, |pool| {
             let counter = PerCpuCounter::from_pool(pool);
-            Ok(if batch == 0 { counter } else { counter.batched(batch) })
+            Ok(Counter::new(if batch == 0 { counter } else { counter.batched(batch) }))
         })
     })
 }
@@ -203,7 +289,7 @@ pub unsafe extern "C" fn coreline_counters_create(
         if u32::try_from(count).is_err() {
             return Err(Code::CORELINE_ERROR_ARGUMENT);
         }
-        create_in(pool, out, |pool| Ok(CounterVec::from_pool(pool, count)))
+        create_in(pool, out, |pool| Ok(Counters::new(CounterVec::from_pool(pool, count))))
     })
 }
 

@@ -6,7 +6,7 @@
 //! that was left first before others. From then on, an old pointer is taken for the new object: no
 //! call can tell them apart.
 
-use core::mem::MaybeUninit;
+use core::mem::{MaybeUninit, offset_of};
 use core::ptr::{self, NonNull};
 use std::alloc::{self, Layout};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -51,6 +51,17 @@ pub(crate) struct Place<T> {
     /// The place that was left after this one; used while no object is here.
     next: Option<NonNull<Place<T>>>,
     value: MaybeUninit<T>,
+}
+
+/// How far behind a handle its object lies.
+pub(crate) const fn offset<H: Opaque>() -> usize {
+    offset_of!(Place<H::Value>, value)
+}
+
+/// What inline functions of the header compare: the last four letters of a type's magic word.
+pub(crate) const fn mark<H: Opaque>() -> u32 {
+    let [.., a, b, c, d] = H::MAGIC.to_ne_bytes();
+    u32::from_le_bytes([a, b, c, d])
 }
 
 /// The places without an object, in the order in which they were left.

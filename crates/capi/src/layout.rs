@@ -7,16 +7,19 @@ use std::io::{self, Write};
 use std::process;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use coreline::lock::RawMutex;
+use coreline::lock::{RawMutex, RawTicketLock};
+use coreline::world::{Native, Restartable};
 
 use crate::cache::coreline_cache_options_t;
 use crate::code::coreline_code_t as Code;
-use crate::counter::coreline_reading_t;
+use crate::counter::{self, coreline_reading_t};
 use crate::lock::{
     coreline_checked_mutex_t, coreline_mutex_t, coreline_osq_fifo_t, coreline_osq_near_t,
     coreline_rwlock_t, coreline_ticket_lock_t, coreline_turn_t,
 };
+use crate::percpu;
 use crate::with::with;
+use crate::workers::{coreline_worker_stats_t, coreline_workers_options_t};
 
 /// The major version of this header.
 pub const CORELINE_VERSION_MAJOR: u32 = 0;
@@ -41,6 +44,10 @@ pub struct coreline_layout_t {
     pub reading: u32,
     /// The size of `coreline_cache_options_t`.
     pub cache_options: u32,
+    /// The size of `coreline_workers_options_t`.
+    pub workers_options: u32,
+    /// The size of `coreline_worker_stats_t`.
+    pub worker_stats: u32,
     /// The size of `coreline_mutex_t`.
     pub mutex: u32,
     /// The first word of a mutex that a thread holds and no thread waits for. Inline functions
@@ -58,6 +65,33 @@ pub struct coreline_layout_t {
     pub osq_fifo: u32,
     /// The size of `coreline_turn_t`.
     pub turn: u32,
+    /// The number of the next ticket of a ticket lock that a thread locked first. Inline functions
+    /// write it, as what follows.
+    pub ticket_lock_next: u32,
+    /// The distance of two slots, in bytes.
+    pub stride: u32,
+    /// Where handles have the distance of the thread's rseq area.
+    pub area: u32,
+    /// The mark of handles of `coreline_counter_t`.
+    pub counter_mark: u32,
+    /// Where they have the gate.
+    pub counter_gate: u32,
+    /// The mark of handles of `coreline_counters_t`.
+    pub counters_mark: u32,
+    /// Where they have the number of counters.
+    pub counters_length: u32,
+    /// Where they have the address of the gates.
+    pub counters_gates: u32,
+    /// The distance of two gates in bytes times 256, plus the number of counters of a gate.
+    pub counters_group: u32,
+    /// The mark of handles of `coreline_percpu_t`.
+    pub percpu_mark: u32,
+    /// Where they have the number of words.
+    pub percpu_words: u32,
+    /// Where they have the address of the table of lines.
+    pub percpu_lines: u32,
+    /// The size of a line's entry in bytes times 256, plus the number of words of a line.
+    pub percpu_line: u32,
 }
 
 const fn shape<T>() -> u32 {
@@ -67,12 +101,24 @@ const fn shape<T>() -> u32 {
 impl coreline_layout_t {
     /// What this library is.
     fn own() -> Self {
+        let [
+            area,
+            counter_mark,
+            counter_gate,
+            counters_mark,
+            counters_length,
+            counters_gates,
+            counters_group,
+        ] = counter::layout();
+        let [percpu_mark, percpu_words, percpu_lines, percpu_line] = percpu::layout();
         coreline_layout_t {
             size: size_of::<Self>() as u32,
             version: coreline_version(),
             code: shape::<c_int>(),
             reading: shape::<coreline_reading_t>(),
             cache_options: shape::<coreline_cache_options_t>(),
+            workers_options: shape::<coreline_workers_options_t>(),
+            worker_stats: shape::<coreline_worker_stats_t>(),
             mutex: shape::<coreline_mutex_t>(),
             mutex_held: mutex_held(),
             checked_mutex: shape::<coreline_checked_mutex_t>(),
@@ -81,6 +127,19 @@ impl coreline_layout_t {
             osq_near: shape::<coreline_osq_near_t>(),
             osq_fifo: shape::<coreline_osq_fifo_t>(),
             turn: shape::<coreline_turn_t>(),
+            ticket_lock_next: ticket_lock_next(),
+            stride: <Native as Restartable>::STRIDE as u32,
+            area,
+            counter_mark,
+            counter_gate,
+            counters_mark,
+            counters_length,
+            counters_gates,
+            counters_group,
+            percpu_mark,
+            percpu_words,
+            percpu_lines,
+            percpu_line,
         }
     }
 
@@ -115,6 +174,16 @@ fn mutex_held() -> u32 {
     mutex.lock();
     // SAFETY: the first word of the lock, which is an atomic word of 32 bits.
     let word = unsafe { AtomicU32::from_ptr((&raw const mutex).cast::<u32>().cast_mut()) };
+    // Relaxed: no other thread has the lock.
+    word.load(Ordering::Relaxed)
+}
+
+/// The next ticket of a lock that a thread holds: as for `mutex_held`.
+fn ticket_lock_next() -> u32 {
+    let lock = RawTicketLock::new();
+    lock.lock();
+    // SAFETY: the first word of the lock, which is an atomic word of 32 bits.
+    let word = unsafe { AtomicU32::from_ptr((&raw const lock).cast::<u32>().cast_mut()) };
     // Relaxed: no other thread has the lock.
     word.load(Ordering::Relaxed)
 }

@@ -92,4 +92,6 @@ mod machine;
 mod mask;
 mod percpu;
 mod pool;
+mod reply;
 mod with;
+mod workers;

@@ -1,12 +1,14 @@
 //! Words in per-CPU memory.
 
-use core::mem::MaybeUninit;
+use core::mem::{MaybeUninit, offset_of};
 
 use coreline::percpu::{PerCpu, Word64};
-use coreline::world::Ordering;
+use coreline::world::native::area_of_sections;
+use coreline::world::restartable::Limits;
+use coreline::world::{Native, Ordering};
 
 use crate::code::coreline_code_t as Code;
-use crate::handle::{destroy, opaque};
+use crate::handle::{self, destroy, opaque};
 use crate::pool::{coreline_pool_t, create_in};
 use crate::with::with;
 
@@ -20,13 +22,61 @@ opaque!(coreline_percpu_t, Lines, b"percpu64");
 /// The words of one cache line.
 const WORDS: usize = 8;
 
-/// Whole cache lines of words.
+/// Whole cache lines of words, behind what inline functions of the header read.
+#[repr(C)]
 pub(crate) struct Lines {
-    lines: Vec<PerCpu<[Word64; WORDS]>>,
+    area: isize,
     words: usize,
+    /// The beginning of `_owned`.
+    addresses: *const Addresses,
+    /// One for each of `lines`.
+    _owned: Box<[Addresses]>,
+    lines: Vec<PerCpu<[Word64; WORDS]>>,
+}
+
+// SAFETY: the pointer is to what `_owned` owns, and nothing is written through it here.
+unsafe impl Send for Lines {}
+// SAFETY: as for `Send`.
+unsafe impl Sync for Lines {}
+
+/// The limits of a line's slots, and slot 0.
+#[repr(C)]
+struct Addresses {
+    limits: *const Limits<Native>,
+    first: *mut Word64,
+}
+
+// SAFETY: addresses of what a line owns, and nothing is written through them here.
+unsafe impl Send for Addresses {}
+// SAFETY: as for `Send`.
+unsafe impl Sync for Addresses {}
+
+/// What inline functions of the header know of words, in the order of `coreline_layout_t`.
+pub(crate) fn layout() -> [u32; 4] {
+    const {
+        assert!(offset_of!(Lines, area) == 0);
+        assert!(offset_of!(Addresses, limits) == 0 && offset_of!(Addresses, first) == 8);
+    };
+    let begin = handle::offset::<coreline_percpu_t>();
+    [
+        handle::mark::<coreline_percpu_t>() as usize,
+        begin + offset_of!(Lines, words),
+        begin + offset_of!(Lines, addresses),
+        size_of::<Addresses>() * 256 + WORDS,
+    ]
+    .map(|number| number as u32)
 }
 
 impl Lines {
+    fn new(lines: Vec<PerCpu<[Word64; WORDS]>>, words: usize) -> Self {
+        let of_line = |line: &PerCpu<[Word64; WORDS]>| {
+            let (limits, first) = line.field(|words| &words[0]).addresses();
+            Addresses { limits, first }
+        };
+        let owned: Box<[_]> = lines.iter().map(of_line).collect();
+        Lines { area: area_of_sections(), words, addresses: owned.as_ptr(), _owned: owned, lines }
+    }
+
     /// The line of a word, and the word's number there.
     #[inline(always)]
     fn at(&self, word: usize) -> Result<(&PerCpu<[Word64; WORDS]>, usize), Code> {
@@ -69,7 +119,7 @@ pub unsafe extern "C" fn coreline_percpu_create(
             for _ in 0..count {
                 lines.push(pool.per_cpu(|| [const { Word64::new(0) }; WORDS])?);
             }
-            Ok(Lines { lines, words })
+            Ok(Lines::new(lines, words))
         })
     })
 }

@@ -2,11 +2,16 @@
  * The part of coreline.h that is written by hand: initialisers, the layout check, and fast paths.
  *
  * Include coreline.h, which includes this file. It works in C11 and C++17, with GCC and Clang.
+ *
+ * With `CORELINE_NO_INLINE` defined, each function whose name ends in `_inline` is a call of the function without that
+ * end. Files with and without it can be linked together.
  */
 #ifndef CORELINE_INLINE_H
 #define CORELINE_INLINE_H
 
 #include <time.h>
+
+#include "sections.h"
 
 /** The version of this header, as coreline_version() returns that of the library. */
 #define CORELINE_VERSION \
@@ -43,6 +48,8 @@ static inline coreline_layout_t coreline_layout(void)
     layout.code = CORELINE_SHAPE(coreline_code_t);
     layout.reading = CORELINE_SHAPE(coreline_reading_t);
     layout.cache_options = CORELINE_SHAPE(coreline_cache_options_t);
+    layout.workers_options = CORELINE_SHAPE(coreline_workers_options_t);
+    layout.worker_stats = CORELINE_SHAPE(coreline_worker_stats_t);
     layout.mutex = CORELINE_SHAPE(coreline_mutex_t);
     layout.mutex_held = CORELINE_MUTEX_HELD;
     layout.checked_mutex = CORELINE_SHAPE(coreline_checked_mutex_t);
@@ -51,6 +58,19 @@ static inline coreline_layout_t coreline_layout(void)
     layout.osq_near = CORELINE_SHAPE(coreline_osq_near_t);
     layout.osq_fifo = CORELINE_SHAPE(coreline_osq_fifo_t);
     layout.turn = CORELINE_SHAPE(coreline_turn_t);
+    layout.ticket_lock_next = 1;
+    layout.stride = 1u << CORELINE_STRIDE_SHIFT;
+    layout.area = CORELINE_AREA;
+    layout.counter_mark = CORELINE_COUNTER_MARK;
+    layout.counter_gate = CORELINE_COUNTER_GATE;
+    layout.counters_mark = CORELINE_COUNTERS_MARK;
+    layout.counters_length = CORELINE_COUNTERS_LENGTH;
+    layout.counters_gates = CORELINE_COUNTERS_GATES;
+    layout.counters_group = CORELINE_COUNTERS_GATE_SIZE * 256 + CORELINE_COUNTERS_OF_GATE;
+    layout.percpu_mark = CORELINE_PERCPU_MARK;
+    layout.percpu_words = CORELINE_PERCPU_WORDS;
+    layout.percpu_lines = CORELINE_PERCPU_LINES;
+    layout.percpu_line = CORELINE_PERCPU_LINE_SIZE * 256 + CORELINE_PERCPU_OF_LINE;
     return layout;
 }
 
@@ -105,7 +125,8 @@ static inline uint64_t coreline_from_timespec(struct timespec time)
 /**
  * Locks a mutex if it is free now, without a call.
  *
- * It does what `coreline_mutex_try_lock` does. The address is not checked.
+ * It does what `coreline_mutex_try_lock` does. The address is not checked. With `CORELINE_NO_INLINE`
+ * defined, it is that call.
  *
  * Errors: none. The call returns `CORELINE_BUSY` if a thread holds the mutex.
  *
@@ -114,17 +135,22 @@ static inline uint64_t coreline_from_timespec(struct timespec time)
  */
 static inline coreline_code_t coreline_mutex_try_lock_inline(coreline_mutex_t *mutex)
 {
+#ifdef CORELINE_NO_INLINE
+    return coreline_mutex_try_lock(mutex);
+#else
     uint32_t is_free = 0;
     return __atomic_compare_exchange_n(&mutex->state, &is_free, CORELINE_MUTEX_HELD, 0,
                                        __ATOMIC_ACQUIRE, __ATOMIC_RELAXED)
         ? CORELINE_OK
         : CORELINE_BUSY;
+#endif
 }
 
 /**
  * Locks a mutex, without a call if it is free.
  *
- * It does what `coreline_mutex_lock` does. The address is checked only if the mutex is held.
+ * It does what `coreline_mutex_lock` does. The address is checked only if the mutex is held. With
+ * `CORELINE_NO_INLINE` defined, it is that call.
  *
  * Errors: none for a mutex. See `coreline_mutex_lock`.
  *
@@ -134,10 +160,148 @@ static inline coreline_code_t coreline_mutex_try_lock_inline(coreline_mutex_t *m
  */
 static inline coreline_code_t coreline_mutex_lock_inline(coreline_mutex_t *mutex)
 {
+#ifndef CORELINE_NO_INLINE
     if (coreline_mutex_try_lock_inline(mutex) == CORELINE_OK) {
         return CORELINE_OK;
     }
+#endif
     return coreline_mutex_lock(mutex);
+}
+
+/**
+ * Locks a ticket lock if it is free now, without a call.
+ *
+ * It does what `coreline_ticket_lock_try_lock` does. The address is not checked. With
+ * `CORELINE_NO_INLINE` defined, it is that call.
+ *
+ * Errors: none. The call returns `CORELINE_BUSY` if a thread holds the lock.
+ *
+ * Threads: any number of threads may call it at the same time. Signals: async-signal-safe. Fork: a
+ * lock that another thread held or waited for at the time of the fork stays locked in the child.
+ */
+static inline coreline_code_t coreline_ticket_lock_try_lock_inline(coreline_ticket_lock_t *lock)
+{
+#ifdef CORELINE_NO_INLINE
+    return coreline_ticket_lock_try_lock(lock);
+#else
+    /* Acquire: pairs with the release of the thread that unlocked. The exchange succeeds only if no
+     * thread has drawn a ticket since, so this is the load that read its store. */
+    uint32_t serving = __atomic_load_n(&lock->serving, __ATOMIC_ACQUIRE);
+    return __atomic_compare_exchange_n(&lock->next, &serving, serving + 1, 0, __ATOMIC_RELAXED,
+                                       __ATOMIC_RELAXED)
+        ? CORELINE_OK
+        : CORELINE_BUSY;
+#endif
+}
+
+/**
+ * Returns the number of the CPU that runs the calling thread, without a call.
+ *
+ * It is a call of `coreline_current_cpu` with `CORELINE_NO_INLINE` defined, on other processors than
+ * x86-64, and where the C library registers no thread for rseq, as glibc before 2.35.
+ *
+ * Threads: any number of threads may call it at the same time. Signals: async-signal-safe after the
+ * first call of `coreline_current_cpu` in the process. Fork: safe in a forked child after such a
+ * call.
+ */
+static inline uint32_t coreline_current_cpu_inline(void)
+{
+#if CORELINE_HAS_SECTIONS
+    if (&coreline_rseq_offset != NULL && &coreline_rseq_size != NULL && coreline_rseq_size != 0) {
+        int32_t cpu;
+        __asm__ volatile("movl %%fs:4(%[area]), %[cpu]" : [cpu] "=r"(cpu) : [area] "r"(coreline_rseq_offset));
+        /* Negative: this thread is not registered. */
+        if (cpu >= 0) {
+            return (uint32_t)cpu;
+        }
+    }
+#endif
+    return coreline_current_cpu();
+}
+
+/**
+ * Adds to a counter, without a call if the thread's CPU has a word of the counter.
+ *
+ * It does what `coreline_counter_add` does, and finds the same misuse. It is that call with
+ * `CORELINE_NO_INLINE` defined, on other processors than x86-64, on machines without restartable
+ * sequences, for counters with a batch, and before the counter has a word for each CPU.
+ *
+ * Errors: `CORELINE_ERROR_NULL`, `CORELINE_ERROR_HANDLE`.
+ *
+ * Threads: any number of threads may call it at the same time. Signals: async-signal-safe; if a
+ * handler adds while it interrupts an addition, both count. Fork: the child has its own copy of the
+ * counter.
+ */
+static inline coreline_code_t coreline_counter_add_inline(const coreline_counter_t *counter, int64_t delta)
+{
+#if CORELINE_HAS_SECTIONS
+    if (coreline_is_marked(counter, CORELINE_COUNTER_MARK)
+        && coreline_section_add(coreline_area_of(counter), counter, delta)) {
+        return CORELINE_OK;
+    }
+#endif
+    return coreline_counter_add(counter, delta);
+}
+
+/**
+ * Adds to one counter of a set, without a call if the thread's CPU has a word of the counter.
+ *
+ * It does what `coreline_counters_add` does, and finds the same misuse. It is that call in the same
+ * cases as for `coreline_counter_add_inline`.
+ *
+ * Errors: `CORELINE_ERROR_NULL`, `CORELINE_ERROR_ARGUMENT` (there is no such counter),
+ * `CORELINE_ERROR_HANDLE`.
+ *
+ * Threads: any number of threads may call it at the same time. Signals: async-signal-safe. Fork:
+ * the child has its own copy of the set.
+ */
+static inline coreline_code_t coreline_counters_add_inline(const coreline_counters_t *counters, size_t index,
+                                                           int64_t delta)
+{
+#if CORELINE_HAS_SECTIONS
+    if (coreline_is_marked(counters, CORELINE_COUNTERS_MARK)
+        && index < *(const size_t *)coreline_behind(counters, CORELINE_COUNTERS_LENGTH)) {
+        const char *gates = *(const char *const *)coreline_behind(counters, CORELINE_COUNTERS_GATES);
+        if (coreline_section_add_behind(coreline_area_of(counters),
+                                        gates + index / CORELINE_COUNTERS_OF_GATE * CORELINE_COUNTERS_GATE_SIZE,
+                                        index % CORELINE_COUNTERS_OF_GATE * sizeof(int64_t), delta)) {
+            return CORELINE_OK;
+        }
+    }
+#endif
+    return coreline_counters_add(counters, index, delta);
+}
+
+/**
+ * Adds to a word of the calling thread's CPU, without a call if the CPU has used the words before.
+ *
+ * It does what `coreline_percpu_add` does, and finds the same misuse. It is that call with
+ * `CORELINE_NO_INLINE` defined, on other processors than x86-64, and on machines without restartable
+ * sequences.
+ *
+ * Errors: `CORELINE_ERROR_NULL`, `CORELINE_ERROR_ARGUMENT` (there is no such word),
+ * `CORELINE_ERROR_HANDLE`.
+ *
+ * Threads: any number of threads may call it at the same time. Signals: async-signal-safe. Fork:
+ * the child has its own copy of the words.
+ */
+static inline coreline_code_t coreline_percpu_add_inline(const coreline_percpu_t *percpu, size_t word,
+                                                         uint64_t delta)
+{
+#if CORELINE_HAS_SECTIONS
+    if (coreline_is_marked(percpu, CORELINE_PERCPU_MARK)
+        && word < *(const size_t *)coreline_behind(percpu, CORELINE_PERCPU_WORDS)) {
+        /* The addresses of the line's limits, and of its slot 0. */
+        const uintptr_t *line = (const uintptr_t *)coreline_behind(
+            *(const void *const *)coreline_behind(percpu, CORELINE_PERCPU_LINES),
+            word / CORELINE_PERCPU_OF_LINE * CORELINE_PERCPU_LINE_SIZE);
+        if (coreline_section_add_to(coreline_area_of(percpu), (const void *)line[0],
+                                    line[1] + word % CORELINE_PERCPU_OF_LINE * sizeof(uint64_t), delta)) {
+            return CORELINE_OK;
+        }
+    }
+#endif
+    return coreline_percpu_add(percpu, word, delta);
 }
 
 #ifdef __cplusplus

@@ -1,0 +1,154 @@
+/*
+ * Restartable sections for the inline functions of coreline/inline.h, and what these know of the library.
+ *
+ * Everything here is private. Include coreline.h.
+ *
+ * A section does what the library's own sections do, which crates/world/src/arch describes: the kernel restarts it
+ * if it preempts, moves or signals the thread before the last store. It differs in one respect. The library stays in
+ * memory, so its sections leave the descriptor armed. A program or plugin with these functions may be unloaded, so
+ * its sections disarm, on every way out. Otherwise the kernel would read a descriptor that is gone, and end the
+ * process.
+ *
+ * The functions read handles. They compare the mark first: four letters of the word by which the library knows a
+ * handle, which differ for each type, and for each layout of it. So a null pointer, a handle of another type, one
+ * that was destroyed, and one of a library with another layout all go to the library's function, which returns the
+ * code.
+ */
+#ifndef CORELINE_SECTIONS_H
+#define CORELINE_SECTIONS_H
+
+#if defined(__x86_64__) && defined(__LP64__) && defined(__linux__) && !defined(CORELINE_NO_INLINE)
+#define CORELINE_HAS_SECTIONS 1
+#else
+#define CORELINE_HAS_SECTIONS 0
+#endif
+
+/* What coreline_check() compares. Offsets are in bytes, from a handle. */
+#define CORELINE_STRIDE_SHIFT 16
+#define CORELINE_AREA 16
+#define CORELINE_COUNTER_MARK 0x2e726574u
+#define CORELINE_COUNTER_GATE 24
+#define CORELINE_COUNTERS_MARK 0x73726574u
+#define CORELINE_COUNTERS_LENGTH 24
+#define CORELINE_COUNTERS_GATES 32
+#define CORELINE_COUNTERS_GATE_SIZE 24
+#define CORELINE_COUNTERS_OF_GATE 32
+#define CORELINE_PERCPU_MARK 0x34367570u
+#define CORELINE_PERCPU_WORDS 24
+#define CORELINE_PERCPU_LINES 32
+#define CORELINE_PERCPU_LINE_SIZE 16
+#define CORELINE_PERCPU_OF_LINE 8
+
+#if CORELINE_HAS_SECTIONS
+
+/* What stands before an abort handler, as the C library registers threads. */
+#define CORELINE_RSEQ_SIGNATURE 0x53053053
+
+#define CORELINE_ALWAYS static inline __attribute__((always_inline))
+
+/*
+ * Labels: 2 is where to start over, 3 and 4 are the beginning and the end, 5 is the descriptor, 6 the abort handler
+ * behind the signature, 8 the way out without a slot, 9 where the two kinds of index meet. Arming is the last
+ * instruction before the beginning. `?` puts what is pushed into the function's group, if it has one, so that the
+ * linker drops both or none.
+ *
+ * The CPU number is tried first. The concurrency ID counts only if the CPU number is not negative, because a thread
+ * that is not registered can seem to have one. In rax: the descriptor, then the index, then the offset of the slot.
+ */
+#define CORELINE_SECTION_ENTER                                                                                 \
+    "2:\n\tleaq 5f(%%rip), %%rax\n\tmovq %%rax, %%fs:8(%[area])\n3:\n\t"                                       \
+    "movl %%fs:4(%[area]), %%eax\n\tcmpl %c[at](%[limits]), %%eax\n\tjb 9f\n\t"                                \
+    "sarl $31, %%eax\n\torl %%fs:24(%[area]), %%eax\n\tcmpl 4+%c[at](%[limits]), %%eax\n\tjae 8f\n9:\n\t"      \
+    "shlq %[shift], %%rax\n\t"
+#define CORELINE_SECTION_LEAVE                                                                                 \
+    "\n4:\n\tmovq $0, %%fs:8(%[area])\n\t"                                                                     \
+    ".pushsection __rseq_cs, \"aw?\"\n\t.balign 32\n5:\n\t.long 0, 0\n\t.quad 3b, 4b - 3b, 6f\n\t.popsection\n\t" \
+    ".pushsection __rseq_failure, \"ax?\"\n\t"                                                                 \
+    ".byte 0x0f, 0xb9, 0x3d\n\t.long %c[signature]\n6:\n\tjmp 2b\n"                                            \
+    "8:\n\tmovq $0, %%fs:8(%[area])\n\tjmp %l[no_slot]\n\t.popsection\n\t"
+#define CORELINE_SECTION_KNOWS(AT)                                                                             \
+    [area] "r"(area), [limits] "r"(limits), [at] "i"(AT), [shift] "i"(CORELINE_STRIDE_SHIFT),                                \
+        [signature] "i"(CORELINE_RSEQ_SIGNATURE)
+
+/*
+ * Adds to the word `offset` bytes behind the place to which a gate opens; 0, without effect, if there is no slot. A gate
+ * has the address of slot 0 behind the limits, and the section reads it after them.
+ */
+CORELINE_ALWAYS int coreline_section_add_behind(intptr_t area, const void *limits, size_t offset, int64_t delta)
+{
+    __asm__ goto(CORELINE_SECTION_ENTER "addq 8(%[limits]), %%rax\n\taddq %[delta], (%%rax,%[offset])"
+                     CORELINE_SECTION_LEAVE
+                 :
+                 : CORELINE_SECTION_KNOWS(0), [offset] "r"(offset), [delta] "er"(delta)
+                 : "rax", "cc", "memory"
+                 : no_slot);
+    return 1;
+no_slot:
+    return 0;
+}
+
+/* As coreline_section_add_behind(), for the first word, and the gate in the handle of a counter. */
+CORELINE_ALWAYS int coreline_section_add(intptr_t area, const coreline_counter_t *limits, int64_t delta)
+{
+    __asm__ goto(CORELINE_SECTION_ENTER "addq 8+%c[at](%[limits]), %%rax\n\taddq %[delta], (%%rax)"
+                     CORELINE_SECTION_LEAVE
+                 :
+                 : CORELINE_SECTION_KNOWS(CORELINE_COUNTER_GATE), [delta] "er"(delta)
+                 : "rax", "cc", "memory"
+                 : no_slot);
+    return 1;
+no_slot:
+    return 0;
+}
+
+/* As coreline_section_add_behind(), for slots whose limits have no address behind them: `first` is the word in slot 0. */
+CORELINE_ALWAYS int coreline_section_add_to(intptr_t area, const void *limits, uintptr_t first, uint64_t delta)
+{
+    __asm__ goto(CORELINE_SECTION_ENTER "addq %[delta], (%[first],%%rax)" CORELINE_SECTION_LEAVE
+                 :
+                 : CORELINE_SECTION_KNOWS(0), [first] "r"(first), [delta] "er"(delta)
+                 : "rax", "cc", "memory"
+                 : no_slot);
+    return 1;
+no_slot:
+    return 0;
+}
+
+#undef CORELINE_SECTION_ENTER
+#undef CORELINE_SECTION_LEAVE
+#undef CORELINE_SECTION_KNOWS
+
+/* The beginning of a handle's word that says of which type it is. Other words of other types may lie there. */
+typedef uint32_t __attribute__((may_alias)) coreline_mark_t;
+
+/* Whether a handle has this mark. The load acquires, as all do here: what the library wrote before it is seen. */
+CORELINE_ALWAYS int coreline_is_marked(const void *handle, uint32_t mark)
+{
+    const int is_marked = handle != NULL && ((const coreline_mark_t *)handle)[1] == mark;
+    __atomic_signal_fence(__ATOMIC_ACQUIRE);
+    return __builtin_expect(is_marked, 1);
+}
+
+/* What a handle has at an offset. */
+CORELINE_ALWAYS const void *coreline_behind(const void *handle, size_t offset)
+{
+    return (const char *)handle + offset;
+}
+
+CORELINE_ALWAYS intptr_t coreline_area_of(const void *handle)
+{
+    return *(const intptr_t *)coreline_behind(handle, CORELINE_AREA);
+}
+
+#undef CORELINE_ALWAYS
+
+/*
+ * glibc from 2.35 on: where each thread has its rseq area, and how long that is. The names are ours, because
+ * <sys/rseq.h> may declare those of glibc in another way.
+ */
+extern const ptrdiff_t coreline_rseq_offset __asm__("__rseq_offset") __attribute__((weak, visibility("default")));
+extern const unsigned int coreline_rseq_size __asm__("__rseq_size") __attribute__((weak, visibility("default")));
+
+#endif /* CORELINE_HAS_SECTIONS */
+
+#endif /* CORELINE_SECTIONS_H */
