@@ -14,6 +14,7 @@ mod presence;
 mod reads;
 mod reclaim;
 mod refused;
+mod replies;
 mod schedules;
 mod seats;
 #[allow(dead_code, reason = "each family uses a part of it")]

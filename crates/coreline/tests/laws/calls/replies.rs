@@ -1,0 +1,107 @@
+//! The laws of replies: a function that was withdrawn does not run, one that has begun is waited
+//! for, and no wait ends before its deadline without the value. And of the end of workers.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use coreline::call::Reply;
+use coreline_sim::Sim;
+use coreline_world::model::{Model, Plant};
+use coreline_world::{Integer, JoinHandle, Native, Ordering, Placement, Testbed, Time, Word};
+
+use crate::call::{MANNERS, Manner, SLEEPS, workers};
+use crate::worlds::{self, Effort, FEW};
+
+/// Calls and tasks, each of which is withdrawn, or waited for once it has begun. Waits in between
+/// end early. What the functions counted is seen after the end, without a join.
+fn each_runs_or_was_withdrawn<W: Testbed>(effort: Effort, manner: Manner) {
+    let workers = workers::<W>(effort, manner);
+    let ran = Arc::new(W::U64::new_in(0));
+    let cpus: Vec<_> = workers.cpus().collect();
+    let mut expected = 0;
+    for round in 0..effort.rounds {
+        let ran = Arc::clone(&ran);
+        let count = move || {
+            // Relaxed: a count.
+            ran.fetch_add(1, Ordering::Relaxed);
+            round
+        };
+        let cpu = cpus[round as usize % cpus.len()];
+        let reply = match round % 3 {
+            0 => workers.call_async(cpu, count),
+            1 => workers.spawn_on(cpu, count),
+            _ => workers.spawn(count),
+        };
+        let reply = reply.unwrap();
+        // In the model a park may end early, and there is no time.
+        let reply = match (round / 3) % 3 {
+            0 => Err(reply),
+            1 => reply.wait_by(Time::from_nanos(0)),
+            _ => reply.wait_by(W::now() + Duration::from_micros(2)),
+        };
+        let value = match reply.map_err(Reply::withdraw) {
+            Ok(value) => Some(value),
+            Err(Ok(())) => None,
+            Err(Err(begun)) => Some(begun.wait()),
+        };
+        assert!(value.is_none_or(|value| value == round));
+        expected += u64::from(value.is_some());
+    }
+    assert!(workers.close_and_wait());
+    // Relaxed: the workers have ended.
+    assert_eq!(ran.load(Ordering::Relaxed), expected);
+    drop(workers);
+    assert!(Arc::into_inner(ran).is_some(), "no letter is left");
+}
+
+#[test]
+fn each_runs_or_was_withdrawn_natively() {
+    for manner in MANNERS {
+        let effort = Effort { threads: 1, rounds: 2000, cpus: 2 };
+        each_runs_or_was_withdrawn::<Native>(effort, manner);
+    }
+}
+
+#[test]
+fn each_runs_or_was_withdrawn_in_simulation() {
+    for manner in MANNERS {
+        for faults in [worlds::TORN, worlds::PREEMPTED] {
+            let law = move || {
+                each_runs_or_was_withdrawn::<Sim>(Effort { rounds: 36, ..FEW }, manner);
+            };
+            worlds::simulate("replies::each_runs", "host-2c", faults, law).unwrap();
+        }
+    }
+}
+
+#[test]
+fn each_runs_or_was_withdrawn_in_every_interleaving() {
+    let effort = Effort { threads: 1, rounds: 1, cpus: 1 };
+    let law = move || each_runs_or_was_withdrawn::<Model>(effort, SLEEPS);
+    worlds::few_planted(Plant::EXCHANGES, law);
+}
+
+/// A function on a worker cannot wait for that worker's end, and another thread can.
+fn a_worker_does_not_wait_for_its_own_end<W: Testbed>(manner: Manner) {
+    let workers = Arc::new(workers::<W>(Effort { threads: 1, rounds: 1, cpus: 2 }, manner));
+    let cpus: Vec<_> = workers.cpus().collect();
+    let waits = || {
+        let workers = Arc::clone(&workers);
+        move || workers.close_and_wait()
+    };
+    assert_eq!(workers.call_on(cpus[0], waits()).ok(), Some(false));
+    assert!(workers.spawn(|| ()).is_ok_and(|reply| reply.wait() == ()), "it did not close them");
+    let late = workers.spawn_on(cpus[1], || 7).unwrap();
+    let other = W::spawn(Placement::Anywhere, waits()).unwrap();
+    assert!(other.join() && workers.close_and_wait());
+    assert_eq!(late.wait_by(Time::from_nanos(0)).ok(), Some(7), "it ran before the end");
+}
+
+#[test]
+fn a_worker_does_not_wait_for_its_own_end_in_every_world() {
+    for manner in MANNERS {
+        a_worker_does_not_wait_for_its_own_end::<Native>(manner);
+        let law = move || a_worker_does_not_wait_for_its_own_end::<Sim>(manner);
+        worlds::simulate("replies::own_end", "host-2c", worlds::PREEMPTED, law).unwrap();
+    }
+}
