@@ -1,4 +1,4 @@
-//! The C interface of coreline: per-CPU counters and memory, locks and object caches.
+//! The C interface of coreline: per-CPU counters and memory, locks, object caches and workers.
 //!
 //! # Results
 //!
@@ -36,6 +36,20 @@
 //!
 //! The caller promises that a pointer is one of these, that no other thread destroys an object
 //! during a call, and that memory for results is the call's alone.
+//!
+//! # Inline functions
+//!
+//! A function whose name ends in `_inline` does what the function without that end does, and is a
+//! call of it where it has no short way. On x86-64, additions to per-CPU memory are restartable
+//! sections of the program itself. They find the same misuse of handles. Define
+//! `CORELINE_NO_INLINE` before the header is included to make each such function a call. Inline
+//! functions of locks do not check the address.
+//!
+//! # Functions that workers run
+//!
+//! A function that a worker runs must return. If it leaves by a C++ exception, by `pthread_exit` or
+//! by cancellation, the process ends. If it leaves by `longjmp`, the worker breaks. It runs on the
+//! stack of a thread of the library, and may use all functions of this library.
 //!
 //! # Time
 //!

@@ -20,8 +20,8 @@ pub struct coreline_reply_t {
 
 opaque!(coreline_reply_t, Pending, b"a--reply");
 
-/// A reply that has not ended; `None` before its function is sent, and while a thread that holds the
-/// mutex ends it.
+/// A reply that has not ended; `None` before its function is sent, and while a thread that holds
+/// the mutex ends it.
 pub(crate) struct Pending(Mutex<Option<Reply<()>>>);
 
 /// Sends a function by `send`, and gives the reply to C. If the caller wants none, it is detached.

@@ -6,69 +6,14 @@
 
 #![allow(clippy::print_stderr, reason = "a test says what it does not test")]
 
-use std::env::{self, consts};
+mod tools;
+
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
-use std::sync::OnceLock;
+use std::process::Command;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// A folder with all that is installed and compiled, for one run.
-fn work() -> &'static Path {
-    static WORK: OnceLock<PathBuf> = OnceLock::new();
-    WORK.get_or_init(|| {
-        let folder = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("c");
-        let _ = fs::remove_dir_all(&folder);
-        fs::create_dir_all(&folder).expect("a folder of cargo's for tests");
-        install(&built(), &folder.join("installed"));
-        folder
-    })
-}
-
-/// Where cargo has put the libraries: beside this test program, or one folder above.
-fn built() -> PathBuf {
-    let program = env::current_exe().expect("Linux knows it");
-    let beside = program.parent().expect("a folder");
-    let folders = [Some(beside), beside.parent()].into_iter().flatten();
-    let name = format!("{}coreline_capi.a", consts::DLL_PREFIX);
-    let mut folders = folders.filter(|folder| folder.join(&name).exists());
-    folders.next().unwrap_or_else(|| panic!("no {name} beside {}", program.display())).to_owned()
-}
-
-fn package() -> &'static Path {
-    Path::new(env!("CARGO_MANIFEST_DIR"))
-}
-
-fn install(built: &Path, prefix: &Path) {
-    let mut install = Command::new("sh");
-    install.arg(package().join("install.sh")).arg(built).arg(prefix);
-    run(&mut install);
-}
-
-fn prefix() -> PathBuf {
-    work().join("installed")
-}
-
-/// Whether a tool is here. Says so if it is not.
-fn has(tool: &str) -> bool {
-    let found = Command::new(tool).arg("--version").output().is_ok();
-    if !found {
-        eprintln!("not tested: {tool} is not installed");
-    }
-    found
-}
-
-fn output(command: &mut Command) -> Output {
-    command.output().unwrap_or_else(|error| panic!("{command:?}: {error}"))
-}
-
-/// Runs a command that must succeed; returns what it printed.
-fn run(command: &mut Command) -> String {
-    let output = output(command);
-    let [stdout, stderr] = [&output.stdout, &output.stderr].map(|it| String::from_utf8_lossy(it));
-    assert!(output.status.success(), "{command:?}: {}\n{stdout}{stderr}", output.status);
-    stdout.into_owned()
-}
+use tools::{STATIC, built, has, install, output, package, prefix, run, work};
 
 /// The C programs of a folder of this package.
 fn programs(folder: &str) -> Vec<PathBuf> {
@@ -94,9 +39,6 @@ const C11: &[&str] = &["-x", "c", "-std=c11"];
 const CPP17: &[&str] = &["-x", "c++", "-std=c++17"];
 const SANITIZERS: &[&str] =
     &["-g", "-fsanitize=address,undefined", "-fno-sanitize-recover=undefined"];
-
-/// What Rust's standard library needs, as in the pkg-config file.
-const STATIC: &[&str] = &["-lutil", "-lrt", "-lpthread", "-lm", "-ldl"];
 
 impl How {
     /// Compiles a program; returns its path.
@@ -281,9 +223,24 @@ fn the_prefix_is_absolute_and_unchanged() {
     assert!(!work().join("relative").exists(), "nothing was installed");
 }
 
+/// The examples in C++ alone, which CMake needs a compiler for.
+const IN_CPP: [&str; 1] = ["workers.cpp"];
+
+#[test]
+fn the_examples_in_cpp_work() {
+    for compiler in ["g++", "clang++"] {
+        let how = How { compiler, language: CPP17, is_static: false, more: &[] };
+        if !can(how) {
+            continue;
+        }
+        IN_CPP.iter().for_each(|name| how.run(&package().join("examples/c").join(name)));
+        how.run(&package().join("tests/cpp/thrown.cpp"));
+    }
+}
+
 #[test]
 fn the_examples_are_built_by_cmake() {
-    if !has("cmake") {
+    if !has("cmake") || !has("c++") {
         return;
     }
     let build = work().join("by-cmake");
@@ -292,7 +249,7 @@ fn the_examples_are_built_by_cmake() {
     run(cmake.arg(format!("-DCMAKE_PREFIX_PATH={}", prefix().display())));
     run(Command::new("cmake").arg("--build").arg(&build));
     let tests = run(Command::new("ctest").arg("--test-dir").arg(&build));
-    let all = programs("examples/c").len();
+    let all = programs("examples/c").len() + IN_CPP.len();
     assert!(tests.contains(&format!("0 tests failed out of {all}")), "{tests}");
 }
 

@@ -300,8 +300,8 @@ impl<R: Send + 'static, W: World> Reply<R, W> {
         Ok(block_on::<W, _>(self, None).expect("it waits for as long as it takes"))
     }
 
-    /// Waits for the value until `deadline`, like [`wait`](Reply::wait). If the deadline has passed,
-    /// the call only looks whether the value is there.
+    /// Waits for the value until `deadline`, like [`wait`](Reply::wait). If the deadline has
+    /// passed, the call only looks whether the value is there.
     ///
     /// ```
     /// use coreline::Workers;

@@ -488,8 +488,8 @@ impl<W: World> Shared<W> {
             self.rest(index, &mut window, calls > 0);
         }
         with_current::<W, _>(|current| current.shared.set(ptr::null()));
-        // Release: pairs with the Acquire in `wait_for_end`. A thread that has waited could else miss
-        // what functions wrote that the worker ran.
+        // Release: pairs with the Acquire in `wait_for_end`. A thread that has waited could else
+        // miss what functions wrote that the worker ran.
         self.ended.fetch_add(1, Ordering::Release);
         W::wake(&raw const *self.ended, u32::MAX);
     }
