@@ -1,5 +1,5 @@
 /*
- * The C interface of coreline: per-CPU counters and memory, locks and object caches.
+ * The C interface of coreline: per-CPU counters and memory, locks, object caches and workers.
  *
  * The manual page coreline(7) has the rules that all functions share.
  *
@@ -1261,7 +1261,7 @@ coreline_code_t coreline_workers_destroy(struct coreline_workers_t *workers);
  * Errors: `CORELINE_ERROR_NULL`, `CORELINE_ERROR_HANDLE`.
  *
  * Threads: any number of threads may call it at the same time. Signals: no signal handler may call
- * it. Fork: a child has no workers, and its call does nothing of use.
+ * it. Fork: a child has no workers, and the call has no effect there.
  */
 coreline_code_t coreline_workers_close(const struct coreline_workers_t *workers);
 

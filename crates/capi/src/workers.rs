@@ -194,7 +194,7 @@ pub unsafe extern "C" fn coreline_workers_destroy(workers: *mut coreline_workers
 /// Errors: `CORELINE_ERROR_NULL`, `CORELINE_ERROR_HANDLE`.
 ///
 /// Threads: any number of threads may call it at the same time. Signals: no signal handler may call
-/// it. Fork: a child has no workers, and its call does nothing of use.
+/// it. Fork: a child has no workers, and the call has no effect there.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn coreline_workers_close(workers: *const coreline_workers_t) -> Code {
     with!([handle workers] {

@@ -256,6 +256,9 @@ static void forks(void)
     if (child == 0) {
         RETURNS(CORELINE_ERROR_FORKED, coreline_workers_call(workers, cpus[0], add, &sum));
         RETURNS(CORELINE_ERROR_FORKED, coreline_workers_spawn(workers, add, &sum, NULL));
+        /* It has no threads to wait for. */
+        OK(coreline_workers_destroy(workers));
+        RETURNS(CORELINE_ERROR_HANDLE, coreline_workers_close(workers));
         _exit(0);
     }
     CHECK(waitpid(child, &status, 0) == child && status == 0);
