@@ -313,7 +313,7 @@ pub unsafe extern "C" fn coreline_workers_try_call(
 ///
 /// Errors: `CORELINE_ERROR_NULL`, `CORELINE_ERROR_HANDLE`, `CORELINE_ERROR_NO_WORKER` (a CPU of the
 /// mask has no worker), `CORELINE_ERROR_CLOSED` (the function may have run on some of the CPUs),
-/// `CORELINE_ERROR_FORKED`.
+/// `CORELINE_ERROR_FORKED`. Without memory for the messages, the process ends.
 ///
 /// Threads: any number of threads may call it at the same time. Signals: no signal handler may call
 /// it. Fork: a child has no workers, and gets `CORELINE_ERROR_FORKED`.

@@ -90,7 +90,7 @@ fn a_worker_does_not_wait_for_its_own_end<W: Testbed>(manner: Manner) {
         move || workers.close_and_wait()
     };
     assert_eq!(workers.call_on(cpus[0], waits()).ok(), Some(false));
-    assert!(workers.spawn(|| ()).is_ok_and(|reply| reply.wait() == ()), "it did not close them");
+    assert!(workers.spawn(|| 3).is_ok_and(|reply| reply.wait() == 3), "it did not close them");
     let late = workers.spawn_on(cpus[1], || 7).unwrap();
     let other = W::spawn(Placement::Anywhere, waits()).unwrap();
     assert!(other.join() && workers.close_and_wait());
