@@ -113,7 +113,7 @@ fn files_that_are_compiled_in_different_ways_add_to_the_same_words() {
         (C11, &["-fno-pie", "-no-pie"]),
         (C11, &["-static", "-fkeep-inline-functions"]),
         (CPP17, &["-O2"]),
-        (CPP17, &["-O0", "-Wshadow", "-Wundef", "-Wcast-align", "-Wsign-conversion"]),
+        (CPP17, &["-O0", "-Wshadow", "-Wundef", "-Wcast-align", "-Wconversion"]),
     ];
     for compiler in compilers() {
         for (number, (language, flags)) in ways.into_iter().enumerate() {

@@ -128,7 +128,7 @@ CORELINE_ALWAYS int coreline_is_marked(const void *handle, uint32_t mark)
 {
     const int is_marked = handle != NULL && ((const coreline_mark_t *)handle)[1] == mark;
     __atomic_signal_fence(__ATOMIC_ACQUIRE);
-    return __builtin_expect(is_marked, 1);
+    return __builtin_expect(is_marked, 1) != 0;
 }
 
 /* What a handle has at an offset. */
