@@ -289,19 +289,63 @@ static inline coreline_code_t coreline_percpu_add_inline(const coreline_percpu_t
                                                          uint64_t delta)
 {
 #if CORELINE_HAS_SECTIONS
-    if (coreline_is_marked(percpu, CORELINE_PERCPU_MARK)
-        && word < *(const size_t *)coreline_behind(percpu, CORELINE_PERCPU_WORDS)) {
-        /* The addresses of the line's limits, and of its slot 0. */
-        const uintptr_t *line = (const uintptr_t *)coreline_behind(
-            *(const void *const *)coreline_behind(percpu, CORELINE_PERCPU_LINES),
-            word / CORELINE_PERCPU_OF_LINE * CORELINE_PERCPU_LINE_SIZE);
-        if (coreline_section_add_to(coreline_area_of(percpu), (const void *)line[0],
-                                    line[1] + word % CORELINE_PERCPU_OF_LINE * sizeof(uint64_t), delta)) {
-            return CORELINE_OK;
-        }
+    coreline_word_t found;
+    if (coreline_find_word(percpu, word, &found)
+        && coreline_section_add_to(coreline_area_of(percpu), found.limits, found.first, delta)) {
+        return CORELINE_OK;
     }
 #endif
     return coreline_percpu_add(percpu, word, delta);
+}
+
+/**
+ * Reads a word of the calling thread's CPU, without a call if the CPU has used the words before.
+ *
+ * It does what `coreline_percpu_load` does, and finds the same misuse. It is that call in the same
+ * cases as for `coreline_percpu_add_inline`.
+ *
+ * Errors: `CORELINE_ERROR_NULL`, `CORELINE_ERROR_ARGUMENT` (there is no such word, or `out` is not
+ * aligned), `CORELINE_ERROR_HANDLE`.
+ *
+ * Threads: any number of threads may call it at the same time. Signals: async-signal-safe. Fork:
+ * the child has its own copy of the words.
+ */
+static inline coreline_code_t coreline_percpu_load_inline(const coreline_percpu_t *percpu, size_t word,
+                                                          uint64_t *out)
+{
+#if CORELINE_HAS_SECTIONS
+    coreline_word_t found;
+    if (coreline_is_place(out) && coreline_find_word(percpu, word, &found)
+        && coreline_section_load(coreline_area_of(percpu), found.limits, found.first, out)) {
+        return CORELINE_OK;
+    }
+#endif
+    return coreline_percpu_load(percpu, word, out);
+}
+
+/**
+ * Exchanges a word of the calling thread's CPU, without a call if the CPU has used the words before.
+ *
+ * It does what `coreline_percpu_exchange` does, and finds the same misuse. It is that call in the
+ * same cases as for `coreline_percpu_add_inline`.
+ *
+ * Errors: `CORELINE_ERROR_NULL`, `CORELINE_ERROR_ARGUMENT` (there is no such word, or `old` is not
+ * aligned), `CORELINE_ERROR_HANDLE`.
+ *
+ * Threads: any number of threads may call it at the same time. Signals: async-signal-safe. Fork:
+ * the child has its own copy of the words.
+ */
+static inline coreline_code_t coreline_percpu_exchange_inline(const coreline_percpu_t *percpu, size_t word,
+                                                              uint64_t value, uint64_t *old)
+{
+#if CORELINE_HAS_SECTIONS
+    coreline_word_t found;
+    if (coreline_is_place(old) && coreline_find_word(percpu, word, &found)
+        && coreline_section_exchange(coreline_area_of(percpu), found.limits, found.first, value, old)) {
+        return CORELINE_OK;
+    }
+#endif
+    return coreline_percpu_exchange(percpu, word, value, old);
 }
 
 #ifdef __cplusplus

@@ -62,12 +62,17 @@
     "movl %%fs:4(%[area]), %%eax\n\tcmpl %c[at](%[limits]), %%eax\n\tjb 9f\n\t"                                \
     "sarl $31, %%eax\n\torl %%fs:24(%[area]), %%eax\n\tcmpl 4+%c[at](%[limits]), %%eax\n\tjae 8f\n9:\n\t"      \
     "shlq %[shift], %%rax\n\t"
-#define CORELINE_SECTION_LEAVE                                                                                 \
-    "\n4:\n\tmovq $0, %%fs:8(%[area])\n\t"                                                                     \
+#define CORELINE_SECTION_DESCRIPTOR                                                                            \
     ".pushsection __rseq_cs, \"aw?\"\n\t.balign 32\n5:\n\t.long 0, 0\n\t.quad 3b, 4b - 3b, 6f\n\t.popsection\n\t" \
     ".pushsection __rseq_failure, \"ax?\"\n\t"                                                                 \
-    ".byte 0x0f, 0xb9, 0x3d\n\t.long %c[signature]\n6:\n\tjmp 2b\n"                                            \
+    ".byte 0x0f, 0xb9, 0x3d\n\t.long %c[signature]\n6:\n\tjmp 2b\n\t"
+#define CORELINE_SECTION_LEAVE                                                                                 \
+    "\n4:\n\tmovq $0, %%fs:8(%[area])\n\t" CORELINE_SECTION_DESCRIPTOR                                        \
     "8:\n\tmovq $0, %%fs:8(%[area])\n\tjmp %l[no_slot]\n\t.popsection\n\t"
+/* With a result, 8 is behind the end: results and labels do not go together in older compilers. */
+#define CORELINE_SECTION_LEAVE_WITH                                                                            \
+    "\n4:\n\tmovl $1, %[is_done]\n8:\n\tmovq $0, %%fs:8(%[area])\n\t" CORELINE_SECTION_DESCRIPTOR            \
+    ".popsection\n\t"
 #define CORELINE_SECTION_KNOWS(AT)                                                                             \
     [area] "r"(area), [limits] "r"(limits), [at] "i"(AT), [shift] "i"(CORELINE_STRIDE_SHIFT),                                \
         [signature] "i"(CORELINE_RSEQ_SIGNATURE)
@@ -116,8 +121,42 @@ no_slot:
     return 0;
 }
 
+/* Reads the word that is `first` in slot 0; 0, without a value, if there is no slot. */
+CORELINE_ALWAYS int coreline_section_load(intptr_t area, const void *limits, uintptr_t first, uint64_t *value)
+{
+    int is_done = 0;
+    uint64_t found;
+    __asm__ volatile(CORELINE_SECTION_ENTER "movq (%[first],%%rax), %[found]" CORELINE_SECTION_LEAVE_WITH
+                     : [is_done] "+&r"(is_done), [found] "=&r"(found)
+                     : CORELINE_SECTION_KNOWS(0), [first] "r"(first)
+                     : "rax", "cc", "memory");
+    if (is_done) {
+        *value = found;
+    }
+    return is_done;
+}
+
+/* Exchanges the word that is `first` in slot 0; 0, without effect, if there is no slot. Not `xchg`, which is locked. */
+CORELINE_ALWAYS int coreline_section_exchange(intptr_t area, const void *limits, uintptr_t first, uint64_t value,
+                                              uint64_t *old)
+{
+    int is_done = 0;
+    uint64_t found;
+    __asm__ volatile(CORELINE_SECTION_ENTER "addq %[first], %%rax\n\tmovq (%%rax), %[found]\n\tmovq %[value], (%%rax)"
+                         CORELINE_SECTION_LEAVE_WITH
+                     : [is_done] "+&r"(is_done), [found] "=&r"(found)
+                     : CORELINE_SECTION_KNOWS(0), [first] "r"(first), [value] "r"(value)
+                     : "rax", "cc", "memory");
+    if (is_done) {
+        *old = found;
+    }
+    return is_done;
+}
+
 #undef CORELINE_SECTION_ENTER
+#undef CORELINE_SECTION_DESCRIPTOR
 #undef CORELINE_SECTION_LEAVE
+#undef CORELINE_SECTION_LEAVE_WITH
 #undef CORELINE_SECTION_KNOWS
 
 /* The beginning of a handle's word that says of which type it is. Other words of other types may lie there. */
@@ -140,6 +179,33 @@ CORELINE_ALWAYS const void *coreline_behind(const void *handle, size_t offset)
 CORELINE_ALWAYS intptr_t coreline_area_of(const void *handle)
 {
     return *(const intptr_t *)coreline_behind(handle, CORELINE_AREA);
+}
+
+/* Where a word of per-CPU words is: the limits of its slots, and its address in slot 0. */
+typedef struct {
+    const void *limits;
+    uintptr_t first;
+} coreline_word_t;
+
+/* Finds a word; 0 if the handle is not one of words, or has no such word. */
+CORELINE_ALWAYS int coreline_find_word(const coreline_percpu_t *percpu, size_t word, coreline_word_t *found)
+{
+    const uintptr_t *line;
+    if (!coreline_is_marked(percpu, CORELINE_PERCPU_MARK)
+        || word >= *(const size_t *)coreline_behind(percpu, CORELINE_PERCPU_WORDS)) {
+        return 0;
+    }
+    line = (const uintptr_t *)coreline_behind(*(const void *const *)coreline_behind(percpu, CORELINE_PERCPU_LINES),
+                                              word / CORELINE_PERCPU_OF_LINE * CORELINE_PERCPU_LINE_SIZE);
+    found->limits = (const void *)line[0];
+    found->first = line[1] + word % CORELINE_PERCPU_OF_LINE * sizeof(uint64_t);
+    return 1;
+}
+
+/* Whether a function can write a result there, so that it need not say what is wrong. */
+CORELINE_ALWAYS int coreline_is_place(const uint64_t *place)
+{
+    return place != NULL && (uintptr_t)place % sizeof(uint64_t) == 0;
 }
 
 #undef CORELINE_ALWAYS

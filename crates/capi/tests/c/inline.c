@@ -189,6 +189,49 @@ static void *where(void *number)
     return NULL;
 }
 
+/* Tokens in a word, which the library's sections and those of this program take and leave: none is lost. */
+static coreline_percpu_t *tokens;
+
+static void *pass(void *number)
+{
+    uint64_t mine = (uint64_t)(size_t)number + 1, old = 0;
+    for (int time = 0; time < TIMES; time++) {
+        if (time % 1000 == 0) {
+            move((time / 1000 + (int)(size_t)number) % 2);
+        }
+        if (time % 2) {
+            OK(coreline_percpu_exchange_inline(tokens, 1, mine, &old));
+        } else {
+            OK(coreline_percpu_exchange(tokens, 1, mine, &old));
+        }
+        mine = old;
+        OK(coreline_percpu_load_inline(tokens, 1, &old));
+        CHECK(old <= THREADS);
+    }
+    OK(coreline_percpu_add_inline(tokens, 0, mine == 0 ? 0 : (uint64_t)1 << (8 * (mine - 1))));
+    return NULL;
+}
+
+static void exchanges(void)
+{
+    uint64_t seen = 0, word = 0;
+    OK(coreline_percpu_create(NULL, 2, &tokens));
+    in_threads(pass);
+    OK(coreline_percpu_sum(tokens, 0, &seen));
+    for (size_t index = 0; coreline_percpu_peek(tokens, 1, index, &word) == CORELINE_OK; index++) {
+        seen += word == 0 ? 0 : (uint64_t)1 << (8 * (word - 1));
+    }
+    CHECK(seen == 0x01010101);
+    RETURNS(CORELINE_ERROR_NULL, coreline_percpu_load_inline(tokens, 0, NULL));
+    RETURNS(CORELINE_ERROR_NULL, coreline_percpu_exchange_inline(tokens, 0, 1, NULL));
+    RETURNS(CORELINE_ERROR_ARGUMENT, coreline_percpu_exchange_inline(tokens, 2, 1, &word));
+    RETURNS(CORELINE_ERROR_ARGUMENT,
+            coreline_percpu_load_inline(tokens, 0, (uint64_t *)(void *)((char *)&word + 4)));
+    RETURNS(CORELINE_ERROR_HANDLE, coreline_percpu_load_inline((coreline_percpu_t *)(void *)counter, 0, &word));
+    OK(coreline_percpu_destroy(tokens));
+    RETURNS(CORELINE_ERROR_HANDLE, coreline_percpu_exchange_inline(tokens, 0, 1, &word));
+}
+
 /* A child has its own copy. */
 static void forks(void)
 {
@@ -224,6 +267,7 @@ int main(void)
     locks();
     in_threads(where);
     totals();
+    exchanges();
     forks();
     OK(coreline_counter_destroy(by_cid));
     OK(coreline_pool_destroy(pool));

@@ -47,6 +47,23 @@ static __attribute__((noinline)) void add_word(void)
     __asm__ volatile("");
 }
 
+/* Takes the word, and leaves 0. */
+static uint64_t taken;
+
+static __attribute__((noinline)) void exchange_word(void)
+{
+    coreline_percpu_exchange_inline(percpu, WORD, 0, &taken);
+    __asm__ volatile("");
+}
+
+static uint64_t loaded;
+
+static __attribute__((noinline)) void load_word(void)
+{
+    coreline_percpu_load_inline(percpu, WORD, &loaded);
+    __asm__ volatile("");
+}
+
 static void intrude_one(void) { OK(coreline_counter_add_inline(counter, 3)); }
 static void intrude_set(void) { OK(coreline_counters_add(set, IN_SET, 5)); }
 static void intrude_word(void) { OK(coreline_percpu_add_inline(percpu, WORD, 7)); }
@@ -277,6 +294,57 @@ static void abort_everywhere(const case_t *it, size_t count, int home, int away)
     printf("%s: %d aborts\n", it->name, aborts);
 }
 
+/* The instructions of a function on an area that no kernel knows: each step would abort a section on the real one. */
+static size_t pretended_steps(const case_t *it, void (*f)(void))
+{
+    const intptr_t area = *area_of(it);
+    size_t count;
+    *area_of(it) = pretended();
+    pretence.cpu_id = 0;
+    find_section(f);
+    count = instructions_of(f);
+    *area_of(it) = area;
+    return count;
+}
+
+/* Exchanges, aborted at each instruction: nothing is lost, and nothing is there twice. And loads. */
+static void take_and_load(const case_t *it, int home, int away)
+{
+    size_t count;
+    now = it;
+    count = pretended_steps(it, exchange_word);
+    printf("exchange: %zu instructions\n", count);
+    for (size_t number = 0; number < count; number++) {
+        int64_t before;
+        pin_to(home);
+        other_cpu = away;
+        before = it->sum();
+        inject(found[number]);
+        taken = 0;
+        exchange_word();
+        CHECK(traps == 1 && was_aborted == in_section(found[number]));
+        CHECK(it->sum() + (int64_t)taken - before == it->delta);
+        it->intrude();
+    }
+    count = pretended_steps(it, load_word);
+    printf("load: %zu instructions\n", count);
+    for (size_t number = 0; number < count; number++) {
+        int64_t before, there;
+        pin_to(home);
+        before = in_slot(it, (uint32_t)home);
+        there = in_slot(it, (uint32_t)away);
+        inject(found[number]);
+        load_word();
+        CHECK(traps == 1 && was_aborted == in_section(found[number]));
+        /* After an abort, it is the word of the other CPU. */
+        if (was_aborted) {
+            CHECK((int64_t)loaded == (home == away ? before + it->delta : there));
+        } else {
+            CHECK((int64_t)loaded == before || (int64_t)loaded == there || (int64_t)loaded == before + it->delta);
+        }
+    }
+}
+
 static void test(const case_t *it, int home, int away)
 {
     const intptr_t area = *area_of(it);
@@ -389,6 +457,8 @@ int main(int argc, char **arguments)
     for (size_t number = 0; number < sizeof(cases) / sizeof(cases[0]); number++) {
         test(&cases[number], home, away);
     }
+    take_and_load(&cases[2], home, home);
+    take_and_load(&cases[2], home, away);
     puts("ok");
     return 0;
 }
