@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
 use coreline::lock::{Fifo, Near, Order, Osq, Turn};
 use coreline::world::Time;
 
-use super::{in_time, this_thread, tried};
+use super::this_thread;
 use crate::boundary::{InPlace, Outcome};
 use crate::code::coreline_code_t as Code;
 use crate::with::with;
@@ -100,6 +100,37 @@ fn end<O: Order>(lock: &Osq<O>, turn: NonNull<coreline_turn_t>) -> Outcome {
     Ok(())
 }
 
+/// What the functions that lock do: `how` gets the turn, or `failed` says why there is none.
+///
+/// # Safety
+///
+/// The promise of the C function's caller: "Pointers" in the crate's documentation.
+#[inline(always)]
+unsafe fn take<'a, L: InPlace<Raw = Osq<O>> + 'a, O: Order + 'a>(
+    lock: *mut L,
+    turn: *mut coreline_turn_t,
+    how: impl FnOnce(&'a Osq<O>) -> Option<Turn<'a, O>>,
+    failed: Code,
+) -> Code {
+    with!([lock lock, place turn] {
+        keep(lock, how(lock).ok_or(failed)?, turn);
+        Ok(())
+    })
+}
+
+/// What the functions that unlock do.
+///
+/// # Safety
+///
+/// The promise of the C function's caller: "Pointers" in the crate's documentation.
+#[inline(always)]
+unsafe fn give<L: InPlace<Raw = Osq<O>>, O: Order>(
+    lock: *mut L,
+    turn: *mut coreline_turn_t,
+) -> Code {
+    with!([lock lock, place turn] { end(lock, turn) })
+}
+
 /// Locks a queued lock, and waits for a turn. Near waiters come first.
 ///
 /// The call writes the turn to `turn`, which `coreline_osq_near_unlock` needs.
@@ -114,10 +145,8 @@ pub unsafe extern "C" fn coreline_osq_near_lock(
     lock: *mut coreline_osq_near_t,
     turn: *mut coreline_turn_t,
 ) -> Code {
-    with!([lock lock, place turn] {
-        keep(lock, lock.lock(), turn);
-        Ok(())
-    })
+    // SAFETY: the caller's promise: "Pointers" in the crate's documentation.
+    unsafe { take(lock, turn, |lock| Some(lock.lock()), Code::CORELINE_BUSY) }
 }
 
 /// Locks a queued lock if it is free now.
@@ -134,9 +163,8 @@ pub unsafe extern "C" fn coreline_osq_near_try_lock(
     lock: *mut coreline_osq_near_t,
     turn: *mut coreline_turn_t,
 ) -> Code {
-    with!([lock lock, place turn] {
-        tried(lock.try_lock().map(|got| keep(lock, got, turn)).is_some())
-    })
+    // SAFETY: the caller's promise: "Pointers" in the crate's documentation.
+    unsafe { take(lock, turn, Osq::try_lock, Code::CORELINE_BUSY) }
 }
 
 /// Locks a queued lock, or gives up at a deadline. Near waiters come first.
@@ -155,10 +183,9 @@ pub unsafe extern "C" fn coreline_osq_near_lock_by(
     turn: *mut coreline_turn_t,
     deadline: u64,
 ) -> Code {
-    with!([lock lock, place turn] {
-        let got = lock.lock_by(Time::from_nanos(deadline));
-        in_time(got.map(|got| keep(lock, got, turn)).is_some())
-    })
+    let deadline = Time::from_nanos(deadline);
+    // SAFETY: the caller's promise: "Pointers" in the crate's documentation.
+    unsafe { take(lock, turn, |lock| lock.lock_by(deadline), Code::CORELINE_TIMED_OUT) }
 }
 
 /// Unlocks a queued lock.
@@ -177,7 +204,8 @@ pub unsafe extern "C" fn coreline_osq_near_unlock(
     lock: *mut coreline_osq_near_t,
     turn: *mut coreline_turn_t,
 ) -> Code {
-    with!([lock lock, place turn] { end(lock, turn) })
+    // SAFETY: the caller's promise: "Pointers" in the crate's documentation.
+    unsafe { give(lock, turn) }
 }
 
 /// Locks a queued lock, and waits for a turn. Waiters have their turns in FIFO order.
@@ -194,10 +222,8 @@ pub unsafe extern "C" fn coreline_osq_fifo_lock(
     lock: *mut coreline_osq_fifo_t,
     turn: *mut coreline_turn_t,
 ) -> Code {
-    with!([lock lock, place turn] {
-        keep(lock, lock.lock(), turn);
-        Ok(())
-    })
+    // SAFETY: the caller's promise: "Pointers" in the crate's documentation.
+    unsafe { take(lock, turn, |lock| Some(lock.lock()), Code::CORELINE_BUSY) }
 }
 
 /// Locks a queued lock if it is free now.
@@ -214,9 +240,8 @@ pub unsafe extern "C" fn coreline_osq_fifo_try_lock(
     lock: *mut coreline_osq_fifo_t,
     turn: *mut coreline_turn_t,
 ) -> Code {
-    with!([lock lock, place turn] {
-        tried(lock.try_lock().map(|got| keep(lock, got, turn)).is_some())
-    })
+    // SAFETY: the caller's promise: "Pointers" in the crate's documentation.
+    unsafe { take(lock, turn, Osq::try_lock, Code::CORELINE_BUSY) }
 }
 
 /// Locks a queued lock, or gives up at a deadline. Waiters have their turns in FIFO order.
@@ -235,10 +260,9 @@ pub unsafe extern "C" fn coreline_osq_fifo_lock_by(
     turn: *mut coreline_turn_t,
     deadline: u64,
 ) -> Code {
-    with!([lock lock, place turn] {
-        let got = lock.lock_by(Time::from_nanos(deadline));
-        in_time(got.map(|got| keep(lock, got, turn)).is_some())
-    })
+    let deadline = Time::from_nanos(deadline);
+    // SAFETY: the caller's promise: "Pointers" in the crate's documentation.
+    unsafe { take(lock, turn, |lock| lock.lock_by(deadline), Code::CORELINE_TIMED_OUT) }
 }
 
 /// Unlocks a queued lock.
@@ -257,5 +281,6 @@ pub unsafe extern "C" fn coreline_osq_fifo_unlock(
     lock: *mut coreline_osq_fifo_t,
     turn: *mut coreline_turn_t,
 ) -> Code {
-    with!([lock lock, place turn] { end(lock, turn) })
+    // SAFETY: the caller's promise: "Pointers" in the crate's documentation.
+    unsafe { give(lock, turn) }
 }
