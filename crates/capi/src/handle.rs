@@ -6,11 +6,15 @@
 //! that was left first before others. From then on, an old pointer is taken for the new object: no
 //! call can tell them apart.
 
+use core::cell::UnsafeCell;
 use core::mem::{MaybeUninit, offset_of};
 use core::ptr::{self, NonNull};
+use core::time::Duration;
 use std::alloc::{self, Layout};
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::thread;
+
+use coreline::world::{Native, Signals};
 
 use crate::boundary::Outcome;
 use crate::code::coreline_code_t as Code;
@@ -65,22 +69,58 @@ pub(crate) const fn mark<H: Opaque>() -> u32 {
 }
 
 /// The places without an object, in the order in which they were left.
-pub(crate) struct Left<T>(Mutex<Ends<T>>);
+///
+/// | `holder` | meaning | written by |
+/// |---|---|---|
+/// | 0 | no thread uses the list | the thread that used it |
+/// | a generation of memory | a thread of a process with this generation uses it | that thread |
+///
+/// In the child of a fork, a holder of another generation does not exist. The child takes the list
+/// over without its places, of which it may have half a change: they are lost.
+pub(crate) struct Left<T> {
+    holder: AtomicU32,
+    /// The first and the last place. The holder's.
+    ends: UnsafeCell<Option<[NonNull<Place<T>>; 2]>>,
+}
 
-/// The first and the last place.
-struct Ends<T>(Option<[NonNull<Place<T>>; 2]>);
+// SAFETY: a place without an object is the list's, and has nothing of `T`. Only the holder uses the
+// list.
+unsafe impl<T> Sync for Left<T> {}
 
-// SAFETY: a place without an object is the list's, and has nothing of `T`.
-unsafe impl<T> Send for Ends<T> {}
+/// How often a thread lets others run before it sleeps for so long: the holder may have a lower
+/// priority.
+const YIELDS: (u32, Duration) = (64, Duration::from_micros(50));
 
 impl<T> Left<T> {
     pub(crate) const fn new() -> Self {
-        Left(Mutex::new(Ends(None)))
+        Left { holder: AtomicU32::new(0), ends: UnsafeCell::new(None) }
     }
 
     fn with<R>(&self, f: impl FnOnce(&mut Option<[NonNull<Place<T>>; 2]>) -> R) -> R {
-        // No panic is possible while the list is changed.
-        f(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner).0)
+        let own = Native::generation().get();
+        let mut looks = 0;
+        let is_taken_over = loop {
+            // Acquire: pairs with the Release below. Relaxed: without success nothing is read.
+            let take = |from| {
+                self.holder.compare_exchange(from, own, Ordering::Acquire, Ordering::Relaxed)
+            };
+            match take(0) {
+                Ok(_) => break false,
+                Err(found) if found != own && take(found).is_ok() => break true,
+                Err(_) if looks < YIELDS.0 => thread::yield_now(),
+                Err(_) => thread::sleep(YIELDS.1),
+            }
+            looks += 1;
+        };
+        // SAFETY: this thread is the holder. No panic is possible while the list is changed.
+        let ends = unsafe { &mut *self.ends.get() };
+        if is_taken_over {
+            *ends = None;
+        }
+        let result = f(ends);
+        // Release: pairs with the Acquire of the next holder.
+        self.holder.store(0, Ordering::Release);
+        result
     }
 
     fn push(&self, place: NonNull<Place<T>>) {
@@ -258,5 +298,22 @@ mod tests {
         assert!(!old.contains(&other), "all were taken");
         // SAFETY: handles.
         again.into_iter().chain([other]).for_each(|it| _ = unsafe { destroy(it) });
+    }
+
+    /// A child of a fork has no thread that could free the list.
+    #[test]
+    fn a_list_of_another_generation_is_taken_over() {
+        struct Four;
+        opaque!(Four, Box<u32>, b"test-4th");
+        let old = new::<Four>(0);
+        // SAFETY: a handle.
+        assert_eq!(unsafe { destroy(old) }, Code::CORELINE_OK);
+        let left = Four::left();
+        left.holder.store(Native::generation().get().wrapping_add(1), Ordering::Relaxed);
+        let other = new::<Four>(1);
+        assert_ne!(other, old, "the list may have been half changed");
+        // SAFETY: a handle.
+        assert_eq!(unsafe { destroy(other) }, Code::CORELINE_OK);
+        assert_eq!(new::<Four>(2), other);
     }
 }
