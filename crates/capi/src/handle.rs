@@ -75,12 +75,25 @@ pub(crate) const fn mark<H: Opaque>() -> u32 {
 /// | 0 | no thread uses the list | the thread that used it |
 /// | a generation of memory | a thread of a process with this generation uses it | that thread |
 ///
-/// In the child of a fork, a holder of another generation does not exist. The child takes the list
-/// over without its places, of which it may have half a change: they are lost.
+/// In the child of a fork, a holder of another generation does not exist, so the child takes the
+/// list over. The places of another generation are lost to it. Pages of a child are copies of
+/// different moments, so what they have of the list need not fit together:
+///
+/// ```text
+/// Child: has the page of place a, whose next one is b
+/// Thread of the parent: takes a and b, and leaves b and then a
+/// Child: has the page of place b, whose next one is a   <- would take places without end
+/// ```
 pub(crate) struct Left<T> {
     holder: AtomicU32,
-    /// The first and the last place. The holder's.
-    ends: UnsafeCell<Option<[NonNull<Place<T>>; 2]>>,
+    /// The holder's.
+    ends: UnsafeCell<Ends<T>>,
+}
+
+/// The first and the last place of a list, which is that of the processes of a generation.
+struct Ends<T> {
+    generation: u32,
+    ends: Option<[NonNull<Place<T>>; 2]>,
 }
 
 // SAFETY: a place without an object is the list's, and has nothing of `T`. Only the holder uses the
@@ -93,29 +106,30 @@ const YIELDS: (u32, Duration) = (64, Duration::from_micros(50));
 
 impl<T> Left<T> {
     pub(crate) const fn new() -> Self {
-        Left { holder: AtomicU32::new(0), ends: UnsafeCell::new(None) }
+        let ends = Ends { generation: 0, ends: None };
+        Left { holder: AtomicU32::new(0), ends: UnsafeCell::new(ends) }
     }
 
     fn with<R>(&self, f: impl FnOnce(&mut Option<[NonNull<Place<T>>; 2]>) -> R) -> R {
         let own = Native::generation().get();
         let mut looks = 0;
-        let is_taken_over = loop {
+        loop {
             // Acquire: pairs with the Release below. Relaxed: without success nothing is read.
             let take = |from| {
                 self.holder.compare_exchange(from, own, Ordering::Acquire, Ordering::Relaxed)
             };
             match take(0) {
-                Ok(_) => break false,
-                Err(found) if found != own && take(found).is_ok() => break true,
+                Ok(_) => break,
+                Err(found) if found != own && take(found).is_ok() => break,
                 Err(_) if looks < YIELDS.0 => thread::yield_now(),
                 Err(_) => thread::sleep(YIELDS.1),
             }
             looks += 1;
-        };
+        }
         // SAFETY: this thread is the holder. No panic is possible while the list is changed.
-        let ends = unsafe { &mut *self.ends.get() };
-        if is_taken_over {
-            *ends = None;
+        let Ends { generation, ends } = unsafe { &mut *self.ends.get() };
+        if *generation != own {
+            (*generation, *ends) = (own, None);
         }
         let result = f(ends);
         // Release: pairs with the Acquire of the next holder.
@@ -300,7 +314,7 @@ mod tests {
         again.into_iter().chain([other]).for_each(|it| _ = unsafe { destroy(it) });
     }
 
-    /// A child of a fork has no thread that could free the list.
+    /// A child of a fork has no thread that could free the list, and no list that it could trust.
     #[test]
     fn a_list_of_another_generation_is_taken_over() {
         struct Four;
@@ -308,12 +322,15 @@ mod tests {
         let old = new::<Four>(0);
         // SAFETY: a handle.
         assert_eq!(unsafe { destroy(old) }, Code::CORELINE_OK);
-        let left = Four::left();
-        left.holder.store(Native::generation().get().wrapping_add(1), Ordering::Relaxed);
-        let other = new::<Four>(1);
-        assert_ne!(other, old, "the list may have been half changed");
+        let other = Native::generation().get().wrapping_add(1);
+        Four::left().with(|_| {});
+        Four::left().holder.store(other, Ordering::Relaxed);
+        // SAFETY: no other thread uses the list.
+        unsafe { (*Four::left().ends.get()).generation = other };
+        let own = new::<Four>(1);
+        assert_ne!(own, old, "the list may have been half changed");
         // SAFETY: a handle.
-        assert_eq!(unsafe { destroy(other) }, Code::CORELINE_OK);
-        assert_eq!(new::<Four>(2), other);
+        assert_eq!(unsafe { destroy(own) }, Code::CORELINE_OK);
+        assert_eq!(new::<Four>(2), own);
     }
 }
