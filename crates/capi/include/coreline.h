@@ -1,5 +1,5 @@
 /*
- * The C interface of coreline: per-CPU counters and memory, locks, object caches and workers.
+ * The C interface of coreline: per-CPU counters and memory, locks, caches, domains and workers.
  *
  * The manual page coreline(7) has the rules that all functions share.
  *
@@ -53,6 +53,16 @@
 #define CORELINE_WORKERS_NEVER_POLL UINT64_MAX
 
 /**
+ * A domain without a presence.
+ */
+#define CORELINE_DOMAIN_DEFAULT 0
+
+/**
+ * Shootdowns reach the members of the domain.
+ */
+#define CORELINE_DOMAIN_PRESENCE 1
+
+/**
  * The result of a function. Zero is success. A positive code is an expected outcome without
  * success. A negative code is a mistake of the caller, or a failure.
  *
@@ -65,11 +75,12 @@ typedef enum coreline_code_t {
      */
     CORELINE_OK = 0,
     /**
-     * A `try` function found the lock held, a mailbox occupied, or a reply not there yet.
+     * A `try` function found the lock held, all leases in use, a mailbox occupied, or a reply not
+     * there yet.
      */
     CORELINE_BUSY = 1,
     /**
-     * The deadline passed before the call got the lock or the reply.
+     * The deadline passed before the call got the lock or the reply, or was done.
      */
     CORELINE_TIMED_OUT = 2,
     /**
@@ -105,16 +116,16 @@ typedef enum coreline_code_t {
      */
     CORELINE_ERROR_NOT_HELD = -6,
     /**
-     * Another thread holds the lock that is to be unlocked.
+     * Another thread holds the lock that is to be unlocked, or uses the member or reader.
      */
     CORELINE_ERROR_NOT_OWNER = -7,
     /**
-     * The calling thread already holds the lock that it wants, or would wait for itself.
+     * The call would wait for the calling thread itself.
      */
     CORELINE_ERROR_DEADLOCK = -8,
     /**
-     * Objects of a pool were not destroyed, objects of a cache were not put back, or a checked
-     * pool found misuse of its memory.
+     * Objects of a pool were not destroyed, objects of a cache were not put back, a domain was
+     * destroyed while it was in use, or a checked pool found misuse of its memory.
      */
     CORELINE_ERROR_FAULTS = -9,
     /**
@@ -141,6 +152,14 @@ typedef enum coreline_code_t {
      * The workers are threads of the parent of this process.
      */
     CORELINE_ERROR_FORKED = -15,
+    /**
+     * The member or the reader is inside.
+     */
+    CORELINE_ERROR_INSIDE = -16,
+    /**
+     * The member or the reader is not inside.
+     */
+    CORELINE_ERROR_OUTSIDE = -17,
 } coreline_code_t;
 
 /**
@@ -159,9 +178,32 @@ typedef struct coreline_counter_t coreline_counter_t;
 typedef struct coreline_counters_t coreline_counters_t;
 
 /**
+ * A tenant, a session or a table, with concurrency IDs of its own.
+ *
+ * A CPU gets an ID in a domain when it first uses a word of the domain, so a domain that two CPUs
+ * use has the IDs 0 and 1, and memory for these alone.
+ */
+typedef struct coreline_domain_t coreline_domain_t;
+
+/**
+ * What several domains share: the number of their leases, and the memory of their words.
+ */
+typedef struct coreline_domains_t coreline_domains_t;
+
+/**
+ * Words of 64 bits in a domain, of which each concurrency ID has its own.
+ */
+typedef struct coreline_local_t coreline_local_t;
+
+/**
  * A set of CPUs that all CPUs change, and in which a change reads before it writes.
  */
 typedef struct coreline_mask_t coreline_mask_t;
+
+/**
+ * A context of a presence, or a user of a domain: a thread, a worker, a connection.
+ */
+typedef struct coreline_member_t coreline_member_t;
 
 /**
  * Words of 64 bits, of which each CPU has its own.
@@ -174,6 +216,11 @@ typedef struct coreline_percpu_t coreline_percpu_t;
 typedef struct coreline_pool_t coreline_pool_t;
 
 /**
+ * A record of which contexts use cached data, so that only these are told of a change.
+ */
+typedef struct coreline_presence_t coreline_presence_t;
+
+/**
  * A readers-writer lock whose readers write only to memory of their CPU.
  *
  * To read takes no atomic instruction if the machine has restartable sequences, and its time does
@@ -183,9 +230,27 @@ typedef struct coreline_pool_t coreline_pool_t;
 typedef struct coreline_read_mostly_t coreline_read_mostly_t;
 
 /**
+ * A reader of a published value, for one thread at a time.
+ */
+typedef struct coreline_reader_t coreline_reader_t;
+
+/**
+ * A thread that destroys what updates of a published value have replaced.
+ */
+typedef struct coreline_reclaimer_t coreline_reclaimer_t;
+
+/**
  * The reply to a call or a task: whether its function has run.
  */
 typedef struct coreline_reply_t coreline_reply_t;
+
+/**
+ * A pointer that is often read and seldom replaced.
+ *
+ * To read takes a load and a compare, and writes nothing that other threads write. A pointer that
+ * was replaced is destroyed when no reader can have it any more.
+ */
+typedef struct coreline_versioned_t coreline_versioned_t;
 
 /**
  * Threads, one pinned to each CPU, that run calls and tasks for other threads.
@@ -312,6 +377,22 @@ typedef struct coreline_layout_t {
      * The size of a line's entry in bytes times 256, plus the number of words of a line.
      */
     uint32_t percpu_line;
+    /**
+     * The size of `coreline_biased_rwlock_t`.
+     */
+    uint32_t biased_rwlock;
+    /**
+     * The size of `coreline_shot_t`.
+     */
+    uint32_t shot;
+    /**
+     * The size of `coreline_usage_t`.
+     */
+    uint32_t usage;
+    /**
+     * The size of `coreline_lease_t`.
+     */
+    uint32_t lease;
 } coreline_layout_t;
 
 /**
@@ -428,6 +509,78 @@ typedef struct coreline_worker_stats_t {
 } coreline_worker_stats_t;
 
 /**
+ * What a function of C does in members.
+ */
+typedef void (*coreline_shootdown_f)(void *context);
+
+/**
+ * What a shootdown did.
+ */
+typedef struct coreline_shot_t {
+    /**
+     * How many members ran the function, or were told that their data is out of date.
+     */
+    size_t reached;
+    /**
+     * How many members were outside, but had to be told. They are told when they enter.
+     */
+    size_t away;
+    /**
+     * How many members had done neither when the deadline passed.
+     */
+    size_t late;
+} coreline_shot_t;
+
+/**
+ * How a value that no reader can have any more is destroyed.
+ */
+typedef void (*coreline_destroy_f)(void *value, void *context);
+
+/**
+ * A concurrency ID that belongs to its holder, in memory of its user.
+ *
+ * A function that leases fills it in, and `coreline_domain_return` empties it.
+ * `CORELINE_LEASE_INIT`, or zeros, is an empty one. It may be moved, and passed to another thread,
+ * but a lease must not be returned by two copies.
+ */
+typedef struct coreline_lease_t {
+    /**
+     * Private: the number of the domain, or 0.
+     */
+    uint64_t domain;
+    /**
+     * The ID, while the lease lasts. No other lease of the domain has it, and no CPU.
+     */
+    uint64_t id;
+    /**
+     * Private.
+     */
+    uint64_t place[3];
+} coreline_lease_t;
+
+/**
+ * What a domain has, and how much memory it uses.
+ */
+typedef struct coreline_usage_t {
+    /**
+     * How many members there are.
+     */
+    size_t users;
+    /**
+     * How many IDs CPUs have.
+     */
+    size_t ids;
+    /**
+     * How many leases were not returned.
+     */
+    size_t leased;
+    /**
+     * How many bytes are the domain's alone.
+     */
+    size_t bytes;
+} coreline_usage_t;
+
+/**
  * A mutex of 8 bytes. Waiters spin in a queue, near ones first, and then sleep.
  *
  * It lives in the memory of its user. `CORELINE_MUTEX_INIT`, or zeros, is a free mutex. It needs
@@ -481,6 +634,25 @@ typedef struct coreline_rwlock_t {
      */
     uint32_t queue;
 } coreline_rwlock_t;
+
+/**
+ * A readers-writer lock of 48 bytes that a thread may read again while it reads.
+ *
+ * At first, all readers write one word. After 256 reads that met another reader, without a write
+ * in between, the lock is *biased*: readers write only to memory of their CPU, without an atomic
+ * instruction, if the machine has restartable sequences. The next write ends that, and interrupts
+ * the CPUs that run the process.
+ *
+ * It lives in the memory of its user. `CORELINE_BIASED_RWLOCK_INIT`, or zeros, is a free lock. It
+ * may not be copied or moved while a thread uses it. A lock that was biased has memory of its own
+ * until `coreline_biased_rwlock_destroy`.
+ */
+typedef struct coreline_biased_rwlock_t {
+    /**
+     * Private.
+     */
+    uint64_t words[6];
+} coreline_biased_rwlock_t;
 
 /**
  * A FIFO lock of 8 bytes whose waiters spin, for fewer threads than CPUs.
@@ -655,7 +827,7 @@ enum coreline_code_t coreline_prepare(void);
  * aligned), `CORELINE_ERROR_LACKING` (no concurrency IDs), `CORELINE_ERROR_NO_MEMORY`.
  *
  * Threads: any number of threads may call it at the same time. Signals: no signal handler may call
- * it. Fork: safe in a child of a process with one thread.
+ * it. Fork: safe in a forked child.
  */
 coreline_code_t coreline_pool_create(uint32_t flags, struct coreline_pool_t **out);
 
@@ -669,7 +841,7 @@ coreline_code_t coreline_pool_create(uint32_t flags, struct coreline_pool_t **ou
  * Errors: `CORELINE_ERROR_NULL`, `CORELINE_ERROR_HANDLE`, `CORELINE_ERROR_FAULTS`.
  *
  * Threads: no other thread may use the handle during the call or after it. Signals: no signal
- * handler may call it. Fork: safe in a child of a process with one thread.
+ * handler may call it. Fork: safe in a forked child.
  */
 coreline_code_t coreline_pool_destroy(struct coreline_pool_t *pool);
 
@@ -682,7 +854,7 @@ coreline_code_t coreline_pool_destroy(struct coreline_pool_t *pool);
  * `CORELINE_ERROR_LACKING`.
  *
  * Threads: any number of threads may call it at the same time. Signals: no signal handler may call
- * it. Fork: safe in a forked child, if the pool was used before the fork.
+ * it. Fork: safe in a forked child.
  */
 coreline_code_t coreline_pool_live(const struct coreline_pool_t *pool, size_t *out);
 
@@ -695,7 +867,7 @@ coreline_code_t coreline_pool_live(const struct coreline_pool_t *pool, size_t *o
  * `CORELINE_ERROR_LACKING`.
  *
  * Threads: any number of threads may call it at the same time. Signals: no signal handler may call
- * it. Fork: safe in a forked child, if the pool was used before the fork.
+ * it. Fork: safe in a forked child.
  */
 coreline_code_t coreline_pool_mapped(const struct coreline_pool_t *pool, size_t *out);
 
@@ -709,7 +881,7 @@ coreline_code_t coreline_pool_mapped(const struct coreline_pool_t *pool, size_t 
  * `CORELINE_ERROR_LACKING`.
  *
  * Threads: any number of threads may call it at the same time. Signals: no signal handler may call
- * it. Fork: safe in a forked child, if the pool was used before the fork.
+ * it. Fork: safe in a forked child.
  */
 coreline_code_t coreline_pool_trim(const struct coreline_pool_t *pool, size_t *out);
 
@@ -729,7 +901,7 @@ coreline_code_t coreline_pool_trim(const struct coreline_pool_t *pool, size_t *o
  * `CORELINE_ERROR_LACKING`, `CORELINE_ERROR_NO_MEMORY`.
  *
  * Threads: any number of threads may call it at the same time. Signals: no signal handler may call
- * it. Fork: safe in a child of a process with one thread.
+ * it. Fork: safe in a forked child.
  */
 coreline_code_t coreline_counter_create(const struct coreline_pool_t *pool,
                                         uint32_t batch,
@@ -741,7 +913,7 @@ coreline_code_t coreline_counter_create(const struct coreline_pool_t *pool,
  * Errors: `CORELINE_ERROR_NULL`, `CORELINE_ERROR_HANDLE`.
  *
  * Threads: no other thread may use the counter during the call or after it. Signals: no signal
- * handler may call it. Fork: safe in a child of a process with one thread.
+ * handler may call it. Fork: safe in a forked child.
  */
 coreline_code_t coreline_counter_destroy(struct coreline_counter_t *counter);
 
@@ -827,7 +999,7 @@ coreline_code_t coreline_counter_set(const struct coreline_counter_t *counter,
  * `CORELINE_ERROR_HANDLE`, `CORELINE_ERROR_LACKING`, `CORELINE_ERROR_NO_MEMORY`.
  *
  * Threads: any number of threads may call it at the same time. Signals: no signal handler may call
- * it. Fork: safe in a child of a process with one thread.
+ * it. Fork: safe in a forked child.
  */
 coreline_code_t coreline_counters_create(const struct coreline_pool_t *pool,
                                          size_t count,
@@ -839,7 +1011,7 @@ coreline_code_t coreline_counters_create(const struct coreline_pool_t *pool,
  * Errors: `CORELINE_ERROR_NULL`, `CORELINE_ERROR_HANDLE`.
  *
  * Threads: no other thread may use the set during the call or after it. Signals: no signal handler
- * may call it. Fork: safe in a child of a process with one thread.
+ * may call it. Fork: safe in a forked child.
  */
 coreline_code_t coreline_counters_destroy(struct coreline_counters_t *counters);
 
@@ -883,7 +1055,7 @@ coreline_code_t coreline_counters_sum(const struct coreline_counters_t *counters
  * `CORELINE_ERROR_HANDLE`. Without memory for a copy of the sums, the process ends.
  *
  * Threads: any number of threads may call it at the same time. Signals: no signal handler may call
- * it. Fork: safe in a child of a process with one thread.
+ * it. Fork: safe in a forked child.
  */
 coreline_code_t coreline_counters_drain(const struct coreline_counters_t *counters,
                                         int64_t *out,
@@ -904,7 +1076,7 @@ coreline_code_t coreline_counters_drain(const struct coreline_counters_t *counte
  * `CORELINE_ERROR_HANDLE`, `CORELINE_ERROR_LACKING`, `CORELINE_ERROR_NO_MEMORY`.
  *
  * Threads: any number of threads may call it at the same time. Signals: no signal handler may call
- * it. Fork: safe in a child of a process with one thread.
+ * it. Fork: safe in a forked child.
  */
 coreline_code_t coreline_percpu_create(const struct coreline_pool_t *pool,
                                        size_t words,
@@ -916,7 +1088,7 @@ coreline_code_t coreline_percpu_create(const struct coreline_pool_t *pool,
  * Errors: `CORELINE_ERROR_NULL`, `CORELINE_ERROR_HANDLE`.
  *
  * Threads: no other thread may use the words during the call or after it. Signals: no signal
- * handler may call it. Fork: safe in a child of a process with one thread.
+ * handler may call it. Fork: safe in a forked child.
  */
 coreline_code_t coreline_percpu_destroy(struct coreline_percpu_t *percpu);
 
@@ -1035,7 +1207,7 @@ coreline_code_t coreline_percpu_peek(const struct coreline_percpu_t *percpu,
  * alignment is no power of two), `CORELINE_ERROR_LACKING`, `CORELINE_ERROR_NO_MEMORY`.
  *
  * Threads: any number of threads may call it at the same time. Signals: no signal handler may call
- * it. Fork: safe in a child of a process with one thread.
+ * it. Fork: safe in a forked child.
  */
 coreline_code_t coreline_cache_create(const struct coreline_cache_options_t *options,
                                       struct coreline_cache_t **out);
@@ -1050,7 +1222,7 @@ coreline_code_t coreline_cache_create(const struct coreline_cache_options_t *opt
  * Errors: `CORELINE_ERROR_NULL`, `CORELINE_ERROR_HANDLE`, `CORELINE_ERROR_FAULTS`.
  *
  * Threads: no other thread may use the cache during the call or after it. Signals: no signal
- * handler may call it. Fork: safe in a child of a process with one thread.
+ * handler may call it. Fork: safe in a forked child.
  */
 coreline_code_t coreline_cache_destroy(struct coreline_cache_t *cache);
 
@@ -1117,7 +1289,7 @@ coreline_code_t coreline_cache_shrink(const struct coreline_cache_t *cache, size
  * `CORELINE_ERROR_NO_MEMORY`.
  *
  * Threads: any number of threads may call it at the same time. Signals: no signal handler may call
- * it. Fork: safe in a child of a process with one thread.
+ * it. Fork: safe in a forked child.
  */
 coreline_code_t coreline_mask_create(struct coreline_mask_t **out);
 
@@ -1127,7 +1299,7 @@ coreline_code_t coreline_mask_create(struct coreline_mask_t **out);
  * Errors: `CORELINE_ERROR_NULL`, `CORELINE_ERROR_HANDLE`.
  *
  * Threads: no other thread may use the mask during the call or after it. Signals: no signal
- * handler may call it. Fork: safe in a child of a process with one thread.
+ * handler may call it. Fork: safe in a forked child.
  */
 coreline_code_t coreline_mask_destroy(struct coreline_mask_t *mask);
 
@@ -1197,7 +1369,7 @@ coreline_code_t coreline_mask_weight(const struct coreline_mask_t *mask, size_t 
  *
  * Threads: any number of threads may call it at the same time. The list has each CPU that was set
  * before the call and not cleared. It is not of one moment. Signals: no signal handler may call
- * it. Fork: safe in a child of a process with one thread.
+ * it. Fork: safe in a forked child.
  */
 coreline_code_t coreline_mask_list(const struct coreline_mask_t *mask,
                                    uint32_t *cpus,
@@ -1534,6 +1706,760 @@ coreline_code_t coreline_reply_cancel(struct coreline_reply_t *reply);
 coreline_code_t coreline_reply_detach(struct coreline_reply_t *reply);
 
 /**
+ * Creates a presence, without members.
+ *
+ * A presence records which contexts use data that they have cached. A context becomes a member by
+ * `coreline_presence_join`, enters when it begins to use its data, and leaves when it is done.
+ * Neither writes memory that others write, unless the data has changed. A shootdown runs a
+ * function in each member that is inside, and returns when all have run it or left.
+ *
+ * `seats` is how many members are expected: 0 is a default, and more are added if all are taken. A
+ * shootdown clears marks of members that have left, but not more often than once in `trim_every`
+ * nanoseconds: 0 is a default, which is a second. Without memory for the presence, the process
+ * ends.
+ *
+ * Errors: `CORELINE_ERROR_NULL`, `CORELINE_ERROR_ARGUMENT` (`out` is not aligned),
+ * `CORELINE_ERROR_NO_MEMORY`.
+ *
+ * Threads: any number of threads may call it at the same time. Signals: no signal handler may call
+ * it. Fork: safe in a forked child.
+ */
+coreline_code_t coreline_presence_create(size_t seats,
+                                         uint64_t trim_every,
+                                         struct coreline_presence_t **out);
+
+/**
+ * Destroys a presence.
+ *
+ * Members that are left go on to work, and are destroyed by `coreline_member_destroy`.
+ *
+ * Errors: `CORELINE_ERROR_NULL`, `CORELINE_ERROR_HANDLE`.
+ *
+ * Threads: no other thread may use the presence during the call or after it. Signals: no signal
+ * handler may call it. Fork: safe in a forked child.
+ */
+coreline_code_t coreline_presence_destroy(struct coreline_presence_t *presence);
+
+/**
+ * Makes a member of a presence, which is outside.
+ *
+ * Create a member once for each context, and not for each use. Without memory for more members,
+ * the process ends.
+ *
+ * Errors: `CORELINE_ERROR_NULL`, `CORELINE_ERROR_ARGUMENT` (`out` is not aligned),
+ * `CORELINE_ERROR_HANDLE`, `CORELINE_ERROR_NO_MEMORY`.
+ *
+ * Threads: any number of threads may call it at the same time. It does not wait for a shootdown.
+ * Signals: no signal handler may call it. Fork: safe in a forked child.
+ */
+coreline_code_t coreline_presence_join(const struct coreline_presence_t *presence,
+                                       struct coreline_member_t **out);
+
+/**
+ * Runs a function in each member that is inside, and waits.
+ *
+ * Each member that is inside runs `function` with `context` in its next `coreline_member_poll`, or
+ * leaves. The call returns when all have done so. A member that does neither blocks it forever. A
+ * member that enters meanwhile runs the function, or sees all that happened before the call. A
+ * member that is outside is told when it enters that its data is out of date. After the call, no
+ * member uses data that it cached before.
+ *
+ * `function` is of type `void (*)(void *context)`. It must return: it must not leave by `longjmp`
+ * or by an exception. In it, a call that would wait for its own thread returns an error.
+ *
+ * The call writes to the members of `shot` how many members it has `reached`, and how many had to
+ * be told but were `away`. `late` is 0. `shot` may not be null.
+ *
+ * Errors: `CORELINE_ERROR_NULL`, `CORELINE_ERROR_ARGUMENT` (`shot` is not aligned),
+ * `CORELINE_ERROR_HANDLE`, `CORELINE_ERROR_DEADLOCK` (the caller is inside: it calls
+ * `coreline_member_shootdown`), `CORELINE_ERROR_PANIC` (the kernel refuses `membarrier`: some
+ * members may have run the function, and others may use their old data until the next shootdown).
+ *
+ * Threads: any number of threads may call it at the same time, and wait for each other. Signals:
+ * no signal handler may call it. Fork: in a child, it waits forever if another thread was inside
+ * or in a shootdown at the time of the fork.
+ */
+coreline_code_t coreline_presence_shootdown(const struct coreline_presence_t *presence,
+                                            coreline_shootdown_f function,
+                                            void *context,
+                                            struct coreline_shot_t *shot);
+
+/**
+ * Runs a function in each member that is inside, and waits until a deadline.
+ *
+ * It does what `coreline_presence_shootdown` does. `deadline` is a time of `coreline_now`. If it
+ * passes first, the call returns `CORELINE_TIMED_OUT`. The members that are late, which `shot`
+ * counts, no longer run the function. They are told that their data is out of date when they poll
+ * or enter again, and may use it until then. If `shot` is all zeros then, the call has waited for
+ * another shootdown, and has told no member. If a member runs the function at the deadline, the
+ * call waits for it.
+ *
+ * Errors: `CORELINE_ERROR_NULL`, `CORELINE_ERROR_ARGUMENT` (`shot` is not aligned),
+ * `CORELINE_ERROR_HANDLE`, `CORELINE_ERROR_DEADLOCK` (the caller is inside: it calls
+ * `coreline_member_shootdown`), `CORELINE_ERROR_PANIC` (the kernel refuses `membarrier`: some
+ * members may have run the function, and others may use their old data until the next shootdown).
+ *
+ * Threads: any number of threads may call it at the same time. Signals: no signal handler may call
+ * it. Fork: in a child, it waits until the deadline if another thread was inside or in a shootdown
+ * at the time of the fork.
+ */
+coreline_code_t coreline_presence_shootdown_by(const struct coreline_presence_t *presence,
+                                               coreline_shootdown_f function,
+                                               void *context,
+                                               uint64_t deadline,
+                                               struct coreline_shot_t *shot);
+
+/**
+ * Enters a member's presence or domain.
+ *
+ * The call writes 1 to `must_refresh` if the member must renew what it has cached, because it
+ * missed a change or enters for the first time, and otherwise 0. If a shootdown waits for the
+ * member, its function runs in the call. In a domain without a presence, members are told nothing,
+ * and `must_refresh` is 0.
+ *
+ * A thread may be inside in several members. It leaves by `coreline_member_leave`, before it waits
+ * for anything: a shootdown waits for each member inside.
+ *
+ * Errors: `CORELINE_ERROR_NULL`, `CORELINE_ERROR_ARGUMENT` (`must_refresh` is not aligned),
+ * `CORELINE_ERROR_HANDLE`, `CORELINE_ERROR_INSIDE`, `CORELINE_ERROR_NOT_OWNER` (another thread is
+ * inside).
+ *
+ * Threads: a member is used by one thread at a time. The call finds that another thread is inside,
+ * but not that another one enters at the same time. A thread that ends inside leaves its member
+ * inside. Signals: no signal handler may call it. Fork: a child must not call it for a member that
+ * was made before the fork, if another thread was in a shootdown at the time of the fork.
+ */
+coreline_code_t coreline_member_enter(const struct coreline_member_t *member, int *must_refresh);
+
+/**
+ * Looks whether a shootdown waits for a member, which is inside.
+ *
+ * If one does, its function runs in the call. The call writes 1 to `must_refresh` if the member
+ * must renew what it has cached, and otherwise 0. Call it often while inside.
+ *
+ * Errors: `CORELINE_ERROR_NULL`, `CORELINE_ERROR_ARGUMENT` (`must_refresh` is not aligned),
+ * `CORELINE_ERROR_HANDLE`, `CORELINE_ERROR_OUTSIDE`, `CORELINE_ERROR_NOT_OWNER` (another thread is
+ * inside), `CORELINE_ERROR_DEADLOCK` (the caller is a function that the member runs).
+ *
+ * Threads: the thread that entered calls it. Signals: no signal handler may call it. Fork: a child
+ * must not call it for a member that was made before the fork, if another thread was in a
+ * shootdown at the time of the fork.
+ */
+coreline_code_t coreline_member_poll(const struct coreline_member_t *member, int *must_refresh);
+
+/**
+ * Runs a function in each member that is inside, from a member that is inside itself.
+ *
+ * It does what `coreline_presence_shootdown` does, and also runs the function in the caller's
+ * member. While the call waits, it polls, so two members may call it at the same time. It writes 1
+ * to `must_refresh` if the member must renew what it has cached, and otherwise 0.
+ *
+ * Errors: `CORELINE_ERROR_NULL`, `CORELINE_ERROR_ARGUMENT` (an address is not aligned, or the
+ * domain has no presence), `CORELINE_ERROR_HANDLE`, `CORELINE_ERROR_OUTSIDE`,
+ * `CORELINE_ERROR_NOT_OWNER` (another thread is inside), `CORELINE_ERROR_DEADLOCK` (the caller is
+ * inside in another member of the presence, too, or is a function that the member runs),
+ * `CORELINE_ERROR_PANIC` (the kernel refuses `membarrier`: some members may have run the function,
+ * and others may use their old data until the next shootdown).
+ *
+ * Threads: the thread that entered calls it. Signals: no signal handler may call it. Fork: in a
+ * child, it waits forever if another thread was inside or in a shootdown at the time of the fork.
+ */
+coreline_code_t coreline_member_shootdown(const struct coreline_member_t *member,
+                                          coreline_shootdown_f function,
+                                          void *context,
+                                          struct coreline_shot_t *shot,
+                                          int *must_refresh);
+
+/**
+ * Leaves a member's presence or domain.
+ *
+ * Errors: `CORELINE_ERROR_NULL`, `CORELINE_ERROR_HANDLE`, `CORELINE_ERROR_OUTSIDE`,
+ * `CORELINE_ERROR_NOT_OWNER` (another thread is inside), `CORELINE_ERROR_DEADLOCK` (the caller is
+ * a function that the member runs).
+ *
+ * Threads: the thread that entered calls it. Signals: no signal handler may call it. Fork: a child
+ * may leave what the thread that forked had entered.
+ */
+coreline_code_t coreline_member_leave(const struct coreline_member_t *member);
+
+/**
+ * Destroys a member, which is outside.
+ *
+ * Errors: `CORELINE_ERROR_NULL`, `CORELINE_ERROR_HANDLE`, `CORELINE_ERROR_INSIDE`,
+ * `CORELINE_ERROR_NOT_OWNER` (another thread is inside).
+ *
+ * Threads: no other thread may use the member during the call or after it. Signals: no signal
+ * handler may call it. Fork: a child may destroy its copy of a member, unless another thread was
+ * inside.
+ */
+coreline_code_t coreline_member_destroy(struct coreline_member_t *member);
+
+/**
+ * Publishes a value.
+ *
+ * `value` is the address of whatever readers are to read, and may not be null. From then on it
+ * belongs to the published value. When no reader can have it any more, `destroy` is called once,
+ * with the value and `context`. It is of type `void (*)(void *value, void *context)`. If `destroy`
+ * is null, nothing is called. `destroy` may call functions of the same published value, unless
+ * that is being destroyed. It must return: it must not leave by `longjmp` or by an exception.
+ * Without memory for the published value, the process ends.
+ *
+ * If the call fails, the value still belongs to the caller, unless there is no memory for the
+ * handle: then it was destroyed.
+ *
+ * Errors: `CORELINE_ERROR_NULL`, `CORELINE_ERROR_ARGUMENT` (`out` is not aligned),
+ * `CORELINE_ERROR_NO_MEMORY` (there is no memory for the handle).
+ *
+ * Threads: any number of threads may call it at the same time. Signals: no signal handler may call
+ * it. Fork: safe in a forked child.
+ */
+coreline_code_t coreline_versioned_create(void *value,
+                                          coreline_destroy_f destroy,
+                                          void *context,
+                                          struct coreline_versioned_t **out);
+
+/**
+ * Destroys a published value.
+ *
+ * The values that it has, the last one and those before it that are not destroyed yet, are
+ * destroyed in the call, unless there is a reader or a reclaimer. Readers go on to read the last
+ * value. The call that destroys the last of the readers and reclaimers then destroys the values.
+ *
+ * Errors: `CORELINE_ERROR_NULL`, `CORELINE_ERROR_HANDLE`.
+ *
+ * Threads: no other thread may use the published value during the call or after it, except by its
+ * readers. Signals: no signal handler may call it. Fork: safe in a forked child, in which
+ * `destroy` is called for the child's copy.
+ */
+coreline_code_t coreline_versioned_destroy(struct coreline_versioned_t *versioned);
+
+/**
+ * Replaces a published value.
+ *
+ * Each read that begins after the call has returned finds the new value, which may not be null.
+ * The call waits for other updates, and never for readers. Unless there is a reclaimer, it
+ * destroys the earlier values that no reader can have any more. A value that a reader may have is
+ * destroyed by a later update, by `coreline_versioned_synchronize`, or by a reclaimer.
+ *
+ * To make the new value out of the old one, let threads that update hold a lock meanwhile. Without
+ * memory, the process ends.
+ *
+ * Errors: `CORELINE_ERROR_NULL`, `CORELINE_ERROR_HANDLE`, `CORELINE_ERROR_PANIC` (the kernel
+ * refuses `membarrier`: the value was replaced, but readers may find the old one until the next
+ * update). After other errors, the value still belongs to the caller.
+ *
+ * Threads: any number of threads may call it at the same time, also while they read. Signals: no
+ * signal handler may call it. Fork: in a child, it waits forever if another thread was in an
+ * update, in `coreline_versioned_synchronize` or in `coreline_versioned_retired` at the time of
+ * the fork, or if a reclaimer was at work. Values that other threads read at that time are never
+ * destroyed.
+ */
+coreline_code_t coreline_versioned_update(const struct coreline_versioned_t *versioned,
+                                          void *value);
+
+/**
+ * Waits until no reader has a value that was replaced before the call, and destroys these values.
+ *
+ * A reader that is inside, and neither leaves nor reads again, blocks the call forever. So does
+ * one that the calling thread is inside of.
+ *
+ * Errors: `CORELINE_ERROR_NULL`, `CORELINE_ERROR_HANDLE`, `CORELINE_ERROR_PANIC` (the kernel
+ * refuses `membarrier`).
+ *
+ * Threads: any number of threads may call it at the same time. Others may update meanwhile.
+ * Signals: no signal handler may call it. Fork: in a child, it waits forever if another thread was
+ * inside of a reader or in an update at the time of the fork.
+ */
+coreline_code_t coreline_versioned_synchronize(const struct coreline_versioned_t *versioned);
+
+/**
+ * Waits until no reader has a value that was replaced before the call, or until a deadline.
+ *
+ * It does what `coreline_versioned_synchronize` does. `deadline` is a time of `coreline_now`. The
+ * call returns `CORELINE_TIMED_OUT` if the deadline passes first: then it has destroyed those of
+ * the values that no reader had.
+ *
+ * Errors: `CORELINE_ERROR_NULL`, `CORELINE_ERROR_HANDLE`, `CORELINE_ERROR_PANIC` (the kernel
+ * refuses `membarrier`).
+ *
+ * Threads: any number of threads may call it at the same time. It waits for other updates,
+ * whatever the deadline is. Signals: no signal handler may call it. Fork: in a child, it waits
+ * forever if another thread was in an update at the time of the fork.
+ */
+coreline_code_t coreline_versioned_synchronize_by(const struct coreline_versioned_t *versioned,
+                                                  uint64_t deadline);
+
+/**
+ * Reports how many values were replaced and are not destroyed yet.
+ *
+ * Errors: `CORELINE_ERROR_NULL`, `CORELINE_ERROR_ARGUMENT` (`out` is not aligned),
+ * `CORELINE_ERROR_HANDLE`.
+ *
+ * Threads: any number of threads may call it at the same time. It waits for updates. Signals: no
+ * signal handler may call it. Fork: in a child, it waits forever if another thread was in an
+ * update at the time of the fork.
+ */
+coreline_code_t coreline_versioned_retired(const struct coreline_versioned_t *versioned,
+                                           size_t *out);
+
+/**
+ * Creates a reader of a published value, which is outside.
+ *
+ * Create a reader once for each thread, and not for each read. Without memory for more readers,
+ * the process ends.
+ *
+ * Errors: `CORELINE_ERROR_NULL`, `CORELINE_ERROR_ARGUMENT` (`out` is not aligned),
+ * `CORELINE_ERROR_HANDLE`, `CORELINE_ERROR_NO_MEMORY`.
+ *
+ * Threads: any number of threads may call it at the same time. It does not wait. Signals: no
+ * signal handler may call it. Fork: safe in a forked child.
+ */
+coreline_code_t coreline_reader_create(const struct coreline_versioned_t *versioned,
+                                       struct coreline_reader_t **out);
+
+/**
+ * Destroys a reader, which is outside.
+ *
+ * If the published value was destroyed, and this is its last reader, the call destroys the values.
+ *
+ * Errors: `CORELINE_ERROR_NULL`, `CORELINE_ERROR_HANDLE`, `CORELINE_ERROR_INSIDE`,
+ * `CORELINE_ERROR_NOT_OWNER` (another thread is inside).
+ *
+ * Threads: no other thread may use the reader during the call or after it. Signals: no signal
+ * handler may call it. Fork: a child may destroy its copy of a reader, unless another thread was
+ * inside.
+ */
+coreline_code_t coreline_reader_destroy(struct coreline_reader_t *reader);
+
+/**
+ * Enters a reader, and reads the value.
+ *
+ * The call writes the newest value to `value`. The value stays until the reader leaves or calls
+ * `coreline_reader_get`. The caller leaves before it waits for anything: values that are replaced
+ * meanwhile are not destroyed.
+ *
+ * A thread may enter again while it is inside, and leaves as often. Until it is inside only once,
+ * all values that it has read stay.
+ *
+ * Errors: `CORELINE_ERROR_NULL`, `CORELINE_ERROR_ARGUMENT` (`value` is not aligned),
+ * `CORELINE_ERROR_HANDLE`, `CORELINE_ERROR_NOT_OWNER` (another thread is inside).
+ *
+ * Threads: a reader is used by one thread at a time. The call finds that another thread is inside,
+ * but not that another one enters at the same time. A thread that ends inside leaves its reader
+ * inside. Signals: a handler may use a reader that no other code uses, if its thread has entered
+ * that reader once before. Fork: a child may use its copy of a reader, unless another thread was
+ * inside.
+ */
+coreline_code_t coreline_reader_enter(const struct coreline_reader_t *reader, void **value);
+
+/**
+ * Reads the value again, in a reader that is inside.
+ *
+ * The call writes the newest value to `value`. Unless the thread has entered more than once, the
+ * values that it read before may be destroyed from then on.
+ *
+ * Errors: `CORELINE_ERROR_NULL`, `CORELINE_ERROR_ARGUMENT` (`value` is not aligned),
+ * `CORELINE_ERROR_HANDLE`, `CORELINE_ERROR_OUTSIDE`, `CORELINE_ERROR_NOT_OWNER` (another thread is
+ * inside).
+ *
+ * Threads: the thread that entered calls it. Signals: a handler may call it inside of a reader
+ * that it has entered itself. Fork: a child may use its copy of a reader, unless another thread
+ * was inside.
+ */
+coreline_code_t coreline_reader_get(const struct coreline_reader_t *reader, void **value);
+
+/**
+ * Leaves a reader.
+ *
+ * If the thread has not entered more than once, the values that it has read may be destroyed from
+ * then on.
+ *
+ * Errors: `CORELINE_ERROR_NULL`, `CORELINE_ERROR_HANDLE`, `CORELINE_ERROR_OUTSIDE`,
+ * `CORELINE_ERROR_NOT_OWNER` (another thread is inside).
+ *
+ * Threads: the thread that entered calls it. Signals: a handler may leave a reader that it has
+ * entered itself. Fork: a child may leave what the thread that forked had entered.
+ */
+coreline_code_t coreline_reader_leave(const struct coreline_reader_t *reader);
+
+/**
+ * Starts a thread that destroys the values that are replaced from then on.
+ *
+ * While there is a reclaimer, updates destroy no value. Its thread destroys a value when no reader
+ * has it any more, or a few milliseconds later. Use it if values take long to destroy, or must not
+ * stay until the next update. Without memory, the process ends.
+ *
+ * Errors: `CORELINE_ERROR_NULL`, `CORELINE_ERROR_ARGUMENT` (`out` is not aligned),
+ * `CORELINE_ERROR_HANDLE`, `CORELINE_ERROR_NO_MEMORY`, `CORELINE_ERROR_LACKING` (there is no room
+ * for another thread).
+ *
+ * Threads: any number of threads may call it at the same time. Signals: no signal handler may call
+ * it. Fork: a child has no such thread, and its updates destroy values as without a reclaimer.
+ */
+coreline_code_t coreline_reclaimer_create(const struct coreline_versioned_t *versioned,
+                                          struct coreline_reclaimer_t **out);
+
+/**
+ * Ends the thread of a reclaimer, and waits for its end.
+ *
+ * The thread first destroys the values that no reader has.
+ *
+ * Errors: `CORELINE_ERROR_NULL`, `CORELINE_ERROR_HANDLE`.
+ *
+ * Threads: no other thread may use the reclaimer during the call or after it. If the thread of the
+ * reclaimer itself calls it, from a function that destroys a value, the call does not wait.
+ * Signals: no signal handler may call it. Fork: in a child, it does nothing but free memory.
+ */
+coreline_code_t coreline_reclaimer_destroy(struct coreline_reclaimer_t *reclaimer);
+
+/**
+ * Creates what several domains share, for domains with a number of leases of their own.
+ *
+ * `leases` is the least number of leases that each of the domains has at a time, up to 65536. Most
+ * programs need no such object, because `coreline_domain_create` accepts null: these domains have
+ * 64 leases each. Without memory for the object, the process ends.
+ *
+ * Errors: `CORELINE_ERROR_NULL`, `CORELINE_ERROR_ARGUMENT` (there are too many leases, or `out` is
+ * not aligned), `CORELINE_ERROR_LACKING` (the machine has too many CPUs, or no CPU numbers),
+ * `CORELINE_ERROR_NO_MEMORY`.
+ *
+ * Threads: any number of threads may call it at the same time. Signals: no signal handler may call
+ * it. Fork: safe in a forked child.
+ */
+coreline_code_t coreline_domains_create(size_t leases, struct coreline_domains_t **out);
+
+/**
+ * Destroys what several domains share.
+ *
+ * Domains that are left go on to work.
+ *
+ * Errors: `CORELINE_ERROR_NULL`, `CORELINE_ERROR_HANDLE`.
+ *
+ * Threads: no other thread may use the object during the call or after it. Signals: no signal
+ * handler may call it. Fork: safe in a forked child.
+ */
+coreline_code_t coreline_domains_destroy(struct coreline_domains_t *domains);
+
+/**
+ * Creates a domain, without users.
+ *
+ * `domains` may be null, which is what the domains of the process share. `flags` is
+ * `CORELINE_DOMAIN_DEFAULT`, or `CORELINE_DOMAIN_PRESENCE` for a domain whose members shootdowns
+ * reach, which takes some kilobytes more. Without memory for the domain, the process ends.
+ *
+ * Errors: `CORELINE_ERROR_NULL`, `CORELINE_ERROR_ARGUMENT` (unknown flags, or `out` is not
+ * aligned), `CORELINE_ERROR_HANDLE`, `CORELINE_ERROR_LACKING` (the machine has too many CPUs, or
+ * no CPU numbers), `CORELINE_ERROR_NO_MEMORY`.
+ *
+ * Threads: any number of threads may call it at the same time. Signals: no signal handler may call
+ * it. Fork: safe in a forked child.
+ */
+coreline_code_t coreline_domain_create(const struct coreline_domains_t *domains,
+                                       uint32_t flags,
+                                       struct coreline_domain_t **out);
+
+/**
+ * Destroys a domain.
+ *
+ * Its members should be destroyed before, and its leases returned: otherwise the call returns
+ * `CORELINE_ERROR_FAULTS`, and the domain is destroyed all the same. Leases that are left cannot
+ * be returned. Members and words that are left go on to work.
+ *
+ * Errors: `CORELINE_ERROR_NULL`, `CORELINE_ERROR_HANDLE`, `CORELINE_ERROR_FAULTS`.
+ *
+ * Threads: no other thread may use the domain during the call or after it. Signals: no signal
+ * handler may call it. Fork: safe in a forked child. Members and leases of other threads are left.
+ */
+coreline_code_t coreline_domain_destroy(struct coreline_domain_t *domain);
+
+/**
+ * Makes a member of a domain, which is outside.
+ *
+ * The functions of members do the rest: `coreline_member_enter` enters the domain, and
+ * `coreline_member_destroy` ends the membership. The number of members is how many IDs CPUs get
+ * without sharing one after another. A thread that only uses words of the domain needs no member.
+ * Without memory for more members, the process ends.
+ *
+ * Errors: `CORELINE_ERROR_NULL`, `CORELINE_ERROR_ARGUMENT` (`out` is not aligned),
+ * `CORELINE_ERROR_HANDLE`, `CORELINE_ERROR_NO_MEMORY`.
+ *
+ * Threads: any number of threads may call it at the same time. Signals: no signal handler may call
+ * it. Fork: safe in a forked child.
+ */
+coreline_code_t coreline_domain_join(const struct coreline_domain_t *domain,
+                                     struct coreline_member_t **out);
+
+/**
+ * Runs a function in each member that is inside a domain, and waits.
+ *
+ * It does what `coreline_presence_shootdown` does, for a domain with a presence.
+ *
+ * Errors: `CORELINE_ERROR_NULL`, `CORELINE_ERROR_ARGUMENT` (`shot` is not aligned, or the domain
+ * has no presence), `CORELINE_ERROR_HANDLE`, `CORELINE_ERROR_DEADLOCK` (the caller is inside: it
+ * calls `coreline_member_shootdown`), `CORELINE_ERROR_PANIC` (the kernel refuses `membarrier`:
+ * some members may have run the function, and others may use their old data until the next
+ * shootdown).
+ *
+ * Threads: any number of threads may call it at the same time, and wait for each other. Signals:
+ * no signal handler may call it. Fork: in a child, it waits forever if another thread was inside
+ * or in a shootdown at the time of the fork.
+ */
+coreline_code_t coreline_domain_shootdown(const struct coreline_domain_t *domain,
+                                          coreline_shootdown_f function,
+                                          void *context,
+                                          struct coreline_shot_t *shot);
+
+/**
+ * Leases an ID of a domain, and waits while all are in use.
+ *
+ * The call fills in `lease`, whose member `id` is the ID. The ID belongs to the holder until
+ * `coreline_domain_return`, also if the thread moves to another CPU or waits. Threads that wait
+ * get IDs in FIFO order. The next holder of the ID sees all that was written under this lease. The
+ * first lease of a domain allocates memory.
+ *
+ * Errors: `CORELINE_ERROR_NULL`, `CORELINE_ERROR_ARGUMENT` (`lease` is not aligned),
+ * `CORELINE_ERROR_HANDLE`, `CORELINE_ERROR_NO_MEMORY`, `CORELINE_ERROR_LACKING` (the kernel
+ * refuses `membarrier`, which a wait needs).
+ *
+ * Threads: any number of threads may call it at the same time. A thread that ends does not return
+ * its leases. Signals: no signal handler may call it. Fork: a child keeps the leases of the thread
+ * that forked. Those of other threads are never returned.
+ */
+coreline_code_t coreline_domain_lease(const struct coreline_domain_t *domain,
+                                      struct coreline_lease_t *lease);
+
+/**
+ * Leases an ID of a domain, if one is free now.
+ *
+ * The call returns `CORELINE_BUSY`, and leaves `lease` as it is, if all are in use. It may get an
+ * ID before threads that wait for one.
+ *
+ * Errors: `CORELINE_ERROR_NULL`, `CORELINE_ERROR_ARGUMENT` (`lease` is not aligned),
+ * `CORELINE_ERROR_HANDLE`, `CORELINE_ERROR_NO_MEMORY`.
+ *
+ * Threads: any number of threads may call it at the same time. Signals: no signal handler may call
+ * it. Fork: a child keeps the leases of the thread that forked. Those of other threads are never
+ * returned.
+ */
+coreline_code_t coreline_domain_try_lease(const struct coreline_domain_t *domain,
+                                          struct coreline_lease_t *lease);
+
+/**
+ * Leases an ID of a domain, or gives up at a deadline.
+ *
+ * `deadline` is a time of `coreline_now`. The call returns `CORELINE_TIMED_OUT`, and leaves
+ * `lease` as it is, if the deadline passes first.
+ *
+ * Errors: `CORELINE_ERROR_NULL`, `CORELINE_ERROR_ARGUMENT` (`lease` is not aligned),
+ * `CORELINE_ERROR_HANDLE`, `CORELINE_ERROR_NO_MEMORY`, `CORELINE_ERROR_LACKING` (the kernel
+ * refuses `membarrier`, which a wait needs).
+ *
+ * Threads: any number of threads may call it at the same time. Signals: no signal handler may call
+ * it. Fork: a child keeps the leases of the thread that forked. Those of other threads are never
+ * returned.
+ */
+coreline_code_t coreline_domain_lease_by(const struct coreline_domain_t *domain,
+                                         struct coreline_lease_t *lease,
+                                         uint64_t deadline);
+
+/**
+ * Returns a lease to its domain.
+ *
+ * The call empties `lease`.
+ *
+ * Errors: `CORELINE_ERROR_NULL`, `CORELINE_ERROR_ARGUMENT` (`lease` is not aligned),
+ * `CORELINE_ERROR_HANDLE`, `CORELINE_ERROR_NOT_HELD` (`lease` is empty, or of another domain).
+ *
+ * Threads: any thread may return a lease. Signals: no signal handler may call it. Fork: a child
+ * may return what the thread that forked had leased.
+ */
+coreline_code_t coreline_domain_return(const struct coreline_domain_t *domain,
+                                       struct coreline_lease_t *lease);
+
+/**
+ * Takes back the IDs of CPUs that have not used a domain for a while.
+ *
+ * Uses of the domain and each 64th entry of a member do the same. So only domains that become idle
+ * need the call. It does nothing if it is too early.
+ *
+ * Errors: `CORELINE_ERROR_NULL`, `CORELINE_ERROR_HANDLE`, `CORELINE_ERROR_LACKING` (CPUs keep
+ * their IDs, because the kernel cannot fence restartable sequences).
+ *
+ * Threads: any number of threads may call it at the same time. Signals: no signal handler may call
+ * it. Fork: a child has its own copy of the domain.
+ */
+coreline_code_t coreline_domain_expire(const struct coreline_domain_t *domain);
+
+/**
+ * Reports what a domain has, and how much memory it uses.
+ *
+ * The call writes to the members of `out` how many members the domain has (`users`), how many IDs
+ * CPUs have (`ids`), how many leases were not returned (`leased`), and how many bytes are the
+ * domain's alone (`bytes`).
+ *
+ * Errors: `CORELINE_ERROR_NULL`, `CORELINE_ERROR_ARGUMENT` (`out` is not aligned),
+ * `CORELINE_ERROR_HANDLE`.
+ *
+ * Threads: any number of threads may call it at the same time. The result is not of one moment.
+ * Signals: no signal handler may call it. Fork: a child has its own copy of the domain.
+ */
+coreline_code_t coreline_domain_usage(const struct coreline_domain_t *domain,
+                                      struct coreline_usage_t *out);
+
+/**
+ * Creates words in a domain.
+ *
+ * Each concurrency ID of the domain has `words` words of 64 bits, which are numbered from 0 and
+ * initially 0. They take whole cache lines of 64 bytes, for each ID that a CPU or a lease ever had
+ * and for one more.
+ *
+ * A word may hold a number, or the address of an object. Functions that change a word change that
+ * of the ID which the domain has given the calling thread's CPU, and give the CPU an ID at its
+ * first use. If the machine has restartable sequences, they take no atomic instruction. Use
+ * `coreline_local_leased` for the words of a lease.
+ *
+ * Errors: `CORELINE_ERROR_NULL`, `CORELINE_ERROR_ARGUMENT` (no words, or `out` is not aligned),
+ * `CORELINE_ERROR_HANDLE`, `CORELINE_ERROR_NO_MEMORY`.
+ *
+ * Threads: any number of threads may call it at the same time. Signals: no signal handler may call
+ * it. Fork: safe in a forked child.
+ */
+coreline_code_t coreline_local_create(const struct coreline_domain_t *domain,
+                                      size_t words,
+                                      struct coreline_local_t **out);
+
+/**
+ * Destroys words of a domain.
+ *
+ * The domain may have been destroyed before.
+ *
+ * Errors: `CORELINE_ERROR_NULL`, `CORELINE_ERROR_HANDLE`.
+ *
+ * Threads: no other thread may use the words during the call or after it, also by a lease.
+ * Signals: no signal handler may call it. Fork: safe in a forked child.
+ */
+coreline_code_t coreline_local_destroy(struct coreline_local_t *local);
+
+/**
+ * Adds to a word of the calling thread's CPU in a domain.
+ *
+ * The sum wraps. The addition is relaxed: it publishes no other writes of the thread.
+ *
+ * Errors: `CORELINE_ERROR_NULL`, `CORELINE_ERROR_ARGUMENT` (there is no such word),
+ * `CORELINE_ERROR_HANDLE`.
+ *
+ * Threads: any number of threads may call it at the same time. Signals: async-signal-safe. Fork:
+ * the child has its own copy of the words.
+ */
+coreline_code_t coreline_local_add(const struct coreline_local_t *local,
+                                   size_t word,
+                                   uint64_t delta);
+
+/**
+ * Reads a word of the calling thread's CPU in a domain.
+ *
+ * The read is relaxed.
+ *
+ * Errors: `CORELINE_ERROR_NULL`, `CORELINE_ERROR_ARGUMENT` (there is no such word, or `out` is not
+ * aligned), `CORELINE_ERROR_HANDLE`.
+ *
+ * Threads: any number of threads may call it at the same time. Signals: async-signal-safe. Fork:
+ * the child has its own copy of the words.
+ */
+coreline_code_t coreline_local_load(const struct coreline_local_t *local,
+                                    size_t word,
+                                    uint64_t *out);
+
+/**
+ * Exchanges a word of the calling thread's CPU in a domain.
+ *
+ * The call writes the old value of the word to `old`. The exchange is relaxed, as that of
+ * `coreline_percpu_exchange`, which has the fences for words that are addresses.
+ *
+ * Errors: `CORELINE_ERROR_NULL`, `CORELINE_ERROR_ARGUMENT` (there is no such word, or `old` is not
+ * aligned), `CORELINE_ERROR_HANDLE`.
+ *
+ * Threads: any number of threads may call it at the same time. Signals: async-signal-safe. Fork:
+ * the child has its own copy of the words.
+ */
+coreline_code_t coreline_local_exchange(const struct coreline_local_t *local,
+                                        size_t word,
+                                        uint64_t value,
+                                        uint64_t *old);
+
+/**
+ * Writes a word of the calling thread's CPU in a domain if the word has the expected value.
+ *
+ * If the word has another value, the call returns `CORELINE_UNEQUAL` and writes that value to
+ * `expected`. Use it in a loop, as `coreline_percpu_store_if_equal`.
+ *
+ * Errors: `CORELINE_ERROR_NULL`, `CORELINE_ERROR_ARGUMENT` (there is no such word, or `expected`
+ * is not aligned), `CORELINE_ERROR_HANDLE`.
+ *
+ * Threads: any number of threads may call it at the same time. Signals: async-signal-safe. Fork:
+ * the child has its own copy of the words.
+ */
+coreline_code_t coreline_local_store_if_equal(const struct coreline_local_t *local,
+                                              size_t word,
+                                              uint64_t *expected,
+                                              uint64_t value);
+
+/**
+ * Sums a word over all IDs of a domain.
+ *
+ * The words of leases count, too.
+ *
+ * Errors: `CORELINE_ERROR_NULL`, `CORELINE_ERROR_ARGUMENT` (there is no such word, or `out` is not
+ * aligned), `CORELINE_ERROR_HANDLE`.
+ *
+ * Threads: any number of threads may call it at the same time. The sum includes all additions that
+ * happened before the call, and may include concurrent ones. Signals: async-signal-safe. Fork: the
+ * child has its own copy of the words.
+ */
+coreline_code_t coreline_local_sum(const struct coreline_local_t *local,
+                                   size_t word,
+                                   uint64_t *out);
+
+/**
+ * Reads a word of any ID of a domain.
+ *
+ * `id` is the ID of a CPU or of a lease. A word that no thread has used is 0. The ID after the
+ * last one is that of the words which all threads share that have no ID. A loop over all IDs ends
+ * at the first one for which the call returns `CORELINE_ERROR_ARGUMENT`.
+ *
+ * Errors: `CORELINE_ERROR_NULL`, `CORELINE_ERROR_ARGUMENT` (there is no such word or ID, or `out`
+ * is not aligned), `CORELINE_ERROR_HANDLE`.
+ *
+ * Threads: any number of threads may call it at the same time. The read is relaxed. Signals:
+ * async-signal-safe. Fork: the child has its own copy of the words.
+ */
+coreline_code_t coreline_local_peek(const struct coreline_local_t *local,
+                                    size_t word,
+                                    size_t id,
+                                    uint64_t *out);
+
+/**
+ * Finds a word of a leased ID.
+ *
+ * The call writes the address of the word to `out`. Until the lease is returned, only its holder
+ * writes the word, and needs no atomic instruction for that. Words whose numbers are equal when
+ * divided by 8 are adjacent: with 8 words or fewer, the address of word 0 is that of an array.
+ * While other threads call `coreline_local_sum` or `coreline_local_peek`, write by relaxed atomic
+ * stores, such as `__atomic_store_n`.
+ *
+ * Errors: `CORELINE_ERROR_NULL`, `CORELINE_ERROR_ARGUMENT` (there is no such word, or an address
+ * is not aligned), `CORELINE_ERROR_HANDLE`, `CORELINE_ERROR_NOT_HELD` (`lease` is empty, or of
+ * another domain).
+ *
+ * Threads: the holder of the lease calls it. Signals: async-signal-safe, for a lease that the
+ * interrupted thread does not return at that time. Fork: a child has its own copy of the words.
+ */
+coreline_code_t coreline_local_leased(const struct coreline_local_t *local,
+                                      struct coreline_lease_t *lease,
+                                      size_t word,
+                                      uint64_t **out);
+
+/**
  * Locks a mutex.
  *
  * The call waits while another thread holds the mutex. A thread that locks a mutex which it holds
@@ -1793,7 +2719,7 @@ coreline_code_t coreline_rwlock_downgrade(struct coreline_rwlock_t *rwlock);
  * `CORELINE_ERROR_NO_MEMORY`.
  *
  * Threads: any number of threads may call it at the same time. Signals: no signal handler may call
- * it. Fork: safe in a child of a process with one thread.
+ * it. Fork: safe in a forked child.
  */
 coreline_code_t coreline_read_mostly_create(struct coreline_read_mostly_t **out);
 
@@ -1805,7 +2731,7 @@ coreline_code_t coreline_read_mostly_create(struct coreline_read_mostly_t **out)
  * Errors: `CORELINE_ERROR_NULL`, `CORELINE_ERROR_HANDLE`.
  *
  * Threads: no other thread may use the lock during the call or after it. Signals: no signal
- * handler may call it. Fork: safe in a child of a process with one thread.
+ * handler may call it. Fork: safe in a forked child.
  */
 coreline_code_t coreline_read_mostly_destroy(struct coreline_read_mostly_t *lock);
 
@@ -1876,6 +2802,185 @@ coreline_code_t coreline_read_mostly_write(const struct coreline_read_mostly_t *
  * the thread that forked held.
  */
 coreline_code_t coreline_read_mostly_write_unlock(const struct coreline_read_mostly_t *lock);
+
+/**
+ * Locks a biased readers-writer lock to read.
+ *
+ * The call waits for a writer that holds the lock, and for at most 1 ms for one that waits itself.
+ * So a thread may lock to read again while it reads, and unlocks as often.
+ *
+ * A read may make the lock biased, and then allocates memory. Without memory, the lock stays as it
+ * is. The lock must not guard an allocator.
+ *
+ * Errors: `CORELINE_ERROR_NULL`, `CORELINE_ERROR_ARGUMENT` (the address is not aligned),
+ * `CORELINE_ERROR_PANIC` (there are more than 2^22 readers).
+ *
+ * Threads: any number of threads may call it at the same time. Signals: a handler must not call
+ * it. Fork: if another thread held, took, unlocked or waited for the lock at the time of the fork,
+ * the child must initialise the lock again instead of using it.
+ */
+coreline_code_t coreline_biased_rwlock_read(struct coreline_biased_rwlock_t *lock);
+
+/**
+ * Locks a biased readers-writer lock to read, if no writer holds it.
+ *
+ * The call returns `CORELINE_BUSY` if a writer holds the lock. It does not wait for a writer that
+ * waits itself, and allocates nothing.
+ *
+ * Errors: `CORELINE_ERROR_NULL`, `CORELINE_ERROR_ARGUMENT` (the address is not aligned).
+ *
+ * Threads: any number of threads may call it at the same time. Signals: async-signal-safe, even if
+ * the interrupted thread reads. Fork: if another thread held, took, unlocked or waited for the
+ * lock at the time of the fork, the child must initialise the lock again instead of using it.
+ */
+coreline_code_t coreline_biased_rwlock_try_read(struct coreline_biased_rwlock_t *lock);
+
+/**
+ * Locks a biased readers-writer lock to read, or gives up at a deadline.
+ *
+ * `deadline` is a time of `coreline_now`. The call returns `CORELINE_TIMED_OUT` if a writer holds
+ * the lock when the deadline passes. If only writers that wait were in the way, it locks. Like
+ * `coreline_biased_rwlock_read`, it may allocate memory.
+ *
+ * Errors: `CORELINE_ERROR_NULL`, `CORELINE_ERROR_ARGUMENT` (the address is not aligned),
+ * `CORELINE_ERROR_PANIC` (there are more than 2^22 readers).
+ *
+ * Threads: any number of threads may call it at the same time. Signals: a handler must not call
+ * it. Fork: if another thread held, took, unlocked or waited for the lock at the time of the fork,
+ * the child must initialise the lock again instead of using it.
+ */
+coreline_code_t coreline_biased_rwlock_read_by(struct coreline_biased_rwlock_t *lock,
+                                               uint64_t deadline);
+
+/**
+ * Unlocks a biased readers-writer lock of one reader.
+ *
+ * The caller must hold the lock to read. The call finds that a writer holds the lock, or that no
+ * thread does. It misses the latter while the lock is biased, and while another thread tries to
+ * lock: then it succeeds, and breaks the lock. The lock does not know its readers, so the call
+ * does not find that only other threads hold it. Once a reader has unlocked, the call does not
+ * touch the lock any more: a thread that then locks it to write may free its memory.
+ *
+ * Errors: `CORELINE_ERROR_NULL`, `CORELINE_ERROR_ARGUMENT` (the address is not aligned),
+ * `CORELINE_ERROR_NOT_HELD`.
+ *
+ * Threads: a reader calls it. Signals: async-signal-safe, for what the handler locked by
+ * `coreline_biased_rwlock_try_read`. Fork: if another thread held, took, unlocked or waited for
+ * the lock at the time of the fork, the child must initialise the lock again instead of using it.
+ */
+coreline_code_t coreline_biased_rwlock_read_unlock(struct coreline_biased_rwlock_t *lock);
+
+/**
+ * Locks a biased readers-writer lock to write.
+ *
+ * The call waits for readers and writers. A thread that holds the lock waits forever.
+ *
+ * Errors: `CORELINE_ERROR_NULL`, `CORELINE_ERROR_ARGUMENT` (the address is not aligned),
+ * `CORELINE_ERROR_LACKING` (the kernel refuses `membarrier`, after it has once allowed it),
+ * `CORELINE_ERROR_PANIC` (there are more than 2^22 readers).
+ *
+ * Threads: any number of threads may call it at the same time. Signals: a handler must not call
+ * it. Fork: if another thread held, took, unlocked or waited for the lock at the time of the fork,
+ * the child must initialise the lock again instead of using it.
+ */
+coreline_code_t coreline_biased_rwlock_write(struct coreline_biased_rwlock_t *lock);
+
+/**
+ * Locks a biased readers-writer lock to write, if it is free now.
+ *
+ * The call returns `CORELINE_BUSY` if a thread holds the lock. It may also do so if another thread
+ * tries to lock or waits to write, or if a reader has waited for more than 1 ms.
+ *
+ * Errors: `CORELINE_ERROR_NULL`, `CORELINE_ERROR_ARGUMENT` (the address is not aligned),
+ * `CORELINE_ERROR_PANIC` (there are more than 2^22 readers).
+ *
+ * Threads: any number of threads may call it at the same time. Signals: a handler must not call
+ * it, because it may have to end the bias. Fork: if another thread held, took, unlocked or waited
+ * for the lock at the time of the fork, the child must initialise the lock again instead of using
+ * it.
+ */
+coreline_code_t coreline_biased_rwlock_try_write(struct coreline_biased_rwlock_t *lock);
+
+/**
+ * Locks a biased readers-writer lock to write, or gives up at a deadline.
+ *
+ * `deadline` is a time of `coreline_now`. The call returns `CORELINE_TIMED_OUT` if the deadline
+ * passes first.
+ *
+ * Errors: `CORELINE_ERROR_NULL`, `CORELINE_ERROR_ARGUMENT` (the address is not aligned),
+ * `CORELINE_ERROR_LACKING` (the kernel refuses `membarrier`, after it has once allowed it),
+ * `CORELINE_ERROR_PANIC` (there are more than 2^22 readers).
+ *
+ * Threads: any number of threads may call it at the same time. Signals: a handler must not call
+ * it. Fork: if another thread held, took, unlocked or waited for the lock at the time of the fork,
+ * the child must initialise the lock again instead of using it.
+ */
+coreline_code_t coreline_biased_rwlock_write_by(struct coreline_biased_rwlock_t *lock,
+                                                uint64_t deadline);
+
+/**
+ * Unlocks a biased readers-writer lock of its writer.
+ *
+ * The caller must hold the lock to write. The call finds that no thread does. The lock does not
+ * know its writer, so the call does not find that another thread holds it. Once the lock is
+ * unlocked, the call does not touch it any more: a thread that then locks it to write may free its
+ * memory.
+ *
+ * Errors: `CORELINE_ERROR_NULL`, `CORELINE_ERROR_ARGUMENT` (the address is not aligned),
+ * `CORELINE_ERROR_NOT_HELD`.
+ *
+ * Threads: the writer calls it. Signals: a handler must not call it. Fork: if another thread held,
+ * took, unlocked or waited for the lock at the time of the fork, the child must initialise the
+ * lock again instead of using it.
+ */
+coreline_code_t coreline_biased_rwlock_write_unlock(struct coreline_biased_rwlock_t *lock);
+
+/**
+ * Unlocks a biased readers-writer lock, of a reader or of its writer.
+ *
+ * Use it where one call ends both, as `pthread_rwlock_unlock` does. The caller must hold the lock.
+ * The call finds that no thread does, except while the lock is biased or another thread tries to
+ * lock: then it succeeds, and breaks the lock. It does not find that only other threads hold it.
+ *
+ * Errors: `CORELINE_ERROR_NULL`, `CORELINE_ERROR_ARGUMENT` (the address is not aligned),
+ * `CORELINE_ERROR_NOT_HELD`.
+ *
+ * Threads: a holder calls it. Signals: async-signal-safe, for what the handler locked by
+ * `coreline_biased_rwlock_try_read`. Fork: if another thread held, took, unlocked or waited for
+ * the lock at the time of the fork, the child must initialise the lock again instead of using it.
+ */
+coreline_code_t coreline_biased_rwlock_unlock(struct coreline_biased_rwlock_t *lock);
+
+/**
+ * Converts a write lock of a biased readers-writer lock into a read lock.
+ *
+ * The caller must hold the lock to write. The call finds that no thread does. No other writer
+ * comes in between. The caller then unlocks by `coreline_biased_rwlock_read_unlock`.
+ *
+ * Errors: `CORELINE_ERROR_NULL`, `CORELINE_ERROR_ARGUMENT` (the address is not aligned),
+ * `CORELINE_ERROR_NOT_HELD` (no thread holds the lock to write).
+ *
+ * Threads: the writer calls it. Signals: a handler must not call it. Fork: if another thread held,
+ * took, unlocked or waited for the lock at the time of the fork, the child must initialise the
+ * lock again instead of using it.
+ */
+coreline_code_t coreline_biased_rwlock_downgrade(struct coreline_biased_rwlock_t *lock);
+
+/**
+ * Frees the memory that a biased readers-writer lock has allocated.
+ *
+ * No thread may hold the lock: the call returns `CORELINE_BUSY`, and changes nothing, if it finds
+ * one. Otherwise it leaves a free lock, as the initialiser does, which may be used again. A lock
+ * that was never biased has nothing to free. A lock in memory that is freed without this call
+ * leaks 128 bytes, and 8 bytes for each CPU, if it was ever biased.
+ *
+ * Errors: `CORELINE_ERROR_NULL`, `CORELINE_ERROR_ARGUMENT` (the address is not aligned).
+ *
+ * Threads: no other thread may use the lock during the call. Signals: no signal handler may call
+ * it. Fork: if another thread held, took, unlocked or waited for the lock at the time of the fork,
+ * the child must initialise the lock again instead of using it.
+ */
+coreline_code_t coreline_biased_rwlock_destroy(struct coreline_biased_rwlock_t *lock);
 
 /**
  * Locks a ticket lock, after all threads that arrived before.

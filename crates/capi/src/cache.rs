@@ -175,7 +175,7 @@ unsafe fn come_back(cache: &Cache, object: *mut c_void) -> Result<NonNull<Kept>,
 /// alignment is no power of two), `CORELINE_ERROR_LACKING`, `CORELINE_ERROR_NO_MEMORY`.
 ///
 /// Threads: any number of threads may call it at the same time. Signals: no signal handler may call
-/// it. Fork: safe in a child of a process with one thread.
+/// it. Fork: safe in a forked child.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn coreline_cache_create(
     options: *const coreline_cache_options_t,
@@ -230,7 +230,7 @@ pub unsafe extern "C" fn coreline_cache_create(
 /// Errors: `CORELINE_ERROR_NULL`, `CORELINE_ERROR_HANDLE`, `CORELINE_ERROR_FAULTS`.
 ///
 /// Threads: no other thread may use the cache during the call or after it. Signals: no signal
-/// handler may call it. Fork: safe in a child of a process with one thread.
+/// handler may call it. Fork: safe in a forked child.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn coreline_cache_destroy(cache: *mut coreline_cache_t) -> Code {
     boundary(|| {

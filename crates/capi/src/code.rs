@@ -15,9 +15,10 @@ use coreline::percpu::PoolError;
 pub enum coreline_code_t {
     /// The call did what it says.
     CORELINE_OK = 0,
-    /// A `try` function found the lock held, a mailbox occupied, or a reply not there yet.
+    /// A `try` function found the lock held, all leases in use, a mailbox occupied, or a reply not
+    /// there yet.
     CORELINE_BUSY = 1,
-    /// The deadline passed before the call got the lock or the reply.
+    /// The deadline passed before the call got the lock or the reply, or was done.
     CORELINE_TIMED_OUT = 2,
     /// The word does not have the expected value.
     CORELINE_UNEQUAL = 3,
@@ -35,12 +36,12 @@ pub enum coreline_code_t {
     CORELINE_ERROR_LACKING = -5,
     /// No thread holds the lock that is to be unlocked, or the turn is not of this lock.
     CORELINE_ERROR_NOT_HELD = -6,
-    /// Another thread holds the lock that is to be unlocked.
+    /// Another thread holds the lock that is to be unlocked, or uses the member or reader.
     CORELINE_ERROR_NOT_OWNER = -7,
-    /// The calling thread already holds the lock that it wants, or would wait for itself.
+    /// The call would wait for the calling thread itself.
     CORELINE_ERROR_DEADLOCK = -8,
-    /// Objects of a pool were not destroyed, objects of a cache were not put back, or a checked
-    /// pool found misuse of its memory.
+    /// Objects of a pool were not destroyed, objects of a cache were not put back, a domain was
+    /// destroyed while it was in use, or a checked pool found misuse of its memory.
     CORELINE_ERROR_FAULTS = -9,
     /// The program was compiled with a header that does not fit the library.
     CORELINE_ERROR_LAYOUT = -10,
@@ -54,6 +55,10 @@ pub enum coreline_code_t {
     CORELINE_ERROR_NO_WORKER = -14,
     /// The workers are threads of the parent of this process.
     CORELINE_ERROR_FORKED = -15,
+    /// The member or the reader is inside.
+    CORELINE_ERROR_INSIDE = -16,
+    /// The member or the reader is not inside.
+    CORELINE_ERROR_OUTSIDE = -17,
 }
 
 use coreline_code_t as Code;
@@ -75,13 +80,13 @@ impl From<PoolError> for Code {
 }
 
 /// The codes with their texts.
-const TEXTS: [(Code, &CStr); 20] = [
+const TEXTS: [(Code, &CStr); 22] = [
     (Code::CORELINE_OK, c"success"),
     (
         Code::CORELINE_BUSY,
-        c"the lock is held, the mailbox is occupied, or the reply is not there yet",
+        c"the lock is held, all leases or the mailbox are in use, or the reply is not there yet",
     ),
-    (Code::CORELINE_TIMED_OUT, c"the deadline passed before the lock was free or the reply there"),
+    (Code::CORELINE_TIMED_OUT, c"the deadline passed first"),
     (Code::CORELINE_UNEQUAL, c"the word does not have the expected value"),
     (Code::CORELINE_UNCHANGED, c"the bit has that value already, or the function has begun"),
     (Code::CORELINE_ERROR_NULL, c"a pointer is null; pass the address of an object"),
@@ -96,14 +101,17 @@ const TEXTS: [(Code, &CStr); 20] = [
         Code::CORELINE_ERROR_NOT_HELD,
         c"no thread holds the lock, or the turn is not of this lock; unlock once for each lock",
     ),
-    (Code::CORELINE_ERROR_NOT_OWNER, c"another thread holds the lock; let that thread unlock it"),
+    (
+        Code::CORELINE_ERROR_NOT_OWNER,
+        c"another thread holds the lock or is inside; let that thread unlock or leave",
+    ),
     (
         Code::CORELINE_ERROR_DEADLOCK,
-        c"the calling thread holds the lock already, or would wait for itself",
+        c"the call would wait for the calling thread, which holds the lock or is inside",
     ),
     (
         Code::CORELINE_ERROR_FAULTS,
-        c"a pool or a cache has objects that were not given back, or memory that was misused",
+        c"a pool, cache or domain has what was not given back, or memory that was misused",
     ),
     (
         Code::CORELINE_ERROR_LAYOUT,
@@ -123,6 +131,8 @@ const TEXTS: [(Code, &CStr); 20] = [
         Code::CORELINE_ERROR_FORKED,
         c"the workers are threads of the parent process; create new ones after a fork",
     ),
+    (Code::CORELINE_ERROR_INSIDE, c"the member or the reader is inside; leave first"),
+    (Code::CORELINE_ERROR_OUTSIDE, c"the member or the reader is not inside; enter first"),
 ];
 
 /// Describes a code in English.
@@ -146,7 +156,7 @@ mod tests {
     fn each_code_has_one_text() {
         let mut codes = TEXTS.map(|(code, _)| code as c_int);
         codes.sort_unstable();
-        assert!(codes.iter().copied().eq(-15..=4), "{codes:?}");
+        assert!(codes.iter().copied().eq(-17..=4), "{codes:?}");
         let mut texts = TEXTS.map(|(_, text)| text);
         texts.sort_unstable();
         assert!(texts.windows(2).all(|pair| pair[0] != pair[1]));

@@ -136,7 +136,7 @@ const _: () = {
 /// `CORELINE_ERROR_LACKING`, `CORELINE_ERROR_NO_MEMORY`.
 ///
 /// Threads: any number of threads may call it at the same time. Signals: no signal handler may call
-/// it. Fork: safe in a child of a process with one thread.
+/// it. Fork: safe in a forked child.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn coreline_counter_create(
     pool: *const coreline_pool_t,
@@ -156,7 +156,7 @@ pub unsafe extern "C" fn coreline_counter_create(
 /// Errors: `CORELINE_ERROR_NULL`, `CORELINE_ERROR_HANDLE`.
 ///
 /// Threads: no other thread may use the counter during the call or after it. Signals: no signal
-/// handler may call it. Fork: safe in a child of a process with one thread.
+/// handler may call it. Fork: safe in a forked child.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn coreline_counter_destroy(counter: *mut coreline_counter_t) -> Code {
     // SAFETY: the caller's promise: "Pointers" in the crate's documentation.
@@ -278,7 +278,7 @@ pub unsafe extern "C" fn coreline_counter_set(
 /// `CORELINE_ERROR_HANDLE`, `CORELINE_ERROR_LACKING`, `CORELINE_ERROR_NO_MEMORY`.
 ///
 /// Threads: any number of threads may call it at the same time. Signals: no signal handler may call
-/// it. Fork: safe in a child of a process with one thread.
+/// it. Fork: safe in a forked child.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn coreline_counters_create(
     pool: *const coreline_pool_t,
@@ -298,7 +298,7 @@ pub unsafe extern "C" fn coreline_counters_create(
 /// Errors: `CORELINE_ERROR_NULL`, `CORELINE_ERROR_HANDLE`.
 ///
 /// Threads: no other thread may use the set during the call or after it. Signals: no signal handler
-/// may call it. Fork: safe in a child of a process with one thread.
+/// may call it. Fork: safe in a forked child.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn coreline_counters_destroy(counters: *mut coreline_counters_t) -> Code {
     // SAFETY: the caller's promise: "Pointers" in the crate's documentation.
@@ -362,7 +362,7 @@ pub unsafe extern "C" fn coreline_counters_sum(
 /// `CORELINE_ERROR_HANDLE`. Without memory for a copy of the sums, the process ends.
 ///
 /// Threads: any number of threads may call it at the same time. Signals: no signal handler may call
-/// it. Fork: safe in a child of a process with one thread.
+/// it. Fork: safe in a forked child.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn coreline_counters_drain(
     counters: *const coreline_counters_t,

@@ -13,11 +13,13 @@ use coreline::world::{Native, Restartable};
 use crate::cache::coreline_cache_options_t;
 use crate::code::coreline_code_t as Code;
 use crate::counter::{self, coreline_reading_t};
+use crate::domain::{coreline_lease_t, coreline_usage_t};
 use crate::lock::{
-    coreline_checked_mutex_t, coreline_mutex_t, coreline_osq_fifo_t, coreline_osq_near_t,
-    coreline_rwlock_t, coreline_ticket_lock_t, coreline_turn_t,
+    coreline_biased_rwlock_t, coreline_checked_mutex_t, coreline_mutex_t, coreline_osq_fifo_t,
+    coreline_osq_near_t, coreline_rwlock_t, coreline_ticket_lock_t, coreline_turn_t,
 };
 use crate::percpu;
+use crate::presence::coreline_shot_t;
 use crate::with::with;
 use crate::workers::{coreline_worker_stats_t, coreline_workers_options_t};
 
@@ -92,6 +94,14 @@ pub struct coreline_layout_t {
     pub percpu_lines: u32,
     /// The size of a line's entry in bytes times 256, plus the number of words of a line.
     pub percpu_line: u32,
+    /// The size of `coreline_biased_rwlock_t`.
+    pub biased_rwlock: u32,
+    /// The size of `coreline_shot_t`.
+    pub shot: u32,
+    /// The size of `coreline_usage_t`.
+    pub usage: u32,
+    /// The size of `coreline_lease_t`.
+    pub lease: u32,
 }
 
 const fn shape<T>() -> u32 {
@@ -140,6 +150,10 @@ impl coreline_layout_t {
             percpu_words,
             percpu_lines,
             percpu_line,
+            biased_rwlock: shape::<coreline_biased_rwlock_t>(),
+            shot: shape::<coreline_shot_t>(),
+            usage: shape::<coreline_usage_t>(),
+            lease: shape::<coreline_lease_t>(),
         }
     }
 

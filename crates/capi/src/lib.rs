@@ -1,4 +1,4 @@
-//! The C interface of coreline: per-CPU counters and memory, locks, object caches and workers.
+//! The C interface of coreline: per-CPU counters and memory, locks, caches, domains and workers.
 //!
 //! # Results
 //!
@@ -27,12 +27,15 @@
 //! which is the place that was left first. It cannot find that a pointer never was a handle. Memory
 //! of destroyed handles, without what they refer to, stays in the library for later objects.
 //!
+//! A member and a reader are used by one thread at a time. A function finds that another thread is
+//! inside. It cannot find that two threads enter at the same moment.
+//!
 //! An object of a cache is the address of its memory. A function finds that the object was put back
 //! before, or is of another cache. It cannot find that the object was destroyed.
 //!
 //! A lock is a structure in its user's memory. A function finds that its address is null or not
 //! aligned. Structures are initialised by their macro, such as `CORELINE_MUTEX_INIT`, or are zero.
-//! Their members are private.
+//! Their members are private. The same holds for turns and leases.
 //!
 //! The caller promises that a pointer is one of these, that no other thread destroys an object
 //! during a call, and that memory for results is the call's alone.
@@ -72,9 +75,20 @@
 //! A thread must not be cancelled by `pthread_cancel` during a call. A signal handler that
 //! interrupts a call must return, and not leave by `longjmp`.
 //!
-//! A child of a process with one thread may use all objects. In a child of a process with more
-//! threads, a function may wait forever for a lock that another thread held when the process
-//! forked. So use there only functions that are async-signal-safe, and then call `exec`.
+//! # Forks
+//!
+//! A forked child has its own copy of all objects. It may use them, and create and destroy objects,
+//! even if the process had other threads at the time of the fork. Of these, the child has only the
+//! one that forked. What follows from that is on the page of each function. This is the rule:
+//!
+//! A lock that another thread held or waited for at the time of the fork stays locked in the child.
+//! So the child uses only locks that no other thread used at that time, or initialises them again.
+//! Members and readers of other threads that were inside stay inside. Objects of caches and leases
+//! that other threads had are never put back. Functions that would wait for one of these wait
+//! forever. Functions that do not wait for other threads never do. Workers are threads, so the
+//! child has none, and functions of workers return an error.
+//!
+//! This needs a `malloc` that works in such a child, as that of glibc does.
 //!
 //! # Unloading
 //!
@@ -99,13 +113,18 @@ mod boundary;
 mod cache;
 mod code;
 mod counter;
+mod domain;
 mod handle;
+mod inside;
 mod layout;
+mod local;
 mod lock;
 mod machine;
 mod mask;
 mod percpu;
 mod pool;
+mod presence;
 mod reply;
+mod versioned;
 mod with;
 mod workers;

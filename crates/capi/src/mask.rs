@@ -38,7 +38,7 @@ fn changed(has_changed: bool) -> Outcome {
 /// `CORELINE_ERROR_NO_MEMORY`.
 ///
 /// Threads: any number of threads may call it at the same time. Signals: no signal handler may call
-/// it. Fork: safe in a child of a process with one thread.
+/// it. Fork: safe in a forked child.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn coreline_mask_create(out: *mut *mut coreline_mask_t) -> Code {
     with!([out out] { create(CpuMask::new(), out) })
@@ -49,7 +49,7 @@ pub unsafe extern "C" fn coreline_mask_create(out: *mut *mut coreline_mask_t) ->
 /// Errors: `CORELINE_ERROR_NULL`, `CORELINE_ERROR_HANDLE`.
 ///
 /// Threads: no other thread may use the mask during the call or after it. Signals: no signal
-/// handler may call it. Fork: safe in a child of a process with one thread.
+/// handler may call it. Fork: safe in a forked child.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn coreline_mask_destroy(mask: *mut coreline_mask_t) -> Code {
     // SAFETY: the caller's promise: "Pointers" in the crate's documentation.
@@ -138,7 +138,7 @@ pub unsafe extern "C" fn coreline_mask_weight(
 ///
 /// Threads: any number of threads may call it at the same time. The list has each CPU that was set
 /// before the call and not cleared. It is not of one moment. Signals: no signal handler may call
-/// it. Fork: safe in a child of a process with one thread.
+/// it. Fork: safe in a forked child.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn coreline_mask_list(
     mask: *const coreline_mask_t,

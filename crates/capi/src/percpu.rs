@@ -101,7 +101,7 @@ impl Lines {
 /// `CORELINE_ERROR_HANDLE`, `CORELINE_ERROR_LACKING`, `CORELINE_ERROR_NO_MEMORY`.
 ///
 /// Threads: any number of threads may call it at the same time. Signals: no signal handler may call
-/// it. Fork: safe in a child of a process with one thread.
+/// it. Fork: safe in a forked child.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn coreline_percpu_create(
     pool: *const coreline_pool_t,
@@ -129,7 +129,7 @@ pub unsafe extern "C" fn coreline_percpu_create(
 /// Errors: `CORELINE_ERROR_NULL`, `CORELINE_ERROR_HANDLE`.
 ///
 /// Threads: no other thread may use the words during the call or after it. Signals: no signal
-/// handler may call it. Fork: safe in a child of a process with one thread.
+/// handler may call it. Fork: safe in a forked child.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn coreline_percpu_destroy(percpu: *mut coreline_percpu_t) -> Code {
     // SAFETY: the caller's promise: "Pointers" in the crate's documentation.

@@ -59,7 +59,7 @@ pub(crate) unsafe fn pool_or_global(pool: *const coreline_pool_t) -> Result<PerC
 /// aligned), `CORELINE_ERROR_LACKING` (no concurrency IDs), `CORELINE_ERROR_NO_MEMORY`.
 ///
 /// Threads: any number of threads may call it at the same time. Signals: no signal handler may call
-/// it. Fork: safe in a child of a process with one thread.
+/// it. Fork: safe in a forked child.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn coreline_pool_create(flags: u32, out: *mut *mut coreline_pool_t) -> Code {
     with!([out out] {
@@ -87,7 +87,7 @@ pub unsafe extern "C" fn coreline_pool_create(flags: u32, out: *mut *mut corelin
 /// Errors: `CORELINE_ERROR_NULL`, `CORELINE_ERROR_HANDLE`, `CORELINE_ERROR_FAULTS`.
 ///
 /// Threads: no other thread may use the handle during the call or after it. Signals: no signal
-/// handler may call it. Fork: safe in a child of a process with one thread.
+/// handler may call it. Fork: safe in a forked child.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn coreline_pool_destroy(pool: *mut coreline_pool_t) -> Code {
     boundary(|| {
@@ -105,7 +105,7 @@ pub unsafe extern "C" fn coreline_pool_destroy(pool: *mut coreline_pool_t) -> Co
 /// `CORELINE_ERROR_LACKING`.
 ///
 /// Threads: any number of threads may call it at the same time. Signals: no signal handler may call
-/// it. Fork: safe in a forked child, if the pool was used before the fork.
+/// it. Fork: safe in a forked child.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn coreline_pool_live(pool: *const coreline_pool_t, out: *mut usize) -> Code {
     with!([out out] {
@@ -123,7 +123,7 @@ pub unsafe extern "C" fn coreline_pool_live(pool: *const coreline_pool_t, out: *
 /// `CORELINE_ERROR_LACKING`.
 ///
 /// Threads: any number of threads may call it at the same time. Signals: no signal handler may call
-/// it. Fork: safe in a forked child, if the pool was used before the fork.
+/// it. Fork: safe in a forked child.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn coreline_pool_mapped(
     pool: *const coreline_pool_t,
@@ -145,7 +145,7 @@ pub unsafe extern "C" fn coreline_pool_mapped(
 /// `CORELINE_ERROR_LACKING`.
 ///
 /// Threads: any number of threads may call it at the same time. Signals: no signal handler may call
-/// it. Fork: safe in a forked child, if the pool was used before the fork.
+/// it. Fork: safe in a forked child.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn coreline_pool_trim(pool: *const coreline_pool_t, out: *mut usize) -> Code {
     with!([out out] {

@@ -23,12 +23,16 @@
 #define CORELINE_CHECKED_MUTEX_INIT { 0, 0, 0 }
 /** A free coreline_rwlock_t. */
 #define CORELINE_RWLOCK_INIT { 0, 0 }
+/** A free coreline_biased_rwlock_t. */
+#define CORELINE_BIASED_RWLOCK_INIT { { 0, 0, 0, 0, 0, 0 } }
 /** A free coreline_ticket_lock_t. */
 #define CORELINE_TICKET_LOCK_INIT { 0, 0 }
 /** A free coreline_osq_near_t or coreline_osq_fifo_t. */
 #define CORELINE_OSQ_INIT { 0 }
 /** An empty coreline_turn_t. */
 #define CORELINE_TURN_INIT { NULL, 0, { 0, 0 } }
+/** An empty coreline_lease_t. */
+#define CORELINE_LEASE_INIT { 0, 0, { 0, 0, 0 } }
 
 #ifdef __cplusplus
 extern "C" {
@@ -71,6 +75,10 @@ static inline coreline_layout_t coreline_layout(void)
     layout.percpu_words = CORELINE_PERCPU_WORDS;
     layout.percpu_lines = CORELINE_PERCPU_LINES;
     layout.percpu_line = CORELINE_PERCPU_LINE_SIZE * 256 + CORELINE_PERCPU_OF_LINE;
+    layout.biased_rwlock = CORELINE_SHAPE(coreline_biased_rwlock_t);
+    layout.shot = CORELINE_SHAPE(coreline_shot_t);
+    layout.usage = CORELINE_SHAPE(coreline_usage_t);
+    layout.lease = CORELINE_SHAPE(coreline_lease_t);
     return layout;
 }
 

@@ -1,5 +1,6 @@
 //! Locks.
 
+mod biased;
 mod checked;
 mod mutex;
 mod osq;
@@ -7,6 +8,7 @@ mod read_mostly;
 mod rwlock;
 mod ticket;
 
+pub use biased::coreline_biased_rwlock_t;
 pub use checked::coreline_checked_mutex_t;
 pub use mutex::coreline_mutex_t;
 pub use osq::{coreline_osq_fifo_t, coreline_osq_near_t, coreline_turn_t};
@@ -33,7 +35,7 @@ fn held(is_held: bool) -> Outcome {
 
 /// The number of the calling thread. It is never 0, and no two threads that exist at one time have
 /// the same. A forked child's thread has the number of the thread that forked.
-fn this_thread() -> u64 {
+pub(crate) fn this_thread() -> u64 {
     thread_local! {
         static PLACE: u8 = const { 0 };
     }

@@ -29,7 +29,7 @@ opaque!(coreline_read_mostly_t, ReadMostly<()>, b"readmost");
 /// `CORELINE_ERROR_NO_MEMORY`.
 ///
 /// Threads: any number of threads may call it at the same time. Signals: no signal handler may call
-/// it. Fork: safe in a child of a process with one thread.
+/// it. Fork: safe in a forked child.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn coreline_read_mostly_create(
     out: *mut *mut coreline_read_mostly_t,
@@ -44,7 +44,7 @@ pub unsafe extern "C" fn coreline_read_mostly_create(
 /// Errors: `CORELINE_ERROR_NULL`, `CORELINE_ERROR_HANDLE`.
 ///
 /// Threads: no other thread may use the lock during the call or after it. Signals: no signal
-/// handler may call it. Fork: safe in a child of a process with one thread.
+/// handler may call it. Fork: safe in a forked child.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn coreline_read_mostly_destroy(lock: *mut coreline_read_mostly_t) -> Code {
     // SAFETY: the caller's promise: "Pointers" in the crate's documentation.

@@ -78,6 +78,12 @@ static void layout(void)
     other = own;
     other.mutex_held += 1;
     RETURNS(CORELINE_ERROR_LAYOUT, coreline_check_layout(&other));
+    other = own;
+    other.biased_rwlock = 56 * 256 + 8;
+    RETURNS(CORELINE_ERROR_LAYOUT, coreline_check_layout(&other));
+    other = own;
+    other.lease += 256;
+    RETURNS(CORELINE_ERROR_LAYOUT, coreline_check_layout(&other));
     older_layouts(own);
 }
 
