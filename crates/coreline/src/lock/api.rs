@@ -48,6 +48,19 @@ macro_rules! traits {
             }
         }
 
+        // SAFETY: the lock excludes, whichever of its two functions frees it.
+        unsafe impl<O: Order, W: ConstWorld> $api::RawMutexFair for RawMutex<O, W> {
+            unsafe fn unlock_fair(&self $(, $guard: GuardNoSend)?) {
+                // SAFETY: the caller holds the lock, as it promises.
+                unsafe { self.unlock_fair() };
+            }
+
+            unsafe fn bump(&self $(, $guard: &mut GuardNoSend)?) {
+                // SAFETY: the caller holds the lock, as it promises.
+                unsafe { self.bump() };
+            }
+        }
+
         // SAFETY: what says that it took the lock has taken it.
         unsafe impl<O: Order, W: ConstWorld> $api::RawMutexTimed for RawMutex<O, W> {
             type Duration = Duration;
@@ -169,8 +182,93 @@ fn granted<T>(written: Result<T, Lacking>) -> T {
 
 #[cfg(feature = "lock_api")]
 mod latest {
+    use lock_api::{RawRwLockUpgrade, RawRwLockUpgradeDowngrade, RawRwLockUpgradeTimed};
+
     fn tried(taken: bool) -> Option<GuardNoSend> {
         taken.then(GuardNoSend::new)
+    }
+
+    fn either(upgraded: bool) -> Result<GuardNoSend, GuardNoSend> {
+        let guard = GuardNoSend::new();
+        if upgraded { Ok(guard) } else { Err(guard) }
+    }
+
+    // SAFETY: one reader is upgradable at a time, and no writer comes before it upgrades.
+    unsafe impl<O: Order, R: Readers, W: ConstWorld> RawRwLockUpgrade for RawRwLock<O, R, W> {
+        type UpgradableGuard = GuardNoSend;
+
+        #[inline]
+        fn lock_upgradable(&self) -> GuardNoSend {
+            self.read_upgradable();
+            GuardNoSend::new()
+        }
+
+        #[inline]
+        fn try_lock_upgradable(&self) -> Option<GuardNoSend> {
+            tried(self.try_read_upgradable())
+        }
+
+        #[inline]
+        unsafe fn unlock_upgradable(&self, _guard: GuardNoSend) {
+            // SAFETY: the caller is the upgradable reader, as it promises.
+            unsafe { self.unlock_upgradable() };
+        }
+
+        #[inline]
+        unsafe fn upgrade(&self, guard: GuardNoSend) -> GuardNoSend {
+            // SAFETY: the caller is the upgradable reader, as it promises.
+            unsafe { self.upgrade() };
+            guard
+        }
+
+        unsafe fn try_upgrade(&self, _guard: GuardNoSend) -> Result<GuardNoSend, GuardNoSend> {
+            // SAFETY: the caller is the upgradable reader, as it promises.
+            either(unsafe { self.try_upgrade() })
+        }
+    }
+
+    // SAFETY: no writer comes in between.
+    unsafe impl<O: Order, R: Readers, W: ConstWorld> RawRwLockUpgradeDowngrade for RawRwLock<O, R, W> {
+        unsafe fn downgrade_upgradable(&self, guard: GuardNoSend) -> GuardNoSend {
+            // SAFETY: the caller is the upgradable reader, as it promises.
+            unsafe { self.downgrade_upgradable() };
+            guard
+        }
+
+        unsafe fn downgrade_to_upgradable(&self, guard: GuardNoSend) -> GuardNoSend {
+            // SAFETY: the caller is the writer, as it promises.
+            unsafe { self.downgrade_to_upgradable() };
+            guard
+        }
+    }
+
+    // SAFETY: what says that it took the lock has taken it.
+    unsafe impl<O: Order, R: Readers, W: ConstWorld> RawRwLockUpgradeTimed for RawRwLock<O, R, W> {
+        fn try_lock_upgradable_for(&self, timeout: Duration) -> Option<GuardNoSend> {
+            tried(self.read_upgradable_by(W::now() + timeout))
+        }
+
+        fn try_lock_upgradable_until(&self, timeout: Time) -> Option<GuardNoSend> {
+            tried(self.read_upgradable_by(timeout))
+        }
+
+        unsafe fn try_upgrade_for(
+            &self,
+            _guard: GuardNoSend,
+            timeout: Duration,
+        ) -> Result<GuardNoSend, GuardNoSend> {
+            // SAFETY: the caller is the upgradable reader, as it promises.
+            either(unsafe { self.upgrade_by(W::now() + timeout) })
+        }
+
+        unsafe fn try_upgrade_until(
+            &self,
+            _guard: GuardNoSend,
+            timeout: Time,
+        ) -> Result<GuardNoSend, GuardNoSend> {
+            // SAFETY: the caller is the upgradable reader, as it promises.
+            either(unsafe { self.upgrade_by(timeout) })
+        }
     }
 
     traits! {
@@ -190,9 +288,101 @@ mod v0_4 {
         held () = (), tried bool = core::convert::identity, guard ()
     }
 
-    // SAFETY: a thread that reads can read again, as the laws of the lock say. (The later version
-    // of the crate does not have this trait.)
-    unsafe impl<W: ConstWorld> lock_api_0_4::RawRwLockRecursive for RawBiasedRwLock<W> {
+    use lock_api_0_4::{RawRwLockRecursive, RawRwLockRecursiveTimed};
+    use lock_api_0_4::{RawRwLockUpgrade, RawRwLockUpgradeDowngrade, RawRwLockUpgradeTimed};
+
+    // SAFETY: one reader is upgradable at a time, and no writer comes before it upgrades.
+    unsafe impl<O: Order, R: Readers, W: ConstWorld> RawRwLockUpgrade for RawRwLock<O, R, W> {
+        #[inline]
+        fn lock_upgradable(&self) {
+            self.read_upgradable();
+        }
+
+        #[inline]
+        fn try_lock_upgradable(&self) -> bool {
+            self.try_read_upgradable()
+        }
+
+        #[inline]
+        unsafe fn unlock_upgradable(&self) {
+            // SAFETY: the caller is the upgradable reader, as it promises.
+            unsafe { self.unlock_upgradable() };
+        }
+
+        #[inline]
+        unsafe fn upgrade(&self) {
+            // SAFETY: the caller is the upgradable reader, as it promises.
+            unsafe { self.upgrade() };
+        }
+
+        unsafe fn try_upgrade(&self) -> bool {
+            // SAFETY: the caller is the upgradable reader, as it promises.
+            unsafe { self.try_upgrade() }
+        }
+    }
+
+    // SAFETY: no writer comes in between.
+    unsafe impl<O: Order, R: Readers, W: ConstWorld> RawRwLockUpgradeDowngrade for RawRwLock<O, R, W> {
+        unsafe fn downgrade_upgradable(&self) {
+            // SAFETY: the caller is the upgradable reader, as it promises.
+            unsafe { self.downgrade_upgradable() };
+        }
+
+        unsafe fn downgrade_to_upgradable(&self) {
+            // SAFETY: the caller is the writer, as it promises.
+            unsafe { self.downgrade_to_upgradable() };
+        }
+    }
+
+    // SAFETY: what says that it took the lock has taken it.
+    unsafe impl<O: Order, R: Readers, W: ConstWorld> RawRwLockUpgradeTimed for RawRwLock<O, R, W> {
+        fn try_lock_upgradable_for(&self, timeout: Duration) -> bool {
+            self.read_upgradable_by(W::now() + timeout)
+        }
+
+        fn try_lock_upgradable_until(&self, timeout: Time) -> bool {
+            self.read_upgradable_by(timeout)
+        }
+
+        unsafe fn try_upgrade_for(&self, timeout: Duration) -> bool {
+            // SAFETY: the caller is the upgradable reader, as it promises.
+            unsafe { self.upgrade_by(W::now() + timeout) }
+        }
+
+        unsafe fn try_upgrade_until(&self, timeout: Time) -> bool {
+            // SAFETY: the caller is the upgradable reader, as it promises.
+            unsafe { self.upgrade_by(timeout) }
+        }
+    }
+
+    // The later version of the crate does not have the traits of recursive reads.
+
+    // SAFETY: a thread that reads can read again so, as the laws of the lock say.
+    unsafe impl<O: Order, R: Readers, W: ConstWorld> RawRwLockRecursive for RawRwLock<O, R, W> {
+        #[inline]
+        fn lock_shared_recursive(&self) {
+            self.read_recursive();
+        }
+
+        #[inline]
+        fn try_lock_shared_recursive(&self) -> bool {
+            self.try_read_recursive()
+        }
+    }
+
+    // SAFETY: what says that it took the lock has taken it.
+    unsafe impl<O: Order, R: Readers, W: ConstWorld> RawRwLockRecursiveTimed for RawRwLock<O, R, W> {
+        fn try_lock_shared_recursive_for(&self, timeout: Duration) -> bool {
+            self.read_recursive_by(W::now() + timeout)
+        }
+
+        fn try_lock_shared_recursive_until(&self, timeout: Time) -> bool {
+            self.read_recursive_by(timeout)
+        }
+    }
+
+    // SAFETY: a thread that reads can read again, as the laws of the lock say.
+    unsafe impl<W: ConstWorld> RawRwLockRecursive for RawBiasedRwLock<W> {
         #[inline]
         fn lock_shared_recursive(&self) {
             self.read();

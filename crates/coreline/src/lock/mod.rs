@@ -114,6 +114,6 @@ pub use mutex::{Mutex, MutexGuard, RawMutex};
 pub use osq::{Fifo, Near, Order, Osq, Turn, prepare};
 pub(crate) use queued::QueuedLock;
 pub use read_mostly::{ReadMostly, ReadMostlyReadGuard, ReadMostlyWriteGuard};
-pub use rwlock::{RawRwLock, Readers, RwLock, RwLockReadGuard, RwLockWriteGuard};
-pub use rwlock::{SleepingReaders, SpinningReaders};
+pub use rwlock::{RawRwLock, Readers, SleepingReaders, SpinningReaders};
+pub use rwlock::{RwLock, RwLockReadGuard, RwLockUpgradableGuard, RwLockWriteGuard};
 pub use ticket::{RawTicketLock, TicketGuard, TicketLock};

@@ -37,7 +37,8 @@ const PATIENCE_SPINNING: Duration = Duration::from_micros(5);
 // |---|---|---|
 // | 0 | the lock is free | any thread: takes it, `HELD` |
 // | `HELD` | held, and no waiter has asked | the holder: 0; the first waiter: the next three |
-// | `HELD` `SLEEPS` | the first waiter sleeps, or is about to | the holder: 0, and wakes it |
+// | `HELD` `SLEEPS` | the first waiter sleeps, or is about to | the holder: 0 (if it is fair, the
+//   last one), and wakes it |
 // | `HELD` `HAND` | the first waiter spins, and asks | the holder: `HELD` `GIVEN` |
 // | `HELD` `SLEEPS` `HAND` | it sleeps, and asks | the holder: `HELD` `GIVEN`, and wakes it |
 // | `HELD` `GIVEN` | the first waiter holds it, and may not know | the first waiter: `HELD` |
@@ -111,7 +112,7 @@ impl<O: Order, W: World> RawMutex<O, W> {
     #[inline]
     pub unsafe fn unlock(&self) {
         if !self.queue.is_empty() {
-            return self.unlock_slowly();
+            return self.unlock_slowly(HAND);
         }
         // Release: pairs with the Acquire in `try_lock`, and in `spin` of the first waiter.
         self.state.store(0, Ordering::Release);
@@ -129,6 +130,39 @@ impl<O: Order, W: World> RawMutex<O, W> {
         }
     }
 
+    /// Frees the lock, and hands it to the first waiter if that one sleeps or has asked for it. No
+    /// other thread can take the lock before it.
+    ///
+    /// A waiter that has come less than 5 us ago has not asked yet, so a running thread may go
+    /// first. As for [`unlock`](RawMutex::unlock), the memory must stay until the call returns.
+    ///
+    /// # Safety
+    ///
+    /// The caller holds the lock.
+    #[inline]
+    pub unsafe fn unlock_fair(&self) {
+        if self.queue.is_empty() {
+            // SAFETY: the caller's promise.
+            unsafe { self.unlock() };
+        } else {
+            self.unlock_slowly(HAND | SLEEPS);
+        }
+    }
+
+    /// Lets a waiter have the lock before the caller goes on with it: frees it like
+    /// [`unlock_fair`](RawMutex::unlock_fair), and takes it again. Does nothing if no thread waits.
+    ///
+    /// # Safety
+    ///
+    /// The caller holds the lock.
+    #[inline]
+    pub unsafe fn bump(&self) {
+        if !self.queue.is_empty() {
+            self.unlock_slowly(HAND | SLEEPS);
+            self.lock();
+        }
+    }
+
     /// Returns whether a thread holds the lock. The result is a hint, and may be out of date when
     /// the call returns.
     pub fn is_locked(&self) -> bool {
@@ -142,14 +176,15 @@ impl<O: Order, W: World> RawMutex<O, W> {
         W::wake(&raw const self.state, 1);
     }
 
-    /// Frees a lock that a thread waits for, or hands it to the first waiter.
+    /// Frees a lock that a thread waits for. Hands it to the first waiter if that one has written one
+    /// of these bits: then it is there, and looks at the word before it gives up.
     #[cold]
     #[inline(never)]
-    fn unlock_slowly(&self) {
+    fn unlock_slowly(&self, hands: u32) {
         // Relaxed: the exchange looks again.
         let mut state = self.state.load(Ordering::Relaxed);
         loop {
-            let next = if state & HAND == 0 { 0 } else { HELD | GIVEN };
+            let next = if state & hands == 0 { 0 } else { HELD | GIVEN };
             // Release: as in `unlock`.
             let freed =
                 self.state.compare_exchange_weak(state, next, Ordering::Release, Ordering::Relaxed);

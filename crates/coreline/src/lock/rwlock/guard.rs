@@ -40,12 +40,16 @@ use super::{RawRwLock, Readers, SpinningReaders};
 /// inherits no priority from the waiters. A waiter spins for 0.1 ms at most and then sleeps, so [a
 /// holder of lower priority can run](super::super#priorities) on its CPU.
 ///
-/// **Recursion**: a thread that reads must not start a second read. If a writer begins to wait in
-/// between, both wait forever.
+/// **Recursion**: a thread that reads must not start a second read by [`read`](RwLock::read). If a
+/// writer begins to wait in between, both wait forever. [`read_recursive`](RwLock::read_recursive)
+/// lets a thread read again.
+///
+/// **Upgrades**: one reader at a time can be [upgradable](RwLock::read_upgradable), and become the
+/// writer while no other thread writes.
 ///
 /// **Size**: 8 bytes, and the shared nodes that [`Osq`](super::super::Osq) describes.
 ///
-/// **Panics**: `read` and `read_by` panic with more than 2^27 readers at one time. Only forgotten
+/// **Panics**: `read` and `read_by` panic with more than 2^25 readers at one time. Only forgotten
 /// guards can lead to so many readers. In that case `try_read` returns `None`. A panic while a
 /// guard is alive frees the lock, and the data is not poisoned.
 ///
@@ -61,8 +65,8 @@ use super::{RawRwLock, Readers, SpinningReaders};
 /// state in the child.
 #[repr(C)]
 pub struct RwLock<T, O: Order = Near, R: Readers = SpinningReaders, W: World = Native> {
-    raw: RawRwLock<O, R, W>,
-    data: Cell<T, W>,
+    pub(super) raw: RawRwLock<O, R, W>,
+    pub(super) data: Cell<T, W>,
     /// A `Cell` is `Sync` if `T` may move between threads, but readers share it.
     not_sync: PhantomData<UnsafeCell<()>>,
 }
@@ -111,6 +115,30 @@ impl<T, O: Order, R: Readers, W: World> RwLock<T, O, R, W> {
     pub fn read_by(&self, deadline: Time) -> Option<RwLockReadGuard<'_, T, O, R, W>> {
         // SAFETY: in the branch taken `read_by` succeeded just now, for this guard.
         self.raw.read_by(deadline).then(|| unsafe { RwLockReadGuard::new(self) })
+    }
+
+    /// Takes the lock to read, even if the caller already reads and a writer waits. Such reads pass
+    /// writers that wait, so a stream of them can starve writers.
+    #[inline]
+    pub fn read_recursive(&self) -> RwLockReadGuard<'_, T, O, R, W> {
+        self.raw.read_recursive();
+        // SAFETY: `read_recursive` returned just now, for this guard.
+        unsafe { RwLockReadGuard::new(self) }
+    }
+
+    /// Takes the lock like [`read_recursive`](RwLock::read_recursive) if no writer holds it.
+    #[inline]
+    pub fn try_read_recursive(&self) -> Option<RwLockReadGuard<'_, T, O, R, W>> {
+        // SAFETY: in the branch taken the lock was taken just now, for this guard.
+        self.raw.try_read_recursive().then(|| unsafe { RwLockReadGuard::new(self) })
+    }
+
+    /// Takes the lock like [`read_recursive`](RwLock::read_recursive), or returns `None` if
+    /// `deadline` passes first. A caller that already reads never waits.
+    #[inline]
+    pub fn read_recursive_by(&self, deadline: Time) -> Option<RwLockReadGuard<'_, T, O, R, W>> {
+        // SAFETY: in the branch taken the lock was taken just now, for this guard.
+        self.raw.read_recursive_by(deadline).then(|| unsafe { RwLockReadGuard::new(self) })
     }
 
     /// Takes the lock to write, and waits for readers and writers. Dropping the guard frees the
@@ -165,7 +193,7 @@ impl<'a, T, O: Order, R: Readers, W: World> RwLockReadGuard<'a, T, O, R, W> {
     ///
     /// The caller holds `lock.raw` as a reader and gives that to the guard.
     #[inline]
-    unsafe fn new(lock: &'a RwLock<T, O, R, W>) -> Self {
+    pub(super) unsafe fn new(lock: &'a RwLock<T, O, R, W>) -> Self {
         // SAFETY: no thread writes the data while there is a reader, and from here to the guard's
         // drop the guard is one.
         let data = ManuallyDrop::new(unsafe { lock.data.borrow() });
@@ -193,7 +221,7 @@ impl<'a, T, O: Order, R: Readers, W: World> RwLockWriteGuard<'a, T, O, R, W> {
     ///
     /// The caller holds `lock.raw` as a writer and gives that to the guard.
     #[inline]
-    unsafe fn new(lock: &'a RwLock<T, O, R, W>) -> Self {
+    pub(super) unsafe fn new(lock: &'a RwLock<T, O, R, W>) -> Self {
         // SAFETY: only the writer touches the data, and from here to the guard's drop the guard is
         // the writer.
         let data = ManuallyDrop::new(unsafe { lock.data.borrow_mut() });
@@ -202,13 +230,18 @@ impl<'a, T, O: Order, R: Readers, W: World> RwLockWriteGuard<'a, T, O, R, W> {
 
     /// Converts the write guard into a read guard, with no other writer in between.
     pub fn downgrade(guard: Self) -> RwLockReadGuard<'a, T, O, R, W> {
-        let mut guard = ManuallyDrop::new(guard);
-        let lock = guard.lock;
-        // SAFETY: dropped here once; the guard is used no more.
-        unsafe { ManuallyDrop::drop(&mut guard.data) };
-        // SAFETY: the guard is the writer, and does not free the lock.
+        let lock = Self::dissolve(guard);
+        // SAFETY: the guard was the writer, and did not free the lock.
         unsafe { lock.raw.downgrade() };
         // SAFETY: this thread is a reader now, for this guard.
         unsafe { RwLockReadGuard::new(lock) }
+    }
+
+    /// Ends the access to the data. What the guard holds of the lock is the caller's.
+    pub(super) fn dissolve(guard: Self) -> &'a RwLock<T, O, R, W> {
+        let mut guard = ManuallyDrop::new(guard);
+        // SAFETY: dropped here once; the guard is used no more.
+        unsafe { ManuallyDrop::drop(&mut guard.data) };
+        guard.lock
     }
 }

@@ -12,7 +12,24 @@
 //! | 1 | `SLEEPS` | threads sleep on the word, or are about to | those threads; their waker |
 //! | 2 | `WANTS` | the first waiter comes next: all others queue | the first waiter |
 //! | 3 | `DRAINS` | the writer sleeps until readers have left, or is about to | as `SLEEPS` |
-//! | 4 to 31 | `READER` | how many readers hold the lock, or find that they cannot | readers |
+//! | 4 | `HELD` | the writer has the lock: no reader has it | that writer |
+//! | 5 | `UPGRADABLE` | one of the readers is upgradable | that reader |
+//! | 6 to 31 | `READER` | how many readers hold the lock, or find that they cannot | readers |
+//!
+//! These combinations occur. `SLEEPS` may stand with each of them, and `n` is the number in the
+//! bits of `READER`.
+//!
+//! | state | what it says | left by |
+//! |---|---|---|
+//! | 0 | free | a reader: n; an upgradable one: `UPGRADABLE`; a writer: `WRITER` `HELD` |
+//! | n > 0 | n readers | readers; a writer: `WRITER`; an upgradable reader: `UPGRADABLE` |
+//! | `UPGRADABLE`, n > 0 | it, and n - 1 others | it: without; if it upgrades: `WRITER` |
+//! | `WRITER`, n >= 0 | a writer waits for n readers | it: `HELD` once n is 0; gives up: without |
+//! | `WRITER` `HELD`, n >= 0 | the writer has the lock, and n come in vain | the writer: without |
+//!
+//! `WANTS` stands with each of them while there is a first waiter, and `DRAINS` only with `WRITER`
+//! without `HELD`. Never: `HELD` without `WRITER` (they go together); `WRITER` with `UPGRADABLE`
+//! (see `Want::barred` in the source).
 //!
 //! Three kinds of threads sleep on the word: the first waiter, the writer that waits for readers,
 //! and readers that have spun in vain, which leave the queue for that. All are woken together when
@@ -37,7 +54,7 @@
 //! A closed lock takes no more readers: its writer waits for those that already read, and for no
 //! others. A first waiter that waits for a writer lets running threads go first for 20 us. So
 //! neither side starves the other. While a first waiter is next, trying to take the lock fails,
-//! even if no thread holds it.
+//! even if no thread holds it. Recursive reads are the exception: they pass all that wait.
 //!
 //! # Whether readers spin
 //!
@@ -53,9 +70,11 @@
 
 mod guard;
 mod raw;
+mod upgradable;
 
 pub use guard::{RwLock, RwLockReadGuard, RwLockWriteGuard};
 pub use raw::RawRwLock;
+pub use upgradable::RwLockUpgradableGuard;
 
 /// The choice whether waiting readers spin before they sleep. It is [`SpinningReaders`] or
 /// [`SleepingReaders`]. Writers always spin first.

@@ -16,19 +16,22 @@ use super::super::spin::{MOST, Spun, barge, doze, is_over, spin};
 use super::{Readers, SpinningReaders};
 use crate::node_pool::NONE;
 
-/// A writer has closed the lock: it holds it, or waits for the readers that are there.
-const WRITER: u32 = 1;
+/// A writer has closed the lock to readers: it holds it, or waits for those that are there.
+pub(super) const WRITER: u32 = 1;
 /// Threads sleep on the word, or are about to.
 const SLEEPS: u32 = 1 << 1;
 /// The first waiter comes next.
 const WANTS: u32 = 1 << 2;
 /// The writer that closed the lock sleeps until readers are gone, or is about to.
 const DRAINS: u32 = 1 << 3;
+/// The writer holds the lock: no reader has it, and none comes in.
+pub(super) const HELD: u32 = 1 << 4;
+/// One of the readers is upgradable.
+pub(super) const UPGRADABLE: u32 = 1 << 5;
 /// One reader.
-const READER: u32 = 1 << 4;
-/// The limit of readers: more than memory has room for guards that were not forgotten, and far from
-/// overflow.
-const MOST_READERS: u32 = READER << 27;
+pub(super) const READER: u32 = 1 << 6;
+/// The limit of readers: their guards alone would fill memory by the gigabyte. Far from overflow.
+const MOST_READERS: u32 = READER << 25;
 
 /// The time after which a first waiter asks to come next.
 const PATIENCE: Duration = Duration::from_micros(20);
@@ -41,7 +44,7 @@ const NAPS: u32 = 8;
 /// Use it in a data structure whose protected data cannot live inside an `RwLock<T>`.
 #[repr(C)]
 pub struct RawRwLock<O: Order = Near, R: Readers = SpinningReaders, W: World = Native> {
-    state: W::U32,
+    pub(super) state: W::U32,
     queue: Osq<O, W>,
     readers: PhantomData<fn() -> R>,
 }
@@ -53,18 +56,39 @@ const _: () = {
 
 /// What a thread wants from the lock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Want {
+pub(super) enum Want {
     Read,
+    /// To read, and perhaps to write later. One thread at a time, beside plain readers.
+    Upgradable,
     Write,
 }
 
 impl Want {
-    /// The word's value when the first waiter has what it wants from a lock that is not closed.
+    /// The bits that keep even the first waiter out.
+    ///
+    /// Writers wait for the upgradable reader outside, and do not close the lock as they do before
+    /// plain readers:
+    ///
+    /// ```text
+    /// Thread 1: is the upgradable reader
+    /// Thread 2: closes the lock to write, waits until thread 1 has read
+    /// Thread 1: upgrades, waits until thread 2 has written     <- both wait for ever
+    /// ```
+    fn barred(self) -> u32 {
+        match self {
+            Want::Read => WRITER,
+            Want::Upgradable | Want::Write => WRITER | UPGRADABLE,
+        }
+    }
+
+    /// The word's value when a thread has what it wants from a lock that has none of the bits in
+    /// [`barred`](Want::barred).
     fn taken(self, state: u32) -> u32 {
         match self {
-            // All that sleep are woken: the lock is open to readers.
-            Want::Read => (state & !(SLEEPS | WANTS)) + READER,
-            Want::Write => state & !WANTS | WRITER,
+            Want::Read => state + READER,
+            Want::Upgradable => state + READER + UPGRADABLE,
+            Want::Write if state < READER => state | WRITER | HELD,
+            Want::Write => state | WRITER,
         }
     }
 }
@@ -106,7 +130,7 @@ impl<O: Order, R: Readers, W: World> RawRwLock<O, R, W> {
     }
 
     /// Takes the lock to read if no writer holds it, the first waiter has not requested it, and
-    /// there are fewer than 2^27 readers. Returns whether it took the lock.
+    /// there are fewer than 2^25 readers. Returns whether it took the lock.
     #[inline]
     pub fn try_read(&self) -> bool {
         // Relaxed: looks only. An addition to a lock that a writer has would hold up that writer's
@@ -114,13 +138,18 @@ impl<O: Order, R: Readers, W: World> RawRwLock<O, R, W> {
         self.state.load(Ordering::Relaxed) & (WRITER | WANTS) == 0 && self.read_at_once()
     }
 
-    /// Counts a reader, and takes it back if the lock is not open to readers.
     #[inline]
     fn read_at_once(&self) -> bool {
-        // Acquire: pairs with the Release in `unlock_write`. Without it, the section could begin
-        // before the last writer's writes are seen.
+        self.count(WRITER | WANTS)
+    }
+
+    /// Counts a reader, and takes it back if the lock had one of these bits.
+    #[inline]
+    fn count(&self, barred: u32) -> bool {
+        // Acquire: pairs with the Release in `change`. Without it, the section could begin before
+        // the last writer's writes are seen.
         let state = self.state.fetch_add(READER, Ordering::Acquire);
-        if state & (WRITER | WANTS) == 0 && state < MOST_READERS {
+        if state & barred == 0 && state < MOST_READERS {
             return true;
         }
         self.refused()
@@ -176,8 +205,9 @@ impl<O: Order, R: Readers, W: World> RawRwLock<O, R, W> {
     /// whether it took the lock.
     #[inline]
     pub fn try_write(&self) -> bool {
-        // Acquire: pairs with the Release in `unlock_write` and `uncount`.
-        self.state.compare_exchange(0, WRITER, Ordering::Acquire, Ordering::Relaxed).is_ok()
+        let taken = Want::Write.taken(0);
+        // Acquire: pairs with the Release in `change` and `uncount`.
+        self.state.compare_exchange(0, taken, Ordering::Acquire, Ordering::Relaxed).is_ok()
     }
 
     /// Frees the lock of its writer.
@@ -190,11 +220,7 @@ impl<O: Order, R: Readers, W: World> RawRwLock<O, R, W> {
     /// The caller holds the lock as a writer.
     #[inline]
     pub unsafe fn unlock_write(&self) {
-        // Release: pairs with the Acquire in `read_at_once`, `try_write`, `close` and `take`.
-        let state = self.state.fetch_sub(WRITER, Ordering::Release);
-        if state & SLEEPS != 0 {
-            self.wake();
-        }
+        self.change(HELD | WRITER, 0);
     }
 
     /// Converts the caller's write lock into a read lock, with no other writer in between.
@@ -203,8 +229,15 @@ impl<O: Order, R: Readers, W: World> RawRwLock<O, R, W> {
     ///
     /// The caller holds the lock as a writer.
     pub unsafe fn downgrade(&self) {
-        // Release: as in `unlock_write`.
-        let state = self.state.fetch_add(READER - WRITER, Ordering::Release);
+        self.change(HELD | WRITER, READER);
+    }
+
+    /// Exchanges what the caller has of the lock for less, and wakes the threads that may come in.
+    #[inline]
+    pub(super) fn change(&self, had: u32, has: u32) {
+        // Release: pairs with the Acquire in `count`, `try_write`, `close`, `take` and `drain`.
+        // An addition, as other threads write their bits.
+        let state = self.state.fetch_add(has.wrapping_sub(had), Ordering::Release);
         if state & SLEEPS != 0 {
             self.wake();
         }
@@ -222,6 +255,32 @@ impl<O: Order, R: Readers, W: World> RawRwLock<O, R, W> {
     pub fn is_locked(&self) -> bool {
         // Relaxed: nothing follows from the answer.
         self.state.load(Ordering::Relaxed) & !(SLEEPS | WANTS | DRAINS) != 0
+    }
+
+    /// Takes the lock to read, even if the caller already reads and a writer waits.
+    ///
+    /// Such reads pass writers that wait, so a stream of them can starve writers. Use
+    /// [`read`](RawRwLock::read) if the caller does not read yet.
+    #[inline]
+    pub fn read_recursive(&self) {
+        if !self.try_read_recursive() {
+            self.wait(Want::Read, None);
+        }
+    }
+
+    /// Takes the lock like [`read_recursive`](RawRwLock::read_recursive), or gives up when
+    /// `deadline` passes. Returns whether it took the lock. A caller that already reads never waits.
+    #[inline]
+    pub fn read_recursive_by(&self, deadline: Time) -> bool {
+        self.try_read_recursive() || self.wait(Want::Read, Some(deadline))
+    }
+
+    /// Takes the lock to read if no writer holds it, even if writers wait, and if there are fewer
+    /// than 2^25 readers. Returns whether it took the lock.
+    #[inline]
+    pub fn try_read_recursive(&self) -> bool {
+        // Relaxed: looks only, as in `try_read`.
+        self.state.load(Ordering::Relaxed) & HELD == 0 && self.count(HELD)
     }
 
     /// Wakes all threads that sleep on the word.
@@ -255,58 +314,64 @@ impl<O: Order, R: Readers, W: World> RawRwLock<O, R, W> {
     fn enter(&self, want: Want) -> bool {
         match want {
             Want::Read => self.try_read(),
-            Want::Write => self.close(),
+            Want::Upgradable | Want::Write => self.close(want),
         }
     }
 
-    /// Closes the lock for a writer if no other writer has, and no first waiter is next. Returns
-    /// whether it took the lock. The writer has the lock when the readers are gone: see
-    /// [`drain`](RawRwLock::drain).
-    fn close(&self) -> bool {
+    /// Closes the lock for a writer, or takes it for an upgradable reader, if no such thread has,
+    /// and no first waiter is next. Returns whether it did. A writer has the lock when the readers
+    /// are gone: see [`drain`](RawRwLock::drain).
+    pub(super) fn close(&self, want: Want) -> bool {
         // Relaxed: the exchange looks again.
         let state = self.state.load(Ordering::Relaxed);
-        // Acquire: pairs with the Release in `unlock_write`.
+        // Acquire: pairs with the Release in `change` and `uncount`.
         let (taken, failed) = (Ordering::Acquire, Ordering::Relaxed);
-        state & (WRITER | WANTS) == 0
-            && self.state.compare_exchange(state, state | WRITER, taken, failed).is_ok()
+        state & (want.barred() | WANTS) == 0
+            && state < MOST_READERS
+            && self.state.compare_exchange(state, want.taken(state), taken, failed).is_ok()
     }
 
-    /// Waits until the readers are gone that were there when the caller closed the lock; opens it
-    /// again if `deadline` comes first. Returns whether the lock is the caller's.
-    fn drain(&self, deadline: Option<Time>) -> bool {
-        loop {
+    /// Waits until the readers are gone that were there when the caller closed the lock. If
+    /// `deadline` comes first, the caller keeps what it had `before`. Returns whether the lock is
+    /// the caller's.
+    pub(super) fn drain(&self, before: u32, deadline: Option<Time>) -> bool {
+        // Relaxed: this thread alone sets it while the lock is closed by this thread.
+        while self.state.load(Ordering::Relaxed) & HELD == 0 {
             let now = W::now();
             let end = deadline.map_or(now + MOST, |deadline| deadline.min(now + MOST));
-            // Acquire, in `spin`: pairs with the Release in `uncount`.
             let spun = spin::<W, _>(&self.state, now, end, |state| state < READER);
-            let (is_mine, is_late) = (matches!(spun, Spun::Ready(_)), is_over::<W>(deadline));
-            if is_mine || is_late {
+            if let Spun::Ready(state) = spun {
+                // An exchange: a thread that reads again may come before it. Acquire: pairs with
+                // the Release in `uncount`.
+                let held = state & !DRAINS | HELD;
+                let (taken, failed) = (Ordering::Acquire, Ordering::Relaxed);
+                let _ = self.state.compare_exchange(state, held, taken, failed);
+            } else if is_over::<W>(deadline) {
                 // Relaxed: this writer alone asks for it.
                 if self.state.load(Ordering::Relaxed) & DRAINS != 0 {
                     // Relaxed: publishes nothing.
                     self.state.fetch_and(!DRAINS, Ordering::Relaxed);
                 }
-                if !is_mine {
-                    // SAFETY: this thread has closed it.
-                    unsafe { self.unlock_write() };
-                }
-                return is_mine;
+                self.change(WRITER, before);
+                return false;
+            } else {
+                self.sleep(DRAINS, !(READER - 1), deadline);
             }
-            self.sleep(DRAINS, !(READER - 1), deadline);
         }
+        true
     }
 
     #[cold]
     #[inline(never)]
-    fn wait(&self, want: Want, deadline: Option<Time>) -> bool {
+    pub(super) fn wait(&self, want: Want, deadline: Option<Time>) -> bool {
         // Readers that are as many have forgotten their guards, and no wait would end.
         // Relaxed: looks only.
         let readers = self.state.load(Ordering::Relaxed);
         assert!(
             want == Want::Write || readers < MOST_READERS,
-            "more than 2^27 readers: guards were forgotten"
+            "more than 2^25 readers: guards were forgotten"
         );
-        self.wait_to_enter(want, deadline) && (want == Want::Read || self.drain(deadline))
+        self.wait_to_enter(want, deadline) && (want != Want::Write || self.drain(0, deadline))
     }
 
     fn wait_to_enter(&self, want: Want, deadline: Option<Time>) -> bool {
@@ -330,7 +395,7 @@ impl<O: Order, R: Readers, W: World> RawRwLock<O, R, W> {
         let mut naps = match want {
             Want::Read if W::RUNS => NAPS,
             Want::Read => 1,
-            Want::Write => 0,
+            Want::Upgradable | Want::Write => 0,
         };
         loop {
             let manner = match (spins, naps > 0) {
@@ -377,7 +442,7 @@ impl<O: Order, R: Readers, W: World> RawRwLock<O, R, W> {
             }
             if spins {
                 let end = if is_patient { came + PATIENCE } else { now + MOST };
-                let is_open = |state| state & WRITER == 0;
+                let is_open = |state| state & want.barred() == 0;
                 match spin::<W, _>(&self.state, now, until(end), is_open) {
                     Spun::Ready(_) => continue,
                     Spun::Late if is_patient && !is_over::<W>(deadline) => continue,
@@ -387,18 +452,20 @@ impl<O: Order, R: Readers, W: World> RawRwLock<O, R, W> {
             if is_over::<W>(deadline) {
                 return self.take_or_leave(want);
             }
-            self.sleep(SLEEPS, WRITER, deadline);
+            self.sleep(SLEEPS, want.barred(), deadline);
             has_slept = true;
         }
     }
 
-    /// Takes the lock for the first waiter, or closes it, if no writer has.
+    /// Takes the lock for the first waiter, or closes it, if nothing bars it.
     fn take(&self, want: Want) -> bool {
+        // If the lock stays open to readers, all that sleep are woken.
+        let leaves = if want == Want::Write { WANTS } else { WANTS | SLEEPS };
         // Relaxed: the exchange looks again.
         let mut state = self.state.load(Ordering::Relaxed);
-        while state & WRITER == 0 {
-            let new = want.taken(state);
-            // Acquire: pairs with the Release in `unlock_write`.
+        while state & want.barred() == 0 {
+            let new = want.taken(state & !leaves);
+            // Acquire: pairs with the Release in `change` and `uncount`.
             let (taken, failed) = (Ordering::Acquire, Ordering::Relaxed);
             match self.state.compare_exchange_weak(state, new, taken, failed) {
                 Ok(_) => {

@@ -8,6 +8,7 @@ mod lock;
 mod osq;
 mod read_mostly;
 mod rwlock;
+mod upgradable;
 mod waits;
 #[allow(dead_code, reason = "each family uses a part of it")]
 #[path = "../worlds.rs"]

@@ -1,0 +1,271 @@
+//! The laws of upgradable and of recursive reads, and of fair unlocks: what an upgradable reader has
+//! seen stays until it has written, a thread that reads may read again, and a waiter that sleeps is
+//! next.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use coreline::RwLock;
+use coreline::lock::{Fifo, Near, Order, RawMutex, Readers, SleepingReaders, SpinningReaders};
+use coreline::lock::{RwLockUpgradableGuard, RwLockWriteGuard};
+use coreline_sim::{Faults, Sim};
+use coreline_topology::CpuId;
+use coreline_world::model::{Model, Plant};
+use coreline_world::{
+    Integer, JoinHandle, Line, Native, Ordering, Placement, Testbed, Threads, Word, Words, Work,
+};
+
+use crate::worlds::{self, Effort, FEW, MANY, MODEL, NATIVE, RACE};
+
+/// What the lock guards, on two lines: a writer that is not alone, or a reader that does not see
+/// all of the last writer's writes, finds them different.
+type Pair = (Line<u64>, Line<u64>);
+
+type Lock<O, R, W> = RwLock<Pair, O, R, W>;
+
+fn add<O: Order, R: Readers, W: Testbed>(
+    pair: &mut RwLockWriteGuard<'_, Pair, O, R, W>,
+    seen: Option<u64>,
+) -> u64 {
+    assert!(seen.is_none_or(|seen| seen == pair.0.0), "a writer came before the upgrade");
+    pair.0.0 += 1;
+    pair.1.0 += 1;
+    1
+}
+
+/// Reads, upgrades in this manner, adds. Returns how often it has added.
+fn read_and_add<O: Order, R: Readers, W: Testbed>(lock: &Lock<O, R, W>, manner: u32) -> u64 {
+    let soon = || W::now() + Duration::from_nanos(700);
+    let read = match manner {
+        0 => Some(lock.read_upgradable()),
+        1 => lock.read_upgradable_by(soon()),
+        _ => lock.try_read_upgradable(),
+    };
+    let Some(read) = read else { return 0 };
+    let seen = read.0.0;
+    assert_eq!(seen, read.1.0, "a writer is there");
+    let upgraded = match manner {
+        0 => Ok(RwLockUpgradableGuard::upgrade(read)),
+        1 => RwLockUpgradableGuard::upgrade_by(read, soon()),
+        _ => RwLockUpgradableGuard::try_upgrade(read),
+    };
+    match upgraded {
+        Ok(mut pair) => {
+            add(&mut pair, Some(seen));
+            let pair = RwLockWriteGuard::downgrade_to_upgradable(pair);
+            assert_eq!((pair.0.0, pair.1.0), (seen + 1, seen + 1), "a writer came in between");
+            // The next time as from a first read.
+            let mut pair = RwLockUpgradableGuard::upgrade(pair);
+            1 + add(&mut pair, Some(seen + 1))
+        }
+        Err(read) => {
+            assert_eq!((read.0.0, read.1.0), (seen, seen), "a writer came in between");
+            let read = RwLockUpgradableGuard::downgrade(read);
+            assert_eq!((read.0.0, read.1.0), (seen, seen), "a writer came in between");
+            0
+        }
+    }
+}
+
+/// Threads write, read upgradably and upgrade, read, and read again; nothing is lost.
+fn sharing<O: Order, R: Readers, W: Testbed>(effort: Effort) {
+    let lock = Arc::new(Lock::<O, R, W>::new_in((Line(0), Line(0))));
+    let met = Arc::new(W::U32::new_in(0));
+    let threads = effort.crew::<W, _, _>(|number| {
+        let (lock, met) = (Arc::clone(&lock), Arc::clone(&met));
+        let soon = || W::now() + Duration::from_nanos(700);
+        let look = move |lock: &Lock<O, R, W>, manner: u32| {
+            let Some(read) = (match manner {
+                0 => Some(lock.read()),
+                1 => lock.read_recursive_by(soon()),
+                _ => lock.try_read_recursive(),
+            }) else {
+                return 0;
+            };
+            let again = lock.read_recursive();
+            if read.0.0 != read.1.0 || again.0.0 != read.0.0 {
+                // Relaxed: a count. Not a panic here: natively others would wait for ever.
+                met.fetch_add(1, Ordering::Relaxed);
+            }
+            0
+        };
+        move || {
+            let once = |round: u32| {
+                let manner = if W::RUNS { round / 3 % 3 } else { 0 };
+                match (number + round) % 3 {
+                    0 => read_and_add(&lock, manner),
+                    1 => look(&lock, manner),
+                    _ => add(&mut lock.write(), None),
+                }
+            };
+            (0..effort.rounds).map(once).sum::<u64>()
+        }
+    });
+    let written: u64 = threads.into_iter().map(JoinHandle::join).sum();
+    // Relaxed: all threads have been joined.
+    assert_eq!(met.load(Ordering::Relaxed), 0, "a reader met a writer");
+    let pair = lock.try_write().expect("no thread holds it");
+    assert_eq!((pair.0.0, pair.1.0), (written, written), "a write was lost");
+}
+
+#[test]
+fn what_an_upgradable_reader_sees_stays_until_it_writes_natively() {
+    for effort in [NATIVE, Effort { threads: 32, rounds: 2000, ..NATIVE }] {
+        sharing::<Near, SpinningReaders, Native>(effort);
+        sharing::<Fifo, SleepingReaders, Native>(effort);
+    }
+}
+
+#[test]
+fn what_an_upgradable_reader_sees_stays_until_it_writes_in_simulation() {
+    let many = Effort { rounds: 6, ..MANY };
+    let law = move || sharing::<Near, SpinningReaders, Sim>(many);
+    worlds::simulate_seeds("upgradable::near", "epyc-9654-2s", Faults::NONE, 2, law).unwrap();
+    for faults in [Faults::NONE, worlds::TORN, worlds::PREEMPTED] {
+        let law = move || sharing::<Near, SpinningReaders, Sim>(FEW);
+        worlds::simulate("upgradable::near", "host-2c", faults, law).unwrap();
+        let law = move || sharing::<Fifo, SleepingReaders, Sim>(FEW);
+        worlds::simulate("upgradable::sleeping", "host-2c", faults, law).unwrap();
+    }
+}
+
+#[test]
+fn what_an_upgradable_reader_sees_stays_under_schedules_that_look_for_mistakes() {
+    let schedules = worlds::schedules(60);
+    let effort = Effort { rounds: 4, ..FEW };
+    let law = move || sharing::<Near, SpinningReaders, Sim>(effort);
+    worlds::search("upgradable::searched_near", "host-2c", schedules, law).unwrap();
+    let law = move || sharing::<Fifo, SleepingReaders, Sim>(effort);
+    worlds::search("upgradable::searched_sleeping", "host-2c", schedules, law).unwrap();
+}
+
+/// An upgradable reader that upgrades, and beside it a thread of each kind.
+#[derive(Clone, Copy)]
+enum Other {
+    Upgrades,
+    Writes,
+    ReadsTwice,
+}
+
+/// Two threads that both may write: none comes between the look of the one and its write.
+fn upgrade_beside<W: Testbed>(other: Other, gives_up: bool) {
+    let lock = Arc::new(RwLock::<u64, Fifo, SleepingReaders, W>::new_in(0));
+    let theirs = Arc::clone(&lock);
+    let upgrade = |lock: &RwLock<u64, Fifo, SleepingReaders, W>, gives_up| {
+        let read = lock.read_upgradable();
+        let seen = *read;
+        let upgraded = match gives_up {
+            true => RwLockUpgradableGuard::upgrade_by(read, W::now()),
+            false => Ok(RwLockUpgradableGuard::upgrade(read)),
+        };
+        match upgraded {
+            Ok(mut data) => {
+                assert_eq!(*data, seen, "a writer came in between");
+                *data += 1;
+                1
+            }
+            Err(read) => {
+                assert_eq!(*read, seen, "a writer came in between");
+                0
+            }
+        }
+    };
+    let beside = move || match other {
+        Other::Upgrades => upgrade(&theirs, false),
+        Other::Writes => {
+            *theirs.write() += 1;
+            1
+        }
+        Other::ReadsTwice => {
+            let read = theirs.read();
+            assert_eq!(*read, *theirs.read_recursive());
+            0
+        }
+    };
+    let thread = W::spawn(Placement::Anywhere, beside).expect("a thread");
+    let written = upgrade(&lock, gives_up) + thread.join();
+    assert_eq!(*lock.try_write().expect("no thread holds it"), written);
+}
+
+#[test]
+fn no_writer_comes_before_an_upgrade_in_every_interleaving() {
+    for other in [Other::Upgrades, Other::Writes, Other::ReadsTwice] {
+        for gives_up in [false, true] {
+            worlds::check(move || upgrade_beside::<Model>(other, gives_up));
+        }
+    }
+}
+
+#[test]
+fn all_kinds_of_threads_share_in_every_interleaving() {
+    worlds::few(|| sharing::<Fifo, SleepingReaders, Model>(MODEL));
+}
+
+#[test]
+fn relaxed_exchanges_are_caught() {
+    let law = || upgrade_beside::<Model>(Other::Writes, false);
+    worlds::assert_caught(Plant::RELAXED_RMWS, RACE, law);
+}
+
+/// A thread reads, and reads again while a writer may wait.
+fn a_thread_reads_again<W: Testbed>() {
+    let lock = Arc::new(RwLock::<u64, Near, SpinningReaders, W>::new_in(0));
+    let first = lock.read();
+    let theirs = Arc::clone(&lock);
+    let writer = W::spawn(Placement::Anywhere, move || *theirs.write() += 1).expect("a thread");
+    W::work(Duration::from_micros(200));
+    assert_eq!(*lock.read_recursive(), 0, "the writer waits for this reader");
+    assert!(lock.try_read_recursive().is_some(), "a read that never waits");
+    drop(first);
+    writer.join();
+    assert_eq!(*lock.try_read().expect("no thread holds it"), 1);
+}
+
+/// `biased.rs` shows that a plain read in its place waits for ever.
+#[test]
+fn a_thread_that_reads_may_read_again_in_every_world() {
+    a_thread_reads_again::<Native>();
+    let law = || a_thread_reads_again::<Sim>();
+    worlds::simulate("upgradable::again", "host-2c", Faults::NONE, law).unwrap();
+    worlds::check(a_thread_reads_again::<Model>);
+}
+
+type Mutex = RawMutex<Near, Sim>;
+
+/// How often a waiter that sleeps has had the lock when the holder has freed it so, and has taken
+/// it again.
+fn turns_of_a_waiter(frees: fn(&Mutex)) -> u32 {
+    let shared = Arc::new((Mutex::new_in(), <Sim as Words>::U32::new_in(0)));
+    shared.0.lock();
+    let theirs = Arc::clone(&shared);
+    let wait = move || {
+        theirs.0.lock();
+        // Relaxed: written under the lock.
+        theirs.1.fetch_add(1, Ordering::Relaxed);
+        // SAFETY: this thread holds the lock.
+        unsafe { theirs.0.unlock() };
+    };
+    let waiter = Sim::spawn(Placement::On(CpuId::new(1)), wait).expect("a thread");
+    Sim::work(Duration::from_micros(500));
+    frees(&shared.0);
+    // Relaxed: read under the lock.
+    let turns = shared.1.load(Ordering::Relaxed);
+    // SAFETY: this thread holds the lock.
+    unsafe { shared.0.unlock() };
+    waiter.join();
+    turns
+}
+
+#[test]
+fn a_fair_unlock_and_a_bump_give_a_waiter_that_sleeps_its_turn_first() {
+    let law = || {
+        // SAFETY: this thread holds the lock, three times.
+        let unlock = |lock: &Mutex| unsafe { (lock.unlock(), lock.lock()).1 };
+        assert_eq!(turns_of_a_waiter(unlock), 0, "a running thread is faster");
+        let fair = |lock: &Mutex| unsafe { (lock.unlock_fair(), lock.lock()).1 };
+        assert_eq!(turns_of_a_waiter(fair), 1);
+        let bump = |lock: &Mutex| unsafe { lock.bump() };
+        assert_eq!(turns_of_a_waiter(bump), 1);
+    };
+    worlds::simulate("upgradable::fair", "host-2c", Faults::NONE, law).unwrap();
+}
