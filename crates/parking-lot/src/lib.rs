@@ -1,0 +1,110 @@
+//! The interface of `parking_lot` 0.12, on the locks of [coreline](coreline).
+//!
+//! The types, functions and features are those of `parking_lot`, so a program changes its
+//! dependency and no code:
+//!
+//! ```toml
+//! [dependencies]
+//! parking_lot = { package = "coreline-parking-lot", version = "0.1" }
+//! ```
+//!
+//! To replace `parking_lot` in all dependencies of a program, too, patch it. The repository has a
+//! package with the name `parking_lot`, which re-exports this one:
+//!
+//! ```toml
+//! [patch.crates-io]
+//! parking_lot = { git = "REPOSITORY" }
+//! ```
+//!
+//! ```
+//! # use coreline_parking_lot as parking_lot;
+//! use parking_lot::{Condvar, Mutex};
+//!
+//! static JOBS: Mutex<Vec<u32>> = Mutex::new(Vec::new());
+//! static CAME: Condvar = Condvar::new();
+//!
+//! std::thread::scope(|scope| {
+//!     scope.spawn(|| {
+//!         JOBS.lock().push(7);
+//!         CAME.notify_one();
+//!     });
+//!     let mut jobs = JOBS.lock();
+//!     CAME.wait_while(&mut jobs, |jobs| jobs.is_empty());
+//!     assert_eq!(jobs.pop(), Some(7));
+//! });
+//! ```
+//!
+//! # What differs
+//!
+//! | | `parking_lot` | this crate |
+//! |---|---|---|
+//! | size of [`RawMutex`], [`RawRwLock`], [`Condvar`], [`Once`] in bytes | 1, 8, 8, 1 | 8, 8, 16, 8 |
+//! | order of waiters | FIFO; a running thread goes first for 0.5 ms | near waiters first; a running thread goes first for 5 us (1 ms if the waiter sleeps) |
+//! | fair unlock of a mutex | hands over to the first waiter | the same, if that one has waited for 5 us |
+//! | fair unlock of a readers-writer lock | hands over | as a plain unlock: after 20 us, the first waiter comes next |
+//! | [`Condvar::notify_all`] | wakes one waiter, which the others follow | wakes all waiters |
+//! | [`Condvar`] with several mutexes at one time | panics | works |
+//! | more than 2^25 readers | aborts or panics | panics |
+//! | feature `deadlock_detection` | finds cycles | does not compile |
+//!
+//! A waiter spins in a queue for at most 0.1 ms before it sleeps, so a lock under load moves
+//! between neighbouring CPUs, and the lock's line is not contended. [`coreline::lock`] documents
+//! the locks: fairness, priorities, signals, fork.
+//!
+//! # Sources
+//!
+//! The interface is that of Amanieu d'Antras and others, [parking_lot](https://docs.rs/parking_lot)
+//! and [lock_api](https://docs.rs/lock_api). Nothing of their code is here.
+
+#[cfg(feature = "deadlock_detection")]
+compile_error!(
+    "coreline-parking-lot cannot detect deadlocks: a lock does not know its holder. Take the \
+     feature `deadlock_detection` away, or use parking_lot for the builds that need it."
+);
+
+mod condvar;
+mod deadline;
+mod mutex;
+mod once;
+mod remutex;
+mod rwlock;
+mod waiters;
+
+pub use condvar::{Condvar, WaitTimeoutResult};
+pub use lock_api_0_4 as lock_api;
+pub use mutex::{FairMutex, FairMutexGuard, MappedFairMutexGuard, RawFairMutex, const_fair_mutex};
+pub use mutex::{MappedMutexGuard, Mutex, MutexGuard, RawMutex, const_mutex};
+pub use once::{Once, OnceState};
+pub use remutex::const_reentrant_mutex;
+pub use remutex::{MappedReentrantMutexGuard, RawThreadId, ReentrantMutex, ReentrantMutexGuard};
+pub use rwlock::{MappedRwLockReadGuard, MappedRwLockWriteGuard, RawRwLock, RwLock, const_rwlock};
+pub use rwlock::{RwLockReadGuard, RwLockUpgradableReadGuard, RwLockWriteGuard};
+
+#[cfg(feature = "arc_lock")]
+mod arc {
+    use super::lock_api;
+    use super::{RawFairMutex, RawMutex, RawRwLock, RawThreadId};
+
+    /// A [`MutexGuard`](super::MutexGuard) that owns an `Arc` of its lock.
+    pub type ArcMutexGuard<R = RawMutex, T = ()> = lock_api::ArcMutexGuard<R, T>;
+    /// A [`FairMutexGuard`](super::FairMutexGuard) that owns an `Arc` of its lock.
+    pub type ArcFairMutexGuard<R = RawFairMutex, T = ()> = lock_api::ArcMutexGuard<R, T>;
+    /// A [`ReentrantMutexGuard`](super::ReentrantMutexGuard) that owns an `Arc` of its lock.
+    pub type ArcReentrantMutexGuard<T> = lock_api::ArcReentrantMutexGuard<RawMutex, RawThreadId, T>;
+    /// A [`RwLockReadGuard`](super::RwLockReadGuard) that owns an `Arc` of its lock.
+    pub type ArcRwLockReadGuard<R = RawRwLock, T = ()> = lock_api::ArcRwLockReadGuard<R, T>;
+    /// A [`RwLockWriteGuard`](super::RwLockWriteGuard) that owns an `Arc` of its lock.
+    pub type ArcRwLockWriteGuard<R = RawRwLock, T = ()> = lock_api::ArcRwLockWriteGuard<R, T>;
+    /// A [`RwLockUpgradableReadGuard`](super::RwLockUpgradableReadGuard) that owns an `Arc` of its
+    /// lock.
+    pub type ArcRwLockUpgradableReadGuard<R = RawRwLock, T = ()> =
+        lock_api::ArcRwLockUpgradableReadGuard<R, T>;
+}
+#[cfg(feature = "arc_lock")]
+pub use arc::*;
+
+/// What a guard may do: with the feature `send_guard`, be sent to another thread.
+#[cfg(feature = "send_guard")]
+type GuardMarker = lock_api::GuardSend;
+#[cfg(not(feature = "send_guard"))]
+type GuardMarker = lock_api::GuardNoSend;
