@@ -334,21 +334,22 @@ fn f() {}
     }
 
     #[test]
-    fn seven_packages_of_this_workspace_are_published() {
+    fn eight_packages_of_this_workspace_are_published() {
         let metadata = workspace::metadata().expect("cargo runs");
         let names: Vec<_> = published(&metadata).expect("cargo's format");
         let names: Vec<_> = names.into_iter().map(|(name, _)| name).collect();
-        let seven = [
+        let eight = [
             "coreline-topology",
             "coreline-world",
             "coreline-sim-macros",
             "coreline-sim",
             "coreline",
+            "coreline-parking-lot",
             "coreline-scenarios",
             "coreline-lab",
         ];
-        assert_eq!(names.len(), seven.len(), "{names:?}");
-        assert!(seven.iter().all(|name| names.contains(name)), "{names:?}");
+        assert_eq!(names.len(), eight.len(), "{names:?}");
+        assert!(eight.iter().all(|name| names.contains(name)), "{names:?}");
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! [`Condvar`].
 
-use std::fmt;
 use std::time::{Duration, Instant};
+use std::{fmt, ptr};
 
 use coreline::world::Time;
 use lock_api_0_4 as lock_api;
@@ -29,6 +29,8 @@ impl WaitTimeoutResult {
 /// even if that takes longer than the deadline. If no thread waits, a notification costs a load.
 ///
 /// **Size**: 16 bytes. A waiter keeps its place on its stack, so the call allocates nothing.
+///
+/// **Panics**: a wait panics if another thread waits with another mutex.
 ///
 /// **Signals**: no function may be called in a signal handler.
 ///
@@ -91,8 +93,8 @@ impl Condvar {
         self.wait_while_by(guard, condition, None);
     }
 
-    /// Waits like [`wait_while`](Condvar::wait_while), until `timeout` at most. The result says
-    /// whether the condition still returned true after that.
+    /// Waits like [`wait_while`](Condvar::wait_while), until `timeout` at most. The condition is
+    /// not called again after that.
     #[inline]
     pub fn wait_while_until<R: lock_api::RawMutex, T: ?Sized>(
         &self,
@@ -103,8 +105,8 @@ impl Condvar {
         self.wait_while_by(guard, condition, Some(deadline::at(timeout)))
     }
 
-    /// Waits like [`wait_while`](Condvar::wait_while), for `timeout` at most. The result says
-    /// whether the condition still returned true after that.
+    /// Waits like [`wait_while`](Condvar::wait_while), for `timeout` at most. The condition is not
+    /// called again after that.
     #[inline]
     pub fn wait_while_for<R: lock_api::RawMutex, T: ?Sized>(
         &self,
@@ -120,8 +122,10 @@ impl Condvar {
         guard: &mut MutexGuard<'_, R, T>,
         deadline: Option<Time>,
     ) -> WaitTimeoutResult {
+        // SAFETY: only its address is used.
+        let mutex = ptr::from_ref(unsafe { MutexGuard::mutex(guard).raw() }).addr();
         let unlocked = |sleep: &dyn Fn() -> bool| MutexGuard::unlocked(guard, sleep);
-        WaitTimeoutResult(!self.0.wait(deadline, unlocked))
+        WaitTimeoutResult(!self.0.wait(mutex, deadline, unlocked))
     }
 
     fn wait_while_by<R: lock_api::RawMutex, T: ?Sized>(
@@ -131,13 +135,10 @@ impl Condvar {
         deadline: Option<Time>,
     ) -> WaitTimeoutResult {
         let mut late = WaitTimeoutResult(false);
-        while condition(guard) {
-            if late.0 {
-                return late;
-            }
+        while !late.0 && condition(guard) {
             late = self.wait_by(guard, deadline);
         }
-        WaitTimeoutResult(false)
+        late
     }
 }
 

@@ -43,7 +43,6 @@
 //! | fair unlock of a mutex | hands over to the first waiter | the same, if that one has waited for 5 us |
 //! | fair unlock of a readers-writer lock | hands over | as a plain unlock: after 20 us, the first waiter comes next |
 //! | [`Condvar::notify_all`] | wakes one waiter, which the others follow | wakes all waiters |
-//! | [`Condvar`] with several mutexes at one time | panics | works |
 //! | more than 2^25 readers | aborts or panics | panics |
 //! | feature `deadlock_detection` | finds cycles | does not compile |
 //!
@@ -81,27 +80,10 @@ pub use rwlock::{MappedRwLockReadGuard, MappedRwLockWriteGuard, RawRwLock, RwLoc
 pub use rwlock::{RwLockReadGuard, RwLockUpgradableReadGuard, RwLockWriteGuard};
 
 #[cfg(feature = "arc_lock")]
-mod arc {
-    use super::lock_api;
-    use super::{RawFairMutex, RawMutex, RawRwLock, RawThreadId};
-
-    /// A [`MutexGuard`](super::MutexGuard) that owns an `Arc` of its lock.
-    pub type ArcMutexGuard<R = RawMutex, T = ()> = lock_api::ArcMutexGuard<R, T>;
-    /// A [`FairMutexGuard`](super::FairMutexGuard) that owns an `Arc` of its lock.
-    pub type ArcFairMutexGuard<R = RawFairMutex, T = ()> = lock_api::ArcMutexGuard<R, T>;
-    /// A [`ReentrantMutexGuard`](super::ReentrantMutexGuard) that owns an `Arc` of its lock.
-    pub type ArcReentrantMutexGuard<T> = lock_api::ArcReentrantMutexGuard<RawMutex, RawThreadId, T>;
-    /// A [`RwLockReadGuard`](super::RwLockReadGuard) that owns an `Arc` of its lock.
-    pub type ArcRwLockReadGuard<R = RawRwLock, T = ()> = lock_api::ArcRwLockReadGuard<R, T>;
-    /// A [`RwLockWriteGuard`](super::RwLockWriteGuard) that owns an `Arc` of its lock.
-    pub type ArcRwLockWriteGuard<R = RawRwLock, T = ()> = lock_api::ArcRwLockWriteGuard<R, T>;
-    /// A [`RwLockUpgradableReadGuard`](super::RwLockUpgradableReadGuard) that owns an `Arc` of its
-    /// lock.
-    pub type ArcRwLockUpgradableReadGuard<R = RawRwLock, T = ()> =
-        lock_api::ArcRwLockUpgradableReadGuard<R, T>;
-}
-#[cfg(feature = "arc_lock")]
-pub use arc::*;
+pub use lock_api_0_4::{
+    ArcMutexGuard, ArcReentrantMutexGuard, ArcRwLockReadGuard, ArcRwLockUpgradableReadGuard,
+    ArcRwLockWriteGuard,
+};
 
 /// What a guard may do: with the feature `send_guard`, be sent to another thread.
 #[cfg(feature = "send_guard")]

@@ -33,6 +33,8 @@ pub(crate) struct Waiters<W: World = Native> {
 
 /// A thread that waits; on its stack.
 struct Node<W: World> {
+    /// The address of its mutex.
+    mutex: usize,
     next: W::Ptr<u8>,
     before: W::Ptr<u8>,
     ended: W::U32,
@@ -73,17 +75,25 @@ impl<W: World> Waiters<W> {
     }
 
     /// Waits for a notification, until `deadline` at most. `unlocked` frees the caller's mutex,
-    /// calls its argument, and takes the mutex again. Returns whether the caller was notified.
+    /// whose address this is, calls its argument, and takes the mutex again. Returns whether the
+    /// caller was notified.
+    ///
+    /// # Panics
+    ///
+    /// Panics if another thread waits with another mutex: no mutex would order that one's wait and
+    /// a notification.
     pub(crate) fn wait(
         &self,
+        mutex: usize,
         deadline: Option<Time>,
         unlocked: impl FnOnce(&dyn Fn() -> bool) -> bool,
     ) -> bool {
         let null = ptr::null_mut();
         let (next, before) = (W::Ptr::new_in(null), W::Ptr::new_in(null));
-        let node = Node { next, before, ended: W::U32::new_in(WAITS) };
+        let node = Node { mutex, next, before, ended: W::U32::new_in(WAITS) };
+        let is_one = self.with_list(|| self.join(&node));
+        assert!(is_one, "another thread waits for this condition variable with another mutex");
         let waiting = Waiting { waiters: self, node: &node };
-        self.with_list(|| self.join(waiting.node));
         unlocked(&|| self.sleep(waiting.node, deadline))
     }
 
@@ -119,7 +129,8 @@ impl<W: World> Waiters<W> {
 
     // The links, under the lock of the list. Relaxed: the lock orders them.
 
-    fn join(&self, node: &Node<W>) {
+    /// Adds a node, unless one of the list has another mutex.
+    fn join(&self, node: &Node<W>) -> bool {
         let relaxed = Ordering::Relaxed;
         let this = ptr::from_ref(node).cast_mut().cast();
         let first = self.first.load(relaxed);
@@ -128,7 +139,11 @@ impl<W: World> Waiters<W> {
             (this, this)
         } else {
             // SAFETY: a node in the list is there.
-            (first, unsafe { Self::node(first) }.before.load(relaxed))
+            let waits = unsafe { Self::node(first) };
+            if waits.mutex != node.mutex {
+                return false;
+            }
+            (first, waits.before.load(relaxed))
         };
         node.next.store(next, relaxed);
         node.before.store(last, relaxed);
@@ -137,6 +152,7 @@ impl<W: World> Waiters<W> {
             Self::node(last).next.store(this, relaxed);
             Self::node(next).before.store(this, relaxed);
         }
+        true
     }
 
     fn unlink(&self, node: &Node<W>) {

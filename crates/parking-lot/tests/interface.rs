@@ -325,9 +325,36 @@ fn a_condition_is_waited_for_with_and_without_deadline() {
         assert!(!changed.wait_while_for(&mut held, |count| *count < 5, LONG).timed_out());
         let until = Instant::now() + LONG;
         assert!(!changed.wait_while_until(&mut held, |count| *count < 5, until).timed_out());
-        assert!(changed.wait_while_for(&mut held, |count| *count < 6, SOON).timed_out());
-        assert_eq!(*held, 5);
+        let mut asked = 0;
+        let late = changed.wait_while_for(
+            &mut held,
+            |_| {
+                asked += 1;
+                true
+            },
+            SOON,
+        );
+        assert!(late.timed_out());
+        assert_eq!((*held, asked), (5, 1), "not called after the deadline");
     });
+}
+
+#[test]
+fn a_second_mutex_is_refused_while_a_thread_waits() {
+    let (lock, other, changed) = (Mutex::new(false), Mutex::new(()), Condvar::new());
+    thread::scope(|scope| {
+        let mut waits = lock.lock();
+        scope.spawn(|| {
+            drop(lock.lock());
+            let wait = || changed.wait_for(&mut other.lock(), LONG);
+            let wait = std::panic::AssertUnwindSafe(wait);
+            std::panic::catch_unwind(wait).expect_err("another mutex");
+            *lock.lock() = true;
+            changed.notify_one();
+        });
+        changed.wait_while(&mut waits, |done| !*done);
+    });
+    assert!(changed.wait_for(&mut other.lock(), SOON).timed_out(), "none waits now");
 }
 
 #[test]
@@ -393,9 +420,9 @@ fn guards_own_their_lock() {
     let read: ArcRwLockUpgradableReadGuard<RawRwLock, u32> = lock.upgradable_read_arc();
     *ArcRwLockUpgradableReadGuard::upgrade(read) += 1;
     let lock = Arc::new(ReentrantMutex::new(1));
-    let held: ArcReentrantMutexGuard<u32> = lock.lock_arc();
+    let held: ArcReentrantMutexGuard<RawMutex, RawThreadId, u32> = lock.lock_arc();
     assert_eq!((*held, *lock.lock_arc()), (1, 1));
-    let held: ArcFairMutexGuard<RawFairMutex, u32> = Arc::new(FairMutex::new(1)).lock_arc();
+    let held: ArcMutexGuard<RawFairMutex, u32> = Arc::new(FairMutex::new(1)).lock_arc();
     assert_eq!(*held, 1);
 }
 

@@ -46,7 +46,8 @@ impl<W: Testbed> Permits<W> {
             }
         }) {
             let deadline = patience.map(|patience| W::now() + patience);
-            let notified = self.waiters.wait(deadline, |sleep| {
+            let mutex = ptr::from_ref(&self.lock).addr();
+            let notified = self.waiters.wait(mutex, deadline, |sleep| {
                 // SAFETY: this thread holds the lock.
                 unsafe { self.lock.unlock() };
                 let notified = sleep();
@@ -137,9 +138,9 @@ fn each_notification_ends_one_wait_under_schedules_that_look_for_mistakes() {
 
 #[test]
 fn each_notification_ends_one_wait_in_every_interleaving() {
-    let checker = || Checker::new().preemption_bound(2).plant(Plant::EXCHANGES);
+    let checker = |bound| Checker::new().preemption_bound(bound).plant(Plant::EXCHANGES);
     for patient in [false, true] {
-        checker().check(move || permits::<Model>(1, 2, patient));
-        checker().check(move || permits::<Model>(2, 1, patient));
+        checker(2).check(move || permits::<Model>(1, 2, patient));
+        checker(1).check(move || permits::<Model>(2, 1, patient));
     }
 }
