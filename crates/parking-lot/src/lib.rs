@@ -36,15 +36,18 @@
 //!
 //! # What differs
 //!
-//! | | `parking_lot` | this crate |
-//! |---|---|---|
-//! | size of [`RawMutex`], [`RawRwLock`], [`Condvar`], [`Once`] in bytes | 1, 8, 8, 1 | 8, 8, 16, 8 |
-//! | order of waiters | FIFO; a running thread goes first for 0.5 ms | near waiters first; a running thread goes first for 5 us (1 ms if the waiter sleeps) |
-//! | fair unlock of a mutex | hands over to the first waiter | the same, if that one has waited for 5 us |
-//! | fair unlock of a readers-writer lock | hands over | as a plain unlock: after 20 us, the first waiter comes next |
-//! | [`Condvar::notify_all`] | wakes one waiter, which the others follow | wakes all waiters |
-//! | more than 2^25 readers | aborts or panics | panics |
-//! | feature `deadlock_detection` | finds cycles | does not compile |
+//! - **Size**: [`RawMutex`] and [`RawRwLock`] have 8 bytes (1 and 8 in `parking_lot`), [`Condvar`]
+//!   has 16 (8), and [`Once`] has 8 (1).
+//! - **Order**: waiters near the holder go first, but none waits without bound; in `parking_lot`
+//!   the order is FIFO. A running thread may pass a waiter that spins for 5 us, and one that
+//!   sleeps for 1 ms (0.5 ms in `parking_lot`).
+//! - **Fair unlock** of a mutex hands the lock to the first waiter, if that one has waited for
+//!   5 us. Of a readers-writer lock, it is a plain unlock: there the first waiter comes next after
+//!   20 us, whichever way other threads unlock.
+//! - **[`Condvar::notify_all`]** wakes all waiters; in `parking_lot`, each wakes after the one
+//!   before.
+//! - **Readers**: more than 2^25 at one time are a panic.
+//! - **Deadlock detection**: the feature `deadlock_detection` does not compile.
 //!
 //! A waiter spins in a queue for at most 0.1 ms before it sleeps, so a lock under load moves
 //! between neighbouring CPUs, and the lock's line is not contended. [`coreline::lock`] documents

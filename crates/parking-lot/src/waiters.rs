@@ -127,10 +127,11 @@ impl<W: World> Waiters<W> {
             })
     }
 
-    // The links, under the lock of the list. Relaxed: the lock orders them.
+    // The links, under the lock of the list.
 
     /// Adds a node, unless one of the list has another mutex.
     fn join(&self, node: &Node<W>) -> bool {
+        // Relaxed, all: the lock of the list orders them.
         let relaxed = Ordering::Relaxed;
         let this = ptr::from_ref(node).cast_mut().cast();
         let first = self.first.load(relaxed);
@@ -156,6 +157,7 @@ impl<W: World> Waiters<W> {
     }
 
     fn unlink(&self, node: &Node<W>) {
+        // Relaxed, all: the lock of the list orders them.
         let relaxed = Ordering::Relaxed;
         let this = ptr::from_ref(node).cast_mut().cast();
         let (next, before) = (node.next.load(relaxed), node.before.load(relaxed));

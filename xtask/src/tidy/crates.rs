@@ -21,6 +21,7 @@ const STOREYS: &[(&str, u8)] = &[
     ("coreline-plugin", 4),
     ("coreline-capi", 4),
     ("coreline-preload", 4),
+    ("coreline-parking-lot", 4),
     ("coreline-fastpaths", 4),
     ("coreline-cpp", 4),
 ];

@@ -176,8 +176,8 @@ impl<O: Order, W: World> RawMutex<O, W> {
         W::wake(&raw const self.state, 1);
     }
 
-    /// Frees a lock that a thread waits for. Hands it to the first waiter if that one has written one
-    /// of these bits: then it is there, and looks at the word before it gives up.
+    /// Frees a lock that a thread waits for. Hands it to the first waiter if that one has written
+    /// one of these bits: then it is there, and looks at the word before it gives up.
     #[cold]
     #[inline(never)]
     fn unlock_slowly(&self, hands: u32) {

@@ -269,7 +269,8 @@ impl<O: Order, R: Readers, W: World> RawRwLock<O, R, W> {
     }
 
     /// Takes the lock like [`read_recursive`](RawRwLock::read_recursive), or gives up when
-    /// `deadline` passes. Returns whether it took the lock. A caller that already reads never waits.
+    /// `deadline` passes. Returns whether it took the lock. A caller that already reads never
+    /// waits.
     #[inline]
     pub fn read_recursive_by(&self, deadline: Time) -> bool {
         self.try_read_recursive() || self.wait(Want::Read, Some(deadline))
@@ -341,9 +342,9 @@ impl<O: Order, R: Readers, W: World> RawRwLock<O, R, W> {
             let end = deadline.map_or(now + MOST, |deadline| deadline.min(now + MOST));
             let spun = spin::<W, _>(&self.state, now, end, |state| state < READER);
             if let Spun::Ready(state) = spun {
-                // An exchange: a thread that reads again may come before it. Acquire: pairs with
-                // the Release in `uncount`.
+                // An exchange: a thread that reads again may come before it.
                 let held = state & !DRAINS | HELD;
+                // Acquire: pairs with the Release in `uncount`. Relaxed: it looks again.
                 let (taken, failed) = (Ordering::Acquire, Ordering::Relaxed);
                 let _ = self.state.compare_exchange(state, held, taken, failed);
             } else if is_over::<W>(deadline) {

@@ -1,6 +1,6 @@
-//! The laws of upgradable and of recursive reads, and of fair unlocks: what an upgradable reader has
-//! seen stays until it has written, a thread that reads may read again, and a waiter that sleeps is
-//! next.
+//! The laws of upgradable and of recursive reads, and of fair unlocks: what an upgradable reader
+//! has seen stays until it has written, a thread that reads may read again, and a waiter that
+//! sleeps is next.
 
 use std::sync::Arc;
 use std::time::Duration;
