@@ -182,7 +182,8 @@ fn granted<T>(written: Result<T, Lacking>) -> T {
 
 #[cfg(feature = "lock_api")]
 mod latest {
-    use lock_api::{RawRwLockUpgrade, RawRwLockUpgradeDowngrade, RawRwLockUpgradeTimed};
+    use lock_api::RawRwLockUpgradeDowngrade as UpgradeDowngrade;
+    use lock_api::{RawRwLockUpgrade, RawRwLockUpgradeTimed};
 
     fn tried(taken: bool) -> Option<GuardNoSend> {
         taken.then(GuardNoSend::new)
@@ -228,7 +229,7 @@ mod latest {
     }
 
     // SAFETY: no writer comes in between.
-    unsafe impl<O: Order, R: Readers, W: ConstWorld> RawRwLockUpgradeDowngrade for RawRwLock<O, R, W> {
+    unsafe impl<O: Order, R: Readers, W: ConstWorld> UpgradeDowngrade for RawRwLock<O, R, W> {
         unsafe fn downgrade_upgradable(&self, guard: GuardNoSend) -> GuardNoSend {
             // SAFETY: the caller is the upgradable reader, as it promises.
             unsafe { self.downgrade_upgradable() };
@@ -288,8 +289,9 @@ mod v0_4 {
         held () = (), tried bool = core::convert::identity, guard ()
     }
 
-    use lock_api_0_4::{RawRwLockRecursive, RawRwLockRecursiveTimed};
-    use lock_api_0_4::{RawRwLockUpgrade, RawRwLockUpgradeDowngrade, RawRwLockUpgradeTimed};
+    use lock_api_0_4::RawRwLockRecursiveTimed as RecursiveTimed;
+    use lock_api_0_4::RawRwLockUpgradeDowngrade as UpgradeDowngrade;
+    use lock_api_0_4::{RawRwLockRecursive, RawRwLockUpgrade, RawRwLockUpgradeTimed};
 
     // SAFETY: one reader is upgradable at a time, and no writer comes before it upgrades.
     unsafe impl<O: Order, R: Readers, W: ConstWorld> RawRwLockUpgrade for RawRwLock<O, R, W> {
@@ -322,7 +324,7 @@ mod v0_4 {
     }
 
     // SAFETY: no writer comes in between.
-    unsafe impl<O: Order, R: Readers, W: ConstWorld> RawRwLockUpgradeDowngrade for RawRwLock<O, R, W> {
+    unsafe impl<O: Order, R: Readers, W: ConstWorld> UpgradeDowngrade for RawRwLock<O, R, W> {
         unsafe fn downgrade_upgradable(&self) {
             // SAFETY: the caller is the upgradable reader, as it promises.
             unsafe { self.downgrade_upgradable() };
@@ -371,7 +373,7 @@ mod v0_4 {
     }
 
     // SAFETY: what says that it took the lock has taken it.
-    unsafe impl<O: Order, R: Readers, W: ConstWorld> RawRwLockRecursiveTimed for RawRwLock<O, R, W> {
+    unsafe impl<O: Order, R: Readers, W: ConstWorld> RecursiveTimed for RawRwLock<O, R, W> {
         fn try_lock_shared_recursive_for(&self, timeout: Duration) -> bool {
             self.read_recursive_by(W::now() + timeout)
         }
