@@ -2583,7 +2583,7 @@ coreline_code_t coreline_checked_mutex_unlock(struct coreline_checked_mutex_t *m
  * twice: if a writer begins to wait in between, both wait forever.
  *
  * Errors: `CORELINE_ERROR_NULL`, `CORELINE_ERROR_ARGUMENT` (the address is not aligned),
- * `CORELINE_ERROR_PANIC` (there are more than 2^27 readers).
+ * `CORELINE_ERROR_PANIC` (there are more than 2^24 readers).
  *
  * Threads: any number of threads may call it at the same time. Signals: a handler must not call
  * it. Fork: a lock that another thread held or waited for at the time of the fork stays locked in
@@ -2610,7 +2610,7 @@ coreline_code_t coreline_rwlock_try_read(struct coreline_rwlock_t *rwlock);
  * passes first.
  *
  * Errors: `CORELINE_ERROR_NULL`, `CORELINE_ERROR_ARGUMENT` (the address is not aligned),
- * `CORELINE_ERROR_PANIC` (there are more than 2^27 readers).
+ * `CORELINE_ERROR_PANIC` (there are more than 2^24 readers).
  *
  * Threads: any number of threads may call it at the same time. Signals: a handler must not call
  * it, unless `coreline_prepare` was called before. Then it waits until the deadline if the

@@ -28,7 +28,7 @@ impl WaitTimeoutResult {
 /// the order in which they began to wait. A wait that ends takes the mutex again before it returns,
 /// even if that takes longer than the deadline. If no thread waits, a notification costs a load.
 ///
-/// **Size**: 16 bytes. A waiter keeps its place on its stack, so the call allocates nothing.
+/// **Size**: 16 bytes. A waiter keeps its place on its own stack.
 ///
 /// **Panics**: a wait panics if another thread waits with another mutex.
 ///

@@ -41,12 +41,18 @@
 //! - **Order**: waiters near the holder go first, but none waits without bound; in `parking_lot`
 //!   the order is FIFO. A running thread may pass a waiter that spins for 5 us, and one that
 //!   sleeps for 1 ms (0.5 ms in `parking_lot`).
-//! - **Fair unlock** of a mutex hands the lock to the first waiter, if that one has waited for
-//!   5 us. Of a readers-writer lock, it is a plain unlock: there the first waiter comes next after
+//! - **Fair unlock** of a mutex hands the lock to the first waiter, if that one has run for 5 us as
+//!   the first waiter, or sleeps as such. While it wakes up for its turn, a running thread may pass
+//!   it. Of a readers-writer lock, it is a plain unlock: there the first waiter comes next after
 //!   20 us, whichever way other threads unlock.
 //! - **[`Condvar::notify_all`]** wakes all waiters; in `parking_lot`, each wakes after the one
 //!   before.
-//! - **Readers**: more than 2^25 at one time are a panic.
+//! - **Readers**: more than 2^24 at one time are a panic.
+//! - **Trials**: `try_upgrade` fails while another thread tries to read, even in vain. `is_locked`
+//!   is a hint.
+//! - **Memory**: an unlock or a notification may read the lock, or the condition variable, after
+//!   another thread has gone on. Both must stay until the call returns; safe code cannot do
+//!   otherwise.
 //! - **Deadlock detection**: the feature `deadlock_detection` does not compile.
 //!
 //! A waiter spins in a queue for at most 0.1 ms before it sleeps, so a lock under load moves

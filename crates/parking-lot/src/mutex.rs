@@ -14,7 +14,8 @@ pub type MutexGuard<'a, T> = lock_api::MutexGuard<'a, RawMutex, T>;
 /// The guard of a part of a [`Mutex`]'s data.
 pub type MappedMutexGuard<'a, T> = lock_api::MappedMutexGuard<'a, RawMutex, T>;
 
-/// A mutual exclusion lock of which each unlock is fair: see [`coreline::lock::RawMutex`].
+/// A mutual exclusion lock whose waiters get it in FIFO order, and of which each unlock is fair: see
+/// [`unlock_fair`](coreline::lock::RawMutex::unlock_fair).
 pub type FairMutex<T> = lock_api::Mutex<RawFairMutex, T>;
 /// The guard of a [`FairMutex`]. Dropping it frees the lock.
 pub type FairMutexGuard<'a, T> = lock_api::MutexGuard<'a, RawFairMutex, T>;
@@ -37,14 +38,14 @@ pub struct RawMutex(pub(crate) lock::RawMutex);
 
 /// The lock of a [`FairMutex`], without data.
 #[derive(Debug)]
-pub struct RawFairMutex(lock::RawMutex);
+pub struct RawFairMutex(lock::RawMutex<lock::Fifo>);
 
 macro_rules! raw {
     ($Lock:ident, $unlock:ident) => {
         // SAFETY: the lock excludes, as the laws of `coreline` say.
         unsafe impl lock_api::RawMutex for $Lock {
             #[expect(clippy::declare_interior_mutable_const, reason = "the trait asks for it")]
-            const INIT: Self = $Lock(lock::RawMutex::new());
+            const INIT: Self = $Lock(lock::RawMutex::const_new());
 
             type GuardMarker = GuardMarker;
 

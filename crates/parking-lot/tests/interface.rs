@@ -90,7 +90,7 @@ fn a_fair_unlock_and_a_bump_let_a_waiter_go_first() {
                 let _held = lock.lock();
                 turns.fetch_add(1, Ordering::Relaxed);
             });
-            // Until it waits, a bump does nothing. If it could pass, this would not end.
+            // Until it waits, a bump does nothing.
             while turns.load(Ordering::Relaxed) == before {
                 thread::yield_now();
                 frees(&mut held);
@@ -232,7 +232,10 @@ fn one_reader_is_upgradable_and_no_writer_comes_before_it() {
     let write = RwLockUpgradableReadGuard::try_upgrade(upgradable).expect("no reader");
     let upgradable = RwLockWriteGuard::downgrade_to_upgradable(write);
     assert!(lock.try_upgradable_read().is_none() && lock.try_read().is_some());
-    let read = RwLockUpgradableReadGuard::downgrade(upgradable);
+    let mut upgradable = upgradable;
+    RwLockUpgradableReadGuard::bump(&mut upgradable);
+    RwLockUpgradableReadGuard::unlock_fair(upgradable);
+    let read = RwLockUpgradableReadGuard::downgrade(lock.upgradable_read());
     assert!(lock.try_upgradable_read().is_some());
     assert_eq!(*read, 5);
 }

@@ -101,6 +101,37 @@ fn permits<W: Testbed>(consumers: u32, rounds: u32, patient: bool) {
     assert!(permits.waiters.first.load(relaxed).is_null(), "a waiter is left");
 }
 
+/// A wait that unwinds leaves nothing behind, of which another thread would see a node that is gone.
+#[test]
+fn a_wait_that_unwinds_leaves_the_list() {
+    let waiters = Waiters::<Native>::new_in();
+    let wait = || waiters.wait(1, None, |_| panic!("planted"));
+    std::panic::catch_unwind(std::panic::AssertUnwindSafe(wait)).expect_err("it panics");
+    assert_eq!(waiters.notify(1), 0);
+}
+
+/// In the order in which they came, whichever leaves between them.
+#[test]
+fn notifications_come_in_the_order_of_the_waiters() {
+    let waiters = Waiters::<Native>::new_in();
+    let null = ptr::null_mut();
+    let node = |_| Node::<Native> {
+        mutex: 1,
+        next: Word::new_in(null),
+        before: Word::new_in(null),
+        ended: Word::new_in(WAITS),
+    };
+    let nodes: Vec<_> = (0..5).map(node).collect();
+    assert!(nodes.iter().all(|node| waiters.join(node)));
+    assert!(waiters.leave(&nodes[0]) && waiters.leave(&nodes[2]));
+    let ended = || nodes.iter().map(|node| node.ended.load(Ordering::Relaxed)).collect::<Vec<_>>();
+    assert_eq!(waiters.notify(1), 1);
+    assert_eq!(ended(), [LEFT, NOTIFIED, LEFT, WAITS, WAITS]);
+    assert_eq!(waiters.notify(usize::MAX), 2);
+    assert_eq!(ended(), [LEFT, NOTIFIED, LEFT, NOTIFIED, NOTIFIED]);
+    assert!(!waiters.leave(&nodes[4]), "a wait that has ended");
+}
+
 #[test]
 fn each_notification_ends_one_wait_natively() {
     for patient in [false, true] {

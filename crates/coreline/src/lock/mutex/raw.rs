@@ -130,11 +130,12 @@ impl<O: Order, W: World> RawMutex<O, W> {
         }
     }
 
-    /// Frees the lock, and hands it to the first waiter if that one sleeps or has asked for it. No
-    /// other thread can take the lock before it.
+    /// Frees the lock, and hands it to the first waiter if that one sleeps as the first waiter, or
+    /// has asked for the lock. No other thread can take the lock before it.
     ///
-    /// A waiter that has come less than 5 us ago has not asked yet, so a running thread may go
-    /// first. As for [`unlock`](RawMutex::unlock), the memory must stay until the call returns.
+    /// A first waiter asks when it has run for 5 us. Before that a running thread may pass it: also
+    /// while it wakes up because the thread before it has got the lock. As for
+    /// [`unlock`](RawMutex::unlock), the memory must stay until the call returns.
     ///
     /// # Safety
     ///

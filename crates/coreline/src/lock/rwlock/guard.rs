@@ -29,7 +29,8 @@ use super::{RawRwLock, Readers, SpinningReaders};
 ///
 /// **Fairness**: a writer waits for the readers that are present when it closes the lock, but not
 /// for later readers. Waiting readers and writers share one queue, whose order is `O`. A reader
-/// that has spun without success sleeps outside this queue, up to eight times.
+/// that has spun without success sleeps outside this queue, up to eight times. Recursive reads
+/// wait only for a writer that holds the lock.
 ///
 /// **Oversubscription**: on 2 CPUs, with one write in a hundred turns, the longest wait is 20 to 24
 /// ms with 8 threads, and 140 to 164 ms with 32 threads. The fairness ratio (fewest turns of a
@@ -45,12 +46,14 @@ use super::{RawRwLock, Readers, SpinningReaders};
 /// lets a thread read again.
 ///
 /// **Upgrades**: one reader at a time can be [upgradable](RwLock::read_upgradable), and become the
-/// writer while no other thread writes.
+/// writer while no other thread writes. It must not wait for another thread that is about to read:
+/// that one may queue behind a writer that waits.
 ///
 /// **Size**: 8 bytes, and the shared nodes that [`Osq`](super::super::Osq) describes.
 ///
-/// **Panics**: `read` and `read_by` panic with more than 2^25 readers at one time. Only forgotten
-/// guards can lead to so many readers. In that case `try_read` returns `None`. A panic while a
+/// **Panics**: `read` and `read_by`, and their recursive and upgradable forms, panic with more than
+/// 2^24 readers at one time. Only forgotten guards can lead to so many readers. In that case
+/// `try_read` returns `None`. A panic while a
 /// guard is alive frees the lock, and the data is not poisoned.
 ///
 /// **Signals**: a handler that takes the lock waits forever if the interrupted thread holds it, or

@@ -14,7 +14,8 @@
 //! | 3 | `DRAINS` | the writer sleeps until readers have left, or is about to | as `SLEEPS` |
 //! | 4 | `HELD` | the writer has the lock: no reader has it | that writer |
 //! | 5 | `UPGRADABLE` | one of the readers is upgradable | that reader |
-//! | 6 to 31 | `READER` | how many readers hold the lock, or find that they cannot | readers |
+//! | 6 | `CLAIMS` | the first waiter is the next upgradable reader | the first waiter |
+//! | 7 to 31 | `READER` | how many readers hold the lock, or find that they cannot | readers |
 //!
 //! These combinations occur. `SLEEPS` may stand with each of them, and `n` is the number in the
 //! bits of `READER`.
@@ -23,12 +24,12 @@
 //! |---|---|---|
 //! | 0 | free | a reader: n; an upgradable one: `UPGRADABLE`; a writer: `WRITER` `HELD` |
 //! | n > 0 | n readers | readers; a writer: `WRITER`; an upgradable reader: `UPGRADABLE` |
-//! | `UPGRADABLE`, n > 0 | it, and n - 1 others | it: without; if it upgrades: `WRITER` |
-//! | `WRITER`, n >= 0 | a writer waits for n readers | it: `HELD` once n is 0; gives up: without |
-//! | `WRITER` `HELD`, n >= 0 | the writer has the lock, and n come in vain | the writer: without |
+//! | `UPGRADABLE`, n > 0 | it, and n - 1 others | it: without; upgrading: the next, or the last |
+//! | `WRITER`, n >= 0 | a writer waits for n readers | it: `HELD` once n is 0; or what it had before |
+//! | `WRITER` `HELD`, n >= 0 | the writer has the lock, and n come in vain | it: 0, or a reader |
 //!
-//! `WANTS` stands with each of them while there is a first waiter, and `DRAINS` only with `WRITER`
-//! without `HELD`. Never: `HELD` without `WRITER` (they go together); `WRITER` with `UPGRADABLE`
+//! `WANTS` or `CLAIMS` stands with each of them while there is a first waiter, and `DRAINS` only
+//! with `WRITER` without `HELD`. Never: `HELD` without `WRITER` (they go together); `WRITER` with `UPGRADABLE`
 //! (see `Want::barred` in the source).
 //!
 //! Three kinds of threads sleep on the word: the first waiter, the writer that waits for readers,

@@ -28,10 +28,12 @@ const DRAINS: u32 = 1 << 3;
 pub(super) const HELD: u32 = 1 << 4;
 /// One of the readers is upgradable.
 pub(super) const UPGRADABLE: u32 = 1 << 5;
+/// The first waiter is the next upgradable reader. Plain readers may still come.
+const CLAIMS: u32 = 1 << 6;
 /// One reader.
-pub(super) const READER: u32 = 1 << 6;
-/// The limit of readers: their guards alone would fill memory by the gigabyte. Far from overflow.
-const MOST_READERS: u32 = READER << 25;
+pub(super) const READER: u32 = 1 << 7;
+/// The limit of readers: more than there can be threads, and far from overflow.
+const MOST_READERS: u32 = READER << 24;
 
 /// The time after which a first waiter asks to come next.
 const PATIENCE: Duration = Duration::from_micros(20);
@@ -91,6 +93,14 @@ impl Want {
             Want::Write => state | WRITER,
         }
     }
+
+    /// The bit by which the first waiter asks to come next.
+    fn request(self) -> u32 {
+        match self {
+            Want::Read | Want::Write => WANTS,
+            Want::Upgradable => CLAIMS,
+        }
+    }
 }
 
 impl RawRwLock {
@@ -130,7 +140,7 @@ impl<O: Order, R: Readers, W: World> RawRwLock<O, R, W> {
     }
 
     /// Takes the lock to read if no writer holds it, the first waiter has not requested it, and
-    /// there are fewer than 2^25 readers. Returns whether it took the lock.
+    /// there are fewer than 2^24 readers. Returns whether it took the lock.
     #[inline]
     pub fn try_read(&self) -> bool {
         // Relaxed: looks only. An addition to a lock that a writer has would hold up that writer's
@@ -232,7 +242,7 @@ impl<O: Order, R: Readers, W: World> RawRwLock<O, R, W> {
         self.change(HELD | WRITER, READER);
     }
 
-    /// Exchanges what the caller has of the lock for less, and wakes the threads that may come in.
+    /// Exchanges what the caller has of the lock, so that others may come in, and wakes them.
     #[inline]
     pub(super) fn change(&self, had: u32, has: u32) {
         // Release: pairs with the Acquire in `count`, `try_write`, `close`, `take` and `drain`.
@@ -254,7 +264,7 @@ impl<O: Order, R: Readers, W: World> RawRwLock<O, R, W> {
     /// the call returns.
     pub fn is_locked(&self) -> bool {
         // Relaxed: nothing follows from the answer.
-        self.state.load(Ordering::Relaxed) & !(SLEEPS | WANTS | DRAINS) != 0
+        self.state.load(Ordering::Relaxed) & !(SLEEPS | WANTS | CLAIMS | DRAINS) != 0
     }
 
     /// Takes the lock to read, even if the caller already reads and a writer waits.
@@ -277,7 +287,7 @@ impl<O: Order, R: Readers, W: World> RawRwLock<O, R, W> {
     }
 
     /// Takes the lock to read if no writer holds it, even if writers wait, and if there are fewer
-    /// than 2^25 readers. Returns whether it took the lock.
+    /// than 2^24 readers. Returns whether it took the lock.
     #[inline]
     pub fn try_read_recursive(&self) -> bool {
         // Relaxed: looks only, as in `try_read`.
@@ -324,12 +334,19 @@ impl<O: Order, R: Readers, W: World> RawRwLock<O, R, W> {
     /// are gone: see [`drain`](RawRwLock::drain).
     pub(super) fn close(&self, want: Want) -> bool {
         // Relaxed: the exchange looks again.
-        let state = self.state.load(Ordering::Relaxed);
-        // Acquire: pairs with the Release in `change` and `uncount`.
-        let (taken, failed) = (Ordering::Acquire, Ordering::Relaxed);
-        state & (want.barred() | WANTS) == 0
-            && state < MOST_READERS
-            && self.state.compare_exchange(state, want.taken(state), taken, failed).is_ok()
+        let mut state = self.state.load(Ordering::Relaxed);
+        while state & (want.barred() | WANTS | CLAIMS) == 0 && state < MOST_READERS {
+            // Acquire: pairs with the Release in `change` and `uncount`.
+            let (taken, failed) = (Ordering::Acquire, Ordering::Relaxed);
+            match self.state.compare_exchange(state, want.taken(state), taken, failed) {
+                Ok(_) => return true,
+                // It comes back to the lock anyway.
+                Err(_) if want == Want::Write => return false,
+                // A plain reader that comes or goes is no reason to fail.
+                Err(found) => state = found,
+            }
+        }
+        false
     }
 
     /// Waits until the readers are gone that were there when the caller closed the lock. If
@@ -370,7 +387,7 @@ impl<O: Order, R: Readers, W: World> RawRwLock<O, R, W> {
         let readers = self.state.load(Ordering::Relaxed);
         assert!(
             want == Want::Write || readers < MOST_READERS,
-            "more than 2^25 readers: guards were forgotten"
+            "more than 2^24 readers: guards were forgotten"
         );
         self.wait_to_enter(want, deadline) && (want != Want::Write || self.drain(0, deadline))
     }
@@ -439,7 +456,7 @@ impl<O: Order, R: Readers, W: World> RawRwLock<O, R, W> {
             let is_patient = now - came < PATIENCE && (W::RUNS || !has_slept);
             if !is_patient {
                 // Relaxed: asks, and publishes nothing.
-                self.state.fetch_or(WANTS, Ordering::Relaxed);
+                self.state.fetch_or(want.request(), Ordering::Relaxed);
             }
             if spins {
                 let end = if is_patient { came + PATIENCE } else { now + MOST };
@@ -461,7 +478,7 @@ impl<O: Order, R: Readers, W: World> RawRwLock<O, R, W> {
     /// Takes the lock for the first waiter, or closes it, if nothing bars it.
     fn take(&self, want: Want) -> bool {
         // If the lock stays open to readers, all that sleep are woken.
-        let leaves = if want == Want::Write { WANTS } else { WANTS | SLEEPS };
+        let leaves = want.request() | if want == Want::Write { 0 } else { SLEEPS };
         // Relaxed: the exchange looks again.
         let mut state = self.state.load(Ordering::Relaxed);
         while state & want.barred() == 0 {
@@ -481,14 +498,14 @@ impl<O: Order, R: Readers, W: World> RawRwLock<O, R, W> {
         false
     }
 
-    /// Takes the lock if that is possible now. Otherwise clears [`WANTS`], and wakes the threads
-    /// that sleep.
+    /// Takes the lock if that is possible now. Otherwise withdraws the request, and wakes the
+    /// threads that sleep.
     fn take_or_leave(&self, want: Want) -> bool {
         if self.take(want) {
             return true;
         }
         // Relaxed: publishes nothing.
-        if self.state.fetch_and(!WANTS, Ordering::Relaxed) & SLEEPS != 0 {
+        if self.state.fetch_and(!want.request(), Ordering::Relaxed) & SLEEPS != 0 {
             // They may sleep because this thread was next.
             self.wake();
         }
@@ -516,6 +533,7 @@ mod tests {
         // As by so many guards that were forgotten.
         lock.state.store(MOST_READERS, Ordering::Relaxed);
         assert!(!lock.try_read() && !lock.try_write());
+        assert!(!lock.try_read_recursive() && !lock.try_read_upgradable());
         assert_eq!(lock.state.load(Ordering::Relaxed), MOST_READERS, "nothing was left there");
         let read = std::panic::catch_unwind(|| lock.read());
         assert!(read.is_err(), "a wait for them would not end");

@@ -2,12 +2,14 @@
 //!
 //! One reader at a time is upgradable, beside any number of plain readers. No writer closes the
 //! lock while there is one, so it can always become the writer: it waits for plain readers alone.
-//! A writer that waits for it makes new plain readers wait too, as before any writer.
+//! If a writer is the first waiter, new plain readers wait, too. If the next upgradable reader is
+//! the first waiter, they do not: its request, `CLAIMS`, keeps out only writers and other
+//! upgradable readers.
 
 use core::marker::PhantomData;
 use core::mem::ManuallyDrop;
 
-use coreline_world::{CellRef, Native, Ordering, Time, Word, World};
+use coreline_world::{CellRef, Integer, Native, Ordering, Time, Word, World};
 
 use super::super::guard::guard;
 use super::super::osq::{Near, Order};
@@ -39,7 +41,7 @@ impl<O: Order, R: Readers, W: World> RawRwLock<O, R, W> {
     /// Takes the lock as an upgradable reader if no writer and no other upgradable reader holds it,
     /// and the first waiter has not requested it. Returns whether it took the lock.
     ///
-    /// Like any trial, it may fail if another thread takes or frees the lock at the same moment.
+    /// Plain readers that come or go at the same moment are no reason to fail.
     #[inline]
     pub fn try_read_upgradable(&self) -> bool {
         self.close(Want::Upgradable)
@@ -85,7 +87,8 @@ impl<O: Order, R: Readers, W: World> RawRwLock<O, R, W> {
     }
 
     /// Makes the upgradable reader the writer if there is no other reader. Returns whether the
-    /// caller is the writer. If not, it still is the upgradable reader.
+    /// caller is the writer. If not, it still is the upgradable reader. A thread that tries to read
+    /// at the same moment counts as a reader.
     ///
     /// # Safety
     ///
@@ -109,7 +112,9 @@ impl<O: Order, R: Readers, W: World> RawRwLock<O, R, W> {
     #[cold]
     #[inline(never)]
     fn close_and_drain(&self, deadline: Option<Time>) -> bool {
-        self.change(UPGRADABLE + READER, WRITER);
+        let closed = WRITER.wrapping_sub(UPGRADABLE + READER);
+        // Relaxed: publishes nothing, and lets no thread in that would have to be woken.
+        self.state.fetch_add(closed, Ordering::Relaxed);
         self.drain(UPGRADABLE + READER, deadline)
     }
 

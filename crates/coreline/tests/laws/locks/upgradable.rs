@@ -12,7 +12,8 @@ use coreline_sim::{Faults, Sim};
 use coreline_topology::CpuId;
 use coreline_world::model::{Model, Plant};
 use coreline_world::{
-    Integer, JoinHandle, Line, Native, Ordering, Placement, Testbed, Threads, Word, Words, Work,
+    Clock, Integer, JoinHandle, Line, Native, Ordering, Placement, Testbed, Threads, Word, Words,
+    Work,
 };
 
 use crate::worlds::{self, Effort, FEW, MANY, MODEL, NATIVE, RACE};
@@ -228,6 +229,62 @@ fn a_thread_that_reads_may_read_again_in_every_world() {
     let law = || a_thread_reads_again::<Sim>();
     worlds::simulate("upgradable::again", "host-2c", Faults::NONE, law).unwrap();
     worlds::check(a_thread_reads_again::<Model>);
+}
+
+type Plain = RwLock<u64, Near, SpinningReaders, Sim>;
+
+/// While an upgradable reader is there and the next one waits, longer than it takes it to ask,
+/// other threads read. When the first one leaves, the next one comes before a writer that waits.
+#[test]
+fn plain_readers_pass_an_upgradable_reader_that_waits_and_writers_do_not() {
+    let law = || {
+        let lock = Arc::new(Plain::new_in(0));
+        let first = lock.read_upgradable();
+        let [next, writes] = [Arc::clone(&lock), Arc::clone(&lock)];
+        let next = move || assert_eq!(*next.read_upgradable(), 0, "a writer was first");
+        let next = Sim::spawn(Placement::On(CpuId::new(1)), next).expect("a thread");
+        Sim::work(Duration::from_micros(500));
+        let writer = Sim::spawn(Placement::On(CpuId::new(2)), move || *writes.write() += 1);
+        Sim::work(Duration::from_micros(15));
+        assert!(lock.try_read().is_some() && *lock.read() == 0);
+        assert!(lock.try_read_upgradable().is_none());
+        drop(first);
+        next.join();
+        writer.expect("a thread").join();
+        assert_eq!(*lock.try_write().expect("no request is left there"), 1);
+    };
+    worlds::simulate("upgradable::passed", "x86-128c-8n", Faults::NONE, law).unwrap();
+}
+
+/// An upgrade gives up while a reader stays, and threads of each kind sleep. All of them get the
+/// lock when the two have left, and no request is left.
+#[test]
+fn an_upgrade_that_gives_up_wakes_all_that_wait() {
+    let law = || {
+        let lock = Arc::new(Plain::new_in(0));
+        let (upgradable, reader) = (lock.read_upgradable(), lock.read());
+        let threads: Vec<_> = (0..6)
+            .map(|number| {
+                let lock = Arc::clone(&lock);
+                let take = move || match number % 3 {
+                    0 => *lock.write() += 1,
+                    1 => drop(lock.read()),
+                    _ => drop(lock.read_upgradable()),
+                };
+                Sim::work(Duration::from_micros(50));
+                Sim::spawn(Placement::On(CpuId::new(1 + number)), take).expect("a thread")
+            })
+            .collect();
+        let late =
+            RwLockUpgradableGuard::upgrade_by(upgradable, Sim::now() + Duration::from_millis(2));
+        let upgradable = late.expect_err("a reader stays");
+        Sim::work(Duration::from_millis(1));
+        drop(reader);
+        drop(upgradable);
+        threads.into_iter().for_each(JoinHandle::join);
+        assert_eq!(*lock.try_write().expect("no request is left there"), 2);
+    };
+    worlds::simulate("upgradable::late", "x86-128c-8n", Faults::NONE, law).unwrap();
 }
 
 type Mutex = RawMutex<Near, Sim>;
