@@ -3,7 +3,7 @@
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom};
-use std::path::{Path, PathBuf};
+use std::path::{self, Path, PathBuf};
 use std::process::Command;
 use std::{env, iter};
 
@@ -112,7 +112,9 @@ fn command(choice: &Choice) -> Result<(PathBuf, Command), PreloadError> {
     let mut command = Command::new(name);
     command.args(arguments).env(PRELOAD, preloads.join(OsStr::new(":")));
     match &choice.stats {
-        Some(output) => command.env(STATS, output),
+        Some(output) if output == "-" => command.env(STATS, output),
+        // The program may change its working directory.
+        Some(output) => command.env(STATS, path::absolute(output).unwrap_or_else(|_| output.into())),
         None => command.env_remove(STATS),
     };
     Ok((program, command))

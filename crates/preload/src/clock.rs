@@ -50,19 +50,22 @@ impl Until {
         }
     }
 
-    /// Calls `take` with deadlines until it takes the lock, or the time has come. Returns whether
-    /// it took the lock. `take` must look at the lock even if its deadline is over.
-    pub(crate) fn wait(self, mut take: impl FnMut(Option<Time>) -> bool) -> bool {
+    /// Calls `take` with deadlines until it takes the lock or fails, or the time has come. Returns
+    /// whether it took the lock. `take` must look at the lock even if its deadline is over.
+    pub(crate) fn wait<E>(
+        self,
+        mut take: impl FnMut(Option<Time>) -> Result<bool, E>,
+    ) -> Result<bool, E> {
         match self {
             Until::Never => take(None),
             Until::Monotonic(at) => take(Some(at)),
             Until::RealTime(at) => loop {
                 let left = Duration::from_nanos(at.saturating_sub(real_time()));
-                if take(Some(Native::now() + left.min(LOOK))) {
-                    return true;
+                if take(Some(Native::now() + left.min(LOOK)))? {
+                    return Ok(true);
                 }
                 if real_time() >= at {
-                    return false;
+                    return Ok(false);
                 }
             },
         }

@@ -239,8 +239,7 @@ unsafe extern "C" fn unlock_written(lock: *mut Lock) -> c_int {
 /// Takes a plain lock to read.
 unsafe extern "C" fn read_plain(lock: *mut Lock) -> c_int {
     // SAFETY: the caller gives a lock.
-    unsafe { &*lock }.read();
-    0
+    unsafe { &*lock }.read()
 }
 
 /// Takes a plain lock to write.

@@ -21,7 +21,7 @@ use core::ptr;
 use core::sync::atomic::{AtomicU64, Ordering};
 use core::time::Duration;
 
-use coreline::lock::RawBiasedRwLock;
+use coreline::lock::{RawBiasedRwLock, TooManyReads};
 use coreline_world::{Clock, Lacking, Native, Signals, Sleep, Threads, Time};
 
 use crate::clock::Until;
@@ -99,10 +99,11 @@ impl Lock {
         self.has_no_writer() && mode::now() == Mode::Few && mode::is_alone()
     }
 
-    /// Takes a *plain* lock to read: its tail is zero, and the mode is `Ready`.
+    /// Takes a *plain* lock to read: its tail is zero, and the mode is `Ready`. Returns the C
+    /// function's result.
     #[inline(always)]
-    pub(crate) fn read(&self) {
-        self.ours.read();
+    pub(crate) fn read(&self) -> c_int {
+        result(self.ours.read_checked(None), libc::ETIMEDOUT)
     }
 
     /// Takes a plain lock to write.
@@ -115,7 +116,7 @@ impl Lock {
     /// Takes the lock if it is ours and free, in a process with one thread.
     #[inline(always)]
     pub(crate) fn take_alone(&self, want: Want) -> bool {
-        let is_taken = self.is_alone() && self.take_now(want);
+        let is_taken = self.is_alone() && self.take_now(want) == Ok(true);
         if is_taken && want == Want::Write {
             self.note_writer();
         }
@@ -177,7 +178,7 @@ impl Lock {
     #[cold]
     #[inline(never)]
     pub(crate) fn try_take(&self, want: Want, caller: usize) -> c_int {
-        let take = || if self.take_now(want) { 0 } else { libc::EBUSY };
+        let take = || result(self.take_now(want), libc::EBUSY);
         let result = self.count(want, caller, take);
         if result == 0 && want == Want::Write {
             self.note_writer();
@@ -191,29 +192,25 @@ impl Lock {
     }
 
     /// Takes the lock if that needs no wait.
-    pub(crate) fn take_now(&self, want: Want) -> bool {
+    pub(crate) fn take_now(&self, want: Want) -> Result<bool, TooManyReads> {
         match want {
-            Want::Read => self.ours.try_read(),
-            Want::Write => self.ours.try_write(),
+            Want::Read => self.ours.try_read_checked(),
+            Want::Write => Ok(self.ours.try_write()),
         }
     }
 
     fn take_in_time(&self, want: Want, until: Until) -> c_int {
         let take = |deadline: Option<Time>| match (want, deadline) {
-            (Want::Read, None) => {
-                self.ours.read();
-                true
-            }
-            (Want::Read, Some(deadline)) => self.ours.read_by(deadline),
+            (Want::Read, deadline) => self.ours.read_checked(deadline),
             (Want::Write, None) => {
                 self.ours.write().unwrap_or_else(|lacking| refused(&lacking));
-                true
+                Ok(true)
             }
             (Want::Write, Some(deadline)) => {
-                self.ours.write_by(deadline).unwrap_or_else(|lacking| refused(&lacking))
+                Ok(self.ours.write_by(deadline).unwrap_or_else(|lacking| refused(&lacking)))
             }
         };
-        if until.wait(take) { 0 } else { libc::ETIMEDOUT }
+        result(until.wait(take), libc::ETIMEDOUT)
     }
 
     /// Takes the lock before what all locks share exists: looks at it from time to time, and
@@ -221,18 +218,29 @@ impl Lock {
     fn take_plainly(&self, want: Want, until: Until) -> c_int {
         const LOOK: Duration = Duration::from_micros(50);
         let take = |deadline: Option<Time>| loop {
-            if self.take_now(want) {
-                return true;
+            let taken = self.take_now(want);
+            if taken != Ok(false) {
+                return taken;
             }
             let now = Native::now();
             if deadline.is_some_and(|deadline| now >= deadline) {
-                return false;
+                return Ok(false);
             }
             let word = core::sync::atomic::AtomicU32::new(0);
             Native::park(&word, 0, Some(now + LOOK));
             Native::yield_now();
         };
-        if until.wait(take) { 0 } else { libc::ETIMEDOUT }
+        result(until.wait(take), libc::ETIMEDOUT)
+    }
+}
+
+/// The C function's result: this one if it did not take the lock.
+#[inline(always)]
+fn result(taken: Result<bool, TooManyReads>, else_: c_int) -> c_int {
+    match taken {
+        Ok(true) => 0,
+        Ok(false) => else_,
+        Err(TooManyReads) => libc::EAGAIN,
     }
 }
 

@@ -19,8 +19,8 @@ use coreline_world::{Clock, Memory, Native, Signals};
 use crate::mode::{self, Mode};
 use crate::{ALLOCATOR, uncancelled};
 
-/// Where to write the counts: the path of a file, to whose end they are added, or `-` for standard
-/// error.
+/// Where to write the counts: the path of a file, to whose end they are added, or `-` for what was
+/// standard error when the library was loaded, if it still is.
 const VARIABLE: &CStr = c"CORELINE_PRELOAD_STATS";
 
 /// A call that took longer has waited, or its CPU did something else.
@@ -56,12 +56,30 @@ struct Tables {
     /// The generation of the memory that these are counts of.
     generation: AtomicU32,
     beyond: AtomicU64,
+    /// What standard error was at the beginning.
+    errors: File,
     locks: [Row; 4096],
     callers: [Row; 1024],
 }
 
 /// Null until [`begin`].
 static TABLES: AtomicPtr<Tables> = AtomicPtr::new(ptr::null_mut());
+
+/// The device and the number of an open file. Both are zero if there was none.
+#[derive(Default, PartialEq, Eq)]
+struct File([u64; 2]);
+
+impl File {
+    fn of(descriptor: c_int) -> Self {
+        let mut found = MaybeUninit::<libc::stat>::zeroed();
+        // SAFETY: writes what it is given, of which zeros are a value.
+        let found = unsafe {
+            libc::fstat(descriptor, found.as_mut_ptr());
+            found.assume_init()
+        };
+        File([found.st_dev, found.st_ino])
+    }
+}
 
 fn output() -> Option<&'static CStr> {
     // SAFETY: the name is a string. What is found stays, unless the program changes its environment
@@ -82,6 +100,8 @@ pub(crate) fn begin() {
     // Mapped memory is zero, which is an empty table.
     let Ok(memory) = Native::map(layout) else { return };
     let ours = memory.cast::<Tables>().as_ptr();
+    // SAFETY: the memory has room for tables, and no other thread knows it.
+    unsafe { (&raw mut (*ours).errors).write(File::of(libc::STDERR_FILENO)) };
     // Release: pairs with the Acquire in `tables`.
     TABLES.store(ours, Ordering::Release);
     mode::set(Mode::Stats);
@@ -234,14 +254,17 @@ extern "C" fn print() {
     if let (Some(tables), Some(output)) = (tables(), output()) {
         ALLOCATOR.end_limit();
         if let Some(text) = text(tables) {
-            uncancelled(|| write(output, text.as_bytes()));
+            uncancelled(|| write(tables, output, text.as_bytes()));
         }
     }
 }
 
-fn write(output: &CStr, mut text: &[u8]) {
+fn write(tables: &Tables, output: &CStr, mut text: &[u8]) {
+    let errors = libc::STDERR_FILENO;
     let file = match output.to_bytes() {
-        b"-" => libc::STDERR_FILENO,
+        b"-" if File::of(errors) == tables.errors => errors,
+        // The program may have closed it, and opened a file of its own, whose number is the same.
+        b"-" => return,
         _ => {
             let how = libc::O_WRONLY | libc::O_CREAT | libc::O_APPEND | libc::O_CLOEXEC;
             // SAFETY: a string. The file stays open, in a process that ends.

@@ -163,9 +163,31 @@ fn lock_calls_need_little_stack_and_no_allocator() {
 #[test]
 fn threads_may_be_cancelled_and_locks_leak_and_processes_call_exec() {
     let program = compile("edges.c", "edges", &[]);
-    for which in ["cancel", "leaks", "many", "exec"] {
+    for which in ["cancel", "leaks", "exec"] {
         says_ok(&program, &[which], &[&library()]);
     }
+}
+
+/// 2^22 in the word, and any number in per-CPU counts.
+#[test]
+fn reads_beyond_the_limit_are_refused() {
+    let program = compile("edges.c", "edges-of-limits", &[]);
+    for which in ["many", "alone"] {
+        says_ok(&program, &[which], &[]);
+        says_ok(&program, &[which], &[&library()]);
+        let without_sections = ["CORELINE_RSEQ=off", program.to_str().unwrap(), which];
+        says_ok(Path::new("env"), &without_sections, &[&library()]);
+    }
+}
+
+#[test]
+fn counts_do_not_go_into_a_file_that_became_descriptor_2() {
+    let program = compile("edges.c", "edges-of-errors", &[]);
+    let file = program.with_file_name("errors");
+    let arguments = ["errors", file.to_str().unwrap()];
+    let (out, told) = works(&program, &arguments, &[&library()], true);
+    assert_eq!((out.as_str(), told.as_str()), ("ok\n", ""));
+    assert_eq!(fs::read_to_string(file).unwrap(), "data\n");
 }
 
 #[test]

@@ -108,7 +108,8 @@ mod rwlock;
 pub(crate) mod spin;
 mod ticket;
 
-pub use biased::{BiasedRwLock, BiasedRwLockReadGuard, BiasedRwLockWriteGuard, RawBiasedRwLock};
+pub use biased::{BiasedRwLock, BiasedRwLockReadGuard, BiasedRwLockWriteGuard};
+pub use biased::{RawBiasedRwLock, TooManyReads};
 pub use condvar::{Condvar, TimedOut};
 pub use mutex::{Mutex, MutexGuard, RawMutex};
 pub use osq::{Fifo, Near, Order, Osq, Turn, prepare};

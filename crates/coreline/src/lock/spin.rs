@@ -105,7 +105,7 @@ pub(crate) fn spin<W: World, T: Word>(
 
 /// Takes a lock that is freed soon, even before waiting threads: while those wake, the lock would
 /// idle.
-pub(super) fn barge<W: World>(try_take: impl Fn() -> bool) -> bool {
+pub(super) fn barge<W: World>(mut try_take: impl FnMut() -> bool) -> bool {
     let looks = if W::RUNS { LOOKS } else { 0 };
     (0..looks).any(|look| {
         (0..1 << look).for_each(|_| W::relax());

@@ -1,5 +1,7 @@
 /* edges leaks: makes many locks whose readers meet, and frees their memory without destroying them.
-   edges many: takes more read locks at a time than the library can count.
+   edges many: takes more read locks at a time than the library can count in one word.
+   edges alone: the same before there was a thread.
+   edges errors FILE: takes locks, and makes a file of its own its descriptor 2.
    edges filter: puts up a filter of system calls that refuses membarrier, once readers have met.
    edges allocates: allocates in four threads.
    edges maps: asks a library for its list of mappings in four threads, which map and unmap, too.
@@ -9,6 +11,7 @@
    edges exec: runs itself again while it has locks. */
 #define _GNU_SOURCE
 #include <errno.h>
+#include <fcntl.h>
 #include <limits.h>
 #include <linux/filter.h>
 #include <linux/seccomp.h>
@@ -182,9 +185,24 @@ static void many(void) {
   while (taken < 6000000 && !(result = pthread_rwlock_rdlock(&lock))) taken++;
   MUST(result == 0 || result == EAGAIN);
   MUST(taken > 4000000);
+  struct timespec soon;
+  clock_gettime(CLOCK_REALTIME, &soon);
+  soon.tv_sec += 1;
   MUST(pthread_rwlock_trywrlock(&lock) == EBUSY);
+  if (result) {
+    MUST(pthread_rwlock_tryrdlock(&lock) == EAGAIN);
+    MUST(pthread_rwlock_timedrdlock(&lock, &soon) == EAGAIN);
+  }
+  MUST(pthread_rwlock_timedwrlock(&lock, &soon) == ETIMEDOUT);
   while (taken--) MUST(!pthread_rwlock_unlock(&lock));
   MUST(!pthread_rwlock_trywrlock(&lock));
+}
+
+static void errors(const char *path) {
+  static pthread_rwlock_t lock;
+  meet(&lock);
+  MUST(!close(2) && open(path, O_WRONLY | O_CREAT | O_TRUNC, 0644) == 2);
+  MUST(write(2, "data\n", 5) == 5);
 }
 
 static void filter(void) {
@@ -199,20 +217,25 @@ static void filter(void) {
   struct sock_fprog program = {sizeof code / sizeof *code, code};
   MUST(!prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0));
   MUST(!prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program));
-  MUST(!pthread_rwlock_rdlock(&lock));
-  MUST(!pthread_rwlock_unlock(&lock));
+  for (int i = 0; i < 3; i++) {
+    meet(&lock);
+    int result = pthread_rwlock_trywrlock(&lock);
+    MUST(result == 0 || result == EBUSY);
+    if (!result) MUST(!pthread_rwlock_unlock(&lock));
+  }
   MUST(!pthread_rwlock_wrlock(&lock));
   MUST(!pthread_rwlock_unlock(&lock));
 }
 
 int main(int count, char **arguments) {
   pthread_t thread;
-  MUST(count == 2);
+  MUST(count == 2 || count == 3);
   const char *which = arguments[1];
-  if (!strcmp(which, "stack") || !strcmp(which, "handler")) {
-    /* These create their own first thread. */
+  if (!strcmp(which, "stack") || !strcmp(which, "handler") || !strcmp(which, "alone")) {
+    /* These create their own first thread, or none. */
     if (*which == 's') small_stack();
-    else handlers();
+    else if (*which == 'h') handlers();
+    else many();
     puts("ok");
     return 0;
   }
@@ -221,6 +244,7 @@ int main(int count, char **arguments) {
   if (!strcmp(which, "leaks")) leaks();
   else if (!strcmp(which, "many")) many();
   else if (!strcmp(which, "filter")) filter();
+  else if (!strcmp(which, "errors")) errors(arguments[2]);
   else if (!strcmp(which, "allocates")) in_four_threads(allocates);
   else if (!strcmp(which, "maps")) in_four_threads(maps);
   else if (!strcmp(which, "cancel")) cancel();

@@ -66,10 +66,10 @@ use super::RawBiasedRwLock;
 ///
 /// **In an allocator**: the lock must not guard the global allocator, because it allocates.
 ///
-/// **Panics**: `read` and `read_by` panic with more than 2^22 reads at one time, and so may all
-/// forms of `write`. Only forgotten guards can lead to so many reads. `write` and `write_by` panic
+/// **Panics**: `read` and `read_by` may panic with more than 2^22 reads at one time, and `write`
+/// waits for them. Only forgotten guards can lead to so many reads. `write` and `write_by` panic
 /// natively if the kernel refuses `membarrier` after it has once allowed it, and the lock is
-/// biased; the methods of [`RawBiasedRwLock`] return an error instead. A panic while a guard is
+/// biased. [`RawBiasedRwLock`] has methods that return an error instead. A panic while a guard is
 /// alive frees the lock, and the data is not poisoned.
 ///
 /// **Signals**: in a signal handler, use [`try_read`](BiasedRwLock::try_read), which does not wait

@@ -108,4 +108,4 @@ mod tests;
 mod waits;
 
 pub use guard::{BiasedRwLock, BiasedRwLockReadGuard, BiasedRwLockWriteGuard};
-pub use raw::RawBiasedRwLock;
+pub use raw::{RawBiasedRwLock, TooManyReads};

@@ -26,8 +26,8 @@ pub(super) const SLEEPS: u32 = 1 << 4;
 pub(super) const DRAINS: u32 = 1 << 5;
 /// One reader.
 pub(super) const READER: u32 = 1 << 8;
-/// The limit of readers: more than there can be threads, and far from overflow. The word is
-/// negative only while it is `BIASED`, and never by more than this.
+/// The limit of readers in the word: more than there can be threads, and far from overflow. The
+/// word is negative only while it is `BIASED`.
 pub(super) const MOST_READERS: i32 = 1 << 22;
 
 /// After so many reads that met another one, without a write in between, the lock is biased.
@@ -37,6 +37,11 @@ pub(super) const PAYS: u32 = 256;
 pub(super) const READERS: u32 = 1;
 /// The first writer, if it sleeps on the word.
 const WRITER: u32 = 2;
+
+/// The error for a read beyond the 2^22 that the word of a [`RawBiasedRwLock`] can count.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("the lock has 2^22 reads, its limit; end some, and look for guards that were forgotten")]
+pub struct TooManyReads;
 
 /// A readers-writer lock of 48 bytes, without data: see [`BiasedRwLock`](super::BiasedRwLock).
 ///
@@ -131,7 +136,7 @@ impl<W: World> RawBiasedRwLock<W> {
     #[inline]
     pub fn read(&self) {
         if !self.read_at_once() {
-            self.read_slowly(None);
+            self.read_or_panic(None);
         }
     }
 
@@ -143,7 +148,28 @@ impl<W: World> RawBiasedRwLock<W> {
     /// As [`read`](RawBiasedRwLock::read).
     #[inline]
     pub fn read_by(&self, deadline: Time) -> bool {
-        self.read_at_once() || self.read_slowly(Some(deadline))
+        self.read_at_once() || self.read_or_panic(Some(deadline))
+    }
+
+    /// Takes the lock to read, as [`read`](RawBiasedRwLock::read) does, or with a deadline as
+    /// [`read_by`](RawBiasedRwLock::read_by) does. Returns whether it took the lock, which it did
+    /// if there is no deadline.
+    ///
+    /// # Errors
+    ///
+    /// [`TooManyReads`] instead of a panic. The lock is then not taken.
+    ///
+    /// ```
+    /// use coreline::lock::RawBiasedRwLock;
+    ///
+    /// let lock = RawBiasedRwLock::new();
+    /// assert_eq!(lock.read_checked(None), Ok(true));
+    /// // SAFETY: taken just now.
+    /// unsafe { lock.unlock_read() };
+    /// ```
+    #[inline]
+    pub fn read_checked(&self, deadline: Option<Time>) -> Result<bool, TooManyReads> {
+        if self.read_at_once() { Ok(true) } else { self.read_slowly(deadline) }
     }
 
     /// Takes the lock to read if no writer has it, even if one waits, and if there are fewer than
@@ -152,6 +178,17 @@ impl<W: World> RawBiasedRwLock<W> {
     /// The call never makes the lock biased, so it allocates nothing.
     #[inline]
     pub fn try_read(&self) -> bool {
+        self.try_read_checked() == Ok(true)
+    }
+
+    /// Tries to take the lock to read, as [`try_read`](RawBiasedRwLock::try_read) does. Returns
+    /// whether it took the lock.
+    ///
+    /// # Errors
+    ///
+    /// [`TooManyReads`] if no writer has the lock, but 2^22 readers.
+    #[inline]
+    pub fn try_read_checked(&self) -> Result<bool, TooManyReads> {
         self.enter(HELD, 0)
     }
 
@@ -307,10 +344,6 @@ impl<W: World> RawBiasedRwLock<W> {
     ///
     /// [`Lacking`] natively, if the kernel refuses `membarrier` after it has once allowed it, and
     /// the lock is biased. The lock is then not taken.
-    ///
-    /// # Panics
-    ///
-    /// Panics if the slots have more than 2^22 reads. Only forgotten reads can be as many.
     #[inline]
     pub fn write(&self) -> Result<(), Lacking> {
         if self.write_at_once() {
@@ -325,10 +358,6 @@ impl<W: World> RawBiasedRwLock<W> {
     /// # Errors
     ///
     /// As for [`write`](RawBiasedRwLock::write).
-    ///
-    /// # Panics
-    ///
-    /// As for [`write`](RawBiasedRwLock::write).
     #[inline]
     pub fn write_by(&self, deadline: Time) -> Result<bool, Lacking> {
         if self.write_at_once() {
@@ -341,11 +370,7 @@ impl<W: World> RawBiasedRwLock<W> {
     ///
     /// The call may also fail if another thread waits to write, or tries to, if a reader comes at
     /// the same time, or if a reader has waited for more than 1 ms. If the lock is biased and no
-    /// thread reads, the call takes the bias back.
-    ///
-    /// # Panics
-    ///
-    /// As for [`write`](RawBiasedRwLock::write).
+    /// thread reads, the call takes the bias back. If the kernel refuses to, it fails.
     #[inline]
     pub fn try_write(&self) -> bool {
         self.write_at_once() || self.try_write_slowly()

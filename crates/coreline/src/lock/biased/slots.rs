@@ -144,9 +144,10 @@ impl<W: World> RawBiasedRwLock<W> {
         unsafe { ptr::with_exposed_provenance::<Line<Slots<W>>>(at).as_ref() }.map(|line| &line.0)
     }
 
-    /// Takes the bias back, and moves the readers of the slots into the word. The caller is the
-    /// first writer, and found the lock biased.
-    pub(super) fn unbias(&self) -> Result<(), Lacking> {
+    /// Takes the bias back, and moves the readers of the slots into the word. Returns false, and
+    /// leaves the lock biased, if the word cannot count so many. The caller is the first writer,
+    /// and found the lock biased.
+    pub(super) fn unbias(&self) -> Result<bool, Lacking> {
         let slots = self.slots().expect("a biased lock has slots");
         let begun = W::now();
         // The gate is closed from here on, and no section that began before is under way. So
@@ -154,29 +155,41 @@ impl<W: World> RawBiasedRwLock<W> {
         let moved = slots.counts.stop_all(Some(&self.gate), |all| {
             // Relaxed: the fence came between all sections that committed and this.
             let counts = all.map(|count| count.load(Ordering::Relaxed));
-            self.move_to_word(slots, slots.unmoved(counts.fold(0, Unsigned::wrapping_add)));
+            self.move_to_word(slots, slots.unmoved(counts.fold(0, Unsigned::wrapping_add)))
         });
         match moved {
-            Ok(()) => {}
+            Ok(true) => {}
             // The gate stays closed, and readers use the word. One that comes opens it again.
+            Ok(false) => return Ok(false),
             Err(StopError::Lacking(lacking)) => return Err(lacking),
             Err(other) => unreachable!("the first writer stops the slots once: {other}"),
         }
         let now = W::now();
         // Relaxed: a hint.
         slots.until.store((now + TIMES * (now - begun)).as_nanos(), Ordering::Relaxed);
-        Ok(())
+        Ok(true)
     }
 
-    /// Adds so many readers to the word, which is biased no more.
-    fn move_to_word(&self, slots: &Slots<W>, unmoved: i64) {
-        let most = i64::from(MOST_READERS);
-        assert!((-most..most).contains(&unmoved), "more than 2^22 readers: guards were forgotten");
+    /// Adds so many readers to the word, which is biased no more. Returns false if these are more
+    /// than the word can count:
+    ///
+    /// ```text
+    /// Readers: take the lock 2^24 times, and are counted in slots
+    /// Writer:  adds 2^24 to the word, finds no reader there, takes the lock     <- if it did
+    /// ```
+    fn move_to_word(&self, slots: &Slots<W>, unmoved: i64) -> bool {
+        // Relaxed: readers that come or go meanwhile are fewer than the word has room for beyond
+        // its limit.
+        let in_word = readers(self.state.load(Ordering::Relaxed));
+        if unmoved + i64::from(in_word) >= i64::from(MOST_READERS) {
+            return false;
+        }
         slots.note_moved(unmoved);
         let added = (unmoved as u32).wrapping_mul(READER).wrapping_sub(BIASED);
         // Release: pairs with the Acquire in `write_at_once` and `take`: a writer that comes later,
         // and finds the word at zero, comes after what the readers of the slots have read.
         self.state.fetch_add(added, Ordering::Release);
+        true
     }
 }
 

@@ -14,8 +14,8 @@ use super::super::RawMutex;
 use super::super::osq::Near;
 use super::super::spin::{MOST, Spun, barge, is_over, nap, spin};
 use super::raw::{
-    BIASED, CLOSED, DRAINS, HELD, MOST_READERS, READER, READERS, RawBiasedRwLock, SLEEPS, WANTS,
-    readers,
+    BIASED, CLOSED, DRAINS, HELD, MOST_READERS, READER, READERS, RawBiasedRwLock, SLEEPS,
+    TooManyReads, WANTS, readers,
 };
 
 /// A reader that has waited for so long is late. A first writer that has waited for so long for
@@ -54,34 +54,45 @@ enum Next {
 /// Readers.
 impl<W: World> RawBiasedRwLock<W> {
     /// Counts a reader where the state has no bit of `closed`, and clears those of `clears`.
-    pub(super) fn enter(&self, closed: u32, clears: u32) -> bool {
+    /// Returns whether it counted one.
+    pub(super) fn enter(&self, closed: u32, clears: u32) -> Result<bool, TooManyReads> {
         // Relaxed: the exchange looks again.
         let mut state = self.state.load(Ordering::Relaxed);
-        while state & closed == 0 && readers(state) < MOST_READERS {
+        while state & closed == 0 {
             if state & BIASED != 0 && self.count_in_slot(1) {
-                return true;
+                return Ok(true);
+            }
+            if readers(state) >= MOST_READERS {
+                return Err(TooManyReads);
             }
             let entered = (state & !clears).wrapping_add(READER);
             // Acquire: pairs with the Release in `unlock_write`. Relaxed on failure: the
             // exchange looks again.
             let (taken, failed) = (Ordering::Acquire, Ordering::Relaxed);
             match self.state.compare_exchange_weak(state, entered, taken, failed) {
-                Ok(_) => return true,
+                Ok(_) => return Ok(true),
                 Err(found) => state = found,
             }
         }
-        false
+        Ok(false)
     }
 
     #[cold]
     #[inline(never)]
-    pub(super) fn read_slowly(&self, deadline: Option<Time>) -> bool {
-        if barge::<W>(|| self.enter(HELD | CLOSED, 0)) {
-            return true;
+    pub(super) fn read_or_panic(&self, deadline: Option<Time>) -> bool {
+        self.read_slowly(deadline).unwrap_or_else(|too_many| panic!("{too_many}"))
+    }
+
+    #[cold]
+    #[inline(never)]
+    pub(super) fn read_slowly(&self, deadline: Option<Time>) -> Result<bool, TooManyReads> {
+        let mut entered = Ok(false);
+        if barge::<W>(|| {
+            entered = self.enter(HELD | CLOSED, 0);
+            entered != Ok(false)
+        }) {
+            return entered;
         }
-        // Relaxed: looks only.
-        let state = self.state.load(Ordering::Relaxed);
-        assert!(readers(state) < MOST_READERS, "more than 2^22 readers: guards were forgotten");
         let came = W::now();
         let (mut has_slept, mut asked) = (false, 0);
         loop {
@@ -89,11 +100,17 @@ impl<W: World> RawBiasedRwLock<W> {
             // In the model, where no time passes, a reader is late when it has slept.
             let is_late = if W::RUNS { now - came >= PATIENCE } else { has_slept };
             let closed = if is_late { HELD } else { HELD | CLOSED };
-            if self.enter(closed, asked) {
-                return true;
+            let mut entered = self.enter(closed, asked);
+            let gives_up = entered == Ok(false) && is_over::<W>(deadline);
+            if gives_up {
+                entered = self.enter(HELD, asked);
             }
-            if is_over::<W>(deadline) {
-                return self.enter(HELD, asked) || self.withdraw(asked);
+            if entered == Ok(true) {
+                return entered;
+            }
+            if gives_up || entered.is_err() {
+                self.withdraw(asked);
+                return entered;
             }
             if is_late {
                 asked = WANTS;
@@ -133,9 +150,9 @@ impl<W: World> RawBiasedRwLock<W> {
 
     /// Gives up. Takes the request of a late reader back. Others that have asked, too, are woken,
     /// and ask again. The lock may be free now for the first writer.
-    fn withdraw(&self, asked: u32) -> bool {
+    fn withdraw(&self, asked: u32) {
         if asked == 0 {
-            return false;
+            return;
         }
         // Relaxed: asks for no more.
         let state = self.state.fetch_and(!asked, Ordering::Relaxed);
@@ -145,7 +162,6 @@ impl<W: World> RawBiasedRwLock<W> {
         if state & DRAINS != 0 {
             Self::wake_writer(&raw const self.state);
         }
-        false
     }
 }
 
@@ -187,7 +203,7 @@ impl<W: World> RawBiasedRwLock<W> {
                 if !is_free(state) {
                     return false;
                 }
-            } else if !self.seems_free(state) || self.unbias().is_err() {
+            } else if !self.seems_free(state) || self.unbias() != Ok(true) {
                 return false;
             }
         }
@@ -235,9 +251,12 @@ impl<W: World> RawBiasedRwLock<W> {
                 return Ok(false);
             }
             if state & BIASED != 0 {
-                if let Err(lacking) = self.unbias() {
+                let unbiased = self.unbias();
+                if unbiased != Ok(true) {
                     self.open(now, since);
-                    return Err(lacking);
+                    since = None;
+                    unbiased?;
+                    nap::<W>(deadline.map_or(now + NAP, |end| end.min(now + NAP)));
                 }
                 continue;
             }
