@@ -132,11 +132,21 @@ fn steps(readme: &str) -> Result<Vec<Step>, Error> {
         nightly("figures", || figures::run(true)),
         nightly("msrv", msrv::run),
         nightly("python", python::check),
+        nightly("programs", programs),
         verb("packed", packed::run),
         verb("doctor", doctor),
         slow("deeper", deeper),
         command("test", workspace::command("sh", &["-e", "-c", &test])),
     ])
+}
+
+/// Servers and other programs of the system, with the preloaded library and without. Those that the
+/// system lacks are named, and not run.
+fn programs() -> Result<(), Error> {
+    workspace::run(&mut workspace::cargo(&["build", "--package", "coreline-preload"]))?;
+    let library = workspace::target_folder()?.join("debug/libcoreline_pthread.so");
+    let script = workspace::root().join("crates/preload/tests/programs/run");
+    workspace::run(workspace::command(script, &[]).arg(library))
 }
 
 /// Compiles the tests, and has the program say which fast paths they have: a test of rseq sections
@@ -272,7 +282,7 @@ mod tests {
         let nightly: Vec<_> = all.into_iter().filter(|name| !usual.contains(name)).collect();
         assert_eq!(
             nightly,
-            ["advisories", "musl", "aarch64", "figures", "msrv", "python", "deeper"]
+            ["advisories", "musl", "aarch64", "figures", "msrv", "python", "programs", "deeper"]
         );
     }
 

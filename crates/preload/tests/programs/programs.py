@@ -137,7 +137,7 @@ frontend all
     http-request return status 200 content-type text/plain lf-string "hello %[path]"
 """)
     run.serve("haproxy", "-f", config, "-db", ready=listens(port))
-    threads, handshakes = 4, 300
+    threads, handshakes = 4, 250
     with run.load():
         answers = tls_requests(port, threads, handshakes)
     run.end()
@@ -220,7 +220,7 @@ remote-control:
     control-enable: no
 """)
     run.serve("unbound", "-d", "-c", config, ready=listens(port))
-    passes = 100
+    passes = 250
     with run.load():
         answers = queries(run, port, passes)
     run.end()
@@ -251,7 +251,7 @@ zone:
     zonefile-sync: -1
 """)
     run.serve("knotd", "-c", config, ready=listens(port))
-    passes = 150
+    passes = 300
     with run.load():
         answers = queries(run, port, passes)
     run.end()
@@ -287,10 +287,10 @@ sub vcl_backend_response {{ set beresp.ttl = 1h; }}
                   "-n", os.path.join(run.folder, "state"), "-s", "malloc,32m",
                   "-p", "thread_pools=2", "-p", "thread_pool_min=10", ready=listens(port))
         with run.load():
-            answers = requests(port, 8, 2000, 100)
+            answers = requests(port, 8, 1000, 100)
         run.end()
         backend.shutdown()
-    return answers, 8 * 2000
+    return answers, 8 * 1000
 
 
 @program("memcached", "memcached")
@@ -303,7 +303,7 @@ def memcached(run):
         answers = []
         with socket.create_connection(("127.0.0.1", port), 60) as connection:
             with connection.makefile("rb") as lines:
-                for at in range(600):
+                for at in range(1200):
                     keys = [b"%d-%d" % (number, (at * 7 + i) % 500) for i in range(50)]
                     sets = (b"set %s 0 0 %d\r\n%s\r\n" % (it, 20 * len(it), it * 20) for it in keys)
                     gets = (b"get %s\r\n" % it for it in keys)
@@ -319,7 +319,7 @@ def memcached(run):
             connection.sendall(b"get all\r\n")
             answers.append(connection.recv(100))
     run.end()
-    return answers, 4 * 600 * 101
+    return answers, 4 * 1200 * 101
 
 
 @program("redis", "redis-server", "redis-benchmark", "redis-cli")
@@ -333,14 +333,14 @@ def redis(run):
     with run.load():
         for at in range(3):
             run.tool("redis-benchmark", "-p", str(port), "-q", "-t", "set,incr,lpush,lpop,mset",
-                     "-n", "20000", "-c", "20", "-P", "10", "--threads", "2")
+                     "-n", "4000", "-c", "20", "-P", "10", "--threads", "2")
             run.tool(*cli, "bgsave")
             while "rdb_bgsave_in_progress:1" in (said := run.tool(*cli, "info", "persistence")):
                 pass
     answers = [re.findall("rdb_last_bgsave_status:.*", said), run.tool(*cli, "dbsize"),
                run.tool(*cli, "get", "counter:__rand_int__")]
     run.end()
-    return answers, 3 * 5 * 20000
+    return answers, 3 * 5 * 4000
 
 
 def database(run):
@@ -373,7 +373,7 @@ def mariadb(run):
     run.write("load", "insert into t (a, b) values (1, 'x'); update t set a = a + 1 where n = 7;"
               "select count(*) from t where a < 50; select b from t where n = 500;"
               "select sum(a) from t where n < 100;")
-    count = 20000
+    count = 10000
     with run.load():
         run.program("mariadb-slap", *client, "--concurrency=8", f"--number-of-queries={count}",
                     "--create=create", "--query=load", "--delimiter=;", "--create-schema=s",
