@@ -400,7 +400,7 @@ def rocksdb(run):
 def stress_ng(run):
     """Threads with priorities, locks between processes, and threads and processes that come and go."""
     loads = {"mutex": 200000, "pthread": 3000, "futex": 20000, "flock": 20000, "lockf": 20000,
-             "lockofd": 20000, "fork": 500, "vfork": 500, "clone": 30, "exec": 100}
+             "lockofd": 20000, "fork": 500, "vfork": 500, "clone": 30}
     arguments = [it for name, count in loads.items() for it in (f"--{name}", "1", f"--{name}-ops",
                                                                 str(count))]
     run.program("stress-ng", *arguments, "--verify", "--timeout", "60", "--temp-path", run.folder)
