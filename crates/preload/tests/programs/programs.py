@@ -287,10 +287,10 @@ sub vcl_backend_response {{ set beresp.ttl = 1h; }}
                   "-n", os.path.join(run.folder, "state"), "-s", "malloc,32m",
                   "-p", "thread_pools=2", "-p", "thread_pool_min=10", ready=listens(port))
         with run.load():
-            answers = requests(port, 8, 1000, 100)
+            answers = requests(port, 8, 4000, 100)
         run.end()
         backend.shutdown()
-    return answers, 8 * 1000
+    return answers, 8 * 4000
 
 
 @program("memcached", "memcached")
