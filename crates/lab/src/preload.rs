@@ -114,7 +114,9 @@ fn command(choice: &Choice) -> Result<(PathBuf, Command), PreloadError> {
     match &choice.stats {
         Some(output) if output == "-" => command.env(STATS, output),
         // The program may change its working directory.
-        Some(output) => command.env(STATS, path::absolute(output).unwrap_or_else(|_| output.into())),
+        Some(output) => {
+            command.env(STATS, path::absolute(output).unwrap_or_else(|_| output.into()))
+        }
         None => command.env_remove(STATS),
     };
     Ok((program, command))
