@@ -26,6 +26,8 @@ use result::RunResult;
 pub(crate) use choice::Choice;
 pub(crate) use measured::own_figures;
 pub(crate) use native::median;
+#[cfg(test)]
+pub(crate) use published::Published;
 pub(crate) use published::params as published_params;
 
 /// Runs what was chosen; what was finished of it if an interrupt came.

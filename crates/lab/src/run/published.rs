@@ -11,7 +11,7 @@ use coreline_sim::Spec;
 use serde::Deserialize;
 
 #[derive(Debug, Deserialize)]
-pub(super) struct Published {
+pub(crate) struct Published {
     /// The name of the [`Source`] that the figures are from, unless their row has another.
     source: String,
     /// The machine that was measured, as the simulator's preset of it is called; none if the source
@@ -104,7 +104,7 @@ pub(crate) fn params(file: &str) -> BTreeSet<String> {
 
 impl Published {
     /// What such a file says of a machine, if anything.
-    pub(super) fn about(file: &str, machine: &Spec) -> Option<Published> {
+    pub(crate) fn about(file: &str, machine: &Spec) -> Option<Published> {
         let published: Published =
             toml::from_str(file).expect("the file is compiled in, and a test reads it");
         let whole = Config::all(machine.topology()).pop()?.name;
@@ -135,7 +135,7 @@ impl Published {
     }
 
     /// A figure, if it was published in the metric's unit, and where. Of a range the middle.
-    pub(super) fn figure(&self, metric: Metric, point: &Point) -> Option<(f64, String)> {
+    pub(crate) fn figure(&self, metric: Metric, point: &Point) -> Option<(f64, String)> {
         (self.unit.get(metric.name)? == metric.kind.unit()).then_some(())?;
         let params = point.params();
         let config = |row: &PublishedRow| row.config.as_ref() == Some(&point.config);

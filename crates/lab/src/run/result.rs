@@ -121,7 +121,7 @@ impl fmt::Display for LeftOut {
     }
 }
 
-#[derive(Debug, Serialize)]
+#[derive(Debug, Clone, Serialize)]
 pub(crate) struct FigureRow {
     pub(crate) config: String,
     pub(crate) params: BTreeMap<String, Value>,
@@ -154,6 +154,10 @@ pub(crate) struct FigureRow {
     pub(crate) published: Option<f64>,
     pub(crate) source: Option<String>,
     pub(crate) verdict: Verdict,
+    /// Whether a parameter that is declared, or what is not modelled, decides the figure's size.
+    /// Not data.
+    #[serde(skip)]
+    pub(crate) limited: bool,
     /// By which factor the size is off, where the verdict is about that; within which it is
     /// reached.
     pub(crate) times: Option<f64>,
@@ -231,10 +235,10 @@ fn row(beside: &Beside<'_>, shown: Shown<'_>) -> FigureRow {
         _ => series.range(),
     };
     let scenario = point.scenario;
+    let limited = (scenario.limited)(metric.name, point);
     let Judged { verdict, times } = match published {
         _ if natively && (*caches <= 1 || disturbed) => Verdict::NotTestable.into(),
         Some((published, _)) => {
-            let limited = (scenario.limited)(metric.name, point);
             verdict::judge(metric.kind, series.value, (low, high), *published, limited)
         }
         None => Verdict::None.into(),
@@ -272,6 +276,7 @@ fn row(beside: &Beside<'_>, shown: Shown<'_>) -> FigureRow {
         published: published.as_ref().map(|published| published.0),
         source: published.as_ref().map(|published| published.1.clone()),
         verdict,
+        limited,
         times: times.map(|times| FigureKind::Ratio.round(times)),
         why: why.map(str::to_owned),
     }

@@ -179,9 +179,30 @@ pub(crate) struct Score {
     pub(crate) reached: usize,
     /// Reached, or in direction at least.
     pub(crate) directed: usize,
-    /// What a *null model* would reach, which knows nothing of machines: of a ratio it says 1, and
-    /// of any other metric always the same, the geometric mean of all that was published of it.
+    /// What [`Null::Same`] would reach.
     pub(crate) null: usize,
+}
+
+/// A model that knows no machine.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Null {
+    /// Every ratio is 1, and any other metric always the mean of what was published of it.
+    Same,
+    /// Every figure is the mean of what was published of its metric.
+    Mean,
+}
+
+/// What a null model says of a metric, of which these figures were published. Means are geometric.
+pub(crate) fn predicted(null: Null, kind: FigureKind, published: &[f64]) -> f64 {
+    match (null, side(kind, 1.0)) {
+        (Null::Same, Some(_)) => 1.0,
+        _ => (published.iter().map(|it| it.ln()).sum::<f64>() / published.len() as f64).exp(),
+    }
+}
+
+/// Whether a figure without a band reaches a published one.
+pub(crate) fn is_reached(kind: FigureKind, found: f64, published: f64) -> bool {
+    judge(kind, found, (found, found), published, false).verdict == Verdict::Reached
 }
 
 /// The score of published figures: the scenario and metric, its kind, the figure and the verdict.
@@ -200,15 +221,8 @@ pub(crate) fn score<'a>(
     }
     for (figures, kind) in published.values() {
         let Some(kind) = *kind else { continue };
-        let constant = match side(kind, figures[0]) {
-            Some(_) => 1.0,
-            None => (figures.iter().map(|it| it.ln()).sum::<f64>() / figures.len() as f64).exp(),
-        };
-        let is_reached = |figure: &&f64| {
-            let judged = judge(kind, constant, (constant, constant), **figure, false);
-            judged.verdict == Verdict::Reached
-        };
-        score.null += figures.iter().filter(is_reached).count();
+        let constant = predicted(Null::Same, kind, figures);
+        score.null += figures.iter().filter(|it| is_reached(kind, constant, **it)).count();
     }
     score
 }

@@ -30,6 +30,7 @@ fn row(delay: u64, metric: &'static str, variant: &'static str) -> FigureRow {
         published: Some(7.3),
         source: None,
         verdict: Verdict::Direction,
+        limited: false,
         times: Some(5.1),
         why: Some("the ratio leaves out what its two times leave out".to_owned()),
     }

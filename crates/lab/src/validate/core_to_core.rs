@@ -28,18 +28,23 @@ pub(crate) enum Basis {
 }
 
 impl Basis {
-    fn of(source: &str) -> Basis {
+    pub(crate) fn of(source: &str) -> Basis {
         let has = |words: &str| source.contains(words);
         let begins = |words: &str| source.starts_with(words);
         match () {
             // What is uncertain comes first: a guess may cite what it starts from.
-            () if has("guess") => Basis::Guess,
+            () if has("guess") || has("assumption") => Basis::Guess,
             () if has("from memory") => Basis::FromMemory,
             () if begins("as ") || begins("taken ") => Basis::TakenOver,
             () if begins("measured ") => Basis::Measured,
             () if has("commit ") || has("https://") => Basis::Published,
             () => Basis::Other,
         }
+    }
+
+    /// Whether nothing that can be looked up says what the figure is.
+    pub(crate) fn has_no_source(self) -> bool {
+        matches!(self, Basis::Guess | Basis::FromMemory)
     }
 
     /// The source with the word before it, unless it begins with that.
@@ -169,6 +174,7 @@ mod tests {
             ("taken like Milan; README, commit 0dddf509", Basis::TakenOver, "taken over"),
             ("no figure found: from memory", Basis::FromMemory, "from memory"),
             ("guess: 118 for one hop, as ivybridge-ex-4s", Basis::Guess, "guess"),
+            ("misses that overlap: assumption", Basis::Guess, "guess"),
             ("what a friend said", Basis::Other, "other"),
         ] {
             assert_eq!(Basis::of(source), basis, "{source}");

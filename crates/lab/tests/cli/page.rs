@@ -45,8 +45,9 @@ fn schemas(folder: &Path, named: &mut BTreeSet<String>) {
         } else {
             let text = fs::read_to_string(&path).unwrap();
             let parts = text.split('"').filter(|it| it.starts_with("coreline."));
-            let is_schema =
-                |it: &&str| it.rsplit_once('/').is_some_and(|(_, it)| it == "1" || it == "2");
+            let is_schema = |it: &&str| {
+                it.rsplit_once('/').is_some_and(|(_, version)| version.parse::<u8>().is_ok())
+            };
             named.extend(parts.filter(is_schema).map(str::to_owned));
         }
     }
