@@ -7,6 +7,7 @@ use coreline_scenarios::{Error as ScenarioError, RunError};
 use coreline_sim::{ParseReplayError, SpecError, presets};
 use coreline_world::SpawnError;
 
+use crate::import::ImportError;
 use crate::nearest::hint;
 use crate::preload::PreloadError;
 use crate::sweep_error::SweepError;
@@ -34,6 +35,8 @@ pub(crate) enum Error {
          rev-parse HEAD` prints the name of a checkout's commit"
     )]
     Commit { asked: String },
+    #[error(transparent)]
+    Import(#[from] ImportError),
     #[error(transparent)]
     ReplayLine(#[from] ParseReplayError),
     #[error(
@@ -107,7 +110,7 @@ pub(crate) enum Error {
     OneCore { experiment: &'static str, machine: String },
     #[error(
         "a machine file describes a machine whose parts are all alike, and this machine's differ; \
-         leave out --out to see the figures"
+         `coreline measure` without --out shows its figures"
     )]
     Uneven,
     /// What was finished is shown, and says that it is not all.
@@ -253,6 +256,7 @@ impl Error {
             | Error::Repeated { .. }
             | Error::TooFew { .. }
             | Error::Port(_)
+            | Error::Import(_)
             | Error::Preload(_)
             | Error::Sweep(_)
             | Error::TraceFile { .. }

@@ -39,6 +39,7 @@ mod export;
 #[path = "../tests/cli/fields.rs"]
 mod fields;
 mod host;
+mod import;
 mod ledger;
 mod listing;
 mod machines;

@@ -13,8 +13,8 @@ use crate::output::{Output, Stdout};
 use crate::run as runs;
 use crate::text::Form;
 use crate::{
-    bench, compare, doctor, explain, ledger, machines, measure, overview, port, preload, replay,
-    report, shell, sweep, table, validate, world,
+    bench, compare, doctor, explain, import, ledger, machines, measure, overview, port, preload,
+    replay, report, shell, sweep, table, validate, world,
 };
 
 /// Experiments with many-core techniques, on this machine and on simulated ones.
@@ -118,7 +118,10 @@ struct Compare {
 }
 
 #[derive(Args)]
+#[command(args_conflicts_with_subcommands = true, subcommand_value_name = "VERB")]
 struct Machines {
+    #[command(subcommand)]
+    verb: Option<MachinesVerb>,
     /// A machine's name, or the path of a machine file
     #[arg(
         value_name = "NAME|FILE",
@@ -128,6 +131,12 @@ struct Machines {
     machine: Option<String>,
     #[command(flatten)]
     output: Output,
+}
+
+#[derive(Subcommand)]
+enum MachinesVerb {
+    /// Make a machine file of a matrix of core-to-core latencies
+    Import(Box<import::Choice>),
 }
 
 #[derive(Args)]
@@ -225,10 +234,13 @@ impl Cli {
                 output.show(make, |outcome, out| outcome.show(output.form(), out))?;
                 end
             }
-            Some(Verb::Machines(Machines { machine: None, output })) => {
+            Some(Verb::Machines(Machines { verb: Some(MachinesVerb::Import(choice)), .. })) => {
+                import::import(&choice, Form::of_output(), &mut Stdout)
+            }
+            Some(Verb::Machines(Machines { machine: None, output, .. })) => {
                 output.show(machines::List::new, |list, out| list.show(output.form(), out))
             }
-            Some(Verb::Machines(Machines { machine: Some(machine), output })) => output
+            Some(Verb::Machines(Machines { machine: Some(machine), output, .. })) => output
                 .show(|| machines::Detail::new(&machine), |it, out| it.show(output.form(), out)),
             Some(Verb::Measure(choice)) => measure::measure(&choice, &mut Stdout),
             Some(Verb::Ledger(Ledger { effort, output })) => {

@@ -18,18 +18,60 @@ const LEAST_NS: f64 = 0.001;
 const DISTURBED: &str = "; not measured on this machine, because other programs used its CPUs";
 
 /// What a file is made of.
-pub(super) struct File<'a> {
-    pub(super) name: &'a str,
-    /// The processor and the kernel.
-    pub(super) of: &'a str,
-    pub(super) day: &'a str,
+pub(crate) struct File<'a> {
+    pub(crate) name: &'a str,
+    /// The processor and the kernel, or the matrix.
+    pub(crate) of: &'a str,
+    pub(crate) origin: Origin<'a>,
     /// The machine, of which the process may use a part.
-    pub(super) topology: &'a Topology,
-    pub(super) rows: &'a [Row],
+    pub(crate) topology: &'a Topology,
+    pub(crate) rows: &'a [Row],
     /// What transfers take, for the classes that were measured.
-    pub(super) transfers: &'a [(Class, Figure)],
+    pub(crate) transfers: &'a [(Class, Figure)],
     /// The machine that gives what was not measured.
-    pub(super) like: &'a Spec,
+    pub(crate) like: &'a Spec,
+}
+
+/// Where the measured figures are from.
+pub(crate) enum Origin<'a> {
+    /// This machine, on a day.
+    Here { day: &'a str },
+    /// A matrix of core-to-core latencies, and its CPU for each of the file's.
+    Matrix { file: &'a str, cpus: &'a [usize] },
+}
+
+impl Origin<'_> {
+    /// The comment at the top of the file: what made it, and of what.
+    fn made(&self) -> String {
+        match self {
+            Origin::Here { day } => format!("# Made by `coreline measure` on {day}."),
+            Origin::Matrix { cpus, .. } => {
+                let mut made =
+                    "# Made by `coreline machines import`. The CPUs of the matrix, in the order\n\
+                     # of the simulated ones:\n"
+                        .to_owned();
+                let numbers: Vec<_> = cpus.iter().map(usize::to_string).collect();
+                for line in numbers.chunks(16) {
+                    let _ = writeln!(made, "#   {}", line.join(", "));
+                }
+                made.trim_end().to_owned()
+            }
+        }
+    }
+
+    fn source(&self, figure: &Figure, how: &str) -> String {
+        let Figure { low, high, samples, .. } = figure;
+        let half = format!("half of them from {low:.2} to {high:.2} ns");
+        match self {
+            Origin::Here { day } => format!(
+                "measured on this machine, {day}: coreline measure, {how}; median of {samples} \
+                 samples, {half}"
+            ),
+            Origin::Matrix { file, .. } => {
+                format!("measured elsewhere: {file}, {how}; median of {samples} pairs, {half}")
+            }
+        }
+    }
 }
 
 #[derive(Debug, Clone, PartialEq)]
@@ -70,12 +112,8 @@ pub(super) fn shape(topology: &Topology) -> Option<Shape> {
 
 impl File<'_> {
     fn measured(&self, value: f64, figure: &Figure, how: &str) -> Cost {
-        let Figure { median, low, high, samples, .. } = *figure;
-        let source = format!(
-            "measured on this machine, {}: coreline measure, {how}; median of {samples} samples, \
-             half of them from {low:.2} to {high:.2} ns",
-            self.day
-        );
+        let Figure { median, low, high, .. } = *figure;
+        let source = self.origin.source(figure, how);
         let uncertain = (high - median).max(median - low) > median * MOST_SPREAD;
         Cost { value, source, uncertain }
     }
@@ -141,12 +179,13 @@ impl File<'_> {
     }
 
     /// The file, which [`Spec::parse`] reads.
-    pub(super) fn text(&self, shape: Shape) -> String {
-        let File { name, of, day, like, .. } = self;
+    pub(crate) fn text(&self, shape: Shape) -> String {
+        let File { name, of, origin, like, .. } = self;
         let mut text = format!(
             "# {of}.\n\
-             # Made by `coreline measure` on {day}. What was measured says so; everything\n\
-             # else is as in {}, whose sources say where it is from.\n\
+             {}\n\
+             # What was measured says so; everything else is as in {},\n\
+             # whose sources say where it is from.\n\
              name = {}\n\
              summary = {}\n\
              \n\
@@ -156,6 +195,7 @@ impl File<'_> {
              caches_per_node = {}\n\
              cores_per_cache = {}\n\
              threads_per_core = {}\n",
+            origin.made(),
             like.name(),
             quoted(name),
             quoted(of),
@@ -223,6 +263,12 @@ impl File<'_> {
     }
 }
 
+/// For clap: reads a machine's name.
+pub(crate) fn name(text: &str) -> Result<String, &'static str> {
+    let is_word = !text.is_empty() && !text.contains(|c: char| c.is_whitespace() || c.is_control());
+    if is_word { Ok(text.to_owned()) } else { Err("a replay line needs one word") }
+}
+
 /// A TOML string.
 fn quoted(text: &str) -> String {
     toml::Value::String(text.to_owned()).to_string()
@@ -250,7 +296,8 @@ mod tests {
         let like = Spec::preset(like).unwrap();
         let (of, day) = ("a \"good\" processor", "2026-11-23");
         let topology = like.topology();
-        let file = File { name: "mine", of, day, topology, rows, transfers, like: &like };
+        let origin = Origin::Here { day };
+        let file = File { name: "mine", of, origin, topology, rows, transfers, like: &like };
         file.text(shape(topology).unwrap())
     }
 

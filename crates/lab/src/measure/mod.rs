@@ -13,7 +13,7 @@
 //! too few samples are calm, it is the middle one of the least disturbed samples: it is marked, and
 //! does not get into a machine file.
 
-mod file;
+pub(crate) mod file;
 pub(crate) mod matrix;
 mod memory;
 mod quantity;
@@ -38,7 +38,7 @@ use crate::output::Target;
 use crate::progress::progress;
 use crate::provenance::{processor, today};
 use crate::{text, world};
-use file::File;
+use file::{File, Origin, name};
 use matrix::Pair;
 use quantity::{Quantity, Use};
 use sample::Part;
@@ -70,22 +70,17 @@ pub(crate) struct Choice {
     json: bool,
 }
 
-fn name(text: &str) -> Result<String, &'static str> {
-    let is_word = !text.is_empty() && !text.contains(|c: char| c.is_whitespace() || c.is_control());
-    if is_word { Ok(text.to_owned()) } else { Err("a replay line needs one word") }
-}
-
 /// What was measured of a quantity. Times are nanoseconds.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
-pub(super) struct Figure {
-    pub(super) median: f64,
+pub(crate) struct Figure {
+    pub(crate) median: f64,
     /// Half of the samples lie between these.
-    pub(super) low: f64,
-    pub(super) high: f64,
-    pub(super) samples: usize,
-    pub(super) discarded: u32,
+    pub(crate) low: f64,
+    pub(crate) high: f64,
+    pub(crate) samples: usize,
+    pub(crate) discarded: u32,
     /// Whether the samples are disturbed, as there were too few others.
-    pub(super) disturbed: bool,
+    pub(crate) disturbed: bool,
 }
 
 impl Figure {
@@ -101,7 +96,7 @@ impl Figure {
 }
 
 #[derive(Debug, Serialize)]
-pub(super) struct Row {
+pub(crate) struct Row {
     name: &'static str,
     what: &'static str,
     /// The cost of the machine file that it gives, alone or with another quantity.
@@ -281,8 +276,8 @@ fn run(
     let day = today();
     let of = format!("{}, Linux {}", processor(), machine.kernel);
     let (like, name) = (&choice.like, &choice.name);
-    let file =
-        File { name, of: &of, day: &day, topology, rows: &rows, transfers: &transfers, like };
+    let origin = Origin::Here { day: &day };
+    let file = File { name, of: &of, origin, topology, rows: &rows, transfers: &transfers, like };
     let (costs, text) = (file.count(), shape.map(|shape| file.text(shape)));
     let outcome = Measurement {
         schema: "coreline.measure/1",

@@ -57,6 +57,8 @@ fn schemas(folder: &Path, named: &mut BTreeSet<String>) {
 fn the_page_lists_what_is_printed() {
     let own = ["--only", "ping-pong-cas"];
     let result = compare::result("page.json");
+    let matrix = crate::file("page.csv", ",\n30,\n");
+    let matrix = matrix.to_str().unwrap();
     let package = port::package("page", "use std::sync::Arc;\n");
     for (arguments, of_nothing) in [
         (vec!["run", "shootdown", "--world", "host-2c", "--quick", "--json"], &["here."][..]),
@@ -64,6 +66,7 @@ fn the_page_lists_what_is_printed() {
         (vec!["compare", &result, &result, "--json"], &["changes[]."]),
         (vec!["machines", "--json"], &[]),
         (vec!["machines", "host-2c", "--json"], &["node_distances[]."]),
+        (vec!["machines", "import", matrix, "--json"], &[]),
         // All samples may have been disturbed.
         ([&["validate", "--quick", "--json"], &own[..]].concat(), &["rows[].measured."]),
         // There may be one CPU.
