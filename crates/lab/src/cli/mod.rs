@@ -61,7 +61,7 @@ enum Verb {
     Measure(Box<measure::Choice>),
     /// Compare the simulator's predictions with measurements of this machine, and core-to-core
     /// latencies of machine files with the ping-pongs that they calibrate
-    Validate(Validate),
+    Validate(Box<Validate>),
     /// Write a page that compares every published figure with the simulator's
     Ledger(Ledger),
     /// Write results as one page that needs no network, or write one of its charts as a picture
@@ -246,7 +246,8 @@ impl Cli {
             Some(Verb::Ledger(Ledger { effort, output })) => {
                 output.show(|| ledger::ledger(&effort), ledger::Ledger::show)
             }
-            Some(Verb::Validate(Validate { choice, output })) => {
+            Some(Verb::Validate(validate)) => {
+                let Validate { choice, output } = *validate;
                 match (&choice.predict, &choice.blind) {
                     (Some(engine), _) => output.show(
                         || validate::Predictions::now(engine),

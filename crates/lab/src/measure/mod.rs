@@ -219,6 +219,26 @@ pub(crate) fn measure(choice: &Choice, out: &mut dyn Write) -> Result<(), Error>
     Ok(out.flush()?)
 }
 
+/// This machine as one that can be simulated, by costs that are measured now. What cannot be
+/// measured is as in `like`.
+///
+/// # Errors
+///
+/// [`Error::Uneven`] if its parts are not alike; or if its CPUs are not known.
+pub(crate) fn this_machine(like: &Spec, quick: bool) -> Result<Spec, Error> {
+    let machine = probe();
+    let name = "this-machine".to_owned();
+    let choice = Choice { out: None, name: name.clone(), like: like.clone(), quick, json: false };
+    let (_, text) = run(&choice, &machine, file::shape(&machine.topology))?;
+    Spec::parse(&name, &text.ok_or(Error::Uneven)?).map_err(Error::MachineFile)
+}
+
+/// Whether a machine has as many parts as this one.
+pub(crate) fn has_shape_of_this(spec: &Spec) -> bool {
+    let here = file::shape(&probe().topology);
+    here.is_some() && file::shape(spec.topology()) == here
+}
+
 /// The figures, and the text of the machine file if the machine has a shape.
 fn run(
     choice: &Choice,

@@ -4,17 +4,21 @@
 //! |---|---|
 //! | [`experiment`] | the programs, one source for both worlds |
 //! | [`sample`] | one sample: threads that meet and time their own part, in either world |
+//! | [`calibration`] | this machine's costs, from which it is predicted |
 //! | [`simulated`], [`native`] | predictions, and measurements |
 //! | [`predictions`] | the committed file of predictions |
 //! | [`blind`] | predictions for figures that are published elsewhere |
 //! | [`core_to_core`] | core-to-core latencies of machine files beside simulated ping-pongs |
 //! | [`table`] | shows them |
 //!
-//! A table that a simulator's authors have read cannot validate it. So predictions are committed
-//! first: the machine file of the development machine knows a measured ping-pong, an uncontended
-//! addition and a pause, and misses stay in the table.
+//! Predictions are for the machine that is measured: its costs are measured first, each alone, and
+//! the simulator predicts from these. Nothing is set beside the measurement of another machine.
+//!
+//! A table that a simulator's authors have read cannot validate it. So predictions for one kind of
+//! machine are committed, too, before anything but its calibration is measured.
 
 mod blind;
+mod calibration;
 pub(crate) mod core_to_core;
 pub(crate) mod experiment;
 mod native;
@@ -27,7 +31,7 @@ use std::io::Write;
 
 use clap::Args;
 use clap::builder::PossibleValuesParser;
-use coreline_sim::{NOT_MODELLED, Spec, presets};
+use coreline_sim::{NOT_MODELLED, Spec};
 use serde::Serialize;
 
 use crate::error::Error;
@@ -45,8 +49,9 @@ pub(crate) use predictions::Predictions;
 /// What to validate, and how thoroughly.
 #[derive(Debug, Args)]
 pub(crate) struct Choice {
-    /// `native` measures this machine and compares it with the committed predictions; with the name
-    /// or file of a simulated machine, the command predicts that machine and measures nothing
+    /// `native` measures this machine's costs, predicts from them, and compares; a machine file that
+    /// `coreline measure` made of this machine takes the place of the costs; with any other machine,
+    /// the command predicts that machine and measures nothing
     #[arg(
         long,
         default_value = "native",
@@ -65,6 +70,16 @@ pub(crate) struct Choice {
         value_parser = PossibleValuesParser::new(experiment::ALL.iter().map(|it| it.name)),
     )]
     only: Vec<String>,
+    /// The machine that supplies the costs that cannot be measured: a preset's name, or a machine
+    /// file
+    #[arg(
+        long,
+        default_value = "epyc-9654-2s",
+        value_name = "NAME|FILE",
+        value_parser = world::specs(),
+        hide_possible_values = true
+    )]
+    like: Spec,
     /// Write the file of predictions for the engine at this commit, and measure nothing
     #[arg(long, value_name = "COMMIT", value_parser = commit,
         conflicts_with_all = ["quick", "only", "world"])]
@@ -93,7 +108,7 @@ fn commit(asked: &str) -> Result<String, Error> {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 enum Verdict {
-    /// The machine file is made from this figure.
+    /// It repeats a measurement that the prediction is made of.
     Calibration,
     /// The measured median is within the band, widened by the tolerance.
     Hit,
@@ -121,15 +136,15 @@ struct ExperimentRow {
     why: Option<String>,
 }
 
-/// The result. The schema is `coreline.validate/1`.
+/// The result. The schema is `coreline.validate/2`.
 #[derive(Debug, Serialize)]
 pub(crate) struct Validation {
     schema: &'static str,
     world: String,
     /// The machine that predictions are for.
     machine: String,
-    /// The commit of the engine that predicted; null if that is this program.
-    engine: Option<String>,
+    /// Whether that is the machine that the program runs on.
+    is_here: bool,
     quick: bool,
     not_modelled: &'static [&'static str],
     score: Score,
@@ -169,47 +184,45 @@ pub(crate) fn validate(choice: &Choice) -> Result<Validation, Error> {
     let chosen =
         |it: &&Experiment| choice.only.is_empty() || choice.only.iter().any(|name| name == it.name);
     let experiments: Vec<_> = experiment::ALL.iter().filter(chosen).collect();
-    let (machine, engine, rows, specs) = match &choice.world {
-        World::Native => {
-            let committed = Predictions::committed();
-            let plan = if choice.quick { Plan::QUICK } else { Plan::FULL };
-            let game = experiment::ALL.iter().find(|it| it.name == experiment::CALIBRATION);
-            let game = game.and_then(|game| committed.of(game)).map_or(0.0, |game| game.value);
-            let findings = native::measure(&experiments, plan, game)?;
-            let row = |(it, finding): (&&Experiment, _)| {
-                ExperimentRow::new(it, committed.of(it), finding)
-            };
-            let rows = experiments.iter().zip(findings).map(row).collect::<Vec<_>>();
-            let specs: Result<_, _> = presets().map(Spec::preset).collect();
-            (committed.machine, Some(committed.engine), rows, specs.map_err(Error::Machine)?)
-        }
-        World::Simulated { spec, .. } => {
-            let bar = progress("predictions", experiments.len());
-            let row = |it: &&Experiment| {
-                let predicted = simulated::predict(spec, it)?;
-                bar.inc(1);
-                let finding = predicted.map(|_| None).ok_or(native::Untestable::OneCore);
-                Ok(ExperimentRow::new(it, predicted, finding))
-            };
-            let rows = experiments.iter().map(row).collect::<Result<Vec<_>, Error>>()?;
-            bar.finish_and_clear();
-            (spec.name().to_owned(), None, rows, vec![Spec::clone(spec)])
-        }
+    let calibrated = match &choice.world {
+        World::Native => Some(calibration::measured(&choice.like, choice.quick)?),
+        World::Simulated { spec, asked } => calibration::of_file(spec, asked),
     };
-    let bar = progress("ping-pongs", specs.len());
-    let played = specs.iter().map(core_to_core::of).inspect(|_| bar.inc(1));
-    let core_to_core: Result<Vec<_>, Error> = played.collect();
+    let is_here = calibrated.is_some();
+    let spec = match (calibrated, &choice.world) {
+        (Some(spec), _) => spec,
+        (None, World::Simulated { spec, .. }) => Spec::clone(spec),
+        (None, World::Native) => return Err(Error::Uneven),
+    };
+    // All predictions come before the first measurement.
+    let bar = progress("predictions", experiments.len());
+    let predict = |it: &&Experiment| simulated::predict(&spec, it).inspect(|_| bar.inc(1));
+    let predicted = experiments.iter().map(predict).collect::<Result<Vec<_>, _>>()?;
     bar.finish_and_clear();
+    let findings = if is_here {
+        let plan = if choice.quick { Plan::QUICK } else { Plan::FULL };
+        let lacks = |it: &Experiment| calibration::lacks(&spec, it.threads);
+        native::measure(&experiments, plan, calibration::ping_pong_ns(&spec), lacks)?
+    } else {
+        let finding = |it: &Option<Predicted>| it.map(|_| None).ok_or(native::Untestable::OneCore);
+        predicted.iter().map(finding).collect()
+    };
+    let of_each = experiments.iter().zip(predicted).zip(findings);
+    let row = |((it, predicted), finding): ((&&Experiment, _), _)| {
+        ExperimentRow::new(it, predicted, finding)
+    };
+    let rows = of_each.map(row).collect::<Vec<_>>();
+    let core_to_core = core_to_core::of(&spec)?;
     Ok(Validation {
-        schema: "coreline.validate/1",
+        schema: "coreline.validate/2",
         world: choice.world.name().to_owned(),
-        machine,
-        engine,
+        machine: spec.name().to_owned(),
+        is_here,
         quick: choice.quick,
         not_modelled: NOT_MODELLED,
         score: Score::of(&rows),
         rows,
-        core_to_core: core_to_core?.concat(),
+        core_to_core,
     })
 }
 

@@ -68,6 +68,11 @@ pub(super) enum Untestable {
     #[error("not testable there: the experiment needs two cores, and the machine has one")]
     OneCore,
     #[error(
+        "not testable here: the cost {0} was not measured, so nothing can be predicted for this \
+         machine; retry on an idle machine"
+    )]
+    NotCalibrated(&'static str),
+    #[error(
         "not testable here: the two CPUs never exchanged a line within 30 % of the predicted \
          time; see ping-pong-cas"
     )]
@@ -120,16 +125,21 @@ struct Run<'a> {
 pub(super) type Finding = Result<Option<Measured>, Untestable>;
 
 /// Measures these experiments, in turns; the results are in their order. `ping_pong_ns` is what
-/// the machine that was predicted takes for the game that it was calibrated by.
+/// the machine that was predicted takes for the game that it was calibrated by. `lacks` is the cost
+/// that an experiment's prediction should have been made of.
 pub(super) fn measure(
     experiments: &[&Experiment],
     plan: Plan,
     ping_pong_ns: f64,
+    lacks: impl Fn(&Experiment) -> Option<&'static str>,
 ) -> Result<Vec<Finding>, Error> {
     let machine = probe();
     let allowed = machine.allowed.map_err(Error::NoCpus)?;
-    let places = experiments.iter().map(|it| cpus(&allowed, &machine.topology, it.threads));
-    let places: Vec<_> = places.collect();
+    let place = |it: &&Experiment| {
+        let cpus = cpus(&allowed, &machine.topology, it.threads)?;
+        lacks(it).map_or(Ok(cpus), |cost| Err(Untestable::NotCalibrated(cost)))
+    };
+    let places: Vec<_> = experiments.iter().map(place).collect();
     let mut runs = Vec::new();
     for (experiment, place) in experiments.iter().zip(&places) {
         if let Ok(cpus) = place {
@@ -269,8 +279,10 @@ mod tests {
             return;
         }
         // No machine plays a game in a picosecond; the game itself need not.
-        let found = measure(&[both, game, alone], Plan::QUICK, 0.001).unwrap();
+        let found = measure(&[both, game, alone], Plan::QUICK, 0.001, |_| None).unwrap();
         assert_eq!(found[0].unwrap_err(), Untestable::Elsewhere);
+        let uncalibrated = measure(&[alone], Plan::QUICK, 30.0, |_| Some("locked")).unwrap();
+        assert_eq!(uncalibrated[0].unwrap_err(), Untestable::NotCalibrated("locked"));
         for finding in &found[1..] {
             assert!(finding.unwrap().is_none_or(|it| it.samples > 0 && it.elsewhere == 0));
         }

@@ -5,7 +5,7 @@ use std::fmt::Write;
 use coreline_sim::{NOT_MODELLED, Spec};
 use serde::{Deserialize, Serialize};
 
-use super::experiment::{self, Experiment};
+use super::experiment;
 use super::simulated::{self, Predicted};
 use crate::error::Error;
 use crate::progress::progress;
@@ -14,6 +14,7 @@ use crate::progress::progress;
 pub(super) const MACHINE: &str = "host-2c";
 
 /// The file, as it was when the program was built.
+#[cfg(test)]
 pub(super) const FILE: &str = include_str!("../../host-2c.predictions.toml");
 
 const SCHEMA: &str = "coreline.validate.predictions/1";
@@ -51,10 +52,6 @@ struct Prediction {
 }
 
 impl Predictions {
-    pub(super) fn committed() -> Predictions {
-        toml::from_str(FILE).expect("the file is compiled in, and a test reads it")
-    }
-
     /// What the code says now; `engine` is what the file calls it.
     pub(crate) fn now(engine: &str) -> Result<Predictions, Error> {
         let spec = Spec::preset(MACHINE).map_err(Error::Machine)?;
@@ -76,12 +73,6 @@ impl Predictions {
             not_modelled: NOT_MODELLED.iter().map(|&what| what.to_owned()).collect(),
             predictions,
         })
-    }
-
-    pub(super) fn of(&self, experiment: &Experiment) -> Option<Predicted> {
-        let prediction = self.predictions.iter().find(|it| it.name == experiment.name)?;
-        let Prediction { value, low, high, .. } = *prediction;
-        Some(Predicted { value, low, high })
     }
 
     pub(crate) fn text(&self) -> String {
@@ -107,11 +98,15 @@ impl Predictions {
 mod tests {
     use super::*;
 
+    fn committed() -> Predictions {
+        toml::from_str(FILE).unwrap()
+    }
+
     /// If the engine or the machine file changed on purpose, docs/validate/README.md says what is
     /// to be done.
     #[test]
     fn the_file_is_what_the_code_says() {
-        let committed = Predictions::committed();
+        let committed = committed();
         let now = Predictions::now(&committed.engine).unwrap();
         assert_eq!(now.text(), FILE);
         assert_eq!(now, committed, "the text says all there is");
@@ -120,10 +115,9 @@ mod tests {
 
     #[test]
     fn every_experiment_has_a_band_around_its_value() {
-        let committed = Predictions::committed();
-        for experiment in experiment::ALL {
-            let Predicted { value, low, high } = committed.of(experiment).unwrap();
-            assert!(0.0 < low && low <= value && value <= high, "{}", experiment.name);
+        let committed = committed();
+        for Prediction { name, value, low, high, .. } in &committed.predictions {
+            assert!(0.0 < *low && low <= value && value <= high, "{name}");
         }
         assert_eq!(committed.predictions.len(), experiment::ALL.len());
     }

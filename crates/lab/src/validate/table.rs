@@ -8,15 +8,16 @@ use crate::listing::Listing;
 use crate::text::{Form, counted};
 
 pub(super) fn show(outcome: &Validation, form: Form, out: &mut dyn Write) -> Result<(), Error> {
-    let Validation { machine, engine, quick, rows, not_modelled, .. } = outcome;
-    let head = match engine {
-        Some(engine) => format!(
-            "measured here, and what the simulator predicted for {machine} (engine {engine}); ns"
-        ),
-        None => format!("what the simulator says of {machine}; ns"),
+    let Validation { machine, is_here, quick, rows, not_modelled, .. } = outcome;
+    let head = if *is_here {
+        "what the simulator predicts for this machine, from costs that were measured here, and what \
+         the experiments took; ns"
+            .to_owned()
+    } else {
+        format!("what the simulator says of {machine}, which is not measured here; ns")
     };
     write!(out, "{}", form.fitted(&head))?;
-    if *quick && engine.is_some() {
+    if *quick && *is_here {
         write!(out, "{}", form.paragraph("", "quick: no figure here is worth quoting"))?;
     }
     let wide = wide(rows);
@@ -169,7 +170,7 @@ mod tests {
             schema: "",
             world: "native".to_owned(),
             machine: "n".repeat(200),
-            engine: Some("0123456789abcdef".to_owned()),
+            is_here: true,
             quick: true,
             not_modelled: coreline_sim::NOT_MODELLED,
             score: Score { judged: 3, hits: 2, null_hits: 1 },

@@ -15,7 +15,7 @@ fn validate_measures_beside_what_was_predicted() {
             "schema",
             "world",
             "machine",
-            "engine",
+            "is_here",
             "quick",
             "not_modelled",
             "score",
@@ -25,7 +25,7 @@ fn validate_measures_beside_what_was_predicted() {
     );
     assert_eq!(
         (&result["schema"], &result["world"], &result["machine"]),
-        (&"coreline.validate/1".into(), &"native".into(), &"host-2c".into())
+        (&"coreline.validate/2".into(), &"native".into(), &"this-machine".into())
     );
     let rows = result["rows"].as_array().unwrap();
     assert_eq!(rows.len(), 1);
@@ -65,11 +65,32 @@ fn validate_measures_beside_what_was_predicted() {
             assert!(row["why"].as_str().unwrap().starts_with("not testable here"), "{row}");
         }
     }
+    // Nothing of another machine stands beside it.
     let transfers = result["core_to_core"].as_array().unwrap();
-    let machines: std::collections::BTreeSet<_> =
-        transfers.iter().map(|transfer| transfer["machine"].as_str().unwrap()).collect();
-    assert_eq!(machines.len(), 14, "all presets: {machines:?}");
+    assert!(transfers.iter().all(|it| it["machine"] == "this-machine"), "{transfers:?}");
     transfers.iter().for_each(assert_comes_back);
+}
+
+#[test]
+fn a_file_of_this_machine_is_measured_and_one_of_another_is_not() {
+    let made = file("measured-here.toml", "");
+    let made = made.to_str().unwrap();
+    let told = output(&["measure", "--quick", "--out", made]);
+    assert!(told.status.success(), "{}", String::from_utf8_lossy(&told.stderr));
+    let only = ["--json", "--quick", "--only", "ping-pong-cas"];
+    let here = json(&[&["validate", "--world", made][..], &only].concat());
+    assert_eq!((&here["is_here"], &here["machine"]), (&true.into(), &"this-machine".into()));
+    let verdict = here["rows"][0]["verdict"].as_str().unwrap();
+    assert!(["calibration", "none", "not-testable"].contains(&verdict), "{verdict}");
+    // The same file, of another processor.
+    let text = std::fs::read_to_string(made).unwrap();
+    let foreign = text.replacen("summary = \"", "summary = \"Another ", 1);
+    assert_ne!(foreign, text);
+    let foreign = file("measured-elsewhere.toml", &foreign);
+    let there = json(&[&["validate", "--world", foreign.to_str().unwrap()][..], &only].concat());
+    let row = &there["rows"][0];
+    assert_eq!((&there["is_here"], &row["measured"]), (&false.into(), &Value::Null));
+    assert!(row["predicted"].is_object() && row["verdict"] == "none", "{row}");
 }
 
 #[test]
@@ -84,7 +105,7 @@ fn validate_predicts_for_a_simulated_machine_and_measures_nothing() {
     let [low, value, high] =
         ["low", "value", "high"].map(|key| row["predicted"][key].as_f64().unwrap());
     assert!(0.0 < low && low <= value && value <= high, "{row}");
-    assert_eq!((&result["machine"], &result["engine"]), (&"desktop-12c".into(), &Value::Null));
+    assert_eq!((&result["machine"], &result["is_here"]), (&"desktop-12c".into(), &false.into()));
     assert_eq!(result["core_to_core"].as_array().unwrap().len(), 2 * 3);
 }
 
