@@ -7,7 +7,7 @@ use coreline_scenarios::{Error as ScenarioError, RunError};
 use coreline_sim::{ParseReplayError, SpecError, presets};
 use coreline_world::SpawnError;
 
-use crate::import::ImportError;
+use crate::import_error::ImportError;
 use crate::nearest::hint;
 use crate::preload::PreloadError;
 use crate::sweep_error::SweepError;

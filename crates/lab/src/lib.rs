@@ -40,6 +40,7 @@ mod export;
 mod fields;
 mod host;
 mod import;
+mod import_error;
 mod ledger;
 mod listing;
 mod machines;

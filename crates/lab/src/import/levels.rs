@@ -1,15 +1,15 @@
 //! Groups of CPUs that are near each other, level by level.
 //!
 //! CPUs are joined one by one, the nearest first, by the mean latency between the groups that they
-//! have become. Where the next mean is a good deal larger than all before it, the groups so far are
-//! a level. Means are taken because single pairs of a measurement are off.
+//! have become. If the next mean is a good deal larger than all before it, the groups so far are a
+//! level. Means are taken because single pairs of a measurement are off.
 //!
-//! Groups of a level are alike. There is one exception. A line that two cores of one socket exchange
+//! Groups of a level are alike, with one exception. A line that two cores of one socket exchange
 //! may pass through the socket whose memory it is in. Then only that socket's groups look nearer to
 //! each other than to those of other sockets, and the level is known in part.
 
-use super::error::ImportError;
 use super::matrix::Matrix;
+use crate::import_error::ImportError;
 use crate::text::counted;
 
 /// The next group is farther by this factor, or more.

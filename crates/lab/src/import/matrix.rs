@@ -8,7 +8,7 @@ use std::fs::File;
 use std::io::{self, Read};
 use std::path::Path;
 
-use super::error::ImportError;
+use crate::import_error::ImportError;
 
 /// No file of so many CPUs is as large.
 const LARGEST: u64 = 512 << 20;

@@ -5,12 +5,10 @@
 //! | [`matrix`] | reads the matrix |
 //! | [`levels`] | finds groups of CPUs that are near each other |
 //! | [`places`] | says what the groups are, and what transfers take in each class |
-//! | [`error`] | why there is no machine file |
 //!
-//! The matrix gives the tree and the cost of transfers. All else is as in another machine, and its
-//! source says so.
+//! [`ImportError`] says why there is none. The matrix gives the tree and the cost of transfers. All
+//! else is as in another machine, and its source says so.
 
-mod error;
 mod levels;
 mod matrix;
 mod places;
@@ -24,13 +22,13 @@ use coreline_topology::{Shape, Topology};
 use serde::Serialize;
 
 use crate::error::Error;
+use crate::import_error::ImportError;
 use crate::listing::Listing;
 use crate::measure::Figure;
 use crate::measure::file::{File, Origin, name};
 use crate::output::Target;
 use crate::text::{Form, counted};
 use crate::world;
-pub(crate) use error::ImportError;
 use matrix::Matrix;
 use places::Places;
 

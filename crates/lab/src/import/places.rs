@@ -10,9 +10,9 @@ use std::collections::BTreeMap;
 use coreline_sim::Class;
 use coreline_topology::Shape;
 
-use super::error::ImportError;
 use super::levels::Level;
 use super::matrix::Matrix;
+use crate::import_error::ImportError;
 use crate::measure::Figure;
 
 /// Two threads of one core are nearer than this, in nanoseconds.

@@ -1,4 +1,4 @@
-//! A published figure in the ledger, and the figures of one scenario on one machine.
+//! A published figure in the ledger.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -7,22 +7,8 @@ use coreline_scenarios::param::Value;
 use serde::Serialize;
 
 use super::decides::Deciders;
-use super::facts::{Fact, Score};
 use crate::run::result::FigureRow;
 use crate::run::verdict::{self, Judged, Verdict};
-
-/// A scenario on a machine.
-#[derive(Debug, Serialize)]
-pub(super) struct Account {
-    pub(super) scenario: &'static str,
-    pub(super) machine: String,
-    pub(super) command: String,
-    pub(super) sources: Vec<String>,
-    pub(super) score: Score,
-    #[serde(skip)]
-    pub(super) facts: Vec<Fact>,
-    pub(super) entries: Vec<Entry>,
-}
 
 /// A published figure.
 #[derive(Debug, Serialize)]

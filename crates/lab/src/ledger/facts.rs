@@ -14,11 +14,24 @@ use coreline_scenarios::Scenario;
 use coreline_scenarios::figure::{Figure, Made};
 use serde::Serialize;
 
-use super::entry::{Account, Entry};
+use super::entry::Entry;
 use crate::run::verdict::{self, Null, Verdict};
 
 /// Values that differ by less than this share are the same.
 const SAME: f64 = 0.02;
+
+/// A scenario on a machine.
+#[derive(Debug, Serialize)]
+pub(super) struct Account {
+    pub(super) scenario: &'static str,
+    pub(super) machine: String,
+    pub(super) command: String,
+    pub(super) sources: Vec<String>,
+    pub(super) score: Score,
+    #[serde(skip)]
+    pub(super) facts: Vec<Fact>,
+    pub(super) entries: Vec<Entry>,
+}
 
 /// Figures that are one fact, as places among the entries.
 #[derive(Debug)]

@@ -29,8 +29,7 @@ use crate::run::{self, Choice};
 use crate::world::World;
 
 use decides::Deciders;
-use entry::Account;
-use facts::Score;
+use facts::{Account, Score};
 
 /// How thorough the ledger is.
 #[derive(Debug, Args)]

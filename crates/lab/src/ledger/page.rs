@@ -3,8 +3,8 @@
 use std::fmt::Write as _;
 
 use super::Ledger;
-use super::entry::{Account, Entry};
-use super::facts::{Score, VERDICTS};
+use super::entry::Entry;
+use super::facts::{Account, Score, VERDICTS};
 use crate::run::verdict;
 use crate::text::{Form, counted};
 

@@ -10,8 +10,8 @@ use crate::text::{Form, counted};
 pub(super) fn show(outcome: &Validation, form: Form, out: &mut dyn Write) -> Result<(), Error> {
     let Validation { machine, is_here, quick, rows, not_modelled, .. } = outcome;
     let head = if *is_here {
-        "what the simulator predicts for this machine, from costs that were measured here, and what \
-         the experiments took; ns"
+        "what the simulator predicts for this machine, from costs that were measured here, and \
+         what the experiments took; ns"
             .to_owned()
     } else {
         format!("what the simulator says of {machine}, which is not measured here; ns")
