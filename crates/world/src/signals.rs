@@ -2,8 +2,8 @@
 
 use core::num::NonZeroU32;
 
-/// The capability *signals*, for a lock whose holder a signal handler or a fork may interrupt. Only
-/// the lock of `coreline`'s slots uses it.
+/// The capability *signals*, for a lock whose holder a signal handler or a fork may interrupt. The
+/// lock of `coreline`'s slots uses it. `BiasedRwLock` uses [`thread_id`](Signals::thread_id).
 pub trait Signals {
     /// A guard that blocks signals until it drops.
     type Held;

@@ -166,6 +166,13 @@ pub(crate) fn number() -> *const AtomicU32 {
     word_of_block(NUMBER)
 }
 
+/// The calling thread's number; 0 while it has none.
+#[inline]
+pub(crate) fn known_number() -> u32 {
+    // SAFETY: the block of each thread has a word there, for the thread's whole life.
+    unsafe { processor::read::<{ NUMBER as usize }>(processor::block()) }
+}
+
 /// How many holds off of the calling thread's signals are nested. Only that thread may use it.
 pub(crate) fn holds() -> *const AtomicU32 {
     word_of_block(HOLDS)

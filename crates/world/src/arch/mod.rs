@@ -106,7 +106,7 @@ mod block;
 #[allow(unreachable_pub, reason = "in the bounds of a public trait")]
 pub use area::Index;
 #[cfg(all(not(miri), any(target_arch = "x86_64", target_arch = "aarch64")))]
-pub(crate) use area::{hint, holds, last_number, marks, number};
+pub(crate) use area::{hint, holds, known_number, last_number, marks, number};
 #[cfg(all(not(miri), any(target_arch = "x86_64", target_arch = "aarch64")))]
 pub(crate) use block::Area;
 
@@ -141,7 +141,9 @@ mod other;
 #[allow(unreachable_pub, reason = "in the bounds of a public trait")]
 pub use other::Index;
 #[cfg(any(miri, not(any(target_arch = "x86_64", target_arch = "aarch64"))))]
-pub(crate) use other::{Area, IN_ORDER, SIGNATURE, hint, holds, last_number, marks, number, watch};
+pub(crate) use other::{
+    Area, IN_ORDER, SIGNATURE, hint, holds, known_number, last_number, marks, number, watch,
+};
 
 /// Where the rseq area has the CPU number; negative while the thread is not registered.
 pub(crate) const CPU_ID: usize = 4;

@@ -94,6 +94,11 @@ pub(crate) fn number() -> *const AtomicU32 {
     NUMBER.with(core::ptr::from_ref)
 }
 
+pub(crate) fn known_number() -> u32 {
+    // SAFETY: a variable of the calling thread. Relaxed: only that thread uses it.
+    unsafe { &*number() }.load(core::sync::atomic::Ordering::Relaxed)
+}
+
 pub(crate) fn holds() -> *const AtomicU32 {
     std::thread_local!(static HOLDS: AtomicU32 = const { AtomicU32::new(0) });
     HOLDS.with(core::ptr::from_ref)

@@ -78,12 +78,12 @@ pub(in crate::arch) fn thread_pointer() -> usize {
 
 /// # Safety
 ///
-/// At `offset` from the thread pointer lies an area that has a field at `FIELD`.
+/// At `offset` from the thread pointer lies an area or a block that has a word at `FIELD`.
 #[inline]
 pub(in crate::arch) unsafe fn read<const FIELD: usize>(offset: isize) -> u32 {
     let value: u32;
-    // SAFETY: the caller promises a field there. Not `pure`: the kernel changes it behind the
-    // compiler's back.
+    // SAFETY: the caller promises a word there. Not `pure`: the kernel changes fields behind the
+    // compiler's back, and the thread gets its number once.
     unsafe {
         asm!(
             "mov {value:e}, dword ptr fs:[{offset} + {field}]",

@@ -98,12 +98,9 @@ impl Signals for Native {
     /// lock holders are told apart by this, so it must not be up to a filter.
     ///
     /// Async-signal-safe, and no system call. Numbers come again after 2³² − 1 threads that asked.
+    #[inline]
     fn thread_id() -> NonZeroU32 {
-        // SAFETY: memory of the calling thread for its whole life; the reference does not leave
-        // this function and `number`.
-        let word = unsafe { &*arch::number() };
-        // Relaxed: only the thread itself, and signal handlers on it, use the word.
-        NonZeroU32::new(word.load(Ordering::Relaxed)).unwrap_or_else(|| number(word))
+        NonZeroU32::new(arch::known_number()).unwrap_or_else(number)
     }
 
     fn is_unwinding() -> bool {
@@ -111,10 +108,14 @@ impl Signals for Native {
     }
 }
 
-/// Gives the calling thread, whose word this is, its number.
+/// Gives the calling thread its number.
 #[cold]
-fn number(word: &AtomicU32) -> NonZeroU32 {
-    // Relaxed, all: as in `thread_id`; and each addition has a result of its own.
+#[inline(never)]
+fn number() -> NonZeroU32 {
+    // SAFETY: memory of the calling thread for its whole life; the reference does not leave here.
+    let word = unsafe { &*arch::number() };
+    // Relaxed, all: only the thread itself, and signal handlers on it, use the word; and each
+    // addition has a result of its own.
     let relaxed = Ordering::Relaxed;
     let next = loop {
         let last = arch::last_number().fetch_add(1, relaxed);
