@@ -42,12 +42,12 @@ use core::marker::PhantomData;
 use core::mem::ManuallyDrop;
 
 use coreline_world::{Cell, CellMut, CellRef, IndexBy, Integer, Lacking, Native};
-use coreline_world::{Ordering, Slot, Word, World};
+use coreline_world::{Ordering, Slot, Time, Word, World};
 
 use super::RawMutex;
 use super::guard::{guard, lock_impls};
 use super::osq::Near;
-use super::spin::{MOST, Spun, spin};
+use super::spin::{MOST, Spun, is_over, spin};
 use crate::percpu::{PerCpu, PoolError};
 
 const OPEN: u32 = 0;
@@ -173,10 +173,18 @@ impl<T, W: World> ReadMostly<T, W> {
     #[inline]
     pub fn read(&self) -> ReadMostlyReadGuard<'_, T, W> {
         if !self.come() {
-            self.come_slowly();
+            self.come_slowly(None);
         }
         // SAFETY: this thread is a reader since just now, for this guard.
         unsafe { ReadMostlyReadGuard::new(self) }
+    }
+
+    /// Takes the lock to read, or returns `None` if `deadline` passes first.
+    #[inline]
+    pub fn read_by(&self, deadline: Time) -> Option<ReadMostlyReadGuard<'_, T, W>> {
+        // SAFETY: in the branch taken this thread is a reader since just now, for this guard.
+        (self.come() || self.come_slowly(Some(deadline)))
+            .then(|| unsafe { ReadMostlyReadGuard::new(self) })
     }
 
     /// Takes the lock to read if no writer has closed it.
@@ -215,34 +223,45 @@ impl<T, W: World> ReadMostly<T, W> {
     ///
     /// It does not queue at once: there each waiter is woken by the one before, which does not run
     /// while another thread has its CPU. All readers are woken together.
+    ///
+    /// Returns whether this thread reads: not if `deadline` comes first.
     #[cold]
     #[inline(never)]
-    fn come_slowly(&self) {
+    fn come_slowly(&self, deadline: Option<Time>) -> bool {
         // In the model, where no time passes, each sleep is one more place for a switch.
         for _ in 0..if W::RUNS { SLEEPS } else { 1 } {
             let now = W::now();
+            let end = deadline.map_or(now + MOST, |deadline| deadline.min(now + MOST));
             let is_open = |closed| closed == OPEN;
-            if !matches!(spin::<W, _>(&self.closed, now, now + MOST, is_open), Spun::Ready(_)) {
-                self.sleep_while_closed();
+            if !matches!(spin::<W, _>(&self.closed, now, end, is_open), Spun::Ready(_)) {
+                self.sleep_while_closed(deadline);
             }
             if self.looks_open() && self.come() {
-                return;
+                return true;
+            }
+            if is_over::<W>(deadline) {
+                return false;
             }
         }
-        self.writers.lock();
+        match deadline {
+            None => self.writers.lock(),
+            Some(deadline) if self.writers.lock_by(deadline) => {}
+            Some(_) => return self.looks_open() && self.come(),
+        }
         // The lock is open, and stays so until this thread is counted.
         self.counts.field(|slot| &slot.came).add(1);
         // SAFETY: locked above.
         unsafe { self.writers.unlock() };
+        true
     }
 
-    /// Sleeps until the lock is opened.
-    fn sleep_while_closed(&self) {
+    /// Sleeps until the lock is opened, or until `deadline`.
+    fn sleep_while_closed(&self, deadline: Option<Time>) {
         // Relaxed, twice: asks to be woken, and publishes nothing.
         let (asked, found) = (Ordering::Relaxed, Ordering::Relaxed);
         let asked = self.closed.compare_exchange(CLOSED, SLEPT_ON, asked, found);
         if asked != Err(OPEN) {
-            W::park(&self.closed, SLEPT_ON, None);
+            W::park(&self.closed, SLEPT_ON, deadline);
         }
     }
 
@@ -328,18 +347,67 @@ impl<T, W: World> ReadMostly<T, W> {
     /// lock is then not taken.
     pub fn write(&self) -> Result<ReadMostlyWriteGuard<'_, T, W>, Lacking> {
         self.writers.lock();
-        // Relaxed: the heavy fence orders it.
-        self.closed.store(CLOSED, Ordering::Relaxed);
-        if let Err(lacking) = self.close() {
-            self.open();
-            return Err(lacking);
-        }
-        // SAFETY: the lock is closed, and the readers that came before have gone.
-        Ok(unsafe { ReadMostlyWriteGuard::new(self) })
+        let closed = self.close(None)?;
+        Ok(closed.expect("a writer without a deadline does not give up"))
     }
 
-    /// Waits until the readers that came before the lock was closed have gone.
-    fn close(&self) -> Result<(), Lacking> {
+    /// Takes the lock to write, or returns `Ok(None)` if `deadline` passes first.
+    ///
+    /// While the call waits for readers, it keeps later readers out, as [`write`] does. When it
+    /// gives up, they are woken.
+    ///
+    /// # Errors
+    ///
+    /// As for [`write`].
+    ///
+    /// [`write`]: ReadMostly::write
+    pub fn write_by(
+        &self,
+        deadline: Time,
+    ) -> Result<Option<ReadMostlyWriteGuard<'_, T, W>>, Lacking> {
+        if self.writers.lock_by(deadline) { self.close(Some(deadline)) } else { Ok(None) }
+    }
+
+    /// Takes the lock to write if no thread has it, and no other thread waits to write or tries to.
+    ///
+    /// If no thread seems to read, the call executes the heavy fence of a write. The call may also
+    /// fail if a reader comes at the same time, and if the kernel refuses `membarrier`. A reader
+    /// that comes meanwhile waits until the call returns, or until the guard drops.
+    pub fn try_write(&self) -> Option<ReadMostlyWriteGuard<'_, T, W>> {
+        if !self.writers.try_lock() {
+            return None;
+        }
+        // A look without the fence: a trial beside readers closes the lock to none.
+        let went = self.counts.field(|slot| &slot.went).sum();
+        if self.counts.field(|slot| &slot.came).sum() != went {
+            // SAFETY: locked above.
+            unsafe { self.writers.unlock() };
+            return None;
+        }
+        self.close(Some(Time::from_nanos(0))).ok().flatten()
+    }
+
+    /// Closes the lock, and waits until the readers that came before have gone. Opens it again,
+    /// and frees it for the next writer, if `deadline` comes first, or if there is no fence. The
+    /// caller has locked `writers`.
+    fn close(
+        &self,
+        deadline: Option<Time>,
+    ) -> Result<Option<ReadMostlyWriteGuard<'_, T, W>>, Lacking> {
+        // Relaxed: the heavy fence orders it.
+        self.closed.store(CLOSED, Ordering::Relaxed);
+        let waited = self.wait_for_readers(deadline);
+        if waited == Ok(true) {
+            // SAFETY: the lock is closed, and the readers that came before have gone.
+            return Ok(Some(unsafe { ReadMostlyWriteGuard::new(self) }));
+        }
+        self.open();
+        waited.map(|_| None)
+    }
+
+    /// Waits until the readers that came before the lock was closed have gone. Returns `false` if
+    /// `deadline` comes first.
+    fn wait_for_readers(&self, deadline: Option<Time>) -> Result<bool, Lacking> {
         // Partner: the light fences in `come` and `go`.
         W::try_fence_all()?;
         loop {
@@ -347,11 +415,15 @@ impl<T, W: World> ReadMostly<T, W> {
             // for once more.
             let calls = self.calls.load(Ordering::Acquire);
             if !self.has_readers()? {
-                return Ok(());
+                return Ok(true);
+            }
+            if is_over::<W>(deadline) {
+                return Ok(false);
             }
             let now = W::now();
-            spin::<W, _>(&self.calls, now, now + MOST, |found| found != calls);
-            W::park(&self.calls, calls, None);
+            let end = deadline.map_or(now + MOST, |deadline| deadline.min(now + MOST));
+            spin::<W, _>(&self.calls, now, end, |found| found != calls);
+            W::park(&self.calls, calls, deadline);
         }
     }
 

@@ -2,6 +2,7 @@
 //! see what it wrote.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use coreline::lock::ReadMostly;
 use coreline_sim::{Faults, Sim};
@@ -24,13 +25,25 @@ fn sharing<W: Testbed>(effort: Effort, one_in: u32) {
     let threads = effort.crew::<W, _, _>(|number| {
         let (lock, met) = (Arc::clone(&lock), Arc::clone(&met));
         let once = move |round: u32| {
+            let manner = if W::RUNS { round % 3 } else { 0 };
+            let soon = || W::now() + Duration::from_nanos(700);
             if (number + round).is_multiple_of(one_in) {
-                let mut pair = lock.write().expect("heavy fences");
-                pair.0.0 += 1;
-                pair.1.0 += 1;
-                return 1;
+                let held = match manner {
+                    0 => Some(lock.write().expect("heavy fences")),
+                    1 => lock.try_write(),
+                    _ => lock.write_by(soon()).expect("heavy fences"),
+                };
+                return held.map_or(0, |mut pair| {
+                    pair.0.0 += 1;
+                    pair.1.0 += 1;
+                    1
+                });
             }
-            let held = if W::RUNS && round % 3 == 1 { lock.try_read() } else { Some(lock.read()) };
+            let held = match manner {
+                0 => Some(lock.read()),
+                1 => lock.try_read(),
+                _ => lock.read_by(soon()),
+            };
             if held.is_some_and(|pair| pair.0.0 != pair.1.0) {
                 // Relaxed: a count. Not a panic here: natively a writer would wait for ever.
                 met.fetch_add(1, Ordering::Relaxed);
@@ -44,6 +57,74 @@ fn sharing<W: Testbed>(effort: Effort, one_in: u32) {
     assert_eq!(met.load(Ordering::Relaxed), 0, "a reader met a writer");
     let pair = lock.try_read().expect("no thread writes");
     assert_eq!((pair.0.0, pair.1.0), (written, written), "a write was lost");
+}
+
+/// A thread reads, or writes if `writes`. Beside it, others try in vain, and give up. Then the lock
+/// is free, and no thread has kept it closed.
+fn all_others_give_up<W: Testbed>(writes: bool) {
+    let lock = Arc::new(ReadMostly::<u64, W>::new_in(IndexBy::Cpu, 0).unwrap());
+    let soon = || W::now() + Duration::from_micros(300);
+    let theirs = Arc::clone(&lock);
+    let try_all = move || {
+        assert!(theirs.try_write().is_none());
+        assert!(theirs.write_by(soon()).expect("heavy fences").is_none());
+        assert_eq!(theirs.try_read().is_none(), writes, "a trial left the lock closed");
+        assert_eq!(theirs.read_by(soon()).is_none(), writes, "a trial left the lock closed");
+    };
+    let (read, written) = if writes {
+        (None, Some(lock.write().expect("heavy fences")))
+    } else {
+        (Some(lock.read()), None)
+    };
+    W::spawn(Placement::Anywhere, try_all).expect("a thread").join();
+    drop((read, written));
+    *lock.try_write().expect("it is free") += 1;
+    *lock.write_by(soon()).expect("heavy fences").expect("it is free") += 1;
+    assert_eq!(lock.read_by(soon()).map(|data| *data), Some(2));
+}
+
+#[test]
+fn threads_give_up_in_every_world() {
+    for writes in [false, true] {
+        all_others_give_up::<Native>(writes);
+        let law = move || all_others_give_up::<Sim>(writes);
+        worlds::simulate("read_mostly::gives_up", "host-2c", Faults::NONE, law).unwrap();
+        worlds::check_planted(Plant::EXCHANGES, move || all_others_give_up::<Model>(writes));
+    }
+}
+
+/// A reader, and a writer that gives up if the reader is there.
+fn a_trial_to_write<W: Testbed>(times: bool) {
+    let lock = Arc::new(ReadMostly::<u64, W>::new_in(IndexBy::Cpu, 0).unwrap());
+    let theirs = Arc::clone(&lock);
+    let write = move || {
+        let held = if times {
+            theirs.write_by(W::now()).expect("heavy fences")
+        } else {
+            theirs.try_write()
+        };
+        held.map_or(0, |mut data| {
+            *data += 1;
+            1
+        })
+    };
+    let writer = W::spawn(Placement::Anywhere, write).expect("a thread");
+    assert!(*lock.read() <= 1);
+    let written = writer.join();
+    assert_eq!(*lock.try_write().expect("it is free"), written);
+}
+
+#[test]
+fn trials_share_in_every_interleaving() {
+    for times in [false, true] {
+        worlds::check_planted(Plant::EXCHANGES, move || a_trial_to_write::<Model>(times));
+    }
+}
+
+#[test]
+fn a_trial_without_a_fence_is_caught() {
+    let plant = Plant { heavy_fences: false, ..Plant::EXCHANGES };
+    worlds::assert_caught(plant, RACE, || a_trial_to_write::<Model>(false));
 }
 
 #[test]
