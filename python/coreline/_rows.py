@@ -79,8 +79,8 @@ class Rows:
     def chart(self, metric: str, over: str | None = None) -> plotly.graph_objects.Figure:
         """A chart of a figure over a parameter, which needs ``coreline[plotly]``.
 
-        Each machine has a panel, and each variant a line. A point is the mean over seeds and costs. Its whiskers reach
-        from the lowest to the highest. Failed runs are left out.
+        Each machine has a panel, and each variant a line. A point is the mean over seeds, costs and arbitrations. Its
+        whiskers reach from the lowest to the highest. Failed runs are left out.
 
         Args:
             metric: The figure, as ``turns``.

@@ -26,6 +26,7 @@ use std::path::Path;
 
 use clap::Args;
 use coreline_scenarios::metric::Better;
+use coreline_sim::Arbitration;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -71,7 +72,14 @@ struct Run {
     spans: String,
     seed: u64,
     seeds: u64,
+    /// Results of older programs do not say: theirs were first-come.
+    #[serde(default = "first_come")]
+    arbitrations: Vec<String>,
     rows: Vec<Row>,
+}
+
+fn first_come() -> Vec<String> {
+    vec![Arbitration::Fifo.to_string()]
 }
 
 #[derive(Debug, Clone, PartialEq, Deserialize)]
@@ -207,6 +215,11 @@ impl Run {
         self.spans == "samples"
     }
 
+    /// Of contended lines; nothing natively.
+    fn arbitration(&self) -> String {
+        if self.is_native() { String::new() } else { self.arbitrations.join(" and ") }
+    }
+
     fn is_comparable(&self, other: &Run) -> Result<(), Error> {
         let number = |of: u64| of.to_string();
         for (what, before, after) in [
@@ -216,6 +229,7 @@ impl Run {
             ("form (quick)", self.quick.to_string(), other.quick.to_string()),
             ("seed", number(self.seed), number(other.seed)),
             ("number of seeds", number(self.seeds), number(other.seeds)),
+            ("arbitration", self.arbitration(), other.arbitration()),
         ] {
             if before != after {
                 return Err(Error::NotComparable { what, before, after });
@@ -470,6 +484,7 @@ mod tests {
             spans: spans.to_owned(),
             seed: 1,
             seeds: 1,
+            arbitrations: first_come(),
             rows,
         }
     }
@@ -593,6 +608,8 @@ mod tests {
         assert_eq!(refused(&[&one, &elsewhere], &one), "world");
         let seeded = Run { seed: 2, ..other.clone() };
         assert_eq!(refused(&[&other], &seeded), "seed");
+        let nearest = Run { arbitrations: vec!["nearest".to_owned()], ..other.clone() };
+        assert_eq!(refused(&[&other], &nearest), "arbitration");
         assert_eq!(refused(&[&other, &other], &other), "repeated");
     }
 }

@@ -7,6 +7,7 @@ use clap::error::ErrorKind;
 use clap::{Arg, ArgAction, ArgMatches, Args, Command, FromArgMatches, Subcommand};
 use coreline_scenarios::param::{Domain, Param, Value, Words};
 use coreline_scenarios::{ALL, Scenario};
+use coreline_sim::Arbitration;
 
 use crate::output::RowsOutput;
 use crate::run::Choice;
@@ -33,16 +34,29 @@ struct Common {
         value_parser = seed
     )]
     seed: u64,
-    /// Run the whole band: 16 seeds, and each uncertain cost moved by 30 %, instead of the request
-    /// shares alone
+    /// Run the whole band: 16 seeds, and each uncertain cost moved by 30 %, under both arbitrations,
+    /// instead of the request shares alone
     #[arg(long)]
     band: bool,
+    /// Which request a simulated contended line serves next; the default is `fifo`, and with --band
+    /// both
+    #[arg(long, value_name = "NAME", value_parser = arbitrations())]
+    arbitration: Option<Arbitration>,
     /// Make fewer runs with fewer values, and natively use at most 32 CPUs
     #[arg(long)]
     quick: bool,
     /// Run only this configuration; may be given more than once
     #[arg(long = "config", value_name = "NAME")]
     configs: Vec<String>,
+}
+
+fn arbitrations() -> ValueParser {
+    let all = [
+        (Arbitration::Fifo, "the request that arrived first"),
+        (Arbitration::Nearest, "the request nearest to the core that last had the line"),
+    ];
+    let parser = names(all.map(|(it, about)| (it.to_string(), about)).into_iter());
+    ValueParser::new(parser.try_map(|name| name.parse::<Arbitration>()))
 }
 
 fn seed(text: &str) -> Result<u64, String> {
@@ -80,10 +94,21 @@ impl FromArgMatches for Run {
             Some((param.name, values.cloned().collect()))
         };
         let variants = matches.get_many("variant").unwrap_or_default().cloned().collect();
-        let Common { world, seed, band, quick, configs } = Common::from_arg_matches(matches)?;
+        let Common { world, seed, band, arbitration, quick, configs } =
+            Common::from_arg_matches(matches)?;
         let values = scenario.options().filter_map(all).collect();
-        let choice =
-            Choice { scenario, world, seed, band, quick, configs, variants, values, whole: None };
+        let choice = Choice {
+            scenario,
+            world,
+            seed,
+            band,
+            arbitration,
+            quick,
+            configs,
+            variants,
+            values,
+            whole: None,
+        };
         Ok(Run { choice, output: RowsOutput::from_arg_matches(matches)? })
     }
 
@@ -120,7 +145,9 @@ fn command(scenario: &'static Scenario) -> Command {
     command.next_help_heading(scenario.name).args(scenario.options().map(of_param))
 }
 
-fn names(all: impl Iterator<Item = (&'static str, &'static str)>) -> PossibleValuesParser {
+fn names(
+    all: impl Iterator<Item = (impl Into<clap::builder::Str>, &'static str)>,
+) -> PossibleValuesParser {
     all.map(|(name, about)| PossibleValue::new(name).help(about)).collect::<Vec<_>>().into()
 }
 

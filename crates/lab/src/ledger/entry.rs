@@ -133,6 +133,7 @@ pub(super) mod tests {
             limited: false,
             times: Some(3.0),
             why: None,
+            lack: None,
         }
     }
 

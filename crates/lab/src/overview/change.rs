@@ -153,6 +153,7 @@ pub(crate) fn simulated(
         world: World::preset(shown.machine)?,
         seed: 1,
         band: false,
+        arbitration: None,
         quick: false,
         configs: vec![shown.config.to_owned()],
         variants: variants.iter().copied().map(str::to_owned).collect(),

@@ -12,10 +12,11 @@ use crate::sweep::{Kind, Row, SweepError};
 use crate::sweep_error::unknown;
 
 /// Columns in which the runs of one point differ.
-const RUNS: [&str; 5] = ["replay", "seed", "request_percent", "cost", "cost_percent"];
+const RUNS: [&str; 6] =
+    ["replay", "seed", "request_percent", "arbitration", "cost", "cost_percent"];
 
 /// Returns the chart of a figure over a parameter, as a figure of Plotly. A point is the mean over
-/// seeds and costs, and its whiskers reach from the lowest to the highest. The default parameter is
+/// seeds, arbitrations and costs, and its whiskers reach from the lowest to the highest. The default parameter is
 /// the number of threads or, in a scenario without it, of CPUs.
 ///
 /// # Errors

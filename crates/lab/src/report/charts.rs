@@ -98,7 +98,7 @@ impl<'a> Of<'a> {
         let says = format!(
             "The {} figures beside the published ones, with {}: {}.",
             self.ours(),
-            self.span(),
+            self.run.span(),
             verdicts.join(", ")
         );
         let figure = Figure::axes(data, &title, ["", &self.unit()]);
@@ -107,16 +107,6 @@ impl<'a> Of<'a> {
 
     fn ours(&self) -> &'static str {
         if self.run.is_native() { "measured" } else { "simulated" }
-    }
-
-    /// What whiskers span.
-    fn span(&self) -> &'static str {
-        match &*self.run.spans {
-            "samples" => "whiskers over the samples",
-            "whole-band" => "whiskers over 16 seeds, three request shares and moved costs",
-            "point" => "no whiskers, because a quick run has no range",
-            _ => "whiskers over three request shares",
-        }
     }
 
     /// A line for each variant over each parameter that has two numbers or more, on the largest
@@ -167,7 +157,7 @@ impl<'a> Of<'a> {
         let fixed: Vec<_> = fixed.iter().map(|(name, value)| format!("{name} {value}")).collect();
         let with = if fixed.is_empty() { String::new() } else { format!(", {}", fixed.join(", ")) };
         let title = format!("{}: {} over {param}", self.run.title(), self.metric);
-        let mut says = format!("On {config}{with}, with {}.", self.span());
+        let mut says = format!("On {config}{with}, with {}.", self.run.span());
         if groups.len() > 1 {
             says += &format!(
                 " This is one of {} combinations of the other parameters; the rows have all.",
@@ -206,7 +196,7 @@ impl<'a> Of<'a> {
         });
         let data: Vec<_> = data.collect();
         let title = format!("{}: {} by variant", self.run.title(), self.metric);
-        let mut says = format!("Columns for each variant, with {}.", self.span());
+        let mut says = format!("Columns for each variant, with {}.", self.run.span());
         if left > 0 {
             says += &format!(
                 " The last {MOST_PLACES} of {} places; the rows have all.",

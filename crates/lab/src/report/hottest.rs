@@ -48,7 +48,8 @@ pub(super) fn line(run: &Run, spec: &Spec, row: &Row) -> Option<(Point, Replay)>
     let chosen: Chosen = chosen.collect();
     let points = scenario.points(&config, &[variant], &chosen, (run.quick, false)).ok()?;
     let point = points.into_iter().find(|point| point.params() == row.params)?;
-    let line = default_line(spec, run.seed, &point);
+    let arbitration = run.arbitration().unwrap_or_default();
+    let line = Replay { arbitration, ..default_line(spec, run.seed, &point) };
     Some((point, line))
 }
 

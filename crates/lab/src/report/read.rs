@@ -5,6 +5,7 @@ use std::path::Path;
 
 use coreline_scenarios::metric::Better;
 use coreline_scenarios::param::Value;
+use coreline_sim::Arbitration;
 use serde::Deserialize;
 
 use crate::error::Error;
@@ -21,6 +22,9 @@ pub(crate) struct Run {
     pub(super) quick: bool,
     pub(super) spans: String,
     pub(super) seed: u64,
+    /// Empty natively, and in results of older programs, whose lines were first-come.
+    #[serde(default)]
+    pub(super) arbitrations: Vec<String>,
     pub(super) not_modelled: Vec<String>,
     pub(super) rows: Vec<Row>,
 }
@@ -96,12 +100,42 @@ impl Run {
         }
     }
 
+    fn is_band(&self) -> bool {
+        self.spans == "whole-band"
+    }
+
+    /// That of the default point.
+    pub(super) fn arbitration(&self) -> Option<Arbitration> {
+        self.arbitrations.first()?.parse().ok()
+    }
+
+    fn has_usual_arbitrations(&self) -> bool {
+        let usual = if self.is_band() { &Arbitration::ALL[..] } else { &[Arbitration::default()] };
+        self.arbitrations.iter().map(|it| it.parse().ok()).eq(usual.iter().copied().map(Some))
+    }
+
+    /// What whiskers span.
+    pub(super) fn span(&self) -> &'static str {
+        match &*self.spans {
+            "samples" => "whiskers over the samples",
+            "whole-band" if self.arbitrations.len() > 1 => {
+                "whiskers over 16 seeds, three request shares, two arbitrations and moved costs"
+            }
+            "whole-band" => "whiskers over 16 seeds, three request shares and moved costs",
+            "point" => "no whiskers, because a quick run has no range",
+            _ => "whiskers over three request shares",
+        }
+    }
+
     /// The command that gives the same rows, where no option of the scenario was given.
     pub(super) fn command(&self) -> String {
         let Run { scenario, world, seed, .. } = self;
         let [scenario, world] = [scenario, world].map(|it| quoted(it));
         let mut command = format!("coreline run {scenario} --world {world} --seed {seed}");
-        command += if self.spans == "whole-band" { " --band" } else { "" };
+        command += if self.is_band() { " --band" } else { "" };
+        if let Some(alone) = self.arbitration().filter(|_| !self.has_usual_arbitrations()) {
+            command += &format!(" --arbitration {alone}");
+        }
         command += if self.quick { " --quick" } else { "" };
         command
     }

@@ -4,6 +4,8 @@ use coreline_scenarios::config::Config;
 use coreline_scenarios::param::Role;
 use coreline_scenarios::point::{Chosen, Point};
 use coreline_scenarios::{Error as ScenarioError, Scenario};
+use coreline_sim::claim::Band;
+use coreline_sim::{Arbitration, Spec};
 use indicatif::ProgressBar;
 
 use crate::error::Error;
@@ -17,6 +19,8 @@ pub(crate) struct Choice {
     pub(crate) seed: u64,
     /// The whole band, instead of the request shares alone.
     pub(crate) band: bool,
+    /// Alone. None: the default one or, in a whole band, each.
+    pub(crate) arbitration: Option<Arbitration>,
     pub(crate) quick: bool,
     /// None: the usual ones. So of the next.
     pub(crate) configs: Vec<String>,
@@ -31,11 +35,28 @@ impl Choice {
     pub(crate) fn quick(scenario: &'static Scenario, world: World, whole: &mut Whole) -> Choice {
         let (configs, variants, values) = (Vec::new(), Vec::new(), Chosen::new());
         let (seed, band, quick, whole) = (1, false, true, Some(whole.next()));
-        Choice { scenario, world, seed, band, quick, configs, variants, values, whole }
+        let arbitration = None;
+        Choice { scenario, world, seed, band, arbitration, quick, configs, variants, values, whole }
     }
 
     pub(super) fn natively(&self) -> bool {
         matches!(self.world, World::Native)
+    }
+
+    /// The points of a machine at which it runs.
+    pub(super) fn band_of(&self, spec: &Spec) -> Band {
+        let band = if self.band { Band::whole } else { Band::quick }(spec, self.seed);
+        match self.arbitration {
+            Some(arbitration) => band.under(arbitration),
+            None => band,
+        }
+    }
+
+    /// The arbitrations of these points, by name.
+    pub(super) fn arbitrations(&self, spec: &Spec) -> Vec<String> {
+        let band = self.band_of(spec);
+        let is_there = |it: &Arbitration| band.points().iter().any(|at| at.arbitration == *it);
+        Arbitration::ALL.into_iter().filter(is_there).map(|it| it.to_string()).collect()
     }
 
     pub(super) fn progress(&self, runs: usize) -> ProgressBar {
@@ -79,6 +100,9 @@ impl Choice {
         if let Some(param) = chosen.find(|it| natively && it.role == Role::Kernel) {
             return Err(Error::KernelNatively { option: param.name });
         }
+        if natively && self.arbitration.is_some() {
+            return Err(Error::ArbitrationNatively);
+        }
         let (variants, form) = (self.variants()?, (self.quick, natively));
         let mut all = Vec::new();
         for config in self.configs(has)? {
@@ -96,10 +120,11 @@ impl Choice {
     }
 
     pub(super) fn command(&self) -> String {
-        let Choice { world, seed, band, quick, configs, .. } = self;
+        let Choice { world, seed, band, arbitration, quick, configs, .. } = self;
         let name = self.scenario.name;
         let mut command = format!("coreline run {name} --world {} --seed {seed}", world.asked());
         command += if *band { " --band" } else { "" };
+        arbitration.iter().for_each(|name| command += &format!(" --arbitration {name}"));
         command += if *quick { " --quick" } else { "" };
         self.variants.iter().for_each(|variant| command += &format!(" --variant {variant}"));
         for param in self.scenario.options() {

@@ -4,6 +4,7 @@ use coreline_scenarios::figure::{Figure, Made};
 use coreline_scenarios::metric::Metric;
 use coreline_scenarios::point::Point;
 use coreline_sim::{Spec, claim};
+use serde::Serialize;
 
 use super::published::Published;
 
@@ -15,11 +16,39 @@ pub(super) struct Series {
     pub(super) points: Vec<f64>,
 }
 
+/// Why a figure has no value at its default, or somewhere in its band.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum Lack {
+    /// It is a ratio to a variant that completed no operation in its window: the window is too
+    /// short for one operation.
+    NoOperation,
+}
+
+impl Lack {
+    /// In words, of a ratio to this variant.
+    pub(super) fn said(self, beside: &str) -> String {
+        match self {
+            Lack::NoOperation => format!(
+                "`{beside}` completed no operation in its window, which is too short for one \
+                 operation, so a ratio to it has no value; choose shorter operations, or leave \
+                 out --quick"
+            ),
+        }
+    }
+}
+
 impl Series {
-    /// One over another, and point by point.
+    /// One over another, and point by point. A rate of 0 has no ratio to it, which is not a ratio
+    /// of infinity.
     fn over(&self, that: &Series) -> Series {
-        let points = self.points.iter().zip(&that.points).map(|(this, that)| this / that);
-        Series { value: self.value / that.value, points: points.collect() }
+        let ratio = |this: f64, that: f64| if that == 0.0 { f64::NAN } else { this / that };
+        let points = self.points.iter().zip(&that.points).map(|(this, that)| ratio(*this, *that));
+        Series { value: ratio(self.value, that.value), points: points.collect() }
+    }
+
+    fn is_zero_somewhere(&self) -> bool {
+        self.points.iter().chain([&self.value]).any(|it| *it == 0.0)
     }
 
     fn times(&self, factor: f64) -> Series {
@@ -68,6 +97,8 @@ pub(super) struct Shown<'a> {
     /// Whether it is made of a figure of another variant.
     pub(super) derived: bool,
     pub(super) series: Series,
+    /// Why it has no value somewhere, and the variant that lacks it.
+    pub(super) lack: Option<(Lack, &'static str)>,
     pub(super) published: Option<(f64, String)>,
 }
 
@@ -78,11 +109,27 @@ pub(super) fn figures<'a>(beside: &Beside<'_>, variants: &'a [Measured]) -> Vec<
             (figure.when)(&of.point).then(|| beside.series(figure.made, of, variants))??;
         let published = beside.figure(figure, &of.point);
         let derived = !figure.is_own();
-        Some(Shown { of, metric: figure.metric, derived, series, published })
+        let lack = lack(figure.made, of, variants);
+        Some(Shown { of, metric: figure.metric, derived, series, lack, published })
     };
     let of =
         |of: &'a Measured| of.point.scenario.figures.iter().filter_map(move |it| shown(of, it));
     variants.iter().flat_map(of).collect()
+}
+
+/// What a ratio of rates lacks. A variant has a rate of 0 if nothing was completed.
+fn lack(
+    made: Made,
+    this: &Measured,
+    variants: &[Measured],
+) -> Option<(Lack, &'static str)> {
+    let (number, by) = match made {
+        Made::Over(number, beside) => (number, beside),
+        Made::Under(number, _) => (number, this.point.variant),
+        Made::Number(_) | Made::Scaled(..) | Made::Quotient(..) => return None,
+    };
+    let of = variants.iter().find(|it| it.point.variant == by)?;
+    of.numbers.get(number)?.is_zero_somewhere().then_some((Lack::NoOperation, by))
 }
 
 /// The figures of one run on a machine, which need no run of another variant, by metric.

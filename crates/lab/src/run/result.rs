@@ -16,7 +16,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use super::Choice;
-use super::measured::{Beside, Measured, Shown, figures};
+use super::measured::{Beside, Lack, Measured, Shown, figures};
 use super::published::Published;
 use super::verdict::{self, Judged, Verdict};
 use crate::error::Error;
@@ -76,6 +76,8 @@ pub(crate) struct RunResult {
     pub(crate) seed: u64,
     /// How many seeds each request share has, from that one on.
     seeds: u64,
+    /// Of contended lines, the default first. Empty natively.
+    arbitrations: Vec<String>,
     pub(crate) not_modelled: &'static [&'static str],
     pub(crate) rows: Vec<FigureRow>,
     /// The command that gives the same result again. Not data.
@@ -94,7 +96,7 @@ pub(crate) struct RunResult {
 pub(crate) enum Spans {
     /// One for each request share.
     RequestShares,
-    /// Request shares with all seeds, and moved costs.
+    /// Request shares with all seeds, and moved costs, under each arbitration.
     WholeBand,
     /// Nothing: a quick run's figures are points, as its band would not lie where the whole one
     /// does. Its verdicts are of the request shares.
@@ -161,8 +163,10 @@ pub(crate) struct FigureRow {
     /// By which factor the size is off, where the verdict is about that; within which it is
     /// reached.
     pub(crate) times: Option<f64>,
-    /// Why the verdict is not better; never missing where it could be.
+    /// Why the verdict is not better; never missing where it could be. Or why there is no value.
     pub(crate) why: Option<String>,
+    /// What the value or its range lacks.
+    pub(crate) lack: Option<Lack>,
 }
 
 impl RunResult {
@@ -202,6 +206,7 @@ impl RunResult {
             spans,
             seed: choice.seed,
             seeds: if choice.band && machine.is_some() { Band::SEEDS } else { 1 },
+            arbitrations: machine.map_or(Vec::new(), |machine| choice.arbitrations(machine)),
             not_modelled: if machine.is_some() { NOT_MODELLED } else { &[] },
             rows,
             command: choice.command(),
@@ -226,7 +231,7 @@ const DISTURBED: &str = "other programs used these CPUs: no evidence";
 
 fn row(beside: &Beside<'_>, shown: Shown<'_>) -> FigureRow {
     let natively = beside.machine.is_none();
-    let Shown { of, metric, derived, series, published } = &shown;
+    let Shown { of, metric, derived, series, lack, published } = &shown;
     let Measured { point, caches, rounds, .. } = of;
     let disturbed = rounds.is_some_and(|rounds| rounds.are_disturbed);
     let samples = series.points.len();
@@ -278,7 +283,8 @@ fn row(beside: &Beside<'_>, shown: Shown<'_>) -> FigureRow {
         verdict,
         limited,
         times: times.map(|times| FigureKind::Ratio.round(times)),
-        why: why.map(str::to_owned),
+        why: lack.map(|(lack, by)| lack.said(by)).or_else(|| why.map(str::to_owned)),
+        lack: lack.map(|(lack, _)| lack),
     }
 }
 

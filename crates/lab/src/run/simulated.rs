@@ -4,7 +4,6 @@ use coreline_scenarios::config::Config;
 use coreline_scenarios::point::Point;
 use coreline_scenarios::{Done, over_band};
 use coreline_sim::Spec;
-use coreline_sim::claim::Band;
 
 use super::Choice;
 use super::measured::{Measured, Series};
@@ -15,9 +14,8 @@ use crate::error::Error;
 pub(super) fn measure(spec: &Spec, choice: &Choice) -> Result<(Vec<Measured>, usize), Error> {
     let (configs, points): (Vec<_>, Vec<_>) =
         choice.points(Config::all(spec.topology()))?.into_iter().unzip();
-    let (band, quick) = (choice.band, choice.quick);
-    let band = if band { Band::whole } else { Band::quick }(spec, choice.seed);
-    let runs = choice.scenario.runs[usize::from(quick)];
+    let band = choice.band_of(spec);
+    let runs = choice.scenario.runs[usize::from(choice.quick)];
     let bar = choice.progress(points.len() * band.points().len() * runs as usize);
     let done = over_band(&band, &points, Point::kernel, runs, |done| bar.inc(done));
     bar.finish_and_clear();

@@ -64,7 +64,7 @@ enum Cost {
     Point,
     /// Each request share.
     Shares,
-    /// Each request share with 16 seeds, and each uncertain cost moved.
+    /// The whole band: each request share with 16 seeds, and each uncertain cost moved.
     Band,
 }
 
@@ -157,7 +157,7 @@ impl Sweep {
             configs: list("config", raw.config)?,
             seeds: seeds(list("seed", raw.seed)?)?,
             cost: raw.cost,
-            arbitrations: arbitrations(list("arbitration", raw.arbitration)?)?,
+            arbitrations: arbitrations(list("arbitration", raw.arbitration)?, raw.cost)?,
             quick: raw.quick,
             values: values(scenario, raw.params)?,
         };
@@ -226,9 +226,9 @@ impl Grid {
             };
             let is_point = |line: &Replay| line.request_percent == Machine::REQUEST_PERCENT;
             for &arbitration in &self.arbitrations {
+                let band = band.clone().under(arbitration);
                 let lines = lines(&band, &points, runs);
-                let lines = lines.filter(|line| self.cost != Cost::Point || is_point(line));
-                all.extend(lines.map(|line| Replay { arbitration, ..line }));
+                all.extend(lines.filter(|line| self.cost != Cost::Point || is_point(line)));
             }
         }
         Ok(all)
@@ -242,6 +242,7 @@ impl Grid {
             world: World::Simulated { spec: Box::new(spec.clone()), asked },
             seed: 1,
             band: false,
+            arbitration: None,
             quick,
             configs: self.configs.iter().filter(|it| *it != "all").cloned().collect(),
             variants: self.variants.clone(),
@@ -318,11 +319,14 @@ fn range(text: &str) -> Option<Range<u64>> {
     Some(from..if is_open { to } else { to.checked_add(1)? })
 }
 
-fn arbitrations(names: Vec<String>) -> Result<Vec<Arbitration>, String> {
+/// A whole band has each by default, as that of `coreline run`.
+fn arbitrations(names: Vec<String>, cost: Cost) -> Result<Vec<Arbitration>, String> {
     let parsed: Result<Vec<Arbitration>, _> = names.iter().map(|name| name.parse()).collect();
     let mut all = parsed.map_err(|error| error.to_string())?;
-    if all.is_empty() {
-        all.push(Arbitration::default());
+    match cost {
+        _ if !all.is_empty() => (),
+        Cost::Band => all.extend(Arbitration::ALL),
+        Cost::Point | Cost::Shares => all.push(Arbitration::default()),
     }
     Ok(all)
 }

@@ -10,7 +10,7 @@ use std::fmt::Write;
 use coreline_scenarios::point::Point;
 use coreline_scenarios::{ALL, simulate};
 use coreline_sim::claim::Band;
-use coreline_sim::{Machine, Spec};
+use coreline_sim::{Arbitration, Machine, Spec};
 use serde::{Deserialize, Serialize};
 
 use crate::error::Error;
@@ -23,9 +23,10 @@ const HEADER: &str = "\
 # --blind COMMIT`; see README.md beside it. `seen` says what the author of a row knew of figures.
 #
 # `ratio` is the rate of `variant` over that of `beside`: the mean over 16 seeds at the usual share
-# of requests. `low` and `high` are the ends of the band: three request shares with 16 seeds, and
-# each uncertain cost of the machine at 70 % and 130 %. `widest` has also what does not depend on
-# the variant at half and at twice its time. Rates are in 1/s.
+# of requests, and with contended lines that serve requests in the order of arrival. `low` and
+# `high` are the ends of the band: three request shares with 16 seeds, and each uncertain cost of
+# the machine at 70 % and 130 %, in the order of arrival and nearest first. `widest` has also what
+# does not depend on the variant at half and at twice its time. Rates are in 1/s.
 ";
 
 /// A curve: what is predicted at each number of threads.
@@ -266,15 +267,20 @@ impl Row {
         let usual: Vec<usize> = (0..ratios.len())
             .filter(|&index| {
                 let point = &band.points()[index];
-                point.cost.is_none() && point.request_percent == Machine::REQUEST_PERCENT
+                point.cost.is_none()
+                    && point.request_percent == Machine::REQUEST_PERCENT
+                    && point.arbitration == Arbitration::default()
             })
             .collect();
         let mean = |of: &[f64]| usual.iter().map(|&it| of[it]).sum::<f64>() / usual.len() as f64;
         let [low, high] = ends(&ratios);
         let mut all = ratios.clone();
-        for rest in &RESTS[1..] {
-            let [rates, beside] = self.rates(&Band::quick(spec, 1), at, *rest)?;
-            all.extend(quotients(&rates, &beside));
+        for arbitration in Arbitration::ALL {
+            let band = Band::quick(spec, 1).under(arbitration);
+            for rest in &RESTS[1..] {
+                let [rates, beside] = self.rates(&band, at, *rest)?;
+                all.extend(quotients(&rates, &beside));
+            }
         }
         Ok(Ratio {
             at,

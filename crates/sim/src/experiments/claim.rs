@@ -1,8 +1,9 @@
 //! Claims over bands: statements that must hold for all values of the machine's unknowns.
 //!
-//! A single run shows one seed, one guess of how a miss divides into request and response, and one
-//! value of each uncertain cost. A claim that you quote must not depend on these values. A [`Band`]
-//! is the set of points at which a claim must hold. [`Band::measure`] runs a program at each point,
+//! A single run shows one seed, one guess of how a miss divides into request and response, one
+//! guess of which request a contended line serves next, and one value of each uncertain cost. A
+//! claim that you quote must not depend on these values. A [`Band`] is the set of points at which a
+//! claim must hold. [`Band::measure`] runs a program at each point,
 //! in parallel on the host's CPUs. [`Figures`] hold the results and check claims.
 //!
 //! ```
@@ -44,6 +45,7 @@ use core::ops::RangeInclusive;
 use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
 
+use crate::hardware::contention::Arbitration;
 use crate::hardware::spec::Spec;
 use crate::machine::Machine;
 use crate::results::failure::Failure;
@@ -58,6 +60,8 @@ pub struct Point {
     pub seed: u64,
     /// The scaled uncertain cost and its percentage, if any.
     pub cost: Option<(String, u64)>,
+    /// The arbitration between the requests for a contended line.
+    pub arbitration: Arbitration,
 }
 
 /// The points of a machine at which a claim must hold. The default point is the first.
@@ -71,27 +75,44 @@ pub struct Band {
 const MOVES: [u64; 2] = [70, 130];
 
 impl Band {
-    /// The number of seeds for each request share in a whole band.
+    /// The number of seeds for each request share and arbitration in a whole band.
     pub const SEEDS: u64 = 16;
 
-    /// Creates the whole band. It has each share of [`Machine::REQUEST_BAND`] with 16 seeds from
-    /// `seed` on, and each uncertain cost at 70 % and at 130 %, one at a time.
+    /// Creates the whole band. Under each [`Arbitration`], it has each share of
+    /// [`Machine::REQUEST_BAND`] with 16 seeds from `seed` on, and each uncertain cost at 70 % and
+    /// at 130 %, one at a time.
+    ///
+    /// A claim that holds under one arbitration only says so with [`under`](Band::under).
     pub fn whole(spec: &Spec, seed: u64) -> Band {
         let mut band = Band::shares(spec, seed, Band::SEEDS);
         let uncertain = spec.sources().filter(|(_, cost)| cost.uncertain);
         let moved = uncertain.flat_map(|(name, _)| MOVES.map(|percent| (name.to_owned(), percent)));
-        band.points.extend(moved.map(|cost| Point {
-            request_percent: Machine::REQUEST_PERCENT,
-            seed,
-            cost: Some(cost),
-        }));
-        band
+        let default = band.points[0].clone();
+        band.points.extend(moved.map(|cost| Point { cost: Some(cost), ..default.clone() }));
+        let under = |arbitration| band.clone().under(arbitration).points;
+        let points = Arbitration::ALL.into_iter().flat_map(under).collect();
+        Band { points, ..band }
     }
 
-    /// Creates a small band with one seed for each share, for a first look and for tests that run
-    /// often.
+    /// Creates a small band with one seed for each share and the default arbitration, for a first
+    /// look and for tests that run often.
     pub fn quick(spec: &Spec, seed: u64) -> Band {
         Band::shares(spec, seed, 1)
+    }
+
+    /// Reduces the band to one arbitration, for a claim that holds under this arbitration only, or
+    /// for a machine whose arbitration is known.
+    #[must_use]
+    pub fn under(mut self, arbitration: Arbitration) -> Band {
+        let mut points: Vec<Point> = Vec::new();
+        for point in self.points {
+            let point = Point { arbitration, ..point };
+            if !points.contains(&point) {
+                points.push(point);
+            }
+        }
+        self.points = points;
+        self
     }
 
     fn shares(spec: &Spec, seed: u64, seeds: u64) -> Band {
@@ -102,6 +123,7 @@ impl Band {
                 request_percent,
                 seed: seed.wrapping_add(offset),
                 cost: None,
+                arbitration: Arbitration::default(),
             })
         };
         let points = std::iter::once(default).chain(others).flat_map(of_share).collect();
@@ -129,7 +151,8 @@ impl Band {
         if let Some((cost, percent)) = &point.cost {
             spec.scale(cost, *percent).expect("the point is of this machine");
         }
-        Machine::new(spec).seed(point.seed).request_percent(point.request_percent).program(program)
+        let machine = Machine::new(spec).seed(point.seed).request_percent(point.request_percent);
+        machine.arbitration(point.arbitration).program(program)
     }
 
     /// Runs a program at all points, on as many host threads as there are CPUs. Returns the

@@ -6,8 +6,9 @@ use std::collections::VecDeque;
 
 /// The arbitration between the requests for a contended line.
 ///
-/// Real machines differ, and few vendors document their arbitration. So a claim about a contended
-/// lock should hold under both policies.
+/// Real machines differ, and few vendors document their arbitration. Published measurements lie
+/// between these two policies (`docs/contention.md` in the source of coreline), so a claim about a
+/// contended line should hold under both. A whole [band](crate::claim::Band::whole) has both.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Arbitration {
     /// FIFO order. The request that arrived first is served first.
@@ -17,6 +18,11 @@ pub enum Arbitration {
     /// first. Among equally near requests, the request that arrived first is served. This policy
     /// has a higher throughput, but a distant core may starve.
     Nearest,
+}
+
+impl Arbitration {
+    /// All policies, the default first.
+    pub const ALL: [Arbitration; 2] = [Arbitration::Fifo, Arbitration::Nearest];
 }
 
 impl fmt::Display for Arbitration {
@@ -40,7 +46,7 @@ impl FromStr for Arbitration {
     type Err = ParseArbitrationError;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
-        [Arbitration::Fifo, Arbitration::Nearest]
+        Arbitration::ALL
             .into_iter()
             .find(|arbitration| arbitration.to_string() == text)
             .ok_or_else(|| ParseArbitrationError { asked: text.to_owned() })
@@ -158,7 +164,7 @@ mod tests {
 
     #[test]
     fn an_arbitration_reads_back() {
-        for arbitration in [Arbitration::Fifo, Arbitration::Nearest] {
+        for arbitration in Arbitration::ALL {
             assert_eq!(arbitration.to_string().parse(), Ok(arbitration));
         }
         let error = "random".parse::<Arbitration>().unwrap_err().to_string();

@@ -48,7 +48,7 @@ fn hand_off(waiters: u32, arbitration: Arbitration) -> (u64, u64) {
 
 #[test]
 fn an_unlock_waits_behind_the_requests_in_line_and_the_lock_behind_the_unlock() {
-    for arbitration in [Arbitration::Fifo, Arbitration::Nearest] {
+    for arbitration in Arbitration::ALL {
         let mut last = (0, 0);
         for waiters in [1, 2, 4, 8] {
             let (through, first) = hand_off(waiters, arbitration);
@@ -154,7 +154,7 @@ fn every_type_of_word_keeps_its_value() {
 #[test]
 fn no_wake_up_is_lost_on_a_word_whose_store_is_on_its_way() {
     for seed in 0..20 {
-        let arbitration = [Arbitration::Fifo, Arbitration::Nearest][seed as usize % 2];
+        let arbitration = Arbitration::ALL[seed as usize % 2];
         let machine = machine("epyc-9654-2s", seed).arbitration(arbitration);
         let run = machine.step_limit(1_000_000).run(move || {
             let word = Arc::new(Line(U32::new_in(1)));
@@ -294,7 +294,7 @@ fn whatever_is_found_has_an_order() {
                 (0..5).map(step).collect()
             })
             .collect();
-        let arbitration = [Arbitration::Fifo, Arbitration::Nearest][seed as usize % 2];
+        let arbitration = Arbitration::ALL[seed as usize % 2];
         let (theirs, waits) = (programs.clone(), [(); 4].map(|()| below(100)));
         let machine = machine("epyc-9654-2s", seed).arbitration(arbitration);
         let run = machine.step_limit(1_000_000).run(move || {

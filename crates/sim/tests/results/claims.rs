@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use coreline_sim::claim::{Band, Figures};
-use coreline_sim::{Failure, FailureKind, Machine, Replay, Spec, thread};
+use coreline_sim::{Arbitration, Failure, FailureKind, Machine, Replay, Spec, thread};
 
 fn spec() -> Spec {
     Spec::preset("epyc-9654-2s").unwrap()
@@ -29,13 +29,20 @@ fn fetch(machine: Machine, cpu: u32) -> Result<f64, Box<Failure>> {
 }
 
 #[test]
-fn the_whole_band_has_every_share_seed_and_uncertain_cost() {
+fn the_whole_band_has_every_share_seed_and_uncertain_cost_under_each_arbitration() {
     let (quick, whole) = (Band::quick(&spec(), 7), Band::whole(&spec(), 7));
     let shares: Vec<_> = quick.points().iter().map(|point| point.request_percent).collect();
     assert_eq!(shares, [30, 20, 50], "the default first");
     let uncertain = spec().sources().filter(|(_, cost)| cost.uncertain).count();
-    assert_eq!(whole.points().len(), 3 * 16 + 2 * uncertain);
+    assert_eq!(whole.points().len(), 2 * (3 * 16 + 2 * uncertain));
     assert_eq!(whole.points()[0], quick.points()[0]);
+    assert!(quick.points().iter().all(|point| point.arbitration == Arbitration::Fifo));
+    for arbitration in Arbitration::ALL {
+        let (few, all) = (quick.clone().under(arbitration), whole.clone().under(arbitration));
+        assert_eq!((few.points().len(), all.points().len()), (3, 3 * 16 + 2 * uncertain));
+        let is_in = |point: &&coreline_sim::claim::Point| point.arbitration == arbitration;
+        assert!(whole.points().iter().filter(is_in).eq(all.points()), "{arbitration}");
+    }
     for point in whole.points() {
         assert_eq!(whole.points().iter().filter(|other| *other == point).count(), 1, "{point:?}");
     }
@@ -116,6 +123,42 @@ fn a_claim_that_holds_says_nothing_and_one_that_does_not_shows_the_worst_point()
 
     let broken = far.within(0.0..=1.0).unwrap_err();
     assert_eq!((broken.bad, broken.replays.len()), (broken.points, 1));
+}
+
+/// The additions of a CPU of the other socket, in percent of those of two neighbours, while all
+/// three add to one word.
+fn far_share(machine: Machine) -> Result<f64, Box<Failure>> {
+    use coreline_sim::atomic::{AtomicU64, Ordering};
+    let run = machine.run(|| {
+        let [word, over] = [const { AtomicU64::new(0) }; 2];
+        let add = || {
+            over.fetch_add(1, Ordering::Relaxed);
+            while over.load(Ordering::Relaxed) < 3 {
+                thread::yield_now();
+            }
+            (0..).take_while(|_| word.fetch_add(1, Ordering::Relaxed) < 300).count() as f64
+        };
+        let counts = thread::scope(|scope| {
+            let start = |cpu| {
+                let builder = thread::Builder::new().on(coreline_topology::CpuId::new(cpu));
+                builder.spawn_scoped(scope, add).unwrap()
+            };
+            [0, 1, 96].map(start).map(|thread| thread.join().unwrap())
+        });
+        200.0 * counts[2] / (counts[0] + counts[1])
+    })?;
+    Ok(run.value)
+}
+
+/// The arbitration decides this figure by factors: a band without it would claim too much.
+#[test]
+fn a_claim_that_holds_under_one_arbitration_only_has_to_say_so() {
+    let whole = Band::whole(&spec(), 1);
+    let first_come = whole.clone().under(Arbitration::Fifo).measure("far", far_share).unwrap();
+    first_come.within(40.0..=300.0).unwrap();
+    let broken = whole.measure("far", far_share).unwrap().within(40.0..=300.0).unwrap_err();
+    assert_eq!(broken.bad * 2, broken.points, "{broken}");
+    assert!(broken.replays[0].to_string().contains(" arbitration=nearest "), "{broken}");
 }
 
 #[test]
