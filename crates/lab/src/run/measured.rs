@@ -118,11 +118,7 @@ pub(super) fn figures<'a>(beside: &Beside<'_>, variants: &'a [Measured]) -> Vec<
 }
 
 /// What a ratio of rates lacks. A variant has a rate of 0 if nothing was completed.
-fn lack(
-    made: Made,
-    this: &Measured,
-    variants: &[Measured],
-) -> Option<(Lack, &'static str)> {
+fn lack(made: Made, this: &Measured, variants: &[Measured]) -> Option<(Lack, &'static str)> {
     let (number, by) = match made {
         Made::Over(number, beside) => (number, beside),
         Made::Under(number, _) => (number, this.point.variant),

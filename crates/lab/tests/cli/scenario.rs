@@ -93,9 +93,9 @@ fn the_result_keeps_its_schema() {
     let [program, machine, how] = [
         ["schema", "program", "scenario", "world"],
         ["machine_digest", "here", "quick", "spans"],
-        ["seed", "seeds", "not_modelled", "rows"],
+        ["seed", "seeds", "arbitrations", "not_modelled"],
     ];
-    assert_eq!(keys(result), [program, machine, how].concat());
+    assert_eq!(keys(result), [&program[..], &machine, &how, &["rows"]].concat());
     assert_eq!(result["program"]["version"], env!("CARGO_PKG_VERSION"));
     assert_eq!((&result["here"], &result["spans"]), (&Value::Null, &"point".into()));
     assert_eq!(result["machine_digest"].as_str().unwrap().len(), 16);
@@ -131,7 +131,8 @@ fn the_result_keeps_its_schema() {
                 "source",
                 "verdict",
                 "times",
-                "why"
+                "why",
+                "lack"
             ]
         );
         let delay = row["params"]["delay_ms"].as_u64().unwrap();
@@ -232,11 +233,47 @@ fn a_choice_narrows_what_runs() {
 fn the_whole_band_holds_the_quick_one() {
     let narrow = ["--config", "8-core/1-L3", "--variant", "first-fit"];
     let quick_row = quick(&narrow)["rows"][0].clone();
-    let whole_row = quick(&[&narrow[..], &["--band"]].concat())["rows"][0].clone();
+    let whole = quick(&[&narrow[..], &["--band"]].concat());
+    assert_eq!(whole["arbitrations"], serde_json::json!(["fifo", "nearest"]));
+    let whole_row = whole["rows"][0].clone();
     assert_eq!(quick_row["value"], whole_row["value"]);
     assert_eq!(["low", "high"].map(|end| whole_row[end].as_f64().unwrap()), ends(&whole_row));
     let ([low, high], [lowest, highest]) = (ends(&quick_row), ends(&whole_row));
     assert!(lowest < low && high < highest, "{quick_row} {whole_row}");
+}
+
+/// 24 threads want one lock: the arbitration decides which of them get it.
+#[test]
+fn an_arbitration_is_chosen_and_a_band_has_both() {
+    let run = |more: &[&str]| {
+        let program = ["run", "lockscale", "--world", "desktop-12c", "--quick", "--json"];
+        let narrow = ["--threads", "24", "--variant", "ticket"];
+        json(&[&program[..], &narrow, more].concat())
+    };
+    let [usual, first_come, nearest] =
+        [&[][..], &["--arbitration", "fifo"], &["--arbitration", "nearest"]].map(run);
+    assert_eq!(usual, first_come);
+    assert_eq!(nearest["arbitrations"], serde_json::json!(["nearest"]));
+    assert_ne!(usual["rows"], nearest["rows"]);
+    let refused = output(&["run", "lockscale", "--arbitration", "nearest"]);
+    assert_eq!(refused.status.code(), Some(2));
+    let says = String::from_utf8(refused.stderr).unwrap();
+    assert!(says.contains("this run is on the real one"), "{says}");
+}
+
+/// It was infinite.
+#[test]
+fn a_ratio_to_what_completed_no_operation_has_no_value_and_says_why() {
+    let long = ["--section", "1000000", "--outside", "1000000", "--threads", "24"];
+    let program = ["run", "lockscale", "--world", "desktop-12c", "--quick"];
+    let program = [&program[..], &long, &["--variant", "fifo", "--variant", "near"]].concat();
+    let result = json(&[&program[..], &["--json"]].concat());
+    let ratio = rows(&result, "turns_over_fifo", "near")[0];
+    assert!(ratio["value"].is_null(), "{ratio}");
+    assert_eq!(ratio["lack"], "no-operation");
+    assert!(ratio["why"].as_str().unwrap().contains("too short for one operation"), "{ratio}");
+    let text = String::from_utf8(output(&program).stdout).unwrap();
+    assert!(!text.contains("inf"), "{text}");
 }
 
 #[test]

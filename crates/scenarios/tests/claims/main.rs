@@ -3,6 +3,7 @@
 //! compiled once.
 
 mod all;
+mod band;
 mod config;
 mod execstorm;
 mod filecopy;

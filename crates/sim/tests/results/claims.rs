@@ -157,7 +157,7 @@ fn a_claim_that_holds_under_one_arbitration_only_has_to_say_so() {
     let first_come = whole.clone().under(Arbitration::Fifo).measure("far", far_share).unwrap();
     first_come.within(40.0..=300.0).unwrap();
     let broken = whole.measure("far", far_share).unwrap().within(40.0..=300.0).unwrap_err();
-    assert_eq!(broken.bad * 2, broken.points, "{broken}");
+    assert!((broken.points / 3..=broken.points / 2).contains(&broken.bad), "{broken}");
     assert!(broken.replays[0].to_string().contains(" arbitration=nearest "), "{broken}");
 }
 

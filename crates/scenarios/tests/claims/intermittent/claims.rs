@@ -11,14 +11,17 @@
 //! Timed turns and ticks are the published benchmark and the kernel: there all claims hold at once.
 //! Turns in an order that is drawn anew, and scans as often as can be, are the other end.
 //!
-//! [`PUBLISHED`] has the whole band: three request shares with 16 seeds each, and each uncertain
-//! cost at 70 % and 130 %. The other end has one seed for each share. Each point is one run, of all
+//! [`PUBLISHED`] has the whole band in the order of arrival: three request shares with 16 seeds
+//! each, and each uncertain cost at 70 % and 130 %. Threads run in turn, so no two want a line at
+//! the same time, and the other arbitration has nothing to choose. The other end has one seed for each share. Each point is one run, of all
 //! five counted bursts of each thread where turns are timed, and of two where they are called.
 
 use std::borrow::Cow;
 use std::sync::LazyLock;
 
 use coreline_sim::claim::{Band, BrokenClaim, Figures};
+
+use crate::band::first_come;
 
 const CONFIGS: [&str; 4] = ["8-core/1-L3", "24-core/24-L3", "192-core/24-L3", "384-thread/24-L3"];
 
@@ -30,7 +33,7 @@ const CALLED: (&str, &str) = ("called", "switch");
 /// A variant's times over a band, by configuration.
 fn figures(configs: &[&str], variant: &str, (turns, scan): (&str, &str)) -> Vec<Figures> {
     let sequences = if turns == "called" { 2 } else { 5 };
-    let band = if (turns, scan) == PUBLISHED { Band::whole } else { Band::quick };
+    let band = if (turns, scan) == PUBLISHED { first_come } else { Band::quick };
     let of = |config: &&str| {
         let program = format!(
             "intermittent config={config} delay=10 turns={turns} variant={{}} sequences={sequences}"

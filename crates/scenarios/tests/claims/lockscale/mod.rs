@@ -11,9 +11,11 @@ use coreline_scenarios::lockscale::{Lock, SCENARIO, cna, mcs, reciprocating};
 use coreline_scenarios::point::Setup;
 use coreline_scenarios::{RunError, figures};
 use coreline_sim::claim::{Band, Figures};
-use coreline_sim::{Faults, Machine, Replay, Schedule, Sim};
+use coreline_sim::{Faults, Machine, Replay, Schedule, Sim, Spec};
 use coreline_world::model::{Checker, Model};
 use coreline_world::{Cell, JoinHandle, Placement, Testbed, Threads};
+
+use crate::band::BOTH;
 
 const VARIANTS: [&str; 9] = [
     "fifo",
@@ -166,10 +168,11 @@ fn a_lock_that_excludes_nothing_is_found_in_some_interleaving() {
     assert!(found.contains("Causality violation"), "{found}");
 }
 
-/// The numbers of some locks over the whole band, at a section of 100 ns and 500 ns outside, to
+/// The numbers of some locks over a band, at a section of 100 ns and 500 ns outside, to
 /// claim something of. `docs/appendix/lockscale-claims.md` has the claims, when they were made and
 /// what was found.
 fn claimed<const N: usize>(
+    band: fn(&Spec, u64) -> Band,
     (machine, config): (&str, &str),
     threads: u32,
     place: &str,
@@ -180,7 +183,7 @@ fn claimed<const N: usize>(
         "lockscale config={config} threads={threads} place={place} section=100 outside=500 \
          variant={{}} window={window}"
     );
-    figures(Band::whole, machine, &program, "", variants)
+    figures(band, machine, &program, "", variants)
 }
 
 const ARM: (&str, &str) = ("kunpeng920-96c-4n", "96-core/4-L3");
@@ -189,9 +192,12 @@ const EPYC: (&str, &str) = ("epyc-9654-2s", "384-thread/24-L3");
 
 #[test]
 fn near_gives_more_turns_on_many_nodes_and_each_node_its_share() {
-    for (machine, threads, factor) in [(ARM, 96, 1.5), (X86, 128, 1.35), (EPYC, 384, 1.5)] {
+    let machines = [(ARM, 96, 1.5), (X86, 128, 1.35), (EPYC, 384, 1.5)];
+    for (band, (machine, threads, factor)) in
+        BOTH.into_iter().flat_map(|band| machines.map(|it| (band, it)))
+    {
         let variants = ["fifo", "near", "reciprocating"];
-        let [fifo, near, reciprocating] = claimed(machine, threads, "packed", variants);
+        let [fifo, near, reciprocating] = claimed(band, machine, threads, "packed", variants);
         near[RATE].at_least(factor, &fifo[RATE]).unwrap();
         near[RATE].at_least(1.25, &reciprocating[RATE]).unwrap();
         near[NODE_SHARE].within(0.9..=1.0).unwrap();
@@ -206,8 +212,10 @@ fn near_costs_next_to_nothing_where_few_threads_want_the_lock() {
         (ARM, "spread", &[2, 4, 16]),
         (X86, "spread", &[2, 4, 16]),
     ] {
-        for &threads in threads {
-            let [fifo, near] = claimed(machine, threads, place, ["fifo", "near"]);
+        for (band, &threads) in
+            BOTH.iter().flat_map(|band| threads.iter().map(move |it| (band, it)))
+        {
+            let [fifo, near] = claimed(*band, machine, threads, place, ["fifo", "near"]);
             near[RATE].at_least(0.95, &fifo[RATE]).unwrap();
         }
     }

@@ -12,6 +12,8 @@ use coreline_sim::claim::{Band, Figures};
 use coreline_sim::{Machine, Sim, Spec, Statistics};
 use coreline_world::Testbed;
 
+use crate::band::BOTH;
+
 const VARIANTS: [&str; 5] = ["domain", "domain-clustered", "cpu-id", "sharded", "atomic"];
 
 fn simulate(
@@ -124,9 +126,11 @@ fn a_domain_takes_a_small_part_of_an_array_by_cpu() {
 
 #[test]
 fn slots_stay_in_their_node_and_additions_cost_what_was_expected() {
-    let [domain, clustered, cpu_id, sharded, atomic] = claimed(Band::whole, 100, VARIANTS);
-    clustered[REMOTE_SLOTS].within(0.0..=0.0).unwrap();
-    domain[OPERATION].at_most(6.0, &cpu_id[OPERATION]).unwrap();
-    domain[OPERATION].at_most(1.7, &atomic[OPERATION]).unwrap();
-    sharded[OPERATION].at_least(1.5, &domain[OPERATION]).unwrap();
+    for band in BOTH {
+        let [domain, clustered, cpu_id, sharded, atomic] = claimed(band, 100, VARIANTS);
+        clustered[REMOTE_SLOTS].within(0.0..=0.0).unwrap();
+        domain[OPERATION].at_most(6.0, &cpu_id[OPERATION]).unwrap();
+        domain[OPERATION].at_most(1.7, &atomic[OPERATION]).unwrap();
+        sharded[OPERATION].at_least(1.5, &domain[OPERATION]).unwrap();
+    }
 }
