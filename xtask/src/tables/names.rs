@@ -20,6 +20,7 @@ const OPTIONS: &[(&str, bool)] = &[
     ("--config", true),
     ("--seed", true),
     ("--band", false),
+    ("--arbitration", true),
     ("--quick", false),
 ];
 
