@@ -105,7 +105,7 @@ pub use machine::{Machine, Run};
 pub use mirrors::statics::Static;
 pub use mirrors::{atomic, cell, collections, hint, sync, task, thread, time};
 pub use results::failure::{
-    CpuState, Doing, Failure, FailureKind, Foreign, Lately, PlainAccess, ThreadState,
+    CpuState, Doing, Failure, FailureKind, Foreign, Lately, Panicked, PlainAccess, ThreadState,
 };
 pub use results::false_sharing::WordGroup;
 pub use results::locks::{Handoffs, LockReport};

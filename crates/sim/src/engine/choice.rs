@@ -4,10 +4,11 @@
 //! alone. So an access is one step here: its transfer is charged, but delays no other thread. The
 //! next thread starts at the latest time that any other thread has reached.
 
+use std::cell::Cell;
 use std::cmp::Reverse;
 
 use super::rng::{Rng, Stream};
-use super::{Engine, NEVER, State};
+use super::{Engine, NEVER, State, lately, with};
 use crate::settings::schedule::{Choices, Schedule};
 
 /// What the loop does next.
@@ -29,6 +30,10 @@ const PREEMPT_ONE_IN: u32 = 8;
 /// A thread that passes this many points while others could run counts as one that yields: it waits
 /// for them in a loop that the machine does not recognise.
 const PATIENCE: u64 = 10_000;
+
+/// As many turns a thread spins alone before it gives way after all. More than locks and queues
+/// spin before they park: the loop then has no end of its own.
+const MOST_TURNS: u32 = 1000;
 
 /// How the next thread is chosen.
 enum Strategy {
@@ -57,6 +62,25 @@ pub(crate) struct Decision {
     pub(crate) preempts: bool,
 }
 
+/// What a run decided, which could have been otherwise.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct Decisions {
+    /// In their order.
+    pub(crate) all: Vec<Decision>,
+    /// Whether a bound of the machine's own kept a thread from going on.
+    pub(crate) is_bounded: bool,
+}
+
+/// How a thread spins that has changed nothing since it began to.
+#[derive(Debug, Clone, Copy, Default)]
+struct Spin {
+    /// Whether it goes on alone, and for how many turns so far.
+    is_alone: bool,
+    turns: u32,
+    /// Whether it has done so in vain.
+    is_endless: bool,
+}
+
 /// Chooses the thread that runs next.
 pub(super) struct Chooser {
     strategy: Strategy,
@@ -67,13 +91,17 @@ pub(super) struct Chooser {
     alone: u64,
     /// Whether it gives way to the others.
     yields: bool,
+    /// By thread.
+    spins: Vec<Spin>,
+    /// At one in this many turns a thread goes on to spin alone; 0 for never.
+    cut_spins: u32,
     /// What was decided, if a search keeps it.
-    decisions: Vec<Decision>,
+    decisions: Decisions,
 }
 
 impl Chooser {
     /// `None` for the schedule by time.
-    pub(super) fn new(schedule: &Schedule, seed: u64) -> Option<Chooser> {
+    pub(super) fn new(schedule: &Schedule, seed: u64, cut_spins: u32) -> Option<Chooser> {
         let mut rng = Rng::new(seed, Stream::Schedule);
         let strategy = match schedule {
             Schedule::Time => return None,
@@ -85,13 +113,66 @@ impl Chooser {
             }
             Schedule::Choices(choices) => Strategy::Listed { choices: choices.clone(), next: 0 },
         };
-        let (points, last, alone) = (0, 0, 0);
-        Some(Chooser { strategy, points, last, alone, yields: false, decisions: Vec::new() })
+        let (points, last, alone, yields) = (0, 0, 0, false);
+        let (spins, decisions) = (Vec::new(), Decisions::default());
+        Some(Chooser { strategy, points, last, alone, yields, spins, cut_spins, decisions })
     }
 
-    /// The thread that ran last gives way to the others.
-    pub(super) fn give_way(&mut self) {
+    fn spin(&mut self, thread: usize) -> &mut Spin {
+        if self.spins.len() <= thread {
+            self.spins.resize(thread + 1, Spin::default());
+        }
+        &mut self.spins[thread]
+    }
+
+    /// A thread, which ran last, gives way to the others, unless it is to spin alone. Returns
+    /// whether it gives way.
+    pub(super) fn give_way(&mut self, thread: usize, luck: &mut Rng) -> bool {
+        let one_in = if self.is_listed() { 0 } else { self.cut_spins };
+        let spin = self.spin(thread);
+        if spin.is_alone {
+            spin.turns += 1;
+            if spin.turns < MOST_TURNS {
+                return false;
+            }
+            *spin = Spin { is_endless: true, ..Spin::default() };
+            self.decisions.is_bounded = true;
+        } else if !spin.is_endless && luck.once_in(one_in) {
+            spin.is_alone = true;
+            return false;
+        }
         self.yields = true;
+        true
+    }
+
+    /// Whether a thread spins, and what it does to words is of interest.
+    pub(super) fn watches(&self, thread: usize) -> bool {
+        self.spins.get(thread).is_some_and(|spin| spin.is_alone || spin.is_endless)
+    }
+
+    /// Whether a thread spins alone.
+    pub(super) fn is_alone(&self, thread: usize) -> bool {
+        self.spins.get(thread).is_some_and(|spin| spin.is_alone)
+    }
+
+    /// A thread has changed something, or waits in another way: it no longer spins in vain.
+    pub(super) fn stops_spinning(&mut self, thread: usize) {
+        if self.watches(thread) {
+            self.spins[thread] = Spin::default();
+        }
+    }
+
+    /// Whether something unlikely that is permitted happens, if the schedule lists that.
+    pub(super) fn is_unlucky(&mut self) -> Option<bool> {
+        let Strategy::Listed { choices, next } = &mut self.strategy else { return None };
+        let point = self.decisions.all.len() as u64;
+        let listed = choices.0.get(*next).filter(|(at, _)| *at == point);
+        if listed.is_some() {
+            *next += 1;
+        }
+        let happens = listed.is_some_and(|&(_, choice)| choice > 0);
+        self.decisions.all.push(Decision { alternatives: 2, preempts: true });
+        Some(happens)
     }
 
     /// A thread that waits in a loop loses its CPU to another. If it kept its priority, two such
@@ -102,7 +183,11 @@ impl Chooser {
         }
     }
 
-    pub(super) fn take_decisions(&mut self) -> Vec<Decision> {
+    fn is_listed(&self) -> bool {
+        matches!(self.strategy, Strategy::Listed { .. })
+    }
+
+    pub(super) fn take_decisions(&mut self) -> Decisions {
         std::mem::take(&mut self.decisions)
     }
 
@@ -116,9 +201,16 @@ impl Chooser {
         sets_aside: bool,
     ) -> Candidate {
         let last = self.last;
+        if self.is_alone(last)
+            && let Some(&spins) = candidates.iter().find(|candidate| candidate.thread == last)
+        {
+            return spins;
+        }
         let goes_on = candidates.iter().any(|candidate| candidate.thread == last);
         self.alone = if goes_on && candidates.len() > 1 { self.alone + 1 } else { 0 };
-        let yields = std::mem::take(&mut self.yields) || self.alone > PATIENCE;
+        let is_patient = self.alone <= PATIENCE;
+        self.decisions.is_bounded |= !is_patient;
+        let yields = std::mem::take(&mut self.yields) || !is_patient;
         if yields {
             self.alone = 0;
         }
@@ -134,7 +226,7 @@ impl Chooser {
                     thread => (thread + numbers - last) % numbers,
                 };
                 order.sort_unstable_by_key(distance);
-                let point = self.decisions.len() as u64;
+                let point = self.decisions.all.len() as u64;
                 let alternatives = order.len() as u32;
                 let listed = choices.0.get(*next).filter(|(at, _)| *at == point);
                 let choice = match listed {
@@ -148,7 +240,7 @@ impl Chooser {
                 if alternatives > 1 {
                     // The alternatives of a thread that waits in a loop are all explored, too.
                     let preempts = goes_on || sets_aside;
-                    self.decisions.push(Decision { alternatives, preempts });
+                    self.decisions.all.push(Decision { alternatives, preempts });
                 }
                 order[choice as usize]
             }
@@ -156,6 +248,15 @@ impl Chooser {
         self.points += 1;
         if chosen.thread != last {
             self.alone = 0;
+        } else if yields
+            && is_patient
+            && self.cut_spins > 0
+            && candidates.len() > 1
+            && self.is_listed()
+            && !self.spin(last).is_endless
+        {
+            // A preemption of those for which it was to give way: it spins on to its end.
+            self.spin(last).is_alone = true;
         }
         self.last = chosen.thread;
         chosen
@@ -210,7 +311,85 @@ impl Pct {
     }
 }
 
+thread_local! {
+    /// Whether weak exchanges fail on the machine of this host thread. Apart from the engine, so
+    /// that one on a machine where they do not pays for a look at this alone.
+    static FAIL_WEAKLY: Cell<bool> = const { Cell::new(false) };
+}
+
+/// A machine on this host thread begins, with this rate of weak exchanges that fail.
+pub(super) fn begin(weak: u32) {
+    FAIL_WEAKLY.set(weak != 0);
+}
+
+/// Whether a weak exchange that would succeed fails.
+#[inline]
+pub(crate) fn fails_weakly() -> bool {
+    FAIL_WEAKLY.get() && with(|engine| engine.is_unlucky(engine.faults.weak)).unwrap_or(false)
+}
+
 impl Engine {
+    /// Whether something unlikely that is permitted happens now, once in so many times on average; in
+    /// a schedule that is listed, if that says so.
+    pub(crate) fn is_unlucky(&mut self, one_in: u32) -> bool {
+        if one_in == 0 {
+            return false;
+        }
+        let listed = self.chooser.as_mut().and_then(Chooser::is_unlucky);
+        listed.unwrap_or_else(|| self.luck.once_in(one_in))
+    }
+
+    /// How often a thread of the machine's own locks looks before it parks, of `most` times: in a
+    /// search mostly never, so that the search reaches what happens when it parks.
+    pub(crate) fn turns(&mut self, most: u32) -> u32 {
+        let is_listed = self.chooser.as_ref().is_some_and(|chooser| chooser.is_listed());
+        match self.faults.cut_spins {
+            0 => most,
+            // Whatever a turn would see, the look without a turn sees under another schedule.
+            _ if is_listed || !self.luck.once_in(4) => 0,
+            _ => self.luck.below(u64::from(most)) as u32,
+        }
+    }
+
+    /// The running thread waits for others in a loop, or lets them go first. Returns whether it
+    /// gives way to them.
+    pub(super) fn give_way(&mut self) -> bool {
+        let current = self.current();
+        let luck = &mut self.luck;
+        self.chooser.as_mut().is_none_or(|chooser| chooser.give_way(current, luck))
+    }
+
+    /// Whether the running thread spins alone.
+    pub(super) fn spins_alone(&self) -> bool {
+        self.chooser.as_ref().is_some_and(|chooser| chooser.is_alone(self.current()))
+    }
+
+    /// The running thread, which may have spun, does something else.
+    pub(super) fn stops_spinning(&mut self) {
+        let current = self.current();
+        if let Some(chooser) = &mut self.chooser {
+            chooser.stops_spinning(current);
+        }
+    }
+
+    /// Notes a write of the running thread before it takes effect.
+    pub(super) fn note_write(&mut self, address: usize) {
+        let current = self.current();
+        if self.chooser.as_ref().is_some_and(|chooser| chooser.watches(current)) {
+            let word = address & !7;
+            self.written = Some((word, lately::peek(word)));
+        }
+    }
+
+    /// Whether the running thread's latest write, if one was noted, has changed something.
+    pub(super) fn look_at_write(&mut self) {
+        if let Some((word, before)) = self.written.take()
+            && lately::peek(word) != before
+        {
+            self.stops_spinning();
+        }
+    }
+
     /// Like `decide`, by choice.
     #[cold]
     pub(super) fn decide_by_choice(&mut self) -> Option<Next> {

@@ -107,7 +107,7 @@ impl Engine {
 }
 
 /// The eight bytes at an address, which is a multiple of eight and the machine's memory.
-fn peek(word: usize) -> u64 {
+pub(super) fn peek(word: usize) -> u64 {
     // SAFETY: the caller has asked `line_of`: the arena or a stack, which are mapped, and whole
     // lines of which one machine has; its simulated threads run on this host thread, one at a time.
     // The value is only compared, and any bytes are one.
@@ -129,6 +129,7 @@ mod tests {
     use super::*;
     use crate::hardware::spec::Spec;
     use crate::mirrors::atomic::{AtomicU64, Ordering};
+    use crate::results::replay::Replay;
     use crate::results::report::Statistics;
     use crate::settings::schedule::Schedule;
 
@@ -148,6 +149,7 @@ mod tests {
             trace: false,
             races: false,
             arbitration: Default::default(),
+            replay: Replay::new("host-2c", "lately"),
         };
         run(setup, Job::new(move || program(&AtomicU64::new(0)))).err().map(|failed| failed.kind)
     }

@@ -20,6 +20,7 @@ mod kernel;
 mod lately;
 mod locks;
 mod memory;
+mod panics;
 pub(crate) mod races;
 mod rng;
 mod run;
@@ -46,13 +47,14 @@ use crate::hardware::contention::{Arbitration, StoreNumber};
 use crate::hardware::spec::Spec;
 use crate::results::failure::FailureKind;
 use crate::results::locks::Locks;
+use crate::results::replay::Replay;
 use crate::results::report::{Report, Site, Transfers};
 use crate::results::statistics::{Activity, Ledger, Names};
 use crate::results::trace::{Trace, Tracer};
 use crate::settings::faults::Faults;
 use crate::settings::kernel::Kernel;
 use choice::Chooser;
-pub(crate) use choice::Decision;
+pub(crate) use choice::{Decision, Decisions, fails_weakly};
 use event_queue::{EventQueue, NEVER};
 pub(crate) use kernel::faults::allowed;
 use kernel::fiber::Fiber;
@@ -69,8 +71,10 @@ pub(crate) use memory::pass::access_range;
 use memory::stores::Stores;
 pub(crate) use memory::stores::{before, keep_before};
 pub(crate) use memory::{access, access_at, await_write, is_over, monitor, set_home};
+use panics::Panics;
+pub(crate) use panics::{OF_A_SCOPE, PanicNumber, caught, fail_with};
 use rng::Rng;
-pub(crate) use run::{Failed, Finished, Setup, caught, fail, run};
+pub(crate) use run::{Failed, Finished, Setup, run};
 pub(crate) use stack::USABLE as STACK;
 
 thread_local! {
@@ -227,6 +231,10 @@ pub(crate) struct Engine {
     observation: Option<Box<lately::Observation>>,
     jitter: Rng,
     dice: Rng,
+    /// For what interfaces permit and seldom happens.
+    luck: Rng,
+    /// The word that the running thread has written last while it spun, and what that held before.
+    written: Option<(usize, u64)>,
     /// What the program's hash maps are seeded by.
     hashes: Rng,
     directory: Directory,
@@ -276,13 +284,12 @@ pub(crate) struct Engine {
     /// Whether full statistics were asked for.
     is_full: bool,
     statics: Statics,
-    /// The latest panic in simulated code.
-    panic: Option<FailureKind>,
-    /// What the run fails with of each thread that panicked, until another thread learns of it.
-    unlearnt: BTreeMap<usize, FailureKind>,
+    panics: Panics,
     /// Whether the host's own code was unwinding when it started the machine.
     host_unwinds: bool,
     failure: Option<FailureKind>,
+    /// The line that repeats the run, for a process that ends.
+    replay: Replay,
     report: Report,
     locks: Locks,
     names: Names,
@@ -381,21 +388,6 @@ impl Engine {
 
     pub(crate) fn has_cids(&self) -> bool {
         self.kernel.is_some()
-    }
-
-    /// The running thread begins to unwind.
-    pub(crate) fn note_panic(&mut self) {
-        let current = self.current();
-        self.threads[current].panicked = true;
-    }
-
-    /// Whether the running thread is unwinding. The host counts the panics of all simulated threads
-    /// as those of its one thread; while that count is zero, no thread unwinds.
-    pub(crate) fn is_unwinding(&mut self) -> bool {
-        let current = self.current();
-        let thread = &mut self.threads[current];
-        thread.panicked &= std::thread::panicking();
-        thread.panicked
     }
 
     /// How often a restartable operation of the running thread had to start over so far.
@@ -564,8 +556,8 @@ impl Engine {
         if self.failure.is_some() {
             return;
         }
-        let unwinding = std::thread::panicking() && !self.host_unwinds;
-        let cause = self.panic.take_if(|_| unwinding && !matches!(kind, FailureKind::Panic { .. }));
+        let is_panic = matches!(kind, FailureKind::Panic { .. });
+        let cause = if is_panic { None } else { self.stuck_panic() };
         self.failure = Some(cause.unwrap_or(kind));
     }
 

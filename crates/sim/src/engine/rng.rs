@@ -15,6 +15,7 @@ pub(crate) enum Stream {
     Ticks = 3,
     Schedule = 4,
     Hashes = 5,
+    Luck = 6,
 }
 
 impl Rng {

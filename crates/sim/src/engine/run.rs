@@ -10,29 +10,30 @@
 use std::any::Any;
 use std::collections::BTreeMap;
 use std::mem::{self, ManuallyDrop};
-use std::panic::{self, AssertUnwindSafe, PanicHookInfo};
+use std::panic::{self, AssertUnwindSafe};
 use std::ptr;
-use std::sync::{Arc, Once, OnceLock};
+use std::sync::{Arc, OnceLock};
 
-use coreline_topology::CpuId;
 use corosensei::CoroutineResult;
 
-use super::choice::{Chooser, Decision, Next};
+use super::choice::{self, Chooser, Decisions, Next};
 use super::kernel::fiber::{Fiber, Job};
 use super::memory::pages::Pages;
 use super::memory::stores::Stores;
+use super::panics::{self, NOT_A_STRING, Panics};
 use super::rng::{Rng, Stream};
 use super::{
     Cpu, ENGINE, Engine, EventQueue, NEVER, PS_PER_NS, STACK, State, Thread, inside, lately, races,
-    stack, unoptimised, with,
+    stack, unoptimised,
 };
 use crate::hardware::arena::{self, Arena};
 use crate::hardware::coherence::Directory;
 use crate::hardware::contention::Arbitration;
 use crate::hardware::places::NoPlace;
 use crate::hardware::spec::Spec;
-use crate::results::failure::{CpuState, FailureKind, ThreadState};
+use crate::results::failure::{CpuState, FailureKind, Panicked, ThreadState};
 use crate::results::locks::LockReport;
+use crate::results::replay::Replay;
 use crate::results::report::{Report, Statistics};
 use crate::results::statistics::{Activity, Ledger};
 use crate::results::tape::Tape;
@@ -60,6 +61,7 @@ pub(crate) struct Setup {
     /// Whether it looks for data races.
     pub(crate) races: bool,
     pub(crate) arbitration: Arbitration,
+    pub(crate) replay: Replay,
 }
 
 /// A run that finished.
@@ -68,7 +70,7 @@ pub(crate) struct Finished {
     pub(crate) locks: Vec<LockReport>,
     pub(crate) trace: Option<Trace>,
     /// The decisions of a listed schedule, which could have been others.
-    pub(crate) decisions: Vec<Decision>,
+    pub(crate) decisions: Decisions,
 }
 
 /// A run that failed: why, when, and what each thread was doing.
@@ -78,6 +80,7 @@ pub(crate) struct Failed {
     pub(crate) threads: Vec<ThreadState>,
     pub(crate) cpus: Vec<CpuState>,
     pub(crate) locks: Vec<LockReport>,
+    pub(crate) panics: Vec<Panicked>,
 }
 
 impl Failed {
@@ -92,6 +95,7 @@ impl Failed {
             threads: Vec::new(),
             cpus: Vec::new(),
             locks: Vec::new(),
+            panics: Vec::new(),
         })
     }
 }
@@ -112,6 +116,7 @@ struct Installed {
 impl Installed {
     fn new(engine: Box<Engine>, looks_for_races: bool) -> Installed {
         races::begin(looks_for_races);
+        choice::begin(engine.faults.weak);
         let engine = Box::into_raw(engine);
         ENGINE.set(engine);
         Installed { engine, fibers: Vec::new(), resuming: false }
@@ -177,6 +182,7 @@ impl Drop for Installed {
     fn drop(&mut self) {
         ENGINE.set(ptr::null_mut());
         races::end();
+        choice::begin(0);
         // SAFETY: the pointer came from `Box::into_raw`, and is given back once, here.
         let mut engine = unsafe { Box::from_raw(self.engine) };
         self.fibers.drain(..).flatten().chain(engine.newborn.drain(..)).for_each(mem::forget);
@@ -207,26 +213,6 @@ fn message(payload: Box<dyn Any + Send>) -> String {
     }
 }
 
-/// What the run fails with if no thread learns of a panic that the running thread just caught.
-pub(crate) fn caught(payload: &(dyn Any + Send)) -> FailureKind {
-    inside(|engine| {
-        let message = payload.downcast_ref::<String>().map(String::as_str);
-        let message = message.or(payload.downcast_ref::<&'static str>().copied());
-        let (thread, cpu) = (engine.current(), engine.cpu());
-        let kind = engine.panic_of(thread, cpu, message.unwrap_or(NOT_A_STRING).to_owned());
-        engine.keep_panic(&kind);
-        kind
-    })
-}
-
-/// Ends the run with a failure. Does nothing outside of a machine.
-pub(crate) fn fail(kind: FailureKind) {
-    with(|engine| engine.fail(kind));
-}
-
-/// The message of a panic whose payload is of another type.
-const NOT_A_STRING: &str = "(not a string)";
-
 /// Runs `root` as the first thread of a machine, until all its threads are done.
 pub(crate) fn run(setup: Setup, root: Job) -> Result<Finished, Box<Failed>> {
     if !ENGINE.get().is_null() {
@@ -236,7 +222,7 @@ pub(crate) fn run(setup: Setup, root: Job) -> Result<Finished, Box<Failed>> {
         return Err(Failed::at_the_start(FailureKind::NoAllocator));
     }
     let arena = Arena::new(setup.home).map_err(|why| Failed::refused(&why.to_string()))?;
-    watch_panics();
+    panics::watch();
     if cfg!(unoptimised) {
         unoptimised::say();
     }
@@ -286,30 +272,6 @@ fn is_allocator_global() -> Result<bool, NoPlace> {
     Ok(*IS_GLOBAL.get_or_init(|| found))
 }
 
-/// Has panics in simulated code noted and not printed: such a panic becomes a
-/// [`FailureKind::Panic`], or is caught by the program itself.
-fn watch_panics() {
-    static ONCE: Once = Once::new();
-    ONCE.call_once(|| {
-        let usual = panic::take_hook();
-        panic::set_hook(Box::new(move |info: &PanicHookInfo<'_>| {
-            // A panic of the engine itself, which has left the arena, is the host's.
-            let simulated = arena::is_entered()
-                && with(|engine| {
-                    let message = info.payload_as_str().unwrap_or(NOT_A_STRING).to_owned();
-                    let location = info.location().map(|at| format!("{}:{}", at.file(), at.line()));
-                    let (thread, cpu) = (engine.current(), engine.cpu());
-                    engine.note_panic();
-                    engine.panic = Some(FailureKind::Panic { thread, cpu, message, location });
-                })
-                .is_some();
-            if !simulated {
-                usual(info);
-            }
-        }));
-    });
-}
-
 impl Engine {
     fn new(setup: Setup, arena: Arena) -> Engine {
         let Setup { spec, seed, request_percent, faults, schedule, step_limit, kernel, .. } = setup;
@@ -347,7 +309,7 @@ impl Engine {
             request_percent: u64::from(request_percent),
             faults,
             preemption_points: faults.hit_accesses() || schedule != Schedule::Time,
-            chooser: Chooser::new(&schedule, seed),
+            chooser: Chooser::new(&schedule, seed, faults.cut_spins),
             step_limit,
             next_observation: lately::first(step_limit),
             observation: None,
@@ -355,6 +317,8 @@ impl Engine {
             is_full: full,
             jitter: Rng::new(seed, Stream::Jitter),
             dice: Rng::new(seed, Stream::Faults),
+            luck: Rng::new(seed, Stream::Luck),
+            written: None,
             hashes: Rng::new(seed, Stream::Hashes),
             arena,
             stacks: BTreeMap::new(),
@@ -375,8 +339,8 @@ impl Engine {
             kernel,
             ledger: full.then(|| Box::new(Ledger::new(cpu_count, setup.tape))),
             statics: Vec::new(),
-            panic: None,
-            unlearnt: BTreeMap::new(),
+            panics: Panics::default(),
+            replay: setup.replay,
             host_unwinds: std::thread::panicking(),
             failure: None,
             report: Report::default(),
@@ -387,7 +351,7 @@ impl Engine {
         }
     }
 
-    fn take_decisions(&mut self) -> Vec<Decision> {
+    fn take_decisions(&mut self) -> Decisions {
         self.chooser.as_mut().map(Chooser::take_decisions).unwrap_or_default()
     }
 
@@ -510,10 +474,9 @@ impl Engine {
         if let Some(stack) = &stack {
             self.stacks.remove(stack);
         }
-        let (thread, cpu) = (self.current(), self.cpu());
+        let thread = self.current();
         if let Some(message) = panic {
-            let kind = self.panic_of(thread, cpu, message);
-            self.fail(kind);
+            self.fail_by_panic(&message);
             // Its joiners stay as they are, for the report.
             self.threads[thread].state = State::Done;
             return;
@@ -523,38 +486,6 @@ impl Engine {
             self.report.time_ns = self.report.time_ns.max(now / PS_PER_NS);
         }
         self.finish();
-    }
-
-    /// The failure of a thread that panicked with a message.
-    fn panic_of(&mut self, thread: usize, cpu: CpuId, message: String) -> FailureKind {
-        // A panic that was caught and raised again, or raised without the hook: the latest that the
-        // hook saw may be another.
-        let location = match self.panic.take() {
-            Some(FailureKind::Panic { message: noted, location, .. }) if noted == message => {
-                location
-            }
-            _ => None,
-        };
-        FailureKind::Panic { thread, cpu, message, location }
-    }
-
-    /// The running thread panicked, and another may learn of it.
-    fn keep_panic(&mut self, kind: &FailureKind) {
-        let current = self.current();
-        self.unlearnt.insert(current, kind.clone());
-    }
-
-    /// Another thread has learnt of a thread's panic, if it panicked.
-    pub(crate) fn learn_of(&mut self, thread: usize) {
-        self.unlearnt.remove(&thread);
-    }
-
-    /// Fails if a thread panicked of which no other learnt, though a handle to it is left: one that
-    /// the program returned, or forgot.
-    fn fail_if_unlearnt(&mut self) {
-        if let Some((_, kind)) = self.unlearnt.pop_first() {
-            self.fail(kind);
-        }
     }
 
     /// The running thread, if any, gave the host thread back.
@@ -572,6 +503,7 @@ impl Engine {
     fn failed(&mut self) -> Option<Box<Failed>> {
         let kind = self.failure.take()?;
         let (threads, cpus, locks) = (self.thread_states(), self.cpu_states(), self.lock_reports());
-        Some(Box::new(Failed { kind, at_ns: self.settled / PS_PER_NS, threads, cpus, locks }))
+        let (at_ns, panics) = (self.settled / PS_PER_NS, self.panics.all());
+        Some(Box::new(Failed { kind, at_ns, threads, cpus, locks, panics }))
     }
 }

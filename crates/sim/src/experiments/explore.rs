@@ -85,7 +85,9 @@ pub struct Explore {
 pub struct Explored {
     /// The number of schedules that ran.
     pub runs: u64,
-    /// Whether the runs cover all schedules with the allowed number of preemptions.
+    /// Whether the runs cover all schedules with the allowed number of preemptions. It is false if
+    /// the limit ended the exploration, if a thread spun alone for 1,000 turns without an end, or
+    /// if a thread passed 10,000 points while others could run: then the machine made it give way.
     pub complete: bool,
 }
 
@@ -122,15 +124,16 @@ impl Explore {
         machine: impl Fn() -> Machine,
         program: impl Fn() + Clone + 'static,
     ) -> Result<Explored, Box<Failure>> {
-        let mut path = Vec::new();
+        let (mut path, mut is_bounded) = (Vec::new(), false);
         for runs in 1..=self.limit {
             let schedule = Schedule::Choices(choices(&path));
             let (run, decisions) = machine().schedule(schedule).run_noting(program.clone());
             run?;
-            let beyond = decisions.get(path.len()..).unwrap_or_default();
+            is_bounded |= decisions.is_bounded;
+            let beyond = decisions.all.get(path.len()..).unwrap_or_default();
             path.extend(beyond.iter().map(|&decision| Step { decision, choice: 0 }));
             if !advance(&mut path, self.preemptions) {
-                return Ok(Explored { runs, complete: true });
+                return Ok(Explored { runs, complete: !is_bounded });
             }
         }
         Ok(Explored { runs: self.limit, complete: false })

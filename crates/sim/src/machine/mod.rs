@@ -9,7 +9,7 @@ use std::rc::Rc;
 
 use coreline_topology::CpuId;
 
-use crate::engine::{self, Decision, Finished, Job, Setup};
+use crate::engine::{self, Decisions, Finished, Job, Setup};
 use crate::hardware::contention::Arbitration;
 use crate::hardware::spec::{Spec, SpecError};
 use crate::results::failure::{Failure, FailureKind};
@@ -61,7 +61,8 @@ pub struct Machine {
     spec: Spec,
     seed: u64,
     request_percent: u32,
-    faults: Faults,
+    /// `None` for the schedule's own.
+    faults: Option<Faults>,
     schedule: Schedule,
     step_limit: u64,
     program: String,
@@ -129,7 +130,7 @@ impl Machine {
             spec,
             seed: 0,
             request_percent: Machine::REQUEST_PERCENT,
-            faults: Faults::default(),
+            faults: None,
             schedule: Schedule::Time,
             step_limit: Machine::STEP_LIMIT,
             program: "program".to_owned(),
@@ -206,10 +207,22 @@ impl Machine {
         self
     }
 
-    /// Sets the faults that the machine injects.
+    /// Sets the faults that the machine injects. Without this call, they are [`Faults::SEARCH`]
+    /// under a schedule that searches, and none in a run by time.
     pub fn faults(mut self, faults: Faults) -> Machine {
-        self.faults = faults;
+        self.faults = Some(faults);
         self
+    }
+
+    /// Whether the schedule looks for mistakes.
+    fn searches(&self) -> bool {
+        self.schedule != Schedule::Time
+    }
+
+    /// The faults that are set, or those of the schedule.
+    fn faults_in_effect(&self) -> Faults {
+        let own = if self.searches() { Faults::SEARCH } else { Faults::NONE };
+        self.faults.unwrap_or(own)
     }
 
     /// Sets the policy by which the machine chooses the thread that runs next.
@@ -320,7 +333,7 @@ impl Machine {
             digest: self.spec.digest(),
             seed: self.seed,
             request_percent: self.request_percent,
-            faults: self.faults,
+            faults: self.faults_in_effect(),
             arbitration: self.arbitration,
             schedule: self.schedule.clone(),
             step_limit: self.step_limit,
@@ -411,7 +424,7 @@ impl Machine {
         let home = self.replay_line().home();
         match self.calibrated() {
             Ok(machine) => machine.run_as_is(Some(home), job),
-            Err(failure) => (Err(failure), Vec::new()),
+            Err(failure) => (Err(failure), Decisions::default()),
         }
     }
 
@@ -429,15 +442,16 @@ impl Machine {
         if let Some(why) = refused {
             let kind = FailureKind::Refused { why };
             let (threads, cpus, locks) = (Vec::new(), Vec::new(), Vec::new());
-            let failure = Failure { kind, at_ns: 0, threads, cpus, locks, replay };
-            return (Err(Box::new(failure)), Vec::new());
+            let panics = Vec::new();
+            let failure = Failure { kind, at_ns: 0, threads, cpus, locks, panics, replay };
+            return (Err(Box::new(failure)), Decisions::default());
         }
         let setup = Setup {
             spec: self.spec,
             home,
             seed: self.seed,
             request_percent: self.request_percent,
-            faults: self.faults,
+            faults: replay.faults,
             schedule: self.schedule,
             step_limit: self.step_limit,
             kernel: self.kernel,
@@ -446,14 +460,16 @@ impl Machine {
             trace: self.trace,
             races: self.races,
             arbitration: self.arbitration,
+            replay: replay.clone(),
         };
         match engine::run(setup, job) {
             Ok(Finished { report, locks, trace, decisions }) => {
                 (Ok(Run { value: (), report, locks, trace }), decisions)
             }
             Err(failed) => {
-                let engine::Failed { kind, at_ns, threads, cpus, locks } = *failed;
-                (Err(Box::new(Failure { kind, at_ns, threads, cpus, locks, replay })), Vec::new())
+                let engine::Failed { kind, at_ns, threads, cpus, locks, panics } = *failed;
+                let failure = Failure { kind, at_ns, threads, cpus, locks, panics, replay };
+                (Err(Box::new(failure)), Decisions::default())
             }
         }
     }
@@ -494,4 +510,4 @@ fn taken<T>((run, decisions): Noted<()>, value: Value<T>) -> Noted<T> {
 }
 
 /// A run, and where its schedule could have gone another way.
-type Noted<T> = (Result<Run<T>, Box<Failure>>, Vec<Decision>);
+type Noted<T> = (Result<Run<T>, Box<Failure>>, Decisions);

@@ -23,6 +23,11 @@ pub struct Failure {
     pub cpus: Vec<CpuState>,
     /// The reports on the locks so far, sorted by total wait, the longest first.
     pub locks: Vec<LockReport>,
+    /// The latest panics of the run, at most 64, in the order in which they began, whether or not
+    /// the program caught them. If a panic ended the run because of an earlier one (by
+    /// `join().unwrap()`, a scope, a poisoned lock or `resume_unwind`), `kind` is the earliest of
+    /// them.
+    pub panics: Vec<Panicked>,
     /// The replay line, which repeats the run.
     pub replay: Replay,
 }
@@ -87,6 +92,27 @@ pub enum FailureKind {
         /// The reason.
         why: String,
     },
+}
+
+/// A panic of a simulated thread.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Panicked {
+    /// The thread's number.
+    pub thread: usize,
+    /// The CPU on which the thread ran.
+    pub cpu: CpuId,
+    /// The panic's message.
+    pub message: String,
+    /// The file and line, if known.
+    pub location: Option<String>,
+}
+
+impl fmt::Display for Panicked {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Panicked { thread, cpu, message, location } = self;
+        write!(f, "thread {thread} panicked on {cpu}: {message}")?;
+        location.as_ref().map_or(Ok(()), |at| write!(f, " (at {at})"))
+    }
 }
 
 /// An access to shared plain data in a cell.
@@ -258,8 +284,8 @@ impl fmt::Display for FailureKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             FailureKind::Panic { thread, cpu, message, location } => {
-                write!(f, "thread {thread} panicked on {cpu}: {message}")?;
-                location.as_ref().map_or(Ok(()), |at| write!(f, " (at {at})"))
+                let (message, location) = (message.clone(), location.clone());
+                Panicked { thread: *thread, cpu: *cpu, message, location }.fmt(f)
             }
             FailureKind::Deadlock => write!(f, "deadlock: no thread can ever run again"),
             FailureKind::Livelock { steps, lately } => {
@@ -315,9 +341,31 @@ fn waiting(f: &mut fmt::Formatter<'_>, lock: &LockReport) -> fmt::Result {
 /// How many threads, and how many CPUs, a printed failure names one by one.
 const MOST_PRINTED: usize = 16;
 
+impl Failure {
+    /// Writes the panics before and after the one that the failure is about.
+    fn write_panics(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let is_it = |panic: &Panicked| match &self.kind {
+            FailureKind::Panic { thread, message, location, .. } => {
+                (thread, message, location) == (&panic.thread, &panic.message, &panic.location)
+            }
+            _ => false,
+        };
+        let about = self.panics.iter().rposition(is_it).unwrap_or(self.panics.len());
+        let before = about.saturating_sub(MOST_PRINTED);
+        for panic in &self.panics[before..about] {
+            writeln!(f, "  before that, {panic}")?;
+        }
+        for panic in self.panics.iter().skip(about + 1).take(MOST_PRINTED) {
+            writeln!(f, "  then {panic}")?;
+        }
+        Ok(())
+    }
+}
+
 impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "{}", self.kind)?;
+        self.write_panics(f)?;
         writeln!(
             f,
             "  after {} simulated ns; {} threads unfinished",

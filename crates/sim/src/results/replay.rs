@@ -88,9 +88,9 @@ impl Replay {
     /// What a machine's place in the host's address space follows from: the line without what must
     /// not change addresses, since the program is the same under other schedules and limits.
     pub(crate) fn home(&self) -> u64 {
-        let schedule = Schedule::Time;
-        let line =
-            Replay { schedule, step_limit: STEP_LIMIT, races: false, ..self.clone() }.to_string();
+        let (schedule, faults) = (Schedule::Time, self.faults.without_luck());
+        let (step_limit, races) = (STEP_LIMIT, false);
+        let line = Replay { schedule, faults, step_limit, races, ..self.clone() }.to_string();
         digest(line.as_bytes())
     }
 }

@@ -3,7 +3,8 @@
 use core::fmt;
 use core::str::FromStr;
 
-/// Interruptions and defects that a machine injects. By default, all are off.
+/// Interruptions and defects that a machine injects. By default, all are off in runs by time, and
+/// [`SEARCH`](Faults::SEARCH) is on under other schedules.
 ///
 /// Rates are "once in n", or zero for never. The machine's seed decides the moments of the faults.
 /// No fault takes a thread off its CPU while the thread has [interrupts
@@ -39,6 +40,21 @@ pub struct Faults {
     /// stays out of service until the end of the run. The CPU's threads move to other CPUs, even if
     /// they are bound to this one. The last CPU stays in service.
     pub offline: u32,
+    /// The rate of spurious wake-ups. One in this many waits ends at once though nothing woke the
+    /// thread: a [`park`](crate::thread::park), a wait for a
+    /// [`Condvar`](crate::sync::Condvar), and a sleep on a word
+    /// ([`Sleep::park`](coreline_world::Sleep::park)). Interfaces permit these wake-ups, so a
+    /// program must look again.
+    pub spurious: u32,
+    /// The rate of weak exchanges that fail. One in this many calls of `compare_exchange_weak` that
+    /// would succeed fails, as the interface permits.
+    pub weak: u32,
+    /// The rate at which spinning is cut short. Under a schedule that
+    /// [searches](crate::Schedule), a thread that spins (`spin_loop`, `yield_now`) goes on alone
+    /// from one in this many turns, until it changes a word or blocks, or for 1,000 turns. So the
+    /// search reaches what the thread does after it has spun in vain. With any rate, the locks of
+    /// [`sync`](crate::sync) mostly do not spin before they park.
+    pub cut_spins: u32,
     /// Whether the kernel fails to restart restartable operations. The arm64 kernel had this defect
     /// after the rewrite in 6.19, for a thread that another thread preempts on the same CPU.
     /// Programs lose updates. A start-up self-test should detect the defect.
@@ -57,9 +73,21 @@ impl Faults {
         signal: 0,
         delay: 0,
         offline: 0,
+        spurious: 0,
+        weak: 0,
+        cut_spins: 0,
         missed_aborts: false,
         missed_fences: false,
     };
+
+    /// The bad luck that interfaces permit. These are the faults of a machine under a schedule that
+    /// searches, unless [`Machine::faults`](crate::Machine::faults) sets others.
+    pub const SEARCH: Faults = Faults { spurious: 16, weak: 16, cut_spins: 8, ..Faults::NONE };
+
+    /// These faults without what depends on the schedule alone.
+    pub(crate) fn without_luck(self) -> Faults {
+        Faults { spurious: 0, weak: 0, cut_spins: 0, ..self }
+    }
 
     /// Whether ordinary accesses are hit, too.
     pub(crate) fn hit_accesses(self) -> bool {
@@ -67,7 +95,7 @@ impl Faults {
     }
 
     /// The rates by name, in the order in which they are written.
-    fn rates(&mut self) -> [(&'static str, &mut u32); 6] {
+    fn rates(&mut self) -> [(&'static str, &mut u32); 9] {
         [
             ("preempt", &mut self.preempt),
             ("preempt-access", &mut self.preempt_access),
@@ -75,6 +103,9 @@ impl Faults {
             ("signal", &mut self.signal),
             ("delay", &mut self.delay),
             ("offline", &mut self.offline),
+            ("spurious", &mut self.spurious),
+            ("weak", &mut self.weak),
+            ("cut-spins", &mut self.cut_spins),
         ]
     }
 
@@ -102,7 +133,7 @@ impl fmt::Display for Faults {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
     "{part:?} is not a fault; write none, or some of preempt:N,preempt-access:N,migrate:N,signal:N,\
-     delay:N,offline:N,missed-aborts,missed-fences"
+     delay:N,offline:N,spurious:N,weak:N,cut-spins:N,missed-aborts,missed-fences"
 )]
 pub struct ParseFaultsError {
     /// The part of the list that is wrong.
@@ -152,6 +183,9 @@ mod tests {
                 signal: 6,
                 delay: 7,
                 offline: 8,
+                spurious: 9,
+                weak: 10,
+                cut_spins: 11,
                 missed_aborts: true,
                 missed_fences: true,
             },

@@ -2,6 +2,7 @@
 
 pub(crate) mod faults;
 pub(crate) mod kernel;
+pub(crate) mod memory;
 pub(crate) mod schedule;
 
 /// The share of a miss that is request flight, in percent, unless a machine is told another.

@@ -32,7 +32,7 @@
 //! | a `static` atomic works | not the machine's memory: the run fails as `Unregistered` |
 //! | a `SeqCst` store may cost as any other | costs as an exchange, as on x86 |
 //! | a failing exchange may leave the line | takes the line as a succeeding one does, as on x86 |
-//! | `compare_exchange_weak` may fail spuriously | does not |
+//! | `compare_exchange_weak` may fail spuriously | in searches: [`weak`](crate::Faults::weak) |
 //! | `compare_and_swap`, deprecated | left out |
 //! | `get_mut` is free | charged as a change of plain data, which waits for the line |
 //!
@@ -169,8 +169,9 @@ macro_rules! common {
                 result
             }
 
-            /// Like [`compare_exchange`](Self::compare_exchange). On a simulated machine, the
-            /// exchange never fails spuriously.
+            /// Like [`compare_exchange`](Self::compare_exchange), but may fail although the value is
+            /// `current`. On a simulated machine, it does so only by a fault,
+            /// [`weak`](crate::Faults::weak), which is on in searches.
             ///
             /// # Errors
             ///
@@ -184,7 +185,18 @@ macro_rules! common {
                 success: Ordering,
                 failure: Ordering,
             ) -> Result<$value, $value> {
-                self.compare_exchange(current, new, success, failure)
+                let result = effect::read(&self.0, Access::Update, |word| {
+                    let found = word.load(Ordering::Relaxed);
+                    match found == current && engine::fails_weakly() {
+                        true => Err(found),
+                        false => word.compare_exchange(current, new, success, failure),
+                    }
+                });
+                match result {
+                    Ok(_) => races::updated(self.as_ptr().addr(), success),
+                    Err(_) => races::loaded(self.as_ptr().addr(), failure),
+                }
+                result
             }
 
             /// Replaces the value by the result of `f` for the value. Retries if another thread has

@@ -154,23 +154,35 @@ impl Kick for Sim {
 impl Sleep for Sim {
     #[track_caller]
     fn park_as(word: &SimU32, expected: u32, deadline: Option<Time>, groups: u32) -> Parked {
-        // SeqCst: the host atomic's ordering, which says nothing about the simulated program's. The
-        // kernel's own read of a futex word is ordered by its bucket lock.
-        while word.load(Ordering::SeqCst) == expected {
-            // What was found may be the value before a store that is on its way, and its wake-up
-            // may be over: then the load after that store decides. Relaxed: a glance at the host
-            // atomic.
-            if word.atomic.0.load(Ordering::Relaxed) == expected {
-                // No other thread ran since: checking and falling asleep are one step.
-                return engine::park(ptr::from_ref(word).addr(), deadline, groups);
-            }
-        }
-        Parked::Changed
+        sleep(word, expected, deadline, (groups, true))
     }
 
     fn wake_groups(word: *const SimU32, count: u32, groups: u32) -> u32 {
         engine::wake(word.addr(), count, groups)
     }
+}
+
+/// Sleeps like [`Sleep::park`], but never wakes spuriously: for waits of the mirrors whose callers
+/// cannot notice that.
+#[track_caller]
+pub(crate) fn sleep_until_woken(word: &SimU32, expected: u32, deadline: Option<Time>) -> Parked {
+    sleep(word, expected, deadline, (u32::MAX, false))
+}
+
+/// Sleeps as a member of these groups; whether it may wake spuriously.
+#[track_caller]
+fn sleep(word: &SimU32, expected: u32, deadline: Option<Time>, how: (u32, bool)) -> Parked {
+    // SeqCst: the host atomic's ordering, which says nothing about the simulated program's. The
+    // kernel's own read of a futex word is ordered by its bucket lock.
+    while word.load(Ordering::SeqCst) == expected {
+        // What was found may be the value before a store that is on its way, and its wake-up may be
+        // over: then the load after that store decides. Relaxed: a glance at the host atomic.
+        if word.atomic.0.load(Ordering::Relaxed) == expected {
+            // No other thread ran since: checking and falling asleep are one step.
+            return engine::park(ptr::from_ref(word).addr(), deadline, how);
+        }
+    }
+    Parked::Changed
 }
 
 /// The handle of a simulated thread.

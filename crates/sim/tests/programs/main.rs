@@ -4,6 +4,7 @@
 #[path = "../common/mod.rs"]
 mod common;
 mod conformance;
+mod luck;
 mod mirrors;
 mod planted;
 mod races;

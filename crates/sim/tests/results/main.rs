@@ -10,6 +10,7 @@ mod guide;
 mod json;
 mod locks;
 mod measure;
+mod panics;
 // Has this binary's allocator, since it is a whole test as a reader of the guide has it.
 mod queue_scales;
 mod statistics;

@@ -39,8 +39,12 @@ pub(in crate::engine) fn strike_step() {
 
 /// Looks at a point of the running thread, which may then go on.
 pub(in crate::engine) fn visit_point() {
-    let strike = inside(Engine::strike_access);
-    let chosen = matches!(strike, Strike::Missed) && inside(|engine| engine.chooser.is_some());
+    let (strike, chosen) = inside(|engine| {
+        engine.look_at_write();
+        let strike = engine.strike_access();
+        let chosen = matches!(strike, Strike::Missed) && engine.chooser.is_some();
+        (strike, chosen && !engine.spins_alone())
+    });
     strike.take();
     if chosen {
         suspend();

@@ -9,9 +9,14 @@ use crate::engine::kernel::points::issue;
 use crate::engine::{Engine, State, inside, suspend};
 
 /// Parks the running thread, as a member of these groups, on a word whose value it has just read,
-/// in the same step.
+/// in the same step. The thread may wake spuriously if `wakes_spuriously`: then at once, as a
+/// thread does that others overtake before it runs again.
 #[track_caller]
-pub(crate) fn park(word: usize, deadline: Option<Time>, groups: u32) -> Parked {
+pub(crate) fn park(
+    word: usize,
+    deadline: Option<Time>,
+    (groups, wakes_spuriously): (u32, bool),
+) -> Parked {
     let site = Location::caller();
     let parked = inside(|engine| {
         engine.waits_at(site);
@@ -20,6 +25,9 @@ pub(crate) fn park(word: usize, deadline: Option<Time>, groups: u32) -> Parked {
         let now = engine.here().now;
         if at.is_some_and(|at| at <= now) {
             return Some(Parked::TimedOut);
+        }
+        if wakes_spuriously && engine.is_unlucky(engine.faults.spurious) {
+            return Some(Parked::Woken);
         }
         let current = engine.current();
         engine.parked.entry(word).or_default().push_back(current);

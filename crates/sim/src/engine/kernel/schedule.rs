@@ -46,15 +46,18 @@ pub(crate) fn spawn(placement: Placement, job: Job) -> Result<usize, SpawnError>
 /// Lets the other threads of the CPU run.
 pub(crate) fn yield_now() {
     issue();
-    inside(|engine| {
+    let gives_way = inside(|engine| {
         let costs = *engine.spec.costs();
         engine.spend(costs.syscall);
-        engine.give_way();
-        if !engine.here().queue.is_empty() {
+        let gives_way = engine.give_way();
+        if gives_way && !engine.here().queue.is_empty() {
             engine.requeue();
         }
+        gives_way
     });
-    suspend();
+    if gives_way {
+        suspend();
+    }
 }
 
 /// One turn of a spin loop.
@@ -358,13 +361,6 @@ impl Engine {
         self.enqueue(thread, cpu, now);
     }
 
-    /// The running thread waits for others in a loop, or lets them go first.
-    fn give_way(&mut self) {
-        if let Some(chooser) = &mut self.chooser {
-            chooser.give_way();
-        }
-    }
-
     /// The running thread goes behind the others of its CPU without having asked.
     pub(in crate::engine) fn preempt(&mut self) {
         self.report.preemptions += 1;
@@ -426,6 +422,7 @@ impl Engine {
 
     /// The running thread waits, at most until `deadline`.
     pub(in crate::engine) fn block(&mut self, state: State, deadline: Option<u64>) {
+        self.stops_spinning();
         let (cpu, current) = (self.cpu().index(), self.current());
         let &mut Cpu { now, next_kernel_event, next_tick, .. } = self.here();
         // A tick that is due interrupts the system call, in which interrupts are on. (Under a mask,

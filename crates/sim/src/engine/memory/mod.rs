@@ -334,6 +334,9 @@ impl Engine {
             return Attempt::Unknown;
         };
         request.line = line;
+        if self.preemption_points && request.access.writes() {
+            self.note_write(request.word);
+        }
         if self.serve_if_hit(cpu, request) { Attempt::Done } else { Attempt::Begun }
     }
 

@@ -37,6 +37,8 @@ mod once_lock;
 mod poison;
 mod rwlock;
 
+use crate::world::sleep_until_woken as sleep;
+
 pub use crate::words::atomic;
 
 pub use std::sync::{LockResult, PoisonError, TryLockError, TryLockResult};
@@ -51,6 +53,11 @@ pub use rwlock::{RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 /// How often a thread looks at a lock before it parks: what std does on Linux (from memory).
 const SPINS: u32 = 100;
+
+/// How often it looks now: see [`Faults::cut_spins`](crate::Faults::cut_spins).
+fn turns() -> u32 {
+    crate::engine::inside(|engine| engine.turns(SPINS))
+}
 
 /// Charges for a use of a value that a lock protects.
 #[track_caller]

@@ -11,7 +11,7 @@ use std::sync::{LockResult, TryLockError, TryLockResult};
 use coreline_world::{ConstWords as _, Ordering, Sleep as _, Word as _, Words as _};
 
 use super::poison::{Before, Flag, guard, lock_impls};
-use super::{SPINS, used};
+use super::{sleep, turns, used};
 use crate::Sim;
 use crate::engine::races;
 use crate::hardware::coherence::Access;
@@ -66,7 +66,7 @@ impl Raw {
             if state != CONTENDED && self.0.swap(CONTENDED, Ordering::Acquire) == FREE {
                 return;
             }
-            Sim::park(&self.0, CONTENDED, None);
+            sleep(&self.0, CONTENDED, None);
             state = self.spin();
         }
     }
@@ -74,7 +74,7 @@ impl Raw {
     /// Looks until the lock is free, or a thread parks, or it took too long. Returns the state.
     #[track_caller]
     fn spin(&self) -> u32 {
-        for _ in 0..SPINS {
+        for _ in 0..turns() {
             // Relaxed: a glance; taking the lock orders.
             let state = self.0.load(Ordering::Relaxed);
             if state != HELD {

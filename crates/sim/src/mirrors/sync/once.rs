@@ -4,6 +4,7 @@ use core::fmt;
 
 use coreline_world::{ConstWords as _, Ordering, Sleep as _, Word as _};
 
+use super::sleep;
 use crate::Sim;
 use crate::words::SimU32;
 
@@ -155,7 +156,7 @@ impl Once {
                 return other;
             }
         }
-        Sim::park(&self.0, QUEUED, None);
+        sleep(&self.0, QUEUED, None);
         self.0.load(Ordering::Acquire)
     }
 

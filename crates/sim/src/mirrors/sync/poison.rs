@@ -3,6 +3,7 @@
 
 use std::sync::{LockResult, PoisonError};
 
+use crate::engine;
 use crate::mirrors::thread;
 use crate::words::atomic::{AtomicBool, Ordering};
 
@@ -38,6 +39,7 @@ impl Flag {
     #[track_caller]
     pub(super) fn done(&self, before: &Before) {
         if !before.0 && thread::panicking() {
+            engine::with(|engine| engine.poisons(self.0.as_ptr().addr()));
             self.0.store(true, Ordering::Relaxed);
         }
     }
@@ -45,7 +47,11 @@ impl Flag {
     /// `Err` if the lock is poisoned.
     #[track_caller]
     pub(super) fn wrap<T>(&self, value: T) -> LockResult<T> {
-        if self.get() { Err(PoisonError::new(value)) } else { Ok(value) }
+        if !self.get() {
+            return Ok(value);
+        }
+        engine::with(|engine| engine.finds_poison(self.0.as_ptr().addr()));
+        Err(PoisonError::new(value))
     }
 }
 

@@ -12,7 +12,7 @@ use std::sync::{LockResult, TryLockError, TryLockResult};
 use coreline_world::{ConstWords as _, Integer as _, Ordering, Sleep as _, Word as _, Words as _};
 
 use super::poison::{Before, Flag, guard, lock_impls};
-use super::{SPINS, used};
+use super::{sleep, turns, used};
 use crate::Sim;
 use crate::engine::races;
 use crate::hardware::coherence::Access;
@@ -65,7 +65,7 @@ impl Raw {
     /// Looks until `enough`, or until it took too long.
     #[track_caller]
     fn spin(&self, enough: fn(u32) -> bool) -> u32 {
-        for _ in 0..SPINS {
+        for _ in 0..turns() {
             // Relaxed: a glance; taking the lock orders.
             let state = self.state.load(Ordering::Relaxed);
             if enough(state) {
@@ -127,7 +127,7 @@ impl Raw {
                     continue;
                 }
             }
-            Sim::park(&self.state, state | READERS_WAIT, None);
+            sleep(&self.state, state | READERS_WAIT, None);
             state = self.spin(enough);
         }
     }
@@ -190,7 +190,7 @@ impl Raw {
             if is_free(state) || state & WRITERS_WAIT == 0 {
                 continue;
             }
-            Sim::park(&self.writers, turn, None);
+            sleep(&self.writers, turn, None);
             state = self.spin(enough);
         }
     }

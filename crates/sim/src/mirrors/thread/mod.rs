@@ -40,10 +40,10 @@ pub use local::{AccessError, LocalKey};
 pub use scope::{Scope, ScopedJoinHandle, scope};
 
 use crate::Sim;
-use crate::engine::{self, Job, STACK as ENGINE_STACK, inside};
+use crate::engine::{self, Job, PanicNumber, STACK as ENGINE_STACK, inside};
 use crate::mirrors::time::Instant;
-use crate::results::failure::FailureKind;
 use crate::words::SimU32;
+use crate::world::sleep_until_woken;
 use crate::words::atomic::{AtomicBool, Ordering};
 
 /// The size of a simulated thread's stack, in bytes.
@@ -124,9 +124,11 @@ impl Thread {
         if token.fetch_sub(1, Ordering::Acquire) == NOTIFIED {
             return;
         }
+        let is_spurious = inside(|engine| engine.is_unlucky(engine.faults().spurious));
         loop {
-            let parked = Sim::park(token, PARKED, deadline);
-            if parked == Parked::TimedOut {
+            if is_spurious
+                || sleep_until_woken(token, PARKED, deadline) == Parked::TimedOut
+            {
                 // Takes a token that came meanwhile. Acquire: pairs with `unpark`.
                 token.swap(EMPTY, Ordering::Acquire);
                 return;
@@ -152,8 +154,8 @@ pub fn current() -> Thread {
     CURRENT.with::<Sim, Thread, _>(Thread::found, Thread::clone)
 }
 
-/// Waits for a token: see [`Thread::unpark`]. Unlike std's function, it never returns without a
-/// token.
+/// Waits for a token: see [`Thread::unpark`]. Like std's function, it may return without a token. It
+/// does so only by a fault, [`spurious`](crate::Faults::spurious), which is on in searches.
 #[track_caller]
 pub fn park() {
     current().take_token(None);
@@ -330,14 +332,14 @@ fn refused(error: SpawnError) -> io::Error {
 /// switches while holding one.
 struct Packet<T> {
     value: Mutex<Option<Result<T>>>,
-    /// What the run fails with if the thread panicked and no thread learns of it.
-    panic: Mutex<Option<FailureKind>>,
+    /// The panic that ended the thread: the run fails with it if no thread learns of it.
+    panic: Mutex<Option<PanicNumber>>,
     finished: AtomicBool,
     scope: Option<Arc<scope::Data>>,
 }
 
 impl<T> Packet<T> {
-    fn keep(&self, panic: FailureKind) {
+    fn keep(&self, panic: PanicNumber) {
         *self.panic.lock().unwrap_or_else(PoisonError::into_inner) = Some(panic);
     }
 
@@ -354,14 +356,12 @@ impl<T> Drop for Packet<T> {
         if let Some(Err(_)) = &value {
             let panic = self.panic.get_mut().unwrap_or_else(PoisonError::into_inner).take();
             match (&self.scope, panic) {
-                (Some(scope), panic) => {
-                    scope.panicked();
-                    if let Some(FailureKind::Panic { thread, .. }) = panic {
-                        engine::with(|engine| engine.learn_of(thread));
-                    }
+                (Some(scope), Some(panic)) => {
+                    scope.panicked(panic);
+                    engine::with(|engine| engine.is_known(panic));
                 }
-                (None, Some(panic)) => engine::fail(panic),
-                (None, None) => {}
+                (None, Some(panic)) => engine::fail_with(panic),
+                (_, None) => {}
             }
         }
     }

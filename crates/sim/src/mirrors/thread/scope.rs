@@ -4,16 +4,19 @@ use core::fmt;
 use core::marker::PhantomData;
 use std::io;
 use std::panic::{self, AssertUnwindSafe};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use super::{Builder, Handle, Result, Thread, current, park};
-use crate::engine::{Engine, inside};
+use crate::engine::{Engine, OF_A_SCOPE, PanicNumber, inside};
 use crate::words::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 /// What a scope's threads and its owner share.
 pub(super) struct Data {
     running: AtomicUsize,
     a_thread_panicked: AtomicBool,
+    /// The first panic of a thread that was not joined. A mutex of the host's, never contended: no
+    /// thread switches while holding it.
+    panic: Mutex<Option<PanicNumber>>,
     owner: Thread,
 }
 
@@ -27,7 +30,8 @@ impl Data {
     }
 
     /// A thread has panicked, and was not joined.
-    pub(super) fn panicked(&self) {
+    pub(super) fn panicked(&self, panic: PanicNumber) {
+        self.panic.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(panic);
         // Relaxed: read after `running` has been seen at zero, which orders the two.
         self.a_thread_panicked.store(true, Ordering::Relaxed);
     }
@@ -97,6 +101,7 @@ where
     let data = Data {
         running: AtomicUsize::new(0),
         a_thread_panicked: AtomicBool::new(false),
+        panic: Mutex::new(None),
         owner: current(),
     };
     let scope = Scope { data: Arc::new(data), scope: PhantomData, env: PhantomData };
@@ -113,7 +118,9 @@ where
         }
         // Relaxed: see `panicked`.
         Ok(_) if scope.data.a_thread_panicked.load(Ordering::Relaxed) => {
-            panic!("a scoped thread panicked")
+            let first = *scope.data.panic.lock().unwrap_or_else(PoisonError::into_inner);
+            first.map(|panic| inside(|engine| engine.learn(panic)));
+            panic!("{OF_A_SCOPE}")
         }
         Ok(value) => value,
     }

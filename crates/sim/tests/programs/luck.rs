@@ -1,0 +1,194 @@
+//! What a search reaches that a run by time seldom shows: what threads do after they have spun in
+//! vain, spurious wake-ups, and weak exchanges that fail.
+
+use std::sync::atomic::AtomicBool;
+
+use coreline_sim::atomic::{AtomicUsize, Ordering::*};
+use coreline_sim::hint::spin_loop;
+use coreline_sim::sync::{Arc, Condvar, Mutex, RwLock};
+use coreline_sim::{Explore, Failure, FailureKind, Faults, Machine, Schedule, search, thread};
+use coreline_world::{Parked, Sleep, Word};
+
+use crate::common::{U32, machine};
+use crate::replays;
+
+fn host() -> Machine {
+    Machine::preset("host-2c").unwrap().step_limit(1_000_000)
+}
+
+fn under(schedule: &Schedule, runs: u64, program: fn()) -> Result<u64, Box<Failure>> {
+    search((0..runs).map(|seed| host().seed(seed).schedule(schedule.clone())), program)
+}
+
+const PCT: Schedule = Schedule::Pct { depth: 3, steps: 100 };
+
+/// Each way to search finds the failure, and its line brings it back.
+fn all_find(program: fn(), is_it: fn(&Failure) -> bool) {
+    for schedule in [Schedule::Random, PCT, Schedule::Pct { depth: 3, steps: 1000 }] {
+        let failure = under(&schedule, 5000, program).expect_err(&schedule.to_string());
+        assert!(is_it(&failure), "{failure}");
+        replays(&failure, program);
+    }
+    let failure = Explore::new().preemptions(2).run(host, program).unwrap_err();
+    assert!(is_it(&failure), "{failure}");
+    replays(&failure, program);
+}
+
+fn is_deadlock(failure: &Failure) -> bool {
+    failure.kind == FailureKind::Deadlock
+}
+
+/// A lock whose waiter parks after so many turns. A thread that gives it back looks for waiters and
+/// frees it in two steps, so it misses a waiter that comes between.
+fn parks_after<const TURNS: usize>(wait: fn()) {
+    let word = Arc::new(AtomicUsize::new(1));
+    let theirs = Arc::clone(&word);
+    let waiter = thread::spawn(move || {
+        for _ in 0..TURNS {
+            if theirs.compare_exchange(0, 1, Acquire, Relaxed).is_ok() {
+                return;
+            }
+            wait();
+        }
+        while theirs.swap(2, Acquire) != 0 {
+            thread::park();
+        }
+    });
+    let seen = word.load(Relaxed);
+    word.store(0, Release);
+    if seen == 2 {
+        waiter.thread().unpark();
+    }
+    waiter.join().unwrap();
+}
+
+#[test]
+fn a_wake_up_that_is_lost_after_turns_of_spinning_is_found() {
+    let programs: [fn(); 5] = [
+        || parks_after::<0>(spin_loop),
+        || parks_after::<3>(spin_loop),
+        || parks_after::<10>(thread::yield_now),
+        || parks_after::<100>(spin_loop),
+        || parks_after::<500>(spin_loop),
+    ];
+    programs.into_iter().for_each(|program| all_find(program, is_deadlock));
+}
+
+#[test]
+fn a_recursive_read_with_a_writer_between_is_found() {
+    let program = || {
+        let lock = Arc::new(RwLock::new(0));
+        let theirs = Arc::clone(&lock);
+        let writer = thread::spawn(move || *theirs.write().unwrap() += 1);
+        let first = lock.read().unwrap();
+        let second = lock.read().unwrap();
+        drop((first, second));
+        writer.join().unwrap();
+    };
+    all_find(program, is_deadlock);
+}
+
+#[test]
+fn a_loop_without_an_end_of_its_own_leaves_the_exploration_incomplete() {
+    let explored = |program: fn()| Explore::new().preemptions(1).run(host, program).unwrap();
+    let endless = || {
+        let flag = Arc::new(AtomicUsize::new(0));
+        let theirs = Arc::clone(&flag);
+        let setter = thread::spawn(move || theirs.store(1, Release));
+        while flag.load(Acquire) == 0 {
+            spin_loop();
+        }
+        setter.join().unwrap();
+    };
+    assert!(!explored(endless).complete);
+    let bounded = || {
+        let flag = Arc::new(AtomicUsize::new(0));
+        let theirs = Arc::clone(&flag);
+        let setter = thread::spawn(move || theirs.store(1, Release));
+        for _ in 0..100 {
+            if flag.load(Acquire) == 1 {
+                break;
+            }
+            spin_loop();
+        }
+        setter.join().unwrap();
+    };
+    assert!(explored(bounded).complete);
+}
+
+#[test]
+fn a_thread_that_does_not_expect_a_spurious_wake_up_is_found() {
+    fn is_early(failure: &Failure) -> bool {
+        failure.to_string().contains("nothing was ready")
+    }
+
+    let parks = || {
+        let ready = Arc::new(AtomicUsize::new(0));
+        let (theirs, main) = (Arc::clone(&ready), thread::current());
+        let setter = thread::spawn(move || {
+            theirs.store(1, Release);
+            main.unpark();
+        });
+        thread::park();
+        assert_eq!(ready.load(Acquire), 1, "nothing was ready");
+        setter.join().unwrap();
+    };
+    let waits = || {
+        let pair = Arc::new((Mutex::new(false), Condvar::new()));
+        let theirs = Arc::clone(&pair);
+        let setter = thread::spawn(move || {
+            *theirs.0.lock().unwrap() = true;
+            theirs.1.notify_one();
+        });
+        let mut is_ready = pair.0.lock().unwrap();
+        if !*is_ready {
+            is_ready = pair.1.wait(is_ready).unwrap();
+        }
+        assert!(*is_ready, "nothing was ready");
+        drop(is_ready);
+        setter.join().unwrap();
+    };
+    let sleeps = || {
+        let ready = Arc::new(U32::new_in(0));
+        let theirs = Arc::clone(&ready);
+        let setter = thread::spawn(move || {
+            theirs.store(1, Release);
+            coreline_sim::Sim::wake(&*theirs, 1);
+        });
+        if coreline_sim::Sim::park(&ready, 0, None) == Parked::Woken {
+            assert_eq!(ready.load(Acquire), 1, "nothing was ready");
+        }
+        setter.join().unwrap();
+    };
+    for program in [parks as fn(), waits, sleeps] {
+        all_find(program, is_early);
+        // Never by time, and never if the faults are set to none.
+        search((0..200).map(|seed| host().seed(seed)), program).unwrap();
+        let none = |seed| host().seed(seed).schedule(Schedule::Random).faults(Faults::NONE);
+        search((0..200).map(none), program).unwrap();
+    }
+}
+
+#[test]
+fn a_weak_exchange_that_is_taken_for_a_strong_one_is_found() {
+    let program = || {
+        let taken = AtomicBool::new(false);
+        let word = AtomicUsize::new(0);
+        // No other thread wants it, so it "cannot" fail.
+        taken.store(word.compare_exchange_weak(0, 1, AcqRel, Relaxed).is_ok(), Relaxed);
+        assert!(taken.load(Relaxed), "it failed alone");
+    };
+    all_find(program, |failure| failure.to_string().contains("it failed alone"));
+    search((0..200).map(|seed| host().seed(seed)), program).unwrap();
+}
+
+#[test]
+fn the_line_of_a_search_has_its_faults_and_an_older_line_has_none() {
+    let line = |machine: Machine| machine.replay_line().to_string();
+    assert!(line(machine("host-2c", 1)).contains(" faults=none "));
+    let searching = line(machine("host-2c", 1).schedule(Schedule::Random));
+    assert!(searching.contains(" faults=spurious:16,weak:16,cut-spins:8 "), "{searching}");
+    let old = "coreline-sim/1 machine=host-2c seed=1 request=30 faults=none schedule=random \
+               program=old";
+    assert_eq!(line(Machine::replay(&old.parse().unwrap()).unwrap()), old);
+}
