@@ -70,6 +70,7 @@
 //! | [`interrupts`] | interrupts between CPUs, masking, and monitored waits |
 //! | [`Schedule`], [`search()`], [`Explore`] | which thread runs next; the search for mistakes |
 //! | [`Failure`], [`Replay`] | the cause of a failure, and the line that repeats the run |
+//! | [`MemoryChecks`], [`MemoryMistake`] | double frees, uses after a free, leaks |
 //! | [`Machine::check_determinism`], [`Divergence`] | whether two runs are the same |
 //! | [`Allocator`] | the simulated program's memory; must be the global allocator |
 
@@ -109,6 +110,7 @@ pub use results::failure::{
 };
 pub use results::false_sharing::WordGroup;
 pub use results::locks::{Handoffs, LockReport};
+pub use results::memory::{MemoryBlock, MemoryMistake, MemoryUse, Misuse};
 pub use results::replay::{ParseReplayError, Replay};
 pub use results::report::{
     AccessCost, CpuTime, Details, LineCost, NOT_MODELLED, Report, SiteCost, SourceSite, Statistics,
@@ -118,6 +120,7 @@ pub use results::tape::TracedAccess;
 pub use results::trace::Trace;
 pub use settings::faults::{Faults, ParseFaultsError};
 pub use settings::kernel::Kernel;
+pub use settings::memory::{MemoryChecks, ParseMemoryChecksError};
 pub use settings::schedule::{Choices, ParseScheduleError, Schedule};
 pub use words::{SimPtr, SimTrack, SimU8, SimU32, SimU64, SimUsize};
 pub use world::probes::{name, transfers};

@@ -150,6 +150,8 @@ mod tests {
             races: false,
             arbitration: Default::default(),
             replay: Replay::new("host-2c", "lately"),
+            memory: Default::default(),
+            leaks: None,
         };
         run(setup, Job::new(move || program(&AtomicU64::new(0)))).err().map(|failed| failed.kind)
     }

@@ -14,6 +14,7 @@
 //! registers.) After each [`suspend`] everything is looked up again; the thread may be on another
 //! CPU.
 
+mod blocks;
 mod choice;
 mod event_queue;
 mod kernel;
@@ -26,9 +27,10 @@ mod rng;
 mod run;
 mod stack;
 mod states;
+mod statics;
 mod unoptimised;
 
-use std::any::{Any, TypeId};
+use std::any::Any;
 use std::cell::Cell;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap, VecDeque};
@@ -53,6 +55,7 @@ use crate::results::statistics::{Activity, Ledger, Names};
 use crate::results::trace::{Trace, Tracer};
 use crate::settings::faults::Faults;
 use crate::settings::kernel::Kernel;
+use blocks::{Blocks, Unresolved};
 use choice::Chooser;
 pub(crate) use choice::{Decision, Decisions, fails_weakly};
 use event_queue::{EventQueue, NEVER};
@@ -76,6 +79,8 @@ pub(crate) use panics::{OF_A_SCOPE, PanicNumber, caught, fail_with};
 use rng::Rng;
 pub(crate) use run::{Failed, Finished, Setup, run};
 pub(crate) use stack::USABLE as STACK;
+pub(crate) use statics::Key;
+use statics::Statics;
 
 thread_local! {
     /// The engine of the machine that this host thread runs; null outside of a run.
@@ -201,18 +206,13 @@ struct Thread {
     panicked: bool,
     /// Where in the source it began its latest wait.
     site: Option<Site>,
+    /// Where in the source its latest access is, if the machine looks at accesses.
+    seen: Option<Site>,
     /// When it ended, in picoseconds.
     ended: Option<u64>,
 }
 
 const _: () = assert!(offset_of!(Cpu, buffered) < 64 && offset_of!(Thread, stack_lines) < 64);
-
-/// What an object of [`WorldStatic`](coreline_world::WorldStatic) or `WorldLocal` is found by. The
-/// address is looked up and never ordered by, so it reaches no result.
-pub(crate) type Key = (usize, TypeId);
-
-/// The objects of the machine's `WorldStatic`s.
-type Statics = Vec<(Key, Rc<dyn Any + Send + Sync>)>;
 
 /// All state of one running machine.
 pub(crate) struct Engine {
@@ -235,6 +235,11 @@ pub(crate) struct Engine {
     luck: Rng,
     /// The word that the running thread has written last while it spun, and what that held before.
     written: Option<(usize, u64)>,
+    /// Whether it looks at each access before that is made.
+    watches: bool,
+    /// The account of the program's blocks, if their use is checked.
+    blocks: Option<Box<Blocks>>,
+    mistake: Option<Unresolved>,
     /// What the program's hash maps are seeded by.
     hashes: Rng,
     directory: Directory,
@@ -339,6 +344,13 @@ pub(crate) fn runs() -> bool {
 /// Gives the host thread back to the loop; returns when the calling thread is to go on.
 fn suspend() {
     switch_away(inside(|engine| engine.yielder));
+}
+
+/// The calling thread goes on nowhere: the machine has failed.
+fn stop() -> ! {
+    loop {
+        suspend();
+    }
 }
 
 /// Like [`suspend`]; `yielder` is that of the coroutine that calls.
@@ -493,60 +505,10 @@ impl Engine {
         self.spend_on(Activity::Hit, self.spec.costs().private_hit);
     }
 
-    /// The machine's statics, if it has any and has not failed.
-    fn take_statics(&mut self) -> Option<Statics> {
-        let any = self.failure.is_none() && !self.statics.is_empty();
-        any.then(|| std::mem::take(&mut self.statics))
-    }
-
-    pub(crate) fn find_static(&self, key: &Key) -> Option<Rc<dyn Any + Send + Sync>> {
-        self.statics.iter().find(|(other, _)| other == key).map(|(_, object)| Rc::clone(object))
-    }
-
-    /// Keeps an object for a key, unless one is kept; returns the one that is. The caller drops the
-    /// other outside: its destructor is simulated code.
-    pub(crate) fn keep_static(
-        &mut self,
-        key: Key,
-        object: &Rc<dyn Any + Send + Sync>,
-    ) -> Rc<dyn Any + Send + Sync> {
-        self.find_static(&key).unwrap_or_else(|| {
-            self.statics.push((key, Rc::clone(object)));
-            Rc::clone(object)
-        })
-    }
-
-    /// Keeps an object for a key in the place of another, which the caller drops outside.
-    fn replace_static(
-        &mut self,
-        key: Key,
-        object: Rc<dyn Any + Send + Sync>,
-    ) -> Option<Rc<dyn Any + Send + Sync>> {
-        if let Some((_, kept)) = self.statics.iter_mut().find(|(other, _)| *other == key) {
-            return Some(std::mem::replace(kept, object));
-        }
-        self.statics.push((key, object));
-        None
-    }
-
     /// A restartable operation of the running thread begins or ends.
     pub(crate) fn set_section(&mut self, section: bool) {
         let current = self.current();
         self.threads[current].section = section;
-    }
-
-    pub(crate) fn find_local(&self, key: &Key) -> Option<Rc<dyn Any>> {
-        let locals = &self.threads[self.current()].locals;
-        locals.iter().find(|(other, _)| other == key).map(|(_, object)| Rc::clone(object))
-    }
-
-    /// Like [`keep_static`](Engine::keep_static), for the running thread.
-    pub(crate) fn keep_local(&mut self, key: Key, object: &Rc<dyn Any>) -> Rc<dyn Any> {
-        self.find_local(&key).unwrap_or_else(|| {
-            let current = self.current();
-            self.threads[current].locals.push((key, Rc::clone(object)));
-            Rc::clone(object)
-        })
     }
 
     /// Stops the machine. The first reason counts, and if a thread is stuck in a destructor because

@@ -33,7 +33,7 @@ use std::collections::BTreeMap;
 use coreline_topology::CpuId;
 use coreline_world::Ordering;
 
-use super::{Engine, inside, suspend, with};
+use super::{Engine, inside, stop, with};
 use crate::hardware::arena;
 use crate::results::failure::{FailureKind, PlainAccess};
 use crate::results::report::{Site, SourceSite};
@@ -428,7 +428,5 @@ fn touched_slowly(start: usize, len: usize, writes: bool, site: Site) {
     });
     let Some((earlier, later)) = racing.flatten() else { return };
     inside(|engine| engine.fail(FailureKind::DataRace { earlier, later, len }));
-    loop {
-        suspend();
-    }
+    stop();
 }

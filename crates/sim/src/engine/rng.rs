@@ -16,6 +16,7 @@ pub(crate) enum Stream {
     Schedule = 4,
     Hashes = 5,
     Luck = 6,
+    Blocks = 7,
 }
 
 impl Rng {

@@ -16,6 +16,7 @@ use std::sync::{Arc, OnceLock};
 
 use corosensei::CoroutineResult;
 
+use super::blocks::{self, Blocks};
 use super::choice::{self, Chooser, Decisions, Next};
 use super::kernel::fiber::{Fiber, Job};
 use super::memory::pages::Pages;
@@ -26,10 +27,11 @@ use super::{
     Cpu, ENGINE, Engine, EventQueue, NEVER, PS_PER_NS, STACK, State, Thread, inside, lately, races,
     stack, unoptimised,
 };
-use crate::hardware::arena::{self, Arena};
+use crate::hardware::arena::Arena;
 use crate::hardware::coherence::Directory;
 use crate::hardware::contention::Arbitration;
 use crate::hardware::places::NoPlace;
+use crate::hardware::shadow;
 use crate::hardware::spec::Spec;
 use crate::results::failure::{CpuState, FailureKind, Panicked, ThreadState};
 use crate::results::locks::LockReport;
@@ -40,6 +42,7 @@ use crate::results::tape::Tape;
 use crate::results::trace::{Trace, Tracer};
 use crate::settings::faults::Faults;
 use crate::settings::kernel::Kernel;
+use crate::settings::memory::MemoryChecks;
 use crate::settings::schedule::Schedule;
 
 /// All that a run depends on, besides the program.
@@ -62,6 +65,9 @@ pub(crate) struct Setup {
     pub(crate) races: bool,
     pub(crate) arbitration: Arbitration,
     pub(crate) replay: Replay,
+    pub(crate) memory: MemoryChecks,
+    /// Whether it looks for leaks, and the memory where the program's value will be.
+    pub(crate) leaks: Option<(usize, usize)>,
 }
 
 /// A run that finished.
@@ -117,6 +123,7 @@ impl Installed {
     fn new(engine: Box<Engine>, looks_for_races: bool) -> Installed {
         races::begin(looks_for_races);
         choice::begin(engine.faults.weak);
+        shadow::set_keeper(Some(&blocks::KEEPER));
         let engine = Box::into_raw(engine);
         ENGINE.set(engine);
         Installed { engine, fibers: Vec::new(), resuming: false }
@@ -183,6 +190,7 @@ impl Drop for Installed {
         ENGINE.set(ptr::null_mut());
         races::end();
         choice::begin(0);
+        shadow::set_keeper(None);
         // SAFETY: the pointer came from `Box::into_raw`, and is given back once, here.
         let mut engine = unsafe { Box::from_raw(self.engine) };
         self.fibers.drain(..).flatten().chain(engine.newborn.drain(..)).for_each(mem::forget);
@@ -229,12 +237,15 @@ pub(crate) fn run(setup: Setup, root: Job) -> Result<Finished, Box<Failed>> {
     let stack = stack::new(&arena)
         .map_err(|why| Failed::refused(&format!("no stack for the first thread: {why}")))?;
     let fiber = Fiber::new(stack, root);
-    let looks = setup.races;
+    let (looks, leaks) = (setup.races, setup.leaks);
     let mut machine = Installed::new(Box::new(Engine::new(setup, arena)), looks);
     inside(|engine| engine.start(fiber));
     machine.run();
     let (report, locks) = inside(|engine| (engine.report(), engine.lock_reports()));
     let trace = inside(|engine| engine.trace());
+    if leaks.is_some() {
+        inside(Engine::keep_what_statics_have);
+    }
     // The machine's statics go in a thread of their own: their destructors may use the machine,
     // even make new ones. It is not counted in the report.
     while let Some(statics) = inside(Engine::take_statics) {
@@ -247,6 +258,10 @@ pub(crate) fn run(setup: Setup, root: Job) -> Result<Finished, Box<Failed>> {
         machine.run();
     }
     inside(Engine::fail_if_unlearnt);
+    inside(Engine::fail_if_spoilt);
+    if let Some(kept) = leaks {
+        inside(|engine| engine.fail_if_blocks_leak(kept));
+    }
     let failed = inside(Engine::failed);
     let decisions = inside(Engine::take_decisions);
     drop(machine);
@@ -298,6 +313,10 @@ impl Engine {
             })
             .collect();
         let cpu_count = cpus.len();
+        let blocks = Blocks::new(setup.memory, &mut Rng::new(seed, Stream::Blocks)).map(Box::new);
+        if blocks.is_some() {
+            arena.keep();
+        }
         Engine {
             directory: Directory::new(&topology, spec.costs(), spec.distances()),
             pages: Pages::new(&topology),
@@ -319,6 +338,9 @@ impl Engine {
             dice: Rng::new(seed, Stream::Faults),
             luck: Rng::new(seed, Stream::Luck),
             written: None,
+            watches: blocks.is_some() || schedule != Schedule::Time,
+            blocks,
+            mistake: None,
             hashes: Rng::new(seed, Stream::Hashes),
             arena,
             stacks: BTreeMap::new(),
@@ -501,6 +523,7 @@ impl Engine {
 
     /// Why the machine stopped, if it failed.
     fn failed(&mut self) -> Option<Box<Failed>> {
+        self.resolve_mistake();
         let kind = self.failure.take()?;
         let (threads, cpus, locks) = (self.thread_states(), self.cpu_states(), self.lock_reports());
         let (at_ns, panics) = (self.settled / PS_PER_NS, self.panics.all());

@@ -3,14 +3,17 @@
 //! Every access to memory checks that [`MARGIN`] bytes of stack are left, more than the engine
 //! needs. So the engine never hits the guard page. Code that accesses nothing simulated may; the
 //! host reports that fault to [`rescue`]. Either way the thread is abandoned where it stands, as
-//! are all others of a failed machine.
+//! are all others of a failed machine. So is a thread that follows a wild pointer.
+
+use std::cell::Cell;
 
 use coreline_world::native::overflow::{self, Rescue};
 
-use super::{ENGINE, Engine, inside, suspend};
+use super::{ENGINE, Engine, inside, stop};
 use crate::hardware::arena::Arena;
 use crate::hardware::stack::{NoStack, Stack};
 use crate::results::failure::FailureKind;
+use crate::results::memory::Misuse;
 
 /// Bytes that a simulated thread may use: virtual memory, touched pages only.
 pub(crate) const USABLE: usize = 256 << 10;
@@ -39,12 +42,25 @@ pub(super) extern "C" fn give_up() -> ! {
         let (thread, cpu) = (engine.current(), engine.cpu());
         engine.fail(FailureKind::StackOverflow { thread, cpu });
     });
-    loop {
-        suspend();
-    }
+    stop()
 }
 
-/// Where to go on after a fault at `address`, if that is the guard page of the running thread.
+thread_local! {
+    /// The address at which the running thread faulted.
+    static FAULT: Cell<usize> = const { Cell::new(0) };
+}
+
+/// The running thread accessed an address without memory; it goes on nowhere.
+extern "C" fn give_up_at_fault() -> ! {
+    inside(|engine| {
+        let misuse = Misuse::Fault { address: FAULT.get() };
+        engine.fail_without_trace(misuse);
+    });
+    stop()
+}
+
+/// Where to go on after a fault at `address` in simulated code: the guard page of the running
+/// thread, or an address at which there is no memory.
 fn rescue(address: usize) -> Option<Rescue> {
     let engine = ENGINE.get();
     if engine.is_null() {
@@ -54,11 +70,15 @@ fn rescue(address: usize) -> Option<Rescue> {
     // while one is, and the code that faulted never goes on.
     let engine = unsafe { &*engine };
     let thread = engine.cpus[engine.running?].current?;
-    let (&limit, &(base, number)) = engine.stacks.range(..=address).next_back()?;
+    let below = engine.stacks.range(..=address).next_back();
+    let (limit, base, number) =
+        below.map_or((0, USABLE + MARGIN, thread), |(&limit, &(base, number))| (limit, base, number));
     let guard = limit..base - USABLE - MARGIN;
     let top = engine.emergency.as_ptr().addr() + EMERGENCY;
-    let rescue = Rescue { stack: top & !63, go_on: give_up };
-    (number == thread && guard.contains(&address)).then_some(rescue)
+    let is_overflow = number == thread && guard.contains(&address);
+    FAULT.set(address);
+    let go_on = if is_overflow { give_up } else { give_up_at_fault };
+    Some(Rescue { stack: top & !63, go_on })
 }
 
 impl Engine {

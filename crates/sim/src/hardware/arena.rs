@@ -40,6 +40,7 @@ use std::alloc::System;
 use coreline_world::native::fixed;
 
 use crate::hardware::places::{self, NoPlace, PLACE};
+use crate::hardware::shadow::{self, BEHIND, GRANULE, Keeper, Shadow, Wrong};
 
 /// Bytes of an arena. Address space only, of which the host promises no memory: pages that are not
 /// touched cost nothing, and a host with less memory than this runs the same programs. Room for ten
@@ -51,6 +52,9 @@ pub(crate) const LINES: usize = ARENA / 64;
 
 /// Where blocks begin in an arena, behind the header. Whole pages.
 const HEADER: usize = 4096;
+
+/// Bytes of an arena's shadow, at the end of its place.
+const SHADOW: usize = ARENA / GRANULE;
 
 /// As many threads of a machine may have a stack at one time: what fits behind the arena, of stacks
 /// of 292 KiB.
@@ -104,6 +108,9 @@ struct Header {
     stacks: [Cell<u64>; MOST_STACKS / 64],
     /// The first word of `stacks` that may have a bit that is not set.
     first_free: Cell<usize>,
+    shadow: Shadow,
+    /// Whether a keeper decides which blocks are used again.
+    is_kept: Cell<bool>,
 }
 
 const _: () = assert!(size_of::<Header>() <= HEADER);
@@ -133,8 +140,11 @@ unsafe impl GlobalAlloc for Allocator {
     #[inline]
     unsafe fn dealloc(&self, block: *mut u8, layout: Layout) {
         match arena_of(block) {
-            // SAFETY: `block` is a live block of this arena, by the caller's promise.
+            // SAFETY: `block` is a block of this arena; if it is not live, that is noticed.
             Some(arena) => unsafe { free(arena, block, layout) },
+            None if places::start_of(block.addr()).is_some() => {
+                shadow::mistaken(block.addr(), Wrong::Stack, is_entered());
+            }
             // SAFETY: not from an arena, so from `System`, with this layout.
             None => unsafe { System.dealloc(block, layout) },
         }
@@ -195,9 +205,14 @@ fn class(layout: Layout) -> (usize, usize, usize) {
 ///
 /// `arena` is current on this thread.
 unsafe fn allocate(arena: NonNull<Header>, layout: Layout) -> Option<NonNull<u8>> {
-    let (class, size, align) = class(layout);
     // SAFETY: the machine holds the arena.
     let header = unsafe { arena.as_ref() };
+    if header.is_kept.get()
+        && let Some(keeper) = shadow::keeper()
+    {
+        return allocate_kept(arena, header, layout, keeper);
+    }
+    let (class, size, align) = class(layout);
     let Some(list) = header.free.get(class) else {
         header.is_full.set(true);
         return None;
@@ -209,17 +224,51 @@ unsafe fn allocate(arena: NonNull<Header>, layout: Layout) -> Option<NonNull<u8>
         list.set(unsafe { head.cast::<*mut u8>().read() });
         head
     } else {
-        let start = header.top.get().next_multiple_of(align);
-        if size > ARENA - start.min(ARENA) {
-            header.is_full.set(true);
-            return None;
-        }
-        header.top.set(start + size);
-        // SAFETY: `start` is inside the arena's one allocation, which `arena` points to all of; a
-        // pointer made from `header` would reach no further than the header.
-        unsafe { arena.cast::<u8>().as_ptr().add(start) }
+        fresh(arena, header, size, align)?
     };
+    header.shadow.give(block.addr() - arena.addr().get());
     // Relaxed: a count on its own; the machine's own count keeps it from zero here.
+    header.live.fetch_add(1, Ordering::Relaxed);
+    if IS_LOGGED.get() {
+        log(block, size);
+    }
+    NonNull::new(block)
+}
+
+/// Memory that was never given out; `None` if the arena is full.
+fn fresh(arena: NonNull<Header>, header: &Header, size: usize, align: usize) -> Option<*mut u8> {
+    let start = header.top.get().next_multiple_of(align);
+    if size > ARENA - start.min(ARENA) {
+        header.is_full.set(true);
+        return None;
+    }
+    header.top.set(start + size);
+    // SAFETY: `start` is inside the arena's one allocation, which `arena` points to all of; a
+    // pointer made from `header` would reach no further than the header.
+    Some(unsafe { arena.cast::<u8>().as_ptr().add(start) })
+}
+
+/// Like [`allocate`], on a machine that checks accesses.
+fn allocate_kept(
+    arena: NonNull<Header>,
+    header: &Header,
+    layout: Layout,
+    keeper: &Keeper,
+) -> Option<NonNull<u8>> {
+    let padded = layout.size().saturating_add(BEHIND);
+    let Ok(padded) = Layout::from_size_align(padded, layout.align()) else {
+        header.is_full.set(true);
+        return None;
+    };
+    let (class, size, align) = class(padded);
+    let start = arena.cast::<u8>().as_ptr();
+    let block = match (keeper.reuse)(class, align) {
+        Some(address) => start.with_addr(address),
+        None => fresh(arena, header, size, align)?,
+    };
+    header.shadow.give_all(block.addr() - start.addr(), layout.size(), size);
+    (keeper.made)(block.addr(), layout.size(), class, size);
+    // Relaxed: as in `allocate`.
     header.live.fetch_add(1, Ordering::Relaxed);
     if IS_LOGGED.get() {
         log(block, size);
@@ -231,9 +280,21 @@ unsafe fn allocate(arena: NonNull<Header>, layout: Layout) -> Option<NonNull<u8>
 ///
 /// # Safety
 ///
-/// `block` is live, lies in `arena` and has this layout.
+/// `block` lies in `arena` and has this layout; if it is not live, that is noticed.
 unsafe fn free(arena: *mut Header, block: *mut u8, layout: Layout) {
-    if CURRENT.get() == arena {
+    // SAFETY: the arena is mapped while it has a place, which was asked for.
+    let header = unsafe { &*arena };
+    let is_current = CURRENT.get() == arena;
+    let offset = block.addr() - arena.addr();
+    if let Some(wrong) = header.shadow.take(offset) {
+        shadow::mistaken(block.addr(), wrong, is_current);
+    }
+    if is_current
+        && header.is_kept.get()
+        && let Some(keeper) = shadow::keeper()
+    {
+        (keeper.freed)(block.addr(), layout.size());
+    } else if is_current {
         let (class, ..) = class(layout);
         // SAFETY: the arena is current on this thread, so no other thread uses its lists; the
         // caller has given the block up, and it has at least 16 bytes.
@@ -262,8 +323,13 @@ unsafe fn release(arena: *mut Header) {
         return;
     }
     if let Some(start) = NonNull::new(arena.cast()) {
-        // SAFETY: mapped so in `Arena::new`, and nothing points into it any more.
-        unsafe { fixed::unmap(start, ARENA) };
+        // SAFETY: the header is still there.
+        let shadow = unsafe { (*arena).shadow }.start();
+        // SAFETY: mapped so in `Arena::new`, and nothing points into them any more.
+        unsafe {
+            fixed::unmap(shadow, SHADOW);
+            fixed::unmap(start, ARENA);
+        }
         places::free(start.addr().get());
     }
 }
@@ -284,7 +350,17 @@ pub(crate) struct Arena {
 impl Arena {
     /// A fresh arena, in the place that `home` says.
     pub(crate) fn new(home: Option<u64>) -> Result<Arena, NoPlace> {
-        let start = places::claim(home, |at| fixed::map(at, ARENA, 0))?.cast::<Header>();
+        let (start, shadow) = places::claim(home, |at| {
+            let start = fixed::map(at, ARENA, 0)?;
+            match fixed::map(at.saturating_add(PLACE - SHADOW), SHADOW, 0) {
+                Ok(shadow) => Ok((start.cast::<Header>(), shadow)),
+                Err(error) => {
+                    // SAFETY: mapped just now, and not used.
+                    unsafe { fixed::unmap(start, ARENA) };
+                    Err(error)
+                }
+            }
+        })?;
         let header = Header {
             live: AtomicUsize::new(1),
             top: Cell::new(HEADER),
@@ -292,6 +368,9 @@ impl Arena {
             is_full: Cell::new(false),
             stacks: [const { Cell::new(0) }; MOST_STACKS / 64],
             first_free: Cell::new(0),
+            // SAFETY: fresh memory, for a byte of each granule; it goes with the arena.
+            shadow: unsafe { Shadow::new(shadow) },
+            is_kept: Cell::new(false),
         };
         // SAFETY: fresh memory, large enough and aligned.
         unsafe { start.write(header) };
@@ -308,7 +387,7 @@ impl Arena {
         let (word, bits) = words.find(|(_, bits)| bits.get() != u64::MAX)?;
         let bit = bits.get().trailing_ones();
         let offset = ARENA + (word * 64 + bit as usize) * size;
-        if offset + size > PLACE {
+        if offset + size > PLACE - SHADOW {
             return None;
         }
         header.first_free.set(word);
@@ -326,6 +405,33 @@ impl Arena {
     /// The way in, as a value that does not borrow the arena.
     pub(crate) fn entry(&self) -> Entry {
         Entry(self.start)
+    }
+
+    /// From now on the keeper decides which blocks are used again.
+    pub(crate) fn keep(&self) {
+        // SAFETY: the machine's count keeps the header alive.
+        unsafe { self.start.as_ref() }.is_kept.set(true);
+    }
+
+    /// What is known of its memory.
+    pub(crate) fn shadow(&self) -> Shadow {
+        // SAFETY: the machine's count keeps the header alive.
+        unsafe { self.start.as_ref() }.shadow
+    }
+
+    /// The offset of an address that is a block's.
+    pub(crate) fn to_offset(&self, address: usize) -> usize {
+        address - self.start.addr().get()
+    }
+
+    /// The address of the block that an offset is in or behind.
+    pub(crate) fn block(&self, offset: usize) -> Option<usize> {
+        Some(self.start.addr().get() + self.shadow().block(offset, HEADER)?)
+    }
+
+    /// A pointer to a block, by its address.
+    pub(crate) fn pointer(&self, address: usize) -> *mut u8 {
+        self.start.cast::<u8>().as_ptr().with_addr(address)
     }
 
     /// Whether the program has asked for more than there is.
@@ -422,153 +528,4 @@ pub(crate) fn leave() -> Entered {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn allocate_in(arena: &Arena, size: usize, align: usize) -> (*mut u8, Layout) {
-        let layout = Layout::from_size_align(size, align).unwrap();
-        let _inside = arena.entry().enter();
-        // SAFETY: the size is not zero.
-        (unsafe { Allocator.alloc(layout) }, layout)
-    }
-
-    fn free_in(arena: Option<&Arena>, (block, layout): (*mut u8, Layout)) {
-        let _inside = arena.map(|arena| arena.entry().enter());
-        // SAFETY: allocated by `allocate_in` with this layout and freed once.
-        unsafe { Allocator.dealloc(block, layout) };
-    }
-
-    #[test]
-    fn the_same_requests_get_the_same_offsets() {
-        let offsets = || {
-            let arena = Arena::new(None).unwrap();
-            let sizes = [(1, 1), (64, 64), (24, 8), (5000, 8), (1 << 20, 4096), (100, 128)];
-            let blocks = sizes.map(|(size, align)| allocate_in(&arena, size, align));
-            let offsets = blocks.map(|(block, layout)| {
-                assert!(block.addr().is_multiple_of(layout.align()));
-                arena.offset(block.addr()).unwrap()
-            });
-            blocks.into_iter().for_each(|block| free_in(Some(&arena), block));
-            offsets
-        };
-        assert_eq!(offsets(), offsets());
-    }
-
-    #[test]
-    fn blocks_are_disjoint_and_used_again() {
-        let arena = Arena::new(None).unwrap();
-        let blocks: Vec<_> = (1..200).map(|n| allocate_in(&arena, n * 7, 8)).collect();
-        let mut ranges: Vec<_> =
-            blocks.iter().map(|(block, layout)| (block.addr(), layout.size())).collect();
-        ranges.sort_unstable();
-        assert!(ranges.windows(2).all(|pair| pair[0].0 + pair[0].1 <= pair[1].0));
-
-        let again = blocks[10];
-        free_in(Some(&arena), again);
-        assert_eq!(allocate_in(&arena, again.1.size(), 8).0, again.0);
-    }
-
-    #[test]
-    fn a_small_block_of_large_alignment_takes_its_size() {
-        let arena = Arena::new(None).unwrap();
-        let blocks: Vec<_> = (0..100).map(|_| allocate_in(&arena, 64, 64)).collect();
-        assert!(blocks.windows(2).all(|pair| pair[0].0.addr() + 64 == pair[1].0.addr()));
-    }
-
-    #[test]
-    fn a_block_changes_its_size_and_owner_and_keeps_its_bytes() {
-        let arena = Arena::new(None).unwrap();
-        let (mut block, mut layout) = allocate_in(&arena, 1, 8);
-        // SAFETY: live, and one byte long.
-        unsafe { block.write(7) };
-        for size in [10, 100, 5000, 3] {
-            for inside in [true, false, false] {
-                let _inside = inside.then(|| arena.entry().enter());
-                // SAFETY: the block is live and has this layout, now and after.
-                unsafe {
-                    block = Allocator.realloc(block, layout, size);
-                    layout = Layout::from_size_align_unchecked(size, 8);
-                    assert_eq!(block.read(), 7);
-                }
-                assert_eq!(arena.offset(block.addr()).is_some(), inside);
-            }
-        }
-        free_in(None, (block, layout));
-    }
-
-    #[test]
-    fn a_zeroed_block_is_zero_though_used_before() {
-        let arena = Arena::new(None).unwrap();
-        for inside in [true, false] {
-            let _inside = inside.then(|| arena.entry().enter());
-            let layout = Layout::from_size_align(100, 8).unwrap();
-            for _ in 0..2 {
-                // SAFETY: the size is not zero; the block is written and read within it and freed
-                // once.
-                unsafe {
-                    let block = Allocator.alloc_zeroed(layout);
-                    assert!((0..100).all(|byte| block.add(byte).read() == 0));
-                    block.write_bytes(1, 100);
-                    Allocator.dealloc(block, layout);
-                }
-            }
-        }
-    }
-
-    #[test]
-    fn a_block_may_outlive_its_machine_and_its_thread() {
-        let arena = Arena::new(None).unwrap();
-        let (block, layout) = allocate_in(&arena, 4096, 8);
-        drop(arena);
-        // SAFETY: still live: it was not freed.
-        unsafe { block.write_bytes(7, 4096) };
-        let address = block.expose_provenance();
-        std::thread::spawn(move || {
-            let block = ptr::with_exposed_provenance_mut(address);
-            assert!(arena_of(block).is_some());
-            free_in(None, (block, layout));
-            assert!(arena_of(block).is_none());
-        })
-        .join()
-        .unwrap();
-    }
-
-    #[test]
-    fn the_host_promises_no_memory_for_an_arena() {
-        let read = |path| std::fs::read_to_string(path).unwrap();
-        if read("/proc/sys/vm/overcommit_memory").trim() == "2" {
-            // This host promises all that is mapped.
-            return;
-        }
-        let arena = Arena::new(None).unwrap();
-        // The lines of a mapping begin with its addresses, and end with its flags.
-        let mut maps = String::new();
-        for line in read("/proc/self/smaps").lines() {
-            let range = line.split(' ').next().and_then(|range| range.split_once('-'));
-            let bounds = range.map(|(begin, end)| {
-                [begin, end].map(|bound| usize::from_str_radix(bound, 16).unwrap_or(0))
-            });
-            match (bounds, line.strip_prefix("VmFlags:")) {
-                (Some([begin, end]), _) => {
-                    let found = (begin..end).contains(&arena.address(0));
-                    maps = if found { line.to_owned() } else { String::new() };
-                }
-                (None, Some(flags)) if !maps.is_empty() => {
-                    // "No swap space is reserved", in proc(5)'s words.
-                    return assert!(flags.split(' ').any(|flag| flag == "nr"), "{maps}:{flags}");
-                }
-                _ => {}
-            }
-        }
-        panic!("the arena is in no mapping");
-    }
-
-    #[test]
-    fn a_full_arena_falls_back_to_the_system() {
-        let arena = Arena::new(None).unwrap();
-        let huge = allocate_in(&arena, ARENA, 8);
-        assert!(!huge.0.is_null());
-        assert_eq!(arena.offset(huge.0.addr()), None);
-        free_in(Some(&arena), huge);
-    }
-}
+mod tests;

@@ -9,5 +9,6 @@ pub(crate) mod digest;
 pub(crate) mod distances;
 pub(crate) mod places;
 pub(crate) mod presets;
+pub(crate) mod shadow;
 pub(crate) mod spec;
 pub(crate) mod stack;

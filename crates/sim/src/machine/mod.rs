@@ -21,6 +21,7 @@ use crate::results::trace::Trace;
 use crate::settings;
 use crate::settings::faults::Faults;
 use crate::settings::kernel::Kernel;
+use crate::settings::memory::MemoryChecks;
 use crate::settings::schedule::Schedule;
 use calibration::Transfer;
 
@@ -75,6 +76,9 @@ pub struct Machine {
     tape: Option<Tape>,
     trace: bool,
     races: bool,
+    /// `None` for the schedule's own.
+    memory: Option<MemoryChecks>,
+    leaks: bool,
     arbitration: Arbitration,
 }
 
@@ -141,6 +145,8 @@ impl Machine {
             tape: None,
             trace: false,
             races: false,
+            memory: None,
+            leaks: false,
             arbitration: Arbitration::default(),
         }
     }
@@ -187,6 +193,13 @@ impl Machine {
             .step_limit(replay.step_limit)
             .program(&replay.program)
             .races(replay.races)
+            .memory(replay.memory)
+            .leaks(replay.leaks)
+    }
+
+    pub(crate) fn leaks(mut self, leaks: bool) -> Machine {
+        self.leaks = leaks;
+        self
     }
 
     pub(crate) fn races(mut self, races: bool) -> Machine {
@@ -212,6 +225,50 @@ impl Machine {
     pub fn faults(mut self, faults: Faults) -> Machine {
         self.faults = Some(faults);
         self
+    }
+
+    /// Sets how the machine checks the program's use of memory. Without this call, it checks all
+    /// uses under a schedule that searches, and frees alone in a run by time.
+    ///
+    /// ```
+    /// use coreline_sim::atomic::{AtomicU64, Ordering};
+    /// use coreline_sim::{FailureKind, Machine, MemoryChecks, Misuse};
+    ///
+    /// # #[global_allocator]
+    /// # static ALLOCATOR: coreline_sim::Allocator = coreline_sim::Allocator;
+    /// let failure = Machine::preset("host-2c")?.memory(MemoryChecks::On).run(|| {
+    ///     let word = Box::into_raw(Box::new(AtomicU64::new(7)));
+    ///     // SAFETY: from `into_raw`.
+    ///     drop(unsafe { Box::from_raw(word) });
+    ///     // SAFETY: none: this is the mistake.
+    ///     unsafe { &*word }.load(Ordering::Relaxed)
+    /// });
+    /// let FailureKind::Memory(mistake) = failure.unwrap_err().kind else { panic!() };
+    /// assert_eq!(mistake.misuse, Misuse::UseAfterFree { offset: 0 });
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn memory(mut self, checks: MemoryChecks) -> Machine {
+        self.memory = Some(checks);
+        self
+    }
+
+    /// Fails a run that does not free its memory, and checks all other uses of memory. Not lost is
+    /// what the run's value leads to, or an object of a
+    /// [`WorldStatic`](coreline_world::WorldStatic) or [`Static`](crate::Static). A word that looks
+    /// like a block's address counts as one.
+    ///
+    /// The machine cannot see what leads from the host's memory to a block. So a program that adds
+    /// to a collection of the host's, or uses a lazily made object of the host's such as std's
+    /// output, has a leak in its eyes.
+    pub fn find_leaks(self) -> Machine {
+        self.leaks(true)
+    }
+
+    /// The checks that are set, or those of the schedule.
+    fn memory_in_effect(&self) -> MemoryChecks {
+        let own = if self.searches() { MemoryChecks::On } else { MemoryChecks::Off };
+        let least = if self.leaks { MemoryChecks::On } else { MemoryChecks::Off };
+        self.memory.unwrap_or(own).max(least)
     }
 
     /// Whether the schedule looks for mistakes.
@@ -340,6 +397,8 @@ impl Machine {
             scaled: scaled.collect(),
             kernel: self.kernel.as_ref().map(|kernel| kernel.name().to_owned()),
             races: self.races,
+            memory: self.memory_in_effect(),
+            leaks: self.leaks,
             program: self.program.clone(),
         }
     }
@@ -417,19 +476,23 @@ impl Machine {
     /// Like [`run`](Machine::run); returns the decisions of a listed schedule as well.
     pub(crate) fn run_noting<T: 'static>(self, root: impl FnOnce() -> T + 'static) -> Noted<T> {
         let (job, value) = job(root);
-        taken(self.run_job(job), value)
+        let kept = (Rc::as_ptr(&value).addr(), size_of::<Cell<Option<T>>>());
+        // What the value leads to is looked at when the run has ended.
+        Rc::as_ptr(&value).expose_provenance();
+        taken(self.run_job(job, kept), value)
     }
 
-    fn run_job(self, job: Job) -> Noted<()> {
+    fn run_job(self, job: Job, kept: (usize, usize)) -> Noted<()> {
         let home = self.replay_line().home();
         match self.calibrated() {
-            Ok(machine) => machine.run_as_is(Some(home), job),
+            Ok(machine) => machine.run_as_is(Some(home), job, kept),
             Err(failure) => (Err(failure), Decisions::default()),
         }
     }
 
-    /// Like [`run_job`](Machine::run_job), with the costs as they are, at home or anywhere.
-    fn run_as_is(self, home: Option<u64>, job: Job) -> Noted<()> {
+    /// Like [`run_job`](Machine::run_job), with the costs as they are, at home or anywhere. `kept`
+    /// is where the program's value will be.
+    fn run_as_is(self, home: Option<u64>, job: Job, kept: (usize, usize)) -> Noted<()> {
         let replay = self.replay_line();
         let refused = self.refused.or_else(|| {
             let named = self.named_kernel.filter(|named| Some(named) != replay.kernel.as_ref())?;
@@ -461,6 +524,8 @@ impl Machine {
             races: self.races,
             arbitration: self.arbitration,
             replay: replay.clone(),
+            memory: replay.memory,
+            leaks: self.leaks.then_some(kept),
         };
         match engine::run(setup, job) {
             Ok(Finished { report, locks, trace, decisions }) => {
@@ -480,7 +545,7 @@ fn play(spec: Spec, request_percent: u32, cpus: [CpuId; 2]) -> Result<u64, Box<F
     let machine = Machine::new(spec).request_percent(request_percent);
     let machine = machine.step_limit(calibration::MOST_STEPS).program("calibration");
     let (job, value) = job(calibration::game(cpus));
-    let (run, _) = taken(machine.run_as_is(None, job), value);
+    let (run, _) = taken(machine.run_as_is(None, job, (0, 0)), value);
     Ok(calibration::one_way(run?.value))
 }
 

@@ -5,6 +5,7 @@ use core::fmt;
 use coreline_topology::CpuId;
 
 use crate::results::locks::LockReport;
+use crate::results::memory::MemoryMistake;
 use crate::results::replay::Replay;
 use crate::results::report::SourceSite;
 
@@ -77,6 +78,8 @@ pub enum FailureKind {
         /// The length of the later access, in bytes.
         len: usize,
     },
+    /// The program misused memory: see [`MemoryChecks`](crate::MemoryChecks).
+    Memory(Box<MemoryMistake>),
     /// A thread exceeded its stack of 256 KiB.
     StackOverflow {
         /// The thread's number.
@@ -306,6 +309,7 @@ impl fmt::Display for FailureKind {
             FailureKind::DataRace { earlier, later, len } => {
                 write!(f, "data race on {len} bytes: nothing orders\n  {earlier}, and\n  {later}")
             }
+            FailureKind::Memory(mistake) => mistake.fmt(f),
             FailureKind::StackOverflow { thread, cpu } => write!(
                 f,
                 "thread {thread} on {cpu} used more than the 256 KiB of stack that a simulated \

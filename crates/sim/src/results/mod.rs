@@ -3,6 +3,7 @@
 pub(crate) mod failure;
 pub(crate) mod false_sharing;
 pub(crate) mod locks;
+pub(crate) mod memory;
 pub(crate) mod replay;
 pub(crate) mod report;
 pub(crate) mod statistics;

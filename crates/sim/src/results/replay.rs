@@ -6,6 +6,7 @@ use core::str::FromStr;
 use crate::hardware::contention::Arbitration;
 use crate::hardware::digest::digest;
 use crate::settings::faults::Faults;
+use crate::settings::memory::MemoryChecks;
 use crate::settings::schedule::Schedule;
 use crate::settings::{REQUEST_PERCENT, STEP_LIMIT};
 
@@ -13,8 +14,8 @@ use crate::settings::{REQUEST_PERCENT, STEP_LIMIT};
 ///
 /// The line omits settings that have the value of a [new machine](crate::Machine::new). These
 /// values are FIFO arbitration at a line, the schedule by time, the default [step
-/// limit](crate::Machine::STEP_LIMIT), the costs of the machine's file, no kernel, and no detection
-/// of data races.
+/// limit](crate::Machine::STEP_LIMIT), the costs of the machine's file, no kernel, no detection of
+/// data races or leaks, and no checks of memory.
 ///
 /// ```
 /// use coreline_sim::{Replay, Schedule};
@@ -54,6 +55,10 @@ pub struct Replay {
     pub kernel: Option<String>,
     /// Whether the machine detects [data races](crate::Machine::find_races).
     pub races: bool,
+    /// How the machine checks the program's use of memory.
+    pub memory: MemoryChecks,
+    /// Whether the machine looks for [leaks](crate::Machine::find_leaks).
+    pub leaks: bool,
     /// The name of the program. It extends to the end of the line.
     pub program: String,
 }
@@ -73,6 +78,8 @@ impl Replay {
             scaled: Vec::new(),
             kernel: None,
             races: false,
+            memory: MemoryChecks::Off,
+            leaks: false,
             program: program.to_owned(),
         }
     }
@@ -89,8 +96,10 @@ impl Replay {
     /// not change addresses, since the program is the same under other schedules and limits.
     pub(crate) fn home(&self) -> u64 {
         let (schedule, faults) = (Schedule::Time, self.faults.without_luck());
-        let (step_limit, races) = (STEP_LIMIT, false);
-        let line = Replay { schedule, faults, step_limit, races, ..self.clone() }.to_string();
+        let own = self.clone();
+        let new = Replay::new("", "");
+        let Replay { step_limit, races, memory, leaks, .. } = new;
+        let line = Replay { schedule, faults, step_limit, races, memory, leaks, ..own }.to_string();
         digest(line.as_bytes())
     }
 }
@@ -122,6 +131,12 @@ impl fmt::Display for Replay {
         if self.races {
             write!(f, " races=found")?;
         }
+        if self.memory != MemoryChecks::Off {
+            write!(f, " memory={}", self.memory)?;
+        }
+        if self.leaks {
+            write!(f, " leaks=found")?;
+        }
         write!(f, " program={}", self.program)
     }
 }
@@ -131,7 +146,7 @@ impl fmt::Display for Replay {
 #[error(
     "not a replay line: {0}; a replay line has the form `{TAG} machine=M seed=N request=P \
      faults=F [arbitration=A] [schedule=S] [steps=N] [scaled=COST:PERCENT,..] [kernel=K] \
-     [races=found] program=...`"
+     [races=found] [memory=CHECKS] [leaks=found] program=...`"
 )]
 pub struct ParseReplayError(String);
 
@@ -178,6 +193,8 @@ impl FromStr for Replay {
                 }
                 "kernel" => replay.kernel = Some(value.to_owned()),
                 "races" if value == "found" => replay.races = true,
+                "memory" => replay.memory = value.parse().map_err(|error| said(&error))?,
+                "leaks" if value == "found" => replay.leaks = true,
                 _ => return Err(wrong(&format!("{key:?} is unknown"))),
             }
         }

@@ -157,21 +157,26 @@ pub(crate) type Site = &'static Location<'static>;
 
 impl SourceSite {
     pub(crate) fn of(site: Site) -> SourceSite {
-        SourceSite { file: source(site), line: site.line() }
+        SourceSite { file: source(site.file()), line: site.line() }
+    }
+
+    /// A place in a file as a backtrace names it.
+    pub(crate) fn named(file: &str, line: u32) -> SourceSite {
+        SourceSite { file: source(file.trim_start_matches("./")), line }
     }
 }
 
 /// The file of a place. Packages of the workspace have relative paths; of an absolute one, which is
 /// this host's alone, only what is from the package's folder on is left.
-fn source(site: Site) -> String {
+fn source(file: &str) -> String {
     let mut parts: Vec<&str> = Vec::new();
-    for part in site.file().split('/') {
+    for part in file.split('/') {
         match part {
             ".." if parts.last().is_some_and(|last| *last != "..") => _ = parts.pop(),
             part => parts.push(part),
         }
     }
-    if !site.file().starts_with('/') {
+    if !file.starts_with('/') {
         return parts.join("/");
     }
     let roots = ["src", "tests", "examples", "benches"];

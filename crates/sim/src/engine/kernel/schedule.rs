@@ -212,6 +212,7 @@ impl Engine {
             locals: Vec::new(),
             panicked: false,
             site: None,
+            seen: None,
             ended: None,
         });
         number

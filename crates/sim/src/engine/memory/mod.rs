@@ -35,7 +35,9 @@ use corosensei::Yielder;
 
 use crate::engine::kernel::interrupts;
 use crate::engine::kernel::points::{Hold, held_up};
-use crate::engine::{Cpu, Engine, NEVER, STACK, State, Thread, inside, suspend, switch_away, with};
+use crate::engine::{
+    Cpu, Engine, NEVER, STACK, State, Thread, inside, stop, suspend, switch_away, with,
+};
 use crate::hardware::coherence::{Access, Origin};
 use crate::hardware::contention::{Actor, StoreNumber};
 use crate::results::failure::{FailureKind, Foreign};
@@ -237,9 +239,7 @@ pub(crate) fn monitor(address: usize) {
 /// Stops the machine because of the running thread's last access.
 pub(in crate::engine) fn unregistered(address: usize, site: Site) -> ! {
     inside(|engine| engine.fail_unregistered(address, site));
-    loop {
-        suspend();
-    }
+    stop()
 }
 
 /// Where a line of a stack is among its lines, the highest first; an address elsewhere is beyond.
@@ -334,10 +334,20 @@ impl Engine {
             return Attempt::Unknown;
         };
         request.line = line;
-        if self.preemption_points && request.access.writes() {
-            self.note_write(request.word);
+        if self.watches && !self.watch(request) {
+            return Attempt::HeldUp(Hold::Turn(self.yielder));
         }
         if self.serve_if_hit(cpu, request) { Attempt::Done } else { Attempt::Begun }
+    }
+
+    /// Looks at an access that is about to be made. Whether it may be.
+    fn watch(&mut self, request: &Request) -> bool {
+        let current = self.current();
+        self.threads[current].seen = Some(request.site);
+        if request.access.writes() {
+            self.note_write(request.word);
+        }
+        self.blocks.is_none() || self.may_access(request.word, request.site)
     }
 
     /// Takes an access, whose line is known, as far as it gets without others.

@@ -12,7 +12,7 @@ use crate::engine::memory::pages::LINES_PER_PAGE;
 use crate::engine::memory::{
     LINE, Progress, Request, Stage, access_at, unregistered, until_through,
 };
-use crate::engine::{Engine, State, with};
+use crate::engine::{Engine, State, stop, with};
 use crate::hardware::coherence::Access;
 use crate::hardware::contention::Actor;
 use crate::results::statistics::Activity;
@@ -29,10 +29,12 @@ pub(crate) fn access_range(address: usize, len: usize, access: Access) {
         }
         return;
     }
-    let Some(first) = with(|engine| engine.line_of(address)) else {
-        return;
-    };
+    let first = with(|engine| (engine.line_of(address), engine.may_access_all(address, len, site)));
+    let Some((first, may_access)) = first else { return };
     let Some(first) = first else { unregistered(address, site) };
+    if !may_access {
+        stop();
+    }
     let mut pass = Pass {
         request: Request { word: address, access, site, line: 0, since: 0, issued: 0, arrived: 0 },
         next: first,

@@ -120,7 +120,8 @@ where
         Ok(_) if scope.data.a_thread_panicked.load(Ordering::Relaxed) => {
             let first = *scope.data.panic.lock().unwrap_or_else(PoisonError::into_inner);
             first.map(|panic| inside(|engine| engine.learn(panic)));
-            panic!("{OF_A_SCOPE}")
+            // Of the type that `panic!` with this text would raise.
+            panic::panic_any(OF_A_SCOPE)
         }
         Ok(value) => value,
     }
