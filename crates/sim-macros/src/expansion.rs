@@ -63,7 +63,7 @@ impl Parse for Setting {
         let name: Ident = input.parse()?;
         input.parse::<Token![=]>()?;
         let field = match name.to_string().as_str() {
-            "machine" | "schedule" | "faults" => {
+            "machine" | "schedule" | "faults" | "memory" => {
                 let text: LitStr = input.parse()?;
                 quote!(#name: #text)
             }
@@ -81,7 +81,7 @@ impl Parse for Setting {
                 }
                 quote!(#name: #number)
             }
-            "races" => {
+            "races" | "leaks" => {
                 let is_wanted: LitBool = input.parse()?;
                 quote!(#name: #is_wanted)
             }
@@ -89,7 +89,7 @@ impl Parse for Setting {
                 return Err(Error::new(
                     name.span(),
                     "a setting is `machine`, `seeds`, `seed`, `band`, `schedule`, `faults`, \
-                     `steps` or `races`",
+                     `steps`, `races`, `memory` or `leaks`",
                 ));
             }
         };

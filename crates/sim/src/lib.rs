@@ -156,7 +156,9 @@ pub use world::{SimJoinHandle, exec, interrupts, locks};
 /// | `seed = 7` | the first seed | 0 |
 /// | `band = "quick"` | this [band](claim::Band) of each seed; or `"whole"` | its first point |
 /// | `schedule = "pct:3:1000"` | a [`Schedule`], as in a replay line | by time |
-/// | `faults = "preempt:8"` | [`Faults`], as in a replay line | none |
+/// | `faults = "preempt:8"` | [`Faults`], as in a replay line | those of the schedule |
+/// | `memory = "traced"` | [`MemoryChecks`], as in a replay line | those of the schedule |
+/// | `leaks = true` | whether it looks for [leaks](Machine::find_leaks) | it does not |
 /// | `steps = 100000` | the [step limit](Machine::step_limit) | [default](Machine::STEP_LIMIT) |
 /// | `races = true` | whether it looks for [data races](Machine::find_races) | it does not |
 ///

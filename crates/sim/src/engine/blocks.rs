@@ -2,8 +2,8 @@
 //!
 //! The arena calls a [`Keeper`] at each allocation and free of a machine that checks memory, and at
 //! a mistake of any machine. The keeper decides which freed block is given out again: in most runs
-//! each waits in a *quarantine* first, in which no thread has it, so that an access to it is told from
-//! one to a new block. In the other runs it is given out at once, as a real allocator does, so that
+//! each waits in a *quarantine* first, in which no thread has it, so that an access to it is told
+//! from one to a new block. In the other runs it is given out at once, as a real allocator does, so that
 //! a program that relies on an address being new fails.
 //!
 //! A place in the source is known of accesses alone. So a block's account has the place of its
@@ -173,15 +173,30 @@ impl Event {
     }
 }
 
+/// This package's source, as the compiler named it, and where that is.
+const OWN: [&str; 2] = [file!(), concat!(env!("CARGO_MANIFEST_DIR"), "/src/engine/blocks.rs")];
+
 /// The first place in a printed backtrace that is neither in std nor in this package.
 fn user_site(trace: &str) -> Option<SourceSite> {
-    let own = file!().strip_suffix("engine/blocks.rs").unwrap_or(file!());
-    let places = trace.lines().filter_map(|line| line.trim_start().strip_prefix("at "));
-    let is_users = |place: &&str| {
-        let foreign = ["/rustc/", "/library/", "corosensei", own];
+    let here = std::env::current_dir().unwrap_or_default();
+    let own = OWN.map(|file| file.strip_suffix("engine/blocks.rs").unwrap_or(file));
+    let is_users = |place: &str| {
+        // A backtrace names a file below the current folder from there on.
+        let place = place.strip_prefix("./").map_or(place.into(), |rest| here.join(rest));
+        let place = place.to_string_lossy();
+        let foreign = ["/rustc/", "/library/", "corosensei", own[0], own[1]];
         !foreign.iter().any(|part| place.contains(part))
     };
-    let place = places.filter(|place| place.contains(".rs:")).find(is_users)?;
+    let mut symbol = "";
+    let mut places = trace.lines().filter_map(|line| match line.trim_start().strip_prefix("at ") {
+        // A call into the global allocator has the place of that allocator's `static`.
+        Some(place) => Some(place).filter(|_| !symbol.contains(": __rust")),
+        None => {
+            symbol = line;
+            None
+        }
+    });
+    let place = places.find(|place| place.contains(".rs:") && is_users(place))?;
     let (file, position) = place.split_once(".rs:")?;
     let line = position.split(':').next()?.parse().ok()?;
     Some(SourceSite::named(&format!("{file}.rs"), line))
@@ -218,7 +233,9 @@ impl Engine {
     fn made(&mut self, block: usize, size: usize, class: usize, room: usize) {
         let made = self.event();
         if let (Some(blocks), Some(made)) = (&mut self.blocks, made) {
-            blocks.known.insert(block, Block { size, class, room, made, freed: None, is_kept: false });
+            blocks
+                .known
+                .insert(block, Block { size, class, room, made, freed: None, is_kept: false });
         }
     }
 
@@ -274,12 +291,7 @@ impl Engine {
     }
 
     /// Stops the machine because of a mistake with a block. `site` is the place of an access.
-    pub(super) fn fail_memory(
-        &mut self,
-        misuse: Misuse,
-        block: Option<usize>,
-        site: Option<Site>,
-    ) {
+    pub(super) fn fail_memory(&mut self, misuse: Misuse, block: Option<usize>, site: Option<Site>) {
         let (thread, cpu) = (self.current(), self.cpu().get());
         let trace = site.is_none().then(|| Rc::new(Backtrace::force_capture()));
         let seen = self.threads[thread].seen;
@@ -337,11 +349,15 @@ impl Engine {
     pub(super) fn fail_if_blocks_leak(&mut self, kept: (usize, usize)) {
         self.keep_reachable(vec![kept]);
         let Some(blocks) = &self.blocks else { return };
-        let is_lost = |(_, block): &(&usize, &Block)| block.freed.is_none() && !block.is_kept;
+        // What the engine itself has freed, in no thread, only the shadow knows.
+        let is_live =
+            |address| self.arena.shadow().find(self.arena.to_offset(address)) != Found::Freed;
+        let is_lost = |(address, block): &(&usize, &Block)| {
+            block.freed.is_none() && !block.is_kept && is_live(**address)
+        };
         let lost = blocks.known.iter().filter(is_lost);
-        let (count, bytes) = lost.clone().fold((0, 0), |(count, bytes), (_, block)| {
-            (count + 1, bytes + block.size)
-        });
+        let (count, bytes) =
+            lost.clone().fold((0, 0), |(count, bytes), (_, block)| (count + 1, bytes + block.size));
         if let Some((&first, _)) = lost.min_by_key(|(address, _)| **address) {
             let misuse = Misuse::Leak { blocks: count, bytes };
             self.fail_by_mistake(misuse, None, Some(first), false);
@@ -389,7 +405,8 @@ mod tests {
         let trace = format!(
             "   0: std::backtrace::Backtrace::create\n             at /rustc/5980/library/std/src/\
              backtrace.rs:331:13\n   1: coreline_sim::engine\n             at {}:7:9\n   2: \
-             program::drop2\n             at ./src/program.rs:12:34\n   3: main\n",
+             __rustc::__rust_dealloc\n             at ./src/main.rs:4:5\n   3: \
+             program::drop2\n             at ./src/program.rs:12:34\n   4: main\n",
             file!()
         );
         assert_eq!(user_site(&trace).unwrap().to_string(), "src/program.rs:12");

@@ -329,8 +329,8 @@ pub(crate) fn fails_weakly() -> bool {
 }
 
 impl Engine {
-    /// Whether something unlikely that is permitted happens now, once in so many times on average; in
-    /// a schedule that is listed, if that says so.
+    /// Whether something unlikely that is permitted happens now, once in so many times on average.
+    /// In a schedule that is listed, it happens if the list says so.
     pub(crate) fn is_unlucky(&mut self, one_in: u32) -> bool {
         if one_in == 0 {
             return false;
@@ -383,7 +383,9 @@ impl Engine {
 
     /// Whether the running thread's latest write, if one was noted, has changed something.
     pub(super) fn look_at_write(&mut self) {
+        // A stack may be gone by now.
         if let Some((word, before)) = self.written.take()
+            && self.line_of(word).is_some()
             && lately::peek(word) != before
         {
             self.stops_spinning();

@@ -71,8 +71,8 @@ fn rescue(address: usize) -> Option<Rescue> {
     let engine = unsafe { &*engine };
     let thread = engine.cpus[engine.running?].current?;
     let below = engine.stacks.range(..=address).next_back();
-    let (limit, base, number) =
-        below.map_or((0, USABLE + MARGIN, thread), |(&limit, &(base, number))| (limit, base, number));
+    let (limit, base, number) = below
+        .map_or((0, USABLE + MARGIN, thread), |(&limit, &(base, number))| (limit, base, number));
     let guard = limit..base - USABLE - MARGIN;
     let top = engine.emergency.as_ptr().addr() + EMERGENCY;
     let is_overflow = number == thread && guard.contains(&address);

@@ -2,7 +2,9 @@
 
 use crate::engine::Decision;
 use crate::machine::Machine;
-use crate::results::failure::Failure;
+use crate::results::failure::{Failure, FailureKind};
+use crate::results::replay::Replay;
+use crate::settings::memory::MemoryChecks;
 use crate::settings::schedule::{Choices, Schedule};
 
 /// Runs a program on one machine after another. Returns the number of runs.
@@ -42,10 +44,27 @@ pub fn search(
 ) -> Result<u64, Box<Failure>> {
     let mut runs = 0;
     for machine in machines {
-        machine.run(program.clone())?;
+        let run = machine.run(program.clone());
+        run.map_err(|failure| with_places(failure, program.clone()))?;
         runs += 1;
     }
     Ok(runs)
+}
+
+/// The same failure with the places of allocations and frees, if it is a mistake with memory: the
+/// run is repeated, and traces them. The failure as it is, if the run cannot be repeated from its
+/// line alone.
+pub(crate) fn with_places(failure: Box<Failure>, program: impl FnOnce() + 'static) -> Box<Failure> {
+    let replay = Replay { memory: MemoryChecks::Traced, ..failure.replay.clone() };
+    let FailureKind::Memory(mistake) = &failure.kind else { return failure };
+    if replay.kernel.is_some() || failure.replay.memory == MemoryChecks::Traced {
+        return failure;
+    }
+    let Ok(machine) = Machine::replay(&replay) else { return failure };
+    match machine.run(program).map_err(|again| (again.kind.clone(), again)) {
+        Err((FailureKind::Memory(again), traced)) if again.misuse == mistake.misuse => traced,
+        _ => failure,
+    }
 }
 
 /// An exploration, which runs a tiny program under every schedule with few preemptions. It follows
@@ -58,8 +77,13 @@ pub fn search(
 /// that yields or waits in a loop lets the next thread in cyclic order run. A switch to any other
 /// thread counts as a preemption. So the exploration ends even if several threads wait in loops.
 ///
-/// All other sources of variation are fixed. Jitter and faults follow from the machine's one seed,
-/// and memory is sequentially consistent. For weak memory order, use the model checker's world.
+/// A spurious wake-up and a weak exchange that fails count as preemptions, too: see
+/// [`Faults::SEARCH`](crate::Faults::SEARCH). So does the choice that a thread that spins goes on
+/// alone.
+///
+/// All other sources of variation are fixed. Jitter, other faults, and when freed memory is given
+/// out again follow from the machine's one seed, and memory is sequentially consistent. For weak
+/// memory order, use the model checker's world.
 ///
 /// ```
 /// use coreline_sim::{Explore, Machine};
@@ -128,7 +152,7 @@ impl Explore {
         for runs in 1..=self.limit {
             let schedule = Schedule::Choices(choices(&path));
             let (run, decisions) = machine().schedule(schedule).run_noting(program.clone());
-            run?;
+            run.map_err(|failure| with_places(failure, program.clone()))?;
             is_bounded |= decisions.is_bounded;
             let beyond = decisions.all.get(path.len()..).unwrap_or_default();
             path.extend(beyond.iter().map(|&decision| Step { decision, choice: 0 }));

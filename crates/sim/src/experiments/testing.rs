@@ -4,6 +4,7 @@ use core::fmt;
 use std::path::Path;
 
 use crate::experiments::claim::Band;
+use crate::experiments::explore::with_places;
 use crate::hardware::spec::{Spec, SpecError};
 use crate::machine::Machine;
 use crate::results::failure::Failure;
@@ -31,12 +32,16 @@ pub struct Test {
     pub band: &'static str,
     /// The schedule, as in a replay line, or an empty string for the schedule by time.
     pub schedule: &'static str,
-    /// The faults, as in a replay line, or an empty string for no faults.
+    /// The faults, as in a replay line, or an empty string for those of the schedule.
     pub faults: &'static str,
     /// The step limit.
     pub steps: u64,
     /// Whether the test detects data races.
     pub races: bool,
+    /// The memory checks, as in a replay line, or an empty string for those of the schedule.
+    pub memory: &'static str,
+    /// Whether the test detects leaks.
+    pub leaks: bool,
 }
 
 impl Test {
@@ -54,6 +59,8 @@ impl Test {
             faults: "",
             steps: Machine::STEP_LIMIT,
             races: false,
+            memory: "",
+            leaks: false,
         }
     }
 
@@ -83,8 +90,10 @@ impl Test {
         }
         let schedule = if self.schedule.is_empty() { "time" } else { self.schedule };
         let schedule = schedule.parse().map_err(|error| format!("schedule: {error}"))?;
-        let faults = if self.faults.is_empty() { "none" } else { self.faults };
-        let faults = faults.parse().map_err(|error| format!("faults: {error}"))?;
+        let faults = Some(self.faults).filter(|faults| !faults.is_empty()).map(str::parse);
+        let faults = faults.transpose().map_err(|error| format!("faults: {error}"))?;
+        let memory = Some(self.memory).filter(|memory| !memory.is_empty()).map(str::parse);
+        let memory = memory.transpose().map_err(|error| format!("memory: {error}"))?;
         let seeds = self.seed..self.seed.saturating_add(self.seeds);
         let machines: Vec<Machine> = match self.band {
             "" => seeds.map(|seed| Machine::new(spec.clone()).seed(seed)).collect(),
@@ -101,8 +110,11 @@ impl Test {
             }
         };
         let machine = |it: Machine| {
-            let it = it.schedule(Clone::clone(&schedule)).faults(faults);
-            it.step_limit(self.steps).program(self.name()).races(self.races)
+            let it = it.schedule(Clone::clone(&schedule));
+            let it = if let Some(faults) = faults { it.faults(faults) } else { it };
+            let it = if let Some(checks) = memory { it.memory(checks) } else { it };
+            let it = it.step_limit(self.steps).program(self.name());
+            it.races(self.races).leaks(self.leaks)
         };
         Ok(machines.into_iter().map(machine).collect())
     }
@@ -142,7 +154,9 @@ impl<E: fmt::Debug + 'static> Outcome for Result<(), E> {
 pub fn run<T: Outcome>(test: &Test, program: fn() -> T) {
     let machines = test.machines().unwrap_or_else(|error| panic!("{}: {error}", test.name()));
     for machine in machines {
-        if let Err(failure) = machine.run(move || program().check()) {
+        let program = move || program().check();
+        if let Err(failure) = machine.run(program) {
+            let failure = with_places(failure, program);
             panic!("{}", Failed { test, failure: &failure });
         }
     }

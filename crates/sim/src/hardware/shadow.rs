@@ -6,7 +6,7 @@
 //! | value | meaning of the 16 bytes | written by |
 //! |---|---|---|
 //! | 0 | never given out | (fresh memory) |
-//! | `FIRST` and a count | a block begins here, of which so many bytes may be used | an allocation |
+//! | `FIRST` and a count | a block begins here; so many bytes may be used | an allocation |
 //! | a count, 1 to 16 | a later part of a block; of a machine that checks accesses | as `FIRST` |
 //! | `BETWEEN` | behind a block's end; of such a machine | as `FIRST` |
 //! | `FREED`, perhaps with `FIRST` | a part of a block that was freed | a free |
@@ -20,6 +20,7 @@
 use core::cell::Cell;
 use core::ptr::NonNull;
 use core::sync::atomic::{AtomicU8, Ordering};
+use std::io::Write as _;
 
 /// Bytes of memory for each byte of the shadow.
 pub(super) const GRANULE: usize = 16;
@@ -32,8 +33,8 @@ const FREED: u8 = 0x80;
 /// With checks, so many bytes behind each block are no block's.
 pub(super) const BEHIND: usize = GRANULE;
 
-/// What freed memory is filled with.
-const POISON: u8 = 0xdf;
+/// What freed memory is filled with. A pointer of it is aligned, and to no memory.
+const POISON: u8 = 0xf0;
 
 /// As many bytes of a freed block are filled.
 const MOST_POISON: usize = 4096;
@@ -98,8 +99,9 @@ pub(super) fn mistaken(block: usize, wrong: Wrong, is_simulated: bool) -> ! {
         Wrong::Nothing => "freed, but is no block",
         Wrong::Stack => "freed, but lies on a stack",
     };
-    // The allocator must not unwind.
-    eprintln!("coreline-sim: memory of a simulated machine was {what}, by code outside of one");
+    // The allocator must not unwind. Nothing is left to do if stderr is closed.
+    let says = "coreline-sim: memory of a simulated machine was";
+    _ = writeln!(std::io::stderr(), "{says} {what}, by code outside of one");
     std::process::abort();
 }
 

@@ -37,7 +37,8 @@ pub struct Failure {
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum FailureKind {
-    /// A simulated thread panicked, and no code caught the panic.
+    /// A simulated thread panicked, and no code caught the panic, or the panic caused another one
+    /// that no code caught.
     Panic {
         /// The thread's number. The program's first thread is 0.
         thread: usize,

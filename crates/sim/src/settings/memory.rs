@@ -10,7 +10,7 @@ use core::str::FromStr;
 /// the block was allocated and freed before.
 ///
 /// The checks see each access to an atomic, to a cell and through a guard. They fill freed blocks
-/// with the byte `0xdf`, so they notice other writes to these blocks later. Each block is followed
+/// with the byte `0xf0`, so they notice other writes to these blocks later. Each block is followed
 /// by 16 bytes that no access may touch. So addresses differ from those of a run without checks.
 /// In three of four runs, by seed, a freed block is not given out again for some time. In the
 /// others it is given out as soon as possible, which shows mistakes such as ABA.

@@ -11,7 +11,9 @@ use core::str::FromStr;
 /// memory, every step of a restartable operation and every call of the world is a point. One thread
 /// at a time runs to its next point. Time still advances step by step, as on a machine with one
 /// CPU, so a clock never goes backwards. But these times are not a measurement. A sleep or a
-/// deadline ends when its time is reached, or when no other thread can run.
+/// deadline ends when its time is reached, or when no other thread can run. Under these schedules,
+/// the machine also has the faults [`Faults::SEARCH`](crate::Faults::SEARCH) and [checks
+/// memory](crate::MemoryChecks), unless it is told otherwise.
 ///
 /// ```
 /// use coreline_sim::Schedule;

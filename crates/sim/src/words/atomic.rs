@@ -169,8 +169,8 @@ macro_rules! common {
                 result
             }
 
-            /// Like [`compare_exchange`](Self::compare_exchange), but may fail although the value is
-            /// `current`. On a simulated machine, it does so only by a fault,
+            /// Like [`compare_exchange`](Self::compare_exchange), but may fail although the value
+            /// is `current`. On a simulated machine, it does so only by a fault,
             /// [`weak`](crate::Faults::weak), which is on in searches.
             ///
             /// # Errors

@@ -64,12 +64,11 @@ fn parks_after<const TURNS: usize>(wait: fn()) {
 
 #[test]
 fn a_wake_up_that_is_lost_after_turns_of_spinning_is_found() {
-    let programs: [fn(); 5] = [
+    let programs: [fn(); 4] = [
         || parks_after::<0>(spin_loop),
         || parks_after::<3>(spin_loop),
         || parks_after::<10>(thread::yield_now),
         || parks_after::<100>(spin_loop),
-        || parks_after::<500>(spin_loop),
     ];
     programs.into_iter().for_each(|program| all_find(program, is_deadlock));
 }

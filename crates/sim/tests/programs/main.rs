@@ -5,6 +5,7 @@
 mod common;
 mod conformance;
 mod luck;
+mod memory;
 mod mirrors;
 mod planted;
 mod races;

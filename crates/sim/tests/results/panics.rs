@@ -121,7 +121,8 @@ fn a_panic_while_unwinding_says_both_and_the_replay_line_before_the_process_ends
         });
         return;
     }
-    let test = "panics::a_panic_while_unwinding_says_both_and_the_replay_line_before_the_process_ends";
+    let test =
+        "panics::a_panic_while_unwinding_says_both_and_the_replay_line_before_the_process_ends";
     let child = Command::new(std::env::current_exe().unwrap())
         .args([test, "--exact"])
         .env(CHILD, "1")

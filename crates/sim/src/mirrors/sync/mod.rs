@@ -3,7 +3,7 @@
 //!
 //! | here | as std's, on Linux |
 //! |---|---|
-//! | [`Mutex`], [`RwLock`], [`Condvar`], [`Once`] | the same states, 100 turns of spinning, park |
+//! | [`Mutex`], [`RwLock`], [`Condvar`], [`Once`] | the same states, 100 turns of spinning (4) |
 //! | [`Barrier`], [`OnceLock`], [`LazyLock`] | built on these, as in std |
 //! | [`Arc`], [`Weak`] | std's own, with its counts charged |
 //! | [`PoisonError`], [`TryLockError`], [`LockResult`], [`TryLockResult`] | std's own |
@@ -24,6 +24,7 @@
 //! 2. Convert from std's `Arc<dyn Trait>`: the language lets only std convert in place.
 //! 3. So the cost differs from the cost of std's channels, which depends on the layout of their
 //!    queues.
+//! 4. In searches, mostly without spinning: see [`Faults::cut_spins`](crate::Faults::cut_spins).
 //!
 //! The whole module works only in a machine.
 

@@ -43,8 +43,8 @@ use crate::Sim;
 use crate::engine::{self, Job, PanicNumber, STACK as ENGINE_STACK, inside};
 use crate::mirrors::time::Instant;
 use crate::words::SimU32;
-use crate::world::sleep_until_woken;
 use crate::words::atomic::{AtomicBool, Ordering};
+use crate::world::sleep_until_woken;
 
 /// The size of a simulated thread's stack, in bytes.
 pub const STACK: usize = ENGINE_STACK;
@@ -126,9 +126,7 @@ impl Thread {
         }
         let is_spurious = inside(|engine| engine.is_unlucky(engine.faults().spurious));
         loop {
-            if is_spurious
-                || sleep_until_woken(token, PARKED, deadline) == Parked::TimedOut
-            {
+            if is_spurious || sleep_until_woken(token, PARKED, deadline) == Parked::TimedOut {
                 // Takes a token that came meanwhile. Acquire: pairs with `unpark`.
                 token.swap(EMPTY, Ordering::Acquire);
                 return;
@@ -154,8 +152,8 @@ pub fn current() -> Thread {
     CURRENT.with::<Sim, Thread, _>(Thread::found, Thread::clone)
 }
 
-/// Waits for a token: see [`Thread::unpark`]. Like std's function, it may return without a token. It
-/// does so only by a fault, [`spurious`](crate::Faults::spurious), which is on in searches.
+/// Waits for a token: see [`Thread::unpark`]. Like std's function, it may return without a token.
+/// It does so only by a fault, [`spurious`](crate::Faults::spurious), which is on in searches.
 #[track_caller]
 pub fn park() {
     current().take_token(None);

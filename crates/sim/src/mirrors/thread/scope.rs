@@ -119,7 +119,9 @@ where
         // Relaxed: see `panicked`.
         Ok(_) if scope.data.a_thread_panicked.load(Ordering::Relaxed) => {
             let first = *scope.data.panic.lock().unwrap_or_else(PoisonError::into_inner);
-            first.map(|panic| inside(|engine| engine.learn(panic)));
+            if let Some(panic) = first {
+                inside(|engine| engine.learn(panic));
+            }
             // Of the type that `panic!` with this text would raise.
             panic::panic_any(OF_A_SCOPE)
         }
