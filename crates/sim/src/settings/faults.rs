@@ -81,12 +81,19 @@ impl Faults {
     };
 
     /// The bad luck that interfaces permit. These are the faults of a machine under a schedule that
-    /// searches, unless [`Machine::faults`](crate::Machine::faults) sets others.
+    /// searches, unless [`Machine::faults`](crate::Machine::faults) sets others. In text they are
+    /// `search`.
     pub const SEARCH: Faults = Faults { spurious: 16, weak: 16, cut_spins: 8, ..Faults::NONE };
 
     /// These faults without what depends on the schedule alone.
     pub(crate) fn without_luck(self) -> Faults {
-        Faults { spurious: 0, weak: 0, cut_spins: 0, ..self }
+        self.with_luck_of(Faults::NONE)
+    }
+
+    /// These faults with the luck of others.
+    fn with_luck_of(self, other: Faults) -> Faults {
+        let Faults { spurious, weak, cut_spins, .. } = other;
+        Faults { spurious, weak, cut_spins, ..self }
     }
 
     /// Whether ordinary accesses are hit, too.
@@ -115,13 +122,20 @@ impl Faults {
     }
 }
 
+/// What stands for the faults of [`Faults::SEARCH`].
+const SEARCH: &str = "search";
+
 impl fmt::Display for Faults {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (mut rates, mut defects) = (*self, *self);
+        let rest = self.without_luck();
+        let is_search = *self == rest.with_luck_of(Faults::SEARCH);
+        let (mut rates, mut defects) = (if is_search { rest } else { *self }, *self);
         let rates = rates.rates().into_iter().filter(|(_, rate)| **rate != 0);
         let defects = defects.defects().into_iter().filter(|(_, there)| **there);
-        let parts: Vec<String> = rates
-            .map(|(name, rate)| format!("{name}:{rate}"))
+        let search = is_search.then(|| SEARCH.to_owned());
+        let parts: Vec<String> = search
+            .into_iter()
+            .chain(rates.map(|(name, rate)| format!("{name}:{rate}")))
             .chain(defects.map(|(name, _)| name.to_owned()))
             .collect();
         f.write_str(if parts.is_empty() { "none" } else { "" })?;
@@ -132,7 +146,7 @@ impl fmt::Display for Faults {
 /// The error for a list of faults that cannot be parsed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "{part:?} is not a fault; write none, or some of preempt:N,preempt-access:N,migrate:N,signal:N,\
+    "{part:?} is not a fault; write none, or some of search,preempt:N,preempt-access:N,migrate:N,signal:N,\
      delay:N,offline:N,spurious:N,weak:N,cut-spins:N,missed-aborts,missed-fences"
 )]
 pub struct ParseFaultsError {
@@ -156,6 +170,7 @@ impl FromStr for Faults {
                     let (_, rate) = rates.find(|(name, _)| *name == asked).ok_or_else(wrong)?;
                     *rate = number.parse().map_err(|_| wrong())?;
                 }
+                None if part == SEARCH => faults = faults.with_luck_of(Faults::SEARCH),
                 None => {
                     let mut defects = faults.defects().into_iter();
                     let (_, there) = defects.find(|(name, _)| *name == part).ok_or_else(wrong)?;
@@ -190,10 +205,14 @@ mod tests {
                 missed_fences: true,
             },
             Faults { missed_fences: true, ..Faults::NONE },
+            Faults::SEARCH,
+            Faults { preempt: 7, missed_aborts: true, ..Faults::SEARCH },
+            Faults { weak: 7, ..Faults::SEARCH },
         ] {
             assert_eq!(faults.to_string().parse(), Ok(faults));
         }
         assert!("preempt".parse::<Faults>().is_err());
+        assert_eq!(Faults { preempt: 7, ..Faults::SEARCH }.to_string(), "search,preempt:7");
         assert_eq!(Faults::default(), Faults::NONE);
         assert!("preempt:x".parse::<Faults>().unwrap_err().to_string().contains("preempt:x"));
         assert!("".parse::<Faults>().is_err());

@@ -186,7 +186,7 @@ fn the_line_of_a_search_has_its_faults_and_an_older_line_has_none() {
     let line = |machine: Machine| machine.replay_line().to_string();
     assert!(line(machine("host-2c", 1)).contains(" faults=none "));
     let searching = line(machine("host-2c", 1).schedule(Schedule::Random));
-    assert!(searching.contains(" faults=spurious:16,weak:16,cut-spins:8 "), "{searching}");
+    assert!(searching.contains(" faults=search schedule=random memory=on "), "{searching}");
     let old = "coreline-sim/1 machine=host-2c seed=1 request=30 faults=none schedule=random \
                program=old";
     assert_eq!(line(Machine::replay(&old.parse().unwrap()).unwrap()), old);
