@@ -74,9 +74,10 @@ pub(crate) struct Decisions {
 /// How a thread spins that has changed nothing since it began to.
 #[derive(Debug, Clone, Copy, Default)]
 struct Spin {
-    /// Whether it goes on alone, and for how many turns so far.
+    /// Whether it goes on alone, and for how many turns and points so far.
     is_alone: bool,
     turns: u32,
+    points: u64,
     /// Whether it has done so in vain.
     is_endless: bool,
 }
@@ -153,6 +154,21 @@ impl Chooser {
     /// Whether a thread spins alone.
     pub(super) fn is_alone(&self, thread: usize) -> bool {
         self.spins.get(thread).is_some_and(|spin| spin.is_alone)
+    }
+
+    /// A thread is at a point. Whether it passes that, since it spins alone: for so long only, as its
+    /// next loop may be one in which it neither yields nor changes anything.
+    fn passes_alone(&mut self, thread: usize) -> bool {
+        let Some(spin) = self.spins.get_mut(thread).filter(|spin| spin.is_alone) else {
+            return false;
+        };
+        spin.points += 1;
+        if spin.points > PATIENCE {
+            *spin = Spin { is_endless: true, ..Spin::default() };
+            self.decisions.is_bounded = true;
+            return false;
+        }
+        true
     }
 
     /// A thread has changed something, or waits in another way: it no longer spins in vain.
@@ -359,9 +375,10 @@ impl Engine {
         self.chooser.as_mut().is_none_or(|chooser| chooser.give_way(current, luck))
     }
 
-    /// Whether the running thread spins alone.
-    pub(super) fn spins_alone(&self) -> bool {
-        self.chooser.as_ref().is_some_and(|chooser| chooser.is_alone(self.current()))
+    /// Whether the running thread passes a point, since it spins alone.
+    pub(super) fn spins_alone(&mut self) -> bool {
+        let current = self.current();
+        self.chooser.as_mut().is_some_and(|chooser| chooser.passes_alone(current))
     }
 
     /// The running thread, which may have spun, does something else.

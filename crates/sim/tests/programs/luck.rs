@@ -116,6 +116,23 @@ fn a_loop_without_an_end_of_its_own_leaves_the_exploration_incomplete() {
 }
 
 #[test]
+fn a_thread_that_goes_on_alone_still_lets_others_run_in_the_end() {
+    let program = || {
+        let flag = Arc::new(AtomicUsize::new(0));
+        let theirs = Arc::clone(&flag);
+        let setter = thread::spawn(move || theirs.store(1, Release));
+        // Turns that it may make alone, and then a loop that has none.
+        (0..10).for_each(|_| spin_loop());
+        while flag.load(Acquire) == 0 {}
+        setter.join().unwrap();
+    };
+    for schedule in [Schedule::Random, PCT] {
+        assert_eq!(under(&schedule, 100, program), Ok(100));
+    }
+    Explore::new().preemptions(1).run(host, program).unwrap();
+}
+
+#[test]
 fn a_thread_that_does_not_expect_a_spurious_wake_up_is_found() {
     fn is_early(failure: &Failure) -> bool {
         failure.to_string().contains("nothing was ready")

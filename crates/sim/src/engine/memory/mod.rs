@@ -207,6 +207,7 @@ pub(in crate::engine) fn watch(address: usize, deadline: Option<Time>) -> bool {
     inside(|engine| {
         engine.waits_at(site);
         let line = engine.directory.intern(line);
+        engine.stops_spinning();
         let current = engine.current();
         engine.directory.contention_mut(line).watchers.push(current);
         engine.threads[current].state = State::Spinning { line };
