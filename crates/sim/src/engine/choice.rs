@@ -156,8 +156,8 @@ impl Chooser {
         self.spins.get(thread).is_some_and(|spin| spin.is_alone)
     }
 
-    /// A thread is at a point. Whether it passes that, since it spins alone: for so long only, as its
-    /// next loop may be one in which it neither yields nor changes anything.
+    /// A thread is at a point. Whether it passes that, since it spins alone: for so long only, as
+    /// its next loop may be one in which it neither yields nor changes anything.
     fn passes_alone(&mut self, thread: usize) -> bool {
         let Some(spin) = self.spins.get_mut(thread).filter(|spin| spin.is_alone) else {
             return false;

@@ -146,7 +146,8 @@ impl fmt::Display for Faults {
 /// The error for a list of faults that cannot be parsed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "{part:?} is not a fault; write none, or some of search,preempt:N,preempt-access:N,migrate:N,signal:N,\
+    "{part:?} is not a fault; write none, or some of search,preempt:N,preempt-access:N,migrate:N,\
+     signal:N,\
      delay:N,offline:N,spurious:N,weak:N,cut-spins:N,missed-aborts,missed-fences"
 )]
 pub struct ParseFaultsError {

@@ -111,7 +111,8 @@ fn a_failure_says_how_to_have_it_again() {
     let command = command.unwrap_or_else(|| panic!("no command in\n{text}"));
     let (line, rest) = command["CORELINE_REPLAY='".len()..].split_once('\'').unwrap();
     assert_eq!(rest, " cargo test -p coreline-sim attribute::loses_an_addition -- --exact");
-    assert!(line.ends_with(" schedule=random program=attribute::loses_an_addition"), "{line}");
+    let end = " faults=search schedule=random memory=on program=attribute::loses_an_addition";
+    assert!(line.ends_with(end), "{line}");
     assert!(lost(Some(line)).contains(line), "the same run fails again");
     let other = line.replace("machine=host-2c", "machine=epyc-9654-2s");
     assert!(

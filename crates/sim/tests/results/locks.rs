@@ -6,7 +6,7 @@ use coreline_sim::atomic::{AtomicU32, AtomicU64, Ordering};
 use coreline_sim::sync::{Arc, Mutex, RwLock};
 use coreline_sim::thread::{self, Builder};
 use coreline_sim::time::{Duration, Instant};
-use coreline_sim::{FailureKind, LockReport, Machine, locks, name};
+use coreline_sim::{LockReport, Machine, locks, name};
 use coreline_topology::{CpuId, NodeId};
 use coreline_world::Line;
 
@@ -202,17 +202,6 @@ fn a_panic_poisons_what_its_own_thread_holds_and_no_more() {
             && !mine.is_poisoned()
     });
     assert!(run.unwrap().value);
-}
-
-#[test]
-fn a_panic_that_is_passed_on_ends_the_run_as_before() {
-    let failure = machine().program("joined").run(|| {
-        thread::spawn(|| panic!("first")).join().unwrap();
-    });
-    let FailureKind::Panic { thread: 0, message, .. } = failure.unwrap_err().kind else {
-        panic!("the first thread panicked")
-    };
-    assert!(message.contains("called `Result::unwrap()`"), "{message}");
 }
 
 #[test]
