@@ -392,7 +392,8 @@ impl Engine {
     /// Notes a write of the running thread before it takes effect.
     pub(super) fn note_write(&mut self, address: usize) {
         let current = self.current();
-        if self.chooser.as_ref().is_some_and(|chooser| chooser.watches(current)) {
+        let watches = self.chooser.as_ref().is_some_and(|chooser| chooser.watches(current));
+        if watches && self.line_of(address).is_some() {
             let word = address & !7;
             self.written = Some((word, lately::peek(word)));
         }

@@ -235,8 +235,6 @@ pub(crate) struct Engine {
     luck: Rng,
     /// The word that the running thread has written last while it spun, and what that held before.
     written: Option<(usize, u64)>,
-    /// Whether it looks at each access before that is made.
-    watches: bool,
     /// The account of the program's blocks, if their use is checked.
     blocks: Option<Box<Blocks>>,
     mistake: Option<Unresolved>,

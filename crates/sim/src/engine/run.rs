@@ -327,7 +327,9 @@ impl Engine {
             events: EventQueue::new(cpu_count),
             request_percent: u64::from(request_percent),
             faults,
-            preemption_points: faults.hit_accesses() || schedule != Schedule::Time,
+            preemption_points: faults.hit_accesses()
+                || blocks.is_some()
+                || schedule != Schedule::Time,
             chooser: Chooser::new(&schedule, seed, faults.cut_spins),
             step_limit,
             next_observation: lately::first(step_limit),
@@ -338,7 +340,6 @@ impl Engine {
             dice: Rng::new(seed, Stream::Faults),
             luck: Rng::new(seed, Stream::Luck),
             written: None,
-            watches: blocks.is_some() || schedule != Schedule::Time,
             blocks,
             mistake: None,
             hashes: Rng::new(seed, Stream::Hashes),

@@ -120,11 +120,19 @@ enum Attempt {
 
 /// Like [`access`], of this place in the source.
 pub(crate) fn access_at(word: usize, access: Access, site: Site) -> Option<StoreNumber> {
+    let mut is_watched = false;
     loop {
         let mut request = Request { word, access, site, line: 0, since: 0, issued: 0, arrived: 0 };
         match with(|engine| engine.attempt(&mut request)) {
             None | Some(Attempt::Done) => return None,
-            Some(Attempt::HeldUp(hold)) => held_up(hold),
+            Some(Attempt::HeldUp(hold)) => {
+                // A machine that looks at accesses stops at each: no access pays for it elsewhere.
+                is_watched |= matches!(hold, Hold::Point);
+                held_up(hold);
+                if is_watched && !inside(|engine| engine.watch(&request)) {
+                    stop();
+                }
+            }
             Some(Attempt::Unknown) => unregistered(word, site),
             Some(Attempt::Begun) => return access_slowly(request),
         }
@@ -335,13 +343,11 @@ impl Engine {
             return Attempt::Unknown;
         };
         request.line = line;
-        if self.watches && !self.watch(request) {
-            return Attempt::HeldUp(Hold::Turn(self.yielder));
-        }
         if self.serve_if_hit(cpu, request) { Attempt::Done } else { Attempt::Begun }
     }
 
-    /// Looks at an access that is about to be made. Whether it may be.
+    /// Looks at an access that is attempted next. Whether it may be made.
+    #[cold]
     fn watch(&mut self, request: &Request) -> bool {
         let current = self.current();
         self.threads[current].seen = Some(request.site);
