@@ -133,6 +133,7 @@ fn steps(readme: &str) -> Result<Vec<Step>, Error> {
         nightly("msrv", msrv::run),
         nightly("python", python::check),
         nightly("programs", programs),
+        nightly("suites", suites),
         verb("packed", packed::run),
         verb("doctor", doctor),
         slow("deeper", deeper),
@@ -147,6 +148,12 @@ fn programs() -> Result<(), Error> {
     let library = workspace::target_folder()?.join("debug/libcoreline_pthread.so");
     let script = workspace::root().join("crates/preload/tests/programs/run");
     workspace::run(workspace::command(script, &[]).arg(library))
+}
+
+/// The tests of crates that depend on `parking_lot`, with coreline-parking-lot in its place.
+fn suites() -> Result<(), Error> {
+    let script = workspace::root().join("crates/parking-lot/tests/suites/run");
+    workspace::run(&mut workspace::command(script, &[]))
 }
 
 /// Compiles the tests, and has the program say which fast paths they have: a test of rseq sections
@@ -282,7 +289,17 @@ mod tests {
         let nightly: Vec<_> = all.into_iter().filter(|name| !usual.contains(name)).collect();
         assert_eq!(
             nightly,
-            ["advisories", "musl", "aarch64", "figures", "msrv", "python", "programs", "deeper"]
+            [
+                "advisories",
+                "musl",
+                "aarch64",
+                "figures",
+                "msrv",
+                "python",
+                "programs",
+                "suites",
+                "deeper"
+            ]
         );
     }
 
