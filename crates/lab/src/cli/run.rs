@@ -34,8 +34,8 @@ struct Common {
         value_parser = seed
     )]
     seed: u64,
-    /// Run the whole band: 16 seeds, and each uncertain cost moved by 30 %, under both arbitrations,
-    /// instead of the request shares alone
+    /// Run the whole band: 16 seeds, and each uncertain cost moved by 30 %, under both
+    /// arbitrations, instead of the request shares alone
     #[arg(long)]
     band: bool,
     /// Which request a simulated contended line serves next; the default is `fifo`, and with --band

@@ -16,8 +16,8 @@ const RUNS: [&str; 6] =
     ["replay", "seed", "request_percent", "arbitration", "cost", "cost_percent"];
 
 /// Returns the chart of a figure over a parameter, as a figure of Plotly. A point is the mean over
-/// seeds, arbitrations and costs, and its whiskers reach from the lowest to the highest. The default parameter is
-/// the number of threads or, in a scenario without it, of CPUs.
+/// seeds, arbitrations and costs, and its whiskers reach from the lowest to the highest. The
+/// default parameter is the number of threads or, in a scenario without it, of CPUs.
 ///
 /// # Errors
 ///

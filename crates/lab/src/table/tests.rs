@@ -23,6 +23,7 @@ fn row(delay: u64, metric: &'static str, variant: &'static str) -> FigureRow {
         discarded: None,
         disturbed: false,
         disturbed_rounds: None,
+        lack: None,
         unit,
         kind: FigureKind::Gain,
         derived: false,

@@ -462,7 +462,8 @@ mod tests {
                 let could_fail = could_fail(published);
                 *counts.entry((could_fail, verdict)).or_insert(0) += 1;
                 table += &format!(
-                    "| {name} | {at} | {published:.2} | {ratio:.2} ({low:.2} to {high:.2}) | {} | {} |\n",
+                    "| {name} | {at} | {published:.2} | {ratio:.2} ({low:.2} to {high:.2}) | {} | \
+                     {} |\n",
                     said(verdict, times),
                     if could_fail { "yes" } else { "no" },
                 );

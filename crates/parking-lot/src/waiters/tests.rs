@@ -101,7 +101,8 @@ fn permits<W: Testbed>(consumers: u32, rounds: u32, patient: bool) {
     assert!(permits.waiters.first.load(relaxed).is_null(), "a waiter is left");
 }
 
-/// A wait that unwinds leaves nothing behind, of which another thread would see a node that is gone.
+/// A wait that unwinds leaves nothing behind, of which another thread would see a node that is
+/// gone.
 #[test]
 fn a_wait_that_unwinds_leaves_the_list() {
     let waiters = Waiters::<Native>::new_in();

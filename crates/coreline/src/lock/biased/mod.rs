@@ -1,8 +1,8 @@
 //! [`BiasedRwLock`]: a readers-writer lock whose reads may nest, and that counts its readers on
 //! each CPU while no thread writes.
 //!
-//! At first, readers count themselves in one word. After 256 reads ([`PAYS`](tally::PAYS)) that came
-//! after a read of another thread, or met another reader, the lock is *biased*: readers count
+//! At first, readers count themselves in one word. After 256 reads ([`PAYS`](tally::PAYS)) that
+//! came after a read of another thread, or met another reader, the lock is *biased*: readers count
 //! themselves in their CPU's slot of per-CPU memory. A write in between begins the count again, and
 //! half of these reads must come within about 10 ms. A lock that one thread reads stays as it is:
 //! the line of its word is in the cache of the CPU that reads. A writer takes the bias back. It

@@ -20,7 +20,7 @@
 //! | constant | why this value | test |
 //! |---|---|---|
 //! | `PAYS` | as many reads save about what the slots cost | `a_lock_is_biased_after_..` |
-//! | `SPAN` | a line that moves less often costs less than 0.2 % of a CPU | `reads_that_seldom_..` |
+//! | `SPAN` | a line that moves less often costs under 0.2 % of a CPU | `reads_that_seldom_..` |
 
 use core::mem;
 

@@ -25,12 +25,12 @@
 //! | 0 | free | a reader: n; an upgradable one: `UPGRADABLE`; a writer: `WRITER` `HELD` |
 //! | n > 0 | n readers | readers; a writer: `WRITER`; an upgradable reader: `UPGRADABLE` |
 //! | `UPGRADABLE`, n > 0 | it, and n - 1 others | it: without; upgrading: the next, or the last |
-//! | `WRITER`, n >= 0 | a writer waits for n readers | it: `HELD` once n is 0; or what it had before |
+//! | `WRITER`, n >= 0 | a writer waits for n readers | it: `HELD`, or what it had before |
 //! | `WRITER` `HELD`, n >= 0 | the writer has the lock, and n come in vain | it: 0, or a reader |
 //!
 //! `WANTS` or `CLAIMS` stands with each of them while there is a first waiter, and `DRAINS` only
-//! with `WRITER` without `HELD`. Never: `HELD` without `WRITER` (they go together); `WRITER` with `UPGRADABLE`
-//! (see `Want::barred` in the source).
+//! with `WRITER` without `HELD`. Never: `HELD` without `WRITER` (they go together); `WRITER` with
+//! `UPGRADABLE` (see `Want::barred` in the source).
 //!
 //! Three kinds of threads sleep on the word: the first waiter, the writer that waits for readers,
 //! and readers that have spun in vain, which leave the queue for that. All are woken together when

@@ -13,8 +13,9 @@
 //!
 //! [`PUBLISHED`] has the whole band in the order of arrival: three request shares with 16 seeds
 //! each, and each uncertain cost at 70 % and 130 %. Threads run in turn, so no two want a line at
-//! the same time, and the other arbitration has nothing to choose. The other end has one seed for each share. Each point is one run, of all
-//! five counted bursts of each thread where turns are timed, and of two where they are called.
+//! the same time, and the other arbitration has nothing to choose. The other end has one seed for
+//! each share. Each point is one run, of all five counted bursts of each thread where turns are
+//! timed, and of two where they are called.
 
 use std::borrow::Cow;
 use std::sync::LazyLock;

@@ -111,7 +111,8 @@ fn mistakes_are_found() {
     assert!(mistake::<STAYS>().contains("7 threads are left"));
 }
 
-/// What is claimed of 8 pools of 8 roaming threads on `epyc-9654-2s`, over the whole band, under both arbitrations:
+/// What is claimed of 8 pools of 8 roaming threads on `epyc-9654-2s`, over the whole band, under
+/// both arbitrations:
 ///
 /// | claim | found |
 /// |---|---|
