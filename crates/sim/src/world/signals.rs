@@ -80,7 +80,8 @@ impl Signals for Sim {
     }
 
     fn thread_id() -> NonZeroU32 {
-        let number = inside(|engine| engine.current());
+        // Outside of a machine there is one thread: words work there, too.
+        let number = engine::with(|engine| engine.current()).unwrap_or(0);
         u32::try_from(number + 1).ok().and_then(NonZeroU32::new).unwrap_or(NonZeroU32::MIN)
     }
 

@@ -3,8 +3,8 @@
 //!
 //! A read *counts* if another thread than the last reader has read, or if the word has another
 //! reader. Before most reads of the first kind, the line of the lock comes from another CPU, and
-//! this is what slots save. A lock that one thread uses never counts such a read, wherever the
-//! thread runs.
+//! this is what slots save. Of a lock that one thread uses, the first read alone can count so,
+//! wherever the thread runs.
 //!
 //! | bits | name | meaning |
 //! |---|---|---|
@@ -14,8 +14,10 @@
 //! | 31 | `RIPE` | slots pay: a reader that comes makes the lock biased |
 //!
 //! A reader counts when it goes, before it frees the lock: it then needs the line anyhow, to write
-//! to it. Of two readers that count at once, one may be lost. If two threads have the same number
-//! modulo 2^14, they count as one thread. A writer begins the count again while it has the lock.
+//! to it. Readers that count at once may write an older count, so with many of them the lock is
+//! biased later. If two threads have the same number modulo 2^14, they count as one thread. A
+//! writer begins the count again while it has the lock. Times wrap around after 4.3 s, so for a
+//! lock that is read seldom, one in 256 trials passes by chance.
 //!
 //! | constant | why this value | test |
 //! |---|---|---|
