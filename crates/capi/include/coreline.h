@@ -1634,7 +1634,8 @@ coreline_code_t coreline_workers_stats(const struct coreline_workers_t *workers,
  * calls and runs no tasks meanwhile, so two workers that wait for each other's replies wait
  * forever.
  *
- * The call returns `CORELINE_BUSY` if another thread uses the reply.
+ * The call returns `CORELINE_BUSY` if another thread uses the reply. It can miss a thread that
+ * begins while the reply ends.
  *
  * Errors: `CORELINE_ERROR_NULL`, `CORELINE_ERROR_HANDLE` (the reply has ended),
  * `CORELINE_ERROR_DEADLOCK` (the calling thread is the only worker that can run the function, and
@@ -2106,8 +2107,8 @@ coreline_code_t coreline_reclaimer_create(const struct coreline_versioned_t *ver
  *
  * Errors: `CORELINE_ERROR_NULL`, `CORELINE_ERROR_HANDLE`.
  *
- * Threads: no other thread may use the reclaimer during the call or after it. If the thread of the
- * reclaimer itself calls it, from a function that destroys a value, the call does not wait.
+ * Threads: no other thread may use the reclaimer during the call or after it. If the thread of a
+ * reclaimer calls it, of this value or of another one, the call does not wait.
  * Signals: no signal handler may call it. Fork: in a child, it does nothing but free memory.
  */
 coreline_code_t coreline_reclaimer_destroy(struct coreline_reclaimer_t *reclaimer);

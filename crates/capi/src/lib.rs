@@ -81,6 +81,7 @@
 //! even if the process had other threads at the time of the fork. Of these, the child has only the
 //! one that forked. What follows from that is on the page of each function. This is the rule:
 //!
+//! A function that a worker runs may fork. The child must not return from the function.
 //! A lock that another thread held or waited for at the time of the fork stays locked in the child.
 //! So the child uses only locks that no other thread used at that time, or initialises them again.
 //! Members and readers of other threads that were inside stay inside. Objects of caches and leases

@@ -96,7 +96,8 @@ unsafe fn ending(
 /// calls and runs no tasks meanwhile, so two workers that wait for each other's replies wait
 /// forever.
 ///
-/// The call returns `CORELINE_BUSY` if another thread uses the reply.
+/// The call returns `CORELINE_BUSY` if another thread uses the reply. It can miss a thread that
+/// begins while the reply ends.
 ///
 /// Errors: `CORELINE_ERROR_NULL`, `CORELINE_ERROR_HANDLE` (the reply has ended),
 /// `CORELINE_ERROR_DEADLOCK` (the calling thread is the only worker that can run the function, and

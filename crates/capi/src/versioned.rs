@@ -252,7 +252,9 @@ pub unsafe extern "C" fn coreline_versioned_synchronize(
     versioned: *const coreline_versioned_t,
 ) -> Code {
     with!([handle versioned] {
-        versioned.value.synchronize();
+        // A value of its own: `destroy` may destroy the handle while this waits.
+        let value = versioned.value.clone();
+        value.synchronize();
         Ok(())
     })
 }
@@ -275,7 +277,9 @@ pub unsafe extern "C" fn coreline_versioned_synchronize_by(
     deadline: u64,
 ) -> Code {
     with!([handle versioned] {
-        let is_done = versioned.value.synchronize_by(Time::from_nanos(deadline));
+        // As in `coreline_versioned_synchronize`.
+        let value = versioned.value.clone();
+        let is_done = value.synchronize_by(Time::from_nanos(deadline));
         is_done.then_some(()).ok_or(Code::CORELINE_TIMED_OUT)
     })
 }
@@ -433,8 +437,8 @@ pub unsafe extern "C" fn coreline_reclaimer_create(
 ///
 /// Errors: `CORELINE_ERROR_NULL`, `CORELINE_ERROR_HANDLE`.
 ///
-/// Threads: no other thread may use the reclaimer during the call or after it. If the thread of the
-/// reclaimer itself calls it, from a function that destroys a value, the call does not wait.
+/// Threads: no other thread may use the reclaimer during the call or after it. If the thread of a
+/// reclaimer calls it, of this value or of another one, the call does not wait.
 /// Signals: no signal handler may call it. Fork: in a child, it does nothing but free memory.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn coreline_reclaimer_destroy(reclaimer: *mut coreline_reclaimer_t) -> Code {

@@ -10,7 +10,7 @@ use core::num::NonZeroU32;
 use coreline_world::Signals;
 
 use crate::Sim;
-use crate::engine::{self, inside};
+use crate::engine;
 
 /// Installs `handler` for all later signals, instead of an earlier handler. The handler runs on the
 /// thread that gets the signal. Without a handler, signals only restart restartable operations.
