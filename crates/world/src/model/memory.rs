@@ -50,8 +50,8 @@ loom::thread_local! {
     static ID: NonZeroU32 = next_id();
 }
 
-/// The number of the thread that began last. They begin again with each execution: an execution must
-/// not depend on those before it, and locks look at numbers.
+/// The number of the thread that began last. They begin again with each execution: an execution
+/// must not depend on those before it, and locks look at numbers.
 static LAST: AtomicU32 = AtomicU32::new(0);
 
 /// Begins an execution, in its first thread.

@@ -5,8 +5,8 @@
 //! came after a read of another thread, or met another reader, the lock is *biased*: readers count
 //! themselves in their CPU's slot of per-CPU memory. A write in between begins the count again, and
 //! half of these reads must come within about 10 ms. A lock that one thread reads, once at a time,
-//! stays as it is: the line of its word is in the cache of the CPU that reads. A writer takes the bias back. It
-//! moves the counts of the slots into the word, and then waits for the word alone.
+//! stays as it is: the line of its word is in the cache of the CPU that reads. A writer takes the
+//! bias back. It moves the counts of the slots into the word, and then waits for the word alone.
 //!
 //! The bias is that of Dice and Kogan, "BRAVO: Biased Locking for Reader-Writer Locks", USENIX ATC
 //! 2019. There, readers of all locks share one table, and execute a fence. Here, each lock has
