@@ -2,7 +2,7 @@
 //! process goes on. The same programs without the mistake run to their end.
 
 use std::hint::black_box;
-use std::sync::Arc as HostArc;
+use std::rc::Rc;
 
 use coreline_sim::atomic::{AtomicPtr, AtomicU64, AtomicUsize, Ordering::*};
 use coreline_sim::sync::Arc;
@@ -229,9 +229,9 @@ fn leaks_are_found_if_the_machine_looks_for_them() {
     replays(&failure, leaky);
     // A cycle of references.
     let failure = host(1).find_leaks().run(|| {
-        struct Cycle(std::cell::RefCell<Option<HostArc<Cycle>>>);
-        let cycle = HostArc::new(Cycle(Default::default()));
-        *cycle.0.borrow_mut() = Some(HostArc::clone(&cycle));
+        struct Cycle(std::cell::RefCell<Option<Rc<Cycle>>>);
+        let cycle = Rc::new(Cycle(Default::default()));
+        *cycle.0.borrow_mut() = Some(Rc::clone(&cycle));
     });
     assert!(matches!(mistake(&failure.unwrap_err()).misuse, Misuse::Leak { blocks: 1, .. }));
     // The run's value is no leak, nor what it leads to.
