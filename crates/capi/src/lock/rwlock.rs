@@ -27,7 +27,7 @@ impl InPlace for coreline_rwlock_t {
 }
 
 /// What each reader adds to the lock's first word.
-const READER: u32 = 1 << 4;
+const READER: u32 = 1 << 7;
 
 /// The lock's first word.
 fn word(lock: &RawRwLock) -> u32 {

@@ -319,8 +319,10 @@ fn a_fair_unlock_and_a_bump_give_a_waiter_that_sleeps_its_turn_first() {
         // SAFETY: this thread holds the lock, three times.
         let unlock = |lock: &Mutex| unsafe { (lock.unlock(), lock.lock()).1 };
         assert_eq!(turns_of_a_waiter(unlock), 0, "a running thread is faster");
+        // SAFETY: as before.
         let fair = |lock: &Mutex| unsafe { (lock.unlock_fair(), lock.lock()).1 };
         assert_eq!(turns_of_a_waiter(fair), 1);
+        // SAFETY: as before.
         let bump = |lock: &Mutex| unsafe { lock.bump() };
         assert_eq!(turns_of_a_waiter(bump), 1);
     };
