@@ -12,8 +12,9 @@ const POWER: f64 = 0.5;
 pub(super) struct Deciders {
     /// How many points the band has.
     points: usize,
-    /// The point's place in the band, the cost, and the factor by which it is moved.
-    moved: Vec<(usize, String, f64)>,
+    /// The places in the band of the point and of one that moves no cost, the cost, and the factor
+    /// by which it is moved.
+    moved: Vec<(usize, usize, String, f64)>,
 }
 
 impl Deciders {
@@ -31,7 +32,10 @@ impl Deciders {
         };
         let moved = |(at, point): (usize, &Point)| {
             let (cost, percent) = point.cost.as_ref()?;
-            has_no_source(cost).then(|| (at, cost.clone(), *percent as f64 / 100.0))
+            // The same but for the cost: what the arbitration decides, the cost does not.
+            let is_base = |it: &Point| it.cost.is_none() && it.arbitration == point.arbitration;
+            let base = band.points().iter().position(is_base)?;
+            has_no_source(cost).then(|| (at, base, cost.clone(), *percent as f64 / 100.0))
         };
         let moved = band.points().iter().enumerate().filter_map(moved).collect();
         Deciders { points: band.points().len(), moved }
@@ -41,15 +45,17 @@ impl Deciders {
     pub(super) fn of(&self, values: &[f64]) -> impl Iterator<Item = String> {
         let is_of_band = values.len() == self.points;
         let moved = self.moved.iter().filter(move |_| is_of_band);
-        let decides = |&&(at, _, factor): &&(usize, String, f64)| {
-            (values[at] / values[0]).ln().abs() >= POWER * factor.ln().abs()
+        let decides = |&&(at, base, _, factor): &&(usize, usize, String, f64)| {
+            (values[at] / values[base]).ln().abs() >= POWER * factor.ln().abs()
         };
-        moved.filter(decides).map(|(_, cost, _)| cost.clone())
+        moved.filter(decides).map(|(_, _, cost, _)| cost.clone())
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use coreline_sim::Arbitration;
+
     use super::*;
 
     #[test]
@@ -59,15 +65,17 @@ mod tests {
         let band = Band::whole(&spec, 1);
         let follows = |cost: &str, power: f64| {
             let value = |point: &Point| match &point.cost {
+                _ if point.arbitration == Arbitration::Nearest && power == 0.0 => 8.0,
                 Some((moved, percent)) if moved == cost => (*percent as f64 / 100.0).powf(power),
                 _ => 1.0,
             };
             let values: Vec<_> = band.points().iter().map(value).collect();
             deciders.of(&values).collect::<Vec<_>>()
         };
-        // An assumption, once for each way in which it is moved.
-        assert_eq!(follows("stream_stores", 1.0), ["stream_stores", "stream_stores"]);
-        assert_eq!(follows("stream_stores", -1.0).len(), 2);
+        // An assumption, once for each way in which it is moved, under each arbitration.
+        assert_eq!(follows("stream_stores", 1.0), ["stream_stores"; 4]);
+        assert_eq!(follows("stream_stores", -1.0).len(), 4);
+        assert_eq!(follows("stream_stores", 0.0).len(), 0, "the arbitration decides");
         assert_eq!(follows("stream_stores", 0.4).len(), 0, "it follows other costs more");
         // Published.
         assert!(spec.sources().any(|(name, cost)| name == "same_cache" && cost.uncertain));

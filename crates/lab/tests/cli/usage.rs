@@ -271,8 +271,8 @@ fn pages_and_completions_are_installed_below_a_prefix() {
         assert_eq!(String::from_utf8(there).unwrap(), String::from_utf8(page).unwrap(), "{file}");
     }
     // A page says which others there are.
-    let page = fs::read_to_string(pages.join("coreline.1")).unwrap()
-        + &fs::read_to_string(pages.join("coreline-run.1")).unwrap();
+    let read = |name| fs::read_to_string(pages.join(name)).unwrap();
+    let page = ["coreline.1", "coreline-run.1", "coreline-machines.1"].map(read).concat();
     let files: Vec<_> =
         fs::read_dir(&pages).unwrap().map(|file| file.unwrap().file_name()).collect();
     for file in &files {

@@ -35,7 +35,7 @@ fn a_lock_is_biased_after_so_many_reads_of_threads_in_turn() {
     assert!(!reads_in_turn(PAYS, often, |_, _| ()));
     assert!(reads_in_turn(PAYS + 1, often, |_, _| ()));
     let write = |lock: &RawBiasedRwLock<Sim>, time: u32| {
-        if time % (PAYS - 1) == 0 {
+        if time.is_multiple_of(PAYS - 1) {
             writes(lock);
         }
     };
