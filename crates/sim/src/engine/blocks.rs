@@ -406,10 +406,10 @@ mod tests {
             "   0: std::backtrace::Backtrace::create\n             at /rustc/5980/library/std/src/\
              backtrace.rs:331:13\n   1: coreline_sim::engine\n             at {}:7:9\n   2: \
              __rustc::__rust_dealloc\n             at ./src/main.rs:4:5\n   3: \
-             program::drop2\n             at ./src/program.rs:12:34\n   4: main\n",
+             program::drop2\n             at ./tests/program.rs:12:34\n   4: main\n",
             file!()
         );
-        assert_eq!(user_site(&trace).unwrap().to_string(), "src/program.rs:12");
+        assert_eq!(user_site(&trace).unwrap().to_string(), "tests/program.rs:12");
         assert_eq!(user_site("disabled backtrace"), None);
     }
 }

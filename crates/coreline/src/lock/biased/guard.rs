@@ -14,12 +14,10 @@ use super::RawBiasedRwLock;
 ///
 /// At first, reads cost a locked instruction each at their beginning and at their end, on a line
 /// that all readers share, as those of an [`RwLock`](super::super::RwLock). After 256 reads that
-/// came after a read of another thread, or met another reader, the lock is *biased*: readers count
-/// themselves in memory of their CPU, without a locked instruction. Half of these reads must come
-/// within about 10 ms, and a write begins the count again. So a lock that one thread reads, once at
-/// a time, stays as it is, and one that threads seldom read is hardly ever biased. A write takes
-/// the bias back, which interrupts the CPUs that run this process. For nine times as long as that
-/// took, the lock is not biased again.
+/// found another reader, without a write in between, the lock is *biased*: readers count themselves
+/// in memory of their CPU, without a locked instruction. A write takes the bias back, which
+/// interrupts the CPUs that run this process. For nine times as long as that took, the lock is not
+/// biased again.
 ///
 /// So the lock is for data whose use is not known when the program is written, or changes, and for
 /// programs that read recursively. If the data is hardly ever written, [`ReadMostly`] has the

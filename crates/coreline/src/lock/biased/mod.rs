@@ -1,12 +1,11 @@
 //! [`BiasedRwLock`]: a readers-writer lock whose reads may nest, and that counts its readers on
 //! each CPU while no thread writes.
 //!
-//! At first, readers count themselves in one word. After 256 reads ([`PAYS`](tally::PAYS)) that
-//! came after a read of another thread, or met another reader, the lock is *biased*: readers count
-//! themselves in their CPU's slot of per-CPU memory. A write in between begins the count again, and
-//! half of these reads must come within about 10 ms. A lock that one thread reads, once at a time,
-//! stays as it is: the line of its word is in the cache of the CPU that reads. A writer takes the
-//! bias back. It moves the counts of the slots into the word, and then waits for the word alone.
+//! At first, readers count themselves in one word. After 256 reads ([`PAYS`](raw::PAYS)) that found
+//! another reader, without a write in between, the lock is *biased*: readers count themselves in
+//! their CPU's slot of per-CPU memory. A lock whose readers do not meet stays as it is: the line of
+//! its word is in the cache of the CPU that reads. A writer takes the bias back. It moves the
+//! counts of the slots into the word, and then waits for the word alone.
 //!
 //! The bias is that of Dice and Kogan, "BRAVO: Biased Locking for Reader-Writer Locks", USENIX ATC
 //! 2019. There, readers of all locks share one table, and execute a fence. Here, each lock has
@@ -27,7 +26,7 @@
 //!
 //! | other word | meaning | written by |
 //! |---|---|---|
-//! | `tally` | which thread read last, and how many reads show that slots pay | readers; writers |
+//! | `met` | about how many reads met another one since the last write | readers; writers |
 //! | `writers` | which writer is next: the *first writer* has this mutex while it waits | writers |
 //! | `close_at` | until when a first writer has left the lock open, in ns | the first writer |
 //! | `gate` | open: sections may use the slots of these CPUs | readers; the first writer |
@@ -104,7 +103,6 @@
 mod guard;
 mod raw;
 mod slots;
-mod tally;
 #[cfg(test)]
 mod tests;
 mod waits;

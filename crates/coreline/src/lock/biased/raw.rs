@@ -2,6 +2,7 @@
 //!
 //! | constant | why this value | test |
 //! |---|---|---|
+//! | `PAYS` | as many reads save about what the slots cost | `a_lock_is_biased_after_..` |
 //! | `MOST_READERS` | no memory has so many guards | `more_readers_than_guards_can_be_..` |
 
 use coreline_world::restartable::definition::Add;
@@ -10,7 +11,6 @@ use coreline_world::{ConstWorld, Integer, Lacking, Native, Ordering, Time, Word,
 
 use super::super::RawMutex;
 use super::super::osq::Near;
-use super::tally;
 
 /// A writer has the lock.
 pub(super) const HELD: u32 = 1;
@@ -29,6 +29,9 @@ pub(super) const READER: u32 = 1 << 8;
 /// The limit of readers in the word: more than there can be threads, and far from overflow. The
 /// word is negative only while it is `BIASED`.
 pub(super) const MOST_READERS: i32 = 1 << 22;
+
+/// After so many reads that met another one, without a write in between, the lock is biased.
+pub(super) const PAYS: u32 = 256;
 
 /// The readers that sleep on the word.
 pub(super) const READERS: u32 = 1;
@@ -70,7 +73,7 @@ pub struct TooManyReads;
 #[repr(C)]
 pub struct RawBiasedRwLock<W: World = Native> {
     pub(super) state: W::U32,
-    pub(super) tally: W::U32,
+    pub(super) met: W::U32,
     pub(super) writers: RawMutex<Near, W>,
     pub(super) close_at: W::U64,
     pub(super) gate: Gate<W>,
@@ -104,7 +107,7 @@ impl<W: World> RawBiasedRwLock<W> {
     {
         RawBiasedRwLock {
             state: W::U32_ZERO,
-            tally: W::U32_ZERO,
+            met: W::U32_ZERO,
             writers: RawMutex::const_new(),
             close_at: W::U64_ZERO,
             gate: Gate::const_new(),
@@ -116,7 +119,7 @@ impl<W: World> RawBiasedRwLock<W> {
     pub fn new_in() -> Self {
         RawBiasedRwLock {
             state: W::U32::new_in(0),
-            tally: W::U32::new_in(0),
+            met: W::U32::new_in(0),
             writers: RawMutex::new_in(),
             close_at: W::U64::new_in(0),
             gate: Gate::new_in(),
@@ -211,19 +214,15 @@ impl<W: World> RawBiasedRwLock<W> {
     /// Counts a reader in the word, and takes it back if the lock is not open to readers.
     #[inline(always)]
     fn count(&self) -> bool {
-        // Relaxed: a count of what pays. Before the addition, which may have to wait for the line
-        // that is here now.
-        let tally = self.tally.load(Ordering::Relaxed);
         // Acquire: pairs with the Release in `unlock_write`. Without it, the section could begin
         // before the last writer's writes are seen.
         let state = self.state.fetch_add(READER, Ordering::Acquire);
-        state == 0 && !tally::is_ripe(tally) || self.meet(state, tally)
+        state == 0 || self.meet(state)
     }
 
-    /// What a reader does that did not find the lock free when it counted itself, or that finds
-    /// that slots pay.
+    /// What a reader does that did not find the lock free when it counted itself.
     #[inline(never)]
-    fn meet(&self, state: u32, tally: u32) -> bool {
+    fn meet(&self, state: u32) -> bool {
         if state & (HELD | CLOSED) != 0 || readers(state) >= MOST_READERS {
             // SAFETY: counted just now.
             unsafe { Self::uncount(&raw const *self) };
@@ -231,10 +230,12 @@ impl<W: World> RawBiasedRwLock<W> {
         }
         if state & BIASED != 0 {
             self.find_slot();
-        } else if tally::is_ripe(tally) {
-            // Relaxed: a count of what pays. A writer may have come before the addition.
-            let tally = self.tally.load(Ordering::Relaxed);
-            if tally::is_ripe(tally) {
+        } else if readers(state) > 0 {
+            // Relaxed: a count of what pays. Of two threads that count at once, one may be lost.
+            let met = self.met.load(Ordering::Relaxed).wrapping_add(1);
+            // Relaxed: likewise.
+            self.met.store(met, Ordering::Relaxed);
+            if met >= PAYS {
                 self.bias();
             }
         }
@@ -286,22 +287,8 @@ impl<W: World> RawBiasedRwLock<W> {
     #[inline(always)]
     unsafe fn leave(&self, state: u32) {
         if state & BIASED == 0 || !self.count_in_slot(u64::MAX) {
-            // Relaxed: a count of what pays.
-            let tally = self.tally.load(Ordering::Relaxed);
-            if state != READER || !tally::is_own::<W>(tally) {
-                self.pay(state, tally);
-            }
             // SAFETY: the caller's promise.
             unsafe { Self::uncount(&raw const *self) };
-        }
-    }
-
-    /// Counts a read that slots might have made cheaper.
-    #[inline(never)]
-    fn pay(&self, state: u32, tally: u32) {
-        let is_open = state & (BIASED | CLOSED) == 0;
-        if is_open && (readers(state) > 1 || !tally::is_own::<W>(tally)) {
-            tally::count::<W>(&self.tally, tally);
         }
     }
 
@@ -394,7 +381,8 @@ impl<W: World> RawBiasedRwLock<W> {
         // Acquire: pairs with the Release in `unlock_write`, `uncount` and `unbias`.
         let taken = self.state.compare_exchange(0, HELD, Ordering::Acquire, Ordering::Relaxed);
         if taken.is_ok() {
-            tally::reset::<W>(&self.tally);
+            // Relaxed: a count of what pays.
+            self.met.store(0, Ordering::Relaxed);
         }
         taken.is_ok()
     }

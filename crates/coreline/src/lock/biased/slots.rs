@@ -20,7 +20,6 @@ use core::ptr;
 use coreline_world::{IndexBy, Integer, Lacking, Line, Ordering, Unsigned, Word, World};
 
 use super::raw::{BIASED, CLOSED, HELD, MOST_READERS, READER, RawBiasedRwLock, WANTS, readers};
-use super::tally;
 use crate::heap;
 use crate::percpu::{Init, PerCpu, PerCpuPool, StopError};
 
@@ -79,11 +78,8 @@ impl<W: World> RawBiasedRwLock<W> {
     #[cold]
     #[inline(never)]
     pub(super) fn bias(&self) {
-        tally::reset::<W>(&self.tally);
-        // A writer that waits, even if it has opened the lock, would take the bias back at once.
-        if self.writers.is_locked() {
-            return;
-        }
+        // Relaxed: a count of what pays.
+        self.met.store(0, Ordering::Relaxed);
         let Some(slots) = self.slots().or_else(|| self.make_slots()) else {
             return;
         };
