@@ -53,7 +53,8 @@
 //! - **Memory**: an unlock or a notification may read the lock, or the condition variable, after
 //!   another thread has gone on. Both must stay until the call returns; safe code cannot do
 //!   otherwise.
-//! - **Deadlock detection**: the feature `deadlock_detection` does not compile.
+//! - **Deadlock detection**: there is no feature `deadlock_detection`, so cargo refuses it. A lock
+//!   does not know its holder.
 //!
 //! A waiter spins in a queue for at most 0.1 ms before it sleeps, so a lock under load moves
 //! between neighbouring CPUs, and the lock's line is not contended. [`coreline::lock`] documents
@@ -63,12 +64,6 @@
 //!
 //! The interface is that of Amanieu d'Antras and others, [parking_lot](https://docs.rs/parking_lot)
 //! and [lock_api](https://docs.rs/lock_api). Nothing of their code is here.
-
-#[cfg(feature = "deadlock_detection")]
-compile_error!(
-    "coreline-parking-lot cannot detect deadlocks: a lock does not know its holder. Take the \
-     feature `deadlock_detection` away, or use parking_lot for the builds that need it."
-);
 
 mod condvar;
 mod deadline;

@@ -44,7 +44,6 @@ macro_rules! raw {
     ($Lock:ident, $unlock:ident) => {
         // SAFETY: the lock excludes, as the laws of `coreline` say.
         unsafe impl lock_api::RawMutex for $Lock {
-            #[expect(clippy::declare_interior_mutable_const, reason = "the trait asks for it")]
             const INIT: Self = $Lock(lock::RawMutex::const_new());
 
             type GuardMarker = GuardMarker;

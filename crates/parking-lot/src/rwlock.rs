@@ -34,7 +34,6 @@ pub struct RawRwLock(lock::RawRwLock);
 
 // SAFETY: a writer is alone, as the laws of `coreline` say.
 unsafe impl lock_api::RawRwLock for RawRwLock {
-    #[expect(clippy::declare_interior_mutable_const, reason = "the trait asks for it")]
     const INIT: Self = RawRwLock(lock::RawRwLock::new());
 
     type GuardMarker = GuardMarker;

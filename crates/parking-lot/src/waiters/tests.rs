@@ -83,13 +83,13 @@ fn permits<W: Testbed>(consumers: u32, rounds: u32, patient: bool) {
     let permits = Permits::<W>::new();
     let take = |number: u32| {
         let permits = Arc::clone(&permits);
-        let patience = (!patient && number % 2 == 0).then_some(Duration::from_nanos(900));
+        let patience = (!patient && number.is_multiple_of(2)).then_some(Duration::from_nanos(900));
         let take = move || (0..rounds).for_each(|_| permits.take(patience));
         W::spawn(Placement::Anywhere, take).expect("a thread")
     };
     let threads: Vec<_> = (0..consumers).map(take).collect();
     for round in 0..rounds {
-        if round % 2 == 0 {
+        if round.is_multiple_of(2) {
             permits.add(consumers.into(), usize::MAX);
         } else {
             (0..consumers).for_each(|_| permits.add(1, 1));

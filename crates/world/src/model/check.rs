@@ -4,7 +4,6 @@ use core::sync::atomic::AtomicU64;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
-use super::memory::begin_numbers;
 use super::{Plant, place, statics};
 use crate::Ordering;
 
@@ -113,7 +112,6 @@ impl Checker {
             builder.check(move || {
                 // Relaxed, here and below: one host thread counts, the one that reads the count.
                 executions.fetch_add(1, Ordering::Relaxed);
-                begin_numbers();
                 program();
                 statics::end_thread();
             });

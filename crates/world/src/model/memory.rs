@@ -50,17 +50,10 @@ loom::thread_local! {
     static ID: NonZeroU32 = next_id();
 }
 
-/// The number of the thread that began last. They begin again with each execution: an execution
-/// must not depend on those before it, and locks look at numbers.
-static LAST: AtomicU32 = AtomicU32::new(0);
-
-/// Begins an execution, in its first thread.
-pub(super) fn begin_numbers() {
-    // Relaxed: loom's threads are fibers of one host thread.
-    LAST.store(0, Ordering::Relaxed);
-}
-
+/// Numbers tell threads apart and do nothing else, so it does not matter that they go on from one
+/// execution to the next.
 fn next_id() -> NonZeroU32 {
+    static LAST: AtomicU32 = AtomicU32::new(0);
     // Relaxed: each addition yields another number.
     NonZeroU32::new(LAST.fetch_add(1, Ordering::Relaxed).wrapping_add(1)).unwrap_or(NonZeroU32::MIN)
 }

@@ -12,8 +12,8 @@ use coreline_sim::{Faults, Sim};
 use coreline_topology::CpuId;
 use coreline_world::model::{Model, Plant};
 use coreline_world::{
-    Clock, Integer, JoinHandle, Line, Native, Ordering, Placement, Testbed, Threads, Word, Words,
-    Work,
+    Cell, Clock, Integer, JoinHandle, Line, Native, Ordering, Placement, Testbed, Threads, Word,
+    Words, Work,
 };
 
 use crate::worlds::{self, Effort, FEW, MANY, MODEL, NATIVE, RACE};
@@ -327,4 +327,54 @@ fn a_fair_unlock_and_a_bump_give_a_waiter_that_sleeps_its_turn_first() {
         assert_eq!(turns_of_a_waiter(bump), 1);
     };
     worlds::simulate("upgradable::fair", "host-2c", Faults::NONE, law).unwrap();
+}
+
+/// Threads free a lock fairly, bump it, and give up: it is lost to none of them.
+fn fair_turns<W: Testbed>(effort: Effort) {
+    let shared = Arc::new((RawMutex::<Fifo, W>::new_in(), Cell::<u64, W>::new_in(0)));
+    let threads = effort.crew::<W, _, _>(|number| {
+        let shared = Arc::clone(&shared);
+        move || {
+            let (lock, count) = &*shared;
+            // SAFETY: called while this thread holds the lock.
+            let add = || count.with_mut(|count| unsafe { *count += 1 });
+            let once = |round: u32| {
+                // In the model, the second thread gives up.
+                let gives_up = (number + round) % 2 == 1;
+                let soon = || W::now() + Duration::from_nanos(700);
+                if gives_up && !lock.lock_by(soon()) {
+                    return 0;
+                } else if !gives_up {
+                    lock.lock();
+                }
+                add();
+                if round % 3 == 1 {
+                    // SAFETY: this thread holds the lock.
+                    unsafe { lock.bump() };
+                    add();
+                }
+                // SAFETY: as before.
+                unsafe { lock.unlock_fair() };
+                1 + u64::from(round % 3 == 1)
+            };
+            (0..effort.rounds).map(once).sum::<u64>()
+        }
+    });
+    let added: u64 = threads.into_iter().map(JoinHandle::join).sum();
+    assert!(shared.0.try_lock(), "the lock is handed to no thread");
+    // SAFETY: this thread holds the lock.
+    assert_eq!(shared.1.with(|count| unsafe { *count }), added);
+}
+
+#[test]
+fn a_lock_that_is_freed_fairly_is_lost_to_no_thread_in_every_world() {
+    fair_turns::<Native>(NATIVE);
+    fair_turns::<Native>(Effort { threads: 32, rounds: 500, ..NATIVE });
+    for faults in [Faults::NONE, worlds::TORN, worlds::PREEMPTED] {
+        worlds::simulate("upgradable::turns", "host-2c", faults, || fair_turns::<Sim>(FEW))
+            .unwrap();
+    }
+    let law = || fair_turns::<Sim>(Effort { rounds: 4, ..FEW });
+    worlds::search("upgradable::turns", "host-2c", worlds::schedules(60), law).unwrap();
+    worlds::few_planted(Plant::EXCHANGES, || fair_turns::<Model>(MODEL));
 }
