@@ -1,4 +1,4 @@
-//! The interface of `parking_lot` 0.12, on the locks of [coreline](coreline).
+//! The interface of `parking_lot` 0.12, on the locks of [coreline].
 //!
 //! The types, functions and features are those of `parking_lot`, so a program changes its
 //! dependency and no code:
