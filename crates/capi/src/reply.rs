@@ -54,7 +54,7 @@ pub(crate) unsafe fn give(
             Ok(())
         }
         Err(code) => {
-            // SAFETY: as above.
+            // SAFETY: a handle of this call, which no other thread knows.
             unsafe { handle::take(handle) }?;
             Err(code)
         }
