@@ -10,6 +10,7 @@ use coreline_world::SpawnError;
 use crate::import_error::ImportError;
 use crate::nearest::hint;
 use crate::preload::PreloadError;
+use crate::scale_error::ScaleError;
 use crate::sweep_error::SweepError;
 use crate::unportable::PortError;
 
@@ -174,6 +175,8 @@ pub(crate) enum Error {
     Port(#[from] PortError),
     #[error(transparent)]
     Preload(#[from] PreloadError),
+    #[error(transparent)]
+    Scale(#[from] ScaleError),
     /// Which ones is in the result.
     #[error(
         "{left} {} left as {}, and the simulated machine does not see the state that threads \
@@ -237,6 +240,7 @@ impl Error {
             Error::Sweep(SweepError::InUse(_) | SweepError::Host { .. }) => 3,
             Error::BrokenNatively { broken: RunError::Check(_), .. } => 1,
             Error::NoProcess { .. } | Error::HiddenProcess { .. } => 3,
+            Error::Scale(error) => error.exit_code(),
             Error::Preload(PreloadError::Exec { .. }) => 3,
             Error::BrokenNatively { .. } | Error::NoCpus(_) | Error::Measure(_) | Error::Uneven => {
                 3

@@ -16,6 +16,7 @@
 //! | `ledger` | every published figure with our figure |
 //! | `measure` | the costs of this machine, as a machine file |
 //! | `port`, `unportable` | copies of packages for the simulated machine; reasons against it |
+//! | `scale`, `scale_error` | a baseline of the curves that tests measure; its errors |
 //! | `preload` | runs a program with locks of ours in place of the C library's |
 //! | `disturbance` | the detection of disturbed native samples |
 //! | [`catalogue`] | the machines and scenarios, as JSON |
@@ -55,6 +56,8 @@ mod provenance;
 mod replay;
 mod report;
 mod run;
+mod scale;
+mod scale_error;
 mod shell;
 pub mod sweep;
 mod sweep_error;

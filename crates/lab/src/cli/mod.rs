@@ -14,7 +14,7 @@ use crate::run as runs;
 use crate::text::Form;
 use crate::{
     bench, compare, doctor, explain, import, ledger, machines, measure, overview, port, preload,
-    replay, report, shell, sweep, table, validate, world,
+    replay, report, scale, shell, sweep, table, validate, world,
 };
 
 /// Experiments with many-core techniques, on this machine and on simulated ones.
@@ -76,6 +76,9 @@ enum Verb {
     /// Copy a package for the simulated machine, and change its imports of shared state to those of
     /// coreline-sim
     Port(Box<port::Choice>),
+    /// Run a package's tests, and compare the throughput that they measure on simulated machines
+    /// with a baseline: as `cargo coreline scale`, too
+    Scale(Box<scale::Choice>),
     /// Run a program whose read locks of the C library scale: a library takes the place of the
     /// functions for readers-writer locks, and the program is not changed
     Preload(Box<preload::Choice>),
@@ -282,6 +285,7 @@ impl Cli {
             }
             Some(Verb::Report(choice)) => report::report(&choice),
             Some(Verb::Port(choice)) => port::port(&choice),
+            Some(Verb::Scale(choice)) => scale::scale(&choice),
             Some(Verb::Preload(choice)) => Err(preload::preload(&choice).into()),
             Some(Verb::Bench(Bench { subject, quick, output })) => {
                 output.show(|| bench::run(subject, quick), |it, out| it.show(output.form(), out))

@@ -37,7 +37,7 @@ use serde::Serialize;
 
 pub use self::cells::chart;
 use self::changes::Change;
-use self::figure::{Chart, slug};
+use self::figure::{Chart, Figure, Line, Mark, Section, slug};
 use self::hottest::{HotPlace, Hottest};
 use self::machine::Shown;
 use self::read::Run;
@@ -152,6 +152,39 @@ pub(crate) fn report(choice: &Choice) -> Result<(), Error> {
         }
         None => Ok(stdout.write_all(&text)?),
     }
+}
+
+/// A line of a picture: a figure by the number of threads.
+pub(crate) struct Curve {
+    pub(crate) name: String,
+    pub(crate) points: Vec<(usize, f64)>,
+}
+
+/// Throughput over threads, as a picture of the form `png` or `svg`.
+pub(crate) fn curves(
+    title: &str,
+    machine: &str,
+    replay: &str,
+    curves: &[Curve],
+    form: &str,
+) -> Result<Vec<u8>, Error> {
+    let line = |(colour, curve): (usize, &Curve)| {
+        let mark =
+            |&(at, value): &(usize, f64)| Mark { at: at.into(), value, low: None, high: None };
+        let marks = curve.points.iter().map(mark).collect();
+        Line { name: curve.name.clone(), colour, marks }
+    };
+    let lines: Vec<Line> = curves.iter().enumerate().map(line).collect();
+    let chart = Chart {
+        id: String::new(),
+        section: Section::Scaling,
+        title: title.to_owned(),
+        says: title.to_owned(),
+        machine: machine.to_owned(),
+        replay: replay.to_owned(),
+        figure: Figure::lines(&lines, title, ["threads", "operations per second"]),
+    };
+    if form == "png" { picture::png(&chart) } else { picture::svg(&chart) }
 }
 
 /// What shows the five changes, in all variants.

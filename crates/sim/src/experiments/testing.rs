@@ -9,6 +9,7 @@ use crate::hardware::spec::{Spec, SpecError};
 use crate::machine::Machine;
 use crate::results::failure::Failure;
 use crate::results::replay::Replay;
+use crate::results::report::Statistics;
 
 /// The environment variable that has a test run one replay line alone.
 const REPLAY: &str = "CORELINE_REPLAY";
@@ -125,6 +126,23 @@ fn asked(program: &str) -> Result<Option<Replay>, String> {
     let Ok(line) = std::env::var(REPLAY) else { return Ok(None) };
     let replay: Replay = line.parse().map_err(|error| format!("{REPLAY}: {error}"))?;
     Ok(Some(replay).filter(|replay| replay.program == program))
+}
+
+/// Repeats a run whose replay line is asked for, and prints its report. The line says how the
+/// machine differs from this one, which has the program's name.
+pub(crate) fn replay_of<T: Send + 'static>(
+    machine: Machine,
+    program: impl FnOnce() -> T + Send + 'static,
+) -> Result<(), Box<Failure>> {
+    let own = machine.replay_line();
+    let line = asked(&own.program).unwrap_or_else(|error| panic!("{error}"));
+    let Some(line) = line.filter(|line| (&line.machine, line.digest) == (&own.machine, own.digest))
+    else {
+        return Ok(());
+    };
+    let run = machine.replaying(&line).statistics(Statistics::Full).run(program)?;
+    eprintln!("{line}\n{}", run.report);
+    Ok(())
 }
 
 /// The types that a test may return.

@@ -47,6 +47,7 @@
 //! ```
 
 mod comparison;
+mod record;
 mod scaling;
 
 use core::time::Duration;
@@ -63,7 +64,7 @@ use crate::mirrors::thread::{self, Builder, ScopedJoinHandle};
 use crate::results::report::Transfers;
 
 pub use comparison::{Comparison, Faster, Side, compare};
-pub use scaling::{Row, Scaling, Spread, scaling};
+pub use scaling::{Row, Scaling, Spread, scaling, short};
 
 /// The result of threads that started together.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -5,19 +5,30 @@ use core::fmt;
 use serde::ser::SerializeStruct as _;
 use serde::{Serialize, Serializer};
 
-use super::Parallel;
+use super::{Parallel, record};
 use crate::experiments::claim::{Band, Figures};
+use crate::experiments::testing;
 use crate::results::failure::Failure;
 
 /// Runs a program with each of these numbers of threads, at all points of a band, on as many host
 /// threads as there are CPUs. `program` gets the number of threads. It usually returns the result
 /// of [`parallel`](super::parallel).
 ///
-/// In replay lines the program is named `name threads=N`.
+/// In replay lines the program is named `name threads=N`. If the environment variable
+/// `CORELINE_REPLAY` has such a line, `scaling` first repeats this run and prints its report, with
+/// the hottest lines and source locations, on standard error.
+///
+/// The program `cargo coreline scale` compares the results with a baseline. The variable
+/// `CORELINE_SCALE` tells it where they are. Each name and machine must be unique in a package.
 ///
 /// # Errors
 ///
 /// The [`Failure`] of the first run that fails.
+///
+/// # Panics
+///
+/// Panics if `CORELINE_REPLAY` is not a replay line, or if a result cannot be written to the folder
+/// that `CORELINE_SCALE` names.
 pub fn scaling(
     band: &Band,
     name: &str,
@@ -29,6 +40,11 @@ pub fn scaling(
         let (replay, program, threads) = (machine.replay_line(), program.clone(), of.threads);
         machine.run(move || program(threads)).map(|run| (run.value, replay))
     };
+    for &Program { threads, .. } in &named {
+        let machine = band.machine(&band.points()[0], &Program { name, threads }.to_string());
+        let program = program.clone();
+        testing::replay_of(machine, move || program(threads))?;
+    }
     let done = band.run_all(&named, run, || ())?;
     let figures = |of: fn(&Parallel) -> f64| {
         let each = named.iter().zip(&done).map(|(program, points)| {
@@ -37,14 +53,23 @@ pub fn scaling(
         });
         each.collect::<Vec<_>>()
     };
-    Ok(Scaling {
+    let scaling = Scaling {
         name: name.to_owned(),
         machine: band.machine_name().to_owned(),
         points: band.points().len(),
         threads: threads.to_vec(),
         rates: figures(Parallel::per_second),
         shares: figures(Parallel::share),
-    })
+    };
+    if let Some(folder) = record::folder() {
+        record::write(&folder, band, &scaling, &program)?;
+    }
+    Ok(scaling)
+}
+
+/// The name of a program with a number of threads, in replay lines.
+pub(super) fn named(name: &str, threads: usize) -> String {
+    Program { name, threads }.to_string()
 }
 
 /// A program with a number of threads.
@@ -105,10 +130,10 @@ pub struct Row {
     pub share: Spread,
 }
 
-/// How fast a thread must be, beside one of the first row, for the program to scale.
-const ENOUGH: f64 = 0.5;
-
 impl Scaling {
+    /// The least efficiency of a row up to which a program [scales](Scaling::scales_to).
+    pub const ENOUGH: f64 = 0.5;
+
     /// Returns the name of the measured program.
     pub fn name(&self) -> &str {
         &self.name
@@ -148,7 +173,7 @@ impl Scaling {
     /// and all rows before it, each thread is at least half as fast as a thread of the first row,
     /// at every point. Returns 0 if there is no row.
     pub fn scales_to(&self) -> usize {
-        let rows = self.rows().take_while(|row| row.efficiency.low >= ENOUGH);
+        let rows = self.rows().take_while(|row| row.efficiency.low >= Scaling::ENOUGH);
         rows.last().map_or(0, |row| row.threads)
     }
 
@@ -232,8 +257,16 @@ impl fmt::Display for Scaling {
     }
 }
 
-/// Three digits and a letter for thousands.
-pub(super) fn short(value: f64) -> String {
+/// Formats a rate as the tables do: with three digits, and a letter for thousands, millions or
+/// billions. A rate below a thousand ends with two spaces instead.
+///
+/// ```
+/// use coreline_sim::measure::short;
+///
+/// assert_eq!(short(24_590_000.0), "24.6 M");
+/// assert_eq!(short(0.5).trim_end(), "0.50");
+/// ```
+pub fn short(value: f64) -> String {
     let (value, letter) = match value {
         _ if value >= 999.5e6 => (value / 1e9, " G"),
         _ if value >= 999.5e3 => (value / 1e6, " M"),
