@@ -168,11 +168,11 @@ unsafe fn come_back(cache: &Cache, object: *mut c_void) -> Result<NonNull<Kept>,
 /// `construct` and `destroy` must return: they must not leave by `longjmp` or by an exception.
 ///
 /// An object is constructed when a thread gets one while none is idle. It stays constructed when it
-/// is put back, so the next thread that gets it need not construct it. Without memory for the cache
-/// itself, the process ends.
+/// is put back, so the next thread that gets it need not construct it. If there is no memory for
+/// the cache itself, the process aborts.
 ///
 /// Errors: `CORELINE_ERROR_NULL`, `CORELINE_ERROR_ARGUMENT` (the size is 0 or too large, or the
-/// alignment is no power of two), `CORELINE_ERROR_LACKING`, `CORELINE_ERROR_NO_MEMORY`.
+/// alignment is not a power of two), `CORELINE_ERROR_LACKING`, `CORELINE_ERROR_NO_MEMORY`.
 ///
 /// Threads: any number of threads may call it at the same time. Signals: no signal handler may call
 /// it. Fork: safe in a forked child.
@@ -278,10 +278,10 @@ pub unsafe extern "C" fn coreline_cache_get(
 
 /// Puts an object back into its cache.
 ///
-/// The object stays constructed. The caller leaves it as the next holder is to find it.
+/// The object stays constructed. The caller leaves it in the state that the next holder expects.
 ///
-/// Errors: `CORELINE_ERROR_NULL`, `CORELINE_ERROR_HANDLE` (the cache is no live handle, or the
-/// object is of another cache, or was put back before and is still idle).
+/// Errors: `CORELINE_ERROR_NULL`, `CORELINE_ERROR_HANDLE` (the cache is not a live handle, or the
+/// object belongs to another cache, or was put back before and is still idle).
 ///
 /// Threads: any number of threads may call it at the same time, also for objects that other threads
 /// got. Signals: no signal handler may call it. Fork: a child may put back its copy of an object.
@@ -302,8 +302,8 @@ pub unsafe extern "C" fn coreline_cache_put(
 ///
 /// Use it for an object that its holder knows to be broken, such as a connection after an error.
 ///
-/// Errors: `CORELINE_ERROR_NULL`, `CORELINE_ERROR_HANDLE` (the cache is no live handle, or the
-/// object is of another cache, or was put back before and is still idle).
+/// Errors: `CORELINE_ERROR_NULL`, `CORELINE_ERROR_HANDLE` (the cache is not a live handle, or the
+/// object belongs to another cache, or was put back before and is still idle).
 ///
 /// Threads: any number of threads may call it at the same time. Signals: no signal handler may call
 /// it. Fork: a child may discard its copy of an object.

@@ -139,7 +139,7 @@ impl From<DomainsError> for Code {
 ///
 /// `leases` is the least number of leases that each of the domains has at a time, up to 65536. Most
 /// programs need no such object, because `coreline_domain_create` accepts null: these domains have
-/// 64 leases each. Without memory for the object, the process ends.
+/// 64 leases each. If there is no memory for the object, the process aborts.
 ///
 /// Errors: `CORELINE_ERROR_NULL`, `CORELINE_ERROR_ARGUMENT` (there are too many leases, or `out` is
 /// not aligned), `CORELINE_ERROR_LACKING` (the machine has too many CPUs, or no CPU numbers),
@@ -173,7 +173,8 @@ pub unsafe extern "C" fn coreline_domains_destroy(domains: *mut coreline_domains
 ///
 /// `domains` may be null, which is what the domains of the process share. `flags` is
 /// `CORELINE_DOMAIN_DEFAULT`, or `CORELINE_DOMAIN_PRESENCE` for a domain whose members shootdowns
-/// reach, which takes some kilobytes more. Without memory for the domain, the process ends.
+/// reach, which takes some kilobytes more. If there is no memory for the domain, the process
+/// aborts.
 ///
 /// Errors: `CORELINE_ERROR_NULL`, `CORELINE_ERROR_ARGUMENT` (unknown flags, or `out` is not
 /// aligned), `CORELINE_ERROR_HANDLE`, `CORELINE_ERROR_LACKING` (the machine has too many CPUs, or
@@ -230,7 +231,7 @@ pub unsafe extern "C" fn coreline_domain_destroy(domain: *mut coreline_domain_t)
 /// The functions of members do the rest: `coreline_member_enter` enters the domain, and
 /// `coreline_member_destroy` ends the membership. The number of members is how many IDs CPUs get
 /// without sharing one after another. A thread that only uses words of the domain needs no member.
-/// Without memory for more members, the process ends.
+/// If there is no memory for more members, the process aborts.
 ///
 /// Errors: `CORELINE_ERROR_NULL`, `CORELINE_ERROR_ARGUMENT` (`out` is not aligned),
 /// `CORELINE_ERROR_HANDLE`, `CORELINE_ERROR_NO_MEMORY`.

@@ -193,7 +193,7 @@ pub(crate) fn create<H: Opaque>(value: H::Value, out: &mut MaybeUninit<*mut H>) 
     Ok(())
 }
 
-/// The word before the object of a pointer that is no null pointer, and aligned.
+/// The word before the object to which an aligned, non-null pointer points.
 ///
 /// # Safety
 ///

@@ -53,7 +53,7 @@ pub(crate) unsafe fn pool_or_global(pool: *const coreline_pool_t) -> Result<PerC
 /// `coreline_pool_destroy` reports them. A checked pool is slower and uses more memory.
 ///
 /// A program needs no pool of its own: functions that take a pool accept null, which is the pool of
-/// the process. Without memory for the pool's own structure, the process ends.
+/// the process. If there is no memory for the pool's own structure, the process aborts.
 ///
 /// Errors: `CORELINE_ERROR_NULL`, `CORELINE_ERROR_ARGUMENT` (unknown flags, or `*out` is not
 /// aligned), `CORELINE_ERROR_LACKING` (no concurrency IDs), `CORELINE_ERROR_NO_MEMORY`.

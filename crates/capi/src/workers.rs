@@ -120,8 +120,8 @@ impl From<StartError> for Code {
 
 /// Starts workers.
 ///
-/// `options` may be null, which is the default of each option. The structure is copied. Without
-/// memory for the workers' own structures, the process ends.
+/// `options` may be null, which is the default of each option. The structure is copied. If there is
+/// no memory for the workers' own structures, the process aborts.
 ///
 /// A *call* is a function that runs on the worker of one CPU, between other functions of that
 /// worker. A *task* is queued, and any worker may run it. A call to a worker that polls makes no
@@ -129,7 +129,7 @@ impl From<StartError> for Code {
 ///
 /// Errors: `CORELINE_ERROR_NULL`, `CORELINE_ERROR_ARGUMENT` (there are no CPUs, or a CPU is not
 /// among those that the process may use, or an address is not aligned), `CORELINE_ERROR_HANDLE`
-/// (`cpus` is no live mask), `CORELINE_ERROR_NO_MEMORY` (a thread could not be started).
+/// (`cpus` is not a live mask), `CORELINE_ERROR_NO_MEMORY` (a thread could not be started).
 ///
 /// Threads: any number of threads may call it at the same time. Signals: no signal handler may call
 /// it. Fork: a child has no workers, and may start its own if the process had one thread.
@@ -313,7 +313,7 @@ pub unsafe extern "C" fn coreline_workers_try_call(
 ///
 /// Errors: `CORELINE_ERROR_NULL`, `CORELINE_ERROR_HANDLE`, `CORELINE_ERROR_NO_WORKER` (a CPU of the
 /// mask has no worker), `CORELINE_ERROR_CLOSED` (the function may have run on some of the CPUs),
-/// `CORELINE_ERROR_FORKED`. Without memory for the messages, the process ends.
+/// `CORELINE_ERROR_FORKED`. If there is no memory for the messages, the process aborts.
 ///
 /// Threads: any number of threads may call it at the same time. Signals: no signal handler may call
 /// it. Fork: a child has no workers, and gets `CORELINE_ERROR_FORKED`.
@@ -345,7 +345,7 @@ pub unsafe extern "C" fn coreline_workers_call_many(
 ///
 /// Errors: `CORELINE_ERROR_NULL`, `CORELINE_ERROR_HANDLE`, `CORELINE_ERROR_ARGUMENT` (`reply` is
 /// not aligned), `CORELINE_ERROR_NO_WORKER` (the CPU has no worker), `CORELINE_ERROR_CLOSED`,
-/// `CORELINE_ERROR_FORKED`. Without memory for the message, the process ends.
+/// `CORELINE_ERROR_FORKED`. If there is no memory for the message, the process aborts.
 ///
 /// Threads: any number of threads may call it at the same time. Signals: no signal handler may call
 /// it. Fork: a child has no workers, and gets `CORELINE_ERROR_FORKED`.
@@ -373,8 +373,8 @@ pub unsafe extern "C" fn coreline_workers_call_async(
 /// `coreline_workers_call_async` does.
 ///
 /// Errors: `CORELINE_ERROR_NULL`, `CORELINE_ERROR_HANDLE`, `CORELINE_ERROR_ARGUMENT` (`reply` is
-/// not aligned), `CORELINE_ERROR_CLOSED`, `CORELINE_ERROR_FORKED`. Without memory for the task, the
-/// process ends.
+/// not aligned), `CORELINE_ERROR_CLOSED`, `CORELINE_ERROR_FORKED`. If there is no memory for the
+/// task, the process aborts.
 ///
 /// Threads: any number of threads may call it at the same time. Signals: no signal handler may call
 /// it. Fork: a child has no workers, and gets `CORELINE_ERROR_FORKED`.
@@ -399,7 +399,7 @@ pub unsafe extern "C" fn coreline_workers_spawn(
 ///
 /// Errors: `CORELINE_ERROR_NULL`, `CORELINE_ERROR_HANDLE`, `CORELINE_ERROR_ARGUMENT` (`reply` is
 /// not aligned), `CORELINE_ERROR_NO_WORKER` (the CPU has no worker), `CORELINE_ERROR_CLOSED`,
-/// `CORELINE_ERROR_FORKED`. Without memory for the task, the process ends.
+/// `CORELINE_ERROR_FORKED`. If there is no memory for the task, the process aborts.
 ///
 /// Threads: any number of threads may call it at the same time. Signals: no signal handler may call
 /// it. Fork: a child has no workers, and gets `CORELINE_ERROR_FORKED`.

@@ -403,7 +403,7 @@ mod tests {
         assert_eq!(pool.made(), 0);
     }
 
-    /// As many to a page as is no power of two.
+    /// The number of nodes in a page is not a power of two.
     struct Odd([<Native as Words>::U32; 3]);
 
     impl Pooled<Native> for Odd {

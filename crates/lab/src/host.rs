@@ -15,7 +15,7 @@ pub(crate) struct Host {
     pub(crate) processor: Option<String>,
     /// What runs this machine, if it is a virtual one.
     pub(crate) hypervisor: Option<String>,
-    /// Whether `None` there means that this machine is no virtual one, as far as can be seen.
+    /// Whether `None` there means that nothing shows this machine to be virtual.
     pub(crate) hypervisor_known: bool,
     /// `on`, `off`, `forceoff`, `notsupported`, `notimplemented`.
     pub(crate) smt: Option<String>,

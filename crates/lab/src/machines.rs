@@ -69,7 +69,7 @@ impl List {
             listing.row([name.clone(), cpus, cores, caches, nodes, sockets, summary.clone()]);
         }
         write!(out, "{}", listing.text(form))?;
-        let more = "tree and costs: coreline machines NAME; or FILE, for one of your own";
+        let more = "to print a machine's tree and costs: coreline machines NAME, or FILE";
         write!(out, "{}", form.paragraph("", more))?;
         Ok(())
     }

@@ -106,7 +106,7 @@ pub enum SweepError {
         /// The worker's engine.
         ours: String,
     },
-    /// What a worker returned is no file of rows.
+    /// A worker returned something other than a file of rows.
     #[error("a worker returned no rows: {why}; install the same version of coreline everywhere")]
     Returned {
         /// The reason.

@@ -63,7 +63,7 @@ unsafe extern "C" {
 }
 
 /// Calls `f`, which calls cancellation points of the C library, while the thread cannot be
-/// cancelled: lock calls are no cancellation points.
+/// cancelled: lock calls are not cancellation points.
 fn uncancelled(f: impl FnOnce()) {
     /// As in `pthread.h` of glibc.
     const DISABLE: c_int = 1;

@@ -70,7 +70,7 @@ impl Sample {
         self.lanes.iter().map(|lane| lane.start).min().unwrap_or(0)
     }
 
-    /// From the first thread's start to the last one's end, in nanoseconds.
+    /// The time from the first thread's start to the last one's end, in nanoseconds.
     pub(crate) fn wall(&self) -> u64 {
         let end = self.lanes.iter().map(|lane| lane.end).max().unwrap_or(0);
         end.saturating_sub(self.start())

@@ -8,14 +8,14 @@ use indicatif::{ProgressBar, ProgressStyle};
 use crate::estimate::Estimate;
 use crate::text::{about, grouped, millis, tell};
 
-/// Where standard error is no terminal, a line is written at most so often.
+/// If standard error is not a terminal, a line is written at most this often.
 const BETWEEN_LINES: Duration = Duration::from_secs(30);
 
 /// Shows how far measuring has come: a bar on a terminal, elsewhere a line now and then.
 pub(crate) struct Progress {
     begun: Instant,
     pace: Pace,
-    /// `None` where standard error is no terminal.
+    /// `None` if standard error is not a terminal.
     bar: Option<ProgressBar>,
 }
 

@@ -55,7 +55,7 @@ enum Stores {
 fn seconds(text: &str) -> Result<f64, String> {
     match text.parse() {
         Ok(seconds) if 0.0 < seconds && seconds <= 86_400.0 => Ok(seconds),
-        _ => Err("it is no number of seconds above 0, up to 86400".to_owned()),
+        _ => Err("expected a number of seconds above 0, up to 86400".to_owned()),
     }
 }
 

@@ -155,7 +155,7 @@ mod tests {
             assert_eq!(found, line, "{text}");
             assert!(message.contains(what), "{message}");
         }
-        // In prose it is no block.
+        // In prose it is not a block.
         assert_eq!(faults(&format!("A block begins with `{BEGIN}`.\n")), None);
     }
 }

@@ -477,7 +477,7 @@ impl<W: World + Threads> Workers<W> {
     /// [`OwnWorker`], with these workers unchanged, if the calling thread is one of them, because
     /// it would wait for its own end.
     pub fn join(self) -> Result<(), OwnWorker<W>> {
-        // Of the parent they are no threads here, and so not this one.
+        // They are threads of the parent, which do not exist here, so this one is none of them.
         if W::generation() == self.shared.generation && self.is_own_thread() {
             return Err(OwnWorker { workers: self });
         }

@@ -86,10 +86,11 @@ unsafe impl<W: World> Slot for Counts<W> {}
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 ///
-/// **Fairness**: writers get their turns as in a [`Mutex`](super::Mutex). A writer whose turn it is
-/// waits for the present readers, each for one section, but not for later readers. Readers that
-/// arrive meanwhile sleep until the writer is done. Then all of them are woken. A reader that finds
-/// the lock closed by a faster writer sleeps again. After eight sleeps, it queues with the writers.
+/// **Fairness**: writers get their turns as in a [`Mutex`](super::Mutex). When a writer's turn
+/// comes, it waits until each present reader has left its section. It does not wait for later
+/// readers. Readers that arrive meanwhile sleep until the writer is done. Then all of them are
+/// woken. A reader that finds the lock closed by a faster writer sleeps again. After eight sleeps,
+/// it queues with the writers.
 ///
 /// **Oversubscription**: on 2 CPUs, with one write in a hundred turns, the longest wait is 4 to 12
 /// ms with 8 threads, and 11 to 49 ms with 32 threads. The fairness ratio (fewest turns of a

@@ -82,7 +82,7 @@ impl<T: Send + 'static, L: Send + 'static, W: World> Builder<T, L, W> {
     ///
     /// Panics if `align` is not a power of two.
     pub fn alignment(mut self, align: usize) -> Self {
-        assert!(align.is_power_of_two(), "an alignment of {align} is no power of two");
+        assert!(align.is_power_of_two(), "an alignment of {align} is not a power of two");
         self.align = align;
         self
     }

@@ -1,8 +1,8 @@
 //! What per-CPU collections of whole values share: one stripe for each CPU, which any thread may
 //! use, and memory for its values.
 //!
-//! A stripe is no slot: operations on it are no restartable sections. Its owner is the thread that
-//! holds its lock, on whichever CPU that thread runs by now.
+//! A stripe is not a slot, and operations on it are not restartable sections. Its owner is the
+//! thread that holds its lock, on whichever CPU that thread runs by now.
 
 use core::alloc::Layout;
 use core::mem::MaybeUninit;

@@ -3,9 +3,9 @@
 //!
 //! Figures are **one fact** if the simulator cannot be right about one of them and wrong about the
 //! other for a reason of its own: it says the same of both at every point of the band, as for each
-//! area of memory that did not move. A **quotient** of two other listed figures is no fact. A fact
-//! is as good as its worst figure. If a declared parameter decides a fact, its size is no evidence,
-//! and it is not judged.
+//! area of memory that did not move. A **quotient** of two other listed figures is not a fact. A
+//! fact is as good as its worst figure. If a declared parameter decides a fact, its size proves
+//! nothing, and it is not judged.
 
 use std::collections::BTreeMap;
 use std::ops::AddAssign;

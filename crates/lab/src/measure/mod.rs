@@ -62,7 +62,7 @@ pub(crate) struct Choice {
         hide_possible_values = true
     )]
     like: Spec,
-    /// Take few samples; they show that the command works, but are no figures to quote
+    /// Take few samples; they show that the command works, but do not quote their figures
     #[arg(long)]
     quick: bool,
     /// Print one JSON object instead of text
@@ -339,8 +339,8 @@ impl Measurement {
         // A processor's name can be as long as its maker likes.
         write!(out, "{}", form.paragraph("", &self.machine))?;
         let quick = match (self.quick, cfg!(debug_assertions)) {
-            (_, true) => "\nbut this program was built without optimisation: no figures to quote",
-            (true, false) => "\nbut few samples were taken: no figures to quote",
+            (_, true) => "\nbut this program was built without optimisation: do not quote figures",
+            (true, false) => "\nbut few samples were taken: do not quote figures",
             (false, false) => "",
         };
         writeln!(out, "{measured} of {all} costs of a machine file were measured here{quick}\n")?;

@@ -272,7 +272,7 @@ fn slice() -> Arc<Part> {
         while last - start < SPAN {
             let now = Native::now();
             if now - last > GAP {
-                // The first one is no whole one.
+                // The first one is not complete.
                 runs.extend(begun.map(|begun| (last - begun).as_nanos() as f64));
                 begun = Some(now);
             }

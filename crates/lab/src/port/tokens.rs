@@ -45,7 +45,7 @@ pub(super) struct Tokens<'a> {
 impl<'a> Tokens<'a> {
     pub(super) fn new(text: &'a str) -> Result<Tokens<'a>, Unread> {
         let mut tokens = Tokens { text, tokens: Vec::new() };
-        // A byte order mark is no token, and would move all places.
+        // A byte order mark is not a token, and would move all places.
         let stream: TokenStream = text.parse()?;
         tokens.flatten(stream, 0)?;
         Ok(tokens)

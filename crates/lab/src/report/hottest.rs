@@ -122,7 +122,7 @@ impl Hottest {
             figure,
         };
         let program = &self.replay.program;
-        // The core's own cache serves most, which is no transfer.
+        // The core's own cache serves most accesses, without a transfer.
         let transfers = self.report.transfers.by_name().into_iter().skip(1);
         let mark = |at: &str, value: f64| Mark { at: at.into(), value, low: None, high: None };
         let marks: Vec<_> = transfers.map(|(name, count)| mark(name, count as f64)).collect();

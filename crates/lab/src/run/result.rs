@@ -32,7 +32,7 @@ const LARGEST: u64 = 64 << 20;
 ///
 /// # Errors
 ///
-/// [`Error::Compared`] if the file cannot be read, or is no result.
+/// [`Error::Compared`] if the file cannot be read, or is not a result.
 pub(crate) fn read_back<T: DeserializeOwned>(path: &Path) -> Result<(Vec<u8>, T), Error> {
     let of = |why: String| Error::Compared { path: path.to_owned(), why };
     let mut text = Vec::new();
@@ -40,13 +40,13 @@ pub(crate) fn read_back<T: DeserializeOwned>(path: &Path) -> Result<(Vec<u8>, T)
     let read = file.take(LARGEST + 1).read_to_end(&mut text);
     read.map_err(|error| of(error.to_string()))?;
     if text.len() as u64 > LARGEST {
-        return Err(of(format!("it is larger than {} MiB, which no result is", LARGEST >> 20)));
+        return Err(of(format!("it is larger than {} MiB, the limit for a result", LARGEST >> 20)));
     }
     let result = parse(&text).map_err(of)?;
     Ok((text, result))
 }
 
-/// Parses text; or says why it is no result.
+/// Parses text, or says why it is not a result.
 fn parse<T: DeserializeOwned>(text: &[u8]) -> Result<T, String> {
     if text.trim_ascii().is_empty() {
         return Err("it is empty".to_owned());

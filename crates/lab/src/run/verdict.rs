@@ -27,7 +27,7 @@
 //!
 //! **Limited** is a figure where what was published contains something that decides it and that is
 //! not modelled, such as sleep states, or where a parameter that we declare decides it. Then the
-//! right size is no evidence: instead of `reached` it says `direction`, or of a figure without a
+//! right size proves nothing: instead of `reached` it says `direction`, or of a figure without a
 //! side `undecided`.
 //!
 //! Where nothing is published for the machine the verdict is `none`. Natively, with all CPUs under
@@ -123,7 +123,7 @@ fn times(kind: FigureKind, found: f64, published: f64) -> f64 {
 }
 
 /// Judges a figure that may lie between `low` and `high`, and is `value` at the default point.
-/// `limited`: its size is no evidence.
+/// `limited`: its size proves nothing.
 pub(crate) fn judge(
     kind: FigureKind,
     value: f64,

@@ -264,7 +264,7 @@ impl Machines {
     ///
     /// # Errors
     ///
-    /// [`SweepError::Spec`] if a text is no machine file.
+    /// [`SweepError::Spec`] if a text is not a machine file.
     pub fn new(files: &[String]) -> Result<Machines, SweepError> {
         let mut machines = Machines::default();
         for text in files {

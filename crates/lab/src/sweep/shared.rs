@@ -57,8 +57,8 @@ impl WorkerStore {
         Err(SweepError::NotShared { dir: self.dir.clone(), host, why })
     }
 
-    /// Writes the rows of a task. When the call returns, they are on the disk, but they are no part
-    /// of the store until [`Store::accept`](super::Store::accept).
+    /// Writes the rows of a task. When the call returns, they are on the disk, but they are not
+    /// part of the store until [`Store::accept`](super::Store::accept).
     ///
     /// # Errors
     ///

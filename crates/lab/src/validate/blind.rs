@@ -240,7 +240,7 @@ impl Row {
         let program = self.program.replace("{at}", &at.to_string());
         let program = program.replace("{rest}", &rest.to_string()).replace("{variant}", variant);
         let point = ALL.iter().find_map(|scenario| Point::parse(scenario, &program));
-        point.unwrap_or_else(|| panic!("{program} is no program, and a test reads all of them"))
+        point.unwrap_or_else(|| panic!("{program} is not a program, and a test reads all of them"))
     }
 
     /// At those numbers of threads.

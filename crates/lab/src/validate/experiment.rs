@@ -66,7 +66,7 @@ const fn pass(name: &'static str, what: &'static str, threads: usize, kind: Patt
     Experiment { name, what, threads, units: 1, tolerance: STREAM, kind }
 }
 
-/// All experiments. Those of [`CALIBRATED`] are no predictions.
+/// All experiments. Those of [`CALIBRATED`] are not predictions.
 pub(crate) const ALL: &[Experiment] = &[
     of("ping-pong-cas", "one way, by compare-and-exchange", 2, Pattern::PingPongCas),
     of("ping-pong-load-store", "one way, by loads and stores", 2, Pattern::PingPongLoadStore),

@@ -60,7 +60,7 @@ pub(crate) struct Choice {
         hide_possible_values = true
     )]
     world: World,
-    /// Take few and short samples; they show that the command works, but are no figures to quote
+    /// Take few and short samples; they show that the command works, but do not quote their figures
     #[arg(long)]
     quick: bool,
     /// Run only this experiment; may be given more than once

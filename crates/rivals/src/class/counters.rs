@@ -12,9 +12,9 @@
 //!
 //! Ours has a goal relative to it in both forms, which holds on every processor: the same
 //! instructions and a few more. Where additions do not wait for each other there is a goal relative
-//! to the shards, too. The plain addition is no measure of a hot counter. Some processors forward a
-//! plain store to the next load in no time, and then the floor is a loop's, seven times faster than
-//! a section; others do not.
+//! to the shards, too. The plain addition does not show what a hot counter costs. Some processors
+//! forward a plain store to the next load in no time, and then the floor is a loop's, seven times
+//! faster than a section; others do not.
 //!
 //! Candidates that need to know their thread are told its number before the loop and keep a
 //! reference to their part in a register: better than in a real program.

@@ -1,9 +1,9 @@
 //! The form `slots` of the class `cid`: dropping a per-CPU value and making another, by size; and
 //! making a domain that leases once, which makes one such value.
 //!
-//! Thousands of other values of that size are there. So memory has holes where the size is no power
-//! of two, and each value that is dropped lies far from the last one. The rival is what a user
-//! would allocate instead: a line for each CPU.
+//! Thousands of other values of that size are there. So memory has holes where the size is not a
+//! power of two, and each value that is dropped lies far from the last one. The rival is what a
+//! user would allocate instead: a line for each CPU.
 //!
 //! A value is written when it is made, in the shared slot and in a CPU's, and thousands of values
 //! are more than a first-level cache holds. So a size that leaves holes is compared with one that

@@ -182,7 +182,7 @@ pub trait ReadWrite<W: Testbed>: Sized + Send + Sync + 'static {
 fn run<W: locks::Std>(setup: &Setup) -> Result<Vec<f64>, RunError> {
     let text = setup.text("mix");
     let Some(mix) = Mix::parse(text) else {
-        return Err(RunError::Lack(format!("{text} is no mix")));
+        return Err(RunError::Lack(format!("{text} is not a mix")));
     };
     let load = Load {
         cpus: &setup.cpus,

@@ -113,7 +113,7 @@ pub struct Words {
     pub about: &'static str,
     /// Words that have a name of their own, by name.
     pub names: &'static [(&'static str, &'static str)],
-    /// A function that returns `None` if a text is no such word or name.
+    /// A function that returns `None` if a text is not such a word or name.
     pub parse: fn(&str) -> Option<()>,
     /// A function that converts the text of a TOML file into a word.
     pub of_toml: fn(&str) -> Result<String, String>,

@@ -41,8 +41,8 @@ struct State<T> {
 
 /// The program's words are those of the world. The host's are for checks and measuring.
 struct Pool<W: Testbed> {
-    /// How many have arrived, or are about to end. The creator, one of them, resets it before it
-    /// creates and before it wakes.
+    /// How many threads have arrived, or are about to end. The creator, which is one of these
+    /// threads, resets this number before it creates or wakes threads.
     met: Line<W::U32>,
     /// When it began to be counted, in nanoseconds; 0 before. The host's.
     began: AtomicU64,

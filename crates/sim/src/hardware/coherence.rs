@@ -120,8 +120,8 @@ struct CorePlace {
 /// No core, or no node.
 const NONE: u32 = u32::MAX;
 
-/// A line's directory entry; its sharers lie in [`Directory::sharers`]. All that a hit looks at is
-/// here, in less than a host's line.
+/// A line's directory entry; its sharers lie in [`Directory::sharers`]. All data that a cache hit
+/// reads is here. It takes less than a cache line of the host.
 struct Entry {
     /// The line's number in the machine's memory.
     name: u64,

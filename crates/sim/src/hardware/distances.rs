@@ -57,7 +57,9 @@ impl RawDistance {
         };
         let count = topology.node_count();
         if let Some(none) = [a, b].into_iter().find(|&node| node as usize >= count) {
-            return Err(format!("there is no node {none}: the machine has {count}, from 0 on"));
+            return Err(format!(
+                "there is no node {none}: the machine has {count}, numbered from 0"
+            ));
         }
         if a == b {
             return Err(format!("{a} and {b} are the same node, whose cost is `same_node`"));

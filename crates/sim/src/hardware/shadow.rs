@@ -30,7 +30,7 @@ const BETWEEN: u8 = 0x20;
 const FIRST: u8 = 0x40;
 const FREED: u8 = 0x80;
 
-/// With checks, so many bytes behind each block are no block's.
+/// With checks, this many bytes behind each block belong to no block.
 pub(super) const BEHIND: usize = GRANULE;
 
 /// What freed memory is filled with. A pointer of it is aligned, and to no memory.
@@ -96,7 +96,7 @@ pub(super) fn mistaken(block: usize, wrong: Wrong, is_simulated: bool) -> ! {
     }
     let what = match wrong {
         Wrong::Twice => "freed twice",
-        Wrong::Nothing => "freed, but is no block",
+        Wrong::Nothing => "freed, but is not a block",
         Wrong::Stack => "freed, but lies on a stack",
     };
     // The allocator must not unwind. Nothing is left to do if stderr is closed.
@@ -196,7 +196,7 @@ impl Shadow {
 ///
 /// # Safety
 ///
-/// The block has that many bytes, and is no one's.
+/// The block has that many bytes, and belongs to no thread.
 pub(crate) unsafe fn poison(block: *mut u8, size: usize) {
     // SAFETY: the caller's promise.
     unsafe { block.write_bytes(POISON, size.min(MOST_POISON)) };
@@ -206,7 +206,7 @@ pub(crate) unsafe fn poison(block: *mut u8, size: usize) {
 ///
 /// # Safety
 ///
-/// The block has that many bytes, and is no one's.
+/// The block has that many bytes, and belongs to no thread.
 pub(crate) unsafe fn spoilt(block: *const u8, size: usize) -> Option<usize> {
     // SAFETY: the caller's promise.
     let bytes = unsafe { core::slice::from_raw_parts(block, size.min(MOST_POISON)) };

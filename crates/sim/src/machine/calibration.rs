@@ -77,7 +77,7 @@ pub struct Transfer {
     pub reached: bool,
 }
 
-/// One-way latencies are told apart to this fraction.
+/// One-way latencies differ if they are apart by more than this fraction.
 const FINENESS: u64 = 200;
 
 /// Round trips that are timed, and before those.

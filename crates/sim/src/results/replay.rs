@@ -165,7 +165,7 @@ impl FromStr for Replay {
             let (key, value) =
                 part.split_once('=').ok_or_else(|| wrong(&format!("{part:?} has no value")))?;
             needed.retain(|need| *need != key);
-            let number = |_| wrong(&format!("{part:?} is no number"));
+            let number = |_| wrong(&format!("{part:?} is not a number"));
             let said = |error: &dyn fmt::Display| wrong(&error.to_string());
             match key {
                 "machine" => {

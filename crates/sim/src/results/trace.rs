@@ -185,7 +185,7 @@ enum Track {
     Waits(u64),
 }
 
-/// The groups of tracks, as processes of the format.
+/// The groups of tracks. In the trace format, each group is a process.
 const CPUS: u32 = 1;
 const LOCKS: u32 = 2;
 

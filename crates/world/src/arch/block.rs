@@ -34,7 +34,7 @@
 //! copy whose block is longer would find the bytes of another thread-local behind a shorter one.
 //! The words' symbol says how many they are, for the same reason, and ends in the length of the
 //! block that they count from: a copy with another block would add to the distance from that one
-//! what counts from its own, and run sections on bytes that are no area. Copies with blocks of
+//! what counts from its own, and run sections on bytes that are not an area. Copies with blocks of
 //! different lengths, or in different libraries, have a block and words each, and the thread's
 //! registration is that of the first to register.
 

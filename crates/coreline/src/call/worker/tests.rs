@@ -56,7 +56,7 @@ fn two_workers_call_each_other_in_every_interleaving() {
     checker(3, Plant::EXCHANGES).check(two_cross::<Model>);
 }
 
-/// A thread that is no worker calls one, and reads what the call wrote.
+/// A thread that is not a worker calls one, and reads what the call wrote.
 fn reads<W: Testbed>() {
     let callee = Arc::new([worker::<W>(0)]);
     let theirs = Arc::clone(&callee);

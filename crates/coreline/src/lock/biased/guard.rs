@@ -57,7 +57,7 @@ use super::RawBiasedRwLock;
 /// holder of lower priority can run](super::super#priorities) on its CPU.
 ///
 /// **Size**: 48 bytes next to the data. A lock that was ever biased also uses 8 bytes per CPU, and
-/// 128 bytes of the global allocator, until it is dropped. If there is no memory for these, the
+/// 128 bytes from the global allocator, until it is dropped. If there is no memory for these, the
 /// lock stays as it was, and later reads try again. The first such lock of a process also allocates
 /// the process's [pool](crate::percpu::PerCpuPool), if no other per-CPU memory has done so, and
 /// ends the process if there is no memory for that. A lock is never biased where there are no

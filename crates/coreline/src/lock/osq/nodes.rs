@@ -212,7 +212,7 @@ pub(super) struct Board<W: Words> {
 /// Waiters of one place, in order of arrival.
 pub(super) struct Ring<W: Words> {
     /// Where the first one is, and how many there are. Counts of all waiters that were ever there
-    /// would be wrong once they wrap, because `RING` is no power of two.
+    /// would be wrong once they wrap, because `RING` is not a power of two.
     pub(super) start: Own<W::U32>,
     pub(super) len: Own<W::U32>,
     /// Their [`Waiter`]s.

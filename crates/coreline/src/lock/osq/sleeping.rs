@@ -158,7 +158,7 @@ impl<O: Order, W: World> Osq<O, W> {
 
     /// A first waiter calls this before it sleeps. After it, each thread that writes the lock's
     /// word and then passes a light fence finds the queue [not empty](Osq::is_empty), or the first
-    /// waiter sees its write. Returns whether that could be done.
+    /// waiter sees its write. Returns whether there is such a fence.
     ///
     /// One heavy fence is enough from an arrival in an empty queue until the queue is empty again:
     /// a thread that looked at the queue before that fence also wrote before it. The turn carries

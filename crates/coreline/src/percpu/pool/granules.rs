@@ -2,7 +2,7 @@
 //!
 //! A bit stands for [`GRANULE`] bytes. An item of `n` granules has a *place* where that many free
 //! ones begin at a multiple of its alignment: that of its type, and small items do not lie across
-//! two lines. So there are holes between items whose size is no power of two. A search must not
+//! two lines. So there are holes between items whose size is not a power of two. A search must not
 //! read each granule, and must not visit the same holes again for each item:
 //!
 //! - It reads 64 granules at once. To find the starts of `n` free granules, it combines the free

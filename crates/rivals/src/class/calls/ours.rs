@@ -22,7 +22,7 @@ pub(super) struct Called<const GAP_US: u64> {
     cpu: CpuId,
     /// Right answers.
     right: AtomicU64,
-    /// Calls that are no operations.
+    /// Calls that do not count as operations.
     others: AtomicU64,
 }
 

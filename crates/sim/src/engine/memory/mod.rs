@@ -477,7 +477,7 @@ impl Engine {
         contention.is_some_and(|contention| contention.forwards(request.word, cpu))
     }
 
-    /// Like [`proceed`](Engine::proceed), for an access that is no hit.
+    /// Like [`proceed`](Engine::proceed), for an access that misses.
     #[inline(never)]
     fn proceed_slowly(&mut self, request: &mut Request, stage: &mut Stage) -> Progress {
         let cpu = self.cpu().index();

@@ -34,9 +34,9 @@
 //!
 //! Anywhere that `pthread_create` works: the threads are the C library's own, what they share is a
 //! mapped page, and neither they nor the caller uses the allocator, a lock, or thread-local memory
-//! of Rust. The caller waits no longer than [`ANSWER`] all the same: the threads may not get to run
-//! while a realtime thread has the CPU, or may wait in the C library for what the caller holds (the
-//! lock of a `malloc` that is itself made with coreline).
+//! of Rust. Still, the caller waits no longer than [`ANSWER`]. The threads may not run while a
+//! realtime thread has the CPU. They may also wait in the C library for a lock that the caller
+//! holds, such as that of a `malloc` that itself uses coreline.
 //!
 //! Where coreline registers threads itself, the watcher does so at its start, and gives its
 //! registration up at its end.
