@@ -258,7 +258,7 @@ pub unsafe extern "C" fn coreline_workers_current(
 /// Runs a function on the worker of a CPU, and waits until it has run.
 ///
 /// `function` gets `argument`. What it writes is visible to the caller afterwards. If the caller is
-/// that worker itself, the function runs at once. A worker that waits here serves calls to it
+/// that worker itself, the function runs immediately. A worker that waits here serves calls to it
 /// meanwhile, so workers may call each other, even in a cycle. Such calls run on the stack of the
 /// function that waits. If four are nested, the worker serves only calls from workers. So keep
 /// functions short, and let them hold no lock while they call.

@@ -18,7 +18,7 @@
 //! | `chunks`, `far` | the objects; null until made | the first exchange |
 //!
 //! An exchange fails where another thread's did not, or on some processors by chance, and is tried
-//! again at once: a thread that is stopped, killed or left behind by a fork holds up none.
+//! again immediately: a thread that is stopped, killed or left behind by a fork holds up none.
 
 use core::alloc::Layout;
 use core::ptr::{self, NonNull};

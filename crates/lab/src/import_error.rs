@@ -16,8 +16,8 @@ pub(crate) enum ImportError {
     )]
     Size { path: PathBuf, cpus: usize, most: usize },
     #[error(
-        "{}: {rows} rows of {columns} columns do not form a square matrix; each CPU needs a row and \
-         a column",
+        "{}: {rows} rows of {columns} columns do not form a square matrix; each CPU needs a row \
+         and a column",
         path.display()
     )]
     NotSquare { path: PathBuf, rows: usize, columns: usize },

@@ -51,7 +51,7 @@ impl Plan {
             repetitions,
             sample_ns: 1_500_000,
             crowded_ns: 12_000_000,
-            // They are long, and each is a mean over many hand-overs.
+            // They are long, and each is a mean over many hand-offs.
             timed: repetitions.div_ceil(3),
             longest: Duration::MAX,
             late: true,

@@ -1,5 +1,5 @@
-//! Three queues that many threads put into and take from at once, and tests that say which of them
-//! scales.
+//! Three queues that many threads put into and take from at the same time, and tests that say which
+//! of them scales.
 //!
 //! | queue | is |
 //! |---|---|

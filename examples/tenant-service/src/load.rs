@@ -139,7 +139,7 @@ fn head(tenant: usize, length: usize) -> String {
     )
 }
 
-/// What clients do at once.
+/// What clients do at the same time.
 #[derive(Debug, Clone)]
 pub struct Load {
     /// Of which each request is one's, all equally often.

@@ -85,8 +85,8 @@ fn lease_now<S: Store>(store: &S, tenant: usize) -> S::Buffer {
     }
 }
 
-/// Runs `f` on each of the CPUs that this process may use, at once; it gets the CPU's number among
-/// them. What it returned.
+/// Runs `f` on each of the CPUs that this process may use, at the same time; it gets the CPU's
+/// number among them. What it returned.
 fn on_all_cpus<R: Send + 'static>(f: impl Fn(usize) -> R + Send + Sync + 'static) -> Vec<R> {
     // Those that a thread can be put on.
     let usable = |cpu: &CpuId| Native::spawn(Placement::On(*cpu), || ()).is_ok();

@@ -26,7 +26,8 @@ pub struct Service<S> {
     tenants: usize,
     patience: Duration,
     hurry: Duration,
-    /// Every request of every tenant adds to it: on all CPUs at once, so it must not be one word.
+    /// Every request of every tenant adds to it: on all CPUs at the same time, so it must not be
+    /// one word.
     latencies: CounterSet<HOT>,
 }
 

@@ -58,8 +58,8 @@ const SAVED: Duration = Duration::from_micros(5);
 /// A worker does not poll for this long after a call from its own CPU.
 const SHARED: Duration = Duration::from_micros(200);
 
-/// The looks before a thread asks whether others want its CPU: an answer that comes at once does
-/// not wait for that.
+/// The looks before a thread asks whether others want its CPU: an answer that comes immediately
+/// does not wait for that.
 const FIRST_LOOKS: u32 = 4;
 
 /// The looks after that, before it reads the clock. Both together take two microseconds or less.

@@ -27,7 +27,7 @@ pub struct NotAWorker;
 /// A worker enters when it begins to use its cached data, and leaves when it is done. Leaving
 /// clears no bit. [`shootdown`](Users::shootdown) calls a function on each worker whose bit is set.
 /// The function runs on that worker between tasks, or while the worker waits for messages. So a
-/// worker without work answers at once, and need not look for changes, unlike a
+/// worker without work answers immediately, and need not look for changes, unlike a
 /// [`Member`](crate::mask::Member).
 ///
 /// ```

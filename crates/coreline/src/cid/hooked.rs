@@ -153,7 +153,7 @@ impl<P: References, W: World> Hooked<P, W> {
     }
 
     /// Frees IDs that were not used for the expiry. Then frees those that are not below the number
-    /// of IDs left: at once, or when the holder lets go.
+    /// of IDs left: immediately, or when the holder lets go.
     fn drop_old_and_high(&self, now: Time) {
         for group in self.base().groups() {
             for (word, row) in self.referring.rows(group) {

@@ -15,7 +15,7 @@
 //! # Changing the mode
 //!
 //! The task that enters or leaves changes it, under the lock. A switch never does. Unused IDs are
-//! freed at once. IDs that running tasks use are marked: the row's or the task's word goes from
+//! freed immediately. IDs that running tasks use are marked: the row's or the task's word goes from
 //! `Held` to `Drop` (the kernel's `TRANSIT`). The switch that ends the use hands the ID to the new
 //! owner or frees it. So at no time has a CPU or a task two IDs, and IDs never run out:
 //!

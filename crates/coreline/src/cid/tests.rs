@@ -28,7 +28,7 @@
 //! | an idle ID is taken at the bound | `steps` |
 //! | use: the mark, the fence | `an_unused_row_goes_at_the_second_scan_after_one_fence` |
 //! | owned: hysteresis; CPUs give up their IDs; the expiry | `the_mode_changes_back_*` |
-//! | owned: tasks give up IDs; marks; the hand-over | `cpus_own_ids_where_tasks_are_many` |
+//! | owned: tasks give up IDs; marks; the hand-off | `cpus_own_ids_where_tasks_are_many` |
 //! | owned: a quarter more | `a_quarter_more_tasks_than_allowed_cpus_own_ids` |
 //! | owned: IDs above the bound are given back | `an_id_above_a_bound_that_fell_is_given_back` |
 //! | owned: idle CPUs' IDs are taken | `steps` |

@@ -7,10 +7,10 @@
 //! | `SPREAD` | additions go to the slots; the shared `T` keeps what it has | |
 //! | 2 to [`LAST`] | as `COMPACT`: so often, less one, no memory was there | `SPREAD`, one more |
 //!
-//! The first addition makes the parts of a static. If two threads make them at once, one discards
-//! its own. A counter leaves `COMPACT` when a second CPU adds, or after [`HOT`] additions. One
-//! thread makes the slots, under a lock. No thread waits for it, because a signal handler may have
-//! interrupted that thread. A child that was forked meanwhile makes its own slots.
+//! The first addition makes the parts of a static. If two threads make them at the same time, one
+//! discards its own. A counter leaves `COMPACT` when a second CPU adds, or after [`HOT`] additions.
+//! One thread makes the slots, under a lock. No thread waits for it, because a signal handler may
+//! have interrupted that thread. A child that was forked meanwhile makes its own slots.
 //!
 //! If there is no memory for slots, the counter retries after twice as many additions each time, up
 //! to 2^20. That is rare enough to cost nothing, and frequent enough for a hot counter.
@@ -305,7 +305,7 @@ impl<T: Slot, W: World> Parts<T, W> {
     fn pays(&self, state: u32) -> bool {
         // Relaxed: a hint. What is missed is noticed at the next addition.
         let additions = self.additions.load(Ordering::Relaxed).saturating_add(1);
-        // Relaxed: a hint, too. Of two threads that count at once, one may be lost.
+        // Relaxed: a hint, too. Of two threads that count at the same time, one may be lost.
         self.additions.store(additions, Ordering::Relaxed);
         if state != COMPACT {
             return additions >= patience(state);
@@ -409,7 +409,7 @@ mod tests {
         W::run(unsafe { spread.at(0) }, Add(delta)).is_ok()
     }
 
-    /// Whether an addition finds this CPU's slot at once.
+    /// Whether an addition finds this CPU's slot immediately.
     fn are_fast<W: Testbed>(spread: &Compact<W>) -> bool {
         quick_add(spread, 0)
     }
@@ -515,7 +515,7 @@ mod tests {
         }
     }
 
-    /// Two threads make the first additions at once.
+    /// Two threads make the first additions at the same time.
     fn parts_are_made_once<W: Testbed>() {
         // What a static would have.
         let unsettled =

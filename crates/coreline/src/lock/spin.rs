@@ -140,8 +140,8 @@ pub(super) fn nap<W: World>(until: Time) {
     W::park(&W::U32::new_in(0), 0, Some(until));
 }
 
-/// Waits if all nodes are taken: looks from time to time, the first time at once. Returns what it
-/// found; `None` when the deadline has come.
+/// Waits if all nodes are taken: looks from time to time, the first time immediately. Returns what
+/// it found; `None` when the deadline has come.
 pub(super) fn doze<W: World, R>(
     deadline: Option<Time>,
     mut look: impl FnMut() -> Option<R>,

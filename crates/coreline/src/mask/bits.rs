@@ -357,7 +357,7 @@ impl<W: World> Bits<W> {
                 .filter(|leaf| named >> (leaf - first) & 1 == 1 && self.is_empty(*leaf))
                 .fold(0, |empty, leaf| empty | 1 << (leaf - first));
             // Relaxed: the bits of the summary that change below are ordered after this one by
-            // being in the same word, and a looker reads both at once.
+            // being in the same word, and a looker reads both at the same time.
             if empty == 0 || word.fetch_or(TRIMMING, Ordering::Relaxed) & TRIMMING != 0 {
                 continue;
             }

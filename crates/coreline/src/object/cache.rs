@@ -168,7 +168,7 @@ const _: () = {
 };
 
 // SAFETY: objects go from thread to thread, so they are `Send`; none is reached from two threads at
-// once. Closures are `Send`.
+// the same time. Closures are `Send`.
 unsafe impl<T: Send, L: Send, W: World> Send for ObjectCache<T, L, W> {}
 // SAFETY: the same; closures are `Sync`, and the rest is words and what guards itself.
 unsafe impl<T: Send, L: Send, W: World> Sync for ObjectCache<T, L, W> {}

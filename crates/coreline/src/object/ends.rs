@@ -1,5 +1,5 @@
 //! The end of a life, and the fate of an object that cannot or must not be reused: it is destroyed
-//! at once, by the thread that returned it, or quarantined.
+//! immediately, by the thread that returned it, or quarantined.
 
 use coreline_world::{Integer, Ordering, World};
 

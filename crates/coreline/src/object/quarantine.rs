@@ -10,8 +10,8 @@ use super::builder::AnyError;
 const MOST: usize = 1 << 16;
 
 /// A ring of places. Each new object takes the next place and evicts the object there. That is the
-/// oldest, or one about as old if several objects arrive at once. A place is emptied and filled by
-/// one exchange. So no object is found twice, and no thread waits for another.
+/// oldest, or one about as old if several objects arrive at the same time. A place is emptied and
+/// filled by one exchange. So no object is found twice, and no thread waits for another.
 ///
 /// | word | meaning | written by |
 /// |---|---|---|

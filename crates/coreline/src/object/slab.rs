@@ -284,7 +284,8 @@ impl<W: World> Slabs<W> {
 
     /// One slab more.
     fn add(&self, node: usize) -> Result<(), MapError> {
-        // Without the lock: system calls. Of two threads that come here at once each adds one.
+        // Without the lock: system calls. Of two threads that come here at the same time each adds
+        // one.
         let slab = W::map(self.plan.slab)?;
         if let Some(node) = self.nodes[node] {
             // What cannot be placed lies where it is first touched.

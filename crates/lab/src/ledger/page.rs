@@ -41,9 +41,9 @@ const EXPLAINED: [&str; 3] = [
     "*Fact* numbers the independent facts of a table. Figures are one fact if the simulator says \
      the same of them at every point of the band, within 2 %. A quotient of two other figures of \
      the table is not a fact. A fact is as good as its worst figure. After the number follows what \
-     we declare and what decides the figure: `scenario` for a parameter of the scenario or an effect \
-     that is not modelled, or a cost of the machine file that is a guess, or from memory, and that \
-     moves the figure by its square root or more.",
+     we declare and what decides the figure: `scenario` for a parameter of the scenario or an \
+     effect that is not modelled, or a cost of the machine file that is a guess, or from memory, \
+     and that moves the figure by its square root or more.",
 ];
 
 pub(super) fn write(ledger: &Ledger) -> String {

@@ -29,7 +29,8 @@ const SORTS: u32 = (1 << 7) - 1;
 const HEAD: u32 = 1;
 const FIRST: u32 = 2;
 
-/// A thread's node: `struct qnode`. Lines of CPUs, used for all locks, as no two are held at once.
+/// A thread's node: `struct qnode`. Lines of CPUs, used for all locks, as no two are held at the
+/// same time.
 pub(super) struct Node<W: Testbed> {
     next: W::U32,
     locked: W::U32,

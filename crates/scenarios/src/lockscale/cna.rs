@@ -69,7 +69,7 @@ impl<W: Testbed> Cna<W> {
             }
             if place(this) == here {
                 // Relaxed, all that follow: the secondary queue is the holder's, and goes to the
-                // next one with the Release of the hand-over.
+                // next one with the Release of the hand-off.
                 let head = mine.spin.load(Ordering::Relaxed);
                 if head == TURN {
                     mine.spin.store(first, Ordering::Relaxed);

@@ -40,8 +40,8 @@ pub const WARM_UP: Duration = Duration::from_micros(50);
 
 /// The approximate time between the starts of two threads, which begin in a random order. A FIFO
 /// queue keeps its initial order, because each thread rejoins long before its next turn. If all
-/// threads began at once, the machine's choice of the first request would determine that order for
-/// the whole run.
+/// threads began at the same time, the machine's choice of the first request would determine that
+/// order for the whole run.
 pub const APART: Duration = Duration::from_micros(1);
 
 /// From when all threads are on their CPUs until they begin.
@@ -123,7 +123,7 @@ pub struct Load<'a> {
 /// # Errors
 ///
 /// [`RunError`] if there are fewer CPUs than threads, if a thread could not be started, or if a
-/// turn was lost. A lost turn means that two threads had the lock at once.
+/// turn was lost. A lost turn means that two threads had the lock at the same time.
 pub fn contend<W: Testbed, L: Lock<W>>(load: &Load<'_>) -> Result<Vec<f64>, RunError> {
     let threads = load.threads;
     let (cpus, spots) = places::<W>(load)?;
@@ -208,7 +208,7 @@ impl<W: Testbed, L: Lock<W>> Field<W, L> {
     }
 
     /// What is done with the lock: reads what it guards, computes, and writes. So two threads that
-    /// have it at once lose each other's counts.
+    /// have it at the same time lose each other's counts.
     fn turn(&self, thread: usize, counts: bool) {
         // Relaxed, all: guarded by the lock.
         let turns: [u64; LINES] =

@@ -16,7 +16,7 @@
 //! wait, the phase lasts, and the next reader ends it. So readers never wait for a writer that
 //! waits, and a writer waits as long as reads overlap.
 //!
-//! A thread that waits sleeps at once. Writers that are not the primary one sleep on `next`.
+//! A thread that waits sleeps immediately. Writers that are not the primary one sleep on `next`.
 
 use coreline_world::{Integer, Ordering, Testbed, Word};
 

@@ -3,8 +3,8 @@
 //! The arena calls a [`Keeper`] at each allocation and free of a machine that checks memory, and at
 //! a mistake of any machine. The keeper decides which freed block is given out again: in most runs
 //! each waits in a *quarantine* first, in which no thread has it, so that an access to it is told
-//! from one to a new block. In the other runs it is given out at once, as a real allocator does, so
-//! that a program that relies on an address being new fails.
+//! from one to a new block. In the other runs it is given out immediately, as a real allocator
+//! does, so that a program that relies on an address being new fails.
 //!
 //! A place in the source is known of accesses alone. So a block's account has the place of its
 //! thread's last access before, or a backtrace if the machine traces. A mistake that ends the run

@@ -455,7 +455,7 @@ impl Engine {
     }
 
     /// The kernel has something to do on the running CPU at `now`. Returns whether its thread goes
-    /// on at once: an interrupt makes it break off what it does.
+    /// on immediately: an interrupt makes it break off what it does.
     #[inline(never)]
     fn disturb(&mut self, cpu: usize, thread: usize, now: u64) -> bool {
         let activity = match self.threads[thread].state {

@@ -139,7 +139,7 @@ pub(super) fn free(start: usize) {
 pub(super) fn start_of(address: usize) -> Option<usize> {
     let place = place_of(address)?;
     // Relaxed: who has an address of a block got it from the thread that allocated it, after the
-    // place was taken; that hand-over orders the two.
+    // place was taken; that hand-off orders the two.
     let taken = STATES[place].load(Ordering::Relaxed) != FREE;
     taken.then_some(FIRST + place * PLACE)
 }

@@ -131,7 +131,7 @@ impl Shadow {
         unsafe { self.0.add(offset / GRANULE).as_ref() }
     }
 
-    /// A block is given out. Relaxed, here and below: the hand-over of the block to the thread that
+    /// A block is given out. Relaxed, here and below: the hand-off of the block to the thread that
     /// frees it orders the two.
     #[inline]
     pub(super) fn give(&self, offset: usize) {

@@ -40,11 +40,10 @@ pub struct Faults {
     /// stays out of service until the end of the run. The CPU's threads move to other CPUs, even if
     /// they are bound to this one. The last CPU stays in service.
     pub offline: u32,
-    /// The rate of spurious wake-ups. One in this many waits ends at once though nothing woke the
-    /// thread: a [`park`](crate::thread::park), a wait for a
-    /// [`Condvar`](crate::sync::Condvar), and a sleep on a word
-    /// ([`Sleep::park`](coreline_world::Sleep::park)). Interfaces permit these wake-ups, so a
-    /// program must look again.
+    /// The rate of spurious wake-ups. One in this many waits ends immediately though nothing woke
+    /// the thread: a [`park`](crate::thread::park), a wait for a [`Condvar`](crate::sync::Condvar),
+    /// and a sleep on a word ([`Sleep::park`](coreline_world::Sleep::park)). Interfaces permit
+    /// these wake-ups, so a program must look again.
     pub spurious: u32,
     /// The rate of weak exchanges that fail. One in this many calls of `compare_exchange_weak` that
     /// would succeed fails, as the interface permits.

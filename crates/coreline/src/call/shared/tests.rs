@@ -12,7 +12,7 @@ use super::super::request::{Caller, Request};
 use super::super::{Builder, Workers};
 use super::*;
 
-/// Workers that sleep at once. Which of them run is the test's to say.
+/// Workers that sleep immediately. Which of them run is the test's to say.
 fn workers<W: Testbed>(count: u32) -> Arc<Shared<W>> {
     let cpus: Vec<_> = (0..count).map(CpuId::new).collect();
     Arc::new(Shared::new_in(&cpus, Policy::Notify, Duration::ZERO))
@@ -273,7 +273,7 @@ fn search(seeds: u64, law: fn()) -> Result<u64, Box<Failure>> {
     coreline_sim::search(machines, law)
 }
 
-/// Two workers that sleep at once.
+/// Two workers that sleep immediately.
 fn two<W: Testbed>() -> Workers<W> {
     let builder: Builder<W> =
         Workers::builder_in().cpus([0, 1].map(CpuId::new).into_iter().collect());

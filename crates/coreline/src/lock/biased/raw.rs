@@ -231,7 +231,8 @@ impl<W: World> RawBiasedRwLock<W> {
         if state & BIASED != 0 {
             self.find_slot();
         } else if readers(state) > 0 {
-            // Relaxed: a count of what pays. Of two threads that count at once, one may be lost.
+            // Relaxed: a count of what pays. Of two threads that count at the same time, one may be
+            // lost.
             let met = self.met.load(Ordering::Relaxed).wrapping_add(1);
             // Relaxed: likewise.
             self.met.store(met, Ordering::Relaxed);

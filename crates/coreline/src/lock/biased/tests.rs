@@ -108,7 +108,7 @@ fn a_read_may_end_where_it_was_not_counted() {
 }
 
 /// A writer that finds the lock biased pays for it. Found: 23 of 400 writes; all 400 if the lock
-/// may be biased again at once.
+/// may be biased again immediately.
 #[test]
 fn writers_seldom_find_the_lock_biased() {
     let found = simulated(|| {
@@ -251,7 +251,7 @@ fn a_writer_that_opened_the_lock_takes_it_when_it_is_free() {
     assert!(waited > 2 * PATIENCE && waited < 5 * PATIENCE, "{waited:?}");
 }
 
-/// The first writer opens the lock and gives up. The next one does not close it at once.
+/// The first writer opens the lock and gives up. The next one does not close it immediately.
 #[test]
 fn a_writer_leaves_a_lock_open_that_another_one_has_opened() {
     let waited = simulated(|| {
@@ -389,7 +389,8 @@ fn reads_beside_a_long_read(writer: fn(&RawBiasedRwLock<Sim>, Time)) -> f64 {
 }
 
 /// While a writer waits for a long read, other readers have nine tenths of the time, also if the
-/// writer gives up before it opens the lock. Found: 0.88 and 0.87; 0.004 if it closes it at once.
+/// writer gives up before it opens the lock. Found: 0.88 and 0.87; 0.004 if it closes it
+/// immediately.
 #[test]
 fn a_thread_that_reads_on_leaves_the_lock_to_other_readers() {
     let waits = |lock: &RawBiasedRwLock<Sim>, _| writes(lock);
@@ -469,7 +470,7 @@ fn a_writer_that_waited_long_for_another_does_not_open_the_lock() {
 }
 
 /// A thread reads for 1.5 ms, so a writer opens the lock, and takes it when that thread has read.
-/// The next writer closes the lock at once. Found: 3 us; 8 ms if the lock stays open.
+/// The next writer closes the lock immediately. Found: 3 us; 8 ms if the lock stays open.
 #[test]
 fn a_writer_that_took_the_lock_leaves_it_to_be_closed() {
     let first = |lock: &RawBiasedRwLock<Sim>| {

@@ -1,7 +1,7 @@
 //! [`Osq`]: a queue of waiters in four bytes, which can give up.
 //!
 //! A thread that arrives swaps its node's number into the lock and links itself behind the node
-//! that was there. It waits on a word of its own, so a hand-over costs the same however many
+//! that was there. It waits on a word of its own, so a hand-off costs the same however many
 //! threads wait (Mellor-Crummey and Scott, "Algorithms for scalable synchronization", 1991, section
 //! 2.4). The kernel has such a queue for the threads that spin before they sleep, `osq_lock`. Its
 //! nodes are numbered, and a waiter may give up.

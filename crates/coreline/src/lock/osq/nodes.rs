@@ -126,7 +126,7 @@ impl<T: Word> Own<T> {
 }
 
 /// Turns of one ring, one after another. The run goes from holder to holder in the line that a
-/// hand-over writes anyway, with the numbers of the next waiters. So only every [`AHEAD`]th holder
+/// hand-off writes anyway, with the numbers of the next waiters. So only every [`AHEAD`]th holder
 /// reads the ring, whose lines are in the cache of another core, and none writes to the board until
 /// the waiters that the run knows of have had their turns.
 ///

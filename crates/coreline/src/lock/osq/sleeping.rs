@@ -41,10 +41,10 @@ const NAPS: u32 = 8;
 /// How a thread waits for its turn.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::lock) enum Manner {
-    /// Spins for [`MOST`] and then gives up. It gives up at once if all nodes are in use, or if too
-    /// many abandoned ones are in queues and it can adopt none in this queue.
+    /// Spins for [`MOST`] and then gives up. It gives up immediately if all nodes are in use, or if
+    /// too many abandoned ones are in queues and it can adopt none in this queue.
     Spins,
-    /// Sleeps at once.
+    /// Sleeps immediately.
     Sleeps,
     /// Spins for [`MOST`], and then sleeps until its turn or the deadline.
     SpinsAndSleeps,

@@ -93,8 +93,8 @@ mod sealed {
 #[derive(Debug, Clone, Copy)]
 pub struct SpinningReaders;
 
-/// With this choice, readers sleep at once. Use it for sections of many microseconds, or if there
-/// are few CPUs.
+/// With this choice, readers sleep immediately. Use it for sections of many microseconds, or if
+/// there are few CPUs.
 #[derive(Debug, Clone, Copy)]
 pub struct SleepingReaders;
 

@@ -101,7 +101,7 @@ pub struct OverBudget {
 /// [lowered](Budget::set_limit) below the amount charged at that time, it never exceeds that
 /// amount. A limit of `u64::MAX` refuses no amount that can be counted, so it only counts.
 ///
-/// **Waiting**: [`charge`](Budget::charge) refuses at once if there is no room.
+/// **Waiting**: [`charge`](Budget::charge) refuses immediately if there is no room.
 /// [`charge_by`](Budget::charge_by) and [`charge_async`](Budget::charge_async) wait for it.
 ///
 /// **Signals**: signal handlers must not use a budget, because charges and uncharges may take locks

@@ -46,7 +46,7 @@ pub(super) fn form() -> Form {
     }
 }
 
-/// One that many threads may ask at once.
+/// One that many threads may ask at the same time.
 trait Asked: Send + Sync + 'static {
     /// Waits for the answer.
     fn ask(&self, question: u64) -> u64;

@@ -156,7 +156,7 @@ impl<P: Pool, const READS: bool> Subject for HandedOver<P, READS> {
 /// How often a thread looks before it lets others run: for longer than a batch takes.
 const LOOKS: u32 = 1000;
 
-/// The hand-over alone: objects that the sender has in turn.
+/// The hand-off alone: objects that the sender has in turn.
 pub(super) struct Alone {
     objects: Box<[UnsafeCell<Object>]>,
 }

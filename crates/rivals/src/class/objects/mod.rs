@@ -147,7 +147,7 @@ fn forms() -> Vec<Form> {
                 "made here and freed there",
                 params(BATCH),
                 &format!("{REFERENCE}{FREED}"),
-                with(each(|it| it.freed, FREED), "hand-over alone", over::<Alone, false>),
+                with(each(|it| it.freed, FREED), "hand-off alone", over::<Alone, false>),
             )
         },
         Form {
@@ -156,7 +156,7 @@ fn forms() -> Vec<Form> {
                 "made here, read and freed there",
                 params(BATCH),
                 &format!("{REFERENCE}{READ}"),
-                with(each(|it| it.read, READ), "hand-over alone, read", over::<Alone, true>),
+                with(each(|it| it.read, READ), "hand-off alone, read", over::<Alone, true>),
             )
         },
         Form {

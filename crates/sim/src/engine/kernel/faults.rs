@@ -14,7 +14,7 @@ const LONGEST_DELAY: u64 = 10_000 * PS_PER_NS;
 
 /// What a fault does to the running thread.
 enum Strike {
-    /// Nothing, or nothing that it notices at once.
+    /// Nothing, or nothing that it notices immediately.
     Missed,
     /// It lost its CPU.
     Away,

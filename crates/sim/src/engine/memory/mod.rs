@@ -108,7 +108,7 @@ pub(crate) fn access(address: usize, access: Access) -> Option<StoreNumber> {
     access_at(address, access, Location::caller())
 }
 
-/// What came of the attempt to make an access at once.
+/// What came of the attempt to make an access immediately.
 enum Attempt {
     Done,
     HeldUp(Hold),
@@ -370,7 +370,7 @@ impl Engine {
         self.proceed_slowly(request, stage)
     }
 
-    /// Serves an access at once, if it needs no request and no other is at the line.
+    /// Serves an access immediately, if it needs no request and no other is at the line.
     #[inline(always)]
     pub(in crate::engine) fn serve_if_hit(&mut self, cpu: usize, request: &Request) -> bool {
         let access = request.access;

@@ -14,8 +14,8 @@
 //! 1. The host counts panics of all simulated threads as those of one thread. If a thread caught a
 //!    panic and has not called [`panicking`] since, the thread may seem to unwind while another
 //!    thread does.
-//! 2. The run fails at once if no handle is left. If the program returns or forgets the handle, the
-//!    run fails at its end.
+//! 2. The run fails immediately if no handle is left. If the program returns or forgets the handle,
+//!    the run fails at its end.
 //!
 //! All functions but [`panicking`] panic outside of a machine.
 
@@ -70,7 +70,7 @@ struct Inner {
 
 /// No token was left.
 const EMPTY: u32 = 0;
-/// A token is there: the next park returns at once.
+/// A token is there: the next park returns immediately.
 const NOTIFIED: u32 = 1;
 /// The thread waits for a token: one below [`EMPTY`].
 const PARKED: u32 = u32::MAX;

@@ -51,8 +51,8 @@ pub fn rseq_registrations(pid: u32) -> io::Result<Vec<ThreadRegistration>> {
     for entry in fs::read_dir(format!("/proc/{pid}/task"))? {
         let name = entry?.file_name();
         let Some(thread) = name.to_str().and_then(|it| it.parse().ok()) else { continue };
-        // By a thread that ends at once: what it could not let go, the kernel lets go then. Else
-        // a thread that did not stop in time would stay this thread's:
+        // By a thread that ends immediately: what it could not let go, the kernel lets go then.
+        // Else a thread that did not stop in time would stay this thread's:
         //
         //   It:     waits in the kernel, and is given up
         //   Target: another of its threads calls exec: it kills this one, and waits until its

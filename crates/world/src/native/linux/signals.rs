@@ -89,7 +89,7 @@ impl Signals for Native {
             // Wiped: this is a new copy. What it was copied from had no higher number than this.
             let next = LAST.fetch_add(1, relaxed).wrapping_add(1);
             let set = word.compare_exchange(0, next, relaxed, relaxed);
-            // Two threads of the copy may come here at once; one number counts.
+            // Two threads of the copy may come here at the same time; one number counts.
             NonZeroU32::new(set.map_or_else(|set| set, |_| next)).unwrap_or(NonZeroU32::MIN)
         })
     }
