@@ -72,7 +72,7 @@ fn published(metadata: &Value) -> Result<Vec<Published<'_>>, Error> {
 }
 
 fn pack(published: &[Published<'_>]) -> Result<(), Error> {
-    // Built below, all of them together. A change that is not committed is to be checked, too.
+    // Built below, all of them together. Changes that are not committed must be checked, too.
     let mut cargo = workspace::cargo(&["package", "--quiet", "--no-verify", "--allow-dirty"]);
     for (name, _) in published {
         cargo.args(["--package", name]);

@@ -160,12 +160,12 @@ impl Drop for Reader {
 
 /// Publishes a value.
 ///
-/// `value` is the address of whatever readers are to read, and may not be null. From then on it
+/// `value` is the address of the data that readers read, and may not be null. From then on it
 /// belongs to the published value. When no reader can have it any more, `destroy` is called once,
 /// with the value and `context`. It is of type `void (*)(void *value, void *context)`. If `destroy`
 /// is null, nothing is called. `destroy` may call functions of the same published value, unless
-/// that is being destroyed. It must return: it must not leave by `longjmp` or by an exception.
-/// If there is no memory for the published value, the process aborts.
+/// that is being destroyed. It must return: it must not leave by `longjmp` or by an exception. If
+/// there is no memory for the published value, the process aborts.
 ///
 /// If the call fails, the value still belongs to the caller, unless there is no memory for the
 /// handle: then it was destroyed.

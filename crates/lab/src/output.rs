@@ -165,8 +165,9 @@ impl Output {
 
 /// A file that a result will be written to.
 ///
-/// It is opened before the result is made, so that nothing runs for minutes in vain, and made or
-/// emptied after that, so that a failure, or an interrupt, leaves what was there before.
+/// An error on opening it must not waste minutes of work, so it is opened before the result is
+/// computed. It is created or emptied only after that. So a failure or an interrupt leaves the old
+/// content.
 pub(crate) struct Target<'a> {
     path: &'a Path,
     there: Option<File>,

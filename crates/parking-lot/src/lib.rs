@@ -48,8 +48,8 @@
 //! - **[`Condvar::notify_all`]** wakes all waiters; in `parking_lot`, each wakes after the one
 //!   before.
 //! - **Readers**: more than 2^24 at one time are a panic.
-//! - **Trials**: `try_upgrade` fails while another thread tries to read, even in vain. `is_locked`
-//!   is a hint.
+//! - **Trials**: `try_upgrade` fails while another thread tries to read, even if that thread fails,
+//!   too. `is_locked` is a hint.
 //! - **Memory**: an unlock or a notification may read the lock, or the condition variable, after
 //!   another thread has gone on. Both must stay until the call returns; safe code cannot do
 //!   otherwise.

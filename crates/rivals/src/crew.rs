@@ -42,7 +42,7 @@ struct Worker {
     thread: <Native as Threads>::JoinHandle<()>,
 }
 
-/// What a thread is to do in one sample.
+/// The work of a thread in one sample.
 struct Order {
     subject: Arc<dyn Subject>,
     part: Part,
@@ -51,7 +51,7 @@ struct Order {
     epoch: Instant,
 }
 
-/// How much a thread is to do in one sample.
+/// The amount of work of a thread in one sample.
 #[derive(Clone)]
 enum Part {
     Ops(u64),

@@ -44,7 +44,7 @@ impl Tenants {
 pub enum Work {
     /// One counter.
     CountOne,
-    /// All that there is to count: four counters.
+    /// All counts: four counters.
     Count,
     /// A buffer is taken and given back.
     Lease,

@@ -108,9 +108,8 @@ impl<W: World> Mailbox<W> {
         let mut expected = Self::AWAKE;
         loop {
             // Release: pairs with the Acquire in `look`. Without it the worker could run a call
-            // before it sees what is to be run.
-            // Acquire, twice: pairs with the Release in `take`: after `offer_work` the sender sees
-            // in which call the worker is.
+            // before it sees the function and its arguments. Acquire, twice: pairs with the Release
+            // in `take`: after `offer_work` the sender sees in which call the worker is.
             match self.word.compare_exchange(expected, message, Ordering::AcqRel, Ordering::Acquire)
             {
                 Ok(found) => {

@@ -135,8 +135,8 @@ fn wants<W: World>(cpu: CpuId, now: Time, span: Duration) {
     });
 }
 
-/// Records that a thread of this CPU looks now, though it was to look at an earlier time. The loss
-/// counts if the thread was away for [`AWAY`] or longer. Returns whether it was away for [`GAP`] or
+/// Records that a thread of this CPU looks now, although its look was due earlier. The loss counts
+/// if the thread was away for [`AWAY`] or longer. Returns whether it was away for [`GAP`] or
 /// longer, which is less: then it stops polling for now.
 fn learns<W: World>(cpu: CpuId, due: Time, now: Time) -> bool {
     let away = now - due;
@@ -322,7 +322,7 @@ mod tests {
         Machine::preset("host-2c").expect("a preset").run(program).unwrap();
     }
 
-    /// Polls in vain for `span` on a thread of CPU 1; returns how long that took.
+    /// Polls for `span` without success on a thread of CPU 1. Returns how long that took.
     fn polls(span: Duration) -> Duration {
         let look = move || {
             let word = Word32::new_in(0);

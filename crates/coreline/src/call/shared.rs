@@ -372,7 +372,7 @@ impl<W: World> Shared<W> {
 
     /// Names another searcher; returns whether it was this worker.
     fn changes_searcher(&self, from: u32, to: u32) -> bool {
-        // Relaxed, twice: which worker is to search says nothing of what it finds.
+        // Relaxed, twice: which worker must search says nothing about what it finds.
         self.searcher.compare_exchange(from, to, Ordering::Relaxed, Ordering::Relaxed).is_ok()
     }
 
@@ -520,7 +520,7 @@ impl<W: World> Shared<W> {
         calls
     }
 
-    /// The worker goes on with its call. If it was to search, another worker must.
+    /// The worker goes on with its call. If it had to search, another worker must do so.
     fn leaves_search(&self, index: usize) {
         if self.is_searcher(index) {
             self.resign(index);

@@ -106,7 +106,8 @@ impl<W: World> Users<W> {
         // Relaxed, twice: the worker's own.
         inside.store(inside.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
         let using = Using { inside, _here: PhantomData };
-        // Only the worker itself clears the bit: if it is set, it has run what it was to run.
+        // Only the worker itself clears the bit: if the bit is set, the worker has run the
+        // function.
         let is_new = self.bits.set(self.shared.workers[index].cpu).unwrap_or(true);
         if !is_new {
             return Ok((using, Entry::Current));

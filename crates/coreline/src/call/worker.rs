@@ -419,8 +419,9 @@ impl<W: World> Worker<W> {
         end.store(first, Ordering::Relaxed);
     }
 
-    /// Takes no more calls and tasks, if there is none; returns whether that is so. It runs
-    /// nothing: a function may call, and to wait for that is to serve calls at a closed mailbox.
+    /// Takes no more calls and tasks, if there is none. Returns whether there was none. It runs
+    /// nothing: a function may call another worker, and to wait for that call would serve calls at
+    /// a closed mailbox.
     pub(super) fn close(&self) -> bool {
         let (none, closed) = (ptr::null_mut(), Inbox::<W>::CLOSED);
         // Relaxed, twice: nothing that was published there is read here.

@@ -245,7 +245,7 @@ fn an_unused_row_goes_at_the_second_scan_after_one_fence() {
     assert_eq!([one, two].map(|cpu| space.engine.use_at(place(cpu))), [Ok(0), Ok(1)]);
     assert_eq!((space.used_at(one), space.used_at(SOURCE)), (Some(Cid::new(0)), Some(Cid::new(1))));
     // The first marks both, so that sections ask once; only one does.
-    space.engine.expire_unused(ms(100), || unreachable!("nothing is to be freed")).unwrap();
+    space.engine.expire_unused(ms(100), || unreachable!("nothing must be freed")).unwrap();
     assert_eq!((space.used_at(one), space.used_at(two)), (None, None));
     assert_eq!(space.engine.use_at(place(two)), Ok(1));
     // Before the fence nothing is free, and after it what was marked.

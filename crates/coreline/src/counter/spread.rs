@@ -162,7 +162,7 @@ impl<T: Slot, W: World> Spread<T, W> {
     }
 
     /// Where an operation that looks no further finds a word of the calling thread's slot. Without
-    /// a slot there it is to be done the slow way, through [`note_addition`].
+    /// a slot there, the operation must take the slow path, through [`note_addition`].
     ///
     /// # Safety
     ///

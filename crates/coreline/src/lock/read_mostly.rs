@@ -19,8 +19,8 @@
 //!
 //! # Why the counts are apart
 //!
-//! A reader may come on one CPU and go on another, and come in vain, while the writer adds up the
-//! counts.
+//! While the writer adds up the counts, a reader may come on one CPU and go on another, or come
+//! without getting the lock.
 //!
 //! ```text
 //! Writer: reads what CPU 0 has
@@ -195,7 +195,7 @@ impl<T, W: World> ReadMostly<T, W> {
         (self.looks_open() && self.come()).then(|| unsafe { ReadMostlyReadGuard::new(self) })
     }
 
-    /// Whether it makes sense to come. A reader that comes in vain makes the writer add up all
+    /// Whether it makes sense to come. A reader that comes and fails makes the writer add up all
     /// counts again. A thread that tried again and again would keep the writer from ever finding
     /// that no reader is left.
     #[inline]

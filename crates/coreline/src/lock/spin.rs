@@ -171,7 +171,7 @@ mod tests {
 
     use super::*;
 
-    /// Spins in vain for `span`; returns how that ended, and when.
+    /// Spins for `span` without success. Returns how that ended, and when.
     fn spins(span: Duration) -> (Spun, Duration) {
         let word = <Sim as Words>::U32::new_in(0);
         let begun = Sim::now();

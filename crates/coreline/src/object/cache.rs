@@ -396,8 +396,8 @@ impl<T: Send + 'static, L: Send + 'static, W: World> ObjectCache<T, L, W> {
         leaf::no_cache_in_a_destructor::<W>(&self.name);
     }
 
-    /// Apart, so that the usual way stays short: where the object is to be attended to, the stack
-    /// is full, or the thread has no slot yet.
+    /// The rare cases, in a function of their own so that the usual path stays short: the object
+    /// needs attention, the stack is full, or the thread has no slot yet.
     ///
     /// # Safety
     ///

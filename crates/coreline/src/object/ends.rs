@@ -18,7 +18,7 @@ enum Verdict {
 }
 
 impl<T: Send + 'static, L: Send + 'static, W: World> ObjectCache<T, L, W> {
-    /// As [`put`](ObjectCache::put), whatever there is to do.
+    /// Like [`put`](ObjectCache::put), in all cases.
     ///
     /// # Safety
     ///

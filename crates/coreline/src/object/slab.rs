@@ -101,8 +101,8 @@ impl Plan {
 struct Lists<W: World> {
     /// How many slabs there are.
     slabs: usize,
-    /// How many threads walk over the slabs, so that none may be unmapped; and whether one was to
-    /// be.
+    /// How many threads walk over the slabs, so that no slab may be unmapped, and whether a slab
+    /// waits to be unmapped.
     walks: usize,
     trim: bool,
     /// How many lives the objects had whose memory was given back.

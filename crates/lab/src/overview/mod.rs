@@ -153,7 +153,7 @@ impl<'a> Page<'a> {
                 show_pair(pair, *form, out)?;
             }
         }
-        // What is finished is to be there, whatever becomes of the rest.
+        // Flush the finished part now, because the rest may fail.
         Ok(out.flush()?)
     }
 }

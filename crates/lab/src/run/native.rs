@@ -30,7 +30,7 @@ const QUICK_CPUS: usize = 32;
 const ROUNDS: usize = 15;
 const QUICK_ROUNDS: usize = 7;
 
-/// How many are tried at most, for each that is to be kept.
+/// The maximum number of rounds that are tried for each round that is kept.
 const TRIES: usize = 2;
 
 /// The stream of the generator that draws the order of a round.
@@ -124,9 +124,10 @@ struct Taken {
     rounds: Rounds,
 }
 
-/// Takes rounds until so many are calm, or twice as many were tried. Each is told its number, and
-/// for how long threads may wait if it is to be kept: the first ones may wait as long as they
-/// like, so that every program has run, checked itself and has numbers.
+/// Takes rounds until this number of them are calm, or twice as many were tried. Each round gets
+/// its number, and the time for which threads may wait if the round is kept. In the first rounds,
+/// threads may wait for any time, so that every program has run, checked itself and produced
+/// numbers.
 fn take(
     wanted: usize,
     mut round: impl FnMut(u64, Option<u64>) -> Result<Round, Error>,

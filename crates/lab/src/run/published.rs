@@ -26,8 +26,8 @@ pub(crate) struct Published {
     note: Vec<Note>,
 }
 
-/// Why a figure is off the published one, or what is to be known of one that is near. What it does
-/// not name it does not ask for.
+/// Why a figure is off the published one, or what a reader should know about one that is near. What
+/// it does not name it does not ask for.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 struct Note {
@@ -112,7 +112,7 @@ impl Published {
         is_of.then_some(Published { whole, ..published })
     }
 
-    /// What is to be known of a figure of ours that is near the published one, or off it.
+    /// What a reader should know about a figure of ours that is near the published one, or off it.
     pub(super) fn note(
         &self,
         near: bool,

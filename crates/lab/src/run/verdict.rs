@@ -280,7 +280,7 @@ of the published figures. Each score is shown next to the null model's score.
 mod tests {
     use super::*;
 
-    /// FigureKind, value, band and published figure; what is to be said of it, and the factor or 0.
+    /// FigureKind, value, band and published figure; the expected verdict, and the factor or 0.
     type Case = (FigureKind, f64, (f64, f64), f64, Verdict, f64);
 
     fn check(limited: bool, cases: &[Case]) {

@@ -102,8 +102,8 @@ mod tests {
         toml::from_str(FILE).unwrap()
     }
 
-    /// If the engine or the machine file changed on purpose, docs/validate/README.md says what is
-    /// to be done.
+    /// If the engine or the machine file changed on purpose, docs/validate/README.md says what to
+    /// do.
     #[test]
     fn the_file_is_what_the_code_says() {
         let committed = committed();

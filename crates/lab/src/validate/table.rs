@@ -43,7 +43,7 @@ pub(super) fn show(outcome: &Validation, form: Form, out: &mut dyn Write) -> Res
     core_to_core::show(&outcome.core_to_core, form, out)
 }
 
-/// All that there is to say of an experiment in one line.
+/// Everything about an experiment in one line.
 fn wide(rows: &[ExperimentRow]) -> Listing<'static> {
     let mut listing = Listing::new(&[
         ("experiment", false),

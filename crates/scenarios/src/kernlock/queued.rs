@@ -148,7 +148,7 @@ impl<W: Testbed> Queued<W> {
         self.pass(nodes, me, flushes);
     }
 
-    /// `cna_wait_head_or_lock`. Returns whether the secondary queue is to come to the front.
+    /// `cna_wait_head_or_lock`. Returns whether the secondary queue must come to the front.
     fn sort(&self, nodes: &Nodes<W>, mine: &Node<W>) -> bool {
         // Relaxed, all: the head's own.
         let is_alone = mine.locked.load(Ordering::Relaxed) == HEAD;

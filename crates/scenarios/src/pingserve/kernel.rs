@@ -40,9 +40,9 @@ struct RunQueue {
     cache: CacheId,
     /// The first task of a list that others have woken, and 1; 0: there is none.
     wake_list: Line<U32>,
-    /// Tasks that are to run.
+    /// Tasks that are ready to run.
     tasks: Line<TicketLock<VecDeque<usize>, Sim>>,
-    /// How many tasks run or are to run. Written by holders of the queue's lock.
+    /// How many tasks run or are ready to run. Written by holders of the queue's lock.
     running: Line<U32>,
     /// How many interrupts it has sent. Its own.
     kicks: Line<U64>,

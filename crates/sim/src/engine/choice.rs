@@ -78,7 +78,7 @@ struct Spin {
     is_alone: bool,
     turns: u32,
     points: u64,
-    /// Whether it has done so in vain.
+    /// Whether it has done so without success.
     is_endless: bool,
 }
 
@@ -126,7 +126,7 @@ impl Chooser {
         &mut self.spins[thread]
     }
 
-    /// A thread, which ran last, gives way to the others, unless it is to spin alone. Returns
+    /// A thread, which ran last, gives way to the others, unless it must spin alone. Returns
     /// whether it gives way.
     pub(super) fn give_way(&mut self, thread: usize, luck: &mut Rng) -> bool {
         let one_in = if self.is_listed() { 0 } else { self.cut_spins };
@@ -171,7 +171,7 @@ impl Chooser {
         true
     }
 
-    /// A thread has changed something, or waits in another way: it no longer spins in vain.
+    /// A thread has changed something, or waits in another way: it no longer spins without success.
     pub(super) fn stops_spinning(&mut self, thread: usize) {
         if self.watches(thread) {
             self.spins[thread] = Spin::default();
@@ -271,7 +271,8 @@ impl Chooser {
             && self.is_listed()
             && !self.spin(last).is_endless
         {
-            // A preemption of those for which it was to give way: it spins on to its end.
+            // This counts as one of the preemptions for which it had to give way: it spins on to
+            // its end.
             self.spin(last).is_alone = true;
         }
         self.last = chosen.thread;

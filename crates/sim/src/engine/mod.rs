@@ -261,7 +261,7 @@ pub(crate) struct Engine {
     online_count: usize,
     /// How many threads are in queues.
     queued: usize,
-    /// Whether idle CPUs' contexts are to end.
+    /// Whether the contexts of idle CPUs must end.
     ending: bool,
     threads: Vec<Thread>,
     events: EventQueue,
@@ -339,7 +339,7 @@ pub(crate) fn runs() -> bool {
     !ENGINE.get().is_null()
 }
 
-/// Gives the host thread back to the loop; returns when the calling thread is to go on.
+/// Gives the host thread back to the loop. Returns when the calling thread may continue.
 fn suspend() {
     switch_away(inside(|engine| engine.yielder));
 }

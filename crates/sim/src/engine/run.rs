@@ -388,7 +388,7 @@ impl Engine {
         self.adopt(number, fiber, cpu, now);
     }
 
-    /// Settles what happens next, up to the next thread that is to run.
+    /// Decides what happens next, up to the next thread that runs.
     fn decide(&mut self) -> Next {
         loop {
             self.count_step();

@@ -80,9 +80,9 @@ pub(crate) enum NoPlace {
     None,
 }
 
-/// Finds a place and has `map` take it, which is given its address. `home` is the digest of what
-/// the place is to follow from; a machine without one, whose program looks at no address, takes any
-/// place that is free.
+/// Finds a place, and calls `map` with its address to take it. `home` is the digest of the inputs
+/// that determine the place. A machine without a digest, whose program looks at no address, takes
+/// any free place.
 pub(super) fn claim<T>(
     home: Option<u64>,
     mut map: impl FnMut(NonZeroUsize) -> Result<T, FixedError>,

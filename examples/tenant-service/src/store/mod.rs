@@ -92,7 +92,7 @@ pub enum Outcome {
     Failed,
 }
 
-/// What there is to count of a request.
+/// The counted properties of a request.
 #[derive(Debug, Clone, Copy)]
 pub struct Served {
     /// How it ended.

@@ -415,8 +415,8 @@ impl<W: World> RawBiasedRwLock<W> {
     }
 
     /// Frees the lock of its writer, which then counts as so many reads, and wakes the threads that
-    /// may take it. The exchange that frees the lock also clears `SLEEPS` if readers are to be
-    /// woken, because the lock may be gone after it.
+    /// may take it. The exchange that frees the lock also clears `SLEEPS` if readers must be woken,
+    /// because the lock may be gone after it.
     ///
     /// # Safety
     ///

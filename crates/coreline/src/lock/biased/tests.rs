@@ -293,7 +293,7 @@ fn a_lock_for_which_a_thread_waits_is_not_biased() {
             lock.bias();
             assert!(lock.is_biased());
             assert_eq!(lock.write_by(Sim::now()), Ok(false), "a thread reads");
-            assert!(lock.is_biased(), "a trial in vain took the bias back");
+            assert!(lock.is_biased(), "a failed trial took the bias back");
             // SAFETY: taken above.
             unsafe { lock.unlock() };
             assert_eq!(lock.write_by(Sim::now()), Ok(true), "no thread reads");

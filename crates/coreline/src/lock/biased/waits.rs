@@ -209,8 +209,8 @@ impl<W: World> RawBiasedRwLock<W> {
         }
     }
 
-    /// Whether no thread has the lock, to all appearances: a trial that takes the bias back from
-    /// readers would be in vain.
+    /// Whether no thread seems to have the lock. If readers have it, a trial that ends the bias
+    /// would fail.
     fn seems_free(&self, state: u32) -> bool {
         match state & BIASED {
             0 => is_free(state),

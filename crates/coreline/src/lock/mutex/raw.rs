@@ -20,8 +20,8 @@ const GIVEN: u32 = 1 << 3;
 /// waiter.
 const NEXT: u32 = 4;
 
-/// A sleeping first waiter asks for the lock after this time. To wake it in vain takes longer than
-/// a turn, so running threads go first.
+/// A sleeping first waiter asks for the lock after this time. A wake-up without success takes
+/// longer than a turn, so running threads go first.
 const PATIENCE: Duration = Duration::from_millis(1);
 
 /// A spinning first waiter asks for the lock after this time.

@@ -352,7 +352,7 @@ impl<W: World> Tables<W> {
     }
 
     /// Wakes the thread of a node that got its turn asleep. That thread may have gone on meanwhile.
-    /// Then the node's next thread may wake in vain.
+    /// In that case, the node's next thread may wake without reason.
     fn wake(&self, number: Number) {
         if number != NONE {
             W::wake(&raw const self.nodes.get(number).state, 1);

@@ -1,4 +1,4 @@
-//! The queue of a lock whose waiters sleep after they have spun in vain.
+//! The queue of a lock whose waiters first spin and then sleep.
 //!
 //! Such a lock is one word next to an [`Osq`]. The thread that has its turn in the queue is the
 //! *first waiter*. Only the first waiter waits for the lock's word. Once it has the lock, the next
@@ -35,7 +35,7 @@ use crate::node_pool::{NONE, Number};
 const NAP: Duration = Duration::from_millis(2);
 
 /// The number of looks, in half a second. A thread that could not enter then sleeps until its turn:
-/// the lock is held for long, and looks are in vain.
+/// the lock is held for long, so looking again does not help.
 const NAPS: u32 = 8;
 
 /// How a thread waits for its turn.
@@ -55,7 +55,7 @@ pub(in crate::lock) enum Manner {
 pub(in crate::lock) enum Waited<E> {
     /// The caller is the first waiter, in the node of this number.
     Turn(Number),
-    /// The deadline passed, or the thread has spun in vain and does not sleep.
+    /// The deadline passed, or the thread has spun without success and does not sleep.
     Late,
     /// The caller entered without a turn. It brings the node of the next thread, as from
     /// [`pass`](Osq::pass): a turn that came meanwhile was passed on.

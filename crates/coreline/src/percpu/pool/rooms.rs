@@ -22,7 +22,7 @@ use core::ptr::NonNull;
 use super::chunk::{Chunk, Room};
 use super::granules::EXACT;
 
-/// How many chunks of a list a take looks at in vain that are where they belong.
+/// The maximum number of chunks in their proper list that a take examines without success.
 pub(super) const TRIES: usize = 4;
 
 /// How many classes there are: as many as bits in a word.

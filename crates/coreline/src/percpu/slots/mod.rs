@@ -422,8 +422,9 @@ impl<T: Slot, W: World, I: Indexing<W>> Slots<T, W, I> {
         unsafe { self.first.byte_add(index * W::STRIDE).as_ref() }
     }
 
-    /// What becomes of an operation whose section found no slot: the answer of another try, or the
-    /// index of an initialised slot on which it is to run without a section. See the module.
+    /// The outcome of an operation whose section found no slot: the result of another try, or the
+    /// index of an initialised slot on which the operation must run without a section. See the
+    /// module.
     pub(super) fn elsewhere<R>(
         &self,
         section: impl FnMut() -> Result<R, NoSlot>,

@@ -137,8 +137,8 @@ impl Engine {
         }
     }
 
-    /// The CPU for a thread that is to go to `cpu`. If `cpu` is out of service it is another one,
-    /// and the thread is no longer bound, as on Linux when its affinity has no CPU left.
+    /// The CPU for a thread that wants to go to `cpu`. If `cpu` is out of service it is another
+    /// one, and the thread is no longer bound, as on Linux when its affinity has no CPU left.
     pub(in crate::engine) fn refuge(&mut self, thread: usize, cpu: usize) -> usize {
         if !self.cpus[cpu].offline {
             return cpu;

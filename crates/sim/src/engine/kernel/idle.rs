@@ -66,8 +66,8 @@ impl Engine {
         self.rekey(cpu);
     }
 
-    /// The idle context has nothing more to do. True if it is to end: the machine ends, or a
-    /// handler blocked in this one, so that the CPU has another context or none.
+    /// The idle context has nothing more to do. True if it must end: the machine ends, or a handler
+    /// blocked in this one, so that the CPU has another context or none.
     fn rest(&mut self) -> bool {
         let cpu = self.cpu().index();
         let current = self.current();

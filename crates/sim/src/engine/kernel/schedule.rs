@@ -369,7 +369,7 @@ impl Engine {
         self.requeue();
     }
 
-    /// The running thread stops waiting or computing, and will look again what there is to do.
+    /// The running thread stops waiting or computing, and looks again for work.
     pub(in crate::engine) fn break_off(&mut self) {
         let current = self.current();
         match self.threads[current].state {

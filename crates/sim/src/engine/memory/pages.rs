@@ -29,7 +29,7 @@ pub(in crate::engine) const LINES_PER_PAGE: u64 = 64;
 /// Numbers of pages: those of their lines in the machine's memory, by the page.
 type Numbers = HashSet<u64, BuildHasherDefault<LineHasher>>;
 
-/// What is to be known of pages.
+/// The state of pages.
 pub(in crate::engine) struct Pages {
     /// Those whose first write is a fault.
     unwritten: Numbers,
@@ -104,7 +104,7 @@ impl Engine {
         if request.access.writes() && self.pages.unwritten.remove(&page) {
             // A CPU's answer is dear if the CPU has switched threads since this core looked last.
             // The time of a CPU without a thread is that of its last switch. A CPU that runs one
-            // may not have switched since: its visit is then charged in vain.
+            // may not have switched since: its visit is then charged without need.
             let looked = std::mem::replace(&mut self.pages.looked[core], self.cpus[cpu].now);
             let has_switched = |other: &&super::Cpu| {
                 other.core as usize != core && other.now > looked && other.now > 0

@@ -106,8 +106,8 @@ impl Engine {
         }
     }
 
-    /// The request that was to act next at a line does so, at `now`: it is served, unless the line
-    /// is busy again, or a request has come meanwhile that goes before it.
+    /// The request whose turn is next at a line acts, at `now`: it is served, unless the line is
+    /// busy again, or a request has come meanwhile that goes before it.
     pub(in crate::engine) fn take_turn(
         &mut self,
         line: usize,

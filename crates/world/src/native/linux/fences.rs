@@ -149,7 +149,7 @@ impl Fences for Native {
 /// The final value of [`MEANS`].
 #[inline]
 fn means() -> u8 {
-    // Relaxed: the byte is all there is to read, and it changes once. A thread that misses the
+    // Relaxed: there is only this byte to read, and it changes once. A thread that misses the
     // change asks again in `settle`, and finds it there.
     match MEANS.load(Ordering::Relaxed) {
         0 => settle(),

@@ -30,8 +30,8 @@ std::thread_local! {
 /// exchange.
 ///
 /// Threads that find none at the same time each make one, and the first one's counts. No thread
-/// waits for another, nor for itself: to make a tree is to allocate, and the program's allocator
-/// may ask for its CPU.
+/// waits for another, nor for itself: making a tree allocates, and the program's allocator may ask
+/// for its CPU.
 static TREE: AtomicPtr<Arc<Topology>> = AtomicPtr::new(ptr::null_mut());
 
 fn tree() -> &'static Arc<Topology> {

@@ -6,11 +6,11 @@ use super::super::nodes::{AHEAD, Board, Link, RING, RINGS, Ring, Run, Tables, Wa
 use super::Near;
 use crate::node_pool::{NONE, Number};
 
-/// If so many runs in a row end after one or two turns because their rings are empty, sorting is in
-/// vain: few waiters are near each other, and a board moves more lines than it saves. With four
-/// places these are two rounds.
-/// After one round, a thread that came late fixed a bad order until there was a board again. 4
-/// threads on 4 nodes, two to a socket, then had 0.65 of the turns of the good order.
+/// If this number of consecutive runs end after one or two turns because their rings are empty,
+/// sorting gains nothing: few waiters are near each other, and a board moves more lines than it
+/// saves. With four places these are two rounds. After one round, a thread that came late fixed a
+/// bad order until there was a board again. 4 threads on 4 nodes, two to a socket, then had 0.65 of
+/// the turns of the good order.
 const VAIN: u32 = 8;
 
 /// While a board is younger than this, in nanoseconds, runs follow the order of places. After that,

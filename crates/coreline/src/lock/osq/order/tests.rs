@@ -143,7 +143,7 @@ fn there_is_no_board_for_one_waiter_and_for_one_place() {
 #[test]
 fn a_pause_ends_with_the_queue() {
     let tries = play(&[0, 1, 2, 3], |played| {
-        // The board has ended in vain, and the pause has begun.
+        // The board has ended without a gain, and the pause has begun.
         (0..100).for_each(|_| _ = played.turn());
         assert_ne!(played.tables.nodes.get(played.holder.1).along.get(), 0, "no pause");
         let places: Vec<u32> = played.waiting.iter().map(|it| it.0).collect();

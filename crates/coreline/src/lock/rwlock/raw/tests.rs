@@ -1,4 +1,4 @@
-//! Limits, wake-ups in vain, and how long a writer waits.
+//! Limits, wake-ups without reason, and how long a writer waits.
 
 use std::sync::Arc;
 

@@ -223,7 +223,7 @@ mod tests {
     use crate::native::linux::signals::tests::in_a_child;
 
     /// As in the moment between a choice and the words of its areas, in a process of its own: no
-    /// other test is to find them so.
+    /// other test may find them in this state.
     #[test]
     fn the_area_of_a_choice_that_another_thread_made_is_set() {
         let Ok(area) = sections() else { return };

@@ -77,7 +77,7 @@ struct Shared {
     policy: c_int,
     /// The watcher watches it, the intruder changes it.
     word: AtomicU32,
-    /// 1 when the watcher has what it watches for, or no thread waits for it: both are to end.
+    /// 1 when the watcher has what it watches for, or no thread waits for it: both must end.
     over: AtomicU32,
     /// 1 when `outcome` is there. The caller sleeps on it.
     answered: AtomicU32,
