@@ -27,7 +27,7 @@ pub struct coreline_cache_t {
 
 opaque!(coreline_cache_t, Cache, b"objcache");
 
-/// What the objects of a cache are. All members must be set; zeros are the defaults.
+/// The options of a cache. All members must be set; zeros are the defaults.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct coreline_cache_options_t {
@@ -41,7 +41,7 @@ pub struct coreline_cache_options_t {
     /// Destroys an object. It may take only locks whose holders take no other lock, and call no
     /// function of a cache. Null destroys nothing.
     pub destroy: Option<unsafe extern "C" fn(object: *mut c_void, context: *mut c_void)>,
-    /// What both functions get. They may be called by several threads at the same time.
+    /// The argument of both functions. They may be called by several threads at the same time.
     pub context: *mut c_void,
     /// How many objects may be idle. An object that is put back while as many are is destroyed. 0
     /// is no limit.

@@ -1,4 +1,4 @@
-//! What functions return.
+//! The results of functions.
 
 use core::ffi::{CStr, c_char, c_int};
 

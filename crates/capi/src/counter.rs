@@ -95,8 +95,8 @@ impl Deref for Counters {
     }
 }
 
-/// What inline functions of the header know of counters, in the order of `coreline_layout_t`. It is
-/// what the library does, and no constant.
+/// The facts about counters that inline functions of the header use, in the order of
+/// `coreline_layout_t`. It is what the library does, and no constant.
 pub(crate) fn layout() -> [u32; 7] {
     const { assert!(offset_of!(Counter, area) == 0 && offset_of!(Counters, area) == 0) };
     let counter = Counter::new(PerCpuCounter::const_new());

@@ -19,7 +19,8 @@ use crate::presence::{
 };
 use crate::with::with;
 
-/// What several domains share: the number of their leases, and the memory of their words.
+/// The settings that several domains share: the number of their leases, and the memory of their
+/// words.
 pub struct coreline_domains_t {
     _opaque: MaybeUninit<u8>,
 }
@@ -49,7 +50,7 @@ pub const CORELINE_DOMAIN_PRESENCE: u32 = 1;
 
 const FLAGS: u32 = CORELINE_DOMAIN_DEFAULT | CORELINE_DOMAIN_PRESENCE;
 
-/// What a domain has, and how much memory it uses.
+/// The state of a domain, and its use of memory.
 #[repr(C)]
 #[derive(Debug, Clone, Copy)]
 pub struct coreline_usage_t {
@@ -110,7 +111,7 @@ fn keep(tenant: &Tenant, lease: Lease<'_>, out: NonNull<coreline_lease_t>) {
     domain_of(out).store(tenant.number, Ordering::Release);
 }
 
-/// What a function that leases returns, where `exhausted` says that all are in use.
+/// The result of a function that leases, where `exhausted` says that all are in use.
 fn kept(
     tenant: &Tenant,
     lease: Result<Lease<'_>, LeaseError>,

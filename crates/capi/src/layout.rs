@@ -30,7 +30,7 @@ pub const CORELINE_VERSION_MINOR: u32 = 1;
 /// The patch version of this header.
 pub const CORELINE_VERSION_PATCH: u32 = 0;
 
-/// What the header knows of the library. `coreline_check` fills it in.
+/// The layout of the library, as the header assumes it. `coreline_check` fills it in.
 ///
 /// Each size is the size in bytes times 256, plus the alignment in bytes.
 #[repr(C)]
@@ -109,7 +109,7 @@ const fn shape<T>() -> u32 {
 }
 
 impl coreline_layout_t {
-    /// What this library is.
+    /// The layout of this library.
     fn own() -> Self {
         let [
             area,

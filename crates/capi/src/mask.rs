@@ -24,7 +24,7 @@ impl From<MaskError> for Code {
     }
 }
 
-/// What a change of a bit returns.
+/// The result of a change of a bit.
 fn changed(has_changed: bool) -> Outcome {
     has_changed.then_some(()).ok_or(Code::CORELINE_UNCHANGED)
 }

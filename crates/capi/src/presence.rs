@@ -32,7 +32,7 @@ pub struct coreline_member_t {
 
 opaque!(coreline_member_t, Context, b"-member-");
 
-/// What a shootdown did.
+/// The effects of a shootdown.
 #[repr(C)]
 #[derive(Debug, Clone, Copy)]
 pub struct coreline_shot_t {
@@ -65,7 +65,7 @@ pub(crate) fn function(
     Ok(move || unsafe { function(ptr::with_exposed_provenance_mut(context)) })
 }
 
-/// What members share, as C knows it.
+/// The state that members share, as C sees it.
 pub(crate) struct Known {
     presence: Presence,
     number: u64,
@@ -250,7 +250,7 @@ pub(crate) fn join(
     create(Context::new(Member::Domain(member), number), out)
 }
 
-/// What functions write that tell whether cached data is out of date.
+/// The answer of functions that tell whether cached data is out of date.
 fn tell(entry: Entry, out: &mut MaybeUninit<c_int>) {
     out.write(c_int::from(entry == Entry::MustRefresh));
 }

@@ -42,7 +42,7 @@ opaque!(coreline_reclaimer_t, mask::Reclaimer<Published>, b"reclaimr");
 pub type coreline_destroy_f =
     Option<unsafe extern "C" fn(value: *mut c_void, context: *mut c_void)>;
 
-/// What is published, and what becomes of it.
+/// A published value, with the function that destroys it.
 pub(crate) struct Published {
     value: NonNull<c_void>,
     how: Destroy,
@@ -78,7 +78,7 @@ pub(crate) struct Versioned {
     how: Destroy,
 }
 
-/// What to publish at this address.
+/// The value to publish at this address.
 fn published(value: *mut c_void, how: Destroy) -> Result<Published, Code> {
     let value = NonNull::new(value).ok_or(Code::CORELINE_ERROR_NULL)?;
     Ok(Published { value, how })

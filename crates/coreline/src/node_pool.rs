@@ -31,12 +31,12 @@ pub(crate) type Number = u32;
 /// None, as a number and as a link.
 pub(crate) const NONE: Number = 0;
 
-/// What a pool can hold. Objects lie side by side: those that should share no line are aligned to
-/// one.
+/// An object that a pool can hold. Objects lie side by side: those that should share no line are
+/// aligned to one.
 pub(crate) trait Pooled<W: World>: Send + Sync + 'static {
     fn new_in() -> Self;
 
-    /// What the objects of a list are linked by.
+    /// The word that links the objects of a list.
     fn link(&self) -> &W::U32;
 }
 

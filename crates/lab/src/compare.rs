@@ -98,7 +98,7 @@ struct Row {
     disturbed: bool,
 }
 
-/// What came of it. The schema is `coreline.compare/1`.
+/// The result of a comparison. The schema is `coreline.compare/1`.
 #[derive(Debug, Serialize)]
 pub(crate) struct Comparison {
     schema: &'static str,
@@ -118,7 +118,7 @@ pub(crate) struct Comparison {
     unmatched: usize,
     worse: usize,
     better: usize,
-    /// What else differs between the runs.
+    /// Other differences between the runs.
     differences: Vec<String>,
     changes: Vec<Change>,
 }

@@ -1,4 +1,4 @@
-//! What can stop the program, and the exit code that says so.
+//! The errors that stop the program, and their exit codes.
 
 use std::io::{self, Write};
 use std::path::PathBuf;
@@ -118,7 +118,7 @@ pub(crate) enum Error {
          `coreline measure` without --out shows its figures"
     )]
     Uneven,
-    /// What was finished is shown, and says that it is not all.
+    /// The finished part is shown, with a note that it is incomplete.
     #[error("interrupted")]
     Interrupted,
     #[error(

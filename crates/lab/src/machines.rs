@@ -84,7 +84,7 @@ pub(crate) struct Detail {
     costs: Vec<CostRow>,
     /// Pairs of nodes of which the file says more than their class.
     node_distances: Vec<NodeRow>,
-    /// What transfers cost, so that ping-pongs come to the figures among the costs.
+    /// The costs of transfers that give the ping-pong figures among the costs.
     core_to_core: Vec<CoreToCore>,
     #[serde(skip)]
     spec: Spec,

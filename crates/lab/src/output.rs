@@ -59,7 +59,7 @@ enum Format {
 }
 
 impl RowsOutput {
-    /// What an option says, or else the end of the file's name.
+    /// The format that an option names, or else that of the file's extension.
     fn format(&self) -> Format {
         let Output { json, out } = &self.output;
         let ends = |end| {
@@ -123,7 +123,7 @@ impl Output {
         Output { json, out: None }
     }
 
-    /// What text may be made of.
+    /// The form of text.
     pub(crate) fn form(&self) -> Form {
         if self.out.is_some() { Form::plain() } else { Form::of_output() }
     }

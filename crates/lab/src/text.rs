@@ -11,7 +11,7 @@ const UNKNOWN: usize = 80;
 /// A terminal that says it is narrower than this does not know its width.
 const LEAST: usize = 20;
 
-/// What text may be made of.
+/// The form of text.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Form {
     /// In columns.
@@ -21,7 +21,7 @@ pub(crate) struct Form {
     pub(crate) unicode: bool,
 }
 
-/// What a word means; as colours, on a terminal.
+/// The meaning of a word; as colours, on a terminal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Tone {
     Good,

@@ -65,9 +65,10 @@ struct Part {
     level: &'static str,
     number: u32,
     cpus: CpuSet,
-    /// What is missing in it, to follow its name.
+    /// The part that is missing in it, to follow its name.
     lacks: &'static str,
-    /// What tells its build from another's: the levels below, and for a core its threads and kind.
+    /// The differences of its build from another's: the levels below, and for a core its threads
+    /// and kind.
     build: String,
     /// Empty for a core.
     parts: Vec<Part>,
@@ -109,7 +110,7 @@ fn core(topology: &Topology, threads: &[Cpu]) -> String {
 }
 
 impl Part {
-    /// What a line calls the part: a cluster that has one second-level cache is that cache.
+    /// The part that a line names: a cluster that has one second-level cache is that cache.
     fn shown(&self) -> &Part {
         match self.parts.as_slice() {
             [l2] if self.level == "cluster" => l2,

@@ -1,4 +1,4 @@
-//! What `--world` names.
+//! The worlds that `--world` names.
 
 use std::ffi::OsStr;
 use std::path::Path;
@@ -32,7 +32,7 @@ impl World {
         }
     }
 
-    /// What the user called it.
+    /// The name that the user gave.
     pub(crate) fn asked(&self) -> &str {
         match self {
             World::Native => "native",

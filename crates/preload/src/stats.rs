@@ -44,7 +44,7 @@ struct Row {
     biased: AtomicU64,
     /// How often a writer found it biased.
     taken_back: AtomicU64,
-    /// What it was at the last call: one of [`KINDS`].
+    /// Its kind at the last call: one of [`KINDS`].
     kind: AtomicU32,
 }
 
@@ -56,7 +56,7 @@ struct Tables {
     /// The generation of the memory that these are counts of.
     generation: AtomicU32,
     beyond: AtomicU64,
-    /// What standard error was at the beginning.
+    /// The file that standard error was at the beginning.
     errors: File,
     locks: [Row; 4096],
     callers: [Row; 1024],
@@ -188,7 +188,7 @@ fn add(number: &AtomicU64, more: u64) {
     number.fetch_add(more, Ordering::Relaxed);
 }
 
-/// What a caller wants of a lock.
+/// The kind of access that a caller wants from a lock.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Want {
     /// To read.

@@ -158,7 +158,7 @@ impl Store {
     }
 }
 
-/// What a worker gets.
+/// The input of a worker.
 #[derive(Serialize, Deserialize)]
 struct Order {
     #[serde(flatten)]

@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crate::ids::NodeId;
 
-/// What ACPI and the kernel say where firmware says nothing: a node's distance to itself, and to
-/// every other node.
+/// The default distances of ACPI and the kernel: a node's distance to itself, and to every other
+/// node.
 const LOCAL: u32 = 10;
 const REMOTE: u32 = 20;
 

@@ -26,7 +26,7 @@ impl InPlace for coreline_rwlock_t {
     type Raw = RawRwLock;
 }
 
-/// What each reader adds to the lock's first word.
+/// The number that each reader adds to the lock's first word.
 const READER: u32 = 1 << 7;
 
 /// The lock's first word.

@@ -45,7 +45,7 @@ pub(super) struct Mailbox<W: World> {
 // One line: what goes to and fro between a caller and a worker that polls.
 const _: () = assert!(size_of::<Mailbox<Native>>() <= 64);
 
-/// What happened to a message.
+/// The fate of a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Offered {
     /// The worker has it.
@@ -56,7 +56,7 @@ pub(super) enum Offered {
     Closed,
 }
 
-/// What a worker finds.
+/// The content of the mailbox that a worker finds.
 pub(super) enum Found<W: World> {
     Nothing,
     Work,

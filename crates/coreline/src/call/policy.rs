@@ -1,4 +1,4 @@
-//! What a call does to a worker that has no work.
+//! The ways to reach a worker that has no work.
 
 /// The effect of a call on a worker that has no work. A program should use
 /// [`Notify`](Policy::Notify). The other policies are for comparison.

@@ -51,8 +51,8 @@ const PART: u32 = 64;
 /// This is the upper limit of that time.
 const LONGEST: Duration = Duration::from_secs(1);
 
-/// What a message met by polling has saved: a wake-up, and the time that it makes others wait. If
-/// the CPU is lost for less than that for each message, polling goes on.
+/// The time that a message saves if it is met by polling: a wake-up, and the wait that a wake-up
+/// causes to others. If the CPU is lost for less than that for each message, polling goes on.
 const SAVED: Duration = Duration::from_micros(5);
 
 /// A worker does not poll for this long after a call from its own CPU.

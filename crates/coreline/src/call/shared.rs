@@ -1,4 +1,4 @@
-//! What all workers share, and what a worker does from its start to its end.
+//! The state that all workers share, and the life of a worker from its start to its end.
 //!
 //! | word | meaning | written by |
 //! |---|---|---|
@@ -364,8 +364,8 @@ impl<W: World> Shared<W> {
         self.near(self.here()).find(|index| self.is_free(&self.workers[*index]))
     }
 
-    /// What to name if no worker is free: [`FIRST_DONE`], if there are workers that have no task.
-    /// A worker that has a task searches when it has none left.
+    /// The worker to name if no worker is free: [`FIRST_DONE`], if there are workers that have no
+    /// task. A worker that has a task searches when it has none left.
     fn first_of_called(&self) -> Option<u32> {
         self.workers.iter().any(|worker| self.is_idle(worker)).then_some(FIRST_DONE)
     }
@@ -451,7 +451,7 @@ impl<W: World> Shared<W> {
         self.workers.iter().any(|worker| worker.tasks.is_any_unbound())
     }
 
-    /// What a worker does.
+    /// The loop of a worker.
     pub(super) fn work(self: &Arc<Self>, index: usize) {
         with_current::<W, _>(|current| {
             current.shared.set(Arc::as_ptr(self).cast());

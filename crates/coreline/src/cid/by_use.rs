@@ -64,7 +64,7 @@ where
         found.is_some()
     }
 
-    /// What a section does to the memory of its ID; says whether it was alone.
+    /// The access of a section to the memory of its ID. Says whether the section was alone.
     fn work(&self, cid: usize) -> bool {
         // Relaxed: what is tested is whether the space orders sections; see `memory`.
         let others = self.workers[cid].swap(1, Ordering::Relaxed);

@@ -67,7 +67,7 @@ fn referring<P: References>() -> (CidLayout<P>, Hooked<P, Native>) {
     (layout, engine)
 }
 
-/// What a migration did.
+/// The effect of a migration.
 #[derive(Debug, PartialEq, Eq)]
 enum Outcome {
     /// Nothing.

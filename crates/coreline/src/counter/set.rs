@@ -166,7 +166,7 @@ impl<const N: usize, W: World> CounterSet<N, W> {
         }
     }
 
-    /// What `Debug` says of the slots.
+    /// The `Debug` output for the slots.
     pub(super) fn slots(&self) -> &impl fmt::Debug {
         &self.spread
     }

@@ -69,9 +69,9 @@ struct Parts<T: Slot, W: World> {
     first_cpu: W::U32,
     /// About how many additions there were while compact, since the last try to make slots.
     additions: W::U32,
-    /// What all CPUs share.
+    /// The part that all CPUs share.
     compact: T,
-    /// What was [taken out](Spread::drained) of the sums of all words.
+    /// The amounts that were [taken out](Spread::drained) of the sums of all words.
     drained: T,
     slots: Cell<MaybeUninit<PerCpu<T, W>>, W>,
     pool: PerCpuPool<W>,
@@ -220,14 +220,15 @@ impl<T: Slot, W: World> Spread<T, W> {
         self.parts().map_or(0, |parts| parts.total(which)).wrapping_sub(drained)
     }
 
-    /// What was drained of the sum of one word. What is read after that was there when it was.
+    /// The amount that was drained from the sum of one word. What is read after that was there when
+    /// it was.
     pub(super) fn drained(&self, which: impl Fn(&T) -> &W::U64) -> u64 {
         // Acquire pairs with the release in `drain`: words are read no sooner than by the thread
         // that drained.
         self.parts().map_or(0, |parts| which(&parts.drained).load(Ordering::Acquire))
     }
 
-    /// What all CPUs share, if anything was added.
+    /// The part that all CPUs share, if anything was added.
     pub(super) fn shared(&self) -> Option<&T> {
         self.parts().map(|parts| &parts.compact)
     }

@@ -177,7 +177,7 @@ fn give<W: World>(queue: &Queue<(), LeasedId<W>, W>, held: LeasedId<W>) -> Resul
     if given { Ok(()) } else { Err(held) }
 }
 
-/// What both kinds of lease have.
+/// The methods that both kinds of lease have.
 macro_rules! lease {
     ($Lease:ident <$($Arg:tt),*>) => {
         impl<P: References, W: World> $Lease<$($Arg),*> {

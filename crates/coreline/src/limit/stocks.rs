@@ -37,7 +37,7 @@ pub(super) struct Stocks<W: World> {
 /// The calling CPU's stock, locked.
 pub(super) struct Locked<'a, W: World> {
     word: &'a W::U64,
-    /// What was in it.
+    /// The permits that were in it.
     pub(super) hand: u64,
 }
 

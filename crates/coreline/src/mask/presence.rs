@@ -153,7 +153,7 @@ pub struct Presence<W: World = Native> {
     shared: Arc<Shared<W>>,
 }
 
-/// What handles and members share.
+/// The state that handles and members share.
 struct Shared<W: World> {
     rolls: Rolls<W>,
     announcer: TicketLock<Announcer, W>,

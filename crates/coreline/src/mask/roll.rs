@@ -110,7 +110,7 @@ pub(super) struct Seat<W: World> {
 // they are there, on whatever thread.
 unsafe impl<W: World> Send for Seat<W> {}
 
-/// What is wanted of an owner.
+/// The demand on an owner.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct News(u64);
 
@@ -125,7 +125,7 @@ impl News {
 /// Why an owner has to look closer when it enters.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Entered {
-    /// What it cached is out of date.
+    /// Its cached data is out of date.
     Stale,
     /// It was asked to run the call.
     Asked(News),
@@ -267,7 +267,7 @@ impl<W: World> Roll<W> {
         self.taken.clear(seat.at);
     }
 
-    /// What is wanted of an owner that enters.
+    /// The demand on an owner that enters.
     pub(super) fn entered(&self, seat: &Seat<W>, news: News) -> Entered {
         let clear = self.set_bit(seat);
         if news.is_call() && !clear && !seat.fresh.get() {
@@ -478,14 +478,14 @@ impl<W: World> Seat<W> {
         self.words().wanted.load(Ordering::Acquire) > self.passes.get()
     }
 
-    /// What is wanted of an owner that has entered, for `Roll::entered`.
+    /// The demand on an owner that has entered, for `Roll::entered`.
     pub(super) fn look_closer(&self) -> Option<News> {
         // As in `has_news`, where that has none.
         W::fence_light();
         self.news()
     }
 
-    /// What is wanted of the owner, which is present. It costs one load.
+    /// The demand on the owner, which is present. It costs one load.
     #[inline]
     pub(super) fn news(&self) -> Option<News> {
         // Acquire: pairs with the Release stores in `tell`: the call, and what was published.

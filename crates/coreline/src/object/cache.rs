@@ -26,7 +26,7 @@ use super::vacant::{Built, Vacant};
 use crate::panics::Panics;
 use crate::percpu::{Field, PerCpu, PerCpuPool, PoolError, ResizableStack, Slot};
 
-/// What a cache keeps an object in.
+/// The structure in which a cache keeps an object.
 #[repr(C)]
 pub(super) struct Body<T, L, W: World> {
     /// The first field, so that it has the alignment of the body.
@@ -49,7 +49,7 @@ pub(super) const MOST_VACANT: usize = 32;
 /// The stack of a CPU.
 type Stack<T, L, W> = ResizableStack<Body<T, L, W>, MOST, W>;
 
-/// What a CPU has of a cache.
+/// The part of a cache that belongs to one CPU.
 ///
 /// | field | meaning | written by |
 /// |---|---|---|

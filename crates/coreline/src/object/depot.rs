@@ -150,7 +150,7 @@ pub(super) struct Depots<B: 'static, W: World> {
     filled: W::U64,
 }
 
-/// What a trip to a depot came to.
+/// The result of a trip to a depot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Trip {
     /// How many objects were put there, or taken.

@@ -71,7 +71,7 @@ impl<B: 'static, W: World> Quarantine<B, W> {
         self.count.load(Ordering::Relaxed) as usize
     }
 
-    /// What an exchange took out of a place.
+    /// The entry that an exchange took out of a place.
     fn take(&self, entry: *mut Aside<B>) -> Option<Aside<B>> {
         // SAFETY: from `Box::into_raw`, and taken out by one exchange.
         (!entry.is_null()).then(|| *unsafe { Box::from_raw(entry) })

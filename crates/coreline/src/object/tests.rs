@@ -1,4 +1,4 @@
-//! What a cache says of itself when no thread uses it.
+//! Tests of the statistics of a cache that no thread uses.
 
 use std::sync::Arc;
 

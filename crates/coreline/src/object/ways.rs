@@ -340,7 +340,7 @@ impl<T: Send + 'static, L: Send + 'static, W: World> ObjectCache<T, L, W> {
     }
 }
 
-/// What was on a stack.
+/// The content of a stack.
 enum Stacked<T, L, W: World> {
     Idle(Held<T, L, W>),
     /// Reserved memory without an object.

@@ -31,7 +31,7 @@ use coreline_world::{Line, MapError, Native, Ordering, Word, World, WorldStatic}
 
 use super::lock::{SlotLock, SlotLockGuard};
 
-/// What lies in a free line, and at the beginning of a chunk.
+/// The content of a free line, and of the beginning of a chunk.
 struct Link {
     next: *mut Link,
 }

@@ -1,5 +1,5 @@
-//! What per-CPU collections of whole values share: one stripe for each CPU, which any thread may
-//! use, and memory for its values.
+//! The common part of per-CPU collections of whole values: one stripe for each CPU, which any
+//! thread may use, and memory for its values.
 //!
 //! A stripe is not a slot, and operations on it are not restartable sections. Its owner is the
 //! thread that holds its lock, on whichever CPU that thread runs by now.

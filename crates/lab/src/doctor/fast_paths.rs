@@ -1,4 +1,4 @@
-//! What coreline can do fast: whether it does so here, why not, and what would change that.
+//! The fast paths of coreline: whether each is on here, why not, and how to turn it on.
 
 use std::io::{self, ErrorKind};
 
@@ -14,7 +14,7 @@ pub(super) struct FastPath {
     pub(super) on: bool,
     /// Why it is off, and what runs instead.
     pub(super) why: Option<String>,
-    /// What would turn it on; `null` if that would gain nothing.
+    /// The way to turn it on; `null` if that would gain nothing.
     pub(super) remedy: Option<String>,
 }
 
@@ -90,7 +90,7 @@ pub(super) fn why_no_sections(why: &NoSections) -> String {
     }
 }
 
-/// What to do after a self-test that did not pass.
+/// The advice after a self-test that did not pass.
 fn after(error: &SelfTestError) -> String {
     match error {
         SelfTestError::NotAborted | SelfTestError::WrongCpu { .. } => {

@@ -1,4 +1,4 @@
-//! What makes good code slow here, and is not about a fast path.
+//! Warnings about conditions that make good code slow here, apart from fast paths.
 
 use coreline_topology::{CpuSet, Quota};
 use coreline_world::native::Probe;

@@ -27,7 +27,7 @@ pub(super) struct Places {
     pub(super) shape: Shape,
     /// The CPU of the matrix for each CPU of a machine file's machine, whose numbers are given.
     pub(super) cpus: Vec<usize>,
-    /// What latencies each class has.
+    /// The latencies of each class.
     pub(super) transfers: Vec<(Class, Figure)>,
     /// How many pairs are left out: of groups that the latencies do not show.
     pub(super) left_out: usize,

@@ -36,7 +36,7 @@ pub(super) struct Entry {
     pub(super) declared: BTreeSet<String>,
     /// The number of its fact, from 1; none of a quotient of other entries.
     pub(super) fact: Option<usize>,
-    /// What decides it; why it is not better.
+    /// The reason for the verdict, or why it is not better.
     pub(super) why: Option<String>,
 }
 

@@ -53,7 +53,7 @@ pub(super) const VERDICTS: [Verdict; 6] = [
     Verdict::Against,
 ];
 
-/// What facts come to.
+/// The totals of facts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
 pub(super) struct Score {
     pub(super) figures: usize,

@@ -8,7 +8,7 @@ use super::facts::{Account, Score, VERDICTS};
 use crate::run::verdict;
 use crate::text::{Form, counted};
 
-/// What documents are as wide as.
+/// The text form of documents, with their width.
 fn form() -> Form {
     Form { width: 118, ..Form::plain() }
 }

@@ -70,7 +70,7 @@ pub(crate) struct Choice {
     json: bool,
 }
 
-/// What was measured of a quantity. Times are nanoseconds.
+/// The measurement of a quantity. Times are nanoseconds.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub(crate) struct Figure {
     pub(crate) median: f64,
@@ -105,7 +105,7 @@ pub(crate) struct Row {
     ns: Option<Figure>,
     /// Why there is no figure.
     why: Option<String>,
-    /// What the machine that gives the rest says of the cost.
+    /// The cost on the machine that supplies the other costs.
     like: Option<f64>,
 }
 
@@ -313,7 +313,7 @@ fn run(
     Ok((outcome, text))
 }
 
-/// What a transfer takes in each class that the machine has: the middle one of its pairs. Pairs
+/// The time of a transfer in each class that the machine has: the middle one of its pairs. Pairs
 /// that were disturbed do not count, unless all of the class were.
 fn transfers(pairs: &[Pair]) -> Vec<(Class, Figure)> {
     let of = |class: Class| {

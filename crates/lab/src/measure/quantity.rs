@@ -1,4 +1,4 @@
-//! What is measured, and how: a program for each quantity.
+//! The measured quantities, with a program for each.
 //!
 //! Each is small enough to see what its time is spent on. All run natively only; what a simulated
 //! machine makes of the costs is the business of `validate`.
@@ -32,7 +32,7 @@ pub(super) enum Use {
 
 /// Something that can be timed on a machine.
 pub(super) struct Quantity {
-    /// What options and results call it.
+    /// The name in options and results.
     pub(super) name: &'static str,
     pub(super) what: &'static str,
     pub(super) used: Use,

@@ -28,7 +28,7 @@ pub(super) struct Left {
     pub(super) why: String,
 }
 
-/// What is known of a package before its files are ported.
+/// The known facts about a package before its files are ported.
 #[derive(Debug, Default)]
 pub(super) struct Of<'a> {
     /// Its types that hold something shared.

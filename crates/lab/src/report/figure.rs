@@ -26,11 +26,11 @@ pub(super) enum Section {
 
 #[derive(Debug, Clone, Serialize)]
 pub(super) struct Chart {
-    /// What `--png` and `--svg` call it.
+    /// The name for `--png` and `--svg`.
     pub(super) id: String,
     pub(super) section: Section,
     pub(super) title: String,
-    /// What the chart shows, in words: its text alternative.
+    /// The description of the chart in words: its text alternative.
     pub(super) says: String,
     pub(super) machine: String,
     pub(super) replay: String,
@@ -221,7 +221,7 @@ pub(super) fn plain(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;")
 }
 
-/// What a name becomes in an id: `epyc-9654-2s`.
+/// The form of a name in an id: `epyc-9654-2s`.
 pub(super) fn slug(name: &str) -> String {
     let dash =
         |char: char| if char.is_ascii_alphanumeric() { char.to_ascii_lowercase() } else { '-' };

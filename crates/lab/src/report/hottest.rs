@@ -1,4 +1,4 @@
-//! What a run's time went into: one point of a result, run again with full statistics.
+//! The places where a run spent its time: one point of a result, run again with full statistics.
 
 use std::collections::BTreeMap;
 
@@ -23,7 +23,7 @@ pub(super) struct Hottest {
     report: Report,
 }
 
-/// What accesses from one place in the source to one line cost.
+/// The cost of accesses from one place in the source to one line.
 #[derive(Debug, Clone, Serialize)]
 pub(super) struct HotPlace {
     /// The line's name, or else its address.

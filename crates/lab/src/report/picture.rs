@@ -19,7 +19,7 @@ use crate::text::wrapped;
 const WIDTH: u32 = 1200;
 const HEIGHT: u32 = 800;
 
-/// What is above the drawing, and below it.
+/// The space above the drawing, and below it.
 const HEAD: i32 = 70;
 const FOOT: i32 = 80;
 
@@ -95,7 +95,7 @@ fn text<B: DrawingBackend>(
     area.draw(&Text::new(text.to_owned(), at, style))
 }
 
-/// What is seen of text that Plotly would read.
+/// The visible part of text that Plotly would read.
 fn seen(value: &Value) -> String {
     let text = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
     text.replace("&lt;", "<").replace("&gt;", ">").replace("&amp;", "&")

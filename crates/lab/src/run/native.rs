@@ -23,7 +23,7 @@ use super::measured::{Measured, Rounds, Series};
 use crate::disturbance::{self, Kept, Waits};
 use crate::error::Error;
 
-/// What the quick form takes at most, so that it ends within seconds on any machine.
+/// The maximum for the quick form, so that it ends within seconds on any machine.
 const QUICK_CPUS: usize = 32;
 
 /// How many rounds are kept.

@@ -72,7 +72,7 @@ struct PublishedRow {
     entries: BTreeMap<String, Entry>,
 }
 
-/// What stands at a key of a row.
+/// The value of a key of a row.
 #[derive(Debug, Deserialize)]
 #[serde(untagged)]
 enum Entry {
@@ -103,7 +103,7 @@ pub(crate) fn params(file: &str) -> BTreeSet<String> {
 }
 
 impl Published {
-    /// What such a file says of a machine, if anything.
+    /// The content of such a file about a machine, if there is any.
     pub(crate) fn about(file: &str, machine: &Spec) -> Option<Published> {
         let published: Published =
             toml::from_str(file).expect("the file is compiled in, and a test reads it");
@@ -112,7 +112,7 @@ impl Published {
         is_of.then_some(Published { whole, ..published })
     }
 
-    /// What a reader should know about a figure of ours that is near the published one, or off it.
+    /// The note on a figure of ours that is near the published one, or off it.
     pub(super) fn note(
         &self,
         near: bool,

@@ -85,12 +85,12 @@ pub(crate) struct RunResult {
     pub(crate) command: String,
     #[serde(skip)]
     pub(crate) sources: Vec<&'static Source>,
-    /// What an interrupt left of it. Not data: such a result is not serialised.
+    /// The parts that an interrupt left out. Not data: such a result is not serialised.
     #[serde(skip)]
     pub(crate) left_out: Option<LeftOut>,
 }
 
-/// What lies between a row's lowest and its highest.
+/// The meaning of the range between a row's lowest and highest value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum Spans {
@@ -165,7 +165,7 @@ pub(crate) struct FigureRow {
     pub(crate) times: Option<f64>,
     /// Why the verdict is not better; never missing where it could be. Or why there is no value.
     pub(crate) why: Option<String>,
-    /// What the value or its range lacks.
+    /// The reason why the value or its range is missing.
     pub(crate) lack: Option<Lack>,
 }
 

@@ -1,4 +1,4 @@
-//! What may be said of a figure beside a published one.
+//! The verdicts on a figure beside a published one.
 //!
 //! **The side comes first.** A ratio says which of two alternatives is better: it lies above 1,
 //! below it, or, nearer than 5 %, at 1. A rank lies among the two hottest, or not. The size of such
@@ -39,7 +39,7 @@ use std::fmt;
 use coreline_scenarios::metric::FigureKind;
 use serde::{Deserialize, Serialize};
 
-/// What may be said. Serialises as in the result's schema.
+/// A verdict. Serialises as in the result's schema.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum Verdict {
@@ -53,7 +53,7 @@ pub(crate) enum Verdict {
     NoEffect,
     /// A figure without a side is of another size.
     Off,
-    /// What is uncertain or declared decides.
+    /// An uncertain or declared parameter decides.
     Undecided,
     /// This machine cannot tell.
     NotTestable,
@@ -179,7 +179,7 @@ pub(crate) struct Score {
     pub(crate) reached: usize,
     /// Reached, or in direction at least.
     pub(crate) directed: usize,
-    /// What [`Null::Same`] would reach.
+    /// The number that [`Null::Same`] would reach.
     pub(crate) null: usize,
 }
 
@@ -192,7 +192,8 @@ pub(crate) enum Null {
     Mean,
 }
 
-/// What a null model says of a metric, of which these figures were published. Means are geometric.
+/// The prediction of a null model for a metric that has these published figures. Means are
+/// geometric.
 pub(crate) fn predicted(null: Null, kind: FigureKind, published: &[f64]) -> f64 {
     match (null, side(kind, 1.0)) {
         (Null::Same, Some(_)) => 1.0,
@@ -239,7 +240,7 @@ impl fmt::Display for Score {
     }
 }
 
-/// What `coreline explain verdicts` says.
+/// The text of `coreline explain verdicts`.
 pub(crate) const EXPLAINED: &str = "\
 A verdict compares a simulated figure with the published one. It takes every
 point of the band into account, from the lowest to the highest.

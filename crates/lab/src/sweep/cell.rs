@@ -84,7 +84,7 @@ impl fmt::Debug for Cell {
     }
 }
 
-/// What the values of a column are. Each may also be null.
+/// The kind of the values of a column. Each may also be null.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
     /// A whole number, as a `u64`.

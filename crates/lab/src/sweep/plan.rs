@@ -1,4 +1,4 @@
-//! What remains of a sweep: how long it takes, and which cells run next.
+//! The remaining part of a sweep: how long it takes, and which cells run next.
 
 use core::time::Duration;
 use std::collections::{BTreeMap, HashMap, VecDeque};

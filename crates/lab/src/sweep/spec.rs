@@ -201,7 +201,7 @@ fn list<T>(name: &str, values: Option<OneOrMany<T>>) -> Result<Vec<T>, String> {
     values.map_or(Ok(Vec::new()), |values| values.list(name))
 }
 
-/// What is combined with each machine.
+/// The parameters that are combined with each machine.
 struct Grid {
     scenario: &'static Scenario,
     variants: Vec<String>,

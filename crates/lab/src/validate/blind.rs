@@ -190,8 +190,8 @@ struct Ratio {
 }
 
 impl Blind {
-    /// What the code says now; `engine` is what the file calls it. Of rows with one of these names,
-    /// or of all.
+    /// The present predictions of the code; `engine` is the file's name for it. Of rows with one of
+    /// these names, or of all.
     pub(crate) fn now(engine: &str, names: &[String]) -> Result<Blind, Error> {
         let chosen =
             ROWS.iter().filter(|row| names.is_empty() || names.iter().any(|it| it == row.name));
@@ -386,7 +386,7 @@ mod tests {
         }
     }
 
-    /// What was published of a row, at each number of threads: the rate of `variant` over that of
+    /// The published values of a row, at each number of threads: the rate of `variant` over that of
     /// `beside`. Sources are on the page.
     const PUBLISHED: &[(&str, &[(u64, f64)])] = &[
         (

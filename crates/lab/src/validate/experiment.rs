@@ -12,8 +12,8 @@ use coreline::lock::RawTicketLock;
 use coreline_sim::PingPong;
 use coreline_world::{Cell, Integer, Line, Ordering, Testbed, Word};
 
-/// What a prediction may be off by and still be a hit, beyond its band: the fidelity that the
-/// simulator claims for a single contended line, and for streams.
+/// The factor by which a hit may lie outside its band: the fidelity that the simulator claims for a
+/// single contended line, and for streams.
 const LINE: f64 = 1.5;
 const STREAM: f64 = 2.0;
 
@@ -26,9 +26,9 @@ const WORDS: usize = 2048;
 /// One program, and how to read its time.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Experiment {
-    /// What options and results call it.
+    /// The name in options and results.
     pub(crate) name: &'static str,
-    /// What the figure is the time of.
+    /// The operation whose time the figure is.
     pub(crate) what: &'static str,
     /// On CPUs of their own.
     pub(crate) threads: usize,
@@ -103,7 +103,7 @@ pub(crate) trait Subject: Send + Sync {
 const PROGRAM: &str = "validate";
 
 impl Experiment {
-    /// What a replay line calls a run of it.
+    /// The name of a run of it in a replay line.
     pub(crate) fn program(&self) -> String {
         format!("{PROGRAM} {}", self.name)
     }
@@ -214,7 +214,7 @@ impl<W: Testbed> Subject for FetchAdd<W> {
     }
 }
 
-/// What a critical section is guarded by.
+/// The lock that guards a critical section.
 trait Lock: Send + Sync {
     fn lock(&self);
 

@@ -26,7 +26,7 @@ use super::simulated::round;
 use crate::error::Error;
 use crate::progress::progress;
 
-/// What was measured of an experiment, in nanoseconds.
+/// The measurement of an experiment, in nanoseconds.
 #[derive(Debug, Clone, Copy, Serialize)]
 pub(crate) struct Measured {
     pub(crate) median: f64,

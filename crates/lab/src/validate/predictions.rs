@@ -52,7 +52,7 @@ struct Prediction {
 }
 
 impl Predictions {
-    /// What the code says now; `engine` is what the file calls it.
+    /// The present predictions of the code; `engine` is the file's name for it.
     pub(crate) fn now(engine: &str) -> Result<Predictions, Error> {
         let spec = Spec::preset(MACHINE).map_err(Error::Machine)?;
         let mut predictions = Vec::new();

@@ -8,7 +8,7 @@ use coreline_world::{Integer, JoinHandle, Line, Ordering, Placement, SpawnError,
 use super::experiment::{Experiment, Subject};
 use crate::disturbance::is_disturbed;
 
-/// What one thread did. Times are nanoseconds of its world.
+/// The work of one thread. Times are nanoseconds of its world.
 #[derive(Debug, Clone, Copy)]
 struct Lane {
     start: u64,

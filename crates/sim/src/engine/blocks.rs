@@ -33,7 +33,7 @@ const ROOM: usize = 4 << 20;
 /// As many blocks.
 const BLOCKS: u64 = 1024;
 
-/// What each machine's arena calls.
+/// The functions that each machine's arena calls.
 pub(super) static KEEPER: Keeper = Keeper { reuse, made, freed, mistaken };
 
 fn reuse(class: usize, align: usize) -> Option<usize> {
@@ -93,10 +93,10 @@ struct Event {
 
 #[derive(Clone)]
 struct Block {
-    /// What the program asked for.
+    /// The size that the program asked for.
     size: usize,
     class: usize,
-    /// What it takes.
+    /// The size that it takes.
     room: usize,
     made: Event,
     freed: Option<Event>,
@@ -334,7 +334,7 @@ impl Engine {
         }
     }
 
-    /// What statics lead to stays until the end, and is not lost.
+    /// A block to which statics lead stays until the end, and is not lost.
     pub(super) fn keep_what_statics_have(&mut self) {
         let objects = self.statics.iter().map(|(_, object)| {
             let object = &**object;

@@ -11,7 +11,7 @@ use super::rng::{Rng, Stream};
 use super::{Engine, NEVER, State, lately, with};
 use crate::settings::schedule::{Choices, Schedule};
 
-/// What the loop does next.
+/// The next step of the loop.
 pub(super) enum Next {
     Resume(usize),
     Stop,
@@ -62,7 +62,7 @@ pub(crate) struct Decision {
     pub(crate) preempts: bool,
 }
 
-/// What a run decided, which could have been otherwise.
+/// The decisions of a run, which could have been others.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Decisions {
     /// In their order.
@@ -96,7 +96,7 @@ pub(super) struct Chooser {
     spins: Vec<Spin>,
     /// At one in this many turns a thread goes on to spin alone; 0 for never.
     cut_spins: u32,
-    /// What was decided, if a search keeps it.
+    /// The decisions, if a search keeps them.
     decisions: Decisions,
 }
 

@@ -14,7 +14,7 @@ const WINDOW: u64 = CHECK / 500;
 /// own tests, so that these reach several.
 const CHECK: u64 = if cfg!(test) { 100_000 } else { 500_000_000 };
 
-/// What was seen.
+/// The observed accesses and changes.
 #[derive(Debug, Default)]
 pub(super) struct Observation {
     accesses: u64,

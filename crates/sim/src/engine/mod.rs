@@ -112,13 +112,13 @@ struct Cpu {
     queue: VecDeque<usize>,
     /// Whether it was taken out of service.
     offline: bool,
-    /// What interrupts it when, in the order of arrival.
+    /// The interrupts with their times, in the order of arrival.
     interrupts: VecDeque<(u64, interrupts::Handler)>,
     /// The context that runs handlers while no thread has the CPU, once it was needed.
     idle: Option<usize>,
 }
 
-/// What a simulated thread is doing.
+/// The activity of a simulated thread.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum State {
     /// In the queue of its CPU, from the given time on.
@@ -183,7 +183,7 @@ struct Thread {
     joiners: Vec<usize>,
     /// Why the last park ended.
     parked: Parked,
-    /// What is left of the computation under way.
+    /// The rest of the computation under way.
     work_left: u64,
     /// Whether a restartable operation is under way: faults then hit between its steps.
     section: bool,
@@ -227,7 +227,7 @@ pub(crate) struct Engine {
     step_limit: u64,
     /// After how many steps the machine begins or ends to observe what the threads do.
     next_observation: u64,
-    /// What it sees meanwhile.
+    /// The accesses and changes that it makes meanwhile.
     observation: Option<Box<lately::Observation>>,
     jitter: Rng,
     dice: Rng,
@@ -238,7 +238,7 @@ pub(crate) struct Engine {
     /// The account of the program's blocks, if their use is checked.
     blocks: Option<Box<Blocks>>,
     mistake: Option<Unresolved>,
-    /// What the program's hash maps are seeded by.
+    /// The generator that seeds the program's hash maps.
     hashes: Rng,
     directory: Directory,
     /// Whether a hit may cost more than another: of what a sibling wrote, or in a page whose first
@@ -280,9 +280,9 @@ pub(crate) struct Engine {
     /// Threads spawned since the loop last looked.
     newborn: Vec<Fiber>,
     kernel: Option<Box<dyn Kernel>>,
-    /// What full statistics are made of; kept while the machine observes, too.
+    /// The data of full statistics; kept while the machine observes, too.
     ledger: Option<Box<Ledger>>,
-    /// What happens when, if that is put down.
+    /// The events with their times, if a trace is made.
     tracer: Option<Box<Tracer>>,
     /// Whether full statistics were asked for.
     is_full: bool,
@@ -426,7 +426,7 @@ impl Engine {
         self.report.transfers
     }
 
-    /// What happened so far, if it was put down.
+    /// The events so far, if a trace is made.
     fn trace(&self) -> Option<Trace> {
         self.tracer.as_ref().map(|tracer| tracer.trace(self.spec.name(), &self.names))
     }
@@ -443,7 +443,7 @@ impl Engine {
         Report { details: full.map(details), ..self.report.clone() }
     }
 
-    /// What the program's next hash map is seeded by.
+    /// The seed of the program's next hash map.
     pub(crate) fn hash_seed(&mut self) -> u64 {
         self.hashes.below(u64::MAX)
     }

@@ -81,7 +81,7 @@ impl Panics {
         self.first + self.noted.len() - 1
     }
 
-    /// What a run fails with that a panic ends: the first of its chain.
+    /// The failure of a run that a panic ends: the first of its chain.
     fn root(&self, mut number: PanicNumber) -> Option<FailureKind> {
         // A cause is older, so this ends.
         while let Some(cause) = self.get(number)?.cause.filter(|&cause| self.get(cause).is_some()) {

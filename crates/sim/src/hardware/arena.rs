@@ -413,7 +413,7 @@ impl Arena {
         unsafe { self.start.as_ref() }.is_kept.set(true);
     }
 
-    /// What is known of its memory.
+    /// The shadow of its memory.
     pub(crate) fn shadow(&self) -> Shadow {
         // SAFETY: the machine's count keeps the header alive.
         unsafe { self.start.as_ref() }.shadow

@@ -37,7 +37,7 @@ use crate::hardware::contention::{Arbitration, Contention};
 use crate::hardware::costs::Costs;
 use crate::hardware::distances::{Distances, Pair};
 
-/// What an access wants of its line.
+/// The demand of an access on its line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Access {
     /// A copy.
@@ -171,7 +171,7 @@ pub(crate) struct Directory {
     /// The index of each other line that was touched; only looked up, never iterated over.
     others: HashMap<u64, usize, BuildHasherDefault<LineHasher>>,
     entries: Vec<Entry>,
-    /// What is going on at each line. The first entry belongs to no line.
+    /// The state of contention at each line. The first entry belongs to no line.
     contentions: Vec<Contention>,
     /// Nodes set for lines not touched yet: by first line, how many and which node.
     placed: BTreeMap<u64, (u64, NodeId)>,
@@ -186,7 +186,7 @@ pub(crate) struct Directory {
     costs: [u64; Origin::COUNT],
     /// Nodes that have costs of their own.
     pairs: Box<[Pair]>,
-    /// What a hardware thread pays for what one beside it wrote; 0: a hit.
+    /// The cost for a hardware thread of data that another thread of its core wrote; 0: a hit.
     siblings: u64,
 }
 
@@ -233,7 +233,7 @@ impl Directory {
         Source { from, cost: self.costs[from as usize] }
     }
 
-    /// What the machine file says of two nodes.
+    /// The entry of the machine file for two nodes.
     fn pair(&self, a: NodeId, b: NodeId) -> Option<&Pair> {
         // Empty for nearly every machine.
         self.pairs.iter().find(|pair| pair.is_of(a, b))
@@ -397,8 +397,8 @@ impl Directory {
         }
     }
 
-    /// What `cpu`, whose core has the line, pays for reading it: more, if a hardware thread beside
-    /// it wrote it last and it has not looked at it since.
+    /// The cost for `cpu`, whose core has the line, of reading it. It is higher if another hardware
+    /// thread of the core wrote the line last and `cpu` has not looked at it since.
     #[inline]
     pub(crate) fn read_hit(&mut self, line: usize, cpu: u32, writes: bool) -> u64 {
         let hit = self.costs[Origin::Private as usize];
@@ -512,14 +512,14 @@ impl Directory {
         (entry.asker, entry.arrival, entry.busy_until) = (core, arrival, until);
     }
 
-    /// What is going on at the line; `None` if nothing ever was.
+    /// The state of contention at the line; `None` if there never was any.
     #[inline]
     pub(crate) fn contention(&self, line: usize) -> Option<&Contention> {
         let contention = self.entries[line].contention;
         if contention == 0 { None } else { Some(&self.contentions[contention as usize]) }
     }
 
-    /// What is going on at the line, to change it.
+    /// The state of contention at the line, to change it.
     pub(crate) fn contention_mut(&mut self, line: usize) -> &mut Contention {
         let entry = &mut self.entries[line];
         if entry.contention == 0 {

@@ -81,7 +81,7 @@ costs! {
     memory_local: Time,
     /// A line that no cache holds, in the memory of another node.
     memory_remote: Time,
-    /// What an atomic read-modify-write adds to a store.
+    /// The time that an atomic read-modify-write adds to a store.
     locked: Time,
     /// How long the home of a line is occupied by one reader of many.
     directory: Time,
@@ -125,7 +125,7 @@ costs! {
     page_walk: Time,
     /// A copy-on-write fault: the first write to a page that was only read.
     first_write: Time,
-    /// What such a fault takes longer for each other CPU that ran the process and has switched
+    /// The additional time of such a fault for each other CPU that ran the process and has switched
     /// since the faulting core looked at it last: whether to interrupt it.
     first_write_visit: Time,
 }

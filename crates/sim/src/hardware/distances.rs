@@ -49,7 +49,7 @@ pub(crate) struct RawDistance {
 }
 
 impl RawDistance {
-    /// What the file says, if it is possible there; or why it is not.
+    /// The distance in the file, if it is possible on this machine, or why it is not.
     pub(crate) fn check(self, topology: &Topology) -> Result<NodeDistance, String> {
         let RawDistance { nodes, ping_pong_ns, memory_ns, source } = self;
         let &[a, b] = &nodes[..] else {
@@ -187,8 +187,8 @@ impl Distances {
         self.pairs.iter_mut().filter(|pair| pair.is_of(a, b)).for_each(|pair| pair.transfer = raw);
     }
 
-    /// What firmware would say of the nodes' distances: 10 for a node's own memory. Nothing if the
-    /// file says nothing.
+    /// The distances of the nodes, as firmware would state them: 10 for a node's own memory.
+    /// Nothing if the file says nothing.
     pub(crate) fn of_firmware(
         &self,
         topology: &Topology,

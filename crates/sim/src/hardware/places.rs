@@ -69,7 +69,7 @@ pub(crate) enum NoPlace {
     Memory {
         /// Where.
         at: usize,
-        /// What the host said.
+        /// The host's answer.
         map: MapError,
     },
     /// No place is free.

@@ -1,4 +1,4 @@
-//! What is known of each 16 bytes of an arena, and what happens when a block is misused.
+//! The state of each 16 bytes of an arena, and the effect of misusing a block.
 //!
 //! An arena has a *shadow*: a byte for each 16 bytes. Blocks begin at multiples of 16 bytes, so
 //! no two share one.
@@ -33,7 +33,7 @@ const FREED: u8 = 0x80;
 /// With checks, this many bytes behind each block belong to no block.
 pub(super) const BEHIND: usize = GRANULE;
 
-/// What freed memory is filled with. A pointer of it is aligned, and to no memory.
+/// The pattern in freed memory. A pointer of it is aligned, and to no memory.
 const POISON: u8 = 0xf0;
 
 /// As many bytes of a freed block are filled.
@@ -50,7 +50,7 @@ pub(crate) enum Wrong {
     Stack,
 }
 
-/// What an access finds at an address.
+/// The state of the address of an access.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Found {
     /// A block that is in use.
@@ -173,7 +173,7 @@ impl Shadow {
         }
     }
 
-    /// What is at an offset, on a machine that checks accesses.
+    /// The state at an offset, on a machine that checks accesses.
     #[inline]
     pub(crate) fn find(&self, offset: usize) -> Found {
         let value = self.byte(offset).load(Ordering::Relaxed);

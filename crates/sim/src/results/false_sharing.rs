@@ -21,7 +21,7 @@ pub struct WordGroup {
     pub locks: Vec<u64>,
 }
 
-/// What is known of a word.
+/// The known facts about a word.
 #[derive(Debug, Default)]
 pub(crate) struct Word {
     /// The names of the objects that it is part of.
@@ -31,7 +31,7 @@ pub(crate) struct Word {
 }
 
 impl Word {
-    /// What the word at this offset of its line is called.
+    /// The name of the word at this offset of its line.
     fn called(&self, offset: u8) -> String {
         match (&self.names[..], &self.lock) {
             ([], None) => format!("+{offset}"),

@@ -121,7 +121,7 @@ impl Faults {
     }
 }
 
-/// What stands for the faults of [`Faults::SEARCH`].
+/// The word for the faults of [`Faults::SEARCH`].
 const SEARCH: &str = "search";
 
 impl fmt::Display for Faults {

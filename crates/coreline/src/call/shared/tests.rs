@@ -27,7 +27,7 @@ fn spawn<W: Testbed>(
 }
 
 impl<W: World> Shared<W> {
-    /// What a worker does that has run out of work and finds a message.
+    /// The steps of a worker that has run out of work and finds a message.
     fn comes_to_rest(&self, worker: usize) {
         self.workers[worker].mailbox.offer_work();
         let mut window = Duration::ZERO;
@@ -36,14 +36,14 @@ impl<W: World> Shared<W> {
     }
 }
 
-/// What a busy worker 0 does: it adds a task for any worker.
+/// The steps of the busy worker 0: it adds a task for any worker.
 fn adds<W: Testbed>(shared: &Arc<Shared<W>>) {
     let letter = Letter::new_in(|| ());
     shared.workers[0].tasks.push(Task(letter.as_message()), false).unwrap();
     shared.wake_searcher();
 }
 
-/// What a worker does that begins a task.
+/// The steps of a worker that begins a task.
 fn works<W: Testbed>(shared: &Arc<Shared<W>>, worker: usize) {
     let letter = Letter::new_in(|| ());
     shared.run(worker, Task(letter.as_message()));

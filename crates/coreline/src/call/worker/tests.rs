@@ -82,7 +82,7 @@ fn a_caller_reads_what_its_call_wrote_in_every_interleaving() {
     checker(3, Plant::EXCHANGES).check(reads::<Model>);
 }
 
-/// What lies in the mailbox when the call comes.
+/// The content of the mailbox when the call comes.
 #[derive(Debug, Clone, Copy)]
 enum Before {
     /// Work.
@@ -174,7 +174,8 @@ fn behind<W: Testbed>(before: Before) {
 const BEFORE: [Before; 5] =
     [Before::Work, Before::Call, Before::Letter, Before::PutOff, Before::Waits];
 
-/// What is served in the middle of a call needs no fence: the worker looks again and again.
+/// A call that is served in the middle of another one needs no fence: the worker looks again and
+/// again.
 #[test]
 fn a_call_that_waits_is_seen_in_the_middle_of_another_one_in_every_interleaving() {
     checker(2, Plant::EXCHANGES).check(|| behind::<Model>(Before::Serves));

@@ -220,7 +220,7 @@ impl<W: World> RawBiasedRwLock<W> {
         state == 0 || self.meet(state)
     }
 
-    /// What a reader does that did not find the lock free when it counted itself.
+    /// The steps of a reader that did not find the lock free when it counted itself.
     #[inline(never)]
     fn meet(&self, state: u32) -> bool {
         if state & (HELD | CLOSED) != 0 || readers(state) >= MOST_READERS {

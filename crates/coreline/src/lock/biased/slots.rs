@@ -29,7 +29,7 @@ pub(super) const TIMES: u32 = 9;
 /// The readers that slots count.
 pub(super) struct Slots<W: World> {
     counts: PerCpu<W::U64, W>,
-    /// What of their sum was moved into the word. The first writer writes it.
+    /// The part of their sum that was moved into the word. The first writer writes it.
     moved: W::U64,
     /// From when on the lock may be biased again, in ns. The first writer writes it.
     until: W::U64,

@@ -43,7 +43,7 @@ impl<W: World> Drop for Turn<'_, W> {
     }
 }
 
-/// What the first writer waits for, besides that the lock becomes free.
+/// The events for which the first writer waits, besides that the lock becomes free.
 enum Next {
     /// To close the lock at this time.
     Close(Time),
@@ -278,7 +278,7 @@ impl<W: World> RawBiasedRwLock<W> {
         }
     }
 
-    /// What the first writer does next if the state stays as it is.
+    /// The next step of the first writer if the state stays as it is.
     fn next(&self, state: u32, since: Option<Time>) -> Next {
         if state & CLOSED == 0 {
             // Relaxed: written by first writers, which the mutex orders.

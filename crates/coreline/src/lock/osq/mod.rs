@@ -361,7 +361,8 @@ impl<W: World> Tables<W> {
 }
 
 impl<W: World> Node<W> {
-    /// What the thread that took the node writes before any other thread can see it.
+    /// The fields that the thread that took the node writes before any other thread can see the
+    /// node.
     fn prepare(&self, place: u32) {
         // Relaxed: published by the exchange or swap of the tail.
         self.state.store(WAIT, Ordering::Relaxed);

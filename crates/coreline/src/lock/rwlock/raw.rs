@@ -56,7 +56,7 @@ const _: () = {
     assert!(align_of::<RawRwLock<Near, SpinningReaders, Native>>() == 4);
 };
 
-/// What a thread wants from the lock.
+/// The kind of access that a thread wants from the lock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Want {
     Read,

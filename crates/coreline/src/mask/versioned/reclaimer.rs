@@ -130,7 +130,7 @@ fn with_serves<W: Testbed, R>(f: impl FnOnce(&Cell<bool>) -> R) -> R {
     SERVES.with::<W, _, _>(|| Cell::new(false), f)
 }
 
-/// What the thread does.
+/// The loop of the thread.
 fn serve<T: Send + Sync + 'static, W: Testbed>(value: &Versioned<T, W>, end: &W::U32) {
     with_serves::<W, _>(|serves| serves.set(true));
     let asked = &value.shared.asked;

@@ -508,8 +508,8 @@ impl<W: World> Budget<W> {
     }
 }
 
-/// What a stock is filled with: all of them together are at most a quarter of the limit, as far as
-/// that can be.
+/// The number of units that fill a stock. If possible, all stocks together are at most a quarter of
+/// the limit.
 pub(super) fn batch(limit: u64, cpus: u64) -> u64 {
     1 << (limit / (8 * cpus)).clamp(1, MOST).ilog2()
 }

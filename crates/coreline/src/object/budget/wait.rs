@@ -60,7 +60,7 @@ pub enum ChargeError {
     Lacking(#[from] Lacking),
 }
 
-/// What a caller waits for.
+/// The request of a caller that waits.
 pub(super) struct Asked<W: World> {
     budget: Budget<W>,
     amount: u64,

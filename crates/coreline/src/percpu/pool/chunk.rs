@@ -12,7 +12,7 @@ use super::granules::{GRANULE, Granules, granules};
 /// The node that an index's slots should lie on; `None`: that of the first user.
 pub(super) type NodeOf = dyn Fn(usize) -> Option<NodeId> + Send + Sync;
 
-/// What a large chunk is aligned to, so that it can have huge pages.
+/// The alignment of a large chunk, so that it can have huge pages.
 const HUGE: usize = 2 << 20;
 
 /// Memory for `indexes + 1` slots of one stride each. Written only under the pool's lock.

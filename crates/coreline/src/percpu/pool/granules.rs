@@ -40,7 +40,7 @@ pub(super) fn granules(layout: Layout) -> (usize, usize) {
     (count, natural(count).max(layout.align() / GRANULE))
 }
 
-/// What multiple of granules an item of so many begins at, unless its type asks for more.
+/// The alignment, in granules, of an item of `count` granules, unless its type asks for more.
 fn natural(count: usize) -> usize {
     count.next_power_of_two().min(LINE / GRANULE)
 }
@@ -310,7 +310,7 @@ pub(super) mod tests {
         Layout::from_size_align(size, 8).unwrap()
     }
 
-    /// What the module says, one granule after the other.
+    /// A model of the module, one granule after the other.
     struct Model(Vec<bool>);
 
     impl Model {

@@ -433,7 +433,8 @@ mod tests {
         }
     }
 
-    /// What is made and dropped in rounds is found in as many steps in each.
+    /// Items that are made and dropped in rounds are found in the same number of steps in each
+    /// round.
     #[test]
     fn each_round_looks_at_as_many_words_as_the_one_before() {
         let pool = PerCpuPool::<Native>::new(PoolOptions::new()).unwrap();

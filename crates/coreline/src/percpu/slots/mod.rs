@@ -400,7 +400,7 @@ impl<T: Slot, W: World, I: Indexing<W>> Slots<T, W, I> {
         unsafe { Field::new(self, self.first.byte_add(offset).cast()) }
     }
 
-    /// What sections need to know of the field at `first` in slot 0.
+    /// The facts about the field at `first` in slot 0 that sections need.
     ///
     /// # Safety
     ///

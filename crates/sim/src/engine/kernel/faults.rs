@@ -12,7 +12,7 @@ use crate::engine::{Engine, PS_PER_NS, inside, suspend};
 /// The longest delay that a fault makes: an interrupt of the firmware, or a hypervisor's.
 const LONGEST_DELAY: u64 = 10_000 * PS_PER_NS;
 
-/// What a fault does to the running thread.
+/// The effect of a fault on the running thread.
 enum Strike {
     /// Nothing, or nothing that it notices immediately.
     Missed,
@@ -32,7 +32,7 @@ impl Strike {
     }
 }
 
-/// What hits the running thread between two steps of a restartable operation.
+/// The fault that hits the running thread between two steps of a restartable operation.
 pub(in crate::engine) fn strike_step() {
     inside(Engine::strike_step).take();
 }

@@ -6,7 +6,7 @@ use crate::engine::{Engine, NEVER, PS_PER_NS, State, inside, stack, suspend};
 use crate::results::failure::FailureKind;
 use crate::results::statistics::Activity;
 
-/// What an idle CPU's context does.
+/// The loop of an idle CPU's context.
 fn idle() {
     loop {
         interrupts::deliver();

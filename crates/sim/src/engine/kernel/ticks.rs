@@ -1,5 +1,4 @@
-//! What the kernel does to a running thread on its own: ticks, interrupts, and the end of a time
-//! slice.
+//! The kernel's own actions on a running thread: ticks, interrupts, and the end of a time slice.
 //!
 //! A running thread compares its CPU's time with one number, `Cpu::next_kernel_event`, which is the
 //! earliest of all of these; so none of them costs an access anything until it is due. Then the

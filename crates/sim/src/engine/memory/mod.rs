@@ -108,7 +108,7 @@ pub(crate) fn access(address: usize, access: Access) -> Option<StoreNumber> {
     access_at(address, access, Location::caller())
 }
 
-/// What came of the attempt to make an access immediately.
+/// The result of the attempt to make an access immediately.
 enum Attempt {
     Done,
     HeldUp(Hold),

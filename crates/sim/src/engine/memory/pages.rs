@@ -81,8 +81,7 @@ impl Engine {
         !unwritten.is_empty() && unwritten.contains(&(self.directory.name(line) / LINES_PER_PAGE))
     }
 
-    /// What it takes until an access that does not hit may set out, in picoseconds. Each is told
-    /// once.
+    /// The time until an access that does not hit may set out, in picoseconds. Each is told once.
     #[inline]
     pub(in crate::engine) fn reach_page(&mut self, cpu: usize, request: &Request) -> u64 {
         let core = self.cpus[cpu].core as usize;

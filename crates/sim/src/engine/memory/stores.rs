@@ -76,7 +76,7 @@ impl Stores {
     }
 }
 
-/// What the word at `address` holds before a store that is on its way there.
+/// The value of the word at `address` before a store that is on its way there.
 pub(crate) fn before(address: usize, store: StoreNumber) -> Option<Value> {
     with(|engine| *engine.before(address, store)?).flatten()
 }

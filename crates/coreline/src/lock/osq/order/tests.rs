@@ -1,4 +1,4 @@
-//! What holders do with waiters of several places, played by one thread.
+//! Tests of how holders treat waiters of several places, played by one thread.
 
 use core::time::Duration;
 
