@@ -47,7 +47,7 @@ struct Order {
     subject: Arc<dyn Subject>,
     part: Part,
     barrier: Arc<Barrier>,
-    /// What times are counted from.
+    /// The time from which other times are counted.
     epoch: Instant,
 }
 

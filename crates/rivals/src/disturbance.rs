@@ -19,7 +19,7 @@
 //!   than 5 % of the window and two ticks on a CPU spoils the sample. So does a window in which
 //!   nothing was done at all.
 
-/// What one thread of a sample did. Times are nanoseconds since one moment before the sample.
+/// The work of one thread of a sample. Times are nanoseconds since one moment before the sample.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Lane {
     /// The thread's CPU: its place among those allowed.
@@ -52,7 +52,7 @@ pub(crate) struct Sample {
     pub(crate) cpu_ns: u64,
 }
 
-/// What ended a sample.
+/// The event that ended a sample.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     /// Each thread had done as many operations as it was told to.
@@ -167,7 +167,7 @@ const MOST_WAITED_US_PER_MS: u64 = 40;
 const MOST_FOREIGN_PERCENT: u64 = 15;
 const MOST_FOREIGN_PERCENT_OF_WINDOW: u64 = 5;
 
-/// What the busy time may be off: it is kept in ticks of 10 ms, and read before and after.
+/// The possible error of the busy time: it is kept in ticks of 10 ms, and read before and after.
 const TICKS_NS: u64 = 20_000_000;
 
 #[cfg(test)]

@@ -13,7 +13,7 @@ use crate::error::Error;
 use crate::plan::Plan;
 use crate::text::{about, grouped};
 
-/// What is measured by itself: a candidate of a form at one number of threads.
+/// The unit of measurement: a candidate of a form at one number of threads.
 #[derive(Clone, Copy)]
 pub(crate) struct Cell<'a> {
     pub(crate) form: &'a Form,
@@ -49,7 +49,7 @@ const SLICE: Duration = Duration::from_millis(5);
 /// From how much time after a window on a candidate is late.
 const LATE: Duration = Duration::from_millis(200);
 
-/// What a cell takes if nothing disturbs it.
+/// The time of a cell if nothing disturbs it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Cost {
     /// Finding out how many operations make a sample.
@@ -95,7 +95,7 @@ impl Cost {
     }
 }
 
-/// What measuring takes if nothing disturbs it.
+/// The time of all measurements if nothing disturbs them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct Estimate {
     pub(crate) time: Duration,
@@ -125,7 +125,7 @@ impl Estimate {
         }
     }
 
-    /// What to say before measuring begins; `None` if it is over soon.
+    /// The announcement before measuring begins; `None` if it is over soon.
     pub(crate) fn announcement(&self, budget: Option<Duration>) -> Option<String> {
         let Estimate { time, samples, timed, window } = *self;
         if time < WORTH_SAYING {

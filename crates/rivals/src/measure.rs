@@ -22,7 +22,7 @@ use crate::statistics::Summary;
 /// The candidates that this machine can have.
 pub(crate) struct Entrants<'a> {
     all: Vec<Entrant<'a>>,
-    /// What the reader must know: candidates that this machine cannot have.
+    /// Notes for the reader: candidates that this machine cannot have.
     pub(crate) notes: Vec<String>,
 }
 

@@ -1,4 +1,4 @@
-//! What the native world does not have of the operating system: rivals, and clocks.
+//! The functions of the operating system that the native world lacks: rivals, and clocks.
 
 use std::cell::UnsafeCell;
 use std::fs;

@@ -45,7 +45,7 @@ pub(crate) struct Plan {
 const BESIDE_LOAD_NS: u64 = 40_000_000;
 
 impl Plan {
-    /// What figures need.
+    /// The plan for figures that can be quoted.
     pub(crate) fn full(repetitions: usize) -> Plan {
         Plan {
             repetitions,

@@ -67,7 +67,7 @@ fn bar(time: Duration) -> ProgressBar {
     ProgressBar::new(millis(time)).with_style(style)
 }
 
-/// What was expected and what is done, without a clock.
+/// The expected and the finished work, without a clock.
 struct Pace {
     expected: Estimate,
     budget: Option<Duration>,
@@ -84,7 +84,7 @@ impl Pace {
         Pace { expected, budget, samples: 0, done: Duration::ZERO, next: BETWEEN_LINES }
     }
 
-    /// What is done of the whole, from 0 to 1.
+    /// The finished part of the whole, from 0 to 1.
     fn part(&self) -> f64 {
         let whole = self.expected.time.as_secs_f64();
         if whole > 0.0 { (self.done.as_secs_f64() / whole).min(1.0) } else { 1.0 }

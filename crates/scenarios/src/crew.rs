@@ -153,7 +153,7 @@ pub fn nanos(from: Time, to: Time) -> u64 {
     to.as_nanos().saturating_sub(from.as_nanos())
 }
 
-/// What two looks at the clock show if nothing is between them.
+/// The time between two reads of the clock with nothing between them.
 pub(crate) fn clock_ns<W: Testbed>() -> u64 {
     (0..64).map(|_| nanos(W::now(), W::now())).min().unwrap_or(0)
 }

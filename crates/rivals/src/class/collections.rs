@@ -51,7 +51,7 @@ const EVERY: u64 = 64;
 
 const _: () = assert!(EVERY.is_multiple_of(ROUND));
 
-/// What a spare is.
+/// The type of a spare value.
 type Spare = Box<[u64; 8]>;
 
 pub(super) fn bench() -> Bench {

@@ -25,7 +25,7 @@ use super::steps::Steps;
 use super::{Bench, Candidate, Form, Goal, Most, Params, Role, Subject, Window, rounds};
 use crate::native::PthreadMutex;
 
-/// What the goals are for.
+/// The candidate to which the goals apply.
 const OURS: &str = "coreline Mutex";
 const REFERENCE: &str = "parking_lot Mutex";
 

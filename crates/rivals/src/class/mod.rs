@@ -24,7 +24,7 @@ use clap::ValueEnum;
 use coreline_world::{Lacking, Native, Threads};
 use serde::Serialize;
 
-/// What to compare.
+/// The classes to compare.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum Class {
@@ -71,19 +71,19 @@ impl Class {
 
 /// A class as a table.
 pub(crate) struct Bench {
-    /// What one operation is.
+    /// The meaning of one operation.
     pub(crate) operation: &'static str,
     pub(crate) forms: Vec<Form>,
 }
 
 /// One question of a class: its candidates can be compared with each other.
 pub(crate) struct Form {
-    /// What to call it; no form of another class has the same.
+    /// The title; no form of another class has the same.
     pub(crate) title: &'static str,
     /// With how many threads it is measured.
     pub(crate) threads: Vec<usize>,
-    /// What a sample of more than one thread is, where it is a window of time; `None` where it is
-    /// so many operations.
+    /// The window of time of a sample of more than one thread; `None` if a sample is a number of
+    /// operations.
     pub(crate) window: Option<Window>,
     pub(crate) params: Params,
     pub(crate) candidates: Vec<Candidate>,
@@ -124,7 +124,7 @@ impl Form {
     }
 }
 
-/// What a form was run with, besides its number of threads. The schema has all of these for every
+/// The parameters of a form, besides its number of threads. The schema has all of these for every
 /// class; `null` is what a form does not have.
 #[derive(Debug, Clone, Copy, Default, Serialize)]
 pub(crate) struct Params {
@@ -189,7 +189,7 @@ pub(crate) enum Most {
     Ns(f64),
 }
 
-/// What a candidate does in a sample.
+/// The work of a candidate in a sample.
 pub(crate) trait Subject: Send + Sync {
     /// Does `ops` operations, a multiple of [`ROUND`], as thread number `thread`. No two threads
     /// that run at once have the same number.
@@ -238,7 +238,7 @@ impl Lost {
     }
 }
 
-/// What a subject says of a thread's part in a sample.
+/// A subject's account of a thread's part in a sample.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Account {
     /// How many nanoseconds of it are measured; `None`: all.

@@ -22,7 +22,7 @@ use super::steps::Steps;
 use super::{Bench, Candidate, Form, Goal, Most, Params, Role, Subject, Window, rounds};
 use crate::native::PthreadRwLock;
 
-/// What the goals are for.
+/// The candidate to which the goals apply.
 const OURS: &str = "coreline RwLock";
 const OURS_READ_MOSTLY: &str = "coreline ReadMostly";
 const OURS_BIASED: &str = "coreline BiasedRwLock";
@@ -182,7 +182,7 @@ struct Shared<L, const SECTION: u64, const EVERY: u64> {
     reads: CachePadded<AtomicU64>,
 }
 
-/// What a thread goes by.
+/// The plan of a thread.
 struct Reader<const SECTION: u64> {
     section: Steps<SECTION>,
     /// How many reads come before the next write.

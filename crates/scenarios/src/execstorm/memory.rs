@@ -30,8 +30,8 @@ use crate::filecopy::Mutex;
 use crate::lockscale::Lock;
 use crate::lockscale::mcs::Mcs;
 
-/// What an allocation gets for each CPU: 32 bytes, two to a line. The kernel's are 16, so that four
-/// share a line.
+/// The memory of an allocation for each CPU: 32 bytes, two to a line. The kernel's are 16, so that
+/// four share a line.
 pub(super) type Cell<W> = [<W as coreline_world::Words>::U64; COUNTERS];
 
 pub(super) struct Memory<W: Testbed> {

@@ -133,7 +133,7 @@ pub struct Load<'a> {
     pub seed: u64,
 }
 
-/// What all threads share.
+/// The state that all threads share.
 struct Field<W: Testbed, S> {
     source: S,
     start: Start<W>,
@@ -143,7 +143,7 @@ struct Field<W: Testbed, S> {
     seed: u64,
 }
 
-/// What a thread has done in the window.
+/// The work of a thread in the window.
 #[derive(Debug, Default)]
 struct Tally {
     lives: u64,

@@ -212,7 +212,7 @@ struct Pairs<W: Testbed> {
     seed: u64,
 }
 
-/// What a CPU has seen.
+/// The counts of a CPU.
 #[derive(Default)]
 struct Tally {
     /// All, and those in the window.

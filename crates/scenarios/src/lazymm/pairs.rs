@@ -16,7 +16,7 @@ pub(super) struct Task {
     pub(super) has_read: bool,
 }
 
-/// What a CPU does next.
+/// The next step of a CPU.
 pub(super) enum Next {
     Task(Task),
     Idle,
@@ -64,7 +64,7 @@ impl Core {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What a CPU that has nothing to do does next.
+    /// The next step of a CPU that has nothing to do.
     pub(super) fn next(&self, place: usize) -> Next {
         let mut state = self.state();
         let own = state.cpus[place].queue.pop_front();

@@ -25,7 +25,7 @@ pub struct Cna<W: Testbed> {
     places: Box<[u32]>,
 }
 
-/// What a thread waits in.
+/// The node in which a thread waits.
 struct Node<W: Testbed> {
     /// The thread that arrived next; 0: none so far.
     next: W::U32,

@@ -77,7 +77,7 @@ impl Spot {
     }
 }
 
-/// What all threads share.
+/// The state that all threads share.
 struct Field<W: Testbed, L> {
     lock: Line<L>,
     guarded: Box<[Line<[W::U64; WORDS]>]>,
@@ -90,7 +90,7 @@ struct Field<W: Testbed, L> {
     seed: u64,
 }
 
-/// What a thread has seen.
+/// The counts of a thread.
 #[derive(Debug, Default)]
 struct Tally {
     /// Turns that ended in the window, and all.
@@ -207,7 +207,7 @@ impl<W: Testbed, L: Lock<W>> Field<W, L> {
         }
     }
 
-    /// What is done with the lock: reads what it guards, computes, and writes. So two threads that
+    /// One turn with the lock: reads the guarded data, computes, and writes. So two threads that
     /// have it at the same time lose each other's counts.
     fn turn(&self, thread: usize, counts: bool) {
         // Relaxed, all: guarded by the lock.

@@ -34,7 +34,7 @@ type U64 = <Sim as Words>::U64;
 /// From when all CPUs are there until tasks begin.
 const SOON: Duration = Duration::from_micros(20);
 
-/// What a CPU has, as the kernel's `struct rq`.
+/// The data of a CPU, like the kernel's `struct rq`.
 struct RunQueue {
     idle: Idle,
     cache: CacheId,
@@ -123,7 +123,7 @@ impl Cpus {
         task % self.queues.len()
     }
 
-    /// What a CPU does, and when it began.
+    /// The activity of a CPU, and when it began.
     fn part(self: &Arc<Self>, cpu: usize) -> Option<Time> {
         let begin = self.start.wait()?;
         Sim::work(Duration::from_nanos(nanos(Sim::now(), begin)));

@@ -70,7 +70,7 @@ struct Guarded<W: Testbed, L> {
     words: Line<[W::U64; 2]>,
 }
 
-/// What all threads share.
+/// The state that all threads share.
 struct Field<W: Testbed, L: ReadWrite<W>> {
     shared: L::Shared,
     /// The locks of the first set, then those of the next.
@@ -82,13 +82,13 @@ struct Field<W: Testbed, L: ReadWrite<W>> {
     sets: usize,
     writes: usize,
     section: u64,
-    /// What is computed before each time that a lock is taken, in nanoseconds.
+    /// The computation before each time that a lock is taken, in nanoseconds.
     between: f64,
     window: Duration,
     seed: u64,
 }
 
-/// What a thread has seen.
+/// The counts of a thread.
 #[derive(Debug, Default, Clone, Copy)]
 struct Tally {
     /// How often it took a lock in the window.

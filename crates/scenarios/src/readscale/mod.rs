@@ -159,7 +159,7 @@ pub trait ReadWrite<W: Testbed>: Sized + Send + Sync + 'static {
     /// Whether the lock excludes anything. If not, what it guards is not checked.
     const EXCLUDES: bool = true;
 
-    /// What all locks of a run share.
+    /// The state that all locks of a run share.
     type Shared: Send + Sync + 'static;
 
     /// Creates what all locks of a run share, for threads from 0 to below this number.

@@ -109,7 +109,7 @@ pub enum Domain {
 pub struct Words {
     /// The value's name in the help text.
     pub form: &'static str,
-    /// What a value can be, for the help text and for errors.
+    /// The possible values, for the help text and for errors.
     pub about: &'static str,
     /// Words that have a name of their own, by name.
     pub names: &'static [(&'static str, &'static str)],
@@ -141,7 +141,7 @@ pub struct Param {
     pub name: &'static str,
     /// The unit: `ms`, `us`, `ns`, or empty. In rows, it is a part of the parameter's name.
     pub unit: &'static str,
-    /// What it is, for the help.
+    /// The description, for the help text.
     about: &'static str,
     /// The values that the parameter can have.
     pub domain: Domain,
@@ -311,7 +311,7 @@ impl Param {
         values.dedup();
     }
 
-    /// What runs if nothing is said.
+    /// The values that run by default.
     pub(super) fn usual_values(&self, around: &Around<'_>) -> Vec<Value> {
         let depending = (self.depends)(around);
         if !depending.is_empty() {

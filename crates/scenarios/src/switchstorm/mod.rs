@@ -194,7 +194,7 @@ const SAMPLED_FROM: u64 = 11;
 /// How often bits of idle CPUs are cleared, at most, by the kernel since 6.13.
 const TRIM_EVERY: Duration = Duration::from_secs(1);
 
-/// What a CPU does, in its own word, which only it writes.
+/// The activity of a CPU, in its own word, which only it writes.
 const IDLE: u32 = 0;
 const RUNNING: u32 = 1;
 
@@ -202,7 +202,7 @@ struct Storm<W: Testbed, M, const TESTS: bool, const COUNTS: bool> {
     cpus: Vec<CpuId>,
     is_barrier: bool,
     period: Duration,
-    /// What a switch takes without the policy's part.
+    /// The time of a switch without the policy's part.
     path: Duration,
     /// From one flush to the next; zero: there are none.
     flush: Duration,

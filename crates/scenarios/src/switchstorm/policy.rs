@@ -113,8 +113,8 @@ pub(super) fn is_references(line: &LineCost) -> bool {
     line.names.iter().any(|name| name == REFERENCES)
 }
 
-/// What a domain does with its mask: whether a bit is tested before it is set, and whether each CPU
-/// that idles has a reference, so that the domain outlives it.
+/// A domain's use of its mask: whether a bit is tested before it is set, and whether each CPU that
+/// idles has a reference, so that the domain outlives it.
 pub(super) struct Policy<W: Testbed, M, const TESTS: bool, const COUNTS: bool> {
     references: Option<Box<Line<W::U64>>>,
     pub(super) mask: M,

@@ -8,7 +8,7 @@ use rand_pcg::Pcg64;
 
 use crate::draw;
 
-/// What others see of a CPU.
+/// The part of a CPU's state that others see.
 ///
 /// | word | value | meaning | written by |
 /// |---|---|---|---|

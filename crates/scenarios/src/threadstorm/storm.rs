@@ -16,7 +16,7 @@ use super::{BODY, Load, Setup, TICK, WAKE_UP, WARM_UP};
 use crate::crew::{clock_ns, crew, nanos, pinned};
 use crate::{RunError, shuffle};
 
-/// What a thread does when it runs next.
+/// The next step of a thread when it runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Next {
     /// A creator: creates the threads of this round.
@@ -29,7 +29,7 @@ enum Next {
     Depart,
 }
 
-/// What is known of a thread. All but `cpu` is for the CPU that has the thread.
+/// The record of a thread. All but `cpu` is for the CPU that has the thread.
 struct State<T> {
     next: Next,
     /// Where it runs or ran last; `None` before it has run.
@@ -107,7 +107,7 @@ struct Tally {
 struct Worker {
     /// The CPU's place.
     cpu: usize,
-    /// What two looks at the clock show if nothing is between them.
+    /// The time between two reads of the clock with nothing between them.
     clock: u64,
     dice: Pcg64,
     ticked: Time,

@@ -172,7 +172,7 @@ const CPU_IN_LINE: usize = PER_LINE - 1;
 // Sections find the line and the row by shifts.
 const _: () = assert!(PER_LINE.is_power_of_two());
 
-/// What an area is used for.
+/// The use of an area.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Reading {
     /// `cpu_id`.
@@ -205,7 +205,8 @@ pub struct SlotsAt<I, F> {
     /// index below its word may be used. Read inside of the section, before the slot: acquire
     /// loads. Of a [`Gate`](crate::restartable::Gate), where the index is [`Gated`].
     pub(crate) limits: *const AtomicU32,
-    /// What the section works on, in slot 0; where the index is [`Gated`], as if that were at 0.
+    /// The field in slot 0 that the section works on; if the index is [`Gated`], as if the gate
+    /// were at 0.
     pub(crate) first: *mut F,
 }
 

@@ -52,7 +52,7 @@ trait Asked: Send + Sync + 'static {
     fn ask(&self, question: u64) -> u64;
 }
 
-/// What is measured, and how many of its answers were right.
+/// The measured times, and how many answers were right.
 struct Callers<A> {
     worker: A,
     right: AtomicU64,

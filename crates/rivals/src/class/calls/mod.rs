@@ -52,7 +52,7 @@ use self::ours::Called;
 use self::words::{Futex, Park, PingPong, Slot};
 use super::{Account, Bench, Candidate, Form, Goal, Most, Params, ROUND, Role, Subject};
 
-/// What the goals are for.
+/// The candidate to which the goals apply.
 const OURS: &str = "coreline Workers";
 const STD: &str = "std mpsc";
 const FUTEX: &str = "raw futex";
@@ -157,7 +157,7 @@ fn lacking(why: Why, remedy: &'static str) -> Lacking {
     Lacking { world: <Native as World>::NAME, capability: "calls between CPUs", why, remedy }
 }
 
-/// What is called.
+/// The called function.
 #[inline(always)]
 fn function(question: u64) -> u64 {
     question.wrapping_mul(3) ^ 1

@@ -35,7 +35,7 @@ impl<const GAP_US: u64> Called<GAP_US> {
         Ok(Called { workers, cpu, right: AtomicU64::new(0), others: AtomicU64::new(0) })
     }
 
-    /// What the worker has done.
+    /// The counts of the worker.
     fn stats(&self) -> WorkerStats {
         self.workers.stats().fold(WorkerStats::default(), |sum, (_, stats)| sum + stats)
     }

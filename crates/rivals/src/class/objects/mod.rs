@@ -71,7 +71,7 @@ use super::counters::bare_words;
 use super::{Bench, Candidate, Form, Goal, Most, Params, ROUND, Role, Subject, candidate, rounds};
 use crate::native::BareWords;
 
-/// What the goals are for.
+/// The candidate to which the goals apply.
 const OURS: &str = "coreline ObjectCache";
 const OURS_COUNTERS: &str = "coreline ObjectCache, 4 x 384";
 
@@ -291,7 +291,7 @@ trait Pool: Sync + Sized + 'static {
     fn give(&'static self, taken: Self::Taken);
 }
 
-/// What a pool of objects of 64 bytes keeps.
+/// The content of an object in a pool of objects of 64 bytes.
 #[derive(Debug, Default)]
 #[repr(C)]
 struct Object([u64; 8]);

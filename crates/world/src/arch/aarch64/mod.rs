@@ -38,5 +38,6 @@ pub(crate) use sections::watch;
 /// Whether every load acquires and every store releases.
 pub(crate) const IN_ORDER: bool = false;
 
-/// What must stand in memory before an abort handler, as the registration of a thread says.
+/// The signature that must stand in memory before an abort handler, as the registration of a thread
+/// says.
 pub(crate) const SIGNATURE: u32 = 0xd428_bc00;

@@ -26,7 +26,7 @@ pub(super) struct Interpreter {
     committed: bool,
 }
 
-/// What is special about a step.
+/// The special effect of a step.
 enum StepKind {
     Plain,
     Store,

@@ -39,7 +39,7 @@ pub(super) static ARMED: AtomicU32 = AtomicU32::new(NOWHERE);
 pub(super) static VISITS: AtomicU32 = AtomicU32::new(0);
 /// How often an abort handler of a section with traps ran.
 pub(super) static ABORTS: AtomicU32 = AtomicU32::new(0);
-/// What the trap's handler does.
+/// The action of the trap's handler.
 static INTRUDER: AtomicPtr<Intruder<'_>> = AtomicPtr::new(ptr::null_mut());
 /// One test at a time sets traps.
 static TRAPS: Mutex<()> = Mutex::new(());
@@ -108,7 +108,7 @@ fn set_traps() -> MutexGuard<'static, ()> {
     guard
 }
 
-/// What an operation and its intruder did.
+/// The effects of an operation and its intruder.
 #[derive(Debug, PartialEq, Eq)]
 struct Outcome {
     answer: Answer,

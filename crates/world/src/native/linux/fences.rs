@@ -297,9 +297,9 @@ mod tests {
         assert_eq!(fenced, 1, "the child's fence failed");
     }
 
-    /// What a child is that was forked while another thread fenced for the first time: the kernel
-    /// copies the registration first, and the byte later. In a process of its own, in which no
-    /// other test has fenced.
+    /// The state of a child that was forked while another thread fenced for the first time: the
+    /// kernel copies the registration first, and the byte later. In a process of its own, in which
+    /// no other test has fenced.
     #[test]
     fn a_child_with_the_byte_and_no_registration_registers() {
         const NAME: &str = "a_child_with_the_byte_and_no_registration_registers";

@@ -18,7 +18,7 @@ use coreline_topology::{Cid, CpuId, CpuSet, MAX_CPUS, Topology};
 use crate::native::Native;
 use crate::{Place, Signals, SpawnError};
 
-/// What [`CPU`] holds while the thread has no number. No CPU is that high.
+/// The content of [`CPU`] while the thread has no number. No CPU is that high.
 const NONE: u32 = u32::MAX;
 
 std::thread_local! {

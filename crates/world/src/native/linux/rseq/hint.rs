@@ -20,7 +20,7 @@ use crate::arch;
 const LEFT: u32 = 6;
 const TIMES: u32 = (1 << LEFT) - 1;
 
-/// What `ask` said at one of the last 64 calls in this thread.
+/// The answer of `ask` at one of the last 64 calls in this thread.
 #[inline]
 pub(super) fn cpu(ask: impl FnOnce() -> CpuId) -> CpuId {
     // SAFETY: memory of the calling thread for its whole life; the reference does not leave here.

@@ -105,7 +105,7 @@ pub(crate) fn cpu() -> CpuId {
     if is_id(cpu) { CpuId::new(cpu) } else { cpu_slowly() }
 }
 
-/// What a field holds while it holds no ID is negative; every kernel keeps its IDs far below that.
+/// A field that holds no ID is negative. Every kernel keeps its IDs far below that.
 #[inline]
 fn is_id(field: u32) -> bool {
     field.cast_signed() >= 0

@@ -67,7 +67,7 @@ const NAP: Duration = Duration::from_micros(50);
 /// Pauses in one section: some hundred microseconds, then the watcher looks at the clock.
 const SPINS: NonZeroU32 = NonZeroU32::new(5_000).unwrap();
 
-/// What caller, watcher and intruder share: a page, unmapped by the last of them.
+/// The state that caller, watcher and intruder share: a page, unmapped by the last of them.
 struct Shared {
     /// How many of the three are at it.
     users: AtomicU32,
