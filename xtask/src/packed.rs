@@ -250,8 +250,8 @@ enum ProgramKind {
     Test,
 }
 
-/// The first so many programs and tests that a page gives. A block with neither is the inside of a
-/// `main`, as it is for rustdoc.
+/// The first this many programs and tests that a page gives. A block with neither is the inside of
+/// a `main`, as it is for rustdoc.
 fn programs(page: &str, whole: usize) -> Vec<Program> {
     let program = |text: String| match text.lines().any(|line| line.starts_with("#[test]")) {
         true => Program { text, kind: ProgramKind::Test },

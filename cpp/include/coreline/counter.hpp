@@ -278,7 +278,8 @@ inline std::uint32_t cpu_limit() noexcept {
     return 256;
 }
 
-/// Where to add by atomic instructions: any slot is right, and that of the CPU is fastest. Else a number of the thread.
+/// Where to add by atomic instructions: any slot is right, and that of the CPU is fastest. Otherwise a number of the
+/// thread.
 inline std::uint32_t place() noexcept {
 #if CORELINE_COUNTER_RSEQ
     const std::intptr_t area = published_area();
@@ -303,7 +304,7 @@ inline void add_atomically(char* base, std::uint32_t place, unsigned shift, std:
 /// while `exit` destroys it may be in a section.
 inline std::atomic<Block*> spare[32]{};
 
-/// Gives back a chain of blocks. It becomes the list if that is empty; else the list becomes its end.
+/// Gives back a chain of blocks. It becomes the list if that is empty; otherwise the list becomes its end.
 inline void give_back(Block* first, unsigned shift) noexcept {
     Block* list = nullptr;
     if (spare[shift].compare_exchange_strong(list, first, std::memory_order_release)) return;

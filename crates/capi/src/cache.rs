@@ -224,8 +224,8 @@ pub unsafe extern "C" fn coreline_cache_create(
 /// Destroys a cache, with the objects that are idle.
 ///
 /// All objects should have been put back before: otherwise the call returns
-/// `CORELINE_ERROR_FAULTS`, and the cache is destroyed all the same. The objects that are out keep
-/// their memory, which is never freed, and cannot be put back.
+/// `CORELINE_ERROR_FAULTS`, but still destroys the cache. The objects that are out keep their
+/// memory, which is never freed, and cannot be put back.
 ///
 /// Errors: `CORELINE_ERROR_NULL`, `CORELINE_ERROR_HANDLE`, `CORELINE_ERROR_FAULTS`.
 ///

@@ -210,8 +210,8 @@ pub unsafe extern "C" fn coreline_domain_create(
 /// Destroys a domain.
 ///
 /// Its members should be destroyed before, and its leases returned: otherwise the call returns
-/// `CORELINE_ERROR_FAULTS`, and the domain is destroyed all the same. Leases that are left cannot
-/// be returned. Members and words that are left go on to work.
+/// `CORELINE_ERROR_FAULTS`, but still destroys the domain. Leases that are left cannot be returned.
+/// Members and words that are left go on to work.
 ///
 /// Errors: `CORELINE_ERROR_NULL`, `CORELINE_ERROR_HANDLE`, `CORELINE_ERROR_FAULTS`.
 ///

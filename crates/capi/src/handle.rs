@@ -101,7 +101,7 @@ struct Ends<T> {
 // list.
 unsafe impl<T> Sync for Left<T> {}
 
-/// How often a thread lets others run before it sleeps for so long: the holder may have a lower
+/// How often a thread lets others run before it sleeps for this long: the holder may have a lower
 /// priority.
 const YIELDS: (u32, Duration) = (64, Duration::from_micros(50));
 

@@ -80,9 +80,9 @@ pub unsafe extern "C" fn coreline_pool_create(flags: u32, out: *mut *mut corelin
 
 /// Destroys a pool.
 ///
-/// Objects of the pool keep their memory and continue to work. But the pool should have none left:
-/// then the call returns `CORELINE_ERROR_FAULTS`, and the handle is destroyed all the same. It
-/// returns the same code if a checked pool found a write to memory of a destroyed object.
+/// Objects of the pool keep their memory and continue to work. If the pool has objects left, the
+/// call returns `CORELINE_ERROR_FAULTS`, but still destroys the handle. It returns the same code if
+/// a checked pool found a write to memory of a destroyed object.
 ///
 /// Errors: `CORELINE_ERROR_NULL`, `CORELINE_ERROR_HANDLE`, `CORELINE_ERROR_FAULTS`.
 ///

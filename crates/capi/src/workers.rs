@@ -63,7 +63,7 @@ pub struct coreline_worker_stats_t {
     pub sleeps: u64,
     /// How often the worker woke and found no message.
     pub spurious: u64,
-    /// The messages that the worker found while it was awake: so many wake-ups were saved.
+    /// The messages that the worker found while it was awake: this many wake-ups were saved.
     pub spared: u64,
 }
 

@@ -100,7 +100,7 @@ impl<T: Pooled<W>, W: World> Pool<T, W> {
         // Acquire: pairs with the Release in `make_in`. Without it, the object could be seen
         // unwritten.
         let chunk = chunk.load(Ordering::Acquire);
-        // SAFETY: a number was given out only after its chunk, of so many objects, was made; and
+        // SAFETY: a number was given out only after its chunk, of this many objects, was made; and
         // chunks stay.
         unsafe { &*chunk.add(at % Self::PER_CHUNK) }
     }
@@ -185,7 +185,7 @@ impl<T: Pooled<W>, W: World> Pool<T, W> {
         }
     }
 
-    /// Makes a chunk of so many objects if it is not there; says whether it is there now. It is
+    /// Makes a chunk of this many objects if it is not there; says whether it is there now. It is
     /// not if there is no memory for it.
     fn make_in(chunk: &W::Ptr<T>, len: usize) -> bool {
         // Relaxed: `get` looks again.
@@ -201,13 +201,13 @@ impl<T: Pooled<W>, W: World> Pool<T, W> {
             return false;
         };
         let ours = memory.cast::<T>().as_ptr();
-        // SAFETY: mapped above, for so many, and no other thread has seen it.
+        // SAFETY: mapped above, for this many, and no other thread has seen it.
         (0..len).for_each(|at| unsafe { Self::write_new(ours.add(at)) });
         // Release: pairs with the Acquire in `get`. Relaxed, where it fails: `get` looks again.
         let put =
             chunk.compare_exchange(ptr::null_mut(), ours, Ordering::Release, Ordering::Relaxed);
         if put.is_err() {
-            // SAFETY: made above, of so many, and no other thread has seen it.
+            // SAFETY: made above, of this many, and no other thread has seen it.
             unsafe { Self::drop_chunk(memory.cast(), len) };
         }
         true
@@ -242,11 +242,11 @@ impl<T: Pooled<W>, W: World> Pool<T, W> {
 
     /// # Safety
     ///
-    /// The chunk was made by [`make_in`](Pool::make_in), of so many objects, and nothing uses it
+    /// The chunk was made by [`make_in`](Pool::make_in), of this many objects, and nothing uses it
     /// any more.
     unsafe fn drop_chunk(first: NonNull<T>, len: usize) {
         let layout = Layout::array::<T>(len).expect("it was mapped with this layout");
-        // SAFETY: so many objects were written there; and the caller's promise.
+        // SAFETY: this many objects were written there; and the caller's promise.
         unsafe {
             ptr::drop_in_place(ptr::slice_from_raw_parts_mut(first.as_ptr(), len));
             W::unmap(first.cast(), layout);

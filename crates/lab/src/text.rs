@@ -180,7 +180,7 @@ fn broken(word: &str, width: usize) -> Vec<&str> {
     parts
 }
 
-/// So many of what has this name, whose plural ends in s.
+/// This many of what has this name, whose plural ends in s.
 pub(crate) fn counted(count: usize, what: &str) -> String {
     let plural = if count == 1 { "" } else { "s" };
     format!("{count} {what}{plural}")

@@ -272,7 +272,7 @@ fn write(tables: &Tables, output: &CStr, mut text: &[u8]) {
         }
     };
     while !text.is_empty() {
-        // SAFETY: the text has so many bytes.
+        // SAFETY: the text has this many bytes.
         let written = unsafe { libc::write(file, text.as_ptr().cast(), text.len()) };
         match usize::try_from(written) {
             Ok(written @ 1..) => text = &text[written..],

@@ -30,7 +30,7 @@ pub(crate) struct Crew {
 /// How long a sample is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Span {
-    /// So many operations of each thread, a multiple of [`ROUND`](crate::class::ROUND).
+    /// This many operations of each thread, a multiple of [`ROUND`](crate::class::ROUND).
     Ops(u64),
     /// As many operations as a thread gets done in this time.
     Window(Duration),

@@ -55,7 +55,7 @@ fn busy(stat: &str, cpus: &[CpuId]) -> Option<Vec<u64>> {
     cpus.iter().map(of).collect()
 }
 
-/// So many bytes of the C library, aligned for a word; null if there are none.
+/// This many bytes of the C library, aligned for a word; null if there are none.
 #[inline(always)]
 pub(crate) fn malloc(size: usize) -> *mut u8 {
     // SAFETY: it takes any size.
@@ -116,7 +116,8 @@ impl BareWords {
     /// How far the words of one counter lie apart: what a shift by 16 bits makes of an index.
     const STRIDE: usize = 1 << 16;
 
-    /// Counters side by side, each with a word for so many indexes. The memory is never given back.
+    /// Counters side by side, each with a word for this many indexes. The memory is never given
+    /// back.
     pub(crate) fn several<const N: usize>(limit: u32) -> [BareWords; N] {
         let words = vec![0_u64; limit as usize * Self::STRIDE / size_of::<u64>() + N].leak();
         let first = words.as_mut_ptr();

@@ -33,7 +33,7 @@ impl Progress {
         }
     }
 
-    /// So many samples were taken, which were expected to take so long.
+    /// This many samples were taken, which were expected to take this long.
     pub(crate) fn done(&mut self, samples: usize, expected: Duration) {
         self.pace.samples += samples;
         self.pace.done += expected;
@@ -92,7 +92,7 @@ impl Pace {
 
     /// How long the rest takes if it differs from the estimate as what is done did.
     fn left(&self, elapsed: Duration) -> Duration {
-        // As if a twentieth of the whole had gone as expected before: else the first samples,
+        // As if a twentieth of the whole had gone as expected before: otherwise the first samples,
         // which are few, would say it all.
         let before = self.expected.time / 20;
         let (took, expected) = (before + elapsed, before + self.done);
@@ -125,7 +125,7 @@ impl Pace {
     /// Whether a sample may be repeated now, where measuring should be over in some time.
     ///
     /// A quarter of the time that is left over may be spent from the start, the rest as the work
-    /// gets done: else what disturbs early samples leaves no repeats for late ones.
+    /// gets done: otherwise what disturbs early samples leaves no repeats for late ones.
     fn may_repeat(&self, elapsed: Duration) -> bool {
         let Some(budget) = self.budget else { return true };
         let spare = budget.saturating_sub(self.expected.time);
@@ -143,7 +143,7 @@ mod tests {
 
     const SECOND: Duration = Duration::from_secs(1);
 
-    /// 100 s for so many samples.
+    /// 100 s for this many samples.
     fn expected(samples: usize) -> Estimate {
         let mut expected = Estimate::default();
         (expected.time, expected.samples) = (100 * SECOND, samples);

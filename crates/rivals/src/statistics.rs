@@ -28,7 +28,7 @@ impl Summary {
     }
 }
 
-/// How many of so many sorted samples may be left out at either end, so that the median of what
+/// How many of this many sorted samples may be left out at either end, so that the median of what
 /// they are drawn from is among the others with a probability of 95 %; `None` if all of them are
 /// too few.
 ///

@@ -126,7 +126,7 @@ impl<W: Testbed> Start<W> {
         Start { arrived: Sign::new(0), at: Line(W::U64::new_in(0)) }
     }
 
-    /// Lets the crew of so many begin `soon` after all have arrived; not at all, if some are
+    /// Lets the crew of this many begin `soon` after all have arrived; not at all, if some are
     /// `missing`.
     pub(crate) fn give(&self, threads: usize, missing: Option<usize>, soon: Duration) {
         let at = if missing.is_some() {

@@ -75,7 +75,7 @@ pub trait Word: Send + Sync + Sized {
     /// * The model yields to its scheduler.
     fn wait_until(&self, order: Ordering, ready: impl FnMut(Self::Value) -> bool) -> Self::Value;
 
-    /// Waits, like [`wait_until`](Word::wait_until), but until `deadline` at most. Returns `None`
+    /// Waits, like [`wait_until`](Word::wait_until), but at most until `deadline`. Returns `None`
     /// if the wait times out.
     ///
     /// `deadline` is a time of this world's [`Clock`](crate::Clock). The wait times out only after

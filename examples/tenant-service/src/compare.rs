@@ -59,7 +59,7 @@ fn seconds(text: &str) -> Result<f64, String> {
     }
 }
 
-/// Lines that are not in order, of so many bytes.
+/// Lines that are not in order, of this many bytes.
 pub(crate) fn lines(bytes: usize) -> Vec<u8> {
     let text = (0..)
         .flat_map(|n: u32| format!("{:05x}\n", n.wrapping_mul(48_271) & 0xf_ffff).into_bytes());

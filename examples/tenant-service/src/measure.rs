@@ -22,7 +22,7 @@ pub struct Tenants {
 }
 
 impl Tenants {
-    /// Of so many.
+    /// Of this many.
     pub fn new(count: usize, seed: u64) -> Self {
         let state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
         Tenants { count: count as u64, state }
@@ -132,7 +132,7 @@ pub struct Memory {
     pub resident_with_buffers: f64,
     /// What the store itself says, if it says anything: of the first.
     pub stated: Option<f64>,
-    /// The same with buffers, but for what is in them.
+    /// The same with buffers, except for what is in them.
     pub stated_with_buffers: Option<f64>,
 }
 

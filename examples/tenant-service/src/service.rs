@@ -32,8 +32,8 @@ pub struct Service<S> {
 }
 
 impl<S: Store> Service<S> {
-    /// A service for so many tenants, of which each has so many buffers. A request that has waited
-    /// for one for as long as `patience` is refused.
+    /// A service for this many tenants, of which each has this many buffers. A request that has
+    /// waited for one for as long as `patience` is refused.
     ///
     /// # Errors
     ///
@@ -95,7 +95,7 @@ impl<S: Store> Service<S> {
         (std::array::from_fn(|bucket| all[bucket]), all[SUM])
     }
 
-    /// Counts a request, which took so many nanoseconds, for all tenants together.
+    /// Counts a request, which took this many nanoseconds, for all tenants together.
     pub(crate) fn count(&self, busy: u64) {
         let bucket = LATENCIES.partition_point(|bound| bound * 1000 < busy);
         self.latencies.add(bucket, 1);

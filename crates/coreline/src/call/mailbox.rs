@@ -103,8 +103,8 @@ impl<W: World> Mailbox<W> {
 
     #[inline]
     fn offer(&self, message: *mut Header<W>) -> Offered {
-        // A worker that is awake is the frequent case. A guess that is wrong has brought the line
-        // here all the same.
+        // A worker that is awake is the frequent case. Even a wrong guess has brought the line
+        // here.
         let mut expected = Self::AWAKE;
         loop {
             // Release: pairs with the Acquire in `look`. Without it the worker could run a call

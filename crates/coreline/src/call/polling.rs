@@ -4,7 +4,7 @@
 //! share of the CPU, or yields it, and comes back a time slice of the others later. A sleeping
 //! thread has its share left, so the kernel runs it as soon as it is woken. A thread that polls
 //! notices by the clock that it was away. Then no thread that waits on that CPU polls for a while.
-//! The while is so much longer than the absence that polling loses only a small part of the time.
+//! That while is long compared with the absence, so polling loses only a small part of the time.
 //! Then one thread polls again, in case nothing else wants the CPU any more.
 //!
 //! But polling may still pay. Two threads on two CPUs that both run for a part of the time have

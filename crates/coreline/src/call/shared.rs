@@ -122,7 +122,7 @@ impl<W: World> Shared<W> {
         let workers: Vec<Worker<W>> = known.iter().map(worker).collect();
         let nearest = |number| {
             let near = |worker: &&Worker<W>| topology.distance(CpuId::new(number), worker.cpu);
-            // `None`, of a CPU that the topology does not know, is all the same distance.
+            // `None`, for a CPU that the topology does not know, is always the same distance.
             let nearest = workers.iter().enumerate().min_by_key(|(_, worker)| near(worker));
             nearest.map_or(0, |(index, _)| index as u32)
         };
@@ -494,7 +494,7 @@ impl<W: World> Shared<W> {
         W::wake(&raw const *self.ended, u32::MAX);
     }
 
-    /// Waits until so many workers have ended. A worker of another set serves calls meanwhile:
+    /// Waits until this many workers have ended. A worker of another set serves calls meanwhile:
     ///
     ///   Worker of A: calls a worker of B, which is in a task
     ///   Worker of B: drops A in that task, and waits for the worker of A   <- both forever

@@ -74,7 +74,8 @@ pub struct Users<W: World = Native> {
     trimmed: TicketLock<Option<Time>, W>,
 }
 
-// Where a function panics, the others run it all the same, and bits are cleared before one runs.
+// If a function panics, the other workers still run it, and bits are cleared before a worker runs
+// it.
 impl<W: World> UnwindSafe for Users<W> {}
 impl<W: World> RefUnwindSafe for Users<W> {}
 

@@ -46,7 +46,7 @@ impl<W: World> Inbox<W> {
     /// An address that no call has.
     const CLOSED: *mut Header<W> = ptr::without_provenance_mut(1);
 
-    /// In the middle of so many calls, a worker serves only calls of workers. A worker that waits
+    /// In the middle of this many calls, a worker serves only calls of workers. A worker that waits
     /// for a call sends no other one meanwhile, so each waiting function has one such call at most.
     /// Other threads may send any number of calls. Nested in each other, these would overflow the
     /// stack.

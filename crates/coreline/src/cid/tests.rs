@@ -78,7 +78,7 @@ enum Outcome {
     Moved,
 }
 
-/// So many users on four CPUs, the first of which had ID 0 on the source CPU, and moves to the
+/// This many users on four CPUs, the first of which had ID 0 on the source CPU, and moves to the
 /// destination, where there is this. `bound`: it is allowed on one CPU.
 fn migration<P: References>(
     users: usize,

@@ -115,7 +115,7 @@ impl<T: Slot, W: World> Spread<T, W> {
         })))
     }
 
-    /// The parts, if there are any: else all is as it was at first.
+    /// The parts, if there are any: otherwise all is as it was at first.
     fn parts(&self) -> Option<&Parts<T, W>> {
         // Acquire pairs with the release in `settle`: they are there.
         // SAFETY: owned.
@@ -214,7 +214,7 @@ impl<T: Slot, W: World> Spread<T, W> {
         Ok(slots)
     }
 
-    /// The wrapping sum of one word everywhere, but for what was drained.
+    /// The wrapping sum of one word everywhere, except for what was drained.
     pub(super) fn sum(&self, which: impl Fn(&T) -> &W::U64) -> u64 {
         let drained = self.drained(&which);
         self.parts().map_or(0, |parts| parts.total(which)).wrapping_sub(drained)
@@ -250,7 +250,7 @@ impl<T: Slot, W: World> Spread<T, W> {
         self.parts().map_or(0, |parts| parts.replace(which, 0))
     }
 
-    /// As [`drain`](Spread::drain), and leaves so much in the sum.
+    /// As [`drain`](Spread::drain), and leaves this much in the sum.
     pub(super) fn replace(
         &self,
         which: impl Fn(&T) -> &W::U64,
@@ -271,7 +271,7 @@ impl<T: Slot, W: World> Parts<T, W> {
         self.slots.with(|slots| Some(unsafe { (*slots).assume_init_ref() }))
     }
 
-    /// Takes all out of the sum of one word but for `value`, and returns what it was.
+    /// Takes all out of the sum of one word except for `value`, and returns what it was.
     fn replace(&self, which: impl Fn(&T) -> &W::U64, value: u64) -> u64 {
         let drained = which(&self.drained);
         loop {
@@ -395,7 +395,7 @@ mod tests {
         W::U64::new_in(0)
     }
 
-    /// So many additions on this CPU; says after which there were slots.
+    /// This many additions on this CPU; says after which there were slots.
     fn add<W: Testbed>(spread: &Arc<Compact<W>>, cpu: u32, additions: u32, fast: bool) -> Vec<u32> {
         let spread = Arc::clone(spread);
         let note = move || {
@@ -429,7 +429,7 @@ mod tests {
         assert!(!are_fast(&slow));
     }
 
-    /// A slot of this machine has no room for so many words, as if there were no memory.
+    /// A slot of this machine has no room for this many words, as if there were no memory.
     fn slots_that_cannot_be_had_are_asked_for_seldom() {
         fn zeros() -> [<Sim as Words>::U64; 513] {
             core::array::from_fn(|_| zero::<Sim>())

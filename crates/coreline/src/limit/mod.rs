@@ -107,7 +107,7 @@ pub enum Refused {
     /// There are not enough permits now.
     #[error(transparent)]
     NotYet(#[from] NotYet),
-    /// The limiter never holds so many permits at the same time.
+    /// The limiter never holds this many permits at the same time.
     #[error("{asked} permits are never available together: ask for at most {most}")]
     Never {
         /// The requested number of permits.
@@ -280,7 +280,7 @@ impl<W: World> RateLimiter<W> {
         (Err(NotYet { after: self.pace.wait(short) }), hand)
     }
 
-    /// Takes permits from the bucket; or returns how long it takes until there are so many.
+    /// Takes permits from the bucket; or returns how long it takes until there are this many.
     fn take(&self, permits: u64) -> Result<(), u64> {
         // Acquire pairs with the release below: the clock is not before what it was there.
         let mut seen = self.full_at.load(Ordering::Acquire);
@@ -360,7 +360,7 @@ mod tests {
     }
 
     /// Two threads of a CPU find its stock empty. Each may have a batch in hand, and the stock then
-    /// holds one at most.
+    /// holds at most one.
     fn a_stock_holds_one_batch(acquire: fn(&RateLimiter<Model>) -> bool) {
         let pace = Pace::new(100_000, Duration::from_secs(1), 64, 2).unwrap();
         let limiter = Arc::new(RateLimiter::<Model>::at_pace(pace, 2));

@@ -52,7 +52,7 @@ pub(crate) enum Spun<V = u32> {
 }
 
 /// Looks at a word that no other thread waits for, until `ready` accepts its value, with Acquire.
-/// It looks at most so many times, with one pause between.
+/// It looks at most this many times, with one pause between.
 ///
 /// [`spin`] pauses for longer and longer and reads the clock in between, so it would see an answer
 /// within two line transfers too late. In the model, one look is all.
@@ -178,7 +178,7 @@ mod tests {
         (spin::<Sim, _>(&word, begun, begun + span, |word| word != 0), Sim::now() - begun)
     }
 
-    /// How often a thread takes an interrupt of so many microseconds for another thread. The
+    /// How often a thread takes an interrupt of this many microseconds for another thread. The
     /// interrupts arrive one after another, each at another time of its steps.
     fn taken_for_a_thread(micros: u64) -> usize {
         let program = move || {

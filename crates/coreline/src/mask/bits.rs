@@ -185,7 +185,7 @@ impl<W: World> Bits<W> {
         size_of_val(&*self.leaves) + size_of_val(&*self.summary)
     }
 
-    /// Clear bits, in leaves that [use](used) so many of their words.
+    /// Clear bits, in leaves that [use](used) this many of their words.
     pub(super) fn new_in(used: Arc<[u8]>) -> Self {
         const { assert!(!W::NATIVE_LAYOUT || size_of::<Leaf<W>>() == size_of::<Line<u8>>()) };
         let leaf = |_| Line(core::array::from_fn(|_| W::U64::new_in(0)));
@@ -422,7 +422,7 @@ mod tests {
 
     use super::*;
 
-    /// Clear bits, in so many leaves of so many words.
+    /// Clear bits, in this many leaves of this many words.
     fn bits(leaves: usize, words: usize) -> Bits<Native> {
         Bits::new_in(used(&vec![words * PER_WORD as usize; leaves]))
     }

@@ -377,7 +377,8 @@ impl<W: World> Roll<W> {
                 continue;
             }
             // It entered in between, and may have found nothing wanted. Its bit is set even if it
-            // knows of this change by now: else the next one goes by it while it is still here.
+            // knows of this change by now: otherwise the next one goes by it while it is still
+            // here.
             self.present.set(at);
             told.pending.push(at);
         }
@@ -389,8 +390,8 @@ impl<W: World> Roll<W> {
         known(self.seat(at).state.load(Ordering::Acquire))
     }
 
-    /// Waits until each owner that was told has run the call of this change or is away, until
-    /// `deadline` at most. After that no owner can run the call any more. If one runs it then, this
+    /// Waits until each owner that was told has run the call of this change or is away, at most
+    /// until `deadline`. After that no owner can run the call any more. If one runs it then, this
     /// waits for it, whatever the deadline.
     pub(super) fn wait_for_call(&self, told: &Told, number: u64, deadline: Option<Time>) -> Waited {
         let mut waited = Waited::default();

@@ -145,7 +145,7 @@ impl<W: World> Rolls<W> {
         self.roll(place).known(place.at)
     }
 
-    /// Waits until the owner of a seat knows of a change, or is away, until `deadline` at most;
+    /// Waits until the owner of a seat knows of a change, or is away, at most until `deadline`;
     /// returns whether that happened.
     pub(super) fn wait_until_done(
         &self,

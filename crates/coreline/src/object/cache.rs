@@ -1,6 +1,6 @@
 //! [`ObjectCache`]: gets, returns, and the paths to and from the depots.
 //!
-//! A magazine has the objects in 4 KiB, but 8 at least and 32 at most, so that large objects do not
+//! A magazine has the objects in 4 KiB, but at least 8 and at most 32, so that large objects do not
 //! go to and fro and small ones do not pile up: `a_cpu_keeps_two_magazines`, in `tests.rs`.
 //!
 //! A CPU also keeps the memory of objects that were discarded, 4 KiB at most, so that an object

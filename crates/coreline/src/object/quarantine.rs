@@ -6,7 +6,7 @@ use coreline_world::{Integer, Ordering, Word, World};
 
 use super::builder::AnyError;
 
-/// So many objects at most, however many were asked for.
+/// This many objects at most, however many were asked for.
 const MOST: usize = 1 << 16;
 
 /// A ring of places. Each new object takes the next place and evicts the object there. That is the
@@ -31,7 +31,7 @@ pub(super) struct Aside<B> {
 }
 
 impl<B: 'static, W: World> Quarantine<B, W> {
-    /// With room for so many objects.
+    /// With room for this many objects.
     pub(super) fn new_in(room: usize) -> Self {
         let place = |_| W::Ptr::new_in(ptr::null_mut());
         Quarantine {

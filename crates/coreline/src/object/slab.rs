@@ -45,7 +45,7 @@ use crate::percpu::{SlotLock, SlotLockGuard};
 
 /// The least size of a slab, in bytes.
 const SMALLEST: usize = 64 << 10;
-/// So many objects fit into a slab at least.
+/// This many objects fit into a slab at least.
 const FEWEST: usize = 8;
 
 /// How long a walk gives way, and how often all of that time: threads that wait may have lost their
@@ -249,7 +249,7 @@ impl<W: World> Slabs<W> {
 
     /// # Safety
     ///
-    /// The slab is mapped, and has so many objects.
+    /// The slab is mapped, and has this many objects.
     unsafe fn object(&self, slab: NonNull<Slab>, number: usize) -> NonNull<u8> {
         // SAFETY: the caller's promise.
         unsafe { slab.byte_add(self.plan.first + number * self.plan.stride).cast() }
@@ -390,9 +390,9 @@ impl<W: World> Slabs<W> {
         }
     }
 
-    /// Calls `f` with the count of lives of each reserved object: under the lock, but for no more
-    /// than 64 of them at a time. An object that is reserved or given back meanwhile may be left
-    /// out. Returns how many lives the objects had whose memory was given back before.
+    /// Calls `f` with the count of lives of each reserved object: under the lock, except for no
+    /// more than 64 of them at a time. An object that is reserved or given back meanwhile may be
+    /// left out. Returns how many lives the objects had whose memory was given back before.
     ///
     /// Slabs stay while a thread walks: one that is added is put before all others, and none is
     /// unmapped.

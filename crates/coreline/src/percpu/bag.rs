@@ -156,7 +156,7 @@ impl<T> PerCpuBag<T> {
     ///
     /// # Errors
     ///
-    /// [`MapError`] if there is no memory for so many values.
+    /// [`MapError`] if there is no memory for this many values.
     pub fn new(capacity: usize) -> Result<Self, MapError> {
         Self::new_in(capacity)
     }
@@ -278,7 +278,7 @@ impl<T, W: World> PerCpuBag<T, W> {
         drained
     }
 
-    /// Takes up to so many values.
+    /// Takes up to this many values.
     fn take(stack: &Stack<T, W>, most: usize, mut f: impl FnMut(T)) {
         let (mut taken, mut looks) = (0, LOOKS);
         while taken < most && looks > 0 {

@@ -143,7 +143,7 @@ impl<W: World> Lines<W> {
 
     /// # Safety
     ///
-    /// The line came from here for this CPU, and no other rows have it. Else as for
+    /// The line came from here for this CPU, and no other rows have it. Otherwise as for
     /// [`make`](Lines::make).
     unsafe fn put<'a>(
         &self,

@@ -136,7 +136,7 @@ impl<T> LossyBuffer<T> {
     ///
     /// # Errors
     ///
-    /// [`MapError`] if there is no memory for so many values.
+    /// [`MapError`] if there is no memory for this many values.
     pub fn new(capacity: usize) -> Result<Self, MapError> {
         Self::new_in(capacity)
     }

@@ -17,7 +17,7 @@ pub(super) type Places<T, W> = Box<[Cell<MaybeUninit<T>, W>]>;
 /// A line, and the one that processors fetch with it.
 const APART: usize = 128;
 
-/// Memory for so many values, on lines that no other stripe has. It is not written, so its pages
+/// Memory for this many values, on lines that no other stripe has. It is not written, so its pages
 /// come from the node of the thread that first uses them.
 ///
 /// # Errors
@@ -43,7 +43,7 @@ pub(super) fn none_left(layout: Option<Layout>) -> MapError {
     MapError { remedy: "ask for a smaller capacity", ..heap::none_left(layout) }
 }
 
-/// A stripe of so many for the calling thread: that of its CPU. It is a hint.
+/// A stripe of this many for the calling thread: that of its CPU. It is a hint.
 #[inline(always)]
 pub(super) fn own<W: World>(stripes: usize) -> usize {
     let cpu = W::cpu_hint().index();

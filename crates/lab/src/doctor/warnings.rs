@@ -70,7 +70,7 @@ fn hidden(Probe { hidden, topology, .. }: &Probe) -> Option<String> {
     })
 }
 
-/// Whether threads on so many CPUs use the quota up.
+/// Whether threads on this many CPUs use the quota up.
 pub(super) fn throttles(quota: Quota, cpus: usize) -> bool {
     quota.cpus() < cpus as f64
 }

@@ -10,7 +10,7 @@ use std::path::Path;
 
 use crate::import_error::ImportError;
 
-/// No file of so many CPUs is as large.
+/// No file for the maximum number of CPUs is this large.
 const LARGEST: u64 = 512 << 20;
 
 /// As many CPUs as a machine file may have.

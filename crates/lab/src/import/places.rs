@@ -18,7 +18,7 @@ use crate::measure::Figure;
 /// Two threads of one core are nearer than this, in nanoseconds.
 const MOST_SIBLINGS: f64 = 15.0;
 
-/// Two groups of so many cores or fewer are taken for two caches of a socket.
+/// Two groups of this many cores or fewer are taken for two caches of a socket.
 const SMALL_CACHE: usize = 8;
 
 /// The machine that a matrix shows.

@@ -11,7 +11,7 @@ use super::{Figure, Row};
 /// Quartiles further from the median than this make a cost uncertain: claims must hold while it
 /// moves by 30 %.
 const MOST_SPREAD: f64 = 0.1;
-/// A machine file says at least so many nanoseconds.
+/// A machine file says at least this many nanoseconds.
 const LEAST_NS: f64 = 0.001;
 
 /// The words in the source of a cost that could not be measured because of a disturbance.

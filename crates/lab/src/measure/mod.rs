@@ -191,7 +191,7 @@ impl Taken {
         Ok(())
     }
 
-    /// The figure, if one sample in each of so many rounds was wanted.
+    /// The figure, if one sample in each of this many rounds was wanted.
     fn figure(self, rounds: usize) -> Option<Figure> {
         Figure::of(keep(self.samples, rounds.div_ceil(self.every)))
     }

@@ -24,7 +24,7 @@ use crate::disturbance::waits_of_new_thread;
 pub(super) enum Use {
     /// It is this cost.
     Cost(&'static str),
-    /// It is this cost, once so many of another quantity are taken off it.
+    /// It is this cost, once this many of another quantity are taken off it.
     Beyond(&'static str, f64, &'static str),
     /// No cost of today's machine files is like it.
     None,
@@ -38,7 +38,7 @@ pub(super) struct Quantity {
     pub(super) used: Use,
     /// A thread runs on each.
     pub(super) cpus: Vec<CpuId>,
-    /// One sample in so many rounds: those that take long are taken seldom.
+    /// One sample in this many rounds: those that take long are taken seldom.
     pub(super) every: usize,
     pub(super) part: Arc<Part>,
 }
@@ -50,7 +50,7 @@ const SYSCALL: &str = "syscall";
 const HIT: &str = "hit";
 
 /// The quantities of a machine, of which the process may use these CPUs; and what it does not have.
-/// Loads that no cache serves go to so many bytes.
+/// Loads that no cache serves go to this many bytes.
 pub(super) fn all(machine: &Probe, allowed: &[CpuId], bytes: usize) -> (Vec<Quantity>, Vec<Lack>) {
     let topology: &Topology = &machine.topology;
     let (mut found, mut lacks) = (Vec::new(), Vec::new());
@@ -225,7 +225,7 @@ fn syscall() -> Arc<Part> {
     })
 }
 
-/// Writes to one page in so many, whatever their size is, of memory that was never touched.
+/// Writes to one page in this many, whatever their size is, of memory that was never touched.
 fn page() -> Arc<Part> {
     Arc::new(|_, _| {
         let fresh = Lines::untouched().ok()?;

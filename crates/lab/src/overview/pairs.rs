@@ -29,7 +29,7 @@ use crate::text;
 /// How long the threads of a sample go on.
 const SPAN: Duration = Duration::from_millis(20);
 
-/// So many operations between two looks at the clock.
+/// This many operations between two looks at the clock.
 const BATCH: u64 = 64;
 
 /// How many samples count, and how many are taken at most where some are disturbed.

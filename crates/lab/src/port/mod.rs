@@ -263,7 +263,7 @@ struct Found {
     others: Vec<PathBuf>,
 }
 
-/// Adds what a folder holds, in order, but for its own manifest, which was read.
+/// Adds what a folder holds, in order, except for its own manifest, which was read.
 fn list(folder: &Path, inner: &Path, found: &mut Found) -> Result<(), PortError> {
     let whole = folder.join(inner);
     let failed = |why| PortError::Read { path: whole.clone(), why };

@@ -13,8 +13,8 @@ use crate::error::Error;
 use crate::measure::matrix::class;
 use crate::validate::core_to_core::{self, CoreToCore};
 
-/// A heat map has a line for each core up to so many, and else for each last-level cache. Boxes are
-/// cores up to four times as many.
+/// A heat map has a line for each core, up to this many cores, and otherwise for each last-level
+/// cache. Boxes are cores up to four times as many.
 const MOST_CORES: usize = 64;
 
 pub(super) struct Shown {

@@ -134,7 +134,7 @@ pub(crate) struct FigureRow {
     /// of fewer than two.
     pub(crate) low: f64,
     pub(crate) high: f64,
-    /// Natively each sample that counts; else the value at each point of the band, the default
+    /// Natively each sample that counts; otherwise the value at each point of the band, the default
     /// first.
     pub(crate) points: Vec<f64>,
     /// Natively, how many samples the value is the median of.
@@ -170,7 +170,7 @@ pub(crate) struct FigureRow {
 }
 
 impl RunResult {
-    /// Of what was finished, of so many points.
+    /// Of what was finished, of this many points.
     pub(super) fn new(choice: &Choice, measured: &[Measured], all: usize) -> RunResult {
         let (scenario, world) = (choice.scenario, &choice.world);
         let machine = match world {

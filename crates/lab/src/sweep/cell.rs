@@ -378,8 +378,8 @@ pub struct TaskRows {
 }
 
 impl Task {
-    /// Creates the task of these keys, for one of so many workers. `machines` has the texts of the
-    /// machine files that the keys name.
+    /// Creates the task of these keys, for one of this many workers. `machines` has the texts of
+    /// the machine files that the keys name.
     pub fn new(keys: Vec<String>, machines: Vec<String>, workers: usize) -> Task {
         Task { engine: ENGINE.to_owned(), machines, keys, time: task_time(workers) }
     }

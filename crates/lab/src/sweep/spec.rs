@@ -142,7 +142,7 @@ impl Sweep {
         &self.machines
     }
 
-    /// Creates the task that runs these cells of the sweep, for one of so many workers.
+    /// Creates the task that runs these cells of the sweep, for one of this many workers.
     pub fn task(&self, keys: Vec<String>, workers: usize) -> Task {
         Task::new(keys, self.files.clone(), workers)
     }

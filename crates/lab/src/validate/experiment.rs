@@ -1,7 +1,7 @@
 //! The programs whose time is predicted and measured: one source for both worlds.
 //!
 //! Each is small enough for its time to be explained line by line. They test the simulated machine,
-//! not coreline's primitives. The ticket lock is the library's own all the same: a second one here
+//! not coreline's primitives. But the ticket lock is the library's own, because a second one here
 //! would be the same code.
 
 use core::hint::black_box;

@@ -274,8 +274,8 @@ fn rounds(ops: u64, mut op: impl FnMut(usize)) {
     }
 }
 
-/// Looks until there is something, with a pause after each look, and lets others run after so many:
-/// the thread that is waited for may be waiting for this CPU.
+/// Looks until there is something, with a pause after each look, and lets others run after this
+/// many: the thread that is waited for may be waiting for this CPU.
 #[inline(always)]
 fn wait_until<T>(looks: u32, mut look: impl FnMut() -> Option<T>) -> T {
     let mut looked = 0;

@@ -36,7 +36,7 @@ const UNEVEN: [(&str, &str); 5] = [
     ("coreline PerCpu, 136 bytes", EVEN[3]),
 ];
 
-/// The goal, set in advance: a size that leaves holes takes at most so many times as long as one
+/// The goal, set in advance: a size that leaves holes takes at most this many times as long as one
 /// of the same room that leaves none.
 const MOST: f64 = 2.0;
 
@@ -72,7 +72,7 @@ pub(super) fn form() -> Form {
     }
 }
 
-/// Values of so many words of 32 bits, from a pool of their own.
+/// Values of this many words of 32 bits, from a pool of their own.
 fn per_cpu<const WORDS: usize>() -> Result<Arc<dyn Subject>, Lacking> {
     let pool = PerCpuPool::new(PoolOptions::new())?;
     let make = move || pool.per_cpu(|| [const { Word32::new(0) }; WORDS]);

@@ -1,8 +1,8 @@
-//! Work that touches nothing shared, and takes so many nanoseconds.
+//! Work that touches nothing shared, and takes this many nanoseconds.
 //!
 //! Each step of it needs the result of the one before, and the first one what it is given: what the
-//! lock guards, for work inside of it. Else a processor begins the work of a section before it has
-//! the lock, and goes on with it while it waits for that. It stores nothing, as a locked
+//! lock guards, for work inside of it. Otherwise a processor begins the work of a section before it
+//! has the lock, and goes on with it while it waits for that. It stores nothing, as a locked
 //! instruction waits for all stores before it. And its loops are so short that their ends are
 //! foreseen: one that is not takes 7 ns, and by chance behind one lock and not behind another.
 //!

@@ -24,7 +24,7 @@ pub(super) const COUNTERS: usize = 4;
 /// Lines that each life writes from the beginning: an `mm_struct` has about 1 KiB.
 const LINES: usize = 16;
 
-/// How often a life adds to its counters, each by so much; then it takes all back.
+/// How often a life adds to its counters, each by this much; then it takes all back.
 const ADDITIONS: u64 = 2;
 
 /// Lives of each thread before any is counted: objects are constructed, and lines come from memory.
@@ -40,7 +40,7 @@ const APART: usize = 200;
 /// From when all have begun until lives are counted: queues fill up.
 const FILL: Duration = Duration::from_micros(20);
 
-/// A thread ends its part of the window after so many lives. Threads come so far only where they
+/// A thread ends its part of the window after this many lives. Threads come so far only where they
 /// hardly wait, and then what they do is the same from life to life.
 const MOST: u64 = 256;
 

@@ -326,8 +326,8 @@ impl<W: Testbed> Process<W> {
         self.credentials.fetch_add(1, Ordering::Relaxed);
         spend(OUTSIDE[0]);
         let files = &*self.files;
-        // Which descriptor is the lowest free one does not decide which line moves but for `fd[]`:
-        // each thread has its own, as after the first round.
+        // Which descriptor is the lowest free one does not decide which line moves except for
+        // `fd[]`: each thread has its own, as after the first round.
         let fd = &self.fd[(thread + BEFORE) / PER_LINE][(thread + BEFORE) % PER_LINE];
         files.lock.hold(&self.nodes, thread, || {
             self.change_bits(thread, true);

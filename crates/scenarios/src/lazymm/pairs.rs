@@ -47,7 +47,7 @@ struct State {
 pub(super) struct Core(Mutex<State>);
 
 impl Core {
-    /// So many hardware threads and pairs. First threads are ready, second ones wait.
+    /// This many hardware threads and pairs. First threads are ready, second ones wait.
     pub(super) fn new(cpus: usize, pairs: usize) -> Core {
         let mut all: Vec<Cpu> = (0..cpus).map(|_| Cpu::default()).collect();
         let mut of_pairs = Vec::new();

@@ -243,7 +243,7 @@ impl<W: Testbed, L: Lock<W>> Field<W, L> {
         }
     }
 
-    /// Whether every line has counted so many turns.
+    /// Whether every line has counted this many turns.
     fn check(&self, turns: u64) -> Result<(), RunError> {
         for (number, line) in self.guarded.iter().enumerate() {
             // Relaxed: all threads have been joined.

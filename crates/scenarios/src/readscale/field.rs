@@ -51,7 +51,7 @@ pub struct Load<'a> {
     pub mix: Mix,
     /// The number of copies of the mix's locks, of which each operation uses a random one.
     pub sets: usize,
-    /// One of so many times a lock that the mix reads is written instead; 0 stands for never.
+    /// One in this many reads of a lock of the mix is a write instead; 0 stands for never.
     pub writes: usize,
     /// The time for which a lock is held, in nanoseconds.
     pub section: u64,

@@ -53,7 +53,7 @@ pub static SCENARIO: Scenario = Scenario {
             .usual(&["one"]),
         Param::number(
             "writes",
-            "One of so many times a lock that the mix reads is written instead; 0 stands for never",
+            "One in this many reads of a lock of the mix is a write instead; 0 stands for never",
             [0, 1_000_000_000],
         )
         .usual(&["0", "10000", "1000", "100", "10", "2"])

@@ -266,7 +266,7 @@ impl Engine {
         Ok(())
     }
 
-    /// Whether an access is to a block that is in use. Else the machine fails.
+    /// Whether an access is to a block that is in use. Otherwise the machine fails.
     pub(super) fn may_access(&mut self, address: usize, site: Site) -> bool {
         let Some(offset) = self.arena.offset(address) else { return true };
         let shadow = self.arena.shadow();

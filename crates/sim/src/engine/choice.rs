@@ -156,7 +156,7 @@ impl Chooser {
         self.spins.get(thread).is_some_and(|spin| spin.is_alone)
     }
 
-    /// A thread is at a point. Whether it passes that, since it spins alone: for so long only, as
+    /// A thread is at a point. Whether it passes that, since it spins alone: for this long only, as
     /// its next loop may be one in which it neither yields nor changes anything.
     fn passes_alone(&mut self, thread: usize) -> bool {
         let Some(spin) = self.spins.get_mut(thread).filter(|spin| spin.is_alone) else {
@@ -346,8 +346,8 @@ pub(crate) fn fails_weakly() -> bool {
 }
 
 impl Engine {
-    /// Whether something unlikely that is permitted happens now, once in so many times on average.
-    /// In a schedule that is listed, it happens if the list says so.
+    /// Whether something unlikely that is permitted happens now, once in this many times on
+    /// average. In a schedule that is listed, it happens if the list says so.
     pub(crate) fn is_unlucky(&mut self, one_in: u32) -> bool {
         if one_in == 0 {
             return false;

@@ -161,7 +161,7 @@ mod tests {
         while word.swap(0, Ordering::Relaxed) == 0 {}
     }
 
-    /// So many accesses that change something.
+    /// This many accesses that change something.
     fn count(word: &AtomicU64, times: u64) {
         (0..times).for_each(|_| _ = word.fetch_add(1, Ordering::Relaxed));
     }

@@ -310,7 +310,7 @@ impl Drop for InUse {
 /// Calls `f` with the engine; `None` if this thread runs no simulated code.
 ///
 /// `f` must not switch coroutines, and while it runs there is no machine: a function of `Sim` that
-/// it calls all the same (a [`Kernel`]'s hook might) fails as it does outside of a machine. What it
+/// it still calls (a [`Kernel`]'s hook might) fails as it does outside of a machine. What it
 /// allocates comes from the host.
 pub(crate) fn with<R>(f: impl FnOnce(&mut Engine) -> R) -> Option<R> {
     let engine = ENGINE.replace(ptr::null_mut());

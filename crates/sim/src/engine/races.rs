@@ -1,11 +1,11 @@
 //! Data races: two accesses to plain data, one of which writes, that nothing orders.
 //!
-//! A run is sequentially consistent, so a missing ordering changes no value that it sees. What is
-//! missing shows all the same, since it is known of each access which order it asked for: a thread
-//! knows of another one's past what releases and acquires, threads' starts and ends have told it.
-//! Each thread has a vector clock, each atomic word one for what it passes on, each piece of plain
-//! data its last write and the reads since (Flanagan and Freund, *FastTrack*, PLDI 2009, without
-//! its short form). Two accesses race if the later one's thread does not know of the earlier one.
+//! A run is sequentially consistent, so a missing ordering changes no value that it sees. A missing
+//! ordering still shows, because each access states the order that it asked for: a thread knows of
+//! another one's past what releases and acquires, threads' starts and ends have told it. Each
+//! thread has a vector clock, each atomic word one for what it passes on, each piece of plain data
+//! its last write and the reads since (Flanagan and Freund, *FastTrack*, PLDI 2009, without its
+//! short form). Two accesses race if the later one's thread does not know of the earlier one.
 //!
 //! | what | passes on |
 //! |---|---|

@@ -87,8 +87,8 @@ pub(super) fn keeper() -> Option<&'static Keeper> {
     KEEPER.get()
 }
 
-/// The running simulated thread frees what it must not, if one runs; else the host's code does, and
-/// the process ends, as with the system's allocator.
+/// The running simulated thread frees what it must not, if one runs; otherwise the host's code
+/// does, and the process ends, as with the system's allocator.
 #[cold]
 pub(super) fn mistaken(block: usize, wrong: Wrong, is_simulated: bool) -> ! {
     if is_simulated && let Some(keeper) = keeper() {

@@ -30,7 +30,7 @@ pub(super) const READER: u32 = 1 << 8;
 /// word is negative only while it is `BIASED`.
 pub(super) const MOST_READERS: i32 = 1 << 22;
 
-/// After so many reads that met another one, without a write in between, the lock is biased.
+/// After this many reads that met another one, without a write in between, the lock is biased.
 pub(super) const PAYS: u32 = 256;
 
 /// The readers that sleep on the word.
@@ -414,9 +414,9 @@ impl<W: World> RawBiasedRwLock<W> {
         unsafe { Self::hand_over(&raw const self.state, READER) };
     }
 
-    /// Frees the lock of its writer, which then counts as so many reads, and wakes the threads that
-    /// may take it. The exchange that frees the lock also clears `SLEEPS` if readers must be woken,
-    /// because the lock may be gone after it.
+    /// Frees the lock of its writer, which then counts as this many reads, and wakes the threads
+    /// that may take it. The exchange that frees the lock also clears `SLEEPS` if readers must be
+    /// woken, because the lock may be gone after it.
     ///
     /// # Safety
     ///

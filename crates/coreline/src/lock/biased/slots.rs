@@ -55,7 +55,7 @@ impl<W: World> Slots<W> {
         sum.wrapping_sub(self.moved.load(Ordering::Relaxed)).cast_signed()
     }
 
-    /// Notes that so many more were moved. The caller is the first writer.
+    /// Notes that this many more were moved. The caller is the first writer.
     pub(super) fn note_moved(&self, more: i64) {
         // Relaxed: the first writer alone writes it.
         self.moved.fetch_add(more.cast_unsigned(), Ordering::Relaxed);
@@ -145,7 +145,7 @@ impl<W: World> RawBiasedRwLock<W> {
     }
 
     /// Takes the bias back, and moves the readers of the slots into the word. Returns false, and
-    /// leaves the lock biased, if the word cannot count so many. The caller is the first writer,
+    /// leaves the lock biased, if the word cannot count this many. The caller is the first writer,
     /// and found the lock biased.
     pub(super) fn unbias(&self) -> Result<bool, Lacking> {
         let slots = self.slots().expect("a biased lock has slots");
@@ -170,7 +170,7 @@ impl<W: World> RawBiasedRwLock<W> {
         Ok(true)
     }
 
-    /// Adds so many readers to the word, which is biased no more. Returns false if these are more
+    /// Adds this many readers to the word, which is biased no more. Returns false if these are more
     /// than the word can count:
     ///
     /// ```text

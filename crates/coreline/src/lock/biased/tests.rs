@@ -15,7 +15,7 @@ use super::slots::Slots;
 use super::waits::PATIENCE;
 use super::*;
 
-/// So many reads, each of which meets another one.
+/// This many reads, each of which meets another one.
 fn meets<W: World>(lock: &RawBiasedRwLock<W>, count: u32) {
     lock.read();
     reads(lock, count);
@@ -23,7 +23,7 @@ fn meets<W: World>(lock: &RawBiasedRwLock<W>, count: u32) {
     unsafe { lock.unlock() };
 }
 
-/// So many reads, one after another.
+/// This many reads, one after another.
 fn reads<W: World>(lock: &RawBiasedRwLock<W>, count: u32) {
     for _ in 0..count {
         lock.read();
@@ -151,7 +151,7 @@ fn locks_share_no_slots() {
 #[test]
 fn more_readers_than_guards_can_be_are_no_reason_for_an_attempt_to_panic() {
     let lock = RawBiasedRwLock::new();
-    // As by so many guards that were forgotten.
+    // As by this many guards that were forgotten.
     let many = MOST_READERS.cast_unsigned() * READER;
     lock.state.store(many, Ordering::Relaxed);
     assert!(!lock.try_read() && !lock.try_write());
@@ -172,7 +172,7 @@ fn forgotten_guards_do_not_free_the_lock() {
         let lock = RawBiasedRwLock::<Sim>::new_in();
         meets(&lock, PAYS);
         assert!(lock.is_biased());
-        // So many, from 0 round to 0 in the word.
+        // This many, from 0 round to 0 in the word.
         lock.slots().unwrap().note_moved(-(1 << 24));
         assert!(!lock.try_write());
         assert_eq!(lock.write_by(Sim::now() + 5 * PATIENCE), Ok(false));
@@ -333,8 +333,8 @@ fn a_reader_is_woken_when_the_last_writer_has_written() {
     }
 }
 
-/// A late reader gives up when the writer frees the lock, so many nanoseconds before or after. The
-/// first writer does not wait for longer because of it.
+/// A late reader gives up when the writer frees the lock, this many nanoseconds before or after.
+/// The first writer does not wait for longer because of it.
 #[test]
 fn a_late_reader_that_gives_up_wakes_the_first_writer() {
     for step in 0..60 {
@@ -491,8 +491,8 @@ fn a_writer_that_took_the_lock_leaves_it_to_be_closed() {
     beside_readers(first, writer);
 }
 
-/// Writers come one after another, without a pause, each for so many microseconds. Returns how long
-/// a reader waits at most.
+/// Writers come one after another, without a pause, each for this many microseconds. Returns how
+/// long a reader waits at most.
 fn among_writers(micros: u64) -> Duration {
     let program = move || {
         let sign = <Sim as Words>::U32::new_in(0);

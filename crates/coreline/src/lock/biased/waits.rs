@@ -18,7 +18,7 @@ use super::raw::{
     TooManyReads, WANTS, readers,
 };
 
-/// A reader that has waited for so long is late. A first writer that has waited for so long for
+/// A reader that has waited for this long is late. A first writer that has waited for this long for
 /// readers lets others in.
 pub(super) const PATIENCE: Duration = Duration::from_millis(1);
 

@@ -154,7 +154,7 @@ impl<O: Order, W: World> Osq<O, W> {
         self.turn(number)
     }
 
-    /// Waits for a turn until `deadline` at most. Returns `None` if the deadline passes first.
+    /// Waits for a turn at most until `deadline`. Returns `None` if the deadline passes first.
     ///
     /// A waiter that gives up leaves its node in the queue until a holder reaches the node. While
     /// 512 or more abandoned nodes are in the queues of all locks, a thread that may give up first

@@ -252,7 +252,7 @@ impl Waiter {
         self.0 & 0xffff
     }
 
-    /// How many waiters of so many were sorted since, including itself.
+    /// How many waiters of this many were sorted since, including itself.
     pub(super) fn age(self, sorted: u32) -> u32 {
         sorted.wrapping_sub(self.0 >> 16) & 0xffff
     }

@@ -87,7 +87,7 @@ impl<O: Order, W: World> Osq<O, W> {
         Some(Place { number, has_turn: before == NONE, life })
     }
 
-    /// A place in this queue that another thread has left, if one is found among so many.
+    /// A place in this queue that another thread has left, if one is found among this many.
     #[cold]
     #[inline(never)]
     fn adopt(&self, tables: &Tables<W>, most: u32) -> Option<Place> {

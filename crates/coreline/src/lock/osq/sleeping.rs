@@ -177,7 +177,7 @@ impl<O: Order, W: World> Osq<O, W> {
     }
 
     /// Passes on the turn of the first waiter. Returns the node of the next one if it sleeps and
-    /// must be [woken](Osq::wake); else zero.
+    /// must be [woken](Osq::wake); otherwise zero.
     pub(in crate::lock) fn pass(&self, first: Number) -> Number {
         with_tables::<W, _>(|tables| O::pass(self, tables, first)).unwrap_or(NONE)
     }

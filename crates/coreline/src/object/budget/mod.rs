@@ -366,7 +366,7 @@ impl<W: World> Budget<W> {
         true
     }
 
-    /// Takes `amount` from the central word and from the parent, if both have so much.
+    /// Takes `amount` from the central word and from the parent, if both have this much.
     ///
     /// # Errors
     ///
@@ -385,7 +385,7 @@ impl<W: World> Budget<W> {
         }
     }
 
-    /// Takes `amount` from the central word, if there is so much.
+    /// Takes `amount` from the central word, if there is this much.
     fn take_here(&self, amount: u64) -> bool {
         let Shared { used, limit, .. } = &*self.shared;
         // Relaxed: the exchange looks again.

@@ -152,7 +152,7 @@ impl<W: World> Budget<W> {
         core::iter::successors(Some(self), |budget| budget.shared.parent.as_ref())
     }
 
-    /// The first budget that has no room for `amount`, as far as is known; else this one.
+    /// The first budget that has no room for `amount`, as far as is known; otherwise this one.
     fn refuser(&self, amount: u64) -> &Self {
         self.chain().find(|budget| budget.lacks(amount)).unwrap_or(self)
     }

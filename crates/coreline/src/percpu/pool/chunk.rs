@@ -93,7 +93,7 @@ impl Chunk {
         }
     }
 
-    /// The chunk that has this address in its slot 0, of so many indexes.
+    /// The chunk that has this address in its slot 0, of this many indexes.
     ///
     /// # Safety
     ///
@@ -122,8 +122,8 @@ impl Chunk {
         self.memory.addr().get()
     }
 
-    /// Takes so many granules, which begin at a multiple of `align`; returns where they lie in slot
-    /// 0.
+    /// Takes this many granules, which begin at a multiple of `align`; returns where they lie in
+    /// slot 0.
     pub(super) fn take(&mut self, granules: (usize, usize)) -> Option<NonNull<u8>> {
         let begin = self.granules.take(granules)?;
         self.live += 1;
@@ -161,7 +161,7 @@ impl Chunk {
     ///
     /// # Safety
     ///
-    /// `memory` is that of a chunk of so many indexes, whose pages the caller has taken.
+    /// `memory` is that of a chunk of this many indexes, whose pages the caller has taken.
     pub(super) unsafe fn discard<W: World>(memory: NonNull<u8>, indexes: u32, pages: Range<usize>) {
         let (begin, len) = (pages.start * GRANULE, pages.len() * GRANULE);
         for slot in 0..=indexes as usize {

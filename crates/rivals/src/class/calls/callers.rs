@@ -75,7 +75,7 @@ fn subject(worker: impl Asked) -> Arc<dyn Subject> {
     Arc::new(Callers { worker, right: AtomicU64::new(0) })
 }
 
-/// Ours, which polls for so long at most, or as it does by itself.
+/// Ours, which polls for this long at most, or as it does by itself.
 fn called(polling: Option<Duration>) -> Result<Arc<dyn Subject>, Lacking> {
     let cpu = second_cpu()?;
     let workers = Workers::builder().cpus(CpuSet::from_iter([cpu]));

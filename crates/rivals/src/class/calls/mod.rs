@@ -184,11 +184,11 @@ trait Worker: Send {
     fn begin(&mut self) {}
 
     /// Waits for a question and answers it. `SLEEPS`: sleeps until there is one, without polling
-    /// for longer than its library does. Else it polls.
+    /// for longer than its library does. Otherwise it polls.
     fn serve<const SLEEPS: bool>(&mut self);
 }
 
-/// So many calls after a warm-up: how many of the answers are right, and for how many nanoseconds
+/// This many calls after a warm-up: how many of the answers are right, and for how many nanoseconds
 /// the calls lasted.
 #[inline(always)]
 fn ask<const GAP_US: u64>(caller: &mut impl Caller, ops: u64) -> (u64, u64) {
@@ -217,7 +217,7 @@ fn ask<const GAP_US: u64>(caller: &mut impl Caller, ops: u64) -> (u64, u64) {
     (if answers == expected { ops } else { 0 }, lasted.as_nanos() as u64)
 }
 
-/// Has the CPU do something else for so long.
+/// Has the CPU do something else for this long.
 fn compute(time: Duration) {
     let start = Instant::now();
     while start.elapsed() < time {

@@ -17,7 +17,7 @@ pub(super) trait Allocator: Sync + 'static {
         Ok(())
     }
 
-    /// So many bytes, aligned for a word; null if there are none.
+    /// This many bytes, aligned for a word; null if there are none.
     fn allocate(size: usize) -> *mut u8;
 
     /// The same, all 0.

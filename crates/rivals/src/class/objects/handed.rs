@@ -235,7 +235,7 @@ mod tests {
 
     fn passed<P: Pool, const READS: bool>() -> u64 {
         let subject = HandedOver::<P, READS>::new(lasting().unwrap());
-        // One thread after the other: the ring has room for so many.
+        // One thread after the other: the ring has room for this many.
         subject.run(0, PLACES as u64);
         let sent = subject.total().unwrap();
         assert_eq!(sent, PLACES as u64);

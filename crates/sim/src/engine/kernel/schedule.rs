@@ -385,7 +385,7 @@ impl Engine {
     }
 
     /// The running thread computes. False if it is done immediately, because no other can notice;
-    /// else the caller suspends it.
+    /// otherwise the caller suspends it.
     fn compute_or_wait(&mut self, left: u64) -> bool {
         let now = self.here().now;
         let until = Some(now.saturating_add(left)).filter(|&at| at <= END_OF_TIME);

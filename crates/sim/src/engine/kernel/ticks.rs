@@ -27,8 +27,8 @@ impl Engine {
         self.cpus[cpu].next_kernel_event = own.min(self.next_break(cpu, thread));
     }
 
-    /// A CPU gets a thread, so its timer ticks. If it ticks already, it goes on; else it was idle
-    /// since `idle`.
+    /// A CPU gets a thread, so its timer ticks. If it ticks already, it goes on; otherwise it was
+    /// idle since `idle`.
     ///
     /// The timer runs again before the kernel switches to the thread, which it does with interrupts
     /// off. So a tick that is due meanwhile hits the thread, as soon as that is there.

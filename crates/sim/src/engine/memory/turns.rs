@@ -65,7 +65,8 @@ impl Engine {
         completion
     }
 
-    /// A request arrives at its line at `now`. Whether it is its turn already; else it waits there.
+    /// A request arrives at its line at `now`. Whether it is its turn already; otherwise it waits
+    /// there.
     pub(in crate::engine) fn arrive(
         &mut self,
         line: usize,

@@ -224,7 +224,7 @@ impl<T> Receiver<T> {
         self.0.receive(None).map_err(|_| RecvError)
     }
 
-    /// Returns the next message, like [`recv`](Receiver::recv), but waits for `span` at most.
+    /// Returns the next message, like [`recv`](Receiver::recv), but waits for at most `span`.
     ///
     /// # Errors
     ///

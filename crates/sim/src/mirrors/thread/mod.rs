@@ -159,7 +159,7 @@ pub fn park() {
     current().take_token(None);
 }
 
-/// Waits for a token, for `span` at most.
+/// Waits for a token, for at most `span`.
 #[track_caller]
 pub fn park_timeout(span: Duration) {
     current().take_token(Instant::deadline(span));
@@ -308,8 +308,8 @@ impl Builder {
             }
         };
         let body: Box<dyn FnOnce() + 'a> = Box::new(body);
-        // SAFETY: the same type but for its lifetime. `spawn` asks for 'static; a scope ends only
-        // when `Data::left` was called, which is the last that the body does, or never, if the
+        // SAFETY: the same type except for its lifetime. `spawn` asks for 'static; a scope ends
+        // only when `Data::left` was called, which is the last that the body does, or never, if the
         // machine fails: then all its threads stay suspended with what they own.
         let body: Box<dyn FnOnce() + 'static> = unsafe { core::mem::transmute(body) };
         let number = engine::spawn(placement, Job::new(body)).map_err(refused)?;

@@ -126,7 +126,7 @@ struct Case<'a> {
 }
 
 impl Case<'_> {
-    /// By definition, undisturbed but for the intrusion, which comes at `abort`, or before the
+    /// By definition, undisturbed except for the intrusion, which comes at `abort`, or before the
     /// operation (`Err(0)`), or after it.
     fn defined(&self, bench: &Bench, index: usize, abort: Result<Before, u32>) -> Outcome {
         let intrude =

@@ -26,8 +26,8 @@ pub struct Held {
     _thread: PhantomData<*const ()>,
 }
 
-/// How many [`Held`] the calling thread has. Its handlers see 0, but for those of signals that the
-/// thread causes itself: they run before the first one's system call or after the last one's.
+/// How many [`Held`] the calling thread has. Its handlers see 0, except for those of signals that
+/// the thread causes itself: they run before the first one's system call or after the last one's.
 fn holds() -> &'static AtomicU32 {
     // SAFETY: memory of the calling thread for its whole life; the reference does not leave `hold`
     // and `drop`.

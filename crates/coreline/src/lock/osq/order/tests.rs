@@ -46,8 +46,8 @@ fn a_run_goes_along_whole() {
     }
 }
 
-/// A queue whose waiters one thread plays. Each has a place, and waits again after its turn and so
-/// many turns of others.
+/// A queue whose waiters one thread plays. Each has a place, and waits again after its turn and
+/// this many turns of others.
 struct Played<'a> {
     osq: &'a Osq<Near, Sim>,
     tables: &'a Tables<Sim>,
@@ -155,7 +155,7 @@ fn a_pause_ends_with_the_queue() {
     assert!(tries, "there is no board");
 }
 
-/// The places of turns, each of which takes so long, in microseconds. Three waiters of each place
+/// The places of turns, each of which takes this long, in microseconds. Three waiters of each place
 /// come in the order 3, 1, 2.
 fn runs(played: &mut Played<'_>, turn: u64) -> Vec<u32> {
     let turn = |_| {
@@ -176,7 +176,7 @@ fn the_runs_of_a_young_board_are_in_the_order_of_places() {
     assert_eq!(play(&CAME, |played| runs(played, 50)), [1, 1, 1, 3, 3, 3, 2, 2, 2]);
 }
 
-/// The longest run of one place, of so many turns.
+/// The longest run of one place, of this many turns.
 fn longest_run(played: &mut Played<'_>, turns: usize) -> u32 {
     let (mut longest, mut run) = (0, 0);
     for _ in 0..turns {

@@ -21,7 +21,7 @@
 //! one CPU only), for signals (blocked), and for `membarrier`, which is why a changed word is asked
 //! for. A test by `membarrier` or by a signal would prove nothing about preemption.
 //!
-//! It is run twice at most:
+//! It is run at most twice:
 //!
 //! | the watcher's policy | is preempted | answers |
 //! |---|---|---|
