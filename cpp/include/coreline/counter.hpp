@@ -18,7 +18,7 @@
 //
 // **One way for each slot.** A plain addition and an atomic one to the same word can lose an update. So the copy of
 // this header that makes the slots of a counter decides how all threads add to them, and the slots say so. A thread
-// that cannot run sections there adds to one word that all CPUs share, by an atomic instruction: a thread that the
+// that cannot run sections there adds to one word that all CPUs share, with an atomic instruction: a thread that the
 // kernel refuses to register, one on a CPU beyond the slots, and one in code that was compiled without sections.
 //
 // **Compact at first.** A counter is one word for all CPUs until a second CPU adds or until 256 additions. Without
@@ -102,8 +102,8 @@ inline namespace v1 {
 
 /// How additions to a counter work.
 enum class Mode {
-    compact,  ///< by atomic instructions on one word that all CPUs share
-    atomic,   ///< by atomic instructions on the slot of a CPU
+    compact,  ///< with atomic instructions on one word that all CPUs share
+    atomic,   ///< with atomic instructions on the slot of a CPU
     sections  ///< in restartable sections, on the slot of the thread's CPU
 };
 
@@ -278,8 +278,8 @@ inline std::uint32_t cpu_limit() noexcept {
     return 256;
 }
 
-/// Where to add by atomic instructions: any slot is right, and that of the CPU is fastest. Otherwise a number of the
-/// thread.
+/// Where to add with atomic instructions: any slot is right, and that of the CPU is fastest. Without a CPU number, this
+/// is a number of the thread.
 inline std::uint32_t place() noexcept {
 #if CORELINE_COUNTER_RSEQ
     const std::intptr_t area = published_area();

@@ -15,7 +15,7 @@ pub enum Policy {
     /// A call counts as work. After each call, the worker checks the tasks of all other workers, as
     /// an idle CPU of the kernel does after an interrupt announced by `TIF_NEED_RESCHED`.
     Resched,
-    /// Like `Notify`, but each call wakes the worker by a system call, even if the worker polls.
+    /// Like `Notify`, but each call wakes the worker with a system call, even if the worker polls.
     /// This is Nayak's "revert".
     AlwaysKick,
 }

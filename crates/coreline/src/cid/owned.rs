@@ -23,7 +23,7 @@
 //!   belongs to the task that uses it and to no other.)
 //! * Per CPU each running task has one ID, at most `opt` in all. A task can take an idle CPU's ID.
 //!
-//! The words are those of [rows](super::row), also for a task. A switch changes one of them by an
+//! The words are those of [rows](super::row), also for a task. A switch changes one of them with an
 //! exchange. If it finds no ID, an ID above the bound, or a mark, it takes the lock. IDs are taken
 //! and freed only under the lock.
 //!

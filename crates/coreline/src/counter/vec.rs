@@ -81,7 +81,7 @@ impl<W: World> CounterVec<W> {
         part.add(index, delta);
     }
 
-    /// Returns the address of the gate of the first [group](CounterVec::GROUP), as
+    /// Returns the address of the gate of the first [group](CounterVec::GROUP), like
     /// [`CounterSet::gate`]. The gates of the other groups follow, each
     /// `size_of::<CounterSet<32>>()` bytes after the one before. The address dangles if there are
     /// no counters.

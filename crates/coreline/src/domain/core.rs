@@ -188,8 +188,8 @@ impl<P: References, W: World> Core<P, W> {
     }
 
     fn expire_locked(&self, now: Time, _guard: &Guard<'_, W>) -> Result<(), Lacking> {
-        // Without sections nothing has to be fenced: an operation that still uses its old ID works
-        // by atomics, as all do.
+        // Without sections nothing has to be fenced: an operation that still uses its old ID uses
+        // atomics, as all operations do.
         self.engine.expire_locked(now, || match W::runs_sections(self.common.pool.section()) {
             true => W::fence_restartable(),
             false => Ok(()),

@@ -78,7 +78,7 @@ impl<P: References, W: World> Shared<P, W> {
     #[inline(never)]
     pub(super) fn take_elsewhere(&self) -> Result<LeasedId<W>, LeaseError> {
         let made = self.leasing();
-        // The first lease takes four locks. Each would hold signals off by two system calls.
+        // The first lease takes four locks. Each would block signals with two system calls.
         let _held = made.is_none().then(W::hold);
         let leasing = made.map_or_else(|| self.make_leasing(), Ok)?;
         let core = &*self.core;

@@ -115,7 +115,7 @@
 //!
 //! | input | result |
 //! |---|---|
-//! | a CPU that the layout does not have | its operations share one slot, by atomics |
+//! | a CPU that the layout does not have | its operations share one slot, with atomics |
 //! | more users than CPUs | nothing: IDs are bounded by CPUs, too |
 //! | a forgotten lease or member | its ID or its seat is lost, and the domain counts it |
 //! | more leases than there are | [`LeaseError::Exhausted`], or waits: [`Domain::lease_wait`] |

@@ -3,9 +3,9 @@
 //! A word says whether the lock is held. Next to it is an [`Osq`]. A thread that finds the lock
 //! free and the queue empty takes the word, which costs as much as a
 //! [`TicketLock`](super::TicketLock). Any other thread queues, and spins on a line of its own. The
-//! head of the queue competes for the word. A holder frees the word by a store; if it was the head,
-//! it passes the queue's turn on after that. (The kernel's spinlock passes the turn on before the
-//! section, `kernel/locking/qspinlock.c`. The next head then reads the line that the section
+//! head of the queue competes for the word. A holder frees the word with a store; if it was the
+//! head, it passes the queue's turn on after that. (The kernel's spinlock passes the turn on before
+//! the section, `kernel/locking/qspinlock.c`. The next head then reads the line that the section
 //! writes: 32 pools of `threadstorm`, below, create 10 to 15 % fewer threads.)
 //!
 //! # Overtaking

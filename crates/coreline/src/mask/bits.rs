@@ -20,8 +20,7 @@
 //!
 //! `version` counts how often a trim took `named` away.
 //!
-//! A set bit is found by one load. That is the purpose of `named`: with the bit alone, this could
-//! happen:
+//! One load finds a set bit. That is the purpose of `named`: with the bit alone, this could happen:
 //!
 //! ```text
 //! A: sets the leaf's bit, and is preempted before the summary's

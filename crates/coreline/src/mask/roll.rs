@@ -43,9 +43,9 @@
 //! # Which of the two has the call
 //!
 //! A call lies on the announcer's stack. To run it, an owner first turns the call in `wanted` into
-//! a refresh, by an exchange. To take it back from an owner that left, the announcer does the same.
-//! One of the two wins: the owner, which acknowledges it, or the announcer, which then need not
-//! wait.
+//! a refresh, with an exchange. To take it back from an owner that left, the announcer does the
+//! same. One of the two wins: the owner, which acknowledges it, or the announcer, which then need
+//! not wait.
 
 use core::cell::Cell;
 use core::mem;

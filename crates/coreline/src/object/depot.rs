@@ -1,7 +1,7 @@
 //! [`Depots`]: the storage, in magazines, for idle objects that are on no CPU's stack.
 //!
-//! A magazine moves to or from a depot by one exchange, whatever its contents. There is a depot for
-//! each memory node. (Bonwick and Adams, "Magazines and Vmem", USENIX 2001.)
+//! A magazine moves to or from a depot with one exchange, whatever its contents. There is a depot
+//! for each memory node. (Bonwick and Adams, "Magazines and Vmem", USENIX 2001.)
 //!
 //! | word of a magazine | meaning | written by |
 //! |---|---|---|

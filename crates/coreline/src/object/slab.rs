@@ -16,7 +16,7 @@
 //! |---|---|
 //! | the lists of slabs, their maps and the rest of their headers | `lock` |
 //! | a slab's node | nothing: it never changes |
-//! | `waiting`, how many threads wait for the lock | nothing: a hint, changed by additions |
+//! | `waiting`, how many threads wait for the lock | nothing: a hint, changed with additions |
 //!
 //! A thread holds the lock at most for the time to read 64 objects. The exception is a
 //! [trim](Slabs::trim), which reads each slab. A thread that [walks](Slabs::each) over all objects
@@ -25,8 +25,8 @@
 //! The lock does not block signals. Handlers must not use caches, and blocking signals would cost
 //! more than the construction of many objects.
 //!
-//! Headers are accessed by raw places. A reference to a header would include its node, which other
-//! threads read without the lock, and exclude the map behind it.
+//! Code accesses headers through raw pointers. A reference to a header would include its node,
+//! which other threads read without the lock, and exclude the map behind it.
 //!
 //! **Fork**: if a child was forked while another thread changed a list, the child finds all slabs.
 //! On its first access it rebuilds the lists of slabs with room, because lists belong to one

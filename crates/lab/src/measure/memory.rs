@@ -26,7 +26,7 @@ pub(super) struct Lines {
 
 // SAFETY: the mapping belongs to the value, and after it was touched it is read only.
 unsafe impl Send for Lines {}
-// SAFETY: as for `Send`; `touch` writes zeros where zeros are, by atomic stores.
+// SAFETY: as for `Send`; `touch` writes zeros where zeros are, with atomic stores.
 unsafe impl Sync for Lines {}
 
 impl Lines {

@@ -100,8 +100,8 @@ impl<W: Testbed> Mask for CpuMask<W> {
 const MASK: &str = "mask";
 const REFERENCES: &str = "references";
 
-/// Whether a line is the mask's. The mask of two levels cannot be named from outside: it is known
-/// by the place of its accesses.
+/// Whether a line is the mask's. The mask of two levels cannot be named from outside: the source
+/// location of its accesses identifies it.
 pub(super) fn is_mask(line: &LineCost) -> bool {
     let bits = |file: &str| file.ends_with("mask/bits.rs");
     line.names.iter().any(|name| name == MASK)

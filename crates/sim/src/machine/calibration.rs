@@ -30,7 +30,7 @@ use crate::hardware::distances::Distances;
 use crate::hardware::spec::Spec;
 use crate::results::failure::Failure;
 
-/// A ping-pong as in the published tools, in which two players change one word by
+/// A ping-pong as in the published tools, in which two players change one word with
 /// compare-and-exchange.
 ///
 /// `core-to-core-latency` of N. Viennot uses the same loop

@@ -56,7 +56,7 @@
 //! CPU has no slot yet.
 //!
 //! So a word of zero readers, without `BIASED`, says that there is none: a writer may take the lock
-//! by one exchange.
+//! with one exchange.
 //!
 //! [`Gate`]: coreline_world::restartable::Gate
 //!

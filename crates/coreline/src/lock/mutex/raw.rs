@@ -314,8 +314,8 @@ impl<O: Order, W: World> RawMutex<O, W> {
     fn take(&self) -> bool {
         // Acquire: pairs with the Release in `unlock_slowly`.
         if self.state.load(Ordering::Acquire) & GIVEN != 0 {
-            // Relaxed: the lock is this thread's; no other one writes the word but by an exchange
-            // of what it saw before.
+            // Relaxed: the lock is this thread's; other threads write the word only with an
+            // exchange of the value that they read before.
             self.state.store(HELD, Ordering::Relaxed);
             return true;
         }

@@ -140,8 +140,8 @@ impl<W: World> State<W> {
                 Some(mut before) => before.as_mut().next = next,
                 None => {
                     let next = next.map_or(ptr::null_mut(), NonNull::as_ptr);
-                    // Relaxed: the next to read it takes the lock first. It is unmapped by a system
-                    // call, which no forked child sees without this.
+                    // Relaxed: the next to read it takes the lock first. A system call unmaps it.
+                    // Without this store, a forked child would not see that.
                     self.chunks.store(next, Ordering::Relaxed);
                 }
             }

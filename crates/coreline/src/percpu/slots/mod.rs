@@ -19,14 +19,14 @@
 //! | why | then |
 //! |---|---|
 //! | the index is not below the limit | initialise slots, and try again |
-//! | another thread initialises or has stopped them | the shared slot, by atomics |
-//! | the thread has no index | the shared slot, by atomics |
-//! | this machine has no sections | the thread's slot, or one it had a while ago, by atomics |
+//! | another thread initialises or has stopped them | the shared slot, with atomics |
+//! | the thread has no index | the shared slot, with atomics |
+//! | this machine has no sections | the thread's slot, or one it had a while ago, with atomics |
 //!
 //! *By atomics* means one atomic instruction for words, or a loop of exchanges. Other operations
 //! run by their definition, under the lock in the slot's field. Sections never touch the shared
-//! slot. A thread that has stopped the slots writes them by atomics, too, while no section can use
-//! them. So no slot is written by sections and by atomics at the same time. No operation waits for
+//! slot. A thread that has stopped the slots writes them with atomics, too, while no section can
+//! use them. So sections and atomics never write one slot at the same time. No operation waits for
 //! the thread that initialises or has stopped slots: a signal handler may have interrupted just
 //! that thread.
 //!

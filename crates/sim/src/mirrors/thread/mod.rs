@@ -224,8 +224,8 @@ impl Builder {
         self
     }
 
-    /// Binds the thread to a CPU. This method does not exist in std, with which a program binds a
-    /// thread by a system call.
+    /// Binds the thread to a CPU. This method does not exist in std. With std, a program binds a
+    /// thread with a system call.
     pub fn on(mut self, cpu: CpuId) -> Builder {
         self.placement = Placement::On(cpu);
         self

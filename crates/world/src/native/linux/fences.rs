@@ -81,7 +81,7 @@ impl Fences for Native {
         atomic::compiler_fence(Ordering::SeqCst);
     }
 
-    /// Async-signal-safe, as [`fence_light`](Fences::fence_light).
+    /// Async-signal-safe, like [`fence_light`](Fences::fence_light).
     fn light_is_free() -> bool {
         means() & BARRIER != 0
     }
