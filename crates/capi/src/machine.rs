@@ -2,7 +2,7 @@
 
 use coreline::world::{Clock, Native};
 
-/// Returns the time by which deadlines are given.
+/// Returns the present time, in the unit of deadlines.
 ///
 /// It is `CLOCK_MONOTONIC`, in nanoseconds. A deadline is such a time: `coreline_now() + 1000000`
 /// is one millisecond from now. `coreline_from_timespec` converts a time of `clock_gettime`. Zero

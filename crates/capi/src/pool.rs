@@ -136,7 +136,7 @@ pub unsafe extern "C" fn coreline_pool_mapped(
     })
 }
 
-/// Gives memory of a pool that no object has back to the machine.
+/// Returns unused memory of a pool to the machine.
 ///
 /// `pool` may be null, which is the pool of the process. The call writes the number of bytes of
 /// address space that it unmapped to `out`.

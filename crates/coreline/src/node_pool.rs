@@ -82,9 +82,9 @@ impl<T: Pooled<W>, W: World> Pool<T, W> {
         }
     }
 
-    /// A pool of `2^doublings` times as many objects. What is more is made in large chunks, each
-    /// twice as large as the one before, so that it costs nothing where it is not needed. The model
-    /// has no use for more.
+    /// A pool of `2^doublings` times as many objects. The additional objects are made in large
+    /// chunks, each twice as large as the previous one. So they cost nothing if they are not
+    /// needed. The model has no use for more.
     pub(crate) fn growing(mut self, doublings: usize) -> Self {
         let doublings = if W::RUNS { doublings } else { 0 };
         self.far = (0..doublings).map(|_| W::Ptr::new_in(ptr::null_mut())).collect();

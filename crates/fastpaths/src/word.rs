@@ -15,7 +15,7 @@ pub struct WordsByHand {
     first: *mut AtomicU64,
 }
 
-/// Where the rseq area of sections lies from the thread pointer.
+/// The distance of the rseq area of sections from the thread pointer.
 #[inline(always)]
 fn area_of_sections() -> isize {
     unsafe extern "C" {

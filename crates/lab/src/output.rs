@@ -1,4 +1,4 @@
-//! Where a verb's result goes, and in which form.
+//! The destination of a verb's result, and its form.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, BufWriter, Write};

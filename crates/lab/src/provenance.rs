@@ -1,4 +1,4 @@
-//! Where a result comes from: the program that made it and, natively, the machine and the day.
+//! The origin of a result: the program that made it and, natively, the machine and the day.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 

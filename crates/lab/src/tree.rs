@@ -1,8 +1,8 @@
 //! A machine's tree as indented text, short enough to read for hundreds of CPUs.
 //!
 //! Each line is a part of the machine: a socket, node, last-level cache, cluster or second-level
-//! cache. A part that has the same CPUs as the one above it shares its line. Of neighbours that are
-//! built alike, the first is drawn and the others are one line; cores are counted.
+//! cache. A part that has the same CPUs as the one above it shares its line. Among neighbours that
+//! are built alike, the first is drawn and the others are one line; cores are counted.
 
 use std::io::{self, Write};
 

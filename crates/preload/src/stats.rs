@@ -19,8 +19,8 @@ use coreline_world::{Clock, Memory, Native, Signals};
 use crate::mode::{self, Mode};
 use crate::{ALLOCATOR, uncancelled};
 
-/// Where to write the counts: the path of a file, to whose end they are added, or `-` for what was
-/// standard error when the library was loaded, if it still is.
+/// The place to write the counts. It is the path of a file, to which they are appended, or `-` for
+/// the standard error of the time when the library was loaded, if it is still open.
 const VARIABLE: &CStr = c"CORELINE_PRELOAD_STATS";
 
 /// A call that took longer has waited, or its CPU did something else.

@@ -32,7 +32,7 @@ pub(crate) struct Crew {
 pub(crate) enum Span {
     /// This many operations of each thread, a multiple of [`ROUND`](crate::class::ROUND).
     Ops(u64),
-    /// As many operations as a thread gets done in this time.
+    /// The number of operations that a thread gets done in this time.
     Window(Duration),
 }
 

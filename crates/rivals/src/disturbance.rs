@@ -117,7 +117,7 @@ impl Sample {
         self.cpu_ns as f64 / self.ops() as f64
     }
 
-    /// Of what the luckiest thread got done in a window, how much the unluckiest did.
+    /// The work of the unluckiest thread in a window, as a part of the luckiest thread's work.
     pub(crate) fn share(&self) -> Option<f64> {
         let ops = || self.lanes.iter().map(|lane| lane.ops);
         let (least, most) = ops().min().zip(ops().max())?;

@@ -24,11 +24,11 @@ pub(crate) struct Cell<'a> {
 impl Cell<'_> {
     /// For how long its threads go on after a window of this length.
     ///
-    /// Where each thread has a CPU they end at the same time. Otherwise a thread ends when it gets
-    /// its CPU again: 29 ms later for 8 threads on 2 CPUs and 51 ms for 32, measured as the mean
-    /// over candidates of `locks` that do not end late. Of those that do, each thread that came to
-    /// its CPU in the window waits for its turn, and each turn comes after all other threads of its
-    /// CPU have spun through a time slice.
+    /// If each thread has a CPU, all threads end at the same time. Otherwise a thread ends when it
+    /// gets its CPU again: 29 ms later for 8 threads on 2 CPUs and 51 ms for 32, measured as the
+    /// mean over candidates of `locks` that do not end late. Of those that do, each thread that
+    /// came to its CPU in the window waits for its turn, and each turn comes after all other
+    /// threads of its CPU have spun through a time slice.
     fn wind_down(&self, window: Duration, cpus: usize) -> Duration {
         let Cell { form, name, threads } = *self;
         if threads <= cpus {
@@ -75,7 +75,7 @@ impl Cost {
         (plan.late || after < LATE).then_some(cost)
     }
 
-    /// Where a sample is this many operations.
+    /// The case in which a sample is this many operations.
     fn of_operations(form: &Form, threads: usize, plan: &Plan, cpus: usize) -> Cost {
         let length = Duration::from_nanos(plan.length_ns(threads > cpus));
         // A thread that computes beside has its CPU as long as one that is measured.

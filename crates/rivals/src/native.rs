@@ -125,8 +125,8 @@ impl BareWords {
         std::array::from_fn(|number| unsafe { BareWords { limit, first: first.add(number) } })
     }
 
-    /// Where the C library has each thread's area, from the thread pointer; `None` if it registers
-    /// no thread, or [`add`](BareWords::add) is not written for this machine.
+    /// The offset of each thread's area of the C library from the thread pointer; `None` if the C
+    /// library registers no thread, or if [`add`](BareWords::add) is not written for this machine.
     pub(crate) fn area() -> Option<isize> {
         if !cfg!(all(target_arch = "x86_64", target_env = "gnu")) {
             return None;

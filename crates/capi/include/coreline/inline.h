@@ -110,7 +110,7 @@ static inline coreline_code_t coreline_check(void)
     struct coreline_check_at_load_ends
 
 /**
- * Converts a time of `CLOCK_MONOTONIC` to the time by which deadlines are given.
+ * Converts a time of `CLOCK_MONOTONIC` to the unit of deadlines.
  *
  * A time before the clock's zero becomes zero, which has passed. A time that is too late becomes
  * `UINT64_MAX`. `tv_nsec` must be below 1,000,000,000.

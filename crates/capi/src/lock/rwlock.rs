@@ -82,10 +82,10 @@ pub unsafe extern "C" fn coreline_rwlock_try_read(rwlock: *mut coreline_rwlock_t
 /// Errors: `CORELINE_ERROR_NULL`, `CORELINE_ERROR_ARGUMENT` (the address is not aligned),
 /// `CORELINE_ERROR_PANIC` (there are more than 2^24 readers).
 ///
-/// Threads: any number of threads may call it at the same time. Signals: a handler must not call
-/// it, unless `coreline_prepare` was called before. Then it waits until the deadline if the
-/// interrupted thread holds the lock or waits for it. Fork: a lock that another thread held or
-/// waited for at the time of the fork stays locked in the child.
+/// Threads: any number of threads may call it at the same time. Signals: a handler may call it only
+/// if `coreline_prepare` was called before. If the interrupted thread holds the lock or waits for
+/// it, the handler waits until the deadline. Fork: a lock that another thread held or waited for at
+/// the time of the fork stays locked in the child.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn coreline_rwlock_read_by(
     rwlock: *mut coreline_rwlock_t,
@@ -154,10 +154,10 @@ pub unsafe extern "C" fn coreline_rwlock_try_write(rwlock: *mut coreline_rwlock_
 ///
 /// Errors: `CORELINE_ERROR_NULL`, `CORELINE_ERROR_ARGUMENT` (the address is not aligned).
 ///
-/// Threads: any number of threads may call it at the same time. Signals: a handler must not call
-/// it, unless `coreline_prepare` was called before. Then it waits until the deadline if the
-/// interrupted thread holds the lock or waits for it. Fork: a lock that another thread held or
-/// waited for at the time of the fork stays locked in the child.
+/// Threads: any number of threads may call it at the same time. Signals: a handler may call it only
+/// if `coreline_prepare` was called before. If the interrupted thread holds the lock or waits for
+/// it, the handler waits until the deadline. Fork: a lock that another thread held or waited for at
+/// the time of the fork stays locked in the child.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn coreline_rwlock_write_by(
     rwlock: *mut coreline_rwlock_t,

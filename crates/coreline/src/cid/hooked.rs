@@ -88,7 +88,7 @@ impl<W: World> Visitor<W> {
         self.last.store(last, Ordering::Relaxed);
     }
 
-    /// Where it may have left a reference, and to which ID.
+    /// The CPU on which it may have left a reference, and the ID of that reference.
     fn left(&self) -> Option<(u16, u32)> {
         // Relaxed: calls about the task do not overlap.
         let last = self.last.load(Ordering::Relaxed);

@@ -33,7 +33,7 @@ use crate::percpu::{Init, PerCpu, PerCpuPool, SlotLock, StopError, Stopped, Word
 
 const COMPACT: u32 = 0;
 const SPREAD: u32 = 1;
-/// Where the tries are not counted any more.
+/// The number of tries from which on they are not counted any more.
 const LAST: u32 = 13;
 
 /// Additions after which slots pay even on one CPU: each that follows saves some cycles.
@@ -161,8 +161,9 @@ impl<T: Slot, W: World> Spread<T, W> {
         }
     }
 
-    /// Where an operation that looks no further finds a word of the calling thread's slot. Without
-    /// a slot there, the operation must take the slow path, through [`note_addition`].
+    /// The slot of the calling thread, in which an operation finds its word without a further
+    /// search. Without a slot there, the operation must take the slow path, through
+    /// [`note_addition`].
     ///
     /// # Safety
     ///

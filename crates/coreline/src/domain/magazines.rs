@@ -104,7 +104,7 @@ impl<W: World> Magazine<W> {
         }
     }
 
-    /// The number that waits in this round, if one does.
+    /// Takes the number that waits in this round, if there is one.
     #[inline]
     pub(super) fn take_round(round: &W::U32) -> Option<u32> {
         // Acquire: pairs with the Release of the return: the new holder sees what was done under

@@ -216,8 +216,8 @@ pub struct Usage {
 /// **Priorities**: see [`CidSpace`](crate::cid::CidSpace). Operations on locals never
 /// wait.
 ///
-/// **No memory**: a local or a lease is an error then. A domain, a member or a waiter that cannot
-/// be created [ends the process](crate#without-memory).
+/// **No memory**: the creation of a local or a lease returns an error. A domain, a member or a
+/// waiter that cannot be created [ends the process](crate#without-memory).
 ///
 /// **Signals, fork, panics**: see the [module](self).
 pub struct Domain<P: References = Recent, W: World = Native> {

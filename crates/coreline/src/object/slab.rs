@@ -72,7 +72,7 @@ struct Plan {
     slab: Layout,
     /// From one object to the next, in bytes.
     stride: usize,
-    /// Where the first one is.
+    /// The offset of the first one.
     first: usize,
     /// How many there are.
     count: usize,
@@ -121,7 +121,7 @@ unsafe impl<W: World> Send for Lists<W> {}
 /// See the module.
 pub(super) struct Slabs<W: World> {
     plan: Plan,
-    /// Where an object has its count of lives.
+    /// The address of an object's count of lives.
     lives: usize,
     /// By number: the node. `None`, for the only one: wherever memory is.
     nodes: Box<[Option<NodeId>]>,

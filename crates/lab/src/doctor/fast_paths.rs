@@ -5,7 +5,7 @@ use std::io::{self, ErrorKind};
 use coreline_world::native::{NoSections, Probe, SelfTestError};
 use serde::Serialize;
 
-/// Where `mm_cid` ends in an rseq area, in bytes.
+/// The end of `mm_cid` in an rseq area, in bytes.
 const MM_CID_END: u64 = 28;
 
 #[derive(Debug, Serialize)]
@@ -140,8 +140,8 @@ pub(super) fn no_cid(probe: &Probe) -> Option<Off> {
     };
     Some((
         format!("{filled}; the ID ends at {MM_CID_END}"),
-        "use Linux 6.3 or later with CONFIG_SCHED_MM_CID; in a sandbox, use one that passes the \
-         auxiliary vector on"
+        "use Linux 6.3 or later with CONFIG_SCHED_MM_CID, and no sandbox that hides the auxiliary \
+         vector"
             .to_owned(),
     ))
 }

@@ -14,7 +14,7 @@ use super::facts::Limits;
 use crate::error::Error;
 use crate::text::{Form, counted};
 
-/// Where `mm_cid` ends in an rseq area, in bytes.
+/// The end of `mm_cid` in an rseq area, in bytes.
 const MM_CID_END: u64 = 28;
 
 /// The kernel's numbers for the entries of an auxiliary vector.

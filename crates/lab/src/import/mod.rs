@@ -75,7 +75,7 @@ pub(crate) struct Imported {
     name: String,
     /// The machine that gives all but transfers.
     like: String,
-    /// Where the machine file is; null if none was asked for.
+    /// The path of the machine file; null if none was asked for.
     file: Option<PathBuf>,
     sockets: u32,
     nodes_per_socket: u32,

@@ -1,4 +1,4 @@
-//! Where each CPU of a matrix is: which levels are hardware threads, caches, nodes and sockets.
+//! The place of each CPU of a matrix: which levels are hardware threads, caches, nodes and sockets.
 //!
 //! Latencies show groups, and not what these are. Groups of 2, 4 or 8 CPUs within
 //! [`MOST_SIBLINGS`] ns are the threads of a core. The largest groups are sockets if there are few

@@ -43,7 +43,7 @@ pub(super) struct Entry {
 /// Among what decides a figure: parameters that the scenario declares, or what it does not model.
 const SCENARIO: &str = "scenario";
 
-/// Each published figure once. Of parameters, those are kept that were published.
+/// Each published figure once. Only the published parameters are kept.
 pub(super) fn entries(
     rows: &[FigureRow],
     known: &BTreeSet<String>,

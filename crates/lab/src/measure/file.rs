@@ -32,7 +32,7 @@ pub(crate) struct File<'a> {
     pub(crate) like: &'a Spec,
 }
 
-/// Where the measured figures are from.
+/// The origin of the measured figures.
 pub(crate) enum Origin<'a> {
     /// This machine, on a day.
     Here { day: &'a str },

@@ -140,7 +140,7 @@ pub(crate) struct Measurement {
     like: String,
     /// How many costs of a machine file were measured, and how many there are.
     costs: [usize; 2],
-    /// Where the machine file is; null if none was asked for.
+    /// The path of the machine file; null if none was asked for.
     file: Option<PathBuf>,
     quantities: Vec<Row>,
     core_to_core: Vec<Pair>,

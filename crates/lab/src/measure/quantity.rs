@@ -124,7 +124,7 @@ pub(super) fn all(machine: &Probe, allowed: &[CpuId], bytes: usize) -> (Vec<Quan
                 let what = "a fence in all running threads, of which there are two";
                 add("broadcast", what, cost("broadcast"), both, 1, broadcast());
             } else {
-                lacks.push(("broadcast", "broadcast", "fences take no membarrier here"));
+                lacks.push(("broadcast", "broadcast", "fences do not use membarrier here"));
             }
         }
         None => {
@@ -261,7 +261,7 @@ fn alternate(round_trips: u32) -> Arc<Part> {
     })
 }
 
-/// Two threads that compute on one CPU. Where time is missing to a thread, the other one ran.
+/// Two threads that compute on one CPU. If time is missing in one thread, the other thread ran.
 fn slice() -> Arc<Part> {
     const SPAN: Duration = Duration::from_millis(60);
     /// More than an interrupt takes, and less than a slice lasts.

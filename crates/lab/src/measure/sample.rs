@@ -17,7 +17,7 @@ use crate::disturbance::{self, Waits};
 /// The figure of a sample, and how long its threads waited. No figure: there was nothing to time.
 pub(crate) type Sample = Option<(Waits, f64)>;
 
-/// Where the threads of a sample meet, so that they begin together.
+/// The meeting point of the threads of a sample, so that they begin together.
 pub(crate) struct Meeting {
     threads: u32,
     /// How often a thread came, over all meetings.

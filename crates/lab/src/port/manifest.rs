@@ -98,7 +98,7 @@ fn dependencies(table: &Table) -> Vec<(&String, &Value)> {
         .collect()
 }
 
-/// Where the simulator comes from: a folder, or a version.
+/// The source of the simulator: a folder, or a version.
 #[derive(Debug, Clone)]
 pub(super) enum Simulator {
     Path(String),

@@ -152,7 +152,7 @@ pub(super) fn is_std(root: &str) -> bool {
     matches!(root, "std" | "core" | "alloc")
 }
 
-/// Where a path leads, without its root, which is a crate of the standard library. A path's last
+/// The target of a path, without its root, which is a crate of the standard library. A path's last
 /// name may be `*`. `keeps_arc`: a method of the package takes `self: Arc<Self>`.
 pub(super) fn leads(path: &[&str], keeps_arc: bool) -> Leads {
     if keeps_arc && (path.starts_with(&["sync", "Arc"]) || path.starts_with(&["sync", "Weak"])) {

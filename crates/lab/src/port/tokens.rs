@@ -31,7 +31,7 @@ enum TokenKind {
 struct Token {
     kind: TokenKind,
     at: Range<usize>,
-    /// Of an opening token, the number of the closing one.
+    /// The number of the closing token of an opening token.
     close: usize,
 }
 
@@ -170,7 +170,7 @@ impl<'a> Tokens<'a> {
         None
     }
 
-    /// Where the token is in the text.
+    /// The place of the token in the text.
     pub(super) fn at(&self, number: usize) -> Range<usize> {
         self.tokens[number].at.clone()
     }

@@ -13,7 +13,7 @@ pub(super) const COLOURS: [&str; 10] = [
     "#aa4499", "#88ccaa",
 ];
 
-/// Where a chart stands in the page.
+/// The place of a chart in the page.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub(super) enum Section {
@@ -48,7 +48,7 @@ pub(super) struct Figure {
 pub(super) struct Line {
     pub(super) name: String,
     pub(super) colour: usize,
-    /// By the value of the parameter.
+    /// The figures by the value of the parameter.
     pub(super) marks: Vec<Mark>,
 }
 

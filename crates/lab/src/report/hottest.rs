@@ -31,7 +31,7 @@ pub(super) struct HotPlace {
     /// The file and the line there.
     pub(super) site: String,
     pub(super) time_ns: u64,
-    /// Of that, waiting for a turn at the line.
+    /// The part of that time that was spent waiting for a turn at the line.
     pub(super) queue_ns: u64,
     pub(super) hits: u64,
     pub(super) misses: u64,

@@ -186,7 +186,7 @@ impl<'a> Axes<'a> {
         Axes { data, layout, names, is_log, ends: [widen(across), widen(up)], frame }
     }
 
-    /// Where a value is, of the axis across (0) or up (1).
+    /// The position of a value on the axis across (0) or up (1).
     fn at(&self, axis: usize, value: f64) -> f64 {
         let (low, high) = self.ends[axis];
         let scaled = |value: f64| {
@@ -200,7 +200,7 @@ impl<'a> Axes<'a> {
         }
     }
 
-    /// Where an item of a series is across.
+    /// The position across of an item of a series.
     fn place(&self, item: &Value) -> Option<f64> {
         let named = || self.names.iter().position(|name| *name == seen(item));
         Some(self.at(0, item.as_f64().or_else(|| named().map(|at| at as f64))?))

@@ -76,7 +76,7 @@ pub(crate) struct RunResult {
     pub(crate) seed: u64,
     /// How many seeds each request share has, from that one on.
     seeds: u64,
-    /// Of contended lines, the default first. Empty natively.
+    /// The arbitrations of contended lines, the default first. Empty natively.
     arbitrations: Vec<String>,
     pub(crate) not_modelled: &'static [&'static str],
     pub(crate) rows: Vec<FigureRow>,
@@ -160,8 +160,8 @@ pub(crate) struct FigureRow {
     /// Not data.
     #[serde(skip)]
     pub(crate) limited: bool,
-    /// By which factor the size is off, where the verdict is about that; within which it is
-    /// reached.
+    /// The factor by which the size is off, or within which it is reached, if the verdict depends
+    /// on it.
     pub(crate) times: Option<f64>,
     /// Why the verdict is not better; never missing where it could be. Or why there is no value.
     pub(crate) why: Option<String>,

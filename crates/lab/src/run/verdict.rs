@@ -30,7 +30,7 @@
 //! right size proves nothing: instead of `reached` it says `direction`, or of a figure without a
 //! side `undecided`.
 //!
-//! Where nothing is published for the machine the verdict is `none`. Natively, with all CPUs under
+//! If nothing is published for the machine, the verdict is `none`. Natively, with all CPUs under
 //! one L3, it is `not-testable`: scenarios ask how far memory is, and nothing is far.
 
 use std::collections::BTreeMap;
@@ -77,7 +77,7 @@ impl From<Verdict> for Judged {
 }
 
 impl Verdict {
-    /// As it is shown; nothing where nothing is published.
+    /// The verdict as it is shown; empty if nothing is published.
     pub(crate) fn words(self) -> &'static str {
         match self {
             Verdict::Reached => "reached",
@@ -108,7 +108,7 @@ fn side(kind: FigureKind, figure: f64) -> Option<i32> {
     }
 }
 
-/// By which factor the size is off.
+/// The factor by which the size is off.
 fn times(kind: FigureKind, found: f64, published: f64) -> f64 {
     let either_way = |quotient: f64| quotient.max(1.0 / quotient);
     let quotient = either_way(found / published);

@@ -373,7 +373,7 @@ pub struct Task {
 pub struct TaskRows {
     /// The rows, in the order of the keys.
     pub rows: Vec<Row>,
-    /// The CPU time. Where the kernel does not tell it, the elapsed time.
+    /// The CPU time. If the kernel does not tell it, this is the elapsed time.
     pub time: Duration,
 }
 

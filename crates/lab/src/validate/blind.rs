@@ -428,7 +428,7 @@ mod tests {
         ),
     ];
 
-    /// Where threads ran is not published, so two rows have these.
+    /// The source does not say where threads ran, so two rows have these figures.
     const D_WRITE: &[(u64, f64)] = &[
         (1, 31055.0 / 30659.0),
         (2, 9884.0 / 8909.0),

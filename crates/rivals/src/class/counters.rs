@@ -11,7 +11,7 @@
 //! what threads add that are not registered, and keeps where the area lies in a register.
 //!
 //! Ours has a goal relative to it in both forms, which holds on every processor: the same
-//! instructions and a few more. Where additions do not wait for each other there is a goal relative
+//! instructions and a few more. If additions do not wait for each other, there is a goal relative
 //! to the shards, too. The plain addition does not show what a hot counter costs. Some processors
 //! forward a plain store to the next load in no time, and then the floor is a loop's, seven times
 //! faster than a section; others do not.

@@ -4,7 +4,7 @@
 //! once. The section adds 1 to what the mutex guards, so that a lock that lets two threads in is
 //! found out, and its work begins with that count.
 //!
-//! Where threads contend, a sample is a window of time in which each does what it can. It is long,
+//! If threads contend, a sample is a window of time in which each does what it can. It is long,
 //! because locks that favour some threads do so for whole time slices.
 //!
 //! # A new candidate

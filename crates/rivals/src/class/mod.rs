@@ -216,8 +216,8 @@ pub(crate) trait Subject: Send + Sync {
     /// if it does not count.
     fn total(&self) -> Option<u64>;
 
-    /// Of how many records that were put into a log how many were lost, since the subject was made;
-    /// `None` if it is no log that may lose some.
+    /// The number of records that were put into a log, and the number of these that were lost,
+    /// since the subject was made; `None` if it is not a log that may lose records.
     fn lost(&self) -> Option<Lost> {
         None
     }

@@ -200,9 +200,9 @@ struct Pairs<W: Testbed> {
     /// `mm_count`.
     count: Line<W::U64>,
     tlb_gen: Line<W::U64>,
-    /// By CPU: whether it borrows.
+    /// Whether each CPU borrows.
     slots: Vec<Line<W::U64>>,
-    /// By CPU: 1 if there is a thread for it. What its idle task watches.
+    /// For each CPU: 1 if there is a thread for it. What its idle task watches.
     watched: Vec<Line<W::U32>>,
     start: Start<W>,
     call: Duration,

@@ -28,7 +28,7 @@ struct Pair {
     /// For the second thread, and for the first.
     bytes: [bool; 2],
     waits: [bool; 2],
-    /// Where each thread was last.
+    /// The last place of each thread.
     places: [usize; 2],
 }
 

@@ -21,7 +21,7 @@ use super::test_and_set::Dice;
 pub struct Cna<W: Testbed> {
     tail: W::U32,
     nodes: Box<[Line<Node<W>>]>,
-    /// By thread: its memory node.
+    /// The memory node of each thread.
     places: Box<[u32]>,
 }
 
@@ -32,9 +32,9 @@ struct Node<W: Testbed> {
     /// 0 while its thread waits; then the head of the secondary queue, or [`TURN`] if that is
     /// empty.
     spin: W::U32,
-    /// Where the thread is; [`UNKNOWN`] of one that did not wait.
+    /// The place of the thread; [`UNKNOWN`] if it did not wait.
     place: W::U32,
-    /// Of the secondary queue's head: its tail.
+    /// The tail of the secondary queue, in its head.
     last: W::U32,
     dice: Dice<W>,
 }

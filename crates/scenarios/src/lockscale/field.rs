@@ -53,7 +53,7 @@ const THREAD: u128 = 0x10c5;
 /// Words of a guarded line.
 const WORDS: usize = 8;
 
-/// Words of the first guarded line. Of every line, the first word counts the turns.
+/// Words of the first guarded line. The first word of every line counts the turns.
 const TURNS: usize = 0;
 /// The thread that had the last turn, and one; 0: none.
 const LAST: usize = 1;

@@ -47,7 +47,7 @@ const LOOK_EVERY: Duration = Duration::from_micros(10);
 pub struct PerNode<W: Testbed, const ORDERED: bool = false> {
     tails: Line<[W::U32; NODES]>,
     waiters: Box<[Line<Waiter<W>>]>,
-    /// By thread: its memory node.
+    /// The memory node of each thread.
     nodes: Box<[u32]>,
     /// How many nodes there are.
     count: u32,

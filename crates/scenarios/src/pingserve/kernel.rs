@@ -52,7 +52,7 @@ struct RunQueue {
 struct Cpus {
     load: Load<Sim>,
     queues: Vec<RunQueue>,
-    /// By task: the next one in its wake list, and 1.
+    /// For each task: the next one in its wake list, plus 1.
     links: Vec<Line<U32>>,
     start: Start<Sim>,
 }

@@ -397,7 +397,7 @@ fn numbers(tallies: &[Tally]) -> Vec<f64> {
     ]
 }
 
-/// Where the policy's hottest line stands among all lines by misses that other caches served, and
+/// The rank of the policy's hottest line among all lines by misses that other caches served, and
 /// its share of all such misses in percent. That of the references, where there are any.
 fn hottest(report: &Report, numbers: &mut Vec<f64>) {
     let lines = report.details.iter().flat_map(|details| &details.lines);

@@ -32,7 +32,7 @@ enum Next {
 /// The record of a thread. All but `cpu` is for the CPU that has the thread.
 struct State<T> {
     next: Next,
-    /// Where it runs or ran last; `None` before it has run.
+    /// The CPU on which it runs or last ran; `None` before it has run.
     cpu: Option<usize>,
     /// Its task in the source of IDs, on lines of its own as in the kernel; `None` while it runs,
     /// and before and after its life.
@@ -61,9 +61,9 @@ struct Storm<W: Testbed, I: Ids<W>> {
     finished: Line<W::U32>,
     /// By thread. The host's locks, which are never held while time passes.
     threads: Vec<Mutex<State<I::Task>>>,
-    /// By thread: 1 while a CPU has it, also while it is switched out there.
+    /// For each thread: 1 while a CPU has it, also while it is switched out there.
     on_cpu: Vec<Line<W::U32>>,
-    /// By ID: whether a running thread has it. The host's.
+    /// For each ID: whether a running thread has it. The host's.
     held: Vec<AtomicBool>,
     /// The first thing that went wrong.
     broken: Mutex<Option<RunError>>,

@@ -27,7 +27,7 @@ use crate::results::memory::{MemoryBlock, MemoryMistake, MemoryUse, Misuse};
 use crate::results::report::{Site, SourceSite};
 use crate::settings::memory::MemoryChecks;
 
-/// As many bytes a quarantine holds at most.
+/// The maximum number of bytes in a quarantine.
 const ROOM: usize = 4 << 20;
 
 /// As many blocks.
@@ -86,7 +86,7 @@ impl Hasher for Spread {
 struct Event {
     thread: usize,
     cpu: u32,
-    /// Of the thread's last access.
+    /// The source location of the thread's last access.
     site: Option<Site>,
     trace: Option<Rc<Backtrace>>,
 }
@@ -109,7 +109,7 @@ pub(super) struct Blocks {
     checks: MemoryChecks,
     /// By address.
     known: HashMap<usize, Block, BuildHasherDefault<Spread>>,
-    /// By class: freed blocks that may be given out again.
+    /// The freed blocks that may be given out again, by class.
     free: Vec<Vec<usize>>,
     /// Freed blocks that may not yet, and how many bytes they have.
     quarantine: VecDeque<usize>,

@@ -31,8 +31,8 @@ const PREEMPT_ONE_IN: u32 = 8;
 /// for them in a loop that the machine does not recognise.
 const PATIENCE: u64 = 10_000;
 
-/// As many turns a thread spins alone before it gives way after all. More than locks and queues
-/// spin before they park: the loop then has no end of its own.
+/// The number of turns for which a thread spins alone before it gives way after all. More than
+/// locks and queues spin before they park: the loop then has no end of its own.
 const MOST_TURNS: u32 = 1000;
 
 /// How the next thread is chosen.
@@ -45,8 +45,8 @@ enum Strategy {
 /// The state of probabilistic concurrency testing.
 struct Pct {
     rng: Rng,
-    /// By thread: of those that can run, the highest does. Drawn priorities are positive; a change
-    /// point sets one below zero, and a thread that yields goes below all.
+    /// The priority of each thread. Of those that can run, the highest runs. Drawn priorities are
+    /// positive; a change point sets one below zero, and a thread that yields goes below all.
     priorities: Vec<i64>,
     /// The points where the running thread's priority changes, the next one last.
     changes: Vec<u64>,

@@ -21,14 +21,14 @@ pub(super) struct Observation {
     changes: u64,
     /// The acquisitions of locks before.
     acquired: u64,
-    /// By CPU: the latest word written, and what it held before.
+    /// For each CPU: the latest word that was written, and its old value.
     written: Vec<Option<(usize, u64)>>,
-    /// By thread: where its latest access is in the source.
+    /// For each thread: the source location of its latest access.
     sites: Vec<Option<Site>>,
 }
 
 impl Observation {
-    /// Where a thread's latest access is in the source.
+    /// The source location of a thread's latest access.
     pub(super) fn site(&self, thread: usize) -> Option<Site> {
         self.sites.get(thread).copied().flatten()
     }

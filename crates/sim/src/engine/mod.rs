@@ -106,7 +106,7 @@ struct Cpu {
     slice_end: u64,
     /// When the timer ticks next, while a thread runs; a CPU without one has no tick (NOHZ).
     next_tick: u64,
-    /// Where in a tick's length this CPU's ticks lie.
+    /// The position of this CPU's ticks within a tick's length.
     tick_phase: u64,
     /// The threads that wait for the CPU, in the order of their turn.
     queue: VecDeque<usize>,
@@ -204,9 +204,9 @@ struct Thread {
     locals: Vec<(Key, Rc<dyn Any>)>,
     /// Whether the thread panicked and was not seen otherwise since.
     panicked: bool,
-    /// Where in the source it began its latest wait.
+    /// The source location at which its latest wait began.
     site: Option<Site>,
-    /// Where in the source its latest access is, if the machine looks at accesses.
+    /// The source location of its latest access, if the machine looks at accesses.
     seen: Option<Site>,
     /// When it ended, in picoseconds.
     ended: Option<u64>,

@@ -47,7 +47,7 @@ thread_local! {
     static HAS_FOUND_BEFORE: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Of each thread, by number, how far its past is known.
+/// For each thread, by number: how far its past is known.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 struct Clock(Vec<u32>);
 
@@ -113,7 +113,8 @@ struct Piece {
 struct Races {
     threads: Vec<Thread>,
     words: BTreeMap<usize, Passed>,
-    /// By address and length: memory that is used again may hold pieces of other lengths.
+    /// The pieces by address and length. Memory that is used again may hold pieces of other
+    /// lengths.
     pieces: BTreeMap<(usize, usize), Piece>,
     /// The longest piece: no other one reaches an address from further away.
     longest: usize,

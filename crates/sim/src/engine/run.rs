@@ -57,7 +57,7 @@ pub(crate) struct Setup {
     pub(crate) step_limit: u64,
     pub(crate) kernel: Option<Box<dyn Kernel>>,
     pub(crate) statistics: Statistics,
-    /// Where accesses are put down, with full statistics.
+    /// The record of accesses, with full statistics.
     pub(crate) tape: Option<Tape>,
     /// Whether it is put down what happens when.
     pub(crate) trace: bool,

@@ -56,7 +56,7 @@ impl Access {
     }
 }
 
-/// Where a line came from: the classes that costs and statistics distinguish.
+/// The source of a line: the classes that costs and statistics distinguish.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Origin {
     Private,
@@ -100,8 +100,8 @@ impl Origin {
     }
 }
 
-/// Where a line comes from, and what that costs. A nearer class comes before a farther one, and of
-/// one class the cheaper.
+/// The source of a line, and the cost of the transfer. A nearer class comes before a farther one,
+/// and of one class the cheaper.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Source {
     pub(crate) from: Origin,
@@ -178,7 +178,7 @@ pub(crate) struct Directory {
     /// One bit per core, `stride` words per line.
     sharers: Vec<u64>,
     stride: usize,
-    /// By core: when its own caches were empty last.
+    /// For each core: when its own caches were last empty.
     emptied: Vec<u64>,
     /// When any core's were. What arrived since is lost nowhere, which spares a look at the core.
     last_emptied: u64,
@@ -358,7 +358,7 @@ impl Directory {
         }
     }
 
-    /// Where `core` would get the line from at this moment.
+    /// The source from which `core` would get the line at this moment.
     pub(crate) fn source(&self, line: usize, core: u32, node: NodeId, access: Access) -> Source {
         let entry = &self.entries[line];
         let own = match entry.asker == core && self.is_lost(entry) {

@@ -125,8 +125,8 @@ impl Contention {
         latest.is_some_and(|store| store.cpu == cpu)
     }
 
-    /// Of the stores to `word` that other CPUs issued after number `since` and that are on their
-    /// way, the first: a request that is older than all of them takes effect before it.
+    /// The first of the stores to `word` that other CPUs issued after number `since` and that are
+    /// on their way. A request that is older than all of them takes effect before it.
     pub(crate) fn overtaken(
         &self,
         word: usize,

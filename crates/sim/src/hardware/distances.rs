@@ -82,7 +82,7 @@ pub(crate) struct Distances {
 }
 
 impl Distances {
-    /// Of a machine with these costs; or why the pairs cannot be.
+    /// The distances of a machine with these costs, or why the pairs are impossible.
     pub(crate) fn new(
         stated: Vec<NodeDistance>,
         topology: &Topology,

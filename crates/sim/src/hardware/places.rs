@@ -31,7 +31,7 @@ pub(super) const PLACE: usize = 4 << 30;
 /// addresses of 47 bits or more elsewhere: below, or above the last place.
 const FIRST: usize = 0x1000_0000_0000;
 
-/// As many machines may run, or have left something, at one time.
+/// The maximum number of machines that run, or have left something, at one time.
 const PLACES: usize = 1 << 14;
 
 /// The states of a place.

@@ -36,7 +36,7 @@ pub(super) const BEHIND: usize = GRANULE;
 /// The pattern in freed memory. A pointer of it is aligned, and to no memory.
 const POISON: u8 = 0xf0;
 
-/// As many bytes of a freed block are filled.
+/// The number of bytes of a freed block that are filled.
 const MOST_POISON: usize = 4096;
 
 /// Why a block cannot be freed.

@@ -142,7 +142,7 @@ impl Spec {
         self.digest
     }
 
-    /// As many CPUs as the simulator promises.
+    /// The maximum number of CPUs that the simulator promises.
     pub(crate) const MOST_CPUS: usize = 4096;
 
     /// More than a band needs, and little enough for costs not to overflow.

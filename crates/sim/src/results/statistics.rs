@@ -75,11 +75,11 @@ impl Names {
 /// Everything that is kept.
 #[derive(Default)]
 pub(crate) struct Ledger {
-    /// By the line's index in the directory.
+    /// The counts by the line's index in the directory.
     pub(crate) lines: Vec<Vec<Tally>>,
     /// Picoseconds of each CPU by activity.
     pub(crate) cpus: Vec<[u64; Activity::COUNT]>,
-    /// Where all accesses are put down, if they are.
+    /// The record of all accesses, if they are recorded.
     pub(crate) tape: Option<Tape>,
 }
 

@@ -56,7 +56,7 @@ pub(crate) struct Miss {
 pub(crate) struct Tracer {
     events: Vec<Event>,
     dropped: u64,
-    /// By CPU: the thread that runs there, and since when.
+    /// For each CPU: the thread that runs there, and since when.
     running: Vec<Option<(usize, u64)>>,
 }
 

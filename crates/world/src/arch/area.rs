@@ -124,7 +124,7 @@ impl Area {
         self.offset
     }
 
-    /// Where the calling thread has this area.
+    /// The address of the calling thread's area.
     pub(crate) fn address(self) -> usize {
         processor::thread_pointer().wrapping_add_signed(self.offset)
     }

@@ -43,15 +43,15 @@ use core::sync::atomic::{AtomicIsize, AtomicU32};
 
 use super::Reading;
 
-/// Where our own area lies in the block.
+/// The offset of our own area in the block.
 pub(super) const OWN: isize = 32;
-/// Where the marks lie in the block.
+/// The offset of the marks in the block.
 pub(super) const MARKS: isize = 64;
-/// Where the hint lies in the block.
+/// The offset of the hint in the block.
 pub(super) const HINT: isize = 68;
-/// Where the thread's number lies in the block.
+/// The offset of the thread's number in the block.
 pub(super) const NUMBER: isize = 72;
-/// Where the number of nested holds lies in the block.
+/// The offset of the number of nested holds in the block.
 pub(super) const HOLDS: isize = 76;
 
 /// The length of the block, which symbols end in.
@@ -124,7 +124,7 @@ global_asm!(
     words = const words!(),
 );
 
-/// Where each thread has one of its areas.
+/// The place of one of the areas of each thread.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Area {
     /// Bytes from the thread pointer to the area.

@@ -95,7 +95,7 @@ macro_rules! on_words {
     };
 }
 
-/// As [`on_words`], and operations on integers.
+/// Like [`on_words`], with operations on integers.
 macro_rules! on_integers {
     (
         $section:ident, $point:ident, $by:ident, $width:ident, $value:ty, $($more:tt)*

@@ -97,7 +97,7 @@ pub struct At<'a, F, W: Restartable> {
     rows: Option<&'a Rows<W>>,
 }
 
-/// Where the field in slot 0 lies.
+/// The offset of the field in slot 0.
 #[derive(Debug)]
 enum First<'a, F, W: Restartable> {
     Here(NonNull<F>),

@@ -211,8 +211,8 @@ pub(super) struct Board<W: Words> {
 
 /// Waiters of one place, in order of arrival.
 pub(super) struct Ring<W: Words> {
-    /// Where the first one is, and how many there are. Counts of all waiters that were ever there
-    /// would be wrong once they wrap, because `RING` is not a power of two.
+    /// The start of the first one, and the number of them. Counts of all waiters that were ever
+    /// there would be wrong once they wrap, because `RING` is not a power of two.
     pub(super) start: Own<W::U32>,
     pub(super) len: Own<W::U32>,
     /// Their [`Waiter`]s.
@@ -377,8 +377,8 @@ impl<W: World> Tables<W> {
         }
     }
 
-    /// Where the calling thread runs: its last-level cache, of which [`RINGS`] are told apart. This
-    /// is a hint.
+    /// The place of the calling thread: its last-level cache. Places are distinguished up to
+    /// [`RINGS`]. This is a hint.
     pub(super) fn place(&self) -> u32 {
         self.places.get(W::cpu_hint().index()).copied().unwrap_or(0)
     }

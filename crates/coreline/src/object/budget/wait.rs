@@ -23,8 +23,8 @@
 //! ```
 //!
 //! An attempt to charge that fails had some room for a moment. So a charge that made one looks at
-//! the queue, too. So does a caller that stops waiting: others may have waited behind it. Where
-//! sections cannot be fenced, room in other CPUs' stocks would be missed: no caller waits there.
+//! the queue, too. So does a caller that stops waiting: others may have waited behind it. If
+//! sections cannot be fenced, room in other CPUs' stocks would be missed, so no caller waits there.
 //!
 //! A thread that gives back opens its budget's stocks after the last caller has left:
 //!

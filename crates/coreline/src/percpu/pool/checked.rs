@@ -83,7 +83,7 @@ pub(super) struct Checks {
     found: Vec<Fault>,
 }
 
-/// Where the slots of a chunk lie.
+/// The places of the slots of a chunk.
 #[derive(Clone, Copy)]
 pub(super) struct Strides {
     pub(super) stride: usize,

@@ -26,13 +26,14 @@ pub(super) struct Chunk {
     granules: Granules,
     /// How many items there are.
     pub(super) live: usize,
-    /// Where it is in the pool's lists of chunks with room.
+    /// The chunk's place in the pool's lists of chunks with room.
     pub(super) room: Room,
     /// The pool's list of all chunks. A forked child finds them by `next`, and `before` may be torn
     /// until [`settle`](Chunk::settle).
     pub(super) next: Option<NonNull<Chunk>>,
     pub(super) before: Option<NonNull<Chunk>>,
-    /// Where a part of it could not be placed, or not be given huge pages: why.
+    /// The reason why a part of it could not be placed or could not be given huge pages, if there
+    /// is one.
     pub(super) lacking: Option<Lacking>,
 }
 

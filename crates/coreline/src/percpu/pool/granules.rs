@@ -58,7 +58,7 @@ fn largest(begin: usize, end: usize) -> usize {
     [8, 4, 2, 1].into_iter().find_map(of_alignment).unwrap_or(0)
 }
 
-/// Where this many free granules begin, at most 64.
+/// The starts of this many free granules, which are at most 64.
 fn beginnings(free: u128, count: usize) -> u128 {
     let (mut begin, mut known) = (free, 1);
     while known < count {

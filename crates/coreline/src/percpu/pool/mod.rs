@@ -178,7 +178,8 @@ impl<W: World> PerCpuPool<W> {
         Self::of_nodes((section, indexes), node_of, options)
     }
 
-    /// A pool of this many indexes, which rows show, and which lie on these nodes.
+    /// A pool with this number of indexes. Rows hold the indexes, and `node_of` returns the node of
+    /// each index.
     pub(crate) fn by_rows(
         indexes: usize,
         node_of: impl Fn(usize) -> Option<NodeId> + Send + Sync + 'static,

@@ -44,7 +44,7 @@ use super::rooms::{Rooms, TRIES, class_of};
 /// Free pages that a thread has taken, to give them back to the machine.
 pub(super) struct Pages {
     chunk: NonNull<Chunk>,
-    /// Where slot 0 of the chunk begins. The chunk itself is for holders of the lock.
+    /// The address of slot 0 of the chunk. The chunk itself is for holders of the lock.
     pub(super) memory: NonNull<u8>,
     pub(super) granules: Range<usize>,
 }

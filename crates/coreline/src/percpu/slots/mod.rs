@@ -257,7 +257,7 @@ impl<T: Slot, W: World, I: Indexing<W>> Slots<T, W, I> {
         &mut self.indexing
     }
 
-    /// Where the way to an index lies.
+    /// The address from which a section finds the index.
     ///
     /// # Safety
     ///

@@ -20,7 +20,7 @@ const REFERENCE: &str = "tokio mpsc+oneshot, blocking";
 
 const WINDOW: Window = Window { length: Duration::from_millis(500), late: &[] };
 
-/// As many questions as fit into a bounded channel.
+/// The number of questions that fit into a bounded channel.
 const PLACES: usize = 64;
 
 const OPEN: &str = "the worker takes questions as long as a caller has the channel";

@@ -271,7 +271,7 @@ fn lasting<P: Pool>() -> Result<&'static P, Lacking> {
     Ok(Box::leak(Box::new(P::new()?)))
 }
 
-/// Where objects come from and go back to.
+/// The place from which objects come, and to which they return.
 trait Pool: Sync + Sized + 'static {
     /// An object in a thread's hands.
     type Taken: Send;
@@ -383,7 +383,7 @@ impl Subject for Sections {
     }
 }
 
-/// Where the CPU's number lies in the area of a thread.
+/// The offset of the CPU's number in the area of a thread.
 const CPU_ID: usize = 4;
 
 fn sections() -> Result<Arc<dyn Subject>, Lacking> {

@@ -188,8 +188,8 @@ pub(crate) fn await_write(address: usize, deadline: Option<Time>) -> bool {
     waited
 }
 
-/// Whether a thread that spins finds that the deadline has come. Of its looks at the clock only the
-/// one that says so is charged: the others are part of the spinning.
+/// Whether a thread that spins finds that the deadline has come. Only the look at the clock that
+/// says so is charged. The thread's other looks are part of the spinning.
 ///
 /// # Panics
 ///
@@ -251,7 +251,8 @@ pub(in crate::engine) fn unregistered(address: usize, site: Site) -> ! {
     stop()
 }
 
-/// Where a line of a stack is among its lines, the highest first; an address elsewhere is beyond.
+/// The position of a line of a stack among its lines, the highest first; an address elsewhere is
+/// beyond.
 #[inline]
 fn stack_line(base: usize, address: usize) -> usize {
     base.wrapping_sub(address).wrapping_sub(1) / LINE

@@ -33,10 +33,10 @@ type Numbers = HashSet<u64, BuildHasherDefault<LineHasher>>;
 pub(in crate::engine) struct Pages {
     /// Those whose first write is a fault.
     unwritten: Numbers,
-    /// By core, the pages that it has translations of, once it has lost them all; before that
-    /// `None`.
+    /// For each core: the pages whose translations it has, once it has lost all of them; before
+    /// that `None`.
     translated: Vec<Option<Numbers>>,
-    /// By core, when it looked at other CPUs last.
+    /// For each core: when it last looked at other CPUs.
     looked: Vec<u64>,
     /// By core, its CPUs.
     cpus: Vec<Vec<usize>>,

@@ -1,7 +1,7 @@
 //! Arbitration between the requests for a contended line.
 //!
-//! Of the requests that wait at a line, one is appointed to act when the line is free; the others
-//! do not act. The one that is served appoints the next.
+//! One of the requests that wait at a line is appointed to act when the line is free. The others do
+//! not act. The one that is served appoints the next.
 
 use crate::engine::memory::{LINE, Request};
 use crate::engine::{Engine, NEVER, State};
@@ -19,8 +19,8 @@ impl Engine {
         self.take_turn(line, Actor::Thread(cpu), core, turn).then_some(turn)
     }
 
-    /// Serves a request whose turn it is: from `start` on the line is on its way. Returns when it
-    /// is there.
+    /// Serves the request that has its turn. The line is on its way from the time `start`. Returns
+    /// the time at which it arrives.
     pub(in crate::engine) fn serve(
         &mut self,
         cpu: usize,

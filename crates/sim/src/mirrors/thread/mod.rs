@@ -253,11 +253,11 @@ impl Builder {
     ///
     /// # Errors
     ///
-    /// As for [`spawn`](Builder::spawn).
+    /// The same as for [`spawn`](Builder::spawn).
     ///
     /// # Panics
     ///
-    /// As for [`spawn`](Builder::spawn).
+    /// The same as for [`spawn`](Builder::spawn).
     pub fn spawn_scoped<'scope, T, F>(
         self,
         scope: &'scope Scope<'scope, '_>,
@@ -326,8 +326,8 @@ fn refused(error: SpawnError) -> io::Error {
     io::Error::new(kind, error)
 }
 
-/// Where a thread leaves its value. The mutexes are the host's and never contended: no thread
-/// switches while holding one.
+/// The place where a thread leaves its value. The mutexes are the host's and never contended: no
+/// thread switches while holding one.
 struct Packet<T> {
     value: Mutex<Option<Result<T>>>,
     /// The panic that ended the thread: the run fails with it if no thread learns of it.

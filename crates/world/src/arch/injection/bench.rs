@@ -78,7 +78,7 @@ pub(super) struct Bench {
     by_cid: Gate<Native>,
     /// Whether a section learns from them where slot 0 lies.
     is_gated: bool,
-    /// Where indexes are in rows: the rows, and what they say at first.
+    /// The rows, if indexes are in rows, and their first contents.
     rows: Option<(Rows<Native>, Vec<Option<u32>>)>,
 }
 
@@ -206,7 +206,7 @@ impl Bench {
         bench
     }
 
-    /// As [`new`](Bench::new), with a gate that says where they are.
+    /// Like [`new`](Bench::new), with a gate that says where they are.
     pub(super) fn gated(indexes: usize, aliased: bool) -> Bench {
         let mut bench = Bench::new(indexes, aliased);
         bench.is_gated = true;

@@ -65,11 +65,11 @@ mod trapped {
     use crate::restartable::{Full, ResizableStack};
     use crate::{Integer, Word, Words};
 
-    /// As [`Section`](crate::arch::Section).
+    /// Like [`Section`](crate::arch::Section).
     pub(super) trait Trapped<I, F, R>: Sized {
         /// # Safety
         ///
-        /// As for [`Section::run`](crate::arch::Section::run).
+        /// The same as for [`Section::run`](crate::arch::Section::run).
         unsafe fn run(self, at: SlotsAt<I, F>) -> Option<R>;
     }
 

@@ -54,7 +54,7 @@ impl Signals for Native {
     /// Two system calls, one now and one at the end; none inside of another hold. The signals that
     /// the C library keeps for itself cannot be held off: a thread that is cancelled asynchronously
     /// may take a lock with it. Nor are those that a thread causes itself, even if another sends
-    /// them. Where a filter refuses `rt_sigprocmask` none is.
+    /// them. If a filter refuses `rt_sigprocmask`, no signal is blocked.
     fn hold() -> Held {
         let holds = holds();
         // Relaxed, here and below: the word is the thread's own.

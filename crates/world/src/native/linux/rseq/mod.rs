@@ -136,7 +136,7 @@ fn cpu_slowly() -> CpuId {
 /// The caller's concurrency ID, if the kernel keeps them and its thread is registered. Three loads
 /// and a branch (four in a library that `dlopen` may load).
 ///
-/// Where the C library registers nothing, the first call makes the choice of [`sections`].
+/// If the C library registers nothing, the first call makes the choice of [`sections`].
 #[inline]
 pub(crate) fn cid() -> Option<Cid> {
     // Not by way of `Option::or_else`, which rustc compiles to six instructions more.

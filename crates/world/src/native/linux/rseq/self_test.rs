@@ -38,7 +38,7 @@
 //! realtime thread has the CPU. They may also wait in the C library for a lock that the caller
 //! holds, such as that of a `malloc` that itself uses coreline.
 //!
-//! Where coreline registers threads itself, the watcher does so at its start, and gives its
+//! If coreline registers threads itself, the watcher does so at its start, and gives its
 //! registration up at its end.
 
 use core::cell::UnsafeCell;
