@@ -1,4 +1,4 @@
-//! Which native samples do not count, because other programs used their CPUs.
+//! The native samples that do not count, because other programs used their CPUs.
 //!
 //! A sample is disturbed if one of its threads waited on a run queue for more than 4 % of the time
 //! that it ran or wanted to. Disturbed samples do not count, unless there are hardly any others:

@@ -157,7 +157,7 @@ pub(crate) enum Error {
          nothing; give one result on each side"
     )]
     Repeated { before: String, after: String },
-    /// Which ones is in the result.
+    /// The result says which ones.
     #[error("{count} {} worse", if *count == 1 { "figure is" } else { "figures are" })]
     Worse { count: usize },
     #[error(
@@ -167,14 +167,14 @@ pub(crate) enum Error {
     TooFew { needed: usize },
     #[error(transparent)]
     Sweep(#[from] SweepError),
-    /// Which ones is in the result.
+    /// The result says which ones.
     #[error("{count} {} failed", if *count == 1 { "cell" } else { "cells" })]
     FailedCells { count: usize },
     #[error(transparent)]
     Port(#[from] PortError),
     #[error(transparent)]
     Preload(#[from] PreloadError),
-    /// Which ones is in the result.
+    /// The result says which ones.
     #[error(
         "{left} {} left as {}, and the simulated machine does not see the state that threads \
          share there; change it by hand, or see the report",

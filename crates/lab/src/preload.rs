@@ -171,7 +171,7 @@ fn check(program: &Path, library: &Path) -> Result<(), PreloadError> {
 /// The header of a program or library.
 #[derive(Debug, PartialEq, Eq)]
 struct Elf {
-    /// For 32 or 64 bits, and in which order.
+    /// Whether the file is for 32 or 64 bits, and its byte order.
     class: [u8; 2],
     machine: u16,
     /// The dynamic linker; none in a library, and in a program that is linked statically.

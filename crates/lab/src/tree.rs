@@ -51,7 +51,7 @@ pub(crate) fn counts(topology: &Topology) -> String {
 /// The name of a level in the singular, and how a CPU's part of that level is numbered.
 type Level = (&'static str, fn(&Cpu) -> u32);
 
-/// From the largest part to the smallest.
+/// The parts, from the largest to the smallest.
 const LEVELS: &[Level] = &[
     ("socket", |cpu| cpu.socket),
     ("node", |cpu| cpu.node.get()),

@@ -45,8 +45,8 @@
 //!   the first waiter, or sleeps as such. While it wakes up for its turn, a running thread may pass
 //!   it. Of a readers-writer lock, it is a plain unlock: there the first waiter comes next after
 //!   20 us, whichever way other threads unlock.
-//! - **[`Condvar::notify_all`]** wakes all waiters; in `parking_lot`, each wakes after the one
-//!   before.
+//! - **[`Condvar::notify_all`]** wakes all waiters. In `parking_lot`, each waiter wakes after the
+//!   previous one.
 //! - **Readers**: more than 2^24 at one time are a panic.
 //! - **Trials**: `try_upgrade` fails while another thread tries to read, even if that thread fails,
 //!   too. `is_locked` is a hint.

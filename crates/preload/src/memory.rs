@@ -126,7 +126,7 @@ impl Mapped {
         self.limit.store(limit, Ordering::Relaxed);
     }
 
-    /// For a process that is about to end.
+    /// Called in a process that is about to end.
     pub(crate) fn end_limit(&self) {
         self.limit.store(usize::MAX, Ordering::Relaxed);
     }

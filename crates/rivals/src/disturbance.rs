@@ -1,4 +1,4 @@
-//! Which samples do not count, because other load ran on the CPUs meanwhile.
+//! The samples that do not count, because other load ran on the CPUs meanwhile.
 //!
 //! The rule never looks at the time that was measured, so it cannot prefer fast samples.
 //!
@@ -59,8 +59,8 @@ pub(crate) enum Kind {
     Ops,
     /// Time was up.
     Window {
-        /// For how many nanoseconds each CPU was busy meanwhile, with the threads of the sample or
-        /// otherwise; `None` where the kernel does not say.
+        /// The time for which each CPU was busy meanwhile, in nanoseconds, with the threads of the
+        /// sample or otherwise; `None` if the kernel does not say.
         busy: Option<Vec<u64>>,
     },
 }
@@ -141,8 +141,8 @@ impl Sample {
         }
     }
 
-    /// For how long the CPUs ran something else though they had threads of the sample to run, and
-    /// for how long they had such threads.
+    /// The time for which the CPUs ran other code although they had threads of the sample to run,
+    /// and the time for which they had such threads.
     fn foreign(&self) -> (u64, u64) {
         let mut foreign = 0;
         let mut had = 0;
@@ -157,7 +157,7 @@ impl Sample {
         (foreign, had)
     }
 
-    /// For how long a CPU ran threads of the sample.
+    /// The time for which a CPU ran threads of the sample.
     fn ran(&self, cpu: usize) -> u64 {
         self.lanes.iter().filter(|lane| lane.cpu == cpu).map(|lane| lane.ran).sum()
     }

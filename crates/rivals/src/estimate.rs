@@ -22,7 +22,7 @@ pub(crate) struct Cell<'a> {
 }
 
 impl Cell<'_> {
-    /// For how long its threads go on after a window of this length.
+    /// The time for which its threads continue after a window of this length.
     ///
     /// If each thread has a CPU, all threads end at the same time. Otherwise a thread ends when it
     /// gets its CPU again: 29 ms later for 8 threads on 2 CPUs and 51 ms for 32, measured as the
@@ -46,7 +46,7 @@ impl Cell<'_> {
 /// A time slice: the scheduler's 3 ms, up to the next tick, and what the switch costs.
 const SLICE: Duration = Duration::from_millis(5);
 
-/// From how much time after a window on a candidate is late.
+/// The time after a window from which on a candidate is late.
 const LATE: Duration = Duration::from_millis(200);
 
 /// The time of a cell if nothing disturbs it.
@@ -162,7 +162,7 @@ const WORTH_SAYING: Duration = Duration::from_secs(10);
 /// Longer ones are told how they can be shorter.
 const WORTH_SHORTENING: Duration = Duration::from_secs(120);
 
-/// Which cells the plan leaves out, and why; `None` if it has all.
+/// The cells that the plan leaves out, and why; `None` if it has all.
 pub(crate) fn left_out(cells: &[Cell<'_>], plan: &Plan, cpus: usize) -> Option<String> {
     let is_out = |cell: &&Cell<'_>| Cost::of(**cell, plan, cpus).is_none();
     let named = |cell: &Cell<'_>| format!("{:?} at {} threads", cell.name, cell.threads);

@@ -15,12 +15,12 @@ pub(crate) fn sched_getcpu() -> u32 {
     unsafe { libc::sched_getcpu() }.cast_unsigned()
 }
 
-/// For how many nanoseconds the calling thread has run.
+/// The time for which the calling thread has run, in nanoseconds.
 pub(crate) fn thread_cpu_ns() -> u64 {
     clock_ns(libc::CLOCK_THREAD_CPUTIME_ID)
 }
 
-/// For how many nanoseconds all threads of this process have run, one after another.
+/// The time for which all threads of this process have run together, in nanoseconds.
 pub(crate) fn process_cpu_ns() -> u64 {
     clock_ns(libc::CLOCK_PROCESS_CPUTIME_ID)
 }
@@ -33,7 +33,7 @@ fn clock_ns(clock: libc::clockid_t) -> u64 {
     time.tv_sec.cast_unsigned() * 1_000_000_000 + time.tv_nsec.cast_unsigned()
 }
 
-/// For how many nanoseconds each of these CPUs has been busy, in ticks.
+/// The time for which each of these CPUs has been busy, in nanoseconds, rounded to ticks.
 ///
 /// `None` where the kernel does not say.
 pub(crate) fn busy_ns(cpus: &[CpuId]) -> Option<Vec<u64>> {

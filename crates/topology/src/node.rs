@@ -16,7 +16,8 @@ pub(crate) struct Nodes {
     pub(crate) with_cpus: BTreeSet<NodeId>,
     /// The nodes that have memory.
     pub(crate) with_memory: BTreeSet<NodeId>,
-    /// From the first node's CPUs to the second one's memory, as far as firmware says.
+    /// The distance from the first node's CPUs to the second one's memory, as far as firmware
+    /// states it.
     pub(crate) distances: BTreeMap<(NodeId, NodeId), u32>,
 }
 

@@ -78,7 +78,7 @@ pub(super) struct Seat {
     pub(super) cpu: CpuId,
 }
 
-/// Which worker the calling thread is, in any set.
+/// The worker that the calling thread is, in any set.
 pub(super) fn seat<W: World>() -> Option<Seat> {
     let set = with_current::<W, _>(|current| current.shared.get().cast::<Shared<W>>());
     // SAFETY: the thread of a worker has a handle of its set from before it says so there until
@@ -97,7 +97,7 @@ fn serve_own<W: World>() {
     }
 }
 
-/// Which worker the calling thread is.
+/// The worker that the calling thread is.
 struct Current {
     shared: Cell<*const ()>,
     index: Cell<usize>,

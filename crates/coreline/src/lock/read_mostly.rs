@@ -222,8 +222,8 @@ impl<T, W: World> ReadMostly<T, W> {
     /// Waits for the writer that has closed the lock, and then reads. If later writers have closed
     /// it each time, [`SLEEPS`] times, waits in one queue with the writers.
     ///
-    /// It does not queue at once: there each waiter is woken by the one before, which does not run
-    /// while another thread has its CPU. All readers are woken together.
+    /// It does not queue immediately. In the queue, each waiter is woken by the previous one, which
+    /// does not run while another thread has its CPU. All readers are woken together.
     ///
     /// Returns whether this thread reads: not if `deadline` comes first.
     #[cold]

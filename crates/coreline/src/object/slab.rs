@@ -55,7 +55,7 @@ const WAYS: u32 = 100;
 
 /// The header of a slab.
 struct Slab {
-    /// Which of the nodes that the cache knows it lies on.
+    /// The node, among those that the cache knows, on which it lies.
     node: usize,
     /// How many of its objects are reserved.
     reserved: usize,
@@ -70,7 +70,7 @@ struct Slab {
 #[derive(Debug, Clone, Copy)]
 struct Plan {
     slab: Layout,
-    /// From one object to the next, in bytes.
+    /// The distance from one object to the next, in bytes.
     stride: usize,
     /// The offset of the first one.
     first: usize,
@@ -79,7 +79,7 @@ struct Plan {
 }
 
 impl Plan {
-    /// For objects of this layout. `None` if that is too large for this machine.
+    /// The plan for objects of this layout; `None` if the layout is too large for this machine.
     fn of(object: Layout) -> Option<Plan> {
         let object = object.pad_to_align();
         let stride = object.size().max(1);

@@ -39,7 +39,7 @@ pub(crate) struct Process {
     /// `glibc` or `musl`; `null` where neither is mapped, as in static programs.
     c_library: Option<&'static str>,
     c_library_error: Option<String>,
-    /// From its auxiliary vector: bytes that the kernel fills in, and their alignment.
+    /// The bytes that the kernel fills in, and their alignment, from the auxiliary vector.
     feature_size: Option<u64>,
     align: Option<u64>,
     auxv_error: Option<String>,

@@ -32,7 +32,7 @@ use crate::world;
 use matrix::Matrix;
 use places::Places;
 
-/// Which matrix, and where the machine file goes.
+/// The matrix, and the path of the machine file.
 #[derive(Debug, Args)]
 pub(crate) struct Choice {
     /// The matrix: comma-separated values, the one-way latency between each two CPUs in

@@ -1,4 +1,4 @@
-//! Which costs decide a figure although no source says what they are.
+//! The costs that decide a figure although no source states them.
 
 use coreline_sim::Spec;
 use coreline_sim::claim::{Band, Point};

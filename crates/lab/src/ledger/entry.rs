@@ -32,7 +32,7 @@ pub(super) struct Entry {
     pub(super) rows: usize,
     pub(super) verdict: Verdict,
     pub(super) times: Option<f64>,
-    /// Which declared parameters decide it: costs without a source, or [`SCENARIO`].
+    /// The declared parameters that decide it: costs without a source, or [`SCENARIO`].
     pub(super) declared: BTreeSet<String>,
     /// The number of its fact, from 1; none of a quotient of other entries.
     pub(super) fact: Option<usize>,

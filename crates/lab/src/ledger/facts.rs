@@ -1,5 +1,5 @@
-//! Which published figures are one fact, and how many facts are reached: by the simulator, and by
-//! models that know no machine.
+//! The published figures that are one fact, and how many facts are reached: by the simulator, and
+//! by models that know no machine.
 //!
 //! Figures are **one fact** if the simulator cannot be right about one of them and wrong about the
 //! other for a reason of its own: it says the same of both at every point of the band, as for each
@@ -43,7 +43,7 @@ pub(super) struct Fact {
     pub(super) verdict: Verdict,
 }
 
-/// From the best to the worst.
+/// The verdicts, from the best to the worst.
 pub(super) const VERDICTS: [Verdict; 6] = [
     Verdict::Reached,
     Verdict::Direction,

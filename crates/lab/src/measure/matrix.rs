@@ -14,7 +14,7 @@ const MOST: usize = 48;
 /// Figures are written out for this many CPUs, and drawn as shades for more.
 const MOST_WRITTEN: usize = 12;
 
-/// From the least to the most.
+/// The shades, from the least to the most.
 const SHADES: [&str; 5] = ["·", "░", "▒", "▓", "█"];
 const ASCII_SHADES: [&str; 5] = [".", ":", "+", "#", "@"];
 

@@ -76,7 +76,7 @@ impl Lines {
     }
 
     /// Looks at lines in an order that no prefetcher follows, each once before any comes again.
-    /// Where a load goes depends on the one before it.
+    /// The target of a load depends on the previous load.
     pub(super) fn chase(&self, hops: u32) {
         let lines = (self.layout.size() / LINE) as u64;
         // Relaxed: one thread at a time.

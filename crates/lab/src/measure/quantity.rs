@@ -353,7 +353,7 @@ fn broadcast() -> Arc<Part> {
     })
 }
 
-/// Loads from lines that no cache holds, each of which waits for the one before it.
+/// Loads from lines that no cache holds, each of which waits for the previous one.
 fn chase(lines: Lines) -> Arc<Part> {
     const HOPS: u32 = 2000;
     Arc::new(move |_, _| Some(time(|| lines.chase(HOPS)) / f64::from(HOPS)))

@@ -128,7 +128,7 @@ pub(super) fn types(tokens: &Tokens<'_>) -> Vec<(String, BTreeSet<String>)> {
     found
 }
 
-/// Which of these types hold something shared, directly or by each other.
+/// The types among these that hold something shared, directly or through each other.
 pub(super) fn shared(types: &[(String, BTreeSet<String>)]) -> BTreeSet<String> {
     let mut shared = BTreeSet::new();
     loop {

@@ -6,7 +6,7 @@ use super::tokens::Tokens;
 /// A name that is imported.
 #[derive(Debug)]
 struct Leaf {
-    /// From the root on; the last may be `*`.
+    /// The path from the root on; its last name may be `*`.
     path: Vec<String>,
     /// `as` another name.
     rename: Option<String>,

@@ -79,7 +79,7 @@ impl Hottest {
         format!("Accesses by what served them: {}.", each.join(", "))
     }
 
-    /// For how many ns each CPU waited for lines.
+    /// The time for which each CPU waited for lines, in nanoseconds.
     pub(super) fn waits(&self) -> BTreeMap<u32, u64> {
         let cpus = self.report.details.iter().flat_map(|details| &details.cpus);
         cpus.map(|cpu| (cpu.cpu, cpu.miss_ns + cpu.queue_ns)).collect()

@@ -107,7 +107,7 @@ fn colour(trace: &Value) -> RGBColor {
     RGBColor(part(1).unwrap_or(0), part(3).unwrap_or(0), part(5).unwrap_or(0))
 }
 
-/// From light yellow to dark red, of a share from 0 to 1.
+/// The colour of a share from 0 to 1, from light yellow to dark red.
 fn heat(share: f64) -> RGBColor {
     let stops = [(255.0, 247.0, 188.0), (254.0, 153.0, 41.0), (153.0, 16.0, 20.0)];
     let share = share.clamp(0.0, 1.0) * 2.0;

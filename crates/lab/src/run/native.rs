@@ -158,8 +158,8 @@ fn take(
     Ok(Taken { kept: samples, rounds: Rounds { are_disturbed, ..rounds } })
 }
 
-/// For how long the threads of a round waited that is the last to be kept, as it seems so far. It
-/// is a disturbed one, since fewer than `wanted` are calm.
+/// The waits of the threads in the round that is probably the last one to be kept. It is a
+/// disturbed one, since fewer than `wanted` are calm.
 fn most<T>(whole: &[(Waits, T)], wanted: usize) -> Option<u64> {
     let mut order: Vec<_> =
         whole.iter().map(|(waits, _)| (waits.is_disturbed, waits.total)).collect();

@@ -55,7 +55,7 @@ impl Written {
     }
 }
 
-/// Which points of a machine's band run for each seed.
+/// The points of a machine's band that run for each seed.
 #[derive(Deserialize, Clone, Copy, Default, PartialEq)]
 #[serde(rename_all = "lowercase")]
 enum Cost {

@@ -19,7 +19,7 @@ pub(crate) enum Basis {
     Measured,
     /// The source names a commit or a page that anybody can read.
     Published,
-    /// From the file of another machine, or of another processor.
+    /// The figure comes from the file of another machine, or of another processor.
     TakenOver,
     FromMemory,
     Guess,

@@ -5,7 +5,7 @@
 //!
 //! - **hot**: one counter. An addition must wait for the one before it on the same CPU, so
 //!   the latency of memory that was just written hides what else an addition costs;
-//! - **8 in turn**: no addition waits for the one before it. The honest cost.
+//! - **8 in turn**: no addition waits for the previous one. The honest cost.
 //!
 //! The bare section is what is left of ours without a way out: it has no compact counter, loses
 //! what threads add that are not registered, and keeps where the area lies in a register.

@@ -243,7 +243,7 @@ impl Lost {
 pub(crate) struct Account {
     /// How many nanoseconds of it are measured; `None`: all.
     pub(crate) counted: Option<u64>,
-    /// For how many nanoseconds a thread of the subject's own waited on a run queue.
+    /// The time for which the subject's own thread waited on a run queue, in nanoseconds.
     pub(crate) waited: u64,
 }
 

@@ -30,14 +30,14 @@ const ADDITIONS: u64 = 2;
 /// Lives of each thread before any is counted: objects are constructed, and lines come from memory.
 const WARM_UP: u32 = 2;
 
-/// From when all threads are on their CPUs until the first of them begins.
+/// The time from when all threads are on their CPUs until the first of them begins.
 const SOON: Duration = Duration::from_micros(20);
 
 /// Threads begin one after the other, in an order that is drawn, about so far apart, so that the
 /// order in which they queue is none of the machine's.
 const APART: usize = 200;
 
-/// From when all have begun until lives are counted: queues fill up.
+/// The time from when all have begun until lives are counted: queues fill up.
 const FILL: Duration = Duration::from_micros(20);
 
 /// A thread ends its part of the window after this many lives. Threads come so far only where they

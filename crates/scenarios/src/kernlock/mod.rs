@@ -129,7 +129,7 @@ pub const OUTSIDE: [u64; 3] = [700, 500, 300];
 /// is an estimate from memory.
 pub const HELD: u64 = 20;
 
-/// Until all have begun, and queues are full.
+/// The time until all have begun and queues are full.
 const WARM_UP: Duration = Duration::from_micros(200);
 const SOON: Duration = Duration::from_micros(20);
 

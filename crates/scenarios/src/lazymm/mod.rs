@@ -156,7 +156,7 @@ const SWITCH: u64 = 1500;
 /// The cost `wake` of every machine file, 3 us, less the switch in it.
 const WAKE: u64 = 1500;
 
-/// From when all threads are on their CPUs until they begin.
+/// The time from when all threads are on their CPUs until they begin.
 const SOON: Duration = Duration::from_micros(20);
 
 /// Time before iterations are counted: the lines come from memory, and queues at them fill up.

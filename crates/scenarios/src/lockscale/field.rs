@@ -44,7 +44,7 @@ pub const WARM_UP: Duration = Duration::from_micros(50);
 /// order for the whole run.
 pub const APART: Duration = Duration::from_micros(1);
 
-/// From when all threads are on their CPUs until they begin.
+/// The time from when all threads are on their CPUs until they begin.
 const SOON: Duration = Duration::from_micros(20);
 
 /// Streams of the generator: one for each thread.

@@ -31,7 +31,7 @@ use crate::point::Setup;
 type U32 = <Sim as Words>::U32;
 type U64 = <Sim as Words>::U64;
 
-/// From when all CPUs are there until tasks begin.
+/// The time from when all CPUs are there until tasks begin.
 const SOON: Duration = Duration::from_micros(20);
 
 /// The data of a CPU, like the kernel's `struct rq`.

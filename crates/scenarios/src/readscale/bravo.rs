@@ -33,7 +33,7 @@ pub struct Bravo<W: Testbed> {
     behind: PreferReader<W>,
     /// 1: biased.
     biased: W::U32,
-    /// From when on the lock may be biased, in nanoseconds.
+    /// The time from which the lock may be biased, in nanoseconds.
     until: W::U64,
     /// From 1 on.
     number: u64,

@@ -33,7 +33,7 @@ pub const WARM_UP: Duration = Duration::from_micros(50);
 /// The approximate time between the starts of two threads, which begin in a random order.
 pub const APART: Duration = Duration::from_nanos(100);
 
-/// From when all threads are on their CPUs until they begin.
+/// The time from when all threads are on their CPUs until they begin.
 const SOON: Duration = Duration::from_micros(20);
 
 /// Streams of the generator: one for each thread.

@@ -154,7 +154,7 @@ fn window(around: &Around<'_>) -> Vec<u64> {
     }]
 }
 
-/// A readers-writer lock whose threads are told apart by number.
+/// A readers-writer lock that identifies its threads by number.
 pub trait ReadWrite<W: Testbed>: Sized + Send + Sync + 'static {
     /// Whether the lock excludes anything. If not, what it guards is not checked.
     const EXCLUDES: bool = true;

@@ -187,8 +187,8 @@ fn run<W: Testbed>(setup: &Setup) -> Result<Vec<f64>, RunError> {
     }
 }
 
-/// From how many nanoseconds on a sampling profiler sees a load: 30 cycles, the usual least of
-/// `perf c2c`, at 2.8 GHz.
+/// The latency from which a sampling profiler sees a load, in nanoseconds: 30 cycles, the usual
+/// minimum of `perf c2c`, at 2.8 GHz.
 const SAMPLED_FROM: u64 = 11;
 
 /// How often bits of idle CPUs are cleared, at most, by the kernel since 6.13.
@@ -204,7 +204,7 @@ struct Storm<W: Testbed, M, const TESTS: bool, const COUNTS: bool> {
     period: Duration,
     /// The time of a switch without the policy's part.
     path: Duration,
-    /// From one flush to the next; zero: there are none.
+    /// The time from one flush to the next; zero if there are none.
     flush: Duration,
     /// How often each thread goes round and is counted.
     rounds: u32,

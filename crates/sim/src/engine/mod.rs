@@ -231,7 +231,7 @@ pub(crate) struct Engine {
     observation: Option<Box<lately::Observation>>,
     jitter: Rng,
     dice: Rng,
-    /// For what interfaces permit and seldom happens.
+    /// The generator for events that interfaces permit and that seldom happen.
     luck: Rng,
     /// The word that the running thread has written last while it spun, and what that held before.
     written: Option<(usize, u64)>,
@@ -242,7 +242,7 @@ pub(crate) struct Engine {
     hashes: Rng,
     directory: Directory,
     /// Whether a hit may cost more than another: of what a sibling wrote, or in a page whose first
-    /// write is a fault. For most machines and programs no, so that a hit pays for one look.
+    /// write is a fault. It is false for most machines and programs, so a hit pays for one look.
     hits_differ: bool,
     pages: Pages,
     arbitration: Arbitration,

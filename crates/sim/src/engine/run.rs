@@ -147,7 +147,7 @@ impl Installed {
     }
 
     /// Like [`run`](Installed::run), up to the next panic that leaves a thread. `panicked` is the
-    /// message of the one before, which ends the run.
+    /// message of the previous one, which ends the run.
     fn switch(&mut self, panicked: Option<String>) {
         self.resuming = false;
         if panicked.is_some() {

@@ -75,7 +75,7 @@ thread_local! {
     static LOG: RefCell<Vec<(usize, usize)>> = const { RefCell::new(Vec::new()) };
 }
 
-/// From now on this host thread's allocations in an arena are put down, or are not.
+/// From now on, this host thread's allocations in an arena are recorded, or are not recorded.
 pub(crate) fn log_allocations(are_logged: bool) {
     IS_LOGGED.set(are_logged);
     LOG.take();

@@ -125,8 +125,8 @@ const NONE: u32 = u32::MAX;
 struct Entry {
     /// The line's number in the machine's memory.
     name: u64,
-    /// Until when the line serves no core but the one that asked last: it is on its way there, and
-    /// stays for a while.
+    /// The time until which the line serves only the core that asked last: it is on its way there,
+    /// and stays for a while.
     busy_until: u64,
     /// When the line reaches `asker`.
     arrival: u64,
@@ -492,9 +492,9 @@ impl Directory {
         }
     }
 
-    /// From when on the line can serve `core`. For a sibling hardware thread of the one that asked
-    /// last it is there when it arrives. Another core gets it when it has stayed, and no access of
-    /// its owner's that has begun is under way.
+    /// The time from which the line can serve `core`. If `core` is a sibling hardware thread of the
+    /// one that asked last, this is the time at which the line arrives. Another core gets it when
+    /// it has stayed, and no access of its owner's that has begun is under way.
     pub(crate) fn free_at(&self, line: usize, core: u32) -> u64 {
         let entry = &self.entries[line];
         if entry.asker == core {
@@ -534,7 +534,7 @@ impl Directory {
         self.contention_mut(line).watchers.retain(|&other| other != thread);
     }
 
-    /// Which of the requests that wait for the line has its turn next.
+    /// The request, among those that wait for the line, that has its turn next.
     pub(crate) fn next_waiting(&self, line: usize, arbitration: Arbitration) -> Option<usize> {
         let waiting = &self.contention(line)?.waiting;
         if arbitration == Arbitration::Fifo || waiting.len() <= 1 {

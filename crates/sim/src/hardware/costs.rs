@@ -95,29 +95,29 @@ costs! {
     stream_loads: Count,
     /// A count: how many ownership requests of a sequential update overlap.
     stream_stores: Count,
-    /// From one thread to the next on a CPU.
+    /// The time from one thread to the next on a CPU.
     switch: Time,
-    /// From a wake-up until the woken thread runs, on an idle CPU.
+    /// The time from a wake-up until the woken thread runs, on an idle CPU.
     wake: Time,
     /// A system call that does nothing.
     syscall: Time,
     /// Reading the clock.
     clock: Time,
-    /// From spawning a thread until it runs.
+    /// The time from spawning a thread until it runs.
     spawn: Time,
     /// How long a thread runs before another one that wants the CPU gets it.
     slice: Time,
     /// A fence that interrupts all running threads.
     broadcast: Time,
-    /// From sending an interrupt to another CPU until it arrives there.
+    /// The time from sending an interrupt to another CPU until it arrives there.
     ipi: Time,
-    /// From an interrupt's arrival until its handler runs.
+    /// The time from an interrupt's arrival until its handler runs.
     irq_entry: Time,
-    /// From the end of an interrupt's handler until the interrupted code goes on.
+    /// The time from the end of an interrupt's handler until the interrupted code continues.
     irq_exit: Time,
-    /// From what ends a monitored wait until the CPU executes.
+    /// The time from the end of a monitored wait until the CPU executes.
     mwait_exit: Time,
-    /// From one timer tick of a busy CPU to the next.
+    /// The time from one timer tick of a busy CPU to the next.
     tick: Time,
     /// How long a core idles at least before its own caches and translations are empty.
     idle_flush: Time,

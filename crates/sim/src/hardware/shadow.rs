@@ -78,7 +78,7 @@ thread_local! {
     static KEEPER: Cell<Option<&'static Keeper>> = const { Cell::new(None) };
 }
 
-/// From now on this host thread's machine has this keeper, or there is no machine.
+/// From now on, this host thread's machine has this keeper, or has none.
 pub(crate) fn set_keeper(keeper: Option<&'static Keeper>) {
     KEEPER.set(keeper);
 }

@@ -110,7 +110,7 @@ thread_local! {
     static CURRENT: Cell<Plant> = const { Cell::new(Plant::NONE) };
 }
 
-/// A plant is the current one; the one before it comes back when this drops.
+/// A plant is the current one. The previous one comes back when this drops.
 ///
 /// A guard, as a check may end by a panic, and a test may catch that. The host thread's next check
 /// must not find a plant that it was not given.

@@ -12,7 +12,7 @@ use super::super::request::{Caller, Request};
 use super::super::{Builder, Workers};
 use super::*;
 
-/// Workers that sleep immediately. Which of them run is the test's to say.
+/// Workers that sleep immediately. The test decides which of them run.
 fn workers<W: Testbed>(count: u32) -> Arc<Shared<W>> {
     let cpus: Vec<_> = (0..count).map(CpuId::new).collect();
     Arc::new(Shared::new_in(&cpus, Policy::Notify, Duration::ZERO))

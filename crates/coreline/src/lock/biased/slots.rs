@@ -31,7 +31,7 @@ pub(super) struct Slots<W: World> {
     counts: PerCpu<W::U64, W>,
     /// The part of their sum that was moved into the word. The first writer writes it.
     moved: W::U64,
-    /// From when on the lock may be biased again, in ns. The first writer writes it.
+    /// The time from which the lock may be biased again, in ns. The first writer writes it.
     until: W::U64,
 }
 

@@ -258,8 +258,8 @@ impl Waiter {
     }
 }
 
-/// The number of rings of a board, and so of places that are told apart. Tests of this crate have
-/// small boards, because the model makes each word again in each interleaving.
+/// The number of rings of a board, and so the number of places that are distinguished. Tests of
+/// this crate have small boards, because the model makes each word again in each interleaving.
 pub(super) const RINGS: usize = if cfg!(test) { 4 } else { 32 };
 
 /// The number of waiters in a ring, at most; they take two lines. Further waiters of that place

@@ -146,7 +146,7 @@ impl<W: World> Node<W> {
     /// Makes a prepared node of the caller's a place that may be adopted, in a queue of this lock;
     /// returns its life.
     fn begin(&self, lock: u64) -> u32 {
-        /// The number of lives that are told apart; zero is none.
+        /// The number of lives that are distinguished; zero is none.
         const LIVES: u32 = u32::MAX / (KIND + 1);
         let life = self.life.get() % LIVES + 1;
         self.life.set(life);

@@ -22,7 +22,7 @@ const HUGE: usize = 2 << 20;
 pub(super) struct Chunk {
     memory: NonNull<u8>,
     pub(super) layout: Layout,
-    /// Which bytes of a stride are taken.
+    /// The bytes of a stride that are taken.
     granules: Granules,
     /// How many items there are.
     pub(super) live: usize,

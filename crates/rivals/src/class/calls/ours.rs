@@ -12,8 +12,8 @@ use coreline_world::{Native, Why};
 
 use super::{Account, Caller, Subject, WARM_UP, ask, function, lacking};
 
-/// For how long a worker without calls polls, in the form where it polls: for far longer than from
-/// one call to the next, and it leaves the CPU soon after a sample.
+/// The time for which a worker without calls polls, in the form in which it polls. It is much
+/// longer than the time between two calls, and the worker leaves the CPU soon after a sample.
 const POLLING: Duration = Builder::<Native>::POLLING;
 
 /// One worker, a thread of its own. Thread 0 of a sample calls; thread 1 has nothing to do.
@@ -40,7 +40,7 @@ impl<const GAP_US: u64> Called<GAP_US> {
         self.workers.stats().fold(WorkerStats::default(), |sum, (_, stats)| sum + stats)
     }
 
-    /// For how long the worker has waited for its CPU, as far as the kernel says.
+    /// The time for which the worker has waited for its CPU, as far as the kernel says.
     fn waited(&self) -> u64 {
         self.workers.call_on(self.cpu, run_queue_wait).ok().flatten().unwrap_or(0)
     }

@@ -35,7 +35,7 @@ struct Everything {
     stack: Stack,
 }
 
-/// Which word, by what it holds.
+/// The word, by its content.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum WordKind {
     Half,

@@ -6,7 +6,7 @@
 //!
 //! # One choice for both sides
 //!
-//! A compiler fence against a full fence orders nothing, so both sides must go by the same choice.
+//! A compiler fence against a full fence orders nothing, so both sides must follow the same choice.
 //! It is one atomic byte, [`MEANS`], that goes from zero to its final value in one exchange. A
 //! thread that finds zero asks the kernel, tries the exchange, and goes by what stands there
 //! afterwards: no fence of either kind does anything before the byte is final. No lock is taken, so

@@ -94,8 +94,8 @@ impl Signals for Native {
         })
     }
 
-    /// The thread gets its number when it first asks, and keeps it. It is not the kernel's number:
-    /// lock holders are told apart by this, so it must not be up to a filter.
+    /// The thread gets its number when it first asks, and keeps it. It is not the kernel's number.
+    /// This number identifies lock holders, so it must not depend on a filter.
     ///
     /// Async-signal-safe, and no system call. Numbers come again after 2³² − 1 threads that asked.
     #[inline]

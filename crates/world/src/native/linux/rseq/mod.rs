@@ -79,7 +79,7 @@ const SWITCH: &str = "CORELINE_RSEQ";
 const SWITCH_C: &CStr = c"CORELINE_RSEQ";
 
 /// Gives the calling thread an index in the area of sections, if it has none; `false` if it cannot
-/// have one. For operations whose section found none.
+/// have one. It is for operations whose section found no index.
 ///
 /// Asks the kernel at most once in a thread's life. Settles nothing: making the memory did.
 ///
