@@ -97,8 +97,8 @@ impl Form {
         self.lines(first, text.split(' '), "")
     }
 
-    /// A command in lines, each of which says to a shell that the next one belongs to it: broken
-    /// before options alone.
+    /// A command in several lines, for a shell. Each line except the last ends with a continuation
+    /// mark, and breaks come only before options.
     pub(crate) fn command(&self, first: &str, command: &str) -> String {
         let mut parts: Vec<String> = Vec::new();
         for word in command.split(' ') {

@@ -124,8 +124,8 @@ impl Pace {
 
     /// Whether a sample may be repeated now, where measuring should be over in some time.
     ///
-    /// A quarter of the time that is left over may be spent from the start, the rest as the work
-    /// gets done: otherwise what disturbs early samples leaves no repeats for late ones.
+    /// A quarter of the spare time may be spent from the start, and the rest as the work gets done.
+    /// Otherwise disturbances of early samples leave no repeats for late ones.
     fn may_repeat(&self, elapsed: Duration) -> bool {
         let Some(budget) = self.budget else { return true };
         let spare = budget.saturating_sub(self.expected.time);

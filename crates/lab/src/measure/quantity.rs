@@ -146,7 +146,7 @@ pub(super) fn all(machine: &Probe, allowed: &[CpuId], bytes: usize) -> (Vec<Quan
             Ok(lines) => add(name, what, Use::Cost(cost), &[one], 1, chase(lines)),
             Err(why) => lacks.push((name, cost, why)),
         };
-    memory("memory", "a line in the own node's memory", "memory_local", home);
+    memory("memory", "a line in the memory of the CPU's node", "memory_local", home);
     match far {
         Some(node) => {
             memory("far-memory", "a line in the farthest node", "memory_remote", Some(node))

@@ -41,7 +41,7 @@ impl Values {
         self.0.insert(name, value);
     }
 
-    /// A value that the scenario declares, as all that its program asks for.
+    /// The value of a parameter. The scenario declares all parameters that its program asks for.
     pub(super) fn value(&self, name: &str) -> &Value {
         self.get(name).unwrap_or_else(|| panic!("no parameter {name} is declared"))
     }

@@ -160,7 +160,8 @@ impl Way for Tokio {
     }
 }
 
-/// Channels with the methods of std's, made by the expression; the reply's has one place.
+/// Channels with std's methods. The expressions make the channel and the reply's channel, which
+/// holds one value.
 macro_rules! by_channel {
     ($($Way:ident: $Sender:ty, $Receiver:ty, $make:expr, $reply_make:expr;)*) => {$(
         struct $Way;
