@@ -196,7 +196,7 @@ impl<T, W: World> QueuedLock<T, W> {
             //   Head:     frees the lock, is preempted before it passes its turn on
             //   Thread 1: finds the lock forsaken, opens it for many
             //   Head:     passes its turn on; the queue is empty
-            //   Thread 2: queues <- this many may overtake it
+            //   Thread 2: queues                             <- this many may overtake it
             _ if self.queue.is_empty() => Self::MOST,
             // Only a thread that found the lock forsaken opens it:
             //
