@@ -307,9 +307,9 @@ pub unsafe extern "C" fn coreline_workers_try_call(
 
 /// Runs a function on many workers at the same time, and waits until all have run it.
 ///
-/// `mask` has the CPUs. It may be null, which is all workers. The function is called once on each
-/// of these CPUs, with the same argument. `coreline_workers_current` tells it on which one. A
-/// function that waits until it has begun on the other CPUs may wait forever.
+/// `mask` selects the CPUs. If it is null, these are the CPUs of all workers. The function is
+/// called once on each of these CPUs, with the same argument. `coreline_workers_current` tells it
+/// on which one. A function that waits until it has begun on the other CPUs may wait forever.
 ///
 /// Errors: `CORELINE_ERROR_NULL`, `CORELINE_ERROR_HANDLE`, `CORELINE_ERROR_NO_WORKER` (a CPU of the
 /// mask has no worker), `CORELINE_ERROR_CLOSED` (the function may have run on some of the CPUs),
