@@ -4,8 +4,8 @@
 //! All figures of a run come from one sitting, in which candidates take turns. docs/figures.md has
 //! a section for each processor: that of this machine is replaced or added, the others stay. The
 //! front pages show the processor that was measured last. A column of more threads than the machine
-//! has CPUs is left out. With `--quick` the program is not
-//! optimised and nothing is to be quoted: the table is printed, to show that it can be made.
+//! has CPUs is left out. With `--quick` the program is not optimised, so do not quote its figures.
+//! The table is printed to show that it can be made.
 
 use std::fs;
 use std::path::Path;

@@ -72,7 +72,7 @@ fn published(metadata: &Value) -> Result<Vec<Published<'_>>, Error> {
 }
 
 fn pack(published: &[Published<'_>]) -> Result<(), Error> {
-    // Built below, all of them together. A change that is not committed is to be checked, too.
+    // Built below, all of them together. Changes that are not committed must be checked, too.
     let mut cargo = workspace::cargo(&["package", "--quiet", "--no-verify", "--allow-dirty"]);
     for (name, _) in published {
         cargo.args(["--package", name]);
@@ -250,8 +250,8 @@ enum ProgramKind {
     Test,
 }
 
-/// The first so many programs and tests that a page gives. A block with neither is the inside of a
-/// `main`, as it is for rustdoc.
+/// The first this many programs and tests that a page gives. A block with neither is the inside of
+/// a `main`, as it is for rustdoc.
 fn programs(page: &str, whole: usize) -> Vec<Program> {
     let program = |text: String| match text.lines().any(|line| line.starts_with("#[test]")) {
         true => Program { text, kind: ProgramKind::Test },

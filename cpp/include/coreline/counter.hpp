@@ -18,7 +18,7 @@
 //
 // **One way for each slot.** A plain addition and an atomic one to the same word can lose an update. So the copy of
 // this header that makes the slots of a counter decides how all threads add to them, and the slots say so. A thread
-// that cannot run sections there adds to one word that all CPUs share, by an atomic instruction: a thread that the
+// that cannot run sections there adds to one word that all CPUs share, with an atomic instruction: a thread that the
 // kernel refuses to register, one on a CPU beyond the slots, and one in code that was compiled without sections.
 //
 // **Compact at first.** A counter is one word for all CPUs until a second CPU adds or until 256 additions. Without
@@ -102,8 +102,8 @@ inline namespace v1 {
 
 /// How additions to a counter work.
 enum class Mode {
-    compact,  ///< by atomic instructions on one word that all CPUs share
-    atomic,   ///< by atomic instructions on the slot of a CPU
+    compact,  ///< with atomic instructions on one word that all CPUs share
+    atomic,   ///< with atomic instructions on the slot of a CPU
     sections  ///< in restartable sections, on the slot of the thread's CPU
 };
 
@@ -123,7 +123,7 @@ struct CORELINE_COUNTER_SHOWN Gate {
     /// The number of slots that sections can use; 0: none.
     std::atomic<std::uint32_t> limit;
     /// Additions without slots, in the lower 20 bits; above them 1 + the first place that added, or why there will be
-    /// none. A hint, so of two threads that note an addition at once, one may be lost.
+    /// none. A hint, so of two threads that note an addition at the same time, one may be lost.
     std::atomic<std::uint32_t> noted;
     /// Slot 0; null until there are slots. Stays when the counter is destroyed, as a thread may be in a section.
     std::atomic<char*> base;
@@ -278,7 +278,8 @@ inline std::uint32_t cpu_limit() noexcept {
     return 256;
 }
 
-/// Where to add by atomic instructions: any slot is right, and that of the CPU is fastest. Else a number of the thread.
+/// Where to add with atomic instructions: any slot is right, and that of the CPU is fastest. Without a CPU number, this
+/// is a number of the thread.
 inline std::uint32_t place() noexcept {
 #if CORELINE_COUNTER_RSEQ
     const std::intptr_t area = published_area();
@@ -303,7 +304,7 @@ inline void add_atomically(char* base, std::uint32_t place, unsigned shift, std:
 /// while `exit` destroys it may be in a section.
 inline std::atomic<Block*> spare[32]{};
 
-/// Gives back a chain of blocks. It becomes the list if that is empty; else the list becomes its end.
+/// Gives back a chain of blocks. It becomes the list if that is empty; otherwise the list becomes its end.
 inline void give_back(Block* first, unsigned shift) noexcept {
     Block* list = nullptr;
     if (spare[shift].compare_exchange_strong(list, first, std::memory_order_release)) return;

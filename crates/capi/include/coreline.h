@@ -112,11 +112,11 @@ typedef enum coreline_code_t {
      */
     CORELINE_ERROR_LACKING = -5,
     /**
-     * No thread holds the lock that is to be unlocked, or the turn is not of this lock.
+     * No thread holds the lock to be unlocked, or the turn is not of this lock.
      */
     CORELINE_ERROR_NOT_HELD = -6,
     /**
-     * Another thread holds the lock that is to be unlocked, or uses the member or reader.
+     * Another thread holds the lock to be unlocked, or uses the member or reader.
      */
     CORELINE_ERROR_NOT_OWNER = -7,
     /**
@@ -125,7 +125,7 @@ typedef enum coreline_code_t {
     CORELINE_ERROR_DEADLOCK = -8,
     /**
      * Objects of a pool were not destroyed, objects of a cache were not put back, a domain was
-     * destroyed while it was in use, or a checked pool found misuse of its memory.
+     * destroyed while it was in use, or a checked pool detected misuse of its memory.
      */
     CORELINE_ERROR_FAULTS = -9,
     /**
@@ -145,7 +145,7 @@ typedef enum coreline_code_t {
      */
     CORELINE_ERROR_CLOSED = -13,
     /**
-     * The CPU has no worker, or the calling thread is no worker.
+     * The CPU has no worker, or the calling thread is not a worker.
      */
     CORELINE_ERROR_NO_WORKER = -14,
     /**
@@ -186,7 +186,8 @@ typedef struct coreline_counters_t coreline_counters_t;
 typedef struct coreline_domain_t coreline_domain_t;
 
 /**
- * What several domains share: the number of their leases, and the memory of their words.
+ * The settings that several domains share: the number of their leases, and the memory of their
+ * words.
  */
 typedef struct coreline_domains_t coreline_domains_t;
 
@@ -258,7 +259,7 @@ typedef struct coreline_versioned_t coreline_versioned_t;
 typedef struct coreline_workers_t coreline_workers_t;
 
 /**
- * What the header knows of the library. `coreline_check` fills it in.
+ * The layout of the library, as the header assumes it. `coreline_check` fills it in.
  *
  * Each size is the size in bytes times 256, plus the alignment in bytes.
  */
@@ -334,7 +335,7 @@ typedef struct coreline_layout_t {
      */
     uint32_t stride;
     /**
-     * Where handles have the distance of the thread's rseq area.
+     * The offset of the distance of the thread's rseq area, in handles.
      */
     uint32_t area;
     /**
@@ -342,7 +343,7 @@ typedef struct coreline_layout_t {
      */
     uint32_t counter_mark;
     /**
-     * Where they have the gate.
+     * The offset of the gate in these handles.
      */
     uint32_t counter_gate;
     /**
@@ -350,11 +351,11 @@ typedef struct coreline_layout_t {
      */
     uint32_t counters_mark;
     /**
-     * Where they have the number of counters.
+     * The offset of the number of counters in these handles.
      */
     uint32_t counters_length;
     /**
-     * Where they have the address of the gates.
+     * The offset of the address of the gates in these handles.
      */
     uint32_t counters_gates;
     /**
@@ -366,11 +367,11 @@ typedef struct coreline_layout_t {
      */
     uint32_t percpu_mark;
     /**
-     * Where they have the number of words.
+     * The offset of the number of words in these handles.
      */
     uint32_t percpu_words;
     /**
-     * Where they have the address of the table of lines.
+     * The offset of the address of the table of lines in these handles.
      */
     uint32_t percpu_lines;
     /**
@@ -410,7 +411,7 @@ typedef struct coreline_reading_t {
 } coreline_reading_t;
 
 /**
- * What the objects of a cache are. All members must be set; zeros are the defaults.
+ * The options of a cache. All members must be set; zeros are the defaults.
  */
 typedef struct coreline_cache_options_t {
     /**
@@ -432,7 +433,7 @@ typedef struct coreline_cache_options_t {
      */
     void (*destroy)(void *object, void *context);
     /**
-     * What both functions get. They may be called by several threads at the same time.
+     * The argument of both functions. They may be called by several threads at the same time.
      */
     void *context;
     /**
@@ -471,7 +472,7 @@ typedef struct coreline_workers_options_t {
 typedef void (*coreline_function_t)(void *argument);
 
 /**
- * What a worker has counted. Each number is exact, but together they are not of one moment.
+ * The counts of a worker. Each number is exact, but together they are not of one moment.
  */
 typedef struct coreline_worker_stats_t {
     /**
@@ -503,18 +504,18 @@ typedef struct coreline_worker_stats_t {
      */
     uint64_t spurious;
     /**
-     * The messages that the worker found while it was awake: so many wake-ups were saved.
+     * The messages that the worker found while it was awake: this many wake-ups were saved.
      */
     uint64_t spared;
 } coreline_worker_stats_t;
 
 /**
- * What a function of C does in members.
+ * A C function that members run in a shootdown.
  */
 typedef void (*coreline_shootdown_f)(void *context);
 
 /**
- * What a shootdown did.
+ * The effects of a shootdown.
  */
 typedef struct coreline_shot_t {
     /**
@@ -559,7 +560,7 @@ typedef struct coreline_lease_t {
 } coreline_lease_t;
 
 /**
- * What a domain has, and how much memory it uses.
+ * The state of a domain, and its use of memory.
  */
 typedef struct coreline_usage_t {
     /**
@@ -598,7 +599,7 @@ typedef struct coreline_mutex_t {
 } coreline_mutex_t;
 
 /**
- * A mutex of 16 bytes that knows which thread holds it, and so finds misuse.
+ * A mutex of 16 bytes that knows which thread holds it, and so detects misuse.
  *
  * It lives in the memory of its user. `CORELINE_CHECKED_MUTEX_INIT`, or zeros, is a free mutex. It
  * needs no destruction. It may not be copied or moved while a thread uses it.
@@ -774,7 +775,7 @@ coreline_code_t coreline_check_layout(const struct coreline_layout_t *theirs);
 void coreline_require_layout(const struct coreline_layout_t *theirs);
 
 /**
- * Returns the time by which deadlines are given.
+ * Returns the present time, in the unit of deadlines.
  *
  * It is `CLOCK_MONOTONIC`, in nanoseconds. A deadline is such a time: `coreline_now() + 1000000`
  * is one millisecond from now. `coreline_from_timespec` converts a time of `clock_gettime`. Zero
@@ -804,7 +805,7 @@ uint32_t coreline_current_cpu(void);
  * `coreline_mutex_lock_by`, `coreline_rwlock_read_by` or `coreline_rwlock_write_by`. Later calls
  * do nothing.
  *
- * Errors: none, except `CORELINE_ERROR_PANIC`. Without memory, the process ends.
+ * Errors: none, except `CORELINE_ERROR_PANIC`. If there is no memory, the process aborts.
  *
  * Threads: any number of threads may call it at the same time. Signals: no signal handler may call
  * it. Fork: a child has the tables of its parent.
@@ -821,7 +822,7 @@ enum coreline_code_t coreline_prepare(void);
  * `coreline_pool_destroy` reports them. A checked pool is slower and uses more memory.
  *
  * A program needs no pool of its own: functions that take a pool accept null, which is the pool of
- * the process. Without memory for the pool's own structure, the process ends.
+ * the process. If there is no memory for the pool's own structure, the process aborts.
  *
  * Errors: `CORELINE_ERROR_NULL`, `CORELINE_ERROR_ARGUMENT` (unknown flags, or `*out` is not
  * aligned), `CORELINE_ERROR_LACKING` (no concurrency IDs), `CORELINE_ERROR_NO_MEMORY`.
@@ -834,9 +835,9 @@ coreline_code_t coreline_pool_create(uint32_t flags, struct coreline_pool_t **ou
 /**
  * Destroys a pool.
  *
- * Objects of the pool keep their memory and continue to work. But the pool should have none left:
- * then the call returns `CORELINE_ERROR_FAULTS`, and the handle is destroyed all the same. It
- * returns the same code if a checked pool found a write to memory of a destroyed object.
+ * Objects of the pool keep their memory and continue to work. If the pool has objects left, the
+ * call returns `CORELINE_ERROR_FAULTS`, but still destroys the handle. It returns the same code if
+ * a checked pool found a write to memory of a destroyed object.
  *
  * Errors: `CORELINE_ERROR_NULL`, `CORELINE_ERROR_HANDLE`, `CORELINE_ERROR_FAULTS`.
  *
@@ -872,7 +873,7 @@ coreline_code_t coreline_pool_live(const struct coreline_pool_t *pool, size_t *o
 coreline_code_t coreline_pool_mapped(const struct coreline_pool_t *pool, size_t *out);
 
 /**
- * Gives memory of a pool that no object has back to the machine.
+ * Returns unused memory of a pool to the machine.
  *
  * `pool` may be null, which is the pool of the process. The call writes the number of bytes of
  * address space that it unmapped to `out`.
@@ -895,7 +896,7 @@ coreline_code_t coreline_pool_trim(const struct coreline_pool_t *pool, size_t *o
  *
  * The counter begins as one shared word. It takes memory for each CPU when a second CPU adds to
  * it, or when additions become frequent. Without memory for that, it stays one word and continues
- * to work. Without memory for the counter itself, the process ends.
+ * to work. If there is no memory for the counter itself, the process aborts.
  *
  * Errors: `CORELINE_ERROR_NULL`, `CORELINE_ERROR_ARGUMENT`, `CORELINE_ERROR_HANDLE`,
  * `CORELINE_ERROR_LACKING`, `CORELINE_ERROR_NO_MEMORY`.
@@ -992,8 +993,8 @@ coreline_code_t coreline_counter_set(const struct coreline_counter_t *counter,
  *
  * `pool` may be null, which is the pool of the process. The set has `count` counters, numbered
  * from 0. They use less memory than as many separate counters. Each group of 32 counters takes
- * memory for each CPU when it is used by more than one. Without memory for the set itself, the
- * process ends.
+ * memory for each CPU when it is used by more than one. If there is no memory for the set itself,
+ * the process aborts.
  *
  * Errors: `CORELINE_ERROR_NULL`, `CORELINE_ERROR_ARGUMENT` (2^32 counters or more),
  * `CORELINE_ERROR_HANDLE`, `CORELINE_ERROR_LACKING`, `CORELINE_ERROR_NO_MEMORY`.
@@ -1052,7 +1053,7 @@ coreline_code_t coreline_counters_sum(const struct coreline_counters_t *counters
  * other.
  *
  * Errors: `CORELINE_ERROR_NULL`, `CORELINE_ERROR_ARGUMENT` (`count` is not the set's),
- * `CORELINE_ERROR_HANDLE`. Without memory for a copy of the sums, the process ends.
+ * `CORELINE_ERROR_HANDLE`. If there is no memory for a copy of the sums, the process aborts.
  *
  * Threads: any number of threads may call it at the same time. Signals: no signal handler may call
  * it. Fork: safe in a forked child.
@@ -1200,11 +1201,11 @@ coreline_code_t coreline_percpu_peek(const struct coreline_percpu_t *percpu,
  * `construct` and `destroy` must return: they must not leave by `longjmp` or by an exception.
  *
  * An object is constructed when a thread gets one while none is idle. It stays constructed when it
- * is put back, so the next thread that gets it need not construct it. Without memory for the cache
- * itself, the process ends.
+ * is put back, so the next thread that gets it need not construct it. If there is no memory for
+ * the cache itself, the process aborts.
  *
  * Errors: `CORELINE_ERROR_NULL`, `CORELINE_ERROR_ARGUMENT` (the size is 0 or too large, or the
- * alignment is no power of two), `CORELINE_ERROR_LACKING`, `CORELINE_ERROR_NO_MEMORY`.
+ * alignment is not a power of two), `CORELINE_ERROR_LACKING`, `CORELINE_ERROR_NO_MEMORY`.
  *
  * Threads: any number of threads may call it at the same time. Signals: no signal handler may call
  * it. Fork: safe in a forked child.
@@ -1216,8 +1217,8 @@ coreline_code_t coreline_cache_create(const struct coreline_cache_options_t *opt
  * Destroys a cache, with the objects that are idle.
  *
  * All objects should have been put back before: otherwise the call returns
- * `CORELINE_ERROR_FAULTS`, and the cache is destroyed all the same. The objects that are out keep
- * their memory, which is never freed, and cannot be put back.
+ * `CORELINE_ERROR_FAULTS`, but still destroys the cache. The objects that are out keep their
+ * memory, which is never freed, and cannot be put back.
  *
  * Errors: `CORELINE_ERROR_NULL`, `CORELINE_ERROR_HANDLE`, `CORELINE_ERROR_FAULTS`.
  *
@@ -1243,10 +1244,10 @@ coreline_code_t coreline_cache_get(const struct coreline_cache_t *cache, void **
 /**
  * Puts an object back into its cache.
  *
- * The object stays constructed. The caller leaves it as the next holder is to find it.
+ * The object stays constructed. The caller leaves it in the state that the next holder expects.
  *
- * Errors: `CORELINE_ERROR_NULL`, `CORELINE_ERROR_HANDLE` (the cache is no live handle, or the
- * object is of another cache, or was put back before and is still idle).
+ * Errors: `CORELINE_ERROR_NULL`, `CORELINE_ERROR_HANDLE` (the cache is not a live handle, or the
+ * object belongs to another cache, or was put back before and is still idle).
  *
  * Threads: any number of threads may call it at the same time, also for objects that other threads
  * got. Signals: no signal handler may call it. Fork: a child may put back its copy of an object.
@@ -1258,8 +1259,8 @@ coreline_code_t coreline_cache_put(const struct coreline_cache_t *cache, void *o
  *
  * Use it for an object that its holder knows to be broken, such as a connection after an error.
  *
- * Errors: `CORELINE_ERROR_NULL`, `CORELINE_ERROR_HANDLE` (the cache is no live handle, or the
- * object is of another cache, or was put back before and is still idle).
+ * Errors: `CORELINE_ERROR_NULL`, `CORELINE_ERROR_HANDLE` (the cache is not a live handle, or the
+ * object belongs to another cache, or was put back before and is still idle).
  *
  * Threads: any number of threads may call it at the same time. Signals: no signal handler may call
  * it. Fork: a child may discard its copy of an object.
@@ -1283,7 +1284,7 @@ coreline_code_t coreline_cache_shrink(const struct coreline_cache_t *cache, size
  * Creates an empty mask, with a bit for each CPU of the machine.
  *
  * The CPUs under one last-level cache share a cache line of the mask, which no other CPU writes.
- * Without memory for the mask, the process ends.
+ * If there is no memory for the mask, the process aborts.
  *
  * Errors: `CORELINE_ERROR_NULL`, `CORELINE_ERROR_ARGUMENT` (`out` is not aligned),
  * `CORELINE_ERROR_NO_MEMORY`.
@@ -1361,8 +1362,8 @@ coreline_code_t coreline_mask_weight(const struct coreline_mask_t *mask, size_t 
  *
  * The call writes the numbers of the CPUs to the array `cpus`, which has `capacity` elements, in
  * ascending order. It writes the number of CPUs in the mask to `count`. If that is more than
- * `capacity`, the array has the lowest ones. Without memory for a copy of the mask, the process
- * ends.
+ * `capacity`, the array has the lowest ones. If there is no memory for a copy of the mask, the
+ * process aborts.
  *
  * Errors: `CORELINE_ERROR_NULL`, `CORELINE_ERROR_HANDLE`, `CORELINE_ERROR_ARGUMENT` (an address is
  * not aligned).
@@ -1392,8 +1393,8 @@ coreline_code_t coreline_mask_trim(const struct coreline_mask_t *mask);
 /**
  * Starts workers.
  *
- * `options` may be null, which is the default of each option. The structure is copied. Without
- * memory for the workers' own structures, the process ends.
+ * `options` may be null, which is the default of each option. The structure is copied. If there is
+ * no memory for the workers' own structures, the process aborts.
  *
  * A *call* is a function that runs on the worker of one CPU, between other functions of that
  * worker. A *task* is queued, and any worker may run it. A call to a worker that polls makes no
@@ -1401,7 +1402,7 @@ coreline_code_t coreline_mask_trim(const struct coreline_mask_t *mask);
  *
  * Errors: `CORELINE_ERROR_NULL`, `CORELINE_ERROR_ARGUMENT` (there are no CPUs, or a CPU is not
  * among those that the process may use, or an address is not aligned), `CORELINE_ERROR_HANDLE`
- * (`cpus` is no live mask), `CORELINE_ERROR_NO_MEMORY` (a thread could not be started).
+ * (`cpus` is not a live mask), `CORELINE_ERROR_NO_MEMORY` (a thread could not be started).
  *
  * Threads: any number of threads may call it at the same time. Signals: no signal handler may call
  * it. Fork: a child has no workers, and may start its own if the process had one thread.
@@ -1472,7 +1473,7 @@ coreline_code_t coreline_workers_current(const struct coreline_workers_t *worker
  * Runs a function on the worker of a CPU, and waits until it has run.
  *
  * `function` gets `argument`. What it writes is visible to the caller afterwards. If the caller is
- * that worker itself, the function runs at once. A worker that waits here serves calls to it
+ * that worker itself, the function runs immediately. A worker that waits here serves calls to it
  * meanwhile, so workers may call each other, even in a cycle. Such calls run on the stack of the
  * function that waits. If four are nested, the worker serves only calls from workers. So keep
  * functions short, and let them hold no lock while they call.
@@ -1509,13 +1510,13 @@ coreline_code_t coreline_workers_try_call(const struct coreline_workers_t *worke
 /**
  * Runs a function on many workers at the same time, and waits until all have run it.
  *
- * `mask` has the CPUs. It may be null, which is all workers. The function is called once on each
- * of these CPUs, with the same argument. `coreline_workers_current` tells it on which one. A
- * function that waits until it has begun on the other CPUs may wait forever.
+ * `mask` selects the CPUs. If it is null, these are the CPUs of all workers. The function is
+ * called once on each of these CPUs, with the same argument. `coreline_workers_current` tells it
+ * on which one. A function that waits until it has begun on the other CPUs may wait forever.
  *
  * Errors: `CORELINE_ERROR_NULL`, `CORELINE_ERROR_HANDLE`, `CORELINE_ERROR_NO_WORKER` (a CPU of the
  * mask has no worker), `CORELINE_ERROR_CLOSED` (the function may have run on some of the CPUs),
- * `CORELINE_ERROR_FORKED`. Without memory for the messages, the process ends.
+ * `CORELINE_ERROR_FORKED`. If there is no memory for the messages, the process aborts.
  *
  * Threads: any number of threads may call it at the same time. Signals: no signal handler may call
  * it. Fork: a child has no workers, and gets `CORELINE_ERROR_FORKED`.
@@ -1534,7 +1535,7 @@ coreline_code_t coreline_workers_call_many(const struct coreline_workers_t *work
  *
  * Errors: `CORELINE_ERROR_NULL`, `CORELINE_ERROR_HANDLE`, `CORELINE_ERROR_ARGUMENT` (`reply` is
  * not aligned), `CORELINE_ERROR_NO_WORKER` (the CPU has no worker), `CORELINE_ERROR_CLOSED`,
- * `CORELINE_ERROR_FORKED`. Without memory for the message, the process ends.
+ * `CORELINE_ERROR_FORKED`. If there is no memory for the message, the process aborts.
  *
  * Threads: any number of threads may call it at the same time. Signals: no signal handler may call
  * it. Fork: a child has no workers, and gets `CORELINE_ERROR_FORKED`.
@@ -1553,8 +1554,8 @@ coreline_code_t coreline_workers_call_async(const struct coreline_workers_t *wor
  * `coreline_workers_call_async` does.
  *
  * Errors: `CORELINE_ERROR_NULL`, `CORELINE_ERROR_HANDLE`, `CORELINE_ERROR_ARGUMENT` (`reply` is
- * not aligned), `CORELINE_ERROR_CLOSED`, `CORELINE_ERROR_FORKED`. Without memory for the task, the
- * process ends.
+ * not aligned), `CORELINE_ERROR_CLOSED`, `CORELINE_ERROR_FORKED`. If there is no memory for the
+ * task, the process aborts.
  *
  * Threads: any number of threads may call it at the same time. Signals: no signal handler may call
  * it. Fork: a child has no workers, and gets `CORELINE_ERROR_FORKED`.
@@ -1572,7 +1573,7 @@ coreline_code_t coreline_workers_spawn(const struct coreline_workers_t *workers,
  *
  * Errors: `CORELINE_ERROR_NULL`, `CORELINE_ERROR_HANDLE`, `CORELINE_ERROR_ARGUMENT` (`reply` is
  * not aligned), `CORELINE_ERROR_NO_WORKER` (the CPU has no worker), `CORELINE_ERROR_CLOSED`,
- * `CORELINE_ERROR_FORKED`. Without memory for the task, the process ends.
+ * `CORELINE_ERROR_FORKED`. If there is no memory for the task, the process aborts.
  *
  * Threads: any number of threads may call it at the same time. Signals: no signal handler may call
  * it. Fork: a child has no workers, and gets `CORELINE_ERROR_FORKED`.
@@ -1693,7 +1694,7 @@ coreline_code_t coreline_reply_try_wait(struct coreline_reply_t *reply);
 coreline_code_t coreline_reply_cancel(struct coreline_reply_t *reply);
 
 /**
- * Ends a reply, and lets its function run all the same.
+ * Ends a reply without stopping its function.
  *
  * No call tells the caller afterwards whether the function has run. `coreline_workers_destroy`
  * waits for it. The call returns `CORELINE_BUSY` if another thread uses the reply.
@@ -1716,8 +1717,8 @@ coreline_code_t coreline_reply_detach(struct coreline_reply_t *reply);
  *
  * `seats` is how many members are expected: 0 is a default, and more are added if all are taken. A
  * shootdown clears marks of members that have left, but not more often than once in `trim_every`
- * nanoseconds: 0 is a default, which is a second. Without memory for the presence, the process
- * ends.
+ * nanoseconds: 0 is a default, which is a second. If there is no memory for the presence, the
+ * process aborts.
  *
  * Errors: `CORELINE_ERROR_NULL`, `CORELINE_ERROR_ARGUMENT` (`out` is not aligned),
  * `CORELINE_ERROR_NO_MEMORY`.
@@ -1744,8 +1745,8 @@ coreline_code_t coreline_presence_destroy(struct coreline_presence_t *presence);
 /**
  * Makes a member of a presence, which is outside.
  *
- * Create a member once for each context, and not for each use. Without memory for more members,
- * the process ends.
+ * Create a member once for each context, and not for each use. If there is no memory for more
+ * members, the process aborts.
  *
  * Errors: `CORELINE_ERROR_NULL`, `CORELINE_ERROR_ARGUMENT` (`out` is not aligned),
  * `CORELINE_ERROR_HANDLE`, `CORELINE_ERROR_NO_MEMORY`.
@@ -1825,10 +1826,11 @@ coreline_code_t coreline_presence_shootdown_by(const struct coreline_presence_t 
  * `CORELINE_ERROR_HANDLE`, `CORELINE_ERROR_INSIDE`, `CORELINE_ERROR_NOT_OWNER` (another thread is
  * inside).
  *
- * Threads: a member is used by one thread at a time. The call finds that another thread is inside,
- * but not that another one enters at the same time. A thread that ends inside leaves its member
- * inside. Signals: no signal handler may call it. Fork: a child must not call it for a member that
- * was made before the fork, if another thread was in a shootdown at the time of the fork.
+ * Threads: a member is used by one thread at a time. The call detects that another thread is
+ * inside, but not that another one enters at the same time. A thread that ends inside leaves its
+ * member inside. Signals: no signal handler may call it. Fork: a child must not call it for a
+ * member that was made before the fork, if another thread was in a shootdown at the time of the
+ * fork.
  */
 coreline_code_t coreline_member_enter(const struct coreline_member_t *member, int *must_refresh);
 
@@ -1898,12 +1900,12 @@ coreline_code_t coreline_member_destroy(struct coreline_member_t *member);
 /**
  * Publishes a value.
  *
- * `value` is the address of whatever readers are to read, and may not be null. From then on it
+ * `value` is the address of the data that readers read, and may not be null. From then on it
  * belongs to the published value. When no reader can have it any more, `destroy` is called once,
  * with the value and `context`. It is of type `void (*)(void *value, void *context)`. If `destroy`
  * is null, nothing is called. `destroy` may call functions of the same published value, unless
- * that is being destroyed. It must return: it must not leave by `longjmp` or by an exception.
- * Without memory for the published value, the process ends.
+ * that is being destroyed. It must return: it must not leave by `longjmp` or by an exception. If
+ * there is no memory for the published value, the process aborts.
  *
  * If the call fails, the value still belongs to the caller, unless there is no memory for the
  * handle: then it was destroyed.
@@ -1942,8 +1944,8 @@ coreline_code_t coreline_versioned_destroy(struct coreline_versioned_t *versione
  * destroys the earlier values that no reader can have any more. A value that a reader may have is
  * destroyed by a later update, by `coreline_versioned_synchronize`, or by a reclaimer.
  *
- * To make the new value out of the old one, let threads that update hold a lock meanwhile. Without
- * memory, the process ends.
+ * To make the new value out of the old one, let threads that update hold a lock meanwhile. If
+ * there is no memory, the process aborts.
  *
  * Errors: `CORELINE_ERROR_NULL`, `CORELINE_ERROR_HANDLE`, `CORELINE_ERROR_PANIC` (the kernel
  * refuses `membarrier`: the value was replaced, but readers may find the old one until the next
@@ -2006,8 +2008,8 @@ coreline_code_t coreline_versioned_retired(const struct coreline_versioned_t *ve
 /**
  * Creates a reader of a published value, which is outside.
  *
- * Create a reader once for each thread, and not for each read. Without memory for more readers,
- * the process ends.
+ * Create a reader once for each thread, and not for each read. If there is no memory for more
+ * readers, the process aborts.
  *
  * Errors: `CORELINE_ERROR_NULL`, `CORELINE_ERROR_ARGUMENT` (`out` is not aligned),
  * `CORELINE_ERROR_HANDLE`, `CORELINE_ERROR_NO_MEMORY`.
@@ -2045,11 +2047,11 @@ coreline_code_t coreline_reader_destroy(struct coreline_reader_t *reader);
  * Errors: `CORELINE_ERROR_NULL`, `CORELINE_ERROR_ARGUMENT` (`value` is not aligned),
  * `CORELINE_ERROR_HANDLE`, `CORELINE_ERROR_NOT_OWNER` (another thread is inside).
  *
- * Threads: a reader is used by one thread at a time. The call finds that another thread is inside,
- * but not that another one enters at the same time. A thread that ends inside leaves its reader
- * inside. Signals: a handler may use a reader that no other code uses, if its thread has entered
- * that reader once before. Fork: a child may use its copy of a reader, unless another thread was
- * inside.
+ * Threads: a reader is used by one thread at a time. The call detects that another thread is
+ * inside, but not that another one enters at the same time. A thread that ends inside leaves its
+ * reader inside. Signals: a handler may use a reader that no other code uses, if its thread has
+ * entered that reader once before. Fork: a child may use its copy of a reader, unless another
+ * thread was inside.
  */
 coreline_code_t coreline_reader_enter(const struct coreline_reader_t *reader, void **value);
 
@@ -2063,9 +2065,9 @@ coreline_code_t coreline_reader_enter(const struct coreline_reader_t *reader, vo
  * `CORELINE_ERROR_HANDLE`, `CORELINE_ERROR_OUTSIDE`, `CORELINE_ERROR_NOT_OWNER` (another thread is
  * inside).
  *
- * Threads: the thread that entered calls it. Signals: a handler may call it inside of a reader
- * that it has entered itself. Fork: a child may use its copy of a reader, unless another thread
- * was inside.
+ * Threads: only the thread that entered may call it. Signals: a handler may call it inside of a
+ * reader that it has entered itself. Fork: a child may use its copy of a reader, unless another
+ * thread was inside.
  */
 coreline_code_t coreline_reader_get(const struct coreline_reader_t *reader, void **value);
 
@@ -2078,8 +2080,8 @@ coreline_code_t coreline_reader_get(const struct coreline_reader_t *reader, void
  * Errors: `CORELINE_ERROR_NULL`, `CORELINE_ERROR_HANDLE`, `CORELINE_ERROR_OUTSIDE`,
  * `CORELINE_ERROR_NOT_OWNER` (another thread is inside).
  *
- * Threads: the thread that entered calls it. Signals: a handler may leave a reader that it has
- * entered itself. Fork: a child may leave what the thread that forked had entered.
+ * Threads: only the thread that entered may call it. Signals: a handler may leave a reader that it
+ * has entered itself. Fork: a child may leave what the thread that forked had entered.
  */
 coreline_code_t coreline_reader_leave(const struct coreline_reader_t *reader);
 
@@ -2088,7 +2090,7 @@ coreline_code_t coreline_reader_leave(const struct coreline_reader_t *reader);
  *
  * While there is a reclaimer, updates destroy no value. Its thread destroys a value when no reader
  * has it any more, or a few milliseconds later. Use it if values take long to destroy, or must not
- * stay until the next update. Without memory, the process ends.
+ * stay until the next update. If there is no memory, the process aborts.
  *
  * Errors: `CORELINE_ERROR_NULL`, `CORELINE_ERROR_ARGUMENT` (`out` is not aligned),
  * `CORELINE_ERROR_HANDLE`, `CORELINE_ERROR_NO_MEMORY`, `CORELINE_ERROR_LACKING` (there is no room
@@ -2118,7 +2120,7 @@ coreline_code_t coreline_reclaimer_destroy(struct coreline_reclaimer_t *reclaime
  *
  * `leases` is the least number of leases that each of the domains has at a time, up to 65536. Most
  * programs need no such object, because `coreline_domain_create` accepts null: these domains have
- * 64 leases each. Without memory for the object, the process ends.
+ * 64 leases each. If there is no memory for the object, the process aborts.
  *
  * Errors: `CORELINE_ERROR_NULL`, `CORELINE_ERROR_ARGUMENT` (there are too many leases, or `out` is
  * not aligned), `CORELINE_ERROR_LACKING` (the machine has too many CPUs, or no CPU numbers),
@@ -2146,7 +2148,8 @@ coreline_code_t coreline_domains_destroy(struct coreline_domains_t *domains);
  *
  * `domains` may be null, which is what the domains of the process share. `flags` is
  * `CORELINE_DOMAIN_DEFAULT`, or `CORELINE_DOMAIN_PRESENCE` for a domain whose members shootdowns
- * reach, which takes some kilobytes more. Without memory for the domain, the process ends.
+ * reach, which takes some kilobytes more. If there is no memory for the domain, the process
+ * aborts.
  *
  * Errors: `CORELINE_ERROR_NULL`, `CORELINE_ERROR_ARGUMENT` (unknown flags, or `out` is not
  * aligned), `CORELINE_ERROR_HANDLE`, `CORELINE_ERROR_LACKING` (the machine has too many CPUs, or
@@ -2163,8 +2166,8 @@ coreline_code_t coreline_domain_create(const struct coreline_domains_t *domains,
  * Destroys a domain.
  *
  * Its members should be destroyed before, and its leases returned: otherwise the call returns
- * `CORELINE_ERROR_FAULTS`, and the domain is destroyed all the same. Leases that are left cannot
- * be returned. Members and words that are left go on to work.
+ * `CORELINE_ERROR_FAULTS`, but still destroys the domain. Leases that are left cannot be returned.
+ * Members and words that are left go on to work.
  *
  * Errors: `CORELINE_ERROR_NULL`, `CORELINE_ERROR_HANDLE`, `CORELINE_ERROR_FAULTS`.
  *
@@ -2179,7 +2182,7 @@ coreline_code_t coreline_domain_destroy(struct coreline_domain_t *domain);
  * The functions of members do the rest: `coreline_member_enter` enters the domain, and
  * `coreline_member_destroy` ends the membership. The number of members is how many IDs CPUs get
  * without sharing one after another. A thread that only uses words of the domain needs no member.
- * Without memory for more members, the process ends.
+ * If there is no memory for more members, the process aborts.
  *
  * Errors: `CORELINE_ERROR_NULL`, `CORELINE_ERROR_ARGUMENT` (`out` is not aligned),
  * `CORELINE_ERROR_HANDLE`, `CORELINE_ERROR_NO_MEMORY`.
@@ -2336,8 +2339,8 @@ coreline_code_t coreline_local_create(const struct coreline_domain_t *domain,
  *
  * Errors: `CORELINE_ERROR_NULL`, `CORELINE_ERROR_HANDLE`.
  *
- * Threads: no other thread may use the words during the call or after it, also by a lease.
- * Signals: no signal handler may call it. Fork: safe in a forked child.
+ * Threads: no other thread may use the words during the call or after it, not even through a
+ * lease. Signals: no signal handler may call it. Fork: safe in a forked child.
  */
 coreline_code_t coreline_local_destroy(struct coreline_local_t *local);
 
@@ -2392,7 +2395,7 @@ coreline_code_t coreline_local_exchange(const struct coreline_local_t *local,
  * Writes a word of the calling thread's CPU in a domain if the word has the expected value.
  *
  * If the word has another value, the call returns `CORELINE_UNEQUAL` and writes that value to
- * `expected`. Use it in a loop, as `coreline_percpu_store_if_equal`.
+ * `expected`. Use it in a loop, like `coreline_percpu_store_if_equal`.
  *
  * Errors: `CORELINE_ERROR_NULL`, `CORELINE_ERROR_ARGUMENT` (there is no such word, or `expected`
  * is not aligned), `CORELINE_ERROR_HANDLE`.
@@ -2445,8 +2448,8 @@ coreline_code_t coreline_local_peek(const struct coreline_local_t *local,
  * The call writes the address of the word to `out`. Until the lease is returned, only its holder
  * writes the word, and needs no atomic instruction for that. Words whose numbers are equal when
  * divided by 8 are adjacent: with 8 words or fewer, the address of word 0 is that of an array.
- * While other threads call `coreline_local_sum` or `coreline_local_peek`, write by relaxed atomic
- * stores, such as `__atomic_store_n`.
+ * While other threads call `coreline_local_sum` or `coreline_local_peek`, write with relaxed
+ * atomic stores, such as `__atomic_store_n`.
  *
  * Errors: `CORELINE_ERROR_NULL`, `CORELINE_ERROR_ARGUMENT` (there is no such word, or an address
  * is not aligned), `CORELINE_ERROR_HANDLE`, `CORELINE_ERROR_NOT_HELD` (`lease` is empty, or of
@@ -2494,10 +2497,10 @@ coreline_code_t coreline_mutex_try_lock(struct coreline_mutex_t *mutex);
  *
  * Errors: `CORELINE_ERROR_NULL`, `CORELINE_ERROR_ARGUMENT` (the address is not aligned).
  *
- * Threads: any number of threads may call it at the same time. Signals: a handler must not call
- * it, unless `coreline_prepare` was called before. Then it waits until the deadline if the
- * interrupted thread holds the mutex or waits for it. Fork: a mutex that another thread held or
- * waited for at the time of the fork stays locked in the child.
+ * Threads: any number of threads may call it at the same time. Signals: a handler may call it only
+ * if `coreline_prepare` was called before. If the interrupted thread holds the mutex or waits for
+ * it, the handler waits until the deadline. Fork: a mutex that another thread held or waited for
+ * at the time of the fork stays locked in the child.
  */
 coreline_code_t coreline_mutex_lock_by(struct coreline_mutex_t *mutex, uint64_t deadline);
 
@@ -2505,7 +2508,7 @@ coreline_code_t coreline_mutex_lock_by(struct coreline_mutex_t *mutex, uint64_t 
  * Unlocks a mutex.
  *
  * The caller must hold the mutex. A mutex of 8 bytes does not know its owner, so the call finds
- * only that no thread holds the mutex. `coreline_checked_mutex_unlock` also finds that another
+ * only that no thread holds the mutex. `coreline_checked_mutex_unlock` also detects that another
  * thread holds it. The memory of the mutex must stay until the call returns.
  *
  * Errors: `CORELINE_ERROR_NULL`, `CORELINE_ERROR_ARGUMENT` (the address is not aligned),
@@ -2613,19 +2616,19 @@ coreline_code_t coreline_rwlock_try_read(struct coreline_rwlock_t *rwlock);
  * Errors: `CORELINE_ERROR_NULL`, `CORELINE_ERROR_ARGUMENT` (the address is not aligned),
  * `CORELINE_ERROR_PANIC` (there are more than 2^24 readers).
  *
- * Threads: any number of threads may call it at the same time. Signals: a handler must not call
- * it, unless `coreline_prepare` was called before. Then it waits until the deadline if the
- * interrupted thread holds the lock or waits for it. Fork: a lock that another thread held or
- * waited for at the time of the fork stays locked in the child.
+ * Threads: any number of threads may call it at the same time. Signals: a handler may call it only
+ * if `coreline_prepare` was called before. If the interrupted thread holds the lock or waits for
+ * it, the handler waits until the deadline. Fork: a lock that another thread held or waited for at
+ * the time of the fork stays locked in the child.
  */
 coreline_code_t coreline_rwlock_read_by(struct coreline_rwlock_t *rwlock, uint64_t deadline);
 
 /**
  * Unlocks a readers-writer lock of one reader.
  *
- * The caller must hold the lock to read. The call finds that no thread does, but may miss it while
- * another thread tries to. The lock does not know its readers, so the call does not find that only
- * other threads hold it. The memory of the lock must stay until the call returns.
+ * The caller must hold the lock to read. The call detects that no thread does, but may miss it
+ * while another thread tries to. The lock does not know its readers, so the call does not detect
+ * that only other threads hold it. The memory of the lock must stay until the call returns.
  *
  * Errors: `CORELINE_ERROR_NULL`, `CORELINE_ERROR_ARGUMENT` (the address is not aligned),
  * `CORELINE_ERROR_NOT_HELD`.
@@ -2670,20 +2673,20 @@ coreline_code_t coreline_rwlock_try_write(struct coreline_rwlock_t *rwlock);
  *
  * Errors: `CORELINE_ERROR_NULL`, `CORELINE_ERROR_ARGUMENT` (the address is not aligned).
  *
- * Threads: any number of threads may call it at the same time. Signals: a handler must not call
- * it, unless `coreline_prepare` was called before. Then it waits until the deadline if the
- * interrupted thread holds the lock or waits for it. Fork: a lock that another thread held or
- * waited for at the time of the fork stays locked in the child.
+ * Threads: any number of threads may call it at the same time. Signals: a handler may call it only
+ * if `coreline_prepare` was called before. If the interrupted thread holds the lock or waits for
+ * it, the handler waits until the deadline. Fork: a lock that another thread held or waited for at
+ * the time of the fork stays locked in the child.
  */
 coreline_code_t coreline_rwlock_write_by(struct coreline_rwlock_t *rwlock, uint64_t deadline);
 
 /**
  * Unlocks a readers-writer lock of its writer.
  *
- * The caller must hold the lock to write. The call finds that no thread does, except while a
+ * The caller must hold the lock to write. The call detects that no thread does, except while a
  * writer waits for readers to leave: then it succeeds, and breaks the lock. The lock does not know
- * its writer, so the call does not find that another thread holds it. The memory of the lock must
- * stay until the call returns.
+ * its writer, so the call does not detect that another thread holds it. The memory of the lock
+ * must stay until the call returns.
  *
  * Errors: `CORELINE_ERROR_NULL`, `CORELINE_ERROR_ARGUMENT` (the address is not aligned),
  * `CORELINE_ERROR_NOT_HELD`.
@@ -2698,7 +2701,7 @@ coreline_code_t coreline_rwlock_write_unlock(struct coreline_rwlock_t *rwlock);
 /**
  * Converts a write lock into a read lock.
  *
- * The caller must hold the lock to write. The call finds that no thread does, except while a
+ * The caller must hold the lock to write. The call detects that no thread does, except while a
  * writer waits for readers to leave: then it succeeds, and breaks the lock. No other writer comes
  * in between. The caller then unlocks by `coreline_rwlock_read_unlock`.
  *
@@ -2856,10 +2859,10 @@ coreline_code_t coreline_biased_rwlock_read_by(struct coreline_biased_rwlock_t *
 /**
  * Unlocks a biased readers-writer lock of one reader.
  *
- * The caller must hold the lock to read. The call finds that a writer holds the lock, or that no
+ * The caller must hold the lock to read. The call detects that a writer holds the lock, or that no
  * thread does. It misses the latter while the lock is biased, and while another thread tries to
  * lock: then it succeeds, and breaks the lock. The lock does not know its readers, so the call
- * does not find that only other threads hold it. Once a reader has unlocked, the call does not
+ * does not detect that only other threads hold it. Once a reader has unlocked, the call does not
  * touch the lock any more: a thread that then locks it to write may free its memory.
  *
  * Errors: `CORELINE_ERROR_NULL`, `CORELINE_ERROR_ARGUMENT` (the address is not aligned),
@@ -2922,8 +2925,8 @@ coreline_code_t coreline_biased_rwlock_write_by(struct coreline_biased_rwlock_t 
 /**
  * Unlocks a biased readers-writer lock of its writer.
  *
- * The caller must hold the lock to write. The call finds that no thread does. The lock does not
- * know its writer, so the call does not find that another thread holds it. Once the lock is
+ * The caller must hold the lock to write. The call detects that no thread does. The lock does not
+ * know its writer, so the call does not detect that another thread holds it. Once the lock is
  * unlocked, the call does not touch it any more: a thread that then locks it to write may free its
  * memory.
  *
@@ -2940,8 +2943,8 @@ coreline_code_t coreline_biased_rwlock_write_unlock(struct coreline_biased_rwloc
  * Unlocks a biased readers-writer lock, of a reader or of its writer.
  *
  * Use it where one call ends both, as `pthread_rwlock_unlock` does. The caller must hold the lock.
- * The call finds that no thread does, except while the lock is biased or another thread tries to
- * lock: then it succeeds, and breaks the lock. It does not find that only other threads hold it.
+ * The call detects that no thread does, except while the lock is biased or another thread tries to
+ * lock: then it succeeds, and breaks the lock. It does not detect that only other threads hold it.
  *
  * Errors: `CORELINE_ERROR_NULL`, `CORELINE_ERROR_ARGUMENT` (the address is not aligned),
  * `CORELINE_ERROR_NOT_HELD`.
@@ -2955,7 +2958,7 @@ coreline_code_t coreline_biased_rwlock_unlock(struct coreline_biased_rwlock_t *l
 /**
  * Converts a write lock of a biased readers-writer lock into a read lock.
  *
- * The caller must hold the lock to write. The call finds that no thread does. No other writer
+ * The caller must hold the lock to write. The call detects that no thread does. No other writer
  * comes in between. The caller then unlocks by `coreline_biased_rwlock_read_unlock`.
  *
  * Errors: `CORELINE_ERROR_NULL`, `CORELINE_ERROR_ARGUMENT` (the address is not aligned),
@@ -3012,8 +3015,8 @@ coreline_code_t coreline_ticket_lock_try_lock(struct coreline_ticket_lock_t *loc
 /**
  * Unlocks a ticket lock.
  *
- * The caller must hold the lock. The call finds that no thread holds it. The lock does not know
- * its owner, so the call does not find that another thread holds it.
+ * The caller must hold the lock. The call detects that no thread holds it. The lock does not know
+ * its owner, so the call does not detect that another thread holds it.
  *
  * Errors: `CORELINE_ERROR_NULL`, `CORELINE_ERROR_ARGUMENT` (the address is not aligned),
  * `CORELINE_ERROR_NOT_HELD`.

@@ -1,4 +1,4 @@
-//! What lies between C and Rust: no panic passes, and no null pointer or stale handle.
+//! The boundary between C and Rust: no panic crosses it, and no null pointer or stale handle.
 
 use core::any::Any;
 use core::mem::{self, MaybeUninit};
@@ -76,7 +76,7 @@ pub(crate) unsafe fn out<'a, T>(out: *mut T) -> Result<&'a mut MaybeUninit<T>, C
     Ok(unsafe { place(out)?.cast().as_mut() })
 }
 
-/// What a function reads at this address.
+/// The value that a function reads at this address.
 ///
 /// # Safety
 ///

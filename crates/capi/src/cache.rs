@@ -27,7 +27,7 @@ pub struct coreline_cache_t {
 
 opaque!(coreline_cache_t, Cache, b"objcache");
 
-/// What the objects of a cache are. All members must be set; zeros are the defaults.
+/// The options of a cache. All members must be set; zeros are the defaults.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct coreline_cache_options_t {
@@ -41,7 +41,7 @@ pub struct coreline_cache_options_t {
     /// Destroys an object. It may take only locks whose holders take no other lock, and call no
     /// function of a cache. Null destroys nothing.
     pub destroy: Option<unsafe extern "C" fn(object: *mut c_void, context: *mut c_void)>,
-    /// What both functions get. They may be called by several threads at the same time.
+    /// The argument of both functions. They may be called by several threads at the same time.
     pub context: *mut c_void,
     /// How many objects may be idle. An object that is put back while as many are is destroyed. 0
     /// is no limit.
@@ -168,11 +168,11 @@ unsafe fn come_back(cache: &Cache, object: *mut c_void) -> Result<NonNull<Kept>,
 /// `construct` and `destroy` must return: they must not leave by `longjmp` or by an exception.
 ///
 /// An object is constructed when a thread gets one while none is idle. It stays constructed when it
-/// is put back, so the next thread that gets it need not construct it. Without memory for the cache
-/// itself, the process ends.
+/// is put back, so the next thread that gets it need not construct it. If there is no memory for
+/// the cache itself, the process aborts.
 ///
 /// Errors: `CORELINE_ERROR_NULL`, `CORELINE_ERROR_ARGUMENT` (the size is 0 or too large, or the
-/// alignment is no power of two), `CORELINE_ERROR_LACKING`, `CORELINE_ERROR_NO_MEMORY`.
+/// alignment is not a power of two), `CORELINE_ERROR_LACKING`, `CORELINE_ERROR_NO_MEMORY`.
 ///
 /// Threads: any number of threads may call it at the same time. Signals: no signal handler may call
 /// it. Fork: safe in a forked child.
@@ -224,8 +224,8 @@ pub unsafe extern "C" fn coreline_cache_create(
 /// Destroys a cache, with the objects that are idle.
 ///
 /// All objects should have been put back before: otherwise the call returns
-/// `CORELINE_ERROR_FAULTS`, and the cache is destroyed all the same. The objects that are out keep
-/// their memory, which is never freed, and cannot be put back.
+/// `CORELINE_ERROR_FAULTS`, but still destroys the cache. The objects that are out keep their
+/// memory, which is never freed, and cannot be put back.
 ///
 /// Errors: `CORELINE_ERROR_NULL`, `CORELINE_ERROR_HANDLE`, `CORELINE_ERROR_FAULTS`.
 ///
@@ -278,10 +278,10 @@ pub unsafe extern "C" fn coreline_cache_get(
 
 /// Puts an object back into its cache.
 ///
-/// The object stays constructed. The caller leaves it as the next holder is to find it.
+/// The object stays constructed. The caller leaves it in the state that the next holder expects.
 ///
-/// Errors: `CORELINE_ERROR_NULL`, `CORELINE_ERROR_HANDLE` (the cache is no live handle, or the
-/// object is of another cache, or was put back before and is still idle).
+/// Errors: `CORELINE_ERROR_NULL`, `CORELINE_ERROR_HANDLE` (the cache is not a live handle, or the
+/// object belongs to another cache, or was put back before and is still idle).
 ///
 /// Threads: any number of threads may call it at the same time, also for objects that other threads
 /// got. Signals: no signal handler may call it. Fork: a child may put back its copy of an object.
@@ -302,8 +302,8 @@ pub unsafe extern "C" fn coreline_cache_put(
 ///
 /// Use it for an object that its holder knows to be broken, such as a connection after an error.
 ///
-/// Errors: `CORELINE_ERROR_NULL`, `CORELINE_ERROR_HANDLE` (the cache is no live handle, or the
-/// object is of another cache, or was put back before and is still idle).
+/// Errors: `CORELINE_ERROR_NULL`, `CORELINE_ERROR_HANDLE` (the cache is not a live handle, or the
+/// object belongs to another cache, or was put back before and is still idle).
 ///
 /// Threads: any number of threads may call it at the same time. Signals: no signal handler may call
 /// it. Fork: a child may discard its copy of an object.

@@ -1,4 +1,4 @@
-//! What functions return.
+//! The results of functions.
 
 use core::ffi::{CStr, c_char, c_int};
 
@@ -34,14 +34,14 @@ pub enum coreline_code_t {
     CORELINE_ERROR_NO_MEMORY = -4,
     /// The machine or its kernel lacks what the call needs.
     CORELINE_ERROR_LACKING = -5,
-    /// No thread holds the lock that is to be unlocked, or the turn is not of this lock.
+    /// No thread holds the lock to be unlocked, or the turn is not of this lock.
     CORELINE_ERROR_NOT_HELD = -6,
-    /// Another thread holds the lock that is to be unlocked, or uses the member or reader.
+    /// Another thread holds the lock to be unlocked, or uses the member or reader.
     CORELINE_ERROR_NOT_OWNER = -7,
     /// The call would wait for the calling thread itself.
     CORELINE_ERROR_DEADLOCK = -8,
     /// Objects of a pool were not destroyed, objects of a cache were not put back, a domain was
-    /// destroyed while it was in use, or a checked pool found misuse of its memory.
+    /// destroyed while it was in use, or a checked pool detected misuse of its memory.
     CORELINE_ERROR_FAULTS = -9,
     /// The program was compiled with a header that does not fit the library.
     CORELINE_ERROR_LAYOUT = -10,
@@ -51,7 +51,7 @@ pub enum coreline_code_t {
     CORELINE_ERROR_CONSTRUCTOR = -12,
     /// The workers are closed to new calls and tasks.
     CORELINE_ERROR_CLOSED = -13,
-    /// The CPU has no worker, or the calling thread is no worker.
+    /// The CPU has no worker, or the calling thread is not a worker.
     CORELINE_ERROR_NO_WORKER = -14,
     /// The workers are threads of the parent of this process.
     CORELINE_ERROR_FORKED = -15,
@@ -93,7 +93,7 @@ const TEXTS: [(Code, &CStr); 22] = [
     (Code::CORELINE_ERROR_ARGUMENT, c"an argument is out of range, or a pointer is not aligned"),
     (
         Code::CORELINE_ERROR_HANDLE,
-        c"the pointer is no live handle of this type; was the object destroyed before?",
+        c"the pointer is not a live handle of this type; was the object destroyed before?",
     ),
     (Code::CORELINE_ERROR_NO_MEMORY, c"there is no memory; try again when some is free"),
     (Code::CORELINE_ERROR_LACKING, c"the machine or its kernel lacks what the call needs"),
@@ -125,7 +125,7 @@ const TEXTS: [(Code, &CStr); 22] = [
     (Code::CORELINE_ERROR_CLOSED, c"the workers are closed; create new ones"),
     (
         Code::CORELINE_ERROR_NO_WORKER,
-        c"the CPU has no worker, or the thread is no worker; list the CPUs that have one",
+        c"the CPU has no worker, or the thread is not a worker; list the CPUs that have one",
     ),
     (
         Code::CORELINE_ERROR_FORKED,

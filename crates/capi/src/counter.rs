@@ -62,7 +62,8 @@ pub struct coreline_counters_t {
 
 opaque!(coreline_counters_t, Counters, b"counters");
 
-/// A set of counters, behind what inline functions of the header read.
+/// A set of counters. The fields before `counters` are those that inline functions of the header
+/// read.
 #[repr(C)]
 pub(crate) struct Counters {
     area: isize,
@@ -94,8 +95,8 @@ impl Deref for Counters {
     }
 }
 
-/// What inline functions of the header know of counters, in the order of `coreline_layout_t`. It is
-/// what the library does, and no constant.
+/// The facts about counters that inline functions of the header use, in the order of
+/// `coreline_layout_t`. It is what the library does, and no constant.
 pub(crate) fn layout() -> [u32; 7] {
     const { assert!(offset_of!(Counter, area) == 0 && offset_of!(Counters, area) == 0) };
     let counter = Counter::new(PerCpuCounter::const_new());
@@ -130,7 +131,7 @@ const _: () = {
 ///
 /// The counter begins as one shared word. It takes memory for each CPU when a second CPU adds to
 /// it, or when additions become frequent. Without memory for that, it stays one word and continues
-/// to work. Without memory for the counter itself, the process ends.
+/// to work. If there is no memory for the counter itself, the process aborts.
 ///
 /// Errors: `CORELINE_ERROR_NULL`, `CORELINE_ERROR_ARGUMENT`, `CORELINE_ERROR_HANDLE`,
 /// `CORELINE_ERROR_LACKING`, `CORELINE_ERROR_NO_MEMORY`.
@@ -271,8 +272,8 @@ pub unsafe extern "C" fn coreline_counter_set(
 ///
 /// `pool` may be null, which is the pool of the process. The set has `count` counters, numbered
 /// from 0. They use less memory than as many separate counters. Each group of 32 counters takes
-/// memory for each CPU when it is used by more than one. Without memory for the set itself, the
-/// process ends.
+/// memory for each CPU when it is used by more than one. If there is no memory for the set itself,
+/// the process aborts.
 ///
 /// Errors: `CORELINE_ERROR_NULL`, `CORELINE_ERROR_ARGUMENT` (2^32 counters or more),
 /// `CORELINE_ERROR_HANDLE`, `CORELINE_ERROR_LACKING`, `CORELINE_ERROR_NO_MEMORY`.
@@ -359,7 +360,7 @@ pub unsafe extern "C" fn coreline_counters_sum(
 /// other.
 ///
 /// Errors: `CORELINE_ERROR_NULL`, `CORELINE_ERROR_ARGUMENT` (`count` is not the set's),
-/// `CORELINE_ERROR_HANDLE`. Without memory for a copy of the sums, the process ends.
+/// `CORELINE_ERROR_HANDLE`. If there is no memory for a copy of the sums, the process aborts.
 ///
 /// Threads: any number of threads may call it at the same time. Signals: no signal handler may call
 /// it. Fork: safe in a forked child.

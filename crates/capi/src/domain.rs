@@ -19,7 +19,8 @@ use crate::presence::{
 };
 use crate::with::with;
 
-/// What several domains share: the number of their leases, and the memory of their words.
+/// The settings that several domains share: the number of their leases, and the memory of their
+/// words.
 pub struct coreline_domains_t {
     _opaque: MaybeUninit<u8>,
 }
@@ -49,7 +50,7 @@ pub const CORELINE_DOMAIN_PRESENCE: u32 = 1;
 
 const FLAGS: u32 = CORELINE_DOMAIN_DEFAULT | CORELINE_DOMAIN_PRESENCE;
 
-/// What a domain has, and how much memory it uses.
+/// The state of a domain, and its use of memory.
 #[repr(C)]
 #[derive(Debug, Clone, Copy)]
 pub struct coreline_usage_t {
@@ -110,7 +111,7 @@ fn keep(tenant: &Tenant, lease: Lease<'_>, out: NonNull<coreline_lease_t>) {
     domain_of(out).store(tenant.number, Ordering::Release);
 }
 
-/// What a function that leases returns, where `exhausted` says that all are in use.
+/// The result of a function that leases, where `exhausted` says that all are in use.
 fn kept(
     tenant: &Tenant,
     lease: Result<Lease<'_>, LeaseError>,
@@ -139,7 +140,7 @@ impl From<DomainsError> for Code {
 ///
 /// `leases` is the least number of leases that each of the domains has at a time, up to 65536. Most
 /// programs need no such object, because `coreline_domain_create` accepts null: these domains have
-/// 64 leases each. Without memory for the object, the process ends.
+/// 64 leases each. If there is no memory for the object, the process aborts.
 ///
 /// Errors: `CORELINE_ERROR_NULL`, `CORELINE_ERROR_ARGUMENT` (there are too many leases, or `out` is
 /// not aligned), `CORELINE_ERROR_LACKING` (the machine has too many CPUs, or no CPU numbers),
@@ -173,7 +174,8 @@ pub unsafe extern "C" fn coreline_domains_destroy(domains: *mut coreline_domains
 ///
 /// `domains` may be null, which is what the domains of the process share. `flags` is
 /// `CORELINE_DOMAIN_DEFAULT`, or `CORELINE_DOMAIN_PRESENCE` for a domain whose members shootdowns
-/// reach, which takes some kilobytes more. Without memory for the domain, the process ends.
+/// reach, which takes some kilobytes more. If there is no memory for the domain, the process
+/// aborts.
 ///
 /// Errors: `CORELINE_ERROR_NULL`, `CORELINE_ERROR_ARGUMENT` (unknown flags, or `out` is not
 /// aligned), `CORELINE_ERROR_HANDLE`, `CORELINE_ERROR_LACKING` (the machine has too many CPUs, or
@@ -208,8 +210,8 @@ pub unsafe extern "C" fn coreline_domain_create(
 /// Destroys a domain.
 ///
 /// Its members should be destroyed before, and its leases returned: otherwise the call returns
-/// `CORELINE_ERROR_FAULTS`, and the domain is destroyed all the same. Leases that are left cannot
-/// be returned. Members and words that are left go on to work.
+/// `CORELINE_ERROR_FAULTS`, but still destroys the domain. Leases that are left cannot be returned.
+/// Members and words that are left go on to work.
 ///
 /// Errors: `CORELINE_ERROR_NULL`, `CORELINE_ERROR_HANDLE`, `CORELINE_ERROR_FAULTS`.
 ///
@@ -230,7 +232,7 @@ pub unsafe extern "C" fn coreline_domain_destroy(domain: *mut coreline_domain_t)
 /// The functions of members do the rest: `coreline_member_enter` enters the domain, and
 /// `coreline_member_destroy` ends the membership. The number of members is how many IDs CPUs get
 /// without sharing one after another. A thread that only uses words of the domain needs no member.
-/// Without memory for more members, the process ends.
+/// If there is no memory for more members, the process aborts.
 ///
 /// Errors: `CORELINE_ERROR_NULL`, `CORELINE_ERROR_ARGUMENT` (`out` is not aligned),
 /// `CORELINE_ERROR_HANDLE`, `CORELINE_ERROR_NO_MEMORY`.

@@ -21,9 +21,9 @@ use crate::code::coreline_code_t as Code;
 
 /// A type of which C has pointers only.
 pub(crate) trait Opaque: Sized + 'static {
-    /// What is behind the pointer.
+    /// The type of the object behind the pointer.
     type Value: Send + Sync + 'static;
-    /// What the place's first word holds while an object is there: a word for each type.
+    /// The value of the place's first word while an object is there: a word for each type.
     const MAGIC: u64;
     /// The places of objects that were destroyed.
     fn left() -> &'static Left<Self::Value>;
@@ -45,7 +45,7 @@ macro_rules! opaque {
 
 pub(crate) use opaque;
 
-/// What the word holds when the object was destroyed.
+/// The value of that word after the object was destroyed.
 const DESTROYED: u64 = u64::from_ne_bytes(*b"-no-more");
 
 /// Where an object lies.
@@ -62,7 +62,8 @@ pub(crate) const fn offset<H: Opaque>() -> usize {
     offset_of!(Place<H::Value>, value)
 }
 
-/// What inline functions of the header compare: the last four letters of a type's magic word.
+/// The mark that inline functions of the header compare: the last four letters of a type's magic
+/// word.
 pub(crate) const fn mark<H: Opaque>() -> u32 {
     let [.., a, b, c, d] = H::MAGIC.to_ne_bytes();
     u32::from_le_bytes([a, b, c, d])
@@ -100,7 +101,7 @@ struct Ends<T> {
 // list.
 unsafe impl<T> Sync for Left<T> {}
 
-/// How often a thread lets others run before it sleeps for so long: the holder may have a lower
+/// How often a thread lets others run before it sleeps for this long: the holder may have a lower
 /// priority.
 const YIELDS: (u32, Duration) = (64, Duration::from_micros(50));
 
@@ -193,7 +194,7 @@ pub(crate) fn create<H: Opaque>(value: H::Value, out: &mut MaybeUninit<*mut H>) 
     Ok(())
 }
 
-/// The word before the object of a pointer that is no null pointer, and aligned.
+/// The word before the object to which an aligned, non-null pointer points.
 ///
 /// # Safety
 ///

@@ -1,4 +1,4 @@
-//! Which thread is inside: in a member of a presence, or in a reader of a value.
+//! The thread that is inside a member of a presence, or a reader of a value.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 

@@ -30,7 +30,7 @@ pub const CORELINE_VERSION_MINOR: u32 = 1;
 /// The patch version of this header.
 pub const CORELINE_VERSION_PATCH: u32 = 0;
 
-/// What the header knows of the library. `coreline_check` fills it in.
+/// The layout of the library, as the header assumes it. `coreline_check` fills it in.
 ///
 /// Each size is the size in bytes times 256, plus the alignment in bytes.
 #[repr(C)]
@@ -72,25 +72,25 @@ pub struct coreline_layout_t {
     pub ticket_lock_next: u32,
     /// The distance of two slots, in bytes.
     pub stride: u32,
-    /// Where handles have the distance of the thread's rseq area.
+    /// The offset of the distance of the thread's rseq area, in handles.
     pub area: u32,
     /// The mark of handles of `coreline_counter_t`.
     pub counter_mark: u32,
-    /// Where they have the gate.
+    /// The offset of the gate in these handles.
     pub counter_gate: u32,
     /// The mark of handles of `coreline_counters_t`.
     pub counters_mark: u32,
-    /// Where they have the number of counters.
+    /// The offset of the number of counters in these handles.
     pub counters_length: u32,
-    /// Where they have the address of the gates.
+    /// The offset of the address of the gates in these handles.
     pub counters_gates: u32,
     /// The distance of two gates in bytes times 256, plus the number of counters of a gate.
     pub counters_group: u32,
     /// The mark of handles of `coreline_percpu_t`.
     pub percpu_mark: u32,
-    /// Where they have the number of words.
+    /// The offset of the number of words in these handles.
     pub percpu_words: u32,
-    /// Where they have the address of the table of lines.
+    /// The offset of the address of the table of lines in these handles.
     pub percpu_lines: u32,
     /// The size of a line's entry in bytes times 256, plus the number of words of a line.
     pub percpu_line: u32,
@@ -109,7 +109,7 @@ const fn shape<T>() -> u32 {
 }
 
 impl coreline_layout_t {
-    /// What this library is.
+    /// The layout of this library.
     fn own() -> Self {
         let [
             area,

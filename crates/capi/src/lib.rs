@@ -16,24 +16,25 @@
 //!
 //! Functions that need memory for each CPU return `CORELINE_ERROR_NO_MEMORY` without it, or
 //! continue to work more slowly. Small structures come from `malloc`. Without memory for them the
-//! process ends, where the function's page says so, and when a thread waits for a lock for the
+//! process aborts, where the function's page says so, and when a thread waits for a lock for the
 //! first time.
 //!
 //! # Pointers
 //!
 //! An object that the library allocates is known by a handle, a pointer to an incomplete type. A
-//! function finds that a handle is null, has another type, or was destroyed: it returns an error.
-//! It cannot find that the object was destroyed if a later object of the same type has its place,
-//! which is the place that was left first. It cannot find that a pointer never was a handle. Memory
-//! of destroyed handles, without what they refer to, stays in the library for later objects.
+//! function returns an error if it detects that a handle is null, has another type, or was
+//! destroyed. It cannot detect that the object was destroyed if a later object of the same type has
+//! its place, which is the place that was left first. It cannot detect that a pointer never was a
+//! handle. Memory of destroyed handles, without what they refer to, stays in the library for later
+//! objects.
 //!
-//! A member and a reader are used by one thread at a time. A function finds that another thread is
-//! inside. It cannot find that two threads enter at the same moment.
+//! A member and a reader are used by one thread at a time. A function detects that another thread
+//! is inside. It cannot detect that two threads enter at the same moment.
 //!
-//! An object of a cache is the address of its memory. A function finds that the object was put back
-//! before, or is of another cache. It cannot find that the object was destroyed.
+//! An object of a cache is the address of its memory. A function detects that the object was put
+//! back before, or belongs to another cache. It cannot detect that the object was destroyed.
 //!
-//! A lock is a structure in its user's memory. A function finds that its address is null or not
+//! A lock is a structure in its user's memory. A function detects that its address is null or not
 //! aligned. Structures are initialised by their macro, such as `CORELINE_MUTEX_INIT`, or are zero.
 //! Their members are private. The same holds for turns and leases.
 //!
@@ -44,7 +45,7 @@
 //!
 //! A function whose name ends in `_inline` does what the function without that end does, and is a
 //! call of it where it has no short way. On x86-64, additions to per-CPU memory are restartable
-//! sections of the program itself. They find the same misuse of handles. Define
+//! sections of the program itself. They detect the same misuse of handles. Define
 //! `CORELINE_NO_INLINE` before the header is included to make each such function a call. Inline
 //! functions of locks do not check the address.
 //!

@@ -92,8 +92,8 @@ pub unsafe extern "C" fn coreline_local_create(
 ///
 /// Errors: `CORELINE_ERROR_NULL`, `CORELINE_ERROR_HANDLE`.
 ///
-/// Threads: no other thread may use the words during the call or after it, also by a lease.
-/// Signals: no signal handler may call it. Fork: safe in a forked child.
+/// Threads: no other thread may use the words during the call or after it, not even through a
+/// lease. Signals: no signal handler may call it. Fork: safe in a forked child.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn coreline_local_destroy(local: *mut coreline_local_t) -> Code {
     // SAFETY: the caller's promise: "Pointers" in the crate's documentation.
@@ -171,7 +171,7 @@ pub unsafe extern "C" fn coreline_local_exchange(
 /// Writes a word of the calling thread's CPU in a domain if the word has the expected value.
 ///
 /// If the word has another value, the call returns `CORELINE_UNEQUAL` and writes that value to
-/// `expected`. Use it in a loop, as `coreline_percpu_store_if_equal`.
+/// `expected`. Use it in a loop, like `coreline_percpu_store_if_equal`.
 ///
 /// Errors: `CORELINE_ERROR_NULL`, `CORELINE_ERROR_ARGUMENT` (there is no such word, or `expected`
 /// is not aligned), `CORELINE_ERROR_HANDLE`.
@@ -254,8 +254,8 @@ pub unsafe extern "C" fn coreline_local_peek(
 /// The call writes the address of the word to `out`. Until the lease is returned, only its holder
 /// writes the word, and needs no atomic instruction for that. Words whose numbers are equal when
 /// divided by 8 are adjacent: with 8 words or fewer, the address of word 0 is that of an array.
-/// While other threads call `coreline_local_sum` or `coreline_local_peek`, write by relaxed atomic
-/// stores, such as `__atomic_store_n`.
+/// While other threads call `coreline_local_sum` or `coreline_local_peek`, write with relaxed
+/// atomic stores, such as `__atomic_store_n`.
 ///
 /// Errors: `CORELINE_ERROR_NULL`, `CORELINE_ERROR_ARGUMENT` (there is no such word, or an address
 /// is not aligned), `CORELINE_ERROR_HANDLE`, `CORELINE_ERROR_NOT_HELD` (`lease` is empty, or of

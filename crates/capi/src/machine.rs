@@ -2,7 +2,7 @@
 
 use coreline::world::{Clock, Native};
 
-/// Returns the time by which deadlines are given.
+/// Returns the present time, in the unit of deadlines.
 ///
 /// It is `CLOCK_MONOTONIC`, in nanoseconds. A deadline is such a time: `coreline_now() + 1000000`
 /// is one millisecond from now. `coreline_from_timespec` converts a time of `clock_gettime`. Zero
@@ -34,7 +34,7 @@ pub extern "C" fn coreline_current_cpu() -> u32 {
 /// `coreline_mutex_lock_by`, `coreline_rwlock_read_by` or `coreline_rwlock_write_by`. Later calls
 /// do nothing.
 ///
-/// Errors: none, except `CORELINE_ERROR_PANIC`. Without memory, the process ends.
+/// Errors: none, except `CORELINE_ERROR_PANIC`. If there is no memory, the process aborts.
 ///
 /// Threads: any number of threads may call it at the same time. Signals: no signal handler may call
 /// it. Fork: a child has the tables of its parent.

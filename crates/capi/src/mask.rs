@@ -24,7 +24,7 @@ impl From<MaskError> for Code {
     }
 }
 
-/// What a change of a bit returns.
+/// The result of a change of a bit.
 fn changed(has_changed: bool) -> Outcome {
     has_changed.then_some(()).ok_or(Code::CORELINE_UNCHANGED)
 }
@@ -32,7 +32,7 @@ fn changed(has_changed: bool) -> Outcome {
 /// Creates an empty mask, with a bit for each CPU of the machine.
 ///
 /// The CPUs under one last-level cache share a cache line of the mask, which no other CPU writes.
-/// Without memory for the mask, the process ends.
+/// If there is no memory for the mask, the process aborts.
 ///
 /// Errors: `CORELINE_ERROR_NULL`, `CORELINE_ERROR_ARGUMENT` (`out` is not aligned),
 /// `CORELINE_ERROR_NO_MEMORY`.
@@ -130,8 +130,8 @@ pub unsafe extern "C" fn coreline_mask_weight(
 ///
 /// The call writes the numbers of the CPUs to the array `cpus`, which has `capacity` elements, in
 /// ascending order. It writes the number of CPUs in the mask to `count`. If that is more than
-/// `capacity`, the array has the lowest ones. Without memory for a copy of the mask, the process
-/// ends.
+/// `capacity`, the array has the lowest ones. If there is no memory for a copy of the mask, the
+/// process aborts.
 ///
 /// Errors: `CORELINE_ERROR_NULL`, `CORELINE_ERROR_HANDLE`, `CORELINE_ERROR_ARGUMENT` (an address is
 /// not aligned).

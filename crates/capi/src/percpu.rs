@@ -51,7 +51,8 @@ unsafe impl Send for Addresses {}
 // SAFETY: as for `Send`.
 unsafe impl Sync for Addresses {}
 
-/// What inline functions of the header know of words, in the order of `coreline_layout_t`.
+/// The facts about words that inline functions of the header use, in the order of
+/// `coreline_layout_t`.
 pub(crate) fn layout() -> [u32; 4] {
     const {
         assert!(offset_of!(Lines, area) == 0);

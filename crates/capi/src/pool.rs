@@ -53,7 +53,7 @@ pub(crate) unsafe fn pool_or_global(pool: *const coreline_pool_t) -> Result<PerC
 /// `coreline_pool_destroy` reports them. A checked pool is slower and uses more memory.
 ///
 /// A program needs no pool of its own: functions that take a pool accept null, which is the pool of
-/// the process. Without memory for the pool's own structure, the process ends.
+/// the process. If there is no memory for the pool's own structure, the process aborts.
 ///
 /// Errors: `CORELINE_ERROR_NULL`, `CORELINE_ERROR_ARGUMENT` (unknown flags, or `*out` is not
 /// aligned), `CORELINE_ERROR_LACKING` (no concurrency IDs), `CORELINE_ERROR_NO_MEMORY`.
@@ -80,9 +80,9 @@ pub unsafe extern "C" fn coreline_pool_create(flags: u32, out: *mut *mut corelin
 
 /// Destroys a pool.
 ///
-/// Objects of the pool keep their memory and continue to work. But the pool should have none left:
-/// then the call returns `CORELINE_ERROR_FAULTS`, and the handle is destroyed all the same. It
-/// returns the same code if a checked pool found a write to memory of a destroyed object.
+/// Objects of the pool keep their memory and continue to work. If the pool has objects left, the
+/// call returns `CORELINE_ERROR_FAULTS`, but still destroys the handle. It returns the same code if
+/// a checked pool found a write to memory of a destroyed object.
 ///
 /// Errors: `CORELINE_ERROR_NULL`, `CORELINE_ERROR_HANDLE`, `CORELINE_ERROR_FAULTS`.
 ///
@@ -136,7 +136,7 @@ pub unsafe extern "C" fn coreline_pool_mapped(
     })
 }
 
-/// Gives memory of a pool that no object has back to the machine.
+/// Returns unused memory of a pool to the machine.
 ///
 /// `pool` may be null, which is the pool of the process. The call writes the number of bytes of
 /// address space that it unmapped to `out`.

@@ -32,7 +32,7 @@ pub struct coreline_member_t {
 
 opaque!(coreline_member_t, Context, b"-member-");
 
-/// What a shootdown did.
+/// The effects of a shootdown.
 #[repr(C)]
 #[derive(Debug, Clone, Copy)]
 pub struct coreline_shot_t {
@@ -50,7 +50,7 @@ impl From<Shot> for coreline_shot_t {
     }
 }
 
-/// What a function of C does in members.
+/// A C function that members run in a shootdown.
 pub type coreline_shootdown_f = Option<unsafe extern "C" fn(context: *mut c_void)>;
 
 /// The function of a shootdown, which members run.
@@ -65,7 +65,7 @@ pub(crate) fn function(
     Ok(move || unsafe { function(ptr::with_exposed_provenance_mut(context)) })
 }
 
-/// What members share, as C knows it.
+/// The state that members share, as C sees it.
 pub(crate) struct Known {
     presence: Presence,
     number: u64,
@@ -250,7 +250,7 @@ pub(crate) fn join(
     create(Context::new(Member::Domain(member), number), out)
 }
 
-/// What functions write that tell whether cached data is out of date.
+/// The answer of functions that tell whether cached data is out of date.
 fn tell(entry: Entry, out: &mut MaybeUninit<c_int>) {
     out.write(c_int::from(entry == Entry::MustRefresh));
 }
@@ -264,8 +264,8 @@ fn tell(entry: Entry, out: &mut MaybeUninit<c_int>) {
 ///
 /// `seats` is how many members are expected: 0 is a default, and more are added if all are taken. A
 /// shootdown clears marks of members that have left, but not more often than once in `trim_every`
-/// nanoseconds: 0 is a default, which is a second. Without memory for the presence, the process
-/// ends.
+/// nanoseconds: 0 is a default, which is a second. If there is no memory for the presence, the
+/// process aborts.
 ///
 /// Errors: `CORELINE_ERROR_NULL`, `CORELINE_ERROR_ARGUMENT` (`out` is not aligned),
 /// `CORELINE_ERROR_NO_MEMORY`.
@@ -306,8 +306,8 @@ pub unsafe extern "C" fn coreline_presence_destroy(presence: *mut coreline_prese
 
 /// Makes a member of a presence, which is outside.
 ///
-/// Create a member once for each context, and not for each use. Without memory for more members,
-/// the process ends.
+/// Create a member once for each context, and not for each use. If there is no memory for more
+/// members, the process aborts.
 ///
 /// Errors: `CORELINE_ERROR_NULL`, `CORELINE_ERROR_ARGUMENT` (`out` is not aligned),
 /// `CORELINE_ERROR_HANDLE`, `CORELINE_ERROR_NO_MEMORY`.
@@ -416,10 +416,11 @@ pub unsafe extern "C" fn coreline_presence_shootdown_by(
 /// `CORELINE_ERROR_HANDLE`, `CORELINE_ERROR_INSIDE`, `CORELINE_ERROR_NOT_OWNER` (another thread is
 /// inside).
 ///
-/// Threads: a member is used by one thread at a time. The call finds that another thread is inside,
-/// but not that another one enters at the same time. A thread that ends inside leaves its member
-/// inside. Signals: no signal handler may call it. Fork: a child must not call it for a member that
-/// was made before the fork, if another thread was in a shootdown at the time of the fork.
+/// Threads: a member is used by one thread at a time. The call detects that another thread is
+/// inside, but not that another one enters at the same time. A thread that ends inside leaves its
+/// member inside. Signals: no signal handler may call it. Fork: a child must not call it for a
+/// member that was made before the fork, if another thread was in a shootdown at the time of the
+/// fork.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn coreline_member_enter(
     member: *const coreline_member_t,

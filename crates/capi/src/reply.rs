@@ -181,7 +181,7 @@ pub unsafe extern "C" fn coreline_reply_cancel(reply: *mut coreline_reply_t) -> 
     unsafe { ending(reply, withdraw) }
 }
 
-/// Ends a reply, and lets its function run all the same.
+/// Ends a reply without stopping its function.
 ///
 /// No call tells the caller afterwards whether the function has run. `coreline_workers_destroy`
 /// waits for it. The call returns `CORELINE_BUSY` if another thread uses the reply.

@@ -42,7 +42,7 @@ opaque!(coreline_reclaimer_t, mask::Reclaimer<Published>, b"reclaimr");
 pub type coreline_destroy_f =
     Option<unsafe extern "C" fn(value: *mut c_void, context: *mut c_void)>;
 
-/// What is published, and what becomes of it.
+/// A published value, with the function that destroys it.
 pub(crate) struct Published {
     value: NonNull<c_void>,
     how: Destroy,
@@ -78,7 +78,7 @@ pub(crate) struct Versioned {
     how: Destroy,
 }
 
-/// What to publish at this address.
+/// The value to publish at this address.
 fn published(value: *mut c_void, how: Destroy) -> Result<Published, Code> {
     let value = NonNull::new(value).ok_or(Code::CORELINE_ERROR_NULL)?;
     Ok(Published { value, how })
@@ -160,12 +160,12 @@ impl Drop for Reader {
 
 /// Publishes a value.
 ///
-/// `value` is the address of whatever readers are to read, and may not be null. From then on it
+/// `value` is the address of the data that readers read, and may not be null. From then on it
 /// belongs to the published value. When no reader can have it any more, `destroy` is called once,
 /// with the value and `context`. It is of type `void (*)(void *value, void *context)`. If `destroy`
 /// is null, nothing is called. `destroy` may call functions of the same published value, unless
-/// that is being destroyed. It must return: it must not leave by `longjmp` or by an exception.
-/// Without memory for the published value, the process ends.
+/// that is being destroyed. It must return: it must not leave by `longjmp` or by an exception. If
+/// there is no memory for the published value, the process aborts.
 ///
 /// If the call fails, the value still belongs to the caller, unless there is no memory for the
 /// handle: then it was destroyed.
@@ -213,8 +213,8 @@ pub unsafe extern "C" fn coreline_versioned_destroy(versioned: *mut coreline_ver
 /// destroys the earlier values that no reader can have any more. A value that a reader may have is
 /// destroyed by a later update, by `coreline_versioned_synchronize`, or by a reclaimer.
 ///
-/// To make the new value out of the old one, let threads that update hold a lock meanwhile. Without
-/// memory, the process ends.
+/// To make the new value out of the old one, let threads that update hold a lock meanwhile. If
+/// there is no memory, the process aborts.
 ///
 /// Errors: `CORELINE_ERROR_NULL`, `CORELINE_ERROR_HANDLE`, `CORELINE_ERROR_PANIC` (the kernel
 /// refuses `membarrier`: the value was replaced, but readers may find the old one until the next
@@ -305,8 +305,8 @@ pub unsafe extern "C" fn coreline_versioned_retired(
 
 /// Creates a reader of a published value, which is outside.
 ///
-/// Create a reader once for each thread, and not for each read. Without memory for more readers,
-/// the process ends.
+/// Create a reader once for each thread, and not for each read. If there is no memory for more
+/// readers, the process aborts.
 ///
 /// Errors: `CORELINE_ERROR_NULL`, `CORELINE_ERROR_ARGUMENT` (`out` is not aligned),
 /// `CORELINE_ERROR_HANDLE`, `CORELINE_ERROR_NO_MEMORY`.
@@ -354,11 +354,11 @@ pub unsafe extern "C" fn coreline_reader_destroy(reader: *mut coreline_reader_t)
 /// Errors: `CORELINE_ERROR_NULL`, `CORELINE_ERROR_ARGUMENT` (`value` is not aligned),
 /// `CORELINE_ERROR_HANDLE`, `CORELINE_ERROR_NOT_OWNER` (another thread is inside).
 ///
-/// Threads: a reader is used by one thread at a time. The call finds that another thread is inside,
-/// but not that another one enters at the same time. A thread that ends inside leaves its reader
-/// inside. Signals: a handler may use a reader that no other code uses, if its thread has entered
-/// that reader once before. Fork: a child may use its copy of a reader, unless another thread was
-/// inside.
+/// Threads: a reader is used by one thread at a time. The call detects that another thread is
+/// inside, but not that another one enters at the same time. A thread that ends inside leaves its
+/// reader inside. Signals: a handler may use a reader that no other code uses, if its thread has
+/// entered that reader once before. Fork: a child may use its copy of a reader, unless another
+/// thread was inside.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn coreline_reader_enter(
     reader: *const coreline_reader_t,
@@ -379,9 +379,9 @@ pub unsafe extern "C" fn coreline_reader_enter(
 /// `CORELINE_ERROR_HANDLE`, `CORELINE_ERROR_OUTSIDE`, `CORELINE_ERROR_NOT_OWNER` (another thread is
 /// inside).
 ///
-/// Threads: the thread that entered calls it. Signals: a handler may call it inside of a reader
-/// that it has entered itself. Fork: a child may use its copy of a reader, unless another thread
-/// was inside.
+/// Threads: only the thread that entered may call it. Signals: a handler may call it inside of a
+/// reader that it has entered itself. Fork: a child may use its copy of a reader, unless another
+/// thread was inside.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn coreline_reader_get(
     reader: *const coreline_reader_t,
@@ -402,8 +402,8 @@ pub unsafe extern "C" fn coreline_reader_get(
 /// Errors: `CORELINE_ERROR_NULL`, `CORELINE_ERROR_HANDLE`, `CORELINE_ERROR_OUTSIDE`,
 /// `CORELINE_ERROR_NOT_OWNER` (another thread is inside).
 ///
-/// Threads: the thread that entered calls it. Signals: a handler may leave a reader that it has
-/// entered itself. Fork: a child may leave what the thread that forked had entered.
+/// Threads: only the thread that entered may call it. Signals: a handler may leave a reader that it
+/// has entered itself. Fork: a child may leave what the thread that forked had entered.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn coreline_reader_leave(reader: *const coreline_reader_t) -> Code {
     with!([handle reader] { reader.leave() })
@@ -413,7 +413,7 @@ pub unsafe extern "C" fn coreline_reader_leave(reader: *const coreline_reader_t)
 ///
 /// While there is a reclaimer, updates destroy no value. Its thread destroys a value when no reader
 /// has it any more, or a few milliseconds later. Use it if values take long to destroy, or must not
-/// stay until the next update. Without memory, the process ends.
+/// stay until the next update. If there is no memory, the process aborts.
 ///
 /// Errors: `CORELINE_ERROR_NULL`, `CORELINE_ERROR_ARGUMENT` (`out` is not aligned),
 /// `CORELINE_ERROR_HANDLE`, `CORELINE_ERROR_NO_MEMORY`, `CORELINE_ERROR_LACKING` (there is no room

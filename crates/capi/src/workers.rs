@@ -45,7 +45,7 @@ pub struct coreline_workers_options_t {
 /// As `polling` of `coreline_workers_options_t`: workers sleep as soon as they have no work.
 pub const CORELINE_WORKERS_NEVER_POLL: u64 = u64::MAX;
 
-/// What a worker has counted. Each number is exact, but together they are not of one moment.
+/// The counts of a worker. Each number is exact, but together they are not of one moment.
 #[repr(C)]
 #[derive(Debug, Clone, Copy)]
 pub struct coreline_worker_stats_t {
@@ -63,7 +63,7 @@ pub struct coreline_worker_stats_t {
     pub sleeps: u64,
     /// How often the worker woke and found no message.
     pub spurious: u64,
-    /// The messages that the worker found while it was awake: so many wake-ups were saved.
+    /// The messages that the worker found while it was awake: this many wake-ups were saved.
     pub spared: u64,
 }
 
@@ -120,8 +120,8 @@ impl From<StartError> for Code {
 
 /// Starts workers.
 ///
-/// `options` may be null, which is the default of each option. The structure is copied. Without
-/// memory for the workers' own structures, the process ends.
+/// `options` may be null, which is the default of each option. The structure is copied. If there is
+/// no memory for the workers' own structures, the process aborts.
 ///
 /// A *call* is a function that runs on the worker of one CPU, between other functions of that
 /// worker. A *task* is queued, and any worker may run it. A call to a worker that polls makes no
@@ -129,7 +129,7 @@ impl From<StartError> for Code {
 ///
 /// Errors: `CORELINE_ERROR_NULL`, `CORELINE_ERROR_ARGUMENT` (there are no CPUs, or a CPU is not
 /// among those that the process may use, or an address is not aligned), `CORELINE_ERROR_HANDLE`
-/// (`cpus` is no live mask), `CORELINE_ERROR_NO_MEMORY` (a thread could not be started).
+/// (`cpus` is not a live mask), `CORELINE_ERROR_NO_MEMORY` (a thread could not be started).
 ///
 /// Threads: any number of threads may call it at the same time. Signals: no signal handler may call
 /// it. Fork: a child has no workers, and may start its own if the process had one thread.
@@ -258,7 +258,7 @@ pub unsafe extern "C" fn coreline_workers_current(
 /// Runs a function on the worker of a CPU, and waits until it has run.
 ///
 /// `function` gets `argument`. What it writes is visible to the caller afterwards. If the caller is
-/// that worker itself, the function runs at once. A worker that waits here serves calls to it
+/// that worker itself, the function runs immediately. A worker that waits here serves calls to it
 /// meanwhile, so workers may call each other, even in a cycle. Such calls run on the stack of the
 /// function that waits. If four are nested, the worker serves only calls from workers. So keep
 /// functions short, and let them hold no lock while they call.
@@ -307,13 +307,13 @@ pub unsafe extern "C" fn coreline_workers_try_call(
 
 /// Runs a function on many workers at the same time, and waits until all have run it.
 ///
-/// `mask` has the CPUs. It may be null, which is all workers. The function is called once on each
-/// of these CPUs, with the same argument. `coreline_workers_current` tells it on which one. A
-/// function that waits until it has begun on the other CPUs may wait forever.
+/// `mask` selects the CPUs. If it is null, these are the CPUs of all workers. The function is
+/// called once on each of these CPUs, with the same argument. `coreline_workers_current` tells it
+/// on which one. A function that waits until it has begun on the other CPUs may wait forever.
 ///
 /// Errors: `CORELINE_ERROR_NULL`, `CORELINE_ERROR_HANDLE`, `CORELINE_ERROR_NO_WORKER` (a CPU of the
 /// mask has no worker), `CORELINE_ERROR_CLOSED` (the function may have run on some of the CPUs),
-/// `CORELINE_ERROR_FORKED`. Without memory for the messages, the process ends.
+/// `CORELINE_ERROR_FORKED`. If there is no memory for the messages, the process aborts.
 ///
 /// Threads: any number of threads may call it at the same time. Signals: no signal handler may call
 /// it. Fork: a child has no workers, and gets `CORELINE_ERROR_FORKED`.
@@ -345,7 +345,7 @@ pub unsafe extern "C" fn coreline_workers_call_many(
 ///
 /// Errors: `CORELINE_ERROR_NULL`, `CORELINE_ERROR_HANDLE`, `CORELINE_ERROR_ARGUMENT` (`reply` is
 /// not aligned), `CORELINE_ERROR_NO_WORKER` (the CPU has no worker), `CORELINE_ERROR_CLOSED`,
-/// `CORELINE_ERROR_FORKED`. Without memory for the message, the process ends.
+/// `CORELINE_ERROR_FORKED`. If there is no memory for the message, the process aborts.
 ///
 /// Threads: any number of threads may call it at the same time. Signals: no signal handler may call
 /// it. Fork: a child has no workers, and gets `CORELINE_ERROR_FORKED`.
@@ -373,8 +373,8 @@ pub unsafe extern "C" fn coreline_workers_call_async(
 /// `coreline_workers_call_async` does.
 ///
 /// Errors: `CORELINE_ERROR_NULL`, `CORELINE_ERROR_HANDLE`, `CORELINE_ERROR_ARGUMENT` (`reply` is
-/// not aligned), `CORELINE_ERROR_CLOSED`, `CORELINE_ERROR_FORKED`. Without memory for the task, the
-/// process ends.
+/// not aligned), `CORELINE_ERROR_CLOSED`, `CORELINE_ERROR_FORKED`. If there is no memory for the
+/// task, the process aborts.
 ///
 /// Threads: any number of threads may call it at the same time. Signals: no signal handler may call
 /// it. Fork: a child has no workers, and gets `CORELINE_ERROR_FORKED`.
@@ -399,7 +399,7 @@ pub unsafe extern "C" fn coreline_workers_spawn(
 ///
 /// Errors: `CORELINE_ERROR_NULL`, `CORELINE_ERROR_HANDLE`, `CORELINE_ERROR_ARGUMENT` (`reply` is
 /// not aligned), `CORELINE_ERROR_NO_WORKER` (the CPU has no worker), `CORELINE_ERROR_CLOSED`,
-/// `CORELINE_ERROR_FORKED`. Without memory for the task, the process ends.
+/// `CORELINE_ERROR_FORKED`. If there is no memory for the task, the process aborts.
 ///
 /// Threads: any number of threads may call it at the same time. Signals: no signal handler may call
 /// it. Fork: a child has no workers, and gets `CORELINE_ERROR_FORKED`.

@@ -18,7 +18,7 @@
 //! | `chunks`, `far` | the objects; null until made | the first exchange |
 //!
 //! An exchange fails where another thread's did not, or on some processors by chance, and is tried
-//! again at once: a thread that is stopped, killed or left behind by a fork holds up none.
+//! again immediately: a thread that is stopped, killed or left behind by a fork holds up none.
 
 use core::alloc::Layout;
 use core::ptr::{self, NonNull};
@@ -31,12 +31,12 @@ pub(crate) type Number = u32;
 /// None, as a number and as a link.
 pub(crate) const NONE: Number = 0;
 
-/// What a pool can hold. Objects lie side by side: those that should share no line are aligned to
-/// one.
+/// An object that a pool can hold. Objects lie side by side: those that should share no line are
+/// aligned to one.
 pub(crate) trait Pooled<W: World>: Send + Sync + 'static {
     fn new_in() -> Self;
 
-    /// What the objects of a list are linked by.
+    /// The word that links the objects of a list.
     fn link(&self) -> &W::U32;
 }
 
@@ -82,9 +82,9 @@ impl<T: Pooled<W>, W: World> Pool<T, W> {
         }
     }
 
-    /// A pool of `2^doublings` times as many objects. What is more is made in large chunks, each
-    /// twice as large as the one before, so that it costs nothing where it is not needed. The model
-    /// has no use for more.
+    /// A pool of `2^doublings` times as many objects. The additional objects are made in large
+    /// chunks, each twice as large as the previous one. So they cost nothing if they are not
+    /// needed. The model has no use for more.
     pub(crate) fn growing(mut self, doublings: usize) -> Self {
         let doublings = if W::RUNS { doublings } else { 0 };
         self.far = (0..doublings).map(|_| W::Ptr::new_in(ptr::null_mut())).collect();
@@ -100,7 +100,7 @@ impl<T: Pooled<W>, W: World> Pool<T, W> {
         // Acquire: pairs with the Release in `make_in`. Without it, the object could be seen
         // unwritten.
         let chunk = chunk.load(Ordering::Acquire);
-        // SAFETY: a number was given out only after its chunk, of so many objects, was made; and
+        // SAFETY: a number was given out only after its chunk, of this many objects, was made; and
         // chunks stay.
         unsafe { &*chunk.add(at % Self::PER_CHUNK) }
     }
@@ -185,7 +185,7 @@ impl<T: Pooled<W>, W: World> Pool<T, W> {
         }
     }
 
-    /// Makes a chunk of so many objects if it is not there; says whether it is there now. It is
+    /// Makes a chunk of this many objects if it is not there; says whether it is there now. It is
     /// not if there is no memory for it.
     fn make_in(chunk: &W::Ptr<T>, len: usize) -> bool {
         // Relaxed: `get` looks again.
@@ -201,13 +201,13 @@ impl<T: Pooled<W>, W: World> Pool<T, W> {
             return false;
         };
         let ours = memory.cast::<T>().as_ptr();
-        // SAFETY: mapped above, for so many, and no other thread has seen it.
+        // SAFETY: mapped above, for this many, and no other thread has seen it.
         (0..len).for_each(|at| unsafe { Self::write_new(ours.add(at)) });
         // Release: pairs with the Acquire in `get`. Relaxed, where it fails: `get` looks again.
         let put =
             chunk.compare_exchange(ptr::null_mut(), ours, Ordering::Release, Ordering::Relaxed);
         if put.is_err() {
-            // SAFETY: made above, of so many, and no other thread has seen it.
+            // SAFETY: made above, of this many, and no other thread has seen it.
             unsafe { Self::drop_chunk(memory.cast(), len) };
         }
         true
@@ -242,11 +242,11 @@ impl<T: Pooled<W>, W: World> Pool<T, W> {
 
     /// # Safety
     ///
-    /// The chunk was made by [`make_in`](Pool::make_in), of so many objects, and nothing uses it
+    /// The chunk was made by [`make_in`](Pool::make_in), of this many objects, and nothing uses it
     /// any more.
     unsafe fn drop_chunk(first: NonNull<T>, len: usize) {
         let layout = Layout::array::<T>(len).expect("it was mapped with this layout");
-        // SAFETY: so many objects were written there; and the caller's promise.
+        // SAFETY: this many objects were written there; and the caller's promise.
         unsafe {
             ptr::drop_in_place(ptr::slice_from_raw_parts_mut(first.as_ptr(), len));
             W::unmap(first.cast(), layout);
@@ -403,7 +403,7 @@ mod tests {
         assert_eq!(pool.made(), 0);
     }
 
-    /// As many to a page as is no power of two.
+    /// The number of nodes in a page is not a power of two.
     struct Odd([<Native as Words>::U32; 3]);
 
     impl Pooled<Native> for Odd {

@@ -4,7 +4,7 @@ use core::sync::atomic::{AtomicU64, Ordering};
 use coreline::percpu::PerCpu;
 use coreline_world::{IndexBy, Native, Place};
 
-/// What [`Slots`](coreline::percpu::Slots) of words are, as far as an addition needs it.
+/// [`Slots`](coreline::percpu::Slots) of words, as far as an addition needs them.
 #[repr(C)]
 pub struct WordsByHand {
     /// The slots below it may be used: by CPU number, and by concurrency ID. One of the two is 0.
@@ -15,7 +15,7 @@ pub struct WordsByHand {
     first: *mut AtomicU64,
 }
 
-/// Where the rseq area of sections lies from the thread pointer.
+/// The distance of the rseq area of sections from the thread pointer.
 #[inline(always)]
 fn area_of_sections() -> isize {
     unsafe extern "C" {

@@ -98,7 +98,7 @@ struct Row {
     disturbed: bool,
 }
 
-/// What came of it. The schema is `coreline.compare/1`.
+/// The result of a comparison. The schema is `coreline.compare/1`.
 #[derive(Debug, Serialize)]
 pub(crate) struct Comparison {
     schema: &'static str,
@@ -118,7 +118,7 @@ pub(crate) struct Comparison {
     unmatched: usize,
     worse: usize,
     better: usize,
-    /// What else differs between the runs.
+    /// Other differences between the runs.
     differences: Vec<String>,
     changes: Vec<Change>,
 }
@@ -347,7 +347,7 @@ fn at_best(these: usize, those: usize) -> f64 {
     2.0 / orders
 }
 
-/// The probability that so many values of one distribution have a statistic as small as this.
+/// The probability that this many values of one distribution have a statistic as small as this.
 fn by_chance(these: usize, those: usize, statistic: usize) -> f64 {
     // By the number of values that are dealt: in what part of all orders the statistic is how
     // large. The last one dealt is one of `these`, which is larger than all of `those`, or not.

@@ -1,4 +1,4 @@
-//! Which native samples do not count, because other programs used their CPUs.
+//! The native samples that do not count, because other programs used their CPUs.
 //!
 //! A sample is disturbed if one of its threads waited on a run queue for more than 4 % of the time
 //! that it ran or wanted to. Disturbed samples do not count, unless there are hardly any others:
@@ -21,7 +21,7 @@ use coreline_world::{Clock, JoinHandle, Native, Placement, SpawnError, Threads, 
 /// disturbed.
 const MOST_WAITED_US_PER_MS: u64 = 40;
 
-/// Whether a thread that waited so long during so many nanoseconds was disturbed; no, where the
+/// Whether a thread that waited this long during this many nanoseconds was disturbed; no, where the
 /// kernel does not say how long threads wait.
 pub(crate) fn is_disturbed(waited: Option<u64>, span: u64) -> bool {
     waited.is_some_and(|waited| waited > span * MOST_WAITED_US_PER_MS / 1000)
@@ -42,7 +42,7 @@ pub(crate) struct Waits {
 }
 
 impl Waits {
-    /// Those of a thread that waited so long during so many nanoseconds.
+    /// Those of a thread that waited this long during this many nanoseconds.
     pub(crate) fn of(waited: Option<u64>, span: u64) -> Waits {
         Waits { total: waited.unwrap_or(0), is_disturbed: is_disturbed(waited, span) }
     }
@@ -67,7 +67,7 @@ pub(crate) struct Kept<T> {
     pub(crate) discarded: u32,
 }
 
-/// How many calm samples a figure takes at least, if so many were wanted: a third. Fewer say
+/// How many calm samples a figure takes at least, if this many were wanted: a third. Fewer say
 /// nothing about their spread.
 fn fewest(wanted: usize) -> usize {
     wanted.div_ceil(3)

@@ -1,4 +1,4 @@
-//! What can stop the program, and the exit code that says so.
+//! The errors that stop the program, and their exit codes.
 
 use std::io::{self, Write};
 use std::path::PathBuf;
@@ -119,7 +119,7 @@ pub(crate) enum Error {
          `coreline measure` without --out shows its figures"
     )]
     Uneven,
-    /// What was finished is shown, and says that it is not all.
+    /// The finished part is shown, with a note that it is incomplete.
     #[error("interrupted")]
     Interrupted,
     #[error(
@@ -158,7 +158,7 @@ pub(crate) enum Error {
          nothing; give one result on each side"
     )]
     Repeated { before: String, after: String },
-    /// Which ones is in the result.
+    /// The result says which ones.
     #[error("{count} {} worse", if *count == 1 { "figure is" } else { "figures are" })]
     Worse { count: usize },
     #[error(
@@ -168,16 +168,20 @@ pub(crate) enum Error {
     TooFew { needed: usize },
     #[error(transparent)]
     Sweep(#[from] SweepError),
-    /// Which ones is in the result.
+    /// The result says which ones.
     #[error("{count} {} failed", if *count == 1 { "cell" } else { "cells" })]
     FailedCells { count: usize },
     #[error(transparent)]
     Port(#[from] PortError),
     #[error(transparent)]
     Preload(#[from] PreloadError),
+<<<<<<< HEAD
     #[error(transparent)]
     Scale(#[from] ScaleError),
     /// Which ones is in the result.
+=======
+    /// The result says which ones.
+>>>>>>> 1dc96c0f82929a623b07adb69f9b299fa527c3bc
     #[error(
         "{left} {} left as {}, and the simulated machine does not see the state that threads \
          share there; change it by hand, or see the report",

@@ -11,7 +11,7 @@ use crate::overview::kernel;
 use crate::run::verdict::EXPLAINED;
 use crate::text::{Form, Tone};
 
-/// What can be explained, in the order of the list.
+/// The topics of `explain`, in the order of the list.
 fn topics() -> Vec<(&'static str, &'static str)> {
     let changes = CHANGES.iter().map(|it| (it.name, it.title));
     let scenarios = ALL.iter().map(|it| (it.name, it.about));

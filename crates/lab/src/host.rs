@@ -1,5 +1,5 @@
-//! What the kernel says of the machine in text files, beside the tree: the processor, what runs it,
-//! how it saves power, and how memory is balanced.
+//! The kernel's text files about the machine, apart from its tree: the processor, the hypervisor,
+//! how the machine saves power, and how memory is balanced.
 //!
 //! Each is `None`, or left out, where its file cannot be read: in a sandbox, or on a kernel without
 //! it.
@@ -13,13 +13,13 @@ use serde::Serialize;
 pub(crate) struct Host {
     /// As the kernel names it, with its family and model, or parts.
     pub(crate) processor: Option<String>,
-    /// What runs this machine, if it is a virtual one.
+    /// The hypervisor, if this machine is virtual.
     pub(crate) hypervisor: Option<String>,
-    /// Whether `None` there means that this machine is no virtual one, as far as can be seen.
+    /// Whether `None` there means that nothing shows this machine to be virtual.
     pub(crate) hypervisor_known: bool,
     /// `on`, `off`, `forceoff`, `notsupported`, `notimplemented`.
     pub(crate) smt: Option<String>,
-    /// What decides about the clock, and where.
+    /// The governors of the clock, and where they apply.
     pub(crate) governors: Vec<Governor>,
     /// The idle states of the first CPU.
     pub(crate) idle_states: Vec<IdleState>,
@@ -34,13 +34,13 @@ pub(crate) struct Host {
 pub(crate) struct Governor {
     /// Such as `performance`.
     pub(crate) name: String,
-    /// What it drives, such as `intel_pstate`.
+    /// The name of the driver, such as `intel_pstate`.
     pub(crate) driver: String,
     /// As a CPU list.
     pub(crate) cpus: String,
 }
 
-/// What a CPU without work does.
+/// A state of a CPU without work.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub(crate) struct IdleState {
     /// Such as `C6`.
@@ -115,7 +115,7 @@ fn is_hypervisor(flag: &str) -> bool {
     flag == "hypervisor"
 }
 
-/// What `/proc/cpuinfo` says of the first CPU.
+/// The fields of `/proc/cpuinfo` for the first CPU.
 fn fields(text: &str) -> BTreeMap<&str, &str> {
     let mut fields = BTreeMap::new();
     for (key, value) in text.lines().filter_map(|line| line.split_once(':')) {

@@ -16,13 +16,13 @@ pub(crate) enum ImportError {
     )]
     Size { path: PathBuf, cpus: usize, most: usize },
     #[error(
-        "{}: {rows} rows of {columns} columns are no square matrix; each CPU needs a row and a \
-         column",
+        "{}: {rows} rows of {columns} columns do not form a square matrix; each CPU needs a row \
+         and a column",
         path.display()
     )]
     NotSquare { path: PathBuf, rows: usize, columns: usize },
     #[error(
-        "{}, row {row}, column {column}: {text:?} is no latency in nanoseconds; a latency is a \
+        "{}, row {row}, column {column}: {text:?} is not a latency in nanoseconds; a latency is a \
          number above 0",
         path.display()
     )]
@@ -40,9 +40,10 @@ pub(crate) enum ImportError {
     )]
     NoClasses { low: f64, high: f64 },
     #[error(
-        "a machine file describes a machine whose parts are all alike, and these latencies form \
-         {parts} (CPUs below {below} ns from each other, with the next ones above {above} ns); \
-         measure one kind of cores, or repeat the measurement if the parts should be alike"
+        "a machine file describes a machine whose parts are all alike, but these latencies form \
+         {parts} (less than {below} ns between the CPUs of a part, more than {above} ns to the \
+         next CPUs); measure one kind of cores, or repeat the measurement if the parts should be \
+         alike"
     )]
     Uneven { parts: String, below: f64, above: f64 },
     #[error(

@@ -101,7 +101,7 @@ impl<'a> Listing<'a> {
         self.indent + widths.iter().sum::<usize>() + GAP * shown.saturating_sub(1)
     }
 
-    /// Of the widest cell of each column, or of its head; 0 where nothing is in it.
+    /// The widths of the widest cell of each column, or of its head; 0 for an empty column.
     fn widths(&self) -> Vec<usize> {
         let width = |(index, (head, _)): (usize, &Column<'_>)| {
             let cells = self.rows().map(|cells| measure_text_width(&cells[index]));

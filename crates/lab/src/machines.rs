@@ -69,7 +69,7 @@ impl List {
             listing.row([name.clone(), cpus, cores, caches, nodes, sockets, summary.clone()]);
         }
         write!(out, "{}", listing.text(form))?;
-        let more = "tree and costs: coreline machines NAME; or FILE, for one of your own";
+        let more = "to print a machine's tree and costs: coreline machines NAME, or FILE";
         write!(out, "{}", form.paragraph("", more))?;
         Ok(())
     }
@@ -84,7 +84,7 @@ pub(crate) struct Detail {
     costs: Vec<CostRow>,
     /// Pairs of nodes of which the file says more than their class.
     node_distances: Vec<NodeRow>,
-    /// What transfers cost, so that ping-pongs come to the figures among the costs.
+    /// The costs of transfers that give the ping-pong figures among the costs.
     core_to_core: Vec<CoreToCore>,
     #[serde(skip)]
     spec: Spec,

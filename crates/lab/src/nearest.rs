@@ -1,4 +1,4 @@
-//! What a name that is not known was probably meant to be.
+//! Suggestions for a name that is not known.
 
 /// `; did you mean NAME?`, or nothing where no name is near.
 pub(crate) fn hint<S: AsRef<str>>(asked: &str, names: impl IntoIterator<Item = S>) -> String {

@@ -1,4 +1,4 @@
-//! Where a verb's result goes, and in which form.
+//! The destination of a verb's result, and its form.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, BufWriter, Write};
@@ -59,7 +59,7 @@ enum Format {
 }
 
 impl RowsOutput {
-    /// What an option says, or else the end of the file's name.
+    /// The format that an option names, or else that of the file's extension.
     fn format(&self) -> Format {
         let Output { json, out } = &self.output;
         let ends = |end| {
@@ -123,7 +123,7 @@ impl Output {
         Output { json, out: None }
     }
 
-    /// What text may be made of.
+    /// The form of text.
     pub(crate) fn form(&self) -> Form {
         if self.out.is_some() { Form::plain() } else { Form::of_output() }
     }
@@ -165,8 +165,9 @@ impl Output {
 
 /// A file that a result will be written to.
 ///
-/// It is opened before the result is made, so that nothing runs for minutes in vain, and made or
-/// emptied after that, so that a failure, or an interrupt, leaves what was there before.
+/// An error on opening it must not waste minutes of work, so it is opened before the result is
+/// computed. It is created or emptied only after that. So a failure or an interrupt leaves the old
+/// content.
 pub(crate) struct Target<'a> {
     path: &'a Path,
     there: Option<File>,

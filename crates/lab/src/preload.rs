@@ -12,10 +12,10 @@ use coreline_world::native::{exec, is_executable, runs_as_owner};
 
 const LIBRARY: &str = "libcoreline_pthread.so";
 
-/// What the dynamic linker reads.
+/// The variable that the dynamic linker reads.
 const PRELOAD: &str = "LD_PRELOAD";
 
-/// What the library reads.
+/// The variable that the library reads.
 const STATS: &str = "CORELINE_PRELOAD_STATS";
 
 #[derive(Args)]
@@ -168,10 +168,10 @@ fn check(program: &Path, library: &Path) -> Result<(), PreloadError> {
     }
 }
 
-/// What the header of a program or library says.
+/// The header of a program or library.
 #[derive(Debug, PartialEq, Eq)]
 struct Elf {
-    /// For 32 or 64 bits, and in which order.
+    /// Whether the file is for 32 or 64 bits, and its byte order.
     class: [u8; 2],
     machine: u16,
     /// The dynamic linker; none in a library, and in a program that is linked statically.

@@ -1,4 +1,4 @@
-//! Where a result comes from: the program that made it and, natively, the machine and the day.
+//! The origin of a result: the program that made it and, natively, the machine and the day.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -51,7 +51,7 @@ pub(crate) fn today() -> String {
     day(since.as_secs() / (24 * 60 * 60))
 }
 
-/// The day that is so many days after 1 January 1970, in UTC: `2026-11-23`.
+/// The day that is this many days after 1 January 1970, in UTC: `2026-11-23`.
 fn day(mut days: u64) -> String {
     let is_leap = |year: u64| {
         year.is_multiple_of(4) && (!year.is_multiple_of(100) || year.is_multiple_of(400))

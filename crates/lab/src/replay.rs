@@ -106,7 +106,7 @@ fn check(line: &str) -> Result<(), Error> {
                         return wrong("but one of its names occurs twice");
                     }
                     if key == "scaled" && number == "0" {
-                        return wrong("but a cost can be scaled to 1 percent at least");
+                        return wrong("but a cost must be scaled to at least 1 percent");
                     }
                 }
             }

@@ -13,10 +13,10 @@ use crate::error::Error;
 
 const PROGRAM: &str = "coreline";
 
-/// Where manual pages lie below a prefix.
+/// The place of manual pages below a prefix.
 const PAGES: &str = "share/man/man1";
 
-/// Where each shell looks below a prefix, and the file that it looks for there.
+/// The place where each shell looks below a prefix, and the file that it looks for there.
 const COMPLETIONS: [(Shell, &str, &str); 3] = [
     (Shell::Bash, "share/bash-completion/completions", "coreline"),
     (Shell::Zsh, "share/zsh/site-functions", "_coreline"),
@@ -59,7 +59,7 @@ pub(crate) fn man(program: Command, verb: &[String], out: &mut dyn Write) -> Res
 }
 
 /// Writes the manual pages of the program and of each verb, and the completions, to where they are
-/// looked for below a prefix; if nothing is said, the folders of one user. Where a file of another
+/// looked for below a prefix; if nothing is said, the folders of one user. If a file of another
 /// program has one of the names, nothing is written.
 pub(crate) fn install(
     program: &Command,
@@ -151,8 +151,8 @@ fn home() -> Option<PathBuf> {
     env::var_os("HOME").filter(|home| !home.is_empty()).map(PathBuf::from)
 }
 
-/// Where the user has the data of programs, if that is said: a path that is not absolute counts as
-/// not said.
+/// The place where the user keeps the data of programs, if it is set. A path that is not absolute
+/// counts as not set.
 fn data_home() -> Option<PathBuf> {
     env::var_os("XDG_DATA_HOME").map(PathBuf::from).filter(|path| path.is_absolute())
 }

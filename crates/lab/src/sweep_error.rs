@@ -14,7 +14,7 @@ pub enum SweepError {
     Spec {
         /// The specification's file, or `the specification`.
         of: String,
-        /// What is wrong, and what would be right.
+        /// The mistake, and the remedy.
         why: String,
     },
     /// A key is not the replay line of a scenario's run, or belongs to a machine that is not known.
@@ -42,7 +42,7 @@ pub enum SweepError {
         path.display()
     )]
     Io {
-        /// What was tried.
+        /// The attempted operation.
         what: &'static str,
         /// The file or folder.
         path: PathBuf,
@@ -66,7 +66,7 @@ pub enum SweepError {
         dir: PathBuf,
         /// The worker's host.
         host: String,
-        /// What the worker sees.
+        /// The worker's reason.
         why: String,
     },
     /// The folder has a file that no sweep wrote, or that is damaged.
@@ -77,7 +77,7 @@ pub enum SweepError {
     Foreign {
         /// The file.
         path: PathBuf,
-        /// What is wrong with it.
+        /// The mistake in it.
         why: String,
     },
     /// The store has rows of another version of the engine.
@@ -106,7 +106,7 @@ pub enum SweepError {
         /// The worker's engine.
         ours: String,
     },
-    /// What a worker returned is no file of rows.
+    /// A worker returned something other than a file of rows.
     #[error("a worker returned no rows: {why}; install the same version of coreline everywhere")]
     Returned {
         /// The reason.
@@ -115,7 +115,7 @@ pub enum SweepError {
     /// Rows cannot be shown as a chart.
     #[error("{why}")]
     Chart {
-        /// What is wrong, and what would be right.
+        /// The mistake, and the remedy.
         why: String,
     },
     /// The store has rows of another scenario, whose columns differ.

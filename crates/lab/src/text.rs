@@ -11,7 +11,7 @@ const UNKNOWN: usize = 80;
 /// A terminal that says it is narrower than this does not know its width.
 const LEAST: usize = 20;
 
-/// What text may be made of.
+/// The form of text.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Form {
     /// In columns.
@@ -21,7 +21,7 @@ pub(crate) struct Form {
     pub(crate) unicode: bool,
 }
 
-/// What a word means; as colours, on a terminal.
+/// The meaning of a word; as colours, on a terminal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Tone {
     Good,
@@ -97,8 +97,8 @@ impl Form {
         self.lines(first, text.split(' '), "")
     }
 
-    /// A command in lines, each of which says to a shell that the next one belongs to it: broken
-    /// before options alone.
+    /// A command in several lines, for a shell. Each line except the last ends with a continuation
+    /// mark, and breaks come only before options.
     pub(crate) fn command(&self, first: &str, command: &str) -> String {
         let mut parts: Vec<String> = Vec::new();
         for word in command.split(' ') {
@@ -180,7 +180,7 @@ fn broken(word: &str, width: usize) -> Vec<&str> {
     parts
 }
 
-/// So many of what has this name, whose plural ends in s.
+/// This many of what has this name, whose plural ends in s.
 pub(crate) fn counted(count: usize, what: &str) -> String {
     let plural = if count == 1 { "" } else { "s" };
     format!("{count} {what}{plural}")

@@ -1,8 +1,8 @@
 //! A machine's tree as indented text, short enough to read for hundreds of CPUs.
 //!
 //! Each line is a part of the machine: a socket, node, last-level cache, cluster or second-level
-//! cache. A part that has the same CPUs as the one above it shares its line. Of neighbours that are
-//! built alike, the first is drawn and the others are one line; cores are counted.
+//! cache. A part that has the same CPUs as the one above it shares its line. Among neighbours that
+//! are built alike, the first is drawn and the others are one line; cores are counted.
 
 use std::io::{self, Write};
 
@@ -51,7 +51,7 @@ pub(crate) fn counts(topology: &Topology) -> String {
 /// The name of a level in the singular, and how a CPU's part of that level is numbered.
 type Level = (&'static str, fn(&Cpu) -> u32);
 
-/// From the largest part to the smallest.
+/// The parts, from the largest to the smallest.
 const LEVELS: &[Level] = &[
     ("socket", |cpu| cpu.socket),
     ("node", |cpu| cpu.node.get()),
@@ -65,9 +65,10 @@ struct Part {
     level: &'static str,
     number: u32,
     cpus: CpuSet,
-    /// What is missing in it, to follow its name.
+    /// The part that is missing in it, to follow its name.
     lacks: &'static str,
-    /// What tells its build from another's: the levels below, and for a core its threads and kind.
+    /// The differences of its build from another's: the levels below, and for a core its threads
+    /// and kind.
     build: String,
     /// Empty for a core.
     parts: Vec<Part>,
@@ -109,7 +110,7 @@ fn core(topology: &Topology, threads: &[Cpu]) -> String {
 }
 
 impl Part {
-    /// What a line calls the part: a cluster that has one second-level cache is that cache.
+    /// The part that a line names: a cluster that has one second-level cache is that cache.
     fn shown(&self) -> &Part {
         match self.parts.as_slice() {
             [l2] if self.level == "cluster" => l2,

@@ -24,7 +24,7 @@ pub(crate) enum PortError {
     )]
     TooDeep { path: PathBuf, line: usize, most: usize },
     #[error(
-        "--out: {} lies in {}, which is to be copied; choose a folder outside of it",
+        "--out: {} lies in {}, which would be copied; choose a folder outside of it",
         out.display(), package.display()
     )]
     Inside { out: PathBuf, package: PathBuf },

@@ -1,4 +1,4 @@
-//! What `--world` names.
+//! The worlds that `--world` names.
 
 use std::ffi::OsStr;
 use std::path::Path;
@@ -32,7 +32,7 @@ impl World {
         }
     }
 
-    /// What the user called it.
+    /// The name that the user gave.
     pub(crate) fn asked(&self) -> &str {
         match self {
             World::Native => "native",
@@ -67,12 +67,12 @@ pub(crate) fn worlds() -> impl TypedValueParser<Value = World> {
     Named { read: parse as fn(&str) -> Result<World, Error>, more: &["native"] }
 }
 
-/// Of a machine that is read at once.
+/// Parses the name of a machine, and reads the machine file immediately.
 pub(crate) fn specs() -> impl TypedValueParser<Value = Spec> {
     Named { read: machine as fn(&str) -> Result<Spec, Error>, more: &[] }
 }
 
-/// Of a machine that is read later.
+/// Parses the name of a machine whose file is read later.
 pub(crate) fn machine_names() -> impl TypedValueParser<Value = String> {
     Named { read: StringValueParser::new(), more: &[] }
 }

@@ -63,7 +63,7 @@ impl Condvar {
         self.wait_by(guard, None);
     }
 
-    /// Waits like [`wait`](Condvar::wait), until `timeout` at most.
+    /// Waits like [`wait`](Condvar::wait), at most until `timeout`.
     #[inline]
     pub fn wait_until<R: lock_api::RawMutex, T: ?Sized>(
         &self,
@@ -73,7 +73,7 @@ impl Condvar {
         self.wait_by(guard, Some(deadline::at(timeout)))
     }
 
-    /// Waits like [`wait`](Condvar::wait), for `timeout` at most.
+    /// Waits like [`wait`](Condvar::wait), for at most `timeout`.
     #[inline]
     pub fn wait_for<R: lock_api::RawMutex, T: ?Sized>(
         &self,
@@ -93,7 +93,7 @@ impl Condvar {
         self.wait_while_by(guard, condition, None);
     }
 
-    /// Waits like [`wait_while`](Condvar::wait_while), until `timeout` at most. The condition is
+    /// Waits like [`wait_while`](Condvar::wait_while), at most until `timeout`. The condition is
     /// not called again after that.
     #[inline]
     pub fn wait_while_until<R: lock_api::RawMutex, T: ?Sized>(
@@ -105,7 +105,7 @@ impl Condvar {
         self.wait_while_by(guard, condition, Some(deadline::at(timeout)))
     }
 
-    /// Waits like [`wait_while`](Condvar::wait_while), for `timeout` at most. The condition is not
+    /// Waits like [`wait_while`](Condvar::wait_while), for at most `timeout`. The condition is not
     /// called again after that.
     #[inline]
     pub fn wait_while_for<R: lock_api::RawMutex, T: ?Sized>(

@@ -45,11 +45,11 @@
 //!   the first waiter, or sleeps as such. While it wakes up for its turn, a running thread may pass
 //!   it. Of a readers-writer lock, it is a plain unlock: there the first waiter comes next after
 //!   20 us, whichever way other threads unlock.
-//! - **[`Condvar::notify_all`]** wakes all waiters; in `parking_lot`, each wakes after the one
-//!   before.
+//! - **[`Condvar::notify_all`]** wakes all waiters. In `parking_lot`, each waiter wakes after the
+//!   previous one.
 //! - **Readers**: more than 2^24 at one time are a panic.
-//! - **Trials**: `try_upgrade` fails while another thread tries to read, even in vain. `is_locked`
-//!   is a hint.
+//! - **Trials**: `try_upgrade` fails while another thread tries to read, even if that thread fails,
+//!   too. `is_locked` is a hint.
 //! - **Memory**: an unlock or a notification may read the lock, or the condition variable, after
 //!   another thread has gone on. Both must stay until the call returns; safe code cannot do
 //!   otherwise.

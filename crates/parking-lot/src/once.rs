@@ -7,7 +7,7 @@ const NEW: u8 = 0;
 const IN_PROGRESS: u8 = 1;
 const POISONED: u8 = 2;
 
-/// What a [`Once`] has done.
+/// The state of a [`Once`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum OnceState {
     /// No call has begun.

@@ -74,7 +74,7 @@ impl<W: World> Waiters<W> {
         result
     }
 
-    /// Waits for a notification, until `deadline` at most. `unlocked` frees the caller's mutex,
+    /// Waits for a notification, at most until `deadline`. `unlocked` frees the caller's mutex,
     /// whose address this is, calls its argument, and takes the mutex again. Returns whether the
     /// caller was notified.
     ///
@@ -175,11 +175,12 @@ impl<W: World> Waiters<W> {
     ///
     /// The address is that of a node in the list, and the caller has the list's lock.
     unsafe fn node<'a>(address: *mut u8) -> &'a Node<W> {
-        // SAFETY: a node is in the list from `join` to `unlink`, and its thread keeps it so long.
+        // SAFETY: a node is in the list from `join` to `unlink`, and its thread keeps it until
+        // then.
         unsafe { &*address.cast() }
     }
 
-    /// Notifies up to so many threads, the longest waits first. Returns how many.
+    /// Notifies up to this many threads, the longest waits first. Returns how many.
     #[inline]
     pub(crate) fn notify(&self, most: usize) -> usize {
         // Relaxed: see the module.

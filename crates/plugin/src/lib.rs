@@ -14,7 +14,7 @@ struct Shared {
     words: PerCpu<Word64>,
     domain: Domain,
     tenant: DomainLocal<Word64>,
-    /// What each of the three must come to.
+    /// The expected value of each of the three.
     added: AtomicU64,
 }
 

@@ -29,7 +29,7 @@ impl Until {
     ///
     /// # Safety
     ///
-    /// `at` is null, which is no limit, or has a time.
+    /// `at` has a time, or is null if there is no limit.
     pub(crate) unsafe fn new(clock: clockid_t, at: *const timespec) -> Result<Self, c_int> {
         // SAFETY: the caller's promise.
         let Some(at) = (unsafe { at.as_ref() }) else {

@@ -18,7 +18,7 @@ use crate::{mode, next};
 /// `$arm` are the registers of the argument behind theirs.
 macro_rules! exported {
     ($($name:ident ($($arg:ident: $type:ty),*), $x86:literal, $arm:literal => $f:path;)*) => {$(
-        /// As the C library's function of this name.
+        /// Like the C library's function of this name.
         ///
         /// # Safety
         ///
@@ -38,7 +38,7 @@ macro_rules! exported {
 /// with the address of their caller.
 macro_rules! often {
     ($($name:ident => $plain:path, $f:path;)*) => {$(
-        /// As the C library's function of this name.
+        /// Like the C library's function of this name.
         ///
         /// # Safety
         ///
@@ -102,7 +102,7 @@ exported! {
 /// C functions that are others, by their old names.
 macro_rules! old_names {
     ($($name:ident ($($arg:ident: $type:ty),*) => $f:path;)*) => {$(
-        /// As the C library's function of this name.
+        /// Like the C library's function of this name.
         ///
         /// # Safety
         ///

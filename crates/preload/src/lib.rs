@@ -51,7 +51,7 @@ extern "C" fn at_load() {
 fn fatal(what: &str, more: &[&[u8]]) -> ! {
     let parts = [b"coreline_pthread: ", what.as_bytes()];
     for part in parts.into_iter().chain(more.iter().copied()).chain([&b"\n"[..]]) {
-        // SAFETY: the part has so many bytes. There is no other place for the message.
+        // SAFETY: the part has this many bytes. There is no other place for the message.
         unsafe { libc::write(libc::STDERR_FILENO, part.as_ptr().cast(), part.len()) };
     }
     // SAFETY: ends the process.
@@ -63,7 +63,7 @@ unsafe extern "C" {
 }
 
 /// Calls `f`, which calls cancellation points of the C library, while the thread cannot be
-/// cancelled: lock calls are no cancellation points.
+/// cancelled: lock calls are not cancellation points.
 fn uncancelled(f: impl FnOnce()) {
     /// As in `pthread.h` of glibc.
     const DISABLE: c_int = 1;

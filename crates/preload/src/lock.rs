@@ -33,7 +33,7 @@ const OURS: usize = 48;
 
 /// The padding of a lock that other processes use, too.
 const SHARED: u64 = 1;
-/// What the padding has beside the number of a writer.
+/// The bit in the padding beside the number of a writer.
 const WRITER: u64 = 1 << 31;
 
 #[repr(C)]

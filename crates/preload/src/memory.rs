@@ -72,12 +72,12 @@ const CHUNK: usize = 64 << 10;
 const LEAST: usize = 16;
 const SIZES: usize = (CHUNK / 2 / LEAST).ilog2() as usize + 1;
 
-/// What locks may have of it. A program may free the memory of locks without destroying them, as
-/// `std::shared_mutex` of C++ does, and these keep what they had here. At the limit no further lock
-/// gets per-CPU counts.
+/// The part of it that locks may have. A program may free the memory of locks without destroying
+/// them, as `std::shared_mutex` of C++ does, and these keep what they had here. At the limit no
+/// further lock gets per-CPU counts.
 const OF_LOCKS: usize = 4 << 20;
 
-/// What was freed, and what was never used, of one size.
+/// The freed and the never used blocks of one size.
 struct Size {
     first: *mut Free,
     /// The next object that was never used; at the end of a chunk, none.
@@ -126,7 +126,7 @@ impl Mapped {
         self.limit.store(limit, Ordering::Relaxed);
     }
 
-    /// For a process that is about to end.
+    /// Called in a process that is about to end.
     pub(crate) fn end_limit(&self) {
         self.limit.store(usize::MAX, Ordering::Relaxed);
     }

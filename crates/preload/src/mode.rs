@@ -1,4 +1,4 @@
-//! What calls have to do beside taking the lock.
+//! The duties of calls beside taking the lock.
 //!
 //! | mode | what holds | next mode |
 //! |---|---|---|
@@ -30,7 +30,7 @@ pub(crate) enum Mode {
     Stats,
 }
 
-/// What a call may do that finds no free lock.
+/// The options of a call that finds no free lock.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Means {
     /// Look at the lock from time to time.
@@ -69,7 +69,7 @@ pub(crate) fn is_alone() -> bool {
     __libc_single_threaded.load(Ordering::Relaxed) != 0
 }
 
-/// What a call may do that finds no free lock.
+/// The options of a call that finds no free lock.
 #[cold]
 pub(crate) fn means() -> Means {
     if IS_READY.load(Ordering::Relaxed) { Means::Waits } else { Means::Looks }

@@ -19,8 +19,8 @@ use coreline_world::{Clock, Memory, Native, Signals};
 use crate::mode::{self, Mode};
 use crate::{ALLOCATOR, uncancelled};
 
-/// Where to write the counts: the path of a file, to whose end they are added, or `-` for what was
-/// standard error when the library was loaded, if it still is.
+/// The place to write the counts. It is the path of a file, to which they are appended, or `-` for
+/// the standard error of the time when the library was loaded, if it is still open.
 const VARIABLE: &CStr = c"CORELINE_PRELOAD_STATS";
 
 /// A call that took longer has waited, or its CPU did something else.
@@ -44,7 +44,7 @@ struct Row {
     biased: AtomicU64,
     /// How often a writer found it biased.
     taken_back: AtomicU64,
-    /// What it was at the last call: one of [`KINDS`].
+    /// Its kind at the last call: one of [`KINDS`].
     kind: AtomicU32,
 }
 
@@ -56,7 +56,7 @@ struct Tables {
     /// The generation of the memory that these are counts of.
     generation: AtomicU32,
     beyond: AtomicU64,
-    /// What standard error was at the beginning.
+    /// The file that standard error was at the beginning.
     errors: File,
     locks: [Row; 4096],
     callers: [Row; 1024],
@@ -188,7 +188,7 @@ fn add(number: &AtomicU64, more: u64) {
     number.fetch_add(more, Ordering::Relaxed);
 }
 
-/// What a caller wants of a lock.
+/// The kind of access that a caller wants from a lock.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Want {
     /// To read.
@@ -272,7 +272,7 @@ fn write(tables: &Tables, output: &CStr, mut text: &[u8]) {
         }
     };
     while !text.is_empty() {
-        // SAFETY: the text has so many bytes.
+        // SAFETY: the text has this many bytes.
         let written = unsafe { libc::write(file, text.as_ptr().cast(), text.len()) };
         match usize::try_from(written) {
             Ok(written @ 1..) => text = &text[written..],

@@ -1,7 +1,7 @@
 //! A grid's cells, a store with its plan, and a task.
 //!
 //! A task is JSON. If it has a `store`, the worker writes the rows there, and returns as JSON what
-//! it wrote. Else it returns the rows as a Parquet file.
+//! it wrote. Otherwise it returns the rows as a Parquet file.
 
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -52,7 +52,7 @@ impl Sweep {
         self.0.columns()
     }
 
-    /// The task that runs these cells, as JSON, for one of so many workers.
+    /// The task that runs these cells, as JSON, for one of this many workers.
     fn task(&self, keys: Vec<String>, workers: usize) -> PyResult<String> {
         json(self.0.task(keys, workers), None)
     }
@@ -117,7 +117,7 @@ impl Store {
         self.with(py, |_, plan| Ok(parts(&plan.estimate())))
     }
 
-    /// The keys of the next task for one of so many workers, or nothing if no cell remains.
+    /// The keys of the next task for one of this many workers, or nothing if no cell remains.
     fn next_keys(&self, py: Python<'_>, workers: usize) -> PyResult<Option<Vec<String>>> {
         self.with(py, |_, plan| Ok(plan.next_keys(workers)))
     }
@@ -158,7 +158,7 @@ impl Store {
     }
 }
 
-/// What a worker gets.
+/// The input of a worker.
 #[derive(Serialize, Deserialize)]
 struct Order {
     #[serde(flatten)]

@@ -5,7 +5,7 @@
 //! ```
 //!
 //! Threads take turns of 100 ns, 500 ns apart, each pinned to a CPU. Under a readers-writer lock
-//! one turn of a hundred is to write.
+//! one turn in a hundred writes.
 
 use std::cell::UnsafeCell;
 use std::error::Error;

@@ -147,7 +147,7 @@ fn select(bench: &mut Bench, threads: &[usize], title: Option<&str>) -> Result<(
     if bench.forms.is_empty() { Err(Error::Nothing(all)) } else { Ok(()) }
 }
 
-/// What shorter windows than the forms ask for mean, where the plan has such.
+/// The consequence of shorter windows than the forms ask for, if the plan has such windows.
 fn shortened(bench: &Bench, plan: &Plan) -> Option<String> {
     let asked = bench.forms.iter().find_map(|form| form.window)?.length;
     (plan.longest < asked).then(|| {
@@ -177,7 +177,7 @@ fn thin(rows: &[Row]) -> Option<String> {
     })
 }
 
-/// What was measured, and how.
+/// The subject and the method of the measurement.
 fn preface(
     bench: &Bench,
     plan: &Plan,

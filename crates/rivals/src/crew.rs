@@ -30,9 +30,9 @@ pub(crate) struct Crew {
 /// How long a sample is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Span {
-    /// So many operations of each thread, a multiple of [`ROUND`](crate::class::ROUND).
+    /// This many operations of each thread, a multiple of [`ROUND`](crate::class::ROUND).
     Ops(u64),
-    /// As many operations as a thread gets done in this time.
+    /// The number of operations that a thread gets done in this time.
     Window(Duration),
 }
 
@@ -42,16 +42,16 @@ struct Worker {
     thread: <Native as Threads>::JoinHandle<()>,
 }
 
-/// What a thread is to do in one sample.
+/// The work of a thread in one sample.
 struct Order {
     subject: Arc<dyn Subject>,
     part: Part,
     barrier: Arc<Barrier>,
-    /// What times are counted from.
+    /// The time from which other times are counted.
     epoch: Instant,
 }
 
-/// How much a thread is to do in one sample.
+/// The amount of work of a thread in one sample.
 #[derive(Clone)]
 enum Part {
     Ops(u64),

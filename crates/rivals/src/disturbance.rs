@@ -1,4 +1,4 @@
-//! Which samples do not count, because other load ran on the CPUs meanwhile.
+//! The samples that do not count, because other load ran on the CPUs meanwhile.
 //!
 //! The rule never looks at the time that was measured, so it cannot prefer fast samples.
 //!
@@ -19,7 +19,7 @@
 //!   than 5 % of the window and two ticks on a CPU spoils the sample. So does a window in which
 //!   nothing was done at all.
 
-/// What one thread of a sample did. Times are nanoseconds since one moment before the sample.
+/// The work of one thread of a sample. Times are nanoseconds since one moment before the sample.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Lane {
     /// The thread's CPU: its place among those allowed.
@@ -52,15 +52,15 @@ pub(crate) struct Sample {
     pub(crate) cpu_ns: u64,
 }
 
-/// What ended a sample.
+/// The event that ended a sample.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     /// Each thread had done as many operations as it was told to.
     Ops,
     /// Time was up.
     Window {
-        /// For how many nanoseconds each CPU was busy meanwhile, with the threads of the sample or
-        /// otherwise; `None` where the kernel does not say.
+        /// The time for which each CPU was busy meanwhile, in nanoseconds, with the threads of the
+        /// sample or otherwise; `None` if the kernel does not say.
         busy: Option<Vec<u64>>,
     },
 }
@@ -70,7 +70,7 @@ impl Sample {
         self.lanes.iter().map(|lane| lane.start).min().unwrap_or(0)
     }
 
-    /// From the first thread's start to the last one's end, in nanoseconds.
+    /// The time from the first thread's start to the last one's end, in nanoseconds.
     pub(crate) fn wall(&self) -> u64 {
         let end = self.lanes.iter().map(|lane| lane.end).max().unwrap_or(0);
         end.saturating_sub(self.start())
@@ -117,7 +117,7 @@ impl Sample {
         self.cpu_ns as f64 / self.ops() as f64
     }
 
-    /// Of what the luckiest thread got done in a window, how much the unluckiest did.
+    /// The work of the unluckiest thread in a window, as a part of the luckiest thread's work.
     pub(crate) fn share(&self) -> Option<f64> {
         let ops = || self.lanes.iter().map(|lane| lane.ops);
         let (least, most) = ops().min().zip(ops().max())?;
@@ -141,8 +141,8 @@ impl Sample {
         }
     }
 
-    /// For how long the CPUs ran something else though they had threads of the sample to run, and
-    /// for how long they had such threads.
+    /// The time for which the CPUs ran other code although they had threads of the sample to run,
+    /// and the time for which they had such threads.
     fn foreign(&self) -> (u64, u64) {
         let mut foreign = 0;
         let mut had = 0;
@@ -157,7 +157,7 @@ impl Sample {
         (foreign, had)
     }
 
-    /// For how long a CPU ran threads of the sample.
+    /// The time for which a CPU ran threads of the sample.
     fn ran(&self, cpu: usize) -> u64 {
         self.lanes.iter().filter(|lane| lane.cpu == cpu).map(|lane| lane.ran).sum()
     }
@@ -167,7 +167,7 @@ const MOST_WAITED_US_PER_MS: u64 = 40;
 const MOST_FOREIGN_PERCENT: u64 = 15;
 const MOST_FOREIGN_PERCENT_OF_WINDOW: u64 = 5;
 
-/// What the busy time may be off: it is kept in ticks of 10 ms, and read before and after.
+/// The possible error of the busy time: it is kept in ticks of 10 ms, and read before and after.
 const TICKS_NS: u64 = 20_000_000;
 
 #[cfg(test)]

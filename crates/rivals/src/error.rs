@@ -1,4 +1,4 @@
-//! What can stop the program, and the exit code that says so.
+//! The errors that stop the program, and their exit codes.
 
 use std::io;
 use std::process::ExitCode;

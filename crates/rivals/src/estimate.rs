@@ -13,7 +13,7 @@ use crate::error::Error;
 use crate::plan::Plan;
 use crate::text::{about, grouped};
 
-/// What is measured by itself: a candidate of a form at one number of threads.
+/// The unit of measurement: a candidate of a form at one number of threads.
 #[derive(Clone, Copy)]
 pub(crate) struct Cell<'a> {
     pub(crate) form: &'a Form,
@@ -22,13 +22,13 @@ pub(crate) struct Cell<'a> {
 }
 
 impl Cell<'_> {
-    /// For how long its threads go on after a window of this length.
+    /// The time for which its threads continue after a window of this length.
     ///
-    /// Where each thread has a CPU they end at once. Else a thread ends when it gets its CPU again:
-    /// 29 ms later for 8 threads on 2 CPUs and 51 ms for 32, measured as the mean over candidates
-    /// of `locks` that do not end late. Of those that do, each thread that came to its CPU in the
-    /// window waits for its turn, and each turn comes after all other threads of its CPU have spun
-    /// through a time slice.
+    /// If each thread has a CPU, all threads end at the same time. Otherwise a thread ends when it
+    /// gets its CPU again: 29 ms later for 8 threads on 2 CPUs and 51 ms for 32, measured as the
+    /// mean over candidates of `locks` that do not end late. Of those that do, each thread that
+    /// came to its CPU in the window waits for its turn, and each turn comes after all other
+    /// threads of its CPU have spun through a time slice.
     fn wind_down(&self, window: Duration, cpus: usize) -> Duration {
         let Cell { form, name, threads } = *self;
         if threads <= cpus {
@@ -46,10 +46,10 @@ impl Cell<'_> {
 /// A time slice: the scheduler's 3 ms, up to the next tick, and what the switch costs.
 const SLICE: Duration = Duration::from_millis(5);
 
-/// From how much time after a window on a candidate is late.
+/// The time after a window from which on a candidate is late.
 const LATE: Duration = Duration::from_millis(200);
 
-/// What a cell takes if nothing disturbs it.
+/// The time of a cell if nothing disturbs it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Cost {
     /// Finding out how many operations make a sample.
@@ -75,7 +75,7 @@ impl Cost {
         (plan.late || after < LATE).then_some(cost)
     }
 
-    /// Where a sample is so many operations.
+    /// The case in which a sample is this many operations.
     fn of_operations(form: &Form, threads: usize, plan: &Plan, cpus: usize) -> Cost {
         let length = Duration::from_nanos(plan.length_ns(threads > cpus));
         // A thread that computes beside has its CPU as long as one that is measured.
@@ -95,7 +95,7 @@ impl Cost {
     }
 }
 
-/// What measuring takes if nothing disturbs it.
+/// The time of all measurements if nothing disturbs them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct Estimate {
     pub(crate) time: Duration,
@@ -125,7 +125,7 @@ impl Estimate {
         }
     }
 
-    /// What to say before measuring begins; `None` if it is over soon.
+    /// The announcement before measuring begins; `None` if it is over soon.
     pub(crate) fn announcement(&self, budget: Option<Duration>) -> Option<String> {
         let Estimate { time, samples, timed, window } = *self;
         if time < WORTH_SAYING {
@@ -162,7 +162,7 @@ const WORTH_SAYING: Duration = Duration::from_secs(10);
 /// Longer ones are told how they can be shorter.
 const WORTH_SHORTENING: Duration = Duration::from_secs(120);
 
-/// Which cells the plan leaves out, and why; `None` if it has all.
+/// The cells that the plan leaves out, and why; `None` if it has all.
 pub(crate) fn left_out(cells: &[Cell<'_>], plan: &Plan, cpus: usize) -> Option<String> {
     let is_out = |cell: &&Cell<'_>| Cost::of(**cell, plan, cpus).is_none();
     let named = |cell: &Cell<'_>| format!("{:?} at {} threads", cell.name, cell.threads);
@@ -201,7 +201,7 @@ pub(crate) fn fit(
     Err(Error::TooLittleTime { asked: minutes, needed })
 }
 
-/// So many minutes.
+/// This many minutes.
 pub(crate) fn budget(minutes: u16) -> Duration {
     Duration::from_secs(60 * u64::from(minutes))
 }

@@ -22,7 +22,7 @@ pub(crate) const ARGUMENT: &str = "compute-beside";
 pub(crate) struct Load(Option<Child>);
 
 impl Load {
-    /// Starts so many, pinned as measuring threads are.
+    /// Starts this many, pinned as measuring threads are.
     ///
     /// # Errors
     ///
@@ -54,7 +54,7 @@ impl Drop for Load {
     }
 }
 
-/// Is the load: computes on so many threads until the input ends.
+/// Is the load: computes on this many threads until the input ends.
 ///
 /// # Errors
 ///

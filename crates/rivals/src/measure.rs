@@ -22,7 +22,7 @@ use crate::statistics::Summary;
 /// The candidates that this machine can have.
 pub(crate) struct Entrants<'a> {
     all: Vec<Entrant<'a>>,
-    /// What the reader must know: candidates that this machine cannot have.
+    /// Notes for the reader: candidates that this machine cannot have.
     pub(crate) notes: Vec<String>,
 }
 
@@ -277,8 +277,8 @@ fn checked(
 /// not; returns how many were discarded, too. The last one is kept in any case if its figure is
 /// the threads' own [CPU time](Sample::is_cpu_time).
 ///
-/// The pause after each disturbed sample is twice the one before, from 1 ms on: most of what
-/// disturbs is over soon.
+/// The pause after each disturbed sample is twice the previous one, from 1 ms on, because most
+/// disturbances are over soon.
 fn calm(
     retries: u32,
     mut may_repeat: impl FnMut() -> bool,

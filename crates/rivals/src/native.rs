@@ -1,4 +1,4 @@
-//! What the native world does not have of the operating system: rivals, and clocks.
+//! The functions of the operating system that the native world lacks: rivals, and clocks.
 
 use std::cell::UnsafeCell;
 use std::fs;
@@ -15,12 +15,12 @@ pub(crate) fn sched_getcpu() -> u32 {
     unsafe { libc::sched_getcpu() }.cast_unsigned()
 }
 
-/// For how many nanoseconds the calling thread has run.
+/// The time for which the calling thread has run, in nanoseconds.
 pub(crate) fn thread_cpu_ns() -> u64 {
     clock_ns(libc::CLOCK_THREAD_CPUTIME_ID)
 }
 
-/// For how many nanoseconds all threads of this process have run, one after another.
+/// The time for which all threads of this process have run together, in nanoseconds.
 pub(crate) fn process_cpu_ns() -> u64 {
     clock_ns(libc::CLOCK_PROCESS_CPUTIME_ID)
 }
@@ -33,7 +33,7 @@ fn clock_ns(clock: libc::clockid_t) -> u64 {
     time.tv_sec.cast_unsigned() * 1_000_000_000 + time.tv_nsec.cast_unsigned()
 }
 
-/// For how many nanoseconds each of these CPUs has been busy, in ticks.
+/// The time for which each of these CPUs has been busy, in nanoseconds, rounded to ticks.
 ///
 /// `None` where the kernel does not say.
 pub(crate) fn busy_ns(cpus: &[CpuId]) -> Option<Vec<u64>> {
@@ -55,7 +55,7 @@ fn busy(stat: &str, cpus: &[CpuId]) -> Option<Vec<u64>> {
     cpus.iter().map(of).collect()
 }
 
-/// So many bytes of the C library, aligned for a word; null if there are none.
+/// This many bytes of the C library, aligned for a word; null if there are none.
 #[inline(always)]
 pub(crate) fn malloc(size: usize) -> *mut u8 {
     // SAFETY: it takes any size.
@@ -116,7 +116,8 @@ impl BareWords {
     /// How far the words of one counter lie apart: what a shift by 16 bits makes of an index.
     const STRIDE: usize = 1 << 16;
 
-    /// Counters side by side, each with a word for so many indexes. The memory is never given back.
+    /// Counters side by side, each with a word for this many indexes. The memory is never given
+    /// back.
     pub(crate) fn several<const N: usize>(limit: u32) -> [BareWords; N] {
         let words = vec![0_u64; limit as usize * Self::STRIDE / size_of::<u64>() + N].leak();
         let first = words.as_mut_ptr();
@@ -124,8 +125,8 @@ impl BareWords {
         std::array::from_fn(|number| unsafe { BareWords { limit, first: first.add(number) } })
     }
 
-    /// Where the C library has each thread's area, from the thread pointer; `None` if it registers
-    /// no thread, or [`add`](BareWords::add) is not written for this machine.
+    /// The offset of each thread's area of the C library from the thread pointer; `None` if the C
+    /// library registers no thread, or if [`add`](BareWords::add) is not written for this machine.
     pub(crate) fn area() -> Option<isize> {
         if !cfg!(all(target_arch = "x86_64", target_env = "gnu")) {
             return None;

@@ -45,13 +45,13 @@ pub(crate) struct Plan {
 const BESIDE_LOAD_NS: u64 = 40_000_000;
 
 impl Plan {
-    /// What figures need.
+    /// The plan for figures that can be quoted.
     pub(crate) fn full(repetitions: usize) -> Plan {
         Plan {
             repetitions,
             sample_ns: 1_500_000,
             crowded_ns: 12_000_000,
-            // They are long, and each is a mean over many hand-overs.
+            // They are long, and each is a mean over many hand-offs.
             timed: repetitions.div_ceil(3),
             longest: Duration::MAX,
             late: true,
@@ -60,7 +60,7 @@ impl Plan {
         }
     }
 
-    /// The same beside so many threads that compute. Each sample is long enough to have its
+    /// The same beside this many threads that compute. Each sample is long enough to have its
     /// threads lose their CPUs several times.
     pub(crate) fn beside(self, threads: usize) -> Plan {
         let ns = |alone: u64| if threads > 0 { alone.max(BESIDE_LOAD_NS) } else { alone };
@@ -86,7 +86,7 @@ impl Plan {
     /// The number of windows falls first, because a short window says less about the shares of
     /// many threads. Then their length falls, from the longest that any form asks for. Where the
     /// shortest are still too long, candidates that end late go, and the others get long windows
-    /// again. Samples of so many operations are short, so their number falls last.
+    /// again. Samples of this many operations are short, so their number falls last.
     pub(crate) fn shorter(self, window: Duration) -> impl Iterator<Item = Plan> {
         let timed = self.timed.min(FEWEST_WINDOWS);
         let fewer = (timed..self.timed).rev().map(move |timed| Plan { timed, ..self });

@@ -8,14 +8,14 @@ use indicatif::{ProgressBar, ProgressStyle};
 use crate::estimate::Estimate;
 use crate::text::{about, grouped, millis, tell};
 
-/// Where standard error is no terminal, a line is written at most so often.
+/// If standard error is not a terminal, a line is written at most this often.
 const BETWEEN_LINES: Duration = Duration::from_secs(30);
 
 /// Shows how far measuring has come: a bar on a terminal, elsewhere a line now and then.
 pub(crate) struct Progress {
     begun: Instant,
     pace: Pace,
-    /// `None` where standard error is no terminal.
+    /// `None` if standard error is not a terminal.
     bar: Option<ProgressBar>,
 }
 
@@ -33,7 +33,7 @@ impl Progress {
         }
     }
 
-    /// So many samples were taken, which were expected to take so long.
+    /// This many samples were taken, which were expected to take this long.
     pub(crate) fn done(&mut self, samples: usize, expected: Duration) {
         self.pace.samples += samples;
         self.pace.done += expected;
@@ -67,7 +67,7 @@ fn bar(time: Duration) -> ProgressBar {
     ProgressBar::new(millis(time)).with_style(style)
 }
 
-/// What was expected and what is done, without a clock.
+/// The expected and the finished work, without a clock.
 struct Pace {
     expected: Estimate,
     budget: Option<Duration>,
@@ -84,7 +84,7 @@ impl Pace {
         Pace { expected, budget, samples: 0, done: Duration::ZERO, next: BETWEEN_LINES }
     }
 
-    /// What is done of the whole, from 0 to 1.
+    /// The finished part of the whole, from 0 to 1.
     fn part(&self) -> f64 {
         let whole = self.expected.time.as_secs_f64();
         if whole > 0.0 { (self.done.as_secs_f64() / whole).min(1.0) } else { 1.0 }
@@ -92,7 +92,7 @@ impl Pace {
 
     /// How long the rest takes if it differs from the estimate as what is done did.
     fn left(&self, elapsed: Duration) -> Duration {
-        // As if a twentieth of the whole had gone as expected before: else the first samples,
+        // As if a twentieth of the whole had gone as expected before: otherwise the first samples,
         // which are few, would say it all.
         let before = self.expected.time / 20;
         let (took, expected) = (before + elapsed, before + self.done);
@@ -124,8 +124,8 @@ impl Pace {
 
     /// Whether a sample may be repeated now, where measuring should be over in some time.
     ///
-    /// A quarter of the time that is left over may be spent from the start, the rest as the work
-    /// gets done: else what disturbs early samples leaves no repeats for late ones.
+    /// A quarter of the spare time may be spent from the start, and the rest as the work gets done.
+    /// Otherwise disturbances of early samples leave no repeats for late ones.
     fn may_repeat(&self, elapsed: Duration) -> bool {
         let Some(budget) = self.budget else { return true };
         let spare = budget.saturating_sub(self.expected.time);
@@ -143,7 +143,7 @@ mod tests {
 
     const SECOND: Duration = Duration::from_secs(1);
 
-    /// 100 s for so many samples.
+    /// 100 s for this many samples.
     fn expected(samples: usize) -> Estimate {
         let mut expected = Estimate::default();
         (expected.time, expected.samples) = (100 * SECOND, samples);

@@ -34,8 +34,8 @@ pub(crate) struct Row {
     pub(crate) samples: usize,
     /// How many were thrown away: other load disturbed them.
     pub(crate) discarded: u32,
-    /// Of what the luckiest thread got, how much the unluckiest did; `null` where each does the
-    /// same by design.
+    /// The share of the unluckiest thread, as a part of the luckiest thread's; `null` if each does
+    /// the same by design.
     pub(crate) share_min_max: Option<f64>,
     /// The part of the records that were lost, of 1; `null` of what is no log that may lose some.
     pub(crate) lost: Option<f64>,
@@ -44,8 +44,8 @@ pub(crate) struct Row {
     /// Nanoseconds of the whole process's CPU time per operation; `null` without such threads,
     /// where samples are too short for it.
     pub(crate) cpu_ns_median: Option<f64>,
-    /// Where the median of many more samples would be, with 95 % confidence; `None` of too
-    /// few.
+    /// The range of the median of many more samples, with 95 % confidence; `None` for too few
+    /// samples.
     #[serde(skip)]
     pub(crate) ns_interval: Option<(f64, f64)>,
     /// The form that it belongs to, by title.

@@ -7,8 +7,8 @@ pub(crate) struct Summary {
     pub(crate) median: f64,
     /// The least sample.
     pub(crate) min: f64,
-    /// Where the median of many more samples would be, with 95 % confidence: between two of the
-    /// samples, whatever they are distributed like. `None` of fewer than 6, which do not say.
+    /// The range of the median of many more samples, with 95 % confidence: between two of the
+    /// samples, whatever their distribution. `None` of fewer than 6, which do not say.
     pub(crate) interval: Option<(f64, f64)>,
 }
 
@@ -28,7 +28,7 @@ impl Summary {
     }
 }
 
-/// How many of so many sorted samples may be left out at either end, so that the median of what
+/// How many of this many sorted samples may be left out at either end, so that the median of what
 /// they are drawn from is among the others with a probability of 95 %; `None` if all of them are
 /// too few.
 ///

@@ -77,7 +77,7 @@ fn table(rows: &[&Row], form: &Form) -> Table {
     table
 }
 
-/// Which part of its records each candidate lost; `None` if there are no records.
+/// The part of its records that each candidate lost; `None` if there are no records.
 fn lost(rows: &[&Row]) -> Option<String> {
     let lost = |row: &&Row| row.lost.map(|lost| format!("{} {:.1} %", row.name, 100.0 * lost));
     let all: Vec<_> = rows.iter().filter_map(lost).collect();

@@ -257,13 +257,13 @@ fn object_pools_have_all_their_rivals() {
     ] {
         assert_eq!(threads(&result, name), [1, 2], "{name}");
     }
-    assert_eq!(threads(&result, "hand-over alone"), [2]);
+    assert_eq!(threads(&result, "hand-off alone"), [2]);
     for bytes in [24, 32, 36, 40, 64, 72, 128, 136] {
         for name in ["coreline ObjectCache", "coreline ObjectCache, discarded", "Box"] {
             assert_eq!(threads(&result, &format!("{name}, {bytes} bytes")), [1]);
         }
     }
-    assert_eq!(threads(&result, "hand-over alone, read"), [2]);
+    assert_eq!(threads(&result, "hand-off alone, read"), [2]);
     for row in rows(&result) {
         let named = row["name"].as_str().unwrap();
         match row["params"]["batch"].as_u64() {

@@ -13,7 +13,7 @@ pub struct Change {
     pub title: &'static str,
     /// The name of the change's [`Source`].
     pub source: &'static str,
-    /// What is known of kernels, by release, the newest first.
+    /// The known facts about kernels, by release, the newest first.
     releases: &'static [((u32, u32), Has)],
     /// The architecture whose kernels may have it, if only one may.
     architecture: Option<&'static str>,

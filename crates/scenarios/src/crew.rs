@@ -126,7 +126,7 @@ impl<W: Testbed> Start<W> {
         Start { arrived: Sign::new(0), at: Line(W::U64::new_in(0)) }
     }
 
-    /// Lets the crew of so many begin `soon` after all have arrived; not at all, if some are
+    /// Lets the crew of this many begin `soon` after all have arrived; not at all, if some are
     /// `missing`.
     pub(crate) fn give(&self, threads: usize, missing: Option<usize>, soon: Duration) {
         let at = if missing.is_some() {
@@ -153,7 +153,7 @@ pub fn nanos(from: Time, to: Time) -> u64 {
     to.as_nanos().saturating_sub(from.as_nanos())
 }
 
-/// What two looks at the clock show if nothing is between them.
+/// The time between two reads of the clock with nothing between them.
 pub(crate) fn clock_ns<W: Testbed>() -> u64 {
     (0..64).map(|_| nanos(W::now(), W::now())).min().unwrap_or(0)
 }

@@ -46,7 +46,8 @@ pub(super) const SCAN: Param = Param::new(
     Domain::Names(SCANNED),
 );
 
-/// What a way through the scheduler takes is known of no kernel by a source: a guess, to be varied.
+/// The time of a pass through the scheduler. No source states it for any kernel, so it is a guess,
+/// to be varied.
 pub(super) const MASKED: Param =
     Param::number("masked", "Nanoseconds of a scheduler pass without its scan", [0, 100_000])
         .unit("ns");
@@ -59,7 +60,7 @@ const SCANNED: &[(&str, &str)] = &[
     ("all", "As socket, then the queues of all CPUs"),
 ];
 
-/// What is compared: policies of the library's workers, and of the idle loop.
+/// The compared variants: policies of the library's workers, and of the idle loop.
 pub(super) static VARIANTS: [Variant; 6] = [
     Variant::new("resched", "Workers: a call counts as work, so the worker searches for more"),
     Variant::new("always-kick", "Workers: each call is a wake-up with a system call"),
@@ -100,7 +101,7 @@ pub fn visited(topology: &Topology, setup: &Setup, own: CpuId) -> Vec<CpuId> {
     spans.flatten().collect()
 }
 
-/// What CPUs, which count from 0, send each other, and the tasks that they run.
+/// The messages that CPUs, which count from 0, send each other, and the tasks that they run.
 pub(super) trait Kernel: Send + Sync + 'static {
     fn idle(&self, cpu: usize) -> &Idle;
 

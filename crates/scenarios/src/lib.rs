@@ -91,7 +91,7 @@ impl Setup {
     /// Panics if `program` is not a valid program of any scenario (see [`Point::parse`]).
     pub fn new(program: &str, cpus: impl IntoIterator<Item = u32>) -> Setup {
         let point = ALL.iter().find_map(|scenario| Point::parse(scenario, program));
-        let point = point.unwrap_or_else(|| panic!("{program} is no program"));
+        let point = point.unwrap_or_else(|| panic!("{program} is not a program"));
         Setup { point, cpus: cpus.into_iter().map(CpuId::new).collect(), seed: 1 }
     }
 }

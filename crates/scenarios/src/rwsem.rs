@@ -119,7 +119,7 @@ struct Semaphore<W: Testbed> {
 
 struct Field<W: Testbed> {
     semaphore: Line<Semaphore<W>>,
-    /// What writers change.
+    /// The data that writers change.
     turns: Line<W::U64>,
     has_bits: bool,
     writes: bool,

@@ -72,7 +72,7 @@ pub static SCENARIO: Scenario = Scenario {
 /// The interval at which a present context checks for changes.
 pub const LOOK_EVERY: Duration = Duration::from_micros(1);
 
-/// What a context is to do: one [`Sign`] for each.
+/// The orders of contexts: one [`Sign`] for each.
 ///
 /// | value | name | the context | written by |
 /// |---|---|---|---|

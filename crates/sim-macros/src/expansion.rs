@@ -1,4 +1,4 @@
-//! What the attribute makes of its function.
+//! The expansion of the attribute.
 
 use proc_macro2::{Delimiter, Group, TokenStream, TokenTree};
 use quote::quote;
@@ -31,7 +31,7 @@ pub(crate) fn expand(settings: TokenStream, function: TokenStream) -> Result<Tok
     })
 }
 
-/// What stands in the attribute, as fields of `coreline_sim::testing::Test`.
+/// The settings in the attribute, as fields of `coreline_sim::testing::Test`.
 struct Settings(Vec<TokenStream>);
 
 /// One of them.

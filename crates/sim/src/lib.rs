@@ -17,7 +17,7 @@
 //! #[repr(align(64))]
 //! struct Counter(AtomicU64);
 //!
-//! /// 64 threads add to so many counters, on two sockets of 96 cores each.
+//! /// 64 threads add to this many counters, on two sockets of 96 cores each.
 //! fn count(counters: usize) -> Result<Run<u64>, Box<dyn std::error::Error>> {
 //!     let run = Machine::preset("epyc-9654-2s")?.seed(7).run(move || {
 //!         let counters: Vec<Counter> = (0..counters).map(|_| Counter::default()).collect();

@@ -78,7 +78,7 @@ enum Version {
 /// A place where a hierarchy of control groups can be seen.
 struct Mount {
     version: Version,
-    /// What it is mounted with; in version 1 the names of its controllers are among it.
+    /// The mount options; in version 1 the names of its controllers are among them.
     options: String,
     /// The group that the mount point shows, as the process's cgroup namespace names it.
     root: String,

@@ -65,7 +65,8 @@ id! {
 }
 
 id! {
-    /// A concurrency ID: a small number that no two running threads of one ID space hold at once.
+    /// A concurrency ID: a small number that no two running threads of one ID space hold at the
+    /// same time.
     ///
     /// It indexes per-CPU memory as a CPU number would. But if there are fewer threads than CPUs,
     /// it is usually below the number of threads.

@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crate::ids::NodeId;
 
-/// What ACPI and the kernel say where firmware says nothing: a node's distance to itself, and to
-/// every other node.
+/// The default distances of ACPI and the kernel: a node's distance to itself, and to every other
+/// node.
 const LOCAL: u32 = 10;
 const REMOTE: u32 = 20;
 
@@ -16,7 +16,8 @@ pub(crate) struct Nodes {
     pub(crate) with_cpus: BTreeSet<NodeId>,
     /// The nodes that have memory.
     pub(crate) with_memory: BTreeSet<NodeId>,
-    /// From the first node's CPUs to the second one's memory, as far as firmware says.
+    /// The distance from the first node's CPUs to the second one's memory, as far as firmware
+    /// states it.
     pub(crate) distances: BTreeMap<(NodeId, NodeId), u32>,
 }
 

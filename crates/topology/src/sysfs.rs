@@ -194,7 +194,7 @@ struct Parts {
     socket: u32,
 }
 
-/// What the CPUs of one part have in common and no other CPU has.
+/// The property that the CPUs of one part have in common and no other CPU has.
 #[derive(PartialEq, Eq, PartialOrd, Ord)]
 enum Key {
     /// Parts of one level share no CPU, so that the lowest online CPU of one names it.
@@ -222,7 +222,7 @@ impl Level {
         })
     }
 
-    /// What names a part of the next level that is one part of this level.
+    /// The key of a part of the next level that is one part of this level.
     fn same(&self, number: u32) -> Key {
         Key::Lowest(self.first[number as usize])
     }

@@ -98,7 +98,7 @@ pub(crate) struct Limit {
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Topology {
-    /// By CPU number, up to the highest online CPU; `None` is a CPU that is not online.
+    /// The CPUs by number, up to the highest online CPU; `None` is a CPU that is not online.
     slots: Vec<Option<Cpu>>,
     limit: Limit,
     nodes: Nodes,

@@ -48,8 +48,8 @@ pub trait Kick {
     /// A preemptible thread is preempted before it can ask. So the answer matters only to code that
     /// cannot be preempted, such as interrupt handlers, and sections that mask interrupts.
     ///
-    /// * `Native` does not know the answer. A kernel tells a program only afterwards, by the rseq
-    ///   area or by a system call. The slice extension of newer kernels answers another question:
+    /// * `Native` does not know the answer. A kernel tells a program only afterwards, through the
+    ///   rseq area or a system call. The slice extension of newer kernels answers another question:
     ///   whether a thread that asked may stay for a moment.
     /// * `Sim` knows the answer. Under a schedule that chooses the next thread, a slice may end at
     ///   every point.

@@ -35,8 +35,8 @@ pub trait Sleep: Words {
 
     /// Sleeps like [`park`](Sleep::park), as a member of these groups: each bit that is set is a
     /// group. [`wake_groups`](Sleep::wake_groups) wakes the members of some groups. So threads that
-    /// wait for different events can sleep on one word. With no bit set, the call may return at
-    /// once.
+    /// wait for different events can sleep on one word. With no bit set, the call may return
+    /// immediately.
     fn park_as(word: &Self::U32, expected: u32, deadline: Option<Time>, groups: u32) -> Parked;
 
     /// Wakes up to `count` threads that sleep on `word`, and returns the number of woken threads.

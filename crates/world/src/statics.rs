@@ -10,8 +10,8 @@ use core::sync::atomic::AtomicPtr;
 
 /// The capability *statics*.
 ///
-/// A world implements [`WorldStatic`] and [`WorldLocal`] by this trait. Programs should use these
-/// two types instead.
+/// [`WorldStatic`] and [`WorldLocal`] call this trait, which each world implements. Programs should
+/// use these two types instead of the trait.
 pub trait Statics: Sized {
     /// Calls `use_it` with this machine's object for `key`. `init` creates the object at its first
     /// use.

@@ -75,7 +75,7 @@ pub trait Word: Send + Sync + Sized {
     /// * The model yields to its scheduler.
     fn wait_until(&self, order: Ordering, ready: impl FnMut(Self::Value) -> bool) -> Self::Value;
 
-    /// Waits, like [`wait_until`](Word::wait_until), but until `deadline` at most. Returns `None`
+    /// Waits, like [`wait_until`](Word::wait_until), but at most until `deadline`. Returns `None`
     /// if the wait times out.
     ///
     /// `deadline` is a time of this world's [`Clock`](crate::Clock). The wait times out only after
@@ -86,7 +86,7 @@ pub trait Word: Send + Sync + Sized {
     ///   waiter reads it;
     /// * even if the deadline has already passed, the wait reads the word;
     /// * `None` orders no memory accesses, and says nothing about the present value of the word. A
-    ///   caller that times out must agree with the writer, by an exchange, which of the two was
+    ///   caller that times out must agree with the writer, with an exchange, which of the two was
     ///   first.
     ///
     /// The return is late by the time for which other threads have the CPU, and in addition

@@ -1,5 +1,5 @@
-//! Three queues that many threads put into and take from at once, and tests that say which of them
-//! scales.
+//! Three queues that many threads put into and take from at the same time, and tests that say which
+//! of them scales.
 //!
 //! | queue | is |
 //! |---|---|
@@ -32,7 +32,7 @@ pub use lanes::Lanes;
 pub use locked::Locked;
 pub use ring::Ring;
 
-/// A queue cannot have so many places.
+/// A queue cannot have this many places.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TooLarge {
     /// How many were asked for.
@@ -53,7 +53,7 @@ pub trait Queue<T>: Send + Sync {
     ///
     /// # Errors
     ///
-    /// [`TooLarge`] if there is no memory for so many places.
+    /// [`TooLarge`] if there is no memory for this many places.
     fn new(capacity: usize) -> Result<Self, TooLarge>
     where
         Self: Sized;

@@ -36,8 +36,8 @@ unsafe impl<T: Send> Send for Ring<T> {}
 unsafe impl<T: Send> Sync for Ring<T> {}
 
 impl<T> Ring<T> {
-    /// The place of the next ticket of `counter`, whose turn is to be `ahead` of the ticket, and
-    /// the ticket; `None` if it is not its turn.
+    /// The place of the next ticket of `counter`, whose turn must be `ahead` of the ticket, and the
+    /// ticket; `None` if it is not its turn.
     fn claim(&self, counter: &AtomicUsize, ahead: usize) -> Option<(&Place<T>, usize)> {
         // Relaxed: a guess, which the exchange checks.
         let mut ticket = counter.load(Ordering::Relaxed);

@@ -139,8 +139,8 @@ fn lanes_promise_no_order() {
     assert_eq!(rest, [2, 4, 3]);
 }
 
-/// So many threads put a value in and take one out, four times each time: so the first time, which
-/// does not count, gets at all that the others need.
+/// This many threads put a value in and take one out, four times each time: so the first time,
+/// which does not count, gets at all that the others need.
 fn used<Q: Queue<usize>>(threads: usize) -> Parallel {
     let queue = Q::new(4 * threads).unwrap();
     let four = |thread| {

@@ -55,11 +55,11 @@ enum Stores {
 fn seconds(text: &str) -> Result<f64, String> {
     match text.parse() {
         Ok(seconds) if 0.0 < seconds && seconds <= 86_400.0 => Ok(seconds),
-        _ => Err("it is no number of seconds above 0, up to 86400".to_owned()),
+        _ => Err("expected a number of seconds above 0, up to 86400".to_owned()),
     }
 }
 
-/// Lines that are not in order, of so many bytes.
+/// Lines that are not in order, of this many bytes.
 pub(crate) fn lines(bytes: usize) -> Vec<u8> {
     let text = (0..)
         .flat_map(|n: u32| format!("{:05x}\n", n.wrapping_mul(48_271) & 0xf_ffff).into_bytes());

@@ -68,7 +68,7 @@ impl Client {
         self.answer().await
     }
 
-    /// Sends the head of a request for a body of so many bytes, and some of it.
+    /// Sends the head of a request for a body of this many bytes, and some of it.
     ///
     /// # Errors
     ///
@@ -139,7 +139,7 @@ fn head(tenant: usize, length: usize) -> String {
     )
 }
 
-/// What clients do at once.
+/// What clients do at the same time.
 #[derive(Debug, Clone)]
 pub struct Load {
     /// Of which each request is one's, all equally often.
@@ -160,7 +160,7 @@ pub struct Round {
 }
 
 impl Load {
-    /// Loads the service at this address for so long.
+    /// Loads the service at this address for this long.
     ///
     /// # Errors
     ///

@@ -22,7 +22,7 @@ pub struct Tenants {
 }
 
 impl Tenants {
-    /// Of so many.
+    /// Of this many.
     pub fn new(count: usize, seed: u64) -> Self {
         let state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
         Tenants { count: count as u64, state }
@@ -44,7 +44,7 @@ impl Tenants {
 pub enum Work {
     /// One counter.
     CountOne,
-    /// All that there is to count: four counters.
+    /// All counts: four counters.
     Count,
     /// A buffer is taken and given back.
     Lease,
@@ -85,8 +85,8 @@ fn lease_now<S: Store>(store: &S, tenant: usize) -> S::Buffer {
     }
 }
 
-/// Runs `f` on each of the CPUs that this process may use, at once; it gets the CPU's number among
-/// them. What it returned.
+/// Runs `f` on each of the CPUs that this process may use, at the same time; it gets the CPU's
+/// number among them. What it returned.
 fn on_all_cpus<R: Send + 'static>(f: impl Fn(usize) -> R + Send + Sync + 'static) -> Vec<R> {
     // Those that a thread can be put on.
     let usable = |cpu: &CpuId| Native::spawn(Placement::On(*cpu), || ()).is_ok();
@@ -132,7 +132,7 @@ pub struct Memory {
     pub resident_with_buffers: f64,
     /// What the store itself says, if it says anything: of the first.
     pub stated: Option<f64>,
-    /// The same with buffers, but for what is in them.
+    /// The same with buffers, except for what is in them.
     pub stated_with_buffers: Option<f64>,
 }
 

@@ -26,13 +26,14 @@ pub struct Service<S> {
     tenants: usize,
     patience: Duration,
     hurry: Duration,
-    /// Every request of every tenant adds to it: on all CPUs at once, so it must not be one word.
+    /// Every request of every tenant adds to it: on all CPUs at the same time, so it must not be
+    /// one word.
     latencies: CounterSet<HOT>,
 }
 
 impl<S: Store> Service<S> {
-    /// A service for so many tenants, of which each has so many buffers. A request that has waited
-    /// for one for as long as `patience` is refused.
+    /// A service for this many tenants, of which each has this many buffers. A request that has
+    /// waited for one for as long as `patience` is refused.
     ///
     /// # Errors
     ///
@@ -94,7 +95,7 @@ impl<S: Store> Service<S> {
         (std::array::from_fn(|bucket| all[bucket]), all[SUM])
     }
 
-    /// Counts a request, which took so many nanoseconds, for all tenants together.
+    /// Counts a request, which took this many nanoseconds, for all tenants together.
     pub(crate) fn count(&self, busy: u64) {
         let bucket = LATENCIES.partition_point(|bound| bound * 1000 < busy);
         self.latencies.add(bucket, 1);

@@ -56,7 +56,7 @@ fn body(number: usize) -> [String; 3] {
     [first, second, lines.concat()]
 }
 
-/// So many clients that have each sent a half of their request.
+/// This many clients that have each sent a half of their request.
 async fn halves(
     address: SocketAddr,
     clients: usize,
@@ -87,7 +87,7 @@ async fn finish(clients: impl Iterator<Item = (usize, Client)>) {
     tasks.join_all().await;
 }
 
-/// What the counters say of so many answered requests, without the time that they took.
+/// What the counters say of this many answered requests, without the time that they took.
 fn answered(numbers: impl Iterator<Item = usize>) -> Totals {
     numbers.fold(Totals::default(), |sum, number| {
         let bytes = body(number)[2].len() as u64;

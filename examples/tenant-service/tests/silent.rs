@@ -12,7 +12,7 @@ use tokio::runtime::Builder;
 const BUFFERS: usize = 4;
 const LONG: Duration = Duration::from_secs(60);
 
-/// A tenant, all of whose buffers are asked for by clients that have sent so many bytes of ten.
+/// A tenant, all of whose buffers are asked for by clients that have sent this many bytes of ten.
 async fn asked<S: Store>(
     sent: usize,
     hurry: Duration,

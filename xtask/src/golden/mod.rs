@@ -58,7 +58,7 @@ pub(crate) fn run(bless: bool) -> Result<(), Error> {
     if bless {
         return workspace::write(&file, &table);
     }
-    // No table to read is like a table with other counts: the answer is to write one.
+    // A missing table counts as a table with other counts: the remedy is to write one.
     let committed = workspace::read(&file).unwrap_or_default();
     if committed != table {
         println!("{} says:\n{committed}", file.display());

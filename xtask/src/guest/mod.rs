@@ -67,7 +67,7 @@ pub(crate) struct Options {
     arguments: Vec<String>,
 }
 
-/// A program that the guest is to run.
+/// A program that the guest runs.
 struct Run {
     name: String,
     /// Where in the guest it runs, and what it is and is given, as the guest's shell reads it.
@@ -202,7 +202,7 @@ fn variable(word: &str) -> Result<(String, String), String> {
     }
 }
 
-/// What the guest is to do, as its shell reads it.
+/// The script for the shell of the guest.
 fn plan(runs: &[Run], options: &Options) -> String {
     let mut plan = String::new();
     for (name, value) in &options.env {

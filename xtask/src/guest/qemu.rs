@@ -22,7 +22,7 @@ pub(crate) struct Shape {
 }
 
 impl Shape {
-    /// The command that starts the machine, but for what it is to boot.
+    /// The command that starts the machine, except for what the machine boots.
     ///
     /// # Errors
     ///

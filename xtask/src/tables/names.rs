@@ -84,7 +84,7 @@ impl Names {
             let needs_value = match (known, own) {
                 (Some((_, needs_value)), _) => *needs_value,
                 (None, Some(_)) => true,
-                (None, None) => return Err(format!("{word} is no option of the command")),
+                (None, None) => return Err(format!("{word} is not an option of the command")),
             };
             if needs_value {
                 let value = words.next().ok_or_else(|| format!("{word} has no value"))?;
@@ -151,7 +151,7 @@ mod tests {
             ("storm --wake", fine, "--wake has no value"),
             ("storm --waek barrier", fine, "no option waek of storm; there are wake, period"),
             ("storm --json", fine, "no option json"),
-            ("storm big", fine, "big is no option"),
+            ("storm big", fine, "big is not an option"),
             ("storm", "columns period | metric op_ns", "no param period of storm"),
             ("storm", "columns wake | metric op", "no metric op of storm; there are op_ns"),
             ("storm", "columns wake | metric op_ns | variant eager", "no variant eager"),

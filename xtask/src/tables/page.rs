@@ -11,7 +11,7 @@ const COMMENT_END: &str = "-->";
 /// What ends a block, on a line of its own.
 const END: &str = concat!("<!--", " end of table -->");
 
-/// A page with the tables that are to be made.
+/// A page with the tables to make.
 #[derive(Debug)]
 pub(super) struct Page {
     path: PathBuf,
@@ -155,7 +155,7 @@ mod tests {
             assert_eq!(found, line, "{text}");
             assert!(message.contains(what), "{message}");
         }
-        // In prose it is no block.
+        // In prose it is not a block.
         assert_eq!(faults(&format!("A block begins with `{BEGIN}`.\n")), None);
     }
 }

@@ -77,7 +77,7 @@ struct Form {
     divisor: f64,
     /// As the result has them: no figure has more decimals than one of these that is as large,
     numbers: Vec<f64>,
-    /// but for these: a ratio of 1 is 1.00.
+    /// except for these: a ratio of 1 is 1.00.
     decimals_min: usize,
 }
 

@@ -155,7 +155,7 @@ fn item(clause: &str, text: &str) -> Result<Item, String> {
         [name, "/", number] => {
             let number: Option<f64> = number.parse().ok();
             let number = number.filter(|number| number.is_finite() && *number > 0.0);
-            (name, number.ok_or_else(|| wrong("what follows `/` is no number above 0"))?)
+            (name, number.ok_or_else(|| wrong("what follows `/` is not a number above 0"))?)
         }
         [] => return Err(wrong("a name is missing")),
         _ => return Err(wrong("a comma is missing, or quotes")),

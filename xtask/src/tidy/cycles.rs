@@ -75,7 +75,7 @@ fn of_crate(modules: &[(Module<'_>, &File)]) -> Vec<Finding> {
     folders.values().flat_map(cycles).collect()
 }
 
-/// The first part of the one thing that a module of a folder is a part of; else the module.
+/// The first part of the one thing that a module of a folder is a part of; otherwise the module.
 fn whole<'a>(file: &str, folder: &[&str], part: &'a str) -> &'a str {
     let (root, _) = file.split_once("/src/").unwrap_or_default();
     let folder = [&[root, "src"], folder].concat().join("/");

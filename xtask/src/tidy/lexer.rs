@@ -122,7 +122,7 @@ pub(crate) struct Import<'a> {
     line: usize,
     /// The path, without `self`: `*` is its last segment if all of a module comes.
     pub(crate) path: Vec<&'a str>,
-    /// The name behind `as`; else the path's last segment.
+    /// The name behind `as`; otherwise the path's last segment.
     pub(crate) name: &'a str,
 }
 

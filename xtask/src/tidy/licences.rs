@@ -60,7 +60,7 @@ pub(super) fn copies(files: &[File]) -> Vec<Finding> {
         for name in TEXTS {
             let path = format!("{folder}/{name}");
             if text(&path) != text(name) {
-                found.push(Finding::new(&path, 1, format!("it is no copy of {name} at the root")));
+                found.push(Finding::new(&path, 1, format!("it differs from {name} at the root")));
             }
         }
     }

@@ -85,7 +85,7 @@ impl Tree<'_> {
 /// Why a link of the document at `path` leads nowhere, if it does.
 fn broken(path: &str, target: &str, files: &[File], tree: &Tree<'_>) -> Option<String> {
     if is_external(target) {
-        let message = || format!("the link {target} is no address of the form https://host/...");
+        let message = || format!("the link {target} does not have the form https://host/...");
         return (!is_well_formed(target)).then(message);
     }
     let (to, heading) = target.split_once('#').unwrap_or((target, ""));

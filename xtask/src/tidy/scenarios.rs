@@ -52,7 +52,7 @@ fn names(file: &File, modules: &BTreeSet<&str>, quoted: &BTreeSet<String>) -> Ve
         let module = modules.iter().find(|module| small.contains(**module)).copied();
         let string = || quoted.iter().find(|name| line.contains(name.as_str()));
         if let Some(name) = module.or_else(|| string().map(String::as_str)) {
-            let message = format!("{name} is a scenario's; its data say what is to be known of it");
+            let message = format!("{name} belongs to a scenario; use the scenario's data instead");
             found.push(Finding::new(&file.path, at + 1, message));
         }
     }

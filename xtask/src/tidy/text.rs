@@ -93,7 +93,7 @@ pub(super) fn sources(file: &File) -> Vec<Finding> {
             |note: &&str| line.match_indices(*note).any(|(start, _)| !line[..start].ends_with('/'));
         let named = NOTES.iter().copied().find(is_named);
         if let Some(note) = named.or(has_item.then_some(ITEM)) {
-            let message = format!("`{note}` is no source that a reader finds");
+            let message = format!("`{note}` is not a source that a reader can find");
             found.push(Finding::new(&file.path, at + 1, message));
         }
     }

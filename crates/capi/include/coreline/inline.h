@@ -110,7 +110,7 @@ static inline coreline_code_t coreline_check(void)
     struct coreline_check_at_load_ends
 
 /**
- * Converts a time of `CLOCK_MONOTONIC` to the time by which deadlines are given.
+ * Converts a time of `CLOCK_MONOTONIC` to the unit of deadlines.
  *
  * A time before the clock's zero becomes zero, which has passed. A time that is too late becomes
  * `UINT64_MAX`. `tv_nsec` must be below 1,000,000,000.
@@ -230,9 +230,9 @@ static inline uint32_t coreline_current_cpu_inline(void)
 /**
  * Adds to a counter, without a call if the thread's CPU has a word of the counter.
  *
- * It does what `coreline_counter_add` does, and finds the same misuse. It is that call with
- * `CORELINE_NO_INLINE` defined, on other processors than x86-64, on machines without restartable
- * sequences, for counters with a batch, and before the counter has a word for each CPU.
+ * It does what `coreline_counter_add` does, and detects the same misuse. It is that call with `CORELINE_NO_INLINE`
+ * defined, on other processors than x86-64, on machines without restartable sequences, for counters with a batch, and
+ * before the counter has a word for each CPU.
  *
  * Errors: `CORELINE_ERROR_NULL`, `CORELINE_ERROR_HANDLE`.
  *
@@ -254,8 +254,8 @@ static inline coreline_code_t coreline_counter_add_inline(const coreline_counter
 /**
  * Adds to one counter of a set, without a call if the thread's CPU has a word of the counter.
  *
- * It does what `coreline_counters_add` does, and finds the same misuse. It is that call in the same
- * cases as for `coreline_counter_add_inline`.
+ * It does what `coreline_counters_add` does, and detects the same misuse. It is that call in the same cases as for
+ * `coreline_counter_add_inline`.
  *
  * Errors: `CORELINE_ERROR_NULL`, `CORELINE_ERROR_ARGUMENT` (there is no such counter),
  * `CORELINE_ERROR_HANDLE`.
@@ -283,9 +283,8 @@ static inline coreline_code_t coreline_counters_add_inline(const coreline_counte
 /**
  * Adds to a word of the calling thread's CPU, without a call if the CPU has used the words before.
  *
- * It does what `coreline_percpu_add` does, and finds the same misuse. It is that call with
- * `CORELINE_NO_INLINE` defined, on other processors than x86-64, and on machines without restartable
- * sequences.
+ * It does what `coreline_percpu_add` does, and detects the same misuse. It is that call with `CORELINE_NO_INLINE`
+ * defined, on other processors than x86-64, and on machines without restartable sequences.
  *
  * Errors: `CORELINE_ERROR_NULL`, `CORELINE_ERROR_ARGUMENT` (there is no such word),
  * `CORELINE_ERROR_HANDLE`.
@@ -309,8 +308,8 @@ static inline coreline_code_t coreline_percpu_add_inline(const coreline_percpu_t
 /**
  * Reads a word of the calling thread's CPU, without a call if the CPU has used the words before.
  *
- * It does what `coreline_percpu_load` does, and finds the same misuse. It is that call in the same
- * cases as for `coreline_percpu_add_inline`.
+ * It does what `coreline_percpu_load` does, and detects the same misuse. It is that call in the same cases as for
+ * `coreline_percpu_add_inline`.
  *
  * Errors: `CORELINE_ERROR_NULL`, `CORELINE_ERROR_ARGUMENT` (there is no such word, or `out` is not
  * aligned), `CORELINE_ERROR_HANDLE`.
@@ -334,8 +333,8 @@ static inline coreline_code_t coreline_percpu_load_inline(const coreline_percpu_
 /**
  * Exchanges a word of the calling thread's CPU, without a call if the CPU has used the words before.
  *
- * It does what `coreline_percpu_exchange` does, and finds the same misuse. It is that call in the
- * same cases as for `coreline_percpu_add_inline`.
+ * It does what `coreline_percpu_exchange` does, and detects the same misuse. It is that call in the same cases as for
+ * `coreline_percpu_add_inline`.
  *
  * Errors: `CORELINE_ERROR_NULL`, `CORELINE_ERROR_ARGUMENT` (there is no such word, or `old` is not
  * aligned), `CORELINE_ERROR_HANDLE`.

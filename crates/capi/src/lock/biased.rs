@@ -101,10 +101,10 @@ pub unsafe extern "C" fn coreline_biased_rwlock_read_by(
 
 /// Unlocks a biased readers-writer lock of one reader.
 ///
-/// The caller must hold the lock to read. The call finds that a writer holds the lock, or that no
+/// The caller must hold the lock to read. The call detects that a writer holds the lock, or that no
 /// thread does. It misses the latter while the lock is biased, and while another thread tries to
 /// lock: then it succeeds, and breaks the lock. The lock does not know its readers, so the call
-/// does not find that only other threads hold it. Once a reader has unlocked, the call does not
+/// does not detect that only other threads hold it. Once a reader has unlocked, the call does not
 /// touch the lock any more: a thread that then locks it to write may free its memory.
 ///
 /// Errors: `CORELINE_ERROR_NULL`, `CORELINE_ERROR_ARGUMENT` (the address is not aligned),
@@ -182,8 +182,8 @@ pub unsafe extern "C" fn coreline_biased_rwlock_write_by(
 
 /// Unlocks a biased readers-writer lock of its writer.
 ///
-/// The caller must hold the lock to write. The call finds that no thread does. The lock does not
-/// know its writer, so the call does not find that another thread holds it. Once the lock is
+/// The caller must hold the lock to write. The call detects that no thread does. The lock does not
+/// know its writer, so the call does not detect that another thread holds it. Once the lock is
 /// unlocked, the call does not touch it any more: a thread that then locks it to write may free its
 /// memory.
 ///
@@ -208,8 +208,8 @@ pub unsafe extern "C" fn coreline_biased_rwlock_write_unlock(
 /// Unlocks a biased readers-writer lock, of a reader or of its writer.
 ///
 /// Use it where one call ends both, as `pthread_rwlock_unlock` does. The caller must hold the lock.
-/// The call finds that no thread does, except while the lock is biased or another thread tries to
-/// lock: then it succeeds, and breaks the lock. It does not find that only other threads hold it.
+/// The call detects that no thread does, except while the lock is biased or another thread tries to
+/// lock: then it succeeds, and breaks the lock. It does not detect that only other threads hold it.
 ///
 /// Errors: `CORELINE_ERROR_NULL`, `CORELINE_ERROR_ARGUMENT` (the address is not aligned),
 /// `CORELINE_ERROR_NOT_HELD`.
@@ -231,7 +231,7 @@ pub unsafe extern "C" fn coreline_biased_rwlock_unlock(
 
 /// Converts a write lock of a biased readers-writer lock into a read lock.
 ///
-/// The caller must hold the lock to write. The call finds that no thread does. No other writer
+/// The caller must hold the lock to write. The call detects that no thread does. No other writer
 /// comes in between. The caller then unlocks by `coreline_biased_rwlock_read_unlock`.
 ///
 /// Errors: `CORELINE_ERROR_NULL`, `CORELINE_ERROR_ARGUMENT` (the address is not aligned),

@@ -10,7 +10,7 @@ use crate::boundary::{InPlace, Outcome};
 use crate::code::coreline_code_t as Code;
 use crate::with::with;
 
-/// A mutex of 16 bytes that knows which thread holds it, and so finds misuse.
+/// A mutex of 16 bytes that knows which thread holds it, and so detects misuse.
 ///
 /// It lives in the memory of its user. `CORELINE_CHECKED_MUTEX_INIT`, or zeros, is a free mutex. It
 /// needs no destruction. It may not be copied or moved while a thread uses it.

@@ -18,17 +18,17 @@ pub use ticket::coreline_ticket_lock_t;
 use crate::boundary::Outcome;
 use crate::code::coreline_code_t as Code;
 
-/// What a `try` function returns.
+/// The result of a `try` function.
 fn tried(took: bool) -> Outcome {
     took.then_some(()).ok_or(Code::CORELINE_BUSY)
 }
 
-/// What a function with a deadline returns.
+/// The result of a function with a deadline.
 fn in_time(took: bool) -> Outcome {
     took.then_some(()).ok_or(Code::CORELINE_TIMED_OUT)
 }
 
-/// What a function that needs the lock held returns otherwise.
+/// The result of a function that needs the lock held, if it is not.
 fn held(is_held: bool) -> Outcome {
     is_held.then_some(()).ok_or(Code::CORELINE_ERROR_NOT_HELD)
 }

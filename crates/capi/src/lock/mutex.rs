@@ -62,10 +62,10 @@ pub unsafe extern "C" fn coreline_mutex_try_lock(mutex: *mut coreline_mutex_t) -
 ///
 /// Errors: `CORELINE_ERROR_NULL`, `CORELINE_ERROR_ARGUMENT` (the address is not aligned).
 ///
-/// Threads: any number of threads may call it at the same time. Signals: a handler must not call
-/// it, unless `coreline_prepare` was called before. Then it waits until the deadline if the
-/// interrupted thread holds the mutex or waits for it. Fork: a mutex that another thread held or
-/// waited for at the time of the fork stays locked in the child.
+/// Threads: any number of threads may call it at the same time. Signals: a handler may call it only
+/// if `coreline_prepare` was called before. If the interrupted thread holds the mutex or waits for
+/// it, the handler waits until the deadline. Fork: a mutex that another thread held or waited for
+/// at the time of the fork stays locked in the child.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn coreline_mutex_lock_by(
     mutex: *mut coreline_mutex_t,
@@ -77,7 +77,7 @@ pub unsafe extern "C" fn coreline_mutex_lock_by(
 /// Unlocks a mutex.
 ///
 /// The caller must hold the mutex. A mutex of 8 bytes does not know its owner, so the call finds
-/// only that no thread holds the mutex. `coreline_checked_mutex_unlock` also finds that another
+/// only that no thread holds the mutex. `coreline_checked_mutex_unlock` also detects that another
 /// thread holds it. The memory of the mutex must stay until the call returns.
 ///
 /// Errors: `CORELINE_ERROR_NULL`, `CORELINE_ERROR_ARGUMENT` (the address is not aligned),

@@ -100,7 +100,8 @@ fn end<O: Order>(lock: &Osq<O>, turn: NonNull<coreline_turn_t>) -> Outcome {
     Ok(())
 }
 
-/// What the functions that lock do: `how` gets the turn, or `failed` says why there is none.
+/// The common part of the functions that lock: `how` gets the turn, or `failed` says why there is
+/// none.
 ///
 /// # Safety
 ///
@@ -118,7 +119,7 @@ unsafe fn take<'a, L: InPlace<Raw = Osq<O>> + 'a, O: Order + 'a>(
     })
 }
 
-/// What the functions that unlock do.
+/// The common part of the functions that unlock.
 ///
 /// # Safety
 ///

@@ -26,7 +26,7 @@ impl InPlace for coreline_rwlock_t {
     type Raw = RawRwLock;
 }
 
-/// What each reader adds to the lock's first word.
+/// The number that each reader adds to the lock's first word.
 const READER: u32 = 1 << 7;
 
 /// The lock's first word.
@@ -82,10 +82,10 @@ pub unsafe extern "C" fn coreline_rwlock_try_read(rwlock: *mut coreline_rwlock_t
 /// Errors: `CORELINE_ERROR_NULL`, `CORELINE_ERROR_ARGUMENT` (the address is not aligned),
 /// `CORELINE_ERROR_PANIC` (there are more than 2^24 readers).
 ///
-/// Threads: any number of threads may call it at the same time. Signals: a handler must not call
-/// it, unless `coreline_prepare` was called before. Then it waits until the deadline if the
-/// interrupted thread holds the lock or waits for it. Fork: a lock that another thread held or
-/// waited for at the time of the fork stays locked in the child.
+/// Threads: any number of threads may call it at the same time. Signals: a handler may call it only
+/// if `coreline_prepare` was called before. If the interrupted thread holds the lock or waits for
+/// it, the handler waits until the deadline. Fork: a lock that another thread held or waited for at
+/// the time of the fork stays locked in the child.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn coreline_rwlock_read_by(
     rwlock: *mut coreline_rwlock_t,
@@ -96,9 +96,9 @@ pub unsafe extern "C" fn coreline_rwlock_read_by(
 
 /// Unlocks a readers-writer lock of one reader.
 ///
-/// The caller must hold the lock to read. The call finds that no thread does, but may miss it while
-/// another thread tries to. The lock does not know its readers, so the call does not find that only
-/// other threads hold it. The memory of the lock must stay until the call returns.
+/// The caller must hold the lock to read. The call detects that no thread does, but may miss it
+/// while another thread tries to. The lock does not know its readers, so the call does not detect
+/// that only other threads hold it. The memory of the lock must stay until the call returns.
 ///
 /// Errors: `CORELINE_ERROR_NULL`, `CORELINE_ERROR_ARGUMENT` (the address is not aligned),
 /// `CORELINE_ERROR_NOT_HELD`.
@@ -154,10 +154,10 @@ pub unsafe extern "C" fn coreline_rwlock_try_write(rwlock: *mut coreline_rwlock_
 ///
 /// Errors: `CORELINE_ERROR_NULL`, `CORELINE_ERROR_ARGUMENT` (the address is not aligned).
 ///
-/// Threads: any number of threads may call it at the same time. Signals: a handler must not call
-/// it, unless `coreline_prepare` was called before. Then it waits until the deadline if the
-/// interrupted thread holds the lock or waits for it. Fork: a lock that another thread held or
-/// waited for at the time of the fork stays locked in the child.
+/// Threads: any number of threads may call it at the same time. Signals: a handler may call it only
+/// if `coreline_prepare` was called before. If the interrupted thread holds the lock or waits for
+/// it, the handler waits until the deadline. Fork: a lock that another thread held or waited for at
+/// the time of the fork stays locked in the child.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn coreline_rwlock_write_by(
     rwlock: *mut coreline_rwlock_t,
@@ -168,10 +168,10 @@ pub unsafe extern "C" fn coreline_rwlock_write_by(
 
 /// Unlocks a readers-writer lock of its writer.
 ///
-/// The caller must hold the lock to write. The call finds that no thread does, except while a
+/// The caller must hold the lock to write. The call detects that no thread does, except while a
 /// writer waits for readers to leave: then it succeeds, and breaks the lock. The lock does not know
-/// its writer, so the call does not find that another thread holds it. The memory of the lock must
-/// stay until the call returns.
+/// its writer, so the call does not detect that another thread holds it. The memory of the lock
+/// must stay until the call returns.
 ///
 /// Errors: `CORELINE_ERROR_NULL`, `CORELINE_ERROR_ARGUMENT` (the address is not aligned),
 /// `CORELINE_ERROR_NOT_HELD`.
@@ -192,7 +192,7 @@ pub unsafe extern "C" fn coreline_rwlock_write_unlock(rwlock: *mut coreline_rwlo
 
 /// Converts a write lock into a read lock.
 ///
-/// The caller must hold the lock to write. The call finds that no thread does, except while a
+/// The caller must hold the lock to write. The call detects that no thread does, except while a
 /// writer waits for readers to leave: then it succeeds, and breaks the lock. No other writer comes
 /// in between. The caller then unlocks by `coreline_rwlock_read_unlock`.
 ///

@@ -57,8 +57,8 @@ pub unsafe extern "C" fn coreline_ticket_lock_try_lock(lock: *mut coreline_ticke
 
 /// Unlocks a ticket lock.
 ///
-/// The caller must hold the lock. The call finds that no thread holds it. The lock does not know
-/// its owner, so the call does not find that another thread holds it.
+/// The caller must hold the lock. The call detects that no thread holds it. The lock does not know
+/// its owner, so the call does not detect that another thread holds it.
 ///
 /// Errors: `CORELINE_ERROR_NULL`, `CORELINE_ERROR_ARGUMENT` (the address is not aligned),
 /// `CORELINE_ERROR_NOT_HELD`.

@@ -23,7 +23,7 @@ pub(crate) fn bucket(value: f64) -> usize {
     BOUNDS.partition_point(|bound| *bound < value)
 }
 
-/// What many threads tell at once, and one collects.
+/// What many threads tell at the same time, and one collects.
 pub(crate) trait Instrument: Send + Sync + 'static {
     /// What a report has.
     type Report: PartialEq + std::fmt::Debug;

@@ -78,7 +78,7 @@ fn compare<W: Testbed, A: Instrument, C: Instrument>(
     println!(" {report:>11.0} {our_report:>11.0}");
 }
 
-/// All of them with so many threads.
+/// All of them with this many threads.
 fn compare_all<W: Testbed>(rounds: u32, tells: u32, threads: u32, places: Places) {
     let (tracker, monitor) = (("histogram", rounds, tells), ("16 counters", rounds, tells));
     compare::<W, AtomicTracker<W>, Tracker<W>>(tracker, threads, places);

@@ -75,9 +75,9 @@ impl<W: World> Builder<W> {
     }
 
     /// Sets the maximum time for which a worker without work polls before it sleeps. The time
-    /// adapts. If a worker polls in vain and sleeps, but a message arrives within this maximum
-    /// after the worker began to wait, it polls twice as long next time. If the message arrives
-    /// later, the worker polls half as long next time.
+    /// adapts. If a worker finds nothing by polling and sleeps, but a message arrives within this
+    /// maximum after the worker began to wait, it polls twice as long next time. If the message
+    /// arrives later, the worker polls half as long next time.
     ///
     /// With zero, workers never poll. Use zero for CPUs that other threads need, and for virtual
     /// CPUs that cannot poll.

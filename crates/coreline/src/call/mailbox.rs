@@ -45,7 +45,7 @@ pub(super) struct Mailbox<W: World> {
 // One line: what goes to and fro between a caller and a worker that polls.
 const _: () = assert!(size_of::<Mailbox<Native>>() <= 64);
 
-/// What happened to a message.
+/// The fate of a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Offered {
     /// The worker has it.
@@ -56,7 +56,7 @@ pub(super) enum Offered {
     Closed,
 }
 
-/// What a worker finds.
+/// The content of the mailbox that a worker finds.
 pub(super) enum Found<W: World> {
     Nothing,
     Work,
@@ -103,14 +103,13 @@ impl<W: World> Mailbox<W> {
 
     #[inline]
     fn offer(&self, message: *mut Header<W>) -> Offered {
-        // A worker that is awake is the frequent case. A guess that is wrong has brought the line
-        // here all the same.
+        // A worker that is awake is the frequent case. Even a wrong guess has brought the line
+        // here.
         let mut expected = Self::AWAKE;
         loop {
             // Release: pairs with the Acquire in `look`. Without it the worker could run a call
-            // before it sees what is to be run.
-            // Acquire, twice: pairs with the Release in `take`: after `offer_work` the sender sees
-            // in which call the worker is.
+            // before it sees the function and its arguments. Acquire, twice: pairs with the Release
+            // in `take`: after `offer_work` the sender sees in which call the worker is.
             match self.word.compare_exchange(expected, message, Ordering::AcqRel, Ordering::Acquire)
             {
                 Ok(found) => {

@@ -28,15 +28,15 @@
 //!
 //! A worker without work polls its *wake word*, which is also a one-slot mailbox. The polling time
 //! adapts to the gaps between messages. After the polling time, the worker sleeps, as with the
-//! kernel's haltpoll. If other threads want its CPU, the worker sleeps at once, and so do callers
-//! on that CPU. A polling thread detects this by the clock, because it did not run for a while.
-//! Later, another thread tries polling again. A call to a polling worker costs one exchange and no
-//! system call. The cache line of the mailbox moves to the worker. The line of the request moves to
-//! the worker, too, and returns with the value. If the function and its value have at most three
-//! words each, the request fits into the mailbox's line, provided that this line is free. This
-//! costs a second exchange on a line that the caller's CPU already owns, and saves both transfers
-//! of the request's line. A call that finds the mailbox occupied queues behind it. The nodes of
-//! that queue lie on the stacks of the callers.
+//! kernel's haltpoll. If other threads want its CPU, the worker sleeps immediately, and so do
+//! callers on that CPU. A polling thread detects this by the clock, because it did not run for a
+//! while. Later, another thread tries polling again. A call to a polling worker costs one exchange
+//! and no system call. The cache line of the mailbox moves to the worker. The line of the request
+//! moves to the worker, too, and returns with the value. If the function and its value have at most
+//! three words each, the request fits into the mailbox's line, provided that this line is free.
+//! This costs a second exchange on a line that the caller's CPU already owns, and saves both
+//! transfers of the request's line. A call that finds the mailbox occupied queues behind it. The
+//! nodes of that queue lie on the stacks of the callers.
 //!
 //! A call does not announce work. The worker runs the call and continues to wait. The worker looks
 //! for tasks only if the function queued a task on that worker, or if a message of another kind
@@ -187,7 +187,7 @@ impl<W: World + Threads> Workers<W> {
     }
 
     /// Runs `function` on the worker of `cpu`, and returns its value. If the caller is that worker
-    /// itself, `function` runs at once.
+    /// itself, `function` runs immediately.
     ///
     /// The calls to a worker mostly run in the order of their arrival. But a call that arrives
     /// while the worker runs another one may run after calls that arrive later, and after one task.
@@ -477,7 +477,7 @@ impl<W: World + Threads> Workers<W> {
     /// [`OwnWorker`], with these workers unchanged, if the calling thread is one of them, because
     /// it would wait for its own end.
     pub fn join(self) -> Result<(), OwnWorker<W>> {
-        // Of the parent they are no threads here, and so not this one.
+        // They are threads of the parent, which do not exist here, so this one is none of them.
         if W::generation() == self.shared.generation && self.is_own_thread() {
             return Err(OwnWorker { workers: self });
         }
@@ -487,9 +487,9 @@ impl<W: World + Threads> Workers<W> {
     /// Closes the set, and waits until all calls and tasks have run, like [`join`](Workers::join).
     /// The functions that still run may use the set meanwhile.
     ///
-    /// Returns `false` at once if the calling thread is one of these workers, because it would wait
-    /// for its own end. Then the set is not closed. In a forked child, which has no workers, the
-    /// method does not wait.
+    /// Returns `false` immediately if the calling thread is one of these workers, because it would
+    /// wait for its own end. Then the set is not closed. In a forked child, which has no workers,
+    /// the method does not wait.
     pub fn close_and_wait(&self) -> bool {
         if W::generation() != self.shared.generation {
             return true;

@@ -1,4 +1,4 @@
-//! What a call does to a worker that has no work.
+//! The ways to reach a worker that has no work.
 
 /// The effect of a call on a worker that has no work. A program should use
 /// [`Notify`](Policy::Notify). The other policies are for comparison.
@@ -15,7 +15,7 @@ pub enum Policy {
     /// A call counts as work. After each call, the worker checks the tasks of all other workers, as
     /// an idle CPU of the kernel does after an interrupt announced by `TIF_NEED_RESCHED`.
     Resched,
-    /// Like `Notify`, but each call wakes the worker by a system call, even if the worker polls.
+    /// Like `Notify`, but each call wakes the worker with a system call, even if the worker polls.
     /// This is Nayak's "revert".
     AlwaysKick,
 }

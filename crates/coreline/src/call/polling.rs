@@ -4,7 +4,7 @@
 //! share of the CPU, or yields it, and comes back a time slice of the others later. A sleeping
 //! thread has its share left, so the kernel runs it as soon as it is woken. A thread that polls
 //! notices by the clock that it was away. Then no thread that waits on that CPU polls for a while.
-//! The while is so much longer than the absence that polling loses only a small part of the time.
+//! That while is long compared with the absence, so polling loses only a small part of the time.
 //! Then one thread polls again, in case nothing else wants the CPU any more.
 //!
 //! But polling may still pay. Two threads on two CPUs that both run for a part of the time have
@@ -51,15 +51,15 @@ const PART: u32 = 64;
 /// This is the upper limit of that time.
 const LONGEST: Duration = Duration::from_secs(1);
 
-/// What a message met by polling has saved: a wake-up, and the time that it makes others wait. If
-/// the CPU is lost for less than that for each message, polling goes on.
+/// The time that a message saves if it is met by polling: a wake-up, and the wait that a wake-up
+/// causes to others. If the CPU is lost for less than that for each message, polling goes on.
 const SAVED: Duration = Duration::from_micros(5);
 
 /// A worker does not poll for this long after a call from its own CPU.
 const SHARED: Duration = Duration::from_micros(200);
 
-/// The looks before a thread asks whether others want its CPU: an answer that comes at once does
-/// not wait for that.
+/// The looks before a thread asks whether others want its CPU: an answer that comes immediately
+/// does not wait for that.
 const FIRST_LOOKS: u32 = 4;
 
 /// The looks after that, before it reads the clock. Both together take two microseconds or less.
@@ -135,8 +135,8 @@ fn wants<W: World>(cpu: CpuId, now: Time, span: Duration) {
     });
 }
 
-/// Records that a thread of this CPU looks now, though it was to look at an earlier time. The loss
-/// counts if the thread was away for [`AWAY`] or longer. Returns whether it was away for [`GAP`] or
+/// Records that a thread of this CPU looks now, although its look was due earlier. The loss counts
+/// if the thread was away for [`AWAY`] or longer. Returns whether it was away for [`GAP`] or
 /// longer, which is less: then it stops polling for now.
 fn learns<W: World>(cpu: CpuId, due: Time, now: Time) -> bool {
     let away = now - due;
@@ -322,7 +322,7 @@ mod tests {
         Machine::preset("host-2c").expect("a preset").run(program).unwrap();
     }
 
-    /// Polls in vain for `span` on a thread of CPU 1; returns how long that took.
+    /// Polls for `span` without success on a thread of CPU 1. Returns how long that took.
     fn polls(span: Duration) -> Duration {
         let look = move || {
             let word = Word32::new_in(0);

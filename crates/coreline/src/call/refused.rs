@@ -46,7 +46,7 @@ impl<F> fmt::Display for Refused<F> {
 
 impl<F> core::error::Error for Refused<F> {}
 
-/// For functions that borrow: their refusal cannot become an error that outlives them.
+/// Functions that borrow use this: their refusal cannot become an error that outlives them.
 impl<F> From<Refused<F>> for CallError {
     fn from(refused: Refused<F>) -> CallError {
         refused.why

@@ -53,7 +53,7 @@ where
         })
     }
 
-    /// What is sent: one handle of the letter, which [running](Header::run) it gives back.
+    /// The message to send: one handle of the letter, which [`run`](Header::run) gives back.
     pub(super) fn as_message(self: &Arc<Self>) -> NonNull<Header<W>> {
         let message = Arc::into_raw(Arc::clone(self));
         // SAFETY: no handle is null.

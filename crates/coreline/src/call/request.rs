@@ -74,7 +74,7 @@ impl<W: World> Header<W> {
         self.caller.with_mut(|at| unsafe { *at = caller });
     }
 
-    /// Which thread waits for a call that was sent and is not done.
+    /// The thread that waits for a call that was sent and is not done.
     #[inline]
     pub(super) fn caller(&self) -> Caller {
         // SAFETY: written before the call was sent, and not until it is done.

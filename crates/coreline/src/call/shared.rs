@@ -1,4 +1,4 @@
-//! What all workers share, and what a worker does from its start to its end.
+//! The state that all workers share, and the life of a worker from its start to its end.
 //!
 //! | word | meaning | written by |
 //! |---|---|---|
@@ -78,7 +78,7 @@ pub(super) struct Seat {
     pub(super) cpu: CpuId,
 }
 
-/// Which worker the calling thread is, in any set.
+/// The worker that the calling thread is, in any set.
 pub(super) fn seat<W: World>() -> Option<Seat> {
     let set = with_current::<W, _>(|current| current.shared.get().cast::<Shared<W>>());
     // SAFETY: the thread of a worker has a handle of its set from before it says so there until
@@ -97,7 +97,7 @@ fn serve_own<W: World>() {
     }
 }
 
-/// Which worker the calling thread is.
+/// The worker that the calling thread is.
 struct Current {
     shared: Cell<*const ()>,
     index: Cell<usize>,
@@ -122,7 +122,7 @@ impl<W: World> Shared<W> {
         let workers: Vec<Worker<W>> = known.iter().map(worker).collect();
         let nearest = |number| {
             let near = |worker: &&Worker<W>| topology.distance(CpuId::new(number), worker.cpu);
-            // `None`, of a CPU that the topology does not know, is all the same distance.
+            // `None`, for a CPU that the topology does not know, is always the same distance.
             let nearest = workers.iter().enumerate().min_by_key(|(_, worker)| near(worker));
             nearest.map_or(0, |(index, _)| index as u32)
         };
@@ -364,15 +364,15 @@ impl<W: World> Shared<W> {
         self.near(self.here()).find(|index| self.is_free(&self.workers[*index]))
     }
 
-    /// What to name if no worker is free: [`FIRST_DONE`], if there are workers that have no task.
-    /// A worker that has a task searches when it has none left.
+    /// The worker to name if no worker is free: [`FIRST_DONE`], if there are workers that have no
+    /// task. A worker that has a task searches when it has none left.
     fn first_of_called(&self) -> Option<u32> {
         self.workers.iter().any(|worker| self.is_idle(worker)).then_some(FIRST_DONE)
     }
 
     /// Names another searcher; returns whether it was this worker.
     fn changes_searcher(&self, from: u32, to: u32) -> bool {
-        // Relaxed, twice: which worker is to search says nothing of what it finds.
+        // Relaxed, twice: which worker must search says nothing about what it finds.
         self.searcher.compare_exchange(from, to, Ordering::Relaxed, Ordering::Relaxed).is_ok()
     }
 
@@ -451,7 +451,7 @@ impl<W: World> Shared<W> {
         self.workers.iter().any(|worker| worker.tasks.is_any_unbound())
     }
 
-    /// What a worker does.
+    /// The loop of a worker.
     pub(super) fn work(self: &Arc<Self>, index: usize) {
         with_current::<W, _>(|current| {
             current.shared.set(Arc::as_ptr(self).cast());
@@ -494,7 +494,7 @@ impl<W: World> Shared<W> {
         W::wake(&raw const *self.ended, u32::MAX);
     }
 
-    /// Waits until so many workers have ended. A worker of another set serves calls meanwhile:
+    /// Waits until this many workers have ended. A worker of another set serves calls meanwhile:
     ///
     ///   Worker of A: calls a worker of B, which is in a task
     ///   Worker of B: drops A in that task, and waits for the worker of A   <- both forever
@@ -520,7 +520,7 @@ impl<W: World> Shared<W> {
         calls
     }
 
-    /// The worker goes on with its call. If it was to search, another worker must.
+    /// The worker goes on with its call. If it had to search, another worker must do so.
     fn leaves_search(&self, index: usize) {
         if self.is_searcher(index) {
             self.resign(index);

@@ -1,4 +1,4 @@
-//! What workers count.
+//! The counts of workers.
 
 use coreline_world::{Line, Ordering, Word, World};
 
@@ -27,7 +27,7 @@ impl<W: World> Count<W> {
 
 macro_rules! counts {
     ($($(#[$doc:meta])* $name:ident,)+) => {
-        /// What one worker counts, on lines of its own.
+        /// The counts of one worker, on lines of its own.
         #[repr(C)]
         pub(super) struct Counts<W: World> {
             $(pub(super) $name: Count<W>,)+

@@ -27,7 +27,7 @@ pub struct NotAWorker;
 /// A worker enters when it begins to use its cached data, and leaves when it is done. Leaving
 /// clears no bit. [`shootdown`](Users::shootdown) calls a function on each worker whose bit is set.
 /// The function runs on that worker between tasks, or while the worker waits for messages. So a
-/// worker without work answers at once, and need not look for changes, unlike a
+/// worker without work answers immediately, and need not look for changes, unlike a
 /// [`Member`](crate::mask::Member).
 ///
 /// ```
@@ -74,7 +74,8 @@ pub struct Users<W: World = Native> {
     trimmed: TicketLock<Option<Time>, W>,
 }
 
-// Where a function panics, the others run it all the same, and bits are cleared before one runs.
+// If a function panics, the other workers still run it, and bits are cleared before a worker runs
+// it.
 impl<W: World> UnwindSafe for Users<W> {}
 impl<W: World> RefUnwindSafe for Users<W> {}
 
@@ -106,7 +107,8 @@ impl<W: World> Users<W> {
         // Relaxed, twice: the worker's own.
         inside.store(inside.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
         let using = Using { inside, _here: PhantomData };
-        // Only the worker itself clears the bit: if it is set, it has run what it was to run.
+        // Only the worker itself clears the bit: if the bit is set, the worker has run the
+        // function.
         let is_new = self.bits.set(self.shared.workers[index].cpu).unwrap_or(true);
         if !is_new {
             return Ok((using, Entry::Current));

@@ -46,7 +46,7 @@ impl<W: World> Inbox<W> {
     /// An address that no call has.
     const CLOSED: *mut Header<W> = ptr::without_provenance_mut(1);
 
-    /// In the middle of so many calls, a worker serves only calls of workers. A worker that waits
+    /// In the middle of this many calls, a worker serves only calls of workers. A worker that waits
     /// for a call sends no other one meanwhile, so each waiting function has one such call at most.
     /// Other threads may send any number of calls. Nested in each other, these would overflow the
     /// stack.
@@ -419,8 +419,9 @@ impl<W: World> Worker<W> {
         end.store(first, Ordering::Relaxed);
     }
 
-    /// Takes no more calls and tasks, if there is none; returns whether that is so. It runs
-    /// nothing: a function may call, and to wait for that is to serve calls at a closed mailbox.
+    /// Takes no more calls and tasks, if there is none. Returns whether there was none. It runs
+    /// nothing: a function may call another worker, and to wait for that call would serve calls at
+    /// a closed mailbox.
     pub(super) fn close(&self) -> bool {
         let (none, closed) = (ptr::null_mut(), Inbox::<W>::CLOSED);
         // Relaxed, twice: nothing that was published there is read here.

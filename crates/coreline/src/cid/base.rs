@@ -158,13 +158,13 @@ impl<W: World> Base<W> {
         self.weights[usize::from(group)].load(Ordering::Relaxed)
     }
 
-    /// One more user, of which only the number is kept.
+    /// Counts one more user. Only the number of users is kept.
     pub(crate) fn join(&self) {
         // Relaxed: a number; see `allow`.
         self.users.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// One user less.
+    /// Counts one user less.
     pub(crate) fn part(&self) {
         // Relaxed: a number; see `allow`.
         self.users.fetch_sub(1, Ordering::Relaxed);

@@ -36,7 +36,7 @@ impl<P, W: Testbed> Scene<P, W>
 where
     P: References + Sealed<Engine<W> = Hooked<P, W>>,
 {
-    /// One user of a machine with so many caches.
+    /// One user of a machine with this many caches.
     fn new_in(caches: u32, cores_per_cache: u32) -> Self {
         let shape = Shape { caches_per_node: caches, cores_per_cache, ..Shape::default() };
         let layout = CidLayout::new(&Topology::uniform(shape).unwrap()).unwrap();
@@ -64,7 +64,7 @@ where
         found.is_some()
     }
 
-    /// What a section does to the memory of its ID; says whether it was alone.
+    /// The access of a section to the memory of its ID. Says whether the section was alone.
     fn work(&self, cid: usize) -> bool {
         // Relaxed: what is tested is whether the space orders sections; see `memory`.
         let others = self.workers[cid].swap(1, Ordering::Relaxed);

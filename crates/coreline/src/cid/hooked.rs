@@ -88,7 +88,7 @@ impl<W: World> Visitor<W> {
         self.last.store(last, Ordering::Relaxed);
     }
 
-    /// Where it may have left a reference, and to which ID.
+    /// The CPU on which it may have left a reference, and the ID of that reference.
     fn left(&self) -> Option<(u16, u32)> {
         // Relaxed: calls about the task do not overlap.
         let last = self.last.load(Ordering::Relaxed);
@@ -153,7 +153,7 @@ impl<P: References, W: World> Hooked<P, W> {
     }
 
     /// Frees IDs that were not used for the expiry. Then frees those that are not below the number
-    /// of IDs left: at once, or when the holder lets go.
+    /// of IDs left: immediately, or when the holder lets go.
     fn drop_old_and_high(&self, now: Time) {
         for group in self.base().groups() {
             for (word, row) in self.referring.rows(group) {

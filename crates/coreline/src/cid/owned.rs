@@ -15,7 +15,7 @@
 //! # Changing the mode
 //!
 //! The task that enters or leaves changes it, under the lock. A switch never does. Unused IDs are
-//! freed at once. IDs that running tasks use are marked: the row's or the task's word goes from
+//! freed immediately. IDs that running tasks use are marked: the row's or the task's word goes from
 //! `Held` to `Drop` (the kernel's `TRANSIT`). The switch that ends the use hands the ID to the new
 //! owner or frees it. So at no time has a CPU or a task two IDs, and IDs never run out:
 //!
@@ -23,7 +23,7 @@
 //!   belongs to the task that uses it and to no other.)
 //! * Per CPU each running task has one ID, at most `opt` in all. A task can take an idle CPU's ID.
 //!
-//! The words are those of [rows](super::row), also for a task. A switch changes one of them by an
+//! The words are those of [rows](super::row), also for a task. A switch changes one of them with an
 //! exchange. If it finds no ID, an ID above the bound, or a mark, it takes the lock. IDs are taken
 //! and freed only under the lock.
 //!

@@ -28,7 +28,7 @@
 //! | an idle ID is taken at the bound | `steps` |
 //! | use: the mark, the fence | `an_unused_row_goes_at_the_second_scan_after_one_fence` |
 //! | owned: hysteresis; CPUs give up their IDs; the expiry | `the_mode_changes_back_*` |
-//! | owned: tasks give up IDs; marks; the hand-over | `cpus_own_ids_where_tasks_are_many` |
+//! | owned: tasks give up IDs; marks; the hand-off | `cpus_own_ids_where_tasks_are_many` |
 //! | owned: a quarter more | `a_quarter_more_tasks_than_allowed_cpus_own_ids` |
 //! | owned: IDs above the bound are given back | `an_id_above_a_bound_that_fell_is_given_back` |
 //! | owned: idle CPUs' IDs are taken | `steps` |
@@ -67,7 +67,7 @@ fn referring<P: References>() -> (CidLayout<P>, Hooked<P, Native>) {
     (layout, engine)
 }
 
-/// What a migration did.
+/// The effect of a migration.
 #[derive(Debug, PartialEq, Eq)]
 enum Outcome {
     /// Nothing.
@@ -78,7 +78,7 @@ enum Outcome {
     Moved,
 }
 
-/// So many users on four CPUs, the first of which had ID 0 on the source CPU, and moves to the
+/// This many users on four CPUs, the first of which had ID 0 on the source CPU, and moves to the
 /// destination, where there is this. `bound`: it is allowed on one CPU.
 fn migration<P: References>(
     users: usize,
@@ -245,7 +245,7 @@ fn an_unused_row_goes_at_the_second_scan_after_one_fence() {
     assert_eq!([one, two].map(|cpu| space.engine.use_at(place(cpu))), [Ok(0), Ok(1)]);
     assert_eq!((space.used_at(one), space.used_at(SOURCE)), (Some(Cid::new(0)), Some(Cid::new(1))));
     // The first marks both, so that sections ask once; only one does.
-    space.engine.expire_unused(ms(100), || unreachable!("nothing is to be freed")).unwrap();
+    space.engine.expire_unused(ms(100), || unreachable!("nothing must be freed")).unwrap();
     assert_eq!((space.used_at(one), space.used_at(two)), (None, None));
     assert_eq!(space.engine.use_at(place(two)), Ok(1));
     // Before the fence nothing is free, and after it what was marked.

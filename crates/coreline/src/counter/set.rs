@@ -107,7 +107,7 @@ impl<const N: usize, W: World> CounterSet<N, W> {
         }
     }
 
-    /// Returns the address of the gate to the counters' words in each slot, as
+    /// Returns the address of the gate to the counters' words in each slot, like
     /// [`PerCpuCounter::gate`](super::PerCpuCounter::gate). Counter *i* is the word at 8 *i*.
     pub fn gate(&self) -> *const Gate<W> {
         self.spread.gate()
@@ -166,7 +166,7 @@ impl<const N: usize, W: World> CounterSet<N, W> {
         }
     }
 
-    /// What `Debug` says of the slots.
+    /// The `Debug` output for the slots.
     pub(super) fn slots(&self) -> &impl fmt::Debug {
         &self.spread
     }

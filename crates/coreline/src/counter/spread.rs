@@ -7,10 +7,10 @@
 //! | `SPREAD` | additions go to the slots; the shared `T` keeps what it has | |
 //! | 2 to [`LAST`] | as `COMPACT`: so often, less one, no memory was there | `SPREAD`, one more |
 //!
-//! The first addition makes the parts of a static. If two threads make them at once, one discards
-//! its own. A counter leaves `COMPACT` when a second CPU adds, or after [`HOT`] additions. One
-//! thread makes the slots, under a lock. No thread waits for it, because a signal handler may have
-//! interrupted that thread. A child that was forked meanwhile makes its own slots.
+//! The first addition makes the parts of a static. If two threads make them at the same time, one
+//! discards its own. A counter leaves `COMPACT` when a second CPU adds, or after [`HOT`] additions.
+//! One thread makes the slots, under a lock. No thread waits for it, because a signal handler may
+//! have interrupted that thread. A child that was forked meanwhile makes its own slots.
 //!
 //! If there is no memory for slots, the counter retries after twice as many additions each time, up
 //! to 2^20. That is rare enough to cost nothing, and frequent enough for a hot counter.
@@ -33,7 +33,7 @@ use crate::percpu::{Init, PerCpu, PerCpuPool, SlotLock, StopError, Stopped, Word
 
 const COMPACT: u32 = 0;
 const SPREAD: u32 = 1;
-/// Where the tries are not counted any more.
+/// The number of tries from which on they are not counted any more.
 const LAST: u32 = 13;
 
 /// Additions after which slots pay even on one CPU: each that follows saves some cycles.
@@ -69,9 +69,9 @@ struct Parts<T: Slot, W: World> {
     first_cpu: W::U32,
     /// About how many additions there were while compact, since the last try to make slots.
     additions: W::U32,
-    /// What all CPUs share.
+    /// The part that all CPUs share.
     compact: T,
-    /// What was [taken out](Spread::drained) of the sums of all words.
+    /// The amounts that were [taken out](Spread::drained) of the sums of all words.
     drained: T,
     slots: Cell<MaybeUninit<PerCpu<T, W>>, W>,
     pool: PerCpuPool<W>,
@@ -115,7 +115,7 @@ impl<T: Slot, W: World> Spread<T, W> {
         })))
     }
 
-    /// The parts, if there are any: else all is as it was at first.
+    /// The parts, if there are any: otherwise all is as it was at first.
     fn parts(&self) -> Option<&Parts<T, W>> {
         // Acquire pairs with the release in `settle`: they are there.
         // SAFETY: owned.
@@ -161,8 +161,9 @@ impl<T: Slot, W: World> Spread<T, W> {
         }
     }
 
-    /// Where an operation that looks no further finds a word of the calling thread's slot. Without
-    /// a slot there it is to be done the slow way, through [`note_addition`].
+    /// The slot of the calling thread, in which an operation finds its word without a further
+    /// search. Without a slot there, the operation must take the slow path, through
+    /// [`note_addition`].
     ///
     /// # Safety
     ///
@@ -214,20 +215,21 @@ impl<T: Slot, W: World> Spread<T, W> {
         Ok(slots)
     }
 
-    /// The wrapping sum of one word everywhere, but for what was drained.
+    /// The wrapping sum of one word everywhere, except for what was drained.
     pub(super) fn sum(&self, which: impl Fn(&T) -> &W::U64) -> u64 {
         let drained = self.drained(&which);
         self.parts().map_or(0, |parts| parts.total(which)).wrapping_sub(drained)
     }
 
-    /// What was drained of the sum of one word. What is read after that was there when it was.
+    /// The amount that was drained from the sum of one word. What is read after that was there when
+    /// it was.
     pub(super) fn drained(&self, which: impl Fn(&T) -> &W::U64) -> u64 {
         // Acquire pairs with the release in `drain`: words are read no sooner than by the thread
         // that drained.
         self.parts().map_or(0, |parts| which(&parts.drained).load(Ordering::Acquire))
     }
 
-    /// What all CPUs share, if anything was added.
+    /// The part that all CPUs share, if anything was added.
     pub(super) fn shared(&self) -> Option<&T> {
         self.parts().map(|parts| &parts.compact)
     }
@@ -249,7 +251,7 @@ impl<T: Slot, W: World> Spread<T, W> {
         self.parts().map_or(0, |parts| parts.replace(which, 0))
     }
 
-    /// As [`drain`](Spread::drain), and leaves so much in the sum.
+    /// As [`drain`](Spread::drain), and leaves this much in the sum.
     pub(super) fn replace(
         &self,
         which: impl Fn(&T) -> &W::U64,
@@ -270,7 +272,7 @@ impl<T: Slot, W: World> Parts<T, W> {
         self.slots.with(|slots| Some(unsafe { (*slots).assume_init_ref() }))
     }
 
-    /// Takes all out of the sum of one word but for `value`, and returns what it was.
+    /// Takes all out of the sum of one word except for `value`, and returns what it was.
     fn replace(&self, which: impl Fn(&T) -> &W::U64, value: u64) -> u64 {
         let drained = which(&self.drained);
         loop {
@@ -305,7 +307,7 @@ impl<T: Slot, W: World> Parts<T, W> {
     fn pays(&self, state: u32) -> bool {
         // Relaxed: a hint. What is missed is noticed at the next addition.
         let additions = self.additions.load(Ordering::Relaxed).saturating_add(1);
-        // Relaxed: a hint, too. Of two threads that count at once, one may be lost.
+        // Relaxed: a hint, too. Of two threads that count at the same time, one may be lost.
         self.additions.store(additions, Ordering::Relaxed);
         if state != COMPACT {
             return additions >= patience(state);
@@ -394,7 +396,7 @@ mod tests {
         W::U64::new_in(0)
     }
 
-    /// So many additions on this CPU; says after which there were slots.
+    /// This many additions on this CPU; says after which there were slots.
     fn add<W: Testbed>(spread: &Arc<Compact<W>>, cpu: u32, additions: u32, fast: bool) -> Vec<u32> {
         let spread = Arc::clone(spread);
         let note = move || {
@@ -409,7 +411,7 @@ mod tests {
         W::run(unsafe { spread.at(0) }, Add(delta)).is_ok()
     }
 
-    /// Whether an addition finds this CPU's slot at once.
+    /// Whether an addition finds this CPU's slot immediately.
     fn are_fast<W: Testbed>(spread: &Compact<W>) -> bool {
         quick_add(spread, 0)
     }
@@ -428,7 +430,7 @@ mod tests {
         assert!(!are_fast(&slow));
     }
 
-    /// A slot of this machine has no room for so many words, as if there were no memory.
+    /// A slot of this machine has no room for this many words, as if there were no memory.
     fn slots_that_cannot_be_had_are_asked_for_seldom() {
         fn zeros() -> [<Sim as Words>::U64; 513] {
             core::array::from_fn(|_| zero::<Sim>())
@@ -515,7 +517,7 @@ mod tests {
         }
     }
 
-    /// Two threads make the first additions at once.
+    /// Two threads make the first additions at the same time.
     fn parts_are_made_once<W: Testbed>() {
         // What a static would have.
         let unsettled =

@@ -81,9 +81,9 @@ impl<W: World> CounterVec<W> {
         part.add(index, delta);
     }
 
-    /// Returns the address of the gate of the first [group](CounterVec::GROUP), as
+    /// Returns the address of the gate of the first [group](CounterVec::GROUP), like
     /// [`CounterSet::gate`]. The gates of the other groups follow, each
-    /// `size_of::<CounterSet<32>>()` bytes after the one before. The address dangles if there are
+    /// `size_of::<CounterSet<32>>()` bytes after the previous one. The address dangles if there are
     /// no counters.
     pub fn gates(&self) -> *const Gate<W> {
         self.parts.as_ptr().cast()

@@ -83,7 +83,7 @@ pub(super) struct Entry<W: World> {
     ///
     /// # Safety
     ///
-    /// The entry is that of the local whose function this is. Else as [`Slots::make`].
+    /// The entry is that of the local whose function this is. Otherwise as [`Slots::make`].
     make: unsafe fn(NonNull<Entry<W>>, usize),
     /// The bytes of each slot.
     slot: u32,
@@ -188,8 +188,8 @@ impl<P: References, W: World> Core<P, W> {
     }
 
     fn expire_locked(&self, now: Time, _guard: &Guard<'_, W>) -> Result<(), Lacking> {
-        // Without sections nothing has to be fenced: an operation that still uses its old ID works
-        // by atomics, as all do.
+        // Without sections nothing has to be fenced: an operation that still uses its old ID uses
+        // atomics, as all operations do.
         self.engine.expire_locked(now, || match W::runs_sections(self.common.pool.section()) {
             true => W::fence_restartable(),
             false => Ok(()),
@@ -263,7 +263,7 @@ impl<P: References, W: World> Core<P, W> {
         Some(guard)
     }
 
-    /// The indexes whose slots are there, of so many of each extent.
+    /// The indexes whose slots are there, of this many of each extent.
     fn indexes(&self, made: impl Iterator<Item = u32>) -> impl Iterator<Item = usize> {
         let range = |(extent, made): (usize, u32)| {
             let first = self.common.extents[extent].range.start;

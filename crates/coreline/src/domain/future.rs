@@ -56,7 +56,7 @@ pub trait InDomain: Future + Sized {
 
 impl<F: Future> InDomain for F {}
 
-/// What a task that caches nothing does to refresh.
+/// The refresh of a task that caches nothing.
 fn ignore() {}
 
 pin_project! {

@@ -78,7 +78,7 @@ impl<P: References, W: World> Shared<P, W> {
     #[inline(never)]
     pub(super) fn take_elsewhere(&self) -> Result<LeasedId<W>, LeaseError> {
         let made = self.leasing();
-        // The first lease takes four locks. Each would hold signals off by two system calls.
+        // The first lease takes four locks. Each would block signals with two system calls.
         let _held = made.is_none().then(W::hold);
         let leasing = made.map_or_else(|| self.make_leasing(), Ok)?;
         let core = &*self.core;
@@ -177,7 +177,7 @@ fn give<W: World>(queue: &Queue<(), LeasedId<W>, W>, held: LeasedId<W>) -> Resul
     if given { Ok(()) } else { Err(held) }
 }
 
-/// What both kinds of lease have.
+/// The methods that both kinds of lease have.
 macro_rules! lease {
     ($Lease:ident <$($Arg:tt),*>) => {
         impl<P: References, W: World> $Lease<$($Arg),*> {

@@ -107,7 +107,7 @@ impl<T: Slot, P: References, W: World> DomainLocal<T, P, W> {
         let by_domain = ByDomain::new(core).map_err(PoolError::Map)?;
         let indexes = core.common.indexes();
         let first = bytes.first.cast();
-        // SAFETY: the pool has memory of this layout for so many indexes, and one more.
+        // SAFETY: the pool has memory of this layout for this many indexes, and one more.
         let slots = unsafe { Slots::indexed_by(by_domain, *pool.section(), indexes, first, init) };
         // From here on the local gives them back.
         let _ = ManuallyDrop::new(bytes);

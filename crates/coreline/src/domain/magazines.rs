@@ -8,9 +8,9 @@
 //! | `magazines` | by ID of a CPU: its [`Magazine`] | see there |
 //!
 //! A number that is leased on a CPU gets a round in the magazine of that CPU's ID, if one is left.
-//! It waits there while no lease has it. The next lease on that CPU takes it by one exchange, and
-//! returns it by a store. So a number goes from one thread of a CPU to the next, with its memory in
-//! that CPU's caches. A number that is returned on another CPU goes back to the magazine that it
+//! It waits there while no lease has it. The next lease on that CPU takes it with one exchange, and
+//! returns it with a store. So a number goes from one thread of a CPU to the next, with its memory
+//! in that CPU's caches. A number that is returned on another CPU goes back to the magazine that it
 //! was leased from.
 //!
 //! A number gets no round if all rounds are reserved, or if the CPU had no ID. Such a number waits
@@ -104,7 +104,7 @@ impl<W: World> Magazine<W> {
         }
     }
 
-    /// The number that waits in this round, if one does.
+    /// Takes the number that waits in this round, if there is one.
     #[inline]
     pub(super) fn take_round(round: &W::U32) -> Option<u32> {
         // Acquire: pairs with the Release of the return: the new holder sees what was done under

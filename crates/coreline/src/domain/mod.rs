@@ -115,7 +115,7 @@
 //!
 //! | input | result |
 //! |---|---|
-//! | a CPU that the layout does not have | its operations share one slot, by atomics |
+//! | a CPU that the layout does not have | its operations share one slot, with atomics |
 //! | more users than CPUs | nothing: IDs are bounded by CPUs, too |
 //! | a forgotten lease or member | its ID or its seat is lost, and the domain counts it |
 //! | more leases than there are | [`LeaseError::Exhausted`], or waits: [`Domain::lease_wait`] |
@@ -216,8 +216,8 @@ pub struct Usage {
 /// **Priorities**: see [`CidSpace`](crate::cid::CidSpace). Operations on locals never
 /// wait.
 ///
-/// **No memory**: a local or a lease is an error then. A domain, a member or a waiter that cannot
-/// be created [ends the process](crate#without-memory).
+/// **No memory**: the creation of a local or a lease returns an error. A domain, a member or a
+/// waiter that cannot be created [ends the process](crate#without-memory).
 ///
 /// **Signals, fork, panics**: see the [module](self).
 pub struct Domain<P: References = Recent, W: World = Native> {

@@ -107,8 +107,8 @@ pub enum Refused {
     /// There are not enough permits now.
     #[error(transparent)]
     NotYet(#[from] NotYet),
-    /// The limiter never holds so many permits at once.
-    #[error("{asked} permits are never available at once: ask for at most {most}")]
+    /// The limiter never holds this many permits at the same time.
+    #[error("{asked} permits are never available together: ask for at most {most}")]
     Never {
         /// The requested number of permits.
         asked: u64,
@@ -124,7 +124,7 @@ pub enum Refused {
 ///
 /// use coreline::limit::RateLimiter;
 ///
-/// // 50 requests an hour, and up to 3 at once.
+/// // 50 requests an hour, in bursts of up to 3.
 /// let limiter = RateLimiter::new(50, Duration::from_secs(3600), 3)?;
 /// for _ in 0..3 {
 ///     limiter.try_acquire()?;
@@ -280,7 +280,7 @@ impl<W: World> RateLimiter<W> {
         (Err(NotYet { after: self.pace.wait(short) }), hand)
     }
 
-    /// Takes permits from the bucket; or returns how long it takes until there are so many.
+    /// Takes permits from the bucket; or returns how long it takes until there are this many.
     fn take(&self, permits: u64) -> Result<(), u64> {
         // Acquire pairs with the release below: the clock is not before what it was there.
         let mut seen = self.full_at.load(Ordering::Acquire);
@@ -313,7 +313,7 @@ mod tests {
     use super::*;
 
     /// A permit is taken, and a batch with it. When the limiter is full again, all there is passes
-    /// at once.
+    /// immediately.
     fn stocks_are_a_part_of_the_burst(capacity: fn(&Pace) -> u64) {
         let (rate, burst, second) = (100_000, 64, Duration::from_secs(1));
         let mut pace = Pace::new(rate, second, burst, 2).unwrap();
@@ -360,7 +360,7 @@ mod tests {
     }
 
     /// Two threads of a CPU find its stock empty. Each may have a batch in hand, and the stock then
-    /// holds one at most.
+    /// holds at most one.
     fn a_stock_holds_one_batch(acquire: fn(&RateLimiter<Model>) -> bool) {
         let pace = Pace::new(100_000, Duration::from_secs(1), 64, 2).unwrap();
         let limiter = Arc::new(RateLimiter::<Model>::at_pace(pace, 2));

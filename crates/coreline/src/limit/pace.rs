@@ -37,7 +37,7 @@ const LEAST: u128 = 102;
 const SLACK: u64 = 1 << 30;
 /// How many nanoseconds of the rate a CPU may have in stock.
 const STOCK: u64 = 20_000;
-/// All stocks together are at most one part in so many of the burst.
+/// All stocks together are at most one part in this many of the burst.
 const PART: u64 = 16;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -87,25 +87,25 @@ impl Pace {
         nanos << self.fraction
     }
 
-    /// How long the limiter took to earn so many permits, in units.
+    /// How long the limiter took to earn this many permits, in units.
     pub(super) fn earned(&self, permits: u64) -> u64 {
         permits.saturating_mul(self.interval)
     }
 
-    /// How many permits the limiter earns in so many units, rounded up.
+    /// How many permits the limiter earns in this many units, rounded up.
     pub(super) fn permits(&self, units: u64) -> u64 {
         units.div_ceil(self.interval)
     }
 
-    /// So many units as a time to wait, rounded up.
+    /// This many units as a time to wait, rounded up.
     pub(super) fn wait(&self, units: u64) -> Duration {
         Duration::from_nanos(units.div_ceil(1 << self.fraction))
     }
 
     /// Takes permits at a time from a limiter that is full at another time. Returns when it is full
-    /// then, or how long it takes until there are so many.
+    /// then, or how long it takes until there are this many.
     ///
-    /// So many permits are at most the capacity and a batch.
+    /// This many permits are at most the capacity and a batch.
     pub(super) fn take(&self, full_at: u64, now: u64, permits: u64) -> Result<u64, u64> {
         let tolerance = self.capacity * self.interval;
         let ahead = full_at.wrapping_sub(now);
@@ -206,7 +206,7 @@ mod tests {
                 assert_eq!(pace.take(second, now, 1), Err(pace.interval));
                 let later = now.wrapping_add(pace.interval);
                 assert_eq!(pace.take(second, later, 1), Ok(second.wrapping_add(pace.interval)));
-                // Any time later it is full, but for a second at the end.
+                // Any time later it is full, except for a second at the end.
                 let far = later.wrapping_add(u64::MAX - 2 * pace.units(SLACK));
                 assert_eq!(pace.take(second, far, 2), Ok(far.wrapping_add(2 * pace.interval)));
             }

@@ -37,7 +37,7 @@ pub(super) struct Stocks<W: World> {
 /// The calling CPU's stock, locked.
 pub(super) struct Locked<'a, W: World> {
     word: &'a W::U64,
-    /// What was in it.
+    /// The permits that were in it.
     pub(super) hand: u64,
 }
 
@@ -52,7 +52,7 @@ impl<W: World> Stocks<W> {
         self.words.get(W::cpu_hint().get() as usize).map(|line| &**line)
     }
 
-    /// Takes so many permits from the calling CPU's stock, if it has them.
+    /// Takes this many permits from the calling CPU's stock, if it has them.
     #[inline]
     pub(super) fn take(&self, permits: u64) -> bool {
         let Some(word) = self.own() else {
@@ -90,7 +90,7 @@ impl<W: World> Stocks<W> {
         seen.filter(|seen| seen & LOCKED == 0).sum()
     }
 
-    /// Takes up to so many permits from all stocks. Returns how many they are.
+    /// Takes up to this many permits from all stocks. Returns how many they are.
     pub(super) fn steal(&self, permits: u64) -> u64 {
         let mut left = permits;
         for word in &self.words {
@@ -112,7 +112,7 @@ impl<W: World> Stocks<W> {
 }
 
 impl<W: World> Locked<'_, W> {
-    /// Unlocks the stock, with so many permits: at most a batch.
+    /// Unlocks the stock, with this many permits: at most a batch.
     pub(super) fn unlock(self, permits: u64) {
         // Relaxed: see the module.
         self.word.store(permits, Ordering::Relaxed);

@@ -105,7 +105,7 @@ impl<W: World> Condvar<W> {
         }
     }
 
-    /// Waits, like [`wait`](Condvar::wait), but until `deadline` at most. The call always takes the
+    /// Waits, like [`wait`](Condvar::wait), but at most until `deadline`. The call always takes the
     /// lock again, even if that takes longer.
     pub fn wait_by<T, O: Order>(
         &self,
@@ -115,8 +115,8 @@ impl<W: World> Condvar<W> {
         TimedOut(self.sleep(guard, Some(deadline)) == Parked::TimedOut)
     }
 
-    /// Waits, like [`wait`](Condvar::wait), but for `span` at most, plus the time to take the lock
-    /// again.
+    /// Waits, like [`wait`](Condvar::wait), except for at most `span`, plus the time to take the
+    /// lock again.
     pub fn wait_for<T, O: Order>(
         &self,
         guard: &mut MutexGuard<'_, T, O, W>,
@@ -141,7 +141,7 @@ impl<W: World> Condvar<W> {
     #[inline]
     fn notify(&self, count: u32) {
         // Relaxed: a waiter counted itself under the lock. The caller has had the lock since, if
-        // the waiter was before it, and sees the count; else the waiter sees the condition.
+        // the waiter was before it, and sees the count; otherwise the waiter sees the condition.
         if self.waiters.load(Ordering::Relaxed) != 0 {
             self.call(count);
         }

@@ -3,9 +3,9 @@
 //! A word says whether the lock is held. Next to it is an [`Osq`]. A thread that finds the lock
 //! free and the queue empty takes the word, which costs as much as a
 //! [`TicketLock`](super::TicketLock). Any other thread queues, and spins on a line of its own. The
-//! head of the queue competes for the word. A holder frees the word by a store; if it was the head,
-//! it passes the queue's turn on after that. (The kernel's spinlock passes the turn on before the
-//! section, `kernel/locking/qspinlock.c`. The next head then reads the line that the section
+//! head of the queue competes for the word. A holder frees the word with a store; if it was the
+//! head, it passes the queue's turn on after that. (The kernel's spinlock passes the turn on before
+//! the section, `kernel/locking/qspinlock.c`. The next head then reads the line that the section
 //! writes: 32 pools of `threadstorm`, below, create 10 to 15 % fewer threads.)
 //!
 //! # Overtaking
@@ -196,7 +196,7 @@ impl<T, W: World> QueuedLock<T, W> {
             //   Head:     frees the lock, is preempted before it passes its turn on
             //   Thread 1: finds the lock forsaken, opens it for many
             //   Head:     passes its turn on; the queue is empty
-            //   Thread 2: queues                             <- so many may overtake it
+            //   Thread 2: queues                             <- this many may overtake it
             _ if self.queue.is_empty() => Self::MOST,
             // Only a thread that found the lock forsaken opens it:
             //
@@ -299,7 +299,7 @@ mod tests {
 
     use super::*;
 
-    /// So many threads on two CPUs each increment so often, and no increment is lost.
+    /// So many threads on two CPUs each increment this often, and no increment is lost.
     fn exclusion<W: Testbed>(threads: u32, rounds: u32) {
         let lock = Arc::new(QueuedLock::<u64, W>::new_in(0));
         let count = move |lock: &QueuedLock<u64, W>| (0..rounds).for_each(|_| *lock.lock() += 1);

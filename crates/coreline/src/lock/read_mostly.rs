@@ -19,8 +19,8 @@
 //!
 //! # Why the counts are apart
 //!
-//! A reader may come on one CPU and go on another, and come in vain, while the writer adds up the
-//! counts.
+//! While the writer adds up the counts, a reader may come on one CPU and go on another, or come
+//! without getting the lock.
 //!
 //! ```text
 //! Writer: reads what CPU 0 has
@@ -86,10 +86,11 @@ unsafe impl<W: World> Slot for Counts<W> {}
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 ///
-/// **Fairness**: writers get their turns as in a [`Mutex`](super::Mutex). A writer whose turn it is
-/// waits for the present readers, each for one section, but not for later readers. Readers that
-/// arrive meanwhile sleep until the writer is done. Then all of them are woken. A reader that finds
-/// the lock closed by a faster writer sleeps again. After eight sleeps, it queues with the writers.
+/// **Fairness**: writers get their turns as in a [`Mutex`](super::Mutex). When a writer's turn
+/// comes, it waits until each present reader has left its section. It does not wait for later
+/// readers. Readers that arrive meanwhile sleep until the writer is done. Then all of them are
+/// woken. A reader that finds the lock closed by a faster writer sleeps again. After eight sleeps,
+/// it queues with the writers.
 ///
 /// **Oversubscription**: on 2 CPUs, with one write in a hundred turns, the longest wait is 4 to 12
 /// ms with 8 threads, and 11 to 49 ms with 32 threads. The fairness ratio (fewest turns of a
@@ -194,7 +195,7 @@ impl<T, W: World> ReadMostly<T, W> {
         (self.looks_open() && self.come()).then(|| unsafe { ReadMostlyReadGuard::new(self) })
     }
 
-    /// Whether it makes sense to come. A reader that comes in vain makes the writer add up all
+    /// Whether it makes sense to come. A reader that comes and fails makes the writer add up all
     /// counts again. A thread that tried again and again would keep the writer from ever finding
     /// that no reader is left.
     #[inline]
@@ -221,8 +222,8 @@ impl<T, W: World> ReadMostly<T, W> {
     /// Waits for the writer that has closed the lock, and then reads. If later writers have closed
     /// it each time, [`SLEEPS`] times, waits in one queue with the writers.
     ///
-    /// It does not queue at once: there each waiter is woken by the one before, which does not run
-    /// while another thread has its CPU. All readers are woken together.
+    /// It does not queue immediately. In the queue, each waiter is woken by the previous one, which
+    /// does not run while another thread has its CPU. All readers are woken together.
     ///
     /// Returns whether this thread reads: not if `deadline` comes first.
     #[cold]

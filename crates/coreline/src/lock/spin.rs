@@ -52,7 +52,7 @@ pub(crate) enum Spun<V = u32> {
 }
 
 /// Looks at a word that no other thread waits for, until `ready` accepts its value, with Acquire.
-/// It looks at most so many times, with one pause between.
+/// It looks at most this many times, with one pause between.
 ///
 /// [`spin`] pauses for longer and longer and reads the clock in between, so it would see an answer
 /// within two line transfers too late. In the model, one look is all.
@@ -140,8 +140,8 @@ pub(super) fn nap<W: World>(until: Time) {
     W::park(&W::U32::new_in(0), 0, Some(until));
 }
 
-/// Waits if all nodes are taken: looks from time to time, the first time at once. Returns what it
-/// found; `None` when the deadline has come.
+/// Waits if all nodes are taken: looks from time to time, the first time immediately. Returns what
+/// it found; `None` when the deadline has come.
 pub(super) fn doze<W: World, R>(
     deadline: Option<Time>,
     mut look: impl FnMut() -> Option<R>,
@@ -171,14 +171,14 @@ mod tests {
 
     use super::*;
 
-    /// Spins in vain for `span`; returns how that ended, and when.
+    /// Spins for `span` without success. Returns how that ended, and when.
     fn spins(span: Duration) -> (Spun, Duration) {
         let word = <Sim as Words>::U32::new_in(0);
         let begun = Sim::now();
         (spin::<Sim, _>(&word, begun, begun + span, |word| word != 0), Sim::now() - begun)
     }
 
-    /// How often a thread takes an interrupt of so many microseconds for another thread. The
+    /// How often a thread takes an interrupt of this many microseconds for another thread. The
     /// interrupts arrive one after another, each at another time of its steps.
     fn taken_for_a_thread(micros: u64) -> usize {
         let program = move || {

@@ -3,7 +3,7 @@
 //! A thread that wants the lock draws the next ticket and waits until that number is served; a
 //! holder that leaves serves the next number. So waiters get the lock in the order in which they
 //! arrived (the kernel's spinlock from 2.6.25 to 4.1; Mellor-Crummey and Scott, "Algorithms for
-//! scalable synchronization", 1991, section 2.2). All waiters spin on one word. Each hand-over
+//! scalable synchronization", 1991, section 2.2). All waiters spin on one word. Each hand-off
 //! invalidates every waiter's copy of its line, so its cost grows with the number of waiters. Queue
 //! locks avoid that. This is the smallest fair lock, and the first test of the seam.
 //!

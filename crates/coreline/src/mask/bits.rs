@@ -20,8 +20,7 @@
 //!
 //! `version` counts how often a trim took `named` away.
 //!
-//! A set bit is found by one load. That is the purpose of `named`: with the bit alone, this could
-//! happen:
+//! One load finds a set bit. That is the purpose of `named`: with the bit alone, this could happen:
 //!
 //! ```text
 //! A: sets the leaf's bit, and is preempted before the summary's
@@ -185,7 +184,7 @@ impl<W: World> Bits<W> {
         size_of_val(&*self.leaves) + size_of_val(&*self.summary)
     }
 
-    /// Clear bits, in leaves that [use](used) so many of their words.
+    /// Clear bits, in leaves that [use](used) this many of their words.
     pub(super) fn new_in(used: Arc<[u8]>) -> Self {
         const { assert!(!W::NATIVE_LAYOUT || size_of::<Leaf<W>>() == size_of::<Line<u8>>()) };
         let leaf = |_| Line(core::array::from_fn(|_| W::U64::new_in(0)));
@@ -357,7 +356,7 @@ impl<W: World> Bits<W> {
                 .filter(|leaf| named >> (leaf - first) & 1 == 1 && self.is_empty(*leaf))
                 .fold(0, |empty, leaf| empty | 1 << (leaf - first));
             // Relaxed: the bits of the summary that change below are ordered after this one by
-            // being in the same word, and a looker reads both at once.
+            // being in the same word, and a looker reads both at the same time.
             if empty == 0 || word.fetch_or(TRIMMING, Ordering::Relaxed) & TRIMMING != 0 {
                 continue;
             }
@@ -422,7 +421,7 @@ mod tests {
 
     use super::*;
 
-    /// Clear bits, in so many leaves of so many words.
+    /// Clear bits, in this many leaves of this many words.
     fn bits(leaves: usize, words: usize) -> Bits<Native> {
         Bits::new_in(used(&vec![words * PER_WORD as usize; leaves]))
     }

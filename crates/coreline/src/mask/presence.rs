@@ -153,7 +153,7 @@ pub struct Presence<W: World = Native> {
     shared: Arc<Shared<W>>,
 }
 
-/// What handles and members share.
+/// The state that handles and members share.
 struct Shared<W: World> {
     rolls: Rolls<W>,
     announcer: TicketLock<Announcer, W>,
@@ -262,7 +262,7 @@ impl<W: World> Presence<W> {
     }
 
     /// Runs `f` in every context that is present, like [`shootdown`](Presence::shootdown), but
-    /// waits until `deadline` at most. If a context is running `f` at the deadline, the call waits
+    /// waits at most until `deadline`. If a context is running `f` at the deadline, the call waits
     /// for it.
     ///
     /// # Errors

@@ -43,9 +43,9 @@
 //! # Which of the two has the call
 //!
 //! A call lies on the announcer's stack. To run it, an owner first turns the call in `wanted` into
-//! a refresh, by an exchange. To take it back from an owner that left, the announcer does the same.
-//! One of the two wins: the owner, which acknowledges it, or the announcer, which then need not
-//! wait.
+//! a refresh, with an exchange. To take it back from an owner that left, the announcer does the
+//! same. One of the two wins: the owner, which acknowledges it, or the announcer, which then need
+//! not wait.
 
 use core::cell::Cell;
 use core::mem;
@@ -110,7 +110,7 @@ pub(super) struct Seat<W: World> {
 // they are there, on whatever thread.
 unsafe impl<W: World> Send for Seat<W> {}
 
-/// What is wanted of an owner.
+/// The demand on an owner.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct News(u64);
 
@@ -125,7 +125,7 @@ impl News {
 /// Why an owner has to look closer when it enters.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Entered {
-    /// What it cached is out of date.
+    /// Its cached data is out of date.
     Stale,
     /// It was asked to run the call.
     Asked(News),
@@ -267,7 +267,7 @@ impl<W: World> Roll<W> {
         self.taken.clear(seat.at);
     }
 
-    /// What is wanted of an owner that enters.
+    /// The demand on an owner that enters.
     pub(super) fn entered(&self, seat: &Seat<W>, news: News) -> Entered {
         let clear = self.set_bit(seat);
         if news.is_call() && !clear && !seat.fresh.get() {
@@ -377,7 +377,8 @@ impl<W: World> Roll<W> {
                 continue;
             }
             // It entered in between, and may have found nothing wanted. Its bit is set even if it
-            // knows of this change by now: else the next one goes by it while it is still here.
+            // knows of this change by now: otherwise the next one goes by it while it is still
+            // here.
             self.present.set(at);
             told.pending.push(at);
         }
@@ -389,8 +390,8 @@ impl<W: World> Roll<W> {
         known(self.seat(at).state.load(Ordering::Acquire))
     }
 
-    /// Waits until each owner that was told has run the call of this change or is away, until
-    /// `deadline` at most. After that no owner can run the call any more. If one runs it then, this
+    /// Waits until each owner that was told has run the call of this change or is away, at most
+    /// until `deadline`. After that no owner can run the call any more. If one runs it then, this
     /// waits for it, whatever the deadline.
     pub(super) fn wait_for_call(&self, told: &Told, number: u64, deadline: Option<Time>) -> Waited {
         let mut waited = Waited::default();
@@ -478,14 +479,14 @@ impl<W: World> Seat<W> {
         self.words().wanted.load(Ordering::Acquire) > self.passes.get()
     }
 
-    /// What is wanted of an owner that has entered, for `Roll::entered`.
+    /// The demand on an owner that has entered, for `Roll::entered`.
     pub(super) fn look_closer(&self) -> Option<News> {
         // As in `has_news`, where that has none.
         W::fence_light();
         self.news()
     }
 
-    /// What is wanted of the owner, which is present. It costs one load.
+    /// The demand on the owner, which is present. It costs one load.
     #[inline]
     pub(super) fn news(&self) -> Option<News> {
         // Acquire: pairs with the Release stores in `tell`: the call, and what was published.

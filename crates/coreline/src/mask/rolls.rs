@@ -99,7 +99,7 @@ impl<W: World> Rolls<W> {
         rolls.sum::<usize>() + (self.iter().count() - 1) * size_of::<Self>()
     }
 
-    /// Tells all owners of a change, as [`Roll::tell`]; returns those that were told, by roll.
+    /// Tells all owners of a change, like [`Roll::tell`]. Returns those that were told, by roll.
     ///
     /// # Errors
     ///
@@ -116,7 +116,7 @@ impl<W: World> Rolls<W> {
         })
     }
 
-    /// Waits for those that were told, as [`Roll::wait_for_call`].
+    /// Waits for those that were told, like [`Roll::wait_for_call`].
     pub(super) fn wait_for_call(
         &self,
         told: &[(usize, Told)],
@@ -145,7 +145,7 @@ impl<W: World> Rolls<W> {
         self.roll(place).known(place.at)
     }
 
-    /// Waits until the owner of a seat knows of a change, or is away, until `deadline` at most;
+    /// Waits until the owner of a seat knows of a change, or is away, at most until `deadline`;
     /// returns whether that happened.
     pub(super) fn wait_until_done(
         &self,

@@ -253,7 +253,7 @@ impl<T: Send + Sync + 'static, W: World> Versioned<T, W> {
         let _: bool = self.wait_and_resume(None);
     }
 
-    /// Waits, like [`synchronize`](Versioned::synchronize), but until `deadline` at most. Returns
+    /// Waits, like [`synchronize`](Versioned::synchronize), but at most until `deadline`. Returns
     /// false if a reader may still hold a value that was replaced before. The call waits for other
     /// updates, whatever the deadline, but no update waits for readers. **Panics** like
     /// [`synchronize`](Versioned::synchronize).
@@ -269,7 +269,7 @@ impl<T: Send + Sync + 'static, W: World> Versioned<T, W> {
         is_done
     }
 
-    /// Frees what was replaced until now, until `deadline` at most; returns whether it freed all of
+    /// Frees what was replaced until now, at most until `deadline`; returns whether it freed all of
     /// that.
     fn wait(&self, deadline: Option<Time>, panics: &mut Panics) -> bool {
         let shared = &*self.shared;
@@ -312,7 +312,7 @@ impl<T: Send + Sync + 'static, W: World> Shared<T, W> {
     /// announced.
     fn announce(&self, updater: &mut Updater<T>) {
         let change = updater.announcer.next::<W>(self.options.trim_every);
-        // Only if it succeeds: else those of the change before hold what is retired.
+        // Only if it succeeds: otherwise those of the change before hold what is retired.
         let pending = self.rolls.tell(change).unwrap_or_else(|refused| panic!("{refused}"));
         let newest = updater.retired.back().map_or(0, |old| old.number);
         let before = mem::take(&mut updater.holders);

@@ -82,7 +82,7 @@ impl<T: Send + 'static, L: Send + 'static, W: World> Builder<T, L, W> {
     ///
     /// Panics if `align` is not a power of two.
     pub fn alignment(mut self, align: usize) -> Self {
-        assert!(align.is_power_of_two(), "an alignment of {align} is no power of two");
+        assert!(align.is_power_of_two(), "an alignment of {align} is not a power of two");
         self.align = align;
         self
     }
@@ -129,7 +129,7 @@ impl<T: Send + 'static, L: Send + 'static, W: World> Builder<T, L, W> {
 
     /// Sets a function that runs on each returned object, in the thread that returns it. Use it to
     /// reset state that must not reach the next life. If the function returns an error or panics,
-    /// the object is rejected. The same thread then destroys it at once, unless there is a
+    /// the object is rejected. The same thread then destroys it immediately, unless there is a
     /// [quarantine](Builder::quarantine).
     ///
     /// ```

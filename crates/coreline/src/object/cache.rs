@@ -1,6 +1,6 @@
 //! [`ObjectCache`]: gets, returns, and the paths to and from the depots.
 //!
-//! A magazine has the objects in 4 KiB, but 8 at least and 32 at most, so that large objects do not
+//! A magazine has the objects in 4 KiB, but at least 8 and at most 32, so that large objects do not
 //! go to and fro and small ones do not pile up: `a_cpu_keeps_two_magazines`, in `tests.rs`.
 //!
 //! A CPU also keeps the memory of objects that were discarded, 4 KiB at most, so that an object
@@ -26,7 +26,7 @@ use super::vacant::{Built, Vacant};
 use crate::panics::Panics;
 use crate::percpu::{Field, PerCpu, PerCpuPool, PoolError, ResizableStack, Slot};
 
-/// What a cache keeps an object in.
+/// The structure in which a cache keeps an object.
 #[repr(C)]
 pub(super) struct Body<T, L, W: World> {
     /// The first field, so that it has the alignment of the body.
@@ -49,7 +49,7 @@ pub(super) const MOST_VACANT: usize = 32;
 /// The stack of a CPU.
 type Stack<T, L, W> = ResizableStack<Body<T, L, W>, MOST, W>;
 
-/// What a CPU has of a cache.
+/// The part of a cache that belongs to one CPU.
 ///
 /// | field | meaning | written by |
 /// |---|---|---|
@@ -168,7 +168,7 @@ const _: () = {
 };
 
 // SAFETY: objects go from thread to thread, so they are `Send`; none is reached from two threads at
-// once. Closures are `Send`.
+// the same time. Closures are `Send`.
 unsafe impl<T: Send, L: Send, W: World> Send for ObjectCache<T, L, W> {}
 // SAFETY: the same; closures are `Sync`, and the rest is words and what guards itself.
 unsafe impl<T: Send, L: Send, W: World> Sync for ObjectCache<T, L, W> {}
@@ -396,8 +396,8 @@ impl<T: Send + 'static, L: Send + 'static, W: World> ObjectCache<T, L, W> {
         leaf::no_cache_in_a_destructor::<W>(&self.name);
     }
 
-    /// Apart, so that the usual way stays short: where the object is to be attended to, the stack
-    /// is full, or the thread has no slot yet.
+    /// The rare cases, in a function of their own so that the usual path stays short: the object
+    /// needs attention, the stack is full, or the thread has no slot yet.
     ///
     /// # Safety
     ///

@@ -1,7 +1,7 @@
 //! [`Depots`]: the storage, in magazines, for idle objects that are on no CPU's stack.
 //!
-//! A magazine moves to or from a depot by one exchange, whatever its contents. There is a depot for
-//! each memory node. (Bonwick and Adams, "Magazines and Vmem", USENIX 2001.)
+//! A magazine moves to or from a depot with one exchange, whatever its contents. There is a depot
+//! for each memory node. (Bonwick and Adams, "Magazines and Vmem", USENIX 2001.)
 //!
 //! | word of a magazine | meaning | written by |
 //! |---|---|---|
@@ -85,7 +85,8 @@ impl<B: 'static, W: World> Magazine<B, W> {
     fn rounds(&self) -> Option<&[W::Ptr<B>]> {
         // Relaxed: the magazine is the caller's, and came by an exchange with what is in it.
         let first = self.rounds.load(Ordering::Relaxed);
-        // SAFETY: from `make_rounds`, so many, and freed by the thread alone whose the magazine is.
+        // SAFETY: from `make_rounds`, this many, and freed by the thread alone whose the magazine
+        // is.
         (!first.is_null()).then(|| unsafe { slice::from_raw_parts(first, ROUNDS) })
     }
 
@@ -121,7 +122,7 @@ impl<B: 'static, W: World> Magazine<B, W> {
 /// They are of a magazine, in which they are no more, or null.
 unsafe fn drop_rounds<B: 'static, W: World>(first: *mut W::Ptr<B>) {
     if !first.is_null() {
-        // SAFETY: it was a box of so many.
+        // SAFETY: it was a box of this many.
         drop(unsafe { Box::from_raw(ptr::slice_from_raw_parts_mut(first, ROUNDS)) });
     }
 }
@@ -150,7 +151,7 @@ pub(super) struct Depots<B: 'static, W: World> {
     filled: W::U64,
 }
 
-/// What a trip to a depot came to.
+/// The result of a trip to a depot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Trip {
     /// How many objects were put there, or taken.
@@ -177,8 +178,8 @@ impl<B: 'static, W: World> Depots<B, W> {
         self.by_node.len()
     }
 
-    /// Puts so many of these objects into a depot as there are magazines for: all of them, as a
-    /// rule.
+    /// Puts as many of these objects into a depot as there are magazines for, which is usually all
+    /// of them.
     pub(super) fn put(&self, depot: usize, objects: &[NonNull<B>]) -> Trip {
         let Depot { full, empty, objects: count, puts, .. } = &self.by_node[depot].0;
         let mut trip = Trip { objects: 0, contended: false };

@@ -1,5 +1,5 @@
 //! The end of a life, and the fate of an object that cannot or must not be reused: it is destroyed
-//! at once, by the thread that returned it, or quarantined.
+//! immediately, by the thread that returned it, or quarantined.
 
 use coreline_world::{Integer, Ordering, World};
 
@@ -18,7 +18,7 @@ enum Verdict {
 }
 
 impl<T: Send + 'static, L: Send + 'static, W: World> ObjectCache<T, L, W> {
-    /// As [`put`](ObjectCache::put), whatever there is to do.
+    /// Like [`put`](ObjectCache::put), in all cases.
     ///
     /// # Safety
     ///

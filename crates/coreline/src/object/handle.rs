@@ -71,7 +71,7 @@ impl<'c, T: Send + 'static, L: Send + 'static, W: World> Object<'c, T, L, W> {
     /// Returns mutable references to the constructed part and to the data of this life.
     pub fn parts_mut(&mut self) -> (&mut T, &mut L) {
         let body = self.body.as_ptr();
-        // SAFETY: the body is this handle's, but for the count, and has a life.
+        // SAFETY: the body is this handle's, except for the count, and has a life.
         unsafe { (&mut (*body).kept, (*body).life.assume_init_mut()) }
     }
 
@@ -152,8 +152,8 @@ impl<T: Send + 'static, L: Send + 'static, W: World> ObjectCache<T, L, W> {
         let taken = Taken { cache: self, body };
         let life = life();
         mem::forget(taken);
-        // SAFETY: the body is this thread's alone, but for the count, and has no life; then it has
-        // one.
+        // SAFETY: the body is this thread's alone, except for the count, and has no life; then it
+        // has one.
         unsafe {
             (*body.as_ptr()).life.write(life);
             let lives = &(*body.as_ptr()).lives;

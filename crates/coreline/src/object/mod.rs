@@ -71,9 +71,9 @@
 //!
 //! # A limit
 //!
-//! A [`Budget`] limits the objects that are in use. [`get`](ObjectCache::get) fails at once while
-//! the budget is full. [`get_by`](ObjectCache::get_by) and [`get_async`](ObjectCache::get_async)
-//! wait until an object is returned.
+//! A [`Budget`] limits the objects that are in use. [`get`](ObjectCache::get) fails immediately
+//! while the budget is full. [`get_by`](ObjectCache::get_by) and
+//! [`get_async`](ObjectCache::get_async) wait until an object is returned.
 //!
 //! # The contract
 //!

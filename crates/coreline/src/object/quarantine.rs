@@ -6,12 +6,12 @@ use coreline_world::{Integer, Ordering, Word, World};
 
 use super::builder::AnyError;
 
-/// So many objects at most, however many were asked for.
+/// This many objects at most, however many were asked for.
 const MOST: usize = 1 << 16;
 
 /// A ring of places. Each new object takes the next place and evicts the object there. That is the
-/// oldest, or one about as old if several objects arrive at once. A place is emptied and filled by
-/// one exchange. So no object is found twice, and no thread waits for another.
+/// oldest, or one about as old if several objects arrive at the same time. A place is emptied and
+/// filled by one exchange. So no object is found twice, and no thread waits for another.
 ///
 /// | word | meaning | written by |
 /// |---|---|---|
@@ -31,7 +31,7 @@ pub(super) struct Aside<B> {
 }
 
 impl<B: 'static, W: World> Quarantine<B, W> {
-    /// With room for so many objects.
+    /// With room for this many objects.
     pub(super) fn new_in(room: usize) -> Self {
         let place = |_| W::Ptr::new_in(ptr::null_mut());
         Quarantine {
@@ -71,7 +71,7 @@ impl<B: 'static, W: World> Quarantine<B, W> {
         self.count.load(Ordering::Relaxed) as usize
     }
 
-    /// What an exchange took out of a place.
+    /// The entry that an exchange took out of a place.
     fn take(&self, entry: *mut Aside<B>) -> Option<Aside<B>> {
         // SAFETY: from `Box::into_raw`, and taken out by one exchange.
         (!entry.is_null()).then(|| *unsafe { Box::from_raw(entry) })

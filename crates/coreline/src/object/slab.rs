@@ -16,7 +16,7 @@
 //! |---|---|
 //! | the lists of slabs, their maps and the rest of their headers | `lock` |
 //! | a slab's node | nothing: it never changes |
-//! | `waiting`, how many threads wait for the lock | nothing: a hint, changed by additions |
+//! | `waiting`, how many threads wait for the lock | nothing: a hint, changed with additions |
 //!
 //! A thread holds the lock at most for the time to read 64 objects. The exception is a
 //! [trim](Slabs::trim), which reads each slab. A thread that [walks](Slabs::each) over all objects
@@ -25,8 +25,8 @@
 //! The lock does not block signals. Handlers must not use caches, and blocking signals would cost
 //! more than the construction of many objects.
 //!
-//! Headers are accessed by raw places. A reference to a header would include its node, which other
-//! threads read without the lock, and exclude the map behind it.
+//! Code accesses headers through raw pointers. A reference to a header would include its node,
+//! which other threads read without the lock, and exclude the map behind it.
 //!
 //! **Fork**: if a child was forked while another thread changed a list, the child finds all slabs.
 //! On its first access it rebuilds the lists of slabs with room, because lists belong to one
@@ -45,7 +45,7 @@ use crate::percpu::{SlotLock, SlotLockGuard};
 
 /// The least size of a slab, in bytes.
 const SMALLEST: usize = 64 << 10;
-/// So many objects fit into a slab at least.
+/// This many objects fit into a slab at least.
 const FEWEST: usize = 8;
 
 /// How long a walk gives way, and how often all of that time: threads that wait may have lost their
@@ -55,7 +55,7 @@ const WAYS: u32 = 100;
 
 /// The header of a slab.
 struct Slab {
-    /// Which of the nodes that the cache knows it lies on.
+    /// The node, among those that the cache knows, on which it lies.
     node: usize,
     /// How many of its objects are reserved.
     reserved: usize,
@@ -70,16 +70,16 @@ struct Slab {
 #[derive(Debug, Clone, Copy)]
 struct Plan {
     slab: Layout,
-    /// From one object to the next, in bytes.
+    /// The distance from one object to the next, in bytes.
     stride: usize,
-    /// Where the first one is.
+    /// The offset of the first one.
     first: usize,
     /// How many there are.
     count: usize,
 }
 
 impl Plan {
-    /// For objects of this layout. `None` if that is too large for this machine.
+    /// The plan for objects of this layout; `None` if the layout is too large for this machine.
     fn of(object: Layout) -> Option<Plan> {
         let object = object.pad_to_align();
         let stride = object.size().max(1);
@@ -101,8 +101,8 @@ impl Plan {
 struct Lists<W: World> {
     /// How many slabs there are.
     slabs: usize,
-    /// How many threads walk over the slabs, so that none may be unmapped; and whether one was to
-    /// be.
+    /// How many threads walk over the slabs, so that no slab may be unmapped, and whether a slab
+    /// waits to be unmapped.
     walks: usize,
     trim: bool,
     /// How many lives the objects had whose memory was given back.
@@ -121,7 +121,7 @@ unsafe impl<W: World> Send for Lists<W> {}
 /// See the module.
 pub(super) struct Slabs<W: World> {
     plan: Plan,
-    /// Where an object has its count of lives.
+    /// The address of an object's count of lives.
     lives: usize,
     /// By number: the node. `None`, for the only one: wherever memory is.
     nodes: Box<[Option<NodeId>]>,
@@ -249,7 +249,7 @@ impl<W: World> Slabs<W> {
 
     /// # Safety
     ///
-    /// The slab is mapped, and has so many objects.
+    /// The slab is mapped, and has this many objects.
     unsafe fn object(&self, slab: NonNull<Slab>, number: usize) -> NonNull<u8> {
         // SAFETY: the caller's promise.
         unsafe { slab.byte_add(self.plan.first + number * self.plan.stride).cast() }
@@ -284,7 +284,8 @@ impl<W: World> Slabs<W> {
 
     /// One slab more.
     fn add(&self, node: usize) -> Result<(), MapError> {
-        // Without the lock: system calls. Of two threads that come here at once each adds one.
+        // Without the lock: system calls. Of two threads that come here at the same time each adds
+        // one.
         let slab = W::map(self.plan.slab)?;
         if let Some(node) = self.nodes[node] {
             // What cannot be placed lies where it is first touched.
@@ -389,9 +390,9 @@ impl<W: World> Slabs<W> {
         }
     }
 
-    /// Calls `f` with the count of lives of each reserved object: under the lock, but for no more
-    /// than 64 of them at a time. An object that is reserved or given back meanwhile may be left
-    /// out. Returns how many lives the objects had whose memory was given back before.
+    /// Calls `f` with the count of lives of each reserved object: under the lock, except for no
+    /// more than 64 of them at a time. An object that is reserved or given back meanwhile may be
+    /// left out. Returns how many lives the objects had whose memory was given back before.
     ///
     /// Slabs stay while a thread walks: one that is added is put before all others, and none is
     /// unmapped.

@@ -1,4 +1,4 @@
-//! What a cache says of itself when no thread uses it.
+//! Tests of the statistics of a cache that no thread uses.
 
 use std::sync::Arc;
 
@@ -188,7 +188,7 @@ fn kept<const SIZE: usize>() -> u64 {
 }
 
 /// Two magazines, each of which has the objects in 4 KiB, but 8 of larger ones and 32 of smaller
-/// ones. With fewer, large objects would go to and fro between CPUs and depots.
+/// ones. With fewer, large objects would move back and forth between CPUs and depots.
 #[test]
 fn a_cpu_keeps_two_magazines() {
     assert_eq!((kept::<8>(), kept::<64>(), kept::<240>()), (64, 64, 2 * 16));
@@ -250,7 +250,7 @@ fn stocks_of_a_budget_are_at_most_a_quarter_of_its_limit() {
     assert_eq!(batch(u64::MAX, 1), 1 << 20, "a quarter of no limit is not stocked");
 }
 
-/// For how many objects of this size a CPU keeps the memory.
+/// The number of objects of this size whose memory a CPU keeps.
 fn kept_vacant<const SIZE: usize>() -> usize {
     let program = || {
         let builder = ObjectCache::<[u8; SIZE], (), Sim>::builder_in("vacant");

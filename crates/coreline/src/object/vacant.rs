@@ -83,7 +83,7 @@ struct Filled<E> {
 impl<E> Drop for Filled<E> {
     fn drop(&mut self) {
         let elements = NonNull::slice_from_raw_parts(self.first, self.len);
-        // SAFETY: so many were written, and nothing uses them.
+        // SAFETY: this many were written, and nothing uses them.
         unsafe { elements.drop_in_place() };
     }
 }

@@ -107,7 +107,7 @@ impl<T: Send + 'static, L: Send + 'static, W: World> ObjectCache<T, L, W> {
         self.unmake_all(bodies[stored..].iter().copied(), panics);
     }
 
-    /// Takes room for so many idle objects, if the limit leaves it.
+    /// Takes room for this many idle objects, if the limit leaves it.
     fn enter(&self, objects: usize) -> bool {
         let Some(limit) = self.idle_limit else { return true };
         let (room, objects) = (&self.state.0.room, objects as u64);
@@ -340,7 +340,7 @@ impl<T: Send + 'static, L: Send + 'static, W: World> ObjectCache<T, L, W> {
     }
 }
 
-/// What was on a stack.
+/// The content of a stack.
 enum Stacked<T, L, W: World> {
     Idle(Held<T, L, W>),
     /// Reserved memory without an object.

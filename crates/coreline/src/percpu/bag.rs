@@ -64,8 +64,8 @@ const LOOKS: u32 = 4;
 ///
 /// **Memory**: a bag uses 64 bytes per CPU and the memory for `capacity` values. It also uses, for
 /// each CPU, the memory of the values that fit into 128 bytes, or of one value if none fits. All of
-/// it is allocated at once, and not written. So the memory of a large stack comes from the node of
-/// the CPU that first uses it.
+/// it is allocated immediately, and not written. So the memory of a large stack comes from the node
+/// of the CPU that first uses it.
 ///
 /// **Thread exit**: a bag keeps no state of threads. **CPU offline**: other CPUs also take the
 /// values in an offline CPU's stack.
@@ -156,7 +156,7 @@ impl<T> PerCpuBag<T> {
     ///
     /// # Errors
     ///
-    /// [`MapError`] if there is no memory for so many values.
+    /// [`MapError`] if there is no memory for this many values.
     pub fn new(capacity: usize) -> Result<Self, MapError> {
         Self::new_in(capacity)
     }
@@ -278,7 +278,7 @@ impl<T, W: World> PerCpuBag<T, W> {
         drained
     }
 
-    /// Takes up to so many values.
+    /// Takes up to this many values.
     fn take(stack: &Stack<T, W>, most: usize, mut f: impl FnMut(T)) {
         let (mut taken, mut looks) = (0, LOOKS);
         while taken < most && looks > 0 {

@@ -41,7 +41,7 @@ unsafe impl<W: World> Steps<W> for Locked {
     }
 
     fn store<T: Word>(&mut self, word: &T, value: T::Value) -> Result<(), Ended> {
-        // Relaxed: no other thread reads it before the commit, but for hints such as
+        // Relaxed: no other thread reads it before the commit, except for hints such as
         // `ResizableStack::len`, behind which nothing is read.
         word.store(value, Ordering::Relaxed);
         Ok(())

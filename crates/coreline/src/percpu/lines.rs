@@ -31,7 +31,7 @@ use coreline_world::{Line, MapError, Native, Ordering, Word, World, WorldStatic}
 
 use super::lock::{SlotLock, SlotLockGuard};
 
-/// What lies in a free line, and at the beginning of a chunk.
+/// The content of a free line, and of the beginning of a chunk.
 struct Link {
     next: *mut Link,
 }
@@ -143,7 +143,7 @@ impl<W: World> Lines<W> {
 
     /// # Safety
     ///
-    /// The line came from here for this CPU, and no other rows have it. Else as for
+    /// The line came from here for this CPU, and no other rows have it. Otherwise as for
     /// [`make`](Lines::make).
     unsafe fn put<'a>(
         &self,

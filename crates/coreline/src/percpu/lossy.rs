@@ -48,8 +48,8 @@ use crate::panics::Panics;
 ///
 /// **Memory**: for each CPU, a buffer uses 192 bytes and the memory for the CPU's values. It also
 /// uses the memory of the values that fit into 128 bytes, or of one value if none fits. All of it
-/// is allocated at once, and not written. So the memory of a large ring comes from the node of the
-/// CPU that first uses it.
+/// is allocated immediately, and not written. So the memory of a large ring comes from the node of
+/// the CPU that first uses it.
 ///
 /// **Thread exit**: a buffer keeps no state of threads. **CPU offline**: a drain also takes the
 /// values in an offline CPU's ring.
@@ -136,7 +136,7 @@ impl<T> LossyBuffer<T> {
     ///
     /// # Errors
     ///
-    /// [`MapError`] if there is no memory for so many values.
+    /// [`MapError`] if there is no memory for this many values.
     pub fn new(capacity: usize) -> Result<Self, MapError> {
         Self::new_in(capacity)
     }

@@ -1,8 +1,8 @@
-//! What per-CPU collections of whole values share: one stripe for each CPU, which any thread may
-//! use, and memory for its values.
+//! The common part of per-CPU collections of whole values: one stripe for each CPU, which any
+//! thread may use, and memory for its values.
 //!
-//! A stripe is no slot: operations on it are no restartable sections. Its owner is the thread that
-//! holds its lock, on whichever CPU that thread runs by now.
+//! A stripe is not a slot, and operations on it are not restartable sections. Its owner is the
+//! thread that holds its lock, on whichever CPU that thread runs by now.
 
 use core::alloc::Layout;
 use core::mem::MaybeUninit;
@@ -17,7 +17,7 @@ pub(super) type Places<T, W> = Box<[Cell<MaybeUninit<T>, W>]>;
 /// A line, and the one that processors fetch with it.
 const APART: usize = 128;
 
-/// Memory for so many values, on lines that no other stripe has. It is not written, so its pages
+/// Memory for this many values, on lines that no other stripe has. It is not written, so its pages
 /// come from the node of the thread that first uses them.
 ///
 /// # Errors
@@ -43,7 +43,7 @@ pub(super) fn none_left(layout: Option<Layout>) -> MapError {
     MapError { remedy: "ask for a smaller capacity", ..heap::none_left(layout) }
 }
 
-/// A stripe of so many for the calling thread: that of its CPU. It is a hint.
+/// A stripe of this many for the calling thread: that of its CPU. It is a hint.
 #[inline(always)]
 pub(super) fn own<W: World>(stripes: usize) -> usize {
     let cpu = W::cpu_hint().index();

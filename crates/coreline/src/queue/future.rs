@@ -9,11 +9,11 @@ use super::{Queue, Queues};
 
 /// Something that callers wait for, as one caller asks for it.
 pub(crate) trait Awaited<'a, W: World> {
-    /// What the queue keeps for a caller that waits.
+    /// The data that the queue keeps for a caller that waits.
     type Asked: 'static;
-    /// What a caller that waits is given.
+    /// The data that a waiting caller is given.
     type Given: 'static;
-    /// What the caller gets.
+    /// The result for the caller.
     type Value;
     type Error: From<Lacking>;
 

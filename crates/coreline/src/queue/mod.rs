@@ -65,12 +65,12 @@ struct Lists<A, G> {
 
 struct Entry<A> {
     ticket: u64,
-    /// What the thread waits for.
+    /// The request for which the thread waits.
     asked: A,
     waker: Waker,
 }
 
-/// What a thread that serves a queue decides about a caller that waits.
+/// The decision of a thread that serves a queue about a caller that waits.
 pub(crate) enum Served<G> {
     /// The caller gets this.
     Given(G),

@@ -24,7 +24,7 @@ use crate::progress::progress;
 use crate::text::{Form, counted};
 use program::Case;
 
-/// What to time.
+/// The structure to time.
 #[derive(Debug, Clone, Copy, clap::ValueEnum)]
 pub(crate) enum Subject {
     /// The simulator's engine: accesses per second of host time, and memory per simulated CPU
@@ -55,7 +55,7 @@ struct CaseRow {
     switches: f64,
     /// `accesses` over `switches`.
     ratio: f64,
-    /// What the rate of accesses should be, in millions; `None` where nothing was promised.
+    /// The expected rate of accesses, in millions; `None` if none was promised.
     goal: Option<f64>,
 }
 

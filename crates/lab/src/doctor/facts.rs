@@ -1,4 +1,5 @@
-//! What was found, as plain data. The names of the fields are the keys of the JSON report.
+//! The facts about the machine, as plain data. The names of the fields are the keys of the JSON
+//! report.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -147,7 +148,7 @@ impl Tree {
     }
 }
 
-/// What control groups admit.
+/// The limits of control groups.
 #[derive(Debug, Serialize)]
 pub(super) struct Limits {
     /// A CPU list; `null` where there is none.

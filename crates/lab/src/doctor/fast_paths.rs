@@ -1,11 +1,11 @@
-//! What coreline can do fast: whether it does so here, why not, and what would change that.
+//! The fast paths of coreline: whether each is on here, why not, and how to turn it on.
 
 use std::io::{self, ErrorKind};
 
 use coreline_world::native::{NoSections, Probe, SelfTestError};
 use serde::Serialize;
 
-/// Where `mm_cid` ends in an rseq area, in bytes.
+/// The end of `mm_cid` in an rseq area, in bytes.
 const MM_CID_END: u64 = 28;
 
 #[derive(Debug, Serialize)]
@@ -14,7 +14,7 @@ pub(super) struct FastPath {
     pub(super) on: bool,
     /// Why it is off, and what runs instead.
     pub(super) why: Option<String>,
-    /// What would turn it on; `null` if that would gain nothing.
+    /// The way to turn it on; `null` if that would gain nothing.
     pub(super) remedy: Option<String>,
 }
 
@@ -90,7 +90,7 @@ pub(super) fn why_no_sections(why: &NoSections) -> String {
     }
 }
 
-/// What to do after a self-test that did not pass.
+/// The advice after a self-test that did not pass.
 fn after(error: &SelfTestError) -> String {
     match error {
         SelfTestError::NotAborted | SelfTestError::WrongCpu { .. } => {
@@ -140,8 +140,8 @@ pub(super) fn no_cid(probe: &Probe) -> Option<Off> {
     };
     Some((
         format!("{filled}; the ID ends at {MM_CID_END}"),
-        "use Linux 6.3 or later with CONFIG_SCHED_MM_CID; in a sandbox, use one that passes the \
-         auxiliary vector on"
+        "use Linux 6.3 or later with CONFIG_SCHED_MM_CID, and no sandbox that hides the auxiliary \
+         vector"
             .to_owned(),
     ))
 }

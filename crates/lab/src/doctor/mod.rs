@@ -33,7 +33,7 @@ use facts::{Futex, HugePages, Kernel, KernelChange, Limits, Membarrier, Processo
 use fast_paths::FastPath;
 pub(crate) use process::Process;
 
-/// What was found. The schema is `coreline.doctor/1`: keys may be added, and never change.
+/// The report of `doctor`. The schema is `coreline.doctor/1`: keys may be added, and never change.
 #[derive(Debug, Serialize)]
 pub(crate) struct Report {
     schema: &'static str,
@@ -55,13 +55,13 @@ pub(crate) struct Report {
     found: Found,
 }
 
-/// What a report is made from.
+/// The inputs of a report.
 #[derive(Debug)]
 struct Found {
     probe: Probe,
     /// The CPUs that this process may use, or why they are not known.
     allowed: Result<CpuSet, String>,
-    /// What control groups admit, or why that is not known.
+    /// The limits of control groups, or why they are not known.
     cgroup: Result<CgroupLimits, String>,
     host: Host,
 }

@@ -14,14 +14,14 @@ use super::facts::Limits;
 use crate::error::Error;
 use crate::text::{Form, counted};
 
-/// Where `mm_cid` ends in an rseq area, in bytes.
+/// The end of `mm_cid` in an rseq area, in bytes.
 const MM_CID_END: u64 = 28;
 
-/// What the kernel calls the entries of an auxiliary vector.
+/// The kernel's numbers for the entries of an auxiliary vector.
 const AT_RSEQ_FEATURE_SIZE: u64 = 27;
 const AT_RSEQ_ALIGN: u64 = 28;
 
-/// What can be seen of a process. The schema is `coreline.doctor.process/1`.
+/// The visible facts about a process. The schema is `coreline.doctor.process/1`.
 #[derive(Debug, Serialize)]
 pub(crate) struct Process {
     schema: &'static str,
@@ -39,7 +39,7 @@ pub(crate) struct Process {
     /// `glibc` or `musl`; `null` where neither is mapped, as in static programs.
     c_library: Option<&'static str>,
     c_library_error: Option<String>,
-    /// From its auxiliary vector: bytes that the kernel fills in, and their alignment.
+    /// The bytes that the kernel fills in, and their alignment, from the auxiliary vector.
     feature_size: Option<u64>,
     align: Option<u64>,
     auxv_error: Option<String>,
@@ -51,7 +51,7 @@ pub(crate) struct Process {
     fast_paths: Vec<Possible>,
 }
 
-/// What the kernel says of its threads.
+/// The kernel's statements about its threads.
 #[derive(Debug, Serialize)]
 struct Registrations {
     registered: usize,

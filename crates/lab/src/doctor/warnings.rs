@@ -1,4 +1,4 @@
-//! What makes good code slow here, and is not about a fast path.
+//! Warnings about conditions that make good code slow here, apart from fast paths.
 
 use coreline_topology::{CpuSet, Quota};
 use coreline_world::native::Probe;
@@ -70,7 +70,7 @@ fn hidden(Probe { hidden, topology, .. }: &Probe) -> Option<String> {
     })
 }
 
-/// Whether threads on so many CPUs use the quota up.
+/// Whether threads on this many CPUs use the quota up.
 pub(super) fn throttles(quota: Quota, cpus: usize) -> bool {
     quota.cpus() < cpus as f64
 }

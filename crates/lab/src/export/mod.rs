@@ -17,7 +17,7 @@ use parquet::ColumnKind;
 #[derive(Debug, PartialEq)]
 pub(crate) struct Column {
     pub(crate) name: String,
-    /// What its cells are, or else the narrowest kind that has all of them.
+    /// The kind of its cells, or else the narrowest kind that holds all of them.
     pub(crate) kind: Option<ColumnKind>,
     pub(crate) cells: Vec<Value>,
 }
@@ -74,7 +74,7 @@ impl Columns {
     }
 }
 
-/// What a row has in its cells, by name.
+/// The cells of a row, by name.
 fn cells<'a>(
     prefix: &str,
     fields: impl Iterator<Item = (&'a String, &'a Value)>,

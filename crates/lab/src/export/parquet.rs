@@ -13,7 +13,7 @@ use serde_json::Value;
 
 use super::{Column, Columns, text};
 
-/// What the cells of a column are.
+/// The kind of the cells of a column.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) enum ColumnKind {
     Flag,

@@ -10,10 +10,10 @@ use std::path::Path;
 
 use crate::import_error::ImportError;
 
-/// No file of so many CPUs is as large.
+/// No file for the maximum number of CPUs is this large.
 const LARGEST: u64 = 512 << 20;
 
-/// As many CPUs as a machine file may have.
+/// The maximum number of CPUs in a machine file.
 const MOST_CPUS: usize = 4096;
 
 /// Latencies in nanoseconds.

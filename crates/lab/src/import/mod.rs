@@ -32,7 +32,7 @@ use crate::world;
 use matrix::Matrix;
 use places::Places;
 
-/// Which matrix, and where the machine file goes.
+/// The matrix, and the path of the machine file.
 #[derive(Debug, Args)]
 pub(crate) struct Choice {
     /// The matrix: comma-separated values, the one-way latency between each two CPUs in
@@ -75,7 +75,7 @@ pub(crate) struct Imported {
     name: String,
     /// The machine that gives all but transfers.
     like: String,
-    /// Where the machine file is; null if none was asked for.
+    /// The path of the machine file; null if none was asked for.
     file: Option<PathBuf>,
     sockets: u32,
     nodes_per_socket: u32,

@@ -1,4 +1,4 @@
-//! Where each CPU of a matrix is: which levels are hardware threads, caches, nodes and sockets.
+//! The place of each CPU of a matrix: which levels are hardware threads, caches, nodes and sockets.
 //!
 //! Latencies show groups, and not what these are. Groups of 2, 4 or 8 CPUs within
 //! [`MOST_SIBLINGS`] ns are the threads of a core. The largest groups are sockets if there are few
@@ -18,7 +18,7 @@ use crate::measure::Figure;
 /// Two threads of one core are nearer than this, in nanoseconds.
 const MOST_SIBLINGS: f64 = 15.0;
 
-/// Two groups of so many cores or fewer are taken for two caches of a socket.
+/// Two groups of this many cores or fewer are taken for two caches of a socket.
 const SMALL_CACHE: usize = 8;
 
 /// The machine that a matrix shows.
@@ -27,7 +27,7 @@ pub(super) struct Places {
     pub(super) shape: Shape,
     /// The CPU of the matrix for each CPU of a machine file's machine, whose numbers are given.
     pub(super) cpus: Vec<usize>,
-    /// What latencies each class has.
+    /// The latencies of each class.
     pub(super) transfers: Vec<(Class, Figure)>,
     /// How many pairs are left out: of groups that the latencies do not show.
     pub(super) left_out: usize,

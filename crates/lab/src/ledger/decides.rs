@@ -1,4 +1,4 @@
-//! Which costs decide a figure although no source says what they are.
+//! The costs that decide a figure although no source states them.
 
 use coreline_sim::Spec;
 use coreline_sim::claim::{Band, Point};
@@ -32,7 +32,7 @@ impl Deciders {
         };
         let moved = |(at, point): (usize, &Point)| {
             let (cost, percent) = point.cost.as_ref()?;
-            // The same but for the cost: what the arbitration decides, the cost does not.
+            // The same except for the cost: what the arbitration decides, the cost does not.
             let is_base = |it: &Point| it.cost.is_none() && it.arbitration == point.arbitration;
             let base = band.points().iter().position(is_base)?;
             has_no_source(cost).then(|| (at, base, cost.clone(), *percent as f64 / 100.0))

@@ -32,18 +32,18 @@ pub(super) struct Entry {
     pub(super) rows: usize,
     pub(super) verdict: Verdict,
     pub(super) times: Option<f64>,
-    /// Which declared parameters decide it: costs without a source, or [`SCENARIO`].
+    /// The declared parameters that decide it: costs without a source, or [`SCENARIO`].
     pub(super) declared: BTreeSet<String>,
     /// The number of its fact, from 1; none of a quotient of other entries.
     pub(super) fact: Option<usize>,
-    /// What decides it; why it is not better.
+    /// The reason for the verdict, or why it is not better.
     pub(super) why: Option<String>,
 }
 
 /// Among what decides a figure: parameters that the scenario declares, or what it does not model.
 const SCENARIO: &str = "scenario";
 
-/// Each published figure once. Of parameters, those are kept that were published.
+/// Each published figure once. Only the published parameters are kept.
 pub(super) fn entries(
     rows: &[FigureRow],
     known: &BTreeSet<String>,

@@ -1,11 +1,11 @@
-//! Which published figures are one fact, and how many facts are reached: by the simulator, and by
-//! models that know no machine.
+//! The published figures that are one fact, and how many facts are reached: by the simulator, and
+//! by models that know no machine.
 //!
 //! Figures are **one fact** if the simulator cannot be right about one of them and wrong about the
 //! other for a reason of its own: it says the same of both at every point of the band, as for each
-//! area of memory that did not move. A **quotient** of two other listed figures is no fact. A fact
-//! is as good as its worst figure. If a declared parameter decides a fact, its size is no evidence,
-//! and it is not judged.
+//! area of memory that did not move. A **quotient** of two other listed figures is not a fact. A
+//! fact is as good as its worst figure. If a declared parameter decides a fact, its size proves
+//! nothing, and it is not judged.
 
 use std::collections::BTreeMap;
 use std::ops::AddAssign;
@@ -43,7 +43,7 @@ pub(super) struct Fact {
     pub(super) verdict: Verdict,
 }
 
-/// From the best to the worst.
+/// The verdicts, from the best to the worst.
 pub(super) const VERDICTS: [Verdict; 6] = [
     Verdict::Reached,
     Verdict::Direction,
@@ -53,7 +53,7 @@ pub(super) const VERDICTS: [Verdict; 6] = [
     Verdict::Against,
 ];
 
-/// What facts come to.
+/// The totals of facts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
 pub(super) struct Score {
     pub(super) figures: usize,

@@ -54,9 +54,9 @@ enum Form {
 struct Part {
     scenario: &'static str,
     machine: &'static str,
-    /// What figures were published of, and what they are divided by.
+    /// The variants of the published figures, and those by which they are divided.
     variants: &'static [&'static str],
-    /// What the source says of parameters, or is known of them.
+    /// The values of parameters that the source states or that are known.
     values: &'static [(&'static str, &'static [&'static str])],
     form: Form,
 }

@@ -8,7 +8,7 @@ use super::facts::{Account, Score, VERDICTS};
 use crate::run::verdict;
 use crate::text::{Form, counted};
 
-/// What documents are as wide as.
+/// The text form of documents, with their width.
 fn form() -> Form {
     Form { width: 118, ..Form::plain() }
 }
@@ -19,7 +19,7 @@ fn headline(score: &Score) -> String {
     let more = score.directed - reached;
     format!(
         "The {figures} published figures are {facts} independent facts. What we declare or do not \
-         model decides the size of {declared} of them, so this size is no evidence; \
+         model decides the size of {declared} of them, so this size proves nothing; \
          {declared_directed} of these lie in the published direction. Of the other {judged}, the \
          simulator reaches {reached} in size, and {more} more in direction. A null model that \
          knows no machine (every ratio is 1, and any other metric the mean of its published \
@@ -40,10 +40,10 @@ const EXPLAINED: [&str; 3] = [
      figure is `undecided` if these rows disagree.",
     "*Fact* numbers the independent facts of a table. Figures are one fact if the simulator says \
      the same of them at every point of the band, within 2 %. A quotient of two other figures of \
-     the table is no fact. A fact is as good as its worst figure. After the number stands what we \
-     declare and what decides the figure: `scenario` for a parameter of the scenario or an effect \
-     that is not modelled, or a cost of the machine file that is a guess, or from memory, and that \
-     moves the figure by its square root or more.",
+     the table is not a fact. A fact is as good as its worst figure. After the number follows what \
+     we declare and what decides the figure: `scenario` for a parameter of the scenario or an \
+     effect that is not modelled, or a cost of the machine file that is a guess, or from memory, \
+     and that moves the figure by its square root or more.",
 ];
 
 pub(super) fn write(ledger: &Ledger) -> String {

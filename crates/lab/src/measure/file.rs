@@ -11,13 +11,13 @@ use super::{Figure, Row};
 /// Quartiles further from the median than this make a cost uncertain: claims must hold while it
 /// moves by 30 %.
 const MOST_SPREAD: f64 = 0.1;
-/// A machine file says at least so many nanoseconds.
+/// A machine file says at least this many nanoseconds.
 const LEAST_NS: f64 = 0.001;
 
-/// What the source of a cost says that should have been measured.
+/// The words in the source of a cost that could not be measured because of a disturbance.
 const DISTURBED: &str = "; not measured on this machine, because other programs used its CPUs";
 
-/// What a file is made of.
+/// The inputs of a file.
 pub(crate) struct File<'a> {
     pub(crate) name: &'a str,
     /// The processor and the kernel, or the matrix.
@@ -26,13 +26,13 @@ pub(crate) struct File<'a> {
     /// The machine, of which the process may use a part.
     pub(crate) topology: &'a Topology,
     pub(crate) rows: &'a [Row],
-    /// What transfers take, for the classes that were measured.
+    /// The times of transfers, for the classes that were measured.
     pub(crate) transfers: &'a [(Class, Figure)],
     /// The machine that gives what was not measured.
     pub(crate) like: &'a Spec,
 }
 
-/// Where the measured figures are from.
+/// The origin of the measured figures.
 pub(crate) enum Origin<'a> {
     /// This machine, on a day.
     Here { day: &'a str },
@@ -118,7 +118,7 @@ impl File<'_> {
         Cost { value, source, uncertain }
     }
 
-    /// What was measured of a cost, if it was, and was not disturbed.
+    /// The measured figure of a cost, if the cost was measured without a disturbance.
     fn cost(&self, cost: &str) -> Option<Cost> {
         for row in self.rows {
             let Some(figure) = row.calm() else { continue };

@@ -11,10 +11,10 @@ use super::Figure;
 /// CPUs beyond this are too many for a map, and for the time that pairs take.
 const MOST: usize = 48;
 
-/// Figures are written out for so many CPUs, and drawn as shades for more.
+/// Figures are written out for this many CPUs, and drawn as shades for more.
 const MOST_WRITTEN: usize = 12;
 
-/// From the least to the most.
+/// The shades, from the least to the most.
 const SHADES: [&str; 5] = ["·", "░", "▒", "▓", "█"];
 const ASCII_SHADES: [&str; 5] = [".", ":", "+", "#", "@"];
 
@@ -27,8 +27,8 @@ pub(super) struct Pair {
     pub(super) ns: Figure,
 }
 
-/// The CPUs that play, of those that the process may use: all; or else one of each core, or so many
-/// of each last-level cache that they are not too many.
+/// The CPUs that play, of those that the process may use: all; or else one of each core, or this
+/// many of each last-level cache that they are not too many.
 pub(super) fn players(topology: &Topology, allowed: &CpuSet) -> Vec<CpuId> {
     let mut cpus: Vec<&Cpu> = allowed.iter().filter_map(|cpu| topology.cpu(cpu)).collect();
     cpus.sort_by_key(|cpu| (cpu.socket, cpu.node, cpu.cache, cpu.core, cpu.thread));

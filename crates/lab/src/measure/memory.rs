@@ -26,7 +26,7 @@ pub(super) struct Lines {
 
 // SAFETY: the mapping belongs to the value, and after it was touched it is read only.
 unsafe impl Send for Lines {}
-// SAFETY: as for `Send`; `touch` writes zeros where zeros are, by atomic stores.
+// SAFETY: as for `Send`; `touch` writes zeros where zeros are, with atomic stores.
 unsafe impl Sync for Lines {}
 
 impl Lines {
@@ -58,7 +58,7 @@ impl Lines {
         Lines::map(SMALL, Native::map)
     }
 
-    /// Memory of which [`touch`](Lines::touch) writes so many pages, that was only read.
+    /// Memory of which [`touch`](Lines::touch) writes this many pages, that was only read.
     pub(super) fn copied(pages: usize) -> Result<Lines, &'static str> {
         Lines::map(pages * PAGE, Native::map_copy_on_write)
     }
@@ -76,7 +76,7 @@ impl Lines {
     }
 
     /// Looks at lines in an order that no prefetcher follows, each once before any comes again.
-    /// Where a load goes depends on the one before it.
+    /// The target of a load depends on the previous load.
     pub(super) fn chase(&self, hops: u32) {
         let lines = (self.layout.size() / LINE) as u64;
         // Relaxed: one thread at a time.

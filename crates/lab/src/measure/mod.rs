@@ -62,7 +62,7 @@ pub(crate) struct Choice {
         hide_possible_values = true
     )]
     like: Spec,
-    /// Take few samples; they show that the command works, but are no figures to quote
+    /// Take few samples; they show that the command works, but do not quote their figures
     #[arg(long)]
     quick: bool,
     /// Print one JSON object instead of text
@@ -70,7 +70,7 @@ pub(crate) struct Choice {
     json: bool,
 }
 
-/// What was measured of a quantity. Times are nanoseconds.
+/// The measurement of a quantity. Times are nanoseconds.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub(crate) struct Figure {
     pub(crate) median: f64,
@@ -105,7 +105,7 @@ pub(crate) struct Row {
     ns: Option<Figure>,
     /// Why there is no figure.
     why: Option<String>,
-    /// What the machine that gives the rest says of the cost.
+    /// The cost on the machine that supplies the other costs.
     like: Option<f64>,
 }
 
@@ -140,7 +140,7 @@ pub(crate) struct Measurement {
     like: String,
     /// How many costs of a machine file were measured, and how many there are.
     costs: [usize; 2],
-    /// Where the machine file is; null if none was asked for.
+    /// The path of the machine file; null if none was asked for.
     file: Option<PathBuf>,
     quantities: Vec<Row>,
     core_to_core: Vec<Pair>,
@@ -191,7 +191,7 @@ impl Taken {
         Ok(())
     }
 
-    /// The figure, if one sample in each of so many rounds was wanted.
+    /// The figure, if one sample in each of this many rounds was wanted.
     fn figure(self, rounds: usize) -> Option<Figure> {
         Figure::of(keep(self.samples, rounds.div_ceil(self.every)))
     }
@@ -313,7 +313,7 @@ fn run(
     Ok((outcome, text))
 }
 
-/// What a transfer takes in each class that the machine has: the middle one of its pairs. Pairs
+/// The time of a transfer in each class that the machine has: the middle one of its pairs. Pairs
 /// that were disturbed do not count, unless all of the class were.
 fn transfers(pairs: &[Pair]) -> Vec<(Class, Figure)> {
     let of = |class: Class| {
@@ -339,8 +339,8 @@ impl Measurement {
         // A processor's name can be as long as its maker likes.
         write!(out, "{}", form.paragraph("", &self.machine))?;
         let quick = match (self.quick, cfg!(debug_assertions)) {
-            (_, true) => "\nbut this program was built without optimisation: no figures to quote",
-            (true, false) => "\nbut few samples were taken: no figures to quote",
+            (_, true) => "\nbut this program was built without optimisation: do not quote figures",
+            (true, false) => "\nbut few samples were taken: do not quote figures",
             (false, false) => "",
         };
         writeln!(out, "{measured} of {all} costs of a machine file were measured here{quick}\n")?;

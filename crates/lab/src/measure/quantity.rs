@@ -1,4 +1,4 @@
-//! What is measured, and how: a program for each quantity.
+//! The measured quantities, with a program for each.
 //!
 //! Each is small enough to see what its time is spent on. All run natively only; what a simulated
 //! machine makes of the costs is the business of `validate`.
@@ -24,7 +24,7 @@ use crate::disturbance::waits_of_new_thread;
 pub(super) enum Use {
     /// It is this cost.
     Cost(&'static str),
-    /// It is this cost, once so many of another quantity are taken off it.
+    /// It is this cost, once this many of another quantity are taken off it.
     Beyond(&'static str, f64, &'static str),
     /// No cost of today's machine files is like it.
     None,
@@ -32,13 +32,13 @@ pub(super) enum Use {
 
 /// Something that can be timed on a machine.
 pub(super) struct Quantity {
-    /// What options and results call it.
+    /// The name in options and results.
     pub(super) name: &'static str,
     pub(super) what: &'static str,
     pub(super) used: Use,
     /// A thread runs on each.
     pub(super) cpus: Vec<CpuId>,
-    /// One sample in so many rounds: those that take long are taken seldom.
+    /// One sample in this many rounds: those that take long are taken seldom.
     pub(super) every: usize,
     pub(super) part: Arc<Part>,
 }
@@ -50,7 +50,7 @@ const SYSCALL: &str = "syscall";
 const HIT: &str = "hit";
 
 /// The quantities of a machine, of which the process may use these CPUs; and what it does not have.
-/// Loads that no cache serves go to so many bytes.
+/// Loads that no cache serves go to this many bytes.
 pub(super) fn all(machine: &Probe, allowed: &[CpuId], bytes: usize) -> (Vec<Quantity>, Vec<Lack>) {
     let topology: &Topology = &machine.topology;
     let (mut found, mut lacks) = (Vec::new(), Vec::new());
@@ -124,7 +124,7 @@ pub(super) fn all(machine: &Probe, allowed: &[CpuId], bytes: usize) -> (Vec<Quan
                 let what = "a fence in all running threads, of which there are two";
                 add("broadcast", what, cost("broadcast"), both, 1, broadcast());
             } else {
-                lacks.push(("broadcast", "broadcast", "fences take no membarrier here"));
+                lacks.push(("broadcast", "broadcast", "fences do not use membarrier here"));
             }
         }
         None => {
@@ -146,7 +146,7 @@ pub(super) fn all(machine: &Probe, allowed: &[CpuId], bytes: usize) -> (Vec<Quan
             Ok(lines) => add(name, what, Use::Cost(cost), &[one], 1, chase(lines)),
             Err(why) => lacks.push((name, cost, why)),
         };
-    memory("memory", "a line in the own node's memory", "memory_local", home);
+    memory("memory", "a line in the memory of the CPU's node", "memory_local", home);
     match far {
         Some(node) => {
             memory("far-memory", "a line in the farthest node", "memory_remote", Some(node))
@@ -225,7 +225,7 @@ fn syscall() -> Arc<Part> {
     })
 }
 
-/// Writes to one page in so many, whatever their size is, of memory that was never touched.
+/// Writes to one page in this many, whatever their size is, of memory that was never touched.
 fn page() -> Arc<Part> {
     Arc::new(|_, _| {
         let fresh = Lines::untouched().ok()?;
@@ -261,7 +261,7 @@ fn alternate(round_trips: u32) -> Arc<Part> {
     })
 }
 
-/// Two threads that compute on one CPU. Where time is missing to a thread, the other one ran.
+/// Two threads that compute on one CPU. If time is missing in one thread, the other thread ran.
 fn slice() -> Arc<Part> {
     const SPAN: Duration = Duration::from_millis(60);
     /// More than an interrupt takes, and less than a slice lasts.
@@ -272,7 +272,7 @@ fn slice() -> Arc<Part> {
         while last - start < SPAN {
             let now = Native::now();
             if now - last > GAP {
-                // The first one is no whole one.
+                // The first one is not complete.
                 runs.extend(begun.map(|begun| (last - begun).as_nanos() as f64));
                 begun = Some(now);
             }
@@ -353,7 +353,7 @@ fn broadcast() -> Arc<Part> {
     })
 }
 
-/// Loads from lines that no cache holds, each of which waits for the one before it.
+/// Loads from lines that no cache holds, each of which waits for the previous one.
 fn chase(lines: Lines) -> Arc<Part> {
     const HOPS: u32 = 2000;
     Arc::new(move |_, _| Some(time(|| lines.chase(HOPS)) / f64::from(HOPS)))

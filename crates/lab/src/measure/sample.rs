@@ -14,10 +14,10 @@ use coreline_world::{Clock, Native, SpawnError};
 
 use crate::disturbance::{self, Waits};
 
-/// What a sample came to, and how long its threads waited. No figure: there was nothing to time.
+/// The figure of a sample, and how long its threads waited. No figure: there was nothing to time.
 pub(crate) type Sample = Option<(Waits, f64)>;
 
-/// Where the threads of a sample meet, so that they begin together.
+/// The meeting point of the threads of a sample, so that they begin together.
 pub(crate) struct Meeting {
     threads: u32,
     /// How often a thread came, over all meetings.
@@ -26,7 +26,7 @@ pub(crate) struct Meeting {
     started: Mutex<Waits>,
 }
 
-/// What the threads of a sample sleep for, as several may share a CPU.
+/// The word on which the threads of a sample sleep, as several may share a CPU.
 ///
 /// | value | name | meaning |
 /// |---|---|---|
@@ -63,7 +63,7 @@ pub(super) fn time(work: impl FnOnce()) -> f64 {
     (Native::now() - start).as_nanos() as f64
 }
 
-/// What each thread of a sample does: it is told its number, and gives its figure if it has one.
+/// The work of each thread of a sample: it gets its number, and gives its figure if it has one.
 pub(crate) type Part = dyn Fn(usize, &Meeting) -> Option<f64> + Send + Sync;
 
 /// Has a thread on each of these CPUs do its part; the sample is the mean of their figures.

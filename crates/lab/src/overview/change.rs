@@ -50,7 +50,7 @@ pub(crate) struct Row {
     why: Option<String>,
     /// The command that gives the simulated figures again, and their reasons.
     pub(crate) command: String,
-    /// What two variants take on this machine; null where it can show no difference.
+    /// The times of two variants on this machine; null where it can show no difference.
     here: Option<Vec<Here>>,
     /// The library's types that do the same.
     types: &'static str,
@@ -234,7 +234,7 @@ impl Row {
         Ok(write!(out, "{}", form.paragraph("  ", &text))?)
     }
 
-    /// What this machine shows.
+    /// The measurement on this machine.
     fn measured(&self) -> String {
         let Some(here) = &self.here else { return "one L3, no evidence".to_owned() };
         let figure = |here: &Here| {

@@ -38,7 +38,7 @@ impl fmt::Display for Bars {
 }
 
 impl Bars {
-    /// A bar of so many columns; what is not zero is seen.
+    /// A bar of this many columns; what is not zero is seen.
     fn bar(&self, columns: f64) -> String {
         if !self.form.unicode {
             return "#".repeat((columns.round() as usize).max(usize::from(columns > 0.0)));

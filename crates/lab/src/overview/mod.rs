@@ -1,6 +1,6 @@
-//! What the program says if nothing was asked: what this machine is, the five kernel changes
-//! beside what was published of them, and what the library's types cost here beside what a program
-//! would use without it. Fits a terminal of 80 columns and 50 lines.
+//! The output of the program without a verb: this machine, the five kernel changes beside their
+//! published gains, and the costs of the library's types beside those of the usual alternatives.
+//! Fits a terminal of 80 columns and 50 lines.
 //!
 //! | module | does |
 //! |---|---|
@@ -153,7 +153,7 @@ impl<'a> Page<'a> {
                 show_pair(pair, *form, out)?;
             }
         }
-        // What is finished is to be there, whatever becomes of the rest.
+        // Flush the finished part now, because the rest may fail.
         Ok(out.flush()?)
     }
 }
@@ -204,7 +204,7 @@ const SUBJECT: usize = 16;
 const SIDE: usize = 20;
 
 impl Overview {
-    /// What all of it comes to, and where to go on.
+    /// The summary, and where to go on.
     fn foot(&self, form: Form, out: &mut dyn Write) -> Result<(), Error> {
         writeln!(out)?;
         if self.pairs.iter().any(Pair::is_disturbed) || self.changes.iter().any(Row::is_disturbed) {

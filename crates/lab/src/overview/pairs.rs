@@ -1,4 +1,4 @@
-//! What a common operation takes on this machine: by what std has, and by the library's type.
+//! The cost of common operations on this machine: with std, and with the library's type.
 //!
 //! Two threads on two CPUs do the same for a while, at the same time; a call goes from the one to
 //! the other. A time is that of one thread's operation. Sides take turns, so a slow spell of the
@@ -29,7 +29,7 @@ use crate::text;
 /// How long the threads of a sample go on.
 const SPAN: Duration = Duration::from_millis(20);
 
-/// So many operations between two looks at the clock.
+/// This many operations between two looks at the clock.
 const BATCH: u64 = 64;
 
 /// How many samples count, and how many are taken at most where some are disturbed.
@@ -264,7 +264,7 @@ fn allocate(place: &Place) -> Result<Sample, Error> {
     })
 }
 
-/// What an object keeps from one life to the next.
+/// The data that an object keeps from one life to the next.
 struct Session {
     buffer: Vec<u8>,
     counter: PerCpu<Word64>,

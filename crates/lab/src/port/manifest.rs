@@ -25,7 +25,7 @@ pub(super) struct Manifest {
 pub(super) struct Dependency {
     pub(super) name: String,
     pub(super) ported: bool,
-    /// What a machine sees of it, if it is not ported.
+    /// The part of it that a machine sees, if it is not ported.
     pub(super) why: Option<&'static str>,
 }
 
@@ -98,7 +98,7 @@ fn dependencies(table: &Table) -> Vec<(&String, &Value)> {
         .collect()
 }
 
-/// Where the simulator comes from: a folder, or a version.
+/// The source of the simulator: a folder, or a version.
 #[derive(Debug, Clone)]
 pub(super) enum Simulator {
     Path(String),

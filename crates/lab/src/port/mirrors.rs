@@ -1,11 +1,11 @@
-//! What is mirrored: where a path of the standard library leads in `coreline_sim`.
+//! The mirrored paths: where a path of the standard library leads in `coreline_sim`.
 
 /// A module of std that has a mirror under the same path.
 struct Mirror {
     module: &'static [&'static str],
-    /// What is another type or function there.
+    /// The names that are another type or function there.
     mirrored: &'static [&'static str],
-    /// What is std's own there, so that it may stay as it is.
+    /// The names that are std's own there, so that they may stay as they are.
     same: &'static [&'static str],
 }
 
@@ -152,7 +152,7 @@ pub(super) fn is_std(root: &str) -> bool {
     matches!(root, "std" | "core" | "alloc")
 }
 
-/// Where a path leads, without its root, which is a crate of the standard library. A path's last
+/// The target of a path, without its root, which is a crate of the standard library. A path's last
 /// name may be `*`. `keeps_arc`: a method of the package takes `self: Arc<Self>`.
 pub(super) fn leads(path: &[&str], keeps_arc: bool) -> Leads {
     if keeps_arc && (path.starts_with(&["sync", "Arc"]) || path.starts_with(&["sync", "Weak"])) {
@@ -189,7 +189,8 @@ pub(super) fn leads(path: &[&str], keeps_arc: bool) -> Leads {
     }
 }
 
-/// What a machine sees of this crate, if threads wait for each other in it. Names may have `-`.
+/// The part of this crate that a machine sees, if threads wait for each other in it. Names may have
+/// `-`.
 pub(super) fn of_crate(name: &str) -> Option<&'static str> {
     let name = name.replace('-', "_");
     CRATES.iter().find(|(it, _)| *it == name).map(|(_, why)| *why)

@@ -60,7 +60,7 @@ pub(crate) struct Choice {
     json: bool,
 }
 
-/// What a package's folder holds, read and ported.
+/// The content of a package's folder, read and ported.
 struct Copy {
     package: Package,
     /// Each with the path in the package, in order.
@@ -237,8 +237,8 @@ fn parse_error(folder: &Path, path: &Path, why: &Unread) -> PortError {
     }
 }
 
-/// What a copy does not have: what tests and benchmarks are made of, and what cargo keeps beside a
-/// package to know whether it was changed.
+/// Whether a copy leaves this path out: tests and benchmarks, and the files by which cargo knows
+/// whether a package was changed.
 fn is_left_out(path: &Path) -> bool {
     const NAMES: &[&str] = &[
         "tests",
@@ -255,7 +255,7 @@ fn is_left_out(path: &Path) -> bool {
     NAMES.iter().any(|name| path == Path::new(name))
 }
 
-/// What a folder holds, by paths in it.
+/// The content of a folder, by paths in it.
 #[derive(Default)]
 struct Found {
     files: Vec<PathBuf>,
@@ -263,7 +263,7 @@ struct Found {
     others: Vec<PathBuf>,
 }
 
-/// Adds what a folder holds, in order, but for its own manifest, which was read.
+/// Adds what a folder holds, in order, except for its own manifest, which was read.
 fn list(folder: &Path, inner: &Path, found: &mut Found) -> Result<(), PortError> {
     let whole = folder.join(inner);
     let failed = |why| PortError::Read { path: whole.clone(), why };

@@ -1,4 +1,4 @@
-//! What was changed, what was not, and how the copies are used.
+//! The changed parts, the unchanged parts, and how to use the copies.
 
 use std::io::Write;
 use std::path::Path;

@@ -28,7 +28,7 @@ pub(super) struct Left {
     pub(super) why: String,
 }
 
-/// What is known of a package before its files are ported.
+/// The known facts about a package before its files are ported.
 #[derive(Debug, Default)]
 pub(super) struct Of<'a> {
     /// Its types that hold something shared.
@@ -54,7 +54,7 @@ struct Work<'a> {
     tokens: &'a Tokens<'a>,
     of: &'a Of<'a>,
     edits: Vec<(Range<usize>, String)>,
-    /// Of the modules around the place that is looked at, the opening and the closing token.
+    /// The opening and the closing token of each module around the current place.
     modules: Vec<(usize, usize)>,
     /// The opening tokens of modules that the copy does not have.
     gone: Vec<usize>,

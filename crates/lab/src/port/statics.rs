@@ -26,7 +26,7 @@ pub(super) struct Shared {
     pub(super) value: (usize, usize),
 }
 
-/// What is declared by the keyword `static` and a name.
+/// The declaration by the keyword `static` and a name.
 pub(super) fn declared(tokens: &Tokens<'_>, keyword: usize, name: usize) -> Option<Shared> {
     let text = tokens.word(name)?.to_owned();
     if !tokens.is_mark(name + 1, ':') {
@@ -59,7 +59,7 @@ pub(super) fn declared(tokens: &Tokens<'_>, keyword: usize, name: usize) -> Opti
     })
 }
 
-/// What the `static` at this token is; `shared` are the package's own types that are shared.
+/// The kind of the `static` at this token; `shared` are the package's own types that are shared.
 pub(super) fn read(tokens: &Tokens<'_>, keyword: usize, shared: &BTreeSet<String>) -> Static {
     if tokens.is_word(keyword + 1, "mut") {
         let name = tokens.word(keyword + 2).unwrap_or("_");
@@ -128,7 +128,7 @@ pub(super) fn types(tokens: &Tokens<'_>) -> Vec<(String, BTreeSet<String>)> {
     found
 }
 
-/// Which of these types hold something shared, directly or by each other.
+/// The types among these that hold something shared, directly or through each other.
 pub(super) fn shared(types: &[(String, BTreeSet<String>)]) -> BTreeSet<String> {
     let mut shared = BTreeSet::new();
     loop {

@@ -31,7 +31,7 @@ enum TokenKind {
 struct Token {
     kind: TokenKind,
     at: Range<usize>,
-    /// Of an opening token, the number of the closing one.
+    /// The number of the closing token of an opening token.
     close: usize,
 }
 
@@ -45,7 +45,7 @@ pub(super) struct Tokens<'a> {
 impl<'a> Tokens<'a> {
     pub(super) fn new(text: &'a str) -> Result<Tokens<'a>, Unread> {
         let mut tokens = Tokens { text, tokens: Vec::new() };
-        // A byte order mark is no token, and would move all places.
+        // A byte order mark is not a token, and would move all places.
         let stream: TokenStream = text.parse()?;
         tokens.flatten(stream, 0)?;
         Ok(tokens)
@@ -170,7 +170,7 @@ impl<'a> Tokens<'a> {
         None
     }
 
-    /// Where the token is in the text.
+    /// The place of the token in the text.
     pub(super) fn at(&self, number: usize) -> Range<usize> {
         self.tokens[number].at.clone()
     }

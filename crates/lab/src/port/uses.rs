@@ -1,4 +1,4 @@
-//! What `use` imports, and where what has a mirror goes.
+//! The imports of `use`, and their mirrors.
 
 use super::mirrors::{Leads, is_std, leads};
 use super::tokens::Tokens;
@@ -6,7 +6,7 @@ use super::tokens::Tokens;
 /// A name that is imported.
 #[derive(Debug)]
 struct Leaf {
-    /// From the root on; the last may be `*`.
+    /// The path from the root on; its last name may be `*`.
     path: Vec<String>,
     /// `as` another name.
     rename: Option<String>,
@@ -33,7 +33,7 @@ pub(super) enum Part {
     Foreign { token: usize, root: String, path: String },
 }
 
-/// What becomes of the `use` whose tree begins here, and the token behind it.
+/// The replacement of the `use` whose tree begins here, and the token behind it.
 pub(super) fn use_tree(tokens: &Tokens<'_>, from: usize, keeps_arc: bool) -> (Vec<Part>, usize) {
     let mut leaves = Vec::new();
     let end = collect(tokens, from, &mut Vec::new(), None, &mut leaves);
@@ -104,7 +104,7 @@ fn collect(
     at
 }
 
-/// What becomes of the names under one root of the standard library.
+/// The replacement of the names under one root of the standard library.
 fn of_std(tokens: &Tokens<'_>, leaves: &[Leaf], keeps_arc: bool, parts: &mut Vec<Part>) {
     let verdict = |leaf: &Leaf| {
         let path: Vec<_> = leaf.path[1..].iter().map(String::as_str).collect();

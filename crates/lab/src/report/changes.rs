@@ -12,7 +12,7 @@ use crate::overview::as_gain;
 pub(crate) struct Change {
     /// The change, and the result that shows it.
     pub(crate) what: String,
-    /// What is compared, with its range.
+    /// The compared value, with its range.
     pub(crate) ours: String,
     pub(crate) published: Option<String>,
     pub(crate) source: Option<String>,

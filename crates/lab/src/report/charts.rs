@@ -39,7 +39,7 @@ impl<'a> Of<'a> {
     fn charts(&self) -> Vec<Chart> {
         let published = self.published();
         let scaling = self.scaling();
-        // A ratio is shown beside what was published for it; else its parts say as much.
+        // A ratio is shown beside what was published for it; otherwise its parts say as much.
         let is_derived = self.rows().any(|row| row.derived);
         if published.is_none() && scaling.is_empty() && !is_derived {
             return self.variants().into_iter().collect();

@@ -13,7 +13,7 @@ pub(super) const COLOURS: [&str; 10] = [
     "#aa4499", "#88ccaa",
 ];
 
-/// Where a chart stands in the page.
+/// The place of a chart in the page.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub(super) enum Section {
@@ -26,11 +26,11 @@ pub(super) enum Section {
 
 #[derive(Debug, Clone, Serialize)]
 pub(super) struct Chart {
-    /// What `--png` and `--svg` call it.
+    /// The name for `--png` and `--svg`.
     pub(super) id: String,
     pub(super) section: Section,
     pub(super) title: String,
-    /// What the chart shows, in words: its text alternative.
+    /// The description of the chart in words: its text alternative.
     pub(super) says: String,
     pub(super) machine: String,
     pub(super) replay: String,
@@ -48,7 +48,7 @@ pub(super) struct Figure {
 pub(super) struct Line {
     pub(super) name: String,
     pub(super) colour: usize,
-    /// By the value of the parameter.
+    /// The figures by the value of the parameter.
     pub(super) marks: Vec<Mark>,
 }
 
@@ -221,7 +221,7 @@ pub(super) fn plain(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;")
 }
 
-/// What a name becomes in an id: `epyc-9654-2s`.
+/// The form of a name in an id: `epyc-9654-2s`.
 pub(super) fn slug(name: &str) -> String {
     let dash =
         |char: char| if char.is_ascii_alphanumeric() { char.to_ascii_lowercase() } else { '-' };

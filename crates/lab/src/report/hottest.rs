@@ -1,4 +1,4 @@
-//! What a run's time went into: one point of a result, run again with full statistics.
+//! The places where a run spent its time: one point of a result, run again with full statistics.
 
 use std::collections::BTreeMap;
 
@@ -23,7 +23,7 @@ pub(super) struct Hottest {
     report: Report,
 }
 
-/// What accesses from one place in the source to one line cost.
+/// The cost of accesses from one place in the source to one line.
 #[derive(Debug, Clone, Serialize)]
 pub(super) struct HotPlace {
     /// The line's name, or else its address.
@@ -31,7 +31,7 @@ pub(super) struct HotPlace {
     /// The file and the line there.
     pub(super) site: String,
     pub(super) time_ns: u64,
-    /// Of that, waiting for a turn at the line.
+    /// The part of that time that was spent waiting for a turn at the line.
     pub(super) queue_ns: u64,
     pub(super) hits: u64,
     pub(super) misses: u64,
@@ -79,7 +79,7 @@ impl Hottest {
         format!("Accesses by what served them: {}.", each.join(", "))
     }
 
-    /// For how many ns each CPU waited for lines.
+    /// The time for which each CPU waited for lines, in nanoseconds.
     pub(super) fn waits(&self) -> BTreeMap<u32, u64> {
         let cpus = self.report.details.iter().flat_map(|details| &details.cpus);
         cpus.map(|cpu| (cpu.cpu, cpu.miss_ns + cpu.queue_ns)).collect()
@@ -122,7 +122,7 @@ impl Hottest {
             figure,
         };
         let program = &self.replay.program;
-        // The core's own cache serves most, which is no transfer.
+        // The core's own cache serves most accesses, without a transfer.
         let transfers = self.report.transfers.by_name().into_iter().skip(1);
         let mark = |at: &str, value: f64| Mark { at: at.into(), value, low: None, high: None };
         let marks: Vec<_> = transfers.map(|(name, count)| mark(name, count as f64)).collect();

@@ -13,13 +13,13 @@ use crate::error::Error;
 use crate::measure::matrix::class;
 use crate::validate::core_to_core::{self, CoreToCore};
 
-/// A heat map has a line for each core up to so many, and else for each last-level cache. Boxes are
-/// cores up to four times as many.
+/// A heat map has a line for each core, up to this many cores, and otherwise for each last-level
+/// cache. Boxes are cores up to four times as many.
 const MOST_CORES: usize = 64;
 
 pub(super) struct Shown {
     pub(super) spec: Spec,
-    /// What transfers take, at the default request share.
+    /// The times of transfers, at the default request share.
     core_to_core: Vec<CoreToCore>,
 }
 
@@ -168,7 +168,7 @@ impl Shown {
         parts
     }
 
-    /// What a line takes from each core, or cache, to each other one.
+    /// The time of a line from each core, or cache, to each other one.
     pub(super) fn heat_map(&self) -> Chart {
         let name = self.spec.name();
         let topology = self.spec.topology();

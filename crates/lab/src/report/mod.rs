@@ -90,7 +90,7 @@ struct Report {
     results: Vec<Result_>,
     hottest: Vec<HotPlaces>,
     charts: Vec<Chart>,
-    /// What the simulator leaves out, of all results.
+    /// The effects that the simulator leaves out, in all results.
     not_modelled: Vec<String>,
     #[serde(skip)]
     machines: Vec<Shown>,
@@ -98,7 +98,7 @@ struct Report {
 
 #[derive(Serialize)]
 struct Result_ {
-    /// What tells it from the others, in the names of its charts.
+    /// The part of the name that tells it from the others, in the names of its charts.
     name: String,
     scenario: String,
     world: String,
@@ -187,7 +187,7 @@ pub(crate) fn curves(
     if form == "png" { picture::png(&chart) } else { picture::svg(&chart) }
 }
 
-/// What shows the five changes, in all variants.
+/// The runs that show the five changes, in all variants.
 fn usual_runs() -> Result<Vec<Run>, Error> {
     note_interrupts();
     let mut whole = Whole::new(2 * CHANGES.len());

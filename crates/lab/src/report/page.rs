@@ -18,7 +18,7 @@ use coreline_sim::Spec;
 const POLICY: &str = "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; \
                       img-src data: blob:";
 
-/// Rows of a result are shown at once up to so many.
+/// Results with at most this many rows are shown open.
 const MOST_OPEN: usize = 40;
 
 /// plotly.js, as the package brings it: the first of its scripts. The other one sets formulas.

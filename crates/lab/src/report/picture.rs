@@ -19,7 +19,7 @@ use crate::text::wrapped;
 const WIDTH: u32 = 1200;
 const HEIGHT: u32 = 800;
 
-/// What is above the drawing, and below it.
+/// The space above the drawing, and below it.
 const HEAD: i32 = 70;
 const FOOT: i32 = 80;
 
@@ -95,7 +95,7 @@ fn text<B: DrawingBackend>(
     area.draw(&Text::new(text.to_owned(), at, style))
 }
 
-/// What is seen of text that Plotly would read.
+/// The visible part of text that Plotly would read.
 fn seen(value: &Value) -> String {
     let text = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
     text.replace("&lt;", "<").replace("&gt;", ">").replace("&amp;", "&")
@@ -107,7 +107,7 @@ fn colour(trace: &Value) -> RGBColor {
     RGBColor(part(1).unwrap_or(0), part(3).unwrap_or(0), part(5).unwrap_or(0))
 }
 
-/// From light yellow to dark red, of a share from 0 to 1.
+/// The colour of a share from 0 to 1, from light yellow to dark red.
 fn heat(share: f64) -> RGBColor {
     let stops = [(255.0, 247.0, 188.0), (254.0, 153.0, 41.0), (153.0, 16.0, 20.0)];
     let share = share.clamp(0.0, 1.0) * 2.0;
@@ -186,7 +186,7 @@ impl<'a> Axes<'a> {
         Axes { data, layout, names, is_log, ends: [widen(across), widen(up)], frame }
     }
 
-    /// Where a value is, of the axis across (0) or up (1).
+    /// The position of a value on the axis across (0) or up (1).
     fn at(&self, axis: usize, value: f64) -> f64 {
         let (low, high) = self.ends[axis];
         let scaled = |value: f64| {
@@ -200,7 +200,7 @@ impl<'a> Axes<'a> {
         }
     }
 
-    /// Where an item of a series is across.
+    /// The position across of an item of a series.
     fn place(&self, item: &Value) -> Option<f64> {
         let named = || self.names.iter().position(|name| *name == seen(item));
         Some(self.at(0, item.as_f64().or_else(|| named().map(|at| at as f64))?))

@@ -80,7 +80,7 @@ impl Run {
         self.world == "native"
     }
 
-    /// What ran where: `shootdown on epyc-9654-2s`.
+    /// The scenario and its machine: `shootdown on epyc-9654-2s`.
     pub(super) fn title(&self) -> String {
         match &self.here {
             Some(_) => format!("{} on this host", self.scenario),
@@ -114,7 +114,7 @@ impl Run {
         self.arbitrations.iter().map(|it| it.parse().ok()).eq(usual.iter().copied().map(Some))
     }
 
-    /// What whiskers span.
+    /// The span of whiskers.
     pub(super) fn span(&self) -> &'static str {
         match &*self.spans {
             "samples" => "whiskers over the samples",

@@ -1,4 +1,4 @@
-//! What of a scenario runs, where, and how thoroughly.
+//! The part of a scenario that runs, where it runs, and how thoroughly.
 
 use coreline_scenarios::config::Config;
 use coreline_scenarios::param::Role;

@@ -82,11 +82,11 @@ pub(super) struct Rounds {
     pub(super) are_disturbed: bool,
 }
 
-/// What all figures of a result are compared with.
+/// The references for all figures of a result.
 pub(super) struct Beside<'a> {
     /// None natively.
     pub(super) machine: Option<&'a Spec>,
-    /// What was published about the machine that this runs on.
+    /// The published figures about the machine that this runs on.
     pub(super) published: Option<&'a Published>,
 }
 
@@ -117,7 +117,8 @@ pub(super) fn figures<'a>(beside: &Beside<'_>, variants: &'a [Measured]) -> Vec<
     variants.iter().flat_map(of).collect()
 }
 
-/// What a ratio of rates lacks. A variant has a rate of 0 if nothing was completed.
+/// The reason why a ratio of rates has no value. A variant has a rate of 0 if nothing was
+/// completed.
 fn lack(made: Made, this: &Measured, variants: &[Measured]) -> Option<(Lack, &'static str)> {
     let (number, by) = match made {
         Made::Over(number, beside) => (number, beside),
@@ -138,7 +139,7 @@ pub(crate) fn own_figures(spec: &Spec, point: &Point, numbers: &[f64]) -> Vec<(&
 }
 
 impl Beside<'_> {
-    /// What a figure is at a point; none where it is not to be had.
+    /// The values of a figure at a point; none if it cannot be computed.
     fn series(&self, made: Made, this: &Measured, variants: &[Measured]) -> Option<Series> {
         let of = |variant: &str| {
             let other = variants.iter().find(|other| other.point.variant == variant);
@@ -153,8 +154,8 @@ impl Beside<'_> {
         })
     }
 
-    /// What was published of a figure, and where. What a number is over that of a variant follows
-    /// from the two, where that is not published itself.
+    /// The published value of a figure, and its source. What a number is over that of a variant
+    /// follows from the two, where that is not published itself.
     fn figure(&self, figure: &Figure, point: &Point) -> Option<(f64, String)> {
         let published = self.published?;
         if let Some(found) = published.figure(figure.metric, point) {

@@ -23,14 +23,14 @@ use super::measured::{Measured, Rounds, Series};
 use crate::disturbance::{self, Kept, Waits};
 use crate::error::Error;
 
-/// What the quick form takes at most, so that it ends within seconds on any machine.
+/// The maximum for the quick form, so that it ends within seconds on any machine.
 const QUICK_CPUS: usize = 32;
 
 /// How many rounds are kept.
 const ROUNDS: usize = 15;
 const QUICK_ROUNDS: usize = 7;
 
-/// How many are tried at most, for each that is to be kept.
+/// The maximum number of rounds that are tried for each round that is kept.
 const TRIES: usize = 2;
 
 /// The stream of the generator that draws the order of a round.
@@ -124,9 +124,10 @@ struct Taken {
     rounds: Rounds,
 }
 
-/// Takes rounds until so many are calm, or twice as many were tried. Each is told its number, and
-/// for how long threads may wait if it is to be kept: the first ones may wait as long as they
-/// like, so that every program has run, checked itself and has numbers.
+/// Takes rounds until this number of them are calm, or twice as many were tried. Each round gets
+/// its number, and the time for which threads may wait if the round is kept. In the first rounds,
+/// threads may wait for any time, so that every program has run, checked itself and produced
+/// numbers.
 fn take(
     wanted: usize,
     mut round: impl FnMut(u64, Option<u64>) -> Result<Round, Error>,
@@ -157,8 +158,8 @@ fn take(
     Ok(Taken { kept: samples, rounds: Rounds { are_disturbed, ..rounds } })
 }
 
-/// For how long the threads of a round waited that is the last to be kept, as it seems so far. It
-/// is a disturbed one, since fewer than `wanted` are calm.
+/// The waits of the threads in the round that is probably the last one to be kept. It is a
+/// disturbed one, since fewer than `wanted` are calm.
 fn most<T>(whole: &[(Waits, T)], wanted: usize) -> Option<u64> {
     let mut order: Vec<_> =
         whole.iter().map(|(waits, _)| (waits.is_disturbed, waits.total)).collect();

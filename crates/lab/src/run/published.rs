@@ -26,8 +26,8 @@ pub(crate) struct Published {
     note: Vec<Note>,
 }
 
-/// Why a figure is off the published one, or what is to be known of one that is near. What it does
-/// not name it does not ask for.
+/// Why a figure is off the published one, or what a reader should know about one that is near. What
+/// it does not name it does not ask for.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 struct Note {
@@ -72,7 +72,7 @@ struct PublishedRow {
     entries: BTreeMap<String, Entry>,
 }
 
-/// What stands at a key of a row.
+/// The value of a key of a row.
 #[derive(Debug, Deserialize)]
 #[serde(untagged)]
 enum Entry {
@@ -103,7 +103,7 @@ pub(crate) fn params(file: &str) -> BTreeSet<String> {
 }
 
 impl Published {
-    /// What such a file says of a machine, if anything.
+    /// The content of such a file about a machine, if there is any.
     pub(crate) fn about(file: &str, machine: &Spec) -> Option<Published> {
         let published: Published =
             toml::from_str(file).expect("the file is compiled in, and a test reads it");
@@ -112,7 +112,7 @@ impl Published {
         is_of.then_some(Published { whole, ..published })
     }
 
-    /// What is to be known of a figure of ours that is near the published one, or off it.
+    /// The note on a figure of ours that is near the published one, or off it.
     pub(super) fn note(
         &self,
         near: bool,

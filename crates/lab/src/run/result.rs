@@ -32,7 +32,7 @@ const LARGEST: u64 = 64 << 20;
 ///
 /// # Errors
 ///
-/// [`Error::Compared`] if the file cannot be read, or is no result.
+/// [`Error::Compared`] if the file cannot be read, or is not a result.
 pub(crate) fn read_back<T: DeserializeOwned>(path: &Path) -> Result<(Vec<u8>, T), Error> {
     let of = |why: String| Error::Compared { path: path.to_owned(), why };
     let mut text = Vec::new();
@@ -40,13 +40,13 @@ pub(crate) fn read_back<T: DeserializeOwned>(path: &Path) -> Result<(Vec<u8>, T)
     let read = file.take(LARGEST + 1).read_to_end(&mut text);
     read.map_err(|error| of(error.to_string()))?;
     if text.len() as u64 > LARGEST {
-        return Err(of(format!("it is larger than {} MiB, which no result is", LARGEST >> 20)));
+        return Err(of(format!("it is larger than {} MiB, the limit for a result", LARGEST >> 20)));
     }
     let result = parse(&text).map_err(of)?;
     Ok((text, result))
 }
 
-/// Parses text; or says why it is no result.
+/// Parses text, or says why it is not a result.
 fn parse<T: DeserializeOwned>(text: &[u8]) -> Result<T, String> {
     if text.trim_ascii().is_empty() {
         return Err("it is empty".to_owned());
@@ -76,7 +76,7 @@ pub(crate) struct RunResult {
     pub(crate) seed: u64,
     /// How many seeds each request share has, from that one on.
     seeds: u64,
-    /// Of contended lines, the default first. Empty natively.
+    /// The arbitrations of contended lines, the default first. Empty natively.
     arbitrations: Vec<String>,
     pub(crate) not_modelled: &'static [&'static str],
     pub(crate) rows: Vec<FigureRow>,
@@ -85,12 +85,12 @@ pub(crate) struct RunResult {
     pub(crate) command: String,
     #[serde(skip)]
     pub(crate) sources: Vec<&'static Source>,
-    /// What an interrupt left of it. Not data: such a result is not serialised.
+    /// The parts that an interrupt left out. Not data: such a result is not serialised.
     #[serde(skip)]
     pub(crate) left_out: Option<LeftOut>,
 }
 
-/// What lies between a row's lowest and its highest.
+/// The meaning of the range between a row's lowest and highest value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum Spans {
@@ -134,7 +134,7 @@ pub(crate) struct FigureRow {
     /// of fewer than two.
     pub(crate) low: f64,
     pub(crate) high: f64,
-    /// Natively each sample that counts; else the value at each point of the band, the default
+    /// Natively each sample that counts; otherwise the value at each point of the band, the default
     /// first.
     pub(crate) points: Vec<f64>,
     /// Natively, how many samples the value is the median of.
@@ -160,17 +160,17 @@ pub(crate) struct FigureRow {
     /// Not data.
     #[serde(skip)]
     pub(crate) limited: bool,
-    /// By which factor the size is off, where the verdict is about that; within which it is
-    /// reached.
+    /// The factor by which the size is off, or within which it is reached, if the verdict depends
+    /// on it.
     pub(crate) times: Option<f64>,
     /// Why the verdict is not better; never missing where it could be. Or why there is no value.
     pub(crate) why: Option<String>,
-    /// What the value or its range lacks.
+    /// The reason why the value or its range is missing.
     pub(crate) lack: Option<Lack>,
 }
 
 impl RunResult {
-    /// Of what was finished, of so many points.
+    /// Of what was finished, of this many points.
     pub(super) fn new(choice: &Choice, measured: &[Measured], all: usize) -> RunResult {
         let (scenario, world) = (choice.scenario, &choice.world);
         let machine = match world {

@@ -29,7 +29,7 @@ pub(super) fn measure(spec: &Spec, choice: &Choice) -> Result<(Vec<Measured>, us
     Ok((finished.filter_map(measured).collect(), all))
 }
 
-/// By number, over the band.
+/// The values by number, over the band.
 fn series(done: &[Done]) -> Vec<Series> {
     let numbers = done.first().map_or(0, |(numbers, _)| numbers.len());
     let of = |number| {

@@ -1,4 +1,4 @@
-//! What may be said of a figure beside a published one.
+//! The verdicts on a figure beside a published one.
 //!
 //! **The side comes first.** A ratio says which of two alternatives is better: it lies above 1,
 //! below it, or, nearer than 5 %, at 1. A rank lies among the two hottest, or not. The size of such
@@ -27,10 +27,10 @@
 //!
 //! **Limited** is a figure where what was published contains something that decides it and that is
 //! not modelled, such as sleep states, or where a parameter that we declare decides it. Then the
-//! right size is no evidence: instead of `reached` it says `direction`, or of a figure without a
+//! right size proves nothing: instead of `reached` it says `direction`, or of a figure without a
 //! side `undecided`.
 //!
-//! Where nothing is published for the machine the verdict is `none`. Natively, with all CPUs under
+//! If nothing is published for the machine, the verdict is `none`. Natively, with all CPUs under
 //! one L3, it is `not-testable`: scenarios ask how far memory is, and nothing is far.
 
 use std::collections::BTreeMap;
@@ -39,7 +39,7 @@ use std::fmt;
 use coreline_scenarios::metric::FigureKind;
 use serde::{Deserialize, Serialize};
 
-/// What may be said. Serialises as in the result's schema.
+/// A verdict. Serialises as in the result's schema.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum Verdict {
@@ -53,7 +53,7 @@ pub(crate) enum Verdict {
     NoEffect,
     /// A figure without a side is of another size.
     Off,
-    /// What is uncertain or declared decides.
+    /// An uncertain or declared parameter decides.
     Undecided,
     /// This machine cannot tell.
     NotTestable,
@@ -77,7 +77,7 @@ impl From<Verdict> for Judged {
 }
 
 impl Verdict {
-    /// As it is shown; nothing where nothing is published.
+    /// The verdict as it is shown; empty if nothing is published.
     pub(crate) fn words(self) -> &'static str {
         match self {
             Verdict::Reached => "reached",
@@ -108,7 +108,7 @@ fn side(kind: FigureKind, figure: f64) -> Option<i32> {
     }
 }
 
-/// By which factor the size is off.
+/// The factor by which the size is off.
 fn times(kind: FigureKind, found: f64, published: f64) -> f64 {
     let either_way = |quotient: f64| quotient.max(1.0 / quotient);
     let quotient = either_way(found / published);
@@ -123,7 +123,7 @@ fn times(kind: FigureKind, found: f64, published: f64) -> f64 {
 }
 
 /// Judges a figure that may lie between `low` and `high`, and is `value` at the default point.
-/// `limited`: its size is no evidence.
+/// `limited`: its size proves nothing.
 pub(crate) fn judge(
     kind: FigureKind,
     value: f64,
@@ -179,7 +179,7 @@ pub(crate) struct Score {
     pub(crate) reached: usize,
     /// Reached, or in direction at least.
     pub(crate) directed: usize,
-    /// What [`Null::Same`] would reach.
+    /// The number that [`Null::Same`] would reach.
     pub(crate) null: usize,
 }
 
@@ -192,7 +192,8 @@ pub(crate) enum Null {
     Mean,
 }
 
-/// What a null model says of a metric, of which these figures were published. Means are geometric.
+/// The prediction of a null model for a metric that has these published figures. Means are
+/// geometric.
 pub(crate) fn predicted(null: Null, kind: FigureKind, published: &[f64]) -> f64 {
     match (null, side(kind, 1.0)) {
         (Null::Same, Some(_)) => 1.0,
@@ -239,7 +240,7 @@ impl fmt::Display for Score {
     }
 }
 
-/// What `coreline explain verdicts` says.
+/// The text of `coreline explain verdicts`.
 pub(crate) const EXPLAINED: &str = "\
 A verdict compares a simulated figure with the published one. It takes every
 point of the band into account, from the lowest to the highest.
@@ -280,7 +281,7 @@ of the published figures. Each score is shown next to the null model's score.
 mod tests {
     use super::*;
 
-    /// FigureKind, value, band and published figure; what is to be said of it, and the factor or 0.
+    /// FigureKind, value, band and published figure; the expected verdict, and the factor or 0.
     type Case = (FigureKind, f64, (f64, f64), f64, Verdict, f64);
 
     fn check(limited: bool, cases: &[Case]) {

@@ -84,7 +84,7 @@ impl fmt::Debug for Cell {
     }
 }
 
-/// What the values of a column are. Each may also be null.
+/// The kind of the values of a column. Each may also be null.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
     /// A whole number, as a `u64`.
@@ -264,7 +264,7 @@ impl Machines {
     ///
     /// # Errors
     ///
-    /// [`SweepError::Spec`] if a text is no machine file.
+    /// [`SweepError::Spec`] if a text is not a machine file.
     pub fn new(files: &[String]) -> Result<Machines, SweepError> {
         let mut machines = Machines::default();
         for text in files {
@@ -373,13 +373,13 @@ pub struct Task {
 pub struct TaskRows {
     /// The rows, in the order of the keys.
     pub rows: Vec<Row>,
-    /// The CPU time. Where the kernel does not tell it, the elapsed time.
+    /// The CPU time. If the kernel does not tell it, this is the elapsed time.
     pub time: Duration,
 }
 
 impl Task {
-    /// Creates the task of these keys, for one of so many workers. `machines` has the texts of the
-    /// machine files that the keys name.
+    /// Creates the task of these keys, for one of this many workers. `machines` has the texts of
+    /// the machine files that the keys name.
     pub fn new(keys: Vec<String>, machines: Vec<String>, workers: usize) -> Task {
         Task { engine: ENGINE.to_owned(), machines, keys, time: task_time(workers) }
     }

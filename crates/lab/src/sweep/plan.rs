@@ -1,4 +1,4 @@
-//! What remains of a sweep: how long it takes, and which cells run next.
+//! The remaining part of a sweep: how long it takes, and which cells run next.
 
 use core::time::Duration;
 use std::collections::{BTreeMap, HashMap, VecDeque};
@@ -111,7 +111,7 @@ impl Plan {
         self.by_weight.entry((group.variant, group.weight)).or_default().add(steps as f64);
     }
 
-    /// Takes note of the time that so many steps took.
+    /// Takes note of the time that this many steps took.
     pub(super) fn learn_time(&mut self, steps: u64, time: Duration) {
         self.steps += steps as f64;
         self.time += time;

@@ -21,7 +21,7 @@ pub(super) const UNFINISHED: &str = ".unfinished-";
 /// that a process sees if the folder was moved away and another one has its name.
 pub(super) const LOCK: &str = ".lock";
 
-/// What a worker needs to write into a store. It is plain data, and can be sent as JSON.
+/// The data that a worker needs to write into a store. It is plain data, and can be sent as JSON.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct WorkerStore {
     pub(super) dir: PathBuf,
@@ -29,8 +29,8 @@ pub struct WorkerStore {
     pub(super) lock: String,
 }
 
-/// What a worker wrote: an unfinished file with the rows of the first keys of its task. It is plain
-/// data, and can be sent as JSON.
+/// The output of a worker: an unfinished file with the rows of the first keys of its task. It is
+/// plain data, and can be sent as JSON.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Written {
     pub(super) file: String,
@@ -57,8 +57,8 @@ impl WorkerStore {
         Err(SweepError::NotShared { dir: self.dir.clone(), host, why })
     }
 
-    /// Writes the rows of a task. When the call returns, they are on the disk, but they are no part
-    /// of the store until [`Store::accept`](super::Store::accept).
+    /// Writes the rows of a task. When the call returns, they are on the disk, but they are not
+    /// part of the store until [`Store::accept`](super::Store::accept).
     ///
     /// # Errors
     ///

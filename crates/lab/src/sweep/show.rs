@@ -119,7 +119,7 @@ struct Failed {
     error: String,
 }
 
-/// What the threads of a sweep share.
+/// The state that the threads of a sweep share.
 struct Shared {
     plan: Plan,
     store: Store,

@@ -55,7 +55,7 @@ impl Written {
     }
 }
 
-/// Which points of a machine's band run for each seed.
+/// The points of a machine's band that run for each seed.
 #[derive(Deserialize, Clone, Copy, Default, PartialEq)]
 #[serde(rename_all = "lowercase")]
 enum Cost {
@@ -142,7 +142,7 @@ impl Sweep {
         &self.machines
     }
 
-    /// Creates the task that runs these cells of the sweep, for one of so many workers.
+    /// Creates the task that runs these cells of the sweep, for one of this many workers.
     pub fn task(&self, keys: Vec<String>, workers: usize) -> Task {
         Task::new(keys, self.files.clone(), workers)
     }
@@ -201,7 +201,7 @@ fn list<T>(name: &str, values: Option<OneOrMany<T>>) -> Result<Vec<T>, String> {
     values.map_or(Ok(Vec::new()), |values| values.list(name))
 }
 
-/// What is combined with each machine.
+/// The parameters that are combined with each machine.
 struct Grid {
     scenario: &'static Scenario,
     variants: Vec<String>,

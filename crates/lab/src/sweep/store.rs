@@ -292,7 +292,8 @@ fn list(dir: &Path) -> Result<Vec<PathBuf>, SweepError> {
     listed.map_err(SweepError::io("list the folder", dir))
 }
 
-/// The name of a file in the folder; empty if it is no text, as no name of ours is.
+/// The name of a file in the folder; empty if the name is not valid UTF-8, which our names always
+/// are.
 fn named(path: &Path) -> &str {
     path.file_name().and_then(|name| name.to_str()).unwrap_or_default()
 }

@@ -65,7 +65,7 @@ fn a_stopped_task_returns_the_rows_that_it_has() {
 }
 
 /// Until a cell has run, a task is one cell; then as many as take half a second together, or
-/// longer for so many workers that their driver could not follow.
+/// longer if there are so many workers that their driver could not follow.
 #[test]
 fn tasks_are_packed_by_what_cells_took() {
     let sweep = sweep("[\"fifo\", \"near\"]", "[1, 64, 384]");

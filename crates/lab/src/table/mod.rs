@@ -95,7 +95,7 @@ struct Table<'a> {
     shared: Vec<String>,
     /// Any row, where all have one verdict, for one reason.
     one_verdict: Option<&'a FigureRow>,
-    /// What verdicts number, from 1 on.
+    /// The reasons that verdicts number, from 1.
     reasons: Vec<&'a str>,
 }
 
@@ -252,7 +252,7 @@ impl<'a> Group<'a> {
     }
 }
 
-/// What follows the metric.
+/// The columns after the metric.
 const COLUMNS: [Column<'_>; 5] = [
     ("variant", false),
     ("value", true),
@@ -296,12 +296,12 @@ fn with_unit(row: &FigureRow) -> String {
     }
 }
 
-/// What stands before a figure that is made of disturbed samples.
+/// The mark before a figure that is made of disturbed samples.
 pub(crate) fn mark(row: &FigureRow) -> &'static str {
     if row.disturbed { "~" } else { "" }
 }
 
-/// What native figures are made of.
+/// The number of samples in native figures.
 fn samples(rows: &[FigureRow]) -> Option<String> {
     let least = rows.iter().filter_map(|row| row.samples).min()?;
     let most = rows.iter().filter_map(|row| row.samples).max()?;

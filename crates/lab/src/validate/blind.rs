@@ -190,8 +190,8 @@ struct Ratio {
 }
 
 impl Blind {
-    /// What the code says now; `engine` is what the file calls it. Of rows with one of these names,
-    /// or of all.
+    /// The present predictions of the code; `engine` is the file's name for it. Of rows with one of
+    /// these names, or of all.
     pub(crate) fn now(engine: &str, names: &[String]) -> Result<Blind, Error> {
         let chosen =
             ROWS.iter().filter(|row| names.is_empty() || names.iter().any(|it| it == row.name));
@@ -240,7 +240,7 @@ impl Row {
         let program = self.program.replace("{at}", &at.to_string());
         let program = program.replace("{rest}", &rest.to_string()).replace("{variant}", variant);
         let point = ALL.iter().find_map(|scenario| Point::parse(scenario, &program));
-        point.unwrap_or_else(|| panic!("{program} is no program, and a test reads all of them"))
+        point.unwrap_or_else(|| panic!("{program} is not a program, and a test reads all of them"))
     }
 
     /// At those numbers of threads.
@@ -386,7 +386,7 @@ mod tests {
         }
     }
 
-    /// What was published of a row, at each number of threads: the rate of `variant` over that of
+    /// The published values of a row, at each number of threads: the rate of `variant` over that of
     /// `beside`. Sources are on the page.
     const PUBLISHED: &[(&str, &[(u64, f64)])] = &[
         (
@@ -428,7 +428,7 @@ mod tests {
         ),
     ];
 
-    /// Where threads ran is not published, so two rows have these.
+    /// The source does not say where threads ran, so two rows have these figures.
     const D_WRITE: &[(u64, f64)] = &[
         (1, 31055.0 / 30659.0),
         (2, 9884.0 / 8909.0),

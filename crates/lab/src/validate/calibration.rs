@@ -27,7 +27,7 @@ pub(super) fn of_file(spec: &Spec, asked: &str) -> Option<Spec> {
     (is_file && is_here && measure::has_shape_of_this(spec)).then(|| spec.clone())
 }
 
-/// The cost that an experiment of so many threads needs and that was not measured, if any.
+/// The cost that an experiment of this many threads needs and that was not measured, if any.
 pub(super) fn lacks(spec: &Spec, threads: usize) -> Option<&'static str> {
     let transfer = (threads > 1).then_some(Class::SameCache.name());
     let is_measured = |name: &&str| {

@@ -11,7 +11,7 @@ use crate::error::Error;
 use crate::listing::Listing;
 use crate::text::Form;
 
-/// What the figure of a machine file rests on, by the words of its source.
+/// The basis of the figure of a machine file, by the words of its source.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum Basis {
@@ -19,7 +19,7 @@ pub(crate) enum Basis {
     Measured,
     /// The source names a commit or a page that anybody can read.
     Published,
-    /// From the file of another machine, or of another processor.
+    /// The figure comes from the file of another machine, or of another processor.
     TakenOver,
     FromMemory,
     Guess,
@@ -76,7 +76,7 @@ pub(crate) struct CoreToCore {
     pub(crate) file_ns: f64,
     pub(crate) basis: Basis,
     pub(crate) request_percent: u32,
-    /// What one transfer costs, so that a ping-pong comes to the figure.
+    /// The cost of one transfer, so that a ping-pong comes to the figure.
     pub(crate) transfer_ns: f64,
     pub(crate) simulated_ns: f64,
     pub(crate) reached: bool,

@@ -1,7 +1,7 @@
 //! The programs whose time is predicted and measured: one source for both worlds.
 //!
 //! Each is small enough for its time to be explained line by line. They test the simulated machine,
-//! not coreline's primitives. The ticket lock is the library's own all the same: a second one here
+//! not coreline's primitives. But the ticket lock is the library's own, because a second one here
 //! would be the same code.
 
 use core::hint::black_box;
@@ -12,8 +12,8 @@ use coreline::lock::RawTicketLock;
 use coreline_sim::PingPong;
 use coreline_world::{Cell, Integer, Line, Ordering, Testbed, Word};
 
-/// What a prediction may be off by and still be a hit, beyond its band: the fidelity that the
-/// simulator claims for a single contended line, and for streams.
+/// The factor by which a hit may lie outside its band: the fidelity that the simulator claims for a
+/// single contended line, and for streams.
 const LINE: f64 = 1.5;
 const STREAM: f64 = 2.0;
 
@@ -26,9 +26,9 @@ const WORDS: usize = 2048;
 /// One program, and how to read its time.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Experiment {
-    /// What options and results call it.
+    /// The name in options and results.
     pub(crate) name: &'static str,
-    /// What the figure is the time of.
+    /// The operation whose time the figure is.
     pub(crate) what: &'static str,
     /// On CPUs of their own.
     pub(crate) threads: usize,
@@ -66,7 +66,7 @@ const fn pass(name: &'static str, what: &'static str, threads: usize, kind: Patt
     Experiment { name, what, threads, units: 1, tolerance: STREAM, kind }
 }
 
-/// All experiments. Those of [`CALIBRATED`] are no predictions.
+/// All experiments. Those of [`CALIBRATED`] are not predictions.
 pub(crate) const ALL: &[Experiment] = &[
     of("ping-pong-cas", "one way, by compare-and-exchange", 2, Pattern::PingPongCas),
     of("ping-pong-load-store", "one way, by loads and stores", 2, Pattern::PingPongLoadStore),
@@ -103,7 +103,7 @@ pub(crate) trait Subject: Send + Sync {
 const PROGRAM: &str = "validate";
 
 impl Experiment {
-    /// What a replay line calls a run of it.
+    /// The name of a run of it in a replay line.
     pub(crate) fn program(&self) -> String {
         format!("{PROGRAM} {}", self.name)
     }
@@ -214,7 +214,7 @@ impl<W: Testbed> Subject for FetchAdd<W> {
     }
 }
 
-/// What a critical section is guarded by.
+/// The lock that guards a critical section.
 trait Lock: Send + Sync {
     fn lock(&self);
 

@@ -46,7 +46,7 @@ use simulated::Predicted;
 pub(crate) use blind::Blind;
 pub(crate) use predictions::Predictions;
 
-/// What to validate, and how thoroughly.
+/// The experiments to validate, and how thoroughly.
 #[derive(Debug, Args)]
 pub(crate) struct Choice {
     /// `native` measures this machine's costs, predicts from them, and compares; a machine file
@@ -60,7 +60,7 @@ pub(crate) struct Choice {
         hide_possible_values = true
     )]
     world: World,
-    /// Take few and short samples; they show that the command works, but are no figures to quote
+    /// Take few and short samples; they show that the command works, but do not quote their figures
     #[arg(long)]
     quick: bool,
     /// Run only this experiment; may be given more than once
@@ -104,7 +104,7 @@ fn commit(asked: &str) -> Result<String, Error> {
     is_name.then(|| asked.to_owned()).ok_or_else(|| Error::Commit { asked: asked.to_owned() })
 }
 
-/// What became of a prediction.
+/// The outcome of a prediction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 enum Verdict {
@@ -152,8 +152,8 @@ pub(crate) struct Validation {
     core_to_core: Vec<CoreToCore>,
 }
 
-/// What the verdicts come to, and those of a null model: that each time is the same, the geometric
-/// mean of what was measured.
+/// The totals of the verdicts, and those of a null model, in which each time is the geometric mean
+/// of the measured times.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 struct Score {
     judged: usize,

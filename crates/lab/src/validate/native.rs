@@ -26,7 +26,7 @@ use super::simulated::round;
 use crate::error::Error;
 use crate::progress::progress;
 
-/// What was measured of an experiment, in nanoseconds.
+/// The measurement of an experiment, in nanoseconds.
 #[derive(Debug, Clone, Copy, Serialize)]
 pub(crate) struct Measured {
     pub(crate) median: f64,
@@ -212,8 +212,8 @@ impl<'a> Run<'a> {
     }
 
     /// Takes samples until one is not disturbed, `1 + retries` at most, and gives its figure. The
-    /// pause after each that was is twice the one before, from 1 ms on: most of what disturbs is
-    /// over soon.
+    /// pause after each disturbed sample is twice the previous one, from 1 ms on, because most
+    /// disturbances are over soon.
     fn sample(&mut self, retries: u32) -> Result<Option<f64>, Error> {
         for disturbed in 0..=retries {
             let sample = self.take()?;

@@ -52,7 +52,7 @@ struct Prediction {
 }
 
 impl Predictions {
-    /// What the code says now; `engine` is what the file calls it.
+    /// The present predictions of the code; `engine` is the file's name for it.
     pub(crate) fn now(engine: &str) -> Result<Predictions, Error> {
         let spec = Spec::preset(MACHINE).map_err(Error::Machine)?;
         let mut predictions = Vec::new();
@@ -102,8 +102,8 @@ mod tests {
         toml::from_str(FILE).unwrap()
     }
 
-    /// If the engine or the machine file changed on purpose, docs/validate/README.md says what is
-    /// to be done.
+    /// If the engine or the machine file changed on purpose, docs/validate/README.md says what to
+    /// do.
     #[test]
     fn the_file_is_what_the_code_says() {
         let committed = committed();

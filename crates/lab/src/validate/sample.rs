@@ -8,7 +8,7 @@ use coreline_world::{Integer, JoinHandle, Line, Ordering, Placement, SpawnError,
 use super::experiment::{Experiment, Subject};
 use crate::disturbance::is_disturbed;
 
-/// What one thread did. Times are nanoseconds of its world.
+/// The work of one thread. Times are nanoseconds of its world.
 #[derive(Debug, Clone, Copy)]
 struct Lane {
     start: u64,
@@ -22,7 +22,7 @@ struct Lane {
 pub(super) struct Sample(Vec<Lane>);
 
 impl Sample {
-    /// From the first thread's start to the last one's end, in nanoseconds.
+    /// The time from the first thread's start to the last one's end, in nanoseconds.
     pub(super) fn wall(&self) -> u64 {
         let start = self.0.iter().map(|lane| lane.start).min().unwrap_or(0);
         let end = self.0.iter().map(|lane| lane.end).max().unwrap_or(0);

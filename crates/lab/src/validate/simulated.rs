@@ -9,7 +9,7 @@ use super::experiment::Experiment;
 use super::sample;
 use crate::error::Error;
 
-/// What the simulator says of an experiment, in nanoseconds.
+/// The simulator's prediction for an experiment, in nanoseconds.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub(crate) struct Predicted {
     /// The mean over seeds at the usual request share.

@@ -43,7 +43,7 @@ pub(super) fn show(outcome: &Validation, form: Form, out: &mut dyn Write) -> Res
     core_to_core::show(&outcome.core_to_core, form, out)
 }
 
-/// All that there is to say of an experiment in one line.
+/// Everything about an experiment in one line.
 fn wide(rows: &[ExperimentRow]) -> Listing<'static> {
     let mut listing = Listing::new(&[
         ("experiment", false),
@@ -138,7 +138,7 @@ mod tests {
     use super::super::simulated::Predicted;
     use super::*;
 
-    /// Of all experiments, with figures of so many digits.
+    /// Of all experiments, with figures of this many digits.
     fn outcome(figure: f64) -> Validation {
         let predicted = Predicted { value: figure, low: figure / 3.0, high: figure * 1.1 };
         let measured = Measured {

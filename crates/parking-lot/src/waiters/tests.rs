@@ -36,7 +36,7 @@ impl<W: Testbed> Permits<W> {
         self.count.with_mut(|count| change(unsafe { &mut *count }))
     }
 
-    /// Takes a permit, and waits so long at a time if there is none.
+    /// Takes a permit, and waits this long at a time if there is none.
     fn take(&self, patience: Option<Duration>) {
         self.lock.lock();
         while !self.change(|count| {
@@ -62,7 +62,7 @@ impl<W: Testbed> Permits<W> {
         unsafe { self.lock.unlock() };
     }
 
-    /// Adds permits, and notifies up to so many threads.
+    /// Adds permits, and notifies up to this many threads.
     fn add(&self, permits: u64, most: usize) {
         self.lock.lock();
         self.change(|count| {
@@ -77,8 +77,8 @@ impl<W: Testbed> Permits<W> {
     }
 }
 
-/// Consumers, of which each takes so many permits, and one producer that adds them by turns one by
-/// one, and one for each consumer. Every other consumer waits with a deadline, if it may.
+/// Consumers, of which each takes this many permits, and one producer that adds them by turns one
+/// by one, and one for each consumer. Every other consumer waits with a deadline, if it may.
 fn permits<W: Testbed>(consumers: u32, rounds: u32, patient: bool) {
     let permits = Permits::<W>::new();
     let take = |number: u32| {

@@ -46,12 +46,12 @@ const STOCK: usize = 64;
 const ROOM: usize = 512;
 /// How many records a log has room for, or a little less or more: see [`Room`].
 const RECORDS: usize = 256;
-/// A thread tries to take the records out after so many of its own.
+/// A thread tries to take the records out after this many of its own.
 const EVERY: u64 = 64;
 
 const _: () = assert!(EVERY.is_multiple_of(ROUND));
 
-/// What a spare is.
+/// The type of a spare value.
 type Spare = Box<[u64; 8]>;
 
 pub(super) fn bench() -> Bench {

@@ -5,16 +5,16 @@
 //!
 //! - **hot**: one counter. An addition must wait for the one before it on the same CPU, so
 //!   the latency of memory that was just written hides what else an addition costs;
-//! - **8 in turn**: no addition waits for the one before it. The honest cost.
+//! - **8 in turn**: no addition waits for the previous one. The honest cost.
 //!
 //! The bare section is what is left of ours without a way out: it has no compact counter, loses
 //! what threads add that are not registered, and keeps where the area lies in a register.
 //!
 //! Ours has a goal relative to it in both forms, which holds on every processor: the same
-//! instructions and a few more. Where additions do not wait for each other there is a goal relative
-//! to the shards, too. The plain addition is no measure of a hot counter. Some processors forward a
-//! plain store to the next load in no time, and then the floor is a loop's, seven times faster than
-//! a section; others do not.
+//! instructions and a few more. If additions do not wait for each other, there is a goal relative
+//! to the shards, too. The plain addition does not show what a hot counter costs. Some processors
+//! forward a plain store to the next load in no time, and then the floor is a loop's, seven times
+//! faster than a section; others do not.
 //!
 //! Candidates that need to know their thread are told its number before the loop and keep a
 //! reference to their part in a register: better than in a real program.

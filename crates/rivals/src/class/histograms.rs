@@ -62,7 +62,7 @@ pub(super) fn forms() -> Vec<Form> {
     ]
 }
 
-/// With the goal of a candidate: at most so many times the reference.
+/// With the goal of a candidate: at most this many times the reference.
 fn form(
     title: &'static str,
     candidates: Vec<Candidate>,

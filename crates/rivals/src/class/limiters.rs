@@ -1,8 +1,8 @@
 //! The forms of the class `counters` that take permits of a rate limiter, beside governor: with a
 //! rate that is never reached, and with one that refuses nearly all.
 //!
-//! Where all permits pass, ours takes most of them from its CPU's stock. Where nearly all are
-//! refused there are no stocks: both read the clock and one word.
+//! Where all permits pass, ours takes most of them from its CPU's stock. If nearly all are refused,
+//! there are no stocks: both read the clock and one word.
 
 use std::num::NonZeroU32;
 use std::sync::Arc;

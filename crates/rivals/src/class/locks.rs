@@ -4,7 +4,7 @@
 //! once. The section adds 1 to what the mutex guards, so that a lock that lets two threads in is
 //! found out, and its work begins with that count.
 //!
-//! Where threads contend, a sample is a window of time in which each does what it can. It is long,
+//! If threads contend, a sample is a window of time in which each does what it can. It is long,
 //! because locks that favour some threads do so for whole time slices.
 //!
 //! # A new candidate
@@ -25,7 +25,7 @@ use super::steps::Steps;
 use super::{Bench, Candidate, Form, Goal, Most, Params, Role, Subject, Window, rounds};
 use crate::native::PthreadMutex;
 
-/// What the goals are for.
+/// The candidate to which the goals apply.
 const OURS: &str = "coreline Mutex";
 const REFERENCE: &str = "parking_lot Mutex";
 

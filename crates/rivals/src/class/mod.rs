@@ -24,7 +24,7 @@ use clap::ValueEnum;
 use coreline_world::{Lacking, Native, Threads};
 use serde::Serialize;
 
-/// What to compare.
+/// The classes to compare.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum Class {
@@ -71,19 +71,19 @@ impl Class {
 
 /// A class as a table.
 pub(crate) struct Bench {
-    /// What one operation is.
+    /// The meaning of one operation.
     pub(crate) operation: &'static str,
     pub(crate) forms: Vec<Form>,
 }
 
 /// One question of a class: its candidates can be compared with each other.
 pub(crate) struct Form {
-    /// What to call it; no form of another class has the same.
+    /// The title; no form of another class has the same.
     pub(crate) title: &'static str,
     /// With how many threads it is measured.
     pub(crate) threads: Vec<usize>,
-    /// What a sample of more than one thread is, where it is a window of time; `None` where it is
-    /// so many operations.
+    /// The window of time of a sample of more than one thread; `None` if a sample is a number of
+    /// operations.
     pub(crate) window: Option<Window>,
     pub(crate) params: Params,
     pub(crate) candidates: Vec<Candidate>,
@@ -124,7 +124,7 @@ impl Form {
     }
 }
 
-/// What a form was run with, besides its number of threads. The schema has all of these for every
+/// The parameters of a form, besides its number of threads. The schema has all of these for every
 /// class; `null` is what a form does not have.
 #[derive(Debug, Clone, Copy, Default, Serialize)]
 pub(crate) struct Params {
@@ -189,7 +189,7 @@ pub(crate) enum Most {
     Ns(f64),
 }
 
-/// What a candidate does in a sample.
+/// The work of a candidate in a sample.
 pub(crate) trait Subject: Send + Sync {
     /// Does `ops` operations, a multiple of [`ROUND`], as thread number `thread`. No two threads
     /// that run at once have the same number.
@@ -216,8 +216,8 @@ pub(crate) trait Subject: Send + Sync {
     /// if it does not count.
     fn total(&self) -> Option<u64>;
 
-    /// Of how many records that were put into a log how many were lost, since the subject was made;
-    /// `None` if it is no log that may lose some.
+    /// The number of records that were put into a log, and the number of these that were lost,
+    /// since the subject was made; `None` if it is not a log that may lose records.
     fn lost(&self) -> Option<Lost> {
         None
     }
@@ -238,12 +238,12 @@ impl Lost {
     }
 }
 
-/// What a subject says of a thread's part in a sample.
+/// A subject's account of a thread's part in a sample.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Account {
     /// How many nanoseconds of it are measured; `None`: all.
     pub(crate) counted: Option<u64>,
-    /// For how many nanoseconds a thread of the subject's own waited on a run queue.
+    /// The time for which the subject's own thread waited on a run queue, in nanoseconds.
     pub(crate) waited: u64,
 }
 
@@ -274,8 +274,8 @@ fn rounds(ops: u64, mut op: impl FnMut(usize)) {
     }
 }
 
-/// Looks until there is something, with a pause after each look, and lets others run after so many:
-/// the thread that is waited for may be waiting for this CPU.
+/// Looks until there is something, with a pause after each look, and lets others run after this
+/// many: the thread that is waited for may be waiting for this CPU.
 #[inline(always)]
 fn wait_until<T>(looks: u32, mut look: impl FnMut() -> Option<T>) -> T {
     let mut looked = 0;

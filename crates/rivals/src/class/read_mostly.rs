@@ -24,7 +24,7 @@ const REFERENCE: &str = "arc-swap load";
 const MOST: f64 = 0.5;
 const MOST_OF_THE_THREAD: f64 = 1.0;
 
-/// What is read.
+/// The value that is read.
 const VALUE: u64 = 7;
 
 pub(super) fn bench() -> Bench {

@@ -1,6 +1,6 @@
 //! The class `rwlocks`: read-write locks, read by most and written by few.
 //!
-//! Each thread writes once in so many operations, and not when the others do. A write adds 1 to
+//! Each thread writes once in this many operations, and not when the others do. A write adds 1 to
 //! what the lock guards. Sections and samples are those of [`locks`](super::locks).
 //!
 //! # A new candidate
@@ -22,7 +22,7 @@ use super::steps::Steps;
 use super::{Bench, Candidate, Form, Goal, Most, Params, Role, Subject, Window, rounds};
 use crate::native::PthreadRwLock;
 
-/// What the goals are for.
+/// The candidate to which the goals apply.
 const OURS: &str = "coreline RwLock";
 const OURS_READ_MOSTLY: &str = "coreline ReadMostly";
 const OURS_BIASED: &str = "coreline BiasedRwLock";
@@ -42,7 +42,7 @@ pub(super) fn bench() -> Bench {
     Bench { operation: "a read or a write", forms }
 }
 
-/// The form with sections of this length, one in so many of which is a write.
+/// The form with sections of this length, one in this many of which is a write.
 fn form<const SECTION: u64, const EVERY: u64>(title: &'static str) -> Form {
     let read_pct = Some(100.0 - 100.0 / EVERY as f64);
     let params = Params { cs_ns: Some(SECTION), out_ns: Some(0), read_pct, ..Params::default() };
@@ -182,7 +182,7 @@ struct Shared<L, const SECTION: u64, const EVERY: u64> {
     reads: CachePadded<AtomicU64>,
 }
 
-/// What a thread goes by.
+/// The plan of a thread.
 struct Reader<const SECTION: u64> {
     section: Steps<SECTION>,
     /// How many reads come before the next write.

@@ -1,9 +1,9 @@
 //! The form `slots` of the class `cid`: dropping a per-CPU value and making another, by size; and
 //! making a domain that leases once, which makes one such value.
 //!
-//! Thousands of other values of that size are there. So memory has holes where the size is no power
-//! of two, and each value that is dropped lies far from the last one. The rival is what a user
-//! would allocate instead: a line for each CPU.
+//! Thousands of other values of that size are there. So memory has holes where the size is not a
+//! power of two, and each value that is dropped lies far from the last one. The rival is what a
+//! user would allocate instead: a line for each CPU.
 //!
 //! A value is written when it is made, in the shared slot and in a CPU's, and thousands of values
 //! are more than a first-level cache holds. So a size that leaves holes is compared with one that
@@ -36,7 +36,7 @@ const UNEVEN: [(&str, &str); 5] = [
     ("coreline PerCpu, 136 bytes", EVEN[3]),
 ];
 
-/// The goal, set in advance: a size that leaves holes takes at most so many times as long as one
+/// The goal, set in advance: a size that leaves holes takes at most this many times as long as one
 /// of the same room that leaves none.
 const MOST: f64 = 2.0;
 
@@ -72,7 +72,7 @@ pub(super) fn form() -> Form {
     }
 }
 
-/// Values of so many words of 32 bits, from a pool of their own.
+/// Values of this many words of 32 bits, from a pool of their own.
 fn per_cpu<const WORDS: usize>() -> Result<Arc<dyn Subject>, Lacking> {
     let pool = PerCpuPool::new(PoolOptions::new())?;
     let make = move || pool.per_cpu(|| [const { Word32::new(0) }; WORDS]);

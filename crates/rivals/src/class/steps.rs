@@ -1,8 +1,8 @@
-//! Work that touches nothing shared, and takes so many nanoseconds.
+//! Work that touches nothing shared, and takes this many nanoseconds.
 //!
 //! Each step of it needs the result of the one before, and the first one what it is given: what the
-//! lock guards, for work inside of it. Else a processor begins the work of a section before it has
-//! the lock, and goes on with it while it waits for that. It stores nothing, as a locked
+//! lock guards, for work inside of it. Otherwise a processor begins the work of a section before it
+//! has the lock, and goes on with it while it waits for that. It stores nothing, as a locked
 //! instruction waits for all stores before it. And its loops are so short that their ends are
 //! foreseen: one that is not takes 7 ns, and by chance behind one lock and not behind another.
 //!
@@ -13,7 +13,7 @@ use std::hint::black_box;
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
-/// As many steps as take `NS` nanoseconds on an undisturbed CPU.
+/// The number of steps that take `NS` nanoseconds on an undisturbed CPU.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Steps<const NS: u64>(u64);
 
@@ -42,7 +42,7 @@ fn steps(steps: u64, from: u64) -> u64 {
 
 /// How many nanoseconds a step takes; measured once.
 fn step_ns() -> f64 {
-    /// Of one measurement: tens of microseconds, so few are interrupted.
+    /// The length of one measurement: tens of microseconds, so few measurements are interrupted.
     const STEPS: u64 = 1 << 15;
     /// The shortest counts: what disturbs only adds. They last long enough for the CPU to get from
     /// its resting clock to its full one.

@@ -30,8 +30,8 @@ use crate::filecopy::Mutex;
 use crate::lockscale::Lock;
 use crate::lockscale::mcs::Mcs;
 
-/// What an allocation gets for each CPU: 32 bytes, two to a line. The kernel's are 16, so that four
-/// share a line.
+/// The memory of an allocation for each CPU: 32 bytes, two to a line. The kernel's are 16, so that
+/// four share a line.
 pub(super) type Cell<W> = [<W as coreline_world::Words>::U64; COUNTERS];
 
 pub(super) struct Memory<W: Testbed> {
@@ -41,14 +41,14 @@ pub(super) struct Memory<W: Testbed> {
     /// A bit for each cell. Under the lock.
     map: Line<Box<[W::U64]>>,
     cells: Box<[PerCpu<Cell<W>, W>]>,
-    /// So many slots are zeroed.
+    /// This many slots are zeroed.
     zeroed: usize,
     /// Whether the mutex is timed. Not where the clock would be a part of what is measured.
     is_timed: bool,
 }
 
 impl<W: Testbed> Memory<W> {
-    /// With so many cells for each thread.
+    /// With this many cells for each thread.
     pub(super) fn new_in(load: &Load<'_>, each: usize) -> Result<Self, RunError> {
         let threads = load.cpus.len();
         let cell = |_| {

@@ -214,7 +214,7 @@ impl<W: Testbed, const ALLOCATIONS: usize> Source<W> for Global<W, ALLOCATIONS> 
 }
 
 impl<W: Testbed, const ALLOCATIONS: usize> Furnished<'_, W, ALLOCATIONS> {
-    /// Where a counter is: the cell, and the word there.
+    /// The place of a counter: the cell, and the word in it.
     fn at(&self, counter: usize) -> (usize, usize) {
         if ALLOCATIONS == 1 + COUNTERS {
             (self.cells[1 + counter], 0)

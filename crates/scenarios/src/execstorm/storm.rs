@@ -24,23 +24,23 @@ pub(super) const COUNTERS: usize = 4;
 /// Lines that each life writes from the beginning: an `mm_struct` has about 1 KiB.
 const LINES: usize = 16;
 
-/// How often a life adds to its counters, each by so much; then it takes all back.
+/// How often a life adds to its counters, each by this much; then it takes all back.
 const ADDITIONS: u64 = 2;
 
 /// Lives of each thread before any is counted: objects are constructed, and lines come from memory.
 const WARM_UP: u32 = 2;
 
-/// From when all threads are on their CPUs until the first of them begins.
+/// The time from when all threads are on their CPUs until the first of them begins.
 const SOON: Duration = Duration::from_micros(20);
 
 /// Threads begin one after the other, in an order that is drawn, about so far apart, so that the
 /// order in which they queue is none of the machine's.
 const APART: usize = 200;
 
-/// From when all have begun until lives are counted: queues fill up.
+/// The time from when all have begun until lives are counted: queues fill up.
 const FILL: Duration = Duration::from_micros(20);
 
-/// A thread ends its part of the window after so many lives. Threads come so far only where they
+/// A thread ends its part of the window after this many lives. Threads come so far only where they
 /// hardly wait, and then what they do is the same from life to life.
 const MOST: u64 = 256;
 
@@ -133,7 +133,7 @@ pub struct Load<'a> {
     pub seed: u64,
 }
 
-/// What all threads share.
+/// The state that all threads share.
 struct Field<W: Testbed, S> {
     source: S,
     start: Start<W>,
@@ -143,7 +143,7 @@ struct Field<W: Testbed, S> {
     seed: u64,
 }
 
-/// What a thread has done in the window.
+/// The work of a thread in the window.
 #[derive(Debug, Default)]
 struct Tally {
     lives: u64,

@@ -17,8 +17,8 @@ pub struct Areas<W: Testbed> {
     at: NonNull<u8>,
     layout: Layout,
     track: W::Track,
-    /// By area, whether a thread is at it. Words of the host, which cost nothing in a simulation;
-    /// set before the time is taken.
+    /// Whether a thread is at the area, for each area. Words of the host, which cost nothing in a
+    /// simulation; set before the time is taken.
     taken: Vec<AtomicBool>,
     /// Whether a thread found an area taken.
     has_met: AtomicBool,

@@ -193,13 +193,13 @@ const END: u32 = 2;
 struct Bench<W: Testbed> {
     areas: Areas<W>,
     turns: Vec<Sign<W>>,
-    /// By thread, its place in the order of `timed`.
+    /// The place of each thread in the order of `timed`.
     places: Vec<u32>,
     delay: Duration,
     sequences: u64,
     /// Whether the CPU's number picks the area, and no concurrency ID.
     is_by_cpu: bool,
-    /// Where the threads of `timed` meet.
+    /// The place where the threads of `timed` meet.
     all: Barrier<W>,
 }
 

@@ -88,7 +88,7 @@ fn calls(around: &Around<'_>) -> Vec<u64> {
     }]
 }
 
-/// Which CPU calls, and which is called.
+/// The CPU that calls, and the one that is called.
 fn pair(setup: &Setup) -> Result<(CpuId, CpuId), RunError> {
     match setup.cpus[..] {
         [.., _] if setup.cpus.len() > 16 => Ok((setup.cpus[8], setup.cpus[16])),

@@ -42,7 +42,7 @@ impl fmt::Display for Scan {
     }
 }
 
-/// What the kernel knows of a thread.
+/// The kernel's record of a thread.
 struct Thread<P: Policy> {
     /// Where it was last.
     cpu: CpuId,
@@ -81,7 +81,7 @@ impl<P: Policy> Space<P> {
         })
     }
 
-    /// What replay lines call the kernel whose scans this makes.
+    /// The name in replay lines of the kernel whose scans this makes.
     fn name_with(scan: Scan) -> String {
         format!("{}:{scan}", P::NAME)
     }
@@ -131,7 +131,7 @@ impl<P: Policy> Kernel for Space<P> {
     }
 
     /// Running threads keep their ID until they lose their CPU: the machine asks for no other
-    /// before. (Linux gives the thread another at once, and has ended all others.)
+    /// before. (Linux gives the thread another immediately, and has ended all others.)
     fn exec(&mut self, at: Time, thread: usize) {
         let Thread { cpu, bound, .. } = self.threads[thread];
         let allowed = self.allowed(cpu, bound);

@@ -129,7 +129,7 @@ pub const OUTSIDE: [u64; 3] = [700, 500, 300];
 /// is an estimate from memory.
 pub const HELD: u64 = 20;
 
-/// Until all have begun, and queues are full.
+/// The time until all have begun and queues are full.
 const WARM_UP: Duration = Duration::from_micros(200);
 const SOON: Duration = Duration::from_micros(20);
 
@@ -143,8 +143,8 @@ const PER_LINE: usize = 8;
 const BEFORE: usize = 6;
 
 /// The number of turns of a lock. The number is read when a turn begins, and written when the turn
-/// ends. So if two threads hold the lock at once, a turn is lost. The count is in the host's
-/// memory, because a simulated access would change the prediction.
+/// ends. So if two threads hold the lock at the same time, a turn is lost. The count is in the
+/// host's memory, because a simulated access would change the prediction.
 #[derive(Default)]
 pub struct Turns(UnsafeCell<u64>);
 
@@ -156,8 +156,8 @@ impl Turns {
     ///
     /// # Safety
     ///
-    /// No two threads of the host are in this function at once, and each thread sees the writes of
-    /// the thread before. This holds if a lock is held, or if the threads are simulated.
+    /// No two threads of the host are in this function at the same time, and each thread sees the
+    /// writes of the thread before. This holds if a lock is held, or if the threads are simulated.
     pub unsafe fn during<T>(&self, turn: impl FnOnce() -> T) -> T {
         // SAFETY: no other thread writes now, as the caller promises.
         let before = unsafe { self.0.get().read() };
@@ -326,8 +326,8 @@ impl<W: Testbed> Process<W> {
         self.credentials.fetch_add(1, Ordering::Relaxed);
         spend(OUTSIDE[0]);
         let files = &*self.files;
-        // Which descriptor is the lowest free one does not decide which line moves but for `fd[]`:
-        // each thread has its own, as after the first round.
+        // Which descriptor is the lowest free one does not decide which line moves except for
+        // `fd[]`: each thread has its own, as after the first round.
         let fd = &self.fd[(thread + BEFORE) / PER_LINE][(thread + BEFORE) % PER_LINE];
         files.lock.hold(&self.nodes, thread, || {
             self.change_bits(thread, true);
@@ -351,7 +351,7 @@ impl<W: Testbed> Process<W> {
     }
 
     /// `next_fd` and the bitmaps, with the lock held. Here `next_fd` counts turns: two threads that
-    /// have the lock at once lose each other's.
+    /// have the lock at the same time lose each other's.
     fn change_bits(&self, thread: usize, opens: bool) {
         let [open, full] = self.bits();
         // Relaxed, all: guarded by the lock.

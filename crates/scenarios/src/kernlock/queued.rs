@@ -29,7 +29,8 @@ const SORTS: u32 = (1 << 7) - 1;
 const HEAD: u32 = 1;
 const FIRST: u32 = 2;
 
-/// A thread's node: `struct qnode`. Lines of CPUs, used for all locks, as no two are held at once.
+/// A thread's node: `struct qnode`. Lines of CPUs, used for all locks, as no two are held at the
+/// same time.
 pub(super) struct Node<W: Testbed> {
     next: W::U32,
     locked: W::U32,
@@ -147,7 +148,7 @@ impl<W: Testbed> Queued<W> {
         self.pass(nodes, me, flushes);
     }
 
-    /// `cna_wait_head_or_lock`. Returns whether the secondary queue is to come to the front.
+    /// `cna_wait_head_or_lock`. Returns whether the secondary queue must come to the front.
     fn sort(&self, nodes: &Nodes<W>, mine: &Node<W>) -> bool {
         // Relaxed, all: the head's own.
         let is_alone = mine.locked.load(Ordering::Relaxed) == HEAD;

@@ -156,7 +156,7 @@ const SWITCH: u64 = 1500;
 /// The cost `wake` of every machine file, 3 us, less the switch in it.
 const WAKE: u64 = 1500;
 
-/// From when all threads are on their CPUs until they begin.
+/// The time from when all threads are on their CPUs until they begin.
 const SOON: Duration = Duration::from_micros(20);
 
 /// Time before iterations are counted: the lines come from memory, and queues at them fill up.
@@ -200,9 +200,9 @@ struct Pairs<W: Testbed> {
     /// `mm_count`.
     count: Line<W::U64>,
     tlb_gen: Line<W::U64>,
-    /// By CPU: whether it borrows.
+    /// Whether each CPU borrows.
     slots: Vec<Line<W::U64>>,
-    /// By CPU: 1 if there is a thread for it. What its idle task watches.
+    /// For each CPU: 1 if there is a thread for it. What its idle task watches.
     watched: Vec<Line<W::U32>>,
     start: Start<W>,
     call: Duration,
@@ -212,7 +212,7 @@ struct Pairs<W: Testbed> {
     seed: u64,
 }
 
-/// What a CPU has seen.
+/// The counts of a CPU.
 #[derive(Default)]
 struct Tally {
     /// All, and those in the window.

@@ -16,7 +16,7 @@ pub(super) struct Task {
     pub(super) has_read: bool,
 }
 
-/// What a CPU does next.
+/// The next step of a CPU.
 pub(super) enum Next {
     Task(Task),
     Idle,
@@ -28,7 +28,7 @@ struct Pair {
     /// For the second thread, and for the first.
     bytes: [bool; 2],
     waits: [bool; 2],
-    /// Where each thread was last.
+    /// The last place of each thread.
     places: [usize; 2],
 }
 
@@ -47,7 +47,7 @@ struct State {
 pub(super) struct Core(Mutex<State>);
 
 impl Core {
-    /// So many hardware threads and pairs. First threads are ready, second ones wait.
+    /// This many hardware threads and pairs. First threads are ready, second ones wait.
     pub(super) fn new(cpus: usize, pairs: usize) -> Core {
         let mut all: Vec<Cpu> = (0..cpus).map(|_| Cpu::default()).collect();
         let mut of_pairs = Vec::new();
@@ -64,7 +64,7 @@ impl Core {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What a CPU that has nothing to do does next.
+    /// The next step of a CPU that has nothing to do.
     pub(super) fn next(&self, place: usize) -> Next {
         let mut state = self.state();
         let own = state.cpus[place].queue.pop_front();

@@ -21,20 +21,20 @@ use super::test_and_set::Dice;
 pub struct Cna<W: Testbed> {
     tail: W::U32,
     nodes: Box<[Line<Node<W>>]>,
-    /// By thread: its memory node.
+    /// The memory node of each thread.
     places: Box<[u32]>,
 }
 
-/// What a thread waits in.
+/// The node in which a thread waits.
 struct Node<W: Testbed> {
     /// The thread that arrived next; 0: none so far.
     next: W::U32,
     /// 0 while its thread waits; then the head of the secondary queue, or [`TURN`] if that is
     /// empty.
     spin: W::U32,
-    /// Where the thread is; [`UNKNOWN`] of one that did not wait.
+    /// The place of the thread; [`UNKNOWN`] if it did not wait.
     place: W::U32,
-    /// Of the secondary queue's head: its tail.
+    /// The tail of the secondary queue, in its head.
     last: W::U32,
     dice: Dice<W>,
 }
@@ -69,7 +69,7 @@ impl<W: Testbed> Cna<W> {
             }
             if place(this) == here {
                 // Relaxed, all that follow: the secondary queue is the holder's, and goes to the
-                // next one with the Release of the hand-over.
+                // next one with the Release of the hand-off.
                 let head = mine.spin.load(Ordering::Relaxed);
                 if head == TURN {
                     mine.spin.store(first, Ordering::Relaxed);

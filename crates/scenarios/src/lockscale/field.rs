@@ -40,11 +40,11 @@ pub const WARM_UP: Duration = Duration::from_micros(50);
 
 /// The approximate time between the starts of two threads, which begin in a random order. A FIFO
 /// queue keeps its initial order, because each thread rejoins long before its next turn. If all
-/// threads began at once, the machine's choice of the first request would determine that order for
-/// the whole run.
+/// threads began at the same time, the machine's choice of the first request would determine that
+/// order for the whole run.
 pub const APART: Duration = Duration::from_micros(1);
 
-/// From when all threads are on their CPUs until they begin.
+/// The time from when all threads are on their CPUs until they begin.
 const SOON: Duration = Duration::from_micros(20);
 
 /// Streams of the generator: one for each thread.
@@ -53,7 +53,7 @@ const THREAD: u128 = 0x10c5;
 /// Words of a guarded line.
 const WORDS: usize = 8;
 
-/// Words of the first guarded line. Of every line, the first word counts the turns.
+/// Words of the first guarded line. The first word of every line counts the turns.
 const TURNS: usize = 0;
 /// The thread that had the last turn, and one; 0: none.
 const LAST: usize = 1;
@@ -77,7 +77,7 @@ impl Spot {
     }
 }
 
-/// What all threads share.
+/// The state that all threads share.
 struct Field<W: Testbed, L> {
     lock: Line<L>,
     guarded: Box<[Line<[W::U64; WORDS]>]>,
@@ -90,7 +90,7 @@ struct Field<W: Testbed, L> {
     seed: u64,
 }
 
-/// What a thread has seen.
+/// The counts of a thread.
 #[derive(Debug, Default)]
 struct Tally {
     /// Turns that ended in the window, and all.
@@ -123,7 +123,7 @@ pub struct Load<'a> {
 /// # Errors
 ///
 /// [`RunError`] if there are fewer CPUs than threads, if a thread could not be started, or if a
-/// turn was lost. A lost turn means that two threads had the lock at once.
+/// turn was lost. A lost turn means that two threads had the lock at the same time.
 pub fn contend<W: Testbed, L: Lock<W>>(load: &Load<'_>) -> Result<Vec<f64>, RunError> {
     let threads = load.threads;
     let (cpus, spots) = places::<W>(load)?;
@@ -207,8 +207,8 @@ impl<W: Testbed, L: Lock<W>> Field<W, L> {
         }
     }
 
-    /// What is done with the lock: reads what it guards, computes, and writes. So two threads that
-    /// have it at once lose each other's counts.
+    /// One turn with the lock: reads the guarded data, computes, and writes. So two threads that
+    /// have it at the same time lose each other's counts.
     fn turn(&self, thread: usize, counts: bool) {
         // Relaxed, all: guarded by the lock.
         let turns: [u64; LINES] =
@@ -243,7 +243,7 @@ impl<W: Testbed, L: Lock<W>> Field<W, L> {
         }
     }
 
-    /// Whether every line has counted so many turns.
+    /// Whether every line has counted this many turns.
     fn check(&self, turns: u64) -> Result<(), RunError> {
         for (number, line) in self.guarded.iter().enumerate() {
             // Relaxed: all threads have been joined.

@@ -53,7 +53,7 @@ const ASLEEP: u32 = 0;
 const WOKEN: u32 = 1;
 const HAS_LOCK: u32 = 2;
 
-/// The span between two hand-overs is drawn from this.
+/// The span between two hand-offs is drawn from this.
 const FAIR_WITHIN: u32 = 1_000_000;
 
 /// Rounds of pauses, and of all.

@@ -17,7 +17,7 @@ pub struct Mcs<W: Testbed> {
     nodes: Box<[Line<Node<W>>]>,
 }
 
-/// What a thread waits in.
+/// The node in which a thread waits.
 struct Node<W: Testbed> {
     /// The thread that arrived next; 0: none so far.
     next: W::U32,

@@ -135,7 +135,7 @@ fn window(around: &Around<'_>) -> Vec<u64> {
     }]
 }
 
-/// A lock whose threads are told apart by number.
+/// A lock that identifies its threads by number.
 pub trait Lock<W: Testbed>: Sized + Send + Sync + 'static {
     /// Creates a free lock for threads on these memory nodes, which are numbered from 0 on.
     fn new_in(nodes: &[u32]) -> Self;

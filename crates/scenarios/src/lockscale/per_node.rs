@@ -47,13 +47,13 @@ const LOOK_EVERY: Duration = Duration::from_micros(10);
 pub struct PerNode<W: Testbed, const ORDERED: bool = false> {
     tails: Line<[W::U32; NODES]>,
     waiters: Box<[Line<Waiter<W>>]>,
-    /// By thread: its memory node.
+    /// The memory node of each thread.
     nodes: Box<[u32]>,
     /// How many nodes there are.
     count: u32,
 }
 
-/// What a thread waits in. Threads are numbered from 1 on; 0 is none.
+/// The node in which a thread waits. Threads are numbered from 1 on; 0 is none.
 struct Waiter<W: Testbed> {
     next: W::U32,
     before: W::U32,
@@ -153,7 +153,7 @@ impl<W: Testbed, const ORDERED: bool> PerNode<W, ORDERED> {
         }
     }
 
-    /// What is behind a node that leaves, unlinked from it; `None` if it was the last one: then
+    /// The node behind a node that leaves, unlinked from it; `None` if it was the last one: then
     /// `last` is.
     fn behind(&self, me: u32, last: u32) -> Option<u32> {
         let (tail, mine) = (self.tail(self.nodes[me as usize - 1]), self.waiter(me));

@@ -28,7 +28,7 @@ use super::Lock;
 /// | 2 and more | held, and the thread whose number is 2 less arrived last |
 pub struct Reciprocating<W: Testbed> {
     arrivals: W::U32,
-    /// By thread: 0 while it waits, then the end of the segment.
+    /// For each thread: 0 while it waits, then the end of the segment.
     gates: Box<[Line<W::U32>]>,
 }
 

@@ -31,18 +31,18 @@ use crate::point::Setup;
 type U32 = <Sim as Words>::U32;
 type U64 = <Sim as Words>::U64;
 
-/// From when all CPUs are there until tasks begin.
+/// The time from when all CPUs are there until tasks begin.
 const SOON: Duration = Duration::from_micros(20);
 
-/// What a CPU has, as the kernel's `struct rq`.
+/// The data of a CPU, like the kernel's `struct rq`.
 struct RunQueue {
     idle: Idle,
     cache: CacheId,
     /// The first task of a list that others have woken, and 1; 0: there is none.
     wake_list: Line<U32>,
-    /// Tasks that are to run.
+    /// Tasks that are ready to run.
     tasks: Line<TicketLock<VecDeque<usize>, Sim>>,
-    /// How many tasks run or are to run. Written by holders of the queue's lock.
+    /// How many tasks run or are ready to run. Written by holders of the queue's lock.
     running: Line<U32>,
     /// How many interrupts it has sent. Its own.
     kicks: Line<U64>,
@@ -52,7 +52,7 @@ struct RunQueue {
 struct Cpus {
     load: Load<Sim>,
     queues: Vec<RunQueue>,
-    /// By task: the next one in its wake list, and 1.
+    /// For each task: the next one in its wake list, plus 1.
     links: Vec<Line<U32>>,
     start: Start<Sim>,
 }
@@ -123,7 +123,7 @@ impl Cpus {
         task % self.queues.len()
     }
 
-    /// What a CPU does, and when it began.
+    /// The activity of a CPU, and when it began.
     fn part(self: &Arc<Self>, cpu: usize) -> Option<Time> {
         let begin = self.start.wait()?;
         Sim::work(Duration::from_nanos(nanos(Sim::now(), begin)));

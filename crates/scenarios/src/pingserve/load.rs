@@ -106,7 +106,7 @@ pub struct Load<W: Testbed> {
     /// Nanoseconds of a turn.
     work: u64,
     seed: u64,
-    /// What a client sends is a request. Without servers a turn is one.
+    /// The number of requests. A request is a message from a client. Without servers a turn is one.
     requests: u64,
     /// Tasks that have handled all their messages.
     over: Line<W::U32>,

@@ -15,7 +15,7 @@ use crate::RunError;
 use crate::crew::{Start, nanos};
 use crate::point::Setup;
 
-/// From when all workers are there until tasks begin.
+/// The time from when all workers are there until tasks begin.
 const SOON: Duration = Duration::from_micros(20);
 
 struct Pool<W: Testbed> {

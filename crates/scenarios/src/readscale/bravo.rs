@@ -22,7 +22,7 @@ pub const SLOTS: usize = 4096;
 /// How many times as long as it took to take the bias back a lock is not biased again.
 pub const TIMES: u64 = 9;
 
-/// What all locks share: the table, and the number of locks up to now.
+/// The state that all locks share: the table, and the number of locks up to now.
 pub struct Table<W: Testbed> {
     slots: Box<[W::U64]>,
     locks: W::U64,
@@ -33,7 +33,7 @@ pub struct Bravo<W: Testbed> {
     behind: PreferReader<W>,
     /// 1: biased.
     biased: W::U32,
-    /// From when on the lock may be biased, in nanoseconds.
+    /// The time from which the lock may be biased, in nanoseconds.
     until: W::U64,
     /// From 1 on.
     number: u64,

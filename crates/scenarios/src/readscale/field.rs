@@ -33,7 +33,7 @@ pub const WARM_UP: Duration = Duration::from_micros(50);
 /// The approximate time between the starts of two threads, which begin in a random order.
 pub const APART: Duration = Duration::from_nanos(100);
 
-/// From when all threads are on their CPUs until they begin.
+/// The time from when all threads are on their CPUs until they begin.
 const SOON: Duration = Duration::from_micros(20);
 
 /// Streams of the generator: one for each thread.
@@ -51,7 +51,7 @@ pub struct Load<'a> {
     pub mix: Mix,
     /// The number of copies of the mix's locks, of which each operation uses a random one.
     pub sets: usize,
-    /// One of so many times a lock that the mix reads is written instead; 0 stands for never.
+    /// One in this many reads of a lock of the mix is a write instead; 0 stands for never.
     pub writes: usize,
     /// The time for which a lock is held, in nanoseconds.
     pub section: u64,
@@ -70,7 +70,7 @@ struct Guarded<W: Testbed, L> {
     words: Line<[W::U64; 2]>,
 }
 
-/// What all threads share.
+/// The state that all threads share.
 struct Field<W: Testbed, L: ReadWrite<W>> {
     shared: L::Shared,
     /// The locks of the first set, then those of the next.
@@ -82,13 +82,13 @@ struct Field<W: Testbed, L: ReadWrite<W>> {
     sets: usize,
     writes: usize,
     section: u64,
-    /// What is computed before each time that a lock is taken, in nanoseconds.
+    /// The computation before each time that a lock is taken, in nanoseconds.
     between: f64,
     window: Duration,
     seed: u64,
 }
 
-/// What a thread has seen.
+/// The counts of a thread.
 #[derive(Debug, Default, Clone, Copy)]
 struct Tally {
     /// How often it took a lock in the window.

@@ -16,7 +16,7 @@
 //! wait, the phase lasts, and the next reader ends it. So readers never wait for a writer that
 //! waits, and a writer waits as long as reads overlap.
 //!
-//! A thread that waits sleeps at once. Writers that are not the primary one sleep on `next`.
+//! A thread that waits sleeps immediately. Writers that are not the primary one sleep on `next`.
 
 use coreline_world::{Integer, Ordering, Testbed, Word};
 
@@ -28,8 +28,8 @@ const PHASE: u32 = 1;
 const LOCKED: u32 = 1 << 1;
 const READER: u32 = 1 << 3;
 
-/// Bits of `phase` and `next`. Threads sleep only on a word that has the first one. `phase` has it
-/// in a write phase, and `next` while a primary writer has the lock.
+/// Bits of `phase` and `next`. Threads sleep only on a word in which the first bit is set. `phase`
+/// has it in a write phase, and `next` while a primary writer has the lock.
 const BEGUN: u32 = 1;
 /// Threads sleep on the word, or are about to.
 const SLEEPERS: u32 = 2;

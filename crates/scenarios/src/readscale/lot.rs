@@ -1,6 +1,6 @@
 //! `parking-lot`: a readers-writer lock like that of the crate `parking_lot`.
 //!
-//! A reader adds itself by an exchange. If the exchange fails because the word has changed, the
+//! A reader adds itself with an exchange. If the exchange fails because the word has changed, the
 //! reader pauses, twice as long each time, before it tries again. A writer sets `WRITER`, by which
 //! readers that come wait, and then waits for the readers that are there. A thread that waits
 //! pauses for three rounds, each twice as long as the round before, and yields its CPU for seven

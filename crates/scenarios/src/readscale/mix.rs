@@ -22,7 +22,7 @@
 //! pairs = 2
 //! ```
 //!
-//! Each of so many counts or locks has so many pairs, reads or writes in each operation.
+//! Each of this many counts or locks has this many pairs, reads or writes in each operation.
 
 use std::fmt;
 

@@ -53,7 +53,7 @@ pub static SCENARIO: Scenario = Scenario {
             .usual(&["one"]),
         Param::number(
             "writes",
-            "One of so many times a lock that the mix reads is written instead; 0 stands for never",
+            "One in this many reads of a lock of the mix is a write instead; 0 stands for never",
             [0, 1_000_000_000],
         )
         .usual(&["0", "10000", "1000", "100", "10", "2"])
@@ -154,12 +154,12 @@ fn window(around: &Around<'_>) -> Vec<u64> {
     }]
 }
 
-/// A readers-writer lock whose threads are told apart by number.
+/// A readers-writer lock that identifies its threads by number.
 pub trait ReadWrite<W: Testbed>: Sized + Send + Sync + 'static {
     /// Whether the lock excludes anything. If not, what it guards is not checked.
     const EXCLUDES: bool = true;
 
-    /// What all locks of a run share.
+    /// The state that all locks of a run share.
     type Shared: Send + Sync + 'static;
 
     /// Creates what all locks of a run share, for threads from 0 to below this number.
@@ -182,7 +182,7 @@ pub trait ReadWrite<W: Testbed>: Sized + Send + Sync + 'static {
 fn run<W: locks::Std>(setup: &Setup) -> Result<Vec<f64>, RunError> {
     let text = setup.text("mix");
     let Some(mix) = Mix::parse(text) else {
-        return Err(RunError::Lack(format!("{text} is no mix")));
+        return Err(RunError::Lack(format!("{text} is not a mix")));
     };
     let load = Load {
         cpus: &setup.cpus,

@@ -41,7 +41,7 @@ impl Values {
         self.0.insert(name, value);
     }
 
-    /// A value that the scenario declares, as all that its program asks for.
+    /// The value of a parameter. The scenario declares all parameters that its program asks for.
     pub(super) fn value(&self, name: &str) -> &Value {
         self.get(name).unwrap_or_else(|| panic!("no parameter {name} is declared"))
     }
@@ -109,11 +109,11 @@ pub enum Domain {
 pub struct Words {
     /// The value's name in the help text.
     pub form: &'static str,
-    /// What a value can be, for the help text and for errors.
+    /// The possible values, for the help text and for errors.
     pub about: &'static str,
     /// Words that have a name of their own, by name.
     pub names: &'static [(&'static str, &'static str)],
-    /// A function that returns `None` if a text is no such word or name.
+    /// A function that returns `None` if a text is not such a word or name.
     pub parse: fn(&str) -> Option<()>,
     /// A function that converts the text of a TOML file into a word.
     pub of_toml: fn(&str) -> Result<String, String>,
@@ -141,7 +141,7 @@ pub struct Param {
     pub name: &'static str,
     /// The unit: `ms`, `us`, `ns`, or empty. In rows, it is a part of the parameter's name.
     pub unit: &'static str,
-    /// What it is, for the help.
+    /// The description, for the help text.
     about: &'static str,
     /// The values that the parameter can have.
     pub domain: Domain,
@@ -311,7 +311,7 @@ impl Param {
         values.dedup();
     }
 
-    /// What runs if nothing is said.
+    /// The values that run by default.
     pub(super) fn usual_values(&self, around: &Around<'_>) -> Vec<Value> {
         let depending = (self.depends)(around);
         if !depending.is_empty() {

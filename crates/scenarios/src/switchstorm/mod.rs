@@ -187,14 +187,14 @@ fn run<W: Testbed>(setup: &Setup) -> Result<Vec<f64>, RunError> {
     }
 }
 
-/// From how many nanoseconds on a sampling profiler sees a load: 30 cycles, the usual least of
-/// `perf c2c`, at 2.8 GHz.
+/// The latency from which a sampling profiler sees a load, in nanoseconds: 30 cycles, the usual
+/// minimum of `perf c2c`, at 2.8 GHz.
 const SAMPLED_FROM: u64 = 11;
 
 /// How often bits of idle CPUs are cleared, at most, by the kernel since 6.13.
 const TRIM_EVERY: Duration = Duration::from_secs(1);
 
-/// What a CPU does, in its own word, which only it writes.
+/// The activity of a CPU, in its own word, which only it writes.
 const IDLE: u32 = 0;
 const RUNNING: u32 = 1;
 
@@ -202,9 +202,9 @@ struct Storm<W: Testbed, M, const TESTS: bool, const COUNTS: bool> {
     cpus: Vec<CpuId>,
     is_barrier: bool,
     period: Duration,
-    /// What a switch takes without the policy's part.
+    /// The time of a switch without the policy's part.
     path: Duration,
-    /// From one flush to the next; zero: there are none.
+    /// The time from one flush to the next; zero if there are none.
     flush: Duration,
     /// How often each thread goes round and is counted.
     rounds: u32,
@@ -397,7 +397,7 @@ fn numbers(tallies: &[Tally]) -> Vec<f64> {
     ]
 }
 
-/// Where the policy's hottest line stands among all lines by misses that other caches served, and
+/// The rank of the policy's hottest line among all lines by misses that other caches served, and
 /// its share of all such misses in percent. That of the references, where there are any.
 fn hottest(report: &Report, numbers: &mut Vec<f64>) {
     let lines = report.details.iter().flat_map(|details| &details.lines);

@@ -100,8 +100,8 @@ impl<W: Testbed> Mask for CpuMask<W> {
 const MASK: &str = "mask";
 const REFERENCES: &str = "references";
 
-/// Whether a line is the mask's. The mask of two levels cannot be named from outside: it is known
-/// by the place of its accesses.
+/// Whether a line is the mask's. The mask of two levels cannot be named from outside: the source
+/// location of its accesses identifies it.
 pub(super) fn is_mask(line: &LineCost) -> bool {
     let bits = |file: &str| file.ends_with("mask/bits.rs");
     line.names.iter().any(|name| name == MASK)
@@ -113,8 +113,8 @@ pub(super) fn is_references(line: &LineCost) -> bool {
     line.names.iter().any(|name| name == REFERENCES)
 }
 
-/// What a domain does with its mask: whether a bit is tested before it is set, and whether each CPU
-/// that idles has a reference, so that the domain outlives it.
+/// A domain's use of its mask: whether a bit is tested before it is set, and whether each CPU that
+/// idles has a reference, so that the domain outlives it.
 pub(super) struct Policy<W: Testbed, M, const TESTS: bool, const COUNTS: bool> {
     references: Option<Box<Line<W::U64>>>,
     pub(super) mask: M,

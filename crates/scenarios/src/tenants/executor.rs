@@ -36,13 +36,13 @@ struct Executor<W: Testbed, C: Counters<W>> {
     seed: u64,
     schedule: Schedule,
     counters: C,
-    /// What tasks have. In a round a task belongs to one worker, so no thread waits; and the
+    /// The handles of tasks. In a round a task belongs to one worker, so no thread waits; and the
     /// simulator sees none of it.
     handles: Vec<Mutex<C::Handle>>,
     barrier: Barrier<W>,
 }
 
-/// What a worker has seen in the rounds that count.
+/// The counts of a worker in the rounds that count.
 #[derive(Default)]
 struct Tally {
     polling: Duration,

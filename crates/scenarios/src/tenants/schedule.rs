@@ -6,10 +6,10 @@ use rand_pcg::Pcg64;
 
 use crate::{draw, shuffle};
 
-/// Of a thousand tasks, how many move in a round.
+/// How many of a thousand tasks move in a round.
 const MOVES: u64 = 20;
 
-/// Of a hundred moves, how many go to a worker under the same last-level cache, and how many to one
+/// How many of a hundred moves go to a worker under the same last-level cache, and how many to one
 /// under another cache of the same node. The rest go to another node.
 const NEAR: u64 = 75;
 const SAME_NODE: u64 = 19;

@@ -179,16 +179,16 @@ fn has_ids(point: &Point) -> bool {
     point.variant != "none"
 }
 
-/// What one run depends on.
+/// The inputs of one run.
 struct Load {
     cpus: Vec<CpuId>,
     pools: u32,
     /// How many threads each pool creates in a round.
     threads: u32,
     is_pinned: bool,
-    /// What creating and ending a thread takes without IDs.
+    /// The time to create and end a thread without IDs.
     rest: Duration,
-    /// What a switch takes without IDs, each way.
+    /// The time of a switch without IDs, each way.
     path: Duration,
     /// How often each pool creates its threads and is counted.
     rounds: u32,

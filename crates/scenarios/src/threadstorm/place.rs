@@ -8,7 +8,7 @@ use rand_pcg::Pcg64;
 
 use crate::draw;
 
-/// What others see of a CPU.
+/// The part of a CPU's state that others see.
 ///
 /// | word | value | meaning | written by |
 /// |---|---|---|---|
@@ -55,7 +55,7 @@ impl<W: Testbed> Cpus<W> {
         }
     }
 
-    /// A thread is to run on a CPU, which finds it by itself.
+    /// A thread must run on a CPU, which finds the thread by itself.
     pub(super) fn send(&self, thread: usize, cpu: usize) {
         let arrivals = &self.cpus[cpu].arrivals;
         let (mut before, relaxed) = (arrivals.load(Ordering::Relaxed), Ordering::Relaxed);

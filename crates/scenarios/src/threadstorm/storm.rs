@@ -16,7 +16,7 @@ use super::{BODY, Load, Setup, TICK, WAKE_UP, WARM_UP};
 use crate::crew::{clock_ns, crew, nanos, pinned};
 use crate::{RunError, shuffle};
 
-/// What a thread does when it runs next.
+/// The next step of a thread when it runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Next {
     /// A creator: creates the threads of this round.
@@ -29,10 +29,10 @@ enum Next {
     Depart,
 }
 
-/// What is known of a thread. All but `cpu` is for the CPU that has the thread.
+/// The record of a thread. All but `cpu` is for the CPU that has the thread.
 struct State<T> {
     next: Next,
-    /// Where it runs or ran last; `None` before it has run.
+    /// The CPU on which it runs or last ran; `None` before it has run.
     cpu: Option<usize>,
     /// Its task in the source of IDs, on lines of its own as in the kernel; `None` while it runs,
     /// and before and after its life.
@@ -41,8 +41,8 @@ struct State<T> {
 
 /// The program's words are those of the world. The host's are for checks and measuring.
 struct Pool<W: Testbed> {
-    /// How many have arrived, or are about to end. The creator, one of them, resets it before it
-    /// creates and before it wakes.
+    /// How many threads have arrived, or are about to end. The creator, which is one of these
+    /// threads, resets this number before it creates or wakes threads.
     met: Line<W::U32>,
     /// When it began to be counted, in nanoseconds; 0 before. The host's.
     began: AtomicU64,
@@ -61,9 +61,9 @@ struct Storm<W: Testbed, I: Ids<W>> {
     finished: Line<W::U32>,
     /// By thread. The host's locks, which are never held while time passes.
     threads: Vec<Mutex<State<I::Task>>>,
-    /// By thread: 1 while a CPU has it, also while it is switched out there.
+    /// For each thread: 1 while a CPU has it, also while it is switched out there.
     on_cpu: Vec<Line<W::U32>>,
-    /// By ID: whether a running thread has it. The host's.
+    /// For each ID: whether a running thread has it. The host's.
     held: Vec<AtomicBool>,
     /// The first thing that went wrong.
     broken: Mutex<Option<RunError>>,
@@ -107,7 +107,7 @@ struct Tally {
 struct Worker {
     /// The CPU's place.
     cpu: usize,
-    /// What two looks at the clock show if nothing is between them.
+    /// The time between two reads of the clock with nothing between them.
     clock: u64,
     dice: Pcg64,
     ticked: Time,

@@ -137,8 +137,8 @@ pub(crate) fn rate(
 /// Threads, locks and turns of each thread of parking_lot #418; a tenth of its turns.
 const BENCH: (u32, usize, u64) = (32, 2, 1000);
 
-/// Milliseconds until all threads have added so often, each time under a lock drawn by chance; for
-/// ten times as many turns.
+/// Milliseconds until all threads have added this often, each time under a lock drawn by chance;
+/// for ten times as many turns.
 pub(crate) fn bench(machine: Machine, kind: MutexKind) -> Result<f64, Box<Failure>> {
     let (threads, locks, turns) = BENCH;
     let run = machine.run(move || {

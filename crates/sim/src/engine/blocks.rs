@@ -3,8 +3,8 @@
 //! The arena calls a [`Keeper`] at each allocation and free of a machine that checks memory, and at
 //! a mistake of any machine. The keeper decides which freed block is given out again: in most runs
 //! each waits in a *quarantine* first, in which no thread has it, so that an access to it is told
-//! from one to a new block. In the other runs it is given out at once, as a real allocator does, so
-//! that a program that relies on an address being new fails.
+//! from one to a new block. In the other runs it is given out immediately, as a real allocator
+//! does, so that a program that relies on an address being new fails.
 //!
 //! A place in the source is known of accesses alone. So a block's account has the place of its
 //! thread's last access before, or a backtrace if the machine traces. A mistake that ends the run
@@ -27,13 +27,13 @@ use crate::results::memory::{MemoryBlock, MemoryMistake, MemoryUse, Misuse};
 use crate::results::report::{Site, SourceSite};
 use crate::settings::memory::MemoryChecks;
 
-/// As many bytes a quarantine holds at most.
+/// The maximum number of bytes in a quarantine.
 const ROOM: usize = 4 << 20;
 
 /// As many blocks.
 const BLOCKS: u64 = 1024;
 
-/// What each machine's arena calls.
+/// The functions that each machine's arena calls.
 pub(super) static KEEPER: Keeper = Keeper { reuse, made, freed, mistaken };
 
 fn reuse(class: usize, align: usize) -> Option<usize> {
@@ -86,17 +86,17 @@ impl Hasher for Spread {
 struct Event {
     thread: usize,
     cpu: u32,
-    /// Of the thread's last access.
+    /// The source location of the thread's last access.
     site: Option<Site>,
     trace: Option<Rc<Backtrace>>,
 }
 
 #[derive(Clone)]
 struct Block {
-    /// What the program asked for.
+    /// The size that the program asked for.
     size: usize,
     class: usize,
-    /// What it takes.
+    /// The size that it takes.
     room: usize,
     made: Event,
     freed: Option<Event>,
@@ -109,7 +109,7 @@ pub(super) struct Blocks {
     checks: MemoryChecks,
     /// By address.
     known: HashMap<usize, Block, BuildHasherDefault<Spread>>,
-    /// By class: freed blocks that may be given out again.
+    /// The freed blocks that may be given out again, by class.
     free: Vec<Vec<usize>>,
     /// Freed blocks that may not yet, and how many bytes they have.
     quarantine: VecDeque<usize>,
@@ -266,7 +266,7 @@ impl Engine {
         Ok(())
     }
 
-    /// Whether an access is to a block that is in use. Else the machine fails.
+    /// Whether an access is to a block that is in use. Otherwise the machine fails.
     pub(super) fn may_access(&mut self, address: usize, site: Site) -> bool {
         let Some(offset) = self.arena.offset(address) else { return true };
         let shadow = self.arena.shadow();
@@ -334,7 +334,7 @@ impl Engine {
         }
     }
 
-    /// What statics lead to stays until the end, and is not lost.
+    /// A block to which statics lead stays until the end, and is not lost.
     pub(super) fn keep_what_statics_have(&mut self) {
         let objects = self.statics.iter().map(|(_, object)| {
             let object = &**object;

@@ -11,7 +11,7 @@ use super::rng::{Rng, Stream};
 use super::{Engine, NEVER, State, lately, with};
 use crate::settings::schedule::{Choices, Schedule};
 
-/// What the loop does next.
+/// The next step of the loop.
 pub(super) enum Next {
     Resume(usize),
     Stop,
@@ -31,8 +31,8 @@ const PREEMPT_ONE_IN: u32 = 8;
 /// for them in a loop that the machine does not recognise.
 const PATIENCE: u64 = 10_000;
 
-/// As many turns a thread spins alone before it gives way after all. More than locks and queues
-/// spin before they park: the loop then has no end of its own.
+/// The number of turns for which a thread spins alone before it gives way after all. More than
+/// locks and queues spin before they park: the loop then has no end of its own.
 const MOST_TURNS: u32 = 1000;
 
 /// How the next thread is chosen.
@@ -45,8 +45,8 @@ enum Strategy {
 /// The state of probabilistic concurrency testing.
 struct Pct {
     rng: Rng,
-    /// By thread: of those that can run, the highest does. Drawn priorities are positive; a change
-    /// point sets one below zero, and a thread that yields goes below all.
+    /// The priority of each thread. Of those that can run, the highest runs. Drawn priorities are
+    /// positive; a change point sets one below zero, and a thread that yields goes below all.
     priorities: Vec<i64>,
     /// The points where the running thread's priority changes, the next one last.
     changes: Vec<u64>,
@@ -62,7 +62,7 @@ pub(crate) struct Decision {
     pub(crate) preempts: bool,
 }
 
-/// What a run decided, which could have been otherwise.
+/// The decisions of a run, which could have been others.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Decisions {
     /// In their order.
@@ -78,7 +78,7 @@ struct Spin {
     is_alone: bool,
     turns: u32,
     points: u64,
-    /// Whether it has done so in vain.
+    /// Whether it has done so without success.
     is_endless: bool,
 }
 
@@ -96,7 +96,7 @@ pub(super) struct Chooser {
     spins: Vec<Spin>,
     /// At one in this many turns a thread goes on to spin alone; 0 for never.
     cut_spins: u32,
-    /// What was decided, if a search keeps it.
+    /// The decisions, if a search keeps them.
     decisions: Decisions,
 }
 
@@ -126,7 +126,7 @@ impl Chooser {
         &mut self.spins[thread]
     }
 
-    /// A thread, which ran last, gives way to the others, unless it is to spin alone. Returns
+    /// A thread, which ran last, gives way to the others, unless it must spin alone. Returns
     /// whether it gives way.
     pub(super) fn give_way(&mut self, thread: usize, luck: &mut Rng) -> bool {
         let one_in = if self.is_listed() { 0 } else { self.cut_spins };
@@ -156,7 +156,7 @@ impl Chooser {
         self.spins.get(thread).is_some_and(|spin| spin.is_alone)
     }
 
-    /// A thread is at a point. Whether it passes that, since it spins alone: for so long only, as
+    /// A thread is at a point. Whether it passes that, since it spins alone: for this long only, as
     /// its next loop may be one in which it neither yields nor changes anything.
     fn passes_alone(&mut self, thread: usize) -> bool {
         let Some(spin) = self.spins.get_mut(thread).filter(|spin| spin.is_alone) else {
@@ -171,7 +171,7 @@ impl Chooser {
         true
     }
 
-    /// A thread has changed something, or waits in another way: it no longer spins in vain.
+    /// A thread has changed something, or waits in another way: it no longer spins without success.
     pub(super) fn stops_spinning(&mut self, thread: usize) {
         if self.watches(thread) {
             self.spins[thread] = Spin::default();
@@ -271,7 +271,8 @@ impl Chooser {
             && self.is_listed()
             && !self.spin(last).is_endless
         {
-            // A preemption of those for which it was to give way: it spins on to its end.
+            // This counts as one of the preemptions for which it had to give way: it spins on to
+            // its end.
             self.spin(last).is_alone = true;
         }
         self.last = chosen.thread;
@@ -345,8 +346,8 @@ pub(crate) fn fails_weakly() -> bool {
 }
 
 impl Engine {
-    /// Whether something unlikely that is permitted happens now, once in so many times on average.
-    /// In a schedule that is listed, it happens if the list says so.
+    /// Whether something unlikely that is permitted happens now, once in this many times on
+    /// average. In a schedule that is listed, it happens if the list says so.
     pub(crate) fn is_unlucky(&mut self, one_in: u32) -> bool {
         if one_in == 0 {
             return false;

@@ -73,7 +73,7 @@ impl EventQueue {
         }
     }
 
-    /// Where a CPU's key lies in the tree.
+    /// The place of a CPU's key in the tree.
     #[inline]
     fn leaf(&self, cpu: usize) -> usize {
         (self.times.len() + cpu) % NODES

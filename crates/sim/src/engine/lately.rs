@@ -14,21 +14,21 @@ const WINDOW: u64 = CHECK / 500;
 /// own tests, so that these reach several.
 const CHECK: u64 = if cfg!(test) { 100_000 } else { 500_000_000 };
 
-/// What was seen.
+/// The observed accesses and changes.
 #[derive(Debug, Default)]
 pub(super) struct Observation {
     accesses: u64,
     changes: u64,
     /// The acquisitions of locks before.
     acquired: u64,
-    /// By CPU: the latest word written, and what it held before.
+    /// For each CPU: the latest word that was written, and its old value.
     written: Vec<Option<(usize, u64)>>,
-    /// By thread: where its latest access is in the source.
+    /// For each thread: the source location of its latest access.
     sites: Vec<Option<Site>>,
 }
 
 impl Observation {
-    /// Where a thread's latest access is in the source.
+    /// The source location of a thread's latest access.
     pub(super) fn site(&self, thread: usize) -> Option<Site> {
         self.sites.get(thread).copied().flatten()
     }
@@ -161,7 +161,7 @@ mod tests {
         while word.swap(0, Ordering::Relaxed) == 0 {}
     }
 
-    /// So many accesses that change something.
+    /// This many accesses that change something.
     fn count(word: &AtomicU64, times: u64) {
         (0..times).for_each(|_| _ = word.fetch_add(1, Ordering::Relaxed));
     }

@@ -106,19 +106,19 @@ struct Cpu {
     slice_end: u64,
     /// When the timer ticks next, while a thread runs; a CPU without one has no tick (NOHZ).
     next_tick: u64,
-    /// Where in a tick's length this CPU's ticks lie.
+    /// The position of this CPU's ticks within a tick's length.
     tick_phase: u64,
     /// The threads that wait for the CPU, in the order of their turn.
     queue: VecDeque<usize>,
     /// Whether it was taken out of service.
     offline: bool,
-    /// What interrupts it when, in the order of arrival.
+    /// The interrupts with their times, in the order of arrival.
     interrupts: VecDeque<(u64, interrupts::Handler)>,
     /// The context that runs handlers while no thread has the CPU, once it was needed.
     idle: Option<usize>,
 }
 
-/// What a simulated thread is doing.
+/// The activity of a simulated thread.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum State {
     /// In the queue of its CPU, from the given time on.
@@ -183,7 +183,7 @@ struct Thread {
     joiners: Vec<usize>,
     /// Why the last park ended.
     parked: Parked,
-    /// What is left of the computation under way.
+    /// The rest of the computation under way.
     work_left: u64,
     /// Whether a restartable operation is under way: faults then hit between its steps.
     section: bool,
@@ -204,9 +204,9 @@ struct Thread {
     locals: Vec<(Key, Rc<dyn Any>)>,
     /// Whether the thread panicked and was not seen otherwise since.
     panicked: bool,
-    /// Where in the source it began its latest wait.
+    /// The source location at which its latest wait began.
     site: Option<Site>,
-    /// Where in the source its latest access is, if the machine looks at accesses.
+    /// The source location of its latest access, if the machine looks at accesses.
     seen: Option<Site>,
     /// When it ended, in picoseconds.
     ended: Option<u64>,
@@ -227,22 +227,22 @@ pub(crate) struct Engine {
     step_limit: u64,
     /// After how many steps the machine begins or ends to observe what the threads do.
     next_observation: u64,
-    /// What it sees meanwhile.
+    /// The accesses and changes that it makes meanwhile.
     observation: Option<Box<lately::Observation>>,
     jitter: Rng,
     dice: Rng,
-    /// For what interfaces permit and seldom happens.
+    /// The generator for events that interfaces permit and that seldom happen.
     luck: Rng,
     /// The word that the running thread has written last while it spun, and what that held before.
     written: Option<(usize, u64)>,
     /// The account of the program's blocks, if their use is checked.
     blocks: Option<Box<Blocks>>,
     mistake: Option<Unresolved>,
-    /// What the program's hash maps are seeded by.
+    /// The generator that seeds the program's hash maps.
     hashes: Rng,
     directory: Directory,
     /// Whether a hit may cost more than another: of what a sibling wrote, or in a page whose first
-    /// write is a fault. For most machines and programs no, so that a hit pays for one look.
+    /// write is a fault. It is false for most machines and programs, so a hit pays for one look.
     hits_differ: bool,
     pages: Pages,
     arbitration: Arbitration,
@@ -261,7 +261,7 @@ pub(crate) struct Engine {
     online_count: usize,
     /// How many threads are in queues.
     queued: usize,
-    /// Whether idle CPUs' contexts are to end.
+    /// Whether the contexts of idle CPUs must end.
     ending: bool,
     threads: Vec<Thread>,
     events: EventQueue,
@@ -280,9 +280,9 @@ pub(crate) struct Engine {
     /// Threads spawned since the loop last looked.
     newborn: Vec<Fiber>,
     kernel: Option<Box<dyn Kernel>>,
-    /// What full statistics are made of; kept while the machine observes, too.
+    /// The data of full statistics; kept while the machine observes, too.
     ledger: Option<Box<Ledger>>,
-    /// What happens when, if that is put down.
+    /// The events with their times, if a trace is made.
     tracer: Option<Box<Tracer>>,
     /// Whether full statistics were asked for.
     is_full: bool,
@@ -310,7 +310,7 @@ impl Drop for InUse {
 /// Calls `f` with the engine; `None` if this thread runs no simulated code.
 ///
 /// `f` must not switch coroutines, and while it runs there is no machine: a function of `Sim` that
-/// it calls all the same (a [`Kernel`]'s hook might) fails as it does outside of a machine. What it
+/// it still calls (a [`Kernel`]'s hook might) fails as it does outside of a machine. What it
 /// allocates comes from the host.
 pub(crate) fn with<R>(f: impl FnOnce(&mut Engine) -> R) -> Option<R> {
     let engine = ENGINE.replace(ptr::null_mut());
@@ -339,7 +339,7 @@ pub(crate) fn runs() -> bool {
     !ENGINE.get().is_null()
 }
 
-/// Gives the host thread back to the loop; returns when the calling thread is to go on.
+/// Gives the host thread back to the loop. Returns when the calling thread may continue.
 fn suspend() {
     switch_away(inside(|engine| engine.yielder));
 }
@@ -426,7 +426,7 @@ impl Engine {
         self.report.transfers
     }
 
-    /// What happened so far, if it was put down.
+    /// The events so far, if a trace is made.
     fn trace(&self) -> Option<Trace> {
         self.tracer.as_ref().map(|tracer| tracer.trace(self.spec.name(), &self.names))
     }
@@ -443,7 +443,7 @@ impl Engine {
         Report { details: full.map(details), ..self.report.clone() }
     }
 
-    /// What the program's next hash map is seeded by.
+    /// The seed of the program's next hash map.
     pub(crate) fn hash_seed(&mut self) -> u64 {
         self.hashes.below(u64::MAX)
     }

@@ -25,7 +25,8 @@ pub(super) const NOT_A_STRING: &str = "(not a string)";
 /// The message of a scope whose thread panicked.
 pub(crate) const OF_A_SCOPE: &str = "a scoped thread panicked";
 
-/// As many panics are remembered: a program may panic and catch that without end.
+/// The maximum number of remembered panics, because a program may panic and catch the panic without
+/// end.
 const MOST: usize = 64;
 
 /// The number of a panic, in the order of their beginnings.
@@ -46,13 +47,13 @@ pub(super) struct Panics {
     first: PanicNumber,
     /// The latest that the hook saw, unless a thread's end has taken it.
     latest: Option<PanicNumber>,
-    /// By thread: the panic that ended it, if no other thread has learnt of it.
+    /// For each thread: the panic that ended it, if no other thread has learnt of it.
     unlearnt: BTreeMap<usize, PanicNumber>,
-    /// By thread: the panic that ended it.
+    /// For each thread: the panic that ended it.
     ended: BTreeMap<usize, PanicNumber>,
-    /// By thread: the panic of another one that it learnt of last.
+    /// For each thread: the last panic of another thread of which it learnt.
     learnt: BTreeMap<usize, PanicNumber>,
-    /// By address of a lock's mark: the panic that poisoned the lock.
+    /// The panic that poisoned a lock, by address of the lock's mark.
     poisoned: BTreeMap<usize, PanicNumber>,
 }
 
@@ -81,7 +82,7 @@ impl Panics {
         self.first + self.noted.len() - 1
     }
 
-    /// What a run fails with that a panic ends: the first of its chain.
+    /// The failure of a run that a panic ends: the first of its chain.
     fn root(&self, mut number: PanicNumber) -> Option<FailureKind> {
         // A cause is older, so this ends.
         while let Some(cause) = self.get(number)?.cause.filter(|&cause| self.get(cause).is_some()) {

@@ -1,11 +1,11 @@
 //! Data races: two accesses to plain data, one of which writes, that nothing orders.
 //!
-//! A run is sequentially consistent, so a missing ordering changes no value that it sees. What is
-//! missing shows all the same, since it is known of each access which order it asked for: a thread
-//! knows of another one's past what releases and acquires, threads' starts and ends have told it.
-//! Each thread has a vector clock, each atomic word one for what it passes on, each piece of plain
-//! data its last write and the reads since (Flanagan and Freund, *FastTrack*, PLDI 2009, without
-//! its short form). Two accesses race if the later one's thread does not know of the earlier one.
+//! A run is sequentially consistent, so a missing ordering changes no value that it sees. A missing
+//! ordering still shows, because each access states the order that it asked for: a thread knows of
+//! another one's past what releases and acquires, threads' starts and ends have told it. Each
+//! thread has a vector clock, each atomic word one for what it passes on, each piece of plain data
+//! its last write and the reads since (Flanagan and Freund, *FastTrack*, PLDI 2009, without its
+//! short form). Two accesses race if the later one's thread does not know of the earlier one.
 //!
 //! | what | passes on |
 //! |---|---|
@@ -47,7 +47,7 @@ thread_local! {
     static HAS_FOUND_BEFORE: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Of each thread, by number, how far its past is known.
+/// For each thread, by number: how far its past is known.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 struct Clock(Vec<u32>);
 
@@ -68,11 +68,11 @@ impl Clock {
 
 #[derive(Debug, Default)]
 struct Thread {
-    /// What it knows. Its own part counts what it has passed on.
+    /// The knowledge of the thread. Its own part counts what it has passed on.
     knows: Clock,
-    /// What its relaxed loads have found, and an acquire fence would tell it.
+    /// The knowledge that its relaxed loads found, which an acquire fence would add.
     found: Clock,
-    /// What its relaxed stores pass on: what it knew at its last release fence.
+    /// The knowledge that its relaxed stores pass on: its knowledge at its last release fence.
     fenced: Clock,
 }
 
@@ -94,7 +94,7 @@ impl Touch {
     }
 }
 
-/// What a word passes on to a load, and what it has ever passed on.
+/// The knowledge that a word passes on to a load, and all that it has ever passed on.
 #[derive(Debug, Default)]
 struct Passed {
     now: Clock,
@@ -113,14 +113,15 @@ struct Piece {
 struct Races {
     threads: Vec<Thread>,
     words: BTreeMap<usize, Passed>,
-    /// By address and length: memory that is used again may hold pieces of other lengths.
+    /// The pieces by address and length. Memory that is used again may hold pieces of other
+    /// lengths.
     pieces: BTreeMap<(usize, usize), Piece>,
     /// The longest piece: no other one reaches an address from further away.
     longest: usize,
-    /// What restartable operations on each slot pass on. Apart from `words`: a slot's first word
-    /// has its address.
+    /// The knowledge that restartable operations on each slot pass on. Apart from `words`: a slot's
+    /// first word has its address.
     slots: BTreeMap<usize, Clock>,
-    /// What all restartable operations have passed on, and all fences of theirs.
+    /// The knowledge that all restartable operations have passed on, and all their fences.
     operations: Clock,
     fences: Clock,
 }
@@ -172,7 +173,7 @@ impl Races {
         word.now.join(&passed);
     }
 
-    /// What a write of this order passes on.
+    /// The knowledge that a write of this order passes on.
     fn passed(&mut self, thread: usize, order: Ordering) -> Clock {
         match releases(order) {
             true => self.release(thread),
@@ -358,7 +359,7 @@ pub(super) fn started_last(last: usize) {
     });
 }
 
-/// What the running thread knows, for the handler of an interrupt that it sends.
+/// The knowledge of the running thread, for the handler of an interrupt that it sends.
 pub(crate) fn sent() -> Option<Sent> {
     if !are_looked_for() {
         return None;
@@ -366,7 +367,7 @@ pub(crate) fn sent() -> Option<Sent> {
     note(|races, thread, _| Sent(races.release(thread)))
 }
 
-/// What an interrupt passes on.
+/// The knowledge that an interrupt passes on.
 pub(crate) struct Sent(Clock);
 
 impl Sent {

@@ -6,8 +6,8 @@ use rand_pcg::Pcg64;
 /// A seeded generator. Streams of one seed are independent of each other.
 pub(crate) struct Rng(Pcg64);
 
-/// What a generator is for: each purpose has its own stream, so that an extra draw for one does not
-/// change another.
+/// The purpose of a generator. Each purpose has its own stream, so that an extra draw for one does
+/// not change another.
 #[derive(Clone, Copy)]
 pub(crate) enum Stream {
     Jitter = 1,

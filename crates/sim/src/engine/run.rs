@@ -57,7 +57,7 @@ pub(crate) struct Setup {
     pub(crate) step_limit: u64,
     pub(crate) kernel: Option<Box<dyn Kernel>>,
     pub(crate) statistics: Statistics,
-    /// Where accesses are put down, with full statistics.
+    /// The record of accesses, with full statistics.
     pub(crate) tape: Option<Tape>,
     /// Whether it is put down what happens when.
     pub(crate) trace: bool,
@@ -147,7 +147,7 @@ impl Installed {
     }
 
     /// Like [`run`](Installed::run), up to the next panic that leaves a thread. `panicked` is the
-    /// message of the one before, which ends the run.
+    /// message of the previous one, which ends the run.
     fn switch(&mut self, panicked: Option<String>) {
         self.resuming = false;
         if panicked.is_some() {
@@ -388,7 +388,7 @@ impl Engine {
         self.adopt(number, fiber, cpu, now);
     }
 
-    /// Settles what happens next, up to the next thread that is to run.
+    /// Decides what happens next, up to the next thread that runs.
     fn decide(&mut self) -> Next {
         loop {
             self.count_step();
@@ -455,7 +455,7 @@ impl Engine {
     }
 
     /// The kernel has something to do on the running CPU at `now`. Returns whether its thread goes
-    /// on at once: an interrupt makes it break off what it does.
+    /// on immediately: an interrupt makes it break off what it does.
     #[inline(never)]
     fn disturb(&mut self, cpu: usize, thread: usize, now: u64) -> bool {
         let activity = match self.threads[thread].state {

@@ -29,7 +29,7 @@ pub(super) fn new(arena: &Arena) -> Result<Stack, NoStack> {
     Stack::new(arena, USABLE + MARGIN)
 }
 
-/// Has the host report faults of this host thread to [`rescue`]. Where the host refuses, the guard
+/// Has the host report faults of this host thread to [`rescue`]. If the host refuses, the guard
 /// page ends the process.
 pub(super) fn prepare() -> Vec<u8> {
     overflow::catch(rescue);
@@ -59,8 +59,8 @@ extern "C" fn give_up_at_fault() -> ! {
     stop()
 }
 
-/// Where to go on after a fault at `address` in simulated code: the guard page of the running
-/// thread, or an address at which there is no memory.
+/// The address at which to continue after a fault at `address` in simulated code: the guard page of
+/// the running thread, or an address at which there is no memory.
 fn rescue(address: usize) -> Option<Rescue> {
     let engine = ENGINE.get();
     if engine.is_null() {

@@ -7,7 +7,7 @@ use crate::results::failure::{CpuState, Doing, ThreadState};
 use crate::results::report::SourceSite;
 
 impl Engine {
-    /// What all unfinished threads are doing.
+    /// The states of all unfinished threads.
     pub(super) fn thread_states(&self) -> Vec<ThreadState> {
         let doing = |state| match state {
             State::Done | State::Idle => None,

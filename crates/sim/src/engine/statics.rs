@@ -5,7 +5,7 @@ use std::rc::Rc;
 
 use super::Engine;
 
-/// What an object of [`WorldStatic`](coreline_world::WorldStatic) or `WorldLocal` is found by. The
+/// The key of an object of [`WorldStatic`](coreline_world::WorldStatic) or `WorldLocal`. The
 /// address is looked up and never ordered by, so it reaches no result.
 pub(crate) type Key = (usize, TypeId);
 

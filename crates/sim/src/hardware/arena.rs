@@ -50,14 +50,14 @@ const ARENA: usize = 512 << 20;
 /// Lines of an arena, of 64 bytes.
 pub(crate) const LINES: usize = ARENA / 64;
 
-/// Where blocks begin in an arena, behind the header. Whole pages.
+/// The offset at which blocks begin in an arena, behind the header. Whole pages.
 const HEADER: usize = 4096;
 
 /// Bytes of an arena's shadow, at the end of its place.
 const SHADOW: usize = ARENA / GRANULE;
 
-/// As many threads of a machine may have a stack at one time: what fits behind the arena, of stacks
-/// of 292 KiB.
+/// The maximum number of threads of a machine that have a stack at one time. It is the number of
+/// stacks of 292 KiB that fit behind the arena.
 pub(super) const MOST_STACKS: usize = 192 * 64;
 
 /// Blocks up to this size come in multiples of 16 bytes; larger ones, and those that are aligned to
@@ -75,7 +75,7 @@ thread_local! {
     static LOG: RefCell<Vec<(usize, usize)>> = const { RefCell::new(Vec::new()) };
 }
 
-/// From now on this host thread's allocations in an arena are put down, or are not.
+/// From now on, this host thread's allocations in an arena are recorded, or are not recorded.
 pub(crate) fn log_allocations(are_logged: bool) {
     IS_LOGGED.set(are_logged);
     LOG.take();
@@ -413,7 +413,7 @@ impl Arena {
         unsafe { self.start.as_ref() }.is_kept.set(true);
     }
 
-    /// What is known of its memory.
+    /// The shadow of its memory.
     pub(crate) fn shadow(&self) -> Shadow {
         // SAFETY: the machine's count keeps the header alive.
         unsafe { self.start.as_ref() }.shadow

@@ -37,7 +37,7 @@ use crate::hardware::contention::{Arbitration, Contention};
 use crate::hardware::costs::Costs;
 use crate::hardware::distances::{Distances, Pair};
 
-/// What an access wants of its line.
+/// The demand of an access on its line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Access {
     /// A copy.
@@ -56,7 +56,7 @@ impl Access {
     }
 }
 
-/// Where a line came from: the classes that costs and statistics distinguish.
+/// The source of a line: the classes that costs and statistics distinguish.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Origin {
     Private,
@@ -100,8 +100,8 @@ impl Origin {
     }
 }
 
-/// Where a line comes from, and what that costs. A nearer class comes before a farther one, and of
-/// one class the cheaper.
+/// The source of a line, and the cost of the transfer. A nearer class comes before a farther one,
+/// and of one class the cheaper.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Source {
     pub(crate) from: Origin,
@@ -120,13 +120,13 @@ struct CorePlace {
 /// No core, or no node.
 const NONE: u32 = u32::MAX;
 
-/// A line's directory entry; its sharers lie in [`Directory::sharers`]. All that a hit looks at is
-/// here, in less than a host's line.
+/// A line's directory entry; its sharers lie in [`Directory::sharers`]. All data that a cache hit
+/// reads is here. It takes less than a cache line of the host.
 struct Entry {
     /// The line's number in the machine's memory.
     name: u64,
-    /// Until when the line serves no core but the one that asked last: it is on its way there, and
-    /// stays for a while.
+    /// The time until which the line serves only the core that asked last: it is on its way there,
+    /// and stays for a while.
     busy_until: u64,
     /// When the line reaches `asker`.
     arrival: u64,
@@ -171,14 +171,14 @@ pub(crate) struct Directory {
     /// The index of each other line that was touched; only looked up, never iterated over.
     others: HashMap<u64, usize, BuildHasherDefault<LineHasher>>,
     entries: Vec<Entry>,
-    /// What is going on at each line. The first entry belongs to no line.
+    /// The state of contention at each line. The first entry belongs to no line.
     contentions: Vec<Contention>,
     /// Nodes set for lines not touched yet: by first line, how many and which node.
     placed: BTreeMap<u64, (u64, NodeId)>,
     /// One bit per core, `stride` words per line.
     sharers: Vec<u64>,
     stride: usize,
-    /// By core: when its own caches were empty last.
+    /// For each core: when its own caches were last empty.
     emptied: Vec<u64>,
     /// When any core's were. What arrived since is lost nowhere, which spares a look at the core.
     last_emptied: u64,
@@ -186,7 +186,7 @@ pub(crate) struct Directory {
     costs: [u64; Origin::COUNT],
     /// Nodes that have costs of their own.
     pairs: Box<[Pair]>,
-    /// What a hardware thread pays for what one beside it wrote; 0: a hit.
+    /// The cost for a hardware thread of data that another thread of its core wrote; 0: a hit.
     siblings: u64,
 }
 
@@ -233,7 +233,7 @@ impl Directory {
         Source { from, cost: self.costs[from as usize] }
     }
 
-    /// What the machine file says of two nodes.
+    /// The entry of the machine file for two nodes.
     fn pair(&self, a: NodeId, b: NodeId) -> Option<&Pair> {
         // Empty for nearly every machine.
         self.pairs.iter().find(|pair| pair.is_of(a, b))
@@ -358,7 +358,7 @@ impl Directory {
         }
     }
 
-    /// Where `core` would get the line from at this moment.
+    /// The source from which `core` would get the line at this moment.
     pub(crate) fn source(&self, line: usize, core: u32, node: NodeId, access: Access) -> Source {
         let entry = &self.entries[line];
         let own = match entry.asker == core && self.is_lost(entry) {
@@ -397,8 +397,8 @@ impl Directory {
         }
     }
 
-    /// What `cpu`, whose core has the line, pays for reading it: more, if a hardware thread beside
-    /// it wrote it last and it has not looked at it since.
+    /// The cost for `cpu`, whose core has the line, of reading it. It is higher if another hardware
+    /// thread of the core wrote the line last and `cpu` has not looked at it since.
     #[inline]
     pub(crate) fn read_hit(&mut self, line: usize, cpu: u32, writes: bool) -> u64 {
         let hit = self.costs[Origin::Private as usize];
@@ -492,9 +492,9 @@ impl Directory {
         }
     }
 
-    /// From when on the line can serve `core`. For a sibling hardware thread of the one that asked
-    /// last it is there when it arrives. Another core gets it when it has stayed, and no access of
-    /// its owner's that has begun is under way.
+    /// The time from which the line can serve `core`. If `core` is a sibling hardware thread of the
+    /// one that asked last, this is the time at which the line arrives. Another core gets it when
+    /// it has stayed, and no access of its owner's that has begun is under way.
     pub(crate) fn free_at(&self, line: usize, core: u32) -> u64 {
         let entry = &self.entries[line];
         if entry.asker == core {
@@ -512,14 +512,14 @@ impl Directory {
         (entry.asker, entry.arrival, entry.busy_until) = (core, arrival, until);
     }
 
-    /// What is going on at the line; `None` if nothing ever was.
+    /// The state of contention at the line; `None` if there never was any.
     #[inline]
     pub(crate) fn contention(&self, line: usize) -> Option<&Contention> {
         let contention = self.entries[line].contention;
         if contention == 0 { None } else { Some(&self.contentions[contention as usize]) }
     }
 
-    /// What is going on at the line, to change it.
+    /// The state of contention at the line, to change it.
     pub(crate) fn contention_mut(&mut self, line: usize) -> &mut Contention {
         let entry = &mut self.entries[line];
         if entry.contention == 0 {
@@ -534,7 +534,7 @@ impl Directory {
         self.contention_mut(line).watchers.retain(|&other| other != thread);
     }
 
-    /// Which of the requests that wait for the line has its turn next.
+    /// The request, among those that wait for the line, that has its turn next.
     pub(crate) fn next_waiting(&self, line: usize, arbitration: Arbitration) -> Option<usize> {
         let waiting = &self.contention(line)?.waiting;
         if arbitration == Arbitration::Fifo || waiting.len() <= 1 {

@@ -38,7 +38,7 @@ impl fmt::Display for Arbitration {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{asked:?} is not an arbitration; write fifo or nearest")]
 pub struct ParseArbitrationError {
-    /// What was asked.
+    /// The requested name.
     asked: String,
 }
 
@@ -72,7 +72,7 @@ pub(crate) struct Waiting {
 /// A buffered store's number: a machine counts them in the order of their issue.
 pub(crate) type StoreNumber = u64;
 
-/// What a word of any type holds, as an address: pointers keep where they may point.
+/// The value of a word of any type, as an address: pointers keep where they may point.
 pub(crate) type Value = *mut ();
 
 /// A store that was issued and whose line is not there yet.
@@ -80,8 +80,8 @@ struct Store {
     number: StoreNumber,
     cpu: usize,
     word: usize,
-    /// What the word holds for requests that were under way before this store was issued, until it
-    /// is complete. `None` if it stores nothing.
+    /// The value of the word for requests that were under way before this store was issued, until
+    /// it is complete. `None` if it stores nothing.
     before: Option<Value>,
 }
 
@@ -92,7 +92,7 @@ struct Behind {
     cpu: usize,
 }
 
-/// What is going on at one line.
+/// The state of contention at one line.
 #[derive(Default)]
 pub(crate) struct Contention {
     /// Threads that spin on the line, in the order in which they began to.
@@ -125,8 +125,8 @@ impl Contention {
         latest.is_some_and(|store| store.cpu == cpu)
     }
 
-    /// Of the stores to `word` that other CPUs issued after number `since` and that are on their
-    /// way, the first: a request that is older than all of them takes effect before it.
+    /// The first of the stores to `word` that other CPUs issued after number `since` and that are
+    /// on their way. A request that is older than all of them takes effect before it.
     pub(crate) fn overtaken(
         &self,
         word: usize,
@@ -139,7 +139,7 @@ impl Contention {
         self.stores.iter().find(is_it).map(|store| store.number)
     }
 
-    /// What a word held before a store to it that is on its way.
+    /// The value of a word before a store to it that is on its way.
     pub(crate) fn before(&mut self, number: StoreNumber) -> Option<&mut Option<Value>> {
         let store = self.stores.iter_mut().find(|store| store.number == number);
         store.map(|store| &mut store.before)

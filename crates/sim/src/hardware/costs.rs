@@ -81,7 +81,7 @@ costs! {
     memory_local: Time,
     /// A line that no cache holds, in the memory of another node.
     memory_remote: Time,
-    /// What an atomic read-modify-write adds to a store.
+    /// The time that an atomic read-modify-write adds to a store.
     locked: Time,
     /// How long the home of a line is occupied by one reader of many.
     directory: Time,
@@ -95,29 +95,29 @@ costs! {
     stream_loads: Count,
     /// A count: how many ownership requests of a sequential update overlap.
     stream_stores: Count,
-    /// From one thread to the next on a CPU.
+    /// The time from one thread to the next on a CPU.
     switch: Time,
-    /// From a wake-up until the woken thread runs, on an idle CPU.
+    /// The time from a wake-up until the woken thread runs, on an idle CPU.
     wake: Time,
     /// A system call that does nothing.
     syscall: Time,
     /// Reading the clock.
     clock: Time,
-    /// From spawning a thread until it runs.
+    /// The time from spawning a thread until it runs.
     spawn: Time,
     /// How long a thread runs before another one that wants the CPU gets it.
     slice: Time,
     /// A fence that interrupts all running threads.
     broadcast: Time,
-    /// From sending an interrupt to another CPU until it arrives there.
+    /// The time from sending an interrupt to another CPU until it arrives there.
     ipi: Time,
-    /// From an interrupt's arrival until its handler runs.
+    /// The time from an interrupt's arrival until its handler runs.
     irq_entry: Time,
-    /// From the end of an interrupt's handler until the interrupted code goes on.
+    /// The time from the end of an interrupt's handler until the interrupted code continues.
     irq_exit: Time,
-    /// From what ends a monitored wait until the CPU executes.
+    /// The time from the end of a monitored wait until the CPU executes.
     mwait_exit: Time,
-    /// From one timer tick of a busy CPU to the next.
+    /// The time from one timer tick of a busy CPU to the next.
     tick: Time,
     /// How long a core idles at least before its own caches and translations are empty.
     idle_flush: Time,
@@ -125,7 +125,7 @@ costs! {
     page_walk: Time,
     /// A copy-on-write fault: the first write to a page that was only read.
     first_write: Time,
-    /// What such a fault takes longer for each other CPU that ran the process and has switched
+    /// The additional time of such a fault for each other CPU that ran the process and has switched
     /// since the faulting core looked at it last: whether to interrupt it.
     first_write_visit: Time,
 }

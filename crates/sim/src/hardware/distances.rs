@@ -49,7 +49,7 @@ pub(crate) struct RawDistance {
 }
 
 impl RawDistance {
-    /// What the file says, if it is possible there; or why it is not.
+    /// The distance in the file, if it is possible on this machine, or why it is not.
     pub(crate) fn check(self, topology: &Topology) -> Result<NodeDistance, String> {
         let RawDistance { nodes, ping_pong_ns, memory_ns, source } = self;
         let &[a, b] = &nodes[..] else {
@@ -57,7 +57,9 @@ impl RawDistance {
         };
         let count = topology.node_count();
         if let Some(none) = [a, b].into_iter().find(|&node| node as usize >= count) {
-            return Err(format!("there is no node {none}: the machine has {count}, from 0 on"));
+            return Err(format!(
+                "there is no node {none}: the machine has {count}, numbered from 0"
+            ));
         }
         if a == b {
             return Err(format!("{a} and {b} are the same node, whose cost is `same_node`"));
@@ -80,7 +82,7 @@ pub(crate) struct Distances {
 }
 
 impl Distances {
-    /// Of a machine with these costs; or why the pairs cannot be.
+    /// The distances of a machine with these costs, or why the pairs are impossible.
     pub(crate) fn new(
         stated: Vec<NodeDistance>,
         topology: &Topology,
@@ -185,8 +187,8 @@ impl Distances {
         self.pairs.iter_mut().filter(|pair| pair.is_of(a, b)).for_each(|pair| pair.transfer = raw);
     }
 
-    /// What firmware would say of the nodes' distances: 10 for a node's own memory. Nothing if the
-    /// file says nothing.
+    /// The distances of the nodes, as firmware would state them: 10 for a node's own memory.
+    /// Nothing if the file says nothing.
     pub(crate) fn of_firmware(
         &self,
         topology: &Topology,

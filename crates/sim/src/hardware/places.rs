@@ -31,7 +31,7 @@ pub(super) const PLACE: usize = 4 << 30;
 /// addresses of 47 bits or more elsewhere: below, or above the last place.
 const FIRST: usize = 0x1000_0000_0000;
 
-/// As many machines may run, or have left something, at one time.
+/// The maximum number of machines that run, or have left something, at one time.
 const PLACES: usize = 1 << 14;
 
 /// The states of a place.
@@ -69,7 +69,7 @@ pub(crate) enum NoPlace {
     Memory {
         /// Where.
         at: usize,
-        /// What the host said.
+        /// The host's answer.
         map: MapError,
     },
     /// No place is free.
@@ -80,9 +80,9 @@ pub(crate) enum NoPlace {
     None,
 }
 
-/// Finds a place and has `map` take it, which is given its address. `home` is the digest of what
-/// the place is to follow from; a machine without one, whose program looks at no address, takes any
-/// place that is free.
+/// Finds a place, and calls `map` with its address to take it. `home` is the digest of the inputs
+/// that determine the place. A machine without a digest, whose program looks at no address, takes
+/// any free place.
 pub(super) fn claim<T>(
     home: Option<u64>,
     mut map: impl FnMut(NonZeroUsize) -> Result<T, FixedError>,
@@ -139,7 +139,7 @@ pub(super) fn free(start: usize) {
 pub(super) fn start_of(address: usize) -> Option<usize> {
     let place = place_of(address)?;
     // Relaxed: who has an address of a block got it from the thread that allocated it, after the
-    // place was taken; that hand-over orders the two.
+    // place was taken; that hand-off orders the two.
     let taken = STATES[place].load(Ordering::Relaxed) != FREE;
     taken.then_some(FIRST + place * PLACE)
 }

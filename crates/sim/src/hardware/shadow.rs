@@ -1,4 +1,4 @@
-//! What is known of each 16 bytes of an arena, and what happens when a block is misused.
+//! The state of each 16 bytes of an arena, and the effect of misusing a block.
 //!
 //! An arena has a *shadow*: a byte for each 16 bytes. Blocks begin at multiples of 16 bytes, so
 //! no two share one.
@@ -30,13 +30,13 @@ const BETWEEN: u8 = 0x20;
 const FIRST: u8 = 0x40;
 const FREED: u8 = 0x80;
 
-/// With checks, so many bytes behind each block are no block's.
+/// With checks, this many bytes behind each block belong to no block.
 pub(super) const BEHIND: usize = GRANULE;
 
-/// What freed memory is filled with. A pointer of it is aligned, and to no memory.
+/// The pattern in freed memory. A pointer of it is aligned, and to no memory.
 const POISON: u8 = 0xf0;
 
-/// As many bytes of a freed block are filled.
+/// The number of bytes of a freed block that are filled.
 const MOST_POISON: usize = 4096;
 
 /// Why a block cannot be freed.
@@ -50,7 +50,7 @@ pub(crate) enum Wrong {
     Stack,
 }
 
-/// What an access finds at an address.
+/// The state of the address of an access.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Found {
     /// A block that is in use.
@@ -78,7 +78,7 @@ thread_local! {
     static KEEPER: Cell<Option<&'static Keeper>> = const { Cell::new(None) };
 }
 
-/// From now on this host thread's machine has this keeper, or there is no machine.
+/// From now on, this host thread's machine has this keeper, or has none.
 pub(crate) fn set_keeper(keeper: Option<&'static Keeper>) {
     KEEPER.set(keeper);
 }
@@ -87,8 +87,8 @@ pub(super) fn keeper() -> Option<&'static Keeper> {
     KEEPER.get()
 }
 
-/// The running simulated thread frees what it must not, if one runs; else the host's code does, and
-/// the process ends, as with the system's allocator.
+/// The running simulated thread frees what it must not, if one runs; otherwise the host's code
+/// does, and the process ends, as with the system's allocator.
 #[cold]
 pub(super) fn mistaken(block: usize, wrong: Wrong, is_simulated: bool) -> ! {
     if is_simulated && let Some(keeper) = keeper() {
@@ -96,7 +96,7 @@ pub(super) fn mistaken(block: usize, wrong: Wrong, is_simulated: bool) -> ! {
     }
     let what = match wrong {
         Wrong::Twice => "freed twice",
-        Wrong::Nothing => "freed, but is no block",
+        Wrong::Nothing => "freed, but is not a block",
         Wrong::Stack => "freed, but lies on a stack",
     };
     // The allocator must not unwind. Nothing is left to do if stderr is closed.
@@ -131,7 +131,7 @@ impl Shadow {
         unsafe { self.0.add(offset / GRANULE).as_ref() }
     }
 
-    /// A block is given out. Relaxed, here and below: the hand-over of the block to the thread that
+    /// A block is given out. Relaxed, here and below: the hand-off of the block to the thread that
     /// frees it orders the two.
     #[inline]
     pub(super) fn give(&self, offset: usize) {
@@ -173,7 +173,7 @@ impl Shadow {
         }
     }
 
-    /// What is at an offset, on a machine that checks accesses.
+    /// The state at an offset, on a machine that checks accesses.
     #[inline]
     pub(crate) fn find(&self, offset: usize) -> Found {
         let value = self.byte(offset).load(Ordering::Relaxed);
@@ -196,7 +196,7 @@ impl Shadow {
 ///
 /// # Safety
 ///
-/// The block has that many bytes, and is no one's.
+/// The block has that many bytes, and belongs to no thread.
 pub(crate) unsafe fn poison(block: *mut u8, size: usize) {
     // SAFETY: the caller's promise.
     unsafe { block.write_bytes(POISON, size.min(MOST_POISON)) };
@@ -206,7 +206,7 @@ pub(crate) unsafe fn poison(block: *mut u8, size: usize) {
 ///
 /// # Safety
 ///
-/// The block has that many bytes, and is no one's.
+/// The block has that many bytes, and belongs to no thread.
 pub(crate) unsafe fn spoilt(block: *const u8, size: usize) -> Option<usize> {
     // SAFETY: the caller's promise.
     let bytes = unsafe { core::slice::from_raw_parts(block, size.min(MOST_POISON)) };

@@ -142,7 +142,7 @@ impl Spec {
         self.digest
     }
 
-    /// As many CPUs as the simulator promises.
+    /// The maximum number of CPUs that the simulator promises.
     pub(crate) const MOST_CPUS: usize = 4096;
 
     /// More than a band needs, and little enough for costs not to overflow.
@@ -240,7 +240,7 @@ impl Spec {
     }
 
     /// Two CPUs of these costs, whose transfers all cost `raw`: hardware threads of one core if
-    /// the class is theirs; else two cores, whose distance only selects the name of a cost.
+    /// the class is theirs; otherwise two cores, whose distance only selects the name of a cost.
     pub(crate) fn two_cpus(&self, class: Class, raw: u64) -> Spec {
         let cores = if class == Class::SameCore { 1 } else { 2 };
         let shape =

@@ -30,7 +30,7 @@ use crate::hardware::distances::Distances;
 use crate::hardware::spec::Spec;
 use crate::results::failure::Failure;
 
-/// A ping-pong as in the published tools, in which two players change one word by
+/// A ping-pong as in the published tools, in which two players change one word with
 /// compare-and-exchange.
 ///
 /// `core-to-core-latency` of N. Viennot uses the same loop
@@ -77,7 +77,7 @@ pub struct Transfer {
     pub reached: bool,
 }
 
-/// One-way latencies are told apart to this fraction.
+/// One-way latencies differ if they are apart by more than this fraction.
 const FINENESS: u64 = 200;
 
 /// Round trips that are timed, and before those.
@@ -94,7 +94,7 @@ const MOST_GAMES: usize = 24;
 /// latency, in picoseconds. The machine is above this, and hands over how.
 pub(crate) type Play = fn(Spec, u32, [CpuId; 2]) -> Result<u64, Box<Failure>>;
 
-/// What each player of a game needed for its round trips, in nanoseconds.
+/// The time of each player of a game for its round trips, in nanoseconds.
 pub(crate) type Times = [Result<u128, SpawnError>; 2];
 
 /// The program of a game between two CPUs.
@@ -130,9 +130,9 @@ pub(crate) fn one_way(times: Times) -> u64 {
 /// A cost, the latency of a game with it, and whether that is the one asked for.
 type Answer = (u64, u64, bool);
 
-/// What was found before, by what it depends on: all costs, with the figure for every transfer, the
-/// request share, and whether hardware threads of one core play. These are values of a pure
-/// function, so the order of callers does not matter.
+/// The earlier answers, by their inputs: all costs, with the figure for every transfer, the request
+/// share, and whether hardware threads of one core play. These are values of a pure function, so
+/// the order of callers does not matter.
 static ANSWERS: Mutex<BTreeMap<(Costs, u32, bool), Answer>> = Mutex::new(BTreeMap::new());
 
 /// Finds the cost of a transfer of this class, with which a game takes `published`, on a machine of

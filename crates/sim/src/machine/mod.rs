@@ -549,7 +549,7 @@ fn play(spec: Spec, request_percent: u32, cpus: [CpuId; 2]) -> Result<u64, Box<F
     Ok(calibration::one_way(run?.value))
 }
 
-/// What a program's first thread leaves for the caller of the machine.
+/// The value that a program's first thread leaves for the caller of the machine.
 type Value<T> = Rc<Cell<Option<T>>>;
 
 /// A program as what the machine runs, and where its value will be.

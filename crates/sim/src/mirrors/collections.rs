@@ -132,7 +132,7 @@ impl<T> HashSet<T> {
     }
 }
 
-/// What both have. `$item` is what goes in and comes out.
+/// The methods that both have. `$item` is what goes in and comes out.
 macro_rules! table {
     ($name:ident<$($param:ident),+>, $item:ty) => {
         impl<$($param,)+ S> $name<$($param,)+ S> {

@@ -127,7 +127,7 @@ impl Wake for Task {
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub struct Executor<'a> {
-    /// By number; `None` for one that has ended.
+    /// The tasks by number; `None` for one that has ended.
     tasks: Vec<Option<Pin<Box<dyn Future<Output = ()> + 'a>>>>,
     ready: HostArc<Ready>,
 }

@@ -343,7 +343,7 @@ fn waiting(f: &mut fmt::Formatter<'_>, lock: &LockReport) -> fmt::Result {
     }
 }
 
-/// How many threads, and how many CPUs, a printed failure names one by one.
+/// The maximum number of threads, and of CPUs, that a printed failure lists individually.
 const MOST_PRINTED: usize = 16;
 
 impl Failure {

@@ -21,7 +21,7 @@ pub struct WordGroup {
     pub locks: Vec<u64>,
 }
 
-/// What is known of a word.
+/// The known facts about a word.
 #[derive(Debug, Default)]
 pub(crate) struct Word {
     /// The names of the objects that it is part of.
@@ -31,7 +31,7 @@ pub(crate) struct Word {
 }
 
 impl Word {
-    /// What the word at this offset of its line is called.
+    /// The name of the word at this offset of its line.
     fn called(&self, offset: u8) -> String {
         match (&self.names[..], &self.lock) {
             ([], None) => format!("+{offset}"),
@@ -44,10 +44,10 @@ impl Word {
 /// How often each core missed on a word, by the word's offset in its line and the core.
 pub(crate) type Misses = BTreeMap<u8, BTreeMap<u32, u64>>;
 
-/// A core that misses no more than so often on a word made it, or looked at it in the end.
+/// A core that misses no more than this often on a word made it, or looked at it in the end.
 const FIRST_AND_LAST: u64 = 2;
 
-/// Nor does a core use a word if another misses so many times as often on it.
+/// Nor does a core use a word if another misses this many times as often on it.
 const RARELY: u64 = 10;
 
 /// The groups of a line's words, of which `word` tells by their offsets; none if there are not

@@ -9,7 +9,7 @@ use serde::{Serialize, Serializer};
 
 use crate::results::report::SourceSite;
 
-/// What happens to a lock: which thread does it, where and when.
+/// An event at a lock: which thread causes it, where and when.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Event {
     /// The lock's address, as an offset in the machine's memory.
@@ -20,7 +20,7 @@ pub(crate) struct Event {
     pub(crate) at: u64,
 }
 
-/// What a [`Log`] puts down of it.
+/// The function by which a [`Log`] records it.
 pub(crate) type Happens = fn(&mut Log, Event, &Topology);
 
 /// Since when a thread waits for a lock, and holds it, in picoseconds.
@@ -76,7 +76,7 @@ impl Locks {
     }
 }
 
-/// What is known of a lock while the machine runs. Times are in picoseconds.
+/// The record of a lock while the machine runs. Times are in picoseconds.
 #[derive(Debug)]
 pub(crate) struct Log {
     /// Bytes of the lock.
@@ -302,7 +302,7 @@ impl LockReport {
         counts().sum::<f64>().powi(2) / (counts().count() as f64 * squares)
     }
 
-    /// What it is called: by its names, or its address, and where it was first used.
+    /// The title: its names, or its address, and where it was first used.
     pub(crate) fn title(&self) -> String {
         let names = self.names.iter().map(|name| format!(" {name:?}")).collect::<String>();
         format!("lock {:#x}{names}, first used at {}", self.lock, self.site)

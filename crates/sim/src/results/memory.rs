@@ -87,8 +87,8 @@ pub struct MemoryUse {
     pub cpu: CpuId,
     /// The source location, if known.
     pub site: Option<SourceSite>,
-    /// Whether `site` is the place itself. Else it is the place of the thread's last charged access
-    /// before: see [`MemoryChecks::Traced`](crate::MemoryChecks::Traced).
+    /// Whether `site` is the place itself. Otherwise it is the place of the thread's last charged
+    /// access before: see [`MemoryChecks::Traced`](crate::MemoryChecks::Traced).
     pub is_exact: bool,
 }
 

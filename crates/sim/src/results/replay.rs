@@ -92,8 +92,8 @@ impl Replay {
         format!("{}{digest}", self.machine)
     }
 
-    /// What a machine's place in the host's address space follows from: the line without what must
-    /// not change addresses, since the program is the same under other schedules and limits.
+    /// The part of the line that determines the machine's place in the host's address space.
+    /// Schedules and limits are no part of it, because they do not change the program.
     pub(crate) fn home(&self) -> u64 {
         let (schedule, faults) = (Schedule::Time, self.faults.without_luck());
         let own = self.clone();
@@ -165,7 +165,7 @@ impl FromStr for Replay {
             let (key, value) =
                 part.split_once('=').ok_or_else(|| wrong(&format!("{part:?} has no value")))?;
             needed.retain(|need| *need != key);
-            let number = |_| wrong(&format!("{part:?} is no number"));
+            let number = |_| wrong(&format!("{part:?} is not a number"));
             let said = |error: &dyn fmt::Display| wrong(&error.to_string());
             match key {
                 "machine" => {

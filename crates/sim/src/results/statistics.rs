@@ -11,7 +11,7 @@ use crate::results::report::{
 };
 use crate::results::tape::Tape;
 
-/// What a CPU's time is spent on. Idle is what is left.
+/// The activity on which a CPU spends its time. Idle is what is left.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Activity {
     /// Accesses that the core's own cache serves, and stores on their way into the buffer.
@@ -32,7 +32,7 @@ impl Activity {
     pub(crate) const COUNT: usize = Activity::Kernel as usize + 1;
 }
 
-/// What the accesses of one place in the source to one word cost.
+/// The cost of the accesses of one place in the source to one word.
 pub(crate) struct Tally {
     pub(crate) site: Site,
     /// The word's place in its line.
@@ -55,7 +55,7 @@ impl Tally {
     }
 }
 
-/// What the program calls parts of its memory: first address, bytes, name.
+/// The program's names for parts of its memory: first address, bytes, name.
 #[derive(Default)]
 pub(crate) struct Names(pub(crate) Vec<(u64, u64, String)>);
 
@@ -75,11 +75,11 @@ impl Names {
 /// Everything that is kept.
 #[derive(Default)]
 pub(crate) struct Ledger {
-    /// By the line's index in the directory.
+    /// The counts by the line's index in the directory.
     pub(crate) lines: Vec<Vec<Tally>>,
     /// Picoseconds of each CPU by activity.
     pub(crate) cpus: Vec<[u64; Activity::COUNT]>,
-    /// Where all accesses are put down, if they are.
+    /// The record of all accesses, if they are recorded.
     pub(crate) tape: Option<Tape>,
 }
 

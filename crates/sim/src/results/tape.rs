@@ -12,7 +12,7 @@ use crate::results::report::{Site, SourceSite};
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Record {
     pub(crate) site: Site,
-    /// As an offset in the machine's memory.
+    /// An offset in the machine's memory.
     pub(crate) address: u64,
     pub(crate) cpu: u32,
     /// Picoseconds.

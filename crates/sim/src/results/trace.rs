@@ -8,7 +8,7 @@ use crate::hardware::coherence::Origin;
 use crate::results::report::{Site, SourceSite};
 use crate::results::statistics::Names;
 
-/// What happened on a CPU, to a line or to a lock, from when to when, in picoseconds.
+/// An event on a CPU, a line or a lock, with its beginning and end in picoseconds.
 #[derive(Debug, Clone, Copy)]
 struct Event {
     what: EventKind,
@@ -56,7 +56,7 @@ pub(crate) struct Miss {
 pub(crate) struct Tracer {
     events: Vec<Event>,
     dropped: u64,
-    /// By CPU: the thread that runs there, and since when.
+    /// For each CPU: the thread that runs there, and since when.
     running: Vec<Option<(usize, u64)>>,
 }
 
@@ -177,7 +177,7 @@ struct Detail {
 enum Track {
     /// The slice's CPU.
     Cpu,
-    /// What the CPU does not wait for.
+    /// An operation for which the CPU does not wait.
     Beside,
     /// A lock, with its name.
     Lock(u64, String),
@@ -185,7 +185,7 @@ enum Track {
     Waits(u64),
 }
 
-/// The groups of tracks, as processes of the format.
+/// The groups of tracks. In the trace format, each group is a process.
 const CPUS: u32 = 1;
 const LOCKS: u32 = 2;
 

@@ -40,11 +40,10 @@ pub struct Faults {
     /// stays out of service until the end of the run. The CPU's threads move to other CPUs, even if
     /// they are bound to this one. The last CPU stays in service.
     pub offline: u32,
-    /// The rate of spurious wake-ups. One in this many waits ends at once though nothing woke the
-    /// thread: a [`park`](crate::thread::park), a wait for a
-    /// [`Condvar`](crate::sync::Condvar), and a sleep on a word
-    /// ([`Sleep::park`](coreline_world::Sleep::park)). Interfaces permit these wake-ups, so a
-    /// program must look again.
+    /// The rate of spurious wake-ups. One in this many waits ends immediately though nothing woke
+    /// the thread: a [`park`](crate::thread::park), a wait for a [`Condvar`](crate::sync::Condvar),
+    /// and a sleep on a word ([`Sleep::park`](coreline_world::Sleep::park)). Interfaces permit
+    /// these wake-ups, so a program must look again.
     pub spurious: u32,
     /// The rate of weak exchanges that fail. One in this many calls of `compare_exchange_weak` that
     /// would succeed fails, as the interface permits.
@@ -52,8 +51,8 @@ pub struct Faults {
     /// The rate at which spinning is cut short. Under a schedule that
     /// [searches](crate::Schedule), a thread that spins (`spin_loop`, `yield_now`) goes on alone
     /// from one in this many turns, until it changes a word or blocks, or for 1,000 turns. So the
-    /// search reaches what the thread does after it has spun in vain. With any rate, the locks of
-    /// [`sync`](crate::sync) mostly do not spin before they park.
+    /// search reaches what the thread does after it has spun without success. Unless this rate is
+    /// 0, the locks of [`sync`](crate::sync) mostly do not spin before they park.
     pub cut_spins: u32,
     /// Whether the kernel fails to restart restartable operations. The arm64 kernel had this defect
     /// after the rewrite in 6.19, for a thread that another thread preempts on the same CPU.
@@ -122,7 +121,7 @@ impl Faults {
     }
 }
 
-/// What stands for the faults of [`Faults::SEARCH`].
+/// The word for the faults of [`Faults::SEARCH`].
 const SEARCH: &str = "search";
 
 impl fmt::Display for Faults {

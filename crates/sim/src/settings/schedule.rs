@@ -97,7 +97,7 @@ impl fmt::Display for Schedule {
      choices: and none or pairs POINT.CHOICE with ascending points and commas between"
 )]
 pub struct ParseScheduleError {
-    /// What was given.
+    /// The given text.
     text: String,
 }
 

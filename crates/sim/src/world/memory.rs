@@ -14,7 +14,7 @@ use crate::engine::{self, inside};
 const PAGE: usize = 4096;
 
 impl Memory for Sim {
-    /// From the machine's arena, as everything that simulated code allocates.
+    /// The memory comes from the machine's arena, like everything that simulated code allocates.
     fn map(layout: Layout) -> Result<NonNull<u8>, MapError> {
         let fail = |why| MapError {
             layout,

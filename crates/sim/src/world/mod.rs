@@ -189,8 +189,9 @@ fn sleep(word: &SimU32, expected: u32, deadline: Option<Time>, how: (u32, bool))
 #[derive(Debug)]
 pub struct SimJoinHandle<T> {
     thread: usize,
-    /// Where the thread leaves its value. A host mutex, never contended: no thread switches while
-    /// holding it, and the handle may be carried out of the machine to a host thread.
+    /// The place where the thread leaves its value. A host mutex, never contended: no thread
+    /// switches while holding it, and the handle may be carried out of the machine to a host
+    /// thread.
     value: Arc<Mutex<Option<T>>>,
 }
 

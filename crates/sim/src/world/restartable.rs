@@ -113,9 +113,9 @@ impl Interpreter {
         self.aborts && inside(|engine| engine.aborts()) != self.began
     }
 
-    /// A write that the instruction does or does not do. It begins at once, so no thread of this
-    /// CPU comes between the check and the write. A fence on another CPU can, while the store waits
-    /// for room in the store buffer:
+    /// A write that the instruction does or does not do. It begins immediately, so no thread of
+    /// this CPU comes between the check and the write. A fence on another CPU can, while the store
+    /// waits for room in the store buffer:
     ///
     ///   Thread 1: checks, waits for room
     ///   Thread 2: `fence_restartable` returns; reads the slot

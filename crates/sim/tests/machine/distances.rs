@@ -197,7 +197,7 @@ fn a_mistake_is_answered_with_what_is_wrong() {
         format!("\n[[distance]]\nnodes = {nodes}\n{rest}\nsource = \"made up\"\n")
     };
     for (tables, reason) in [
-        (pair("[0, 4]", "ping_pong_ns = 60.0"), "there is no node 4: the machine has 4, from 0 on"),
+        (pair("[0, 4]", "ping_pong_ns = 60.0"), "no node 4: the machine has 4, numbered from 0"),
         (pair("[2, 2]", "ping_pong_ns = 60.0"), "2 and 2 are the same node"),
         (pair("[0]", "ping_pong_ns = 60.0"), "[0] are not two nodes"),
         (pair("[0, 1, 2]", "ping_pong_ns = 60.0"), "[0, 1, 2] are not two nodes"),

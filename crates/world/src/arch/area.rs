@@ -98,8 +98,8 @@ impl Area {
     pub(crate) fn read_in(self, what: Reading) {
         // SAFETY: the words are there, and zeros are valid ones.
         let word = unsafe { &READING[what as usize] };
-        // Relaxed, twice: a word is all there is to read, and it changes once. A thread that
-        // misses the change reads the blank area, and looks here on its slow path. Looks first, for
+        // Relaxed, twice: there is only one word to read, and it changes once. A thread that misses
+        // the change reads the blank area, and looks here on its slow path. Looks first, for
         // threads without an index come here each time.
         if word.load(Ordering::Relaxed) != self.bytes_beyond_blank() {
             // Relaxed: it changes once. A thread that misses the change reads the blank area, and
@@ -124,7 +124,7 @@ impl Area {
         self.offset
     }
 
-    /// Where the calling thread has this area.
+    /// The address of the calling thread's area.
     pub(crate) fn address(self) -> usize {
         processor::thread_pointer().wrapping_add_signed(self.offset)
     }

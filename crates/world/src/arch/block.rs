@@ -34,7 +34,7 @@
 //! copy whose block is longer would find the bytes of another thread-local behind a shorter one.
 //! The words' symbol says how many they are, for the same reason, and ends in the length of the
 //! block that they count from: a copy with another block would add to the distance from that one
-//! what counts from its own, and run sections on bytes that are no area. Copies with blocks of
+//! what counts from its own, and run sections on bytes that are not an area. Copies with blocks of
 //! different lengths, or in different libraries, have a block and words each, and the thread's
 //! registration is that of the first to register.
 
@@ -43,15 +43,15 @@ use core::sync::atomic::{AtomicIsize, AtomicU32};
 
 use super::Reading;
 
-/// Where our own area lies in the block.
+/// The offset of our own area in the block.
 pub(super) const OWN: isize = 32;
-/// Where the marks lie in the block.
+/// The offset of the marks in the block.
 pub(super) const MARKS: isize = 64;
-/// Where the hint lies in the block.
+/// The offset of the hint in the block.
 pub(super) const HINT: isize = 68;
-/// Where the thread's number lies in the block.
+/// The offset of the thread's number in the block.
 pub(super) const NUMBER: isize = 72;
-/// Where the number of nested holds lies in the block.
+/// The offset of the number of nested holds in the block.
 pub(super) const HOLDS: isize = 76;
 
 /// The length of the block, which symbols end in.
@@ -124,7 +124,7 @@ global_asm!(
     words = const words!(),
 );
 
-/// Where each thread has one of its areas.
+/// The place of one of the areas of each thread.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Area {
     /// Bytes from the thread pointer to the area.

@@ -145,21 +145,22 @@ pub(crate) use other::{
     Area, IN_ORDER, SIGNATURE, hint, holds, known_number, last_number, marks, number, watch,
 };
 
-/// Where the rseq area has the CPU number; negative while the thread is not registered.
+/// The offset of the CPU number in the rseq area; negative while the thread is not registered.
 pub(crate) const CPU_ID: usize = 4;
-/// Where the rseq area has the concurrency ID; 0 while the thread is not registered.
+/// The offset of the concurrency ID in the rseq area; 0 while the thread is not registered.
 pub(crate) const MM_CID: usize = 24;
 
-/// Where [`Limits`](crate::restartable::Limits) have the word of concurrency IDs; that of CPU
-/// numbers, and of rows, is at 0.
+/// The offset of the word of concurrency IDs in [`Limits`](crate::restartable::Limits). The word of
+/// CPU numbers, and of rows, is at 0.
 pub(crate) const LIMIT_OF_CIDS: usize = 4;
 
-/// Where a [`Gate`](crate::restartable::Gate) has the address of slot 0; its limits are at 0.
+/// The offset of the address of slot 0 in a [`Gate`](crate::restartable::Gate). Its limits are
+/// at 0.
 pub(crate) const GATE_FIRST: usize = 8;
 
-/// Where [`Rows`](crate::restartable::Rows) have the pointer to their table.
+/// The offset of the pointer to their table in [`Rows`](crate::restartable::Rows).
 pub(crate) const ROWS_TABLE: usize = 0;
-/// Where they have the number of CPUs.
+/// The offset of the number of CPUs in them.
 pub(crate) const ROWS_CPUS: usize = 8;
 
 /// How far the number of a CPU is shifted to be that of its line.
@@ -172,7 +173,7 @@ const CPU_IN_LINE: usize = PER_LINE - 1;
 // Sections find the line and the row by shifts.
 const _: () = assert!(PER_LINE.is_power_of_two());
 
-/// What an area is used for.
+/// The use of an area.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Reading {
     /// `cpu_id`.
@@ -205,7 +206,8 @@ pub struct SlotsAt<I, F> {
     /// index below its word may be used. Read inside of the section, before the slot: acquire
     /// loads. Of a [`Gate`](crate::restartable::Gate), where the index is [`Gated`].
     pub(crate) limits: *const AtomicU32,
-    /// What the section works on, in slot 0; where the index is [`Gated`], as if that were at 0.
+    /// The field in slot 0 that the section works on; if the index is [`Gated`], as if the gate
+    /// were at 0.
     pub(crate) first: *mut F,
 }
 

@@ -8,7 +8,7 @@ use crate::arch::{Reading, Section, SlotsAt, Watched};
 /// Whether every load acquires and every store releases.
 pub(crate) const IN_ORDER: bool = false;
 
-/// What a registration would be made under.
+/// The signature of a registration, which is not made here.
 pub(crate) const SIGNATURE: u32 = 0;
 
 /// Where each thread has one of its rseq areas; here nowhere.

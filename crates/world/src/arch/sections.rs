@@ -1,4 +1,4 @@
-//! What the sections of all processors share: the operands around their texts.
+//! The common part of the sections of all processors: the operands around their texts.
 //!
 //! A processor says the rest: the beginning and the end of a section ([`enter`], [`leave`]), the
 //! [text](`text`) of each operation between them, with the registers that it uses up, and the

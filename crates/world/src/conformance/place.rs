@@ -16,7 +16,7 @@ pub fn a_placed_thread_runs_on_its_cpu<W: Testbed>() {
     let anywhere = spawn::<W, _>(W::cpu).join();
     assert!(anywhere.index() < machine.cpu_limit());
 
-    // The process need not be allowed on every CPU of the machine, but on one at least. Three show
+    // The process need not be allowed on every CPU of the machine, but on at least one. Three show
     // that the answer is not a constant, and fit the model.
     let placed: Vec<_> = machine
         .cpus()

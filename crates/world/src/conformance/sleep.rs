@@ -16,7 +16,7 @@ pub fn a_changed_word_does_not_put_to_sleep<W: Testbed>() {
 }
 
 /// Checks that a sleep without a wake ends at its deadline, and not before. If the deadline has
-/// passed, the sleep ends at once.
+/// passed, the sleep ends immediately.
 pub fn a_deadline_ends_the_sleep<W: Testbed>() {
     let word = W::U32::new_in(0);
     for deadline in [Time::from_nanos(0), W::now() + Duration::from_millis(1)] {

@@ -73,8 +73,8 @@ pub fn a_bounded_wait_misses_nothing_before_its_deadline<W: Testbed>() {
     );
 }
 
-/// Checks that a waiter that gives up and a writer can agree, by an exchange, which of the two was
-/// first. No wake-up and no deadline may be lost.
+/// Checks that a waiter that gives up and a writer can agree, with an exchange, which of the two
+/// was first. No wake-up and no deadline may be lost.
 pub fn a_wait_that_is_given_up_and_a_grant_agree<W: Testbed>() {
     const GRANTED: u32 = 1;
     const GIVEN_UP: u32 = 2;

@@ -50,7 +50,7 @@
 //! # Ok::<(), coreline_world::model::Failure>(())
 //! ```
 
-/// What loom answers. `None` if it fails while the thread unwinds: it is asked by a destructor
+/// The answer of loom. `None` if it fails while the thread unwinds: it is asked by a destructor
 /// then, and a panic that left a destructor would abort the process. Not a function: loom reports
 /// the line of the caller.
 macro_rules! attempt {

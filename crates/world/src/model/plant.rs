@@ -76,7 +76,7 @@ impl Plant {
     /// In the order of all writes of a word, an exchange that has read the value before a store
     /// precedes that store. Loom does not enforce this. A thread may read the value of another
     /// thread's exchange instead of its own later store. So only this variant can check a law in
-    /// which an owner stores to a word while other threads check, by exchanges, whether that word
+    /// which an owner stores to a word while other threads check, with exchanges, whether that word
     /// is free. The variant hides one kind of mistake, which is a store that should be a release
     /// but is not, after an earlier store that was a release.
     pub const EXCHANGES: Plant = Plant { exchanges: true, ..Plant::NONE };
@@ -110,7 +110,7 @@ thread_local! {
     static CURRENT: Cell<Plant> = const { Cell::new(Plant::NONE) };
 }
 
-/// A plant is the current one; the one before it comes back when this drops.
+/// A plant is the current one. The previous one comes back when this drops.
 ///
 /// A guard, as a check may end by a panic, and a test may catch that. The host thread's next check
 /// must not find a plant that it was not given.

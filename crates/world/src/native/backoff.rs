@@ -29,8 +29,8 @@ const EARLY: Duration = Duration::from_micros(100);
 
 /// How a waiting thread gives its CPU away.
 ///
-/// Yielding is not always enough. The kernel takes a thread with a real-time priority back at once,
-/// and threads of lower priority never run on that CPU:
+/// Yielding is not always enough. The kernel takes a thread with a real-time priority back
+/// immediately, and threads of lower priority never run on that CPU:
 ///
 /// ```text
 /// Holder: runs on CPU 0, in its critical section

@@ -47,7 +47,7 @@ pub fn map(at: NonZeroUsize, size: usize, guard: usize) -> Result<NonNull<u8>, F
     let flags = flags | libc::MAP_FIXED_NOREPLACE;
     let access = libc::PROT_READ | libc::PROT_WRITE;
     // SAFETY: a new mapping, which replaces none. A kernel older than the flag takes the address
-    // as a hint; what it maps elsewhere is given back at once.
+    // as a hint; what it maps elsewhere is given back immediately.
     keeping_errno(|| unsafe {
         let hint = ptr::without_provenance_mut(at.get());
         let begin = libc::mmap(hint, size, access, flags, -1, 0);

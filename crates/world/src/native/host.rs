@@ -1,4 +1,4 @@
-//! What is asked of the host by the Linux world and by the simulator's hooks alike.
+//! The requests to the host that the Linux world and the simulator's hooks share.
 
 /// Keeps `errno`: a program that a signal handler interrupted may be about to read it.
 pub(super) fn keeping_errno<R>(f: impl FnOnce() -> R) -> R {
@@ -10,7 +10,7 @@ pub(super) fn keeping_errno<R>(f: impl FnOnce() -> R) -> R {
     result
 }
 
-/// What the kernel's `mmap` aligns to.
+/// The alignment of the kernel's `mmap`.
 pub(super) fn page() -> usize {
     // SAFETY: asks for a number.
     let size = unsafe { libc::sysconf(libc::_SC_PAGESIZE) };

@@ -92,7 +92,7 @@ impl Statics for Native {
 /// From the list of a key.
 #[inline]
 unsafe fn is_of<T: 'static>(kept: NonNull<Kept>) -> bool {
-    // SAFETY: what is in a list never changes but for `next`, and never goes.
+    // SAFETY: what is in a list never changes except for `next`, and never goes.
     unsafe { kept.as_ref() }.of == TypeId::of::<T>()
 }
 

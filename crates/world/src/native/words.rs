@@ -15,9 +15,10 @@ const PAUSES_FIRST: u32 = 127;
 /// Pauses before it does so again.
 const PAUSES_NEXT: u32 = 64;
 
-/// The waiting part of both waits: looks at the word until `ready` accepts, or `give_up`, which is
-/// asked before the first look and each look before the CPU is given away, has said so before a
-/// look in vain. There are `most` pauses between two looks at most.
+/// The waiting part of both waits. It reads the word until `ready` accepts the value, or until
+/// `give_up` returned true and the next read did not help. It calls `give_up` before the first
+/// read, and before each read that precedes a yield of the CPU. There are `most` pauses between two
+/// looks at most.
 ///
 /// Pauses of doubling length keep the waiters of a contended line from fetching it all the time.
 /// When that has not helped, the thread gives its CPU away between looks: the writer may be waiting

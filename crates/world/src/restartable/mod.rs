@@ -29,7 +29,7 @@
 //! * the simulator *interprets* it;
 //! * `Native` *implements* it, in assembly, and the tests of `crate::arch` compare the two with an
 //!   abort forced at every step;
-//! * the caller *replaces* it by atomic instructions, if there are no sections (in the model, and
+//! * the caller *replaces* it with atomic instructions, if there are no sections (in the model, and
 //!   in `Native` if rseq is refused) or the thread has [no slot](NoSlot). For an array of slots,
 //!   the way is chosen once, before the first slot is used: plain and atomic additions to one slot
 //!   would lose updates.
@@ -97,7 +97,7 @@ pub struct At<'a, F, W: Restartable> {
     rows: Option<&'a Rows<W>>,
 }
 
-/// Where the field in slot 0 lies.
+/// The offset of the field in slot 0.
 #[derive(Debug)]
 enum First<'a, F, W: Restartable> {
     Here(NonNull<F>),

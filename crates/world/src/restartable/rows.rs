@@ -44,7 +44,7 @@ pub type RowLine<W> = Line<[<W as Words>::U32; PER_LINE]>;
 pub struct Rows<W: Words> {
     /// `lines` of them, each null until it is made. First, as sections know.
     table: NonNull<W::Ptr<RowLine<W>>>,
-    /// As many rows there are. Second, as sections know.
+    /// The number of rows. Second, as sections know.
     cpus: u32,
 }
 

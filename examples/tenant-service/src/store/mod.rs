@@ -22,7 +22,7 @@ pub trait Store: Sized + Send + Sync + 'static {
     /// A buffer of a tenant, which goes back when it is dropped.
     type Buffer: Buffer;
 
-    /// So many tenants, with at most so many buffers each.
+    /// This many tenants, with at most this many buffers each.
     ///
     /// # Errors
     ///
@@ -92,7 +92,7 @@ pub enum Outcome {
     Failed,
 }
 
-/// What there is to count of a request.
+/// The counted properties of a request.
 #[derive(Debug, Clone, Copy)]
 pub struct Served {
     /// How it ended.

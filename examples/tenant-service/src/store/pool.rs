@@ -6,7 +6,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use super::{Buffer, Lines};
 
-/// At most so many buffers; those that wait for one get it in order of arrival.
+/// At most this many buffers; those that wait for one get it in order of arrival.
 pub(super) struct Pool {
     permits: Arc<Semaphore>,
     most: usize,

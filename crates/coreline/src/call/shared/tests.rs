@@ -12,7 +12,7 @@ use super::super::request::{Caller, Request};
 use super::super::{Builder, Workers};
 use super::*;
 
-/// Workers that sleep at once. Which of them run is the test's to say.
+/// Workers that sleep immediately. The test decides which of them run.
 fn workers<W: Testbed>(count: u32) -> Arc<Shared<W>> {
     let cpus: Vec<_> = (0..count).map(CpuId::new).collect();
     Arc::new(Shared::new_in(&cpus, Policy::Notify, Duration::ZERO))
@@ -27,7 +27,7 @@ fn spawn<W: Testbed>(
 }
 
 impl<W: World> Shared<W> {
-    /// What a worker does that has run out of work and finds a message.
+    /// The steps of a worker that has run out of work and finds a message.
     fn comes_to_rest(&self, worker: usize) {
         self.workers[worker].mailbox.offer_work();
         let mut window = Duration::ZERO;
@@ -36,21 +36,21 @@ impl<W: World> Shared<W> {
     }
 }
 
-/// What a busy worker 0 does: it adds a task for any worker.
+/// The steps of the busy worker 0: it adds a task for any worker.
 fn adds<W: Testbed>(shared: &Arc<Shared<W>>) {
     let letter = Letter::new_in(|| ());
     shared.workers[0].tasks.push(Task(letter.as_message()), false).unwrap();
     shared.wake_searcher();
 }
 
-/// What a worker does that begins a task.
+/// The steps of a worker that begins a task.
 fn works<W: Testbed>(shared: &Arc<Shared<W>>, worker: usize) {
     let letter = Letter::new_in(|| ());
     shared.run(worker, Task(letter.as_message()));
 }
 
-/// The parts have ended, and another worker has no work: it is to search if a task is left, and no
-/// worker is that is at work. Runs the task.
+/// The parts have ended, and another worker has no work. It must search if a task is left, and a
+/// worker that has work must not. Runs the task.
 fn none_is_left<W: Testbed>(shared: &Arc<Shared<W>>) {
     let busy = &shared.workers[0].tasks;
     // Relaxed: all have ended.
@@ -82,7 +82,7 @@ fn works_meanwhile<W: Testbed>() {
     none_is_left(&shared);
 }
 
-/// A worker that is to search begins to work; another one has no work.
+/// A worker that must search begins to work, and another one has no work.
 fn resigns_meanwhile<W: Testbed>() {
     let shared = workers::<W>(3);
     [1, 2].into_iter().for_each(|worker| shared.comes_to_rest(worker));
@@ -134,9 +134,9 @@ fn serves_meanwhile<W: Testbed>(is_bound: bool) {
     runs_a_task(&shared, is_bound);
 }
 
-/// A worker takes a call while a task is added. It is not to have the task, or another worker is to
-/// search: in the call, which may last, both can be seen. `is_behind`: a message is there already,
-/// and another call.
+/// A worker takes a call while a task is added. It must not have the task, or another worker must
+/// search. The call may last, so both can be seen during the call. `is_behind`: a message is there
+/// already, and another call.
 fn takes_a_call_meanwhile<W: Testbed>(is_behind: bool) {
     let shared = workers::<W>(2);
     (0..2).for_each(|worker| shared.comes_to_rest(worker));
@@ -273,14 +273,15 @@ fn search(seeds: u64, law: fn()) -> Result<u64, Box<Failure>> {
     coreline_sim::search(machines, law)
 }
 
-/// Two workers that sleep at once.
+/// Two workers that sleep immediately.
 fn two<W: Testbed>() -> Workers<W> {
     let builder: Builder<W> =
         Workers::builder_in().cpus([0, 1].map(CpuId::new).into_iter().collect());
     builder.polling(Duration::ZERO).start().unwrap()
 }
 
-/// A task waits for a task of its own making, while a thread calls the worker that is to run that.
+/// A task waits for a task of its own making, while a thread calls the worker that must run that
+/// task.
 fn calls_one_that_sleeps<W: Testbed>() {
     let workers = Arc::new(two::<W>());
     let theirs = Arc::clone(&workers);

@@ -56,7 +56,7 @@ fn two_workers_call_each_other_in_every_interleaving() {
     checker(3, Plant::EXCHANGES).check(two_cross::<Model>);
 }
 
-/// A thread that is no worker calls one, and reads what the call wrote.
+/// A thread that is not a worker calls one, and reads what the call wrote.
 fn reads<W: Testbed>() {
     let callee = Arc::new([worker::<W>(0)]);
     let theirs = Arc::clone(&callee);
@@ -82,7 +82,7 @@ fn a_caller_reads_what_its_call_wrote_in_every_interleaving() {
     checker(3, Plant::EXCHANGES).check(reads::<Model>);
 }
 
-/// What lies in the mailbox when the call comes.
+/// The content of the mailbox when the call comes.
 #[derive(Debug, Clone, Copy)]
 enum Before {
     /// Work.
@@ -99,7 +99,7 @@ enum Before {
     Serves,
 }
 
-/// A worker that ran nothing yet, in the middle of so many calls.
+/// A worker that ran nothing yet, in the middle of this many calls.
 fn worker<W: World>(nested: u32) -> Worker<W> {
     let worker = Worker::<W>::new_in(CpuId::new(0), CacheId::new(0), NodeId::new(0));
     // Relaxed: it is not shared yet.
@@ -174,7 +174,8 @@ fn behind<W: Testbed>(before: Before) {
 const BEFORE: [Before; 5] =
     [Before::Work, Before::Call, Before::Letter, Before::PutOff, Before::Waits];
 
-/// What is served in the middle of a call needs no fence: the worker looks again and again.
+/// A call that is served in the middle of another one needs no fence: the worker looks again and
+/// again.
 #[test]
 fn a_call_that_waits_is_seen_in_the_middle_of_another_one_in_every_interleaving() {
     checker(2, Plant::EXCHANGES).check(|| behind::<Model>(Before::Serves));

@@ -37,12 +37,12 @@ use super::RawBiasedRwLock;
 /// assert_eq!(ROUTES.read().len(), 2);
 /// ```
 ///
-/// **Fairness**: writers get their turns as in a [`Mutex`](super::super::Mutex). A writer whose
-/// turn it is holds up readers that come. If readers are still there after 1 ms, the writer lets
+/// **Fairness**: writers get their turns as in a [`Mutex`](super::super::Mutex). A writer that has
+/// its turn holds up readers that come. If readers are still there after 1 ms, the writer lets
 /// others in for 9 ms, and then tries again. So a writer waits for the reads that are there when
 /// its turn comes. It also waits for readers that have waited for 1 ms, for `try_read`, and for
-/// reads whose deadline has passed, because these do not wait for writers that wait. If reads
-/// last longer than 1 ms and always overlap, writers may wait forever, as with the default lock of
+/// reads whose deadline has passed, because these do not wait for writers that wait. If reads last
+/// longer than 1 ms and always overlap, writers may wait forever, as with the default lock of
 /// glibc. A reader waits for at most 1 ms for writers that wait themselves. A reader that has
 /// waited for 1 ms comes before all writers that wait, and keeps the lock free for itself until it
 /// runs. If several such readers wait, one that is slow to wake up may miss that turn, and asks
@@ -57,7 +57,7 @@ use super::RawBiasedRwLock;
 /// holder of lower priority can run](super::super#priorities) on its CPU.
 ///
 /// **Size**: 48 bytes next to the data. A lock that was ever biased also uses 8 bytes per CPU, and
-/// 128 bytes of the global allocator, until it is dropped. If there is no memory for these, the
+/// 128 bytes from the global allocator, until it is dropped. If there is no memory for these, the
 /// lock stays as it was, and later reads try again. The first such lock of a process also allocates
 /// the process's [pool](crate::percpu::PerCpuPool), if no other per-CPU memory has done so, and
 /// ends the process if there is no memory for that. A lock is never biased where there are no

@@ -45,7 +45,7 @@
 //! together count.
 //!
 //! ```text
-//! readers there = word + slots - moved, less the readers that come in vain
+//! readers there = word + slots - moved, less the readers that fail
 //! ```
 //!
 //! A reader counts itself in a slot by one restartable section, which finds the [`Gate`] open and
@@ -56,7 +56,7 @@
 //! CPU has no slot yet.
 //!
 //! So a word of zero readers, without `BIASED`, says that there is none: a writer may take the lock
-//! by one exchange.
+//! with one exchange.
 //!
 //! [`Gate`]: coreline_world::restartable::Gate
 //!
@@ -64,9 +64,9 @@
 //!
 //! Programs in C free a lock's memory as soon as they have taken the lock for the last time. So
 //! `unlock` frees the lock by its last access: the commit of the section, the subtraction from the
-//! word, or the writer's exchange. All that it does later is to wake threads by the address of
-//! the word. This is why the first writer and readers sleep on the same word, in two groups. It is
-//! also why the first writer itself clears `DRAINS`, and the writer's exchange clears `SLEEPS`.
+//! word, or the writer's exchange. Later, it only wakes threads by the address of the word. This is
+//! why the first writer and readers sleep on the same word, in two groups. It is also why the first
+//! writer itself clears `DRAINS`, and the writer's exchange clears `SLEEPS`.
 //!
 //! # Which thread is next
 //!

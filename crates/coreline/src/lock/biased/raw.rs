@@ -30,7 +30,7 @@ pub(super) const READER: u32 = 1 << 8;
 /// word is negative only while it is `BIASED`.
 pub(super) const MOST_READERS: i32 = 1 << 22;
 
-/// After so many reads that met another one, without a write in between, the lock is biased.
+/// After this many reads that met another one, without a write in between, the lock is biased.
 pub(super) const PAYS: u32 = 256;
 
 /// The readers that sleep on the word.
@@ -220,7 +220,7 @@ impl<W: World> RawBiasedRwLock<W> {
         state == 0 || self.meet(state)
     }
 
-    /// What a reader does that did not find the lock free when it counted itself.
+    /// The steps of a reader that did not find the lock free when it counted itself.
     #[inline(never)]
     fn meet(&self, state: u32) -> bool {
         if state & (HELD | CLOSED) != 0 || readers(state) >= MOST_READERS {
@@ -231,7 +231,8 @@ impl<W: World> RawBiasedRwLock<W> {
         if state & BIASED != 0 {
             self.find_slot();
         } else if readers(state) > 0 {
-            // Relaxed: a count of what pays. Of two threads that count at once, one may be lost.
+            // Relaxed: a count of what pays. Of two threads that count at the same time, one may be
+            // lost.
             let met = self.met.load(Ordering::Relaxed).wrapping_add(1);
             // Relaxed: likewise.
             self.met.store(met, Ordering::Relaxed);
@@ -413,8 +414,8 @@ impl<W: World> RawBiasedRwLock<W> {
         unsafe { Self::hand_over(&raw const self.state, READER) };
     }
 
-    /// Frees the lock of its writer, which then counts as so many reads, and wakes the threads that
-    /// may take it. The exchange that frees the lock also clears `SLEEPS` if readers are to be
+    /// Frees the lock of its writer, which then counts as this many reads, and wakes the threads
+    /// that may take it. The exchange that frees the lock also clears `SLEEPS` if readers must be
     /// woken, because the lock may be gone after it.
     ///
     /// # Safety

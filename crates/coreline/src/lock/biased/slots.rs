@@ -29,9 +29,9 @@ pub(super) const TIMES: u32 = 9;
 /// The readers that slots count.
 pub(super) struct Slots<W: World> {
     counts: PerCpu<W::U64, W>,
-    /// What of their sum was moved into the word. The first writer writes it.
+    /// The part of their sum that was moved into the word. The first writer writes it.
     moved: W::U64,
-    /// From when on the lock may be biased again, in ns. The first writer writes it.
+    /// The time from which the lock may be biased again, in ns. The first writer writes it.
     until: W::U64,
 }
 
@@ -55,7 +55,7 @@ impl<W: World> Slots<W> {
         sum.wrapping_sub(self.moved.load(Ordering::Relaxed)).cast_signed()
     }
 
-    /// Notes that so many more were moved. The caller is the first writer.
+    /// Notes that this many more were moved. The caller is the first writer.
     pub(super) fn note_moved(&self, more: i64) {
         // Relaxed: the first writer alone writes it.
         self.moved.fetch_add(more.cast_unsigned(), Ordering::Relaxed);
@@ -145,7 +145,7 @@ impl<W: World> RawBiasedRwLock<W> {
     }
 
     /// Takes the bias back, and moves the readers of the slots into the word. Returns false, and
-    /// leaves the lock biased, if the word cannot count so many. The caller is the first writer,
+    /// leaves the lock biased, if the word cannot count this many. The caller is the first writer,
     /// and found the lock biased.
     pub(super) fn unbias(&self) -> Result<bool, Lacking> {
         let slots = self.slots().expect("a biased lock has slots");
@@ -170,7 +170,7 @@ impl<W: World> RawBiasedRwLock<W> {
         Ok(true)
     }
 
-    /// Adds so many readers to the word, which is biased no more. Returns false if these are more
+    /// Adds this many readers to the word, which is biased no more. Returns false if these are more
     /// than the word can count:
     ///
     /// ```text

@@ -15,7 +15,7 @@ use super::slots::Slots;
 use super::waits::PATIENCE;
 use super::*;
 
-/// So many reads, each of which meets another one.
+/// This many reads, each of which meets another one.
 fn meets<W: World>(lock: &RawBiasedRwLock<W>, count: u32) {
     lock.read();
     reads(lock, count);
@@ -23,7 +23,7 @@ fn meets<W: World>(lock: &RawBiasedRwLock<W>, count: u32) {
     unsafe { lock.unlock() };
 }
 
-/// So many reads, one after another.
+/// This many reads, one after another.
 fn reads<W: World>(lock: &RawBiasedRwLock<W>, count: u32) {
     for _ in 0..count {
         lock.read();
@@ -108,7 +108,7 @@ fn a_read_may_end_where_it_was_not_counted() {
 }
 
 /// A writer that finds the lock biased pays for it. Found: 23 of 400 writes; all 400 if the lock
-/// may be biased again at once.
+/// may be biased again immediately.
 #[test]
 fn writers_seldom_find_the_lock_biased() {
     let found = simulated(|| {
@@ -151,7 +151,7 @@ fn locks_share_no_slots() {
 #[test]
 fn more_readers_than_guards_can_be_are_no_reason_for_an_attempt_to_panic() {
     let lock = RawBiasedRwLock::new();
-    // As by so many guards that were forgotten.
+    // As by this many guards that were forgotten.
     let many = MOST_READERS.cast_unsigned() * READER;
     lock.state.store(many, Ordering::Relaxed);
     assert!(!lock.try_read() && !lock.try_write());
@@ -172,7 +172,7 @@ fn forgotten_guards_do_not_free_the_lock() {
         let lock = RawBiasedRwLock::<Sim>::new_in();
         meets(&lock, PAYS);
         assert!(lock.is_biased());
-        // So many, from 0 round to 0 in the word.
+        // This many, from 0 round to 0 in the word.
         lock.slots().unwrap().note_moved(-(1 << 24));
         assert!(!lock.try_write());
         assert_eq!(lock.write_by(Sim::now() + 5 * PATIENCE), Ok(false));
@@ -251,7 +251,7 @@ fn a_writer_that_opened_the_lock_takes_it_when_it_is_free() {
     assert!(waited > 2 * PATIENCE && waited < 5 * PATIENCE, "{waited:?}");
 }
 
-/// The first writer opens the lock and gives up. The next one does not close it at once.
+/// The first writer opens the lock and gives up. The next one does not close it immediately.
 #[test]
 fn a_writer_leaves_a_lock_open_that_another_one_has_opened() {
     let waited = simulated(|| {
@@ -293,7 +293,7 @@ fn a_lock_for_which_a_thread_waits_is_not_biased() {
             lock.bias();
             assert!(lock.is_biased());
             assert_eq!(lock.write_by(Sim::now()), Ok(false), "a thread reads");
-            assert!(lock.is_biased(), "a trial in vain took the bias back");
+            assert!(lock.is_biased(), "a failed trial took the bias back");
             // SAFETY: taken above.
             unsafe { lock.unlock() };
             assert_eq!(lock.write_by(Sim::now()), Ok(true), "no thread reads");
@@ -333,8 +333,8 @@ fn a_reader_is_woken_when_the_last_writer_has_written() {
     }
 }
 
-/// A late reader gives up when the writer frees the lock, so many nanoseconds before or after. The
-/// first writer does not wait for longer because of it.
+/// A late reader gives up when the writer frees the lock, this many nanoseconds before or after.
+/// The first writer does not wait for longer because of it.
 #[test]
 fn a_late_reader_that_gives_up_wakes_the_first_writer() {
     for step in 0..60 {
@@ -389,7 +389,8 @@ fn reads_beside_a_long_read(writer: fn(&RawBiasedRwLock<Sim>, Time)) -> f64 {
 }
 
 /// While a writer waits for a long read, other readers have nine tenths of the time, also if the
-/// writer gives up before it opens the lock. Found: 0.88 and 0.87; 0.004 if it closes it at once.
+/// writer gives up before it opens the lock. Found: 0.88 and 0.87; 0.004 if it closes it
+/// immediately.
 #[test]
 fn a_thread_that_reads_on_leaves_the_lock_to_other_readers() {
     let waits = |lock: &RawBiasedRwLock<Sim>, _| writes(lock);
@@ -469,7 +470,7 @@ fn a_writer_that_waited_long_for_another_does_not_open_the_lock() {
 }
 
 /// A thread reads for 1.5 ms, so a writer opens the lock, and takes it when that thread has read.
-/// The next writer closes the lock at once. Found: 3 us; 8 ms if the lock stays open.
+/// The next writer closes the lock immediately. Found: 3 us; 8 ms if the lock stays open.
 #[test]
 fn a_writer_that_took_the_lock_leaves_it_to_be_closed() {
     let first = |lock: &RawBiasedRwLock<Sim>| {
@@ -490,8 +491,8 @@ fn a_writer_that_took_the_lock_leaves_it_to_be_closed() {
     beside_readers(first, writer);
 }
 
-/// Writers come one after another, without a pause, each for so many microseconds. Returns how long
-/// a reader waits at most.
+/// Writers come one after another, without a pause, each for this many microseconds. Returns how
+/// long a reader waits at most.
 fn among_writers(micros: u64) -> Duration {
     let program = move || {
         let sign = <Sim as Words>::U32::new_in(0);

@@ -18,7 +18,7 @@ use super::raw::{
     TooManyReads, WANTS, readers,
 };
 
-/// A reader that has waited for so long is late. A first writer that has waited for so long for
+/// A reader that has waited for this long is late. A first writer that has waited for this long for
 /// readers lets others in.
 pub(super) const PATIENCE: Duration = Duration::from_millis(1);
 
@@ -43,7 +43,7 @@ impl<W: World> Drop for Turn<'_, W> {
     }
 }
 
-/// What the first writer waits for, besides that the lock becomes free.
+/// The events for which the first writer waits, besides that the lock becomes free.
 enum Next {
     /// To close the lock at this time.
     Close(Time),
@@ -209,8 +209,8 @@ impl<W: World> RawBiasedRwLock<W> {
         }
     }
 
-    /// Whether no thread has the lock, to all appearances: a trial that takes the bias back from
-    /// readers would be in vain.
+    /// Whether no thread seems to have the lock. If readers have it, a trial that ends the bias
+    /// would fail.
     fn seems_free(&self, state: u32) -> bool {
         match state & BIASED {
             0 => is_free(state),
@@ -278,7 +278,7 @@ impl<W: World> RawBiasedRwLock<W> {
         }
     }
 
-    /// What the first writer does next if the state stays as it is.
+    /// The next step of the first writer if the state stays as it is.
     fn next(&self, state: u32, since: Option<Time>) -> Next {
         if state & CLOSED == 0 {
             // Relaxed: written by first writers, which the mutex orders.

@@ -42,7 +42,7 @@
 //! | `PATIENCE_SPINNING` | some line transfers | `a_first_waiter_that_spins_..`, both |
 //! | `PATIENCE` | far longer than a wake-up | `a_first_waiter_that_sleeps_asks_..` |
 //!
-//! No test fails if a first waiter that sleeps asks at once: simulated wake-ups are short.
+//! No test fails if a first waiter that sleeps asks immediately: simulated wake-ups are short.
 //!
 //! # More threads than CPUs
 //!

@@ -20,8 +20,8 @@ const GIVEN: u32 = 1 << 3;
 /// waiter.
 const NEXT: u32 = 4;
 
-/// A sleeping first waiter asks for the lock after this time. To wake it in vain takes longer than
-/// a turn, so running threads go first.
+/// A sleeping first waiter asks for the lock after this time. A wake-up without success takes
+/// longer than a turn, so running threads go first.
 const PATIENCE: Duration = Duration::from_millis(1);
 
 /// A spinning first waiter asks for the lock after this time.
@@ -314,8 +314,8 @@ impl<O: Order, W: World> RawMutex<O, W> {
     fn take(&self) -> bool {
         // Acquire: pairs with the Release in `unlock_slowly`.
         if self.state.load(Ordering::Acquire) & GIVEN != 0 {
-            // Relaxed: the lock is this thread's; no other one writes the word but by an exchange
-            // of what it saw before.
+            // Relaxed: the lock is this thread's; other threads write the word only with an
+            // exchange of the value that they read before.
             self.state.store(HELD, Ordering::Relaxed);
             return true;
         }

@@ -77,14 +77,14 @@ fn a_first_waiter_that_spins_asks_for_the_lock() {
     assert!(longest < Duration::from_micros(12), "{longest:?}");
 }
 
-/// Found: 4005 turns; 3425 if it asks at once, as the lock then moves with each turn.
+/// Found: 4005 turns; 3425 if it asks immediately, as the lock then moves with each turn.
 #[test]
 fn a_first_waiter_that_spins_first_waits_for_its_chance() {
     let (turns, _) = near_and_far(4, [100, 100]);
     assert!(turns > 3800, "{turns} turns");
 }
 
-/// Found: 26 us of sections of 20 us; 1 ms if it sleeps at once.
+/// Found: 26 us of sections of 20 us; 1 ms if it sleeps immediately.
 #[test]
 fn a_waiter_spins_as_long_as_a_sleep_and_a_wake_up_take() {
     let longest = beside_a_holder(200_000, 20_000, 200_000);
@@ -157,7 +157,7 @@ fn the_next_first_waiter_is_woken_when_the_lock_is_free() {
     assert!(spun < 120_000, "{spun} ns: it spins for 100 us before it sleeps");
 }
 
-/// Found: 103,000 turns; 41,000 if a thread queues at once.
+/// Found: 103,000 turns; 41,000 if a thread queues immediately.
 #[test]
 fn a_thread_that_comes_takes_a_lock_that_is_freed_soon() {
     let turns = simulated("x86-128c-8n", || {

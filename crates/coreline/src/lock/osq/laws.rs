@@ -213,7 +213,7 @@ fn passed_over(seed: u64, turn: u64, gives_up: bool) -> (u32, u64) {
     })
 }
 
-/// 28 waiters at each of three places come in turn, while so many other nodes are in use. Returns
+/// 28 waiters at each of three places come in turn, while this many other nodes are in use. Returns
 /// the places in the order of their turns, each once for all that follow one another.
 fn runs_of_waiters_that_come_by_turns(others: u32) -> Vec<(u32, u32)> {
     let osq = Osq::<Near, Sim>::new_in();

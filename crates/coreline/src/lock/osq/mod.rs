@@ -1,7 +1,7 @@
 //! [`Osq`]: a queue of waiters in four bytes, which can give up.
 //!
 //! A thread that arrives swaps its node's number into the lock and links itself behind the node
-//! that was there. It waits on a word of its own, so a hand-over costs the same however many
+//! that was there. It waits on a word of its own, so a hand-off costs the same however many
 //! threads wait (Mellor-Crummey and Scott, "Algorithms for scalable synchronization", 1991, section
 //! 2.4). The kernel has such a queue for the threads that spin before they sleep, `osq_lock`. Its
 //! nodes are numbered, and a waiter may give up.
@@ -154,7 +154,7 @@ impl<O: Order, W: World> Osq<O, W> {
         self.turn(number)
     }
 
-    /// Waits for a turn until `deadline` at most. Returns `None` if the deadline passes first.
+    /// Waits for a turn at most until `deadline`. Returns `None` if the deadline passes first.
     ///
     /// A waiter that gives up leaves its node in the queue until a holder reaches the node. While
     /// 512 or more abandoned nodes are in the queues of all locks, a thread that may give up first
@@ -352,7 +352,7 @@ impl<W: World> Tables<W> {
     }
 
     /// Wakes the thread of a node that got its turn asleep. That thread may have gone on meanwhile.
-    /// Then the node's next thread may wake in vain.
+    /// In that case, the node's next thread may wake without reason.
     fn wake(&self, number: Number) {
         if number != NONE {
             W::wake(&raw const self.nodes.get(number).state, 1);
@@ -361,7 +361,8 @@ impl<W: World> Tables<W> {
 }
 
 impl<W: World> Node<W> {
-    /// What the thread that took the node writes before any other thread can see it.
+    /// The fields that the thread that took the node writes before any other thread can see the
+    /// node.
     fn prepare(&self, place: u32) {
         // Relaxed: published by the exchange or swap of the tail.
         self.state.store(WAIT, Ordering::Relaxed);

@@ -126,7 +126,7 @@ impl<T: Word> Own<T> {
 }
 
 /// Turns of one ring, one after another. The run goes from holder to holder in the line that a
-/// hand-over writes anyway, with the numbers of the next waiters. So only every [`AHEAD`]th holder
+/// hand-off writes anyway, with the numbers of the next waiters. So only every [`AHEAD`]th holder
 /// reads the ring, whose lines are in the cache of another core, and none writes to the board until
 /// the waiters that the run knows of have had their turns.
 ///
@@ -211,8 +211,8 @@ pub(super) struct Board<W: Words> {
 
 /// Waiters of one place, in order of arrival.
 pub(super) struct Ring<W: Words> {
-    /// Where the first one is, and how many there are. Counts of all waiters that were ever there
-    /// would be wrong once they wrap, because `RING` is no power of two.
+    /// The start of the first one, and the number of them. Counts of all waiters that were ever
+    /// there would be wrong once they wrap, because `RING` is not a power of two.
     pub(super) start: Own<W::U32>,
     pub(super) len: Own<W::U32>,
     /// Their [`Waiter`]s.
@@ -252,14 +252,14 @@ impl Waiter {
         self.0 & 0xffff
     }
 
-    /// How many waiters of so many were sorted since, including itself.
+    /// How many waiters of this many were sorted since, including itself.
     pub(super) fn age(self, sorted: u32) -> u32 {
         sorted.wrapping_sub(self.0 >> 16) & 0xffff
     }
 }
 
-/// The number of rings of a board, and so of places that are told apart. Tests of this crate have
-/// small boards, because the model makes each word again in each interleaving.
+/// The number of rings of a board, and so the number of places that are distinguished. Tests of
+/// this crate have small boards, because the model makes each word again in each interleaving.
 pub(super) const RINGS: usize = if cfg!(test) { 4 } else { 32 };
 
 /// The number of waiters in a ring, at most; they take two lines. Further waiters of that place
@@ -377,8 +377,8 @@ impl<W: World> Tables<W> {
         }
     }
 
-    /// Where the calling thread runs: its last-level cache, of which [`RINGS`] are told apart. This
-    /// is a hint.
+    /// The place of the calling thread: its last-level cache. Places are distinguished up to
+    /// [`RINGS`]. This is a hint.
     pub(super) fn place(&self) -> u32 {
         self.places.get(W::cpu_hint().index()).copied().unwrap_or(0)
     }

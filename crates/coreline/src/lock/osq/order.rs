@@ -130,10 +130,11 @@ impl Near {
     pub const SPAN: u64 = 1_000_000;
 }
 
-/// After sorting in vain there is no board for so many nodes, or until the queue is empty. A board
-/// in vain has about `VAIN` runs, and then the turns of the waiters that are still on it. With four
-/// places, these are 9 turns if one thread waits at each, and 20 or 21 if two do. Each costs up to
-/// twice as much. That is 1 to 2 % of so many turns. With more places, more waiters are on it.
+/// After sorting that gained nothing, there is no board for this number of nodes, or until the
+/// queue is empty. Such a board has about `VAIN` runs, and then the turns of the waiters that are
+/// still on it. With four places, these are 9 turns if one thread waits at each, and 20 or 21 if
+/// two do. Each costs up to twice as much. That is 1 to 2 % of this many turns. With more places,
+/// more waiters are on it.
 const PAUSE: u32 = 1024;
 
 impl Order for Near {}

@@ -87,7 +87,7 @@ impl<O: Order, W: World> Osq<O, W> {
         Some(Place { number, has_turn: before == NONE, life })
     }
 
-    /// A place in this queue that another thread has left, if one is found among so many.
+    /// A place in this queue that another thread has left, if one is found among this many.
     #[cold]
     #[inline(never)]
     fn adopt(&self, tables: &Tables<W>, most: u32) -> Option<Place> {
@@ -146,7 +146,7 @@ impl<W: World> Node<W> {
     /// Makes a prepared node of the caller's a place that may be adopted, in a queue of this lock;
     /// returns its life.
     fn begin(&self, lock: u64) -> u32 {
-        /// The number of lives that are told apart; zero is none.
+        /// The number of lives that are distinguished; zero is none.
         const LIVES: u32 = u32::MAX / (KIND + 1);
         let life = self.life.get() % LIVES + 1;
         self.life.set(life);

@@ -1,4 +1,4 @@
-//! The queue of a lock whose waiters sleep after they have spun in vain.
+//! The queue of a lock whose waiters first spin and then sleep.
 //!
 //! Such a lock is one word next to an [`Osq`]. The thread that has its turn in the queue is the
 //! *first waiter*. Only the first waiter waits for the lock's word. Once it has the lock, the next
@@ -35,16 +35,16 @@ use crate::node_pool::{NONE, Number};
 const NAP: Duration = Duration::from_millis(2);
 
 /// The number of looks, in half a second. A thread that could not enter then sleeps until its turn:
-/// the lock is held for long, and looks are in vain.
+/// the lock is held for long, so looking again does not help.
 const NAPS: u32 = 8;
 
 /// How a thread waits for its turn.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::lock) enum Manner {
-    /// Spins for [`MOST`] and then gives up. It gives up at once if all nodes are in use, or if too
-    /// many abandoned ones are in queues and it can adopt none in this queue.
+    /// Spins for [`MOST`] and then gives up. It gives up immediately if all nodes are in use, or if
+    /// too many abandoned ones are in queues and it can adopt none in this queue.
     Spins,
-    /// Sleeps at once.
+    /// Sleeps immediately.
     Sleeps,
     /// Spins for [`MOST`], and then sleeps until its turn or the deadline.
     SpinsAndSleeps,
@@ -55,7 +55,7 @@ pub(in crate::lock) enum Manner {
 pub(in crate::lock) enum Waited<E> {
     /// The caller is the first waiter, in the node of this number.
     Turn(Number),
-    /// The deadline passed, or the thread has spun in vain and does not sleep.
+    /// The deadline passed, or the thread has spun without success and does not sleep.
     Late,
     /// The caller entered without a turn. It brings the node of the next thread, as from
     /// [`pass`](Osq::pass): a turn that came meanwhile was passed on.
@@ -158,7 +158,7 @@ impl<O: Order, W: World> Osq<O, W> {
 
     /// A first waiter calls this before it sleeps. After it, each thread that writes the lock's
     /// word and then passes a light fence finds the queue [not empty](Osq::is_empty), or the first
-    /// waiter sees its write. Returns whether that could be done.
+    /// waiter sees its write. Returns whether there is such a fence.
     ///
     /// One heavy fence is enough from an arrival in an empty queue until the queue is empty again:
     /// a thread that looked at the queue before that fence also wrote before it. The turn carries
@@ -177,7 +177,7 @@ impl<O: Order, W: World> Osq<O, W> {
     }
 
     /// Passes on the turn of the first waiter. Returns the node of the next one if it sleeps and
-    /// must be [woken](Osq::wake); else zero.
+    /// must be [woken](Osq::wake); otherwise zero.
     pub(in crate::lock) fn pass(&self, first: Number) -> Number {
         with_tables::<W, _>(|tables| O::pass(self, tables, first)).unwrap_or(NONE)
     }

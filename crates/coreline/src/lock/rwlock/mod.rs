@@ -33,8 +33,8 @@
 //! `UPGRADABLE` (see `Want::barred` in the source).
 //!
 //! Three kinds of threads sleep on the word: the first waiter, the writer that waits for readers,
-//! and readers that have spun in vain, which leave the queue for that. All are woken together when
-//! the lock opens, and when the last reader leaves to a writer that sleeps.
+//! and readers that spun without success, which leave the queue before they sleep. All are woken
+//! together when the lock opens, and when the last reader leaves to a writer that sleeps.
 //!
 //! # More threads than CPUs
 //!
@@ -93,8 +93,8 @@ mod sealed {
 #[derive(Debug, Clone, Copy)]
 pub struct SpinningReaders;
 
-/// With this choice, readers sleep at once. Use it for sections of many microseconds, or if there
-/// are few CPUs.
+/// With this choice, readers sleep immediately. Use it for sections of many microseconds, or if
+/// there are few CPUs.
 #[derive(Debug, Clone, Copy)]
 pub struct SleepingReaders;
 

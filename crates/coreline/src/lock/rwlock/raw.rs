@@ -56,7 +56,7 @@ const _: () = {
     assert!(align_of::<RawRwLock<Near, SpinningReaders, Native>>() == 4);
 };
 
-/// What a thread wants from the lock.
+/// The kind of access that a thread wants from the lock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Want {
     Read,
@@ -190,7 +190,7 @@ impl<O: Order, R: Readers, W: World> RawRwLock<O, R, W> {
         // Release: pairs with the Acquire of a writer in `try_write` and `drain`. Without it, reads
         // inside this section could see what that writer writes.
         let state = self.state.fetch_sub(READER, Ordering::Release);
-        // Not for each thread that comes in vain while a writer has the lock.
+        // Not for each thread that fails while a writer has the lock.
         if state & DRAINS != 0 && state < 2 * READER {
             self.wake();
         }

@@ -245,7 +245,7 @@ impl<'a, T, O: Order, R: Readers, W: World> RwLockUpgradableGuard<'a, T, O, R, W
         Self::upgraded(guard, |raw| unsafe { raw.try_upgrade() })
     }
 
-    /// Makes the caller the writer, and waits until `deadline` at most for the other readers.
+    /// Makes the caller the writer, and waits at most until `deadline` for the other readers.
     ///
     /// # Errors
     ///

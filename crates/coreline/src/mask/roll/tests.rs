@@ -9,7 +9,7 @@ use super::*;
 
 type Tell = fn(&Roll<Sim>, Change) -> Result<Told, Lacking>;
 
-/// What `tell` would be without its second look: a bit is cleared because its owner was away,
+/// A version of `tell` without its second look: a bit is cleared because its owner was away,
 /// without asking whether it still is.
 fn clear_before_verify(roll: &Roll<Sim>, change: Change) -> Result<Told, Lacking> {
     Sim::fence_all();

@@ -97,7 +97,7 @@ impl Reclaimers {
 #[must_use = "the thread ends when this is dropped"]
 pub struct Reclaimer<T: Send + Sync + 'static, W: Testbed = Native> {
     value: Versioned<T, W>,
-    /// 1: the thread is to end.
+    /// 1: the thread must end.
     end: Arc<W::U32>,
     /// `None` only while this is dropped.
     thread: Option<W::JoinHandle<()>>,
@@ -130,7 +130,7 @@ fn with_serves<W: Testbed, R>(f: impl FnOnce(&Cell<bool>) -> R) -> R {
     SERVES.with::<W, _, _>(|| Cell::new(false), f)
 }
 
-/// What the thread does.
+/// The loop of the thread.
 fn serve<T: Send + Sync + 'static, W: Testbed>(value: &Versioned<T, W>, end: &W::U32) {
     with_serves::<W, _>(|serves| serves.set(true));
     let asked = &value.shared.asked;
@@ -175,7 +175,7 @@ impl<T: Send + Sync + 'static, W: World> Drop for Ask<'_, T, W> {
 }
 
 impl<T: Send + Sync + 'static, W: World> Shared<T, W> {
-    /// Has the reclaimers look at what is retired, or at whether they are to end.
+    /// Makes the reclaimers check for retired values, and whether they must end.
     pub(super) fn ask(&self) {
         // Release: pairs with the Acquire in `serve`.
         self.asked.fetch_add(1, Ordering::Release);

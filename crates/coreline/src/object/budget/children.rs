@@ -45,7 +45,7 @@ impl<W: World> Children<W> {
         self.first.store(child, Ordering::Release);
     }
 
-    /// For the holder of the lock. Returns how many there are left.
+    /// The caller must hold the lock. Returns how many children are left.
     fn take_out_those_gone(&self) -> usize {
         // Relaxed, all: the lock orders them.
         let relaxed = Ordering::Relaxed;

@@ -101,7 +101,7 @@ pub struct OverBudget {
 /// [lowered](Budget::set_limit) below the amount charged at that time, it never exceeds that
 /// amount. A limit of `u64::MAX` refuses no amount that can be counted, so it only counts.
 ///
-/// **Waiting**: [`charge`](Budget::charge) refuses at once if there is no room.
+/// **Waiting**: [`charge`](Budget::charge) refuses immediately if there is no room.
 /// [`charge_by`](Budget::charge_by) and [`charge_async`](Budget::charge_async) wait for it.
 ///
 /// **Signals**: signal handlers must not use a budget, because charges and uncharges may take locks
@@ -366,7 +366,7 @@ impl<W: World> Budget<W> {
         true
     }
 
-    /// Takes `amount` from the central word and from the parent, if both have so much.
+    /// Takes `amount` from the central word and from the parent, if both have this much.
     ///
     /// # Errors
     ///
@@ -385,7 +385,7 @@ impl<W: World> Budget<W> {
         }
     }
 
-    /// Takes `amount` from the central word, if there is so much.
+    /// Takes `amount` from the central word, if there is this much.
     fn take_here(&self, amount: u64) -> bool {
         let Shared { used, limit, .. } = &*self.shared;
         // Relaxed: the exchange looks again.
@@ -508,8 +508,8 @@ impl<W: World> Budget<W> {
     }
 }
 
-/// What a stock is filled with: all of them together are at most a quarter of the limit, as far as
-/// that can be.
+/// The number of units that fill a stock. If possible, all stocks together are at most a quarter of
+/// the limit.
 pub(super) fn batch(limit: u64, cpus: u64) -> u64 {
     1 << (limit / (8 * cpus)).clamp(1, MOST).ilog2()
 }

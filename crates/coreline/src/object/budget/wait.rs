@@ -23,8 +23,8 @@
 //! ```
 //!
 //! An attempt to charge that fails had some room for a moment. So a charge that made one looks at
-//! the queue, too. So does a caller that stops waiting: others may have waited behind it. Where
-//! sections cannot be fenced, room in other CPUs' stocks would be missed: no caller waits there.
+//! the queue, too. So does a caller that stops waiting: others may have waited behind it. If
+//! sections cannot be fenced, room in other CPUs' stocks would be missed, so no caller waits there.
 //!
 //! A thread that gives back opens its budget's stocks after the last caller has left:
 //!
@@ -60,7 +60,7 @@ pub enum ChargeError {
     Lacking(#[from] Lacking),
 }
 
-/// What a caller waits for.
+/// The request of a caller that waits.
 pub(super) struct Asked<W: World> {
     budget: Budget<W>,
     amount: u64,
@@ -152,7 +152,7 @@ impl<W: World> Budget<W> {
         core::iter::successors(Some(self), |budget| budget.shared.parent.as_ref())
     }
 
-    /// The first budget that has no room for `amount`, as far as is known; else this one.
+    /// The first budget that has no room for `amount`, as far as is known; otherwise this one.
     fn refuser(&self, amount: u64) -> &Self {
         self.chain().find(|budget| budget.lacks(amount)).unwrap_or(self)
     }

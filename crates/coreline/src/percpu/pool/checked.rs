@@ -18,7 +18,7 @@ use std::collections::VecDeque;
 use super::chunk::Chunk;
 use super::rooms::Rooms;
 
-/// What freed bytes hold: the kernel's `POISON_FREE`.
+/// The pattern in freed bytes: the kernel's `POISON_FREE`.
 const POISON: u8 = 0x6b;
 /// How many freed items are kept from being handed out.
 const WATCHED: usize = 1024;
@@ -76,14 +76,14 @@ struct Freed {
     populated: usize,
 }
 
-/// What a checked pool remembers.
+/// The memory of a checked pool.
 #[derive(Default)]
 pub(super) struct Checks {
     freed: VecDeque<Freed>,
     found: Vec<Fault>,
 }
 
-/// Where the slots of a chunk lie.
+/// The places of the slots of a chunk.
 #[derive(Clone, Copy)]
 pub(super) struct Strides {
     pub(super) stride: usize,

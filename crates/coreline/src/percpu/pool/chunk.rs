@@ -12,7 +12,7 @@ use super::granules::{GRANULE, Granules, granules};
 /// The node that an index's slots should lie on; `None`: that of the first user.
 pub(super) type NodeOf = dyn Fn(usize) -> Option<NodeId> + Send + Sync;
 
-/// What a large chunk is aligned to, so that it can have huge pages.
+/// The alignment of a large chunk, so that it can have huge pages.
 const HUGE: usize = 2 << 20;
 
 /// Memory for `indexes + 1` slots of one stride each. Written only under the pool's lock.
@@ -22,17 +22,18 @@ const HUGE: usize = 2 << 20;
 pub(super) struct Chunk {
     memory: NonNull<u8>,
     pub(super) layout: Layout,
-    /// Which bytes of a stride are taken.
+    /// The bytes of a stride that are taken.
     granules: Granules,
     /// How many items there are.
     pub(super) live: usize,
-    /// Where it is in the pool's lists of chunks with room.
+    /// The chunk's place in the pool's lists of chunks with room.
     pub(super) room: Room,
     /// The pool's list of all chunks. A forked child finds them by `next`, and `before` may be torn
     /// until [`settle`](Chunk::settle).
     pub(super) next: Option<NonNull<Chunk>>,
     pub(super) before: Option<NonNull<Chunk>>,
-    /// Where a part of it could not be placed, or not be given huge pages: why.
+    /// The reason why a part of it could not be placed or could not be given huge pages, if there
+    /// is one.
     pub(super) lacking: Option<Lacking>,
 }
 
@@ -93,7 +94,7 @@ impl Chunk {
         }
     }
 
-    /// The chunk that has this address in its slot 0, of so many indexes.
+    /// The chunk that has this address in its slot 0, of this many indexes.
     ///
     /// # Safety
     ///
@@ -122,8 +123,8 @@ impl Chunk {
         self.memory.addr().get()
     }
 
-    /// Takes so many granules, which begin at a multiple of `align`; returns where they lie in slot
-    /// 0.
+    /// Takes this many granules, which begin at a multiple of `align`; returns where they lie in
+    /// slot 0.
     pub(super) fn take(&mut self, granules: (usize, usize)) -> Option<NonNull<u8>> {
         let begin = self.granules.take(granules)?;
         self.live += 1;
@@ -161,7 +162,7 @@ impl Chunk {
     ///
     /// # Safety
     ///
-    /// `memory` is that of a chunk of so many indexes, whose pages the caller has taken.
+    /// `memory` is that of a chunk of this many indexes, whose pages the caller has taken.
     pub(super) unsafe fn discard<W: World>(memory: NonNull<u8>, indexes: u32, pages: Range<usize>) {
         let (begin, len) = (pages.start * GRANULE, pages.len() * GRANULE);
         for slot in 0..=indexes as usize {

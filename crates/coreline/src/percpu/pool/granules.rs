@@ -2,7 +2,7 @@
 //!
 //! A bit stands for [`GRANULE`] bytes. An item of `n` granules has a *place* where that many free
 //! ones begin at a multiple of its alignment: that of its type, and small items do not lie across
-//! two lines. So there are holes between items whose size is no power of two. A search must not
+//! two lines. So there are holes between items whose size is not a power of two. A search must not
 //! read each granule, and must not visit the same holes again for each item:
 //!
 //! - It reads 64 granules at once. To find the starts of `n` free granules, it combines the free
@@ -21,7 +21,7 @@ use core::alloc::Layout;
 use core::ops::Range;
 use core::ptr::NonNull;
 
-/// Up to so many granules, lists of chunks and hints are of one size each.
+/// Up to this many granules, lists of chunks and hints are of one size each.
 pub(super) const EXACT: usize = 31;
 
 /// The bytes that one bit stands for.
@@ -40,7 +40,7 @@ pub(super) fn granules(layout: Layout) -> (usize, usize) {
     (count, natural(count).max(layout.align() / GRANULE))
 }
 
-/// What multiple of granules an item of so many begins at, unless its type asks for more.
+/// The alignment, in granules, of an item of `count` granules, unless its type asks for more.
 fn natural(count: usize) -> usize {
     count.next_power_of_two().min(LINE / GRANULE)
 }
@@ -58,7 +58,7 @@ fn largest(begin: usize, end: usize) -> usize {
     [8, 4, 2, 1].into_iter().find_map(of_alignment).unwrap_or(0)
 }
 
-/// Where so many free granules begin, 64 at most.
+/// The starts of this many free granules, which are at most 64.
 fn beginnings(free: u128, count: usize) -> u128 {
     let (mut begin, mut known) = (free, 1);
     while known < count {
@@ -128,7 +128,7 @@ impl Granules {
         unsafe { self.taken.as_mut() }
     }
 
-    /// Takes so many granules, which begin at a multiple of `align`; returns which is the first.
+    /// Takes this many granules, which begin at a multiple of `align`; returns which is the first.
     pub(super) fn take(&mut self, (count, align): (usize, usize)) -> Option<usize> {
         let begin = self.find(count, align)?;
         // Before the address is known: a child that is forked meanwhile loses these bytes and
@@ -194,7 +194,7 @@ impl Granules {
         (self.tried, self.long) = ([0; EXACT], Tried::NEVER);
     }
 
-    /// The first place of so many granules with this alignment.
+    /// The first place of this many granules with this alignment.
     fn find(&mut self, count: usize, align: usize) -> Option<usize> {
         // Where fewer granules, aligned to no more, have no place, these have none.
         let of_fewer = self.tried[count.min(EXACT) - 1];
@@ -310,7 +310,7 @@ pub(super) mod tests {
         Layout::from_size_align(size, 8).unwrap()
     }
 
-    /// What the module says, one granule after the other.
+    /// A model of the module, one granule after the other.
     struct Model(Vec<bool>);
 
     impl Model {

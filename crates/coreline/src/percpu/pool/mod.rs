@@ -178,7 +178,8 @@ impl<W: World> PerCpuPool<W> {
         Self::of_nodes((section, indexes), node_of, options)
     }
 
-    /// A pool of so many indexes, which rows show, and which lie on these nodes.
+    /// A pool with this number of indexes. Rows hold the indexes, and `node_of` returns the node of
+    /// each index.
     pub(crate) fn by_rows(
         indexes: usize,
         node_of: impl Fn(usize) -> Option<NodeId> + Send + Sync + 'static,
@@ -323,7 +324,7 @@ impl<W: World> PerCpuPool<W> {
     /// ```
     pub fn trim(&self) -> usize {
         let mut bytes = 0;
-        // No more than there are now: else this need not end beside threads that map more.
+        // No more than there are now: otherwise this need not end beside threads that map more.
         for _ in 0..self.shared.with(|state| state.chunks().count()) {
             let Some(chunk) = self.shared.with(State::take_out_empty) else { break };
             // SAFETY: mapped by `Chunk::map`. It left the pool's lists under the lock, and had no
@@ -404,8 +405,8 @@ mod tests {
     use super::granules::tests::looked;
     use super::*;
 
-    /// Chunks that are full but for holes of 3 granules, none of which is aligned as an item of 3
-    /// granules is. None of them is looked at for such an item.
+    /// Chunks that are full except for holes of 3 granules, none of which is aligned as an item of
+    /// 3 granules is. None of them is looked at for such an item.
     #[test]
     fn chunks_are_not_looked_at_for_holes_that_are_of_no_use() {
         let pool = PerCpuPool::<Native>::new(PoolOptions::new()).unwrap();
@@ -433,7 +434,8 @@ mod tests {
         }
     }
 
-    /// What is made and dropped in rounds is found in as many steps in each.
+    /// Items that are made and dropped in rounds are found in the same number of steps in each
+    /// round.
     #[test]
     fn each_round_looks_at_as_many_words_as_the_one_before() {
         let pool = PerCpuPool::<Native>::new(PoolOptions::new()).unwrap();
@@ -455,8 +457,8 @@ mod tests {
         assert_eq!(rest, [second; 3], "bytes, and words");
     }
 
-    /// Chunks that are full but for holes of 3 granules: a trim looks at their classes, and not at
-    /// their maps.
+    /// Chunks that are full except for holes of 3 granules: a trim looks at their classes, and not
+    /// at their maps.
     #[test]
     fn chunks_are_not_looked_at_for_pages_that_they_have_not() {
         let pool = PerCpuPool::<Native>::new(PoolOptions::new()).unwrap();

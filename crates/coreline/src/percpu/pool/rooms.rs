@@ -22,14 +22,14 @@ use core::ptr::NonNull;
 use super::chunk::{Chunk, Room};
 use super::granules::EXACT;
 
-/// How many chunks of a list a take looks at in vain that are where they belong.
+/// The maximum number of chunks in their proper list that a take examines without success.
 pub(super) const TRIES: usize = 4;
 
 /// How many classes there are: as many as bits in a word.
 pub(super) const CLASSES: u8 = 64;
 
-/// The class of an item of so many granules. Exact up to [`EXACT`]; above, four for each doubling,
-/// so that a whole stride of up to 8,192 granules has a class of its own.
+/// The class of an item of this many granules. Exact up to [`EXACT`]; above, four for each
+/// doubling, so that a whole stride of up to 8,192 granules has a class of its own.
 pub(super) const fn class_of(granules: usize) -> u8 {
     debug_assert!(granules > 0);
     if granules <= EXACT {
@@ -59,8 +59,8 @@ impl Rooms {
         Rooms { first: none, last: none, some: 0, generation: 0 }
     };
 
-    /// Whether the lists are of this generation. Else they are emptied, and the caller lists all
-    /// chunks again.
+    /// Whether the lists are of this generation. Otherwise they are emptied, and the caller lists
+    /// all chunks again.
     pub(super) fn are_of(&mut self, generation: u32) -> bool {
         let before = self.generation;
         if before != generation {

@@ -13,7 +13,7 @@ use super::state::State;
 use super::{PoolError, PoolOptions};
 use crate::percpu::lock::SlotLock;
 
-/// What handles and items share.
+/// The state that handles and items share.
 pub(super) struct Shared<W: World> {
     pub(super) section: W::Section,
     pub(super) indexes: u32,

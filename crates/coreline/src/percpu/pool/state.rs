@@ -44,7 +44,7 @@ use super::rooms::{Rooms, TRIES, class_of};
 /// Free pages that a thread has taken, to give them back to the machine.
 pub(super) struct Pages {
     chunk: NonNull<Chunk>,
-    /// Where slot 0 of the chunk begins. The chunk itself is for holders of the lock.
+    /// The address of slot 0 of the chunk. The chunk itself is for holders of the lock.
     pub(super) memory: NonNull<u8>,
     pub(super) granules: Range<usize>,
 }
@@ -140,8 +140,8 @@ impl<W: World> State<W> {
                 Some(mut before) => before.as_mut().next = next,
                 None => {
                     let next = next.map_or(ptr::null_mut(), NonNull::as_ptr);
-                    // Relaxed: the next to read it takes the lock first. It is unmapped by a system
-                    // call, which no forked child sees without this.
+                    // Relaxed: the next to read it takes the lock first. A system call unmaps it.
+                    // Without this store, a forked child would not see that.
                     self.chunks.store(next, Ordering::Relaxed);
                 }
             }

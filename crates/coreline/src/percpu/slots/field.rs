@@ -237,7 +237,7 @@ pub(super) fn add_if_atomically<F: Integer>(
 
 /// Operations on fields with a lock.
 impl<'a, T: Slot, F, W: World, I: Indexing<W>> Field<'a, T, Guarded<F, W>, W, I> {
-    /// What sections work on, which is what a guarded field begins with.
+    /// The field that sections work on, which is the beginning of a guarded field.
     #[inline]
     fn inner(self) -> At<'a, F, W> {
         // SAFETY: the promise of `new`.

@@ -19,14 +19,14 @@
 //! | why | then |
 //! |---|---|
 //! | the index is not below the limit | initialise slots, and try again |
-//! | another thread initialises or has stopped them | the shared slot, by atomics |
-//! | the thread has no index | the shared slot, by atomics |
-//! | this machine has no sections | the thread's slot, or one it had a while ago, by atomics |
+//! | another thread initialises or has stopped them | the shared slot, with atomics |
+//! | the thread has no index | the shared slot, with atomics |
+//! | this machine has no sections | the thread's slot, or one it had a while ago, with atomics |
 //!
 //! *By atomics* means one atomic instruction for words, or a loop of exchanges. Other operations
 //! run by their definition, under the lock in the slot's field. Sections never touch the shared
-//! slot. A thread that has stopped the slots writes them by atomics, too, while no section can use
-//! them. So no slot is written by sections and by atomics at the same time. No operation waits for
+//! slot. A thread that has stopped the slots writes them with atomics, too, while no section can
+//! use them. So sections and atomics never write one slot at the same time. No operation waits for
 //! the thread that initialises or has stopped slots: a signal handler may have interrupted just
 //! that thread.
 //!
@@ -257,7 +257,7 @@ impl<T: Slot, W: World, I: Indexing<W>> Slots<T, W, I> {
         &mut self.indexing
     }
 
-    /// Where the way to an index lies.
+    /// The address from which a section finds the index.
     ///
     /// # Safety
     ///
@@ -400,7 +400,7 @@ impl<T: Slot, W: World, I: Indexing<W>> Slots<T, W, I> {
         unsafe { Field::new(self, self.first.byte_add(offset).cast()) }
     }
 
-    /// What sections need to know of the field at `first` in slot 0.
+    /// The facts about the field at `first` in slot 0 that sections need.
     ///
     /// # Safety
     ///
@@ -422,8 +422,9 @@ impl<T: Slot, W: World, I: Indexing<W>> Slots<T, W, I> {
         unsafe { self.first.byte_add(index * W::STRIDE).as_ref() }
     }
 
-    /// What becomes of an operation whose section found no slot: the answer of another try, or the
-    /// index of an initialised slot on which it is to run without a section. See the module.
+    /// The outcome of an operation whose section found no slot: the result of another try, or the
+    /// index of an initialised slot on which the operation must run without a section. See the
+    /// module.
     pub(super) fn elsewhere<R>(
         &self,
         section: impl FnMut() -> Result<R, NoSlot>,

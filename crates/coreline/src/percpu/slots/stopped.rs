@@ -118,8 +118,8 @@ impl<T: Slot, F: Word, W: World, I: Indexing<W>> StoppedField<'_, T, F, W, I> {
     /// wrote before, and makes visible what the thread that stored the old pointer wrote before.
     /// For an integer, the call is relaxed.
     pub fn replace(&self, new: F::Value) -> F::Value {
-        // Acquire and release pair with `Field`'s operations, in sections and by atomics: what a
-        // pointer points to could else be seen as it was before. (An integer needs none.)
+        // Acquire and release pair with `Field`'s operations, in sections and with atomics.
+        // Otherwise a thread could see the old target of a pointer. (An integer needs none.)
         self.value().swap(new, Ordering::AcqRel)
     }
 }

@@ -20,7 +20,7 @@ const REFERENCE: &str = "tokio mpsc+oneshot, blocking";
 
 const WINDOW: Window = Window { length: Duration::from_millis(500), late: &[] };
 
-/// As many questions as fit into a bounded channel.
+/// The number of questions that fit into a bounded channel.
 const PLACES: usize = 64;
 
 const OPEN: &str = "the worker takes questions as long as a caller has the channel";
@@ -46,13 +46,13 @@ pub(super) fn form() -> Form {
     }
 }
 
-/// One that many threads may ask at once.
+/// One that many threads may ask at the same time.
 trait Asked: Send + Sync + 'static {
     /// Waits for the answer.
     fn ask(&self, question: u64) -> u64;
 }
 
-/// What is measured, and how many of its answers were right.
+/// The measured times, and how many answers were right.
 struct Callers<A> {
     worker: A,
     right: AtomicU64,
@@ -75,7 +75,7 @@ fn subject(worker: impl Asked) -> Arc<dyn Subject> {
     Arc::new(Callers { worker, right: AtomicU64::new(0) })
 }
 
-/// Ours, which polls for so long at most, or as it does by itself.
+/// Ours, which polls for this long at most, or as it does by itself.
 fn called(polling: Option<Duration>) -> Result<Arc<dyn Subject>, Lacking> {
     let cpu = second_cpu()?;
     let workers = Workers::builder().cpus(CpuSet::from_iter([cpu]));
@@ -160,7 +160,8 @@ impl Way for Tokio {
     }
 }
 
-/// Channels with the methods of std's, made by the expression; the reply's has one place.
+/// Channels with std's methods. The expressions make the channel and the reply's channel, which
+/// holds one value.
 macro_rules! by_channel {
     ($($Way:ident: $Sender:ty, $Receiver:ty, $make:expr, $reply_make:expr;)*) => {$(
         struct $Way;

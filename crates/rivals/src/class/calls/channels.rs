@@ -72,7 +72,7 @@ ways! {
         kanal::Sender<u64>, kanal::Receiver<u64>, kanal::bounded(PLACES);
 }
 
-/// What a look at a channel found.
+/// The result of a look at a channel.
 trait Looked {
     fn there(self) -> Option<u64>;
 }

@@ -52,7 +52,7 @@ use self::ours::Called;
 use self::words::{Futex, Park, PingPong, Slot};
 use super::{Account, Bench, Candidate, Form, Goal, Most, Params, ROUND, Role, Subject};
 
-/// What the goals are for.
+/// The candidate to which the goals apply.
 const OURS: &str = "coreline Workers";
 const STD: &str = "std mpsc";
 const FUTEX: &str = "raw futex";
@@ -157,7 +157,7 @@ fn lacking(why: Why, remedy: &'static str) -> Lacking {
     Lacking { world: <Native as World>::NAME, capability: "calls between CPUs", why, remedy }
 }
 
-/// What is called.
+/// The called function.
 #[inline(always)]
 fn function(question: u64) -> u64 {
     question.wrapping_mul(3) ^ 1
@@ -184,11 +184,11 @@ trait Worker: Send {
     fn begin(&mut self) {}
 
     /// Waits for a question and answers it. `SLEEPS`: sleeps until there is one, without polling
-    /// for longer than its library does. Else it polls.
+    /// for longer than its library does. Otherwise it polls.
     fn serve<const SLEEPS: bool>(&mut self);
 }
 
-/// So many calls after a warm-up: how many of the answers are right, and for how many nanoseconds
+/// This many calls after a warm-up: how many of the answers are right, and for how many nanoseconds
 /// the calls lasted.
 #[inline(always)]
 fn ask<const GAP_US: u64>(caller: &mut impl Caller, ops: u64) -> (u64, u64) {
@@ -217,7 +217,7 @@ fn ask<const GAP_US: u64>(caller: &mut impl Caller, ops: u64) -> (u64, u64) {
     (if answers == expected { ops } else { 0 }, lasted.as_nanos() as u64)
 }
 
-/// Has the CPU do something else for so long.
+/// Has the CPU do something else for this long.
 fn compute(time: Duration) {
     let start = Instant::now();
     while start.elapsed() < time {

@@ -12,8 +12,8 @@ use coreline_world::{Native, Why};
 
 use super::{Account, Caller, Subject, WARM_UP, ask, function, lacking};
 
-/// For how long a worker without calls polls, in the form where it polls: for far longer than from
-/// one call to the next, and it leaves the CPU soon after a sample.
+/// The time for which a worker without calls polls, in the form in which it polls. It is much
+/// longer than the time between two calls, and the worker leaves the CPU soon after a sample.
 const POLLING: Duration = Builder::<Native>::POLLING;
 
 /// One worker, a thread of its own. Thread 0 of a sample calls; thread 1 has nothing to do.
@@ -22,7 +22,7 @@ pub(super) struct Called<const GAP_US: u64> {
     cpu: CpuId,
     /// Right answers.
     right: AtomicU64,
-    /// Calls that are no operations.
+    /// Calls that do not count as operations.
     others: AtomicU64,
 }
 
@@ -35,12 +35,12 @@ impl<const GAP_US: u64> Called<GAP_US> {
         Ok(Called { workers, cpu, right: AtomicU64::new(0), others: AtomicU64::new(0) })
     }
 
-    /// What the worker has done.
+    /// The counts of the worker.
     fn stats(&self) -> WorkerStats {
         self.workers.stats().fold(WorkerStats::default(), |sum, (_, stats)| sum + stats)
     }
 
-    /// For how long the worker has waited for its CPU, as far as the kernel says.
+    /// The time for which the worker has waited for its CPU, as far as the kernel says.
     fn waited(&self) -> u64 {
         self.workers.call_on(self.cpu, run_queue_wait).ok().flatten().unwrap_or(0)
     }

@@ -17,7 +17,7 @@ pub(super) trait Allocator: Sync + 'static {
         Ok(())
     }
 
-    /// So many bytes, aligned for a word; null if there are none.
+    /// This many bytes, aligned for a word; null if there are none.
     fn allocate(size: usize) -> *mut u8;
 
     /// The same, all 0.
@@ -99,7 +99,7 @@ pub(super) struct Snmalloc;
 
 #[cfg(feature = "snmalloc")]
 impl Snmalloc {
-    /// What it is told of the alignment, which is in the size class with the size.
+    /// The alignment that the allocator is told, which is in the size class with the size.
     const ALIGN: usize = align_of::<Object>();
 }
 
@@ -125,7 +125,7 @@ impl Allocator for Snmalloc {
     }
 }
 
-/// What a build without the feature of an allocator has in its place.
+/// The replacement for an allocator in a build without its feature.
 macro_rules! absent {
     ($($allocator:ident, $feature:literal, $remedy:literal;)*) => {$(
         #[cfg(not(feature = $feature))]

@@ -59,7 +59,7 @@ impl Pool for Cached {
 
 const COUNTERS: usize = 4;
 
-/// What an object with counters keeps.
+/// The content of an object with counters.
 type Counters = PerCpu<[Word64; COUNTERS]>;
 
 /// A cache of objects that own counters. A life remembers what it added.

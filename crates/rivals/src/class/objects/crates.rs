@@ -90,7 +90,7 @@ by_guard! {
         LinearObjectPool::new(Object::default, |_| ()), |pool: &'static Self| pool.pull();
 }
 
-/// What opool asks for objects.
+/// The functions that opool needs for objects.
 pub(super) struct Boxes;
 
 impl PoolAllocator<Box<Object>> for Boxes {

@@ -156,7 +156,7 @@ impl<P: Pool, const READS: bool> Subject for HandedOver<P, READS> {
 /// How often a thread looks before it lets others run: for longer than a batch takes.
 const LOOKS: u32 = 1000;
 
-/// The hand-over alone: objects that the sender has in turn.
+/// The hand-off alone: objects that the sender has in turn.
 pub(super) struct Alone {
     objects: Box<[UnsafeCell<Object>]>,
 }
@@ -235,7 +235,7 @@ mod tests {
 
     fn passed<P: Pool, const READS: bool>() -> u64 {
         let subject = HandedOver::<P, READS>::new(lasting().unwrap());
-        // One thread after the other: the ring has room for so many.
+        // One thread after the other: the ring has room for this many.
         subject.run(0, PLACES as u64);
         let sent = subject.total().unwrap();
         assert_eq!(sent, PLACES as u64);

@@ -71,7 +71,7 @@ use super::counters::bare_words;
 use super::{Bench, Candidate, Form, Goal, Most, Params, ROUND, Role, Subject, candidate, rounds};
 use crate::native::BareWords;
 
-/// What the goals are for.
+/// The candidate to which the goals apply.
 const OURS: &str = "coreline ObjectCache";
 const OURS_COUNTERS: &str = "coreline ObjectCache, 4 x 384";
 
@@ -147,7 +147,7 @@ fn forms() -> Vec<Form> {
                 "made here and freed there",
                 params(BATCH),
                 &format!("{REFERENCE}{FREED}"),
-                with(each(|it| it.freed, FREED), "hand-over alone", over::<Alone, false>),
+                with(each(|it| it.freed, FREED), "hand-off alone", over::<Alone, false>),
             )
         },
         Form {
@@ -156,7 +156,7 @@ fn forms() -> Vec<Form> {
                 "made here, read and freed there",
                 params(BATCH),
                 &format!("{REFERENCE}{READ}"),
-                with(each(|it| it.read, READ), "hand-over alone, read", over::<Alone, true>),
+                with(each(|it| it.read, READ), "hand-off alone, read", over::<Alone, true>),
             )
         },
         Form {
@@ -271,7 +271,7 @@ fn lasting<P: Pool>() -> Result<&'static P, Lacking> {
     Ok(Box::leak(Box::new(P::new()?)))
 }
 
-/// Where objects come from and go back to.
+/// The place from which objects come, and to which they return.
 trait Pool: Sync + Sized + 'static {
     /// An object in a thread's hands.
     type Taken: Send;
@@ -291,7 +291,7 @@ trait Pool: Sync + Sized + 'static {
     fn give(&'static self, taken: Self::Taken);
 }
 
-/// What a pool of objects of 64 bytes keeps.
+/// The content of an object in a pool of objects of 64 bytes.
 #[derive(Debug, Default)]
 #[repr(C)]
 struct Object([u64; 8]);
@@ -383,7 +383,7 @@ impl Subject for Sections {
     }
 }
 
-/// Where the CPU's number lies in the area of a thread.
+/// The offset of the CPU's number in the area of a thread.
 const CPU_ID: usize = 4;
 
 fn sections() -> Result<Arc<dyn Subject>, Lacking> {

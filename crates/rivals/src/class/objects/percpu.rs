@@ -53,7 +53,7 @@ impl<S> Counters<S> {
 
     fn clear(&mut self) {
         for counter in &self.0 {
-            // SAFETY: the memory is the holder's, and holds so many slots.
+            // SAFETY: the memory is the holder's, and holds this many slots.
             unsafe { counter.write_bytes(0, SLOTS) };
         }
     }
@@ -145,7 +145,7 @@ mod tests {
         // What comes back dirty is taken again.
         let dirty = pool.take(7);
         for counter in &dirty.0 {
-            // SAFETY: the memory is this test's, and holds so many slots.
+            // SAFETY: the memory is this test's, and holds this many slots.
             unsafe { counter.write_bytes(0xff, SLOTS) };
         }
         pool.give(dirty);

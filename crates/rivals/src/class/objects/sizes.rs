@@ -92,7 +92,7 @@ pub(super) fn form() -> Form {
     }
 }
 
-/// What an object is made of. Not zeros, which an allocator could have at hand.
+/// The content of an object. Not zeros, which an allocator could have at hand.
 fn new<const WORDS: usize>() -> [u32; WORDS] {
     [black_box(7); WORDS]
 }

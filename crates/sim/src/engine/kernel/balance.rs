@@ -67,7 +67,8 @@ impl Engine {
         cpu.current.is_none() && cpu.queue.is_empty() && !cpu.offline
     }
 
-    /// Where in a CPU's queue the first ready, unbound thread is, if another thread has the CPU.
+    /// The position in a CPU's queue of the first ready, unbound thread, if another thread has the
+    /// CPU.
     fn first_movable(&self, cpu: usize, now: u64) -> Option<usize> {
         let cpu = &self.cpus[cpu];
         cpu.current?;

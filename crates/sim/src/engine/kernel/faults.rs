@@ -12,9 +12,9 @@ use crate::engine::{Engine, PS_PER_NS, inside, suspend};
 /// The longest delay that a fault makes: an interrupt of the firmware, or a hypervisor's.
 const LONGEST_DELAY: u64 = 10_000 * PS_PER_NS;
 
-/// What a fault does to the running thread.
+/// The effect of a fault on the running thread.
 enum Strike {
-    /// Nothing, or nothing that it notices at once.
+    /// Nothing, or nothing that it notices immediately.
     Missed,
     /// It lost its CPU.
     Away,
@@ -32,7 +32,7 @@ impl Strike {
     }
 }
 
-/// What hits the running thread between two steps of a restartable operation.
+/// The fault that hits the running thread between two steps of a restartable operation.
 pub(in crate::engine) fn strike_step() {
     inside(Engine::strike_step).take();
 }
@@ -137,8 +137,8 @@ impl Engine {
         }
     }
 
-    /// The CPU for a thread that is to go to `cpu`. If `cpu` is out of service it is another one,
-    /// and the thread is no longer bound, as on Linux when its affinity has no CPU left.
+    /// The CPU for a thread that wants to go to `cpu`. If `cpu` is out of service it is another
+    /// one, and the thread is no longer bound, as on Linux when its affinity has no CPU left.
     pub(in crate::engine) fn refuge(&mut self, thread: usize, cpu: usize) -> usize {
         if !self.cpus[cpu].offline {
             return cpu;

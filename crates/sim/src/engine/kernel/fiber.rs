@@ -11,9 +11,10 @@ use crate::engine::{Engine, Key, inside};
 use crate::hardware::arena;
 use crate::hardware::stack::Stack;
 
-/// What a simulated thread runs. Its type is forgotten here: what starts, runs and ends threads and
-/// machines is compiled once, and not again for each closure of each program. A closure is moved to
-/// the thread's stack when it is called, so that words that it owns are in the machine's memory.
+/// The function that a simulated thread runs. Its type is forgotten here: what starts, runs and
+/// ends threads and machines is compiled once, and not again for each closure of each program. A
+/// closure is moved to the thread's stack when it is called, so that words that it owns are in the
+/// machine's memory.
 pub(crate) struct Job(Box<dyn FnOnce()>);
 
 impl Job {

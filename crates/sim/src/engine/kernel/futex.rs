@@ -9,7 +9,7 @@ use crate::engine::kernel::points::issue;
 use crate::engine::{Engine, State, inside, suspend};
 
 /// Parks the running thread, as a member of these groups, on a word whose value it has just read,
-/// in the same step. The thread may wake spuriously if `wakes_spuriously`: then at once, as a
+/// in the same step. The thread may wake spuriously if `wakes_spuriously`: then immediately, as a
 /// thread does that others overtake before it runs again.
 #[track_caller]
 pub(crate) fn park(

@@ -6,7 +6,7 @@ use crate::engine::{Engine, NEVER, PS_PER_NS, State, inside, stack, suspend};
 use crate::results::failure::FailureKind;
 use crate::results::statistics::Activity;
 
-/// What an idle CPU's context does.
+/// The loop of an idle CPU's context.
 fn idle() {
     loop {
         interrupts::deliver();
@@ -66,8 +66,8 @@ impl Engine {
         self.rekey(cpu);
     }
 
-    /// The idle context has nothing more to do. True if it is to end: the machine ends, or a
-    /// handler blocked in this one, so that the CPU has another context or none.
+    /// The idle context has nothing more to do. True if it must end: the machine ends, or a handler
+    /// blocked in this one, so that the CPU has another context or none.
     fn rest(&mut self) -> bool {
         let cpu = self.cpu().index();
         let current = self.current();

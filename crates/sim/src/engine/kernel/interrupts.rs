@@ -12,7 +12,7 @@ use coreline_topology::CpuId;
 
 use crate::engine::{Cpu, Engine, NEVER, inside, with};
 
-/// What an interrupt runs.
+/// The function that an interrupt runs.
 pub(crate) type Handler = Box<dyn FnOnce() + Send>;
 
 /// Masks the interrupts of the running thread's CPU.
@@ -88,7 +88,7 @@ impl Engine {
         cpu != self.cpu() && current.is_some_and(|thread| !self.threads[thread].is_idle)
     }
 
-    /// What the running thread has under way starts over.
+    /// The operation that the running thread has under way starts over.
     pub(crate) fn abort_own_section(&mut self) {
         let current = self.current();
         self.threads[current].aborts += 1;

@@ -16,7 +16,7 @@ pub(in crate::engine) enum Hold {
     Point,
 }
 
-/// What a thread does that [may not go on](Engine::may_go_on).
+/// The wait of a thread that [may not go on](Engine::may_go_on).
 #[inline]
 pub(in crate::engine) fn held_up(hold: Hold) {
     match hold {

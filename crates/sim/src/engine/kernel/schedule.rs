@@ -369,7 +369,7 @@ impl Engine {
         self.requeue();
     }
 
-    /// The running thread stops waiting or computing, and will look again what there is to do.
+    /// The running thread stops waiting or computing, and looks again for work.
     pub(in crate::engine) fn break_off(&mut self) {
         let current = self.current();
         match self.threads[current].state {
@@ -384,8 +384,8 @@ impl Engine {
         self.threads[current].wait_number += 1;
     }
 
-    /// The running thread computes. False if it is done at once, because no other can notice; else
-    /// the caller suspends it.
+    /// The running thread computes. False if it is done immediately, because no other can notice;
+    /// otherwise the caller suspends it.
     fn compute_or_wait(&mut self, left: u64) -> bool {
         let now = self.here().now;
         let until = Some(now.saturating_add(left)).filter(|&at| at <= END_OF_TIME);

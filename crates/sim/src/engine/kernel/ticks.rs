@@ -1,5 +1,4 @@
-//! What the kernel does to a running thread on its own: ticks, interrupts, and the end of a time
-//! slice.
+//! The kernel's own actions on a running thread: ticks, interrupts, and the end of a time slice.
 //!
 //! A running thread compares its CPU's time with one number, `Cpu::next_kernel_event`, which is the
 //! earliest of all of these; so none of them costs an access anything until it is due. Then the
@@ -28,8 +27,8 @@ impl Engine {
         self.cpus[cpu].next_kernel_event = own.min(self.next_break(cpu, thread));
     }
 
-    /// A CPU gets a thread, so its timer ticks. If it ticks already, it goes on; else it was idle
-    /// since `idle`.
+    /// A CPU gets a thread, so its timer ticks. If it ticks already, it goes on; otherwise it was
+    /// idle since `idle`.
     ///
     /// The timer runs again before the kernel switches to the thread, which it does with interrupts
     /// off. So a tick that is due meanwhile hits the thread, as soon as that is there.

@@ -108,7 +108,7 @@ pub(crate) fn access(address: usize, access: Access) -> Option<StoreNumber> {
     access_at(address, access, Location::caller())
 }
 
-/// What came of the attempt to make an access at once.
+/// The result of the attempt to make an access immediately.
 enum Attempt {
     Done,
     HeldUp(Hold),
@@ -188,8 +188,8 @@ pub(crate) fn await_write(address: usize, deadline: Option<Time>) -> bool {
     waited
 }
 
-/// Whether a thread that spins finds that the deadline has come. Of its looks at the clock only the
-/// one that says so is charged: the others are part of the spinning.
+/// Whether a thread that spins finds that the deadline has come. Only the look at the clock that
+/// says so is charged. The thread's other looks are part of the spinning.
 ///
 /// # Panics
 ///
@@ -251,7 +251,8 @@ pub(in crate::engine) fn unregistered(address: usize, site: Site) -> ! {
     stop()
 }
 
-/// Where a line of a stack is among its lines, the highest first; an address elsewhere is beyond.
+/// The position of a line of a stack among its lines, the highest first; an address elsewhere is
+/// beyond.
 #[inline]
 fn stack_line(base: usize, address: usize) -> usize {
     base.wrapping_sub(address).wrapping_sub(1) / LINE
@@ -370,7 +371,7 @@ impl Engine {
         self.proceed_slowly(request, stage)
     }
 
-    /// Serves an access at once, if it needs no request and no other is at the line.
+    /// Serves an access immediately, if it needs no request and no other is at the line.
     #[inline(always)]
     pub(in crate::engine) fn serve_if_hit(&mut self, cpu: usize, request: &Request) -> bool {
         let access = request.access;
@@ -477,7 +478,7 @@ impl Engine {
         contention.is_some_and(|contention| contention.forwards(request.word, cpu))
     }
 
-    /// Like [`proceed`](Engine::proceed), for an access that is no hit.
+    /// Like [`proceed`](Engine::proceed), for an access that misses.
     #[inline(never)]
     fn proceed_slowly(&mut self, request: &mut Request, stage: &mut Stage) -> Progress {
         let cpu = self.cpu().index();

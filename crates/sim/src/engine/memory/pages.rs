@@ -4,7 +4,7 @@
 //! A core that idles for long loses what its own caches and its translations held, as where the
 //! machine's idle states turn it off; `idle_flush` of the machine file says how long. Its lines are
 //! then in the last-level cache ([`Directory::empty`]), and the first miss in each page takes a
-//! `page_walk`. Before a core has idled so long, all its translations count as there.
+//! `page_walk`. Before a core has idled this long, all its translations count as there.
 //!
 //! The first write to a page of [`map_copy_on_write`](coreline_world::Memory::map_copy_on_write)
 //! takes a fault, `first_write`. As x86 does, the kernel then looks at each CPU that ran the
@@ -29,14 +29,14 @@ pub(in crate::engine) const LINES_PER_PAGE: u64 = 64;
 /// Numbers of pages: those of their lines in the machine's memory, by the page.
 type Numbers = HashSet<u64, BuildHasherDefault<LineHasher>>;
 
-/// What is to be known of pages.
+/// The state of pages.
 pub(in crate::engine) struct Pages {
     /// Those whose first write is a fault.
     unwritten: Numbers,
-    /// By core, the pages that it has translations of, once it has lost them all; before that
-    /// `None`.
+    /// For each core: the pages whose translations it has, once it has lost all of them; before
+    /// that `None`.
     translated: Vec<Option<Numbers>>,
-    /// By core, when it looked at other CPUs last.
+    /// For each core: when it last looked at other CPUs.
     looked: Vec<u64>,
     /// By core, its CPUs.
     cpus: Vec<Vec<usize>>,
@@ -81,8 +81,7 @@ impl Engine {
         !unwritten.is_empty() && unwritten.contains(&(self.directory.name(line) / LINES_PER_PAGE))
     }
 
-    /// What it takes until an access that does not hit may set out, in picoseconds. Each is told
-    /// once.
+    /// The time until an access that does not hit may set out, in picoseconds. Each is told once.
     #[inline]
     pub(in crate::engine) fn reach_page(&mut self, cpu: usize, request: &Request) -> u64 {
         let core = self.cpus[cpu].core as usize;
@@ -104,7 +103,7 @@ impl Engine {
         if request.access.writes() && self.pages.unwritten.remove(&page) {
             // A CPU's answer is dear if the CPU has switched threads since this core looked last.
             // The time of a CPU without a thread is that of its last switch. A CPU that runs one
-            // may not have switched since: its visit is then charged in vain.
+            // may not have switched since: its visit is then charged without need.
             let looked = std::mem::replace(&mut self.pages.looked[core], self.cpus[cpu].now);
             let has_switched = |other: &&super::Cpu| {
                 other.core as usize != core && other.now > looked && other.now > 0

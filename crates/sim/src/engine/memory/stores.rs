@@ -37,7 +37,7 @@ use crate::hardware::coherence::Access;
 use crate::hardware::contention::{Actor, StoreNumber, Value};
 use crate::results::statistics::Activity;
 
-/// Where the head of a buffer is.
+/// The position of the head of a buffer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Head {
     /// The head's request is in flight to the line's home, or the buffer is empty.
@@ -76,7 +76,7 @@ impl Stores {
     }
 }
 
-/// What the word at `address` holds before a store that is on its way there.
+/// The value of the word at `address` before a store that is on its way there.
 pub(crate) fn before(address: usize, store: StoreNumber) -> Option<Value> {
     with(|engine| *engine.before(address, store)?).flatten()
 }

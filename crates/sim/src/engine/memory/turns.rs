@@ -1,7 +1,7 @@
 //! Arbitration between the requests for a contended line.
 //!
-//! Of the requests that wait at a line, one is appointed to act when the line is free; the others
-//! do not act. The one that is served appoints the next.
+//! One of the requests that wait at a line is appointed to act when the line is free. The others do
+//! not act. The one that is served appoints the next.
 
 use crate::engine::memory::{LINE, Request};
 use crate::engine::{Engine, NEVER, State};
@@ -19,8 +19,8 @@ impl Engine {
         self.take_turn(line, Actor::Thread(cpu), core, turn).then_some(turn)
     }
 
-    /// Serves a request whose turn it is: from `start` on the line is on its way. Returns when it
-    /// is there.
+    /// Serves the request that has its turn. The line is on its way from the time `start`. Returns
+    /// the time at which it arrives.
     pub(in crate::engine) fn serve(
         &mut self,
         cpu: usize,
@@ -65,7 +65,8 @@ impl Engine {
         completion
     }
 
-    /// A request arrives at its line at `now`. Whether it is its turn already; else it waits there.
+    /// A request arrives at its line at `now`. Whether it is its turn already; otherwise it waits
+    /// there.
     pub(in crate::engine) fn arrive(
         &mut self,
         line: usize,
@@ -106,8 +107,8 @@ impl Engine {
         }
     }
 
-    /// The request that was to act next at a line does so, at `now`: it is served, unless the line
-    /// is busy again, or a request has come meanwhile that goes before it.
+    /// The request whose turn is next at a line acts, at `now`: it is served, unless the line is
+    /// busy again, or a request has come meanwhile that goes before it.
     pub(in crate::engine) fn take_turn(
         &mut self,
         line: usize,

@@ -68,7 +68,8 @@ impl<'a> Comparison<'a> {
         }
     }
 
-    /// Which is faster from where to where, in the order of the numbers of threads: a line each.
+    /// The ranges in which each is faster, in the order of the numbers of threads, one line for
+    /// each range.
     fn conclusion(&self) -> String {
         let mut sides: Vec<Side> = self.sides().collect();
         sides.sort_by_key(|side| side.threads);

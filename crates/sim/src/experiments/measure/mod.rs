@@ -195,8 +195,8 @@ fn now_ns() -> u64 {
     Sim::now().as_nanos()
 }
 
-/// Where threads wait until all are there, asleep: one that spun would keep those that it shares
-/// its CPU with from coming.
+/// The place where threads sleep until all have arrived. A thread that spun would keep those that
+/// share its CPU from arriving.
 #[derive(Default)]
 struct StartLine {
     arrived: Line<AtomicU64>,

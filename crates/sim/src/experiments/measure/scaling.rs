@@ -94,7 +94,7 @@ pub struct Scaling {
     machine: String,
     points: usize,
     threads: Vec<usize>,
-    /// Of each number of threads: operations of all of them per simulated second.
+    /// For each number of threads: operations of all threads per simulated second.
     rates: Vec<Figures>,
     shares: Vec<Figures>,
 }

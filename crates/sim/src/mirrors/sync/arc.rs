@@ -122,7 +122,7 @@ impl<T: ?Sized> Arc<T> {
         engine::access(self.counts(), access);
     }
 
-    /// What was done with other references is known here: this one ends, or is the only one.
+    /// The effects of other references are known here: this reference ends, or is the only one.
     fn synchronise(&self) {
         races::updated(self.counts(), Ordering::AcqRel);
     }

@@ -67,7 +67,7 @@ impl Condvar {
         Ok(guard)
     }
 
-    /// Waits like [`wait`](Condvar::wait), but for `span` at most.
+    /// Waits like [`wait`](Condvar::wait), except for at most `span`.
     ///
     /// # Errors
     ///
@@ -82,7 +82,7 @@ impl Condvar {
         }
     }
 
-    /// Waits like [`wait_while`](Condvar::wait_while), but for `span` at most.
+    /// Waits like [`wait_while`](Condvar::wait_while), except for at most `span`.
     ///
     /// # Errors
     ///
@@ -110,7 +110,7 @@ impl Condvar {
     #[track_caller]
     fn park<T>(&self, guard: &MutexGuard<'_, T>, deadline: Option<Time>) -> Parked {
         // Relaxed: the lock orders. A notification after the lock is given back changes the count,
-        // so that the park below returns at once.
+        // so that the park below returns immediately.
         let count = self.0.load(Ordering::Relaxed);
         guard.raw().unlock(Location::caller());
         let parked = Sim::park(&self.0, count, deadline);

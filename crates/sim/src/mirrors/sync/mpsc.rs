@@ -13,7 +13,7 @@ pub use std::sync::mpsc::{RecvError, RecvTimeoutError, SendError, TryRecvError, 
 use super::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use crate::mirrors::time::Instant;
 
-/// What both ends share.
+/// The state that both ends share.
 struct Shared<T> {
     state: Mutex<State<T>>,
     /// A message came, or the last sender left.
@@ -201,7 +201,7 @@ impl<T> SyncSender<T> {
     }
 }
 
-/// What a send that waits says.
+/// The result of a send that waits.
 trait FromTry<T> {
     fn from_try(error: TrySendError<T>) -> Self;
 }
@@ -224,7 +224,7 @@ impl<T> Receiver<T> {
         self.0.receive(None).map_err(|_| RecvError)
     }
 
-    /// Returns the next message, like [`recv`](Receiver::recv), but waits for `span` at most.
+    /// Returns the next message, like [`recv`](Receiver::recv), but waits for at most `span`.
     ///
     /// # Errors
     ///

@@ -177,7 +177,8 @@ impl<T: ?Sized> Mutex<T> {
 pub struct MutexGuard<'a, T: ?Sized> {
     lock: &'a Mutex<T>,
     before: Before,
-    /// Where the lock was taken: no destructor knows the place where it runs.
+    /// The source location at which the lock was taken, because no destructor knows the location
+    /// where it runs.
     site: Site,
     /// It belongs to the thread that took the lock.
     not_send: PhantomData<*mut ()>,

@@ -118,7 +118,7 @@ macro_rules! lock_impls {
         }
 
         impl<T: ?Sized + fmt::Debug> fmt::Debug for $Lock<T> {
-            /// Takes the lock, if it can at once.
+            /// Takes the lock, if it can immediately.
             fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 let mut debug = f.debug_struct(stringify!($Lock));
                 match self.$try() {

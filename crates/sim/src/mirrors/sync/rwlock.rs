@@ -363,7 +363,8 @@ impl<T: ?Sized> RwLock<T> {
 #[must_use = "if unused the RwLock will immediately unlock"]
 pub struct RwLockReadGuard<'a, T: ?Sized> {
     lock: &'a RwLock<T>,
-    /// Where the lock was taken: no destructor knows the place where it runs.
+    /// The source location at which the lock was taken, because no destructor knows the location
+    /// where it runs.
     site: Site,
     /// It belongs to the thread that took the lock.
     not_send: PhantomData<*mut ()>,
@@ -374,7 +375,7 @@ pub struct RwLockReadGuard<'a, T: ?Sized> {
 pub struct RwLockWriteGuard<'a, T: ?Sized> {
     lock: &'a RwLock<T>,
     before: Before,
-    /// Where the lock was taken.
+    /// The source location at which the lock was taken.
     site: Site,
     /// It belongs to the thread that took the lock.
     not_send: PhantomData<*mut ()>,

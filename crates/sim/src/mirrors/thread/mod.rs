@@ -14,8 +14,8 @@
 //! 1. The host counts panics of all simulated threads as those of one thread. If a thread caught a
 //!    panic and has not called [`panicking`] since, the thread may seem to unwind while another
 //!    thread does.
-//! 2. The run fails at once if no handle is left. If the program returns or forgets the handle, the
-//!    run fails at its end.
+//! 2. The run fails immediately if no handle is left. If the program returns or forgets the handle,
+//!    the run fails at its end.
 //!
 //! All functions but [`panicking`] panic outside of a machine.
 
@@ -70,7 +70,7 @@ struct Inner {
 
 /// No token was left.
 const EMPTY: u32 = 0;
-/// A token is there: the next park returns at once.
+/// A token is there: the next park returns immediately.
 const NOTIFIED: u32 = 1;
 /// The thread waits for a token: one below [`EMPTY`].
 const PARKED: u32 = u32::MAX;
@@ -159,7 +159,7 @@ pub fn park() {
     current().take_token(None);
 }
 
-/// Waits for a token, for `span` at most.
+/// Waits for a token, for at most `span`.
 #[track_caller]
 pub fn park_timeout(span: Duration) {
     current().take_token(Instant::deadline(span));
@@ -224,8 +224,8 @@ impl Builder {
         self
     }
 
-    /// Binds the thread to a CPU. This method does not exist in std, with which a program binds a
-    /// thread by a system call.
+    /// Binds the thread to a CPU. This method does not exist in std. With std, a program binds a
+    /// thread with a system call.
     pub fn on(mut self, cpu: CpuId) -> Builder {
         self.placement = Placement::On(cpu);
         self
@@ -253,11 +253,11 @@ impl Builder {
     ///
     /// # Errors
     ///
-    /// As for [`spawn`](Builder::spawn).
+    /// The same as for [`spawn`](Builder::spawn).
     ///
     /// # Panics
     ///
-    /// As for [`spawn`](Builder::spawn).
+    /// The same as for [`spawn`](Builder::spawn).
     pub fn spawn_scoped<'scope, T, F>(
         self,
         scope: &'scope Scope<'scope, '_>,
@@ -308,8 +308,8 @@ impl Builder {
             }
         };
         let body: Box<dyn FnOnce() + 'a> = Box::new(body);
-        // SAFETY: the same type but for its lifetime. `spawn` asks for 'static; a scope ends only
-        // when `Data::left` was called, which is the last that the body does, or never, if the
+        // SAFETY: the same type except for its lifetime. `spawn` asks for 'static; a scope ends
+        // only when `Data::left` was called, which is the last that the body does, or never, if the
         // machine fails: then all its threads stay suspended with what they own.
         let body: Box<dyn FnOnce() + 'static> = unsafe { core::mem::transmute(body) };
         let number = engine::spawn(placement, Job::new(body)).map_err(refused)?;
@@ -326,8 +326,8 @@ fn refused(error: SpawnError) -> io::Error {
     io::Error::new(kind, error)
 }
 
-/// Where a thread leaves its value. The mutexes are the host's and never contended: no thread
-/// switches while holding one.
+/// The place where a thread leaves its value. The mutexes are the host's and never contended: no
+/// thread switches while holding one.
 struct Packet<T> {
     value: Mutex<Option<Result<T>>>,
     /// The panic that ended the thread: the run fails with it if no thread learns of it.

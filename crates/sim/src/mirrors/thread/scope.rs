@@ -10,7 +10,7 @@ use super::{Builder, Handle, Result, Thread, current, park};
 use crate::engine::{Engine, OF_A_SCOPE, PanicNumber, inside};
 use crate::words::atomic::{AtomicBool, AtomicUsize, Ordering};
 
-/// What a scope's threads and its owner share.
+/// The state that a scope's threads and its owner share.
 pub(super) struct Data {
     running: AtomicUsize,
     a_thread_panicked: AtomicBool,

@@ -1,4 +1,4 @@
-//! Where a thread's rseq areas lie: relative to `tpidr_el0`, the thread pointer.
+//! The place of a thread's rseq areas: relative to `tpidr_el0`, the thread pointer.
 
 use core::arch::asm;
 
@@ -40,7 +40,7 @@ pub(in crate::arch) fn offset_of_reading<const WORD: usize>() -> isize {
     block().wrapping_add(beyond_block)
 }
 
-/// As [`offset_of_reading`], of the area that sections run on. The compiler may use what it has
+/// Like [`offset_of_reading`], for the area that sections run on. The compiler may use what it has
 /// read before: see [`Area::of_sections`](crate::arch::Area::of_sections).
 #[inline]
 pub(in crate::arch) fn offset_of_sections() -> isize {

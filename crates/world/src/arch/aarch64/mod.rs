@@ -5,16 +5,16 @@
 //!
 //! # Orderings
 //!
-//! The limit is read by a load-acquire: what was written before the slots were opened is seen.
-//! So is a row: what was written before the CPU was given the index is seen, the slot when it was
-//! made and what sections of other CPUs left in it, and seen also by the code behind the section,
-//! which may use what a stack gave it without a dependency that a compiler keeps. The
-//! pointer to the row's line is read by a plain load: nothing but the row is reached through it,
-//! and the row's address depends on it, so that the processor reads the row afterwards.
-//! Pointers and stacks are committed by a store-release: a reader of the committed
-//! word sees what it stands for. Words that hold an integer are committed by a plain store, since
-//! they carry nothing but their own value. Nothing else is ordered, and nothing else needs to be:
-//! threads of one CPU follow each other through the scheduler, which orders all.
+//! A load-acquire reads the limit, so it sees what was written before the slots were opened. So is
+//! a row: what was written before the CPU was given the index is seen, the slot when it was made
+//! and what sections of other CPUs left in it, and seen also by the code behind the section, which
+//! may use what a stack gave it without a dependency that a compiler keeps. A plain load reads the
+//! pointer to the row's line: nothing but the row is reached through it, and the row's address
+//! depends on it, so that the processor reads the row afterwards. A store-release commits pointers
+//! and stacks: a reader of the committed word sees what it stands for. A plain store commits words
+//! that hold an integer, because they carry nothing but their own value. Nothing else is ordered,
+//! and nothing else needs to be: threads of one CPU follow each other through the scheduler, which
+//! orders all.
 //!
 //! # Distances
 //!
@@ -38,5 +38,6 @@ pub(crate) use sections::watch;
 /// Whether every load acquires and every store releases.
 pub(crate) const IN_ORDER: bool = false;
 
-/// What must stand in memory before an abort handler, as the registration of a thread says.
+/// The signature that must stand in memory before an abort handler, as the registration of a thread
+/// says.
 pub(crate) const SIGNATURE: u32 = 0xd428_bc00;

@@ -1,4 +1,5 @@
-//! What all sections share: their beginning and their end. And the section of the self-test.
+//! The common parts of all sections: their beginning and their end. And the section of the
+//! self-test.
 
 use core::arch::asm;
 use core::num::NonZeroU32;
@@ -69,8 +70,8 @@ macro_rules! begin_at_gate {
 /// area is in `{scratch}`.
 ///
 /// In a row: a pointer to a line has eight bytes. So it lies as far behind the table's beginning as
-/// the CPU's number says when it is shifted by three bits less than to the line's number, but for
-/// the three bits that this leaves.
+/// the CPU's number says when it is shifted by three bits less than to the line's number, except
+/// for the three bits that this leaves.
 macro_rules! find_index {
     ($point:ident, Index, $no_slot:literal) => {
         concat!(

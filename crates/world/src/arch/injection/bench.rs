@@ -23,11 +23,11 @@ pub(super) const NO_INDEX: u32 = 5 << 16;
 
 type Stack = ResizableStack<u8, STACK, Native>;
 
-/// What lies in a slot.
+/// The content of a slot.
 #[repr(C)]
 struct Everything {
     half: AtomicU32,
-    /// What an access to `half` that is too wide reads or writes: never 0.
+    /// The neighbour that an access to `half` reads or writes if it is too wide: never 0.
     beside: AtomicU32,
     whole: AtomicU64,
     size: AtomicUsize,
@@ -35,7 +35,7 @@ struct Everything {
     stack: Stack,
 }
 
-/// Which word, by what it holds.
+/// The word, by its content.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum WordKind {
     Half,
@@ -44,7 +44,7 @@ pub(super) enum WordKind {
     Pointer,
 }
 
-/// What one can do to it. Numbers stand for values on a stack, and for pointers.
+/// The operations on it. Numbers stand for values on a stack, and for pointers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Op {
     Add(WordKind, u64),
@@ -63,7 +63,7 @@ pub(super) enum Op {
     Show(u32),
 }
 
-/// What an operation says: `None` for no slot.
+/// The answer of an operation: `None` for no slot.
 pub(super) type Answer = Option<Result<Vec<u64>, u64>>;
 
 /// The slots, and all else that operations use.
@@ -78,7 +78,7 @@ pub(super) struct Bench {
     by_cid: Gate<Native>,
     /// Whether a section learns from them where slot 0 lies.
     is_gated: bool,
-    /// Where indexes are in rows: the rows, and what they say at first.
+    /// The rows, if indexes are in rows, and their first contents.
     rows: Option<(Rows<Native>, Vec<Option<u32>>)>,
 }
 
@@ -206,7 +206,7 @@ impl Bench {
         bench
     }
 
-    /// As [`new`](Bench::new), with a gate that says where they are.
+    /// Like [`new`](Bench::new), with a gate that says where they are.
     pub(super) fn gated(indexes: usize, aliased: bool) -> Bench {
         let mut bench = Bench::new(indexes, aliased);
         bench.is_gated = true;
@@ -322,7 +322,8 @@ impl Bench {
         self.slots_at(index, self.at(offset_of!(Everything, whole)))
     }
 
-    /// What is on the stack of slot 0, the last that was pushed last: as many as it says there are.
+    /// The content of the stack of slot 0, with the last pushed value last. The length is what the
+    /// stack itself says.
     pub(super) fn on_stack(&self) -> Vec<u64> {
         // SAFETY: the slot is there, and no other thread looks at it.
         let Everything { stack, .. } = unsafe { &*self.slot(0) };
@@ -385,7 +386,7 @@ impl Drop for Bench {
     }
 }
 
-/// What a word holds, as the tests write it.
+/// The content of a word, as the tests write it.
 trait Number {
     /// The last bits of the number.
     fn of(number: u64) -> Self;

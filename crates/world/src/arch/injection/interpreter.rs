@@ -6,7 +6,7 @@ use super::bench::{Answer, Bench, Op};
 use crate::restartable::{At, Ended, Steps};
 use crate::{IndexBy, Native, Word};
 
-/// Where an operation is aborted, once.
+/// The point at which an operation is aborted, once.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Before {
     /// The step of this number. Finding the slot is two steps, or four where the index is in a row.
@@ -26,7 +26,7 @@ pub(super) struct Interpreter {
     committed: bool,
 }
 
-/// What is special about a step.
+/// The special effect of a step.
 enum StepKind {
     Plain,
     Store,

@@ -39,7 +39,7 @@ pub(super) static ARMED: AtomicU32 = AtomicU32::new(NOWHERE);
 pub(super) static VISITS: AtomicU32 = AtomicU32::new(0);
 /// How often an abort handler of a section with traps ran.
 pub(super) static ABORTS: AtomicU32 = AtomicU32::new(0);
-/// What the trap's handler does.
+/// The action of the trap's handler.
 static INTRUDER: AtomicPtr<Intruder<'_>> = AtomicPtr::new(ptr::null_mut());
 /// One test at a time sets traps.
 static TRAPS: Mutex<()> = Mutex::new(());
@@ -65,11 +65,11 @@ mod trapped {
     use crate::restartable::{Full, ResizableStack};
     use crate::{Integer, Word, Words};
 
-    /// As [`Section`](crate::arch::Section).
+    /// Like [`Section`](crate::arch::Section).
     pub(super) trait Trapped<I, F, R>: Sized {
         /// # Safety
         ///
-        /// As for [`Section::run`](crate::arch::Section::run).
+        /// The same as for [`Section::run`](crate::arch::Section::run).
         unsafe fn run(self, at: SlotsAt<I, F>) -> Option<R>;
     }
 
@@ -108,7 +108,7 @@ fn set_traps() -> MutexGuard<'static, ()> {
     guard
 }
 
-/// What an operation and its intruder did.
+/// The effects of an operation and its intruder.
 #[derive(Debug, PartialEq, Eq)]
 struct Outcome {
     answer: Answer,
@@ -126,7 +126,7 @@ struct Case<'a> {
 }
 
 impl Case<'_> {
-    /// By definition, undisturbed but for the intrusion, which comes at `abort`, or before the
+    /// By definition, undisturbed except for the intrusion, which comes at `abort`, or before the
     /// operation (`Err(0)`), or after it.
     fn defined(&self, bench: &Bench, index: usize, abort: Result<Before, u32>) -> Outcome {
         let intrude =

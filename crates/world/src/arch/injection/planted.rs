@@ -8,7 +8,8 @@ use crate::IndexBy;
 use crate::arch::status::{DONE, REFUSED};
 use crate::arch::{CPU_ID, Index, SlotsAt};
 
-/// As the production section, but a status that was set before an abort is still there afterwards.
+/// Like the production section, but a status that was set before an abort is still there
+/// afterwards.
 fn forgetful_store_if_equal(at: SlotsAt<Index, AtomicU64>, expected: u64, new: u64) -> Answer {
     static STALE: AtomicU32 = AtomicU32::new(0);
     // Relaxed: one thread uses it.
@@ -48,7 +49,7 @@ fn a_section_that_does_not_reset_its_status_is_found_out() {
     assert!(forgetful.answer.is_some(), "the stale status was not taken for an answer");
 }
 
-/// What comes of the operation of a case that nothing disturbs, if this section runs it.
+/// The outcome of the operation of a case that nothing disturbs, if this section runs it.
 fn outcome(bench: &Bench, case: &Case<'_>, section: impl FnOnce() -> Answer) -> Outcome {
     bench.reset(0, case.setup);
     let answer = section();
@@ -68,7 +69,7 @@ fn is_found_out(
     assert_ne!(outcome(bench, case, planted), defined, "{case:?}");
 }
 
-/// As the production sections of 64 bits, on a word of 32.
+/// Like the production sections of 64 bits, on a word of 32.
 fn too_wide(at: SlotsAt<Index, AtomicU32>, op: Op) -> Answer {
     let (old, status): (u64, u64);
     // SAFETY: as for the production sections; what lies beside the word is the test's, too.

@@ -1,4 +1,4 @@
-//! What is done to the slot: states of it, operations on them, and intrusions, each with each.
+//! The programs for the slot: states of it, operations on them, and intrusions, each with each.
 
 use super::bench::{NO_INDEX, Op, STACK, WordKind};
 
@@ -61,8 +61,8 @@ macro_rules! integers {
 /// How many slots there are behind rows.
 pub(super) const SLOTS: usize = 4;
 
-/// What else can come between where indexes are in rows: the index is taken away, the CPU is given
-/// another, or the same again, and another thread works with it.
+/// Other intrusions if indexes are in rows: the index is taken away, the CPU is given another, or
+/// the same again, and another thread works with it.
 pub(super) const CHANGES: &[&[Op]] = &[
     &[Op::Show(NO_INDEX)],
     &[Op::Show(SLOTS as u32)],

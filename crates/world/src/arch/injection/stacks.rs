@@ -1,4 +1,5 @@
-//! What a stack is, whatever its definitions do: a list of values, of which the last comes first.
+//! A model of a stack, whatever its definitions do: a list of values, of which the last comes
+//! first.
 //!
 //! Sections are compared with their definitions elsewhere. Here the definitions are compared with
 //! such a list, aborted before each of their steps and intruded upon there: what was stored before

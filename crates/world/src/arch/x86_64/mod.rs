@@ -22,7 +22,8 @@ pub(crate) use sections::watch;
 /// Whether every load acquires and every store releases.
 pub(crate) const IN_ORDER: bool = true;
 
-/// What must stand in memory before an abort handler, as the registration of a thread says.
+/// The signature that must stand in memory before an abort handler, as the registration of a thread
+/// says.
 pub(crate) const SIGNATURE: u32 = 0x5305_3053;
 
 // A section that finds no line of rows leaves the pointer, which is null, as its status.

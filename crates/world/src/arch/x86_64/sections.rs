@@ -1,4 +1,5 @@
-//! What all sections share: their beginning and their end. And the section of the self-test.
+//! The common parts of all sections: their beginning and their end. And the section of the
+//! self-test.
 
 use core::arch::asm;
 use core::num::NonZeroU32;

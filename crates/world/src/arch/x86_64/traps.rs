@@ -23,7 +23,7 @@ macro_rules! trap {
     };
 }
 
-/// As [`trap`], in a section that forgets to reset its status when it starts over.
+/// Like [`trap`], in a section that forgets to reset its status when it starts over.
 macro_rules! forgetful_trap {
     ("abort") => {
         concat!(trap!("abort"), "mov dword ptr [rip + {stale}], {status:e}\n")

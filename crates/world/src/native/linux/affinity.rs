@@ -27,7 +27,7 @@ impl Mask {
         Ok(mask)
     }
 
-    /// A thread's set, in so many words; 0 is the caller.
+    /// A thread's set, in this many words; 0 is the caller.
     fn of_thread(thread: libc::pid_t, words: usize) -> io::Result<Mask> {
         let mut mask = Mask([0; WORDS]);
         let set = &mut mask.0[..words];

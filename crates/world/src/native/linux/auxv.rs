@@ -6,7 +6,7 @@ use crate::native::host::keeping_errno;
 const AT_RSEQ_FEATURE_SIZE: libc::c_ulong = 27;
 /// `AT_RSEQ_ALIGN`: the alignment that the kernel asks of an rseq area of that size.
 const AT_RSEQ_ALIGN: libc::c_ulong = 28;
-/// Where `mm_cid` ends in an rseq area.
+/// The end of `mm_cid` in an rseq area.
 pub(crate) const MM_CID_END: u64 = 28;
 
 /// How many bytes of an rseq area the kernel fills in; 0 if it does not say.

@@ -6,7 +6,7 @@
 //!
 //! # One choice for both sides
 //!
-//! A compiler fence against a full fence orders nothing, so both sides must go by the same choice.
+//! A compiler fence against a full fence orders nothing, so both sides must follow the same choice.
 //! It is one atomic byte, [`MEANS`], that goes from zero to its final value in one exchange. A
 //! thread that finds zero asks the kernel, tries the exchange, and goes by what stands there
 //! afterwards: no fence of either kind does anything before the byte is final. No lock is taken, so
@@ -81,7 +81,7 @@ impl Fences for Native {
         atomic::compiler_fence(Ordering::SeqCst);
     }
 
-    /// Async-signal-safe, as [`fence_light`](Fences::fence_light).
+    /// Async-signal-safe, like [`fence_light`](Fences::fence_light).
     fn light_is_free() -> bool {
         means() & BARRIER != 0
     }
@@ -149,7 +149,7 @@ impl Fences for Native {
 /// The final value of [`MEANS`].
 #[inline]
 fn means() -> u8 {
-    // Relaxed: the byte is all there is to read, and it changes once. A thread that misses the
+    // Relaxed: there is only this byte to read, and it changes once. A thread that misses the
     // change asks again in `settle`, and finds it there.
     match MEANS.load(Ordering::Relaxed) {
         0 => settle(),
@@ -297,9 +297,9 @@ mod tests {
         assert_eq!(fenced, 1, "the child's fence failed");
     }
 
-    /// What a child is that was forked while another thread fenced for the first time: the kernel
-    /// copies the registration first, and the byte later. In a process of its own, in which no
-    /// other test has fenced.
+    /// The state of a child that was forked while another thread fenced for the first time: the
+    /// kernel copies the registration first, and the byte later. In a process of its own, in which
+    /// no other test has fenced.
     #[test]
     fn a_child_with_the_byte_and_no_registration_registers() {
         const NAME: &str = "a_child_with_the_byte_and_no_registration_registers";

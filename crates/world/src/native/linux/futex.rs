@@ -68,8 +68,8 @@ impl Sleep for Native {
     }
 }
 
-/// Sleeps for so long, less where a signal interrupts it; yields where a filter refuses the sleep.
-/// Async-signal-safe, and leaves `errno` alone.
+/// Sleeps for this long, less where a signal interrupts it; yields where a filter refuses the
+/// sleep. Async-signal-safe, and leaves `errno` alone.
 pub(in crate::native) fn nap(span: Duration) {
     // No thread but this one knows the word.
     let word = AtomicU32::new(0);

@@ -73,7 +73,7 @@ pub fn was_interrupted() -> bool {
 mod tests {
     use super::*;
 
-    /// What becomes of a child that has interrupts as `before` says, does `run` and is then
+    /// The exit status of a child that has interrupts as `before` says, does `run` and is then
     /// interrupted once more.
     fn status(before: libc::sighandler_t, run: fn() -> libc::c_int) -> libc::c_int {
         let mut status = 0;

@@ -2,8 +2,8 @@
 //!
 //! `MEMBARRIER_CMD_PRIVATE_EXPEDITED_RSEQ` restarts the sections that threads of this process are
 //! in; with `MEMBARRIER_CMD_FLAG_CPU` on one CPU alone, by an interrupt that is sent only if a
-//! thread of this process runs there. Where the flag is refused the whole fence takes its place. A
-//! CPU that the machine does not have is no error to the kernel: nothing runs there.
+//! thread of this process runs there. If the flag is refused, the whole fence takes its place. A
+//! CPU that the machine does not have is not an error to the kernel: nothing runs there.
 //!
 //! Source: `membarrier(2)`; `kernel/sched/membarrier.c` of Linux, commit 2a36ab717e8f.
 

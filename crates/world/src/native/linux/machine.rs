@@ -58,7 +58,7 @@ pub(crate) fn huge_pages(mode: Option<&str>) -> Result<(), Lacking> {
             "start the process from another program, or without that setting",
         ));
     }
-    // The advice is taken all the same, and without effect.
+    // The kernel still accepts the advice, without effect.
     if mode == Some("never") {
         let why = "/sys/kernel/mm/transparent_hugepage/enabled says `never`";
         return Err(lacking(why, "as root, write `madvise` to that file"));

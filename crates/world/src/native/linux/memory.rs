@@ -22,7 +22,7 @@ fn whole_pages(layout: Layout) -> Option<Layout> {
     layout.align_to(page()).ok().map(|layout| layout.pad_to_align())
 }
 
-/// What the system says of a call. Leaves `errno` alone: memory may be needed in a signal handler.
+/// The system's answer to a call. Leaves `errno` alone: memory may be needed in a signal handler.
 fn succeeds(call: impl FnOnce() -> bool) -> io::Result<()> {
     keeping_errno(|| if call() { Ok(()) } else { Err(io::Error::last_os_error()) })
 }

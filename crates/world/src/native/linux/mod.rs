@@ -18,7 +18,7 @@
 //! | `exec` | none: for `coreline preload` | `execve` |
 //! | `probe`, `machine` | what `coreline doctor` shows | all of these |
 //!
-//! What a program must know of it stands in [`native`](crate::native).
+//! [`native`](crate::native) says what a program must know about it.
 
 pub(crate) mod affinity;
 mod auxv;

@@ -108,15 +108,15 @@ pub(crate) fn cpu_limit() -> usize {
 }
 
 impl Place for Native {
-    /// The first call reads sysfs, and allocates. Where sysfs cannot be read, one node with one
-    /// cache holds the CPUs that the caller may use, and [`probe`](super::probe()) reports why. A
-    /// CPU that the caller may use and sysfs does not name is there
-    /// [as well](Topology::with_cpus), and the probe names it.
+    /// The first call reads sysfs, and allocates. If sysfs cannot be read, one node with one cache
+    /// holds the CPUs that the caller may use, and [`probe`](super::probe()) reports why. A CPU
+    /// that the caller may use and sysfs does not name is there [as well](Topology::with_cpus), and
+    /// the probe names it.
     fn topology() -> Arc<Topology> {
         Arc::clone(&tree().topology)
     }
 
-    /// Async-signal-safe once it was called. Where the thread is not registered for rseq, the C
+    /// Async-signal-safe once it was called. If the thread is not registered for rseq, the C
     /// library is asked.
     #[inline]
     fn cpu() -> CpuId {
@@ -133,8 +133,8 @@ impl Place for Native {
     /// `None` as well while the calling thread is not registered for rseq. Async-signal-safe once
     /// it was called.
     ///
-    /// Where the C library registers nothing, the first call runs the self-test of rseq, as the
-    /// first per-CPU memory does.
+    /// If the C library registers nothing, the first call runs the self-test of rseq, as the first
+    /// per-CPU memory does.
     #[inline]
     fn kernel_cid() -> Option<Cid> {
         rseq::cid()

@@ -98,8 +98,8 @@ pub struct Probe {
     pub asymmetric_fences: bool,
     /// Whether restartable operations can be fenced if they run in rseq sections.
     pub restartable_fence: bool,
-    /// Whether the futex works: a wait returns at once if the word differs from the expected value,
-    /// and a wake without waiters returns zero.
+    /// Whether the futex works: a wait returns immediately if the word differs from the expected
+    /// value, and a wake without waiters returns zero.
     pub futex: bool,
     /// The kernel's policy of backing ordinary memory by huge pages: `always`, `madvise` or
     /// `never`. It is `None` if the kernel does not state the policy.

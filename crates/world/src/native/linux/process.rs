@@ -51,8 +51,8 @@ pub fn rseq_registrations(pid: u32) -> io::Result<Vec<ThreadRegistration>> {
     for entry in fs::read_dir(format!("/proc/{pid}/task"))? {
         let name = entry?.file_name();
         let Some(thread) = name.to_str().and_then(|it| it.parse().ok()) else { continue };
-        // By a thread that ends at once: what it could not let go, the kernel lets go then. Else
-        // a thread that did not stop in time would stay this thread's:
+        // By a thread that ends immediately: what it could not let go, the kernel lets go then.
+        // Otherwise a thread that did not stop in time would stay this thread's:
         //
         //   It:     waits in the kernel, and is given up
         //   Target: another of its threads calls exec: it kills this one, and waits until its
@@ -152,7 +152,7 @@ fn stopped(thread: libc::pid_t) -> io::Result<c_int> {
 fn configuration(thread: libc::pid_t) -> io::Result<Configuration> {
     let mut configuration = Configuration { area: 0, size: 0, signature: 0, flags: 0, pad: 0 };
     let size = mem::size_of::<Configuration>();
-    // SAFETY: the kernel writes at most so many bytes to the value, which is live.
+    // SAFETY: the kernel writes at most this many bytes to the value, which is live.
     let written = unsafe {
         libc::ptrace(
             GET_RSEQ_CONFIGURATION as _,

@@ -26,8 +26,8 @@ pub struct Held {
     _thread: PhantomData<*const ()>,
 }
 
-/// How many [`Held`] the calling thread has. Its handlers see 0, but for those of signals that the
-/// thread causes itself: they run before the first one's system call or after the last one's.
+/// How many [`Held`] the calling thread has. Its handlers see 0, except for those of signals that
+/// the thread causes itself: they run before the first one's system call or after the last one's.
 fn holds() -> &'static AtomicU32 {
     // SAFETY: memory of the calling thread for its whole life; the reference does not leave `hold`
     // and `drop`.
@@ -54,7 +54,7 @@ impl Signals for Native {
     /// Two system calls, one now and one at the end; none inside of another hold. The signals that
     /// the C library keeps for itself cannot be held off: a thread that is cancelled asynchronously
     /// may take a lock with it. Nor are those that a thread causes itself, even if another sends
-    /// them. Where a filter refuses `rt_sigprocmask` none is.
+    /// them. If a filter refuses `rt_sigprocmask`, no signal is blocked.
     fn hold() -> Held {
         let holds = holds();
         // Relaxed, here and below: the word is the thread's own.
@@ -89,13 +89,13 @@ impl Signals for Native {
             // Wiped: this is a new copy. What it was copied from had no higher number than this.
             let next = LAST.fetch_add(1, relaxed).wrapping_add(1);
             let set = word.compare_exchange(0, next, relaxed, relaxed);
-            // Two threads of the copy may come here at once; one number counts.
+            // Two threads of the copy may come here at the same time; one number counts.
             NonZeroU32::new(set.map_or_else(|set| set, |_| next)).unwrap_or(NonZeroU32::MIN)
         })
     }
 
-    /// The thread gets its number when it first asks, and keeps it. It is not the kernel's number:
-    /// lock holders are told apart by this, so it must not be up to a filter.
+    /// The thread gets its number when it first asks, and keeps it. It is not the kernel's number.
+    /// This number identifies lock holders, so it must not depend on a filter.
     ///
     /// Async-signal-safe, and no system call. Numbers come again after 2³² − 1 threads that asked.
     #[inline]

@@ -10,8 +10,8 @@ use coreline_topology::NodeId;
 use crate::native::Native;
 use crate::{Lacking, MapError, Memory, Why};
 
-/// What the allocator aligns to without further ado. Where it is asked for more, it writes the
-/// zeros itself, and so touches all of the memory.
+/// The alignment that the allocator provides without extra work. If a larger alignment is asked
+/// for, the allocator writes the zeros itself, and so touches all of the memory.
 const ALIGN: usize = 16;
 
 // Where an allocation begins is written in front of what was asked for.

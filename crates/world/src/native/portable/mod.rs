@@ -10,8 +10,8 @@
 //! | `signals` | signals | none; the process's number, and the thread's |
 //! | `memory` | memory | std's system allocator |
 //!
-//! What is missing here is an error where it is asked for, or a documented fallback. The front page
-//! of `coreline` has the table, and a test there asks for each.
+//! A missing capability is an error when a program asks for it, or has a documented fallback. The
+//! front page of `coreline` has the table, and a test there asks for each.
 
 mod clock;
 mod fences;
@@ -32,7 +32,7 @@ pub(super) fn is_real_time() -> bool {
     false
 }
 
-/// What is asked for, and std does not have.
+/// A capability that a program asks for and std does not have.
 fn lacking(capability: &'static str, remedy: &'static str) -> Lacking {
     Lacking {
         world: Native::NAME,

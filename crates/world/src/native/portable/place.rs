@@ -18,7 +18,7 @@ use coreline_topology::{Cid, CpuId, CpuSet, MAX_CPUS, Topology};
 use crate::native::Native;
 use crate::{Place, Signals, SpawnError};
 
-/// What [`CPU`] holds while the thread has no number. No CPU is that high.
+/// The content of [`CPU`] while the thread has no number. No CPU is that high.
 const NONE: u32 = u32::MAX;
 
 std::thread_local! {
@@ -30,8 +30,8 @@ std::thread_local! {
 /// exchange.
 ///
 /// Threads that find none at the same time each make one, and the first one's counts. No thread
-/// waits for another, nor for itself: to make a tree is to allocate, and the program's allocator
-/// may ask for its CPU.
+/// waits for another, nor for itself: making a tree allocates, and the program's allocator may ask
+/// for its CPU.
 static TREE: AtomicPtr<Arc<Topology>> = AtomicPtr::new(ptr::null_mut());
 
 fn tree() -> &'static Arc<Topology> {

@@ -10,7 +10,7 @@
 //!              the sleeper compares with the changed word, and does not sleep
 //! ```
 //!
-//! As the kernel's futex, words whose addresses share a queue share its lock and nothing else.
+//! Like in the kernel's futex, words whose addresses share a queue share its lock and nothing else.
 
 use core::cell::Cell;
 use core::ptr;

@@ -6,11 +6,11 @@ use super::super::nodes::{AHEAD, Board, Link, RING, RINGS, Ring, Run, Tables, Wa
 use super::Near;
 use crate::node_pool::{NONE, Number};
 
-/// If so many runs in a row end after one or two turns because their rings are empty, sorting is in
-/// vain: few waiters are near each other, and a board moves more lines than it saves. With four
-/// places these are two rounds.
-/// After one round, a thread that came late fixed a bad order until there was a board again. 4
-/// threads on 4 nodes, two to a socket, then had 0.65 of the turns of the good order.
+/// If this number of consecutive runs end after one or two turns because their rings are empty,
+/// sorting gains nothing: few waiters are near each other, and a board moves more lines than it
+/// saves. With four places these are two rounds. After one round, a thread that came late fixed a
+/// bad order until there was a board again. 4 threads on 4 nodes, two to a socket, then had 0.65 of
+/// the turns of the good order.
 const VAIN: u32 = 8;
 
 /// While a board is younger than this, in nanoseconds, runs follow the order of places. After that,
@@ -108,8 +108,8 @@ impl Progress {
     }
 }
 
-/// How many turns a run has, at most, of a ring with so many waiters, beside so many other rings.
-/// The oldest waiter of these was passed over so many times.
+/// How many turns a run has, at most, of a ring with this many waiters, beside this many other
+/// rings. The oldest waiter of these was passed over this many times.
 ///
 /// All that wait there have a turn, even if they pass over others: next time their turns follow one
 /// another, and they pass over none. Cut into shares of five turns, which is what 15 other places
@@ -182,7 +182,7 @@ impl<'a, W: World> Sorting<'a, W> {
         self.board.short.get() >= VAIN
     }
 
-    /// The run after that of `current`, after so many turns; `None` if no ring has waiters.
+    /// The run after that of `current`, after this many turns; `None` if no ring has waiters.
     fn next(&self, current: u32, turns: u32) -> Option<Run> {
         let sorted = self.board.sorted.get();
         let candidates = self.candidates(current, sorted);
@@ -286,7 +286,7 @@ impl<W: World> Ring<W> {
         (self.len.get() != 0).then(first)
     }
 
-    /// The numbers of so many waiters, starting at `start`.
+    /// The numbers of this many waiters, starting at `start`.
     fn read(&self, start: u32, count: u32) -> u128 {
         let number = |at: u32| {
             let place = (start + at) as usize % RING;

@@ -1,4 +1,4 @@
-//! What holders do with waiters of several places, played by one thread.
+//! Tests of how holders treat waiters of several places, played by one thread.
 
 use core::time::Duration;
 
@@ -46,8 +46,8 @@ fn a_run_goes_along_whole() {
     }
 }
 
-/// A queue whose waiters one thread plays. Each has a place, and waits again after its turn and so
-/// many turns of others.
+/// A queue whose waiters one thread plays. Each has a place, and waits again after its turn and
+/// this many turns of others.
 struct Played<'a> {
     osq: &'a Osq<Near, Sim>,
     tables: &'a Tables<Sim>,
@@ -143,7 +143,7 @@ fn there_is_no_board_for_one_waiter_and_for_one_place() {
 #[test]
 fn a_pause_ends_with_the_queue() {
     let tries = play(&[0, 1, 2, 3], |played| {
-        // The board has ended in vain, and the pause has begun.
+        // The board has ended without a gain, and the pause has begun.
         (0..100).for_each(|_| _ = played.turn());
         assert_ne!(played.tables.nodes.get(played.holder.1).along.get(), 0, "no pause");
         let places: Vec<u32> = played.waiting.iter().map(|it| it.0).collect();
@@ -155,7 +155,7 @@ fn a_pause_ends_with_the_queue() {
     assert!(tries, "there is no board");
 }
 
-/// The places of turns, each of which takes so long, in microseconds. Three waiters of each place
+/// The places of turns, each of which takes this long, in microseconds. Three waiters of each place
 /// come in the order 3, 1, 2.
 fn runs(played: &mut Played<'_>, turn: u64) -> Vec<u32> {
     let turn = |_| {
@@ -176,7 +176,7 @@ fn the_runs_of_a_young_board_are_in_the_order_of_places() {
     assert_eq!(play(&CAME, |played| runs(played, 50)), [1, 1, 1, 3, 3, 3, 2, 2, 2]);
 }
 
-/// The longest run of one place, of so many turns.
+/// The longest run of one place, of this many turns.
 fn longest_run(played: &mut Played<'_>, turns: usize) -> u32 {
     let (mut longest, mut run) = (0, 0);
     for _ in 0..turns {

@@ -170,7 +170,7 @@ fn a_place_on_a_board_is_adopted_from_elsewhere() {
     }
 }
 
-/// Before, `lock_by` gave up at once.
+/// Before, `lock_by` gave up immediately.
 #[test]
 fn a_deadline_is_kept_where_no_place_can_be_had() {
     let program = || {

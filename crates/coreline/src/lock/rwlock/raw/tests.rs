@@ -1,4 +1,4 @@
-//! Limits, wake-ups in vain, and how long a writer waits.
+//! Limits, wake-ups without reason, and how long a writer waits.
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use super::*;
 #[test]
 fn more_readers_than_guards_can_be_are_no_reason_for_an_attempt_to_panic() {
     let lock = RawRwLock::<Near, SpinningReaders>::new_in();
-    // As by so many guards that were forgotten.
+    // As by this many guards that were forgotten.
     lock.state.store(MOST_READERS, Ordering::Relaxed);
     assert!(!lock.try_read() && !lock.try_write());
     assert!(!lock.try_read_recursive() && !lock.try_read_upgradable());

@@ -8,7 +8,7 @@
 //!
 //! A thread that finds no choice makes it, one thread at a time; the others wait.
 //!
-//! What must not happen is a deadlock, as this can be called from anywhere that a program makes its
+//! There must be no deadlock, because this can be called from anywhere that a program makes its
 //! first per-CPU memory: in a constructor of a library, in an allocator. So
 //!
 //! * signals are held off meanwhile: a handler that needs the choice never interrupts its making;
@@ -207,8 +207,8 @@ fn switched_off() -> bool {
     switch() == Some(c"off")
 }
 
-/// What the environment says. Not by way of `std`, which allocates, and takes a lock that a fork
-/// may have left behind.
+/// The value of the environment variable. Not by way of `std`, which allocates, and takes a lock
+/// that a fork may have left behind.
 pub(crate) fn switch<'a>() -> Option<&'a CStr> {
     // SAFETY: the name is a C string. It is up to a thread that changes the environment that no
     // other reads it at the same time.
@@ -223,7 +223,7 @@ mod tests {
     use crate::native::linux::signals::tests::in_a_child;
 
     /// As in the moment between a choice and the words of its areas, in a process of its own: no
-    /// other test is to find them so.
+    /// other test may find them in this state.
     #[test]
     fn the_area_of_a_choice_that_another_thread_made_is_set() {
         let Ok(area) = sections() else { return };

@@ -1,7 +1,7 @@
-//! Where the calling thread was when it asked last.
+//! The CPU of the calling thread at its last query.
 //!
-//! Where no thread is registered only the kernel knows the CPU, and to ask it costs several times
-//! what an atomic operation does. Operations on atomics may go to any slot, so they ask seldom.
+//! If no thread is registered, only the kernel knows the CPU, and a query costs several times as
+//! much as an atomic operation. Operations on atomics may go to any slot, so they ask seldom.
 //!
 //! | bits of the word | meaning |
 //! |---|---|
@@ -20,7 +20,7 @@ use crate::arch;
 const LEFT: u32 = 6;
 const TIMES: u32 = (1 << LEFT) - 1;
 
-/// What `ask` said at one of the last 64 calls in this thread.
+/// The answer of `ask` at one of the last 64 calls in this thread.
 #[inline]
 pub(super) fn cpu(ask: impl FnOnce() -> CpuId) -> CpuId {
     // SAFETY: memory of the calling thread for its whole life; the reference does not leave here.

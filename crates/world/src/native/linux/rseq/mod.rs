@@ -79,7 +79,7 @@ const SWITCH: &str = "CORELINE_RSEQ";
 const SWITCH_C: &CStr = c"CORELINE_RSEQ";
 
 /// Gives the calling thread an index in the area of sections, if it has none; `false` if it cannot
-/// have one. For operations whose section found none.
+/// have one. It is for operations whose section found no index.
 ///
 /// Asks the kernel at most once in a thread's life. Settles nothing: making the memory did.
 ///
@@ -105,7 +105,7 @@ pub(crate) fn cpu() -> CpuId {
     if is_id(cpu) { CpuId::new(cpu) } else { cpu_slowly() }
 }
 
-/// What a field holds while it holds no ID is negative; every kernel keeps its IDs far below that.
+/// A field that holds no ID is negative. Every kernel keeps its IDs far below that.
 #[inline]
 fn is_id(field: u32) -> bool {
     field.cast_signed() >= 0
@@ -136,7 +136,7 @@ fn cpu_slowly() -> CpuId {
 /// The caller's concurrency ID, if the kernel keeps them and its thread is registered. Three loads
 /// and a branch (four in a library that `dlopen` may load).
 ///
-/// Where the C library registers nothing, the first call makes the choice of [`sections`].
+/// If the C library registers nothing, the first call makes the choice of [`sections`].
 #[inline]
 pub(crate) fn cid() -> Option<Cid> {
     // Not by way of `Option::or_else`, which rustc compiles to six instructions more.

@@ -43,7 +43,7 @@ pub struct Registration {
     pub size: u32,
 }
 
-/// What the C library publishes; `None` if it does not know rseq.
+/// The registration that the C library publishes; `None` if the C library does not know rseq.
 ///
 /// Only the first call asks the dynamic linker, and waits for a thread that loads a library.
 pub(crate) fn published() -> Option<Registration> {
@@ -136,7 +136,7 @@ const ROUNDS: usize = 3;
 /// to do in a signal handler. (`PTHREAD_KEY_2NDLEVEL_SIZE`; musl always has room.)
 const KEYS: u32 = if cfg!(target_env = "musl") { u32::MAX } else { 32 };
 
-/// What must be done once before threads register.
+/// The preparation that is needed once before threads register.
 pub(super) fn prepare_own() -> Result<(), i32> {
     let mut key = 0;
     // SAFETY: the destructor is a function that may be called with any value.

@@ -21,7 +21,7 @@
 //! one CPU only), for signals (blocked), and for `membarrier`, which is why a changed word is asked
 //! for. A test by `membarrier` or by a signal would prove nothing about preemption.
 //!
-//! It is run twice at most:
+//! It is run at most twice:
 //!
 //! | the watcher's policy | is preempted | answers |
 //! |---|---|---|
@@ -34,11 +34,11 @@
 //!
 //! Anywhere that `pthread_create` works: the threads are the C library's own, what they share is a
 //! mapped page, and neither they nor the caller uses the allocator, a lock, or thread-local memory
-//! of Rust. The caller waits no longer than [`ANSWER`] all the same: the threads may not get to run
-//! while a realtime thread has the CPU, or may wait in the C library for what the caller holds (the
-//! lock of a `malloc` that is itself made with coreline).
+//! of Rust. Still, the caller waits no longer than [`ANSWER`]. The threads may not run while a
+//! realtime thread has the CPU. They may also wait in the C library for a lock that the caller
+//! holds, such as that of a `malloc` that itself uses coreline.
 //!
-//! Where coreline registers threads itself, the watcher does so at its start, and gives its
+//! If coreline registers threads itself, the watcher does so at its start, and gives its
 //! registration up at its end.
 
 use core::cell::UnsafeCell;
@@ -67,7 +67,7 @@ const NAP: Duration = Duration::from_micros(50);
 /// Pauses in one section: some hundred microseconds, then the watcher looks at the clock.
 const SPINS: NonZeroU32 = NonZeroU32::new(5_000).unwrap();
 
-/// What caller, watcher and intruder share: a page, unmapped by the last of them.
+/// The state that caller, watcher and intruder share: a page, unmapped by the last of them.
 struct Shared {
     /// How many of the three are at it.
     users: AtomicU32,
@@ -77,7 +77,7 @@ struct Shared {
     policy: c_int,
     /// The watcher watches it, the intruder changes it.
     word: AtomicU32,
-    /// 1 when the watcher has what it watches for, or no thread waits for it: both are to end.
+    /// 1 when the watcher has what it watches for, or no thread waits for it: both must end.
     over: AtomicU32,
     /// 1 when `outcome` is there. The caller sleeps on it.
     answered: AtomicU32,
