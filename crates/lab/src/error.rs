@@ -175,13 +175,9 @@ pub(crate) enum Error {
     Port(#[from] PortError),
     #[error(transparent)]
     Preload(#[from] PreloadError),
-<<<<<<< HEAD
     #[error(transparent)]
     Scale(#[from] ScaleError),
-    /// Which ones is in the result.
-=======
     /// The result says which ones.
->>>>>>> 1dc96c0f82929a623b07adb69f9b299fa527c3bc
     #[error(
         "{left} {} left as {}, and the simulated machine does not see the state that threads \
          share there; change it by hand, or see the report",
