@@ -134,6 +134,7 @@ fn steps(readme: &str) -> Result<Vec<Step>, Error> {
         nightly("python", python::check),
         nightly("programs", programs),
         nightly("suites", suites),
+        nightly("gate", gate),
         verb("packed", packed::run),
         verb("doctor", doctor),
         slow("deeper", deeper),
@@ -153,6 +154,13 @@ fn programs() -> Result<(), Error> {
 /// The tests of crates that depend on `parking_lot`, with coreline-parking-lot in its place.
 fn suites() -> Result<(), Error> {
     let script = workspace::root().join("crates/parking-lot/tests/suites/run");
+    workspace::run(&mut workspace::command(script, &[]))
+}
+
+/// What `cargo coreline scale` says of a template with planted regressions, and with edits that
+/// change no curve.
+fn gate() -> Result<(), Error> {
+    let script = workspace::root().join("crates/lab/tests/gate/run");
     workspace::run(&mut workspace::command(script, &[]))
 }
 
@@ -298,6 +306,7 @@ mod tests {
                 "python",
                 "programs",
                 "suites",
+                "gate",
                 "deeper"
             ]
         );

@@ -18,13 +18,13 @@ pub(crate) enum ScaleError {
     #[error("cannot read {}: {source}; {remedy}", path.display())]
     Read { path: PathBuf, source: io::Error, remedy: &'static str },
     #[error(
-        "{} is no record of a curve: {why}; the package's coreline-sim and this program must have \
+        "{} is not a record of a curve: {why}; the package's coreline-sim and this program must have \
          the same version, {}",
         path.display(),
         env!("CARGO_PKG_VERSION")
     )]
     Record { path: PathBuf, why: String },
-    #[error("{} is no baseline: {why}; restore the file, or delete it and bless again", path.display())]
+    #[error("{} is not a baseline: {why}; restore the file, or delete it and bless again", path.display())]
     Baseline { path: PathBuf, why: String },
     #[error("cannot write to {}: {source}; choose another file with --baseline", path.display())]
     Write { path: PathBuf, source: io::Error },
@@ -43,7 +43,7 @@ pub(crate) enum ScaleError {
     #[error("the tests failed ({status}), so the curves may not be all; nothing was blessed")]
     Unblessed { status: String },
     /// Which ones is in the result.
-    #[error("{count} {} the baseline", if *count == 1 { "curve fails" } else { "curves fail" })]
+    #[error("{count} {} the gate", if *count == 1 { "curve fails" } else { "curves fail" })]
     Fails { count: usize },
     #[error("the tests failed ({status}); their output is above")]
     Tests { status: String },

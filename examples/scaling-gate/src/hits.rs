@@ -1,8 +1,16 @@
 //! A counter.
 
-use crate::sync::atomic::{AtomicU64, Ordering};
+use core::cell::Cell;
+
+use crate::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use crate::sync::thread_local;
 
 const SHARDS: usize = 512;
+
+thread_local! {
+    /// From the first `Hits` that the thread used. In others it may share its shard with a thread.
+    static NUMBER: Cell<Option<usize>> = const { Cell::new(None) };
+}
 
 /// A count that each thread changes in a shard of its own.
 ///
@@ -14,6 +22,8 @@ const SHARDS: usize = 512;
 /// ```
 pub struct Hits {
     shards: Box<[Shard]>,
+    /// How many threads have a number from here.
+    threads: AtomicUsize,
 }
 
 /// Without the alignment, eight threads write to one cache line, and the gate fails.
@@ -26,13 +36,22 @@ struct Shard {
 impl Hits {
     /// Creates a count of 0.
     pub fn new() -> Hits {
-        Hits { shards: (0..SHARDS).map(|_| Shard::default()).collect() }
+        let shards = (0..SHARDS).map(|_| Shard::default()).collect();
+        Hits { shards, threads: AtomicUsize::new(0) }
     }
 
     /// Adds to the count.
     pub fn add(&self, hits: u64) {
-        let shard = &self.shards[crate::thread_number() % SHARDS];
+        let shard = &self.shards[self.thread_number() % SHARDS];
         shard.count.fetch_add(hits, Ordering::Relaxed);
+    }
+
+    fn thread_number(&self) -> usize {
+        NUMBER.get().unwrap_or_else(|| {
+            let number = self.threads.fetch_add(1, Ordering::Relaxed);
+            NUMBER.set(Some(number));
+            number
+        })
     }
 
     /// Returns the sum over all threads.

@@ -56,7 +56,7 @@ pub(super) struct Compare {
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize)]
-#[serde(tag = "verdict", rename_all = "kebab-case")]
+#[serde(into = "Flat")]
 pub(super) enum Verdict {
     /// It is as it was, within the tolerance.
     Same,
@@ -70,6 +70,28 @@ pub(super) enum Verdict {
     Gone,
     /// It cannot be compared.
     Other { why: String },
+}
+
+/// A verdict as JSON, whose fields are always there.
+#[derive(Serialize)]
+struct Flat {
+    verdict: &'static str,
+    from: Option<usize>,
+    why: Option<String>,
+}
+
+impl From<Verdict> for Flat {
+    fn from(verdict: Verdict) -> Flat {
+        let (verdict, from, why) = match verdict {
+            Verdict::Same => ("same", None, None),
+            Verdict::Better { from } => ("better", Some(from), None),
+            Verdict::Worse { from } => ("worse", Some(from), None),
+            Verdict::New => ("new", None, None),
+            Verdict::Gone => ("gone", None, None),
+            Verdict::Other { why } => ("other", None, Some(why)),
+        };
+        Flat { verdict, from, why }
+    }
 }
 
 impl Verdict {

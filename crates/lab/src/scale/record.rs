@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::scale_error::ScaleError;
 
-const SCHEMA: &str = "coreline.scale-record/1";
+const SCHEMA: &str = "scale-record/1";
 
 /// A curve, as a test measured it.
 #[derive(Debug, Clone, Deserialize)]

@@ -25,7 +25,7 @@ impl Gate {
         write!(out, "{}", form.paragraph("", &form.toned(tone, &self.conclusion())))?;
         let mut same = Vec::new();
         for curve in &self.curves {
-            if curve.verdict == Verdict::Same {
+            if !curve.is_told(self.blessed.is_some()) {
                 same.push(curve);
                 continue;
             }
@@ -44,7 +44,8 @@ impl Gate {
         }
         if !same.is_empty() {
             writeln!(out)?;
-            let mut table = Listing::new(&[("the same", false), ("scales to", true)]);
+            let head = if self.blessed.is_some() { "new or the same" } else { "the same" };
+            let mut table = Listing::new(&[(head, false), ("scales to", true)]);
             for curve in same {
                 let to = curve.scales_to.map_or(String::new(), |to| to.to_string());
                 table.row([curve.named(), to]);
@@ -150,6 +151,11 @@ fn rate_text(rate: f64) -> String {
 }
 
 impl Compared {
+    /// Whether more than its name is shown.
+    fn is_told(&self, blessed: bool) -> bool {
+        !(self.verdict == Verdict::Same || (blessed && self.verdict == Verdict::New))
+    }
+
     fn named(&self) -> String {
         let Key { package, name, machine } = &self.key;
         format!("{name} ({package}, {machine})")

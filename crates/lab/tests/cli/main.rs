@@ -16,6 +16,7 @@ mod readme;
 mod readscale;
 mod replay;
 mod report;
+mod scale;
 mod scenario;
 mod storm;
 mod sweep;

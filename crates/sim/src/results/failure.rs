@@ -11,8 +11,9 @@ use crate::results::report::SourceSite;
 
 /// A failure of a simulated program. The host process can continue.
 ///
-/// `Display` prints the cause, the activity of every thread, and the replay line.
-#[derive(Debug, Clone, PartialEq, Eq)]
+/// `Display` prints the cause, the activity of every thread, and the replay line. `Debug` prints
+/// the same, so that `unwrap` in a test says what happened.
+#[derive(Clone, PartialEq, Eq)]
 pub struct Failure {
     /// The cause of the failure.
     pub kind: FailureKind,
@@ -364,6 +365,12 @@ impl Failure {
             writeln!(f, "  then {panic}")?;
         }
         Ok(())
+    }
+}
+
+impl fmt::Debug for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
     }
 }
 

@@ -79,7 +79,7 @@ pub(super) fn write(
     static WRITTEN: AtomicU64 = AtomicU64::new(0);
     let rows = scaling.threads().iter().map(|&threads| row(band, scaling, threads, program));
     let record = Record {
-        schema: "coreline.scale-record/1",
+        schema: "scale-record/1",
         simulator: env!("CARGO_PKG_VERSION"),
         package: std::env::var("CARGO_PKG_NAME").unwrap_or_default(),
         test: std::thread::current().name().unwrap_or_default().to_owned(),
