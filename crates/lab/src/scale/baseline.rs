@@ -179,7 +179,7 @@ mod tests {
             ("24 = [", "x = [", "\"x\" is not a number of threads"),
             ("band = \"00ff\"\n", "", "missing field `band`"),
             (
-                "name = \"b \\\"c\\\"\\n\"",
+                "name = \"\"\"\nb \"c\"\n\"\"\"",
                 "name = \"a\"",
                 "the curve \"a\" of p on host-2c is there twice",
             ),

@@ -115,10 +115,12 @@ impl Gate {
         let simulator = records.values().next().map(|record| record.simulator.clone());
         let simulator = simulator.unwrap_or_default();
         let compared = keys.into_iter().map(|key| {
-            let (then, now) = (baseline.curves.get(key), records.get(key));
-            let other = (baseline.simulator != simulator)
-                .then(|| format!("coreline-sim was {}, and is {simulator}", baseline.simulator));
-            Compared::new(key.clone(), then, now, tolerance / 100.0, other)
+            let now = records.get(key);
+            let (was, other) =
+                (&baseline.simulator, now.filter(|now| now.simulator != baseline.simulator));
+            let other =
+                other.map(|now| format!("coreline-sim was {was}, and is {}", now.simulator));
+            Compared::new(key.clone(), baseline.curves.get(key), now, tolerance / 100.0, other)
         });
         let curves: Vec<Compared> = compared.collect();
         Gate {

@@ -140,7 +140,10 @@ impl Compare {
 fn ratio_text(ratio: f64) -> String {
     match ratio {
         ratio if !ratio.is_finite() => "-".to_owned(),
-        ratio if ratio < 0.095 => format!("{ratio:.1e}"),
+        ratio if ratio > 0.0 && ratio < 0.095 => {
+            let digits = 1.0 - ratio.log10().floor();
+            format!("{ratio:.*}", digits as usize)
+        }
         ratio => format!("{ratio:.2}"),
     }
 }

@@ -24,6 +24,12 @@ fn panic_of(program: impl FnOnce() + 'static) -> (String, Option<String>) {
     }
 }
 
+#[test]
+fn unwrap_says_what_a_reader_understands() {
+    let failure = machine("host-2c", 1).run(|| panic!("broken")).unwrap_err();
+    assert_eq!(format!("{failure:?}"), failure.to_string());
+}
+
 /// A kernel that calls `hook` at each switch, in and out.
 struct Hooked<F: FnMut(bool)>(F);
 
