@@ -14,8 +14,11 @@ pub type MutexGuard<'a, T> = lock_api::MutexGuard<'a, RawMutex, T>;
 /// The guard of a part of a [`Mutex`]'s data.
 pub type MappedMutexGuard<'a, T> = lock_api::MappedMutexGuard<'a, RawMutex, T>;
 
-/// A mutual exclusion lock whose waiters get it in FIFO order, and of which each unlock is fair:
-/// see [`unlock_fair`](coreline::lock::RawMutex::unlock_fair).
+/// A mutual exclusion lock whose waiters get it in FIFO order: each unlock hands it to the first of
+/// them. See [`unlock_fair`](coreline::lock::RawMutex::unlock_fair).
+///
+/// A hand-over to a thread that sleeps takes as long as a wake-up, in which no thread has the lock.
+/// So under contention this lock has a lower throughput than a [`Mutex`].
 pub type FairMutex<T> = lock_api::Mutex<RawFairMutex, T>;
 /// The guard of a [`FairMutex`]. Dropping it frees the lock.
 pub type FairMutexGuard<'a, T> = lock_api::MutexGuard<'a, RawFairMutex, T>;
