@@ -71,7 +71,7 @@
 mod guard;
 mod raw;
 
-pub use guard::{Mutex, MutexGuard};
+pub use guard::{MappedMutexGuard, Mutex, MutexGuard};
 pub use raw::RawMutex;
 
 #[cfg(test)]
