@@ -41,9 +41,9 @@
 //! - **Order**: waiters near the holder go first, but none waits without bound; in `parking_lot`
 //!   the order is FIFO. A running thread may pass a waiter that spins for 5 us, and one that
 //!   sleeps for 1 ms (0.5 ms in `parking_lot`).
-//! - **Fair unlock** of a mutex hands the lock over, as in `parking_lot`. Of a readers-writer lock,
-//!   it is a plain unlock: there the first waiter comes next after 20 us, whichever way other
-//!   threads unlock.
+//! - **Fair unlock** of a mutex hands the lock over, as in `parking_lot`, and [`FairMutex`] is FIFO.
+//!   Of a readers-writer lock, it is a plain unlock: there the first waiter comes next after 20 us,
+//!   whichever way other threads unlock.
 //! - **[`Condvar::notify_all`]** wakes all waiters; in `parking_lot`, each wakes after the one
 //!   before.
 //! - **Readers**: more than 2^24 at one time are a panic.
@@ -65,7 +65,6 @@
 //! and [lock_api](https://docs.rs/lock_api). Nothing of their code is here.
 
 mod condvar;
-mod deadline;
 mod mutex;
 mod once;
 mod remutex;

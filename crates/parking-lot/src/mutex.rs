@@ -3,9 +3,10 @@
 use std::time::{Duration, Instant};
 
 use coreline::lock;
+use coreline::world::{Clock, Native};
 use lock_api_0_4 as lock_api;
 
-use crate::{GuardMarker, deadline};
+use crate::GuardMarker;
 
 /// A mutual exclusion lock. See [`coreline::Mutex`] for fairness, priorities, signals and fork.
 pub type Mutex<T> = lock_api::Mutex<RawMutex, T>;
@@ -95,12 +96,12 @@ macro_rules! raw {
 
             #[inline]
             fn try_lock_for(&self, timeout: Duration) -> bool {
-                self.0.try_lock() || self.0.lock_by(deadline::after(timeout))
+                self.0.try_lock() || self.0.lock_by(Native::now() + timeout)
             }
 
             #[inline]
             fn try_lock_until(&self, timeout: Instant) -> bool {
-                self.0.try_lock() || self.0.lock_by(deadline::at(timeout))
+                self.0.try_lock() || self.0.lock_by(timeout.into())
             }
         }
     };
