@@ -161,14 +161,17 @@ impl<W: World> Waiters<W> {
 
     /// Adds a node, unless one of the list has another mutex.
     fn join(&self, node: &Node<W>) -> bool {
-        // Relaxed: under the lock of the list, as all in this function.
+        // Relaxed: under the lock of the list.
         let first = self.first.load(Ordering::Relaxed);
-        // SAFETY: nodes in the list are there, and the caller has the list's lock, also below.
+        // SAFETY: a node in the list is there, and the caller has the list's lock.
         let Some(first) = (unsafe { Self::node(first) }) else {
+            // SAFETY: the caller has the list's lock.
             unsafe { node.links(|links| (links.next, links.before) = (node, node)) };
+            // Relaxed: under the lock of the list.
             self.first.store(ptr::from_ref(node).cast_mut().cast(), Ordering::Relaxed);
             return true;
         };
+        // SAFETY: nodes in the list are there, and the caller has the list's lock.
         unsafe {
             let (mutex, last) = first.links(|links| (links.mutex, links.before));
             if mutex != node.links(|links| links.mutex) {

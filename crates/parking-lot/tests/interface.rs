@@ -104,9 +104,12 @@ fn a_fair_unlock_and_a_bump_let_a_waiter_go_first() {
     assert!(fair.try_lock().is_some());
 }
 
-/// Whether a thread that sleeps in a lock's queue has the lock before this one, which holds it.
-/// `again` frees the lock, and takes it again or tries to; it returns whether it has the lock.
-fn lets_a_sleeper_in<R: lock_api::RawMutexFair + Sync>(again: impl Fn(&R) -> bool) -> bool {
+/// Whether a thread that sleeps in a lock's queue has the lock before this one has it again. This
+/// one holds it, `frees` it, and then `has` it again or not.
+fn lets_a_sleeper_in<R: lock_api::RawMutexFair + Sync>(
+    frees: unsafe fn(&R),
+    has: fn(&R) -> bool,
+) -> bool {
     let (lock, had) = (&R::INIT, &AtomicU32::new(0));
     lock.lock();
     thread::scope(|scope| {
@@ -125,7 +128,9 @@ fn lets_a_sleeper_in<R: lock_api::RawMutexFair + Sync>(again: impl Fn(&R) -> boo
         while !std::fs::read_to_string(&stat).unwrap().contains(") S ") {
             thread::yield_now();
         }
-        let is_here = again(lock);
+        // SAFETY: this thread holds the lock.
+        unsafe { frees(lock) };
+        let is_here = has(lock);
         let lets_in = !is_here || had.load(Ordering::Relaxed) == 1;
         if is_here {
             // SAFETY: this thread holds the lock.
@@ -137,17 +142,13 @@ fn lets_a_sleeper_in<R: lock_api::RawMutexFair + Sync>(again: impl Fn(&R) -> boo
 
 #[test]
 fn each_fair_unlock_lets_a_sleeper_in() {
-    // SAFETY, all: called while this thread holds the lock.
-    let unlock = |lock: &RawFairMutex| (unsafe { lock.unlock() }, lock.try_lock()).1;
-    let fair = |lock: &RawMutex| (unsafe { lock.unlock_fair() }, lock.try_lock()).1;
-    let fair_of_fair = |lock: &RawFairMutex| (unsafe { lock.unlock_fair() }, lock.try_lock()).1;
-    let bump = |lock: &RawMutex| (unsafe { lock.bump() }, true).1;
-    let bump_of_fair = |lock: &RawFairMutex| (unsafe { lock.bump() }, true).1;
     // Often, as a sleeper that has asked for the lock gets it by a plain unlock, too.
     for _ in 0..20 {
-        assert!(lets_a_sleeper_in(unlock) && lets_a_sleeper_in(fair_of_fair));
-        assert!(lets_a_sleeper_in(fair));
-        assert!(lets_a_sleeper_in(bump) && lets_a_sleeper_in(bump_of_fair));
+        assert!(lets_a_sleeper_in(RawMutex::unlock_fair, RawMutex::try_lock));
+        assert!(lets_a_sleeper_in(RawMutex::bump, |_| true));
+        assert!(lets_a_sleeper_in(RawFairMutex::unlock, RawFairMutex::try_lock));
+        assert!(lets_a_sleeper_in(RawFairMutex::unlock_fair, RawFairMutex::try_lock));
+        assert!(lets_a_sleeper_in(RawFairMutex::bump, |_| true));
     }
 }
 
