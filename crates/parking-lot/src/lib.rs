@@ -41,7 +41,7 @@
 //! - **Order**: waiters near the holder go first, but none waits without bound; in `parking_lot`
 //!   the order is FIFO. A running thread may pass a waiter that spins for 5 us, and one that
 //!   sleeps for 1 ms (0.5 ms in `parking_lot`).
-//! - **Fair unlock** of a mutex hands the lock over, as in `parking_lot`, and [`FairMutex`] is FIFO.
+//! - **Fair unlock** of a mutex hands the lock over, as in `parking_lot`; a [`FairMutex`] is FIFO.
 //!   Of a readers-writer lock, it is a plain unlock: there the first waiter comes next after 20 us,
 //!   whichever way other threads unlock.
 //! - **[`Condvar::notify_all`]** wakes all waiters; in `parking_lot`, each wakes after the one

@@ -1,10 +1,10 @@
 //! [`Waiters`]: threads that wait for notifications. A wait ends by a notification or by its
 //! deadline, and by nothing else.
 //!
-//! `coreline::lock::Condvar` is another mechanism, and cannot be this one: its waits may end without
-//! a notification, and its notifications neither choose nor count the threads that they wake. Two counts are enough for that,
-//! so it has 8 bytes, and a signal handler may notify. This one takes a lock to notify, which a
-//! handler's thread could hold.
+//! `coreline::lock::Condvar` is another mechanism, and cannot be this one. Its waits may end
+//! without a notification, and its notifications neither choose nor count the threads that they
+//! wake. For that two counts are enough, so it has 8 bytes, and a signal handler may notify. This
+//! one locks its list to notify, and a handler could interrupt the holder of that lock.
 //!
 //! # State
 //!
@@ -192,9 +192,10 @@ impl<W: World> Waiters<W> {
             (*next).links(|links| links.before = before);
             next
         };
-        // Relaxed, twice: under the lock of the list.
+        // Relaxed: under the lock of the list.
         if ptr::eq(self.first.load(Ordering::Relaxed).cast(), node) {
             let next = if ptr::eq(next, node) { ptr::null() } else { next };
+            // Relaxed: under the lock of the list.
             self.first.store(next.cast_mut().cast(), Ordering::Relaxed);
         }
     }

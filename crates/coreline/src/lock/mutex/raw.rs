@@ -351,14 +351,17 @@ impl<O: Order, W: World> RawMutex<O, W> {
         self.take_given() || self.try_lock()
     }
 
-    /// Takes a lock that was handed over. An exchange: [`take_back`](RawMutex::take_back) of another
-    /// thread may come before it.
+    /// Takes a lock that was handed over. An exchange: [`take_back`](RawMutex::take_back) of
+    /// another thread may come before it.
     fn take_given(&self) -> bool {
-        let (given, relaxed) = (HELD | GIVEN, Ordering::Relaxed);
+        let given = HELD | GIVEN;
         // Relaxed: the exchange looks again.
-        self.state.load(relaxed) == given
-            // Acquire: pairs with the Release in `unlock_slowly`.
-            && self.state.compare_exchange(given, HELD, Ordering::Acquire, relaxed).is_ok()
+        if self.state.load(Ordering::Relaxed) != given {
+            return false;
+        }
+        // Acquire: pairs with the Release in `unlock_slowly`. Relaxed: another thread was first.
+        let (taken, failed) = (Ordering::Acquire, Ordering::Relaxed);
+        self.state.compare_exchange(given, HELD, taken, failed).is_ok()
     }
 
     /// Takes the lock if that is possible now. Otherwise withdraws the request.

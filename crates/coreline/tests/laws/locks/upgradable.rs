@@ -208,8 +208,8 @@ fn relaxed_exchanges_are_caught() {
     worlds::assert_caught(Plant::RELAXED_RMWS, RACE, law);
 }
 
-/// A writer comes while a thread reads, and waits until it has left. The thread then reads again, in
-/// the manner of threads that read already, between any two steps of the writer.
+/// A writer comes while a thread reads, and waits until it has left. The thread then reads again,
+/// in the manner of threads that read already, between any two steps of the writer.
 fn a_reader_comes_while_a_writer_drains<W: Testbed>() {
     let lock = Arc::new(RwLock::<u64, Fifo, SleepingReaders, W>::new_in(0));
     let first = lock.read();
