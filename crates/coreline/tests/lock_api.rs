@@ -5,15 +5,16 @@ use std::collections::HashMap;
 use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use coreline::lock::{Fifo, RawBiasedRwLock, RawMutex, RawRwLock, SleepingReaders};
+use coreline::lock::{Condvar, Fifo, RawBiasedRwLock, RawMutex, RawRwLock, RawTicketLock};
+use coreline::lock::{SleepingReaders, TimedOut};
 
 /// The tests of one version.
 macro_rules! tests {
     ($api:ident) => {
         use $api::{Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard};
-        use $api::{RawRwLockDowngrade, RawRwLockTimed};
+        use $api::{RawRwLockDowngrade, RawRwLockTimed, RwLockUpgradableReadGuard as Upgradable};
 
         use super::*;
 
@@ -96,6 +97,77 @@ macro_rules! tests {
             drop(read);
             assert!(data.try_write().is_some() && !data.is_locked());
         }
+
+        #[test]
+        fn deadlines_are_instants_of_std() {
+            let (lock, pair) = (Mutex::<RawMutex, _>::new(1), RwLock::<RawRwLock, _>::new(2));
+            let (held, write) = (lock.lock(), pair.write());
+            let soon = || Instant::now() + Duration::from_millis(1);
+            assert!(lock.try_lock_until(soon()).is_none());
+            assert!(pair.try_read_until(soon()).is_none());
+            assert!(pair.try_write_until(soon()).is_none());
+            drop((held, write));
+            assert!(lock.try_lock_until(soon()).is_some());
+        }
+
+        #[test]
+        fn a_fair_unlock_and_a_bump_free_the_lock() {
+            let lock = Mutex::<RawMutex, _>::new(1);
+            let mut held = lock.lock();
+            MutexGuard::bump(&mut held);
+            MutexGuard::unlocked_fair(&mut held, || assert!(lock.try_lock().is_some()));
+            MutexGuard::unlock_fair(held);
+            assert!(!lock.is_locked());
+        }
+
+        #[test]
+        fn an_upgradable_reader_becomes_the_writer() {
+            let lock = RwLock::<RawRwLock, _>::new(1);
+            let read = lock.upgradable_read();
+            assert!(lock.try_upgradable_read().is_none());
+            let mut write = Upgradable::upgrade(read);
+            *write += 1;
+            let read = RwLockWriteGuard::downgrade_to_upgradable(write);
+            let read = Upgradable::downgrade(read);
+            let again = lock.try_upgradable_read().expect("plain readers share");
+            let again = Upgradable::try_upgrade(again).expect_err("a reader");
+            let soon = Instant::now() + Duration::from_millis(1);
+            let again = Upgradable::try_upgrade_until(again, soon).expect_err("a reader");
+            drop(read);
+            assert_eq!(*Upgradable::try_upgrade(again).expect("no reader"), 2);
+        }
+
+        #[test]
+        fn a_ticket_lock_is_a_mutex() {
+            static LOCK: Mutex<RawTicketLock, u32> = Mutex::new(0);
+            let held = LOCK.lock();
+            assert!(LOCK.try_lock().is_none() && LOCK.is_locked());
+            drop(held);
+            thread::scope(|scope| {
+                for _ in 0..2 {
+                    scope.spawn(|| (0..1000).for_each(|_| *LOCK.lock() += 1));
+                }
+            });
+            assert_eq!(*LOCK.lock(), 2000);
+        }
+
+        #[test]
+        fn a_condition_variable_takes_its_guards() {
+            static READY: Mutex<RawMutex, bool> = Mutex::new(false);
+            static CHANGED: Condvar = Condvar::new();
+            thread::scope(|scope| {
+                let mut ready = READY.lock();
+                scope.spawn(|| {
+                    *READY.lock() = true;
+                    CHANGED.notify_all();
+                });
+                CHANGED.wait_while(&mut ready, |ready| !*ready);
+                assert!(*ready);
+                let soon = Instant::now() + Duration::from_millis(1);
+                let late = CHANGED.wait_while_by(&mut ready, |ready| *ready, soon.into());
+                assert_eq!(late, TimedOut(true));
+            });
+        }
     };
 }
 
@@ -107,4 +179,15 @@ mod latest {
 #[cfg(feature = "lock_api_0_4")]
 mod v0_4 {
     tests!(lock_api_0_4);
+
+    #[test]
+    fn a_thread_reads_again() {
+        let lock = RwLock::<RawRwLock, _>::new(1);
+        let [one, other] = [lock.read(), lock.read_recursive()];
+        let soon = Instant::now() + Duration::from_millis(1);
+        assert!(
+            lock.try_read_recursive().is_some() && lock.try_read_recursive_until(soon).is_some()
+        );
+        assert_eq!(*one, *other);
+    }
 }

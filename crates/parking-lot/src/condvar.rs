@@ -3,11 +3,10 @@
 use std::time::{Duration, Instant};
 use std::{fmt, ptr};
 
-use coreline::world::Time;
+use coreline::world::{Clock, Native, Time};
 use lock_api_0_4 as lock_api;
 use lock_api_0_4::MutexGuard;
 
-use crate::deadline;
 use crate::waiters::Waiters;
 
 /// Whether a wait ended by its deadline.
@@ -70,7 +69,7 @@ impl Condvar {
         guard: &mut MutexGuard<'_, R, T>,
         timeout: Instant,
     ) -> WaitTimeoutResult {
-        self.wait_by(guard, Some(deadline::at(timeout)))
+        self.wait_by(guard, Some(timeout.into()))
     }
 
     /// Waits like [`wait`](Condvar::wait), for at most `timeout`.
@@ -80,7 +79,7 @@ impl Condvar {
         guard: &mut MutexGuard<'_, R, T>,
         timeout: Duration,
     ) -> WaitTimeoutResult {
-        self.wait_by(guard, Some(deadline::after(timeout)))
+        self.wait_by(guard, Some(Native::now() + timeout))
     }
 
     /// Waits as long as `condition` returns true. It is called under the mutex.
@@ -102,7 +101,7 @@ impl Condvar {
         condition: impl FnMut(&mut T) -> bool,
         timeout: Instant,
     ) -> WaitTimeoutResult {
-        self.wait_while_by(guard, condition, Some(deadline::at(timeout)))
+        self.wait_while_by(guard, condition, Some(timeout.into()))
     }
 
     /// Waits like [`wait_while`](Condvar::wait_while), for at most `timeout`. The condition is not
@@ -114,7 +113,7 @@ impl Condvar {
         condition: impl FnMut(&mut T) -> bool,
         timeout: Duration,
     ) -> WaitTimeoutResult {
-        self.wait_while_by(guard, condition, Some(deadline::after(timeout)))
+        self.wait_while_by(guard, condition, Some(Native::now() + timeout))
     }
 
     fn wait_by<R: lock_api::RawMutex, T: ?Sized>(

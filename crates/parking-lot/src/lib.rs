@@ -41,12 +41,11 @@
 //! - **Order**: waiters near the holder go first, but none waits without bound; in `parking_lot`
 //!   the order is FIFO. A running thread may pass a waiter that spins for 5 us, and one that
 //!   sleeps for 1 ms (0.5 ms in `parking_lot`).
-//! - **Fair unlock** of a mutex hands the lock to the first waiter, if that one has run for 5 us as
-//!   the first waiter, or sleeps as such. While it wakes up for its turn, a running thread may pass
-//!   it. Of a readers-writer lock, it is a plain unlock: there the first waiter comes next after
-//!   20 us, whichever way other threads unlock.
-//! - **[`Condvar::notify_all`]** wakes all waiters. In `parking_lot`, each waiter wakes after the
-//!   previous one.
+//! - **Fair unlock** of a mutex hands the lock over, as in `parking_lot`; a [`FairMutex`] is FIFO.
+//!   Of a readers-writer lock, it is a plain unlock: there the first waiter comes next after 20 us,
+//!   whichever way other threads unlock.
+//! - **[`Condvar::notify_all`]** wakes all waiters; in `parking_lot`, each wakes after the one
+//!   before.
 //! - **Readers**: more than 2^24 at one time are a panic.
 //! - **Trials**: `try_upgrade` fails while another thread tries to read, even if that thread fails,
 //!   too. `is_locked` is a hint.
@@ -66,7 +65,6 @@
 //! and [lock_api](https://docs.rs/lock_api). Nothing of their code is here.
 
 mod condvar;
-mod deadline;
 mod mutex;
 mod once;
 mod remutex;

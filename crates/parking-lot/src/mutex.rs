@@ -3,9 +3,10 @@
 use std::time::{Duration, Instant};
 
 use coreline::lock;
+use coreline::world::{Clock, Native};
 use lock_api_0_4 as lock_api;
 
-use crate::{GuardMarker, deadline};
+use crate::GuardMarker;
 
 /// A mutual exclusion lock. See [`coreline::Mutex`] for fairness, priorities, signals and fork.
 pub type Mutex<T> = lock_api::Mutex<RawMutex, T>;
@@ -14,8 +15,11 @@ pub type MutexGuard<'a, T> = lock_api::MutexGuard<'a, RawMutex, T>;
 /// The guard of a part of a [`Mutex`]'s data.
 pub type MappedMutexGuard<'a, T> = lock_api::MappedMutexGuard<'a, RawMutex, T>;
 
-/// A mutual exclusion lock whose waiters get it in FIFO order, and of which each unlock is fair:
-/// see [`unlock_fair`](coreline::lock::RawMutex::unlock_fair).
+/// A mutual exclusion lock whose waiters get it in FIFO order: each unlock hands it to the first of
+/// them. See [`unlock_fair`](coreline::lock::RawMutex::unlock_fair).
+///
+/// A hand-over to a thread that sleeps takes as long as a wake-up, in which no thread has the lock.
+/// So under contention this lock has a lower throughput than a [`Mutex`].
 pub type FairMutex<T> = lock_api::Mutex<RawFairMutex, T>;
 /// The guard of a [`FairMutex`]. Dropping it frees the lock.
 pub type FairMutexGuard<'a, T> = lock_api::MutexGuard<'a, RawFairMutex, T>;
@@ -92,12 +96,12 @@ macro_rules! raw {
 
             #[inline]
             fn try_lock_for(&self, timeout: Duration) -> bool {
-                self.0.try_lock() || self.0.lock_by(deadline::after(timeout))
+                self.0.try_lock() || self.0.lock_by(Native::now() + timeout)
             }
 
             #[inline]
             fn try_lock_until(&self, timeout: Instant) -> bool {
-                self.0.try_lock() || self.0.lock_by(deadline::at(timeout))
+                self.0.try_lock() || self.0.lock_by(timeout.into())
             }
         }
     };

@@ -3,9 +3,10 @@
 use std::time::{Duration, Instant};
 
 use coreline::lock;
+use coreline::world::{Clock, Native};
 use lock_api_0_4 as lock_api;
 
-use crate::{GuardMarker, deadline};
+use crate::GuardMarker;
 
 /// A readers-writer lock. See [`coreline::RwLock`] for fairness, priorities, signals and fork.
 ///
@@ -107,19 +108,19 @@ unsafe impl lock_api::RawRwLockTimed for RawRwLock {
     type Instant = Instant;
 
     fn try_lock_shared_for(&self, timeout: Duration) -> bool {
-        self.0.try_read() || self.0.read_by(deadline::after(timeout))
+        self.0.try_read() || self.0.read_by(Native::now() + timeout)
     }
 
     fn try_lock_shared_until(&self, timeout: Instant) -> bool {
-        self.0.try_read() || self.0.read_by(deadline::at(timeout))
+        self.0.try_read() || self.0.read_by(timeout.into())
     }
 
     fn try_lock_exclusive_for(&self, timeout: Duration) -> bool {
-        self.0.try_write() || self.0.write_by(deadline::after(timeout))
+        self.0.try_write() || self.0.write_by(Native::now() + timeout)
     }
 
     fn try_lock_exclusive_until(&self, timeout: Instant) -> bool {
-        self.0.try_write() || self.0.write_by(deadline::at(timeout))
+        self.0.try_write() || self.0.write_by(timeout.into())
     }
 }
 
@@ -139,11 +140,11 @@ unsafe impl lock_api::RawRwLockRecursive for RawRwLock {
 // SAFETY: what says that it took the lock has taken it.
 unsafe impl lock_api::RawRwLockRecursiveTimed for RawRwLock {
     fn try_lock_shared_recursive_for(&self, timeout: Duration) -> bool {
-        self.0.try_read_recursive() || self.0.read_recursive_by(deadline::after(timeout))
+        self.0.try_read_recursive() || self.0.read_recursive_by(Native::now() + timeout)
     }
 
     fn try_lock_shared_recursive_until(&self, timeout: Instant) -> bool {
-        self.0.try_read_recursive() || self.0.read_recursive_by(deadline::at(timeout))
+        self.0.try_read_recursive() || self.0.read_recursive_by(timeout.into())
     }
 }
 
@@ -202,20 +203,20 @@ unsafe impl lock_api::RawRwLockUpgradeDowngrade for RawRwLock {
 // SAFETY: what says that it took the lock has taken it.
 unsafe impl lock_api::RawRwLockUpgradeTimed for RawRwLock {
     fn try_lock_upgradable_for(&self, timeout: Duration) -> bool {
-        self.0.try_read_upgradable() || self.0.read_upgradable_by(deadline::after(timeout))
+        self.0.try_read_upgradable() || self.0.read_upgradable_by(Native::now() + timeout)
     }
 
     fn try_lock_upgradable_until(&self, timeout: Instant) -> bool {
-        self.0.try_read_upgradable() || self.0.read_upgradable_by(deadline::at(timeout))
+        self.0.try_read_upgradable() || self.0.read_upgradable_by(timeout.into())
     }
 
     unsafe fn try_upgrade_for(&self, timeout: Duration) -> bool {
         // SAFETY: the caller is the upgradable reader, as it promises.
-        unsafe { self.0.upgrade_by(deadline::after(timeout)) }
+        unsafe { self.0.upgrade_by(Native::now() + timeout) }
     }
 
     unsafe fn try_upgrade_until(&self, timeout: Instant) -> bool {
         // SAFETY: the caller is the upgradable reader, as it promises.
-        unsafe { self.0.upgrade_by(deadline::at(timeout)) }
+        unsafe { self.0.upgrade_by(timeout.into()) }
     }
 }

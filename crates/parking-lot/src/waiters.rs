@@ -1,12 +1,17 @@
 //! [`Waiters`]: threads that wait for notifications. A wait ends by a notification or by its
 //! deadline, and by nothing else.
 //!
+//! `coreline::lock::Condvar` is another mechanism, and cannot be this one. Its waits may end
+//! without a notification, and its notifications neither choose nor count the threads that they
+//! wake. For that two counts are enough, so it has 8 bytes, and a signal handler may notify. This
+//! one locks its list to notify, and a handler could interrupt the holder of that lock.
+//!
 //! # State
 //!
 //! | what | meaning | written by |
 //! |---|---|---|
 //! | `first` | the thread that has waited longest; null: none waits | the holder of `list` |
-//! | `next`, `before` | the list of waiters, a ring | the holder of `list` |
+//! | `links` | the next and the last waiter in the list, a ring | the holder of `list` |
 //! | `ended` | how the wait ended: `WAITS`, `NOTIFIED` or `LEFT` | the holder of `list` |
 //!
 //! A waiter joins the list while it holds its mutex. A thread that changes the condition under the
@@ -19,7 +24,7 @@
 use std::ptr;
 
 use coreline::lock::{Fifo, RawMutex};
-use coreline::world::{ConstWorld, Native, Ordering, Parked, Time, Word, World};
+use coreline::world::{Cell, ConstWorld, Native, Ordering, Parked, Time, Word, World};
 
 const WAITS: u32 = 0;
 const NOTIFIED: u32 = 1;
@@ -33,11 +38,32 @@ pub(crate) struct Waiters<W: World = Native> {
 
 /// A thread that waits; on its stack.
 struct Node<W: World> {
-    /// The address of its mutex.
-    mutex: usize,
-    next: W::Ptr<u8>,
-    before: W::Ptr<u8>,
+    links: Cell<Links<W>, W>,
     ended: W::U32,
+}
+
+struct Links<W: World> {
+    /// The address of the thread's mutex.
+    mutex: usize,
+    next: *const Node<W>,
+    before: *const Node<W>,
+}
+
+impl<W: World> Node<W> {
+    fn new(mutex: usize) -> Self {
+        let links = Links { mutex, next: ptr::null(), before: ptr::null() };
+        Node { links: Cell::new_in(links), ended: W::U32::new_in(WAITS) }
+    }
+
+    /// Reads or changes the links.
+    ///
+    /// # Safety
+    ///
+    /// The caller has the list's lock, or the node is in no list and the caller's.
+    unsafe fn links<R>(&self, f: impl FnOnce(&mut Links<W>) -> R) -> R {
+        // SAFETY: the caller's promise: no other thread uses the links now.
+        self.links.with_mut(|links| f(unsafe { &mut *links }))
+    }
 }
 
 /// Leaves the list if the wait unwinds.
@@ -88,13 +114,17 @@ impl<W: World> Waiters<W> {
         deadline: Option<Time>,
         unlocked: impl FnOnce(&dyn Fn() -> bool) -> bool,
     ) -> bool {
-        let null = ptr::null_mut();
-        let (next, before) = (W::Ptr::new_in(null), W::Ptr::new_in(null));
-        let node = Node { mutex, next, before, ended: W::U32::new_in(WAITS) };
+        let node = Node::new(mutex);
         let is_one = self.with_list(|| self.join(&node));
         assert!(is_one, "another thread waits for this condition variable with another mutex");
         let waiting = Waiting { waiters: self, node: &node };
-        unlocked(&|| self.sleep(waiting.node, deadline))
+        unlocked(&|| {
+            let notified = self.sleep(waiting.node, deadline);
+            // SAFETY: the wait has ended, so the node is in no list. The access shows the world
+            // that no other thread uses it, before its memory goes.
+            unsafe { waiting.node.links(|links| links.next = ptr::null()) };
+            notified
+        })
     }
 
     fn sleep(&self, node: &Node<W>, deadline: Option<Time>) -> bool {
@@ -127,57 +157,55 @@ impl<W: World> Waiters<W> {
             })
     }
 
-    // The links, under the lock of the list.
+    // The following are called under the lock of the list, which orders their accesses.
 
     /// Adds a node, unless one of the list has another mutex.
     fn join(&self, node: &Node<W>) -> bool {
-        // Relaxed, all: the lock of the list orders them.
-        let relaxed = Ordering::Relaxed;
-        let this = ptr::from_ref(node).cast_mut().cast();
-        let first = self.first.load(relaxed);
-        let (next, last) = if first.is_null() {
-            self.first.store(this, relaxed);
-            (this, this)
-        } else {
-            // SAFETY: a node in the list is there.
-            let waits = unsafe { Self::node(first) };
-            if waits.mutex != node.mutex {
+        // Relaxed: under the lock of the list.
+        let first = self.first.load(Ordering::Relaxed);
+        // SAFETY: a node in the list is there, and the caller has the list's lock.
+        let Some(first) = (unsafe { Self::node(first) }) else {
+            // SAFETY: the caller has the list's lock.
+            unsafe { node.links(|links| (links.next, links.before) = (node, node)) };
+            // Relaxed: under the lock of the list.
+            self.first.store(ptr::from_ref(node).cast_mut().cast(), Ordering::Relaxed);
+            return true;
+        };
+        // SAFETY: nodes in the list are there, and the caller has the list's lock.
+        unsafe {
+            let (mutex, last) = first.links(|links| (links.mutex, links.before));
+            if mutex != node.links(|links| links.mutex) {
                 return false;
             }
-            (first, waits.before.load(relaxed))
-        };
-        node.next.store(next, relaxed);
-        node.before.store(last, relaxed);
-        // SAFETY: they are in the list, or are this node.
-        unsafe {
-            Self::node(last).next.store(this, relaxed);
-            Self::node(next).before.store(this, relaxed);
+            node.links(|links| (links.next, links.before) = (first, last));
+            (*last).links(|links| links.next = node);
+            first.links(|links| links.before = node);
         }
         true
     }
 
     fn unlink(&self, node: &Node<W>) {
-        // Relaxed, all: the lock of the list orders them.
-        let relaxed = Ordering::Relaxed;
-        let this = ptr::from_ref(node).cast_mut().cast();
-        let (next, before) = (node.next.load(relaxed), node.before.load(relaxed));
-        // SAFETY: the neighbours of a node in the list are there.
-        unsafe {
-            Self::node(before).next.store(next, relaxed);
-            Self::node(next).before.store(before, relaxed);
-        }
-        if self.first.load(relaxed) == this {
-            self.first.store(if next == this { ptr::null_mut() } else { next }, relaxed);
+        // SAFETY: nodes in the list are there, and the caller has the list's lock.
+        let next = unsafe {
+            let (next, before) = node.links(|links| (links.next, links.before));
+            (*before).links(|links| links.next = next);
+            (*next).links(|links| links.before = before);
+            next
+        };
+        // Relaxed: under the lock of the list.
+        if ptr::eq(self.first.load(Ordering::Relaxed).cast(), node) {
+            let next = if ptr::eq(next, node) { ptr::null() } else { next };
+            // Relaxed: under the lock of the list.
+            self.first.store(next.cast_mut().cast(), Ordering::Relaxed);
         }
     }
 
     /// # Safety
     ///
-    /// The address is that of a node in the list, and the caller has the list's lock.
-    unsafe fn node<'a>(address: *mut u8) -> &'a Node<W> {
-        // SAFETY: a node is in the list from `join` to `unlink`, and its thread keeps it until
-        // then.
-        unsafe { &*address.cast() }
+    /// The address is null, or that of a node in the list, and the caller has the list's lock.
+    unsafe fn node<'a>(address: *mut u8) -> Option<&'a Node<W>> {
+        // SAFETY: a node is in the list from `join` to `unlink`, and its thread keeps it so long.
+        unsafe { address.cast::<Node<W>>().as_ref() }
     }
 
     /// Notifies up to this many threads, the longest waits first. Returns how many.
@@ -213,11 +241,8 @@ impl<W: World> Waiters<W> {
     fn end_first(&self) -> Option<*const W::U32> {
         // Relaxed: under the lock of the list.
         let first = self.first.load(Ordering::Relaxed);
-        if first.is_null() {
-            return None;
-        }
         // SAFETY: a node in the list is there.
-        let node = unsafe { Self::node(first) };
+        let node = unsafe { Self::node(first) }?;
         self.unlink(node);
         let word = &raw const node.ended;
         // Release: pairs with the Acquire in `sleep` and `leave`.

@@ -5,7 +5,7 @@ use std::sync::{Arc, mpsc};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use coreline_parking_lot::lock_api::{RawMutex as _, RawRwLock as _};
+use coreline_parking_lot::lock_api::{RawMutex as _, RawMutexFair as _, RawRwLock as _};
 use coreline_parking_lot::*;
 
 /// Long enough for a thread to begin to wait, and no more than a hint: no test fails if it is not.
@@ -102,6 +102,54 @@ fn a_fair_unlock_and_a_bump_let_a_waiter_go_first() {
     let fair = FairMutex::new(());
     FairMutexGuard::unlock_fair(fair.lock());
     assert!(fair.try_lock().is_some());
+}
+
+/// Whether a thread that sleeps in a lock's queue has the lock before this one has it again. This
+/// one holds it, `frees` it, and then `has` it again or not.
+fn lets_a_sleeper_in<R: lock_api::RawMutexFair + Sync>(
+    frees: unsafe fn(&R),
+    has: fn(&R) -> bool,
+) -> bool {
+    let (lock, had) = (&R::INIT, &AtomicU32::new(0));
+    lock.lock();
+    thread::scope(|scope| {
+        let (begin, began) = mpsc::channel();
+        scope.spawn(move || {
+            // Its folder in the file system of processes.
+            begin.send(std::fs::read_link("/proc/thread-self")).unwrap();
+            lock.lock();
+            had.store(1, Ordering::Relaxed);
+            // SAFETY: this thread holds the lock.
+            unsafe { lock.unlock() };
+        });
+        let thread = began.recv().unwrap().expect("a system with these files");
+        let stat = std::path::Path::new("/proc").join(thread).join("stat");
+        // In the state S it sleeps: once it has sent this, it only waits for the lock.
+        while !std::fs::read_to_string(&stat).unwrap().contains(") S ") {
+            thread::yield_now();
+        }
+        // SAFETY: this thread holds the lock.
+        unsafe { frees(lock) };
+        let is_here = has(lock);
+        let lets_in = !is_here || had.load(Ordering::Relaxed) == 1;
+        if is_here {
+            // SAFETY: this thread holds the lock.
+            unsafe { lock.unlock() };
+        }
+        lets_in
+    })
+}
+
+#[test]
+fn each_fair_unlock_lets_a_sleeper_in() {
+    // Often, as a sleeper that has asked for the lock gets it by a plain unlock, too.
+    for _ in 0..20 {
+        assert!(lets_a_sleeper_in(RawMutex::unlock_fair, RawMutex::try_lock));
+        assert!(lets_a_sleeper_in(RawMutex::bump, |_| true));
+        assert!(lets_a_sleeper_in(RawFairMutex::unlock, RawFairMutex::try_lock));
+        assert!(lets_a_sleeper_in(RawFairMutex::unlock_fair, RawFairMutex::try_lock));
+        assert!(lets_a_sleeper_in(RawFairMutex::bump, |_| true));
+    }
 }
 
 #[test]

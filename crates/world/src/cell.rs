@@ -20,7 +20,7 @@ use crate::{ConstWords, Words};
 /// An access covers the whole of `T`. In the simulator it touches every line of `T` once, in order,
 /// as a loop over the data would. Put values that are not used together into separate cells.
 #[repr(C)]
-pub struct Cell<T, W: Words> {
+pub struct Cell<T: ?Sized, W: Words> {
     track: W::Track,
     value: UnsafeCell<T>,
 }
@@ -28,7 +28,7 @@ pub struct Cell<T, W: Words> {
 // SAFETY: a `Cell` hands out its content only as raw pointers or through `unsafe` functions whose
 // callers guarantee the exclusion; moving accesses between threads moves `T`, hence `T: Send`. The
 // tracker is `Sync` by the bound on `Track`.
-unsafe impl<T: Send, W: Words> Sync for Cell<T, W> {}
+unsafe impl<T: ?Sized + Send, W: Words> Sync for Cell<T, W> {}
 
 impl<T, W: Words> Cell<T, W> {
     /// Creates a cell that holds `value`. The function exists in every world.
@@ -44,6 +44,13 @@ impl<T, W: Words> Cell<T, W> {
         Cell { track: W::TRACK, value: UnsafeCell::new(value) }
     }
 
+    /// Returns the content, and consumes the cell.
+    pub fn into_inner(self) -> T {
+        self.value.into_inner()
+    }
+}
+
+impl<T: ?Sized, W: Words> Cell<T, W> {
     /// Reads the content. Calls `f` with a pointer that is valid for reads while `f` runs.
     ///
     /// Dereferencing the pointer is sound only if no thread writes at the same time. The caller's
@@ -52,7 +59,7 @@ impl<T, W: Words> Cell<T, W> {
     #[track_caller]
     pub fn with<R>(&self, f: impl FnOnce(*const T) -> R) -> R {
         let at = self.value.get().cast_const();
-        let _reading = self.track.reading(at.cast(), size_of::<T>());
+        let _reading = self.track.reading(at.cast(), size_of_val(&self.value));
         f(at)
     }
 
@@ -65,7 +72,7 @@ impl<T, W: Words> Cell<T, W> {
     #[track_caller]
     pub fn with_mut<R>(&self, f: impl FnOnce(*mut T) -> R) -> R {
         let at = self.value.get();
-        let _writing = self.track.writing(at.cast_const().cast(), size_of::<T>());
+        let _writing = self.track.writing(at.cast_const().cast(), size_of_val(&self.value));
         f(at)
     }
 
@@ -77,8 +84,10 @@ impl<T, W: Words> Cell<T, W> {
     #[inline]
     #[track_caller]
     pub unsafe fn borrow(&self) -> CellRef<'_, T, W> {
-        let value = NonNull::from(&self.value).cast::<T>();
-        let reading = self.track.reading(value.as_ptr().cast_const().cast(), size_of::<T>());
+        // SAFETY: the cell is there, so its address is not null.
+        let value = unsafe { NonNull::new_unchecked(self.value.get()) };
+        let reading =
+            self.track.reading(value.as_ptr().cast_const().cast(), size_of_val(&self.value));
         CellRef { value, _reading: reading, _borrow: PhantomData }
     }
 
@@ -90,8 +99,10 @@ impl<T, W: Words> Cell<T, W> {
     #[inline]
     #[track_caller]
     pub unsafe fn borrow_mut(&self) -> CellMut<'_, T, W> {
-        let value = NonNull::from(&self.value).cast::<T>();
-        let writing = self.track.writing(value.as_ptr().cast_const().cast(), size_of::<T>());
+        // SAFETY: the cell is there, so its address is not null.
+        let value = unsafe { NonNull::new_unchecked(self.value.get()) };
+        let writing =
+            self.track.writing(value.as_ptr().cast_const().cast(), size_of_val(&self.value));
         CellMut { value, _writing: writing, _borrow: PhantomData }
     }
 
@@ -99,14 +110,9 @@ impl<T, W: Words> Cell<T, W> {
     pub fn get_mut(&mut self) -> &mut T {
         self.value.get_mut()
     }
-
-    /// Returns the content, and consumes the cell.
-    pub fn into_inner(self) -> T {
-        self.value.into_inner()
-    }
 }
 
-impl<T, W: Words> fmt::Debug for Cell<T, W> {
+impl<T: ?Sized, W: Words> fmt::Debug for Cell<T, W> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Cell").finish_non_exhaustive()
     }
@@ -117,22 +123,33 @@ impl<T, W: Words> fmt::Debug for Cell<T, W> {
 /// Like [`CellMut`], the borrow holds a pointer and not a reference. A guard that contains such a
 /// borrow may free its lock while a function that got the guard by value still runs. A reference
 /// would have to be valid until that function returns.
-pub struct CellRef<'a, T, W: Words> {
+pub struct CellRef<'a, T: ?Sized, W: Words> {
     value: NonNull<T>,
     _reading: <W::Track as Track>::Reading,
     _borrow: PhantomData<&'a T>,
 }
 
 // SAFETY: a `CellRef` gives nothing but `&T`, and its tracker's proof only exists.
-unsafe impl<T: Sync, W: Words> Sync for CellRef<'_, T, W> {}
+unsafe impl<T: ?Sized + Sync, W: Words> Sync for CellRef<'_, T, W> {}
 
-impl<T, W: Words> Deref for CellRef<'_, T, W> {
+impl<T: ?Sized, W: Words> Deref for CellRef<'_, T, W> {
     type Target = T;
 
     #[inline]
     fn deref(&self) -> &T {
         // SAFETY: the caller of `Cell::borrow` excludes writers for as long as the borrow lives.
         unsafe { self.value.as_ref() }
+    }
+}
+
+impl<'a, T: ?Sized, W: Words> CellRef<'a, T, W> {
+    /// Returns the borrow of a part. For its world, it still is an access to the whole content.
+    ///
+    /// # Safety
+    ///
+    /// `part` is from a reference that this borrow gave.
+    pub unsafe fn part<U: ?Sized>(self, part: NonNull<U>) -> CellRef<'a, U, W> {
+        CellRef { value: part, _reading: self._reading, _borrow: PhantomData }
     }
 }
 
@@ -148,16 +165,16 @@ impl<T, W: Words> Deref for CellRef<'_, T, W> {
 ///     cell
 /// }
 /// ```
-pub struct CellMut<'a, T, W: Words> {
+pub struct CellMut<'a, T: ?Sized, W: Words> {
     value: NonNull<T>,
     _writing: <W::Track as Track>::Writing,
     _borrow: PhantomData<&'a mut T>,
 }
 
 // SAFETY: a shared `CellMut` gives nothing but `&T`, and its tracker's proof only exists.
-unsafe impl<T: Sync, W: Words> Sync for CellMut<'_, T, W> {}
+unsafe impl<T: ?Sized + Sync, W: Words> Sync for CellMut<'_, T, W> {}
 
-impl<T, W: Words> Deref for CellMut<'_, T, W> {
+impl<T: ?Sized, W: Words> Deref for CellMut<'_, T, W> {
     type Target = T;
 
     #[inline]
@@ -168,12 +185,23 @@ impl<T, W: Words> Deref for CellMut<'_, T, W> {
     }
 }
 
-impl<T, W: Words> DerefMut for CellMut<'_, T, W> {
+impl<T: ?Sized, W: Words> DerefMut for CellMut<'_, T, W> {
     #[inline]
     fn deref_mut(&mut self) -> &mut T {
         // SAFETY: the borrow excludes all other threads, and `&mut self` is the only path to the
         // content.
         unsafe { self.value.as_mut() }
+    }
+}
+
+impl<'a, T: ?Sized, W: Words> CellMut<'a, T, W> {
+    /// Returns the borrow of a part. For its world, it still is an access to the whole content.
+    ///
+    /// # Safety
+    ///
+    /// `part` is from a mutable reference that this borrow gave.
+    pub unsafe fn part<U: ?Sized>(self, part: NonNull<U>) -> CellMut<'a, U, W> {
+        CellMut { value: part, _writing: self._writing, _borrow: PhantomData }
     }
 }
 

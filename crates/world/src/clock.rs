@@ -52,6 +52,10 @@ pub trait Clock {
     /// constant.
     const RUNS: bool;
 
+    /// The type in which programs of this world state points in time. Natively, this is std's
+    /// `Instant`.
+    type Instant: Copy + Into<Time>;
+
     /// Returns the current time. The time never goes backwards for one thread, or between two
     /// threads that are ordered.
     fn now() -> Time;

@@ -1,12 +1,12 @@
 //! The traits of `lock_api`, by which programs that use `parking_lot` can take another lock.
 //!
-//! Points in time are those of the world, [`Time`]: an algorithm knows no other clock.
+//! Points in time are those in which programs of the world state them: natively, std's `Instant`.
 
 use core::time::Duration;
 
-use coreline_world::{ConstWorld, Lacking, Time};
+use coreline_world::{ConstWorld, Lacking};
 
-use super::{Order, RawBiasedRwLock, RawMutex, RawRwLock, Readers};
+use super::{Order, RawBiasedRwLock, RawMutex, RawRwLock, RawTicketLock, Readers};
 
 /// The traits of one version. They differ in what a lock returns: a `$held`, which `$hold` makes,
 /// or for a trial a `$tried`, which `$try` makes from the success of the trial. The end of a
@@ -20,8 +20,61 @@ macro_rules! traits {
 
         use super::*;
 
+        mutex! {
+            $api, { $($of_mutex)* }, $held = $hold, $tried = $try, ($($guard)?),
+            [O: Order, W: ConstWorld] RawMutex<O, W>
+        }
+        mutex! {
+            $api, { $($of_mutex)* }, $held = $hold, $tried = $try, ($($guard)?),
+            [W: ConstWorld] RawTicketLock<W>
+        }
+
+        // SAFETY: the lock excludes, whichever of its two functions frees it.
+        unsafe impl<O: Order, W: ConstWorld> $api::RawMutexFair for RawMutex<O, W> {
+            unsafe fn unlock_fair(&self $(, $guard: GuardNoSend)?) {
+                // SAFETY: the caller holds the lock, as it promises.
+                unsafe { self.unlock_fair() };
+            }
+
+            unsafe fn bump(&self $(, $guard: &mut GuardNoSend)?) {
+                // SAFETY: the caller holds the lock, as it promises.
+                unsafe { self.bump() };
+            }
+        }
+
+        // SAFETY: what says that it took the lock has taken it.
+        unsafe impl<O: Order, W: ConstWorld> $api::RawMutexTimed for RawMutex<O, W> {
+            type Duration = Duration;
+            type Instant = W::Instant;
+
+            fn try_lock_for(&self, timeout: Duration) -> $tried {
+                $try(self.try_lock() || self.lock_by(W::now() + timeout))
+            }
+
+            fn try_lock_until(&self, timeout: W::Instant) -> $tried {
+                $try(self.lock_by(timeout.into()))
+            }
+        }
+
+        rwlock! {
+            $api, { $($of_rwlock)* }, $held = $hold, $tried = $try, ($($guard)?),
+            [O: Order, R: Readers, W: ConstWorld] RawRwLock<O, R, W>, core::convert::identity
+        }
+        rwlock! {
+            $api, { $($of_rwlock)* }, $held = $hold, $tried = $try, ($($guard)?),
+            [W: ConstWorld] RawBiasedRwLock<W>, granted
+        }
+    };
+}
+
+/// The trait of a mutex, as [`traits`] has it.
+macro_rules! mutex {
+    (
+        $api:ident, { $($of_mutex:tt)* }, $held:ty = $hold:expr, $tried:ty = $try:expr,
+        ($($guard:ident)?), [$($generic:tt)*] $lock:ty
+    ) => {
         // SAFETY: the lock excludes, as its laws say.
-        unsafe impl<O: Order, W: ConstWorld> $api::RawMutex for RawMutex<O, W> {
+        unsafe impl<$($generic)*> $api::RawMutex for $lock {
             const INIT: Self = Self::const_new();
 
             $($of_mutex)*
@@ -46,42 +99,6 @@ macro_rules! traits {
             fn is_locked(&self) -> bool {
                 self.is_locked()
             }
-        }
-
-        // SAFETY: the lock excludes, whichever of its two functions frees it.
-        unsafe impl<O: Order, W: ConstWorld> $api::RawMutexFair for RawMutex<O, W> {
-            unsafe fn unlock_fair(&self $(, $guard: GuardNoSend)?) {
-                // SAFETY: the caller holds the lock, as it promises.
-                unsafe { self.unlock_fair() };
-            }
-
-            unsafe fn bump(&self $(, $guard: &mut GuardNoSend)?) {
-                // SAFETY: the caller holds the lock, as it promises.
-                unsafe { self.bump() };
-            }
-        }
-
-        // SAFETY: what says that it took the lock has taken it.
-        unsafe impl<O: Order, W: ConstWorld> $api::RawMutexTimed for RawMutex<O, W> {
-            type Duration = Duration;
-            type Instant = Time;
-
-            fn try_lock_for(&self, timeout: Duration) -> $tried {
-                $try(self.try_lock() || self.lock_by(W::now() + timeout))
-            }
-
-            fn try_lock_until(&self, timeout: Time) -> $tried {
-                $try(self.lock_by(timeout))
-            }
-        }
-
-        rwlock! {
-            $api, { $($of_rwlock)* }, $held = $hold, $tried = $try, ($($guard)?),
-            [O: Order, R: Readers, W: ConstWorld] RawRwLock<O, R, W>, core::convert::identity
-        }
-        rwlock! {
-            $api, { $($of_rwlock)* }, $held = $hold, $tried = $try, ($($guard)?),
-            [W: ConstWorld] RawBiasedRwLock<W>, granted
         }
     };
 }
@@ -154,22 +171,22 @@ macro_rules! rwlock {
         // SAFETY: what says that it took the lock has taken it.
         unsafe impl<$($generic)*> $api::RawRwLockTimed for $lock {
             type Duration = Duration;
-            type Instant = Time;
+            type Instant = W::Instant;
 
             fn try_lock_shared_for(&self, timeout: Duration) -> $tried {
                 $try(self.try_read() || self.read_by(W::now() + timeout))
             }
 
-            fn try_lock_shared_until(&self, timeout: Time) -> $tried {
-                $try(self.read_by(timeout))
+            fn try_lock_shared_until(&self, timeout: W::Instant) -> $tried {
+                $try(self.read_by(timeout.into()))
             }
 
             fn try_lock_exclusive_for(&self, timeout: Duration) -> $tried {
                 $try(self.try_write() || $granted(self.write_by(W::now() + timeout)))
             }
 
-            fn try_lock_exclusive_until(&self, timeout: Time) -> $tried {
-                $try($granted(self.write_by(timeout)))
+            fn try_lock_exclusive_until(&self, timeout: W::Instant) -> $tried {
+                $try($granted(self.write_by(timeout.into())))
             }
         }
     };
@@ -249,8 +266,8 @@ mod latest {
             tried(self.read_upgradable_by(W::now() + timeout))
         }
 
-        fn try_lock_upgradable_until(&self, timeout: Time) -> Option<GuardNoSend> {
-            tried(self.read_upgradable_by(timeout))
+        fn try_lock_upgradable_until(&self, timeout: W::Instant) -> Option<GuardNoSend> {
+            tried(self.read_upgradable_by(timeout.into()))
         }
 
         unsafe fn try_upgrade_for(
@@ -265,10 +282,10 @@ mod latest {
         unsafe fn try_upgrade_until(
             &self,
             _guard: GuardNoSend,
-            timeout: Time,
+            timeout: W::Instant,
         ) -> Result<GuardNoSend, GuardNoSend> {
             // SAFETY: the caller is the upgradable reader, as it promises.
-            either(unsafe { self.upgrade_by(timeout) })
+            either(unsafe { self.upgrade_by(timeout.into()) })
         }
     }
 
@@ -342,8 +359,8 @@ mod v0_4 {
             self.read_upgradable_by(W::now() + timeout)
         }
 
-        fn try_lock_upgradable_until(&self, timeout: Time) -> bool {
-            self.read_upgradable_by(timeout)
+        fn try_lock_upgradable_until(&self, timeout: W::Instant) -> bool {
+            self.read_upgradable_by(timeout.into())
         }
 
         unsafe fn try_upgrade_for(&self, timeout: Duration) -> bool {
@@ -351,9 +368,9 @@ mod v0_4 {
             unsafe { self.upgrade_by(W::now() + timeout) }
         }
 
-        unsafe fn try_upgrade_until(&self, timeout: Time) -> bool {
+        unsafe fn try_upgrade_until(&self, timeout: W::Instant) -> bool {
             // SAFETY: the caller is the upgradable reader, as it promises.
-            unsafe { self.upgrade_by(timeout) }
+            unsafe { self.upgrade_by(timeout.into()) }
         }
     }
 
@@ -378,8 +395,8 @@ mod v0_4 {
             self.read_recursive_by(W::now() + timeout)
         }
 
-        fn try_lock_shared_recursive_until(&self, timeout: Time) -> bool {
-            self.read_recursive_by(timeout)
+        fn try_lock_shared_recursive_until(&self, timeout: W::Instant) -> bool {
+            self.read_recursive_by(timeout.into())
         }
     }
 

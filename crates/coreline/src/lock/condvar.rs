@@ -12,12 +12,21 @@
 //! a multiple of 2³² notifications later, between a waiter's two looks, would be lost. We accept
 //! that, as the standard library does.
 //!
+//! # Why there is a second one
+//!
+//! `coreline-parking-lot` has a condition variable of its own, because `parking_lot` promises more:
+//! no wait ends without a notification, the longest wait ends first, and a notification returns how
+//! many threads it found. For that, the waiters are in a list, under a lock. A signal handler could
+//! interrupt the holder of that lock, so it could not notify. And the list, its lock and a tail do
+//! not fit in 8 bytes. Here, two counts are all that there is.
+//!
 //! # Law
 //!
 //! A thread finds a condition false under the lock, and waits. It is woken by each notification
 //! that follows the change of the condition under the lock. In the repository,
 //! `tests/laws/locks/condvar.rs` checks it.
 
+use core::ops::DerefMut;
 use core::time::Duration;
 
 use coreline_world::{ConstWorld, Integer, Native, Ordering, Parked, Time, Word, World};
@@ -25,7 +34,7 @@ use coreline_world::{ConstWorld, Integer, Native, Ordering, Parked, Time, Word, 
 use super::MutexGuard;
 use super::osq::Order;
 
-/// A condition variable for a [`Mutex`](super::Mutex), of 8 bytes.
+/// A condition variable of 8 bytes, for a [`Mutex`](super::Mutex), or a mutex of `lock_api`.
 ///
 /// ```
 /// use coreline::Mutex;
@@ -68,6 +77,36 @@ const _: () = assert!(size_of::<Condvar<Native>>() == 8);
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TimedOut(pub bool);
 
+/// A guard of a mutex that can free the mutex for a while, as a wait for a [`Condvar`] in world `W`
+/// does: a [`MutexGuard`] of that world. With the feature `lock_api` or `lock_api_0_4`, also the
+/// `MutexGuard` of that crate, of any raw mutex.
+pub trait Suspend<W: World>: DerefMut {
+    /// Frees the mutex, calls `f`, and takes the mutex again, also after a panic.
+    fn unlocked<R>(guard: &mut Self, f: impl FnOnce() -> R) -> R;
+}
+
+impl<T: ?Sized, O: Order, W: World> Suspend<W> for MutexGuard<'_, T, O, W> {
+    fn unlocked<R>(guard: &mut Self, f: impl FnOnce() -> R) -> R {
+        MutexGuard::unlocked(guard, f)
+    }
+}
+
+#[cfg(feature = "lock_api")]
+impl<M: lock_api::RawMutex, T: ?Sized, W: World> Suspend<W> for lock_api::MutexGuard<'_, M, T> {
+    fn unlocked<R>(guard: &mut Self, f: impl FnOnce() -> R) -> R {
+        lock_api::MutexGuard::unlocked(guard, f)
+    }
+}
+
+#[cfg(feature = "lock_api_0_4")]
+impl<M: lock_api_0_4::RawMutex, T: ?Sized, W: World> Suspend<W>
+    for lock_api_0_4::MutexGuard<'_, M, T>
+{
+    fn unlocked<R>(guard: &mut Self, f: impl FnOnce() -> R) -> R {
+        lock_api_0_4::MutexGuard::unlocked(guard, f)
+    }
+}
+
 impl Condvar {
     /// Creates a condition variable for which no thread waits, also in a `static`.
     pub const fn new() -> Self {
@@ -90,38 +129,60 @@ impl<W: World> Condvar<W> {
     }
 
     /// Frees the lock, waits for a notification, and takes the lock again.
-    pub fn wait<T, O: Order>(&self, guard: &mut MutexGuard<'_, T, O, W>) {
+    pub fn wait(&self, guard: &mut impl Suspend<W>) {
         self.sleep(guard, None);
     }
 
     /// Waits as long as `condition` returns true. `condition` is called under the lock.
-    pub fn wait_while<T, O: Order>(
+    pub fn wait_while<G: Suspend<W>>(
         &self,
-        guard: &mut MutexGuard<'_, T, O, W>,
-        mut condition: impl FnMut(&mut T) -> bool,
+        guard: &mut G,
+        mut condition: impl FnMut(&mut G::Target) -> bool,
     ) {
         while condition(guard) {
             self.wait(guard);
         }
     }
 
-    /// Waits, like [`wait`](Condvar::wait), but at most until `deadline`. The call always takes the
-    /// lock again, even if that takes longer.
-    pub fn wait_by<T, O: Order>(
+    /// Waits as long as `condition` returns true, but until `deadline` at most. The condition is
+    /// looked at once more after that; the result says whether it still was true.
+    ///
+    /// ```
+    /// use std::time::{Duration, Instant};
+    ///
+    /// use coreline::Mutex;
+    /// use coreline::lock::{Condvar, TimedOut};
+    ///
+    /// let (count, changed) = (Mutex::new(0), Condvar::new());
+    /// let deadline = Instant::now() + Duration::from_millis(1);
+    /// let late = changed.wait_while_by(&mut count.lock(), |count| *count == 0, deadline.into());
+    /// assert_eq!(late, TimedOut(true));
+    /// ```
+    pub fn wait_while_by<G: Suspend<W>>(
         &self,
-        guard: &mut MutexGuard<'_, T, O, W>,
+        guard: &mut G,
+        mut condition: impl FnMut(&mut G::Target) -> bool,
         deadline: Time,
     ) -> TimedOut {
+        let mut late = TimedOut(false);
+        while condition(guard) {
+            if late.0 {
+                return late;
+            }
+            late = self.wait_by(guard, deadline);
+        }
+        TimedOut(false)
+    }
+
+    /// Waits, like [`wait`](Condvar::wait), but until `deadline` at most. The call always takes the
+    /// lock again, even if that takes longer.
+    pub fn wait_by(&self, guard: &mut impl Suspend<W>, deadline: Time) -> TimedOut {
         TimedOut(self.sleep(guard, Some(deadline)) == Parked::TimedOut)
     }
 
-    /// Waits, like [`wait`](Condvar::wait), except for at most `span`, plus the time to take the
-    /// lock again.
-    pub fn wait_for<T, O: Order>(
-        &self,
-        guard: &mut MutexGuard<'_, T, O, W>,
-        span: Duration,
-    ) -> TimedOut {
+    /// Waits, like [`wait`](Condvar::wait), but for `span` at most, plus the time to take the lock
+    /// again.
+    pub fn wait_for(&self, guard: &mut impl Suspend<W>, span: Duration) -> TimedOut {
         self.wait_by(guard, W::now() + span)
     }
 
@@ -155,17 +216,13 @@ impl<W: World> Condvar<W> {
         W::wake(&raw const self.calls, count);
     }
 
-    fn sleep<T, O: Order>(
-        &self,
-        guard: &mut MutexGuard<'_, T, O, W>,
-        deadline: Option<Time>,
-    ) -> Parked {
+    fn sleep<G: Suspend<W>>(&self, guard: &mut G, deadline: Option<Time>) -> Parked {
         // Relaxed: counted under the lock; see `notify`.
         self.waiters.fetch_add(1, Ordering::Relaxed);
         // Relaxed: read under the lock. A notification that follows a change under the lock comes
         // after this, and is seen by `park`.
         let calls = self.calls.load(Ordering::Relaxed);
-        MutexGuard::unlocked(guard, || {
+        G::unlocked(guard, || {
             let parked = W::park(&self.calls, calls, deadline);
             // Relaxed: a count.
             self.waiters.fetch_sub(1, Ordering::Relaxed);

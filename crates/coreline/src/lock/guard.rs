@@ -7,7 +7,7 @@ macro_rules! guard {
     (mut $Guard:ident, [$($Param:ident: $Bound:ident),*], $give_up:expr) => {
         guard!($Guard, [$($Param: $Bound),*], $give_up);
 
-        impl<T, $($Param: $Bound),*> core::ops::DerefMut for $Guard<'_, T, $($Param),*> {
+        impl<T: ?Sized, $($Param: $Bound),*> core::ops::DerefMut for $Guard<'_, T, $($Param),*> {
             #[inline]
             fn deref_mut(&mut self) -> &mut T {
                 &mut self.data
@@ -16,14 +16,16 @@ macro_rules! guard {
     };
     ($Guard:ident, [$($Param:ident: $Bound:ident),*], $give_up:expr) => {
         // SAFETY: a shared guard gives only `&T`.
-        unsafe impl<T: Sync, $($Param: $Bound),*> Sync for $Guard<'_, T, $($Param),*> {}
+        unsafe impl<T: ?Sized + Sync, $($Param: $Bound),*> Sync for $Guard<'_, T, $($Param),*> {}
 
         // As std's lock and its guard, but not poisoned: the next holder finds the data as a panic
         // left it.
-        impl<T, $($Param: $Bound),*> core::panic::UnwindSafe for $Guard<'_, T, $($Param),*> {}
-        impl<T, $($Param: $Bound),*> core::panic::RefUnwindSafe for $Guard<'_, T, $($Param),*> {}
+        impl<T: ?Sized, $($Param: $Bound),*> core::panic::UnwindSafe
+            for $Guard<'_, T, $($Param),*> {}
+        impl<T: ?Sized, $($Param: $Bound),*> core::panic::RefUnwindSafe
+            for $Guard<'_, T, $($Param),*> {}
 
-        impl<T, $($Param: $Bound),*> core::ops::Deref for $Guard<'_, T, $($Param),*> {
+        impl<T: ?Sized, $($Param: $Bound),*> core::ops::Deref for $Guard<'_, T, $($Param),*> {
             type Target = T;
 
             #[inline]
@@ -32,7 +34,7 @@ macro_rules! guard {
             }
         }
 
-        impl<T, $($Param: $Bound),*> Drop for $Guard<'_, T, $($Param),*> {
+        impl<T: ?Sized, $($Param: $Bound),*> Drop for $Guard<'_, T, $($Param),*> {
             #[inline]
             fn drop(&mut self) {
                 // For its world, too, the access ends before the lock is free:
@@ -47,11 +49,71 @@ macro_rules! guard {
             }
         }
 
-        impl<T: core::fmt::Debug, $($Param: $Bound),*> core::fmt::Debug
+        impl<T: ?Sized + core::fmt::Debug, $($Param: $Bound),*> core::fmt::Debug
             for $Guard<'_, T, $($Param),*>
         {
             fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
                 (**self).fmt(f)
+            }
+        }
+
+        impl<T: ?Sized + core::fmt::Display, $($Param: $Bound),*> core::fmt::Display
+            for $Guard<'_, T, $($Param),*>
+        {
+            fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+                (**self).fmt(f)
+            }
+        }
+    };
+}
+
+/// The guard of a part of a lock's data, which a `$Guard` or such a guard becomes. It has the lock
+/// without data in `lock`, which `$raw` gives for a `$Guard`. With `mut`, it may change the part.
+macro_rules! mapped {
+    (
+        $Guard:ident => $Mapped:ident, ($($mutable:ident)?), [$($Param:ident: $Bound:ident),*],
+        $raw:expr, $give_up:expr
+    ) => {
+        guard!($($mutable)? $Mapped, [$($Param: $Bound),*], $give_up);
+
+        mapped!(@ $Guard => $Mapped, ($($mutable)?), [$($Param: $Bound),*], $raw);
+        mapped!(@ $Mapped => $Mapped, ($($mutable)?), [$($Param: $Bound),*], |raw| raw);
+    };
+    (
+        @ $Guard:ident => $Mapped:ident, ($($mutable:ident)?), [$($Param:ident: $Bound:ident),*],
+        $raw:expr
+    ) => {
+        impl<'a, T: ?Sized, $($Param: $Bound),*> $Guard<'a, T, $($Param),*> {
+            /// Makes the guard one of a part of the data.
+            pub fn map<U: ?Sized>(
+                guard: Self,
+                part: impl FnOnce(&$($mutable)? T) -> &$($mutable)? U,
+            ) -> $Mapped<'a, U, $($Param),*> {
+                match Self::try_map(guard, |data| Some(part(data))) {
+                    Ok(mapped) => mapped,
+                    Err(_) => unreachable!("there is a part"),
+                }
+            }
+
+            /// Makes the guard one of a part of the data, if there is that part.
+            ///
+            /// # Errors
+            ///
+            /// The guard itself, if `part` returns `None`.
+            pub fn try_map<U: ?Sized>(
+                guard: Self,
+                part: impl FnOnce(&$($mutable)? T) -> Option<&$($mutable)? U>,
+            ) -> Result<$Mapped<'a, U, $($Param),*>, Self> {
+                let $($mutable)? guard = guard;
+                let Some(part) = part(&$($mutable)? guard.data).map(core::ptr::NonNull::from)
+                else {
+                    return Err(guard);
+                };
+                let mut guard = ManuallyDrop::new(guard);
+                // SAFETY: taken here once, and the guard is used no more; the part is from it.
+                let data = unsafe { ManuallyDrop::take(&mut guard.data).part(part) };
+                let (lock, data) = ($raw(guard.lock), ManuallyDrop::new(data));
+                Ok($Mapped { lock, data, _not_send: PhantomData })
             }
         }
     };
@@ -81,22 +143,27 @@ macro_rules! lock_impls {
     ($Lock:ident, [$($Param:ident: $Bound:ident),*], $try:ident) => {
         // As std's lock, which crosses an unwind, too. That one says that it is poisoned; here the
         // next holder finds the data as the panic left it.
-        impl<T, $($Param: $Bound),*> core::panic::UnwindSafe for $Lock<T, $($Param),*> {}
-        impl<T, $($Param: $Bound),*> core::panic::RefUnwindSafe for $Lock<T, $($Param),*> {}
+        impl<T: ?Sized, $($Param: $Bound),*> core::panic::UnwindSafe for $Lock<T, $($Param),*> {}
+        impl<T: ?Sized, $($Param: $Bound),*> core::panic::RefUnwindSafe
+            for $Lock<T, $($Param),*> {}
 
-        impl<T, $($Param: $Bound),*> $Lock<T, $($Param),*> {
+        impl<T: ?Sized, $($Param: $Bound),*> $Lock<T, $($Param),*> {
             /// Returns the data through an exclusive reference, which needs no lock.
             pub fn get_mut(&mut self) -> &mut T {
                 self.data.get_mut()
             }
+        }
 
+        impl<T, $($Param: $Bound),*> $Lock<T, $($Param),*> {
             /// Consumes the lock, and returns the data.
             pub fn into_inner(self) -> T {
                 self.data.into_inner()
             }
         }
 
-        impl<T: core::fmt::Debug, $($Param: $Bound),*> core::fmt::Debug for $Lock<T, $($Param),*> {
+        impl<T: ?Sized + core::fmt::Debug, $($Param: $Bound),*> core::fmt::Debug
+            for $Lock<T, $($Param),*>
+        {
             fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
                 let mut out = f.debug_struct(stringify!($Lock));
                 match self.$try() {
@@ -109,4 +176,4 @@ macro_rules! lock_impls {
     };
 }
 
-pub(super) use {guard, lock_impls};
+pub(super) use {guard, lock_impls, mapped};

@@ -94,6 +94,10 @@
 //! assert_eq!(*LOCK.lock() as usize, halves.read().len());
 //! # }
 //! ```
+//!
+//! [`Condvar`] takes the guards of these mutexes, too. Natively, the traits with deadlines take an
+//! `Instant` of std. The methods with deadlines take a [`Time`](coreline_world::Time), which an
+//! `Instant` becomes by `into()`.
 
 #[cfg(any(feature = "lock_api", feature = "lock_api_0_4"))]
 mod api;
@@ -110,11 +114,12 @@ mod ticket;
 
 pub use biased::{BiasedRwLock, BiasedRwLockReadGuard, BiasedRwLockWriteGuard};
 pub use biased::{RawBiasedRwLock, TooManyReads};
-pub use condvar::{Condvar, TimedOut};
-pub use mutex::{Mutex, MutexGuard, RawMutex};
+pub use condvar::{Condvar, Suspend, TimedOut};
+pub use mutex::{MappedMutexGuard, Mutex, MutexGuard, RawMutex};
 pub use osq::{Fifo, Near, Order, Osq, Turn, prepare};
 pub(crate) use queued::QueuedLock;
 pub use read_mostly::{ReadMostly, ReadMostlyReadGuard, ReadMostlyWriteGuard};
+pub use rwlock::{MappedRwLockReadGuard, MappedRwLockWriteGuard};
 pub use rwlock::{RawRwLock, Readers, SleepingReaders, SpinningReaders};
 pub use rwlock::{RwLock, RwLockReadGuard, RwLockUpgradableGuard, RwLockWriteGuard};
 pub use ticket::{RawTicketLock, TicketGuard, TicketLock};

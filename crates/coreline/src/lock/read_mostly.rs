@@ -119,21 +119,22 @@ unsafe impl<W: World> Slot for Counts<W> {}
 /// **Fork**: if other threads read or write at the time of the fork, they never leave the lock in
 /// the child. A writer in the child then waits forever.
 #[repr(C)]
-pub struct ReadMostly<T, W: World = Native> {
+pub struct ReadMostly<T: ?Sized, W: World = Native> {
     closed: W::U32,
     calls: W::U32,
     writers: RawMutex<Near, W>,
     counts: PerCpu<Counts<W>, W>,
-    data: Cell<T, W>,
     /// A `Cell` is `Sync` if `T` may move between threads, but readers share it.
     not_sync: PhantomData<UnsafeCell<()>>,
+    data: Cell<T, W>,
 }
 
 // SAFETY: readers give `&T` to several threads at one time, and a writer may move `T` to its own.
-unsafe impl<T: Send + Sync, W: World> Sync for ReadMostly<T, W> {}
+unsafe impl<T: ?Sized + Send + Sync, W: World> Sync for ReadMostly<T, W> {}
 
 impl<T> ReadMostly<T> {
-    /// Creates a free lock around `data`, with a slot for each CPU.
+    /// Creates a free lock around `data`, with a slot for each CPU. Because that may fail, the type
+    /// has neither `Default` nor `From`.
     ///
     /// # Errors
     ///
@@ -169,7 +170,9 @@ impl<T, W: World> ReadMostly<T, W> {
             not_sync: PhantomData,
         })
     }
+}
 
+impl<T: ?Sized, W: World> ReadMostly<T, W> {
     /// Takes the lock to read, and waits for a writer. Dropping the guard frees the lock.
     #[inline]
     pub fn read(&self) -> ReadMostlyReadGuard<'_, T, W> {
@@ -452,7 +455,7 @@ lock_impls!(ReadMostly, [W: World], try_read);
 
 /// The proof that the caller holds a [`ReadMostly`] as a reader. Dropping it ends the section.
 #[must_use = "the lock is freed when the guard drops: at once, if it is not bound to a name"]
-pub struct ReadMostlyReadGuard<'a, T, W: World = Native> {
+pub struct ReadMostlyReadGuard<'a, T: ?Sized, W: World = Native> {
     lock: &'a ReadMostly<T, W>,
     data: ManuallyDrop<CellRef<'a, T, W>>,
     /// It is not `Send`, like std's.
@@ -461,7 +464,7 @@ pub struct ReadMostlyReadGuard<'a, T, W: World = Native> {
 
 guard!(ReadMostlyReadGuard, [W: World], ReadMostly::go);
 
-impl<'a, T, W: World> ReadMostlyReadGuard<'a, T, W> {
+impl<'a, T: ?Sized, W: World> ReadMostlyReadGuard<'a, T, W> {
     /// # Safety
     ///
     /// The caller is a reader of `lock` and gives that to the guard.
@@ -476,7 +479,7 @@ impl<'a, T, W: World> ReadMostlyReadGuard<'a, T, W> {
 
 /// The proof that the caller holds a [`ReadMostly`] as its writer. Dropping it frees the lock.
 #[must_use = "the lock is freed when the guard drops: at once, if it is not bound to a name"]
-pub struct ReadMostlyWriteGuard<'a, T, W: World = Native> {
+pub struct ReadMostlyWriteGuard<'a, T: ?Sized, W: World = Native> {
     lock: &'a ReadMostly<T, W>,
     data: ManuallyDrop<CellMut<'a, T, W>>,
     /// It is not `Send`, like std's.
@@ -485,7 +488,7 @@ pub struct ReadMostlyWriteGuard<'a, T, W: World = Native> {
 
 guard!(mut ReadMostlyWriteGuard, [W: World], ReadMostly::open);
 
-impl<'a, T, W: World> ReadMostlyWriteGuard<'a, T, W> {
+impl<'a, T: ?Sized, W: World> ReadMostlyWriteGuard<'a, T, W> {
     /// # Safety
     ///
     /// The caller has closed `lock`, and its readers have gone. It gives that to the guard.

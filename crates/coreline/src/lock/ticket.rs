@@ -161,7 +161,7 @@ impl_debug!([W: World] RawTicketLock<W> as it { locked: it.is_locked() });
 ///
 /// **Signals, fork**: see [`RawTicketLock`].
 #[repr(C)]
-pub struct TicketLock<T, W: World = Native> {
+pub struct TicketLock<T: ?Sized, W: World = Native> {
     raw: RawTicketLock<W>,
     data: Cell<T, W>,
 }
@@ -186,7 +186,9 @@ impl<T, W: World> TicketLock<T, W> {
     pub fn new_in(data: T) -> Self {
         TicketLock { raw: RawTicketLock::new_in(), data: Cell::new_in(data) }
     }
+}
 
+impl<T: ?Sized, W: World> TicketLock<T, W> {
     /// Takes the lock, after all threads that arrived before. Dropping the guard frees the lock.
     #[inline]
     pub fn lock(&self) -> TicketGuard<'_, T, W> {
@@ -214,7 +216,7 @@ lock_impls!(const TicketLock, [W: World], try_lock);
 /// The proof that the caller holds a [`TicketLock`], with access to its data. Dropping it frees the
 /// lock.
 #[must_use = "the lock is freed when the guard drops: at once, if it is not bound to a name"]
-pub struct TicketGuard<'a, T, W: World = Native> {
+pub struct TicketGuard<'a, T: ?Sized, W: World = Native> {
     lock: &'a TicketLock<T, W>,
     data: ManuallyDrop<CellMut<'a, T, W>>,
     /// It is not `Send`: a guard that moves to another thread would let two threads share `T` in
@@ -227,7 +229,7 @@ guard!(mut TicketGuard, [W: World], |lock: &TicketLock<T, W>| {
     unsafe { lock.raw.unlock() };
 });
 
-impl<'a, T, W: World> TicketGuard<'a, T, W> {
+impl<'a, T: ?Sized, W: World> TicketGuard<'a, T, W> {
     /// # Safety
     ///
     /// The caller holds `lock.raw` and gives that to the guard.

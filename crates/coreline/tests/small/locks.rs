@@ -2,11 +2,12 @@
 
 use core::cell::UnsafeCell;
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use coreline::lock::{
-    Condvar, Fifo, Near, Order, Osq, RawMutex, RawRwLock, ReadMostly, RwLockWriteGuard,
-    SleepingReaders, TicketLock,
+    BiasedRwLock, Condvar, Fifo, MappedMutexGuard, MappedRwLockReadGuard, MappedRwLockWriteGuard,
+    MutexGuard, Near, Order, Osq, RawMutex, RawRwLock, ReadMostly, RwLockReadGuard,
+    RwLockWriteGuard, SleepingReaders, TicketLock,
 };
 use coreline::{Mutex, RwLock};
 use coreline_world::Native;
@@ -39,6 +40,61 @@ fn a_mutex_has_one_holder() {
     });
     drop(held);
     assert_eq!(lock.into_inner().len(), THREADS * TURNS);
+}
+
+#[test]
+fn data_of_each_lock_may_be_unsized() {
+    let mutex: &Mutex<[u32]> = &Mutex::new([1, 2]);
+    mutex.lock()[0] += 1;
+    let rwlock: Box<RwLock<dyn Fn(u32) -> u32>> = Box::new(RwLock::new(|number| number + 1));
+    let ticket: &TicketLock<[u8]> = &TicketLock::new(*b"two");
+    let mostly: Box<ReadMostly<[u32]>> = Box::new(ReadMostly::new([4]).unwrap());
+    mostly.write().unwrap()[0] += 1;
+    let biased: Box<BiasedRwLock<dyn std::fmt::Debug>> = Box::new(BiasedRwLock::new(7));
+    assert_eq!(&*ticket.lock(), b"two");
+    assert_eq!((&*mutex.lock(), rwlock.read()(2)), (&[2, 2][..], 3));
+    assert_eq!((&*mostly.read(), format!("{:?}", &*biased.read())), (&[5][..], "7".to_owned()));
+    assert_eq!(format!("{mutex:?} {biased:?}"), "Mutex { data: [2, 2] } BiasedRwLock { data: 7 }");
+}
+
+#[test]
+fn guards_are_mapped_to_parts() {
+    let lock = Mutex::new((1, [2, 3]));
+    let part: MappedMutexGuard<'_, [u32]> = MutexGuard::map(lock.lock(), |data| &mut data.1[..]);
+    let mut last = MappedMutexGuard::map(part, |part| &mut part[1]);
+    *last = 4;
+    assert!(lock.try_lock().is_none() && *last == 4);
+    drop(last);
+    let whole = MutexGuard::try_map(lock.lock(), |data| data.1.get_mut(2)).expect_err("no part");
+    assert_eq!((whole.0, whole.1), (1, [2, 4]));
+    MutexGuard::unlock_fair(whole);
+    let panics = || drop(MutexGuard::map(lock.lock(), |_| -> &mut u32 { panic!("planted") }));
+    std::panic::catch_unwind(panics).unwrap_err();
+    assert!(!lock.is_locked(), "a panic frees the lock");
+
+    let lock = RwLock::new((1, 2));
+    let read: MappedRwLockReadGuard<'_, u32> = RwLockReadGuard::map(lock.read(), |data| &data.0);
+    assert!(lock.try_write().is_none() && lock.try_read().is_some());
+    drop(read);
+    let mut write: MappedRwLockWriteGuard<'_, u32> =
+        RwLockWriteGuard::map(lock.write(), |data| &mut data.1);
+    *write += 1;
+    assert!(lock.try_read().is_none());
+    drop(write);
+    assert_eq!(*lock.try_write().unwrap(), (1, 3));
+}
+
+#[test]
+fn deadlines_are_instants_of_std() {
+    let lock = Mutex::new(());
+    let held = lock.lock();
+    let begun = Instant::now();
+    let soon = begun + Duration::from_millis(2);
+    assert!(lock.lock_by(soon.into()).is_none());
+    assert!(Instant::now() >= soon);
+    assert!(lock.lock_by(begun.into()).is_none(), "a time that has passed");
+    drop(held);
+    assert!(lock.lock_by(soon.into()).is_some());
 }
 
 #[test]

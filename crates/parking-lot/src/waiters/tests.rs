@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use coreline_sim::{Faults, Machine, Replay, Schedule, Sim};
 use coreline_world::model::{Checker, Model, Plant};
-use coreline_world::{Cell, Integer, JoinHandle, Placement, Testbed};
+use coreline_world::{Integer, JoinHandle, Placement, Testbed};
 
 use super::*;
 
@@ -62,8 +62,8 @@ impl<W: Testbed> Permits<W> {
         unsafe { self.lock.unlock() };
     }
 
-    /// Adds permits, and notifies up to this many threads.
-    fn add(&self, permits: u64, most: usize) {
+    /// Adds permits, and notifies up to so many threads. Returns how many it found.
+    fn add(&self, permits: u64, most: usize) -> usize {
         self.lock.lock();
         self.change(|count| {
             *count += permits;
@@ -74,6 +74,7 @@ impl<W: Testbed> Permits<W> {
         let found = self.waiters.notify(most);
         // Relaxed: as in `take`.
         self.found.fetch_add(found as u32, Ordering::Relaxed);
+        found
     }
 }
 
@@ -83,7 +84,7 @@ fn permits<W: Testbed>(consumers: u32, rounds: u32, patient: bool) {
     let permits = Permits::<W>::new();
     let take = |number: u32| {
         let permits = Arc::clone(&permits);
-        let patience = (!patient && number.is_multiple_of(2)).then_some(Duration::from_nanos(900));
+        let patience = (!patient && number.is_multiple_of(2)).then_some(Duration::from_micros(5));
         let take = move || (0..rounds).for_each(|_| permits.take(patience));
         W::spawn(Placement::Anywhere, take).expect("a thread")
     };
@@ -92,13 +93,42 @@ fn permits<W: Testbed>(consumers: u32, rounds: u32, patient: bool) {
         if round.is_multiple_of(2) {
             permits.add(consumers.into(), usize::MAX);
         } else {
-            (0..consumers).for_each(|_| permits.add(1, 1));
+            (0..consumers).for_each(|_| _ = permits.add(1, 1));
         }
     }
     threads.into_iter().for_each(JoinHandle::join);
     let relaxed = Ordering::Relaxed;
     assert_eq!(permits.ended.load(relaxed), permits.found.load(relaxed), "found and ended");
     assert!(permits.waiters.first.load(relaxed).is_null(), "a waiter is left");
+}
+
+/// Threads wait again as soon as they are notified, until they are told to stop. None is notified
+/// twice by one call. Returns the largest number that a call has notified.
+fn told_together<W: Testbed>(waiters: u32, calls: u32) -> usize {
+    let permits = Permits::<W>::new();
+    let wait = |_| {
+        let permits = Arc::clone(&permits);
+        W::spawn(Placement::Anywhere, move || permits.take(None)).expect("a thread")
+    };
+    let threads: Vec<_> = (0..waiters).map(wait).collect();
+    let most = (0..calls).map(|_| permits.add(0, usize::MAX)).max().unwrap_or(0);
+    permits.add(waiters.into(), usize::MAX);
+    threads.into_iter().for_each(JoinHandle::join);
+    most
+}
+
+#[test]
+fn a_call_notifies_no_thread_that_waits_again() {
+    assert!(told_together::<Native>(4, 3_000) <= 4);
+    for machine in ["host-2c", "x86-128c-8n"] {
+        for seed in 0..20 {
+            let faults = Faults { preempt_access: seed as u32 % 4 * 5, ..Faults::NONE };
+            let line = Replay { faults, seed, ..Replay::new(machine, "waiters") };
+            let machine = Machine::replay(&line).expect("a preset");
+            let most = machine.run(|| told_together::<Sim>(4, 30)).expect("it ends").value;
+            assert!(most <= 4, "{line}: {most} of 4");
+        }
+    }
 }
 
 /// A wait that unwinds leaves nothing behind, of which another thread would see a node that is
@@ -115,14 +145,7 @@ fn a_wait_that_unwinds_leaves_the_list() {
 #[test]
 fn notifications_come_in_the_order_of_the_waiters() {
     let waiters = Waiters::<Native>::new_in();
-    let null = ptr::null_mut();
-    let node = |_| Node::<Native> {
-        mutex: 1,
-        next: Word::new_in(null),
-        before: Word::new_in(null),
-        ended: Word::new_in(WAITS),
-    };
-    let nodes: Vec<_> = (0..5).map(node).collect();
+    let nodes: Vec<_> = (0..5).map(|_| Node::<Native>::new(1)).collect();
     assert!(nodes.iter().all(|node| waiters.join(node)));
     assert!(waiters.leave(&nodes[0]) && waiters.leave(&nodes[2]));
     let ended = || nodes.iter().map(|node| node.ended.load(Ordering::Relaxed)).collect::<Vec<_>>();

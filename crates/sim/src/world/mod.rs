@@ -53,6 +53,8 @@ impl Place for Sim {
 impl Clock for Sim {
     const RUNS: bool = true;
 
+    type Instant = Time;
+
     fn now() -> Time {
         engine::issue();
         inside(|engine| {

@@ -171,6 +171,8 @@ impl Kick for Model {
 impl Clock for Model {
     const RUNS: bool = false;
 
+    type Instant = Time;
+
     fn now() -> Time {
         Time::from_nanos(0)
     }

@@ -101,7 +101,9 @@ use linux as system;
 #[cfg(any(not(target_os = "linux"), feature = "portable"))]
 use portable as system;
 
-use crate::World;
+use std::time::Instant;
+
+use crate::{Clock, Time, World};
 
 /// The native world.
 ///
@@ -116,6 +118,15 @@ pub struct Native;
 // SAFETY: it passes the laws: `tests/conformance.rs`, and `tests/native_*.rs`.
 unsafe impl World for Native {
     const NAME: &'static str = "native";
+}
+
+/// The time of [`Native`] at an instant, or now if the instant has passed. It may be later than the
+/// instant by as long as two looks at the clock take, and is never earlier.
+impl From<Instant> for Time {
+    fn from(instant: Instant) -> Time {
+        let left = instant.saturating_duration_since(Instant::now());
+        Native::now() + left
+    }
 }
 
 // System calls are made with 64-bit words and times.

@@ -88,15 +88,15 @@ use super::RawBiasedRwLock;
 /// [`ReadMostly`]: super::super::ReadMostly
 /// [`RwLock`]: super::super::RwLock
 #[repr(C)]
-pub struct BiasedRwLock<T, W: World = Native> {
+pub struct BiasedRwLock<T: ?Sized, W: World = Native> {
     raw: RawBiasedRwLock<W>,
-    data: Cell<T, W>,
     /// A `Cell` is `Sync` if `T` may move between threads, but readers share it.
     not_sync: PhantomData<UnsafeCell<()>>,
+    data: Cell<T, W>,
 }
 
 // SAFETY: readers give `&T` to several threads at one time, and a writer may move `T` to its own.
-unsafe impl<T: Send + Sync, W: World> Sync for BiasedRwLock<T, W> {}
+unsafe impl<T: ?Sized + Send + Sync, W: World> Sync for BiasedRwLock<T, W> {}
 
 impl<T> BiasedRwLock<T> {
     /// Creates a free lock around `data`, also in a `static`.
@@ -126,7 +126,9 @@ impl<T, W: World> BiasedRwLock<T, W> {
             not_sync: PhantomData,
         }
     }
+}
 
+impl<T: ?Sized, W: World> BiasedRwLock<T, W> {
     /// Takes the lock to read. Waits for a writer that has the lock, and for a while for one that
     /// waits. Dropping the guard frees the lock.
     #[inline]
@@ -198,7 +200,7 @@ lock_impls!(const BiasedRwLock, [W: World], try_read);
 /// The proof that the caller holds a [`BiasedRwLock`] as a reader. Dropping it ends the caller's
 /// read.
 #[must_use = "the lock is freed when the guard drops: at once, if it is not bound to a name"]
-pub struct BiasedRwLockReadGuard<'a, T, W: World = Native> {
+pub struct BiasedRwLockReadGuard<'a, T: ?Sized, W: World = Native> {
     lock: &'a BiasedRwLock<T, W>,
     data: ManuallyDrop<CellRef<'a, T, W>>,
     /// It is not `Send`, like std's.
@@ -210,7 +212,7 @@ guard!(BiasedRwLockReadGuard, [W: World], |lock: &BiasedRwLock<T, W>| {
     unsafe { lock.raw.unlock_read() };
 });
 
-impl<'a, T, W: World> BiasedRwLockReadGuard<'a, T, W> {
+impl<'a, T: ?Sized, W: World> BiasedRwLockReadGuard<'a, T, W> {
     /// # Safety
     ///
     /// The caller holds `lock.raw` as a reader and gives that to the guard.
@@ -225,7 +227,7 @@ impl<'a, T, W: World> BiasedRwLockReadGuard<'a, T, W> {
 
 /// The proof that the caller holds a [`BiasedRwLock`] as its writer. Dropping it frees the lock.
 #[must_use = "the lock is freed when the guard drops: at once, if it is not bound to a name"]
-pub struct BiasedRwLockWriteGuard<'a, T, W: World = Native> {
+pub struct BiasedRwLockWriteGuard<'a, T: ?Sized, W: World = Native> {
     lock: &'a BiasedRwLock<T, W>,
     data: ManuallyDrop<CellMut<'a, T, W>>,
     /// It is not `Send`, like std's.
@@ -237,7 +239,7 @@ guard!(mut BiasedRwLockWriteGuard, [W: World], |lock: &BiasedRwLock<T, W>| {
     unsafe { lock.raw.unlock_write() };
 });
 
-impl<'a, T, W: World> BiasedRwLockWriteGuard<'a, T, W> {
+impl<'a, T: ?Sized, W: World> BiasedRwLockWriteGuard<'a, T, W> {
     /// # Safety
     ///
     /// The caller holds `lock.raw` as a writer and gives that to the guard.

@@ -1,13 +1,12 @@
 //! [`Mutex`] and its guard.
 
-use core::fmt;
 use core::marker::PhantomData;
 use core::mem::ManuallyDrop;
 use core::time::Duration;
 
 use coreline_world::{Cell, CellMut, ConstWorld, Native, Time, World};
 
-use super::super::guard::{guard, lock_impls};
+use super::super::guard::{guard, lock_impls, mapped};
 use super::super::osq::{Near, Order};
 use super::RawMutex;
 
@@ -72,7 +71,7 @@ use super::RawMutex;
 /// **Without asymmetric fences** (if the kernel refuses `membarrier`), freeing the lock costs a
 /// full fence, as much as a second locked instruction.
 #[repr(C)]
-pub struct Mutex<T, O: Order = Near, W: World = Native> {
+pub struct Mutex<T: ?Sized, O: Order = Near, W: World = Native> {
     raw: RawMutex<O, W>,
     data: Cell<T, W>,
 }
@@ -97,7 +96,9 @@ impl<T, O: Order, W: World> Mutex<T, O, W> {
     pub fn new_in(data: T) -> Self {
         Mutex { raw: RawMutex::new_in(), data: Cell::new_in(data) }
     }
+}
 
+impl<T: ?Sized, O: Order, W: World> Mutex<T, O, W> {
     /// Takes the lock, and waits if it is held. Dropping the guard frees the lock.
     #[inline]
     pub fn lock(&self) -> MutexGuard<'_, T, O, W> {
@@ -137,7 +138,7 @@ lock_impls!(const Mutex, [O: Order, W: World], try_lock);
 /// The proof that the caller holds a [`Mutex`], with access to its data. Dropping it frees the
 /// lock.
 #[must_use = "the lock is freed when the guard drops: at once, if it is not bound to a name"]
-pub struct MutexGuard<'a, T, O: Order = Near, W: World = Native> {
+pub struct MutexGuard<'a, T: ?Sized, O: Order = Near, W: World = Native> {
     lock: &'a Mutex<T, O, W>,
     data: ManuallyDrop<CellMut<'a, T, W>>,
     /// It is not `Send`: a guard that moves to another thread would let two threads share `T` in
@@ -150,7 +151,7 @@ guard!(mut MutexGuard, [O: Order, W: World], |lock: &Mutex<T, O, W>| {
     unsafe { lock.raw.unlock() };
 });
 
-impl<'a, T, O: Order, W: World> MutexGuard<'a, T, O, W> {
+impl<'a, T: ?Sized, O: Order, W: World> MutexGuard<'a, T, O, W> {
     /// # Safety
     ///
     /// The caller holds `lock.raw` and gives that to the guard.
@@ -162,12 +163,22 @@ impl<'a, T, O: Order, W: World> MutexGuard<'a, T, O, W> {
         MutexGuard { lock, data, _not_send: PhantomData }
     }
 
+    /// Frees the lock, and hands it to the first waiter: see
+    /// [`RawMutex::unlock_fair`].
+    pub fn unlock_fair(guard: Self) {
+        let mut guard = ManuallyDrop::new(guard);
+        // SAFETY: dropped here once; the guard is used no more.
+        unsafe { ManuallyDrop::drop(&mut guard.data) };
+        // SAFETY: the guard holds the lock, and gives it up only here.
+        unsafe { guard.lock.raw.unlock_fair() };
+    }
+
     /// Frees the lock while `f` runs, and takes it again.
     pub(in crate::lock) fn unlocked<R>(guard: &mut Self, f: impl FnOnce() -> R) -> R {
         /// Takes the lock again, also after a panic.
-        struct Relock<'g, 'a, T, O: Order, W: World>(&'g mut MutexGuard<'a, T, O, W>);
+        struct Relock<'g, 'a, T: ?Sized, O: Order, W: World>(&'g mut MutexGuard<'a, T, O, W>);
 
-        impl<T, O: Order, W: World> Drop for Relock<'_, '_, T, O, W> {
+        impl<T: ?Sized, O: Order, W: World> Drop for Relock<'_, '_, T, O, W> {
             fn drop(&mut self) {
                 self.0.lock.raw.lock();
                 // SAFETY: the lock is held again, by the guard.
@@ -184,8 +195,35 @@ impl<'a, T, O: Order, W: World> MutexGuard<'a, T, O, W> {
     }
 }
 
-impl<T: fmt::Display, O: Order, W: World> fmt::Display for MutexGuard<'_, T, O, W> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        (**self).fmt(f)
-    }
+/// The proof that the caller holds a [`Mutex`], with access to a part of its data, from
+/// [`MutexGuard::map`]. Dropping it frees the lock.
+///
+/// ```
+/// use coreline::Mutex;
+/// use coreline::lock::{MappedMutexGuard, MutexGuard};
+///
+/// static TABLE: Mutex<[u32; 8]> = Mutex::new([0; 8]);
+///
+/// fn cell(at: usize) -> MappedMutexGuard<'static, u32> {
+///     MutexGuard::map(TABLE.lock(), |table| &mut table[at])
+/// }
+///
+/// *cell(3) += 1;
+/// assert_eq!(TABLE.lock()[3], 1);
+/// ```
+#[must_use = "the lock is freed when the guard drops: at once, if it is not bound to a name"]
+pub struct MappedMutexGuard<'a, T: ?Sized, O: Order = Near, W: World = Native> {
+    lock: &'a RawMutex<O, W>,
+    data: ManuallyDrop<CellMut<'a, T, W>>,
+    /// It is not `Send`, like the guard of all data.
+    _not_send: PhantomData<*const ()>,
 }
+
+mapped!(
+    MutexGuard => MappedMutexGuard, (mut), [O: Order, W: World],
+    |lock: &'a Mutex<T, O, W>| &lock.raw,
+    |lock: &RawMutex<O, W>| {
+        // SAFETY: the guard holds the lock, and gives it up only here.
+        unsafe { lock.unlock() };
+    }
+);

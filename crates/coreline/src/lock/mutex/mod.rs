@@ -15,7 +15,7 @@
 //! | 0 | `HELD` | a thread holds the lock | that thread; with `GIVEN`, the last holder |
 //! | 1 | `SLEEPS` | the first waiter sleeps on the word | the first waiter |
 //! | 2 | `HAND` | the first waiter asks for the lock | the first waiter |
-//! | 3 | `GIVEN` | the lock is the first waiter's | the last holder, if it found `HAND` |
+//! | 3 | `GIVEN` | the lock is the first waiter's | the last holder: it found `HAND`, or is fair |
 //! | 16 to 31 | `NEXT` | node of the thread that the holder wakes | the holder |
 //!
 //! All bits are zero in a free lock.
@@ -36,6 +36,9 @@
 //! us, unless another thread wants its CPU. One that sleeps asks after 1 ms. Then the next thread
 //! that frees the lock hands it over. So no waiter starves. The lock idles for a sleeper at most
 //! once in 1 ms while other threads come.
+//!
+//! A holder that frees the lock fairly hands it over at once, if a thread is in the queue. Each
+//! hand-over to a thread that sleeps then takes as long as a wake-up.
 //!
 //! | constant | why this value | test in `tests.rs` |
 //! |---|---|---|
@@ -68,7 +71,7 @@
 mod guard;
 mod raw;
 
-pub use guard::{Mutex, MutexGuard};
+pub use guard::{MappedMutexGuard, Mutex, MutexGuard};
 pub use raw::RawMutex;
 
 #[cfg(test)]

@@ -14,7 +14,7 @@ const HELD: u32 = 1;
 const SLEEPS: u32 = 1 << 1;
 /// The first waiter asks that the lock be handed to it.
 const HAND: u32 = 1 << 2;
-/// The lock is handed to the first waiter.
+/// The lock is handed to the first waiter, and no thread holds it until that one has taken it.
 const GIVEN: u32 = 1 << 3;
 /// The lowest bit of a node's number: the holder must wake the thread of this node, the next first
 /// waiter.
@@ -37,20 +37,21 @@ const PATIENCE_SPINNING: Duration = Duration::from_micros(5);
 // |---|---|---|
 // | 0 | the lock is free | any thread: takes it, `HELD` |
 // | `HELD` | held, and no waiter has asked | the holder: 0; the first waiter: the next three |
-// | `HELD` `SLEEPS` | the first waiter sleeps, or is about to | the holder: 0 (if it is fair, the
-//   last one), and wakes it |
+// | `HELD` `SLEEPS` | the first waiter sleeps, or is about to | the holder: 0, and wakes it |
 // | `HELD` `HAND` | the first waiter spins, and asks | the holder: `HELD` `GIVEN` |
 // | `HELD` `SLEEPS` `HAND` | it sleeps, and asks | the holder: `HELD` `GIVEN`, and wakes it |
-// | `HELD` `GIVEN` | the first waiter holds it, and may not know | the first waiter: `HELD` |
+// | `HELD` `GIVEN` | it is the first waiter's, which may not know | the first waiter: `HELD`; or a
+//   thread that finds no waiter left: `HELD` |
 //
-// The first waiter also leaves the third to the fifth: each request replaces the one before, and
-// `take_or_leave` replaces it by none. No thread asks in a lock that is free or given. A holder
+// A fair holder that finds a thread in the queue leaves each of the second to the fifth by the
+// sixth. The first waiter also leaves the third to the fifth: each request replaces the one before,
+// and `take_or_leave` replaces it by none. No thread asks in a lock that is free or given. A holder
 // that finds the queue empty stores 0 whatever the state is: a first waiter that came meanwhile
 // finds that free, awake or woken.
 #[repr(C)]
 pub struct RawMutex<O: Order = Near, W: World = Native> {
     state: W::U32,
-    queue: Osq<O, W>,
+    pub(super) queue: Osq<O, W>,
 }
 
 const _: () = {
@@ -130,24 +131,23 @@ impl<O: Order, W: World> RawMutex<O, W> {
         }
     }
 
-    /// Frees the lock, and hands it to the first waiter if that one sleeps as the first waiter, or
-    /// has asked for the lock. No other thread can take the lock before it.
+    /// Frees the lock, and hands it to the first waiter if a thread is in the queue. No other
+    /// thread can take the lock before that waiter does, whether it spins, sleeps or wakes up.
     ///
-    /// A first waiter asks when it has run for 5 us. Before that a running thread may pass it: also
-    /// while it wakes up because the thread before it has got the lock. As for
-    /// [`unlock`](RawMutex::unlock), the memory must stay until the call returns.
+    /// A thread that finds the lock held looks for less than 1 us before it is in the queue. If no
+    /// thread waits, the call does what [`unlock`](RawMutex::unlock) does. As for that, the memory
+    /// must stay until the call returns.
     ///
     /// # Safety
     ///
     /// The caller holds the lock.
     #[inline]
     pub unsafe fn unlock_fair(&self) {
-        if self.queue.is_empty() {
-            // SAFETY: the caller's promise.
-            unsafe { self.unlock() };
-        } else {
-            self.unlock_slowly(HAND | SLEEPS);
+        if !self.queue.is_empty() && self.hand_over() {
+            return;
         }
+        // SAFETY: the caller's promise; a lock that was not handed over is still the caller's.
+        unsafe { self.unlock() };
     }
 
     /// Lets a waiter have the lock before the caller goes on with it: frees it like
@@ -158,10 +158,45 @@ impl<O: Order, W: World> RawMutex<O, W> {
     /// The caller holds the lock.
     #[inline]
     pub unsafe fn bump(&self) {
-        if !self.queue.is_empty() {
-            self.unlock_slowly(HAND | SLEEPS);
+        if !self.queue.is_empty() && self.hand_over() {
             self.lock();
         }
+    }
+
+    /// Hands the lock to the first waiter. Returns false if all waiters have left; then the caller
+    /// still holds the lock.
+    #[cold]
+    fn hand_over(&self) -> bool {
+        loop {
+            self.unlock_slowly(!0);
+            if !self.take_back() {
+                return true;
+            }
+            if self.queue.is_empty() {
+                return false;
+            }
+        }
+    }
+
+    /// Takes a lock that was handed over while no waiter is left. The thread that hands over calls
+    /// this afterwards, and so does a first waiter that has left: one of the two sees what the
+    /// other did.
+    ///
+    /// ```text
+    /// Thread 1, first waiter: withdraws its request, as its deadline has passed
+    /// Thread 2: finds the queue not empty, hands the lock over
+    /// Thread 1: leaves the queue, which is empty now       <- the lock is given to no thread
+    /// ```
+    ///
+    /// A thread that comes to the queue later is the first waiter at once, and takes such a lock.
+    /// If it has, and this thread then takes the lock from another waiter, it hands it on when it
+    /// frees it fairly, as it would have anyway.
+    fn take_back(&self) -> bool {
+        // SeqCst: pairs with itself in the other thread, between the write of `GIVEN` and the look
+        // at the queue there, and between leaving the queue and the look at `GIVEN` here, or the
+        // other way round.
+        W::fence(Ordering::SeqCst);
+        self.queue.is_empty() && self.take_given()
     }
 
     /// Returns whether a thread holds the lock. The result is a hint, and may be out of date when
@@ -177,8 +212,9 @@ impl<O: Order, W: World> RawMutex<O, W> {
         W::wake(&raw const self.state, 1);
     }
 
-    /// Frees a lock that a thread waits for. Hands it to the first waiter if that one has written
-    /// one of these bits: then it is there, and looks at the word before it gives up.
+    /// Frees a lock that a thread waits for. Hands it to the first waiter if the word has one of
+    /// these bits. If they are the first waiter's, it is there, and looks at the word before it
+    /// gives up; else see [`take_back`](RawMutex::take_back).
     #[cold]
     #[inline(never)]
     fn unlock_slowly(&self, hands: u32) {
@@ -234,10 +270,10 @@ impl<O: Order, W: World> RawMutex<O, W> {
         let next = self.queue.pass(first);
         if locked {
             self.wake_at_end(next);
-        } else {
-            Osq::<O, W>::wake(next);
+            return true;
         }
-        locked
+        Osq::<O, W>::wake(next);
+        self.take_back()
     }
 
     /// Tells the holder, the caller, to wake the thread of this node, if it is one, when it frees
@@ -312,14 +348,20 @@ impl<O: Order, W: World> RawMutex<O, W> {
 
     /// Takes the lock if it is free, or handed to this thread, the first waiter.
     fn take(&self) -> bool {
-        // Acquire: pairs with the Release in `unlock_slowly`.
-        if self.state.load(Ordering::Acquire) & GIVEN != 0 {
-            // Relaxed: the lock is this thread's; other threads write the word only with an
-            // exchange of the value that they read before.
-            self.state.store(HELD, Ordering::Relaxed);
-            return true;
+        self.take_given() || self.try_lock()
+    }
+
+    /// Takes a lock that was handed over. An exchange: [`take_back`](RawMutex::take_back) of
+    /// another thread may come before it.
+    fn take_given(&self) -> bool {
+        let given = HELD | GIVEN;
+        // Relaxed: the exchange looks again.
+        if self.state.load(Ordering::Relaxed) != given {
+            return false;
         }
-        self.try_lock()
+        // Acquire: pairs with the Release in `unlock_slowly`. Relaxed: another thread was first.
+        let (taken, failed) = (Ordering::Acquire, Ordering::Relaxed);
+        self.state.compare_exchange(given, HELD, taken, failed).is_ok()
     }
 
     /// Takes the lock if that is possible now. Otherwise withdraws the request.

@@ -3,11 +3,12 @@
 use core::time::Duration;
 use std::sync::Arc;
 
-use coreline_sim::{Machine, Sim, Statistics};
+use coreline_sim::{Faults, Machine, Replay, Schedule, Sim, Statistics};
 use coreline_topology::CpuId;
-use coreline_world::{Clock, JoinHandle, Placement, Threads, Work};
+use coreline_world::model::{Checker, Model, Plant};
+use coreline_world::{Cell, Clock, JoinHandle, Native, Placement, Testbed, Threads, Work};
 
-use super::super::Near;
+use super::super::{Fifo, Near};
 use super::*;
 
 type Lock = Arc<Mutex<(), Near, Sim>>;
@@ -167,4 +168,112 @@ fn a_thread_that_comes_takes_a_lock_that_is_freed_soon() {
         all.into_iter().map(|it| it.join().count).sum::<u64>()
     });
     assert!(turns > 80_000, "{turns} turns");
+}
+
+/// Threads free a lock fairly, or bump it. One that did so while another thread was in the queue
+/// has the lock again only after another one. So it is however that one waits: it spins, sleeps as
+/// the first waiter, or wakes up for its turn. Returns how often a thread was passed.
+fn passed_after_fair_unlocks<W: Testbed>(threads: u32, rounds: u32) -> u32 {
+    let shared = Arc::new((RawMutex::<Fifo, W>::new_in(), Cell::<u64, W>::new_in(0)));
+    let run = |number: u32| {
+        let shared = Arc::clone(&shared);
+        let run = move || {
+            let (lock, turns) = &*shared;
+            // The thread's last turn, if another thread was in the queue at its end.
+            let (mut last, mut passed) = (None, 0);
+            for round in 0..rounds {
+                if round % 4 != 3 || last.is_none() {
+                    lock.lock();
+                }
+                // SAFETY: this thread holds the lock.
+                let turn = turns.with_mut(|turns| unsafe {
+                    *turns += 1;
+                    *turns
+                });
+                // No panic here: the other threads would wait for ever.
+                passed += u32::from(Some(turn - 1) == last);
+                // About as long as a wake-up takes, and longer.
+                W::work(Duration::from_micros(u64::from((number + round) % 3 * 40)));
+                last = (!lock.queue.is_empty()).then_some(turn);
+                // SAFETY: this thread holds the lock.
+                unsafe {
+                    if round % 4 == 2 && last.is_some() && round + 1 < rounds {
+                        lock.bump();
+                    } else {
+                        lock.unlock_fair();
+                    }
+                }
+            }
+            passed
+        };
+        W::spawn(Placement::Anywhere, run).expect("a thread")
+    };
+    let all: Vec<_> = (0..threads).map(run).collect();
+    let passed = all.into_iter().map(JoinHandle::join).sum();
+    assert!(shared.0.try_lock(), "the lock is handed to no thread");
+    passed
+}
+
+#[test]
+fn a_fair_unlock_is_not_passed_natively() {
+    assert_eq!(passed_after_fair_unlocks::<Native>(2, 2_000), 0);
+    assert_eq!(passed_after_fair_unlocks::<Native>(8, 100), 0);
+}
+
+#[test]
+fn a_fair_unlock_is_not_passed_in_simulation() {
+    let run = |line: Replay, threads, rounds| {
+        let machine = Machine::replay(&line).expect("a preset");
+        let run = machine.run(move || passed_after_fair_unlocks::<Sim>(threads, rounds));
+        assert_eq!(run.expect("it ends").value, 0, "{line}");
+    };
+    let torn = Faults { preempt: 5, migrate: 7, ..Faults::NONE };
+    for faults in [Faults::NONE, torn, Faults { preempt_access: 5, ..Faults::NONE }] {
+        for seed in 0..6 {
+            for machine in ["host-2c", "x86-128c-8n"] {
+                run(Replay { faults, seed, races: true, ..Replay::new(machine, "fair") }, 4, 30);
+            }
+        }
+    }
+    for seed in 0..60 {
+        let schedule = match seed % 2 {
+            0 => Schedule::Random,
+            _ => Schedule::Pct { depth: 1 + seed as u32 / 2 % 4, steps: 3000 },
+        };
+        run(Replay { seed, schedule, races: true, ..Replay::new("host-2c", "fair") }, 3, 4);
+    }
+}
+
+#[test]
+fn a_fair_unlock_is_not_passed_in_every_interleaving() {
+    let checker = Checker::new().preemption_bound(2).plant(Plant::EXCHANGES);
+    checker.check(|| assert_eq!(passed_after_fair_unlocks::<Model>(2, 2), 0));
+}
+
+/// A thread hands the lock over while the one thread in the queue gives up; then it takes the lock
+/// again, and frees it plainly.
+fn hand_over_to_a_leaver() {
+    let lock = Arc::new(RawMutex::<Fifo, Model>::new_in());
+    let theirs = Arc::clone(&lock);
+    let leave = move || {
+        if theirs.lock_by(Model::now()) {
+            // SAFETY: this thread holds the lock.
+            unsafe { theirs.unlock() };
+        }
+    };
+    let leaver = Model::spawn(Placement::Anywhere, leave).expect("a thread");
+    lock.lock();
+    // SAFETY: this thread holds the lock.
+    unsafe { lock.unlock_fair() };
+    leaver.join();
+    assert!(lock.try_lock(), "the lock is handed to no thread");
+}
+
+#[test]
+fn a_lock_is_not_handed_to_a_thread_that_leaves_in_every_interleaving() {
+    let checker = |plant| Checker::new().preemption_bound(3).plant(plant);
+    checker(Plant::EXCHANGES).check(hand_over_to_a_leaver);
+    let unfenced = Plant { fence: Plant::NO_FENCES.fence, ..Plant::EXCHANGES };
+    let found = checker(unfenced).try_check(hand_over_to_a_leaver).expect_err("a missing fence");
+    assert!(found.message.contains("handed to no thread"), "{found}");
 }

@@ -6,7 +6,7 @@ use core::mem::ManuallyDrop;
 
 use coreline_world::{Cell, CellMut, CellRef, ConstWorld, Native, Time, World};
 
-use super::super::guard::{guard, lock_impls};
+use super::super::guard::{guard, lock_impls, mapped};
 use super::super::osq::{Near, Order};
 use super::{RawRwLock, Readers, SpinningReaders};
 
@@ -67,15 +67,15 @@ use super::{RawRwLock, Readers, SpinningReaders};
 /// **Fork**: a lock that another thread held, or waited for, at the time of the fork stays in this
 /// state in the child.
 #[repr(C)]
-pub struct RwLock<T, O: Order = Near, R: Readers = SpinningReaders, W: World = Native> {
+pub struct RwLock<T: ?Sized, O: Order = Near, R: Readers = SpinningReaders, W: World = Native> {
     pub(super) raw: RawRwLock<O, R, W>,
-    pub(super) data: Cell<T, W>,
     /// A `Cell` is `Sync` if `T` may move between threads, but readers share it.
     not_sync: PhantomData<UnsafeCell<()>>,
+    pub(super) data: Cell<T, W>,
 }
 
 // SAFETY: readers give `&T` to several threads at one time, and a writer may move `T` to its own.
-unsafe impl<T: Send + Sync, O: Order, R: Readers, W: World> Sync for RwLock<T, O, R, W> {}
+unsafe impl<T: ?Sized + Send + Sync, O: Order, R: Readers, W: World> Sync for RwLock<T, O, R, W> {}
 
 impl<T> RwLock<T> {
     /// Creates a free lock around `data`, also in a `static`.
@@ -97,7 +97,9 @@ impl<T, O: Order, R: Readers, W: World> RwLock<T, O, R, W> {
     pub fn new_in(data: T) -> Self {
         RwLock { raw: RawRwLock::new_in(), data: Cell::new_in(data), not_sync: PhantomData }
     }
+}
 
+impl<T: ?Sized, O: Order, R: Readers, W: World> RwLock<T, O, R, W> {
     /// Takes the lock to read, and waits for writers. Dropping the guard frees the lock.
     #[inline]
     pub fn read(&self) -> RwLockReadGuard<'_, T, O, R, W> {
@@ -177,21 +179,36 @@ impl<T, O: Order, R: Readers, W: World> RwLock<T, O, R, W> {
 lock_impls!(const RwLock, [O: Order, R: Readers, W: World], try_read);
 
 /// The proof that the caller holds an [`RwLock`] as a reader. Dropping it ends the caller's read.
+///
+/// Like std's, the guard of a long-lived value is also one of a shorter-lived value:
+///
+/// ```
+/// use coreline::lock::RwLockReadGuard;
+///
+/// fn shorten<'a>(guard: RwLockReadGuard<'a, &'static str>) -> RwLockReadGuard<'a, &'a str> {
+///     guard
+/// }
+/// ```
 #[must_use = "the lock is freed when the guard drops: at once, if it is not bound to a name"]
-pub struct RwLockReadGuard<'a, T, O: Order = Near, R: Readers = SpinningReaders, W: World = Native>
-{
-    lock: &'a RwLock<T, O, R, W>,
+pub struct RwLockReadGuard<
+    'a,
+    T: ?Sized,
+    O: Order = Near,
+    R: Readers = SpinningReaders,
+    W: World = Native,
+> {
+    lock: &'a RawRwLock<O, R, W>,
     data: ManuallyDrop<CellRef<'a, T, W>>,
     /// It is not `Send`, like std's.
     _not_send: PhantomData<*const ()>,
 }
 
-guard!(RwLockReadGuard, [O: Order, R: Readers, W: World], |lock: &RwLock<T, O, R, W>| {
+guard!(RwLockReadGuard, [O: Order, R: Readers, W: World], |lock: &RawRwLock<O, R, W>| {
     // SAFETY: the guard is a reader, and ends to be one only here.
-    unsafe { lock.raw.unlock_read() };
+    unsafe { lock.unlock_read() };
 });
 
-impl<'a, T, O: Order, R: Readers, W: World> RwLockReadGuard<'a, T, O, R, W> {
+impl<'a, T: ?Sized, O: Order, R: Readers, W: World> RwLockReadGuard<'a, T, O, R, W> {
     /// # Safety
     ///
     /// The caller holds `lock.raw` as a reader and gives that to the guard.
@@ -200,14 +217,19 @@ impl<'a, T, O: Order, R: Readers, W: World> RwLockReadGuard<'a, T, O, R, W> {
         // SAFETY: no thread writes the data while there is a reader, and from here to the guard's
         // drop the guard is one.
         let data = ManuallyDrop::new(unsafe { lock.data.borrow() });
-        RwLockReadGuard { lock, data, _not_send: PhantomData }
+        RwLockReadGuard { lock: &lock.raw, data, _not_send: PhantomData }
     }
 }
 
 /// The proof that the caller holds an [`RwLock`] as its writer. Dropping it frees the lock.
 #[must_use = "the lock is freed when the guard drops: at once, if it is not bound to a name"]
-pub struct RwLockWriteGuard<'a, T, O: Order = Near, R: Readers = SpinningReaders, W: World = Native>
-{
+pub struct RwLockWriteGuard<
+    'a,
+    T: ?Sized,
+    O: Order = Near,
+    R: Readers = SpinningReaders,
+    W: World = Native,
+> {
     lock: &'a RwLock<T, O, R, W>,
     data: ManuallyDrop<CellMut<'a, T, W>>,
     /// It is not `Send`, like std's.
@@ -219,7 +241,7 @@ guard!(mut RwLockWriteGuard, [O: Order, R: Readers, W: World], |lock: &RwLock<T,
     unsafe { lock.raw.unlock_write() };
 });
 
-impl<'a, T, O: Order, R: Readers, W: World> RwLockWriteGuard<'a, T, O, R, W> {
+impl<'a, T: ?Sized, O: Order, R: Readers, W: World> RwLockWriteGuard<'a, T, O, R, W> {
     /// # Safety
     ///
     /// The caller holds `lock.raw` as a writer and gives that to the guard.
@@ -248,3 +270,53 @@ impl<'a, T, O: Order, R: Readers, W: World> RwLockWriteGuard<'a, T, O, R, W> {
         guard.lock
     }
 }
+
+/// The proof that the caller holds an [`RwLock`] as a reader, with access to a part of its data,
+/// from [`RwLockReadGuard::map`]. Dropping it ends the caller's read.
+#[must_use = "the lock is freed when the guard drops: at once, if it is not bound to a name"]
+pub struct MappedRwLockReadGuard<
+    'a,
+    T: ?Sized,
+    O: Order = Near,
+    R: Readers = SpinningReaders,
+    W: World = Native,
+> {
+    lock: &'a RawRwLock<O, R, W>,
+    data: ManuallyDrop<CellRef<'a, T, W>>,
+    /// It is not `Send`, like the guard of all data.
+    _not_send: PhantomData<*const ()>,
+}
+
+mapped!(
+    RwLockReadGuard => MappedRwLockReadGuard, (), [O: Order, R: Readers, W: World],
+    |raw| raw,
+    |lock: &RawRwLock<O, R, W>| {
+        // SAFETY: the guard is a reader, and ends to be one only here.
+        unsafe { lock.unlock_read() };
+    }
+);
+
+/// The proof that the caller holds an [`RwLock`] as its writer, with access to a part of its data,
+/// from [`RwLockWriteGuard::map`]. Dropping it frees the lock.
+#[must_use = "the lock is freed when the guard drops: at once, if it is not bound to a name"]
+pub struct MappedRwLockWriteGuard<
+    'a,
+    T: ?Sized,
+    O: Order = Near,
+    R: Readers = SpinningReaders,
+    W: World = Native,
+> {
+    lock: &'a RawRwLock<O, R, W>,
+    data: ManuallyDrop<CellMut<'a, T, W>>,
+    /// It is not `Send`, like the guard of all data.
+    _not_send: PhantomData<*const ()>,
+}
+
+mapped!(
+    RwLockWriteGuard => MappedRwLockWriteGuard, (mut), [O: Order, R: Readers, W: World],
+    |lock: &'a RwLock<T, O, R, W>| &lock.raw,
+    |lock: &RawRwLock<O, R, W>| {
+        // SAFETY: the guard is the writer, and frees the lock only here.
+        unsafe { lock.unlock_write() };
+    }
+);

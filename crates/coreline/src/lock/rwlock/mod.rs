@@ -73,6 +73,7 @@ mod guard;
 mod raw;
 mod upgradable;
 
+pub use guard::{MappedRwLockReadGuard, MappedRwLockWriteGuard};
 pub use guard::{RwLock, RwLockReadGuard, RwLockWriteGuard};
 pub use raw::RawRwLock;
 pub use upgradable::RwLockUpgradableGuard;

@@ -137,7 +137,7 @@ impl<O: Order, R: Readers, W: World> RawRwLock<O, R, W> {
     }
 }
 
-impl<T, O: Order, R: Readers, W: World> RwLock<T, O, R, W> {
+impl<T: ?Sized, O: Order, R: Readers, W: World> RwLock<T, O, R, W> {
     /// Takes the lock to read, as the one reader that can become the writer. Waits for writers and
     /// for another upgradable reader. Plain readers may read at the same time.
     ///
@@ -188,7 +188,7 @@ impl<T, O: Order, R: Readers, W: World> RwLock<T, O, R, W> {
 #[must_use = "the lock is freed when the guard drops: at once, if it is not bound to a name"]
 pub struct RwLockUpgradableGuard<
     'a,
-    T,
+    T: ?Sized,
     O: Order = Near,
     R: Readers = SpinningReaders,
     W: World = Native,
@@ -204,7 +204,7 @@ guard!(RwLockUpgradableGuard, [O: Order, R: Readers, W: World], |lock: &RwLock<T
     unsafe { lock.raw.unlock_upgradable() };
 });
 
-impl<'a, T, O: Order, R: Readers, W: World> RwLockUpgradableGuard<'a, T, O, R, W> {
+impl<'a, T: ?Sized, O: Order, R: Readers, W: World> RwLockUpgradableGuard<'a, T, O, R, W> {
     /// # Safety
     ///
     /// The caller holds `lock.raw` as its upgradable reader and gives that to the guard.
@@ -283,7 +283,7 @@ impl<'a, T, O: Order, R: Readers, W: World> RwLockUpgradableGuard<'a, T, O, R, W
     }
 }
 
-impl<'a, T, O: Order, R: Readers, W: World> RwLockWriteGuard<'a, T, O, R, W> {
+impl<'a, T: ?Sized, O: Order, R: Readers, W: World> RwLockWriteGuard<'a, T, O, R, W> {
     /// Makes the writer the upgradable reader, with no other writer in between.
     pub fn downgrade_to_upgradable(guard: Self) -> RwLockUpgradableGuard<'a, T, O, R, W> {
         let lock = Self::dissolve(guard);

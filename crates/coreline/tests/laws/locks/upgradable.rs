@@ -10,7 +10,7 @@ use coreline::lock::{Fifo, Near, Order, RawMutex, Readers, SleepingReaders, Spin
 use coreline::lock::{RwLockUpgradableGuard, RwLockWriteGuard};
 use coreline_sim::{Faults, Sim};
 use coreline_topology::CpuId;
-use coreline_world::model::{Model, Plant};
+use coreline_world::model::{Checker, Model, Plant};
 use coreline_world::{
     Cell, Clock, Integer, JoinHandle, Line, Native, Ordering, Placement, Testbed, Threads, Word,
     Words, Work,
@@ -208,6 +208,26 @@ fn relaxed_exchanges_are_caught() {
     worlds::assert_caught(Plant::RELAXED_RMWS, RACE, law);
 }
 
+/// A writer comes while a thread reads, and waits until it has left. The thread then reads again,
+/// in the manner of threads that read already, between any two steps of the writer.
+fn a_reader_comes_while_a_writer_drains<W: Testbed>() {
+    let lock = Arc::new(RwLock::<u64, Fifo, SleepingReaders, W>::new_in(0));
+    let first = lock.read();
+    let theirs = Arc::clone(&lock);
+    let writer = W::spawn(Placement::Anywhere, move || *theirs.write() += 1).expect("a thread");
+    drop(first);
+    drop(lock.read_recursive());
+    writer.join();
+    assert_eq!(*lock.try_read().expect("no thread holds it"), 1);
+}
+
+/// The writer must learn by one exchange that no reader is there, and see the last one's reads.
+#[test]
+fn a_writer_waits_for_readers_that_come_while_it_drains_in_every_interleaving() {
+    let checker = Checker::new().preemption_bound(3);
+    checker.check(a_reader_comes_while_a_writer_drains::<Model>);
+}
+
 /// A thread reads, and reads again while a writer may wait.
 fn a_thread_reads_again<W: Testbed>() {
     let lock = Arc::new(RwLock::<u64, Near, SpinningReaders, W>::new_in(0));
@@ -249,11 +269,29 @@ fn plain_readers_pass_an_upgradable_reader_that_waits_and_writers_do_not() {
         assert!(lock.try_read().is_some() && *lock.read() == 0);
         assert!(lock.try_read_upgradable().is_none());
         drop(first);
+        assert!(lock.try_read_upgradable().is_none(), "it passes the next upgradable reader");
         next.join();
         writer.expect("a thread").join();
         assert_eq!(*lock.try_write().expect("no request is left there"), 1);
     };
     worlds::simulate("upgradable::passed", "x86-128c-8n", Faults::NONE, law).unwrap();
+}
+
+/// A writer that waits for an upgradable reader comes before the next one.
+#[test]
+fn an_upgradable_reader_does_not_pass_a_writer_that_waits() {
+    let law = || {
+        let lock = Arc::new(Plain::new_in(0));
+        let first = lock.read_upgradable();
+        let theirs = Arc::clone(&lock);
+        let writer = Sim::spawn(Placement::On(CpuId::new(1)), move || *theirs.write() += 1);
+        Sim::work(Duration::from_micros(500));
+        drop(first);
+        assert!(lock.try_read_upgradable().is_none(), "it passes the writer");
+        assert_eq!(*lock.read_upgradable(), 1);
+        writer.expect("a thread").join();
+    };
+    worlds::simulate("upgradable::writer", "x86-128c-8n", Faults::NONE, law).unwrap();
 }
 
 /// An upgrade gives up while a reader stays, and threads of each kind sleep. All of them get the

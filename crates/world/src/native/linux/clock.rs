@@ -1,10 +1,14 @@
 //! The clock: `CLOCK_MONOTONIC`, unshifted, so that a futex deadline needs no conversion.
 
+use std::time::Instant;
+
 use crate::native::Native;
 use crate::{Clock, Time};
 
 impl Clock for Native {
     const RUNS: bool = true;
+
+    type Instant = Instant;
 
     /// Async-signal-safe; no system call where the kernel maps the clock (vdso).
     #[inline]

@@ -9,6 +9,8 @@ use crate::{Clock, Time};
 impl Clock for Native {
     const RUNS: bool = true;
 
+    type Instant = Instant;
+
     fn now() -> Time {
         static BEGINNING: OnceLock<Instant> = OnceLock::new();
         let beginning = *BEGINNING.get_or_init(Instant::now);
