@@ -438,9 +438,9 @@ impl Engine {
     pub(in crate::engine) fn count_hit(&mut self, cpu: usize, request: &Request, time: u64) {
         self.report.transfers.count(Origin::Private);
         if let Some(ledger) = &mut self.ledger {
-            let &Request { line, site, word, .. } = request;
-            let core = self.cpus[cpu].core;
-            ledger.access(core, (line, site, word), Origin::Private, 0, time);
+            let &Request { line, site, word, access, .. } = request;
+            let (core, how) = (self.cpus[cpu].core, (Origin::Private, access.writes()));
+            ledger.access(core, (line, site, word), how, 0, time);
             let now = self.cpus[cpu].now;
             self.put_down(cpu, request, now);
         }
