@@ -460,7 +460,9 @@ impl Engine {
         };
         let line = self.directory.name(request.line) * LINE as u64;
         let address = line + (request.word % LINE) as u64;
-        tape.borrow_mut().push(Record { site: request.site, address, cpu: cpu as u32, at });
+        // A store may leave its buffer when no thread has the CPU: then it is the first's.
+        let thread = self.cpus[cpu].current.unwrap_or(0) as u32;
+        tape.borrow_mut().push(Record { site: request.site, address, cpu: cpu as u32, thread, at });
     }
 
     /// The store of another CPU, still on its way, whose value an access would read.
