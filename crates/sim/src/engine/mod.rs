@@ -19,6 +19,7 @@ mod choice;
 mod event_queue;
 mod kernel;
 mod lately;
+mod locals;
 mod locks;
 mod memory;
 mod panics;
@@ -68,6 +69,7 @@ pub(crate) use kernel::interrupts::{Handler, mask, unmask};
 pub(crate) use kernel::points::{drain, interrupt_point, issue};
 pub(crate) use kernel::schedule::{exec, pause, sleep, spawn, wait_for, work, yield_now};
 pub(crate) use kernel::signals::{hold_signals, on_signal, release_signals};
+use locals::Locals;
 use memory::pages::Pages;
 pub(crate) use memory::pages::copy_on_write;
 pub(crate) use memory::pass::access_range;
@@ -287,6 +289,8 @@ pub(crate) struct Engine {
     /// Whether full statistics were asked for.
     is_full: bool,
     statics: Statics,
+    /// The thread-locals of the host that simulated threads may share.
+    locals: Locals,
     panics: Panics,
     /// Whether the host's own code was unwinding when it started the machine.
     host_unwinds: bool,

@@ -19,6 +19,7 @@ use corosensei::CoroutineResult;
 use super::blocks::{self, Blocks};
 use super::choice::{self, Chooser, Decisions, Next};
 use super::kernel::fiber::{Fiber, Job};
+use super::locals::Locals;
 use super::memory::pages::Pages;
 use super::memory::stores::Stores;
 use super::panics::{self, NOT_A_STRING, Panics};
@@ -156,6 +157,7 @@ impl Installed {
         loop {
             let next = inside(|engine| {
                 engine.came_back();
+                engine.look_at_locals();
                 let next = engine.decide();
                 if !engine.newborn.is_empty() {
                     self.fibers.extend(engine.newborn.drain(..).map(Some));
@@ -181,6 +183,7 @@ impl Installed {
     fn end(&mut self, panicked: Option<String>) {
         let thread = inside(|engine| engine.current());
         let ended = self.fibers[thread].take();
+        inside(Engine::look_at_locals);
         inside(|engine| engine.ended(ended.as_ref().map(|fiber| fiber.stack.0), panicked));
     }
 }
@@ -362,6 +365,7 @@ impl Engine {
             kernel,
             ledger: full.then(|| Box::new(Ledger::new(cpu_count, setup.tape))),
             statics: Vec::new(),
+            locals: Locals::new(),
             panics: Panics::default(),
             replay: setup.replay,
             host_unwinds: std::thread::panicking(),
