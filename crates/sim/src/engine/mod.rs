@@ -30,6 +30,7 @@ mod stack;
 mod states;
 mod statics;
 mod unoptimised;
+mod watchdog;
 
 use std::any::Any;
 use std::cell::Cell;
@@ -83,6 +84,7 @@ pub(crate) use run::{Failed, Finished, Setup, run};
 pub(crate) use stack::USABLE as STACK;
 pub(crate) use statics::Key;
 use statics::Statics;
+use watchdog::Watch;
 
 thread_local! {
     /// The engine of the machine that this host thread runs; null outside of a run.
@@ -291,6 +293,7 @@ pub(crate) struct Engine {
     statics: Statics,
     /// The thread-locals of the host that simulated threads may share.
     locals: Locals,
+    watch: Watch,
     panics: Panics,
     /// Whether the host's own code was unwinding when it started the machine.
     host_unwinds: bool,

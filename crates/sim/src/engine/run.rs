@@ -13,6 +13,7 @@ use std::mem::{self, ManuallyDrop};
 use std::panic::{self, AssertUnwindSafe};
 use std::ptr;
 use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 
 use corosensei::CoroutineResult;
 
@@ -24,6 +25,7 @@ use super::memory::pages::Pages;
 use super::memory::stores::Stores;
 use super::panics::{self, NOT_A_STRING, Panics};
 use super::rng::{Rng, Stream};
+use super::watchdog::Watch;
 use super::{
     Cpu, ENGINE, Engine, EventQueue, NEVER, PS_PER_NS, STACK, State, Thread, inside, lately, races,
     stack, unoptimised,
@@ -67,6 +69,8 @@ pub(crate) struct Setup {
     pub(crate) arbitration: Arbitration,
     pub(crate) replay: Replay,
     pub(crate) memory: MemoryChecks,
+    /// For how long a thread may do nothing that the machine sees.
+    pub(crate) patience: Duration,
     /// Whether it looks for leaks, and the memory where the program's value will be.
     pub(crate) leaks: Option<(usize, usize)>,
 }
@@ -366,6 +370,7 @@ impl Engine {
             ledger: full.then(|| Box::new(Ledger::new(cpu_count, setup.tape))),
             statics: Vec::new(),
             locals: Locals::new(),
+            watch: Watch::begin(setup.patience),
             panics: Panics::default(),
             replay: setup.replay,
             host_unwinds: std::thread::panicking(),
@@ -529,6 +534,7 @@ impl Engine {
     /// Why the machine stopped, if it failed.
     fn failed(&mut self) -> Option<Box<Failed>> {
         self.resolve_mistake();
+        self.resolve_place_of_stuck();
         let kind = self.failure.take()?;
         let (threads, cpus, locks) = (self.thread_states(), self.cpu_states(), self.lock_reports());
         let (at_ns, panics) = (self.settled / PS_PER_NS, self.panics.all());
