@@ -66,19 +66,24 @@ impl Locals {
 
 /// The content of a variable of this host thread, eight bytes at a time, and the last ones alone.
 fn content(address: usize, size: usize) -> impl Iterator<Item = u64> {
+    (0..size / 8 + size % 8).map(move |index| part(address, size, index))
+}
+
+/// A part of it.
+#[inline]
+fn part(address: usize, size: usize, index: usize) -> u64 {
+    let whole = size / 8;
     // SAFETY: the symbol table says that a thread-local variable of this size is there in each
     // thread, next to `ANCHOR`, for as long as the thread is. Only this thread accesses it, and not
     // now. Any bytes are valid, and volatile: the compiler knows nothing of this variable.
-    let read = move |at: usize| unsafe {
-        let from = std::ptr::with_exposed_provenance::<[u8; 8]>(address + at);
-        u64::from_ne_bytes(from.read_volatile())
-    };
-    // SAFETY: as above.
-    let byte = move |at: usize| unsafe {
-        u64::from(std::ptr::with_exposed_provenance::<u8>(address + at).read_volatile())
-    };
-    let whole = size / 8 * 8;
-    (0..whole).step_by(8).map(read).chain((whole..size).map(byte))
+    unsafe {
+        if index < whole {
+            let from = std::ptr::with_exposed_provenance::<[u8; 8]>(address + index * 8);
+            return u64::from_ne_bytes(from.read_volatile());
+        }
+        let from = address + whole * 8 + (index - whole);
+        u64::from(std::ptr::with_exposed_provenance::<u8>(from).read_volatile())
+    }
 }
 
 impl Engine {
