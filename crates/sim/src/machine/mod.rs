@@ -302,8 +302,8 @@ impl Machine {
     pub const PATIENCE: Duration = Duration::from_secs(60);
 
     /// Sets for how long a thread may do nothing that the machine sees, in the host's time. Then
-    /// the run fails as [`Stuck`](FailureKind::Stuck), and says where the thread is: it may wait for
-    /// a lock or channel of std, or compute without end. `Duration::MAX` switches this off.
+    /// the run fails as [`Stuck`](FailureKind::Stuck), and says where the thread is: it may wait
+    /// for a lock or channel of std, or compute without end. `Duration::MAX` switches this off.
     ///
     /// What counts is the processor time of a thread that computes, and 30 looks at a thread that
     /// sleeps, spread over the span. A slow or stopped host does not make it shorter. A thread of

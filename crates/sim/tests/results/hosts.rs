@@ -16,10 +16,15 @@ std::thread_local! {
     static UNUSED: Cell<u32> = const { Cell::new(0) };
 }
 
+/// The environment variable that has a test share a thread-local.
+const SHARES: &str = "CORELINE_TEST_SHARES";
+
 /// Four threads count in a thread-local of the host; the first alone does in another.
 #[test]
-#[ignore = "run by another test, in a process of its own"]
 fn threads_share_a_local() {
+    if std::env::var_os(SHARES).is_none() {
+        return;
+    }
     UNUSED.set(1);
     let count = || {
         DEPTH.with(|depth| *depth.borrow_mut() += 1);
@@ -34,17 +39,12 @@ fn threads_share_a_local() {
     machine("host-2c", 1).run(|| ALONE.set(1)).unwrap();
 }
 
-/// Runs an ignored test of this file in another process: what it wrote to stderr and stdout.
-fn output_of(test: &str) -> [String; 2] {
-    let mut again = Command::new(std::env::current_exe().unwrap());
-    again.args(["--exact", "--ignored", "--nocapture", &format!("hosts::{test}")]);
-    let Output { stdout, stderr, .. } = again.output().unwrap();
-    [stderr, stdout].map(|text| String::from_utf8(text).unwrap())
-}
-
 #[test]
 fn a_local_of_the_host_that_threads_share_is_named() {
-    let [said, out] = output_of("threads_share_a_local");
+    let mut again = Command::new(std::env::current_exe().unwrap());
+    again.args(["--exact", "--nocapture", "hosts::threads_share_a_local"]).env(SHARES, "");
+    let Output { stdout, stderr, .. } = again.output().unwrap();
+    let [said, out] = [stderr, stdout].map(|text| String::from_utf8(text).unwrap());
     assert!(out.contains("1 passed"), "{out}");
     let warning = "coreline-sim: all simulated threads share results::hosts::DEPTH, a \
                    `std::thread_local!` that one of them changed";

@@ -117,7 +117,7 @@ struct Progress {
     /// Of [`Until::Steady`]: when the present window ends, none in the first one; and the end of
     /// each window with the operations of each role by then.
     end_ns: Option<u64>,
-    windows: Vec<(u64, Vec<u64>)>,
+    ended: Vec<(u64, Vec<u64>)>,
     is_over: bool,
 }
 
@@ -142,7 +142,7 @@ impl Course {
             begin_ns: u64::MAX,
             warm: 0,
             end_ns: None,
-            windows: Vec::new(),
+            ended: Vec::new(),
             is_over: false,
         };
         Course { until, progress: Mutex::new(progress) }
@@ -185,7 +185,7 @@ impl Course {
                 }
                 Until::Steady => {
                     progress.end_window(now_ns);
-                    while marks.0.len() <= progress.windows.len() {
+                    while marks.0.len() <= progress.ended.len() {
                         marks.note(mark);
                     }
                     progress.is_over
@@ -264,18 +264,18 @@ impl Progress {
         }
         let _host = arena::leave();
         let operations = self.roles.iter().map(|role| role.operations).collect();
-        self.windows.push((now_ns, operations));
+        self.ended.push((now_ns, operations));
         self.end_ns = Some(self.begin_ns + 2 * (now_ns - self.begin_ns));
         let is_steady = (0..self.roles.len()).all(|role| self.drift(role) <= STEADY);
-        self.is_over = is_steady || self.windows.len() > DOUBLINGS;
+        self.is_over = is_steady || self.ended.len() > DOUBLINGS;
     }
 
     /// Of the last windows; NaN if there are too few.
     fn drift(&self, role: usize) -> f64 {
-        let Some(from) = self.windows.len().checked_sub(COMPARED + 1) else { return f64::NAN };
+        let Some(from) = self.ended.len().checked_sub(COMPARED + 1) else { return f64::NAN };
         let rate = |pair: &[(u64, Vec<u64>)]| {
             (pair[1].1[role] - pair[0].1[role]) as f64 / (pair[1].0 - pair[0].0) as f64
         };
-        ratio(&self.windows[from..].windows(2).map(rate).collect::<Vec<_>>())
+        ratio(&self.ended[from..].windows(2).map(rate).collect::<Vec<_>>())
     }
 }
