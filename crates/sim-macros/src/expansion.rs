@@ -81,7 +81,7 @@ impl Parse for Setting {
                 }
                 quote!(#name: #number)
             }
-            "races" | "leaks" => {
+            "races" | "leaks" | "determinism" => {
                 let is_wanted: LitBool = input.parse()?;
                 quote!(#name: #is_wanted)
             }
@@ -89,7 +89,7 @@ impl Parse for Setting {
                 return Err(Error::new(
                     name.span(),
                     "a setting is `machine`, `seeds`, `seed`, `band`, `schedule`, `faults`, \
-                     `steps`, `races`, `memory` or `leaks`",
+                     `steps`, `races`, `memory`, `leaks` or `determinism`",
                 ));
             }
         };

@@ -74,7 +74,7 @@ fn serve<C: Count>() -> Parallel {
 /// Nanoseconds that a request takes.
 fn per_request<C: Count>(machine: Machine) -> Result<f64, Box<Failure>> {
     let done = machine.run(serve::<C>)?.value;
-    Ok(done.span_ns as f64 / done.rounds as f64)
+    Ok(done.span_ns as f64 / REQUESTS as f64)
 }
 
 fn look<C: Count>() -> Result<Parallel, Box<dyn Error>> {

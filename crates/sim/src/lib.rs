@@ -161,6 +161,7 @@ pub use world::{SimJoinHandle, exec, interrupts, locks};
 /// | `leaks = true` | whether it looks for [leaks](Machine::find_leaks) | it does not |
 /// | `steps = 100000` | the [step limit](Machine::step_limit) | [default](Machine::STEP_LIMIT) |
 /// | `races = true` | whether it looks for [data races](Machine::find_races) | it does not |
+/// | `determinism = false` | whether the first run is repeated and compared | it is |
 ///
 /// The attribute does not set the [`Allocator`], because a program has only one global allocator,
 /// and several tests with the attribute would set several. A machine without this allocator does
@@ -170,6 +171,13 @@ pub use world::{SimJoinHandle, exec, interrupts, locks};
 /// test. Other attributes, such as `#[should_panic]`, mean what they do in other tests. The first
 /// run that fails ends the test, with its [`Failure`] and the command that repeats only this run.
 /// The command sets the environment variable `CORELINE_REPLAY` to the replay line.
+///
+/// A test with `n` runs makes `n + 1`: the first is repeated, and must make the same accesses at
+/// the same times. (The first million are compared one by one, and all others by the reports of the
+/// runs.) Otherwise no replay line would repeat a run. The failure names the first access at which
+/// the two differ, with its thread and its place, as
+/// [`check_determinism`](Machine::check_determinism) does. Usual reasons are std's hash maps and
+/// other hashers with random keys, and statics that an earlier run changed.
 pub use coreline_sim_macros::test;
 
 /// The simulated machine's world. It is used only as a type parameter, and has no useful values.

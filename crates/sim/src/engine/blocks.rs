@@ -177,14 +177,15 @@ impl Event {
 const OWN: [&str; 2] = [file!(), concat!(env!("CARGO_MANIFEST_DIR"), "/src/engine/blocks.rs")];
 
 /// The first place in a printed backtrace that is neither in std nor in this package.
-fn user_site(trace: &str) -> Option<SourceSite> {
+pub(super) fn user_site(trace: &str) -> Option<SourceSite> {
     let here = std::env::current_dir().unwrap_or_default();
     let own = OWN.map(|file| file.strip_suffix("engine/blocks.rs").unwrap_or(file));
     let is_users = |place: &str| {
         // A backtrace names a file below the current folder from there on.
         let place = place.strip_prefix("./").map_or(place.into(), |rest| here.join(rest));
         let place = place.to_string_lossy();
-        let foreign = ["/rustc/", "/library/", "corosensei", own[0], own[1]];
+        let foreign =
+            ["/rustc/", "/library/", "corosensei", "/src/native/looks.rs", own[0], own[1]];
         !foreign.iter().any(|part| place.contains(part))
     };
     let mut symbol = "";

@@ -151,6 +151,7 @@ mod tests {
             arbitration: Default::default(),
             replay: Replay::new("host-2c", "lately"),
             memory: Default::default(),
+            patience: std::time::Duration::MAX,
             leaks: None,
         };
         run(setup, Job::new(move || program(&AtomicU64::new(0)))).err().map(|failed| failed.kind)

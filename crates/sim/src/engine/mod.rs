@@ -19,6 +19,7 @@ mod choice;
 mod event_queue;
 mod kernel;
 mod lately;
+mod locals;
 mod locks;
 mod memory;
 mod panics;
@@ -29,6 +30,7 @@ mod stack;
 mod states;
 mod statics;
 mod unoptimised;
+mod watchdog;
 
 use std::any::Any;
 use std::cell::Cell;
@@ -68,6 +70,7 @@ pub(crate) use kernel::interrupts::{Handler, mask, unmask};
 pub(crate) use kernel::points::{drain, interrupt_point, issue};
 pub(crate) use kernel::schedule::{exec, pause, sleep, spawn, wait_for, work, yield_now};
 pub(crate) use kernel::signals::{hold_signals, on_signal, release_signals};
+use locals::Locals;
 use memory::pages::Pages;
 pub(crate) use memory::pages::copy_on_write;
 pub(crate) use memory::pass::access_range;
@@ -81,6 +84,7 @@ pub(crate) use run::{Failed, Finished, Setup, run};
 pub(crate) use stack::USABLE as STACK;
 pub(crate) use statics::Key;
 use statics::Statics;
+use watchdog::Watch;
 
 thread_local! {
     /// The engine of the machine that this host thread runs; null outside of a run.
@@ -287,6 +291,9 @@ pub(crate) struct Engine {
     /// Whether full statistics were asked for.
     is_full: bool,
     statics: Statics,
+    /// The thread-locals of the host that simulated threads may share.
+    locals: Locals,
+    watch: Watch,
     panics: Panics,
     /// Whether the host's own code was unwinding when it started the machine.
     host_unwinds: bool,

@@ -13,16 +13,19 @@ use std::mem::{self, ManuallyDrop};
 use std::panic::{self, AssertUnwindSafe};
 use std::ptr;
 use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 
 use corosensei::CoroutineResult;
 
 use super::blocks::{self, Blocks};
 use super::choice::{self, Chooser, Decisions, Next};
 use super::kernel::fiber::{Fiber, Job};
+use super::locals::Locals;
 use super::memory::pages::Pages;
 use super::memory::stores::Stores;
 use super::panics::{self, NOT_A_STRING, Panics};
 use super::rng::{Rng, Stream};
+use super::watchdog::Watch;
 use super::{
     Cpu, ENGINE, Engine, EventQueue, NEVER, PS_PER_NS, STACK, State, Thread, inside, lately, races,
     stack, unoptimised,
@@ -66,6 +69,8 @@ pub(crate) struct Setup {
     pub(crate) arbitration: Arbitration,
     pub(crate) replay: Replay,
     pub(crate) memory: MemoryChecks,
+    /// For how long a thread may do nothing that the machine sees.
+    pub(crate) patience: Duration,
     /// Whether it looks for leaks, and the memory where the program's value will be.
     pub(crate) leaks: Option<(usize, usize)>,
 }
@@ -156,6 +161,7 @@ impl Installed {
         loop {
             let next = inside(|engine| {
                 engine.came_back();
+                engine.look_at_locals();
                 let next = engine.decide();
                 if !engine.newborn.is_empty() {
                     self.fibers.extend(engine.newborn.drain(..).map(Some));
@@ -181,6 +187,7 @@ impl Installed {
     fn end(&mut self, panicked: Option<String>) {
         let thread = inside(|engine| engine.current());
         let ended = self.fibers[thread].take();
+        inside(Engine::look_at_locals);
         inside(|engine| engine.ended(ended.as_ref().map(|fiber| fiber.stack.0), panicked));
     }
 }
@@ -362,6 +369,8 @@ impl Engine {
             kernel,
             ledger: full.then(|| Box::new(Ledger::new(cpu_count, setup.tape))),
             statics: Vec::new(),
+            locals: Locals::new(),
+            watch: Watch::begin(setup.patience),
             panics: Panics::default(),
             replay: setup.replay,
             host_unwinds: std::thread::panicking(),
@@ -525,6 +534,7 @@ impl Engine {
     /// Why the machine stopped, if it failed.
     fn failed(&mut self) -> Option<Box<Failed>> {
         self.resolve_mistake();
+        self.resolve_place_of_stuck();
         let kind = self.failure.take()?;
         let (threads, cpus, locks) = (self.thread_states(), self.cpu_states(), self.lock_reports());
         let (at_ns, panics) = (self.settled / PS_PER_NS, self.panics.all());

@@ -3,20 +3,20 @@
 use core::fmt;
 
 use crate::machine::Machine;
-use crate::results::failure::FailureKind;
+use crate::results::failure::Failure;
 use crate::results::replay::Replay;
 use crate::results::report::Report;
-use crate::results::tape::{Tape, TracedAccess};
+use crate::results::tape::{Record, Records, TracedAccess};
 
 /// The first difference between two runs of one program on one machine.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Divergence {
     /// The number of equal accesses before the difference.
     pub access: usize,
-    /// The first run's next access, or `None` if that run ended.
+    /// The first run's next access, or `None` if that run ended, or no more accesses were kept.
     pub first: Option<TracedAccess>,
-    /// The second run's next access, or `None` if that run ended. Both are `None` if only the
-    /// reports or the failures differ.
+    /// The second run's next access, as for `first`. Both are `None` if only the reports or the
+    /// failures are known to differ.
     pub second: Option<TracedAccess>,
     /// The replay line of both runs.
     pub replay: Replay,
@@ -28,7 +28,7 @@ impl fmt::Display for Divergence {
         for (run, next) in [("first", &self.first), ("second", &self.second)] {
             match next {
                 Some(access) => writeln!(f, "  the {run}: {access}")?,
-                None => writeln!(f, "  the {run} ended")?,
+                None => writeln!(f, "  the {run}: no access is known")?,
             }
         }
         writeln!(
@@ -83,25 +83,47 @@ impl Machine {
         machine: impl Fn() -> Machine,
         program: impl FnOnce() -> T + Clone + 'static,
     ) -> Result<(), Box<Divergence>> {
-        let run = || {
-            let tape = Tape::default();
-            let run = machine().tape(&tape).run(program.clone());
-            // What the program returned goes first: it may lie in the machine's memory, whose place
-            // the second run needs.
-            let outcome: Result<Report, FailureKind> =
-                run.map(|run| run.report).map_err(|failure| failure.kind);
-            (tape.take(), outcome)
-        };
-        let ((first, ended), (second, also_ended)) = (run(), run());
-        let same = first.iter().zip(&second).take_while(|(one, other)| one.is_as(other)).count();
-        if same == first.len() && same == second.len() && ended == also_ended {
-            return Ok(());
-        }
-        Err(Box::new(Divergence {
-            access: same,
-            first: first.get(same).map(|record| record.traced()),
-            second: second.get(same).map(|record| record.traced()),
-            replay: machine().replay_line(),
-        }))
+        let run = || taped(machine(), usize::MAX, program.clone());
+        let (first, second) = (run(), run());
+        divergence(&first, &second, machine().replay_line()).map_or(Ok(()), Err)
     }
+}
+
+/// The first accesses of a run, and how it ended.
+pub(crate) type Taped = (Vec<Record>, Result<Report, Box<Failure>>);
+
+/// Runs a program, and keeps so many accesses.
+pub(crate) fn taped<T: 'static>(
+    machine: Machine,
+    most: usize,
+    program: impl FnOnce() -> T + 'static,
+) -> Taped {
+    let tape = Records::first(most);
+    // What the program returned goes first: it may lie in the machine's memory, whose place the
+    // second run needs.
+    let outcome = machine.tape(&tape).run(program).map(|run| run.report);
+    (tape.borrow_mut().take(), outcome)
+}
+
+/// How two runs that this line repeats differ, if they do.
+pub(crate) fn divergence(
+    (first, ended): &Taped,
+    (second, also_ended): &Taped,
+    replay: Replay,
+) -> Option<Box<Divergence>> {
+    let same = first.iter().zip(second).take_while(|(one, other)| one.is_as(other)).count();
+    let ends_as = match (ended, also_ended) {
+        (Ok(one), Ok(other)) => one == other,
+        (Err(one), Err(other)) => one.kind == other.kind,
+        _ => false,
+    };
+    if same == first.len() && same == second.len() && ends_as {
+        return None;
+    }
+    Some(Box::new(Divergence {
+        access: same,
+        first: first.get(same).map(Record::traced),
+        second: second.get(same).map(Record::traced),
+        replay,
+    }))
 }

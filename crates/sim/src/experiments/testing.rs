@@ -4,12 +4,13 @@ use core::fmt;
 use std::path::Path;
 
 use crate::experiments::claim::Band;
+use crate::experiments::determinism::{Divergence, divergence, taped};
 use crate::experiments::explore::with_places;
 use crate::hardware::spec::{Spec, SpecError};
 use crate::machine::Machine;
 use crate::results::failure::Failure;
 use crate::results::replay::Replay;
-use crate::results::report::Statistics;
+use crate::results::report::Report;
 
 /// The environment variable that has a test run one replay line alone.
 const REPLAY: &str = "CORELINE_REPLAY";
@@ -43,6 +44,8 @@ pub struct Test {
     pub memory: &'static str,
     /// Whether the test detects leaks.
     pub leaks: bool,
+    /// Whether the first run is repeated, and the test fails if the two differ.
+    pub determinism: bool,
 }
 
 impl Test {
@@ -62,6 +65,7 @@ impl Test {
             races: false,
             memory: "",
             leaks: false,
+            determinism: true,
         }
     }
 
@@ -162,21 +166,60 @@ impl<E: fmt::Debug + 'static> Outcome for Result<(), E> {
     }
 }
 
-/// Runs a test on each of its machines in sequence.
+/// Runs a test on each of its machines in sequence, and on the first of them a second time: see
+/// [`Test::determinism`]. A run that `CORELINE_REPLAY` asks for is not repeated.
 ///
 /// # Panics
 ///
 /// Panics at the first run that fails. The message has the failure and the command that repeats
-/// only this run.
+/// only this run. Also panics if the second run on the first machine differs from the first run,
+/// and says where.
 #[track_caller]
 pub fn run<T: Outcome>(test: &Test, program: fn() -> T) {
-    let machines = test.machines().unwrap_or_else(|error| panic!("{}: {error}", test.name()));
-    for machine in machines {
-        let program = move || program().check();
-        if let Err(failure) = machine.run(program) {
+    let fail = |error: &dyn fmt::Display| -> ! { panic!("{}: {error}", test.name()) };
+    let machines = || test.machines().unwrap_or_else(|error| fail(&error));
+    let is_repeated = asked(test.name()).is_ok_and(|line| line.is_none()) && test.determinism;
+    let program = move || program().check();
+    for (number, machine) in machines().into_iter().enumerate() {
+        let kept = if number == 0 && is_repeated { KEPT } else { 0 };
+        let first = match kept {
+            0 => (Vec::new(), machine.run(program).map(|run| run.report)),
+            kept => taped(machine, kept, program),
+        };
+        if let (_, Err(failure)) = first {
             let failure = with_places(failure, program);
             panic!("{}", Failed { test, failure: &failure });
         }
+        let again = (kept > 0).then(|| machines().into_iter().next()).flatten();
+        if let Some(machine) = again {
+            let replay = machine.replay_line();
+            let second = taped(machine, kept, program);
+            if let Some(divergence) = divergence(&first, &second, replay) {
+                fail(&Differs { divergence: &divergence, second: &second.1 });
+            }
+        }
+    }
+}
+
+/// How many accesses of the run that is repeated, and of its repetition, are kept to compare them
+/// one by one: 32 MiB each. What comes later is compared by the runs' reports.
+const KEPT: usize = 1 << 20;
+
+/// A test whose two runs differ.
+struct Differs<'a> {
+    divergence: &'a Divergence,
+    second: &'a Result<Report, Box<Failure>>,
+}
+
+impl fmt::Display for Differs<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Differs { divergence, second } = self;
+        writeln!(f, "the test is not deterministic, so no replay line repeats a run of it")?;
+        writeln!(f, "{divergence}")?;
+        if let Err(failure) = second {
+            writeln!(f, "the second run failed: {failure}")?;
+        }
+        write!(f, "`determinism = false` in the attribute turns this check off")
     }
 }
 

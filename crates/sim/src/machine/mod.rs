@@ -6,6 +6,7 @@ use std::cell::Cell;
 use std::mem;
 use std::path::Path;
 use std::rc::Rc;
+use std::time::Duration;
 
 use coreline_topology::CpuId;
 
@@ -80,6 +81,7 @@ pub struct Machine {
     memory: Option<MemoryChecks>,
     leaks: bool,
     arbitration: Arbitration,
+    patience: Duration,
 }
 
 /// The result of a program that ran to its end.
@@ -148,6 +150,7 @@ impl Machine {
             memory: None,
             leaks: false,
             arbitration: Arbitration::default(),
+            patience: Machine::PATIENCE,
         }
     }
 
@@ -292,6 +295,22 @@ impl Machine {
     /// of a spin loop or a scheduling decision.
     pub fn step_limit(mut self, steps: u64) -> Machine {
         self.step_limit = steps;
+        self
+    }
+
+    /// The default [patience](Machine::patience).
+    pub const PATIENCE: Duration = Duration::from_secs(60);
+
+    /// Sets for how long a thread may do nothing that the machine sees, in the host's time. Then
+    /// the run fails as [`Stuck`](FailureKind::Stuck), and says where the thread is: it may wait
+    /// for a lock or channel of std, or compute without end. `Duration::MAX` switches this off.
+    ///
+    /// What counts is the processor time of a thread that computes, and 30 looks at a thread that
+    /// sleeps, spread over the span. A slow or stopped host does not make it shorter. A thread of
+    /// the process looks, by the signal `SIGURG`. The stuck thread is abandoned where it stands, so
+    /// locks of the host that it holds stay locked.
+    pub fn patience(mut self, patience: Duration) -> Machine {
+        self.patience = patience;
         self
     }
 
@@ -455,8 +474,9 @@ impl Machine {
     /// * Do not use more than 256 KiB of stack. Otherwise the run
     ///   [fails](FailureKind::StackOverflow), and locks of the host that the thread held stay
     ///   locked.
-    /// * Do not wait in a loop that makes no simulated access, because no other thread runs
-    ///   meanwhile.
+    /// * Do not wait in a loop that makes no simulated access, or for a lock or a channel of std,
+    ///   because no other thread runs meanwhile. The run [fails](FailureKind::Stuck) after its
+    ///   [patience](Machine::patience).
     /// * Do not wait for a machine with the same replay line on another host thread. That machine
     ///   waits for this machine to end. The replay line determines the addresses that a program
     ///   sees, and only one machine at a time can use these addresses.
@@ -525,6 +545,7 @@ impl Machine {
             arbitration: self.arbitration,
             replay: replay.clone(),
             memory: replay.memory,
+            patience: self.patience,
             leaks: self.leaks.then_some(kept),
         };
         match engine::run(setup, job) {

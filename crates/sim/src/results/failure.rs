@@ -89,6 +89,18 @@ pub enum FailureKind {
         /// The CPU on which the thread ran.
         cpu: CpuId,
     },
+    /// A thread did nothing that the machine sees for longer than the machine's
+    /// [patience](crate::Machine::patience). No other simulated thread can run meanwhile.
+    Stuck {
+        /// The thread's number.
+        thread: usize,
+        /// The CPU on which the thread ran.
+        cpu: CpuId,
+        /// Whether the thread waited for something of the host. Otherwise it computed.
+        waits: bool,
+        /// The source location of the thread, if known.
+        site: Option<SourceSite>,
+    },
     /// The machine did not start, because [`Allocator`](crate::Allocator) is not the program's
     /// global allocator.
     NoAllocator,
@@ -317,6 +329,24 @@ impl fmt::Display for FailureKind {
                 "thread {thread} on {cpu} used more than the 256 KiB of stack that a simulated \
                  thread has: recurse less deeply, or put large values into boxes"
             ),
+            FailureKind::Stuck { thread, cpu, waits, site } => {
+                write!(f, "thread {thread} on {cpu} ")?;
+                f.write_str(match waits {
+                    true => "waits for something outside of the machine",
+                    false => "computes without an access that the machine sees",
+                })?;
+                site.as_ref().map_or(Ok(()), |site| write!(f, " at {site}"))?;
+                f.write_str(match waits {
+                    true => {
+                        ", so no other simulated thread can run: use the locks, channels and \
+                         threads of coreline_sim in the place of std's"
+                    }
+                    false => {
+                        ", so no other simulated thread can run: wait by a word of \
+                         coreline_sim::atomic, or allow more time (`Machine::patience`)"
+                    }
+                })
+            }
             FailureKind::NoAllocator => write!(
                 f,
                 "the machine did not start: coreline_sim::Allocator is not the global allocator; \

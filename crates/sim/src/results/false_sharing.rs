@@ -1,11 +1,11 @@
 //! False sharing: different cores use different words of one line.
 
 use core::fmt;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde::Serialize;
 
-/// A group of words of one line, whose cores use no other word of the line.
+/// A group of words of one line that the same cores write, or that only other cores read.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct WordGroup {
     /// The [names](crate::name) of the words. A word without a name is listed by its offset in the
@@ -14,6 +14,10 @@ pub struct WordGroup {
     pub words: Vec<String>,
     /// The number of cores that use the words.
     pub cores: usize,
+    /// The cores that write the words.
+    pub writers: Vec<u32>,
+    /// The cores that only read the words.
+    pub readers: Vec<u32>,
     /// The number of misses of those cores on the words.
     pub misses: u64,
     /// The addresses of the locks to which the words belong, as in
@@ -41,47 +45,107 @@ impl Word {
     }
 }
 
+/// How often a core missed on a word.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Missed {
+    pub(crate) reads: u64,
+    pub(crate) writes: u64,
+}
+
+impl Missed {
+    fn all(self) -> u64 {
+        self.reads + self.writes
+    }
+
+    pub(crate) fn add(&mut self, other: Missed) {
+        self.reads += other.reads;
+        self.writes += other.writes;
+    }
+}
+
 /// How often each core missed on a word, by the word's offset in its line and the core.
-pub(crate) type Misses = BTreeMap<u8, BTreeMap<u32, u64>>;
+pub(crate) type Misses = BTreeMap<u8, BTreeMap<u32, Missed>>;
 
 /// A core that misses no more than this often on a word made it, or looked at it in the end.
 const FIRST_AND_LAST: u64 = 2;
 
-/// Nor does a core use a word if another misses this many times as often on it.
+/// Nor does a core use a word if another misses so many times as often on it, or write it if
+/// another writes it so many times as often. Nor does a group matter if another has so many times
+/// its misses.
 const RARELY: u64 = 10;
 
-/// The groups of a line's words, of which `word` tells by their offsets; none if there are not
-/// several. Words that one core uses are in one group.
-pub(crate) fn groups(misses: &Misses, word: impl Fn(u8) -> Word) -> Vec<WordGroup> {
-    let mut groups: Vec<(Vec<u8>, BTreeMap<u32, u64>)> = Vec::new();
-    for (&offset, cores) in misses {
-        let most = cores.values().max().copied().unwrap_or(0);
-        let is_user =
-            |&(_, &count): &(&u32, &u64)| count > FIRST_AND_LAST && count * RARELY >= most;
-        let users: BTreeMap<u32, u64> =
-            cores.iter().filter(is_user).map(|(&core, &count)| (core, count)).collect();
-        if users.is_empty() {
-            continue;
+/// Words that belong together, and the misses of the cores that use them.
+struct Group {
+    offsets: Vec<u8>,
+    users: BTreeMap<u32, Missed>,
+    /// The cores that write one of the words.
+    writers: BTreeSet<u32>,
+}
+
+impl Group {
+    /// The word at this offset, if a core uses it.
+    fn of_word(offset: u8, cores: &BTreeMap<u32, Missed>) -> Option<Group> {
+        let often = |of: fn(Missed) -> u64| {
+            let most = cores.values().map(|&missed| of(missed)).max().unwrap_or(0);
+            move |missed: Missed| of(missed) > FIRST_AND_LAST && of(missed) * RARELY >= most
+        };
+        let (uses, writes) = (often(Missed::all), often(|missed| missed.writes));
+        let each = || cores.iter().map(|(&core, &missed)| (core, missed));
+        let users: BTreeMap<_, _> = each().filter(|&(_, missed)| uses(missed)).collect();
+        let writers = each().filter(|&(core, missed)| writes(missed) && users.contains_key(&core));
+        let writers = writers.map(|(core, _)| core).collect();
+        (!users.is_empty()).then_some(Group { offsets: vec![offset], users, writers })
+    }
+
+    /// Whether a line for each would save little. So it is if a core writes both, or if only
+    /// writers of the other read what no core writes: they need the line in any case. A core that
+    /// only reads both misses on what no core writes for no reason.
+    fn belongs_to(&self, other: &Group) -> bool {
+        match self.writers.is_empty() {
+            false => !self.writers.is_disjoint(&other.writers),
+            true if other.writers.is_empty() => true,
+            true => self.users.keys().all(|core| other.writers.contains(core)),
         }
-        // All groups that share a core with this word become one with it.
-        let mut group = (vec![offset], users);
-        for (offsets, theirs) in std::mem::take(&mut groups) {
-            if theirs.keys().all(|core| !group.1.contains_key(core)) {
-                groups.push((offsets, theirs));
-                continue;
-            }
-            group.0.extend(offsets);
-            for (core, count) in theirs {
-                *group.1.entry(core).or_default() += count;
+    }
+
+    fn join(&mut self, other: Group) {
+        self.offsets.extend(other.offsets);
+        self.writers.extend(other.writers);
+        for (core, missed) in other.users {
+            self.users.entry(core).or_default().add(missed);
+        }
+    }
+
+    fn misses(&self) -> u64 {
+        self.users.values().map(|missed| missed.all()).sum()
+    }
+}
+
+/// The groups of a line's words, of which `word` tells by their offsets; none if there are not
+/// several. Words that a core writes are in one group, whatever cores read them.
+pub(crate) fn groups(misses: &Misses, word: impl Fn(u8) -> Word) -> Vec<WordGroup> {
+    let mut groups: Vec<Group> = Vec::new();
+    let words = misses.iter().filter_map(|(&offset, cores)| Group::of_word(offset, cores));
+    let (written, read): (Vec<_>, Vec<_>) = words.partition(|group| !group.writers.is_empty());
+    for mut group in written.into_iter().chain(read) {
+        // All groups to which this word belongs become one with it.
+        for other in std::mem::take(&mut groups) {
+            match group.belongs_to(&other) {
+                true => group.join(other),
+                false => groups.push(other),
             }
         }
         groups.push(group);
     }
+    let most = groups.iter().map(Group::misses).max().unwrap_or(0);
+    groups.retain(|group| group.misses() * RARELY >= most);
     if groups.len() < 2 {
         return Vec::new();
     }
-    groups.sort_by_key(|(offsets, _)| offsets.iter().min().copied());
-    let group = |(mut offsets, cores): (Vec<u8>, BTreeMap<u32, u64>)| {
+    groups.sort_by_key(|group| group.offsets.iter().min().copied());
+    let group = |group: Group| {
+        let misses = group.misses();
+        let Group { mut offsets, users, writers } = group;
         offsets.sort_unstable();
         let known: Vec<_> = offsets.iter().map(|&offset| (offset, word(offset))).collect();
         let mut words: Vec<_> = known.iter().map(|(offset, word)| word.called(*offset)).collect();
@@ -89,15 +153,28 @@ pub(crate) fn groups(misses: &Misses, word: impl Fn(u8) -> Word) -> Vec<WordGrou
         let mut locks: Vec<_> =
             known.iter().filter_map(|(_, word)| Some(word.lock.as_ref()?.0)).collect();
         locks.dedup();
-        WordGroup { words, cores: cores.len(), misses: cores.values().sum(), locks }
+        let readers = users.keys().copied().filter(|core| !writers.contains(core)).collect();
+        let (cores, writers) = (users.len(), writers.into_iter().collect());
+        WordGroup { words, cores, writers, readers, misses, locks }
     };
     groups.into_iter().map(group).collect()
 }
 
 impl fmt::Display for WordGroup {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let plural = if self.cores == 1 { "" } else { "s" };
-        write!(f, "{} ({} core{plural})", self.words.join(", "), self.cores)
+        write!(f, "{} (", self.words.join(", "))?;
+        let mut separator = "";
+        for (cores, does, do_) in
+            [(&self.writers, "writes", "write"), (&self.readers, "reads", "read")]
+        {
+            match cores[..] {
+                [] => continue,
+                [core] => write!(f, "{separator}core {core} {does}")?,
+                _ => write!(f, "{separator}{} cores {do_}", cores.len())?,
+            }
+            separator = ", ";
+        }
+        write!(f, ")")
     }
 }
 
@@ -156,30 +233,64 @@ fn several_locks(groups: &[WordGroup]) -> Option<String> {
 mod tests {
     use super::*;
 
-    fn misses(words: &[(u8, &[(u32, u64)])]) -> Misses {
-        words.iter().map(|&(offset, cores)| (offset, cores.iter().copied().collect())).collect()
+    /// Misses by word: a core's reads and writes.
+    type Words<'a> = &'a [(u8, &'a [(u32, u64, u64)])];
+
+    fn misses(words: Words<'_>) -> Misses {
+        let of_core = |&(core, reads, writes): &(u32, u64, u64)| (core, Missed { reads, writes });
+        let of_word = |&(offset, cores): &(u8, &[(u32, u64, u64)])| {
+            (offset, cores.iter().map(of_core).collect())
+        };
+        words.iter().map(of_word).collect()
     }
 
-    fn found(words: &[(u8, &[(u32, u64)])]) -> Vec<(Vec<String>, usize, u64)> {
+    fn found(words: Words<'_>) -> Vec<(String, usize, u64)> {
         let groups = groups(&misses(words), |_| Word::default());
-        groups.into_iter().map(|group| (group.words, group.cores, group.misses)).collect()
+        groups.iter().map(|group| (group.to_string(), group.cores, group.misses)).collect()
     }
 
     #[test]
-    fn words_of_different_cores_are_falsely_shared() {
-        let expected = vec![(vec!["+0".to_owned()], 1, 90), (vec!["+8".to_owned()], 1, 80)];
-        assert_eq!(found(&[(0, &[(1, 90)]), (8, &[(2, 80)])]), expected);
+    fn words_of_different_writers_are_falsely_shared() {
+        let expected = vec![
+            ("+0 (core 1 writes)".to_owned(), 1, 90),
+            ("+8 (core 2 writes)".to_owned(), 1, 80),
+        ];
+        assert_eq!(found(&[(0, &[(1, 0, 90)]), (8, &[(2, 0, 80)])]), expected);
         // One that made both, and one that looks at both now and then, make no difference.
-        let looked = [(0, &[(0, 2), (1, 90), (5, 8)][..]), (8, &[(0, 2), (2, 80), (5, 7)])];
+        let looked = [
+            (0, &[(0, 0, 2), (1, 0, 90), (5, 8, 0)][..]),
+            (8, &[(0, 0, 2), (2, 0, 80), (5, 7, 0)]),
+        ];
         assert_eq!(found(&looked), expected);
     }
 
     #[test]
-    fn words_with_a_core_in_common_are_not() {
-        assert_eq!(found(&[(0, &[(1, 90), (2, 90)]), (8, &[(2, 80), (3, 80)])]), []);
-        assert_eq!(found(&[(0, &[(1, 90), (2, 90)])]), [], "a word that two contend for");
+    fn a_reader_of_both_words_hides_nothing() {
+        // A ring: the producer writes the tail and reads the head, the consumer the other way.
+        let ring = found(&[(0, &[(1, 40, 60), (2, 90, 0)]), (8, &[(1, 80, 0), (2, 30, 60)])]);
+        assert_eq!(
+            ring.iter().map(|(text, ..)| text.as_str()).collect::<Vec<_>>(),
+            ["+0 (core 1 writes, core 2 reads)", "+8 (core 2 writes, core 1 reads)"]
+        );
+        // A link that all follow, beside an epoch that its owner writes and all read.
+        let list = found(&[(0, &[(2, 90, 0), (3, 90, 0)]), (24, &[(1, 0, 90), (2, 9, 0)])]);
+        assert_eq!(list[0].0, "+0 (2 cores read)");
+        assert_eq!(list[1].0, "+24 (core 1 writes, core 2 reads)");
+    }
+
+    #[test]
+    fn words_with_a_writer_in_common_are_not() {
+        let one = [(0, &[(1, 0, 90), (2, 0, 90)][..]), (8, &[(2, 0, 80), (3, 0, 80)])];
+        assert_eq!(found(&one), []);
+        assert_eq!(found(&one[..1]), [], "a word that two contend for");
         // The third word is what the first two have in common.
-        assert_eq!(found(&[(0, &[(1, 90)]), (8, &[(2, 80)]), (16, &[(1, 50), (2, 50)])]), []);
-        assert_eq!(found(&[(0, &[(1, 2)]), (8, &[(2, 2)])]), [], "first accesses");
+        let third = [(0, &[(1, 0, 90)][..]), (8, &[(2, 0, 80)]), (16, &[(1, 0, 50), (2, 0, 50)])];
+        assert_eq!(found(&third), []);
+        // A flag beside a lock that both of its readers take.
+        assert_eq!(found(&[(0, one[0].1), (4, &[(1, 20, 0), (2, 20, 0)])]), []);
+        assert_eq!(found(&[(0, &[(1, 0, 2)]), (8, &[(2, 0, 2)])]), [], "first accesses");
+        assert_eq!(found(&[(0, &[(1, 9, 0)]), (8, &[(2, 9, 0)])]), [], "only reads");
+        let seldom = [(0, &[(1, 0, 900), (2, 0, 900)][..]), (8, &[(3, 60, 0)])];
+        assert_eq!(found(&seldom), [], "a word that hardly misses");
     }
 }

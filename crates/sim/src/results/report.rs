@@ -202,15 +202,19 @@ pub struct LineCost {
     /// The number of the thread on whose stack the line is. The compiler places values on a stack,
     /// so another build can place the same values on two lines.
     pub stack: Option<usize>,
+    /// Whether the line is one of the harness, the code of this crate that starts, joins and
+    /// measures threads: more than nine tenths of its time are the harness'. A printed report
+    /// leaves out such lines.
+    pub of_harness: bool,
     /// The cost of all accesses.
     pub cost: AccessCost,
     /// The cost of the accesses to each word, by word and source location.
     pub words: Vec<WordCost>,
-    /// The groups of words on the line that separate cores use. If there are several groups, the
-    /// line has false sharing. Otherwise the list is empty. A core that rarely accesses a word does
-    /// not count as a user of the word. If the users of two words overlap partly, the words are not
-    /// reported. A line whose memory was used for several purposes in turn may be reported by
-    /// mistake.
+    /// The groups of words on the line that separate cores write, and the group of those that no
+    /// core writes. If there are several groups, the line has false sharing, even if some cores
+    /// read words of several groups. Otherwise the list is empty. A core that rarely misses on a
+    /// word does not count as a user of the word, and a group that rarely misses is left out. A
+    /// line whose memory was used for several purposes in turn may be reported by mistake.
     pub falsely_shared: Vec<WordGroup>,
 }
 
@@ -232,6 +236,8 @@ pub struct WordCost {
 pub struct SiteCost {
     /// The source location.
     pub site: SourceSite,
+    /// Whether the location is one of the harness: see [`LineCost::of_harness`].
+    pub of_harness: bool,
     /// The cost of the accesses.
     pub cost: AccessCost,
 }
@@ -324,22 +330,31 @@ impl fmt::Display for AccessCost {
     }
 }
 
-/// A row for all that missed once or never: a first access misses, which says nothing.
+/// What the rows that missed once or never have in common: a first access misses, which says
+/// nothing.
+const COLD: &str = "with one miss or none";
+
+/// What the rows that say nothing about the program have in common.
+const HARNESS: &str = "of the harness (threads, scopes, measurements)";
+
+/// A row for all that are not shown each.
 fn rest<'a>(
     f: &mut fmt::Formatter<'_>,
     what: &str,
+    why: &str,
     costs: impl Iterator<Item = &'a AccessCost>,
 ) -> fmt::Result {
     let mut all = AccessCost::default();
     let count = costs.inspect(|cost| all.add(cost)).count();
-    if count > 0 { writeln!(f, "{all}{what} with one miss or none: {count}") } else { Ok(()) }
+    if count > 0 { writeln!(f, "{all}{what} {why}: {count}") } else { Ok(()) }
 }
 
 impl fmt::Display for Details {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let hot: Vec<_> = self.lines.iter().filter(|line| line.cost.is_hot()).collect();
-        let lines = hot.iter().map(|it| (it.address, it.cost.time_ns, &it.falsely_shared[..]));
-        false_sharing::verdict(f, &lines.collect::<Vec<_>>())?;
+        let (harness, lines): (Vec<_>, Vec<_>) = self.lines.iter().partition(|it| it.of_harness);
+        let hot: Vec<_> = lines.iter().copied().filter(|line| line.cost.is_hot()).collect();
+        let told = hot.iter().map(|it| (it.address, it.cost.time_ns, &it.falsely_shared[..]));
+        false_sharing::verdict(f, &told.collect::<Vec<_>>())?;
         writeln!(f, "\nhottest lines, and the accesses to them\n{HEADER}line")?;
         for line in hot.iter().take(MOST_PRINTED) {
             let LineCost { address, names, stack, cost, words, .. } = line;
@@ -356,17 +371,20 @@ impl fmt::Display for Details {
                 writeln!(f, "{cost}  +{offset} {} {site}", names.join(", "))?;
             }
             let cold = words.iter().filter(|word| !word.cost.is_hot());
-            rest(f, "  places", cold.map(|word| &word.cost))?;
+            rest(f, "  places", COLD, cold.map(|word| &word.cost))?;
         }
-        let cold = self.lines.iter().filter(|line| !line.cost.is_hot());
-        rest(f, "lines", cold.map(|line| &line.cost))?;
+        let cold = lines.iter().filter(|line| !line.cost.is_hot());
+        rest(f, "lines", COLD, cold.map(|line| &line.cost))?;
+        rest(f, "lines", HARNESS, harness.iter().map(|line| &line.cost))?;
         writeln!(f, "\nhottest places in the source\n{HEADER}site")?;
-        let hot = self.sites.iter().filter(|site| site.cost.is_hot());
-        for SiteCost { site, cost } in hot.take(MOST_PRINTED) {
+        let (harness, sites): (Vec<_>, Vec<_>) = self.sites.iter().partition(|it| it.of_harness);
+        let hot = sites.iter().filter(|site| site.cost.is_hot());
+        for SiteCost { site, cost, .. } in hot.take(MOST_PRINTED) {
             writeln!(f, "{cost}{site}")?;
         }
-        let cold = self.sites.iter().filter(|site| !site.cost.is_hot());
-        rest(f, "places", cold.map(|site| &site.cost))?;
+        let cold = sites.iter().filter(|site| !site.cost.is_hot());
+        rest(f, "places", COLD, cold.map(|site| &site.cost))?;
+        rest(f, "places", HARNESS, harness.iter().map(|site| &site.cost))?;
         write!(f, "\ntime of {} CPUs:", self.cpus.len())?;
         let kinds: Vec<_> = self.cpus.iter().map(CpuTime::by_name).collect();
         let all: u64 = kinds.iter().flatten().map(|(_, ns)| ns).sum();

@@ -1,10 +1,10 @@
 //! Full statistics: what accesses cost by line, by place in the source and by CPU.
 
 use core::cmp::Reverse;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use crate::hardware::coherence::Origin;
-use crate::results::false_sharing::{self, Misses, Word};
+use crate::results::false_sharing::{self, Missed, Misses, Word};
 use crate::results::locks::Locks;
 use crate::results::report::{
     AccessCost, CpuTime, Details, LineCost, Site, SiteCost, SourceSite, Transfers, WordCost,
@@ -43,14 +43,15 @@ pub(crate) struct Tally {
     /// Picoseconds from beginning to end.
     pub(crate) time: u64,
     /// How often each core missed, by its number.
-    missed: Vec<(u32, u64)>,
+    missed: Vec<(u32, Missed)>,
 }
 
 impl Tally {
-    fn miss(&mut self, core: u32) {
+    fn miss(&mut self, core: u32, writes: bool) {
+        let missed = Missed { reads: u64::from(!writes), writes: u64::from(writes) };
         match self.missed.binary_search_by_key(&core, |&(core, _)| core) {
-            Ok(index) => self.missed[index].1 += 1,
-            Err(index) => self.missed.insert(index, (core, 1)),
+            Ok(index) => self.missed[index].1.add(missed),
+            Err(index) => self.missed.insert(index, (core, missed)),
         }
     }
 }
@@ -109,14 +110,14 @@ impl Ledger {
         &mut self,
         core: u32,
         (line, site, address): (usize, Site, usize),
-        from: Origin,
+        (from, writes): (Origin, bool),
         queue: u64,
         time: u64,
     ) {
         let tally = self.tally(line, site, address);
         tally.transfers.count(from);
         if from != Origin::Private {
-            tally.miss(core);
+            tally.miss(core, writes);
         }
         tally.queue += queue;
         tally.time += time;
@@ -133,6 +134,7 @@ impl Ledger {
         (names, locks): (&Names, &Locks),
     ) -> Details {
         let mut sites = BTreeMap::<SourceSite, AccessCost>::new();
+        let mut harness = BTreeSet::new();
         let mut lines = Vec::new();
         for (index, tallies) in self.lines.iter().enumerate().filter(|(_, line)| !line.is_empty()) {
             let (address, stack) = place(index);
@@ -140,12 +142,21 @@ impl Ledger {
             // The compiler may have made several locations of one place: they count as one.
             let mut places = BTreeMap::<(u8, SourceSite), (Transfers, u64, u64)>::new();
             let mut misses = Misses::new();
+            // What the harness does for a caller, such as the wait of a scope, has the caller's
+            // place.
+            let harness_time: u64 =
+                tallies.iter().filter(|it| is_harness(it.site)).map(|it| it.time).sum();
+            let all_time: u64 = tallies.iter().map(|tally| tally.time).sum();
+            let of_harness = harness_time * 10 > all_time * 9;
             for tally in tallies {
                 let of_word = misses.entry(tally.offset).or_default();
                 for &(core, count) in &tally.missed {
-                    *of_word.entry(core).or_default() += count;
+                    of_word.entry(core).or_default().add(count);
                 }
                 let site = SourceSite::of(tally.site);
+                if is_harness(tally.site) {
+                    harness.insert(site.clone());
+                }
                 let place = places.entry((tally.offset, site)).or_default();
                 place.0.add(&tally.transfers);
                 place.1 += tally.queue;
@@ -165,11 +176,15 @@ impl Ledger {
             };
             let falsely_shared = false_sharing::groups(&misses, word);
             let names = names.of(address, 64);
-            lines.push(LineCost { address, names, stack, cost, words, falsely_shared });
+            lines.push(LineCost { address, names, stack, of_harness, cost, words, falsely_shared });
         }
         lines.sort_by_key(|line| (Reverse(line.cost.time_ns), line.address));
-        let mut sites: Vec<_> =
-            sites.into_iter().map(|(site, cost)| SiteCost { site, cost }).collect();
+        let site = |(site, cost): (SourceSite, AccessCost)| SiteCost {
+            of_harness: harness.contains(&site),
+            site,
+            cost,
+        };
+        let mut sites: Vec<_> = sites.into_iter().map(site).collect();
         sites.sort_by_key(|site| Reverse(site.cost.time_ns));
         let cpus = self.cpus.iter().enumerate();
         let cpus = cpus.map(|(cpu, times)| cpu_time(cpu as u32, times, time_ns)).collect();
@@ -185,6 +200,15 @@ impl Ledger {
         }
         sum
     }
+}
+
+/// Whether a place is one of the harness: what starts, joins and measures threads. A program's own
+/// calls of it, such as a park, have the program's place.
+fn is_harness(site: Site) -> bool {
+    const PARTS: [&str; 2] = ["mirrors/thread/", "experiments/measure/"];
+    let root = file!().trim_end_matches("results/statistics.rs");
+    let in_this_crate = site.file().strip_prefix(root);
+    in_this_crate.is_some_and(|file| PARTS.iter().any(|part| file.starts_with(part)))
 }
 
 fn cpu_time(cpu: u32, times: &[u64; Activity::COUNT], time_ns: u64) -> CpuTime {
@@ -219,7 +243,7 @@ mod tests {
         assert!(!core::ptr::eq(sites[0], sites[1]));
         let mut ledger = Ledger::new(1, None);
         for site in sites {
-            ledger.access(0, (0, site, 8), Origin::Private, 600, 700);
+            ledger.access(0, (0, site, 8), (Origin::Private, false), 600, 700);
         }
         let details = ledger.details(1, |_| (0, None), (&Names::default(), &Locks::default()));
         let cost = details.lines[0].cost;

@@ -15,12 +15,38 @@ pub(crate) struct Record {
     /// An offset in the machine's memory.
     pub(crate) address: u64,
     pub(crate) cpu: u32,
+    pub(crate) thread: u32,
     /// Picoseconds.
     pub(crate) at: u64,
 }
 
-/// All accesses of a run in their order; the machine and the one that started it share it.
-pub(crate) type Tape = Rc<RefCell<Vec<Record>>>;
+/// The accesses of a run in their order, or the first of them; the machine and the one that started
+/// it share it.
+pub(crate) type Tape = Rc<RefCell<Records>>;
+
+/// What is on a tape.
+pub(crate) struct Records {
+    kept: Vec<Record>,
+    /// How many are kept.
+    most: usize,
+}
+
+impl Records {
+    /// Keeps the first accesses, up to so many.
+    pub(crate) fn first(most: usize) -> Tape {
+        Rc::new(RefCell::new(Records { kept: Vec::new(), most }))
+    }
+
+    pub(crate) fn push(&mut self, record: Record) {
+        if self.kept.len() < self.most {
+            self.kept.push(record);
+        }
+    }
+
+    pub(crate) fn take(&mut self) -> Vec<Record> {
+        std::mem::take(&mut self.kept)
+    }
+}
 
 /// An access of a simulated program.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -31,14 +57,16 @@ pub struct TracedAccess {
     pub address: u64,
     /// The CPU that made the access.
     pub cpu: CpuId,
+    /// The number of the thread that had the CPU.
+    pub thread: u32,
     /// The time at which the access took effect, in simulated nanoseconds since the start.
     pub at_ns: u64,
 }
 
 impl fmt::Display for TracedAccess {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let TracedAccess { site, address, cpu, at_ns } = self;
-        write!(f, "{cpu} at {at_ns} ns accessed {address:#x} at {site}")
+        let TracedAccess { site, address, cpu, thread, at_ns } = self;
+        write!(f, "thread {thread} on {cpu} at {at_ns} ns accessed {address:#x} at {site}")
     }
 }
 
@@ -48,13 +76,14 @@ impl Record {
             site: SourceSite::of(self.site),
             address: self.address,
             cpu: CpuId::new(self.cpu),
+            thread: self.thread,
             at_ns: self.at / 1000,
         }
     }
 
     /// Whether two runs did the same. The compiler may have made several locations of one place.
     pub(crate) fn is_as(&self, other: &Record) -> bool {
-        (self.address, self.cpu, self.at) == (other.address, other.cpu, other.at)
-            && (core::ptr::eq(self.site, other.site) || self.site == other.site)
+        let key = |of: &Record| (of.address, of.cpu, of.thread, of.at);
+        key(self) == key(other) && (core::ptr::eq(self.site, other.site) || self.site == other.site)
     }
 }

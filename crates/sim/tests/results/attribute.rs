@@ -48,9 +48,10 @@ fn settings() -> Test {
 
 #[test]
 fn each_seed_and_each_point_of_its_band_is_a_run() {
-    assert_eq!(runs(settings()), 1);
-    assert_eq!(runs(Test { seeds: 5, seed: u64::MAX - 9, ..settings() }), 5);
-    assert_eq!(runs(Test { seeds: 5, band: "quick", ..settings() }), 15);
+    assert_eq!(runs(Test { determinism: false, ..settings() }), 1);
+    assert_eq!(runs(settings()), 2, "the first is repeated");
+    assert_eq!(runs(Test { seeds: 5, seed: u64::MAX - 9, ..settings() }), 6);
+    assert_eq!(runs(Test { seeds: 5, band: "quick", ..settings() }), 16);
     assert!(runs(Test { band: "whole", ..settings() }) > 48);
 }
 
@@ -139,4 +140,42 @@ fn a_race_fails_a_test_that_looks_for_races() {
     // SAFETY: as in the other thread: they take turns.
     cell.with_mut(|at| unsafe { *at += 1 });
     other.join().unwrap();
+}
+
+/// The order of the map's keys, which std draws anew for each map, decides which word is written.
+fn walks_a_map_with_entropy() {
+    let map: std::collections::HashMap<usize, ()> = (0..64).map(|key| (key, ())).collect();
+    let words: Vec<U32> = (0..64).map(|_| U32::new_in(0)).collect();
+    map.keys().for_each(|&key| words[key].store(1, Ordering::Relaxed));
+}
+
+#[test]
+fn a_test_that_differs_from_run_to_run_fails_and_says_where() {
+    let run =
+        |test: Test| panic::catch_unwind(move || testing::run(&test, walks_a_map_with_entropy));
+    let panic = run(settings()).unwrap_err();
+    let text = panic.downcast_ref::<String>().unwrap();
+    for part in [
+        "some::test: the test is not deterministic, so no replay line repeats a run of it",
+        "two runs of one program differ after ",
+        "  the first: thread 0 on cpu 0 at ",
+        "crates/sim/tests/results/attribute.rs:",
+        "`determinism = false` in the attribute",
+    ] {
+        assert!(text.contains(part), "{part:?} is not in\n{text}");
+    }
+    run(Test { determinism: false, ..settings() }).unwrap();
+}
+
+#[test]
+fn a_static_that_the_first_run_changed_is_told() {
+    static FIRST: HostU64 = HostU64::new(1);
+    let program = || {
+        let word = U32::new_in(0);
+        (0..FIRST.swap(0, Ordering::Relaxed)).for_each(|_| word.store(1, Ordering::Relaxed));
+    };
+    let panic = panic::catch_unwind(move || testing::run(&settings(), program)).unwrap_err();
+    let text = panic.downcast_ref::<String>().unwrap();
+    assert!(text.contains("a static that an earlier run changed"), "{text}");
+    assert!(text.contains("  the second: no access is known"), "{text}");
 }

@@ -7,6 +7,7 @@ mod claims;
 mod common;
 mod failures;
 mod guide;
+mod hosts;
 mod json;
 mod locks;
 mod measure;

@@ -10,7 +10,9 @@ use std::time::Duration;
 use coreline_sim::atomic::{AtomicU64, Ordering};
 use coreline_sim::claim::Band;
 use coreline_sim::hint::work;
-use coreline_sim::measure::{Faster, Parallel, Scaling, compare, parallel, scaling};
+use coreline_sim::measure::{
+    Faster, Parallel, Role, Scaling, Until, compare, parallel, roles, scaling,
+};
 use coreline_sim::sync::{Barrier, Mutex};
 use coreline_sim::{FailureKind, Machine, Spec};
 
@@ -25,7 +27,8 @@ fn threads_begin_together_and_nothing_else_is_timed() {
     for threads in [1, 2, 192, 384] {
         let done =
             run("epyc-9654-2s", move || parallel(threads, 50, |_| work(Duration::from_nanos(100))));
-        assert_eq!((done.threads(), done.rounds, done.each_ns.len()), (threads, 50, threads));
+        assert_eq!((done.threads(), done.runs().count()), (threads, threads));
+        assert!(done.runs().all(|run| (run.rounds, run.operations) == (50, 50)), "{done:?}");
         assert!(done.apart_ns <= 60, "{threads} threads begin {} ns apart", done.apart_ns);
         // 5,000 ns, and how exact `work` is.
         assert!((4_500..6_000).contains(&done.span_ns), "{threads} threads: {} ns", done.span_ns);
@@ -125,7 +128,7 @@ fn what_scales_is_told_from_what_does_not() {
     );
     let first = csv.lines().nth(1).unwrap().split(',').map(|it| it.parse::<f64>().unwrap());
     let first: Vec<f64> = first.collect();
-    assert_eq!((first.len(), first[0], first[4]), (10, 1.0, 1.0));
+    assert_eq!((first.len(), first[0], first[4]), (13, 1.0, 1.0));
     assert_eq!(csv.lines().count(), 5);
 
     let compared = compare(&apart, &locked);
@@ -164,53 +167,132 @@ fn a_failing_program_names_its_run() {
     assert!(none.to_string().starts_with("none: nothing was measured\n"), "{none}");
 }
 
-/// A curve, whose record the test below reads: it runs this one by its name.
+/// One thread takes 10 us a round; the others all add to one word.
+fn one_is_slow(threads: usize, until: Until) -> Parallel {
+    let (word, slow) = (Box::new(AtomicU64::new(0)), Box::new(Mutex::new(0)));
+    parallel(threads, until, |thread| {
+        if thread == 0 {
+            *slow.lock().unwrap() += 1;
+            work(Duration::from_micros(10));
+        } else {
+            word.fetch_add(1, Ordering::Relaxed);
+        }
+    })
+}
+
 #[test]
-fn one_curve() {
-    let band = Band::quick(&Spec::preset("host-2c").unwrap(), 1);
-    let count = |threads| {
-        let count = AtomicU64::new(0);
-        parallel(threads, 5, |_| _ = count.fetch_add(1, Ordering::Relaxed))
+fn a_thread_that_does_something_else_does_not_make_the_others_scale() {
+    let band = Band::quick(&Spec::preset("epyc-9654-2s").unwrap(), 1);
+    let slow = |threads| one_is_slow(threads, Until::Rounds(50));
+    let table = scaling(&band, "one is slow", &[1, 8, 24, 96], slow).unwrap();
+    assert_eq!(table.scales_to(), 1, "{table}");
+    let text = table.to_string();
+    assert!(text.contains("the slowest of 8 threads takes "), "{text}");
+    assert!(text.contains("measure them as roles"), "{text}");
+    assert!(text.lines().all(|line| line.chars().count() <= 80), "{text}");
+}
+
+fn a_writer_and_readers(threads: usize) -> Parallel {
+    let (word, table) = (Box::new(AtomicU64::new(0)), Box::new(Mutex::new(0)));
+    let write = Role::new("writer", 1, |_| {
+        *table.lock().unwrap() += 1;
+        work(Duration::from_micros(10));
+    });
+    let add = Role::new("adders", threads - 1, |_| _ = word.fetch_add(1, Ordering::Relaxed));
+    roles(Duration::from_micros(400), &[write, add])
+}
+
+#[test]
+fn roles_are_judged_one_by_one() {
+    let band = Band::quick(&Spec::preset("epyc-9654-2s").unwrap(), 1);
+    let table = scaling(&band, "mix", &[1, 2, 9, 25], a_writer_and_readers).unwrap();
+    let [writer, adders] = table.roles() else { panic!("{table:?}") };
+    assert_eq!((writer.scales_to(), adders.scales_to(), table.scales_to()), (25, 2, 2), "{table}");
+    assert_eq!((adders.threads(), writer.threads()), (&[2, 9, 25][..], &[1, 2, 9, 25][..]));
+    let rate = writer.rate(25).unwrap().value();
+    assert!((0.8e5..1.0e5).contains(&rate), "{rate}");
+    assert!(table.is_steady(), "{table}");
+    let text = table.to_string();
+    assert!(text.starts_with("mix scales to 2 of 25 threads\n\nmix, writer scales "), "{text}");
+    assert!(text.contains("    8/9  "), "{text}");
+    assert!(text.lines().all(|line| line.chars().count() <= 80), "{text}");
+}
+
+#[test]
+fn what_counts_is_what_the_operation_says() {
+    let done = run("host-2c", || {
+        let every_other = AtomicU64::new(0);
+        let tries = Role::counting("tries", 1, |_| {
+            work(Duration::from_nanos(500));
+            every_other.fetch_add(1, Ordering::Relaxed) % 2
+        });
+        let beside = Role::counting("beside", 1, |_| {
+            work(Duration::from_nanos(500));
+            0
+        });
+        roles(Duration::from_micros(100), &[tries, beside])
+    });
+    let [tries, beside] = &done.roles[..] else { panic!("{done:?}") };
+    assert!((180..=210).contains(&tries.threads[0].rounds), "{tries:?}");
+    assert!((90..=105).contains(&tries.threads[0].operations), "{tries:?}");
+    assert_eq!((beside.threads[0].operations, beside.per_second()), (0, 0.0));
+    assert!((done.per_second() / 1e6 - 1.0).abs() < 0.1, "{}", done.per_second());
+}
+
+#[test]
+fn a_window_ends_by_time_and_takes_time() {
+    let done = run("epyc-9654-2s", || one_is_slow(8, Until::Window(Duration::from_micros(105))));
+    let runs: Vec<_> = done.runs().collect();
+    // The last round of the slow one has begun within the window, and counts with its time.
+    assert_eq!((runs[0].rounds, runs[0].time_ns / 10_000), (11, 11), "{done:?}");
+    assert!(runs[1..].iter().all(|run| (105_000..106_000).contains(&run.time_ns)), "{done:?}");
+    let program = || parallel(1, Duration::from_micros(1), |_| ());
+    let failure = machine("host-2c", 1).run(program).unwrap_err();
+    assert!(failure.to_string().contains("took no simulated time"), "{failure}");
+    assert!(failure.to_string().contains("hint::work"), "{failure}");
+}
+
+/// Each hundredth round takes a hundred times as long: so few rounds show another rate.
+fn with_a_rare_round(until: Until) -> Parallel {
+    let rounds = [const { AtomicU64::new(0) }; 2];
+    parallel(2, until, |thread| {
+        let round = rounds[thread].fetch_add(1, Ordering::Relaxed);
+        work(Duration::from_nanos(if round % 100 == 99 { 10_000 } else { 100 }));
+    })
+}
+
+#[test]
+fn threads_go_on_until_their_rate_is_steady() {
+    let rate = |until| run("host-2c", move || with_a_rare_round(until));
+    let (few, many) = (rate(Until::Rounds(60)), rate(Until::Rounds(20_000)));
+    assert!(few.per_second() > 1.6 * many.per_second(), "{few:?}");
+    let steady = rate(Until::Steady);
+    assert!((0.85..1.15).contains(&(steady.per_second() / many.per_second())), "{steady:?}");
+    assert!(steady.roles[0].is_steady() && steady.drift() <= 1.2, "{steady:?}");
+    let again = rate(Until::Steady);
+    assert_eq!((again.per_second(), again.drift()), (steady.per_second(), steady.drift()));
+}
+
+#[test]
+fn a_rate_that_is_not_steady_is_said_to_be_so() {
+    let slower = |until: Until| {
+        move |threads| {
+            let rounds: Vec<AtomicU64> = (0..threads).map(|_| AtomicU64::new(0)).collect();
+            parallel(threads, until, |thread| {
+                let round = rounds[thread].fetch_add(1, Ordering::Relaxed);
+                work(Duration::from_nanos(100 + 10 * round));
+            })
+        }
     };
-    scaling(&band, "one word", &[1, 2], count).unwrap();
-}
-
-/// What `one_curve` said on standard error, with these variables of the environment.
-fn one_curve_with(variables: &[(&str, &str)]) -> String {
-    let mut command = Command::new(env::current_exe().unwrap());
-    command.args(["--exact", "measure::one_curve", "--nocapture"]);
-    let output = command.envs(variables.iter().copied()).output().unwrap();
-    let said = String::from_utf8(output.stderr).unwrap();
-    assert!(output.status.success(), "{said}");
-    said
-}
-
-#[test]
-fn a_curve_is_written_to_the_folder_that_a_program_names() {
-    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("curves");
-    _ = fs::remove_dir_all(&folder);
-    fs::create_dir(&folder).unwrap();
-    one_curve_with(&[("CORELINE_SCALE", folder.to_str().unwrap())]);
-    let files: Vec<_> = fs::read_dir(&folder).unwrap().map(|file| file.unwrap().path()).collect();
-    let [file] = &files[..] else { panic!("{files:?}") };
-    let text = fs::read_to_string(file).unwrap();
-    for part in [
-        "schema = \"scale-record/1\"",
-        "name = \"one word\"",
-        "machine = \"host-2c\"",
-        "threads = 2",
-        "program=one word threads=2",
-        "file = \"crates/sim/tests/results/measure.rs\"",
-    ] {
-        assert!(text.contains(part), "no {part:?} in {text}");
+    let band = Band::quick(&Spec::preset("host-2c").unwrap(), 1);
+    for until in [Until::Rounds(100), Until::Window(Duration::from_micros(50)), Until::Steady] {
+        let table = scaling(&band, "slower and slower", &[1, 2], slower(until)).unwrap();
+        assert!(!table.is_steady(), "{table}");
+        let text = table.to_string();
+        assert!(text.contains("not steady in 2 of 2 rows: a rate changed up to "), "{text}");
+        assert!(text.lines().all(|line| line.chars().count() <= 80), "{text}");
     }
-}
-
-#[test]
-fn a_replay_line_of_a_curve_prints_the_report_of_the_run() {
-    let line = "coreline-sim/1 machine=host-2c seed=1 request=30 faults=none program=one word";
-    let said = one_curve_with(&[("CORELINE_REPLAY", &format!("{line} threads=2"))]);
-    assert!(said.contains("hottest lines") && said.contains("results/measure.rs"), "{said}");
-    let said = one_curve_with(&[("CORELINE_REPLAY", &format!("{line} threads=3"))]);
-    assert!(!said.contains("hottest lines"), "{said}");
+    let table = scaling(&band, "one round", &[1, 2], |threads| parallel(threads, 1, |_| ()));
+    let text = table.unwrap().to_string();
+    assert!(text.contains("not known to be steady in 2 of 2 rows: too few rounds"), "{text}");
 }

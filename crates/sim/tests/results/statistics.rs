@@ -3,9 +3,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use coreline_sim::atomic::AtomicUsize;
 use coreline_sim::measure::parallel;
 use coreline_sim::sync::{self, Condvar, Mutex, RwLock};
-use coreline_sim::{Arbitration, Details, Machine, Report, Sim, Statistics, name};
+use coreline_sim::{Arbitration, Details, Machine, Report, Sim, Statistics, hint, name};
 use coreline_world::{Cell, Clock, Integer, JoinHandle, Line, Ordering, Threads, Word};
 
 use crate::common::{U64, machine, on};
@@ -83,7 +84,7 @@ fn full_statistics_find_the_line_that_two_counters_share() {
     let text = report.to_string();
     for part in [
         "false sharing on 1 line, ",
-        "  requests (1 core); errors (1 core)\n",
+        "  requests (core 0 writes); errors (core 8 writes)\n",
         "requests, errors",
         "+8 errors",
         &errors.site.to_string(),
@@ -138,7 +139,8 @@ fn two_locks_of_different_threads_on_one_line_are_told() {
     let text = two_locks(false, true);
     for part in [
         "\ncores use different words of one line; give each a line of its own\n",
-        "  two locks of different threads on one line\n    left (2 cores)\n    right (2 cores)\n",
+        "  two locks of different threads on one line\n    left (2 cores write)\n",
+        "\n    right (2 cores write)\n",
     ] {
         assert!(text.contains(part), "{part:?} is not in\n{text}");
     }
@@ -151,6 +153,111 @@ fn two_locks_of_different_threads_on_one_line_are_told() {
         assert!(text.contains(&lock), "{lock:?} is not in\n{text}");
     }
     assert_eq!(two_locks(true, false), "");
+}
+
+/// A ring of one producer and one consumer, each of which caches the other's index.
+#[derive(Default)]
+#[repr(C)]
+struct Ring<P> {
+    head: P,
+    tail: P,
+}
+
+#[derive(Default)]
+#[repr(C, align(64))]
+struct Padded(AtomicUsize);
+
+impl AsRef<AtomicUsize> for Padded {
+    fn as_ref(&self) -> &AtomicUsize {
+        &self.0
+    }
+}
+
+#[derive(Default)]
+struct Bare(AtomicUsize);
+
+impl AsRef<AtomicUsize> for Bare {
+    fn as_ref(&self) -> &AtomicUsize {
+        &self.0
+    }
+}
+
+fn ring<P: AsRef<AtomicUsize> + Default + Sync + 'static>() -> Report {
+    const SLOTS: usize = 16;
+    let run = machine("epyc-9654-2s", 1).statistics(Statistics::Full).run(|| {
+        let ring = Box::new(Line(Ring::<P>::default()));
+        let (head, tail) = (ring.head.as_ref(), ring.tail.as_ref());
+        name(head, "head");
+        name(tail, "tail");
+        let cached = [const { std::sync::atomic::AtomicUsize::new(0) }; 2];
+        parallel(2, 500, |thread| {
+            // One adds to the tail while there is room, the other to the head while there is any.
+            let (own, theirs, full) = [(tail, head, SLOTS), (head, tail, 0)][thread];
+            let position = own.load(Ordering::Relaxed);
+            let cached = &cached[thread];
+            while position.abs_diff(cached.load(Ordering::Relaxed)) == full {
+                cached.store(theirs.load(Ordering::Acquire), Ordering::Relaxed);
+                hint::spin_loop();
+            }
+            own.store(position + 1, Ordering::Release);
+        })
+    });
+    run.unwrap().report
+}
+
+#[test]
+fn the_head_and_the_tail_of_a_ring_on_one_line_are_told() {
+    let text = ring::<Bare>().to_string();
+    let head = "head (core 1 writes, core 0 reads); tail (core 0 writes, core 1 reads)\n";
+    assert!(text.contains(head), "{text}");
+    let text = ring::<Padded>().to_string();
+    assert!(!text.contains("false sharing"), "{text}");
+}
+
+/// As crossbeam-epoch's participants were: each owner writes its epoch, and all follow the links.
+#[test]
+fn an_epoch_beside_a_link_that_all_follow_is_told() {
+    #[derive(Default)]
+    #[repr(C, align(64))]
+    struct Local {
+        next: AtomicUsize,
+        epoch: AtomicUsize,
+    }
+    let run = machine("epyc-9654-2s", 1).statistics(Statistics::Full).run(|| {
+        let list: Box<[Local; 4]> = Box::default();
+        name(&list[0].next, "next");
+        name(&list[0].epoch, "epoch");
+        parallel(4, 200, |thread| {
+            list[thread].epoch.fetch_add(1, Ordering::SeqCst);
+            list.iter().for_each(|local| {
+                local.next.load(Ordering::Acquire);
+                local.epoch.load(Ordering::Relaxed);
+            });
+        });
+    });
+    let text = run.unwrap().report.to_string();
+    assert!(text.contains("false sharing on 4 lines"), "{text}");
+    assert!(text.contains("  next (3 cores read); epoch (core 0 writes"), "{text}");
+}
+
+#[test]
+fn lines_of_the_harness_are_not_the_hottest() {
+    let run = machine("epyc-9654-2s", 1).statistics(Statistics::Full).run(|| {
+        let word = Box::new(AtomicUsize::new(0));
+        parallel(96, 1, |_| _ = word.fetch_add(1, Ordering::Relaxed));
+    });
+    let report = run.unwrap().report;
+    let text = report.to_string();
+    for harness in ["thread/scope.rs", "thread/mod.rs", "measure/roles.rs"] {
+        assert!(!text.contains(harness), "{text}");
+    }
+    for part in ["lines of the harness (threads, scopes, measurements): ", "places of the harness"]
+    {
+        assert!(text.contains(part), "{part:?} is not in\n{text}");
+    }
+    let Details { lines, sites, .. } = details(&report);
+    assert!(lines.iter().any(|line| line.of_harness && line.cost.transfers.total() > 90));
+    assert!(sites.iter().any(|site| !site.of_harness) && sites.iter().any(|site| site.of_harness));
 }
 
 #[test]

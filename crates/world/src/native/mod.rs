@@ -12,6 +12,7 @@
 //! | `overflow`, a feature | none: a hook for the simulator | `SIGSEGV`, an alternate stack |
 //! | `fixed`, of that feature | none: the simulator's addresses | `mmap` at an address |
 //! | `image`, of that feature | none: what an address is | `dladdr` |
+//! | `looks`, of that feature | none: the simulator's watchdog | `SIGURG`, `/proc` |
 //!
 //! Without Linux, and with the feature `portable` on Linux, the world is built on std. It passes
 //! the same laws. The front page of `coreline` has a table of the missing features. This module
@@ -74,6 +75,8 @@ mod host;
 pub mod image;
 #[cfg(all(target_os = "linux", not(feature = "portable")))]
 pub(crate) mod linux;
+#[cfg(all(target_os = "linux", feature = "overflow"))]
+pub mod looks;
 #[cfg(all(target_os = "linux", feature = "overflow"))]
 pub mod overflow;
 #[cfg(any(not(target_os = "linux"), feature = "portable"))]

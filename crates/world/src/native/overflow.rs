@@ -165,17 +165,32 @@ unsafe fn pass_on(
         libc::SIG_DFL | libc::SIG_IGN => unsafe {
             libc::sigaction(signal, before, ptr::null_mut());
         },
-        handler if before.sa_flags & libc::SA_SIGINFO != 0 => {
-            type Full = extern "C" fn(libc::c_int, *mut libc::siginfo_t, *mut libc::c_void);
-            // SAFETY: an action with this flag has a handler of this type.
-            let handler = unsafe { mem::transmute::<usize, Full>(handler) };
-            handler(signal, info, context);
-        }
-        handler => {
-            type Short = extern "C" fn(libc::c_int);
-            // SAFETY: an action without the flag has a handler of this type.
-            let handler = unsafe { mem::transmute::<usize, Short>(handler) };
-            handler(signal);
-        }
+        // SAFETY: the caller's promises; the action has a handler.
+        _ => unsafe { call(signal, info, context, before) },
+    }
+}
+
+/// Calls the handler that an action has.
+///
+/// # Safety
+///
+/// The arguments of a signal handler, and an action that is neither the default nor to ignore.
+pub(super) unsafe fn call(
+    signal: libc::c_int,
+    info: *mut libc::siginfo_t,
+    context: *mut libc::c_void,
+    action: &libc::sigaction,
+) {
+    let handler = action.sa_sigaction;
+    if action.sa_flags & libc::SA_SIGINFO != 0 {
+        type Full = extern "C" fn(libc::c_int, *mut libc::siginfo_t, *mut libc::c_void);
+        // SAFETY: an action with this flag has a handler of this type.
+        let handler = unsafe { mem::transmute::<usize, Full>(handler) };
+        handler(signal, info, context);
+    } else {
+        type Short = extern "C" fn(libc::c_int);
+        // SAFETY: an action without the flag has a handler of this type.
+        let handler = unsafe { mem::transmute::<usize, Short>(handler) };
+        handler(signal);
     }
 }

@@ -439,9 +439,9 @@ impl Engine {
     pub(in crate::engine) fn count_hit(&mut self, cpu: usize, request: &Request, time: u64) {
         self.report.transfers.count(Origin::Private);
         if let Some(ledger) = &mut self.ledger {
-            let &Request { line, site, word, .. } = request;
-            let core = self.cpus[cpu].core;
-            ledger.access(core, (line, site, word), Origin::Private, 0, time);
+            let &Request { line, site, word, access, .. } = request;
+            let (core, how) = (self.cpus[cpu].core, (Origin::Private, access.writes()));
+            ledger.access(core, (line, site, word), how, 0, time);
             let now = self.cpus[cpu].now;
             self.put_down(cpu, request, now);
         }
@@ -461,7 +461,9 @@ impl Engine {
         };
         let line = self.directory.name(request.line) * LINE as u64;
         let address = line + (request.word % LINE) as u64;
-        tape.borrow_mut().push(Record { site: request.site, address, cpu: cpu as u32, at });
+        // A store may leave its buffer when no thread has the CPU: then it is the first's.
+        let thread = self.cpus[cpu].current.unwrap_or(0) as u32;
+        tape.borrow_mut().push(Record { site: request.site, address, cpu: cpu as u32, thread, at });
     }
 
     /// The store of another CPU, still on its way, whose value an access would read.

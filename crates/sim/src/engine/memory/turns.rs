@@ -47,7 +47,8 @@ impl Engine {
         self.directory.occupy(line, core, completion, busy);
         if let Some(ledger) = &mut self.ledger {
             let (queue, time) = (start - arrived, completion - issued);
-            ledger.access(core, (line, site, word), source.from, queue, time);
+            let how = (source.from, access.writes());
+            ledger.access(core, (line, site, word), how, queue, time);
             self.put_down(cpu, request, start);
         }
         if let Some(tracer) = &mut self.tracer {

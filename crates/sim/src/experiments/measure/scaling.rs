@@ -5,14 +5,15 @@ use core::fmt;
 use serde::ser::SerializeStruct as _;
 use serde::{Serialize, Serializer};
 
-use super::{Parallel, record};
+use super::course::STEADY;
+use super::{Parallel, RoleRun};
 use crate::experiments::claim::{Band, Figures};
 use crate::experiments::testing;
 use crate::results::failure::Failure;
 
 /// Runs a program with each of these numbers of threads, at all points of a band, on as many host
 /// threads as there are CPUs. `program` gets the number of threads. It usually returns the result
-/// of [`parallel`](super::parallel).
+/// of [`parallel`](super::parallel) or [`roles`](super::roles()).
 ///
 /// In replay lines the program is named `name threads=N`. If the environment variable
 /// `CORELINE_REPLAY` has such a line, `scaling` first repeats this run and prints its report, with
@@ -46,31 +47,53 @@ pub fn scaling(
         testing::replay_of(machine, move || program(threads))?;
     }
     let done = band.run_all(&named, run, || ())?;
-    let figures = |of: fn(&Parallel) -> f64| {
-        let each = named.iter().zip(&done).map(|(program, points)| {
-            let points = points.iter().map(|(value, replay)| (of(value), replay.clone()));
-            Figures::new(program.to_string(), points.collect())
-        });
-        each.collect::<Vec<_>>()
+    let part = |name: String, of: &Part<'_>, own: &dyn Fn(usize, &Parallel) -> usize| {
+        let rows = (0..threads.len()).map(|row| (row, own(threads[row], &done[row][0].0)));
+        let rows: Vec<_> = rows.filter(|&(_, own)| own > 0).collect();
+        let figures = |of: &dyn Fn(&Parallel) -> f64| {
+            let each = rows.iter().map(|&(row, _)| {
+                let points = done[row].iter().map(|(value, replay)| (of(value), replay.clone()));
+                let program = Program { name: &name, threads: threads[row] };
+                Figures::new(program.to_string(), points.collect())
+            });
+            each.collect::<Vec<_>>()
+        };
+        Scaling {
+            machine: band.machine_name().to_owned(),
+            points: band.points().len(),
+            threads: rows.iter().map(|&(row, _)| threads[row]).collect(),
+            own: rows.iter().map(|&(_, own)| own).collect(),
+            rates: figures(&|run| of(run, &Parallel::per_second, &RoleRun::per_second)),
+            shares: figures(&|run| of(run, &Parallel::share, &RoleRun::share)),
+            drifts: figures(&|run| of(run, &Parallel::drift, &|role| role.drift)),
+            roles: Vec::new(),
+            name: name.clone(),
+        }
     };
-    let scaling = Scaling {
-        name: name.to_owned(),
-        machine: band.machine_name().to_owned(),
-        points: band.points().len(),
-        threads: threads.to_vec(),
-        rates: figures(Parallel::per_second),
-        shares: figures(Parallel::share),
-    };
-    if let Some(folder) = record::folder() {
-        record::write(&folder, band, &scaling, &program)?;
+    let whole = |run: &Parallel, whole: Whole<'_>, _: OfRole<'_>| whole(run);
+    let mut all = part(name.to_owned(), &whole, &|threads, _| threads);
+    let count = done.iter().flatten().map(|(run, _)| run.roles.len()).max().unwrap_or(0);
+    if count > 1 {
+        let role = |index: usize| {
+            let called = done.iter().flatten().find_map(|(run, _)| run.roles.get(index));
+            let called = called.map_or("", |role| &role.name);
+            let of = |run: &Parallel, _: Whole<'_>, of: OfRole<'_>| {
+                run.roles.get(index).map_or(f64::NAN, of)
+            };
+            let own = |_, run: &Parallel| run.roles.get(index).map_or(0, |it| it.threads.len());
+            part(format!("{name}, {called}"), &of, &own)
+        };
+        all.roles = (0..count).map(role).collect();
     }
-    Ok(scaling)
+    Ok(all)
 }
 
-/// The name of a program with a number of threads, in replay lines.
-pub(super) fn named(name: &str, threads: usize) -> String {
-    Program { name, threads }.to_string()
-}
+/// A number of all threads of a run together, and one of a role's.
+type Whole<'a> = &'a dyn Fn(&Parallel) -> f64;
+type OfRole<'a> = &'a dyn Fn(&RoleRun) -> f64;
+
+/// Chooses between the two.
+type Part<'a> = dyn Fn(&Parallel, Whole<'_>, OfRole<'_>) -> f64 + 'a;
 
 /// A program with a number of threads.
 struct Program<'a> {
@@ -94,9 +117,14 @@ pub struct Scaling {
     machine: String,
     points: usize,
     threads: Vec<usize>,
-    /// For each number of threads: operations of all threads per simulated second.
+    /// How many of these are of the role; all if it is not of one.
+    own: Vec<usize>,
+    /// Of each number of threads: operations of all of them per simulated second.
     rates: Vec<Figures>,
     shares: Vec<Figures>,
+    drifts: Vec<Figures>,
+    /// The same by role, if there are several.
+    roles: Vec<Scaling>,
 }
 
 /// A number at a band's default point, and its range over the band.
@@ -126,9 +154,16 @@ pub struct Row {
     pub per_second: Spread,
     /// The throughput of each thread, relative to the throughput of a thread in the first row.
     pub efficiency: Spread,
-    /// The fastest thread's time, divided by the slowest thread's time. A value of 1 is fair.
+    /// The slowest thread's speed, divided by the fastest thread's speed. A value of 1 is fair.
     pub share: Spread,
+    /// How far the rate changed within a run: see [`RoleRun::drift`].
+    pub drift: Spread,
 }
+
+/// How fast a thread must be, beside one of the first row, for the program to scale. Threads that
+/// do the same are as fast as each other to that degree, too: else the rate is that of the slowest,
+/// whatever the others do.
+const ENOUGH: f64 = 0.5;
 
 impl Scaling {
     /// The least efficiency of a row up to which a program [scales](Scaling::scales_to).
@@ -151,6 +186,13 @@ impl Scaling {
         self.rates.get(index)
     }
 
+    /// Returns the same for each role, in their order, if the program has several. In a role's
+    /// rows, `threads` is the number of all threads, and rows in which the role has none are left
+    /// out. A printed row has both numbers, such as `7/8`.
+    pub fn roles(&self) -> &[Scaling] {
+        &self.roles
+    }
+
     /// Returns all rows.
     pub fn rows(&self) -> impl ExactSizeIterator<Item = Row> + '_ {
         (0..self.threads.len()).map(|row| Row {
@@ -158,11 +200,12 @@ impl Scaling {
             per_second: Spread::of(self.rates[row].values()),
             efficiency: Spread::of(self.efficiencies(row)),
             share: Spread::of(self.shares[row].values()),
+            drift: Spread::of(self.drifts[row].values()),
         })
     }
 
     fn efficiencies(&self, row: usize) -> impl Iterator<Item = f64> + Clone + '_ {
-        let more = self.threads[row] as f64 / self.threads[0] as f64;
+        let more = self.own[row] as f64 / self.own[0] as f64;
         self.rates[row]
             .values()
             .zip(self.rates[0].values())
@@ -171,27 +214,52 @@ impl Scaling {
 
     /// Returns the highest number of threads to which the program scales. In the row of that number
     /// and all rows before it, each thread is at least half as fast as a thread of the first row,
-    /// at every point. Returns 0 if there is no row.
+    /// at every point. In rows after the first, the slowest thread is also at least half as fast as
+    /// the fastest. With several roles, all of them scale to that number. Returns 0 if there is no
+    /// row.
     pub fn scales_to(&self) -> usize {
-        let rows = self.rows().take_while(|row| row.efficiency.low >= Scaling::ENOUGH);
-        rows.last().map_or(0, |row| row.threads)
+        if let Some(least) = self.roles.iter().map(Scaling::scales_to).min() {
+            return least;
+        }
+        let is_first = |row: usize| row == 0 || self.share(row) >= ENOUGH;
+        let scales = |row: &usize| self.efficiency(*row) >= ENOUGH && is_first(*row);
+        (0..self.threads.len()).take_while(scales).last().map_or(0, |row| self.threads[row])
+    }
+
+    /// The lowest over the band.
+    fn efficiency(&self, row: usize) -> f64 {
+        Spread::of(self.efficiencies(row)).low
+    }
+
+    /// The lowest over the band.
+    fn share(&self, row: usize) -> f64 {
+        self.shares[row].range().0
+    }
+
+    /// Returns whether the rate was [steady](RoleRun::is_steady) in all runs.
+    pub fn is_steady(&self) -> bool {
+        self.drifts.iter().flat_map(Figures::values).all(|drift| drift <= STEADY)
     }
 
     /// Returns the first number of threads with a lower total throughput, at every point, than with
     /// fewer threads.
     pub fn declines_at(&self) -> Option<usize> {
-        let slower =
-            |row: usize| (0..row).any(|less| self.rates[row].ratios(&self.rates[less]).1 < 1.0);
+        let slower = |row: usize| {
+            (0..row).any(|less| {
+                let ratios = self.rates[row].ratios(&self.rates[less]);
+                self.own[row] > self.own[less] && ratios.1 < 1.0
+            })
+        };
         (0..self.threads.len()).find(|&row| slower(row)).map(|row| self.threads[row])
     }
 
     /// Returns the rows as comma-separated values, with a header.
     pub fn csv(&self) -> String {
-        let header =
-            ["per_second", "efficiency", "share"].map(|it| format!("{it},{it}_low,{it}_high"));
+        let header = ["per_second", "efficiency", "share", "drift"];
+        let header = header.map(|it| format!("{it},{it}_low,{it}_high"));
         let mut text = format!("threads,{}\n", header.join(","));
-        for Row { threads, per_second, efficiency, share } in self.rows() {
-            let spreads = [per_second, efficiency, share];
+        for Row { threads, per_second, efficiency, share, drift } in self.rows() {
+            let spreads = [per_second, efficiency, share, drift];
             let spreads =
                 spreads.map(|Spread { value, low, high }| format!("{value},{low},{high}"));
             text += &format!("{threads},{}\n", spreads.join(","));
@@ -202,26 +270,62 @@ impl Scaling {
     fn conclusion(&self) -> String {
         let [scales_to, most] = [self.scales_to(), self.threads.iter().copied().max().unwrap_or(0)];
         let mut text = match scales_to {
-            0 => return format!("{}: nothing was measured", self.name),
+            0 if most == 0 => return format!("{}: nothing was measured", self.name),
             all if all == most => format!("{} scales to all {most} threads", self.name),
             some => format!("{} scales to {some} of {most} threads", self.name),
         };
-        if let Some(declines) = self.declines_at() {
+        if let Some(declines) = self.declines_at().filter(|_| self.roles.is_empty()) {
             text += &format!(", and is slower from {declines} on than with fewer");
+        }
+        text
+    }
+
+    /// What the conclusion does not hold for, a line each.
+    fn caveats(&self) -> String {
+        let mut text = String::new();
+        // A row that would scale, were not the others so much faster than the slowest.
+        let differs = |row: &usize| self.efficiency(*row) >= ENOUGH && self.share(*row) < ENOUGH;
+        if let Some(row) = (1..self.threads.len()).find(differs) {
+            let (threads, times) = (self.own[row], 1.0 / self.share(row));
+            text += &format!(
+                "the slowest of {threads} threads takes {times:.0} times as long as the fastest;\n\
+                 if they do different things, measure them as roles for a window of time\n"
+            );
+        }
+        let drifts = || self.drifts.iter().map(|it| it.values().fold(1.0, worse));
+        let unsteady = drifts().filter(|drift| drift.is_nan() || *drift > STEADY).count();
+        if unsteady > 0 {
+            let (rows, most) = (self.threads.len(), drifts().fold(1.0, worse));
+            text += &match most {
+                most if most.is_finite() => format!(
+                    "not steady in {unsteady} of {rows} rows: a rate changed up to {most:.1} times \
+                     within a run\n"
+                ),
+                _ => {
+                    format!("not known to be steady in {unsteady} of {rows} rows: too few rounds\n")
+                }
+            };
         }
         text
     }
 }
 
+/// The higher one; unknown if one is.
+fn worse(one: f64, other: f64) -> f64 {
+    if one.is_nan() || other.is_nan() { f64::NAN } else { one.max(other) }
+}
+
 impl Serialize for Scaling {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let mut fields = serializer.serialize_struct("Scaling", 6)?;
+        let mut fields = serializer.serialize_struct("Scaling", 8)?;
         fields.serialize_field("name", &self.name)?;
         fields.serialize_field("machine", &self.machine)?;
         fields.serialize_field("points", &self.points)?;
         fields.serialize_field("scales_to", &self.scales_to())?;
         fields.serialize_field("declines_at", &self.declines_at())?;
+        fields.serialize_field("is_steady", &self.is_steady())?;
         fields.serialize_field("rows", &self.rows().collect::<Vec<_>>())?;
+        fields.serialize_field("roles", &self.roles)?;
         fields.end()
     }
 }
@@ -233,17 +337,26 @@ impl fmt::Display for Scaling {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Scaling { machine, points, .. } = self;
         writeln!(f, "{}", self.conclusion())?;
+        if !self.roles.is_empty() {
+            return self.roles.iter().try_for_each(|role| write!(f, "\n{role}"));
+        }
+        write!(f, "{}", self.caveats())?;
         writeln!(
             f,
             "{machine}, {points} points; each: a thread's speed relative to the first row's;"
         )?;
-        writeln!(f, "share: the fastest thread's time divided by the slowest one's\n")?;
+        writeln!(f, "share: the slowest thread's speed divided by the fastest one's\n")?;
         let band = "lowest to highest";
         writeln!(f, "{:>7}  {:>8}  {band:>19}  {:>6}  {:>5}", "threads", "op/s", "each", "share")?;
         let most = self.rates.iter().map(Figures::value).fold(0.0, f64::max);
-        for Row { threads, per_second, efficiency, share } in self.rows() {
+        for (row, own) in self.rows().zip(&self.own) {
+            let Row { threads, per_second, efficiency, share, .. } = row;
             let Spread { value, low, high } = per_second;
             let bar = "#".repeat((BAR * value / most).round().clamp(1.0, BAR) as usize);
+            let threads = match *own {
+                own if own == threads => format!("{threads}"),
+                own => format!("{own}/{threads}"),
+            };
             writeln!(
                 f,
                 "{threads:>7}  {:>8}  {:>19}  {:>6.2}  {:>5.2}  {bar}",

@@ -1,0 +1,281 @@
+//! How long the threads of a measurement go on, and whether their rates are steady.
+//!
+//! A thread looks at the time after each round, at no cost. What it notes is the host's memory, so
+//! that a measurement of two minutes has the same cache lines as one of two rounds.
+
+use core::time::Duration;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use crate::engine::inside;
+use crate::hardware::arena;
+
+/// How long a measurement lasts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Until {
+    /// Each thread runs its operation this many times. A `u64` converts to this.
+    ///
+    /// All threads of a role together are as fast as the slowest of them permits, and the others
+    /// stop early. Threads whose operations differ in length need a window.
+    Rounds(u64),
+    /// Each thread runs its operation until this much simulated time has passed since its start. A
+    /// [`Duration`] converts to this. A round that has begun by then is finished and counted, with
+    /// its time.
+    ///
+    /// Threads end at different moments, so an operation must not wait for one of another thread
+    /// without end.
+    Window(Duration),
+    /// The threads go on until the rate of each role is steady. An operation must not wait for
+    /// another without end, as in a window.
+    ///
+    /// The first window ends when each thread has done 32 rounds, or all together 256 for each
+    /// thread. Each of the next windows doubles the time since the start. The rate is steady if the
+    /// rates of the last three windows lie within a factor of 1.2. The measurement ends then, or
+    /// after 8 doublings, and its result is that of the last three windows. Work that occurs less
+    /// often than once in these windows is not seen.
+    Steady,
+}
+
+impl From<u64> for Until {
+    fn from(rounds: u64) -> Until {
+        Until::Rounds(rounds)
+    }
+}
+
+impl From<Duration> for Until {
+    fn from(window: Duration) -> Until {
+        Until::Window(window)
+    }
+}
+
+/// Rates are steady if the highest is at most this much above the lowest.
+pub(super) const STEADY: f64 = 1.2;
+
+/// The rounds of each thread after which the first window of [`Until::Steady`] ends.
+const FIRST_ROUNDS: u64 = 32;
+
+/// The rounds of all threads, for each thread, after which it ends though some have done fewer.
+const FIRST_ROUNDS_OF_ALL: u64 = 256;
+
+/// How many windows are compared.
+const COMPARED: usize = 3;
+
+/// How often the time may double.
+const DOUBLINGS: usize = 8;
+
+/// After so many rounds without simulated time, a window would never end.
+const FOR_NOTHING: u32 = 100_000;
+
+/// What a thread has done by a moment.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Mark {
+    pub(super) at_ns: u64,
+    pub(super) rounds: u64,
+    pub(super) operations: u64,
+}
+
+/// What a thread did: the time of its start, and then the moments at which it was looked at.
+#[derive(Debug, Default)]
+pub(super) struct Marks(Vec<Mark>);
+
+impl Marks {
+    fn note(&mut self, mark: Mark) {
+        let _host = arena::leave();
+        self.0.push(mark);
+    }
+
+    /// The first and the last moment of what counts.
+    pub(super) fn counted(&self, until: Until) -> (Mark, Mark) {
+        let last = self.0.len().saturating_sub(1);
+        let first = if until == Until::Steady { last.saturating_sub(COMPARED) } else { 0 };
+        let at = |index| self.0.get(index).copied().unwrap_or_default();
+        (at(first), at(last))
+    }
+}
+
+/// The highest over the lowest. All zero are equal.
+fn ratio(rates: &[f64]) -> f64 {
+    let high = rates.iter().copied().fold(0.0, f64::max);
+    let low = rates.iter().copied().fold(f64::INFINITY, f64::min);
+    if high == low { 1.0 } else { high / low }
+}
+
+/// What the threads of a measurement share: how far they are, and when they end. All of it is the
+/// host's, so it costs nothing, and decides by simulated time.
+pub(super) struct Course {
+    until: Until,
+    /// Never contended: no thread switches while it has it.
+    progress: Mutex<Progress>,
+}
+
+/// What was done so far.
+struct Progress {
+    roles: Vec<OfRole>,
+    /// When the first thread began, in simulated nanoseconds.
+    begin_ns: u64,
+    /// The number of threads that have done [`FIRST_ROUNDS`].
+    warm: usize,
+    /// Of [`Until::Steady`]: when the present window ends, none in the first one; and the end of
+    /// each window with the operations of each role by then.
+    end_ns: Option<u64>,
+    ended: Vec<(u64, Vec<u64>)>,
+    is_over: bool,
+}
+
+/// What the threads of a role have done so far.
+#[derive(Clone, Default)]
+struct OfRole {
+    threads: usize,
+    rounds: u64,
+    operations: u64,
+    /// When the latest round ended.
+    at_ns: u64,
+    /// When half of the rounds or of the time was over, and the operations by then.
+    half: Option<(u64, u64)>,
+}
+
+impl Course {
+    /// `roles` has the number of threads of each.
+    pub(super) fn new(until: Until, roles: impl Iterator<Item = usize>) -> Course {
+        let _host = arena::leave();
+        let progress = Progress {
+            roles: roles.map(|threads| OfRole { threads, ..OfRole::default() }).collect(),
+            begin_ns: u64::MAX,
+            warm: 0,
+            end_ns: None,
+            ended: Vec::new(),
+            is_over: false,
+        };
+        Course { until, progress: Mutex::new(progress) }
+    }
+
+    fn progress(&self) -> MutexGuard<'_, Progress> {
+        self.progress.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Runs the rounds of a thread of this role, which begins now.
+    ///
+    /// # Panics
+    ///
+    /// If the rounds of a window take no simulated time.
+    pub(super) fn run(&self, role: usize, begin_ns: u64, op: impl Fn() -> u64) -> Marks {
+        let mut marks = Marks::default();
+        let mut mark = Mark { at_ns: begin_ns, ..Mark::default() };
+        marks.note(mark);
+        let mut idle = 0;
+        loop {
+            let operations = op();
+            mark.operations += operations;
+            mark.rounds += 1;
+            let now_ns = inside(|engine| engine.now().as_nanos());
+            idle = if now_ns == mark.at_ns { idle + 1 } else { 0 };
+            mark.at_ns = now_ns;
+            let mut progress = self.progress();
+            progress.count(role, begin_ns, operations, mark);
+            let is_over = match self.until {
+                Until::Rounds(rounds) => {
+                    progress.roles[role].halve(rounds);
+                    mark.rounds >= rounds
+                }
+                Until::Window(window) => {
+                    let passed = u128::from(now_ns.saturating_sub(begin_ns));
+                    if passed >= window.as_nanos() / 2 {
+                        progress.roles[role].half_is_over();
+                    }
+                    passed >= window.as_nanos()
+                }
+                Until::Steady => {
+                    progress.end_window(now_ns);
+                    while marks.0.len() <= progress.ended.len() {
+                        marks.note(mark);
+                    }
+                    progress.is_over
+                }
+            };
+            drop(progress);
+            if is_over {
+                if self.until != Until::Steady {
+                    marks.note(mark);
+                }
+                return marks;
+            }
+            assert!(
+                idle < FOR_NOTHING || matches!(self.until, Until::Rounds(_)),
+                "{FOR_NOTHING} rounds took no simulated time, so the window never ends; measure a \
+                 number of rounds, or say with `hint::work` how long a round takes"
+            );
+        }
+    }
+
+    /// The highest rate of a role's windows over the lowest: see
+    /// [`RoleRun::drift`](super::RoleRun::drift).
+    pub(super) fn drift(&self, role: usize) -> f64 {
+        let progress = self.progress();
+        let OfRole { threads, at_ns, operations, half, .. } = progress.roles[role];
+        match (self.until, half) {
+            _ if threads == 0 => 1.0,
+            (Until::Rounds(1), _) | (Until::Rounds(_) | Until::Window(_), None) => f64::NAN,
+            (Until::Steady, _) => progress.drift(role),
+            (_, Some((half_ns, by_half))) => {
+                let rate = |count: u64, ns: u64| count as f64 / ns.max(1) as f64;
+                let early = rate(by_half, half_ns - progress.begin_ns);
+                ratio(&[early, rate(operations - by_half, at_ns - half_ns)])
+            }
+        }
+    }
+}
+
+impl OfRole {
+    /// Of so many rounds of each thread.
+    fn halve(&mut self, rounds: u64) {
+        if self.rounds * 2 >= rounds * self.threads as u64 {
+            self.half_is_over();
+        }
+    }
+
+    fn half_is_over(&mut self) {
+        self.half.get_or_insert((self.at_ns, self.operations));
+    }
+}
+
+impl Progress {
+    /// A thread that began at `begin_ns` and has come to `mark` has done a round.
+    fn count(&mut self, role: usize, begin_ns: u64, operations: u64, mark: Mark) {
+        let role = &mut self.roles[role];
+        role.operations += operations;
+        role.rounds += 1;
+        role.at_ns = role.at_ns.max(mark.at_ns);
+        self.warm += usize::from(mark.rounds == FIRST_ROUNDS);
+        self.begin_ns = self.begin_ns.min(begin_ns);
+    }
+
+    /// Ends the window, if it is over, and the measurement, if the rates are steady.
+    fn end_window(&mut self, now_ns: u64) {
+        let is_end = match self.end_ns {
+            Some(end_ns) => now_ns >= end_ns,
+            None => {
+                let sum = |of: fn(&OfRole) -> u64| self.roles.iter().map(of).sum::<u64>();
+                let threads = sum(|role| role.threads as u64);
+                self.warm as u64 == threads
+                    || sum(|role| role.rounds) >= FIRST_ROUNDS_OF_ALL * threads
+            }
+        };
+        if self.is_over || !is_end || now_ns <= self.begin_ns {
+            return;
+        }
+        let _host = arena::leave();
+        let operations = self.roles.iter().map(|role| role.operations).collect();
+        self.ended.push((now_ns, operations));
+        self.end_ns = Some(self.begin_ns + 2 * (now_ns - self.begin_ns));
+        let is_steady = (0..self.roles.len()).all(|role| self.drift(role) <= STEADY);
+        self.is_over = is_steady || self.ended.len() > DOUBLINGS;
+    }
+
+    /// Of the last windows; NaN if there are too few.
+    fn drift(&self, role: usize) -> f64 {
+        let Some(from) = self.ended.len().checked_sub(COMPARED + 1) else { return f64::NAN };
+        let rate = |pair: &[(u64, Vec<u64>)]| {
+            (pair[1].1[role] - pair[0].1[role]) as f64 / (pair[1].0 - pair[0].0) as f64
+        };
+        ratio(&self.ended[from..].windows(2).map(rate).collect::<Vec<_>>())
+    }
+}

@@ -1,0 +1,162 @@
+//! Looks at threads of the program from outside: whether they sleep, and what they are doing.
+//!
+//! The simulator runs a program's code as coroutines. Code that waits for something outside of its
+//! machine, or computes without end, never comes back to the simulator. So another thread
+//! interrupts it by a signal from time to time. The handler runs on the interrupted thread and on
+//! its stack, so it may leave the interrupted code for good, by a switch to another coroutine.
+//!
+//! The signal is `SIGURG`, which does nothing by default. The calling program's own handler gets
+//! those that are sent otherwise.
+
+use core::mem::{self, MaybeUninit};
+use core::ptr;
+use core::sync::atomic::{AtomicPtr, Ordering};
+use core::time::Duration;
+use std::fs;
+use std::sync::Once;
+
+/// Runs in a signal handler, on the thread that is looked at. It may be on any stack of the
+/// program.
+type Look = fn();
+
+/// The function that looks, as a pointer; null before the first.
+static LOOK: AtomicPtr<()> = AtomicPtr::new(ptr::null_mut());
+
+/// The handler that was there before ours. Written once, before ours is installed.
+static mut BEFORE: MaybeUninit<libc::sigaction> = MaybeUninit::uninit();
+
+/// Installs the function that [`HostThread::look`] calls. A process has one, which is the first.
+/// It must be async-signal-safe, except that it need not return.
+///
+/// Returns whether threads can be looked at: not under Miri, nor if the host refuses a handler.
+pub fn install(look: Look) -> bool {
+    if cfg!(miri) {
+        return false;
+    }
+    static INSTALLED: Once = Once::new();
+    INSTALLED.call_once(|| {
+        // SAFETY: zeros are a valid action; `BEFORE` is written before a signal can reach the
+        // handler, which alone reads it.
+        unsafe {
+            let mut action: libc::sigaction = mem::zeroed();
+            action.sa_sigaction = handle as *const () as usize;
+            // The handler may not return: then the next signal must not wait for its end.
+            action.sa_flags = libc::SA_SIGINFO | libc::SA_RESTART | libc::SA_NODEFER;
+            let before = (&raw mut BEFORE).cast::<libc::sigaction>();
+            if libc::sigaction(libc::SIGURG, ptr::null(), before) == 0 {
+                // Release, partner: the handler's acquire, which then reads `BEFORE`.
+                LOOK.store(look as *mut (), Ordering::Release);
+                libc::sigaction(libc::SIGURG, &raw const action, ptr::null_mut());
+            }
+        }
+    });
+    // Acquire, partner: the release above.
+    !LOOK.load(Ordering::Acquire).is_null()
+}
+
+extern "C" fn handle(signal: libc::c_int, info: *mut libc::siginfo_t, context: *mut libc::c_void) {
+    // SAFETY: the kernel gives a handler of this kind both. A signal of `tgkill` says who sent it.
+    let is_ours =
+        unsafe { (*info).si_code == libc::SI_TKILL && (*info).si_pid() == libc::getpid() };
+    // Acquire, partner: the release of `install`.
+    let look = LOOK.load(Ordering::Acquire);
+    if is_ours && !look.is_null() {
+        // SAFETY: `install` stored a `Look`, which has the size of a pointer.
+        let look = unsafe { mem::transmute::<*mut (), Look>(look) };
+        // SAFETY: the address of this thread's `errno`, which the interrupted code may look at.
+        unsafe {
+            let errno = libc::__errno_location();
+            let before = *errno;
+            look();
+            *errno = before;
+        }
+        return;
+    }
+    // SAFETY: written before this handler was installed.
+    let before = unsafe { &*(&raw const BEFORE).cast::<libc::sigaction>() };
+    if ![libc::SIG_DFL, libc::SIG_IGN].contains(&before.sa_sigaction) {
+        // SAFETY: the arguments of a handler, and the action that was there before.
+        unsafe { super::overflow::call(signal, info, context, before) };
+    }
+}
+
+/// A thread of this process, as the host knows it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct HostThread(libc::pid_t);
+
+impl HostThread {
+    /// Returns the calling thread.
+    pub fn current() -> HostThread {
+        // SAFETY: asks for a number.
+        HostThread(unsafe { libc::gettid() })
+    }
+
+    /// Calls the [installed](install) function on the thread, soon. Does nothing if the thread has
+    /// ended.
+    pub fn look(self) {
+        // SAFETY: sends this process' thread a signal that does nothing without a handler.
+        unsafe { libc::syscall(libc::SYS_tgkill, libc::getpid(), self.0, libc::SIGURG) };
+    }
+
+    /// Returns whether the thread waits in the kernel. A thread that waits for a CPU does not.
+    pub fn is_asleep(self) -> bool {
+        // The state is behind the name, which stands in parentheses and may have any characters.
+        let line = fs::read_to_string(format!("/proc/self/task/{}/stat", self.0));
+        line.is_ok_and(|line| {
+            line.rsplit_once(") ").is_some_and(|(_, rest)| rest.starts_with(['S', 'D']))
+        })
+    }
+}
+
+/// Returns how long the calling thread has computed so far. Async-signal-safe.
+pub fn computed() -> Duration {
+    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: writes what it is given.
+    let failed = unsafe { libc::clock_gettime(libc::CLOCK_THREAD_CPUTIME_ID, &raw mut time) };
+    if failed != 0 {
+        return Duration::ZERO;
+    }
+    Duration::new(time.tv_sec.cast_unsigned(), time.tv_nsec as u32)
+}
+
+#[cfg(test)]
+mod tests {
+    use core::cell::Cell;
+    use std::sync::mpsc::channel;
+    use std::thread;
+
+    use super::*;
+
+    thread_local! {
+        static LOOKED: Cell<u32> = const { Cell::new(0) };
+    }
+
+    #[test]
+    fn a_thread_is_looked_at_from_outside() {
+        if !install(|| LOOKED.set(LOOKED.get() + 1)) {
+            return;
+        }
+        let ((sender, receiver), (told, tells)) = (channel(), channel());
+        let (waiter, waits) = channel::<()>();
+        let thread = thread::spawn(move || {
+            sender.send(HostThread::current()).unwrap();
+            _ = waits.recv();
+            told.send(LOOKED.get()).unwrap();
+        });
+        let host = receiver.recv().unwrap();
+        while !host.is_asleep() {
+            thread::yield_now();
+        }
+        assert!(!HostThread::current().is_asleep());
+        host.look();
+        HostThread::current().look();
+        drop(waiter);
+        assert_eq!(tells.recv().unwrap(), 1);
+        thread.join().unwrap();
+        host.look();
+        assert!(!host.is_asleep(), "it has ended");
+        assert_eq!(LOOKED.get(), 1);
+        let before = computed();
+        while computed() == before {}
+    }
+}
