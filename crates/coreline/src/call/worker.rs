@@ -478,7 +478,6 @@ impl<W: World> Worker<W> {
                 polling.slept::<W>();
             }
         }
-        polling.met::<W>();
     }
 }
 
