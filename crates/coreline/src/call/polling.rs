@@ -134,7 +134,8 @@ fn learns<W: World>(cpu: CpuId, due: Time, now: Time) -> bool {
     away >= GAP
 }
 
-/// Looks at a word until `ready` accepts its value, with Acquire, or until `end`. It does not yield.
+/// Looks at a word, without yielding, until `ready` accepts its value, with Acquire, or until
+/// `end`.
 fn looks<W: World, T: Word>(
     word: &T,
     end: Time,
