@@ -1,38 +1,41 @@
-//! How threads that wait for calls poll, and how they learn on which CPUs they should not.
+//! How threads that wait for calls poll, and how they learn on which CPUs they should not yield.
 //!
-//! A thread that polls on a CPU which others want is worse off than one that sleeps. It uses up its
-//! share of the CPU, or yields it, and comes back a time slice of the others later. A sleeping
-//! thread has its share left, so the kernel runs it as soon as it is woken. A thread that polls
-//! notices by the clock that it was away. Then no thread that waits on that CPU polls for a while.
-//! That while is long compared with the absence, so polling loses only a small part of the time.
-//! Then one thread polls again, in case nothing else wants the CPU any more.
+//! A thread that polls yields its CPU between its looks ([`Word::wait_until_by`]), because the
+//! thread that it waits for may want that CPU. If a thread that computes without end wants the CPU,
+//! a yield costs a time slice, and the kernel may count the slice as used. A thread that polls
+//! notices by the clock that it was away. From then on, others *want* that CPU for a while. The
+//! while is so much longer than the absence that yielding loses only a small part of the time. Then
+//! one thread yields again, in case nothing else wants the CPU any more.
 //!
-//! But polling may still pay. Two threads on two CPUs that both run for a part of the time have
-//! thousands of calls in that part, and would have fewer if each call took a wake-up. So the time
-//! that polling lost is compared with the time that messages met by polling saved, over about the
-//! last eight losses: in one of them the other thread may not have run at all.
+//! On a CPU that others want, threads poll without yielding, and not for long: a caller as long as
+//! a sleep and a wake-up take, a worker for a few looks. Two threads whose CPUs others want run at
+//! the same time for a part of the time. Then a call takes no wake-up, so they have thousands of
+//! calls in that part. If one of them is preempted, the other one soon sleeps. A thread that sleeps
+//! keeps what is left of its share of the CPU, so the kernel runs it as soon as it is woken: both
+//! run at the same time again.
+//!
+//! A caller on its worker's CPU does not poll, and the worker then does not poll for a while. They
+//! want the same CPU, so neither can see the other one answer.
 //!
 //! The module keeps this for each CPU, so all threads and all workers of the process share it. It
-//! has four words for each:
+//! has two words for each. A thread that finds the time of a word over writes 0:
 //!
 //! | word | value | means | written by |
 //! |---|---|---|---|
-//! | `until` | 0 | no thread that polled there was away | threads that find the time over |
-//! | | a time | until then others want the CPU | threads that were away or call their own CPU |
-//! | `met` | a count | messages that polling met since the last loss | threads that poll there |
-//! | `saved`, `lost` | ns | the sums, older losses counting less | threads that were away |
+//! | `until` | a time, or 0 | until then others want the CPU | threads that were away |
+//! | `shared` | a time, or 0 | until then callers there call the worker there | these callers |
 //!
 //! | constant | why this value | test here |
 //! |---|---|---|
-//! | `PART`, `LONGEST` | bound what polling loses | `what_polling_loses_is_a_small_part_..` |
+//! | `PART`, `LONGEST` | bound what yielding loses | `what_yielding_loses_is_a_small_part_..` |
 //! | `AWAY` | between a yield and a time slice | that, and `a_thread_that_was_away_..` |
-//! | `SAVED`, `FADES` | a wake-up; some losses | `polling_that_met_more_than_it_lost_goes_on` |
-//! | `SHARED`, `FIRST_LOOKS`, `NEXT_LOOKS` | answers come sooner | none: only speed |
+//! | `NEXT_LOOKS` | a caller that runs calls again | `calls_on_cpus_that_others_want_..` |
+//! | `SHARED` | a call, and what follows it | `a_worker_sleeps_between_calls_from_its_own_cpu` |
+//! | `FIRST_LOOKS` | answers come sooner | none: only speed |
 //!
 //! These words say how to wait, and nothing about what a thread waits for. So they need no order,
 //! and a lost update costs only some polling.
 
-use core::mem;
 use core::time::Duration;
 
 use coreline_topology::CpuId;
@@ -44,16 +47,12 @@ use crate::lock::spin::{GAP, STEP, glance};
 /// are away for less when they yield to each other.
 const AWAY: Duration = Duration::from_micros(250);
 
-/// No thread polls there for this many times as long as a thread was away, so polling loses less
+/// Others want the CPU for this many times as long as a thread was away, so yielding loses less
 /// than two parts in a hundred.
 const PART: u32 = 64;
 
 /// This is the upper limit of that time.
 const LONGEST: Duration = Duration::from_secs(1);
-
-/// The time that a message saves if it is met by polling: a wake-up, and the wait that a wake-up
-/// causes to others. If the CPU is lost for less than that for each message, polling goes on.
-const SAVED: Duration = Duration::from_micros(5);
 
 /// A worker does not poll for this long after a call from its own CPU.
 const SHARED: Duration = Duration::from_micros(200);
@@ -62,117 +61,97 @@ const SHARED: Duration = Duration::from_micros(200);
 /// does not wait for that.
 const FIRST_LOOKS: u32 = 4;
 
-/// The looks after that, before it reads the clock. Both together take two microseconds or less.
+/// The looks after that, before it reads the clock. Both together take a few microseconds. On a CPU
+/// that others want, a worker makes no more. A caller that polls calls again sooner. While it does
+/// not run, or sleeps until its reply wakes it, polling would use up the worker's share.
 const NEXT_LOOKS: u32 = 60;
+
+/// The looks between two readings of the clock of a thread that does not yield.
+const LOOKS: u32 = 16;
 
 static KNOWN: WorldStatic = WorldStatic::new("CPUs that others want");
 
-/// The four words of a CPU. They are on a line of their own, because threads of that CPU write them
-/// with each message.
+/// The two words of a CPU. They are on a line of their own, because threads of that CPU write them.
 struct Known<W: World> {
     until: W::U64,
-    met: W::U64,
-    saved: W::U64,
-    lost: W::U64,
+    shared: W::U64,
 }
-
-/// Each loss makes older losses count less by this part.
-const FADES: u64 = 8;
 
 fn with_known<W: World, R>(cpu: CpuId, f: impl FnOnce(&Known<W>) -> R) -> Option<R> {
     let zero = || W::U64::new_in(0);
-    let nothing = |_| Line(Known { until: zero(), met: zero(), saved: zero(), lost: zero() });
+    let nothing = |_| Line(Known { until: zero(), shared: zero() });
     let none = || (0..W::topology().cpu_limit()).map(nothing).collect();
     KNOWN.with::<W, Box<[Line<Known<W>>]>, _>(none, |cpus| {
         cpus.get(cpu.get() as usize).map(|it| f(it))
     })
 }
 
-/// Polling met a message. The model learns nothing and does not count this. Nor is it counted while
-/// others want the CPU, when a thread makes only the first few looks.
-#[inline]
-fn meets<W: World>(cpu: CpuId) {
-    if W::RUNS {
-        let _ = with_known::<W, _>(cpu, |known| {
-            // Relaxed: a time, which the thread compares with zero only.
-            if known.until.load(Ordering::Relaxed) == 0 {
-                // Relaxed, both: a count that may miss a few looks.
-                known.met.store(known.met.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
-            }
-        });
-    }
-}
-
-/// Whether others want the CPU. In the model, where no time passes, no others do.
-fn is_wanted<W: World>(cpu: CpuId) -> bool {
-    let is_wanted = |known: &Known<W>| {
+/// Whether that time has not come yet. In the model, where no time passes, it has.
+fn lasts<W: World>(cpu: CpuId, word: impl Fn(&Known<W>) -> &W::U64) -> bool {
+    let lasts = |known: &Known<W>| {
         // Relaxed: says nothing of what is waited for.
-        let until = known.until.load(Ordering::Relaxed);
+        let until = word(known).load(Ordering::Relaxed);
         if until == 0 {
             return false;
         }
         let left = Time::from_nanos(until) - W::now();
-        // A clock that was set back is no reason to sleep for days.
-        let is_wanted = !left.is_zero() && left <= LONGEST;
-        if !is_wanted {
-            // Relaxed: as for the load.
-            known.until.store(0, Ordering::Relaxed);
+        // A clock that was set back is no reason to wait otherwise for days.
+        let lasts = !left.is_zero() && left <= LONGEST;
+        if !lasts {
+            // Relaxed: as for the load. From here on no thread reads the clock for it.
+            word(known).store(0, Ordering::Relaxed);
         }
-        is_wanted
+        lasts
     };
-    W::RUNS && with_known::<W, _>(cpu, is_wanted).unwrap_or(false)
+    W::RUNS && with_known::<W, _>(cpu, lasts).unwrap_or(false)
 }
 
-/// Others want the CPU for at least this long from now on.
-fn wants<W: World>(cpu: CpuId, now: Time, span: Duration) {
-    let until = (now + span).as_nanos();
-    let _ = with_known::<W, _>(cpu, |known| {
-        // Relaxed: says nothing of what is waited for.
-        if known.until.load(Ordering::Relaxed) < until {
-            // Relaxed: as for the load.
-            known.until.store(until, Ordering::Relaxed);
-        }
-    });
+/// Whether threads of other programs, or others of this one, want the CPU.
+fn is_wanted<W: World>(cpu: CpuId) -> bool {
+    lasts::<W>(cpu, |known| &known.until)
 }
 
-/// Records that a thread of this CPU looks now, although its look was due earlier. The loss counts
-/// if the thread was away for [`AWAY`] or longer. Returns whether it was away for [`GAP`] or
-/// longer, which is less: then it stops polling for now.
+/// Whether callers on the CPU lately called the worker there.
+fn is_shared<W: World>(cpu: CpuId) -> bool {
+    lasts::<W>(cpu, |known| &known.shared)
+}
+
+/// Records that a thread of this CPU looks now, though it was to look at an earlier time. If the
+/// thread was away for [`AWAY`] or longer, others want the CPU. Returns whether it was away for
+/// [`GAP`] or longer, which is less: then it stops polling for now.
 fn learns<W: World>(cpu: CpuId, due: Time, now: Time) -> bool {
     let away = now - due;
-    if away >= AWAY && !pays::<W>(cpu, away) {
-        wants::<W>(cpu, now, away.saturating_mul(PART).min(LONGEST));
+    if away >= AWAY {
+        let until = (now + away.saturating_mul(PART).min(LONGEST)).as_nanos();
+        let _ = with_known::<W, _>(cpu, |known| {
+            // Relaxed: says nothing of what is waited for.
+            if known.until.load(Ordering::Relaxed) < until {
+                // Relaxed: as for the load.
+                known.until.store(until, Ordering::Relaxed);
+            }
+        });
     }
     away >= GAP
 }
 
-/// Whether the messages that polling lately met there have saved more than was lost, now and
-/// lately.
-fn pays<W: World>(cpu: CpuId, lost: Duration) -> bool {
-    let adds = |word: &W::U64, more: u64| {
-        // Relaxed: says nothing of what is waited for.
-        let before = word.load(Ordering::Relaxed);
-        let sum = (before - before / FADES).saturating_add(more);
-        // Relaxed: as for the load.
-        word.store(sum, Ordering::Relaxed);
-        sum
-    };
-    let nanos = |span: Duration| u64::try_from(span.as_nanos()).unwrap_or(u64::MAX);
-    let pays = |known: &Known<W>| {
-        let lost = nanos(lost.min(LONGEST));
-        // Relaxed: as in `meets`.
-        let saved = known.met.swap(0, Ordering::Relaxed).saturating_mul(nanos(SAVED));
-        // A quiet day before it counts no more than the losses that are remembered, and a stopped
-        // process no more than a second.
-        let saved = saved.min(FADES * lost);
-        let lost = adds(&known.lost, lost);
-        adds(&known.saved, saved) > lost
-    };
-    with_known::<W, _>(cpu, pays).unwrap_or(false)
+/// Looks at a word, without yielding, until `ready` accepts its value, with Acquire, or until
+/// `end`.
+fn looks<W: World, T: Word>(
+    word: &T,
+    end: Time,
+    ready: impl Fn(T::Value) -> bool,
+) -> Option<T::Value> {
+    loop {
+        // Acquire, in `glance`: the caller names the partner.
+        let value = glance::<W, _>(word, LOOKS, &ready);
+        if value.is_some() || W::now() >= end {
+            return value;
+        }
+    }
 }
 
-/// Looks at a word until `ready` accepts its value, with Acquire, or for this long, or until others
-/// want this CPU. In the model, where no time passes, a few looks are all.
+/// Looks at a word until `ready` accepts its value, with Acquire, or for this long, or until the
+/// thread has lost its CPU. In the model, where no time passes, a few looks are all.
 ///
 /// If `callee` is this CPU, the thread waits for the worker there. So it does not poll, and keeps
 /// that worker from polling, too.
@@ -186,52 +165,51 @@ pub(super) fn poll<W: World, T: Word>(
     let here = W::cpu_hint();
     // Acquire, in `glance` and below: the callers name the partner.
     if let Some(value) = glance::<W, _>(word, FIRST_LOOKS, &ready) {
-        if callee != Some(here) {
-            meets::<W>(here);
-        }
         return Some(value);
     }
     if callee == Some(here) {
         if W::RUNS {
-            wants::<W>(here, W::now(), SHARED);
+            let until = (W::now() + SHARED).as_nanos();
+            // Relaxed: says nothing of what is waited for.
+            let _ = with_known::<W, _>(here, |known| known.shared.store(until, Ordering::Relaxed));
         }
         return None;
     }
-    poll_here::<W, _>(here, word, span, ready).ok()
+    poll_here::<W, _>(here, word, (span, span), ready).ok()
 }
 
-/// Like [`poll`], but for a thread of this CPU that has looked before. If it finds nothing, it
-/// returns since when it has waited.
+/// Like [`poll`], but for a thread of this CPU that has looked before, and for the second time if
+/// others want the CPU. If it finds nothing, it returns since when it has waited.
 #[inline]
 fn poll_here<W: World, T: Word>(
     here: CpuId,
     word: &T,
-    span: Duration,
+    (span, span_if_wanted): (Duration, Duration),
     ready: impl Fn(T::Value) -> bool,
 ) -> Result<T::Value, Time> {
     if let Some(value) = glance::<W, _>(word, NEXT_LOOKS, &ready) {
-        meets::<W>(here);
         return Ok(value);
     }
     let since = W::now();
-    if is_wanted::<W>(here) {
-        return Err(since);
-    }
+    let is_wanted = is_wanted::<W>(here);
+    let span = if is_wanted { span_if_wanted } else { span };
     let (mut now, end) = (since, since + span);
-    loop {
+    while now < end {
         let step = end.min(now + STEP);
-        // Acquire: pairs with the Release of the thread that hands over; the caller names it.
-        let value = word.wait_until_by(Ordering::Acquire, step, &ready);
+        // Acquire, twice: pairs with the Release of the thread that hands over; the caller names
+        // it.
+        let value = match is_wanted {
+            true => looks::<W, _>(word, step, &ready),
+            false => word.wait_until_by(Ordering::Acquire, step, &ready),
+        };
         now = W::now();
         // Also where there is a value: it may have come when the thread was away.
-        if value.is_some() {
-            meets::<W>(here);
-        }
-        let is_over = learns::<W>(here, step, now) || now >= end || W::need_resched() || !W::RUNS;
+        let is_over = learns::<W>(here, step, now) || W::need_resched() || !W::RUNS;
         if value.is_some() || is_over {
             return value.ok_or(since);
         }
     }
+    Err(since)
 }
 
 /// Like [`poll`], but for the worker of this CPU. If it finds nothing, it returns since when it has
@@ -245,13 +223,10 @@ pub(super) fn poll_at_home<W: World, T: Word>(
 ) -> Result<T::Value, Time> {
     // Acquire: the caller names the partner.
     match glance::<W, _>(word, FIRST_LOOKS, &ready) {
-        Some(value) => {
-            meets::<W>(home);
-            Ok(value)
-        }
+        Some(value) => Ok(value),
         // The kernel runs it as soon as it is woken, so it spares what it has left of its share.
-        None if span.is_zero() || is_wanted::<W>(home) => Err(W::now()),
-        None => poll_here::<W, _>(home, word, span, ready),
+        None if span.is_zero() || is_shared::<W>(home) => Err(W::now()),
+        None => poll_here::<W, _>(home, word, (span, Duration::ZERO), ready),
     }
 }
 
@@ -261,24 +236,21 @@ pub(super) struct Polling {
     span: Duration,
     looked: Time,
     end: Time,
-    /// Whether it has polled since it last slept.
-    polled: bool,
 }
 
 impl Polling {
     /// The time for which it polls at most, on the worker's CPU.
     pub(super) fn new<W: World>(home: CpuId, span: Duration) -> Self {
         let now = W::now();
-        let mut polling = Polling { home, span, looked: now, end: now, polled: false };
+        let mut polling = Polling { home, span, looked: now, end: now };
         polling.again::<W>();
         polling
     }
 
     /// The worker has served calls, so it polls for the whole span from now on.
     pub(super) fn again<W: World>(&mut self) {
-        self.met::<W>();
         self.looked = W::now();
-        let span = if is_wanted::<W>(self.home) { Duration::ZERO } else { self.span };
+        let span = if is_shared::<W>(self.home) { Duration::ZERO } else { self.span };
         self.end = self.looked + span;
     }
 
@@ -289,15 +261,7 @@ impl Polling {
             self.end = now;
         }
         self.looked = now;
-        self.polled = W::RUNS && now < self.end && !W::need_resched();
-        self.polled
-    }
-
-    /// The worker found what it waited for, or a call to serve.
-    pub(super) fn met<W: World>(&mut self) {
-        if mem::take(&mut self.polled) {
-            meets::<W>(self.home);
-        }
+        W::RUNS && now < self.end && !W::need_resched()
     }
 
     /// The worker has slept, and was not away.
@@ -340,22 +304,15 @@ mod tests {
         simulated(|| {
             assert!(polls(SPAN) >= SPAN, "no other thread wants the CPU");
             let over = Arc::new(Word32::new_in(0));
-            let ends = Arc::clone(&over);
-            let busy = move || {
-                // Relaxed: a sign to stop.
-                while ends.load(Ordering::Relaxed) == 0 {
-                    Sim::work(Duration::from_micros(20));
-                }
-            };
-            let busy = Sim::spawn(Placement::On(CpuId::new(1)), busy).unwrap();
+            let others = busy(2, &over);
             // Longer than a time slice: it loses the CPU, and stops when it is back.
             let long = Duration::from_millis(200);
             assert!(polls(long) < long);
             assert!(is_wanted::<Sim>(CpuId::new(1)), "it was away");
             assert!(!is_wanted::<Sim>(CpuId::new(0)), "that is another CPU");
-            // Relaxed: as for the load.
+            // Relaxed: a sign to stop.
             over.store(1, Ordering::Relaxed);
-            busy.join();
+            others.into_iter().for_each(|thread| thread.join());
             assert!(polls(SPAN) < SPAN / 4, "it does not know yet that the others are gone");
             Sim::sleep(LONGEST);
             assert!(polls(SPAN) >= SPAN, "it tries again");
@@ -363,7 +320,7 @@ mod tests {
     }
 
     #[test]
-    fn what_polling_loses_is_a_small_part_of_the_time() {
+    fn what_yielding_loses_is_a_small_part_of_the_time() {
         simulated(|| {
             let cpu = CpuId::new(0);
             for (away, quiet) in [(2, 2 * PART), (1_000_000, 1000)] {
@@ -383,26 +340,79 @@ mod tests {
         });
     }
 
-    #[test]
-    fn polling_that_met_more_than_it_lost_goes_on() {
-        simulated(|| {
-            let cpu = CpuId::new(0);
-            let away = Duration::from_millis(8);
-            let loses = |met: u64| {
-                Sim::sleep(LONGEST);
-                assert!(!is_wanted::<Sim>(cpu), "it may try again");
-                (0..met).for_each(|_| meets::<Sim>(cpu));
-                let now = Sim::now();
-                assert!(learns::<Sim>(cpu, now, now + away), "it stops for now in any case");
-                is_wanted::<Sim>(cpu)
+    /// Threads that compute without end on both CPUs, until `over` is set.
+    fn busy(count: u32, over: &Arc<Word32>) -> Vec<<Sim as Threads>::JoinHandle<()>> {
+        let busy = |number| {
+            let over = Arc::clone(over);
+            let computes = move || {
+                // Relaxed: a sign to stop.
+                while over.load(Ordering::Relaxed) == 0 {
+                    Sim::work(Duration::from_micros(20));
+                }
             };
-            assert!(loses(1600), "5 us for each");
-            assert!(!loses(1601));
-            assert!(!loses(20_000));
-            assert!(!loses(0), "the other thread did not run this time");
-            assert!((0..4).any(|_| loses(0)), "it is gone");
-            assert!(!loses(1_000_000), "a quiet day");
-            assert!((0..9).any(|_| loses(0)), "the day is over");
+            Sim::spawn(Placement::On(CpuId::new(number % 2)), computes).unwrap()
+        };
+        (0..count).map(busy).collect()
+    }
+
+    /// A caller and its worker run at the same time on CPUs that others want.
+    #[test]
+    fn calls_on_cpus_that_others_want_take_few_wake_ups() {
+        const CALLS: u64 = 1000;
+        let sleeps = |replies: bool| {
+            let cpu = CpuId::new(1);
+            let builder: Builder<Sim> = Workers::builder_in().cpus([cpu].into_iter().collect());
+            let workers = Arc::new(builder.start().unwrap());
+            let theirs = Arc::clone(&workers);
+            let call = move || {
+                let now = Sim::now();
+                for cpu in [0, 1] {
+                    learns::<Sim>(CpuId::new(cpu), now, now + LONGEST / (2 * PART));
+                }
+                for _ in 0..CALLS {
+                    match replies {
+                        true => theirs.call_async(cpu, || ()).unwrap().wait(),
+                        false => theirs.call_on(cpu, || ()).unwrap(),
+                    }
+                }
+                assert!(is_wanted::<Sim>(cpu), "the whole time");
+            };
+            Sim::spawn(Placement::On(CpuId::new(0)), call).unwrap().join();
+            workers.stats().map(|(_, stats)| stats.sleeps).sum::<u64>()
+        };
+        simulated(move || {
+            let (calls, replies) = (sleeps(false), sleeps(true));
+            assert!(calls < CALLS / 50, "the worker slept {calls} times");
+            assert!(replies < CALLS / 50, "the worker slept {replies} times before replies");
+        });
+    }
+
+    /// A caller looks on, and does not lose its CPU by a yield.
+    #[test]
+    fn a_caller_whose_cpu_others_want_polls_without_yielding() {
+        simulated(|| {
+            let cpu = CpuId::new(1);
+            let over = Arc::new(Word32::new_in(0));
+            let others = busy(2, &over);
+            let look = move || {
+                let now = Sim::now();
+                learns::<Sim>(cpu, now, now + AWAY);
+                let word = Word32::new_in(0);
+                let mut late = 0;
+                for _ in 0..20 {
+                    let begun = Sim::now();
+                    assert!(poll::<Sim, _>(&word, SPAN, None, |word| word == 1).is_none());
+                    let took = Sim::now() - begun;
+                    assert!(took >= SPAN * 9 / 10, "{took:?}");
+                    late += u32::from(took > 2 * SPAN);
+                }
+                late
+            };
+            let late = Sim::spawn(Placement::On(cpu), look).unwrap().join();
+            assert!(late <= 2, "it lost its CPU {late} times in 2 ms");
+            // Relaxed: a sign to stop.
+            over.store(1, Ordering::Relaxed);
+            others.into_iter().for_each(|thread| thread.join());
         });
     }
 

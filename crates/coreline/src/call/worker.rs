@@ -479,7 +479,6 @@ impl<W: World> Worker<W> {
                 polling.slept::<W>();
             }
         }
-        polling.met::<W>();
     }
 }
 
