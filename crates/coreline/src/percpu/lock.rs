@@ -166,9 +166,9 @@ impl<W: World> SlotLock<W> {
     pub(crate) fn wait_for(&self, most: Duration) {
         if self.seen_free().is_none() {
             let generation = W::generation().get();
+            let (end, is_free) = (W::now() + most, |holder| free(holder, generation));
             // Relaxed: the caller still has to take the lock.
-            let is_free = |holder| free(holder, generation);
-            self.holder.wait_until_by(Ordering::Relaxed, W::now() + most, is_free);
+            self.holder.wait_until_by(Ordering::Relaxed, end, is_free);
         }
     }
 
