@@ -22,6 +22,7 @@
 
 use core::fmt;
 use core::marker::PhantomData;
+use core::time::Duration;
 
 use coreline_world::{Native, Ordering, Signals, Word, Words, World};
 
@@ -158,6 +159,17 @@ impl<W: World> SlotLock<W> {
     pub(crate) fn wait(&self) {
         let _held = W::hold();
         self.wait_held();
+    }
+
+    /// Waits until the lock is free, at most for this time. A handler that forks meanwhile, and
+    /// returns in the child, leaves it waiting in vain, so this is for short times.
+    pub(crate) fn wait_for(&self, most: Duration) {
+        if self.seen_free().is_none() {
+            let generation = W::generation().get();
+            let (end, is_free) = (W::now() + most, |holder| free(holder, generation));
+            // Relaxed: the caller still has to take the lock.
+            self.holder.wait_until_by(Ordering::Relaxed, end, is_free);
+        }
     }
 
     /// Waits until the lock is free, or its holder is; what it says then. Signals are held off: a

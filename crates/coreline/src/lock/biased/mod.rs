@@ -1,11 +1,13 @@
 //! [`BiasedRwLock`]: a readers-writer lock whose reads may nest, and that counts its readers on
 //! each CPU while no thread writes.
 //!
-//! At first, readers count themselves in one word. After 256 reads ([`PAYS`](raw::PAYS)) that found
-//! another reader, without a write in between, the lock is *biased*: readers count themselves in
-//! their CPU's slot of per-CPU memory. A lock whose readers do not meet stays as it is: the line of
-//! its word is in the cache of the CPU that reads. A writer takes the bias back. It moves the
-//! counts of the slots into the word, and then waits for the word alone.
+//! At first, readers count themselves in one word. After 256 reads ([`PAYS`](tally::PAYS)) that
+//! came after another thread's, or found another reader, without a write in between, the lock is
+//! *biased*: readers count themselves in their CPU's slot of per-CPU memory. A lock that one thread
+//! uses stays as it is: the line of its word is in the cache of the CPU that reads. So does one
+//! that threads read now and then: before it gets slots, a reader must see another one read within
+//! 2 us ([`SOON`](slots::SOON)). A writer takes the bias back. It moves the counts of the slots
+//! into the word, and then waits for the word alone.
 //!
 //! The bias is that of Dice and Kogan, "BRAVO: Biased Locking for Reader-Writer Locks", USENIX ATC
 //! 2019. There, readers of all locks share one table, and execute a fence. Here, each lock has
@@ -26,7 +28,7 @@
 //!
 //! | other word | meaning | written by |
 //! |---|---|---|
-//! | `met` | about how many reads met another one since the last write | readers; writers |
+//! | `tally` | the last thread, and how many reads slots would make cheaper | readers; writers |
 //! | `writers` | which writer is next: the *first writer* has this mutex while it waits | writers |
 //! | `close_at` | until when a first writer has left the lock open, in ns | the first writer |
 //! | `gate` | open: sections may use the slots of these CPUs | readers; the first writer |
@@ -34,7 +36,8 @@
 //! | `moved` | beside the slots: what of their sum the word has | the first writer |
 //! | `until` | beside the slots: from when on the lock may be biased, in ns | the first writer |
 //!
-//! All words of a new lock are zero. `raw.rs` has the combinations of the bits of `state`.
+//! All words of a new lock are zero. `raw.rs` has the combinations of the bits of `state`, and
+//! `tally.rs` has the bits of `tally`.
 //!
 //! # Where a read is counted
 //!
@@ -87,6 +90,15 @@
 //! not known: the counts do not say which threads they count, and a count for each thread would
 //! cost each read, and would be wrong where another thread unlocks.
 //!
+//! # How the gate opens
+//!
+//! The gate has the number of slots that sections may use. A thread whose CPU is beyond that makes
+//! more slots, and opens the gate to them. It makes them up to the next power of two, so few
+//! threads open the gate, although each CPU needs a slot. The gate is on the line of the lock,
+//! which readers without a slot write all the time. A machine that serves near requests first could
+//! keep the thread that opens the gate away from this line. So readers without a slot wait a little
+//! for that thread, and leave the line alone meanwhile.
+//!
 //! # How often the bias is taken back
 //!
 //! A writer measures how long it took to take the bias back: the wait for a thread that makes a
@@ -103,6 +115,7 @@
 mod guard;
 mod raw;
 mod slots;
+mod tally;
 #[cfg(test)]
 mod tests;
 mod waits;

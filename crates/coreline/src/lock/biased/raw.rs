@@ -2,7 +2,6 @@
 //!
 //! | constant | why this value | test |
 //! |---|---|---|
-//! | `PAYS` | as many reads save about what the slots cost | `a_lock_is_biased_after_..` |
 //! | `MOST_READERS` | no memory has so many guards | `more_readers_than_guards_can_be_..` |
 
 use coreline_world::restartable::definition::Add;
@@ -11,6 +10,7 @@ use coreline_world::{ConstWorld, Integer, Lacking, Native, Ordering, Time, Word,
 
 use super::super::RawMutex;
 use super::super::osq::Near;
+use super::tally;
 
 /// A writer has the lock.
 pub(super) const HELD: u32 = 1;
@@ -29,9 +29,6 @@ pub(super) const READER: u32 = 1 << 8;
 /// The limit of readers in the word: more than there can be threads, and far from overflow. The
 /// word is negative only while it is `BIASED`.
 pub(super) const MOST_READERS: i32 = 1 << 22;
-
-/// After this many reads that met another one, without a write in between, the lock is biased.
-pub(super) const PAYS: u32 = 256;
 
 /// The readers that sleep on the word.
 pub(super) const READERS: u32 = 1;
@@ -73,7 +70,7 @@ pub struct TooManyReads;
 #[repr(C)]
 pub struct RawBiasedRwLock<W: World = Native> {
     pub(super) state: W::U32,
-    pub(super) met: W::U32,
+    pub(super) tally: W::U32,
     pub(super) writers: RawMutex<Near, W>,
     pub(super) close_at: W::U64,
     pub(super) gate: Gate<W>,
@@ -107,7 +104,7 @@ impl<W: World> RawBiasedRwLock<W> {
     {
         RawBiasedRwLock {
             state: W::U32_ZERO,
-            met: W::U32_ZERO,
+            tally: W::U32_ZERO,
             writers: RawMutex::const_new(),
             close_at: W::U64_ZERO,
             gate: Gate::const_new(),
@@ -119,7 +116,7 @@ impl<W: World> RawBiasedRwLock<W> {
     pub fn new_in() -> Self {
         RawBiasedRwLock {
             state: W::U32::new_in(0),
-            met: W::U32::new_in(0),
+            tally: W::U32::new_in(0),
             writers: RawMutex::new_in(),
             close_at: W::U64::new_in(0),
             gate: Gate::new_in(),
@@ -196,7 +193,16 @@ impl<W: World> RawBiasedRwLock<W> {
     fn read_at_once(&self) -> bool {
         // Relaxed: a hint where to count.
         let state = self.state.load(Ordering::Relaxed);
-        state & BIASED != 0 && self.count_in_slot(1) || state & (HELD | CLOSED) == 0 && self.count()
+        // One look at all bits, for a lock that has none of them.
+        if state & (BIASED | HELD | CLOSED) != 0 {
+            if state & BIASED != 0 && self.count_in_slot(1) {
+                return true;
+            }
+            if state & (HELD | CLOSED) != 0 {
+                return false;
+            }
+        }
+        self.count()
     }
 
     /// Adds to the count of the thread's slot, if the gate is open and the slot is there.
@@ -217,10 +223,11 @@ impl<W: World> RawBiasedRwLock<W> {
         // Acquire: pairs with the Release in `unlock_write`. Without it, the section could begin
         // before the last writer's writes are seen.
         let state = self.state.fetch_add(READER, Ordering::Acquire);
-        state == 0 || self.meet(state)
+        state == 0 && tally::is_own::<W>(&self.tally) || self.meet(state)
     }
 
-    /// The steps of a reader that did not find the lock free when it counted itself.
+    /// What a reader does that did not find the lock free when it counted itself, or that comes
+    /// after another thread.
     #[inline(never)]
     fn meet(&self, state: u32) -> bool {
         if state & (HELD | CLOSED) != 0 || readers(state) >= MOST_READERS {
@@ -230,15 +237,10 @@ impl<W: World> RawBiasedRwLock<W> {
         }
         if state & BIASED != 0 {
             self.find_slot();
-        } else if readers(state) > 0 {
-            // Relaxed: a count of what pays. Of two threads that count at the same time, one may be
-            // lost.
-            let met = self.met.load(Ordering::Relaxed).wrapping_add(1);
-            // Relaxed: likewise.
-            self.met.store(met, Ordering::Relaxed);
-            if met >= PAYS {
-                self.bias();
-            }
+        } else if (readers(state) > 0 || !tally::is_own::<W>(&self.tally))
+            && tally::count::<W>(&self.tally)
+        {
+            self.bias(readers(state) > 0);
         }
         true
     }
@@ -258,13 +260,19 @@ impl<W: World> RawBiasedRwLock<W> {
         // writer: it has read the word since, or its section has acquired the gate from a reader
         // that has. There is no bit of a later writer.
         let state = self.state.load(Ordering::Relaxed);
-        if state & HELD == 0 {
-            // SAFETY: the caller holds the lock, and it has no writer.
-            unsafe { self.leave(state) };
-        } else {
-            // SAFETY: the caller holds the lock, and it has a writer.
-            unsafe { self.unlock_write() };
+        // One look at both bits, for a reader of a lock that is not biased.
+        if state & (HELD | BIASED) != 0 {
+            if state & HELD != 0 {
+                // SAFETY: the caller holds the lock, and it has a writer.
+                unsafe { self.unlock_write() };
+                return;
+            }
+            if self.count_in_slot(u64::MAX) {
+                return;
+            }
         }
+        // SAFETY: the caller holds the lock, and it has no writer.
+        unsafe { Self::uncount(&raw const *self) };
     }
 
     /// Frees the lock of one reader, as [`unlock`](RawBiasedRwLock::unlock) does.
@@ -276,17 +284,6 @@ impl<W: World> RawBiasedRwLock<W> {
     pub unsafe fn unlock_read(&self) {
         // Relaxed: a hint where to go. Either count will do.
         let state = self.state.load(Ordering::Relaxed);
-        // SAFETY: the caller's promise.
-        unsafe { self.leave(state) };
-    }
-
-    /// Takes a reader out of the count that the state suggests.
-    ///
-    /// # Safety
-    ///
-    /// The caller holds the lock as a reader.
-    #[inline(always)]
-    unsafe fn leave(&self, state: u32) {
         if state & BIASED == 0 || !self.count_in_slot(u64::MAX) {
             // SAFETY: the caller's promise.
             unsafe { Self::uncount(&raw const *self) };
@@ -314,8 +311,18 @@ impl<W: World> RawBiasedRwLock<W> {
         // reads inside this section could see what that writer writes.
         // SAFETY: the reader has not gone before this access.
         let found = unsafe { &*state }.fetch_sub(READER, Ordering::Release);
+        if found & DRAINS != 0 {
+            Self::wake_first_writer(state, found);
+        }
+    }
+
+    /// Wakes the first writer, which sleeps, if this was the last reader that it waits for. Uses
+    /// only the address.
+    #[cold]
+    #[inline(never)]
+    fn wake_first_writer(state: *const W::U32, found: u32) {
         // If a writer holds the lock, the first writer waits for that one.
-        if found & (DRAINS | HELD) == DRAINS && readers(found) == 1 {
+        if found & HELD == 0 && readers(found) == 1 {
             Self::wake_writer(state);
         }
     }
@@ -382,8 +389,7 @@ impl<W: World> RawBiasedRwLock<W> {
         // Acquire: pairs with the Release in `unlock_write`, `uncount` and `unbias`.
         let taken = self.state.compare_exchange(0, HELD, Ordering::Acquire, Ordering::Relaxed);
         if taken.is_ok() {
-            // Relaxed: a count of what pays.
-            self.met.store(0, Ordering::Relaxed);
+            tally::reset::<W>(&self.tally);
         }
         taken.is_ok()
     }

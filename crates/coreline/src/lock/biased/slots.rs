@@ -14,8 +14,11 @@
 //! | constant | why this value | test |
 //! |---|---|---|
 //! | `TIMES` | BRAVO's: a tenth of writers' time | `writers_seldom_find_the_lock_biased` |
+//! | `SOON` | a line that moves less often costs a tenth or less | `threads_that_seldom_read_..` |
+//! | `TURN` | several moves of a line, and little of a thread's turn | `near_readers_do_not_..` |
 
 use core::ptr;
+use core::time::Duration;
 
 use coreline_world::{IndexBy, Integer, Lacking, Line, Ordering, Unsigned, Word, World};
 
@@ -25,6 +28,12 @@ use crate::percpu::{Init, PerCpu, PerCpuPool, StopError};
 
 /// How many times as long as it took to take the bias back the lock is not biased again.
 pub(super) const TIMES: u32 = 9;
+
+/// A lock gets slots only if another thread reads within this time.
+pub(super) const SOON: Duration = Duration::from_micros(2);
+
+/// How long a reader waits for another one that opens the gate.
+const TURN: Duration = Duration::from_micros(20);
 
 /// The readers that slots count.
 pub(super) struct Slots<W: World> {
@@ -75,20 +84,51 @@ impl<W: World> RawBiasedRwLock<W> {
     }
 
     /// Makes the lock biased, if it may be. The caller reads, and was counted in the word.
+    ///
+    /// A lock gets slots only where threads read at the same time. Either the caller has met
+    /// another reader, or it waits a little for one.
     #[cold]
     #[inline(never)]
-    pub(super) fn bias(&self) {
-        // Relaxed: a count of what pays.
-        self.met.store(0, Ordering::Relaxed);
-        let Some(slots) = self.slots().or_else(|| self.make_slots()) else {
+    pub(super) fn bias(&self, has_met: bool) {
+        let Some(slots) = self.slots().or_else(|| self.make_slots(has_met)) else {
             return;
         };
         // Relaxed, twice: hints.
         let until = slots.until.load(Ordering::Relaxed).max(self.close_at.load(Ordering::Relaxed));
         if W::now().as_nanos() >= until {
-            slots.counts.add(0);
-            slots.counts.open_gate(&self.gate, || self.become_biased());
+            self.open_gate(slots, || self.become_biased());
         }
+    }
+
+    /// Whether another thread reads within [`SOON`]. The caller used the lock last.
+    fn is_shared(&self) -> bool {
+        // Relaxed: a count of what pays.
+        let tally = self.tally.load(Ordering::Relaxed);
+        let until = W::now() + SOON;
+        // Relaxed: likewise.
+        self.tally.wait_until_by(Ordering::Relaxed, until, |now| now != tally).is_some()
+    }
+
+    /// Initialises the slot of the caller's CPU, and the next ones up to a power of two, and opens
+    /// the gate to them. Each opening writes to the line that all readers use meanwhile, so there
+    /// are few.
+    ///
+    /// If another thread does this, the call waits for it, at most for [`TURN`]. That thread needs
+    /// the line, too:
+    ///
+    /// ```text
+    /// Thread 1: holds the lock of the slots, and waits for the line, to open the gate
+    /// Others:   find no slot; find that lock taken; count themselves in the word
+    /// Machine:  gives them the line, which are nearer to it, again and again
+    /// ```
+    fn open_gate(&self, slots: &Slots<W>, may: impl FnOnce() -> bool) {
+        let counts = &slots.counts;
+        counts.wait_for_gate(TURN);
+        let own = W::index(counts.section());
+        if own < counts.indexes() {
+            counts.populate((own + 1).next_power_of_two().min(counts.indexes()) - 1);
+        }
+        counts.open_gate(&self.gate, may);
     }
 
     /// Sets `BIASED`, where the state allows it.
@@ -113,16 +153,16 @@ impl<W: World> RawBiasedRwLock<W> {
     #[inline(never)]
     pub(super) fn find_slot(&self) {
         if let Some(slots) = self.slots() {
-            // Initialises the slot.
-            slots.counts.add(0);
             // Relaxed: a writer clears the bit under the lock that the call holds.
-            let may = || self.state.load(Ordering::Relaxed) & BIASED != 0;
-            slots.counts.open_gate(&self.gate, may);
+            self.open_gate(slots, || self.state.load(Ordering::Relaxed) & BIASED != 0);
         }
     }
 
-    /// Gives the lock slots, if it can have any.
-    fn make_slots(&self) -> Option<&Slots<W>> {
+    /// Gives the lock slots, if it can have any and the caller does not read alone.
+    fn make_slots(&self, has_met: bool) -> Option<&Slots<W>> {
+        if !has_met && !self.is_shared() {
+            return None;
+        }
         // On a line that no thread writes while the lock is biased.
         let slots = heap::boxed(Line(Slots::<W>::new_in()?)).ok()?;
         let given = Box::into_raw(slots);

@@ -10,12 +10,15 @@ use coreline_world::{
     World,
 };
 
-use super::raw::{CLOSED, MOST_READERS, PAYS, READER, WANTS};
+use super::raw::{CLOSED, MOST_READERS, READER, WANTS};
 use super::slots::Slots;
+use super::tally::PAYS;
 use super::waits::PATIENCE;
 use super::*;
 
-/// This many reads, each of which meets another one.
+mod becomes;
+
+/// So many reads, each of which meets another one.
 fn meets<W: World>(lock: &RawBiasedRwLock<W>, count: u32) {
     lock.read();
     reads(lock, count);
@@ -286,11 +289,11 @@ fn a_lock_for_which_a_thread_waits_is_not_biased() {
             lock.read();
             // Relaxed: no other thread is there.
             lock.state.fetch_or(waits, Ordering::Relaxed);
-            lock.bias();
+            lock.bias(true);
             assert!(!lock.is_biased());
             // Relaxed: no other thread is there.
             lock.state.fetch_and(!waits, Ordering::Relaxed);
-            lock.bias();
+            lock.bias(true);
             assert!(lock.is_biased());
             assert_eq!(lock.write_by(Sim::now()), Ok(false), "a thread reads");
             assert!(lock.is_biased(), "a failed trial took the bias back");

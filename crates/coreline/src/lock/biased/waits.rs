@@ -17,6 +17,7 @@ use super::raw::{
     BIASED, CLOSED, DRAINS, HELD, MOST_READERS, READER, READERS, RawBiasedRwLock, SLEEPS,
     TooManyReads, WANTS, readers,
 };
+use super::tally;
 
 /// A reader that has waited for this long is late. A first writer that has waited for this long for
 /// readers lets others in.
@@ -226,8 +227,7 @@ impl<W: World> RawBiasedRwLock<W> {
         let is_taken = is_free(state)
             && self.state.compare_exchange(state, state & SLEEPS | HELD, taken, failed).is_ok();
         if is_taken {
-            // Relaxed: a count of what pays.
-            self.met.store(0, Ordering::Relaxed);
+            tally::reset::<W>(&self.tally);
         }
         is_taken
     }

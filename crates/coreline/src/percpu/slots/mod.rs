@@ -50,6 +50,7 @@ mod tests;
 use core::fmt;
 use core::panic::{RefUnwindSafe, UnwindSafe};
 use core::ptr::NonNull;
+use core::time::Duration;
 
 use coreline_world::restartable::{At, Gate, Limits, NoSlot, Slot};
 use coreline_world::{MapError, Ordering, Word, World};
@@ -331,6 +332,15 @@ impl<T: Slot, W: World, I: Indexing<W>> Slots<T, W, I> {
             // Relaxed: only the holder of the lock writes it.
             let limit = self.limit().load(Ordering::Relaxed);
             gate.open(by, self.first.as_ptr().cast(), limit);
+        }
+    }
+
+    /// Waits while another thread copies the limit into a gate or raises it, at most for so long.
+    /// Does not wait for a thread that has stopped the slots.
+    pub(crate) fn wait_for_gate(&self, most: Duration) {
+        // Relaxed: a hint.
+        if self.limit().load(Ordering::Relaxed) != 0 {
+            self.lock.wait_for(most);
         }
     }
 
