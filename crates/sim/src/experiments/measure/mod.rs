@@ -55,4 +55,4 @@ mod scaling;
 pub use comparison::{Comparison, Faster, Side, compare};
 pub use course::Until;
 pub use roles::{Parallel, Role, RoleRun, ThreadRun, parallel, roles};
-pub use scaling::{Row, Scaling, Spread, scaling};
+pub use scaling::{Row, Scaling, Spread, scaling, short};

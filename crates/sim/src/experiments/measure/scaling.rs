@@ -6,7 +6,7 @@ use serde::ser::SerializeStruct as _;
 use serde::{Serialize, Serializer};
 
 use super::course::STEADY;
-use super::{Parallel, RoleRun};
+use super::{Parallel, RoleRun, record};
 use crate::experiments::claim::{Band, Figures};
 use crate::experiments::testing;
 use crate::results::failure::Failure;
@@ -85,7 +85,15 @@ pub fn scaling(
         };
         all.roles = (0..count).map(role).collect();
     }
+    if let Some(folder) = record::folder() {
+        record::write(&folder, band, &all, &program)?;
+    }
     Ok(all)
+}
+
+/// The name of a program with a number of threads, in replay lines.
+pub(super) fn named(name: &str, threads: usize) -> String {
+    Program { name, threads }.to_string()
 }
 
 /// A number of all threads of a run together, and one of a role's.
