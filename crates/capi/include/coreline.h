@@ -260,7 +260,10 @@ typedef struct coreline_workers_t coreline_workers_t;
 /**
  * What the header knows of the library. `coreline_check` fills it in.
  *
- * Each size is the size in bytes times 256, plus the alignment in bytes.
+ * The shape of a type is its size in bytes times 256, plus its alignment in bytes. For each member
+ * of a structure, in the order of the header, the shape is then multiplied by 31, and the offset of
+ * the member times 256, plus the member's size, is added to it. So members in another order give
+ * another shape.
  */
 typedef struct coreline_layout_t {
     /**
@@ -272,27 +275,27 @@ typedef struct coreline_layout_t {
      */
     uint32_t version;
     /**
-     * The size of `coreline_code_t`.
+     * The shape of `coreline_code_t`.
      */
     uint32_t code;
     /**
-     * The size of `coreline_reading_t`.
+     * The shape of `coreline_reading_t`.
      */
     uint32_t reading;
     /**
-     * The size of `coreline_cache_options_t`.
+     * The shape of `coreline_cache_options_t`.
      */
     uint32_t cache_options;
     /**
-     * The size of `coreline_workers_options_t`.
+     * The shape of `coreline_workers_options_t`.
      */
     uint32_t workers_options;
     /**
-     * The size of `coreline_worker_stats_t`.
+     * The shape of `coreline_worker_stats_t`.
      */
     uint32_t worker_stats;
     /**
-     * The size of `coreline_mutex_t`.
+     * The shape of `coreline_mutex_t`.
      */
     uint32_t mutex;
     /**
@@ -301,27 +304,27 @@ typedef struct coreline_layout_t {
      */
     uint32_t mutex_held;
     /**
-     * The size of `coreline_checked_mutex_t`.
+     * The shape of `coreline_checked_mutex_t`.
      */
     uint32_t checked_mutex;
     /**
-     * The size of `coreline_rwlock_t`.
+     * The shape of `coreline_rwlock_t`.
      */
     uint32_t rwlock;
     /**
-     * The size of `coreline_ticket_lock_t`.
+     * The shape of `coreline_ticket_lock_t`.
      */
     uint32_t ticket_lock;
     /**
-     * The size of `coreline_osq_near_t`.
+     * The shape of `coreline_osq_near_t`.
      */
     uint32_t osq_near;
     /**
-     * The size of `coreline_osq_fifo_t`.
+     * The shape of `coreline_osq_fifo_t`.
      */
     uint32_t osq_fifo;
     /**
-     * The size of `coreline_turn_t`.
+     * The shape of `coreline_turn_t`.
      */
     uint32_t turn;
     /**
@@ -378,21 +381,26 @@ typedef struct coreline_layout_t {
      */
     uint32_t percpu_line;
     /**
-     * The size of `coreline_biased_rwlock_t`.
+     * The shape of `coreline_biased_rwlock_t`.
      */
     uint32_t biased_rwlock;
     /**
-     * The size of `coreline_shot_t`.
+     * The shape of `coreline_shot_t`.
      */
     uint32_t shot;
     /**
-     * The size of `coreline_usage_t`.
+     * The shape of `coreline_usage_t`.
      */
     uint32_t usage;
     /**
-     * The size of `coreline_lease_t`.
+     * The shape of `coreline_lease_t`.
      */
     uint32_t lease;
+    /**
+     * Where a gate has the address of slot 0, times 256, plus where limits have the number of
+     * concurrency IDs. Inline functions read both.
+     */
+    uint32_t gate;
 } coreline_layout_t;
 
 /**
