@@ -34,9 +34,9 @@ pub const CORELINE_VERSION_PATCH: u32 = 0;
 /// What the header knows of the library. `coreline_check` fills it in.
 ///
 /// The shape of a type is its size in bytes times 256, plus its alignment in bytes. For each member
-/// of a structure, in the order of the header, the shape is then multiplied by 31, and the offset of
-/// the member times 256, plus the member's size, is added to it. So members in another order give
-/// another shape.
+/// of a structure, in the order of the header, the shape is then multiplied by 31, and the offset
+/// of the member times 256, plus the member's size, is added to it. So members in another order
+/// give another shape.
 #[repr(C)]
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct coreline_layout_t {
@@ -161,9 +161,25 @@ impl coreline_layout_t {
             version: coreline_version(),
             code: shape::<c_int>(),
             reading: shape!(coreline_reading_t { value, error }),
-            cache_options: shape!(coreline_cache_options_t { size, alignment, construct, destroy, context, idle_limit }),
+            cache_options: shape!(coreline_cache_options_t {
+                size,
+                alignment,
+                construct,
+                destroy,
+                context,
+                idle_limit
+            }),
             workers_options: shape!(coreline_workers_options_t { cpus, polling, name }),
-            worker_stats: shape!(coreline_worker_stats_t { calls, queued, tasks, searches, steals, sleeps, spurious, spared }),
+            worker_stats: shape!(coreline_worker_stats_t {
+                calls,
+                queued,
+                tasks,
+                searches,
+                steals,
+                sleeps,
+                spurious,
+                spared
+            }),
             mutex: shape!(coreline_mutex_t { state, queue }),
             mutex_held: mutex_held(),
             checked_mutex: shape!(coreline_checked_mutex_t { owner, state, queue }),

@@ -407,6 +407,41 @@ static inline coreline_code_t coreline_percpu_exchange_inline(const coreline_per
     return coreline_percpu_exchange(percpu, word, value, old);
 }
 
+/**
+ * Writes a word of the calling thread's CPU if the word has the expected value, without a call if
+ * the CPU has used the words before.
+ *
+ * It does what `coreline_percpu_store_if_equal` does, and finds the same misuse. It is that call in
+ * the same cases as for `coreline_percpu_add_inline`.
+ *
+ * Errors: `CORELINE_ERROR_NULL`, `CORELINE_ERROR_ARGUMENT` (there is no such word, or `expected` is
+ * not aligned), `CORELINE_ERROR_HANDLE`. The call returns `CORELINE_UNEQUAL` if the word has another
+ * value.
+ *
+ * Threads: any number of threads may call it at the same time. Signals: async-signal-safe. Fork:
+ * the child has its own copy of the words.
+ */
+static inline coreline_code_t coreline_percpu_store_if_equal_inline(const coreline_percpu_t *percpu,
+                                                                    size_t word, uint64_t *expected,
+                                                                    uint64_t value)
+{
+#if CORELINE_HAS_SECTIONS
+    coreline_word_t at;
+    if (coreline_is_place(expected) && coreline_find_word(percpu, word, &at)) {
+        const uint64_t asked = *expected;
+        uint64_t found;
+        if (coreline_section_store_if_equal(coreline_area_of(percpu), at.limits, at.first, asked, value, &found)) {
+            if (found == asked) {
+                return CORELINE_OK;
+            }
+            *expected = found;
+            return CORELINE_UNEQUAL;
+        }
+    }
+#endif
+    return coreline_percpu_store_if_equal(percpu, word, expected, value);
+}
+
 #ifdef __cplusplus
 }
 #endif

@@ -159,6 +159,24 @@ CORELINE_ALWAYS int coreline_section_exchange(intptr_t area, const void *limits,
     return is_done;
 }
 
+/*
+ * Stores to the word that is `first` in slot 0, if the word is `expected`; 0, without effect, if there is no slot. What
+ * the word was is in `found`. A word that is another one ends the section at once.
+ */
+CORELINE_ALWAYS int coreline_section_store_if_equal(intptr_t area, const void *limits, uintptr_t first,
+                                                    uint64_t expected, uint64_t value, uint64_t *found)
+{
+    int is_done = 0;
+    uint64_t was;
+    __asm__ volatile(CORELINE_SECTION_ENTER "addq %[first], %%rax\n\tmovq (%%rax), %[was]\n\t"
+                     "cmpq %[was], %[expected]\n\tjne 4f\n\tmovq %[value], (%%rax)" CORELINE_SECTION_LEAVE_WITH
+                     : [is_done] "+&r"(is_done), [was] "=&r"(was)
+                     : CORELINE_SECTION_KNOWS(0), [first] "r"(first), [expected] "r"(expected), [value] "r"(value)
+                     : "rax", "cc", "memory");
+    *found = was;
+    return is_done;
+}
+
 #undef CORELINE_SECTION_ENTER
 #undef CORELINE_SECTION_DESCRIPTOR
 #undef CORELINE_SECTION_LEAVE
