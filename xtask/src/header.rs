@@ -25,6 +25,7 @@ const SOURCES: &[&str] = &[
     "percpu.rs",
     "cache.rs",
     "mask.rs",
+    "limiter.rs",
     "workers.rs",
     "reply.rs",
     "presence.rs",

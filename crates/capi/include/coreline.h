@@ -1,5 +1,5 @@
 /*
- * The C interface of coreline: per-CPU counters and memory, locks, caches, domains and workers.
+ * The C interface of coreline: per-CPU counters and memory, locks, caches, limiters, domains and workers.
  *
  * The manual page coreline(7) has the rules that all functions share.
  *
@@ -75,8 +75,8 @@ typedef enum coreline_code_t {
      */
     CORELINE_OK = 0,
     /**
-     * A `try` function found the lock held, all leases in use, a mailbox occupied, or a reply not
-     * there yet.
+     * A `try` function found the lock held, all leases in use, too few permits, a mailbox
+     * occupied, or a reply not there yet.
      */
     CORELINE_BUSY = 1,
     /**
@@ -192,6 +192,11 @@ typedef struct coreline_domain_t coreline_domain_t;
 typedef struct coreline_domains_t coreline_domains_t;
 
 /**
+ * A limit on the rate of permits that all threads together take.
+ */
+typedef struct coreline_limiter_t coreline_limiter_t;
+
+/**
  * Words of 64 bits in a domain, of which each concurrency ID has its own.
  */
 typedef struct coreline_local_t coreline_local_t;
@@ -261,7 +266,10 @@ typedef struct coreline_workers_t coreline_workers_t;
 /**
  * The layout of the library, as the header assumes it. `coreline_check` fills it in.
  *
- * Each size is the size in bytes times 256, plus the alignment in bytes.
+ * The shape of a type is its size in bytes times 256, plus its alignment in bytes. For each member
+ * of a structure, in the order of the header, the shape is then multiplied by 31, and the offset
+ * of the member times 256, plus the member's size, is added to it. So members in another order
+ * give another shape.
  */
 typedef struct coreline_layout_t {
     /**
@@ -273,27 +281,27 @@ typedef struct coreline_layout_t {
      */
     uint32_t version;
     /**
-     * The size of `coreline_code_t`.
+     * The shape of `coreline_code_t`.
      */
     uint32_t code;
     /**
-     * The size of `coreline_reading_t`.
+     * The shape of `coreline_reading_t`.
      */
     uint32_t reading;
     /**
-     * The size of `coreline_cache_options_t`.
+     * The shape of `coreline_cache_options_t`.
      */
     uint32_t cache_options;
     /**
-     * The size of `coreline_workers_options_t`.
+     * The shape of `coreline_workers_options_t`.
      */
     uint32_t workers_options;
     /**
-     * The size of `coreline_worker_stats_t`.
+     * The shape of `coreline_worker_stats_t`.
      */
     uint32_t worker_stats;
     /**
-     * The size of `coreline_mutex_t`.
+     * The shape of `coreline_mutex_t`.
      */
     uint32_t mutex;
     /**
@@ -302,27 +310,27 @@ typedef struct coreline_layout_t {
      */
     uint32_t mutex_held;
     /**
-     * The size of `coreline_checked_mutex_t`.
+     * The shape of `coreline_checked_mutex_t`.
      */
     uint32_t checked_mutex;
     /**
-     * The size of `coreline_rwlock_t`.
+     * The shape of `coreline_rwlock_t`.
      */
     uint32_t rwlock;
     /**
-     * The size of `coreline_ticket_lock_t`.
+     * The shape of `coreline_ticket_lock_t`.
      */
     uint32_t ticket_lock;
     /**
-     * The size of `coreline_osq_near_t`.
+     * The shape of `coreline_osq_near_t`.
      */
     uint32_t osq_near;
     /**
-     * The size of `coreline_osq_fifo_t`.
+     * The shape of `coreline_osq_fifo_t`.
      */
     uint32_t osq_fifo;
     /**
-     * The size of `coreline_turn_t`.
+     * The shape of `coreline_turn_t`.
      */
     uint32_t turn;
     /**
@@ -379,21 +387,26 @@ typedef struct coreline_layout_t {
      */
     uint32_t percpu_line;
     /**
-     * The size of `coreline_biased_rwlock_t`.
+     * The shape of `coreline_biased_rwlock_t`.
      */
     uint32_t biased_rwlock;
     /**
-     * The size of `coreline_shot_t`.
+     * The shape of `coreline_shot_t`.
      */
     uint32_t shot;
     /**
-     * The size of `coreline_usage_t`.
+     * The shape of `coreline_usage_t`.
      */
     uint32_t usage;
     /**
-     * The size of `coreline_lease_t`.
+     * The shape of `coreline_lease_t`.
      */
     uint32_t lease;
+    /**
+     * Where a gate has the address of slot 0, times 256, plus where limits have the number of
+     * concurrency IDs. Inline functions read both.
+     */
+    uint32_t gate;
 } coreline_layout_t;
 
 /**
@@ -510,7 +523,8 @@ typedef struct coreline_worker_stats_t {
 } coreline_worker_stats_t;
 
 /**
- * A C function that members run in a shootdown.
+ * What a function of C does in members. It must return: an exception that leaves it ends the
+ * process.
  */
 typedef void (*coreline_shootdown_f)(void *context);
 
@@ -533,7 +547,8 @@ typedef struct coreline_shot_t {
 } coreline_shot_t;
 
 /**
- * How a value that no reader can have any more is destroyed.
+ * How a value that no reader can have any more is destroyed. It must return: an exception that
+ * leaves it ends the process.
  */
 typedef void (*coreline_destroy_f)(void *value, void *context);
 
@@ -1391,6 +1406,77 @@ coreline_code_t coreline_mask_list(const struct coreline_mask_t *mask,
 coreline_code_t coreline_mask_trim(const struct coreline_mask_t *mask);
 
 /**
+ * Creates a limiter, which is full.
+ *
+ * The limiter earns `permits` in each period of `per` nanoseconds, and holds at most `burst`. In
+ * any interval, at most `burst` permits pass, plus those that are earned in the interval, on
+ * however many CPUs. The rate is rounded down, by at most 0.1 % up to 10^9 permits per second, and
+ * by at most 1 % above that. If the rate is at least 100,000 per second and the burst large
+ * enough, each CPU takes a batch of permits at a time. Without memory for the limiter, the process
+ * ends.
+ *
+ * Errors: `CORELINE_ERROR_NULL`, `CORELINE_ERROR_ARGUMENT` (`out` is not aligned, a number is 0,
+ * the rate is above 10^10 per second, or a permit or the burst takes more than 146 years to earn;
+ * at rates above a million per second, the limit for the burst is shorter, but at least 52 days),
+ * `CORELINE_ERROR_NO_MEMORY`.
+ *
+ * Threads: any number of threads may call it at the same time. Signals: no signal handler may call
+ * it. Fork: safe in a forked child.
+ */
+coreline_code_t coreline_limiter_create(uint64_t permits,
+                                        uint64_t per,
+                                        uint64_t burst,
+                                        struct coreline_limiter_t **out);
+
+/**
+ * Destroys a limiter.
+ *
+ * Errors: `CORELINE_ERROR_NULL`, `CORELINE_ERROR_HANDLE`.
+ *
+ * Threads: no other thread may use the limiter during the call or after it. Signals: no signal
+ * handler may call it. Fork: safe in a forked child.
+ */
+coreline_code_t coreline_limiter_destroy(struct coreline_limiter_t *limiter);
+
+/**
+ * Takes permits, if there are enough of them now.
+ *
+ * If there are fewer than `permits` now, the call takes none and returns `CORELINE_BUSY`. Then it
+ * writes to `after` how many nanoseconds it takes until there are enough, unless other threads
+ * take them. Otherwise it leaves `after` alone. `after` may be null. No call waits. Wait as long
+ * as `after` says before you ask again, because a call that finds too few permits uses a cache
+ * line that all CPUs share. The limiter is not fair: threads that take single permits can starve a
+ * thread that takes many. A permit orders no other memory accesses.
+ *
+ * The clock is `CLOCK_MONOTONIC`.
+ *
+ * Errors: `CORELINE_ERROR_NULL`, `CORELINE_ERROR_HANDLE`, `CORELINE_ERROR_ARGUMENT` (there are
+ * never so many permits at once, as `coreline_limiter_capacity` says, or `after` is not aligned).
+ *
+ * Threads: any number of threads may call it at the same time. Signals: async-signal-safe. Fork:
+ * the child has its own copy of the limiter, with the same permits, so the two together let twice
+ * as many through. If another thread was in a call at the time of the fork, the child's threads
+ * may have to take permits singly on the CPU of that thread.
+ */
+coreline_code_t coreline_limiter_try_acquire(const struct coreline_limiter_t *limiter,
+                                             uint64_t permits,
+                                             uint64_t *after);
+
+/**
+ * Reports how many permits one call can take at most.
+ *
+ * That is the burst, less the permits that CPUs may have for themselves. It is at least fifteen
+ * sixteenths of the burst.
+ *
+ * Errors: `CORELINE_ERROR_NULL`, `CORELINE_ERROR_ARGUMENT` (`out` is not aligned),
+ * `CORELINE_ERROR_HANDLE`.
+ *
+ * Threads: any number of threads may call it at the same time. Signals: async-signal-safe. Fork:
+ * safe in a forked child.
+ */
+coreline_code_t coreline_limiter_capacity(const struct coreline_limiter_t *limiter, uint64_t *out);
+
+/**
  * Starts workers.
  *
  * `options` may be null, which is the default of each option. The structure is copied. If there is
@@ -1405,7 +1491,7 @@ coreline_code_t coreline_mask_trim(const struct coreline_mask_t *mask);
  * (`cpus` is not a live mask), `CORELINE_ERROR_NO_MEMORY` (a thread could not be started).
  *
  * Threads: any number of threads may call it at the same time. Signals: no signal handler may call
- * it. Fork: a child has no workers, and may start its own if the process had one thread.
+ * it. Fork: a child has none of its parent's workers, and may start its own.
  */
 coreline_code_t coreline_workers_create(const struct coreline_workers_options_t *options,
                                         struct coreline_workers_t **out);
@@ -1465,7 +1551,7 @@ coreline_code_t coreline_workers_cpus(const struct coreline_workers_t *workers,
  * aligned), `CORELINE_ERROR_NO_WORKER` (the calling thread is none of these workers).
  *
  * Threads: any number of threads may call it at the same time. Signals: no signal handler may call
- * it. Fork: a child has no workers.
+ * it. Fork: a child has no workers, and gets `CORELINE_ERROR_NO_WORKER`.
  */
 coreline_code_t coreline_workers_current(const struct coreline_workers_t *workers, uint32_t *cpu);
 
@@ -1932,7 +2018,8 @@ coreline_code_t coreline_versioned_create(void *value,
  *
  * Threads: no other thread may use the published value during the call or after it, except by its
  * readers. Signals: no signal handler may call it. Fork: safe in a forked child, in which
- * `destroy` is called for the child's copy.
+ * `destroy` is called for the child's copy. It is never called there if the parent had a reclaimer
+ * at the time of the fork.
  */
 coreline_code_t coreline_versioned_destroy(struct coreline_versioned_t *versioned);
 
@@ -2097,7 +2184,8 @@ coreline_code_t coreline_reader_leave(const struct coreline_reader_t *reader);
  * for another thread).
  *
  * Threads: any number of threads may call it at the same time. Signals: no signal handler may call
- * it. Fork: a child has no such thread, and its updates destroy values as without a reclaimer.
+ * it. Fork: a child has no such thread, and its updates destroy values as without a reclaimer. It
+ * may start its own.
  */
 coreline_code_t coreline_reclaimer_create(const struct coreline_versioned_t *versioned,
                                           struct coreline_reclaimer_t **out);

@@ -32,6 +32,13 @@ fn caught(payload: Box<dyn Any + Send>) -> Code {
     Code::CORELINE_ERROR_PANIC
 }
 
+/// Calls a function of the C program that must return. An exception that leaves the function ends
+/// the process here, before it passes Rust frames, which may hold locks.
+#[allow(improper_ctypes_definitions, reason = "only Rust calls it")]
+pub(crate) extern "C" fn returning<R>(function: impl FnOnce() -> R) -> R {
+    function()
+}
+
 /// A lock in its user's memory: the C type has the size and alignment of `Raw`, and its zeros are
 /// a free lock.
 pub(crate) trait InPlace {

@@ -15,7 +15,7 @@ use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
 use coreline::ObjectCache;
 use coreline::object::GetError;
 
-use crate::boundary::boundary;
+use crate::boundary::{boundary, returning};
 use crate::code::coreline_code_t as Code;
 use crate::handle::{self, create, opaque};
 use crate::with::with;
@@ -37,11 +37,12 @@ pub struct coreline_cache_options_t {
     pub alignment: usize,
     /// Constructs an object in memory of zeros, and returns 0. Otherwise the object is not
     /// constructed, and `coreline_cache_get` fails. Null constructs nothing.
-    pub construct: Option<unsafe extern "C" fn(object: *mut c_void, context: *mut c_void) -> c_int>,
+    pub construct:
+        Option<unsafe extern "C-unwind" fn(object: *mut c_void, context: *mut c_void) -> c_int>,
     /// Destroys an object. It may take only locks whose holders take no other lock, and call no
     /// function of a cache. Null destroys nothing.
-    pub destroy: Option<unsafe extern "C" fn(object: *mut c_void, context: *mut c_void)>,
-    /// The argument of both functions. They may be called by several threads at the same time.
+    pub destroy: Option<unsafe extern "C-unwind" fn(object: *mut c_void, context: *mut c_void)>,
+    /// What both functions get. They may be called by several threads at the same time.
     pub context: *mut c_void,
     /// How many objects may be idle. An object that is put back while as many are is destroyed. 0
     /// is no limit.
@@ -196,7 +197,7 @@ pub unsafe extern "C" fn coreline_cache_create(
                 // thread uses. It is of such a block.
                 unsafe {
                     if let Some(destroy) = destroy {
-                        destroy(object.as_ptr(), context());
+                        returning(|| destroy(object.as_ptr(), context()));
                     }
                     block.free(object);
                 }
@@ -209,8 +210,9 @@ pub unsafe extern "C" fn coreline_cache_create(
             let none = Failed(Code::CORELINE_ERROR_NO_MEMORY);
             let object = block.allocate(number).ok_or(none)?;
             // SAFETY: the options' promise: the function constructs an object in such memory.
-            let failed = construct.is_some_and(|it| unsafe { it(object.as_ptr(), context()) } != 0);
-            if failed {
+            let constructed =
+                construct.map_or(0, |it| returning(|| unsafe { it(object.as_ptr(), context()) }));
+            if constructed != 0 {
                 // SAFETY: of this block, and not constructed.
                 unsafe { block.free(object) };
                 return Err(Failed(Code::CORELINE_ERROR_CONSTRUCTOR));

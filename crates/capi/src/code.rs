@@ -15,8 +15,8 @@ use coreline::percpu::PoolError;
 pub enum coreline_code_t {
     /// The call did what it says.
     CORELINE_OK = 0,
-    /// A `try` function found the lock held, all leases in use, a mailbox occupied, or a reply not
-    /// there yet.
+    /// A `try` function found the lock held, all leases in use, too few permits, a mailbox
+    /// occupied, or a reply not there yet.
     CORELINE_BUSY = 1,
     /// The deadline passed before the call got the lock or the reply, or was done.
     CORELINE_TIMED_OUT = 2,
@@ -84,7 +84,8 @@ const TEXTS: [(Code, &CStr); 22] = [
     (Code::CORELINE_OK, c"success"),
     (
         Code::CORELINE_BUSY,
-        c"the lock is held, all leases or the mailbox are in use, or the reply is not there yet",
+        c"the lock is held, all leases, the mailbox or the permits are in use, or the reply is not \
+          there yet",
     ),
     (Code::CORELINE_TIMED_OUT, c"the deadline passed first"),
     (Code::CORELINE_UNEQUAL, c"the word does not have the expected value"),

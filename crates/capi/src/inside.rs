@@ -64,7 +64,23 @@ impl Owner {
 
 #[cfg(test)]
 mod tests {
+    use std::thread;
+
     use super::*;
+
+    /// Threads that begin later may have the memory of the one that ended.
+    #[test]
+    fn a_thread_that_ended_inside_is_no_later_thread() {
+        let owner = Owner::none();
+        let in_a_thread = |f: fn(&Owner) -> Outcome| {
+            thread::scope(|scope| scope.spawn(|| f(&owner)).join().expect("no panic"))
+        };
+        assert_eq!(in_a_thread(Owner::enter), Ok(()));
+        for _ in 0..10 {
+            let found = [Owner::enter, Owner::is_inside, Owner::is_outside].map(in_a_thread);
+            assert_eq!(found, [Err(Code::CORELINE_ERROR_NOT_OWNER); 3]);
+        }
+    }
 
     #[test]
     fn one_thread_is_inside() {
@@ -74,7 +90,7 @@ mod tests {
         assert_eq!(owner.is_inside(), Ok(()));
         assert_eq!(owner.enter(), Err(Code::CORELINE_ERROR_INSIDE));
         assert_eq!(owner.is_outside(), Err(Code::CORELINE_ERROR_INSIDE));
-        std::thread::scope(|scope| {
+        thread::scope(|scope| {
             let other = || [owner.enter(), owner.is_inside(), owner.is_outside()];
             let found = scope.spawn(other).join().expect("no panic");
             assert_eq!(found, [Err(Code::CORELINE_ERROR_NOT_OWNER); 3]);

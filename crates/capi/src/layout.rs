@@ -1,13 +1,14 @@
 //! Whether the header that a program was compiled with fits this library.
 
 use core::ffi::c_int;
-use core::mem::{self, align_of, size_of};
+use core::mem::{self, align_of, offset_of, size_of};
 use core::slice;
 use std::io::{self, Write};
 use std::process;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use coreline::lock::{RawMutex, RawTicketLock};
+use coreline::world::restartable::{Gate, Limits};
 use coreline::world::{Native, Restartable};
 
 use crate::cache::coreline_cache_options_t;
@@ -32,7 +33,10 @@ pub const CORELINE_VERSION_PATCH: u32 = 0;
 
 /// The layout of the library, as the header assumes it. `coreline_check` fills it in.
 ///
-/// Each size is the size in bytes times 256, plus the alignment in bytes.
+/// The shape of a type is its size in bytes times 256, plus its alignment in bytes. For each member
+/// of a structure, in the order of the header, the shape is then multiplied by 31, and the offset
+/// of the member times 256, plus the member's size, is added to it. So members in another order
+/// give another shape.
 #[repr(C)]
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct coreline_layout_t {
@@ -40,32 +44,32 @@ pub struct coreline_layout_t {
     pub size: u32,
     /// The major version, times 10000, plus the minor version, times 100, plus the patch version.
     pub version: u32,
-    /// The size of `coreline_code_t`.
+    /// The shape of `coreline_code_t`.
     pub code: u32,
-    /// The size of `coreline_reading_t`.
+    /// The shape of `coreline_reading_t`.
     pub reading: u32,
-    /// The size of `coreline_cache_options_t`.
+    /// The shape of `coreline_cache_options_t`.
     pub cache_options: u32,
-    /// The size of `coreline_workers_options_t`.
+    /// The shape of `coreline_workers_options_t`.
     pub workers_options: u32,
-    /// The size of `coreline_worker_stats_t`.
+    /// The shape of `coreline_worker_stats_t`.
     pub worker_stats: u32,
-    /// The size of `coreline_mutex_t`.
+    /// The shape of `coreline_mutex_t`.
     pub mutex: u32,
     /// The first word of a mutex that a thread holds and no thread waits for. Inline functions
     /// write it.
     pub mutex_held: u32,
-    /// The size of `coreline_checked_mutex_t`.
+    /// The shape of `coreline_checked_mutex_t`.
     pub checked_mutex: u32,
-    /// The size of `coreline_rwlock_t`.
+    /// The shape of `coreline_rwlock_t`.
     pub rwlock: u32,
-    /// The size of `coreline_ticket_lock_t`.
+    /// The shape of `coreline_ticket_lock_t`.
     pub ticket_lock: u32,
-    /// The size of `coreline_osq_near_t`.
+    /// The shape of `coreline_osq_near_t`.
     pub osq_near: u32,
-    /// The size of `coreline_osq_fifo_t`.
+    /// The shape of `coreline_osq_fifo_t`.
     pub osq_fifo: u32,
-    /// The size of `coreline_turn_t`.
+    /// The shape of `coreline_turn_t`.
     pub turn: u32,
     /// The number of the next ticket of a ticket lock that a thread locked first. Inline functions
     /// write it, as what follows.
@@ -94,18 +98,49 @@ pub struct coreline_layout_t {
     pub percpu_lines: u32,
     /// The size of a line's entry in bytes times 256, plus the number of words of a line.
     pub percpu_line: u32,
-    /// The size of `coreline_biased_rwlock_t`.
+    /// The shape of `coreline_biased_rwlock_t`.
     pub biased_rwlock: u32,
-    /// The size of `coreline_shot_t`.
+    /// The shape of `coreline_shot_t`.
     pub shot: u32,
-    /// The size of `coreline_usage_t`.
+    /// The shape of `coreline_usage_t`.
     pub usage: u32,
-    /// The size of `coreline_lease_t`.
+    /// The shape of `coreline_lease_t`.
     pub lease: u32,
+    /// Where a gate has the address of slot 0, times 256, plus where limits have the number of
+    /// concurrency IDs. Inline functions read both.
+    pub gate: u32,
 }
 
+/// The shape of a type without its members.
 const fn shape<T>() -> u32 {
     (size_of::<T>() * 256 + align_of::<T>()) as u32
+}
+
+/// A shape, and one more member.
+const fn and_member(shape: u32, offset: usize, size: usize) -> u32 {
+    shape.wrapping_mul(31).wrapping_add((offset * 256 + size) as u32)
+}
+
+/// The size of what a function finds in a structure.
+const fn size_of_member<S, M>(_: fn(&S) -> &M) -> usize {
+    size_of::<M>()
+}
+
+/// The shape of a structure with these members, which are all that it has.
+macro_rules! shape {
+    ($type:ident { $($member:ident),* }) => {
+        const {
+            // A member that is missing in the list does not compile.
+            let _ = |it: &$type| { let $type { $($member: _),* } = it; };
+            let shape = shape::<$type>();
+            $(let shape = and_member(
+                shape,
+                offset_of!($type, $member),
+                size_of_member(|it: &$type| &it.$member),
+            );)*
+            shape
+        }
+    };
 }
 
 impl coreline_layout_t {
@@ -125,18 +160,34 @@ impl coreline_layout_t {
             size: size_of::<Self>() as u32,
             version: coreline_version(),
             code: shape::<c_int>(),
-            reading: shape::<coreline_reading_t>(),
-            cache_options: shape::<coreline_cache_options_t>(),
-            workers_options: shape::<coreline_workers_options_t>(),
-            worker_stats: shape::<coreline_worker_stats_t>(),
-            mutex: shape::<coreline_mutex_t>(),
+            reading: shape!(coreline_reading_t { value, error }),
+            cache_options: shape!(coreline_cache_options_t {
+                size,
+                alignment,
+                construct,
+                destroy,
+                context,
+                idle_limit
+            }),
+            workers_options: shape!(coreline_workers_options_t { cpus, polling, name }),
+            worker_stats: shape!(coreline_worker_stats_t {
+                calls,
+                queued,
+                tasks,
+                searches,
+                steals,
+                sleeps,
+                spurious,
+                spared
+            }),
+            mutex: shape!(coreline_mutex_t { state, queue }),
             mutex_held: mutex_held(),
-            checked_mutex: shape::<coreline_checked_mutex_t>(),
-            rwlock: shape::<coreline_rwlock_t>(),
-            ticket_lock: shape::<coreline_ticket_lock_t>(),
-            osq_near: shape::<coreline_osq_near_t>(),
-            osq_fifo: shape::<coreline_osq_fifo_t>(),
-            turn: shape::<coreline_turn_t>(),
+            checked_mutex: shape!(coreline_checked_mutex_t { owner, state, queue }),
+            rwlock: shape!(coreline_rwlock_t { state, queue }),
+            ticket_lock: shape!(coreline_ticket_lock_t { next, serving }),
+            osq_near: shape!(coreline_osq_near_t { tail }),
+            osq_fifo: shape!(coreline_osq_fifo_t { tail }),
+            turn: shape!(coreline_turn_t { lock, owner, place }),
             ticket_lock_next: ticket_lock_next(),
             stride: <Native as Restartable>::STRIDE as u32,
             area,
@@ -150,10 +201,16 @@ impl coreline_layout_t {
             percpu_words,
             percpu_lines,
             percpu_line,
-            biased_rwlock: shape::<coreline_biased_rwlock_t>(),
-            shot: shape::<coreline_shot_t>(),
-            usage: shape::<coreline_usage_t>(),
-            lease: shape::<coreline_lease_t>(),
+            biased_rwlock: shape!(coreline_biased_rwlock_t { words }),
+            shot: shape!(coreline_shot_t { reached, away, late }),
+            usage: shape!(coreline_usage_t { users, ids, leased, bytes }),
+            lease: shape!(coreline_lease_t { domain, id, place }),
+            gate: {
+                let [_, cids] = Limits::<Native>::LAYOUT;
+                // The header reads the number of CPUs where the limits begin.
+                const { assert!(Limits::<Native>::LAYOUT[0] == 0) };
+                (Gate::<Native>::LAYOUT * 256 + cids) as u32
+            },
         }
     }
 

@@ -1,4 +1,5 @@
-//! The C interface of coreline: per-CPU counters and memory, locks, caches, domains and workers.
+//! The C interface of coreline: per-CPU counters and memory, locks, caches, limiters, domains and
+//! workers.
 //!
 //! # Results
 //!
@@ -104,7 +105,8 @@
 //! keep the plugin in memory in all cases, link it with `-Wl,-z,nodelete`.
 //!
 //! Two copies of coreline in one process, such as a static one in a plugin and the shared one, must
-//! not share locks, handles or objects of caches. A plugin that contains the static library exports
+//! not share locks, handles, leases or objects of caches. A function cannot find that a handle or a
+//! lease is one of the other copy. A plugin that contains the static library exports
 //! its functions, and its calls go to the copy that the program has loaded first: link it with
 //! `-Wl,--exclude-libs,libcoreline.a` to make them call its own copy.
 
@@ -119,6 +121,7 @@ mod domain;
 mod handle;
 mod inside;
 mod layout;
+mod limiter;
 mod local;
 mod lock;
 mod machine;

@@ -12,7 +12,7 @@ use coreline::domain;
 use coreline::mask::{self, Entry, Late, Presence, PresenceOptions, Shot};
 use coreline::world::Time;
 
-use crate::boundary::{Outcome, boundary};
+use crate::boundary::{Outcome, boundary, returning};
 use crate::code::coreline_code_t as Code;
 use crate::handle::{self, create, destroy, opaque};
 use crate::inside::Owner;
@@ -50,8 +50,9 @@ impl From<Shot> for coreline_shot_t {
     }
 }
 
-/// A C function that members run in a shootdown.
-pub type coreline_shootdown_f = Option<unsafe extern "C" fn(context: *mut c_void)>;
+/// What a function of C does in members. It must return: an exception that leaves it ends the
+/// process.
+pub type coreline_shootdown_f = Option<unsafe extern "C-unwind" fn(context: *mut c_void)>;
 
 /// The function of a shootdown, which members run.
 pub(crate) fn function(
@@ -61,8 +62,10 @@ pub(crate) fn function(
     let function = function.ok_or(Code::CORELINE_ERROR_NULL)?;
     // An address, which goes to other threads: the C program has agreed to that.
     let context = context.expose_provenance();
-    // SAFETY: the caller of the C function promises that any thread may call it with this.
-    Ok(move || unsafe { function(ptr::with_exposed_provenance_mut(context)) })
+    Ok(move || {
+        // SAFETY: the caller of the C function promises that any thread may call it with this.
+        returning(|| unsafe { function(ptr::with_exposed_provenance_mut(context)) })
+    })
 }
 
 /// The state that members share, as C sees it.

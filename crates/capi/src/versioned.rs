@@ -8,7 +8,7 @@ use core::ptr::{self, NonNull};
 use coreline::mask;
 use coreline::world::Time;
 
-use crate::boundary::{Outcome, boundary};
+use crate::boundary::{Outcome, boundary, returning};
 use crate::code::coreline_code_t as Code;
 use crate::handle::{self, create, destroy, opaque};
 use crate::inside::Owner;
@@ -38,9 +38,10 @@ pub struct coreline_reclaimer_t {
 
 opaque!(coreline_reclaimer_t, mask::Reclaimer<Published>, b"reclaimr");
 
-/// How a value that no reader can have any more is destroyed.
+/// How a value that no reader can have any more is destroyed. It must return: an exception that
+/// leaves it ends the process.
 pub type coreline_destroy_f =
-    Option<unsafe extern "C" fn(value: *mut c_void, context: *mut c_void)>;
+    Option<unsafe extern "C-unwind" fn(value: *mut c_void, context: *mut c_void)>;
 
 /// A published value, with the function that destroys it.
 pub(crate) struct Published {
@@ -67,8 +68,9 @@ unsafe impl Sync for Destroy {}
 impl Drop for Published {
     fn drop(&mut self) {
         if let Some(destroy) = self.how.destroy {
+            let Published { value, how: Destroy { context, .. } } = self;
             // SAFETY: as the C program has promised; no thread has the value any more.
-            unsafe { destroy(self.value.as_ptr(), self.how.context) };
+            returning(|| unsafe { destroy(value.as_ptr(), *context) });
         }
     }
 }
@@ -199,7 +201,8 @@ pub unsafe extern "C" fn coreline_versioned_create(
 ///
 /// Threads: no other thread may use the published value during the call or after it, except by its
 /// readers. Signals: no signal handler may call it. Fork: safe in a forked child, in which
-/// `destroy` is called for the child's copy.
+/// `destroy` is called for the child's copy. It is never called there if the parent had a reclaimer
+/// at the time of the fork.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn coreline_versioned_destroy(versioned: *mut coreline_versioned_t) -> Code {
     // SAFETY: the caller's promise: "Pointers" in the crate's documentation.
@@ -420,7 +423,8 @@ pub unsafe extern "C" fn coreline_reader_leave(reader: *const coreline_reader_t)
 /// for another thread).
 ///
 /// Threads: any number of threads may call it at the same time. Signals: no signal handler may call
-/// it. Fork: a child has no such thread, and its updates destroy values as without a reclaimer.
+/// it. Fork: a child has no such thread, and its updates destroy values as without a reclaimer. It
+/// may start its own.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn coreline_reclaimer_create(
     versioned: *const coreline_versioned_t,

@@ -132,7 +132,7 @@ impl From<StartError> for Code {
 /// (`cpus` is not a live mask), `CORELINE_ERROR_NO_MEMORY` (a thread could not be started).
 ///
 /// Threads: any number of threads may call it at the same time. Signals: no signal handler may call
-/// it. Fork: a child has no workers, and may start its own if the process had one thread.
+/// it. Fork: a child has none of its parent's workers, and may start its own.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn coreline_workers_create(
     options: *const coreline_workers_options_t,
@@ -243,7 +243,7 @@ pub unsafe extern "C" fn coreline_workers_cpus(
 /// aligned), `CORELINE_ERROR_NO_WORKER` (the calling thread is none of these workers).
 ///
 /// Threads: any number of threads may call it at the same time. Signals: no signal handler may call
-/// it. Fork: a child has no workers.
+/// it. Fork: a child has no workers, and gets `CORELINE_ERROR_NO_WORKER`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn coreline_workers_current(
     workers: *const coreline_workers_t,

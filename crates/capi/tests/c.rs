@@ -158,27 +158,40 @@ fn the_program_of_the_readme_works() {
     assert_eq!(run(&mut Command::new(GCC.compile(&source))), "1 requests\n");
 }
 
-/// The abort of a program whose header has another version, when it is loaded.
+/// A header of another version, and headers of this version that know the library wrongly: the
+/// program ends when it is loaded.
 #[test]
-fn a_header_of_another_version_ends_the_program() {
-    let prefix = work().join("another-version");
-    install(&built(), &prefix);
-    let header = prefix.join("include/coreline.h");
-    let text = fs::read_to_string(&header).expect("installed");
-    let (own, other) = ("CORELINE_VERSION_MINOR 1", "CORELINE_VERSION_MINOR 2");
-    assert!(text.contains(own), "the version was raised: change this test");
-    fs::write(&header, text.replace(own, other)).expect("a file");
-    let program = work().join("another-version-program");
-    let mut gcc = Command::new("gcc");
-    gcc.arg(package().join("examples/c/counter.c")).arg("-I").arg(prefix.join("include"));
-    gcc.arg("-o").arg(&program).arg("-L").arg(prefix.join("lib")).args(["-lcoreline", "-pthread"]);
-    gcc.arg(format!("-Wl,-rpath,{}", prefix.join("lib").display()));
-    run(&mut gcc);
-    let output = output(&mut Command::new(&program));
-    let message = String::from_utf8_lossy(&output.stderr);
-    assert_eq!(output.status.code(), None, "a signal ended it: {message}");
-    assert!(message.contains("does not fit library version 0.1.0"), "{message}");
-    assert!(output.stdout.is_empty(), "it was not loaded");
+fn a_header_that_does_not_fit_ends_the_program() {
+    let changes = [
+        ("coreline.h", "CORELINE_VERSION_MINOR 1", "CORELINE_VERSION_MINOR 2"),
+        // Members of the same size in another order.
+        ("coreline.h", "uint64_t steals;", "uint64_t sleeps;"),
+        ("coreline.h", "uint32_t next;", "uint32_t serving;"),
+        // What the sections read behind a gate.
+        ("coreline/sections.h", "CORELINE_LIMIT_OF_CIDS 4", "CORELINE_LIMIT_OF_CIDS 12"),
+        ("coreline/sections.h", "CORELINE_GATE_FIRST 8", "CORELINE_GATE_FIRST 16"),
+    ];
+    let prefix = work().join("does-not-fit");
+    for (number, (name, own, other)) in changes.into_iter().enumerate() {
+        install(&built(), &prefix);
+        let header = prefix.join("include").join(name);
+        let text = fs::read_to_string(&header).expect("installed");
+        assert!(text.contains(own), "{own} is another number or name: change this test");
+        // Each is exchanged with the other, if the header has both.
+        let text = text.replace(own, "EXCHANGED").replace(other, own).replace("EXCHANGED", other);
+        fs::write(&header, text).expect("a file");
+        let program = work().join(format!("does-not-fit-{number}"));
+        let lib = prefix.join("lib");
+        let mut gcc = Command::new("gcc");
+        gcc.arg(package().join("examples/c/counter.c")).arg("-I").arg(prefix.join("include"));
+        gcc.arg("-o").arg(&program).arg("-L").arg(&lib).args(["-lcoreline", "-pthread"]);
+        run(gcc.arg(format!("-Wl,-rpath,{}", lib.display())));
+        let output = output(&mut Command::new(&program));
+        let message = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), None, "{own}: no signal ended it: {message}");
+        assert!(message.contains("does not fit library version 0.1.0"), "{own}: {message}");
+        assert!(output.stdout.is_empty(), "{own}: it was loaded");
+    }
 }
 
 #[test]

@@ -9,6 +9,7 @@
 #ifndef CORELINE_INLINE_H
 #define CORELINE_INLINE_H
 
+#include <stddef.h>
 #include <time.h>
 
 #include "sections.h"
@@ -40,6 +41,11 @@ extern "C" {
 
 #define CORELINE_SHAPE(type) ((uint32_t)(sizeof(type) * 256 + __alignof__(type)))
 
+/* Adds a member to the shape of a structure, as coreline_layout_t says. */
+#define CORELINE_AND_MEMBER(shape, type, member)                                                 \
+    ((shape) = (shape) * 31u                                                                     \
+         + (uint32_t)(offsetof(type, member) * 256 + sizeof(((const type *)0)->member)))
+
 /** What a mutex holds while a thread has it and none waits. */
 #define CORELINE_MUTEX_HELD 1u
 
@@ -51,17 +57,50 @@ static inline coreline_layout_t coreline_layout(void)
     layout.version = CORELINE_VERSION;
     layout.code = CORELINE_SHAPE(coreline_code_t);
     layout.reading = CORELINE_SHAPE(coreline_reading_t);
+    CORELINE_AND_MEMBER(layout.reading, coreline_reading_t, value);
+    CORELINE_AND_MEMBER(layout.reading, coreline_reading_t, error);
     layout.cache_options = CORELINE_SHAPE(coreline_cache_options_t);
+    CORELINE_AND_MEMBER(layout.cache_options, coreline_cache_options_t, size);
+    CORELINE_AND_MEMBER(layout.cache_options, coreline_cache_options_t, alignment);
+    CORELINE_AND_MEMBER(layout.cache_options, coreline_cache_options_t, construct);
+    CORELINE_AND_MEMBER(layout.cache_options, coreline_cache_options_t, destroy);
+    CORELINE_AND_MEMBER(layout.cache_options, coreline_cache_options_t, context);
+    CORELINE_AND_MEMBER(layout.cache_options, coreline_cache_options_t, idle_limit);
     layout.workers_options = CORELINE_SHAPE(coreline_workers_options_t);
+    CORELINE_AND_MEMBER(layout.workers_options, coreline_workers_options_t, cpus);
+    CORELINE_AND_MEMBER(layout.workers_options, coreline_workers_options_t, polling);
+    CORELINE_AND_MEMBER(layout.workers_options, coreline_workers_options_t, name);
     layout.worker_stats = CORELINE_SHAPE(coreline_worker_stats_t);
+    CORELINE_AND_MEMBER(layout.worker_stats, coreline_worker_stats_t, calls);
+    CORELINE_AND_MEMBER(layout.worker_stats, coreline_worker_stats_t, queued);
+    CORELINE_AND_MEMBER(layout.worker_stats, coreline_worker_stats_t, tasks);
+    CORELINE_AND_MEMBER(layout.worker_stats, coreline_worker_stats_t, searches);
+    CORELINE_AND_MEMBER(layout.worker_stats, coreline_worker_stats_t, steals);
+    CORELINE_AND_MEMBER(layout.worker_stats, coreline_worker_stats_t, sleeps);
+    CORELINE_AND_MEMBER(layout.worker_stats, coreline_worker_stats_t, spurious);
+    CORELINE_AND_MEMBER(layout.worker_stats, coreline_worker_stats_t, spared);
     layout.mutex = CORELINE_SHAPE(coreline_mutex_t);
+    CORELINE_AND_MEMBER(layout.mutex, coreline_mutex_t, state);
+    CORELINE_AND_MEMBER(layout.mutex, coreline_mutex_t, queue);
     layout.mutex_held = CORELINE_MUTEX_HELD;
     layout.checked_mutex = CORELINE_SHAPE(coreline_checked_mutex_t);
+    CORELINE_AND_MEMBER(layout.checked_mutex, coreline_checked_mutex_t, owner);
+    CORELINE_AND_MEMBER(layout.checked_mutex, coreline_checked_mutex_t, state);
+    CORELINE_AND_MEMBER(layout.checked_mutex, coreline_checked_mutex_t, queue);
     layout.rwlock = CORELINE_SHAPE(coreline_rwlock_t);
+    CORELINE_AND_MEMBER(layout.rwlock, coreline_rwlock_t, state);
+    CORELINE_AND_MEMBER(layout.rwlock, coreline_rwlock_t, queue);
     layout.ticket_lock = CORELINE_SHAPE(coreline_ticket_lock_t);
+    CORELINE_AND_MEMBER(layout.ticket_lock, coreline_ticket_lock_t, next);
+    CORELINE_AND_MEMBER(layout.ticket_lock, coreline_ticket_lock_t, serving);
     layout.osq_near = CORELINE_SHAPE(coreline_osq_near_t);
+    CORELINE_AND_MEMBER(layout.osq_near, coreline_osq_near_t, tail);
     layout.osq_fifo = CORELINE_SHAPE(coreline_osq_fifo_t);
+    CORELINE_AND_MEMBER(layout.osq_fifo, coreline_osq_fifo_t, tail);
     layout.turn = CORELINE_SHAPE(coreline_turn_t);
+    CORELINE_AND_MEMBER(layout.turn, coreline_turn_t, lock);
+    CORELINE_AND_MEMBER(layout.turn, coreline_turn_t, owner);
+    CORELINE_AND_MEMBER(layout.turn, coreline_turn_t, place);
     layout.ticket_lock_next = 1;
     layout.stride = 1u << CORELINE_STRIDE_SHIFT;
     layout.area = CORELINE_AREA;
@@ -76,9 +115,21 @@ static inline coreline_layout_t coreline_layout(void)
     layout.percpu_lines = CORELINE_PERCPU_LINES;
     layout.percpu_line = CORELINE_PERCPU_LINE_SIZE * 256 + CORELINE_PERCPU_OF_LINE;
     layout.biased_rwlock = CORELINE_SHAPE(coreline_biased_rwlock_t);
+    CORELINE_AND_MEMBER(layout.biased_rwlock, coreline_biased_rwlock_t, words);
     layout.shot = CORELINE_SHAPE(coreline_shot_t);
+    CORELINE_AND_MEMBER(layout.shot, coreline_shot_t, reached);
+    CORELINE_AND_MEMBER(layout.shot, coreline_shot_t, away);
+    CORELINE_AND_MEMBER(layout.shot, coreline_shot_t, late);
     layout.usage = CORELINE_SHAPE(coreline_usage_t);
+    CORELINE_AND_MEMBER(layout.usage, coreline_usage_t, users);
+    CORELINE_AND_MEMBER(layout.usage, coreline_usage_t, ids);
+    CORELINE_AND_MEMBER(layout.usage, coreline_usage_t, leased);
+    CORELINE_AND_MEMBER(layout.usage, coreline_usage_t, bytes);
     layout.lease = CORELINE_SHAPE(coreline_lease_t);
+    CORELINE_AND_MEMBER(layout.lease, coreline_lease_t, domain);
+    CORELINE_AND_MEMBER(layout.lease, coreline_lease_t, id);
+    CORELINE_AND_MEMBER(layout.lease, coreline_lease_t, place);
+    layout.gate = CORELINE_GATE_FIRST * 256 + CORELINE_LIMIT_OF_CIDS;
     return layout;
 }
 
@@ -353,6 +404,41 @@ static inline coreline_code_t coreline_percpu_exchange_inline(const coreline_per
     }
 #endif
     return coreline_percpu_exchange(percpu, word, value, old);
+}
+
+/**
+ * Writes a word of the calling thread's CPU if the word has the expected value, without a call if
+ * the CPU has used the words before.
+ *
+ * It does what `coreline_percpu_store_if_equal` does, and finds the same misuse. It is that call in
+ * the same cases as for `coreline_percpu_add_inline`.
+ *
+ * Errors: `CORELINE_ERROR_NULL`, `CORELINE_ERROR_ARGUMENT` (there is no such word, or `expected` is
+ * not aligned), `CORELINE_ERROR_HANDLE`. The call returns `CORELINE_UNEQUAL` if the word has another
+ * value.
+ *
+ * Threads: any number of threads may call it at the same time. Signals: async-signal-safe. Fork:
+ * the child has its own copy of the words.
+ */
+static inline coreline_code_t coreline_percpu_store_if_equal_inline(const coreline_percpu_t *percpu,
+                                                                    size_t word, uint64_t *expected,
+                                                                    uint64_t value)
+{
+#if CORELINE_HAS_SECTIONS
+    coreline_word_t at;
+    if (coreline_is_place(expected) && coreline_find_word(percpu, word, &at)) {
+        const uint64_t asked = *expected;
+        uint64_t found;
+        if (coreline_section_store_if_equal(coreline_area_of(percpu), at.limits, at.first, asked, value, &found)) {
+            if (found == asked) {
+                return CORELINE_OK;
+            }
+            *expected = found;
+            return CORELINE_UNEQUAL;
+        }
+    }
+#endif
+    return coreline_percpu_store_if_equal(percpu, word, expected, value);
 }
 
 #ifdef __cplusplus

@@ -38,6 +38,9 @@
 #define CORELINE_PERCPU_LINES 32
 #define CORELINE_PERCPU_LINE_SIZE 16
 #define CORELINE_PERCPU_OF_LINE 8
+/* From limits, and from a gate, which begins with limits. */
+#define CORELINE_LIMIT_OF_CIDS 4
+#define CORELINE_GATE_FIRST 8
 
 #if CORELINE_HAS_SECTIONS
 
@@ -60,7 +63,7 @@
 #define CORELINE_SECTION_ENTER                                                                                 \
     "2:\n\tleaq 5f(%%rip), %%rax\n\tmovq %%rax, %%fs:8(%[area])\n3:\n\t"                                       \
     "movl %%fs:4(%[area]), %%eax\n\tcmpl %c[at](%[limits]), %%eax\n\tjb 9f\n\t"                                \
-    "sarl $31, %%eax\n\torl %%fs:24(%[area]), %%eax\n\tcmpl 4+%c[at](%[limits]), %%eax\n\tjae 8f\n9:\n\t"      \
+    "sarl $31, %%eax\n\torl %%fs:24(%[area]), %%eax\n\tcmpl %c[cids](%[limits]), %%eax\n\tjae 8f\n9:\n\t"      \
     "shlq %[shift], %%rax\n\t"
 #define CORELINE_SECTION_DESCRIPTOR                                                                            \
     ".pushsection __rseq_cs, \"aw?\"\n\t.balign 32\n5:\n\t.long 0, 0\n\t.quad 3b, 4b - 3b, 6f\n\t.popsection\n\t" \
@@ -74,8 +77,8 @@
     "\n4:\n\tmovl $1, %[is_done]\n8:\n\tmovq $0, %%fs:8(%[area])\n\t" CORELINE_SECTION_DESCRIPTOR            \
     ".popsection\n\t"
 #define CORELINE_SECTION_KNOWS(AT)                                                                             \
-    [area] "r"(area), [limits] "r"(limits), [at] "i"(AT), [shift] "i"(CORELINE_STRIDE_SHIFT),                                \
-        [signature] "i"(CORELINE_RSEQ_SIGNATURE)
+    [area] "r"(area), [limits] "r"(limits), [at] "i"(AT), [cids] "i"((AT) + CORELINE_LIMIT_OF_CIDS),           \
+        [shift] "i"(CORELINE_STRIDE_SHIFT), [signature] "i"(CORELINE_RSEQ_SIGNATURE)
 
 /*
  * Adds to the word `offset` bytes behind the place to which a gate opens; 0, without effect, if there is no slot. A gate
@@ -83,10 +86,12 @@
  */
 CORELINE_ALWAYS int coreline_section_add_behind(intptr_t area, const void *limits, size_t offset, int64_t delta)
 {
-    __asm__ goto(CORELINE_SECTION_ENTER "addq 8(%[limits]), %%rax\n\taddq %[offset], %%rax\n\taddq %[delta], (%%rax)"
-                     CORELINE_SECTION_LEAVE
+    __asm__ goto(CORELINE_SECTION_ENTER
+                 "addq %c[slots](%[limits]), %%rax\n\taddq %[offset], %%rax\n\taddq %[delta], (%%rax)"
+                 CORELINE_SECTION_LEAVE
                  :
-                 : CORELINE_SECTION_KNOWS(0), [offset] "r"(offset), [delta] "er"(delta)
+                 : CORELINE_SECTION_KNOWS(0), [slots] "i"(CORELINE_GATE_FIRST), [offset] "r"(offset),
+                   [delta] "er"(delta)
                  : "rax", "cc", "memory"
                  : no_slot);
     return 1;
@@ -97,10 +102,11 @@ no_slot:
 /* As coreline_section_add_behind(), for the first word, and the gate in the handle of a counter. */
 CORELINE_ALWAYS int coreline_section_add(intptr_t area, const coreline_counter_t *limits, int64_t delta)
 {
-    __asm__ goto(CORELINE_SECTION_ENTER "addq 8+%c[at](%[limits]), %%rax\n\taddq %[delta], (%%rax)"
+    __asm__ goto(CORELINE_SECTION_ENTER "addq %c[slots](%[limits]), %%rax\n\taddq %[delta], (%%rax)"
                      CORELINE_SECTION_LEAVE
                  :
-                 : CORELINE_SECTION_KNOWS(CORELINE_COUNTER_GATE), [delta] "er"(delta)
+                 : CORELINE_SECTION_KNOWS(CORELINE_COUNTER_GATE),
+                   [slots] "i"(CORELINE_COUNTER_GATE + CORELINE_GATE_FIRST), [delta] "er"(delta)
                  : "rax", "cc", "memory"
                  : no_slot);
     return 1;
@@ -150,6 +156,24 @@ CORELINE_ALWAYS int coreline_section_exchange(intptr_t area, const void *limits,
     if (is_done) {
         *old = found;
     }
+    return is_done;
+}
+
+/*
+ * Stores to the word that is `first` in slot 0, if the word is `expected`; 0, without effect, if there is no slot. What
+ * the word was is in `found`. A word that is another one ends the section at once.
+ */
+CORELINE_ALWAYS int coreline_section_store_if_equal(intptr_t area, const void *limits, uintptr_t first,
+                                                    uint64_t expected, uint64_t value, uint64_t *found)
+{
+    int is_done = 0;
+    uint64_t was;
+    __asm__ volatile(CORELINE_SECTION_ENTER "addq %[first], %%rax\n\tmovq (%%rax), %[was]\n\t"
+                     "cmpq %[was], %[expected]\n\tjne 4f\n\tmovq %[value], (%%rax)" CORELINE_SECTION_LEAVE_WITH
+                     : [is_done] "+&r"(is_done), [was] "=&r"(was)
+                     : CORELINE_SECTION_KNOWS(0), [first] "r"(first), [expected] "r"(expected), [value] "r"(value)
+                     : "rax", "cc", "memory");
+    *found = was;
     return is_done;
 }
 

@@ -15,6 +15,8 @@ pub use osq::{coreline_osq_fifo_t, coreline_osq_near_t, coreline_turn_t};
 pub use rwlock::coreline_rwlock_t;
 pub use ticket::coreline_ticket_lock_t;
 
+use coreline::world::{Native, Signals};
+
 use crate::boundary::Outcome;
 use crate::code::coreline_code_t as Code;
 
@@ -33,11 +35,9 @@ fn held(is_held: bool) -> Outcome {
     is_held.then_some(()).ok_or(Code::CORELINE_ERROR_NOT_HELD)
 }
 
-/// The number of the calling thread. It is never 0, and no two threads that exist at one time have
-/// the same. A forked child's thread has the number of the thread that forked.
+/// The number of the calling thread. It is never 0, and no other thread has it, even after this one
+/// has ended, until 2^32 threads have asked for theirs. A forked child's thread has the number of
+/// the thread that forked.
 pub(crate) fn this_thread() -> u64 {
-    thread_local! {
-        static PLACE: u8 = const { 0 };
-    }
-    PLACE.with(|place| (&raw const *place).addr() as u64)
+    u64::from(Native::thread_id().get())
 }

@@ -1,7 +1,5 @@
 //! The readers-writer lock of 8 bytes.
 
-use std::sync::atomic::{AtomicU32, Ordering};
-
 use coreline::lock::RawRwLock;
 use coreline::world::Time;
 
@@ -24,22 +22,6 @@ pub struct coreline_rwlock_t {
 
 impl InPlace for coreline_rwlock_t {
     type Raw = RawRwLock;
-}
-
-/// The number that each reader adds to the lock's first word.
-const READER: u32 = 1 << 7;
-
-/// The lock's first word.
-fn word(lock: &RawRwLock) -> u32 {
-    // SAFETY: the first word of the lock, which is an atomic word of 32 bits.
-    let word = unsafe { AtomicU32::from_ptr((&raw const *lock).cast::<u32>().cast_mut()) };
-    // Relaxed: a reader sees its own addition.
-    word.load(Ordering::Relaxed)
-}
-
-/// Whether any reader is in the lock.
-fn has_readers(lock: &RawRwLock) -> bool {
-    word(lock) >= READER
 }
 
 /// Locks a readers-writer lock to read.
@@ -110,7 +92,7 @@ pub unsafe extern "C" fn coreline_rwlock_read_by(
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn coreline_rwlock_read_unlock(rwlock: *mut coreline_rwlock_t) -> Code {
     with!([lock rwlock] {
-        held(has_readers(rwlock))?;
+        held(rwlock.is_read())?;
         // SAFETY: there is a reader, and the caller promises that it is one.
         unsafe { rwlock.unlock_read() };
         Ok(())
@@ -210,29 +192,4 @@ pub unsafe extern "C" fn coreline_rwlock_downgrade(rwlock: *mut coreline_rwlock_
         unsafe { rwlock.downgrade() };
         Ok(())
     })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// Bits below those of readers have other meanings, so the word itself is compared.
-    #[test]
-    fn a_reader_is_seen_in_the_first_word() {
-        let lock = RawRwLock::new();
-        assert!(!has_readers(&lock));
-        lock.read();
-        assert_eq!(word(&lock), READER);
-        assert!(has_readers(&lock));
-        // SAFETY: locked to read just now.
-        unsafe { lock.unlock_read() };
-        lock.write();
-        assert!(!has_readers(&lock));
-        // SAFETY: locked to write just now.
-        unsafe { lock.downgrade() };
-        assert!(has_readers(&lock));
-        // SAFETY: locked to read just now.
-        unsafe { lock.unlock_read() };
-        assert!(!has_readers(&lock));
-    }
 }

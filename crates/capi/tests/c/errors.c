@@ -84,6 +84,9 @@ static void layout(void)
     other = own;
     other.lease += 256;
     RETURNS(CORELINE_ERROR_LAYOUT, coreline_check_layout(&other));
+    other = own;
+    other.gate += 1;
+    RETURNS(CORELINE_ERROR_LAYOUT, coreline_check_layout(&other));
     older_layouts(own);
 }
 

@@ -20,6 +20,7 @@ static coreline_domain_t *domain;
 static coreline_local_t *local;
 static coreline_presence_t *presence;
 static coreline_versioned_t *versioned;
+static coreline_limiter_t *limiter;
 static int over;
 
 /* For a shootdown that reaches no member. */
@@ -68,6 +69,8 @@ static void use(void)
     OK(coreline_cache_get(cache, &object));
     OK(coreline_cache_discard(cache, object));
     OK(coreline_cache_shrink(cache, &count));
+    code = coreline_limiter_try_acquire(limiter, 1, &value);
+    CHECK(code == CORELINE_OK || code == CORELINE_BUSY);
     OK(coreline_pool_live(pool, &count));
     OK(coreline_pool_mapped(pool, &count));
     OK(coreline_pool_trim(pool, &count));
@@ -111,6 +114,7 @@ static void make(void)
     coreline_pool_t *own_pool = NULL;
     coreline_mask_t *own_mask = NULL;
     coreline_cache_t *own_cache = NULL;
+    coreline_limiter_t *own_limiter = NULL;
     coreline_read_mostly_t *lock = NULL;
     coreline_domains_t *own_domains = NULL;
     coreline_domain_t *own_domain = NULL;
@@ -131,6 +135,9 @@ static void make(void)
     OK(coreline_cache_get(own_cache, &value));
     OK(coreline_cache_put(own_cache, value));
     OK(coreline_cache_destroy(own_cache));
+    OK(coreline_limiter_create(1000000, 1000000000, 1024, &own_limiter));
+    OK(coreline_limiter_try_acquire(own_limiter, 1, NULL));
+    OK(coreline_limiter_destroy(own_limiter));
     OK(coreline_read_mostly_create(&lock));
     OK(coreline_read_mostly_read(lock));
     OK(coreline_read_mostly_read_unlock(lock));
@@ -336,9 +343,11 @@ int main(void)
     OK(coreline_local_create(domain, 2, &local));
     OK(coreline_presence_create(0, 0, &presence));
     OK(coreline_versioned_create(&over, NULL, NULL, &versioned));
+    OK(coreline_limiter_create(1000000, 1000000000, 1024, &limiter));
     OK(coreline_read_mostly_create(&own.mostly));
     in_threads(either);
 
+    OK(coreline_limiter_destroy(limiter));
     OK(coreline_versioned_destroy(versioned));
     OK(coreline_presence_destroy(presence));
     OK(coreline_local_destroy(local));

@@ -199,8 +199,15 @@ static void *pass(void *number)
         if (time % 1000 == 0) {
             move((time / 1000 + (int)(size_t)number) % 2);
         }
-        if (time % 2) {
+        if (time % 3 == 0) {
             OK(coreline_percpu_exchange_inline(tokens, 1, mine, &old));
+        } else if (time % 3 == 1) {
+            coreline_code_t code;
+            OK(coreline_percpu_load_inline(tokens, 1, &old));
+            do {
+                code = coreline_percpu_store_if_equal_inline(tokens, 1, &old, mine);
+            } while (code == CORELINE_UNEQUAL);
+            OK(code);
         } else {
             OK(coreline_percpu_exchange(tokens, 1, mine, &old));
         }
@@ -228,8 +235,17 @@ static void exchanges(void)
     RETURNS(CORELINE_ERROR_ARGUMENT,
             coreline_percpu_load_inline(tokens, 0, (uint64_t *)(void *)((char *)&word + 4)));
     RETURNS(CORELINE_ERROR_HANDLE, coreline_percpu_load_inline((coreline_percpu_t *)(void *)counter, 0, &word));
+    word = 3;
+    RETURNS(CORELINE_ERROR_NULL, coreline_percpu_store_if_equal_inline(tokens, 0, NULL, 1));
+    RETURNS(CORELINE_ERROR_ARGUMENT, coreline_percpu_store_if_equal_inline(tokens, 2, &word, 1));
+    RETURNS(CORELINE_ERROR_ARGUMENT,
+            coreline_percpu_store_if_equal_inline(tokens, 0, (uint64_t *)(void *)((char *)&word + 4), 1));
+    RETURNS(CORELINE_ERROR_HANDLE,
+            coreline_percpu_store_if_equal_inline((coreline_percpu_t *)(void *)counter, 0, &word, 1));
     OK(coreline_percpu_destroy(tokens));
     RETURNS(CORELINE_ERROR_HANDLE, coreline_percpu_exchange_inline(tokens, 0, 1, &word));
+    RETURNS(CORELINE_ERROR_HANDLE, coreline_percpu_store_if_equal_inline(tokens, 0, &word, 1));
+    CHECK(word == 3);
 }
 
 /* A child has its own copy. */

@@ -264,6 +264,32 @@ static void forks(void)
     CHECK(waitpid(child, &status, 0) == child && status == 0);
 }
 
+/* On a worker. The child must not return, as coreline(7) says. */
+static void fork_here(void *unused)
+{
+    int status = 0, sum = 0, is_needed = 7;
+    uint32_t cpu = 7, served = 7;
+    pid_t child = fork();
+    (void)unused;
+    CHECK(child >= 0);
+    if (child == 0) {
+        RETURNS(CORELINE_ERROR_NO_WORKER, coreline_workers_current(workers, &cpu));
+        RETURNS(CORELINE_ERROR_FORKED, coreline_workers_call(workers, cpus[0], add, &sum));
+        OK(coreline_workers_serve(workers, &served));
+        OK(coreline_workers_need_resched(workers, &is_needed));
+        CHECK(cpu == 7 && sum == 0 && served == 0 && is_needed == 0);
+        OK(coreline_workers_destroy(workers));
+        OK(coreline_workers_create(NULL, &workers));
+        OK(coreline_workers_call(workers, cpus[0], add, &sum));
+        OK(coreline_workers_destroy(workers));
+        CHECK(sum == 1);
+        _exit(0);
+    }
+    CHECK(waitpid(child, &status, 0) == child && status == 0);
+    OK(coreline_workers_current(workers, &cpu));
+    CHECK(cpu == cpus[0]);
+}
+
 static void leave(void *unused)
 {
     (void)unused;
@@ -354,6 +380,7 @@ int main(void)
     from_threads();
     misuse();
     forks();
+    OK(coreline_workers_call(workers, cpus[0], fork_here, NULL));
     destruction();
     return 0;
 }

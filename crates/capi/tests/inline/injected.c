@@ -64,6 +64,16 @@ static __attribute__((noinline)) void load_word(void)
     __asm__ volatile("");
 }
 
+enum { MORE = 100 };
+static uint64_t expected;
+static coreline_code_t stored;
+
+static __attribute__((noinline)) void store_word(void)
+{
+    stored = coreline_percpu_store_if_equal_inline(percpu, WORD, &expected, expected + MORE);
+    __asm__ volatile("");
+}
+
 static void intrude_one(void) { OK(coreline_counter_add_inline(counter, 3)); }
 static void intrude_set(void) { OK(coreline_counters_add(set, IN_SET, 5)); }
 static void intrude_word(void) { OK(coreline_percpu_add_inline(percpu, WORD, 7)); }
@@ -307,6 +317,69 @@ static size_t pretended_steps(const case_t *it, void (*f)(void))
     return count;
 }
 
+/* The mistake that aborts prevent: on an area that no kernel knows, a store to the word of CPU 0 after what an intruder
+ * has added there. The addition is lost. */
+static void lose(const case_t *it, void (*store)(void), size_t count)
+{
+    const intptr_t area = *area_of(it);
+    uintptr_t last = 0;
+    int64_t before;
+    for (size_t number = 0; number < count; number++) {
+        last = in_section(found[number]) ? found[number] : last;
+    }
+    *area_of(it) = pretended();
+    pretence.cpu_id = 0;
+    other_cpu = -1;
+    taken = 0;
+    before = in_slot(it, 0);
+    expected = (uint64_t)before;
+    inject(last);
+    store();
+    CHECK(traps == 1 && !was_aborted);
+    CHECK(in_slot(it, 0) + (int64_t)taken - before == (store == store_word ? MORE : 0));
+    *area_of(it) = area;
+}
+
+/* Stores to a word that has the expected value, aborted at each instruction. `is_alike`: the other CPU's word has this
+ * value, too, so that a store that follows its thread succeeds. */
+static void store_if_equal(const case_t *it, int home, int away, int is_alike)
+{
+    size_t count;
+    int aborts = 0;
+    now = it;
+    /* Found on the way on which it stores. */
+    expected = (uint64_t)in_slot(it, 0);
+    count = pretended_steps(it, store_word);
+    printf("store if equal: %zu instructions\n", count);
+    lose(it, store_word, count);
+    for (size_t number = 0; number < count; number++) {
+        int64_t sum, at_home, there;
+        uint64_t old = 0;
+        pin_to(away);
+        OK(coreline_percpu_exchange(percpu, WORD, is_alike ? 7000 : 1, &old));
+        pin_to(home);
+        OK(coreline_percpu_exchange(percpu, WORD, 7000, &old));
+        other_cpu = away;
+        sum = it->sum();
+        at_home = in_slot(it, (uint32_t)home);
+        there = in_slot(it, (uint32_t)away);
+        expected = 7000;
+        inject(found[number]);
+        store_word();
+        CHECK(traps == 1 && was_aborted == in_section(found[number]));
+        aborts += was_aborted;
+        CHECK(it->sum() - sum == it->delta + (stored == CORELINE_OK ? MORE : 0));
+        CHECK(stored == CORELINE_OK ? expected == 7000 : stored == CORELINE_UNEQUAL && expected != 7000);
+        if (was_aborted && home == away) {
+            CHECK(stored == CORELINE_UNEQUAL && (int64_t)expected == at_home + it->delta);
+        } else if (was_aborted) {
+            CHECK(stored == (is_alike ? CORELINE_OK : CORELINE_UNEQUAL) && (is_alike || (int64_t)expected == there));
+            CHECK(in_slot(it, (uint32_t)home) == at_home + it->delta);
+        }
+    }
+    CHECK(aborts >= 7);
+}
+
 /* Exchanges, aborted at each instruction: nothing is lost, and nothing is there twice. And loads. */
 static void take_and_load(const case_t *it, int home, int away)
 {
@@ -314,6 +387,7 @@ static void take_and_load(const case_t *it, int home, int away)
     now = it;
     count = pretended_steps(it, exchange_word);
     printf("exchange: %zu instructions\n", count);
+    lose(it, exchange_word, count);
     for (size_t number = 0; number < count; number++) {
         int64_t before;
         pin_to(home);
@@ -459,6 +533,9 @@ int main(int argc, char **arguments)
     }
     take_and_load(&cases[2], home, home);
     take_and_load(&cases[2], home, away);
+    store_if_equal(&cases[2], home, home, 0);
+    store_if_equal(&cases[2], home, away, 0);
+    store_if_equal(&cases[2], home, away, 1);
     puts("ok");
     return 0;
 }

@@ -1,5 +1,5 @@
-//! What the tests of C programs share: the library as `install.sh` installs it, and tools that may
-//! be missing.
+//! What the tests of C programs share: the library as `install.sh` installs it, or as it lies in
+//! the folder that `CORELINE_INSTALLED` names, and tools that may be missing.
 
 #![allow(clippy::print_stderr, reason = "a test says what it does not test")]
 
@@ -41,8 +41,10 @@ pub(crate) fn install(built: &Path, prefix: &Path) {
     run(&mut install);
 }
 
+/// Where the library is installed.
 pub(crate) fn prefix() -> PathBuf {
-    work().join("installed")
+    let named = env::var_os("CORELINE_INSTALLED").map(PathBuf::from);
+    named.unwrap_or_else(|| work().join("installed"))
 }
 
 /// Whether a tool is here. Says so if it is not.

@@ -167,7 +167,7 @@ impl<W: World + Threads> Workers<W> {
     }
 
     /// Returns the CPU whose worker the calling thread is, or `None` if the thread is not one of
-    /// these workers.
+    /// these workers, as in a child that a worker has forked.
     ///
     /// The result stays the same as long as the worker lives. The thread may still run on another
     /// CPU, because the kernel moves it if an administrator removes its CPU from the process's
@@ -184,7 +184,8 @@ impl<W: World + Threads> Workers<W> {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn current(&self) -> Option<CpuId> {
-        self.shared.current().map(|index| self.shared.workers[index].cpu)
+        let current = self.shared.current().filter(|_| self.shared.is_here());
+        current.map(|index| self.shared.workers[index].cpu)
     }
 
     /// Runs `function` on the worker of `cpu`, and returns its value. If the caller is that worker

@@ -161,7 +161,7 @@ impl<W: World> Shared<W> {
     }
 
     /// Whether this is not a fork's copy, whose workers are threads of the parent.
-    fn is_here(&self) -> bool {
+    pub(super) fn is_here(&self) -> bool {
         W::generation() == self.generation
     }
 

@@ -7,6 +7,8 @@ use std::time::Duration;
 use coreline::Workers;
 use coreline::world::{JoinHandle, Native, Placement, Threads};
 
+use crate::os;
+
 /// For how long the calling thread has run.
 fn thread_time() -> Duration {
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
@@ -31,6 +33,21 @@ fn workers_without_work_take_less_than_a_hundredth_of_their_cpus() {
         // So the time is that of the worker, which polls.
         assert!(ran > Duration::ZERO, "{cpu}");
     }
+}
+
+/// The child has the thread's memory, but no worker.
+#[test]
+fn a_child_that_a_worker_forked_is_no_worker() {
+    let workers = Workers::new().unwrap();
+    let cpu = workers.cpus().next().unwrap();
+    let asked = || {
+        let child = os::in_a_fork(|| match (workers.current(), workers.serve()) {
+            (None, 0) if !workers.need_resched() => 7,
+            _ => 0,
+        });
+        (child, workers.current())
+    };
+    assert_eq!(workers.call_on(cpu, asked).unwrap(), (7, Some(cpu)));
 }
 
 /// As under `taskset`, by which a process may, and others can, use fewer CPUs than there are.

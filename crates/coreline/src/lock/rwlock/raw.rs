@@ -260,6 +260,13 @@ impl<O: Order, R: Readers, W: World> RawRwLock<O, R, W> {
         self.state.load(Ordering::Relaxed) & WRITER != 0
     }
 
+    /// Returns whether readers hold the lock. The result is a hint, and may be out of date when the
+    /// call returns. A thread that finds that it cannot read counts as a reader for a moment.
+    pub fn is_read(&self) -> bool {
+        // Relaxed: nothing follows from the answer. A thread sees its own reads.
+        self.state.load(Ordering::Relaxed) >= READER
+    }
+
     /// Returns whether any thread holds the lock. The result is a hint, and may be out of date when
     /// the call returns.
     pub fn is_locked(&self) -> bool {
