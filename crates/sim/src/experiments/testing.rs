@@ -10,8 +10,8 @@ use crate::hardware::spec::{Spec, SpecError};
 use crate::machine::Machine;
 use crate::results::failure::Failure;
 use crate::results::replay::Replay;
-use crate::results::report::Statistics;
 use crate::results::report::Report;
+use crate::results::report::Statistics;
 
 /// The environment variable that has a test run one replay line alone.
 const REPLAY: &str = "CORELINE_REPLAY";

@@ -296,3 +296,54 @@ fn a_rate_that_is_not_steady_is_said_to_be_so() {
     let text = table.unwrap().to_string();
     assert!(text.contains("not known to be steady in 2 of 2 rows: too few rounds"), "{text}");
 }
+
+/// A curve, whose record the test below reads: it runs this one by its name.
+#[test]
+fn one_curve() {
+    let band = Band::quick(&Spec::preset("host-2c").unwrap(), 1);
+    let count = |threads| {
+        let count = AtomicU64::new(0);
+        parallel(threads, 5, |_| _ = count.fetch_add(1, Ordering::Relaxed))
+    };
+    scaling(&band, "one word", &[1, 2], count).unwrap();
+}
+
+/// What `one_curve` said on standard error, with these variables of the environment.
+fn one_curve_with(variables: &[(&str, &str)]) -> String {
+    let mut command = Command::new(env::current_exe().unwrap());
+    command.args(["--exact", "measure::one_curve", "--nocapture"]);
+    let output = command.envs(variables.iter().copied()).output().unwrap();
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert!(output.status.success(), "{said}");
+    said
+}
+
+#[test]
+fn a_curve_is_written_to_the_folder_that_a_program_names() {
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("curves");
+    _ = fs::remove_dir_all(&folder);
+    fs::create_dir(&folder).unwrap();
+    one_curve_with(&[("CORELINE_SCALE", folder.to_str().unwrap())]);
+    let files: Vec<_> = fs::read_dir(&folder).unwrap().map(|file| file.unwrap().path()).collect();
+    let [file] = &files[..] else { panic!("{files:?}") };
+    let text = fs::read_to_string(file).unwrap();
+    for part in [
+        "schema = \"scale-record/1\"",
+        "name = \"one word\"",
+        "machine = \"host-2c\"",
+        "threads = 2",
+        "program=one word threads=2",
+        "file = \"crates/sim/tests/results/measure.rs\"",
+    ] {
+        assert!(text.contains(part), "no {part:?} in {text}");
+    }
+}
+
+#[test]
+fn a_replay_line_of_a_curve_prints_the_report_of_the_run() {
+    let line = "coreline-sim/1 machine=host-2c seed=1 request=30 faults=none program=one word";
+    let said = one_curve_with(&[("CORELINE_REPLAY", &format!("{line} threads=2"))]);
+    assert!(said.contains("hottest lines") && said.contains("results/measure.rs"), "{said}");
+    let said = one_curve_with(&[("CORELINE_REPLAY", &format!("{line} threads=3"))]);
+    assert!(!said.contains("hottest lines"), "{said}");
+}

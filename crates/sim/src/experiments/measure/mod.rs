@@ -49,6 +49,7 @@
 
 mod comparison;
 mod course;
+mod record;
 mod roles;
 mod scaling;
 
