@@ -14,7 +14,7 @@ use super::{Parallel, Scaling};
 use crate::experiments::claim::Band;
 use crate::hardware::digest::digest;
 use crate::results::failure::Failure;
-use crate::results::report::{Details, Report, SourceSite, Statistics};
+use crate::results::report::{Details, LineCost, Report, SourceSite, Statistics};
 
 /// The environment variable that names the folder.
 const FOLDER: &str = "CORELINE_SCALE";
@@ -51,7 +51,7 @@ struct Row {
     hottest: Option<Hottest>,
 }
 
-/// The word whose accesses take the most time.
+/// The word whose accesses take the most time. Words of the harness do not count.
 #[derive(Serialize)]
 struct Hottest {
     names: Vec<String>,
@@ -122,12 +122,13 @@ fn row(
 
 fn hottest(report: &Report) -> Option<Hottest> {
     let Details { lines, .. } = report.details.as_ref()?;
+    let lines: Vec<&LineCost> = lines.iter().filter(|line| !line.of_harness).collect();
     let all: u64 = lines.iter().map(|line| line.cost.time_ns).sum();
-    let time = |line: &crate::LineCost, offset: u8| -> u64 {
+    let time = |line: &LineCost, offset: u8| -> u64 {
         let own = line.words.iter().filter(|word| word.offset == offset);
         own.map(|word| word.cost.time_ns).sum()
     };
-    let words = lines.iter().flat_map(|line| line.words.iter().map(move |word| (line, word)));
+    let words = lines.iter().flat_map(|&line| line.words.iter().map(move |word| (line, word)));
     let (line, word) = words.max_by_key(|(line, word)| {
         // Of the accesses to one word those from the most expensive place.
         (time(line, word.offset), word.cost.time_ns)
