@@ -19,6 +19,7 @@ use corosensei::CoroutineResult;
 use super::blocks::{self, Blocks};
 use super::choice::{self, Chooser, Decisions, Next};
 use super::kernel::fiber::{Fiber, Job};
+use super::memory::overlap::Overlaps;
 use super::memory::pages::Pages;
 use super::memory::stores::Stores;
 use super::panics::{self, NOT_A_STRING, Panics};
@@ -30,6 +31,7 @@ use super::{
 use crate::hardware::arena::Arena;
 use crate::hardware::coherence::Directory;
 use crate::hardware::contention::Arbitration;
+use crate::hardware::overlap::Overlap;
 use crate::hardware::places::NoPlace;
 use crate::hardware::shadow;
 use crate::hardware::spec::Spec;
@@ -64,6 +66,7 @@ pub(crate) struct Setup {
     /// Whether it looks for data races.
     pub(crate) races: bool,
     pub(crate) arbitration: Arbitration,
+    pub(crate) overlap: Overlap,
     pub(crate) replay: Replay,
     pub(crate) memory: MemoryChecks,
     /// Whether it looks for leaks, and the memory where the program's value will be.
@@ -313,6 +316,8 @@ impl Engine {
             })
             .collect();
         let cpu_count = cpus.len();
+        // Where a chooser picks the thread that runs next, an access is one step.
+        let overlaps = setup.overlap == Overlap::Independent && schedule == Schedule::Time;
         let blocks = Blocks::new(setup.memory, &mut Rng::new(seed, Stream::Blocks)).map(Box::new);
         if blocks.is_some() {
             arena.keep();
@@ -320,7 +325,8 @@ impl Engine {
         Engine {
             directory: Directory::new(&topology, spec.costs(), spec.distances()),
             pages: Pages::new(&topology),
-            hits_differ: spec.costs().same_core > 0,
+            hits_differ: spec.costs().same_core > 0 || overlaps,
+            overlaps: overlaps.then(|| Box::new(Overlaps::new(&spec))),
             arbitration: setup.arbitration,
             stores: Stores::new(cpu_count),
             buffered: 0,
@@ -458,6 +464,7 @@ impl Engine {
     /// on at once: an interrupt makes it break off what it does.
     #[inline(never)]
     fn disturb(&mut self, cpu: usize, thread: usize, now: u64) -> bool {
+        self.settle(cpu);
         let activity = match self.threads[thread].state {
             State::Working { .. } => Activity::Compute,
             _ => Activity::Spin,
@@ -498,6 +505,7 @@ impl Engine {
             self.stacks.remove(stack);
         }
         let thread = self.current();
+        self.settle_here();
         if let Some(message) = panic {
             self.fail_by_panic(&message);
             // Its joiners stay as they are, for the report.
