@@ -14,9 +14,9 @@ use crate::settings::{REQUEST_PERCENT, STEP_LIMIT};
 /// A replay line, which contains all settings of a run except the program, as one line of text.
 ///
 /// The line omits settings that have the value of a [new machine](crate::Machine::new). These
-/// values are FIFO arbitration at a line, accesses that do not overlap, the schedule by time, the default [step
-/// limit](crate::Machine::STEP_LIMIT), the costs of the machine's file, no kernel, no detection of
-/// data races or leaks, and no checks of memory.
+/// values are FIFO arbitration at a line, accesses that do not overlap, the schedule by time, the
+/// default [step limit](crate::Machine::STEP_LIMIT), the costs of the machine's file, no kernel, no
+/// detection of data races or leaks, and no checks of memory.
 ///
 /// ```
 /// use coreline_sim::{Replay, Schedule};
@@ -152,8 +152,8 @@ impl fmt::Display for Replay {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
     "not a replay line: {0}; a replay line has the form `{TAG} machine=M seed=N request=P \
-     faults=F [arbitration=A] [overlap=O] [schedule=S] [steps=N] [scaled=COST:PERCENT,..] [kernel=K] \
-     [races=found] [memory=CHECKS] [leaks=found] program=...`"
+     faults=F [arbitration=A] [overlap=O] [schedule=S] [steps=N] [scaled=COST:PERCENT,..] \
+     [kernel=K] [races=found] [memory=CHECKS] [leaks=found] program=...`"
 )]
 pub struct ParseReplayError(String);
 

@@ -139,7 +139,8 @@ macro_rules! common {
             #[track_caller]
             #[inline]
             pub fn swap(&self, value: $value, order: Ordering) -> $value {
-                let before = effect::read(&self.0, Access::Update, order, |word| word.swap(value, order));
+                let swap = |word: &$host| word.swap(value, order);
+                let before = effect::read(&self.0, Access::Update, order, swap);
                 races::updated(self.as_ptr().addr(), order);
                 before
             }

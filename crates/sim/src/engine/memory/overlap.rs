@@ -65,7 +65,7 @@ const MOST_VALUES: usize = 64;
 
 /// What is under way on each CPU.
 pub(in crate::engine) struct Overlaps {
-    windows: Vec<Window>,
+    of_cpus: Vec<Window>,
     load_issue: u64,
     fill_buffers: usize,
     is_weak: bool,
@@ -75,7 +75,7 @@ impl Overlaps {
     pub(in crate::engine) fn new(spec: &Spec) -> Overlaps {
         let costs = spec.costs();
         Overlaps {
-            windows: vec![Window::default(); spec.topology().cpu_count()],
+            of_cpus: vec![Window::default(); spec.topology().cpu_count()],
             load_issue: costs.load_issue(),
             fill_buffers: costs.fill_buffers() as usize,
             is_weak: spec.is_weakly_ordered(),
@@ -135,7 +135,7 @@ pub(crate) fn found(value: Value, order: Ordering) {
     with(|engine| {
         let cpu = engine.cpu().index();
         let Some(overlaps) = &mut engine.overlaps else { return };
-        let window = &mut overlaps.windows[cpu];
+        let window = &mut overlaps.of_cpus[cpu];
         window.values.push_back((value.addr(), window.latest));
         engine.acquire(order);
     });
@@ -168,7 +168,7 @@ impl Engine {
     #[inline(never)]
     fn settle_window(&mut self, cpu: usize) -> bool {
         let Some(overlaps) = &mut self.overlaps else { return false };
-        let window = &mut overlaps.windows[cpu];
+        let window = &mut overlaps.of_cpus[cpu];
         let (done, takes_time) = (window.done, window.done > self.cpus[cpu].now);
         window.lag = 0;
         window.lines.clear();
@@ -179,13 +179,13 @@ impl Engine {
 
     /// Whether all accesses of a CPU are complete.
     pub(in crate::engine) fn is_settled(&self, cpu: usize) -> bool {
-        let done = self.overlaps.as_ref().map_or(0, |overlaps| overlaps.windows[cpu].done);
+        let done = self.overlaps.as_ref().map_or(0, |overlaps| overlaps.of_cpus[cpu].done);
         done <= self.cpus[cpu].now
     }
 
     /// When all accesses of a CPU are complete, if that is later than `now`; 0 without overlap.
     pub(in crate::engine) fn retires_at(&self, cpu: usize) -> u64 {
-        self.overlaps.as_ref().map_or(0, |overlaps| overlaps.windows[cpu].done)
+        self.overlaps.as_ref().map_or(0, |overlaps| overlaps.of_cpus[cpu].done)
     }
 
     /// Serves an access that begins, on a machine where accesses overlap, if it needs no request.
@@ -202,7 +202,7 @@ impl Engine {
         loop {
             let now = self.cpus[cpu].now;
             let overlaps = self.overlaps.as_mut()?;
-            let (window, load_issue) = (&mut overlaps.windows[cpu], overlaps.load_issue);
+            let (window, load_issue) = (&mut overlaps.of_cpus[cpu], overlaps.load_issue);
             let set_out = now - window.lag;
             let ready = window.ready_at(word, set_out);
             if ready > set_out {
@@ -285,14 +285,14 @@ impl Engine {
     }
 
     fn window(&mut self, cpu: usize) -> Option<&mut Window> {
-        Some(&mut self.overlaps.as_mut()?.windows[cpu])
+        Some(&mut self.overlaps.as_mut()?.of_cpus[cpu])
     }
 
     /// When a request whose flight takes that long sets out, and when it arrives.
     pub(in crate::engine) fn sets_out(&mut self, cpu: usize, flight: u64) -> (u64, u64) {
         let now = self.cpus[cpu].now;
         let Some(overlaps) = &mut self.overlaps else { return (now, now + flight) };
-        let window = &mut overlaps.windows[cpu];
+        let window = &mut overlaps.of_cpus[cpu];
         let ready = now - window.lag + overlaps.load_issue;
         let issued = window.take_buffer(ready, overlaps.fill_buffers);
         (issued, now.max(issued + flight))
