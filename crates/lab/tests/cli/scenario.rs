@@ -90,11 +90,9 @@ const NEW: [&str; 2] = ["owned", "clustered"];
 #[test]
 fn the_result_keeps_its_schema() {
     let result = &*WHOLE;
-    let [program, machine, how] = [
-        ["schema", "program", "scenario", "world"],
-        ["machine_digest", "here", "quick", "spans"],
-        ["seed", "seeds", "arbitrations", "overlap", "not_modelled"],
-    ];
+    let [program, machine] =
+        [["schema", "program", "scenario", "world"], ["machine_digest", "here", "quick", "spans"]];
+    let how = ["seed", "seeds", "arbitrations", "overlap", "not_modelled"];
     assert_eq!(keys(result), [&program[..], &machine, &how, &["rows"]].concat());
     assert_eq!(result["program"]["version"], env!("CARGO_PKG_VERSION"));
     assert_eq!((&result["here"], &result["spans"]), (&Value::Null, &"point".into()));

@@ -22,12 +22,12 @@ const NODES: usize = 64;
 
 /// The nodes of a list, each of which leads to the next, in an order that no prefetcher foresees.
 /// They are another core's, which has written them.
-struct List(Vec<Box<Node>>);
+struct List(Vec<Node>);
 
 impl List {
     fn new() -> List {
         let next = || Link::new_in(core::ptr::null_mut());
-        let node = |_| Box::new(Node { next: next(), number: U64::new_in(0) });
+        let node = |_| Node { next: next(), number: U64::new_in(0) };
         List((0..NODES).map(node).collect())
     }
 
@@ -35,7 +35,7 @@ impl List {
     fn link(&self) {
         for (at, node) in self.0.iter().enumerate() {
             // 29 has no divisor in common with the number of nodes: a ring of all.
-            let next = &*self.0[(at + 29) % NODES];
+            let next = &self.0[(at + 29) % NODES];
             node.next.store(core::ptr::from_ref(next).cast_mut(), Ordering::Relaxed);
         }
     }
@@ -75,7 +75,7 @@ fn visit(machine: Machine, visit: Visit) -> (u64, usize) {
             let mut seen = 0;
             match visit {
                 Visit::Chase => {
-                    let mut node = core::ptr::from_ref(&**first);
+                    let mut node = core::ptr::from_ref(first);
                     for _ in 0..NODES {
                         // SAFETY: the ring's nodes live as long as the list.
                         node = unsafe { (*node).next.load(Ordering::Relaxed) };
@@ -201,7 +201,7 @@ fn independent_hits_take_their_throughput() {
             Sim::fence(Ordering::SeqCst);
             let start = Sim::now();
             for _ in 0..20 {
-                let mut node = &*list.0[0];
+                let mut node = &list.0[0];
                 for at in 0..NODES {
                     let next = node.next.load(Ordering::Relaxed);
                     // SAFETY: the ring's nodes live as long as the list.
@@ -239,7 +239,7 @@ fn a_store_behind_a_miss_is_seen_after_it() {
                 flag.store(1, Ordering::Relaxed);
                 Sim::work(Duration::from_micros(10));
                 let start = Sim::now();
-                let mut node = core::ptr::from_ref(&*list.0[0]);
+                let mut node = core::ptr::from_ref(&list.0[0]);
                 for _ in 0..misses {
                     // SAFETY: the ring's nodes live as long as the list.
                     node = unsafe { (*node).next.load(Ordering::Relaxed) };
