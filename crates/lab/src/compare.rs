@@ -26,7 +26,7 @@ use std::path::Path;
 
 use clap::Args;
 use coreline_scenarios::metric::Better;
-use coreline_sim::Arbitration;
+use coreline_sim::{Arbitration, Overlap};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -75,6 +75,8 @@ struct Run {
     /// Results of older programs do not say: theirs were first-come.
     #[serde(default = "first_come")]
     arbitrations: Vec<String>,
+    /// Results of older programs do not say: accesses did not overlap.
+    overlap: Option<String>,
     rows: Vec<Row>,
 }
 
@@ -220,6 +222,12 @@ impl Run {
         if self.is_native() { String::new() } else { self.arbitrations.join(" and ") }
     }
 
+    /// Of the accesses of a thread; nothing natively.
+    fn overlap(&self) -> String {
+        let serial = Overlap::Serial.to_string();
+        if self.is_native() { String::new() } else { self.overlap.clone().unwrap_or(serial) }
+    }
+
     fn is_comparable(&self, other: &Run) -> Result<(), Error> {
         let number = |of: u64| of.to_string();
         for (what, before, after) in [
@@ -230,6 +238,7 @@ impl Run {
             ("seed", number(self.seed), number(other.seed)),
             ("number of seeds", number(self.seeds), number(other.seeds)),
             ("arbitration", self.arbitration(), other.arbitration()),
+            ("overlap", self.overlap(), other.overlap()),
         ] {
             if before != after {
                 return Err(Error::NotComparable { what, before, after });

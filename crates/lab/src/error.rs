@@ -32,10 +32,10 @@ pub(crate) enum Error {
     )]
     KernelNatively { option: &'static str },
     #[error(
-        "--arbitration says how a simulated machine serves a contended line, and this run is on \
-         the real one; leave the option out, or choose a simulated machine with --world"
+        "--{option} says {about}, and this run is on the real one; leave the option out, or choose \
+         a simulated machine with --world"
     )]
-    ArbitrationNatively,
+    MachineNatively { option: &'static str, about: &'static str },
     #[error(
         "{asked:?} is not the name of a commit, which has 7 to 40 hexadecimal digits; `git \
          rev-parse HEAD` prints the name of a checkout's commit"
@@ -250,7 +250,7 @@ impl Error {
             | Error::Scenario(_)
             | Error::TooMany { .. }
             | Error::KernelNatively { .. }
-            | Error::ArbitrationNatively
+            | Error::MachineNatively { .. }
             | Error::ReplayLine(_)
             | Error::Commit { .. }
             | Error::KernelThread { .. }

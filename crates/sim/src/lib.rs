@@ -100,6 +100,7 @@ pub use hardware::class::Class;
 pub use hardware::contention::{Arbitration, ParseArbitrationError};
 pub use hardware::costs::{Cost, Costs};
 pub use hardware::distances::NodeDistance;
+pub use hardware::overlap::{Overlap, ParseOverlapError};
 pub use hardware::spec::{Spec, SpecError, presets};
 pub use machine::calibration::{PingPong, Transfer};
 pub use machine::{Machine, Run};
@@ -114,7 +115,7 @@ pub use results::memory::{MemoryBlock, MemoryMistake, MemoryUse, Misuse};
 pub use results::replay::{ParseReplayError, Replay};
 pub use results::report::{
     AccessCost, CpuTime, Details, LineCost, NOT_MODELLED, Report, SiteCost, SourceSite, Statistics,
-    Transfers, WordCost,
+    Transfers, WordCost, not_modelled,
 };
 pub use results::tape::TracedAccess;
 pub use results::trace::Trace;

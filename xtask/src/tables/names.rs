@@ -21,6 +21,7 @@ const OPTIONS: &[(&str, bool)] = &[
     ("--seed", true),
     ("--band", false),
     ("--arbitration", true),
+    ("--overlap", true),
     ("--quick", false),
 ];
 

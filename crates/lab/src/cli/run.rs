@@ -7,7 +7,7 @@ use clap::error::ErrorKind;
 use clap::{Arg, ArgAction, ArgMatches, Args, Command, FromArgMatches, Subcommand};
 use coreline_scenarios::param::{Domain, Param, Value, Words};
 use coreline_scenarios::{ALL, Scenario};
-use coreline_sim::Arbitration;
+use coreline_sim::{Arbitration, Overlap};
 
 use crate::output::RowsOutput;
 use crate::run::Choice;
@@ -42,6 +42,9 @@ struct Common {
     /// both
     #[arg(long, value_name = "NAME", value_parser = arbitrations())]
     arbitration: Option<Arbitration>,
+    /// Whether independent accesses of a simulated thread overlap; the default is `serial`
+    #[arg(long, value_name = "NAME", value_parser = overlaps())]
+    overlap: Option<Overlap>,
     /// Make fewer runs with fewer values, and natively use at most 32 CPUs
     #[arg(long)]
     quick: bool,
@@ -57,6 +60,15 @@ fn arbitrations() -> ValueParser {
     ];
     let parser = names(all.map(|(it, about)| (it.to_string(), about)).into_iter());
     ValueParser::new(parser.try_map(|name| name.parse::<Arbitration>()))
+}
+
+fn overlaps() -> ValueParser {
+    let all = [
+        (Overlap::Serial, "no, each access waits for the one before"),
+        (Overlap::Independent, "yes, unless an address is loaded by the one before"),
+    ];
+    let parser = names(all.map(|(it, about)| (it.to_string(), about)).into_iter());
+    ValueParser::new(parser.try_map(|name| name.parse::<Overlap>()))
 }
 
 fn seed(text: &str) -> Result<u64, String> {
@@ -94,7 +106,7 @@ impl FromArgMatches for Run {
             Some((param.name, values.cloned().collect()))
         };
         let variants = matches.get_many("variant").unwrap_or_default().cloned().collect();
-        let Common { world, seed, band, arbitration, quick, configs } =
+        let Common { world, seed, band, arbitration, overlap, quick, configs } =
             Common::from_arg_matches(matches)?;
         let values = scenario.options().filter_map(all).collect();
         let choice = Choice {
@@ -103,6 +115,7 @@ impl FromArgMatches for Run {
             seed,
             band,
             arbitration,
+            overlap,
             quick,
             configs,
             variants,

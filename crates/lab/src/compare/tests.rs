@@ -29,6 +29,7 @@ fn run(rows: Vec<Row>, spans: &str) -> Run {
         seed: 1,
         seeds: 1,
         arbitrations: first_come(),
+        overlap: None,
         rows,
     }
 }
@@ -150,5 +151,7 @@ fn what_cannot_be_compared_is_refused() {
     assert_eq!(refused(&[&other], &seeded), "seed");
     let nearest = Run { arbitrations: vec!["nearest".to_owned()], ..other.clone() };
     assert_eq!(refused(&[&other], &nearest), "arbitration");
+    let overlapped = Run { overlap: Some("independent".to_owned()), ..other.clone() };
+    assert_eq!(refused(&[&other], &overlapped), "overlap");
     assert_eq!(refused(&[&other, &other], &other), "repeated");
 }

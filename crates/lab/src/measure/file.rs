@@ -188,7 +188,7 @@ impl File<'_> {
              # whose sources say where it is from.\n\
              name = {}\n\
              summary = {}\n\
-             \n\
+             {}\n\
              [topology]\n\
              sockets = {}\n\
              nodes_per_socket = {}\n\
@@ -199,6 +199,7 @@ impl File<'_> {
             like.name(),
             quoted(name),
             quoted(of),
+            if like.is_weakly_ordered() { "weakly_ordered = true\n" } else { "" },
             shape.sockets,
             shape.nodes_per_socket,
             shape.caches_per_node,

@@ -154,6 +154,7 @@ pub(crate) fn simulated(
         seed: 1,
         band: false,
         arbitration: None,
+        overlap: None,
         quick: false,
         configs: vec![shown.config.to_owned()],
         variants: variants.iter().copied().map(str::to_owned).collect(),

@@ -49,7 +49,8 @@ pub(super) fn line(run: &Run, spec: &Spec, row: &Row) -> Option<(Point, Replay)>
     let points = scenario.points(&config, &[variant], &chosen, (run.quick, false)).ok()?;
     let point = points.into_iter().find(|point| point.params() == row.params)?;
     let arbitration = run.arbitration().unwrap_or_default();
-    let line = Replay { arbitration, ..default_line(spec, run.seed, &point) };
+    let overlap = run.overlap();
+    let line = Replay { arbitration, overlap, ..default_line(spec, run.seed, &point) };
     Some((point, line))
 }
 

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use coreline_scenarios::metric::Better;
 use coreline_scenarios::param::Value;
-use coreline_sim::Arbitration;
+use coreline_sim::{Arbitration, Overlap};
 use serde::Deserialize;
 
 use crate::error::Error;
@@ -25,6 +25,8 @@ pub(crate) struct Run {
     /// Empty natively, and in results of older programs, whose lines were first-come.
     #[serde(default)]
     pub(super) arbitrations: Vec<String>,
+    /// None natively, and in results of older programs, where accesses did not overlap.
+    pub(super) overlap: Option<String>,
     pub(super) not_modelled: Vec<String>,
     pub(super) rows: Vec<Row>,
 }
@@ -109,6 +111,11 @@ impl Run {
         self.arbitrations.first()?.parse().ok()
     }
 
+    /// Whether independent accesses of a thread overlap.
+    pub(super) fn overlap(&self) -> Overlap {
+        self.overlap.as_deref().and_then(|it| it.parse().ok()).unwrap_or_default()
+    }
+
     fn has_usual_arbitrations(&self) -> bool {
         let usual = if self.is_band() { &Arbitration::ALL[..] } else { &[Arbitration::default()] };
         self.arbitrations.iter().map(|it| it.parse().ok()).eq(usual.iter().copied().map(Some))
@@ -136,6 +143,8 @@ impl Run {
         if let Some(alone) = self.arbitration().filter(|_| !self.has_usual_arbitrations()) {
             command += &format!(" --arbitration {alone}");
         }
+        let overlap = Some(self.overlap()).filter(|&it| it != Overlap::default());
+        overlap.iter().for_each(|it| command += &format!(" --overlap {it}"));
         command += if self.quick { " --quick" } else { "" };
         command
     }

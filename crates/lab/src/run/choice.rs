@@ -5,7 +5,7 @@ use coreline_scenarios::param::Role;
 use coreline_scenarios::point::{Chosen, Point};
 use coreline_scenarios::{Error as ScenarioError, Scenario};
 use coreline_sim::claim::Band;
-use coreline_sim::{Arbitration, Spec};
+use coreline_sim::{Arbitration, Overlap, Spec};
 use indicatif::ProgressBar;
 
 use crate::error::Error;
@@ -21,6 +21,8 @@ pub(crate) struct Choice {
     pub(crate) band: bool,
     /// Alone. None: the default one or, in a whole band, each.
     pub(crate) arbitration: Option<Arbitration>,
+    /// None: the default.
+    pub(crate) overlap: Option<Overlap>,
     pub(crate) quick: bool,
     /// None: the usual ones. So of the next.
     pub(crate) configs: Vec<String>,
@@ -35,8 +37,20 @@ impl Choice {
     pub(crate) fn quick(scenario: &'static Scenario, world: World, whole: &mut Whole) -> Choice {
         let (configs, variants, values) = (Vec::new(), Vec::new(), Chosen::new());
         let (seed, band, quick, whole) = (1, false, true, Some(whole.next()));
-        let arbitration = None;
-        Choice { scenario, world, seed, band, arbitration, quick, configs, variants, values, whole }
+        let (arbitration, overlap) = (None, None);
+        Choice {
+            scenario,
+            world,
+            seed,
+            band,
+            arbitration,
+            overlap,
+            quick,
+            configs,
+            variants,
+            values,
+            whole,
+        }
     }
 
     pub(super) fn natively(&self) -> bool {
@@ -46,6 +60,7 @@ impl Choice {
     /// The points of a machine at which it runs.
     pub(super) fn band_of(&self, spec: &Spec) -> Band {
         let band = if self.band { Band::whole } else { Band::quick }(spec, self.seed);
+        let band = band.overlapping(self.overlap.unwrap_or_default());
         match self.arbitration {
             Some(arbitration) => band.under(arbitration),
             None => band,
@@ -101,7 +116,12 @@ impl Choice {
             return Err(Error::KernelNatively { option: param.name });
         }
         if natively && self.arbitration.is_some() {
-            return Err(Error::ArbitrationNatively);
+            let about = "how a simulated machine serves a contended line";
+            return Err(Error::MachineNatively { option: "arbitration", about });
+        }
+        if natively && self.overlap.is_some() {
+            let about = "whether accesses overlap on a simulated machine";
+            return Err(Error::MachineNatively { option: "overlap", about });
         }
         let (variants, form) = (self.variants()?, (self.quick, natively));
         let mut all = Vec::new();
@@ -120,11 +140,12 @@ impl Choice {
     }
 
     pub(super) fn command(&self) -> String {
-        let Choice { world, seed, band, arbitration, quick, configs, .. } = self;
+        let Choice { world, seed, band, arbitration, overlap, quick, configs, .. } = self;
         let name = self.scenario.name;
         let mut command = format!("coreline run {name} --world {} --seed {seed}", world.asked());
         command += if *band { " --band" } else { "" };
         arbitration.iter().for_each(|name| command += &format!(" --arbitration {name}"));
+        overlap.iter().for_each(|name| command += &format!(" --overlap {name}"));
         command += if *quick { " --quick" } else { "" };
         self.variants.iter().for_each(|variant| command += &format!(" --variant {variant}"));
         for param in self.scenario.options() {

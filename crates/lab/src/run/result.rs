@@ -10,8 +10,8 @@ use std::path::Path;
 use coreline_scenarios::Source;
 use coreline_scenarios::metric::{Better, FigureKind};
 use coreline_scenarios::param::Value;
-use coreline_sim::NOT_MODELLED;
 use coreline_sim::claim::Band;
+use coreline_sim::not_modelled;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
@@ -78,7 +78,9 @@ pub(crate) struct RunResult {
     seeds: u64,
     /// The arbitrations of contended lines, the default first. Empty natively.
     arbitrations: Vec<String>,
-    pub(crate) not_modelled: &'static [&'static str],
+    /// Whether independent accesses of a thread overlap. Null natively.
+    overlap: Option<String>,
+    pub(crate) not_modelled: Vec<&'static str>,
     pub(crate) rows: Vec<FigureRow>,
     /// The command that gives the same result again. Not data.
     #[serde(skip)]
@@ -195,6 +197,7 @@ impl RunResult {
         if spans == Spans::Point {
             rows.iter_mut().for_each(|row| (row.low, row.high) = (f64::NAN, f64::NAN));
         }
+        let overlap = choice.overlap.unwrap_or_default();
         RunResult {
             schema: SCHEMA,
             program: Program::THIS,
@@ -207,7 +210,8 @@ impl RunResult {
             seed: choice.seed,
             seeds: if choice.band && machine.is_some() { Band::SEEDS } else { 1 },
             arbitrations: machine.map_or(Vec::new(), |machine| choice.arbitrations(machine)),
-            not_modelled: if machine.is_some() { NOT_MODELLED } else { &[] },
+            overlap: machine.map(|_| overlap.to_string()),
+            not_modelled: machine.map_or(Vec::new(), |_| not_modelled(overlap).collect()),
             rows,
             command: choice.command(),
             sources: published.as_ref().map(Published::sources).unwrap_or_default(),

@@ -243,6 +243,7 @@ impl Grid {
             seed: 1,
             band: false,
             arbitration: None,
+            overlap: None,
             quick,
             configs: self.configs.iter().filter(|it| *it != "all").cloned().collect(),
             variants: self.variants.clone(),

@@ -90,11 +90,9 @@ const NEW: [&str; 2] = ["owned", "clustered"];
 #[test]
 fn the_result_keeps_its_schema() {
     let result = &*WHOLE;
-    let [program, machine, how] = [
-        ["schema", "program", "scenario", "world"],
-        ["machine_digest", "here", "quick", "spans"],
-        ["seed", "seeds", "arbitrations", "not_modelled"],
-    ];
+    let [program, machine] =
+        [["schema", "program", "scenario", "world"], ["machine_digest", "here", "quick", "spans"]];
+    let how = ["seed", "seeds", "arbitrations", "overlap", "not_modelled"];
     assert_eq!(keys(result), [&program[..], &machine, &how, &["rows"]].concat());
     assert_eq!(result["program"]["version"], env!("CARGO_PKG_VERSION"));
     assert_eq!((&result["here"], &result["spans"]), (&Value::Null, &"point".into()));
@@ -259,6 +257,26 @@ fn an_arbitration_is_chosen_and_a_band_has_both() {
     assert_eq!(refused.status.code(), Some(2));
     let says = String::from_utf8(refused.stderr).unwrap();
     assert!(says.contains("this run is on the real one"), "{says}");
+}
+
+/// A thread that builds an object of its own touches many lines that do not depend on each other.
+#[test]
+fn accesses_overlap_if_the_run_says_so() {
+    let run = |more: &[&str]| {
+        let program = ["run", "execstorm", "--world", "desktop-12c", "--quick", "--json"];
+        json(&[&program[..], &["--threads", "2", "--variant", "ctor-dtor"], more].concat())
+    };
+    let [usual, serial, overlapped] =
+        [&[][..], &["--overlap", "serial"], &["--overlap", "independent"]].map(run);
+    assert_eq!(usual, serial);
+    let overlap = |result: &Value| result["overlap"].clone();
+    assert_eq!([&serial, &overlapped].map(overlap), ["serial", "independent"]);
+    let value = |result: &Value| result["rows"][0]["value"].as_f64().unwrap();
+    assert!(value(&overlapped) > value(&serial), "{serial} {overlapped}");
+    let refused = output(&["run", "execstorm", "--overlap", "independent"]);
+    assert_eq!(refused.status.code(), Some(2));
+    let says = String::from_utf8(refused.stderr).unwrap();
+    assert!(says.contains("--overlap") && says.contains("real one"), "{says}");
 }
 
 /// It was infinite.

@@ -7,7 +7,7 @@ use std::sync::{Arc, OnceLock, PoisonError};
 use std::time::Instant;
 
 use coreline_sim::Sim;
-use coreline_sim::sync::Mutex as SimMutex;
+use coreline_sim::sync::{Condvar as SimCondvar, Mutex as SimMutex};
 use coreline_topology::CpuId;
 use coreline_world::native::run_queue_wait;
 use coreline_world::{
@@ -18,6 +18,9 @@ use coreline_world::{
 pub(crate) trait Bed: Testbed {
     /// A deque in std's mutex.
     type Deque: Deque;
+
+    /// A turn that is passed on by std's condition variable.
+    type Turns: Turns;
 
     /// What computes for about `span` each time. Its result depends on its argument, so it begins
     /// when that is there. Ask for it ahead: how long a computation is takes time to find.
@@ -34,9 +37,31 @@ pub(crate) trait Deque: Default + Send + Sync + 'static {
     fn len(&self) -> usize;
 }
 
-/// The deque of one world: the two mutexes have the same methods and no common trait.
-macro_rules! deque {
-    ($name:ident, $mutex:ident) => {
+/// A turn that threads take one after the other, asleep while it is not theirs.
+pub(crate) trait Turns: Default + Send + Sync + 'static {
+    /// Waits for the turn of this one of two threads, and passes it on.
+    fn take(&self, thread: u64);
+}
+
+/// What one world has of std: the mutexes of the two have the same methods and no common trait.
+macro_rules! of_std {
+    ($name:ident, $turns:ident, $mutex:ident, $condvar:ident) => {
+        #[derive(Default)]
+        pub(crate) struct $turns($mutex<u64>, $condvar);
+
+        impl Turns for $turns {
+            fn take(&self, thread: u64) {
+                let Self(turn, changed) = self;
+                let mut turn = turn.lock().unwrap_or_else(PoisonError::into_inner);
+                while *turn % 2 != thread {
+                    turn = changed.wait(turn).unwrap_or_else(PoisonError::into_inner);
+                }
+                *turn += 1;
+                drop(turn);
+                changed.notify_one();
+            }
+        }
+
         #[derive(Default)]
         pub(crate) struct $name(Line<$mutex<VecDeque<u64>>>);
 
@@ -56,12 +81,13 @@ macro_rules! deque {
     };
 }
 
-use std::sync::Mutex as StdMutex;
-deque!(NativeDeque, StdMutex);
-deque!(SimDeque, SimMutex);
+use std::sync::{Condvar as StdCondvar, Mutex as StdMutex};
+of_std!(NativeDeque, NativeTurns, StdMutex, StdCondvar);
+of_std!(SimDeque, SimTurns, SimMutex, SimCondvar);
 
 impl Bed for Sim {
     type Deque = SimDeque;
+    type Turns = SimTurns;
 
     fn computing(span: Duration) -> impl Fn(u64) -> u64 + Copy + Send + Sync + 'static {
         move |seed| {
@@ -79,6 +105,7 @@ impl Bed for Sim {
 
 impl Bed for Native {
     type Deque = NativeDeque;
+    type Turns = NativeTurns;
 
     fn computing(span: Duration) -> impl Fn(u64) -> u64 + Copy + Send + Sync + 'static {
         let turns = match span.is_zero() {

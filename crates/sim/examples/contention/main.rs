@@ -5,6 +5,8 @@
 //! cargo run --release -p coreline-sim --example contention -- mechanisms host-2c
 //! cargo run --release -p coreline-sim --example contention -- structures native host-2c
 //! cargo run --release -p coreline-sim --example contention -- structures host-2c
+//! cargo run --release -p coreline-sim --example contention -- rows native host-2c
+//! cargo run --release -p coreline-sim --example contention -- rows host-2c independent
 //! cargo run --release -p coreline-sim --example contention -- alone native
 //! cargo run --release -p coreline-sim --example contention -- alone host-2c
 //! cargo run --release -p coreline-sim --example contention -- many epyc-9654-2s
@@ -12,23 +14,26 @@
 //!
 //! A hypervisor may move a virtual machine's CPUs, of which its kernel sees nothing. So what two
 //! CPUs do is measured natively only while a ping-pong between them takes what it takes between the
-//! named machine's nearest two cores.
+//! named machine's nearest two cores. The word `independent` behind a machine has the independent
+//! accesses of its threads overlap.
 //!
 //! | module | holds |
 //! |---|---|
 //! | [`bed`] | the two worlds, and a sample of several threads |
 //! | [`mechanisms`] | one mechanism at a time: what machine files are calibrated by |
+//! | [`rows`] | small programs whose accesses overlap more or less |
 //! | [`structures`], [`queues`] | what threads contend for: what is predicted |
 
 mod bed;
 mod mechanisms;
 mod queues;
+mod rows;
 mod structures;
 
 use std::collections::BTreeMap;
 use std::error::Error;
 
-use coreline_sim::{Allocator, Class, Machine, Sim, Spec};
+use coreline_sim::{Allocator, Class, Machine, Overlap, Sim, Spec};
 use coreline_topology::CpuId;
 use coreline_world::Native;
 use coreline_world::native::probe;
@@ -59,22 +64,32 @@ const SEEDS_OF_MANY: u64 = 3;
 fn main() -> Result<(), Box<dyn Error>> {
     let arguments: Vec<_> = std::env::args().skip(1).collect();
     let words: Vec<_> = arguments.iter().map(String::as_str).collect();
-    let table = match words[..] {
+    let (words, overlap) = match words[..] {
+        [ref words @ .., last] if last == Overlap::Independent.to_string() => {
+            (words, Overlap::Independent)
+        }
+        ref words => (words, Overlap::Serial),
+    };
+    let simulated = |machine, all| simulated(&spec(machine)?, overlap, all);
+    let table = match *words {
         ["mechanisms", "native", near] => {
             native(&mechanisms::all::<Native>(), MECHANISMS, &spec(near)?)?
         }
-        ["mechanisms", machine] => simulated(&spec(machine)?, mechanisms::all::<Sim>)?,
+        ["mechanisms", machine] => simulated(machine, mechanisms::all::<Sim>)?,
+        ["rows", "native", near] => native(&rows::all::<Native>(), MECHANISMS, &spec(near)?)?,
+        ["rows", machine] => simulated(machine, rows::all::<Sim>)?,
         ["structures", "native", near] => {
             native(&structures::<Native>(), STRUCTURES, &spec(near)?)?
         }
-        ["structures", machine] => simulated(&spec(machine)?, structures::<Sim>)?,
+        ["structures", machine] => simulated(machine, structures::<Sim>)?,
         ["alone", "native"] => native_alone()?,
-        ["alone", machine] => simulated(&spec(machine)?, alone::<Sim>)?,
+        ["alone", machine] => simulated(machine, alone::<Sim>)?,
         ["many", machine] => many(&spec(machine)?)?,
         _ => {
-            return Err("usage: contention mechanisms|structures MACHINE, \
-                         contention mechanisms|structures native MACHINE, \
-                         contention alone native|MACHINE, or contention many MACHINE"
+            return Err("usage: contention mechanisms|rows|structures MACHINE [independent], \
+                         contention mechanisms|rows|structures native MACHINE, \
+                         contention alone native, contention alone MACHINE [independent], \
+                         or contention many MACHINE"
                 .into());
         }
     };
@@ -212,12 +227,16 @@ fn measured(
 }
 
 /// The same on the nearest two cores of a machine, with several seeds.
-fn simulated(spec: &Spec, mechanisms: fn() -> Vec<Mechanism>) -> Result<String, Box<dyn Error>> {
+fn simulated(
+    spec: &Spec,
+    overlap: Overlap,
+    mechanisms: fn() -> Vec<Mechanism>,
+) -> Result<String, Box<dyn Error>> {
     let (_, cpus) = nearest(spec).ok_or(NO_PAIR)?;
     let mut samples = Samples::default();
     for seed in 0..SEEDS {
         for mechanism in mechanisms() {
-            let machine = Machine::new(spec.clone()).seed(seed);
+            let machine = Machine::new(spec.clone()).seed(seed).overlap(overlap);
             samples.add(machine.run(move || mechanism(&cpus, SIMULATED))?.value);
         }
     }

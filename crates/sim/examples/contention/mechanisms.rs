@@ -35,11 +35,19 @@ pub(crate) fn all<W: Bed>() -> Vec<Mechanism> {
     for gap in GAPS {
         all.push(Box::new(move |cpus, length| bursts::<W>(cpus, length, gap)));
     }
+    let visits: [(_, [Visit<W>; 2]); 4] = [
+        ("two reads", [load::<W>; 2]),
+        ("two additions", [add::<W>; 2]),
+        ("an addition and a read", [add::<W>, load::<W>]),
+        ("a read and an addition", [load::<W>, add::<W>]),
+    ];
+    for (name, visits) in visits {
+        all.push(Box::new(move |cpus, length| pairs::<W, true>(cpus, length, name, visits)));
+        all.push(Box::new(move |cpus, length| pairs::<W, false>(cpus, length, name, visits)));
+    }
     let visits: [(_, Visit<W>); 2] = [("reads", load::<W>), ("additions", add::<W>)];
     for (name, visit) in visits {
-        for depends in [true, false] {
-            all.push(Box::new(move |cpus, length| pairs::<W>(cpus, length, name, visit, depends)));
-        }
+        all.push(Box::new(move |cpus, length| scan::<W>(cpus, length, name, visit)));
     }
     all
 }
@@ -271,13 +279,13 @@ fn reads<W: Bed>(cpus: &[CpuId], Length(ops): Length) -> Figures {
 }
 
 /// Accesses to two lines that the other core wrote: one after the other, as the second address
-/// depends on the first, or free to overlap.
-fn pairs<W: Bed>(
+/// depends on the first, or free to overlap. `DEPENDS` is known to the compiler: code that chooses
+/// at run time would make the second address depend on the first value in both cases.
+fn pairs<W: Bed, const DEPENDS: bool>(
     cpus: &[CpuId],
     Length(ops): Length,
     name: &str,
-    visit: Visit<W>,
-    depends: bool,
+    [visit, then]: [Visit<W>; 2],
 ) -> Figures {
     let shared = Shared::<W>::new();
     let rounds = (ops / 1024).max(2);
@@ -290,8 +298,8 @@ fn pairs<W: Bed>(
                 let mut last = 0;
                 for at in ORDER {
                     let one = visit(&first[(at + (last >> 32) as usize) % LINES].0);
-                    let behind = if depends { (one >> 32) as usize } else { 0 };
-                    let two = visit(&second[(LINES - 1 - at + behind) % LINES].0);
+                    let behind = if DEPENDS { (one >> 32) as usize } else { 0 };
+                    let two = then(&second[(LINES - 1 - at + behind) % LINES].0);
                     last = one | two;
                 }
             }),
@@ -299,6 +307,31 @@ fn pairs<W: Bed>(
         (0..rounds).map(step).sum()
     });
     let per = (rounds * LINES as u64) as f64;
-    let how = if depends { "one after the other" } else { "free to overlap" };
-    (vec![(format!("two {name}, {how}"), taken.each[1] as f64 / per)], taken.disturbed)
+    let how = if DEPENDS { "one after the other" } else { "free to overlap" };
+    (vec![(format!("{name}, {how}"), taken.each[1] as f64 / per)], taken.disturbed)
+}
+
+/// Accesses to lines that the other core wrote, all free to overlap.
+fn scan<W: Bed>(cpus: &[CpuId], Length(ops): Length, name: &str, visit: Visit<W>) -> Figures {
+    let shared = Shared::<W>::new();
+    let rounds = (ops / 1024).max(2);
+    let taken = sample::<W, (u64, u64)>(cpus, move |thread, _| {
+        let (mut time, mut found) = (0, 0);
+        for _ in 0..rounds {
+            match thread {
+                0 => _ = shared.step(0, |lines| one_by_one::<W>(&lines[0], add::<W>)),
+                _ => {
+                    time += shared.step(1, |[lines, _]| {
+                        ORDER.iter().for_each(|&at| found |= visit(&lines[at].0));
+                    });
+                }
+            }
+        }
+        (time, found)
+    });
+    let per = (rounds * LINES as u64) as f64;
+    (
+        vec![(format!("{LINES} {name}, free to overlap"), taken.each[1].0 as f64 / per)],
+        taken.disturbed,
+    )
 }

@@ -149,6 +149,7 @@ mod tests {
             trace: false,
             races: false,
             arbitration: Default::default(),
+            overlap: Default::default(),
             replay: Replay::new("host-2c", "lately"),
             memory: Default::default(),
             patience: std::time::Duration::MAX,

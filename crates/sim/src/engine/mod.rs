@@ -67,10 +67,11 @@ pub(crate) use kernel::fiber::Job;
 pub(crate) use kernel::futex::{park, wake};
 use kernel::interrupts;
 pub(crate) use kernel::interrupts::{Handler, mask, unmask};
-pub(crate) use kernel::points::{drain, interrupt_point, issue};
+pub(crate) use kernel::points::{drain, interrupt_point, issue, point};
 pub(crate) use kernel::schedule::{exec, pause, sleep, spawn, wait_for, work, yield_now};
 pub(crate) use kernel::signals::{hold_signals, on_signal, release_signals};
-use locals::Locals;
+use memory::overlap::Overlaps;
+pub(crate) use memory::overlap::found;
 use memory::pages::Pages;
 pub(crate) use memory::pages::copy_on_write;
 pub(crate) use memory::pass::access_range;
@@ -245,11 +246,14 @@ pub(crate) struct Engine {
     /// The generator that seeds the program's hash maps.
     hashes: Rng,
     directory: Directory,
-    /// Whether a hit may cost more than another: of what a sibling wrote, or in a page whose first
-    /// write is a fault. It is false for most machines and programs, so a hit pays for one look.
+    /// Whether a hit may cost more than another: of what a sibling wrote, in a page whose first
+    /// write is a fault, or where accesses overlap. For most runs no, so that a hit pays for one
+    /// look.
     hits_differ: bool,
     pages: Pages,
     arbitration: Arbitration,
+    /// What is under way, where independent accesses overlap.
+    overlaps: Option<Box<Overlaps>>,
     stores: Stores,
     /// How many stores went into a buffer so far.
     buffered: StoreNumber,
@@ -471,13 +475,15 @@ impl Engine {
         }
     }
 
-    /// Lets `ps` picoseconds in the kernel pass on the running CPU.
+    /// Lets `ps` picoseconds in the kernel pass on the running CPU, after all accesses.
     pub(crate) fn spend(&mut self, ps: u64) {
+        self.settle_here();
         self.spend_on(Activity::Kernel, ps);
     }
 
     /// Lets `ps` picoseconds pass on the running CPU in which its thread computes.
     pub(crate) fn spend_computing(&mut self, ps: u64) {
+        self.settle_here();
         self.spend_on(Activity::Compute, ps);
     }
 

@@ -238,7 +238,7 @@ impl Races {
     }
 }
 
-fn acquires(order: Ordering) -> bool {
+pub(super) fn acquires(order: Ordering) -> bool {
     matches!(order, Ordering::Acquire | Ordering::AcqRel | Ordering::SeqCst)
 }
 

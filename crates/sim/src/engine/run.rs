@@ -20,7 +20,7 @@ use corosensei::CoroutineResult;
 use super::blocks::{self, Blocks};
 use super::choice::{self, Chooser, Decisions, Next};
 use super::kernel::fiber::{Fiber, Job};
-use super::locals::Locals;
+use super::memory::overlap::Overlaps;
 use super::memory::pages::Pages;
 use super::memory::stores::Stores;
 use super::panics::{self, NOT_A_STRING, Panics};
@@ -33,6 +33,7 @@ use super::{
 use crate::hardware::arena::Arena;
 use crate::hardware::coherence::Directory;
 use crate::hardware::contention::Arbitration;
+use crate::hardware::overlap::Overlap;
 use crate::hardware::places::NoPlace;
 use crate::hardware::shadow;
 use crate::hardware::spec::Spec;
@@ -67,6 +68,7 @@ pub(crate) struct Setup {
     /// Whether it looks for data races.
     pub(crate) races: bool,
     pub(crate) arbitration: Arbitration,
+    pub(crate) overlap: Overlap,
     pub(crate) replay: Replay,
     pub(crate) memory: MemoryChecks,
     /// For how long a thread may do nothing that the machine sees.
@@ -320,6 +322,8 @@ impl Engine {
             })
             .collect();
         let cpu_count = cpus.len();
+        // Where a chooser picks the thread that runs next, an access is one step.
+        let overlaps = setup.overlap == Overlap::Independent && schedule == Schedule::Time;
         let blocks = Blocks::new(setup.memory, &mut Rng::new(seed, Stream::Blocks)).map(Box::new);
         if blocks.is_some() {
             arena.keep();
@@ -327,7 +331,8 @@ impl Engine {
         Engine {
             directory: Directory::new(&topology, spec.costs(), spec.distances()),
             pages: Pages::new(&topology),
-            hits_differ: spec.costs().same_core > 0,
+            hits_differ: spec.costs().same_core > 0 || overlaps,
+            overlaps: overlaps.then(|| Box::new(Overlaps::new(&spec))),
             arbitration: setup.arbitration,
             stores: Stores::new(cpu_count),
             buffered: 0,
@@ -467,6 +472,7 @@ impl Engine {
     /// on immediately: an interrupt makes it break off what it does.
     #[inline(never)]
     fn disturb(&mut self, cpu: usize, thread: usize, now: u64) -> bool {
+        self.settle(cpu);
         let activity = match self.threads[thread].state {
             State::Working { .. } => Activity::Compute,
             _ => Activity::Spin,
@@ -507,6 +513,7 @@ impl Engine {
             self.stacks.remove(stack);
         }
         let thread = self.current();
+        self.settle_here();
         if let Some(message) = panic {
             self.fail_by_panic(&message);
             // Its joiners stay as they are, for the report.

@@ -46,6 +46,7 @@ use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
 
 use crate::hardware::contention::Arbitration;
+use crate::hardware::overlap::Overlap;
 use crate::hardware::spec::Spec;
 use crate::machine::Machine;
 use crate::results::failure::Failure;
@@ -62,6 +63,8 @@ pub struct Point {
     pub cost: Option<(String, u64)>,
     /// The arbitration between the requests for a contended line.
     pub arbitration: Arbitration,
+    /// Whether independent accesses of one thread overlap.
+    pub overlap: Overlap,
 }
 
 /// The points of a machine at which a claim must hold. The default point is the first.
@@ -82,7 +85,9 @@ impl Band {
     /// [`Machine::REQUEST_BAND`] with 16 seeds from `seed` on, and each uncertain cost at 70 % and
     /// at 130 %, one at a time.
     ///
-    /// A claim that holds under one arbitration only says so with [`under`](Band::under).
+    /// A claim that holds under one arbitration only says so with [`under`](Band::under). Accesses
+    /// of one thread do not overlap. A claim that also holds where they do is tested over
+    /// [`overlapping`](Band::overlapping), too.
     pub fn whole(spec: &Spec, seed: u64) -> Band {
         let mut band = Band::shares(spec, seed, Band::SEEDS);
         let uncertain = spec.sources().filter(|(_, cost)| cost.uncertain);
@@ -115,6 +120,13 @@ impl Band {
         self
     }
 
+    /// Sets whether independent accesses of one thread overlap, at all points.
+    #[must_use]
+    pub fn overlapping(mut self, overlap: Overlap) -> Band {
+        self.points.iter_mut().for_each(|point| point.overlap = overlap);
+        self
+    }
+
     fn shares(spec: &Spec, seed: u64, seeds: u64) -> Band {
         let default = Machine::REQUEST_PERCENT;
         let others = Machine::REQUEST_BAND.into_iter().filter(|&share| share != default);
@@ -124,6 +136,7 @@ impl Band {
                 seed: seed.wrapping_add(offset),
                 cost: None,
                 arbitration: Arbitration::default(),
+                overlap: Overlap::default(),
             })
         };
         let points = std::iter::once(default).chain(others).flat_map(of_share).collect();
@@ -152,7 +165,7 @@ impl Band {
             spec.scale(cost, *percent).expect("the point is of this machine");
         }
         let machine = Machine::new(spec).seed(point.seed).request_percent(point.request_percent);
-        machine.arbitration(point.arbitration).program(program)
+        machine.arbitration(point.arbitration).overlap(point.overlap).program(program)
     }
 
     /// Runs a program at all points, on as many host threads as there are CPUs. Returns the

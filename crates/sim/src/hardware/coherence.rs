@@ -455,6 +455,14 @@ impl Directory {
             && (entry.contention == 0 || self.keeps(line, now))
     }
 
+    /// When a line that is on its way to `core`, as this access wants it, is there; `None` if it is
+    /// not.
+    pub(crate) fn arrives(&self, line: usize, core: u32, access: Access, now: u64) -> Option<u64> {
+        let entry = &self.entries[line];
+        let granted = entry.owner == core || (access == Access::Load && self.holds(line, core));
+        (granted && entry.asker == core && entry.arrival > now).then_some(entry.arrival)
+    }
+
     /// Whether no request that waits gets the line from a core that has it at `now`.
     fn keeps(&self, line: usize, now: u64) -> bool {
         let entry = &self.entries[line];

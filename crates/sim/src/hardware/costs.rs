@@ -85,6 +85,12 @@ costs! {
     locked: Time,
     /// How long the home of a line is occupied by one reader of many.
     directory: Time,
+    /// From one load to the next that does not depend on it, both served by the core's private
+    /// cache. A machine file may leave it out: then as `store_issue`.
+    load_issue: TimeIfKnown,
+    /// A count: how many misses of a core are under way at one time. A machine file may leave it
+    /// out: then as `stream_loads`.
+    fill_buffers: CountIfKnown,
     /// A plain store on its way into the store buffer.
     store_issue: Time,
     /// A count: how many stores the store buffer holds.
@@ -137,6 +143,16 @@ impl Costs {
     pub(crate) const MOST_PING_PONG_NS: f64 = 1e4;
     const MOST: u64 = 1000;
 
+    /// What is between two independent loads that hit.
+    pub(crate) fn load_issue(&self) -> u64 {
+        if self.load_issue > 0 { self.load_issue } else { self.store_issue }
+    }
+
+    /// How many misses of a core are under way at most.
+    pub(crate) fn fill_buffers(&self) -> u64 {
+        if self.fill_buffers > 0 { self.fill_buffers } else { self.stream_loads }
+    }
+
     /// Returns the latency of a ping-pong between cores at this distance. In a running machine, it
     /// returns the cost of a transfer instead.
     pub fn of(&self, class: Class) -> u64 {
@@ -161,6 +177,16 @@ enum Unit {
     Siblings,
     /// Given as `count`.
     Count,
+    /// Given as `ns`, or not given.
+    TimeIfKnown,
+    /// Given as `count`, or not given.
+    CountIfKnown,
+}
+
+impl Unit {
+    fn may_lack(self) -> bool {
+        matches!(self, Unit::Siblings | Unit::TimeIfKnown | Unit::CountIfKnown)
+    }
 }
 
 #[derive(Deserialize)]
@@ -217,8 +243,7 @@ impl RawCost {
             why,
         };
         let Some(raw) = table.get(name) else {
-            let is_missing = unit != Unit::Siblings;
-            return if is_missing { Err(wrong("is missing".to_owned())) } else { Ok(None) };
+            return if unit.may_lack() { Ok(None) } else { Err(wrong("is missing".to_owned())) };
         };
         if raw.source.trim().is_empty() {
             return Err(wrong(
@@ -226,17 +251,21 @@ impl RawCost {
             ));
         }
         let value = match (unit, raw.ns, raw.ping_pong_ns, raw.count) {
-            (Unit::Time, Some(ns), None, None) => {
+            (Unit::Time | Unit::TimeIfKnown, Some(ns), None, None) => {
                 picoseconds("ns", ns, Costs::MOST_NS).map_err(wrong)?
             }
             (Unit::PingPong | Unit::Siblings, None, Some(ns), None) => {
                 picoseconds("ping_pong_ns", ns, Costs::MOST_PING_PONG_NS).map_err(wrong)?
             }
-            (Unit::Count, None, None, Some(count)) if (1..=Costs::MOST).contains(&count) => count,
-            (Unit::Count, None, None, Some(count)) => {
+            (Unit::Count | Unit::CountIfKnown, None, None, Some(count))
+                if (1..=Costs::MOST).contains(&count) =>
+            {
+                count
+            }
+            (Unit::Count | Unit::CountIfKnown, None, None, Some(count)) => {
                 return Err(wrong(format!("count = {count} is not between 1 and {}", Costs::MOST)));
             }
-            (Unit::Time, ..) => {
+            (Unit::Time | Unit::TimeIfKnown, ..) => {
                 return Err(wrong("is a time: give `ns` and nothing else".to_owned()));
             }
             (Unit::PingPong | Unit::Siblings, ..) => {
@@ -245,11 +274,11 @@ impl RawCost {
                         .to_owned(),
                 ));
             }
-            (Unit::Count, ..) => {
+            (Unit::Count | Unit::CountIfKnown, ..) => {
                 return Err(wrong("is a count: give `count` and nothing else".to_owned()));
             }
         };
-        let is_count = unit == Unit::Count;
+        let is_count = matches!(unit, Unit::Count | Unit::CountIfKnown);
         Ok(Some(Cost { value, is_count, source: raw.source.clone(), uncertain: raw.uncertain }))
     }
 }

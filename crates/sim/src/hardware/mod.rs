@@ -7,6 +7,7 @@ pub(crate) mod contention;
 pub(crate) mod costs;
 pub(crate) mod digest;
 pub(crate) mod distances;
+pub(crate) mod overlap;
 pub(crate) mod places;
 pub(crate) mod presets;
 pub(crate) mod shadow;

@@ -18,6 +18,8 @@ pub use crate::hardware::presets::{SpecError, presets};
 struct RawSpec {
     name: String,
     summary: String,
+    #[serde(default)]
+    weakly_ordered: bool,
     topology: RawShape,
     cost: BTreeMap<String, RawCost>,
     #[serde(default)]
@@ -39,6 +41,7 @@ struct RawShape {
 pub struct Spec {
     name: String,
     summary: String,
+    is_weakly_ordered: bool,
     topology: Topology,
     costs: Costs,
     sources: BTreeMap<&'static str, Cost>,
@@ -126,8 +129,18 @@ impl Spec {
             return Err(wrong("name".to_owned(), why));
         }
         let (digest, is_preset) = (digest(text.as_bytes()), preset.is_some());
-        let (name, summary, scaled) = (raw.name, raw.summary, BTreeMap::new());
-        Ok(Spec { name, summary, topology, costs, sources, distances, scaled, digest, is_preset })
+        Ok(Spec {
+            name: raw.name,
+            summary: raw.summary,
+            is_weakly_ordered: raw.weakly_ordered,
+            topology,
+            costs,
+            sources,
+            distances,
+            scaled: BTreeMap::new(),
+            digest,
+            is_preset,
+        })
     }
 
     /// Returns the digest of the machine's file, or `None` for a preset. A replay line uses it to
@@ -156,6 +169,13 @@ impl Spec {
     /// Returns a description in one line.
     pub fn summary(&self) -> &str {
         &self.summary
+    }
+
+    /// Returns whether the machine's cores reorder loads, as those of Arm and POWER do. An acquire
+    /// then waits for the accesses before it, where [accesses overlap](crate::Overlap). x86 is not
+    /// weakly ordered. In a machine file it is `weakly_ordered = true`.
+    pub fn is_weakly_ordered(&self) -> bool {
+        self.is_weakly_ordered
     }
 
     /// Returns the machine's tree.

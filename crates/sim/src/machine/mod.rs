@@ -12,6 +12,7 @@ use coreline_topology::CpuId;
 
 use crate::engine::{self, Decisions, Finished, Job, Setup};
 use crate::hardware::contention::Arbitration;
+use crate::hardware::overlap::Overlap;
 use crate::hardware::spec::{Spec, SpecError};
 use crate::results::failure::{Failure, FailureKind};
 use crate::results::locks::LockReport;
@@ -81,7 +82,7 @@ pub struct Machine {
     memory: Option<MemoryChecks>,
     leaks: bool,
     arbitration: Arbitration,
-    patience: Duration,
+    overlap: Overlap,
 }
 
 /// The result of a program that ran to its end.
@@ -150,7 +151,7 @@ impl Machine {
             memory: None,
             leaks: false,
             arbitration: Arbitration::default(),
-            patience: Machine::PATIENCE,
+            overlap: Overlap::default(),
         }
     }
 
@@ -192,6 +193,7 @@ impl Machine {
             .request_percent(replay.request_percent)
             .faults(replay.faults)
             .arbitration(replay.arbitration)
+            .overlap(replay.overlap)
             .schedule(replay.schedule.clone())
             .step_limit(replay.step_limit)
             .program(&replay.program)
@@ -334,6 +336,12 @@ impl Machine {
         self
     }
 
+    /// Sets whether independent accesses of one thread overlap.
+    pub fn overlap(mut self, overlap: Overlap) -> Machine {
+        self.overlap = overlap;
+        self
+    }
+
     /// Sets the level of detail of the report.
     pub fn statistics(mut self, statistics: Statistics) -> Machine {
         self.statistics = statistics;
@@ -411,6 +419,7 @@ impl Machine {
             request_percent: self.request_percent,
             faults: self.faults_in_effect(),
             arbitration: self.arbitration,
+            overlap: self.overlap,
             schedule: self.schedule.clone(),
             step_limit: self.step_limit,
             scaled: scaled.collect(),
@@ -543,6 +552,7 @@ impl Machine {
             trace: self.trace,
             races: self.races,
             arbitration: self.arbitration,
+            overlap: self.overlap,
             replay: replay.clone(),
             memory: replay.memory,
             patience: self.patience,

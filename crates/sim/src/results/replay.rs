@@ -5,6 +5,7 @@ use core::str::FromStr;
 
 use crate::hardware::contention::Arbitration;
 use crate::hardware::digest::digest;
+use crate::hardware::overlap::Overlap;
 use crate::settings::faults::Faults;
 use crate::settings::memory::MemoryChecks;
 use crate::settings::schedule::Schedule;
@@ -13,9 +14,9 @@ use crate::settings::{REQUEST_PERCENT, STEP_LIMIT};
 /// A replay line, which contains all settings of a run except the program, as one line of text.
 ///
 /// The line omits settings that have the value of a [new machine](crate::Machine::new). These
-/// values are FIFO arbitration at a line, the schedule by time, the default [step
-/// limit](crate::Machine::STEP_LIMIT), the costs of the machine's file, no kernel, no detection of
-/// data races or leaks, and no checks of memory.
+/// values are FIFO arbitration at a line, accesses that do not overlap, the schedule by time, the
+/// default [step limit](crate::Machine::STEP_LIMIT), the costs of the machine's file, no kernel, no
+/// detection of data races or leaks, and no checks of memory.
 ///
 /// ```
 /// use coreline_sim::{Replay, Schedule};
@@ -44,6 +45,8 @@ pub struct Replay {
     pub faults: Faults,
     /// The arbitration between the requests for a contended line.
     pub arbitration: Arbitration,
+    /// Whether independent accesses of one thread overlap.
+    pub overlap: Overlap,
     /// The schedule, which chooses the thread that runs next.
     pub schedule: Schedule,
     /// The number of engine steps after which a run counts as a livelock.
@@ -73,6 +76,7 @@ impl Replay {
             request_percent: REQUEST_PERCENT,
             faults: Faults::NONE,
             arbitration: Arbitration::default(),
+            overlap: Overlap::default(),
             schedule: Schedule::Time,
             step_limit: STEP_LIMIT,
             scaled: Vec::new(),
@@ -115,6 +119,9 @@ impl fmt::Display for Replay {
         if self.arbitration != Arbitration::default() {
             write!(f, " arbitration={}", self.arbitration)?;
         }
+        if self.overlap != Overlap::default() {
+            write!(f, " overlap={}", self.overlap)?;
+        }
         if self.schedule != Schedule::Time {
             write!(f, " schedule={}", self.schedule)?;
         }
@@ -145,8 +152,8 @@ impl fmt::Display for Replay {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
     "not a replay line: {0}; a replay line has the form `{TAG} machine=M seed=N request=P \
-     faults=F [arbitration=A] [schedule=S] [steps=N] [scaled=COST:PERCENT,..] [kernel=K] \
-     [races=found] [memory=CHECKS] [leaks=found] program=...`"
+     faults=F [arbitration=A] [overlap=O] [schedule=S] [steps=N] [scaled=COST:PERCENT,..] \
+     [kernel=K] [races=found] [memory=CHECKS] [leaks=found] program=...`"
 )]
 pub struct ParseReplayError(String);
 
@@ -180,6 +187,7 @@ impl FromStr for Replay {
                 "arbitration" => {
                     replay.arbitration = value.parse().map_err(|error| said(&error))?
                 }
+                "overlap" => replay.overlap = value.parse().map_err(|error| said(&error))?,
                 "schedule" => replay.schedule = value.parse().map_err(|error| said(&error))?,
                 "steps" => replay.step_limit = value.parse().map_err(number)?,
                 "scaled" => {

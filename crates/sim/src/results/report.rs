@@ -7,6 +7,7 @@ use coreline_topology::CpuId;
 use serde::Serialize;
 
 use crate::hardware::coherence;
+use crate::hardware::overlap::Overlap;
 use crate::results::false_sharing::{self, WordGroup};
 
 /// The level of detail of the statistics on accesses.
@@ -398,11 +399,13 @@ impl fmt::Display for Details {
 }
 
 /// The list of effects that the simulated machine does not model. Every result prints it.
+///
+/// [`not_modelled`] says what a run with another [`Overlap`] leaves out.
 pub const NOT_MODELLED: &[&str] = &[
     "weak memory order: all CPUs see a store's value at once, and only its cost comes later",
     "stores of one buffer that fetch their lines at the same time",
     "a request that overtakes another CPU's store on its way to the same word",
-    "misses of one thread that overlap, other than a declared pass over memory",
+    OF_SERIAL,
     "instruction fetch and execution time of plain code",
     "TLB and page walks, except the first in each page after a core has idled for long",
     "cache capacity",
@@ -414,3 +417,12 @@ pub const NOT_MODELLED: &[&str] = &[
     "priorities, and the choice of a CPU for a woken thread: it returns to its previous CPU",
     "prefetch beyond a declared pass over memory",
 ];
+
+/// What a run leaves out whose accesses do not overlap.
+const OF_SERIAL: &str = "misses of one thread that overlap, other than a declared pass over memory";
+
+/// Returns what the model leaves out of a run with this overlap.
+pub fn not_modelled(overlap: Overlap) -> impl Iterator<Item = &'static str> {
+    let leaves_out = move |it: &&str| overlap == Overlap::Serial || *it != OF_SERIAL;
+    NOT_MODELLED.iter().copied().filter(leaves_out)
+}

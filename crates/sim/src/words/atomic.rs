@@ -122,7 +122,7 @@ macro_rules! common {
             #[track_caller]
             #[inline]
             pub fn load(&self, order: Ordering) -> $value {
-                let value = effect::read(&self.0, Access::Load, |word| word.load(order));
+                let value = effect::read(&self.0, Access::Load, order, |word| word.load(order));
                 races::loaded(self.as_ptr().addr(), order);
                 value
             }
@@ -139,7 +139,8 @@ macro_rules! common {
             #[track_caller]
             #[inline]
             pub fn swap(&self, value: $value, order: Ordering) -> $value {
-                let before = effect::read(&self.0, Access::Update, |word| word.swap(value, order));
+                let swap = |word: &$host| word.swap(value, order);
+                let before = effect::read(&self.0, Access::Update, order, swap);
                 races::updated(self.as_ptr().addr(), order);
                 before
             }
@@ -159,7 +160,7 @@ macro_rules! common {
                 success: Ordering,
                 failure: Ordering,
             ) -> Result<$value, $value> {
-                let result = effect::read(&self.0, Access::Update, |word| {
+                let result = effect::read(&self.0, Access::Update, success, |word| {
                     word.compare_exchange(current, new, success, failure)
                 });
                 match result {
@@ -185,7 +186,7 @@ macro_rules! common {
                 success: Ordering,
                 failure: Ordering,
             ) -> Result<$value, $value> {
-                let result = effect::read(&self.0, Access::Update, |word| {
+                let result = effect::read(&self.0, Access::Update, success, |word| {
                     let found = word.load(Ordering::Relaxed);
                     match found == current && engine::fails_weakly() {
                         true => Err(found),
@@ -276,7 +277,7 @@ macro_rules! updates {
             #[inline]
             pub fn $method(&self, value: $value, order: Ordering) -> $value {
                 let before =
-                    effect::read(&self.0, Access::Update, |word| word.$method(value, order));
+                    effect::read(&self.0, Access::Update, order, |word| word.$method(value, order));
                 races::updated(self.as_ptr().addr(), order);
                 before
             }
@@ -387,7 +388,7 @@ macro_rules! pointer_updates {
             #[inline]
             pub fn $method(&self, value: usize, order: Ordering) -> *mut T {
                 let before =
-                    effect::read(&self.0, Access::Update, |word| word.$method(value, order));
+                    effect::read(&self.0, Access::Update, order, |word| word.$method(value, order));
                 races::updated(self.as_ptr().addr(), order);
                 before
             }

@@ -76,11 +76,16 @@ impl<T> Host for AtomicPtr<T> {
     }
 }
 
-/// Charges for a load or an update of a word, and does it by `f`.
+/// Charges for a load or an update of a word, of this order, and does it by `f`.
 #[track_caller]
 #[inline]
-pub(crate) fn read<A: Host, R>(word: &A, access: Access, f: impl FnOnce(&A) -> R) -> R {
-    read_at(Location::caller(), word, access, f)
+pub(crate) fn read<A: Host, R>(
+    word: &A,
+    access: Access,
+    order: Ordering,
+    f: impl FnOnce(&A) -> R,
+) -> R {
+    read_at(Location::caller(), word, (access, order), f)
 }
 
 /// Like [`read`], of another place in the source than the caller's.
@@ -88,26 +93,37 @@ pub(crate) fn read<A: Host, R>(word: &A, access: Access, f: impl FnOnce(&A) -> R
 pub(crate) fn read_at<A: Host, R>(
     site: Site,
     word: &A,
-    access: Access,
+    (access, order): (Access, Ordering),
     f: impl FnOnce(&A) -> R,
 ) -> R {
     match engine::access_at(ptr::from_ref(word).addr(), access, site) {
         None => f(word),
-        Some(store) => read_before(store, word, f),
+        Some(store) => read_beside(store, word, order, f),
     }
 }
 
-/// Does a load or an update with the value that the word had before the store `store`.
+/// Does a load or an update with the value that the word had before the store `store`, or, where
+/// accesses overlap, with what the word has. The engine is told what was found.
 #[cold]
-fn read_before<A: Host, R>(store: StoreNumber, word: &A, f: impl FnOnce(&A) -> R) -> R {
+fn read_beside<A: Host, R>(
+    store: StoreNumber,
+    word: &A,
+    order: Ordering,
+    f: impl FnOnce(&A) -> R,
+) -> R {
     let address = ptr::from_ref(word).addr();
     let Some(before) = engine::before(address, store) else {
-        return f(word);
+        let value = word.value();
+        let result = f(word);
+        engine::found(value, order);
+        return result;
     };
     engine::races::found_before();
+    let value = before;
     let before = A::of(before);
     let result = f(&before);
     engine::keep_before(address, store, before.value());
+    engine::found(value, order);
     result
 }
 
@@ -117,7 +133,7 @@ fn read_before<A: Host, R>(store: StoreNumber, word: &A, f: impl FnOnce(&A) -> R
 pub(crate) fn write<A: Host>(word: &A, order: Ordering, f: impl FnOnce(&A)) {
     if order == Ordering::SeqCst {
         // An exchange, as compilers for x86 make it: it orders all that the CPU did before.
-        read(word, Access::Update, f);
+        read(word, Access::Update, order, f);
     } else {
         store(word, || true, f);
     }

@@ -34,7 +34,7 @@ impl Place for Sim {
     }
 
     fn cpu() -> CpuId {
-        engine::issue();
+        engine::point();
         inside(|engine| {
             engine.spend_on_place();
             engine.cpu()
@@ -42,7 +42,7 @@ impl Place for Sim {
     }
 
     fn kernel_cid() -> Option<Cid> {
-        engine::issue();
+        engine::point();
         inside(|engine| {
             engine.spend_on_place();
             engine.cid()
@@ -71,6 +71,7 @@ impl Fences for Sim {
             engine::drain();
             inside(|engine| engine.spend(engine.spec().costs().locked));
         }
+        inside(|engine| engine.acquire(order));
         races::fenced(order);
     }
 

@@ -40,7 +40,7 @@ impl Restartable for Sim {
     }
 
     fn index(section: &SimSection) -> usize {
-        engine::issue();
+        engine::point();
         read_index(*section)
     }
 

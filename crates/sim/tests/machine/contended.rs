@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use coreline_sim::atomic::{AtomicBool, AtomicI8};
-use coreline_sim::{Arbitration, Machine, Sim, Spec};
+use coreline_sim::{Arbitration, Machine, Overlap, Sim, Spec};
 use coreline_world::{
     Clock, Fences, Integer, JoinHandle, Line, Ordering, Parked, Sleep, Threads, Word, Words, Work,
 };
@@ -269,6 +269,15 @@ struct Pair {
 /// Random programs of loads, stores and updates to words that all fight for.
 #[test]
 fn whatever_is_found_has_an_order() {
+    whatever_is_found(Overlap::Serial);
+}
+
+#[test]
+fn whatever_is_found_has_an_order_where_accesses_overlap() {
+    whatever_is_found(Overlap::Independent);
+}
+
+fn whatever_is_found(overlap: Overlap) {
     for seed in 0..600_u64 {
         let mut dice = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
         let mut below = |bound: u64| {
@@ -296,7 +305,7 @@ fn whatever_is_found_has_an_order() {
             .collect();
         let arbitration = Arbitration::ALL[seed as usize % 2];
         let (theirs, waits) = (programs.clone(), [(); 4].map(|()| below(100)));
-        let machine = machine("epyc-9654-2s", seed).arbitration(arbitration);
+        let machine = machine("epyc-9654-2s", seed).arbitration(arbitration).overlap(overlap);
         let run = machine.step_limit(1_000_000).run(move || {
             let words = Arc::new(Pair {
                 first: U32::new_in(0),

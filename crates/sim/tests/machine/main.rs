@@ -8,6 +8,7 @@ mod contended;
 mod determinism;
 mod distances;
 mod memory;
+mod overlap;
 mod pages;
 mod promises;
 mod stores;

@@ -10,8 +10,8 @@ use std::time::Duration;
 
 use coreline_sim::interrupts::{Monitored, mask, monitor_wait, send};
 use coreline_sim::{
-    Arbitration, Choices, Faults, Kernel, Machine, Report, Schedule, Sim, Spec, Statistics,
-    on_signal,
+    Arbitration, Choices, Faults, Kernel, Machine, Overlap, Report, Schedule, Sim, Spec,
+    Statistics, on_signal,
 };
 use coreline_topology::{Cid, CpuId};
 use coreline_world::conformance::restartable::BareWords;
@@ -364,11 +364,12 @@ struct With {
     faults: Faults,
     schedule: Schedule,
     arbitration: Arbitration,
+    overlap: Overlap,
 }
 
 /// Runs six random threads and their offspring.
 fn run(spec: &Spec, with: &With, statistics: Statistics) -> Report {
-    let With { seed, request_percent, faults, ref schedule, arbitration } = *with;
+    let With { seed, request_percent, faults, ref schedule, arbitration, overlap } = *with;
     let cpus = spec.topology().cpu_count();
     let threads = Rc::default();
     let kernel = Doubting {
@@ -379,6 +380,7 @@ fn run(spec: &Spec, with: &With, statistics: Statistics) -> Report {
     };
     let machine = Machine::new(spec.clone()).seed(seed).faults(faults).kernel(Box::new(kernel));
     let machine = machine.schedule(schedule.clone()).arbitration(arbitration);
+    let machine = machine.overlap(overlap);
     let machine = machine.request_percent(request_percent).step_limit(20_000_000);
     let run = machine.statistics(statistics).run(move || {
         let shared = Arc::new(Shared::new());
@@ -465,14 +467,17 @@ const ALL: Faults = Faults {
 fn random_programs_keep_the_laws_on_every_machine() {
     for spec in &specs() {
         for seed in 0..6 {
-            for (request_percent, faults, arbitration) in [
-                (0, Faults::NONE, Arbitration::Nearest),
-                (30, INTERRUPTING, Arbitration::Fifo),
-                (50, ALL, Arbitration::Nearest),
-                (100, ALL, Arbitration::Fifo),
+            for (request_percent, faults, arbitration, overlap) in [
+                (0, Faults::NONE, Arbitration::Nearest, Overlap::Serial),
+                (30, INTERRUPTING, Arbitration::Fifo, Overlap::Serial),
+                (50, ALL, Arbitration::Nearest, Overlap::Serial),
+                (100, ALL, Arbitration::Fifo, Overlap::Serial),
+                (0, Faults::NONE, Arbitration::Fifo, Overlap::Independent),
+                (30, INTERRUPTING, Arbitration::Nearest, Overlap::Independent),
+                (100, ALL, Arbitration::Nearest, Overlap::Independent),
             ] {
                 let schedule = Schedule::Time;
-                let with = With { seed, request_percent, faults, schedule, arbitration };
+                let with = With { seed, request_percent, faults, schedule, arbitration, overlap };
                 let report = run(spec, &with, Statistics::default());
                 assert!(faults == Faults::NONE || report.restarts > 0 && report.preemptions > 0);
             }
@@ -488,7 +493,9 @@ fn random_programs_keep_the_laws_under_every_schedule() {
             for schedule in [Schedule::Random, pct.clone(), Schedule::Choices(Choices::default())] {
                 for faults in [Faults::NONE, ALL] {
                     let (schedule, arbitration) = (schedule.clone(), Arbitration::Fifo);
-                    let with = With { seed, request_percent: 30, faults, schedule, arbitration };
+                    let overlap = Overlap::Independent;
+                    let with =
+                        With { seed, request_percent: 30, faults, schedule, arbitration, overlap };
                     run(spec, &with, Statistics::default());
                 }
             }
@@ -500,10 +507,15 @@ fn random_programs_keep_the_laws_under_every_schedule() {
 fn random_programs_are_the_same_again_and_their_reports_add_up() {
     let arbitration = Arbitration::Nearest;
     for spec in &specs() {
-        for (schedule, faults) in
-            [(Schedule::Time, Faults::NONE), (Schedule::Time, ALL), (Schedule::Random, ALL)]
-        {
-            let with = With { seed: 7, request_percent: 30, faults, schedule, arbitration };
+        for (schedule, faults, overlap) in [
+            (Schedule::Time, Faults::NONE, Overlap::Serial),
+            (Schedule::Time, ALL, Overlap::Serial),
+            (Schedule::Random, ALL, Overlap::Serial),
+            (Schedule::Time, Faults::NONE, Overlap::Independent),
+            (Schedule::Time, ALL, Overlap::Independent),
+        ] {
+            let with =
+                With { seed: 7, request_percent: 30, faults, schedule, arbitration, overlap };
             run_and_check(spec, &with);
         }
     }

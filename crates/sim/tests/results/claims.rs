@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use coreline_sim::claim::{Band, Figures};
-use coreline_sim::{Arbitration, Failure, FailureKind, Machine, Replay, Spec, thread};
+use coreline_sim::{Arbitration, Failure, FailureKind, Machine, Overlap, Replay, Spec, thread};
 
 fn spec() -> Spec {
     Spec::preset("epyc-9654-2s").unwrap()
@@ -42,6 +42,12 @@ fn the_whole_band_has_every_share_seed_and_uncertain_cost_under_each_arbitration
         assert_eq!((few.points().len(), all.points().len()), (3, 3 * 16 + 2 * uncertain));
         let is_in = |point: &&coreline_sim::claim::Point| point.arbitration == arbitration;
         assert!(whole.points().iter().filter(is_in).eq(all.points()), "{arbitration}");
+    }
+    let overlapping = whole.clone().overlapping(Overlap::Independent);
+    for (serial, point) in whole.points().iter().zip(overlapping.points()) {
+        assert_eq!((serial.overlap, point.overlap), (Overlap::Serial, Overlap::Independent));
+        let line = overlapping.machine(point, "program").replay_line();
+        assert_eq!((line.overlap, line.seed), (Overlap::Independent, serial.seed));
     }
     for point in whole.points() {
         assert_eq!(whole.points().iter().filter(|other| *other == point).count(), 1, "{point:?}");

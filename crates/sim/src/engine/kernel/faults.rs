@@ -122,6 +122,7 @@ impl Engine {
 
     /// The running CPU goes out of service, and all its threads to others, bound or not.
     fn take_offline(&mut self) {
+        self.settle_here();
         let now = self.here().now;
         let cpu = self.cpu().index();
         self.cpus[cpu].offline = true;

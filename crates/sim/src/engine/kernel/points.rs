@@ -31,8 +31,14 @@ pub(in crate::engine) fn held_up(hold: Hold) {
 
 /// Waits until the running thread may begin to do something that others can notice: nothing earlier
 /// is left to happen elsewhere, and its share of the CPU is not used up. Counts a step, so that no
-/// loop of a simulated program is endless.
+/// loop of a simulated program is endless. All accesses of the thread are complete then.
 pub(crate) fn issue() {
+    inside(Engine::settle_here);
+    point();
+}
+
+/// Like [`issue`], where accesses may be under way.
+pub(crate) fn point() {
     while let Err(hold) = inside(Engine::may_go_on) {
         held_up(hold);
     }
@@ -50,7 +56,7 @@ pub(crate) fn drain() {
 /// A point where the machine may interrupt the running thread: between two steps of a restartable
 /// operation.
 pub(crate) fn interrupt_point() {
-    issue();
+    point();
     faults::strike_step();
 }
 

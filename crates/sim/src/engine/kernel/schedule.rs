@@ -329,6 +329,10 @@ impl Engine {
         self.threads[current].aborts += 1;
         let switch = self.jitter.jitter(self.spec.costs().switch);
         let cpu = self.threads[current].cpu;
+        debug_assert!(
+            self.is_settled(cpu),
+            "a thread leaves its CPU when its accesses are complete"
+        );
         let at = self.now();
         if let Some(kernel) = self.kernel_of(current) {
             kernel.switch_out(at, CpuId::new(cpu as u32), current);
@@ -364,6 +368,7 @@ impl Engine {
 
     /// The running thread goes behind the others of its CPU without having asked.
     pub(in crate::engine) fn preempt(&mut self) {
+        self.settle_here();
         self.report.preemptions += 1;
         self.break_off();
         self.requeue();
@@ -414,6 +419,7 @@ impl Engine {
 
     /// The running thread goes to another CPU.
     pub(in crate::engine) fn migrate(&mut self) {
+        self.settle_here();
         let now = self.here().now;
         let thread = self.vacate();
         let cpu = self.other_cpu(self.threads[thread].cpu);
@@ -423,6 +429,7 @@ impl Engine {
 
     /// The running thread waits, at most until `deadline`.
     pub(in crate::engine) fn block(&mut self, state: State, deadline: Option<u64>) {
+        self.settle_here();
         self.stops_spinning();
         let (cpu, current) = (self.cpu().index(), self.current());
         let &mut Cpu { now, next_kernel_event, next_tick, .. } = self.here();

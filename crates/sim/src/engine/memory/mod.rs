@@ -19,8 +19,9 @@
 //! begun. The caller of [`access`] reads or writes the value right after it returns, at `start` in
 //! the order of all accesses to the line, with its CPU's time already at completion.
 //!
-//! A plain store waits for none of this: see [`stores`].
+//! A plain store waits for none of this: see [`stores`]. Accesses of one thread may [`overlap`].
 
+pub(super) mod overlap;
 pub(super) mod pages;
 pub(super) mod pass;
 pub(super) mod stores;
@@ -35,6 +36,7 @@ use corosensei::Yielder;
 
 use crate::engine::kernel::interrupts;
 use crate::engine::kernel::points::{Hold, held_up};
+use crate::engine::memory::overlap::NO_STORE;
 use crate::engine::{
     Cpu, Engine, NEVER, STACK, State, Thread, inside, stop, suspend, switch_away, with,
 };
@@ -99,7 +101,8 @@ pub(in crate::engine) enum Progress {
 ///
 /// Returns the number of a store under way, if the caller has to do something about it. For a
 /// store it is its own: the caller [keeps](stores::keep_before) what the word holds. For a read, it
-/// is the store [before which](stores::before) the read takes effect.
+/// is the store [before which](stores::before) the read takes effect, or [`NO_STORE`] if the caller
+/// only has to say what it [found](overlap::found).
 ///
 /// Outside of a machine it does nothing: the word is then ordinary memory.
 #[track_caller]
@@ -213,6 +216,7 @@ pub(in crate::engine) fn watch(address: usize, deadline: Option<Time>) -> bool {
         return false;
     };
     inside(|engine| {
+        engine.settle_here();
         engine.waits_at(site);
         let line = engine.directory.intern(line);
         engine.stops_spinning();
@@ -313,11 +317,12 @@ impl Engine {
     }
 
     /// Whether at most `most` stores are in the running CPU's buffer; if not, its thread waits for
-    /// that from now on.
+    /// that from now on, when its other accesses are complete.
     pub(in crate::engine) fn drain_or_wait(&mut self, most: usize) -> bool {
         if self.here().buffered as usize <= most {
             return true;
         }
+        self.settle_here();
         let current = self.current();
         self.threads[current].state = State::Draining { most };
         false
@@ -395,7 +400,7 @@ impl Engine {
     #[inline(never)]
     fn differing_hit(&mut self, cpu: usize, request: &Request) -> bool {
         let &Request { line, access, .. } = request;
-        if access.writes() && self.is_unwritten(line) {
+        if self.overlaps.is_some() || (access.writes() && self.is_unwritten(line)) {
             return false;
         }
         let read = match access {
@@ -488,8 +493,14 @@ impl Engine {
         loop {
             match *stage {
                 Stage::Issue => {
+                    if self.overlaps.is_some()
+                        && let Some(progress) = self.begin_overlapped(cpu, request)
+                    {
+                        return progress;
+                    }
                     let reached = self.reach_page(cpu, request);
                     if reached > 0 {
+                        self.settle(cpu);
                         self.spend_on(Activity::Miss, reached);
                         if let Err(hold) = self.may_go_on() {
                             return Progress::HeldUp(hold);
@@ -521,6 +532,7 @@ impl Engine {
                     *stage = Stage::Send;
                     request.since = self.buffered;
                     if let Some(store) = self.foreign_store(cpu, request) {
+                        self.settle(cpu);
                         self.directory.contention_mut(request.line).wait_behind(store, cpu);
                         self.set_state(cpu, State::Waiting { turn: NEVER });
                         return Progress::Away(self.yielder);
@@ -538,9 +550,9 @@ impl Engine {
                         self.arbitration,
                     );
                     let flight = source.cost * self.request_percent / 100;
-                    (request.issued, request.arrived) = (now, now + flight);
+                    (request.issued, request.arrived) = self.sets_out(cpu, flight);
                     self.set_state(cpu, State::Accessing);
-                    self.spend_on(Activity::Miss, flight);
+                    self.spend_on(Activity::Miss, request.arrived - now);
                     *stage = Stage::Requested;
                 }
                 Stage::Requested => {
@@ -568,10 +580,14 @@ impl Engine {
     fn served(&mut self, cpu: usize, request: &Request, start: u64) -> Progress {
         let completion = self.serve(cpu, request, start, true);
         self.account(cpu, Activity::Queue, start - request.arrived);
-        self.account(cpu, Activity::Miss, completion - start);
-        self.cpus[cpu].now = completion;
+        let goes_on = self.goes_on(cpu, request.issued, start, completion);
+        if !goes_on {
+            self.account(cpu, Activity::Miss, completion - start);
+            self.cpus[cpu].now = completion;
+        }
         self.set_state(cpu, State::Running);
-        self.overtaken(cpu, request).map_or(Progress::Done, Progress::Beside)
+        let beside = self.overtaken(cpu, request).or(goes_on.then_some(NO_STORE));
+        beside.map_or(Progress::Done, Progress::Beside)
     }
 
     /// The line was written: threads that spin on it look again, once their copy is gone.

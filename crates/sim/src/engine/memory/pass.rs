@@ -29,7 +29,10 @@ pub(crate) fn access_range(address: usize, len: usize, access: Access) {
         }
         return;
     }
-    let first = with(|engine| (engine.line_of(address), engine.may_access_all(address, len, site)));
+    let first = with(|engine| {
+        engine.settle_here();
+        (engine.line_of(address), engine.may_access_all(address, len, site))
+    });
     let Some((first, may_access)) = first else { return };
     let Some(first) = first else { unregistered(address, site) };
     if !may_access {
@@ -77,6 +80,14 @@ impl Pass {
 }
 
 impl Engine {
+    /// Serves a line of a pass, if it needs no request. A pass has an overlap of its own.
+    fn serve_in_pass(&mut self, cpu: usize, request: &Request) -> bool {
+        let overlaps = self.overlaps.take();
+        let served = self.serve_if_hit(cpu, request);
+        self.overlaps = overlaps;
+        served
+    }
+
     /// Takes a pass as far as it gets without others.
     fn pass_over(&mut self, pass: &mut Pass) -> Progress {
         let costs = *self.spec.costs();
@@ -93,7 +104,7 @@ impl Engine {
                     let request = &mut pass.request;
                     request.line = self.directory.intern(pass.next);
                     let now = self.cpus[cpu].now;
-                    if self.serve_if_hit(cpu, request) {
+                    if self.serve_in_pass(cpu, request) {
                         pass.clock = pass.clock.max(now) + costs.private_hit;
                         pass.step();
                         continue;

@@ -23,7 +23,8 @@
 //! A store to a line that the core owns already, with nothing before it in the buffer, is done at
 //! once.
 //!
-//! The head of a buffer is on its way like any miss; those behind it wait, and ask for nothing yet:
+//! The head of a buffer is on its way like any miss; those behind it wait, and ask for nothing yet.
+//! Where accesses overlap, a store sets out when all that its thread accessed before is complete.
 //!
 //! ```text
 //! first in the buffer ──request──▶ arrival ──queue──▶ turn ──response──▶ done, out of the buffer
@@ -32,6 +33,7 @@
 use std::collections::VecDeque;
 
 use crate::engine::memory::Request;
+use crate::engine::memory::overlap::NO_STORE;
 use crate::engine::{Engine, EventQueue, NEVER, State, with};
 use crate::hardware::coherence::Access;
 use crate::hardware::contention::{Actor, StoreNumber, Value};
@@ -40,6 +42,8 @@ use crate::results::statistics::Activity;
 /// The position of the head of a buffer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Head {
+    /// Accesses of its thread before it are not complete.
+    Retiring,
     /// The head's request is in flight to the line's home, or the buffer is empty.
     Requested,
     /// There, waiting for its turn.
@@ -88,6 +92,9 @@ pub(crate) fn keep_before(address: usize, store: StoreNumber, value: Value) {
 
 impl Engine {
     fn before(&mut self, address: usize, store: StoreNumber) -> Option<&mut Option<Value>> {
+        if store == NO_STORE {
+            return None;
+        }
         let line = self.line_of(address)?;
         let line = self.directory.intern(line);
         self.directory.contention_mut(line).before(store)
@@ -114,6 +121,8 @@ impl Engine {
             self.observe_access(cpu, store.word, true, store.site);
         }
         store.since = number;
+        // It sets out no earlier than this.
+        store.issued = self.retires_at(cpu);
         self.directory.contention_mut(store.line).issue(number, cpu, store.word);
         self.stores.buffers[cpu].stores.push_back(store);
         self.cpus[cpu].buffered += 1;
@@ -136,6 +145,11 @@ impl Engine {
     fn send_head(&mut self, cpu: usize, now: u64) {
         let (core, node) = (self.cpus[cpu].core, self.cpus[cpu].node);
         while let Some(&store) = self.stores.buffers[cpu].stores.front() {
+            if store.issued > now {
+                self.stores.buffers[cpu].head = Head::Retiring;
+                self.schedule_head(cpu, store.issued);
+                return;
+            }
             let request = if self.directory.has(store.line, core, Access::Store, now) {
                 None
             } else {
@@ -171,6 +185,10 @@ impl Engine {
         let (store, core) = (buffer.stores[0], self.cpus[cpu].core);
         let actor = Actor::Stores(cpu);
         let turn = match buffer.head {
+            Head::Retiring => {
+                self.send_head(cpu, now);
+                return;
+            }
             Head::Requested => {
                 self.stores.buffers[cpu].head = Head::Waiting;
                 self.arrive(store.line, actor, core, now)

@@ -39,8 +39,12 @@ impl Engine {
         let cost = self.jitter.jitter(source.cost);
         let flight = cost * self.request_percent / 100;
         let response = cost - flight;
-        let locked = if access == Access::Update { costs.locked } else { 0 };
-        let completion = start + response + locked;
+        let arrival = start + response;
+        // A locked operation executes once all before it is complete.
+        let completion = match access {
+            Access::Update => arrival.max(self.retires_at(cpu)) + costs.locked,
+            _ => arrival,
+        };
         // Copies go out one after the other. Ownership arrives before it can go on, and the core
         // that has it sees no other's request for another flight.
         let busy = if alone { completion + flight } else { start + costs.directory };

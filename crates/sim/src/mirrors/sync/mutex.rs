@@ -90,7 +90,8 @@ impl Raw {
         locks::released(self);
         // Release: pairs with the Acquire access that takes the lock next.
         let free = |word: &AtomicU32| word.swap(FREE, Ordering::Release);
-        let state = effect::read_at(site, &self.0.atomic.0, Access::Update, free);
+        let state =
+            effect::read_at(site, &self.0.atomic.0, (Access::Update, Ordering::Release), free);
         races::updated(self.0.atomic.as_ptr().addr(), Ordering::Release);
         if state == CONTENDED {
             Sim::wake(&self.0, 1);

@@ -200,7 +200,8 @@ impl Raw {
         locks::released(self);
         // Release: pairs with the Acquire of a writer.
         let leave = |word: &AtomicU32| word.fetch_sub(1, Ordering::Release) - 1;
-        let state = effect::read_at(site, &self.state.atomic.0, Access::Update, leave);
+        let state =
+            effect::read_at(site, &self.state.atomic.0, (Access::Update, Ordering::Release), leave);
         races::updated(self.state.atomic.as_ptr().addr(), Ordering::Release);
         if is_free(state) && state & WRITERS_WAIT != 0 {
             self.wake(state);
@@ -212,7 +213,8 @@ impl Raw {
         locks::released(self);
         // Release: pairs with the Acquire of the next holder.
         let leave = |word: &AtomicU32| word.fetch_sub(WRITER, Ordering::Release) - WRITER;
-        let state = effect::read_at(site, &self.state.atomic.0, Access::Update, leave);
+        let state =
+            effect::read_at(site, &self.state.atomic.0, (Access::Update, Ordering::Release), leave);
         races::updated(self.state.atomic.as_ptr().addr(), Ordering::Release);
         if state & (READERS_WAIT | WRITERS_WAIT) != 0 {
             self.wake(state);

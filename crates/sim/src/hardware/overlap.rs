@@ -1,0 +1,72 @@
+//! Whether accesses of one thread overlap.
+
+use core::fmt;
+use core::str::FromStr;
+
+/// Whether independent accesses of one thread overlap (memory-level parallelism).
+///
+/// Real cores overlap them. How far, the simulator cannot tell for all programs: it recognises an
+/// address that is computed from a pointer that was loaded just before, but not one that is
+/// computed from an index. So real machines lie between these two.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Overlap {
+    /// None. Each access waits until the one before is complete.
+    #[default]
+    Serial,
+    /// An access sets out without waiting for those before it, unless its address is near a value
+    /// that one of them loads. A core has as many misses under way as it has `fill_buffers`. A full
+    /// fence, a full store buffer, a pause, a call of the kernel and computation wait for all
+    /// accesses, and so does an acquire on a machine that is
+    /// [weakly ordered](crate::Spec::is_weakly_ordered). A locked operation executes, and a store
+    /// leaves its buffer, after all accesses before it.
+    ///
+    /// A run under a [schedule](crate::Schedule) other than by time has no overlap.
+    Independent,
+}
+
+impl Overlap {
+    /// Both, the default first.
+    pub const ALL: [Overlap; 2] = [Overlap::Serial, Overlap::Independent];
+}
+
+impl fmt::Display for Overlap {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Overlap::Serial => "serial",
+            Overlap::Independent => "independent",
+        })
+    }
+}
+
+/// The error for an unknown name of an overlap.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{asked:?} is not an overlap; write serial or independent")]
+pub struct ParseOverlapError {
+    /// What was asked.
+    asked: String,
+}
+
+impl FromStr for Overlap {
+    type Err = ParseOverlapError;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        Overlap::ALL
+            .into_iter()
+            .find(|overlap| overlap.to_string() == text)
+            .ok_or_else(|| ParseOverlapError { asked: text.to_owned() })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_overlap_reads_back() {
+        for overlap in Overlap::ALL {
+            assert_eq!(overlap.to_string().parse(), Ok(overlap));
+        }
+        let error = "some".parse::<Overlap>().unwrap_err().to_string();
+        assert!(error.contains("some") && error.contains("independent"), "{error}");
+    }
+}
