@@ -190,6 +190,7 @@ pub mod object;
 mod panics;
 pub mod percpu;
 mod queue;
+mod reclaim;
 
 pub use call::Workers;
 pub use cid::CidSpace;
