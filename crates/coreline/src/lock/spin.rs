@@ -105,7 +105,7 @@ pub(crate) fn spin<W: World, T: Word>(
 
 /// Takes a lock that is freed soon, even before waiting threads: while those wake, the lock would
 /// idle.
-pub(super) fn barge<W: World>(mut try_take: impl FnMut() -> bool) -> bool {
+pub(crate) fn barge<W: World>(mut try_take: impl FnMut() -> bool) -> bool {
     let looks = if W::RUNS { LOOKS } else { 0 };
     (0..looks).any(|look| {
         (0..1 << look).for_each(|_| W::relax());
@@ -142,7 +142,7 @@ pub(super) fn nap<W: World>(until: Time) {
 
 /// Waits if all nodes are taken: looks from time to time, the first time at once. Returns what it
 /// found; `None` when the deadline has come.
-pub(super) fn doze<W: World, R>(
+pub(crate) fn doze<W: World, R>(
     deadline: Option<Time>,
     mut look: impl FnMut() -> Option<R>,
 ) -> Option<R> {
