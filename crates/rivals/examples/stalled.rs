@@ -3,6 +3,8 @@
 //!
 //! `cargo run --release -p coreline-rivals --example stalled`
 
+#![expect(clippy::print_stdout, reason = "a program that prints a table")]
+
 use std::sync::Arc;
 use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
 use std::time::Duration;

@@ -72,7 +72,8 @@ impl_default!([] CollectorOptions, new);
 ///
 /// - fewer than [`batch`](CollectorOptions::batch) stay on each CPU that retired, until more are
 ///   retired there, or until a [`barrier`](Collector::barrier) or a
-///   [reclaimer](Collector::reclaimer) frees them;
+///   [reclaimer](Collector::reclaimer) frees them. If another thread drives a grace period at the
+///   moment when a batch is full, fewer than two batches stay;
 /// - those that were retired since the oldest section began, which may have found them, stay until
 ///   it ends. If a reader is stuck, these are all values that are retired from then on;
 /// - so if more than the [limit](CollectorOptions::limit) wait, each CPU's `retire` waits for up
@@ -80,6 +81,9 @@ impl_default!([] CollectorOptions, new);
 ///   values per millisecond and retiring thread. With a patience of [`Duration::MAX`], the bound is
 ///   strict: the limit, and one batch for each retiring thread and each CPU. Then a reader that is
 ///   stuck stops all threads that retire.
+///
+/// If the kernel refuses `membarrier` after it has once allowed it, nothing more is freed before
+/// the collector is dropped, and `retire` does not wait.
 ///
 /// To decide otherwise before you unlink a value, read [`pending`](Collector::pending).
 ///

@@ -17,12 +17,15 @@ use seize::Guard as _;
 
 use super::{Bench, Form, Goal, Most, Params, Role, Subject, candidate, rounds};
 
-const OURS: &str = "coreline Rcu";
-const BY_HAND: &str = "coreline Collector";
-const REFERENCE: &str = "crossbeam-epoch";
-const SEIZE_IN_SECTION: &str = "seize, in a section";
-const READERS: &[&str] = &[REFERENCE, "seize", "haphazard"];
-const WRITERS: &[&str] = &[REFERENCE, "seize", SEIZE_IN_SECTION, "haphazard"];
+const READS: [&str; 2] = ["coreline Rcu", "coreline Collector"];
+const REPLACES: [&str; 2] = ["coreline Rcu, replace", "coreline Collector, replace"];
+const READERS: &[&str] = &["crossbeam-epoch", "seize", "haphazard"];
+const WRITERS: &[&str] = &[
+    "crossbeam-epoch, replace",
+    "seize, replace",
+    "seize, replace in a section",
+    "haphazard, replace",
+];
 
 /// The goals, set in advance: times the best rival.
 const MOST_TO_READ: f64 = 1.0;
@@ -32,30 +35,30 @@ const MOST_TO_RETIRE: f64 = 1.5;
 const VALUE: u64 = 7;
 
 pub(super) fn bench() -> Bench {
-    let form = |title, most: f64, rivals: &'static [&'static str], candidates| Form {
+    let form = |title, ours: [&str; 2], most, rivals: &'static [&'static str], candidates| Form {
         title,
         threads: vec![1, 2],
         window: None,
         params: Params::default(),
         candidates,
-        reference: REFERENCE.to_owned(),
-        goals: [OURS, BY_HAND].map(|name| Goal::everywhere(name, Most::Best(most, rivals))).into(),
+        reference: rivals[0].to_owned(),
+        goals: ours.map(|name| Goal::everywhere(name, Most::Best(most, rivals))).into(),
     };
-    let read = form("read in a section", MOST_TO_READ, READERS, reads());
-    let retire = form("replace and retire", MOST_TO_RETIRE, WRITERS, replaces());
+    let read = form("read in a section", READS, MOST_TO_READ, READERS, reads());
+    let retire = form("replace and retire", REPLACES, MOST_TO_RETIRE, WRITERS, replaces());
     Bench { operation: "a read or a replacement", forms: vec![read, retire] }
 }
 
 fn reads() -> Vec<super::Candidate> {
     vec![
-        candidate(OURS, Role::Ours, || {
+        candidate(READS[0], Role::Ours, || {
             threads(Rcu::new(VALUE).expect("memory"), |value, ops| {
                 rounds(ops, |_| {
                     black_box(*value.read());
                 });
             })
         }),
-        candidate(BY_HAND, Role::Ours, || {
+        candidate(READS[1], Role::Ours, || {
             threads(ByHand::new(), |value, ops| {
                 rounds(ops, |_| {
                     let section = value.collector.enter();
@@ -65,7 +68,7 @@ fn reads() -> Vec<super::Candidate> {
                 });
             })
         }),
-        candidate(REFERENCE, Role::Rival, || {
+        candidate(READERS[0], Role::Rival, || {
             threads(Atomic::new(VALUE), |value, ops| {
                 rounds(ops, |_| {
                     let guard = epoch::pin();
@@ -74,7 +77,7 @@ fn reads() -> Vec<super::Candidate> {
                 });
             })
         }),
-        candidate("seize", Role::Rival, || {
+        candidate(READERS[1], Role::Rival, || {
             threads(Seized::new(), |value, ops| {
                 rounds(ops, |_| {
                     let guard = value.collector.enter();
@@ -83,7 +86,7 @@ fn reads() -> Vec<super::Candidate> {
                 });
             })
         }),
-        candidate("haphazard", Role::Rival, || {
+        candidate(READERS[2], Role::Rival, || {
             threads(haphazard::AtomicPtr::from(Box::new(VALUE)), |value, ops| {
                 let mut pointer = HazardPointer::new();
                 rounds(ops, |_| {
@@ -112,12 +115,12 @@ fn reads() -> Vec<super::Candidate> {
 
 fn replaces() -> Vec<super::Candidate> {
     vec![
-        candidate(OURS, Role::Ours, || {
+        candidate(REPLACES[0], Role::Ours, || {
             threads(Rcu::new(VALUE).expect("memory"), |value, ops| {
                 rounds(ops, |_| value.store(VALUE));
             })
         }),
-        candidate(BY_HAND, Role::Ours, || {
+        candidate(REPLACES[1], Role::Ours, || {
             threads(ByHand::new(), |value, ops| {
                 rounds(ops, |_| {
                     let new = Box::into_raw(Box::new(VALUE));
@@ -127,7 +130,7 @@ fn replaces() -> Vec<super::Candidate> {
                 });
             })
         }),
-        candidate(REFERENCE, Role::Rival, || {
+        candidate(WRITERS[0], Role::Rival, || {
             threads(Atomic::new(VALUE), |value, ops| {
                 rounds(ops, |_| {
                     let guard = epoch::pin();
@@ -137,7 +140,7 @@ fn replaces() -> Vec<super::Candidate> {
                 });
             })
         }),
-        candidate("seize", Role::Rival, || {
+        candidate(WRITERS[1], Role::Rival, || {
             threads(Seized::new(), |value, ops| {
                 rounds(ops, |_| {
                     let new = Box::into_raw(Box::new(VALUE));
@@ -147,7 +150,7 @@ fn replaces() -> Vec<super::Candidate> {
                 });
             })
         }),
-        candidate(SEIZE_IN_SECTION, Role::Rival, || {
+        candidate(WRITERS[2], Role::Rival, || {
             threads(Seized::new(), |value, ops| {
                 rounds(ops, |_| {
                     let guard = value.collector.enter();
@@ -158,7 +161,7 @@ fn replaces() -> Vec<super::Candidate> {
                 });
             })
         }),
-        candidate("haphazard", Role::Rival, || {
+        candidate(WRITERS[3], Role::Rival, || {
             threads(haphazard::AtomicPtr::from(Box::new(VALUE)), |value, ops| {
                 rounds(ops, |_| {
                     let old = value.swap(Box::new(VALUE)).expect("never null");
@@ -167,7 +170,7 @@ fn replaces() -> Vec<super::Candidate> {
                 });
             })
         }),
-        candidate("arc-swap", Role::Rival, || {
+        candidate("arc-swap, replace", Role::Rival, || {
             threads(ArcSwap::from_pointee(VALUE), |value, ops| {
                 rounds(ops, |_| value.store(Arc::new(VALUE)));
             })
