@@ -11,6 +11,7 @@
 //! | [`domain`] | [`Domain`]: IDs, values and leases of a tenant | `mm_struct` |
 //! | [`limit`] | [`RateLimiter`](limit::RateLimiter): a rate for all CPUs | `ratelimit` |
 //! | [`mask`] | [`CpuMask`]: the CPUs that take part; a write reads first | `mm_cpumask` |
+//! | [`rcu`] | [`Rcu`](rcu::Rcu), [`Collector`](rcu::Collector): readers without a lock | SRCU |
 //! | [`call`] | [`Workers`]: calls to workers that poll, queued work | `smp_call_function` |
 //! | [`lock`] | [`Mutex`], [`RwLock`]: spin in a queue, then sleep, in 8 bytes | `mutex`, `rwsem` |
 //! | [`lock`] | [`ReadMostly`][mostly], [`BiasedRwLock`][biased] | `percpu-rwsem` |
@@ -114,6 +115,7 @@
 //!   concurrency IDs and workers, including those that return errors for other reasons;
 //! - the first addition to a counter in a `static`;
 //! - [`Domain::enter`], [`Domain::lease_wait`], and all futures;
+//! - [`Collector::retire`](rcu::Collector::retire), [`Rcu::store`](rcu::Rcu::store) and the like;
 //! - a charge to a [`Budget`](object::Budget) that is full and has children;
 //! - calls that return a `Vec`, a `String` or a snapshot, and errors that contain a name.
 //!
@@ -190,6 +192,8 @@ pub mod object;
 mod panics;
 pub mod percpu;
 mod queue;
+pub mod rcu;
+mod reclaim;
 
 pub use call::Workers;
 pub use cid::CidSpace;
@@ -254,6 +258,8 @@ mod pages {
     struct Objects;
     #[doc = include_str!("../../../docs/cookbook/per-cpu.md")]
     struct PerCpu;
+    #[doc = include_str!("../../../docs/cookbook/rcu.md")]
+    struct Rcu;
     #[doc = include_str!("../../../docs/cookbook/read-mostly.md")]
     struct ReadMostly;
     #[doc = include_str!("../../../docs/cookbook/scaling-test.md")]

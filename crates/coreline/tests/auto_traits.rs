@@ -17,6 +17,7 @@ use coreline::lock::{self, Mutex, ReadMostly, RwLock, TicketLock};
 use coreline::mask::{self, CpuMask, Presence, Versioned};
 use coreline::object::{self, Budget, ObjectCache};
 use coreline::percpu::{self, PerCpu, PerCpuPool, Word32, Word64, WordPtr, WordSize};
+use coreline::rcu::{self, Collector, Rcu};
 use coreline_world::{Native, implements};
 
 /// Asserts that each of these types has just these of the five auto traits: `+` at the place of one
@@ -55,6 +56,12 @@ table! { "+++++":
 }
 table! { "--+++": StoppedField, }
 table! { "+++--": percpu::Init<u64>, }
+
+// Read-copy update.
+table! { "+++++":
+    Collector, rcu::CollectorOptions, rcu::Guard<'static>, rcu::OwnedGuard, Rcu<u64>,
+    rcu::RcuRef<'static, u64>,
+}
 
 // Limits.
 table! { "+++++": RateLimiter, limit::LimitError, limit::NotYet, limit::Refused, }

@@ -13,6 +13,7 @@ use coreline::object::{Budget, ObjectCache};
 use coreline::percpu::{
     LossyBuffer, PerCpu, PerCpuBag, PerCpuPool, PoolOptions, ResizableStack, Word64,
 };
+use coreline::rcu::{Collector, CollectorOptions, Rcu};
 use coreline::{CounterSet, IndexBy, Lacking, PerCpuCounter, Workers};
 use coreline_world::{Native, Place};
 
@@ -110,6 +111,10 @@ fn masks_domains_and_the_rest() {
     let versioned = Versioned::new(7);
     let reader = versioned.reader();
     assert_eq!(*reader.enter().get(), 7);
+
+    let collectors = [Collector::new(), Collector::with_options(CollectorOptions::new())];
+    collectors.into_iter().for_each(|collector| drop(collector.unwrap().enter()));
+    assert_eq!(*Rcu::new(7).unwrap().read(), 7);
 
     let layout = CidLayout::<Recent>::new(&topology).unwrap();
     let space = CidSpace::new(&layout);

@@ -22,6 +22,7 @@ use coreline::object::{Budget, ObjectCache};
 use coreline::percpu::{
     LossyBuffer, PerCpuBag, ResizableStack, Slots, Word32, Word64, WordPtr, WordSize,
 };
+use coreline::rcu::{Collector, Rcu};
 use coreline::{CounterSet, CpuMask, PerCpuCounter, Workers};
 use coreline_topology::{Cid, CpuId};
 use coreline_world::{Native, Place};
@@ -260,6 +261,12 @@ fast_paths! {
     }
     /// A reader that writes to its own slot, in and out.
     fn read_mostly_read_generic(lock: &ReadMostly<u64>) -> u64 { *lock.read() }
+    /// A read-side critical section.
+    fn rcu_enter_leave_generic(collector: &Collector) { drop(collector.enter()) }
+    /// A value that is replaced, in a section of its own.
+    fn rcu_read_generic(value: &Rcu<u64>) -> u64 { *value.read() }
+    /// A value that readers may hold, which goes to the list of the CPU.
+    fn rcu_defer_generic(collector: &Collector) { collector.defer(|| ()) }
     /// An object that stays constructed, with nothing that each life has for itself: from the stack
     /// of the CPU, and back.
     fn object_get_put_generic(cache: &ObjectCache<[u64; 7]>) -> u64 {

@@ -121,6 +121,10 @@ fn masks_and_values_have_all_their_rivals() {
             ],
         ),
         (
+            "reclamation",
+            &["coreline Rcu", "crossbeam-epoch", "seize", "haphazard", "seize, replace"],
+        ),
+        (
             "read-mostly",
             &[
                 "coreline Versioned get",

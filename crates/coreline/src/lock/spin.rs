@@ -105,7 +105,7 @@ pub(crate) fn spin<W: World, T: Word>(
 
 /// Takes a lock that is freed soon, even before waiting threads: while those wake, the lock would
 /// idle.
-pub(super) fn barge<W: World>(mut try_take: impl FnMut() -> bool) -> bool {
+pub(crate) fn barge<W: World>(mut try_take: impl FnMut() -> bool) -> bool {
     let looks = if W::RUNS { LOOKS } else { 0 };
     (0..looks).any(|look| {
         (0..1 << look).for_each(|_| W::relax());
@@ -140,9 +140,9 @@ pub(super) fn nap<W: World>(until: Time) {
     W::park(&W::U32::new_in(0), 0, Some(until));
 }
 
-/// Waits if all nodes are taken: looks from time to time, the first time immediately. Returns what
-/// it found; `None` when the deadline has come.
-pub(super) fn doze<W: World, R>(
+/// Waits if all nodes are taken: looks from time to time, the first time at once. Returns what it
+/// found; `None` when the deadline has come.
+pub(crate) fn doze<W: World, R>(
     deadline: Option<Time>,
     mut look: impl FnMut() -> Option<R>,
 ) -> Option<R> {

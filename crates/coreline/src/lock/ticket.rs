@@ -209,6 +209,19 @@ impl<T: ?Sized, W: World> TicketLock<T, W> {
     pub fn is_locked(&self) -> bool {
         self.raw.is_locked()
     }
+
+    /// Frees the lock of a holder and of waiters that a fork left behind.
+    ///
+    /// # Safety
+    ///
+    /// The caller is the only thread, and does not hold the lock. It does not use the data as the
+    /// holder left it.
+    pub(crate) unsafe fn take_over(&self) {
+        while self.raw.is_locked() {
+            // SAFETY: the caller's promise: the turns are those of threads that are gone.
+            unsafe { self.raw.unlock() };
+        }
+    }
 }
 
 lock_impls!(const TicketLock, [W: World], try_lock);

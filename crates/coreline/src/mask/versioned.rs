@@ -10,12 +10,13 @@ use std::sync::Arc;
 
 use coreline_world::{Native, Ordering, Time, Word, World};
 
-use self::reclaimer::{Ask, Reclaimers};
+use self::reclaimer::Ask;
 use super::presence::{Announcer, PresenceOptions};
 use super::roll::{News, Roll, Seat};
 use super::rolls::{RollPosition, Rolls, Taken};
 use crate::TicketLock;
 use crate::panics::Panics;
+use crate::reclaim::Reclaimers;
 
 pub use self::reclaimer::Reclaimer;
 
@@ -87,8 +88,7 @@ struct Shared<T: Send + Sync + 'static, W: World> {
     rolls: Rolls<W>,
     current: W::Ptr<T>,
     updater: TicketLock<Updater<T>, W>,
-    /// How often reclaimers were asked to look; what they sleep on. It wraps: to miss a look, 2^32
-    /// of them would have to come between a reclaimer's load and its sleep.
+    /// What [reclaimers](crate::reclaim) sleep on.
     asked: W::U32,
     options: PresenceOptions,
 }

@@ -110,6 +110,7 @@ pub(crate) use lock::{SlotLock, SlotLockGuard};
 pub use lossy::{Draining, LossyBuffer};
 pub use pool::{Fault, Faults, PerCpuPool, PoolError, PoolOptions};
 pub use slots::{Field, Indexing, Init, OwnIndex, Slots, StopError, Stopped, StoppedField};
+pub(crate) use striped::own as own_stripe;
 
 use crate::IndexBy;
 use pool::Item;

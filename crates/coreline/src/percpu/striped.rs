@@ -45,7 +45,7 @@ pub(super) fn none_left(layout: Option<Layout>) -> MapError {
 
 /// A stripe of this many for the calling thread: that of its CPU. It is a hint.
 #[inline(always)]
-pub(super) fn own<W: World>(stripes: usize) -> usize {
+pub(crate) fn own<W: World>(stripes: usize) -> usize {
     let cpu = W::cpu_hint().index();
     // As a rule there is a stripe for each CPU, so nothing is divided.
     if cpu < stripes { cpu } else { cpu % stripes }

@@ -10,6 +10,7 @@ mod hidden;
 mod object;
 mod os;
 mod priorities;
+mod rcu;
 mod refused;
 mod refused_later;
 mod signals;

@@ -11,6 +11,7 @@ mod locks;
 mod masks;
 mod objects;
 mod read_mostly;
+mod reclamation;
 mod rwlocks;
 mod slots;
 mod steps;
@@ -43,6 +44,8 @@ pub(crate) enum Class {
     Masks,
     /// Reading a value that is seldom replaced
     ReadMostly,
+    /// Reading in a read-side critical section; replacing a value that readers may hold
+    Reclamation,
     /// Taking and freeing a mutex: uncontended, and by more threads than CPUs
     Locks,
     /// Reading under a read-write lock, and writing now and then
@@ -62,6 +65,7 @@ impl Class {
             Class::Collections => collections::bench(),
             Class::Masks => masks::bench(),
             Class::ReadMostly => read_mostly::bench(),
+            Class::Reclamation => reclamation::bench(),
             Class::Locks => locks::bench(),
             Class::Rwlocks => rwlocks::bench(),
             Class::Calls => calls::bench(),

@@ -11,6 +11,7 @@ mod mask;
 mod nested;
 mod page;
 mod presence;
+mod rcu;
 mod reads;
 mod reclaim;
 mod refused;

@@ -1,0 +1,259 @@
+//! What was retired and not yet freed.
+//!
+//! A retired value goes to the list of the calling thread's CPU. A full list becomes a batch, which
+//! waits for a grace period that begins later.
+//!
+//! | where a value is | guarded by | who takes it from there |
+//! |---|---|---|
+//! | a list of [`Lists`] | its lock | the thread that fills it, `barrier`, a reclaimer |
+//! | a batch in [`Backlog::waiting`] | the lock of `Periods` | a thread that helps |
+//! | a batch that a thread runs | nothing: it is that thread's | that thread |
+
+use core::mem;
+use core::num::NonZeroU32;
+use std::collections::VecDeque;
+
+use coreline_world::{Line, MapError, World};
+
+use crate::TicketLock;
+use crate::heap;
+use crate::panics::Panics;
+use crate::percpu::own_stripe;
+
+/// A value, and what frees it.
+pub(super) struct Retired {
+    value: *mut (),
+    free: unsafe fn(*mut ()),
+}
+
+// SAFETY: the caller of `new` gives up a value that may be sent.
+unsafe impl Send for Retired {}
+
+impl Retired {
+    /// # Safety
+    ///
+    /// `free(value)` may be called once, on any thread, when the grace period is over.
+    pub(super) unsafe fn new<T>(value: *mut T, free: unsafe fn(*mut T)) -> Self {
+        // SAFETY: both take one thin pointer, so one may be called as the other.
+        let free = unsafe { mem::transmute::<unsafe fn(*mut T), unsafe fn(*mut ())>(free) };
+        Retired { value: value.cast(), free }
+    }
+
+    /// A function that runs instead.
+    pub(super) fn call<F: FnOnce() + Send + 'static>(f: F) -> Self {
+        unsafe fn run<F: FnOnce()>(f: *mut F) {
+            // SAFETY: from the box below, once.
+            let f = unsafe { Box::from_raw(f) };
+            f();
+        }
+        // SAFETY: the box is given up here.
+        unsafe { Retired::new(Box::into_raw(Box::new(f)), run::<F>) }
+    }
+
+    fn free(self) {
+        // SAFETY: the promise of `new`; each is moved here once.
+        unsafe { (self.free)(self.value) };
+    }
+}
+
+type List = Vec<Retired>;
+
+/// A list for each CPU.
+pub(super) struct Lists<W: World>(Box<[Line<TicketLock<List, W>>]>);
+
+impl<W: World> Lists<W> {
+    pub(super) fn new_in() -> Result<Self, MapError> {
+        let list = |_| Line(TicketLock::new_in(List::new()));
+        let lists = heap::slice((0..W::topology().cpu_limit().max(1)).map(list))?;
+        Ok(Lists(lists))
+    }
+
+    /// Puts it into the list of this CPU, or into another if that is in use. Returns which, and how
+    /// many it then has. A list has room for `batch` at once.
+    #[inline]
+    pub(super) fn push(&self, retired: Retired, batch: usize) -> (usize, usize) {
+        let own = own_stripe::<W>(self.0.len());
+        let len = match self.0[own].0.try_lock() {
+            Some(mut list) => Self::push_locked(&mut list, retired, batch),
+            None => return self.push_elsewhere(own, retired, batch),
+        };
+        (own, len)
+    }
+
+    #[inline]
+    fn push_locked(list: &mut List, retired: Retired, batch: usize) -> usize {
+        if list.capacity() == 0 {
+            list.reserve_exact(batch);
+        }
+        list.push(retired);
+        list.len()
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn push_elsewhere(&self, own: usize, retired: Retired, batch: usize) -> (usize, usize) {
+        let all = self.0.len();
+        let found = (own + 1..own + all).map(|at| at % all).find_map(|at| {
+            let list = self.0[at].0.try_lock()?;
+            Some((at, list))
+        });
+        let (at, mut list) = found.unwrap_or_else(|| (own, self.0[own].0.lock()));
+        (at, Self::push_locked(&mut list, retired, batch))
+    }
+
+    /// How many there are.
+    pub(super) fn len(&self) -> usize {
+        self.0.iter().map(|list| list.0.lock().len()).sum()
+    }
+
+    /// Frees the locks that a fork left behind. What is in these lists is never freed.
+    ///
+    /// # Safety
+    ///
+    /// The caller is the only thread, and holds none of the locks.
+    pub(super) unsafe fn take_over(&self) {
+        for list in &self.0 {
+            if list.0.is_locked() {
+                // SAFETY: no other thread holds it.
+                unsafe { list.0.take_over() };
+                // The thread that is gone may have left it half-way.
+                mem::forget(mem::take(&mut *list.0.lock()));
+            }
+        }
+    }
+}
+
+/// Values that wait for the same grace period.
+struct Batch {
+    /// The number of the grace period.
+    period: u64,
+    /// How many batches there were before.
+    number: u64,
+    list: List,
+}
+
+/// The batches of a collector. Used under a lock.
+pub(super) struct Backlog {
+    /// In the order of their numbers, and of their grace periods.
+    waiting: VecDeque<Batch>,
+    /// Batches that threads run.
+    running: Vec<(u64, NonZeroU32)>,
+    /// How many batches there were.
+    batches: u64,
+    /// How many values are in waiting batches.
+    values: usize,
+    /// The memory of a list, for the next one.
+    spare: List,
+}
+
+/// A batch that the caller has to run, and then to [finish](Backlog::finish).
+#[must_use]
+pub(super) struct Ready {
+    number: u64,
+    list: List,
+}
+
+impl Ready {
+    /// Frees each value. Returns what is to be finished.
+    pub(super) fn run(mut self, panics: &mut Panics) -> Self {
+        self.list.drain(..).for_each(|retired| panics.run(|| retired.free()));
+        self
+    }
+}
+
+impl Backlog {
+    pub(super) const NONE: Backlog = Backlog {
+        waiting: VecDeque::new(),
+        running: Vec::new(),
+        batches: 0,
+        values: 0,
+        spare: List::new(),
+    };
+
+    /// Makes a batch of a list that has at least so many values.
+    pub(super) fn take<W: World>(
+        &mut self,
+        lists: &Lists<W>,
+        at: usize,
+        least: usize,
+        period: u64,
+    ) {
+        let list = {
+            let mut list = lists.0[at].0.lock();
+            // Another thread was faster.
+            if list.len() < least {
+                return;
+            }
+            mem::replace(&mut *list, mem::take(&mut self.spare))
+        };
+        self.values += list.len();
+        self.waiting.push_back(Batch { period, number: self.batches, list });
+        self.batches += 1;
+    }
+
+    /// Makes batches of all lists.
+    pub(super) fn take_all<W: World>(&mut self, lists: &Lists<W>, period: u64) {
+        (0..lists.0.len()).for_each(|at| self.take(lists, at, 1, period));
+    }
+
+    /// How many batches there were.
+    pub(super) fn batches(&self) -> u64 {
+        self.batches
+    }
+
+    /// How many values are in waiting batches.
+    pub(super) fn values(&self) -> usize {
+        self.values
+    }
+
+    /// The last grace period that a batch waits for.
+    pub(super) fn wanted(&self) -> u64 {
+        self.waiting.back().map_or(0, |batch| batch.period)
+    }
+
+    /// Whether no batch of the first so many waits or runs.
+    pub(super) fn is_done(&self, batches: u64) -> bool {
+        self.waiting.front().is_none_or(|batch| batch.number >= batches)
+            && self.running.iter().all(|&(number, _)| number >= batches)
+    }
+
+    /// Whether the calling thread runs a batch.
+    pub(super) fn is_run_here<W: World>(&self) -> bool {
+        let me = W::thread_id();
+        self.running.iter().any(|&(_, thread)| thread == me)
+    }
+
+    /// Takes out the first batch, if its grace period is over. Not for a thread that runs one: a
+    /// value that retires the next one would else end the stack.
+    pub(super) fn ready<W: World>(&mut self, over: u64) -> Option<Ready> {
+        if self.is_run_here::<W>() {
+            return None;
+        }
+        if self.waiting.front()?.period > over {
+            return None;
+        }
+        let Batch { number, list, .. } = self.waiting.pop_front()?;
+        self.values -= list.len();
+        self.running.push((number, W::thread_id()));
+        Some(Ready { number, list })
+    }
+
+    /// Notes that a batch was run.
+    pub(super) fn finish(&mut self, ready: Ready) {
+        self.running.retain(|&(number, _)| number != ready.number);
+        if self.spare.capacity() == 0 {
+            self.spare = ready.list;
+        }
+    }
+
+    /// Forgets what threads run that a fork left behind.
+    pub(super) fn lose_running(&mut self) {
+        self.running.clear();
+    }
+
+    /// Takes out all values, whose readers have all gone.
+    pub(super) fn rest(&mut self) -> impl Iterator<Item = Ready> {
+        let batches = mem::take(&mut self.waiting);
+        batches.into_iter().map(|Batch { number, list, .. }| Ready { number, list })
+    }
+}

@@ -1,0 +1,511 @@
+//! [`Collector`]: readers, grace periods, and what waits for them.
+
+use core::mem;
+use core::ops::{Deref, DerefMut};
+use core::panic::{RefUnwindSafe, UnwindSafe};
+use core::time::Duration;
+
+use coreline_world::{Cell, CellMut, IndexBy, Lacking, Line, Native};
+use coreline_world::{Ordering, Time, Word, World};
+
+use super::backlog::{Backlog, Lists, Retired};
+use super::periods::{Readers, Steps};
+use crate::lock::spin::{barge, doze};
+use crate::panics::Panics;
+use crate::percpu::{PoolError, SlotLock, SlotLockGuard};
+use crate::reclaim::{self, Reclaimers};
+
+/// How many batches a call of `retire` frees: more than it adds, so that the backlog shrinks.
+const HELP: usize = 2;
+
+/// The options of a [`Collector`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[must_use]
+pub struct CollectorOptions {
+    index_by: IndexBy,
+    batch: usize,
+    limit: usize,
+    patience: Duration,
+}
+
+impl CollectorOptions {
+    /// Creates the default options: counts by CPU number, batches of 256 values, a limit of 65,536
+    /// values, and a patience of 1 ms.
+    pub const fn new() -> Self {
+        let patience = Duration::from_millis(1);
+        CollectorOptions { index_by: IndexBy::Cpu, batch: 256, limit: 1 << 16, patience }
+    }
+
+    /// Sets the index that selects a reader's counts.
+    pub const fn index_by(mut self, by: IndexBy) -> Self {
+        self.index_by = by;
+        self
+    }
+
+    /// Sets how many values a CPU's list takes before they become a batch, at least 1. Each batch
+    /// costs a grace period, with its heavy fence, unless another batch shares it.
+    pub const fn batch(mut self, values: usize) -> Self {
+        self.batch = if values == 0 { 1 } else { values };
+        self
+    }
+
+    /// Sets how many values in batches may wait before [`retire`](Collector::retire) waits for the
+    /// grace period, and for how long at most. See [`Collector`] about memory.
+    pub const fn limit(mut self, values: usize, patience: Duration) -> Self {
+        (self.limit, self.patience) = (values, patience);
+        self
+    }
+}
+
+impl_default!([] CollectorOptions, new);
+
+/// A domain of readers, and of values that are freed when no reader can hold them any more.
+///
+/// See [the module](super) for an example, for what each call costs, and for the rules.
+///
+/// **Law**: what a section may have found is freed after the section ends. A call of
+/// [`synchronize`](Collector::synchronize) returns after all sections have ended that were in
+/// progress when it began, although new ones begin all the time.
+///
+/// **Memory**: 32 bytes for each CPU that reads. 64 bytes for each CPU of the machine, and 4 KiB
+/// for each CPU that retires. Of the values themselves,
+///
+/// - fewer than [`batch`](CollectorOptions::batch) stay on each CPU that retired, until more are
+///   retired there, or until a [`barrier`](Collector::barrier) or a
+///   [reclaimer](Collector::reclaimer) frees them. If another thread drives a grace period at the
+///   moment when a batch is full, fewer than two batches stay;
+/// - those that were retired since the oldest section began, which may have found them, stay until
+///   it ends. If a reader is stuck, these are all values that are retired from then on;
+/// - so if more than the [limit](CollectorOptions::limit) wait, each CPU's `retire` waits for up
+///   to the patience, once for each batch. By default, a stuck reader then costs memory for 256
+///   values per millisecond and retiring thread. With a patience of [`Duration::MAX`], the bound is
+///   strict: the limit, and one batch for each retiring thread and each CPU. Then a reader that is
+///   stuck stops all threads that retire.
+///
+/// If the kernel refuses `membarrier` after it has once allowed it, nothing more is freed before
+/// the collector is dropped, and `retire` does not wait.
+///
+/// To decide otherwise before you unlink a value, read [`pending`](Collector::pending).
+///
+/// **Panics**: if a deferred function or the drop of a retired value panics, the others of its
+/// batch still run. Then the call that ran them goes on with the first panic: `retire`, `defer`,
+/// `barrier`, or the drop of the collector. A reclaimer's thread goes on.
+///
+/// **Priorities**: readers never wait. A thread that waits for a grace period sleeps between its
+/// looks, so readers of lower priority can run. It lends them no priority.
+///
+/// **Signals**: in a signal handler, [`enter`](Collector::enter) and the drop of a guard are
+/// async-signal-safe. No other call is.
+///
+/// **Thread exit**: the collector keeps no state of threads. A thread that ends with a forgotten
+/// guard leaves a section that never ends: no value that is retired later is freed before the
+/// collector is dropped.
+///
+/// **Fork**: see [`after_fork`](Collector::after_fork). Without that call, sections of the parent's
+/// other threads never end in the child.
+///
+/// **Drop**: dropping the collector frees all values that wait. There is no guard any more then,
+/// because guards borrow the collector or own a handle. A deferred function that owns a handle
+/// keeps the collector alive until the function has run.
+pub struct Collector<W: World = Native> {
+    pub(super) readers: Readers<W>,
+    lists: Lists<W>,
+    options: CollectorOptions,
+    /// The generation of the memory in which a reclaimer runs; 0: none does.
+    served: W::U32,
+    /// On a line of its own: readers look at what comes before.
+    periods: Line<Periods<W>>,
+    pub(super) asked: W::U32,
+}
+
+/// Grace periods and what waits for them, under a lock that is not FIFO: in a queue, a waiter that
+/// is not running would hold up all others.
+struct Periods<W: World> {
+    lock: SlotLock<W>,
+    state: Cell<State, W>,
+}
+
+struct State {
+    steps: Steps,
+    backlog: Backlog,
+    reclaimers: Reclaimers,
+    /// Whether a thread changes the rest. Found by the holder of the lock, it says that a fork left
+    /// that thread behind.
+    is_torn: bool,
+}
+
+/// The proof that the caller holds the lock. The access ends before the lock is free.
+struct Locked<'a, W: World> {
+    state: CellMut<'a, State, W>,
+    _lock: SlotLockGuard<'a, W, ()>,
+}
+
+impl<W: World> Periods<W> {
+    fn new_in() -> Self {
+        let (steps, backlog, reclaimers) = (Steps::NONE, Backlog::NONE, Reclaimers::NONE);
+        let state = Cell::new_in(State { steps, backlog, reclaimers, is_torn: false });
+        Periods { lock: SlotLock::new_in(), state }
+    }
+
+    fn lock(&self) -> Locked<'_, W> {
+        self.locked(self.lock.lock_outside_handlers())
+    }
+
+    fn try_lock(&self) -> Option<Locked<'_, W>> {
+        self.lock.try_lock_outside_handlers().map(|lock| self.locked(lock))
+    }
+
+    fn locked<'a>(&'a self, lock: SlotLockGuard<'a, W, ()>) -> Locked<'a, W> {
+        // SAFETY: the lock keeps all other threads away.
+        let mut state = unsafe { self.state.borrow_mut() };
+        if state.is_torn {
+            // In the child of a fork. The batches are not whole, so their values are never freed.
+            mem::forget(mem::replace(&mut state.backlog, Backlog::NONE));
+        }
+        state.is_torn = true;
+        Locked { state, _lock: lock }
+    }
+}
+
+impl<W: World> Deref for Locked<'_, W> {
+    type Target = State;
+
+    fn deref(&self) -> &State {
+        &self.state
+    }
+}
+
+impl<W: World> DerefMut for Locked<'_, W> {
+    fn deref_mut(&mut self) -> &mut State {
+        &mut self.state
+    }
+}
+
+impl<W: World> Drop for Locked<'_, W> {
+    fn drop(&mut self) {
+        self.state.is_torn = false;
+    }
+}
+
+// A panic leaves nothing half-way: values are freed outside of the locks.
+impl<W: World> UnwindSafe for Collector<W> {}
+impl<W: World> RefUnwindSafe for Collector<W> {}
+
+impl Collector {
+    /// Creates a collector without readers, with the default options.
+    ///
+    /// # Errors
+    ///
+    /// [`PoolError`] if there is no memory.
+    pub fn new() -> Result<Self, PoolError> {
+        Self::with_options(CollectorOptions::new())
+    }
+
+    /// Creates a collector without readers, with these options.
+    ///
+    /// # Errors
+    ///
+    /// [`PoolError`] if the machine does not have the index, or if there is no memory.
+    pub fn with_options(options: CollectorOptions) -> Result<Self, PoolError> {
+        Self::new_in(options)
+    }
+}
+
+impl<W: World> Collector<W> {
+    /// Creates a collector, like [`with_options`](Collector::with_options), in world `W`.
+    ///
+    /// # Errors
+    ///
+    /// [`PoolError`] if the machine does not have the index, or if there is no memory.
+    pub fn new_in(options: CollectorOptions) -> Result<Self, PoolError> {
+        Ok(Collector {
+            readers: Readers::new_in(options.index_by)?,
+            lists: Lists::new_in()?,
+            options,
+            served: W::U32::new_in(0),
+            periods: Line(Periods::new_in()),
+            asked: W::U32::new_in(0),
+        })
+    }
+
+    /// Waits for a grace period: until all sections have ended that are in progress now. The caller
+    /// then frees what it unlinked before. In a section of the same collector, the call waits
+    /// forever.
+    ///
+    /// # Errors
+    ///
+    /// [`Lacking`] natively, if the kernel refuses `membarrier` after it has once allowed it.
+    pub fn synchronize(&self) -> Result<(), Lacking> {
+        self.wait(None).map(|_| ())
+    }
+
+    /// Waits like [`synchronize`](Collector::synchronize), but until `deadline` at most. Returns
+    /// false if a section that was in progress may still be.
+    ///
+    /// # Errors
+    ///
+    /// The same errors as for [`synchronize`](Collector::synchronize).
+    pub fn synchronize_by(&self, deadline: Time) -> Result<bool, Lacking> {
+        self.wait(Some(deadline))
+    }
+
+    fn wait(&self, deadline: Option<Time>) -> Result<bool, Lacking> {
+        let mut wanted = None;
+        until::<W, _>(deadline, || {
+            let mut periods = self.periods.0.lock();
+            let wanted = *wanted.get_or_insert(periods.steps.next());
+            let stepped = periods.steps.step(&self.readers, wanted);
+            stepped.map(|()| (periods.steps.over() >= wanted).then_some(())).transpose()
+        })
+    }
+
+    /// Retires a value that came from [`Box::into_raw`]: drops its box after a grace period.
+    ///
+    /// The value may be dropped on any thread that uses the collector, in any later call of
+    /// `retire`, `defer` or `barrier`. So its drop must take no lock that a caller of these may
+    /// hold, and must not wait for a grace period.
+    ///
+    /// The call does not wait for readers, unless more values wait than the
+    /// [limit](CollectorOptions::limit). Then it waits for up to the patience, in vain if the
+    /// caller itself is in a section.
+    ///
+    /// # Safety
+    ///
+    /// - The value is unlinked: no section that begins later finds it.
+    /// - No other call retires or frees it.
+    /// - Until the grace period is over, only readers in sections of this collector use it, as
+    ///   shared.
+    pub unsafe fn retire<T: Send + 'static>(&self, value: *mut T) {
+        unsafe fn free<T>(value: *mut T) {
+            // SAFETY: from a box, and freed once.
+            drop(unsafe { Box::from_raw(value) });
+        }
+        // SAFETY: the caller's promise.
+        unsafe { self.retire_with(value, free::<T>) };
+    }
+
+    /// Retires a value of any origin, like [`retire`](Collector::retire): calls `free(value)` after
+    /// a grace period. Use it for values of an allocator, a pool or a cache of your own.
+    ///
+    /// # Safety
+    ///
+    /// The conditions of [`retire`](Collector::retire). The call `free(value)` is sound then, on
+    /// any thread, also when the collector is dropped.
+    #[inline]
+    pub unsafe fn retire_with<T: Send + 'static>(&self, value: *mut T, free: unsafe fn(*mut T)) {
+        // SAFETY: the caller's promise.
+        self.push(unsafe { Retired::new(value, free) });
+    }
+
+    /// Calls `f` after a grace period: all sections have ended that are in progress now. Otherwise,
+    /// the call works like [`retire`](Collector::retire).
+    pub fn defer(&self, f: impl FnOnce() + Send + 'static) {
+        self.push(Retired::call(f));
+    }
+
+    #[inline]
+    fn push(&self, retired: Retired) {
+        let (at, len) = self.lists.push(retired, self.options.batch);
+        if len == 1 || len >= self.options.batch {
+            self.pushed(at, len);
+        }
+    }
+
+    /// A list has its first value, or is full.
+    #[cold]
+    #[inline(never)]
+    fn pushed(&self, at: usize, len: usize) {
+        // Relaxed: a reclaimer that starts meanwhile looks at all lists when it begins.
+        let served = self.served.load(Ordering::Relaxed) == W::generation().get();
+        // Not at each one, if another thread helps for long.
+        if !len.is_multiple_of(self.options.batch) {
+            if served && len == 1 {
+                reclaim::ask::<W>(&self.asked);
+            }
+            return;
+        }
+        let Some(mut periods) = self.periods.0.try_lock() else { return };
+        let next = periods.steps.next();
+        periods.backlog.take(&self.lists, at, self.options.batch, next);
+        let help = if served { 0 } else { HELP };
+        let mut panics = Panics::NONE;
+        // No fence: all stays for the next time.
+        let helped = self.help(periods, help, &mut panics);
+        if served {
+            reclaim::ask::<W>(&self.asked);
+        }
+        if helped == Ok(true) {
+            self.throttle(help, &mut panics);
+        }
+        panics.resume::<W>();
+    }
+
+    /// Goes on with the grace period, and frees up to so many batches. Returns whether the caller
+    /// may wait for the rest: not inside a batch.
+    fn help<'a>(
+        &'a self,
+        mut periods: Locked<'a, W>,
+        batches: usize,
+        panics: &mut Panics,
+    ) -> Result<bool, Lacking> {
+        let wanted = periods.backlog.wanted();
+        periods.steps.step(&self.readers, wanted)?;
+        for _ in 0..batches {
+            let over = periods.steps.over();
+            let Some(ready) = periods.backlog.ready::<W>(over) else { break };
+            drop(periods);
+            let ready = ready.run(panics);
+            periods = self.periods.0.lock();
+            periods.backlog.finish(ready);
+        }
+        Ok(!periods.backlog.is_run_here::<W>())
+    }
+
+    /// Waits while too many values wait, for as long as the options say.
+    fn throttle(&self, help: usize, panics: &mut Panics) {
+        let is_over = || {
+            let periods = self.periods.0.lock();
+            let within = periods.backlog.values() <= self.options.limit;
+            (within || self.help(periods, help, panics).is_err()).then_some(Ok(()))
+        };
+        if W::RUNS && self.periods.0.lock().backlog.values() > self.options.limit {
+            let end = W::now() + self.options.patience;
+            let _: Result<bool, ()> = until::<W, _>(Some(end), is_over);
+        }
+    }
+
+    /// Waits until everything is freed that was retired or deferred before this call (the kernel's
+    /// `rcu_barrier`), and frees a part of it. In a section of the same collector, or in a deferred
+    /// function, the call waits forever.
+    ///
+    /// ```
+    /// use coreline::rcu::Collector;
+    /// use std::sync::mpsc::channel;
+    ///
+    /// let collector = Collector::new()?;
+    /// let (tell, told) = channel();
+    /// collector.defer(move || tell.send("no section is left").unwrap());
+    /// collector.barrier()?;
+    /// assert_eq!(told.try_recv(), Ok("no section is left"));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// The same errors as for [`synchronize`](Collector::synchronize).
+    pub fn barrier(&self) -> Result<(), Lacking> {
+        self.drain_and_resume(None).map(|_| ())
+    }
+
+    /// Waits like [`barrier`](Collector::barrier), but until `deadline` at most, and longer if it
+    /// frees values meanwhile. Returns false if some are left.
+    ///
+    /// # Errors
+    ///
+    /// The same errors as for [`synchronize`](Collector::synchronize).
+    pub fn barrier_by(&self, deadline: Time) -> Result<bool, Lacking> {
+        self.drain_and_resume(Some(deadline))
+    }
+
+    fn drain_and_resume(&self, deadline: Option<Time>) -> Result<bool, Lacking> {
+        let mut panics = Panics::NONE;
+        let drained = self.drain(deadline, &mut panics);
+        panics.resume::<W>();
+        drained
+    }
+
+    pub(super) fn drain(
+        &self,
+        deadline: Option<Time>,
+        panics: &mut Panics,
+    ) -> Result<bool, Lacking> {
+        let mut all = None;
+        until::<W, _>(deadline, || {
+            let mut periods = self.periods.0.lock();
+            let next = periods.steps.next();
+            let all = *all.get_or_insert_with(|| {
+                periods.backlog.take_all(&self.lists, next);
+                periods.backlog.batches()
+            });
+            let done = self.help(periods, usize::MAX, panics);
+            let done = done.map(|_| self.periods.0.lock().backlog.is_done(all).then_some(()));
+            done.transpose()
+        })
+    }
+
+    /// Returns the number of values that were retired and not freed, with deferred functions that
+    /// did not run. It does not count those of a batch that a thread frees now.
+    ///
+    /// The call takes the lock of each CPU's list.
+    pub fn pending(&self) -> usize {
+        let batches = self.periods.0.lock().backlog.values();
+        batches + self.lists.len()
+    }
+
+    /// Returns the number of sections that are in progress. It is exact if none begins or ends
+    /// meanwhile. If values wait for long, it tells a stuck reader from a grace period that no
+    /// thread drives.
+    pub fn readers(&self) -> u64 {
+        self.readers.number()
+    }
+
+    /// Makes the collector usable in the child of a fork: ends the sections of the parent's other
+    /// threads, and frees locks that they held.
+    ///
+    /// Without this call, these sections never end in the child, and a call of the child may wait
+    /// for a list that another thread used. Values that such a thread was about to retire, and
+    /// those of a list or of batches that it was changing or running, are never freed in the child.
+    ///
+    /// # Safety
+    ///
+    /// The caller is the only thread of a child since the fork. It is not in a signal handler. It
+    /// has no guard of this collector and is in no call of it.
+    pub unsafe fn after_fork(&self) {
+        // SAFETY: the caller is the only thread, and in no call.
+        unsafe { self.lists.take_over() };
+        self.readers.lose_all();
+        self.periods.0.lock().backlog.lose_running();
+    }
+
+    pub(super) fn with_reclaimers(&self, f: &mut dyn FnMut(&mut Reclaimers)) {
+        let mut periods = self.periods.0.lock();
+        f(&mut periods.reclaimers);
+        let here = periods.reclaimers.are_there::<W>();
+        let served = if here { W::generation().get() } else { 0 };
+        // Relaxed: a hint, for `pushed`.
+        self.served.store(served, Ordering::Relaxed);
+    }
+}
+
+/// Looks until something is done, at once and then less and less often. Returns `false` if
+/// `deadline` comes first. It does not spin for long: a reader of lower priority may want the CPU.
+fn until<W: World, E>(
+    deadline: Option<Time>,
+    mut look: impl FnMut() -> Option<Result<(), E>>,
+) -> Result<bool, E> {
+    let mut found = None;
+    let mut look_at = || {
+        found = look();
+        found.is_some()
+    };
+    if !barge::<W>(&mut look_at) {
+        let _: Option<()> = doze::<W, _>(deadline, || look_at().then_some(()));
+    }
+    found.map_or(Ok(false), |done| done.map(|()| true))
+}
+
+impl<W: World> Drop for Collector<W> {
+    fn drop(&mut self) {
+        let backlog = &mut self.periods.0.state.get_mut().backlog;
+        backlog.take_all(&self.lists, 0);
+        let mut panics = Panics::NONE;
+        backlog.rest().for_each(|ready| _ = ready.run(&mut panics));
+        panics.resume::<W>();
+    }
+}
+
+impl_debug!([W: World] Collector<W> as it {
+    readers: it.readers(),
+    options: it.options,
+    ..
+});
