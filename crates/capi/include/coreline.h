@@ -446,7 +446,7 @@ typedef struct coreline_cache_options_t {
      */
     void (*destroy)(void *object, void *context);
     /**
-     * The argument of both functions. They may be called by several threads at the same time.
+     * What both functions get. They may be called by several threads at the same time.
      */
     void *context;
     /**
