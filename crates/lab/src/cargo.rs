@@ -3,8 +3,9 @@
 //! A program of its own would have all code of `coreline` once more.
 
 use std::env;
-use std::os::unix::process::CommandExt as _;
 use std::process::{Command, ExitCode};
+
+use coreline_world::native::exec;
 
 /// The exit code of `coreline` if the machine lacks something.
 const LACK: u8 = 3;
@@ -20,7 +21,7 @@ fn main() -> ExitCode {
     let own = env::current_exe().ok();
     let beside = own.map(|own| own.with_file_name("coreline")).filter(|program| program.exists());
     let program = beside.unwrap_or_else(|| "coreline".into());
-    let error = Command::new(&program).args(arguments).exec();
+    let error = exec(Command::new(&program).args(arguments));
     eprintln!(
         "cargo-coreline: cannot run {}: {error}; install the package coreline-lab, which has both \
          programs",

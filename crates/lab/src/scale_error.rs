@@ -18,13 +18,16 @@ pub(crate) enum ScaleError {
     #[error("cannot read {}: {source}; {remedy}", path.display())]
     Read { path: PathBuf, source: io::Error, remedy: &'static str },
     #[error(
-        "{} is not a record of a curve: {why}; the package's coreline-sim and this program must have \
-         the same version, {}",
+        "{} is not a record of a curve: {why}; the package's coreline-sim and this program must \
+         have the same version, {}",
         path.display(),
         env!("CARGO_PKG_VERSION")
     )]
     Record { path: PathBuf, why: String },
-    #[error("{} is not a baseline: {why}; restore the file, or delete it and bless again", path.display())]
+    #[error(
+        "{} is not a baseline: {why}; restore the file, or delete it and bless again",
+        path.display()
+    )]
     Baseline { path: PathBuf, why: String },
     #[error("cannot write to {}: {source}; choose another file with --baseline", path.display())]
     Write { path: PathBuf, source: io::Error },

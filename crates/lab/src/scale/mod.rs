@@ -20,9 +20,8 @@ use std::env;
 use std::ffi::OsString;
 use std::fs;
 use std::io::{self, Write as _};
-use std::os::fd::{AsFd as _, OwnedFd};
 use std::path::{Path, PathBuf};
-use std::process::{self, Command, ExitStatus, Stdio};
+use std::process::{self, Command, ExitStatus};
 
 use clap::{Args, ValueHint};
 
@@ -205,8 +204,7 @@ fn records(choice: &Choice) -> Result<(BTreeMap<Key, Record>, Option<ExitStatus>
     let mut command = cargo();
     command.arg("test").args(&choice.cargo).env(FOLDER, &folder.0);
     // The output of the tests is no result of ours.
-    let stderr = io::stderr().as_fd().try_clone_to_owned();
-    command.stdout(stderr.map_or_else(|_| Stdio::null(), |it: OwnedFd| it.into()));
+    command.stdout(io::stderr());
     let status = command
         .status()
         .map_err(|source| ScaleError::Cargo { command: named(&command), source })?;

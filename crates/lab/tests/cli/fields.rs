@@ -13,7 +13,9 @@ pub(crate) const PAGE: &str = concat!(
     "\n",
     include_str!("../../../../docs/json-report.md"),
     "\n",
-    include_str!("../../../../docs/json-doctor.md")
+    include_str!("../../../../docs/json-doctor.md"),
+    "\n",
+    include_str!("../../../../docs/json-packages.md")
 );
 
 /// The fields that the page lists for a schema.

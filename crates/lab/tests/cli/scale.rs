@@ -13,14 +13,15 @@ fn record(name: &str, rates: [[f64; 2]; 3]) -> String {
     let rows = [1, 8, 64].iter().zip(rates).map(|(threads, [first, second])| {
         format!(
             "[[rows]]\nthreads = {threads}\nrates = [{first:e}, {second:e}]\n\
-             replay = \"coreline-sim/1 machine=host-2c seed=1 request=30 faults=none program={name} \
-             threads={threads}\"\n[rows.hottest]\nnames = [\"shard\"]\nfile = \"src/hits.rs\"\n\
-             line = {threads}\nshare = 0.5\nshared_with = [\"src/hits.rs:9\"]\n"
+             replay = \"coreline-sim/1 machine=host-2c seed=1 request=30 faults=none \
+             program={name} threads={threads}\"\n[rows.hottest]\nnames = [\"shard\"]\n\
+             file = \"src/hits.rs\"\nline = {threads}\nshare = 0.5\n\
+             shared_with = [\"src/hits.rs:9\"]\n"
         )
     });
     format!(
-        "schema = \"scale-record/1\"\nsimulator = \"0.1.0\"\npackage = \"p\"\ntest = \"t::{name}\"\n\
-         name = \"{name}\"\nmachine = \"host-2c\"\nband = \"00ff\"\n{}",
+        "schema = \"scale-record/1\"\nsimulator = \"0.1.0\"\npackage = \"p\"\n\
+         test = \"t::{name}\"\nname = \"{name}\"\nmachine = \"host-2c\"\nband = \"00ff\"\n{}",
         rows.collect::<String>()
     )
 }

@@ -20,6 +20,7 @@ use corosensei::CoroutineResult;
 use super::blocks::{self, Blocks};
 use super::choice::{self, Chooser, Decisions, Next};
 use super::kernel::fiber::{Fiber, Job};
+use super::locals::Locals;
 use super::memory::overlap::Overlaps;
 use super::memory::pages::Pages;
 use super::memory::stores::Stores;

@@ -1,5 +1,6 @@
 //! The simulated machine: its settings, and how it runs a program.
 
+mod calibrated;
 pub(crate) mod calibration;
 
 use std::cell::Cell;
@@ -7,8 +8,6 @@ use std::mem;
 use std::path::Path;
 use std::rc::Rc;
 use std::time::Duration;
-
-use coreline_topology::CpuId;
 
 use crate::engine::{self, Decisions, Finished, Job, Setup};
 use crate::hardware::contention::Arbitration;
@@ -25,7 +24,6 @@ use crate::settings::faults::Faults;
 use crate::settings::kernel::Kernel;
 use crate::settings::memory::MemoryChecks;
 use crate::settings::schedule::Schedule;
-use calibration::Transfer;
 
 /// A simulated machine, ready to run one program.
 ///
@@ -83,6 +81,7 @@ pub struct Machine {
     leaks: bool,
     arbitration: Arbitration,
     overlap: Overlap,
+    patience: Duration,
 }
 
 /// The result of a program that ran to its end.
@@ -152,6 +151,7 @@ impl Machine {
             leaks: false,
             arbitration: Arbitration::default(),
             overlap: Overlap::default(),
+            patience: Machine::PATIENCE,
         }
     }
 
@@ -436,33 +436,6 @@ impl Machine {
         &self.spec
     }
 
-    /// Returns the calibrated transfers, one for each class, and one for each pair of nodes with
-    /// costs of its own. Each transfer has the cost at which a ping-pong matches the latency in the
-    /// machine file. It also has the latency of a simulated ping-pong on this machine. Classes that
-    /// the machine does not have are left out.
-    ///
-    /// # Errors
-    ///
-    /// [`Failure`] if a machine cannot start, as for [`run`](Machine::run).
-    pub fn calibration(&self) -> Result<Vec<Transfer>, Box<Failure>> {
-        let mut transfers = calibration::transfers(&self.spec, self.request_percent, play)?;
-        for transfer in &mut transfers {
-            let cpus = calibration::cpus(&self.spec, transfer.class, transfer.nodes);
-            let Some(cpus) = cpus else { continue };
-            let machine = Machine::new(self.spec.clone()).request_percent(self.request_percent);
-            transfer.simulated = play(machine.calibrated()?.spec, self.request_percent, cpus)?;
-        }
-        Ok(transfers)
-    }
-
-    /// This machine with transfers at their cost instead of at their ping-pong figure.
-    fn calibrated(mut self) -> Result<Machine, Box<Failure>> {
-        for transfer in calibration::transfers(&self.spec, self.request_percent, play)? {
-            self.spec.set_transfer(transfer.class, transfer.nodes, transfer.raw);
-        }
-        Ok(self)
-    }
-
     /// Runs `root` as the first thread, until all threads have ended. The first thread starts on
     /// CPU 0 and is not bound to it.
     ///
@@ -569,15 +542,6 @@ impl Machine {
             }
         }
     }
-}
-
-/// Has two CPUs play, with all costs as they are.
-fn play(spec: Spec, request_percent: u32, cpus: [CpuId; 2]) -> Result<u64, Box<Failure>> {
-    let machine = Machine::new(spec).request_percent(request_percent);
-    let machine = machine.step_limit(calibration::MOST_STEPS).program("calibration");
-    let (job, value) = job(calibration::game(cpus));
-    let (run, _) = taken(machine.run_as_is(None, job, (0, 0)), value);
-    Ok(calibration::one_way(run?.value))
 }
 
 /// The value that a program's first thread leaves for the caller of the machine.

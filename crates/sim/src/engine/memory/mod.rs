@@ -589,15 +589,4 @@ impl Engine {
         let beside = self.overtaken(cpu, request).or(goes_on.then_some(NO_STORE));
         beside.map_or(Progress::Done, Progress::Beside)
     }
-
-    /// The line was written: threads that spin on it look again, once their copy is gone.
-    #[inline]
-    pub(in crate::engine) fn wake_watchers(&mut self, line: usize, at: u64) {
-        if self.directory.contention(line).is_none_or(|contention| contention.watchers.is_empty()) {
-            return;
-        }
-        for thread in std::mem::take(&mut self.directory.contention_mut(line).watchers) {
-            self.look_again(thread, at);
-        }
-    }
 }

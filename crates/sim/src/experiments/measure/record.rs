@@ -1,4 +1,4 @@
-//! What [`scaling`](super::scaling) measured, for a program that compares it with a baseline.
+//! What [`scaling`](super::scaling()) measured, for a program that compares it with a baseline.
 //!
 //! If the environment variable [`FOLDER`] names a folder, each call of `scaling` writes a file
 //! there. `cargo coreline scale` sets the variable for the tests that it runs.
@@ -10,8 +10,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use serde::Serialize;
 
-use super::{Parallel, Scaling};
-use crate::experiments::claim::Band;
+use super::Parallel;
+use crate::experiments::claim::{Band, Figures};
 use crate::hardware::digest::digest;
 use crate::results::failure::Failure;
 use crate::results::report::{Details, LineCost, Report, SourceSite, Statistics};
@@ -65,7 +65,7 @@ struct Hottest {
     shared_with: Vec<String>,
 }
 
-/// Writes what was measured.
+/// Writes what was measured: the throughput with each number of threads.
 ///
 /// # Panics
 ///
@@ -73,17 +73,18 @@ struct Hottest {
 pub(super) fn write(
     folder: &Path,
     band: &Band,
-    scaling: &Scaling,
+    name: &str,
+    rates: &[(usize, &Figures)],
     program: &(impl Fn(usize) -> Parallel + Clone + Send + Sync + 'static),
 ) -> Result<(), Box<Failure>> {
     static WRITTEN: AtomicU64 = AtomicU64::new(0);
-    let rows = scaling.threads().iter().map(|&threads| row(band, scaling, threads, program));
+    let rows = rates.iter().map(|&(threads, rates)| row(band, threads, rates, program));
     let record = Record {
         schema: "scale-record/1",
         simulator: env!("CARGO_PKG_VERSION"),
         package: std::env::var("CARGO_PKG_NAME").unwrap_or_default(),
         test: std::thread::current().name().unwrap_or_default().to_owned(),
-        name: scaling.name(),
+        name,
         machine: band.machine_name(),
         band: of(band),
         rows: rows.collect::<Result<_, _>>()?,
@@ -108,16 +109,15 @@ fn of(band: &Band) -> String {
 /// Runs the default point once more, with statistics: these take no simulated time.
 fn row(
     band: &Band,
-    scaling: &Scaling,
     threads: usize,
+    rates: &Figures,
     program: &(impl Fn(usize) -> Parallel + Clone + Send + Sync + 'static),
 ) -> Result<Row, Box<Failure>> {
-    let rates = scaling.rate(threads).map(|rates| rates.values().collect()).unwrap_or_default();
-    let machine = band.machine(&band.points()[0], &super::scaling::named(scaling.name(), threads));
+    let machine = band.machine(&band.points()[0], rates.name());
     let replay = machine.replay_line().to_string();
     let program = program.clone();
     let run = machine.statistics(Statistics::Full).run(move || program(threads))?;
-    Ok(Row { threads, rates, replay, hottest: hottest(&run.report) })
+    Ok(Row { threads, rates: rates.values().collect(), replay, hottest: hottest(&run.report) })
 }
 
 fn hottest(report: &Report) -> Option<Hottest> {

@@ -86,14 +86,10 @@ pub fn scaling(
         all.roles = (0..count).map(role).collect();
     }
     if let Some(folder) = record::folder() {
-        record::write(&folder, band, &all, &program)?;
+        let rates: Vec<_> = all.threads.iter().copied().zip(&all.rates).collect();
+        record::write(&folder, band, name, &rates, &program)?;
     }
     Ok(all)
-}
-
-/// The name of a program with a number of threads, in replay lines.
-pub(super) fn named(name: &str, threads: usize) -> String {
-    Program { name, threads }.to_string()
 }
 
 /// A number of all threads of a run together, and one of a role's.
