@@ -43,6 +43,11 @@ pub(crate) enum ScaleError {
     Twice { package: String, name: String, machine: String },
     #[error("the reason is empty; say why the curves are as they should be: --bless \"REASON\"")]
     NoReason,
+    #[error(
+        "the baseline was made with coreline-sim {was}, and the curves with {is}; bless all curves \
+         at once, without --partial"
+    )]
+    Mixed { was: String, is: String },
     #[error("the tests failed ({status}), so the curves may not be all; nothing was blessed")]
     Unblessed { status: String },
     /// Which ones is in the result.
@@ -67,6 +72,7 @@ impl ScaleError {
             | ScaleError::Record { .. }
             | ScaleError::Baseline { .. }
             | ScaleError::Twice { .. }
+            | ScaleError::Mixed { .. }
             | ScaleError::NoReason => 2,
         }
     }

@@ -42,6 +42,8 @@ pub(super) struct Curve {
     /// The digest of what figures depend on, beside the code.
     pub(super) band: String,
     pub(super) reason: String,
+    /// The highest number of threads to which the program scales.
+    pub(super) scales_to: usize,
     /// By the number of threads, which is text in TOML.
     #[serde(deserialize_with = "rows")]
     pub(super) rates: BTreeMap<usize, Vec<f64>>,
@@ -82,6 +84,7 @@ impl Curve {
         Curve {
             band: record.band.clone(),
             reason: reason.to_owned(),
+            scales_to: record.scales_to,
             rates: record.rows.iter().map(row).collect(),
         }
     }
@@ -126,7 +129,7 @@ impl Baseline {
         let quoted = |text: &str| toml::Value::from(text).to_string();
         let mut text =
             format!("{HEAD}format = {FORMAT}\nsimulator = {}\n", quoted(&self.simulator));
-        for (Key { package, name, machine }, Curve { band, reason, rates }) in &self.curves {
+        for (Key { package, name, machine }, Curve { band, reason, scales_to, rates }) in &self.curves {
             text += "\n[[curve]]\n";
             for (field, value) in [
                 ("package", package),
@@ -137,7 +140,7 @@ impl Baseline {
             ] {
                 let _ = writeln!(text, "{field} = {}", quoted(value));
             }
-            text += "[curve.rates]\n";
+            let _ = writeln!(text, "scales_to = {scales_to}\n[curve.rates]");
             for (threads, rates) in rates {
                 let rates: Vec<String> = rates.iter().copied().map(written).collect();
                 let _ = writeln!(text, "{threads} = [{}]", rates.join(", "));
@@ -160,6 +163,7 @@ mod tests {
         let curve = |first: f64| Curve {
             band: "00ff".to_owned(),
             reason: "a \"quoted\" reason".to_owned(),
+            scales_to: 24,
             rates: [(1, vec![first, 1.0]), (24, vec![2.5e9, 0.0])].into(),
         };
         let curves = [(key("a"), curve(1.234e7)), (key("b \"c\"\n"), curve(3.0))];

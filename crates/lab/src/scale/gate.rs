@@ -6,10 +6,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use coreline_sim::measure::Scaling;
 use serde::Serialize;
 
-use super::baseline::{Baseline, Curve, rounded};
+use super::baseline::{Baseline, Curve};
 use super::record::{Hottest, Key, Record};
 
 /// The curves of both sides, and whether they pass.
@@ -23,6 +22,8 @@ pub(super) struct Gate {
     /// How many fail.
     pub(super) failing: usize,
     pub(super) curves: Vec<Compared>,
+    /// How the tests ended, if one failed.
+    pub(super) tests: Option<String>,
     /// Why the curves were blessed, if they were.
     pub(super) blessed: Option<String>,
 }
@@ -101,14 +102,16 @@ impl Verdict {
 }
 
 impl Gate {
-    /// Compares. Curves that no test measured are left out of a `partial` comparison.
+    /// Compares. Curves that no test measured are left out of a `partial` comparison, and if a test
+    /// failed: Cargo stops at the first program with such a test.
     pub(super) fn new(
         baseline: &Baseline,
         records: &BTreeMap<Key, Record>,
         tolerance: f64,
         partial: bool,
+        tests: Option<String>,
     ) -> Gate {
-        let keys: BTreeSet<&Key> = match partial {
+        let keys: BTreeSet<&Key> = match partial || tests.is_some() {
             true => records.keys().collect(),
             false => baseline.curves.keys().chain(records.keys()).collect(),
         };
@@ -116,8 +119,8 @@ impl Gate {
         let simulator = simulator.unwrap_or_default();
         let compared = keys.into_iter().map(|key| {
             let now = records.get(key);
-            let (was, other) =
-                (&baseline.simulator, now.filter(|now| now.simulator != baseline.simulator));
+            let was = &baseline.simulator;
+            let other = now.filter(|now| now.simulator != *was);
             let other =
                 other.map(|now| format!("coreline-sim was {was}, and is {}", now.simulator));
             Compared::new(key.clone(), baseline.curves.get(key), now, tolerance / 100.0, other)
@@ -129,6 +132,7 @@ impl Gate {
             tolerance,
             failing: curves.iter().filter(|curve| curve.verdict.fails()).count(),
             curves,
+            tests,
             blessed: None,
         }
     }
@@ -160,19 +164,32 @@ impl Compared {
             record.rows.iter().find(|row| row.threads == at).map(|row| (record, row))
         });
         let again = row.map(|(record, row)| {
-            let (line, package) = (row.replay.replace('\'', "'\\''"), &key.package);
-            let test = if record.test == "main" { "" } else { &record.test };
-            format!("CORELINE_REPLAY='{line}' cargo test -p {package} {test} -- --nocapture")
+            let package = Some(&key.package).filter(|package| !package.is_empty());
+            let package = package.map_or(String::new(), |it| format!(" -p {}", quoted(it)));
+            // The runner of tests calls a thread so if it runs all tests on one.
+            let test = Some(&record.test).filter(|test| !test.is_empty() && *test != "main");
+            let test = test.map_or(String::new(), |it| format!(" {}", quoted(it)));
+            let line = quoted(&row.replay);
+            format!("CORELINE_REPLAY={line} cargo test{package}{test} -- --nocapture")
         });
         Compared {
-            scaled_to: then.map(scales_to),
-            scales_to: now.as_ref().map(scales_to),
+            scaled_to: then.map(|curve| curve.scales_to),
+            scales_to: now.as_ref().map(|curve| curve.scales_to),
             hottest: row.and_then(|(_, row)| row.hottest.clone()),
             key,
             verdict,
             rows,
             again,
         }
+    }
+}
+
+/// A word of a shell's command.
+fn quoted(word: &str) -> String {
+    let is_plain = |letter: char| letter.is_ascii_alphanumeric() || "_-:./".contains(letter);
+    match word.chars().all(is_plain) {
+        true => word.to_owned(),
+        false => format!("'{}'", word.replace('\'', "'\\''")),
     }
 }
 
@@ -239,24 +256,13 @@ fn rows(then: Option<&Curve>, now: Option<&Curve>) -> Vec<Compare> {
     all.into_iter().map(row).collect()
 }
 
-/// As `coreline_sim::measure::Scaling::scales_to` says it.
-fn scales_to(curve: &Curve) -> usize {
-    let Some((&first, alone)) = curve.rates.first_key_value() else { return 0 };
-    let scales = |row: &(&usize, &Vec<f64>)| {
-        let (&threads, rates) = *row;
-        let more = threads as f64 / first as f64;
-        rates.iter().zip(alone).all(|(rate, alone)| rounded(rate / alone / more) >= Scaling::ENOUGH)
-    };
-    curve.rates.iter().take_while(scales).last().map_or(0, |(&threads, _)| threads)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     fn curve(rates: &[(usize, [f64; 2])]) -> Curve {
         let rates = rates.iter().map(|(threads, rates)| (*threads, rates.to_vec())).collect();
-        Curve { band: "b".to_owned(), reason: String::new(), rates }
+        Curve { band: "b".to_owned(), reason: String::new(), scales_to: 1, rates }
     }
 
     #[test]
@@ -284,12 +290,5 @@ mod tests {
         let other = Curve { band: "c".to_owned(), ..then.clone() };
         assert!(differs(&then, &other).is_some_and(|why| why.contains("the band")));
         assert_eq!(differs(&then, &then), None);
-    }
-
-    #[test]
-    fn a_curve_scales_as_the_simulator_says() {
-        assert_eq!(scales_to(&curve(&[(1, [2.0; 2]), (8, [8.0; 2]), (16, [8.0; 2])])), 8);
-        assert_eq!(scales_to(&curve(&[(1, [2.0; 2]), (8, [8.0, 7.9])])), 1);
-        assert_eq!(scales_to(&curve(&[])), 0);
     }
 }

@@ -6,7 +6,8 @@ use super::gate::{Compared, Gate};
 
 impl Gate {
     pub(super) fn junit(&self) -> String {
-        let (all, failing) = (self.curves.len(), self.failing);
+        let tests = usize::from(self.tests.is_some());
+        let (all, failing) = (self.curves.len() + tests, self.failing + tests);
         let mut text = format!(
             "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<testsuites>\n<testsuite \
              name=\"coreline scale\" tests=\"{all}\" failures=\"{failing}\" errors=\"0\" \
@@ -24,6 +25,14 @@ impl Gate {
                 false => "/>\n".to_owned(),
             };
             text += &end;
+        }
+        if let Some(status) = &self.tests {
+            let status = escaped(status);
+            let _ = write!(
+                text,
+                "<testcase name=\"cargo test\" classname=\"tests\">\n<failure \
+                 message=\"{status}\"/>\n</testcase>\n"
+            );
         }
         text + "</testsuite>\n</testsuites>\n"
     }

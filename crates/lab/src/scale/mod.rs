@@ -121,10 +121,16 @@ pub(crate) fn scale(choice: &Choice) -> Result<(), Error> {
     let before = Baseline::read(&path)?;
     let (records, status) = records(choice)?;
     let failed = status.filter(|status| !status.success()).map(|status| status.to_string());
-    let mut gate = Gate::new(&before, &records, choice.tolerance, choice.partial);
+    let mut gate =
+        Gate::new(&before, &records, choice.tolerance, choice.partial, failed.clone());
     if let Some(reason) = &choice.bless {
         if let Some(status) = failed {
             return Err(ScaleError::Unblessed { status }.into());
+        }
+        let mixed = records.values().find(|it| it.simulator != before.simulator);
+        if let Some(record) = mixed.filter(|_| choice.partial && !before.curves.is_empty()) {
+            let (was, is) = (before.simulator, record.simulator.clone());
+            return Err(ScaleError::Mixed { was, is }.into());
         }
         blessed(&before, &records, choice, reason).write(&path)?;
         gate.blessed = Some(reason.clone());
@@ -140,7 +146,7 @@ pub(crate) fn scale(choice: &Choice) -> Result<(), Error> {
     }
     let output = Output::printed(choice.json);
     let failing = gate.failing;
-    let annotations = choice.github.then(|| gate.annotations());
+    let annotations = choice.github.then(|| gate.annotations(&below_checkout()));
     let is_blessed = gate.blessed.is_some();
     output.show(|| Ok(gate), |gate, out| gate.show(output.form(), out))?;
     Stdout.write_all(annotations.unwrap_or_default().as_bytes())?;
@@ -168,6 +174,16 @@ fn blessed(
     }
     let simulator = records.values().next().map(|record| record.simulator.clone());
     Baseline { simulator: simulator.unwrap_or_default(), curves }
+}
+
+/// The path of the working directory in GitHub's checkout, which annotations need before paths.
+fn below_checkout() -> PathBuf {
+    let checkout = env::var_os("GITHUB_WORKSPACE").map(PathBuf::from);
+    let here = env::current_dir().ok();
+    let below = checkout.zip(here).and_then(|(checkout, here)| {
+        here.strip_prefix(checkout).map(Path::to_owned).ok()
+    });
+    below.unwrap_or_default()
 }
 
 /// Cargo, as it calls its subcommands, or else by its name.

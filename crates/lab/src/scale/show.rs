@@ -2,6 +2,7 @@
 
 use std::fmt::Write as _;
 use std::io::Write;
+use std::path::Path;
 
 use super::gate::{Compare, Compared, Gate, Verdict};
 use super::record::{Hottest, Key};
@@ -12,16 +13,21 @@ use crate::text::{Form, Tone, counted};
 impl Gate {
     pub(super) fn conclusion(&self) -> String {
         let all = counted(self.curves.len(), "curve");
-        match (&self.blessed, self.failing) {
+        let curves = match (&self.blessed, self.failing) {
             (Some(_), _) => format!("{all} blessed"),
             (None, 0) => format!("{all}: none is worse than its baseline"),
             (None, 1) => format!("1 of {all} fails"),
             (None, failing) => format!("{failing} of {all} fail"),
+        };
+        match self.tests {
+            Some(_) => format!("a test failed; {curves}"),
+            None => curves,
         }
     }
 
     pub(super) fn show(&self, form: Form, out: &mut dyn Write) -> Result<(), Error> {
-        let tone = if self.failing == 0 || self.blessed.is_some() { Tone::Good } else { Tone::Bad };
+        let is_good = (self.failing == 0 && self.tests.is_none()) || self.blessed.is_some();
+        let tone = if is_good { Tone::Good } else { Tone::Bad };
         write!(out, "{}", form.paragraph("", &form.toned(tone, &self.conclusion())))?;
         let mut same = Vec::new();
         for curve in &self.curves {
@@ -94,11 +100,12 @@ impl Gate {
     }
 
     /// Commands for GitHub, which shows them at the lines of a change.
-    pub(super) fn annotations(&self) -> String {
+    pub(super) fn annotations(&self, below: &Path) -> String {
         let mut text = String::new();
         for curve in self.curves.iter().filter(|curve| curve.verdict.fails()) {
             let place = curve.hottest.as_ref().map_or(String::new(), |it| {
-                format!("file={},line={},", property(&it.file), it.line)
+                let file = below.join(&it.file).display().to_string();
+                format!("file={},line={},", property(&file), it.line)
             });
             let says = format!("{}: {}", curve.named(), curve.says());
             let hottest =
@@ -161,7 +168,9 @@ impl Compared {
 
     fn named(&self) -> String {
         let Key { package, name, machine } = &self.key;
-        format!("{name} ({package}, {machine})")
+        // A name with a line break could look like another line of ours.
+        let is_kept = |letter: &char| !letter.is_control();
+        format!("{name} ({package}, {machine})").chars().filter(is_kept).collect()
     }
 
     /// What became of it.
@@ -216,7 +225,7 @@ impl Hottest {
 fn escaped(text: &str) -> String {
     let mut escaped = String::new();
     for letter in text.chars() {
-        if "\\`*_|<>[]#".contains(letter) {
+        if "\\`*_|<>[]#@&~".contains(letter) {
             escaped.push('\\');
         }
         escaped.push(if letter == '\n' { ' ' } else { letter });

@@ -19,9 +19,10 @@ fn record(name: &str, rates: [[f64; 2]; 3]) -> String {
              shared_with = [\"src/hits.rs:9\"]\n"
         )
     });
+    let to = if rates == SLOW { 1 } else { 64 };
     format!(
         "schema = \"scale-record/1\"\nsimulator = \"0.1.0\"\npackage = \"p\"\n\
-         test = \"t::{name}\"\nname = \"{name}\"\nmachine = \"host-2c\"\nband = \"00ff\"\n{}",
+         test = \"t::{name}\"\nname = \"{name}\"\nmachine = \"host-2c\"\nband = \"00ff\"\nscales_to = {to}\n{}",
         rows.collect::<String>()
     )
 }
@@ -146,11 +147,17 @@ fn curves_that_are_new_gone_or_other_fail() {
 #[test]
 fn what_is_wrong_is_said() {
     let at = blessed("scale_wrong");
-    let twice = [record("a", GOOD), record("a", GOOD)];
+    let twice = [record("a", GOOD), record("a", SLOW)];
     for (records, more, code, says) in [
         (&twice[..], &[][..], 2, "two curves of the package p are named \"a\" on host-2c"),
         (&["schema = 3".to_owned()], &[], 2, "is not a record of a curve"),
         (&[], &["--bless", " "], 2, "the reason is empty"),
+        (
+            &[record("a", GOOD).replace("0.1.0", "0.0.9"), record("b", GOOD)],
+            &["--partial", "--bless", "again"],
+            2,
+            "bless all curves at once",
+        ),
         (&[], &["--tolerance", "100"], 2, "a number from 0 to less than 100"),
         (&[], &["--", "-p", "p"], 2, "cannot be used with"),
     ] {

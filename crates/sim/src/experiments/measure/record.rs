@@ -3,6 +3,7 @@
 //! If the environment variable [`FOLDER`] names a folder, each call of `scaling` writes a file
 //! there. `cargo coreline scale` sets the variable for the tests that it runs.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process;
@@ -31,24 +32,25 @@ struct Record<'a> {
     /// The version of this crate: another one may have another engine.
     simulator: &'static str,
     /// As Cargo names it, or empty outside of `cargo test`.
-    package: String,
-    test: String,
+    package: &'a str,
+    test: &'a str,
     name: &'a str,
     machine: &'a str,
     /// Of everything but the program that figures depend on: the machine and the points.
-    band: String,
-    rows: Vec<Row>,
+    band: &'a str,
+    scales_to: usize,
+    rows: Vec<Row<'a>>,
 }
 
 /// What was measured with a number of threads.
 #[derive(Serialize)]
-struct Row {
+struct Row<'a> {
     threads: usize,
     /// Operations per simulated second, at each point of the band, the default first.
     rates: Vec<f64>,
     /// Of the default point.
-    replay: String,
-    hottest: Option<Hottest>,
+    replay: &'a str,
+    hottest: Option<&'a Hottest>,
 }
 
 /// The word whose accesses take the most time. Words of the harness do not count.
@@ -65,36 +67,58 @@ struct Hottest {
     shared_with: Vec<String>,
 }
 
-/// Writes what was measured: the throughput with each number of threads.
+/// A curve: the throughput of a program, or of one of its roles.
+pub(super) struct Curve<'a> {
+    pub(super) name: &'a str,
+    pub(super) scales_to: usize,
+    /// By the number of threads of the whole program.
+    pub(super) rates: Vec<(usize, &'a Figures)>,
+}
+
+/// Writes curves of one program, of which the first is that of all its threads.
 ///
 /// # Panics
 ///
-/// Panics if the file cannot be written: a curve that is missing would not be compared.
+/// Panics if a file cannot be written: a curve that is missing would not be compared.
 pub(super) fn write(
     folder: &Path,
     band: &Band,
-    name: &str,
-    rates: &[(usize, &Figures)],
+    curves: &[Curve<'_>],
     program: &(impl Fn(usize) -> Parallel + Clone + Send + Sync + 'static),
 ) -> Result<(), Box<Failure>> {
     static WRITTEN: AtomicU64 = AtomicU64::new(0);
-    let rows = rates.iter().map(|&(threads, rates)| row(band, threads, rates, program));
-    let record = Record {
-        schema: "scale-record/1",
-        simulator: env!("CARGO_PKG_VERSION"),
-        package: std::env::var("CARGO_PKG_NAME").unwrap_or_default(),
-        test: std::thread::current().name().unwrap_or_default().to_owned(),
-        name,
-        machine: band.machine_name(),
-        band: of(band),
-        rows: rows.collect::<Result<_, _>>()?,
-    };
-    // Relaxed: the number is taken once, and nothing else depends on it.
-    let number = WRITTEN.fetch_add(1, Ordering::Relaxed);
-    let file = folder.join(format!("{}-{number}.toml", process::id()));
-    let text = toml::to_string(&record).expect("a record has tables and values");
-    if let Err(error) = fs::write(&file, text) {
-        panic!("cannot write to {}, which {FOLDER} asks for: {error}", file.display());
+    let explained = curves.first().into_iter().flat_map(|whole| &whole.rates);
+    let explained = explained.map(|(threads, rates)| {
+        explained_by(band, rates.name(), *threads, program).map(|by| (*threads, by))
+    });
+    let explained = explained.collect::<Result<BTreeMap<_, _>, _>>()?;
+    let package = std::env::var("CARGO_PKG_NAME").unwrap_or_default();
+    let thread = std::thread::current();
+    let digest = of(band);
+    for Curve { name, scales_to, rates } in curves {
+        let row = |&(threads, rates): &(usize, &Figures)| {
+            let (replay, hottest) = explained.get(&threads)?;
+            let (rates, hottest) = (rates.values().collect(), hottest.as_ref());
+            Some(Row { threads, rates, replay, hottest })
+        };
+        let record = Record {
+            schema: "scale-record/1",
+            simulator: env!("CARGO_PKG_VERSION"),
+            package: &package,
+            test: thread.name().unwrap_or_default(),
+            name,
+            machine: band.machine_name(),
+            band: &digest,
+            scales_to: *scales_to,
+            rows: rates.iter().filter_map(row).collect(),
+        };
+        // Relaxed: the number is taken once, and nothing else depends on it.
+        let number = WRITTEN.fetch_add(1, Ordering::Relaxed);
+        let file = folder.join(format!("{}-{number}.toml", process::id()));
+        let text = toml::to_string(&record).expect("a record has tables and values");
+        if let Err(error) = fs::write(&file, text) {
+            panic!("cannot write to {}, which {FOLDER} asks for: {error}", file.display());
+        }
     }
     Ok(())
 }
@@ -106,18 +130,19 @@ fn of(band: &Band) -> String {
     format!("{:016x}", digest(lines.as_bytes()))
 }
 
-/// Runs the default point once more, with statistics: these take no simulated time.
-fn row(
+/// Runs the default point once more, with statistics: these take no simulated time. Returns the
+/// replay line and the hottest word.
+fn explained_by(
     band: &Band,
+    named: &str,
     threads: usize,
-    rates: &Figures,
     program: &(impl Fn(usize) -> Parallel + Clone + Send + Sync + 'static),
-) -> Result<Row, Box<Failure>> {
-    let machine = band.machine(&band.points()[0], rates.name());
+) -> Result<(String, Option<Hottest>), Box<Failure>> {
+    let machine = band.machine(&band.points()[0], named);
     let replay = machine.replay_line().to_string();
     let program = program.clone();
     let run = machine.statistics(Statistics::Full).run(move || program(threads))?;
-    Ok(Row { threads, rates: rates.values().collect(), replay, hottest: hottest(&run.report) })
+    Ok((replay, hottest(&run.report)))
 }
 
 fn hottest(report: &Report) -> Option<Hottest> {

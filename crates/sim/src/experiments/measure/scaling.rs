@@ -1,6 +1,7 @@
 //! [`scaling`]: measures a program with several numbers of threads.
 
 use core::fmt;
+use core::iter;
 
 use serde::ser::SerializeStruct as _;
 use serde::{Serialize, Serializer};
@@ -86,8 +87,8 @@ pub fn scaling(
         all.roles = (0..count).map(role).collect();
     }
     if let Some(folder) = record::folder() {
-        let rates: Vec<_> = all.threads.iter().copied().zip(&all.rates).collect();
-        record::write(&folder, band, name, &rates, &program)?;
+        let curves: Vec<_> = iter::once(&all).chain(&all.roles).map(Scaling::curve).collect();
+        record::write(&folder, band, &curves, &program)?;
     }
     Ok(all)
 }
@@ -170,6 +171,11 @@ pub struct Row {
 const ENOUGH: f64 = 0.5;
 
 impl Scaling {
+    fn curve(&self) -> record::Curve<'_> {
+        let rates = self.threads.iter().copied().zip(&self.rates).collect();
+        record::Curve { name: &self.name, scales_to: self.scales_to(), rates }
+    }
+
     /// The least efficiency of a row up to which a program [scales](Scaling::scales_to).
     pub const ENOUGH: f64 = 0.5;
 
