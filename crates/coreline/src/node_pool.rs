@@ -259,7 +259,7 @@ impl<T: Pooled<W>, W: World> Pool<T, W> {
     }
 }
 
-/// Objects of one pool, the last that came first.
+/// A list of objects of one pool. The object that was added last comes first.
 pub(crate) struct List<W: World>(W::U64);
 
 impl<W: World> List<W> {

@@ -6,7 +6,8 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
 use coreline_world::World;
 
-/// See the module. What is not resumed is forgotten, never dropped: its drop may panic, too.
+/// See the module. A panic that is not resumed is forgotten and never dropped, because its drop may
+/// panic, too.
 #[must_use]
 pub(crate) struct Panics(Option<ManuallyDrop<Box<dyn Any + Send>>>);
 

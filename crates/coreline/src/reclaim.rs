@@ -48,7 +48,7 @@ impl Reclaimers {
     }
 }
 
-/// What a reclaimer frees: a handle, whose clones are the same.
+/// The values that a reclaimer frees. This is a handle, and its clones refer to the same values.
 pub(crate) trait Reclaim<W: World>: Clone + Send + 'static {
     /// How often reclaimers were asked to look; what they sleep on. It wraps: to miss a look, 2^32
     /// of them would have to come between a reclaimer's load and its sleep.

@@ -1,6 +1,6 @@
 //! A table of a verb that fits a terminal of any width.
 //!
-//! There are four layouts, of which the first that fits is taken:
+//! There are four layouts. The first one that fits is used:
 //!
 //! 1. a line for each row;
 //! 2. the same, and columns of text are narrower: their cells are wrapped;

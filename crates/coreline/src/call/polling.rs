@@ -111,7 +111,7 @@ fn is_wanted<W: World>(cpu: CpuId) -> bool {
     lasts::<W>(cpu, |known| &known.until)
 }
 
-/// Whether callers on the CPU lately called the worker there.
+/// Whether callers on the CPU recently called the worker of this CPU.
 fn is_shared<W: World>(cpu: CpuId) -> bool {
     lasts::<W>(cpu, |known| &known.shared)
 }

@@ -35,7 +35,7 @@ struct Inbox<W: World> {
     taken: W::Ptr<Header<W>>,
     /// Threads that sleep until a call to this worker is done, or are about to.
     sleepers: W::U32,
-    /// Calls in the middle of which it is, or which it is about to begin. Only the worker writes
+    /// The number of calls that the worker is running, or is about to begin. Only the worker writes
     /// it, like `later`.
     nested: W::U32,
     /// Calls that it has put off: the first and the last.

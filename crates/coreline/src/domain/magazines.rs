@@ -54,7 +54,7 @@ use crate::queue::{Queue, Queues};
 
 /// How many numbers have a round of their own in a magazine.
 const ROUNDS: usize = 4;
-/// How many others can wait there.
+/// How many other numbers can wait in this place.
 const OPEN: usize = 4;
 
 /// The numbers wait here that were leased under an ID of a CPU.

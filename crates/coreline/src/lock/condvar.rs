@@ -145,7 +145,7 @@ impl<W: World> Condvar<W> {
     }
 
     /// Waits as long as `condition` returns true, but until `deadline` at most. The condition is
-    /// looked at once more after that; the result says whether it still was true.
+    /// then checked once more, and the result says whether it was still true.
     ///
     /// ```
     /// use std::time::{Duration, Instant};

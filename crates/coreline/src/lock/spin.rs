@@ -140,7 +140,7 @@ pub(super) fn nap<W: World>(until: Time) {
     W::park(&W::U32::new_in(0), 0, Some(until));
 }
 
-/// Waits if all nodes are taken: looks from time to time, the first time at once. Returns what it
+/// Waits if all nodes are taken. Checks immediately, and then from time to time. Returns what it
 /// found; `None` when the deadline has come.
 pub(crate) fn doze<W: World, R>(
     deadline: Option<Time>,

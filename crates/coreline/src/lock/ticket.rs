@@ -210,7 +210,7 @@ impl<T: ?Sized, W: World> TicketLock<T, W> {
         self.raw.is_locked()
     }
 
-    /// Frees the lock of a holder and of waiters that a fork left behind.
+    /// Frees the lock of a holder and of waiters that do not exist in this forked child.
     ///
     /// # Safety
     ///

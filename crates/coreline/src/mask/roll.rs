@@ -391,8 +391,8 @@ impl<W: World> Roll<W> {
     }
 
     /// Waits until each owner that was told has run the call of this change or is away, at most
-    /// until `deadline`. After that no owner can run the call any more. If one runs it then, this
-    /// waits for it, whatever the deadline.
+    /// until `deadline`. After that no owner can run the call any more. If an owner is running it
+    /// at that time, the call waits for it, even after the deadline.
     pub(super) fn wait_for_call(&self, told: &Told, number: u64, deadline: Option<Time>) -> Waited {
         let mut waited = Waited::default();
         let pending = told.pending.iter().map(|&at| (at, false));

@@ -48,8 +48,8 @@ const SMALLEST: usize = 64 << 10;
 /// This many objects fit into a slab at least.
 const FEWEST: usize = 8;
 
-/// How long a walk gives way, and how often all of that time: threads that wait may have lost their
-/// CPUs, or be left behind by a fork.
+/// For how long a walk yields the lock, and how often for all of this time. Waiting threads may
+/// have lost their CPUs, or may not exist in a forked child.
 const WAY: Duration = Duration::from_micros(10);
 const WAYS: u32 = 100;
 
@@ -61,7 +61,7 @@ struct Slab {
     reserved: usize,
     /// The next of all slabs.
     next: *mut Slab,
-    /// Whether it is in the list of those of its node that have room; and the next there.
+    /// Whether it is in its node's list of slabs with room, and the next slab in this list.
     listed: bool,
     behind: *mut Slab,
 }
@@ -349,8 +349,8 @@ impl<W: World> Slabs<W> {
         });
     }
 
-    /// Unmaps the slabs of which no object is reserved. While a thread walks over them, that is
-    /// left to it.
+    /// Unmaps the slabs without reserved objects. While a thread walks over them, that is left to
+    /// it.
     pub(super) fn trim(&self) {
         let mut empty = ptr::null_mut::<Slab>();
         self.with(|lists| {
@@ -403,8 +403,8 @@ impl<W: World> Slabs<W> {
     /// Thread 1: reads which slab is next
     /// ```
     ///
-    /// Between two looks it gives way: the line of the lock is in its cache, so it would be the
-    /// first to take the lock each time.
+    /// It pauses between two attempts. Otherwise it would always be the first to take the lock,
+    /// because the line of the lock is in its cache.
     pub(super) fn each(&self, mut f: impl FnMut(&W::U64)) -> u64 {
         let (mut next, ended) = self.with(|lists| {
             lists.walks += 1;

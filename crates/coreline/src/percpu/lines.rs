@@ -234,7 +234,7 @@ impl<W: World> Part<W> {
 
     /// # Safety
     ///
-    /// A line of one of the chunks, which nothing uses.
+    /// `line` is an unused line of one of the chunks.
     unsafe fn keep(&self, line: NonNull<Link>, _guard: &SlotLockGuard<'_, W>) {
         // Relaxed: the caller holds the lock.
         let next = self.free.load(Ordering::Relaxed);

@@ -172,9 +172,9 @@ impl<W: World> SlotLock<W> {
         }
     }
 
-    /// Waits until the lock is free, or its holder is; what it says then. Signals are held off: a
-    /// handler that forks and returns in the child would leave it waiting for a thread of its
-    /// parent's.
+    /// Waits until the lock or its holder is free, and returns the state of the lock. Signals are
+    /// held off: a handler that forks and returns in the child would leave it waiting for a thread
+    /// of its parent's.
     fn wait_held(&self) -> u64 {
         let generation = W::generation().get();
         // Relaxed: the caller still has to take the lock.

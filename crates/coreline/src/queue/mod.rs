@@ -1,7 +1,7 @@
 //! [`Queue`]: callers that wait for something, in FIFO order.
 //!
-//! A domain's callers wait for a lease, and a budget's callers wait for room. What is *given* to a
-//! caller that waits belongs to that caller from then on, before the caller wakes.
+//! A domain's callers wait for a lease, and a budget's callers wait for room. An amount that is
+//! *given* to a waiting caller belongs to that caller immediately, before the caller wakes.
 //!
 //! # State
 //!
@@ -237,7 +237,7 @@ impl<A> Sent<A> {
         }
     }
 
-    /// Wakes each, also behind one whose waker panicked.
+    /// Wakes each caller, even after the waker of another one panicked.
     fn wake(self) -> Panics {
         let mut panics = Panics::NONE;
         self.first.into_iter().chain(self.others).for_each(|entry| panics.run(|| entry.wake()));

@@ -5,10 +5,10 @@ use coreline_sim::claim::{Band, Point};
 
 use crate::validate::core_to_core::Basis;
 
-/// A figure that moves as a cost to this power, or more, is decided by the cost.
+/// A cost decides a figure if the figure changes like this power of the cost, or faster.
 const POWER: f64 = 0.5;
 
-/// The points of a band at which one cost is moved that has no source.
+/// The points of a band at which one cost without a source is moved.
 pub(super) struct Deciders {
     /// How many points the band has.
     points: usize,

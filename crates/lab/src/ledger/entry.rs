@@ -137,7 +137,7 @@ pub(super) mod tests {
         }
     }
 
-    /// Their entries, of a source that says of which delay it is.
+    /// Returns the entries of these rows, for a source that states its delay.
     pub(in crate::ledger) fn entries(rows: &[FigureRow]) -> Vec<Entry> {
         super::entries(rows, &BTreeSet::from(["delay_ms".to_owned()]), &Deciders::none())
     }

@@ -219,8 +219,8 @@ pub(crate) fn measure(choice: &Choice, out: &mut dyn Write) -> Result<(), Error>
     Ok(out.flush()?)
 }
 
-/// This machine as one that can be simulated, by costs that are measured now. What cannot be
-/// measured is as in `like`.
+/// This machine as one that can be simulated, by costs that are measured now. A cost that cannot be
+/// measured is the same as in `like`.
 ///
 /// # Errors
 ///

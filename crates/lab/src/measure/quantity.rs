@@ -49,8 +49,8 @@ pub(super) type Lack = (&'static str, &'static str, &'static str);
 const SYSCALL: &str = "syscall";
 const HIT: &str = "hit";
 
-/// The quantities of a machine, of which the process may use these CPUs; and what it does not have.
-/// Loads that no cache serves go to this many bytes.
+/// The quantities of a machine on which the process may use these CPUs, and the quantities that the
+/// machine does not have. Loads that no cache serves go to this many bytes.
 pub(super) fn all(machine: &Probe, allowed: &[CpuId], bytes: usize) -> (Vec<Quantity>, Vec<Lack>) {
     let topology: &Topology = &machine.topology;
     let (mut found, mut lacks) = (Vec::new(), Vec::new());

@@ -168,7 +168,7 @@ fn lack(what: impl std::fmt::Display) -> Error {
     Error::BrokenNatively { scenario: "the pair", broken: RunError::Lack(what.to_string()) }
 }
 
-/// A sample of these CPUs, of each of which a thread does its part.
+/// A sample of these CPUs, with one thread on each.
 fn sample(cpus: &[CpuId], part: Arc<Part>) -> Result<Sample, Error> {
     let taken = take(cpus, &part).map_err(Error::Measure)?;
     taken.ok_or_else(|| lack("no thread did anything"))

@@ -67,7 +67,7 @@ pub(super) struct Measured {
     /// How many last-level caches its CPUs have; 0 where that is not known.
     pub(super) caches: usize,
     pub(super) numbers: Vec<Series>,
-    /// Natively, which rounds count; none where it is not known whether they were disturbed.
+    /// Which native rounds count. `None` if it is not known whether they were disturbed.
     pub(super) rounds: Option<Rounds>,
 }
 
@@ -154,8 +154,8 @@ impl Beside<'_> {
         })
     }
 
-    /// The published value of a figure, and its source. What a number is over that of a variant
-    /// follows from the two, where that is not published itself.
+    /// The published value of a figure, and its source. If the ratio of two variants is not
+    /// published, it follows from the two published numbers.
     fn figure(&self, figure: &Figure, point: &Point) -> Option<(f64, String)> {
         let published = self.published?;
         if let Some(found) = published.figure(figure.metric, point) {

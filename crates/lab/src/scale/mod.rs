@@ -195,7 +195,7 @@ fn baseline_path() -> Result<PathBuf, ScaleError> {
     }
 }
 
-/// What the tests measured, and how they ended if they ran.
+/// The curves that the tests measured, and how the tests ended if they ran.
 fn records(choice: &Choice) -> Result<(BTreeMap<Key, Record>, Option<ExitStatus>), ScaleError> {
     if let Some(folder) = &choice.from {
         return Ok((record::read(folder)?, None));

@@ -56,7 +56,7 @@ pub struct Plan {
     waiting: VecDeque<(usize, String)>,
     groups: Vec<Group>,
     by_name: HashMap<String, usize>,
-    /// Steps by variant and weight, for groups of which no cell was run.
+    /// Steps by variant and weight, for groups without a finished cell.
     by_weight: BTreeMap<(&'static str, u64), Mean>,
     steps: f64,
     time: Duration,

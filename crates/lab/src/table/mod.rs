@@ -2,8 +2,7 @@
 //!
 //! Values that all rows share appear once, above the table. Rows of one configuration and one value
 //! of each parameter stand together below a heading, metric by metric, so that variants follow each
-//! other. There are three forms, of which the first that fits is taken; nothing is broken within a
-//! cell:
+//! other. There are three forms. The first one that fits is used, and no cell is broken:
 //!
 //! | form | has |
 //! |---|---|
@@ -95,7 +94,7 @@ struct Table<'a> {
     shared: Vec<String>,
     /// Any row, where all have one verdict, for one reason.
     one_verdict: Option<&'a FigureRow>,
-    /// The reasons that verdicts number, from 1.
+    /// The reasons to which verdicts refer by number, from 1.
     reasons: Vec<&'a str>,
 }
 

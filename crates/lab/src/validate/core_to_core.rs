@@ -70,7 +70,7 @@ impl Basis {
 pub(crate) struct CoreToCore {
     pub(crate) machine: String,
     pub(crate) class: &'static str,
-    /// Two nodes of which the machine file says more than their class.
+    /// Two nodes for which the machine file has a distance of their own.
     pub(crate) nodes: Option<[u32; 2]>,
     /// The figure of the machine file, which the simulated one is calibrated by.
     pub(crate) file_ns: f64,

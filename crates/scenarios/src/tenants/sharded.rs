@@ -8,7 +8,7 @@ use super::{Counters, RunError, WORDS, line_of, words};
 /// Parts of the map for each CPU.
 const SHARDS_PER_CPU: usize = 4;
 
-/// Open addressing, at most half full; all tenants are there from the beginning.
+/// Open addressing, at most half full. All tenants are in the table from the beginning.
 pub(super) struct Sharded<W: Testbed> {
     /// As many as a power of two.
     shards: Vec<Line<Shard<W>>>,

@@ -237,8 +237,8 @@ fn run<W: Testbed>(setup: &Setup) -> Result<Vec<f64>, RunError> {
     }
 }
 
-/// How often a switch-in brought a line of what hands out IDs from another cache, and the share of
-/// the line of which that is most, in percent.
+/// How often a switch-in fetched a line of the ID allocator from another cache, and the share of
+/// the line that was fetched most often, in percent.
 fn lines(report: &Report, numbers: &mut Vec<f64>) {
     let misses = |line: &LineCost| {
         let words = line.words.iter().filter(|word| is_of_ids(word));

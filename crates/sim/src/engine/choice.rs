@@ -207,9 +207,9 @@ impl Chooser {
         std::mem::take(&mut self.decisions)
     }
 
-    /// One of the candidates, of which there is at least one. Those of a CPU are neighbours, the
-    /// one that has it first; `holds` tells which do. `sets_aside` says that the thread that ran
-    /// last waits for a write, on a CPU that others want.
+    /// One of the candidates. There is at least one. Those of a CPU are neighbours, the one that
+    /// has it first; `holds` tells which do. `sets_aside` says that the thread that ran last waits
+    /// for a write, on a CPU that others want.
     fn choose(
         &mut self,
         candidates: &[Candidate],
@@ -320,7 +320,7 @@ impl Pct {
         }
     }
 
-    /// A thread goes behind all others.
+    /// Moves a thread to the end of the order.
     fn lower(&mut self, thread: usize) {
         self.draw(thread + 1);
         self.lowest -= 1;

@@ -81,7 +81,7 @@ struct Thread {
 struct Touch {
     thread: usize,
     cpu: CpuId,
-    /// The thread's own part of its clock then.
+    /// The thread's own part of its clock at that time.
     at: u32,
     site: Site,
     writes: bool,
@@ -137,7 +137,7 @@ impl Races {
         &mut self.threads[thread]
     }
 
-    /// What the thread knows now, to be passed on; what it does from now on is not known by that.
+    /// The knowledge that the thread passes on now. It does not cover what the thread does later.
     fn release(&mut self, thread: usize) -> Clock {
         let this = self.thread(thread);
         let known = this.knows.clone();

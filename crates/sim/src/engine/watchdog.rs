@@ -42,7 +42,7 @@ struct Watched {
 static ALL: Mutex<Vec<Watched>> = Mutex::new(Vec::new());
 static SOME: Condvar = Condvar::new();
 
-/// What the machine's own host thread knows of the watch. It ends when this drops.
+/// The part of the watch that belongs to the machine's own host thread. It ends when this drops.
 pub(super) struct Watch {
     patience: Duration,
     /// At how many looks in a row the host thread was asleep.
@@ -71,7 +71,7 @@ impl Watch {
         Watch { patience, asleep, steps, computed, trace: None }
     }
 
-    /// Whether the machine, which has made so many steps, has made none for too long; and whether
+    /// Whether the machine, which has made this many steps, has made none for too long, and whether
     /// its thread sleeps.
     fn is_stuck(&self, steps: u64) -> Option<bool> {
         let computed = looks::computed();

@@ -180,7 +180,8 @@ pub(crate) struct Directory {
     stride: usize,
     /// For each core: when its own caches were last empty.
     emptied: Vec<u64>,
-    /// When any core's were. What arrived since is lost nowhere, which spares a look at the core.
+    /// When any core's were. No core has lost a line that arrived since then, so the core need not
+    /// be checked.
     last_emptied: u64,
     /// By class.
     costs: [u64; Origin::COUNT],

@@ -30,7 +30,7 @@ const BETWEEN: u8 = 0x20;
 const FIRST: u8 = 0x40;
 const FREED: u8 = 0x80;
 
-/// With checks, this many bytes behind each block belong to no block.
+/// With checks, the first bytes after each block, this many, belong to no block.
 pub(super) const BEHIND: usize = GRANULE;
 
 /// The pattern in freed memory. A pointer of it is aligned, and to no memory.
@@ -138,7 +138,7 @@ impl Shadow {
         self.byte(offset).store(FIRST | GRANULE as u8, Ordering::Relaxed);
     }
 
-    /// A block is given back. What is wrong with that, if something is.
+    /// A block is given back. The mistake in this access, if there is one.
     #[inline]
     pub(super) fn take(&self, offset: usize) -> Option<Wrong> {
         if !offset.is_multiple_of(GRANULE) {
@@ -156,7 +156,7 @@ impl Shadow {
         }
     }
 
-    /// A block of `size` bytes, of which `used` are the program's, is given out.
+    /// Records that a block of `size` bytes is allocated. The program uses the first `used` bytes.
     pub(super) fn give_all(&self, offset: usize, used: usize, size: usize) {
         for at in (0..size).step_by(GRANULE) {
             let count = used.saturating_sub(at).min(GRANULE) as u8;

@@ -121,8 +121,8 @@ impl Group {
     }
 }
 
-/// The groups of a line's words, of which `word` tells by their offsets; none if there are not
-/// several. Words that a core writes are in one group, whatever cores read them.
+/// The groups of a line's words. `word` returns the data of a word by its offset. Returns none if
+/// there is only one group. Words that a core writes are in one group, whatever cores read them.
 pub(crate) fn groups(misses: &Misses, word: impl Fn(u8) -> Word) -> Vec<WordGroup> {
     let mut groups: Vec<Group> = Vec::new();
     let words = misses.iter().filter_map(|(&offset, cores)| Group::of_word(offset, cores));

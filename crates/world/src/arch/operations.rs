@@ -142,7 +142,7 @@ pub(super) fn ended<R>(status: u64, done: R, refused: R) -> Option<R> {
 }
 
 impl<I, F> SlotsAt<I, F> {
-    /// A field of the same slots, this many bytes behind the beginning. (The slots may not be there
+    /// A field of the same slots, this many bytes after the beginning. (The slots may not be there
     /// while the limit is 0, so this is arithmetic with an address.)
     #[inline(always)]
     pub(super) fn field<G>(self, offset: usize) -> SlotsAt<I, G> {

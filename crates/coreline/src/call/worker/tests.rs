@@ -93,9 +93,9 @@ enum Before {
     Letter,
     /// A call that the worker puts off.
     PutOff,
-    /// A call in the middle of which the worker waits until the later call was run.
+    /// A call during which the worker waits until the later call was run.
     Waits,
-    /// A call in the middle of which the worker serves the later one.
+    /// A call during which the worker serves the later one.
     Serves,
 }
 

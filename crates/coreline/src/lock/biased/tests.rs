@@ -18,7 +18,7 @@ use super::*;
 
 mod becomes;
 
-/// So many reads, each of which meets another one.
+/// Makes this many reads. Each of them meets another read.
 fn meets<W: World>(lock: &RawBiasedRwLock<W>, count: u32) {
     lock.read();
     reads(lock, count);
@@ -365,8 +365,8 @@ fn a_late_reader_that_gives_up_wakes_the_first_writer() {
     }
 }
 
-/// A thread reads for 50 ms. Beside it, `writer` tries to write until then, and another thread
-/// reads again and again. Returns for how much of the time that one reads.
+/// A thread reads for 50 ms. During that time, `writer` tries to write, and another thread reads
+/// again and again. Returns the fraction of the time for which the other thread reads.
 fn reads_beside_a_long_read(writer: fn(&RawBiasedRwLock<Sim>, Time)) -> f64 {
     simulated(move || {
         let lock = Arc::new(RawBiasedRwLock::<Sim>::new_in());

@@ -135,8 +135,8 @@ impl<O: Order, W: World> RawMutex<O, W> {
     /// thread can take the lock before that waiter does, whether it spins, sleeps or wakes up.
     ///
     /// A thread that finds the lock held looks for less than 1 us before it is in the queue. If no
-    /// thread waits, the call does what [`unlock`](RawMutex::unlock) does. As for that, the memory
-    /// must stay until the call returns.
+    /// thread waits, the call does what [`unlock`](RawMutex::unlock) does. As with `unlock`, the
+    /// memory must stay valid until the call returns.
     ///
     /// # Safety
     ///

@@ -356,9 +356,9 @@ impl<O: Order, R: Readers, W: World> RawRwLock<O, R, W> {
         false
     }
 
-    /// Waits until the readers are gone that were there when the caller closed the lock. If
-    /// `deadline` comes first, the caller keeps what it had `before`. Returns whether the lock is
-    /// the caller's.
+    /// Waits until all readers that had the lock when the caller closed it have left. If `deadline`
+    /// comes first, the caller keeps what it had `before`. Returns whether the lock is the
+    /// caller's.
     pub(super) fn drain(&self, before: u32, deadline: Option<Time>) -> bool {
         // Relaxed: this thread alone sets it while the lock is closed by this thread.
         while self.state.load(Ordering::Relaxed) & HELD == 0 {

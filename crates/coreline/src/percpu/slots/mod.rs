@@ -285,8 +285,8 @@ impl<T: Slot, W: World, I: Indexing<W>> Slots<T, W, I> {
         unsafe { self.first.byte_add(index * W::STRIDE).write(slot) };
     }
 
-    /// Opens the slots for sections again, if a fork left behind the thread that had stopped them.
-    /// Returns `false` while a live thread has stopped them.
+    /// Opens the slots for sections again if the thread that had stopped them does not exist in
+    /// this forked child. Returns `false` while a live thread has stopped them.
     pub fn reopen(&self) -> bool {
         // Relaxed: a hint. If they were opened meanwhile, the lock below is free.
         if !W::runs_sections(&self.section) || self.limit().load(Ordering::Relaxed) != 0 {
@@ -335,7 +335,7 @@ impl<T: Slot, W: World, I: Indexing<W>> Slots<T, W, I> {
         }
     }
 
-    /// Waits while another thread copies the limit into a gate or raises it, at most for so long.
+    /// Waits while another thread copies the limit into a gate or raises it, at most for this long.
     /// Does not wait for a thread that has stopped the slots.
     pub(crate) fn wait_for_gate(&self, most: Duration) {
         // Relaxed: a hint.

@@ -20,8 +20,8 @@ pub(crate) fn mask() {
     inside(|engine| engine.set_masked(true));
 }
 
-/// Ends one mask, and runs what waited for that. Does nothing outside of a machine, where what a
-/// failed one left behind may drop.
+/// Ends one mask, and runs what waited for that. Does nothing outside of a machine, where the
+/// objects that a failed machine left may drop.
 pub(crate) fn unmask() {
     if with(|engine| engine.set_masked(false)).is_some() {
         deliver();

@@ -186,7 +186,7 @@ impl Engine {
         self.kernel.as_mut().filter(|_| !self.threads[thread].is_idle)
     }
 
-    /// Adds a thread of which the kernel is not told.
+    /// Adds a thread without telling the kernel.
     pub(in crate::engine) fn push_thread(&mut self, cpu: usize, bound: bool) -> usize {
         let number = self.threads.len();
         self.threads.push(Thread {
@@ -232,7 +232,7 @@ impl Engine {
         self.newborn.push(fiber);
     }
 
-    /// Puts a thread into a CPU's queue, behind all that are ready by then.
+    /// Puts a thread into a CPU's queue, after all threads that are ready by that time.
     pub(in crate::engine) fn enqueue(&mut self, thread: usize, cpu: usize, at: u64) {
         let cpu = self.refuge(thread, cpu);
         let from = std::mem::replace(&mut self.threads[thread].cpu, cpu);
@@ -356,7 +356,7 @@ impl Engine {
         current
     }
 
-    /// The running thread goes behind the others of its CPU.
+    /// Moves the running thread to the end of its CPU's queue.
     fn requeue(&mut self) {
         let &mut Cpu { now, next_tick, .. } = self.here();
         let cpu = self.threads[self.current()].cpu;
@@ -366,7 +366,7 @@ impl Engine {
         self.enqueue(thread, cpu, now);
     }
 
-    /// The running thread goes behind the others of its CPU without having asked.
+    /// Moves the running thread to the end of its CPU's queue, although it did not yield.
     pub(in crate::engine) fn preempt(&mut self) {
         self.settle_here();
         self.report.preemptions += 1;
@@ -543,7 +543,7 @@ impl Engine {
         }
     }
 
-    /// The running thread begins a wait there.
+    /// The running thread begins a wait on this word.
     pub(in crate::engine) fn waits_at(&mut self, site: Site) {
         let current = self.current();
         self.threads[current].site = Some(site);

@@ -44,7 +44,8 @@ pub(crate) fn hold_signals() {
     });
 }
 
-/// Ends one hold. Does nothing outside of a machine, where what a failed one left behind may drop.
+/// Ends one hold. Does nothing outside of a machine, where the objects that a failed machine left
+/// may drop.
 pub(crate) fn release_signals() {
     let pending = with(|engine| {
         if engine.threads[engine.current()].held == 1 {

@@ -1,7 +1,7 @@
 //! How long the threads of a measurement go on, and whether their rates are steady.
 //!
-//! A thread looks at the time after each round, at no cost. What it notes is the host's memory, so
-//! that a measurement of two minutes has the same cache lines as one of two rounds.
+//! A thread looks at the time after each round, at no cost. It records the times in the host's
+//! memory, so a measurement of two minutes has the same cache lines as one of two rounds.
 
 use core::time::Duration;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -21,17 +21,17 @@ pub enum Until {
     /// [`Duration`] converts to this. A round that has begun by then is finished and counted, with
     /// its time.
     ///
-    /// Threads end at different moments, so an operation must not wait for one of another thread
-    /// without end.
+    /// Threads end at different times, so an operation must not wait forever for an operation of
+    /// another thread.
     Window(Duration),
-    /// The threads go on until the rate of each role is steady. An operation must not wait for
-    /// another without end, as in a window.
+    /// The threads go on until the rate of each role is steady. As in a window, an operation must
+    /// not wait forever for an operation of another thread.
     ///
     /// The first window ends when each thread has done 32 rounds, or all together 256 for each
     /// thread. Each of the next windows doubles the time since the start. The rate is steady if the
-    /// rates of the last three windows lie within a factor of 1.2. The measurement ends then, or
-    /// after 8 doublings, and its result is that of the last three windows. Work that occurs less
-    /// often than once in these windows is not seen.
+    /// rates of the last three windows lie within a factor of 1.2. Then the measurement ends. It
+    /// also ends after 8 doublings. Its result is the rate in the last three windows. Work that
+    /// occurs less often than once in these windows is not seen.
     Steady,
 }
 
@@ -62,7 +62,7 @@ const COMPARED: usize = 3;
 /// How often the time may double.
 const DOUBLINGS: usize = 8;
 
-/// After so many rounds without simulated time, a window would never end.
+/// If this many rounds take no simulated time, the window would never end.
 const FOR_NOTHING: u32 = 100_000;
 
 /// What a thread has done by a moment.
@@ -73,7 +73,7 @@ pub(super) struct Mark {
     pub(super) operations: u64,
 }
 
-/// What a thread did: the time of its start, and then the moments at which it was looked at.
+/// The record of a thread: the time of its start, and then its progress at several times.
 #[derive(Debug, Default)]
 pub(super) struct Marks(Vec<Mark>);
 

@@ -347,8 +347,8 @@ impl Pretence {
     }
 }
 
-/// Rows of three lines, of which the second is not there. One in each half of a line shows
-/// [`HOME`], and its neighbours other indexes.
+/// Rows of three lines without the second line. One in each half of a line shows [`HOME`], and its
+/// neighbours other indexes.
 const SHOWN: [Option<u32>; 45] = {
     let mut shown = [None; 45];
     (shown[0], shown[2], shown[3], shown[4]) = (Some(OTHER), Some(3), Some(HOME), Some(0));
@@ -434,8 +434,7 @@ fn a_cpu_without_a_row_or_a_row_without_an_index_finds_no_slot_and_does_nothing(
     }
 }
 
-/// What each case comes to if this happens at this point without an abort: it is another thread's
-/// doing.
+/// The result of each case if another thread does this at this point, without an abort.
 fn unannounced(bench: &Bench, index: Index, point: u32, change: &[Op]) -> Vec<bool> {
     let mut ended = Vec::new();
     each_case(bench, |case| {

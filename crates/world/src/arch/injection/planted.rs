@@ -1,4 +1,4 @@
-//! Sections with a mistake in them, each of which the checks find out.
+//! Sections with a mistake. The checks find each of these mistakes.
 
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 

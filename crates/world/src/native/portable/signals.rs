@@ -1,4 +1,4 @@
-//! Signals: std knows none, so none is held off. What tells processes and threads apart.
+//! Signals: std knows none, so none is held off. The numbers that tell processes and threads apart.
 
 use core::cell::Cell;
 use core::num::NonZeroU32;

@@ -61,8 +61,8 @@ pub(super) fn sort_from<W: World>(
 
 /// How long a run may last. Each place but the waiter's own gets an equal share of the span without
 /// the board's youth. That is enough: once the board is no longer young, the oldest waiter's ring
-/// is next, so later arrivals pass over a waiter in at most one run of each other place. What such
-/// a run leaves in its ring came later than the waiter, and goes behind it.
+/// is next, so later arrivals pass over a waiter in at most one run of each other place. The
+/// waiters that such a run leaves in its ring came later than the waiter, and follow it.
 ///
 /// The shares are for all places of the machine, and not only for those with waiters now: threads
 /// of the others may come, and no bound as that on passes would end a run in time for them.
