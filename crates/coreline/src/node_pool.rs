@@ -383,7 +383,7 @@ mod tests {
         assert_eq!(run.expect("it ends").value, 1, "as many as were ever in use at one time");
     }
 
-    /// Of so many bytes that no process has memory for a chunk.
+    /// An object so large that no process has memory for a chunk.
     struct Huge([u64; 1 << 42]);
 
     impl Pooled<Native> for Huge {

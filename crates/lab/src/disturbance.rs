@@ -90,7 +90,7 @@ pub(crate) fn keep<T>(taken: Vec<(Waits, T)>, wanted: usize) -> Kept<T> {
     }
 }
 
-/// How long a look at the CPUs takes: several time slices, so that a thread that shares its CPU
+/// How long a check of the CPUs takes: several time slices, so that a thread that shares its CPU
 /// has to let the other one run.
 const LOOK: Duration = Duration::from_millis(10);
 

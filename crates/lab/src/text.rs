@@ -32,8 +32,8 @@ pub(crate) enum Tone {
 }
 
 impl Form {
-    /// Of text for standard output. On a terminal it has colours; `NO_COLOR`, `CLICOLOR` and
-    /// `CLICOLOR_FORCE` say otherwise, the last one also for a pipe.
+    /// The form of text for standard output. On a terminal it has colours; `NO_COLOR`, `CLICOLOR`
+    /// and `CLICOLOR_FORCE` say otherwise, the last one also for a pipe.
     pub(crate) fn of_output() -> Form {
         let terminal = Term::stdout();
         let columns = terminal.size_checked().map(|(_, columns)| usize::from(columns));

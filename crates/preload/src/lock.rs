@@ -213,7 +213,7 @@ impl Lock {
         result(until.wait(take), libc::ETIMEDOUT)
     }
 
-    /// Takes the lock before what all locks share exists: looks at it from time to time, and
+    /// Takes the lock before what all locks share exists: checks it from time to time, and
     /// allocates nothing.
     fn take_plainly(&self, want: Want, until: Until) -> c_int {
         const LOOK: Duration = Duration::from_micros(50);

@@ -13,7 +13,7 @@
 //! handler, on 16 KiB of stack, and under any lock of the program. It is done when the program
 //! calls `pthread_create` for the first time: that function allocates and maps memory itself.
 //!
-//! Until then, calls that find no free lock look at it from time to time. These are calls in signal
+//! Until then, calls that find no free lock check it from time to time. These are calls in signal
 //! handlers, and of threads that `pthread_create` has not made.
 
 use core::sync::atomic::{AtomicBool, AtomicU8, Ordering};

@@ -103,7 +103,7 @@ pub(crate) fn futex_wake(word: &AtomicU32) {
 #[derive(Debug)]
 pub(crate) struct BareWords {
     limit: u32,
-    /// Of index 0; each that follows lies a stride behind.
+    /// The slot of index 0. Each next slot lies one stride later.
     first: *mut u64,
 }
 

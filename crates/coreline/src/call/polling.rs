@@ -1,6 +1,6 @@
 //! How threads that wait for calls poll, and how they learn on which CPUs they should not yield.
 //!
-//! A thread that polls yields its CPU between its looks ([`Word::wait_until_by`]), because the
+//! A thread that polls yields its CPU between its checks ([`Word::wait_until_by`]), because the
 //! thread that it waits for may want that CPU. If a thread that computes without end wants the CPU,
 //! a yield costs a time slice, and the kernel may count the slice as used. A thread that polls
 //! notices by the clock that it was away. From then on, others *want* that CPU for a while. The
@@ -230,7 +230,7 @@ pub(super) fn poll_at_home<W: World, T: Word>(
     }
 }
 
-/// How a worker polls if it does something between its looks.
+/// How a worker polls if it does something between its checks.
 pub(super) struct Polling {
     home: CpuId,
     span: Duration,

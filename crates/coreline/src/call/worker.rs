@@ -30,8 +30,8 @@ struct Inbox<W: World> {
     /// Calls that found the mailbox occupied, the latest first. [`Inbox::CLOSED`]: takes no more
     /// calls.
     more: W::Ptr<Header<W>>,
-    /// Those of them that the worker has taken and not begun, in order. Only the worker uses it,
-    /// but it is not on its stack: a function that it runs may serve, and then finds them here.
+    /// The calls that the worker has taken and not begun, in order. Only the worker uses it, but it
+    /// is not on its stack: a function that it runs may serve, and then finds them here.
     taken: W::Ptr<Header<W>>,
     /// Threads that sleep until a call to this worker is done, or are about to.
     sleepers: W::U32,
@@ -46,10 +46,10 @@ impl<W: World> Inbox<W> {
     /// An address that no call has.
     const CLOSED: *mut Header<W> = ptr::without_provenance_mut(1);
 
-    /// In the middle of this many calls, a worker serves only calls of workers. A worker that waits
-    /// for a call sends no other one meanwhile, so each waiting function has one such call at most.
-    /// Other threads may send any number of calls. Nested in each other, these would overflow the
-    /// stack.
+    /// A worker that is inside this many nested calls serves only calls of workers. A worker that
+    /// waits for a call sends no other one meanwhile, so each waiting function has one such call at
+    /// most. Other threads may send any number of calls. Nested in each other, these would overflow
+    /// the stack.
     const DEEP: u32 = 4;
 }
 
@@ -116,8 +116,8 @@ impl<W: World> Worker<W> {
     /// before it begins any call, except those that come from here on.
     ///
     /// A call lies in the mailbox, in `more`, in `later`, or in `taken`, where `nested` is not 0.
-    /// Before the worker takes it away, it says so in `nested`. It puts calls off to `later` in the
-    /// middle of one. So this also looks at `nested` in between, and that look last sees what was
+    /// Before the worker takes it away, it says so in `nested`. During a call, it puts other calls
+    /// off to `later`. So this also looks at `nested` in between, and that look last sees what was
     /// put off.
     pub(super) fn is_called(&self) -> bool {
         // Acquire: pairs with the Release in `serve` and `serve_more`: what was put off in the
@@ -148,8 +148,8 @@ impl<W: World> Worker<W> {
         self.inbox.nested.load(Ordering::Relaxed) > 1
     }
 
-    /// Says that this worker is about to take a call, before it does; returns how many it is in the
-    /// middle of.
+    /// Says that this worker is about to take a call. Returns the number of calls that it is
+    /// inside.
     #[inline]
     fn enter(&self) -> u32 {
         // Relaxed: written by this thread alone.
@@ -240,7 +240,7 @@ impl<W: World> Worker<W> {
         1
     }
 
-    /// Puts off a call until the worker is in the middle of fewer.
+    /// Puts off a call until the worker is inside fewer calls.
     #[cold]
     #[inline(never)]
     fn put_off(&self, call: NonNull<Header<W>>) {
@@ -261,12 +261,12 @@ impl<W: World> Worker<W> {
         last.store(this, Ordering::Relaxed);
     }
 
-    /// Serves the first call that was put off, if the worker is in the middle of few by now;
-    /// returns how many it ran.
+    /// Serves the first call that was put off, if the worker is now inside few calls. Returns how
+    /// many calls it ran.
     ///
     /// It serves one, and others later: the callers that it serves may put off another call when
     /// they have their value. A worker that served all would stay here as long as two such callers
-    /// go on. The callers of what it is in the middle of would wait as long.
+    /// go on. The callers of the calls that it is inside would wait as long.
     #[cold]
     #[inline(never)]
     fn serve_later(&self, peers: &[Self]) -> u32 {

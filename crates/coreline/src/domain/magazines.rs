@@ -57,7 +57,7 @@ const ROUNDS: usize = 4;
 /// How many other numbers can wait in this place.
 const OPEN: usize = 4;
 
-/// The numbers wait here that were leased under an ID of a CPU.
+/// The numbers that were leased under an ID of a CPU wait here.
 ///
 /// | word | meaning | written by |
 /// |---|---|---|

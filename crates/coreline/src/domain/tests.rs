@@ -226,7 +226,7 @@ fn a_forked_child_does_not_queue_behind_threads_that_it_has_not() {
 }
 
 /// A thread goes from CPU to CPU, and stays for some time on each. It enters no member, so only
-/// operations that give an ID out take old ones back. Found: 2 IDs; 16 if these do not.
+/// operations that give an ID out take old ones back. We measured 2 IDs, and 16 if these do not.
 #[test]
 fn an_id_that_is_given_out_takes_old_ones_back() {
     let program = || {

@@ -8,9 +8,9 @@
 //! | `waiters` | how many threads wait, are about to wait, or have just stopped waiting | waiters |
 //!
 //! A waiter notes `calls` while it holds the lock. It sleeps if `calls` is still the same after it
-//! has freed the lock. So no notification after the lock was freed is lost. One that comes exactly
-//! a multiple of 2³² notifications later, between a waiter's two looks, would be lost. We accept
-//! that, as the standard library does.
+//! has freed the lock. So no notification after the lock was freed is lost. A notification that
+//! comes exactly a multiple of 2³² notifications later, between a waiter's two reads of the count,
+//! would be lost. We accept that, as the standard library does.
 //!
 //! # Why there is a second one
 //!

@@ -17,7 +17,7 @@ use coreline_world::{Ordering, Time, Word, World};
 /// CPUs, and many more if an idle CPU must be woken. A waiter may try for this long to avoid them.
 pub(crate) const MOST: Duration = Duration::from_micros(100);
 
-/// The time between two looks at the clock.
+/// The time between two reads of the clock.
 pub(crate) const STEP: Duration = Duration::from_micros(10);
 
 /// A step that takes this much longer was interrupted: another thread had the CPU.
@@ -113,9 +113,8 @@ pub(crate) fn barge<W: World>(mut try_take: impl FnMut() -> bool) -> bool {
     })
 }
 
-/// How a thread waits between two looks of a loop that [`Word::wait_until`] cannot express: it
-/// pauses, and sleeps if that has not helped. The thread that it waits for may want this CPU, with
-/// a lower priority.
+/// How a thread waits between two checks in a loop that [`Word::wait_until`] cannot express: it
+/// pauses, and later sleeps. The thread that it waits for may want this CPU, with a lower priority.
 pub(crate) struct Pauses(u32);
 
 impl Pauses {

@@ -264,7 +264,7 @@ mod tests {
 
     use super::*;
 
-    /// A free lock that goes on with this ticket.
+    /// A free lock that continues with this ticket.
     fn at(ticket: u32) -> TicketLock<Vec<u32>, Model> {
         let mut lock = TicketLock::<_, Model>::new_in(Vec::new());
         lock.raw.next.with_mut(|next| *next = ticket);

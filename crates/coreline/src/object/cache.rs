@@ -153,9 +153,9 @@ pub struct ObjectCache<T: Send + 'static, L: Send + 'static = (), W: World = Nat
 /// | `destroyed` | how many objects were destroyed that were not discarded | slow paths |
 /// | `failed` | how many were rejected when they came back | the thread that gave it back |
 ///
-/// `room` is kept only where idle objects have a limit; there `size` stays. The number of idle
-/// objects is never above the limit, because no object is stored for a part of the count that will
-/// be subtracted again.
+/// `room` is kept only where idle objects have a limit; there `size` stays. It may exceed the limit
+/// until a thread subtracts the excess. No object is stored for the excess, so the number of idle
+/// objects never exceeds the limit.
 pub(super) struct State<W: World> {
     pub(super) size: W::U32,
     pub(super) room: W::U64,

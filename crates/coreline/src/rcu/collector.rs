@@ -74,8 +74,9 @@ impl_default!([] CollectorOptions, new);
 ///   retired there, or until a [`barrier`](Collector::barrier) or a
 ///   [reclaimer](Collector::reclaimer) frees them. If another thread drives a grace period at the
 ///   moment when a batch is full, fewer than two batches stay;
-/// - those that were retired since the oldest section began, which may have found them, stay until
-///   it ends. If a reader is stuck, these are all values that are retired from then on;
+/// - values that were retired since the oldest section began stay until it ends, because that
+///   section may have found them. If a reader is stuck, these are all values that are retired from
+///   then on;
 /// - so if more than the [limit](CollectorOptions::limit) wait, each CPU's `retire` waits for up
 ///   to the patience, once for each batch. By default, a stuck reader then costs memory for 256
 ///   values per millisecond and retiring thread. With a patience of [`Duration::MAX`], the bound is
@@ -111,7 +112,7 @@ pub struct Collector<W: World = Native> {
     pub(super) readers: Readers<W>,
     lists: Lists<W>,
     options: CollectorOptions,
-    /// The generation of the memory in which a reclaimer runs; 0: none does.
+    /// The generation of the memory in which a reclaimer runs, or 0 if there is no reclaimer.
     served: W::U32,
     /// On a line of its own: readers look at what comes before.
     periods: Line<Periods<W>>,
@@ -434,7 +435,7 @@ impl<W: World> Collector<W> {
     }
 
     /// Returns the number of values that were retired and not freed, with deferred functions that
-    /// did not run. It does not count those of a batch that a thread frees now.
+    /// did not run. It does not count the values of a batch that a thread is freeing.
     ///
     /// The call takes the lock of each CPU's list.
     pub fn pending(&self) -> usize {

@@ -18,12 +18,12 @@ pub(super) struct Deciders {
 }
 
 impl Deciders {
-    /// Of a band that moves no cost: none is known to decide anything.
+    /// For a band that moves no cost, so no cost is known to decide a figure.
     pub(super) fn none() -> Deciders {
         Deciders { points: 0, moved: Vec::new() }
     }
 
-    /// Of the whole band of a machine.
+    /// For the whole band of a machine.
     pub(super) fn of_band(spec: &Spec, seed: u64) -> Deciders {
         let band = Band::whole(spec, seed);
         let has_no_source = |cost: &str| {

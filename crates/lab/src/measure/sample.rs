@@ -22,7 +22,7 @@ pub(crate) struct Meeting {
     threads: u32,
     /// How often a thread came, over all meetings.
     came: AtomicU32,
-    /// Of the threads that parts started.
+    /// The threads that parts started.
     started: Mutex<Waits>,
 }
 

@@ -29,7 +29,7 @@ use crate::text;
 /// How long the threads of a sample go on.
 const SPAN: Duration = Duration::from_millis(20);
 
-/// This many operations between two looks at the clock.
+/// The number of operations between two reads of the clock.
 const BATCH: u64 = 64;
 
 /// How many samples count, and how many are taken at most where some are disturbed.

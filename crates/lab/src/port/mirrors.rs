@@ -126,7 +126,7 @@ const CRATES: &[(&str, &str)] = &[
 ];
 
 const MEETS: &str = "its accesses are not charged";
-/// Of packages in which a thread waits by the host's means.
+/// The note on packages in which a thread waits by the host's means.
 pub(super) const WAITS: &str =
     "its accesses are not charged, and a thread that waits in it stops the host";
 

@@ -12,7 +12,7 @@
 //! | [`table`] | shows them |
 //!
 //! Predictions are for the machine that is measured: its costs are measured first, each alone, and
-//! the simulator predicts from these. Nothing is set beside the measurement of another machine.
+//! the simulator predicts from these. Nothing is compared with the measurement of another machine.
 //!
 //! A table that a simulator's authors have read cannot validate it. So predictions for one kind of
 //! machine are committed, too, before anything but its calibration is measured.

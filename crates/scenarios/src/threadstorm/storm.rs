@@ -81,7 +81,7 @@ const WORKER: u128 = 0x2_0000;
 enum Call {
     Enter,
     Leave,
-    /// Of a thread that has not run before.
+    /// The switch-in of a thread that has not run before.
     FirstSwitchIn,
     SwitchIn,
     SwitchOut,

@@ -132,8 +132,8 @@ fn variables() -> &'static [Variable] {
 /// A symbol of the thread-local kind: its name, offset and size.
 type Symbol = (String, u64, u64);
 
-/// Of all thread-local symbols of a program, those of packages of others, and of the program
-/// itself. None if [`ANCHOR`] is not among the symbols: it is another program's table.
+/// The thread-local symbols of the program itself and of other authors' packages. None if
+/// [`ANCHOR`] is not among the symbols: it is another program's table.
 fn foreign(symbols: &[Symbol]) -> Vec<Variable> {
     let anchor = symbols.iter().find(|(name, ..)| {
         path(name).is_some_and(|path| path == "coreline_sim::engine::locals::ANCHOR")

@@ -356,7 +356,7 @@ fn suspend() {
     switch_away(inside(|engine| engine.yielder));
 }
 
-/// The calling thread goes on nowhere: the machine has failed.
+/// The calling thread never continues, because the machine has failed.
 fn stop() -> ! {
     loop {
         suspend();

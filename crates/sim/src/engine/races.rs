@@ -39,8 +39,8 @@ use crate::results::failure::{FailureKind, PlainAccess};
 use crate::results::report::{Site, SourceSite};
 
 thread_local! {
-    /// Whether the machine of this host thread looks for races. Apart from the engine, so that an
-    /// access in one that does not pays for a look at this alone.
+    /// Whether the machine of this host thread looks for races. Separate from the engine, so that
+    /// an access in a machine without race detection pays only for the check of this field.
     static ARE_LOOKED_FOR: Cell<bool> = const { Cell::new(false) };
     static RACES: RefCell<Option<Races>> = const { RefCell::new(None) };
     /// Whether the access to a word that is put down next has found the value before a store.
@@ -345,7 +345,7 @@ pub(super) fn joined(child: usize) {
     }
 }
 
-/// A thread begins that the machine starts, when all others have ended.
+/// The machine starts a thread after all others have ended.
 pub(super) fn started_last(last: usize) {
     if !are_looked_for() {
         return;

@@ -26,7 +26,7 @@ use crate::results::failure::FailureKind;
 /// How many looks in a row find a thread asleep that is stuck.
 const LOOKS: u32 = 30;
 
-/// How long the time between two looks is at least.
+/// The least time between two checks.
 const SHORTEST: Duration = Duration::from_millis(1);
 
 /// A machine that is watched.
@@ -47,11 +47,11 @@ pub(super) struct Watch {
     patience: Duration,
     /// At how many looks in a row the host thread was asleep.
     asleep: Arc<AtomicU32>,
-    /// The steps of the machine at the last look that found others, and how long its host thread
-    /// had computed by then.
+    /// The number of steps of the machine at the last check that found a new number, and how long
+    /// its host thread had computed at that time.
     steps: Cell<u64>,
     computed: Cell<Duration>,
-    /// Where a thread that is stuck was.
+    /// The place where a stuck thread was.
     trace: Option<Backtrace>,
 }
 
@@ -127,8 +127,8 @@ fn watch_all() {
     }
 }
 
-/// Runs in a signal handler on a host thread. If its machine's running thread is stuck, that goes
-/// on nowhere: the handler never returns, but switches to the machine's loop.
+/// Runs in a signal handler on a host thread. If its machine's running thread is stuck, this thread
+/// never continues: the handler does not return, but switches to the machine's loop.
 fn look() {
     let engine = ENGINE.get();
     if engine.is_null() {

@@ -78,8 +78,8 @@ pub(crate) fn with_places(failure: Box<Failure>, program: impl FnOnce() + 'stati
 /// thread counts as a preemption. So the exploration ends even if several threads wait in loops.
 ///
 /// A spurious wake-up and a weak exchange that fails count as preemptions, too: see
-/// [`Faults::SEARCH`](crate::Faults::SEARCH). So does the choice that a thread that spins goes on
-/// alone.
+/// [`Faults::SEARCH`](crate::Faults::SEARCH). The choice that a spinning thread continues alone
+/// counts, too.
 ///
 /// All other sources of variation are fixed. Jitter, other faults, and when freed memory is given
 /// out again follow from the machine's one seed, and memory is sequentially consistent. For weak
@@ -111,7 +111,7 @@ pub struct Explored {
     pub runs: u64,
     /// Whether the runs cover all schedules with the allowed number of preemptions. It is false if
     /// the limit ended the exploration, if a thread spun alone for 1,000 turns without an end, or
-    /// if a thread passed 10,000 points while others could run: then the machine made it give way.
+    /// if a thread passed 10,000 points while others could run: then the machine made it yield.
     pub complete: bool,
 }
 

@@ -73,7 +73,7 @@ impl Origin {
     /// The last of them.
     const COUNT: usize = Origin::RemoteMemory as usize + 1;
 
-    /// Of two cores at these places.
+    /// The class of two cores at these places.
     fn between(a: CorePlace, b: CorePlace) -> Origin {
         if a.cache == b.cache {
             Origin::SameCache
@@ -229,7 +229,7 @@ impl Directory {
         }
     }
 
-    /// Of a class that has one cost.
+    /// The source and cost for a class that has one cost.
     fn of(&self, from: Origin) -> Source {
         Source { from, cost: self.costs[from as usize] }
     }

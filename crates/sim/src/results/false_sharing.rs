@@ -184,7 +184,7 @@ const MOST_NAMED: usize = 4;
 /// A hot line: its address, how long accesses to it took, and its groups.
 pub(crate) type Hot<'a> = (u64, u64, &'a [WordGroup]);
 
-/// Says in words which of these lines are falsely shared; nothing if none is.
+/// Says in words which of these lines are falsely shared. Empty if no line is.
 pub(crate) fn verdict(f: &mut fmt::Formatter<'_>, lines: &[Hot<'_>]) -> fmt::Result {
     let shared: Vec<&Hot<'_>> = lines.iter().filter(|(.., groups)| !groups.is_empty()).collect();
     if shared.is_empty() {

@@ -5,7 +5,7 @@ use core::time::Duration;
 use crate::native::{Native, system};
 use crate::{Clock, Threads, Time};
 
-/// How often a waiting thread with a real-time priority yields before it sleeps between two looks:
+/// How often a waiting thread with a real-time priority yields before it sleeps between two checks:
 /// for about a millisecond.
 const YIELDS_REAL_TIME: u32 = 512;
 

@@ -1,4 +1,4 @@
-//! Work: a look at the clock again and again.
+//! Work: reads the clock again and again.
 
 use core::hint;
 use core::time::Duration;

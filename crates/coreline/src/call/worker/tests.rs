@@ -99,7 +99,7 @@ enum Before {
     Serves,
 }
 
-/// A worker that ran nothing yet, in the middle of this many calls.
+/// A worker that is inside this many calls and ran nothing yet.
 fn worker<W: World>(nested: u32) -> Worker<W> {
     let worker = Worker::<W>::new_in(CpuId::new(0), CacheId::new(0), NodeId::new(0));
     // Relaxed: it is not shared yet.

@@ -148,7 +148,7 @@ impl<W: World> RawBiasedRwLock<W> {
         state & BIASED != 0
     }
 
-    /// Sees to it that later readers find a slot for the CPU of the caller. The caller reads, was
+    /// Makes sure that later readers find a slot for the caller's CPU. The caller reads, was
     /// counted in the word, and found the lock biased.
     #[cold]
     #[inline(never)]

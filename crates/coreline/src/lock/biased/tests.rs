@@ -110,8 +110,8 @@ fn a_read_may_end_where_it_was_not_counted() {
     });
 }
 
-/// A writer that finds the lock biased pays for it. Found: 23 of 400 writes; all 400 if the lock
-/// may be biased again immediately.
+/// A writer that finds the lock biased pays for it. We measured 23 of 400 writes, and all 400 if
+/// the lock may be biased again immediately.
 #[test]
 fn writers_seldom_find_the_lock_biased() {
     let found = simulated(|| {
@@ -473,7 +473,7 @@ fn a_writer_that_waited_long_for_another_does_not_open_the_lock() {
 }
 
 /// A thread reads for 1.5 ms, so a writer opens the lock, and takes it when that thread has read.
-/// The next writer closes the lock immediately. Found: 3 us; 8 ms if the lock stays open.
+/// The next writer closes the lock immediately. We measured 3 us, and 8 ms if the lock stays open.
 #[test]
 fn a_writer_that_took_the_lock_leaves_it_to_be_closed() {
     let first = |lock: &RawBiasedRwLock<Sim>| {

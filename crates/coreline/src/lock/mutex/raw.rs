@@ -150,7 +150,7 @@ impl<O: Order, W: World> RawMutex<O, W> {
         unsafe { self.unlock() };
     }
 
-    /// Lets a waiter have the lock before the caller goes on with it: frees it like
+    /// Lets a waiter have the lock before the caller continues to hold it: frees it like
     /// [`unlock_fair`](RawMutex::unlock_fair), and takes it again. Does nothing if no thread waits.
     ///
     /// # Safety

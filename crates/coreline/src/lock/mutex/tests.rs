@@ -70,8 +70,8 @@ fn beside_a_holder(until: u64, inside: u64, outside: u64) -> Duration {
     })
 }
 
-/// Found: 9 us; 137 us if it does not ask. The thread that frees the lock has its line, and takes
-/// it again.
+/// We measured 9 us, and 137 us if it does not ask. The thread that frees the lock has its line,
+/// and takes it again.
 #[test]
 fn a_first_waiter_that_spins_asks_for_the_lock() {
     let (_, longest) = near_and_far(1, [100, 0]);
@@ -85,7 +85,7 @@ fn a_first_waiter_that_spins_first_waits_for_its_chance() {
     assert!(turns > 3800, "{turns} turns");
 }
 
-/// Found: 26 us of sections of 20 us; 1 ms if it sleeps immediately.
+/// We measured 26 us with sections of 20 us, and 1 ms if it sleeps immediately.
 #[test]
 fn a_waiter_spins_as_long_as_a_sleep_and_a_wake_up_take() {
     let longest = beside_a_holder(200_000, 20_000, 200_000);

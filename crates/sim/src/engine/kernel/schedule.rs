@@ -443,7 +443,7 @@ impl Engine {
         self.set_timer(thread, deadline);
     }
 
-    /// Ends the wait that a thread begins at `deadline` at the latest.
+    /// Ends a wait that a thread begins now, at `deadline` at the latest.
     pub(in crate::engine) fn set_timer(&mut self, thread: usize, deadline: Option<u64>) {
         let Some(at) = deadline.filter(|&at| at <= END_OF_TIME) else { return };
         // A wait that ended otherwise leaves its timer behind, and a thread that spins may begin a

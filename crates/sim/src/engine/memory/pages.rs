@@ -4,7 +4,7 @@
 //! A core that idles for long loses what its own caches and its translations held, as where the
 //! machine's idle states turn it off; `idle_flush` of the machine file says how long. Its lines are
 //! then in the last-level cache ([`Directory::empty`]), and the first miss in each page takes a
-//! `page_walk`. Before a core has idled this long, all its translations count as there.
+//! `page_walk`. Until a core has been idle for this long, all its translations count as present.
 //!
 //! The first write to a page of [`map_copy_on_write`](coreline_world::Memory::map_copy_on_write)
 //! takes a fault, `first_write`. As x86 does, the kernel then looks at each CPU that ran the

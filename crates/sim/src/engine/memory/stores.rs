@@ -74,7 +74,7 @@ impl Stores {
         }
     }
 
-    /// When a store moves on, [`NEVER`] if none is on its way.
+    /// When a store moves on, or [`NEVER`] if no store is in flight.
     pub(in crate::engine) fn earliest(&self) -> u64 {
         self.events.earliest()
     }

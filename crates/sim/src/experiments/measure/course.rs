@@ -114,8 +114,8 @@ struct Progress {
     begin_ns: u64,
     /// The number of threads that have done [`FIRST_ROUNDS`].
     warm: usize,
-    /// Of [`Until::Steady`]: when the present window ends, none in the first one; and the end of
-    /// each window with the operations of each role by then.
+    /// For [`Until::Steady`]: when the present window ends (`None` in the first window), and the
+    /// end of each window with the number of operations of each role up to that time.
     end_ns: Option<u64>,
     ended: Vec<(u64, Vec<u64>)>,
     is_over: bool,
@@ -129,7 +129,8 @@ struct OfRole {
     operations: u64,
     /// When the latest round ended.
     at_ns: u64,
-    /// When half of the rounds or of the time was over, and the operations by then.
+    /// When half of the rounds or of the time was over, and the number of operations up to that
+    /// time.
     half: Option<(u64, u64)>,
 }
 
@@ -225,7 +226,7 @@ impl Course {
 }
 
 impl OfRole {
-    /// Of so many rounds of each thread.
+    /// Notes when half of this many rounds of each thread is over.
     fn halve(&mut self, rounds: u64) {
         if self.rounds * 2 >= rounds * self.threads as u64 {
             self.half_is_over();
@@ -270,7 +271,7 @@ impl Progress {
         self.is_over = is_steady || self.ended.len() > DOUBLINGS;
     }
 
-    /// Of the last windows; NaN if there are too few.
+    /// The drift of the last windows, or NaN if there are too few.
     fn drift(&self, role: usize) -> f64 {
         let Some(from) = self.ended.len().checked_sub(COMPARED + 1) else { return f64::NAN };
         let rate = |pair: &[(u64, Vec<u64>)]| {

@@ -35,7 +35,7 @@ struct Record<'a> {
     test: String,
     name: &'a str,
     machine: &'a str,
-    /// Of everything but the program that figures depend on: the machine and the points.
+    /// Everything on which figures depend, except the program: the machine and the points.
     band: String,
     rows: Vec<Row>,
 }

@@ -33,7 +33,7 @@ use crate::arch::{Area, CPU_ID, Index, MM_CID, processor};
 use crate::native::linux::rseq;
 use crate::{IndexBy, Native, Restartable};
 
-/// The point at which the next trap is sprung; [`NOWHERE`] if none is.
+/// The point at which the next trap triggers, or [`NOWHERE`] if there is none.
 pub(super) static ARMED: AtomicU32 = AtomicU32::new(NOWHERE);
 /// At which visit of the point, counted from 1.
 pub(super) static VISITS: AtomicU32 = AtomicU32::new(0);
