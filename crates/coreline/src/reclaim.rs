@@ -22,8 +22,8 @@ use coreline_world::{
 
 use crate::panics::Panics;
 
-/// How long a reclaimer that waits for a reader sleeps before its second look, and at most: twice
-/// as long each time.
+/// How long a reclaimer that waits for a reader sleeps before its second check, and the longest
+/// sleep. The time doubles with each check.
 const NAPS: [Duration; 2] = [Duration::from_micros(50), Duration::from_millis(10)];
 
 /// How many reclaimers there are. Read and written under a lock.
@@ -50,8 +50,8 @@ impl Reclaimers {
 
 /// The values that a reclaimer frees. This is a handle, and its clones refer to the same values.
 pub(crate) trait Reclaim<W: World>: Clone + Send + 'static {
-    /// How often reclaimers were asked to look; what they sleep on. It wraps: to miss a look, 2^32
-    /// of them would have to come between a reclaimer's load and its sleep.
+    /// How often reclaimers were asked to check. They sleep on this word. It wraps: to miss a look,
+    /// 2^32 of them would have to come between a reclaimer's load and its sleep.
     fn asked(&self) -> &W::U32;
 
     /// Calls `f` with the number of reclaimers, under its lock.

@@ -51,8 +51,8 @@ impl<'a> Listing<'a> {
         Listing { indent, ..self }
     }
 
-    /// Adds a line that begins `indent` columns from the left: what the rows below it have in
-    /// common, or a remark on the row above it.
+    /// Adds a line that begins `indent` columns from the left. It has the common part of the rows
+    /// below it, or a remark on the row above it.
     pub(crate) fn line(&mut self, indent: usize, text: String) {
         self.lines.push(Line::Text(indent, text));
     }

@@ -54,7 +54,7 @@ impl Lock {
     /// Where its tail is.
     pub(crate) const TAIL: usize = mem::offset_of!(Lock, tail);
 
-    /// Makes these bytes a free lock of ours, whatever they were.
+    /// Makes these bytes a free lock of this library, whatever their previous contents.
     ///
     /// # Safety
     ///

@@ -113,7 +113,7 @@ unsafe impl Send for BareWords {}
 unsafe impl Sync for BareWords {}
 
 impl BareWords {
-    /// How far the words of one counter lie apart: what a shift by 16 bits makes of an index.
+    /// The distance between the words of one counter: an index shifted by 16 bits.
     const STRIDE: usize = 1 << 16;
 
     /// Counters side by side, each with a word for this many indexes. The memory is never given

@@ -164,8 +164,8 @@ struct Group<W: Testbed> {
     of: u32,
 }
 
-/// All threads wait for all, again and again. In two levels, so that what a scenario compares is
-/// not hidden behind one counter of all CPUs.
+/// All threads wait for all, again and again. The barrier has two levels, so that one counter of
+/// all CPUs does not hide the differences that a scenario compares.
 ///
 /// `generation` counts how often all had arrived; its top bit says that no thread waits any more.
 pub(crate) struct Barrier<W: Testbed> {

@@ -88,8 +88,8 @@ impl<W: World> Mailbox<W> {
     /// The caller first puts something into a queue, and then passes a fence (`SeqCst`). If so, a
     /// worker that is not gone finds it there, whatever this returns: see [`take`](Mailbox::take).
     ///
-    /// After this call the caller sees what the worker wrote before it [took](Mailbox::take) the
-    /// message that was there last.
+    /// After this call, the caller sees everything that the worker wrote before it
+    /// [took](Mailbox::take) the previous message.
     pub(super) fn offer_work(&self) -> Offered {
         self.offer(Self::WORK)
     }

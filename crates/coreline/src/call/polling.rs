@@ -33,8 +33,8 @@
 //! | `SHARED` | a call, and what follows it | `a_worker_sleeps_between_calls_from_its_own_cpu` |
 //! | `FIRST_LOOKS` | answers come sooner | none: only speed |
 //!
-//! These words say how to wait, and nothing about what a thread waits for. So they need no order,
-//! and a lost update costs only some polling.
+//! These words say how to wait, but not what a thread waits for. So they need no order, and a lost
+//! update costs only some polling.
 
 use core::time::Duration;
 

@@ -20,7 +20,8 @@
 //! depot. If all are empty, another magazine gives one up.
 //!
 //! A thread only guesses which magazine to look into, because it may be moved at any time. A wrong
-//! guess does no harm: what a thread exchanges out of a round belongs to it.
+//! guess does no harm: a number that a thread takes out of a round by an exchange belongs to this
+//! thread.
 //!
 //! # When all are out
 //!

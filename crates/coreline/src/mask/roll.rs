@@ -280,8 +280,8 @@ impl<W: World> Roll<W> {
     }
 
     /// Sets the bit of an owner that has seen what is wanted of it, if it is clear; returns whether
-    /// it was. Call it before every acknowledgement of a refresh, and before the owner makes again
-    /// what it caches:
+    /// it was. Call it before every acknowledgement of a refresh, and before the owner rebuilds its
+    /// cached data:
     ///
     /// ```text
     /// announcer: finds the owner away, clears its bit
@@ -517,7 +517,7 @@ impl<W: World> Seat<W> {
         self.words().state.store(known, Ordering::Release);
     }
 
-    /// The owner leaves: it does not use what it cached until it enters again. Its bit stays.
+    /// The owner leaves: it does not use its cached data until it enters again. Its bit stays.
     #[inline]
     pub(super) fn leave(&self) {
         // Release: as in `acknowledge`.

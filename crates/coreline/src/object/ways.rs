@@ -66,7 +66,7 @@ impl<T: Send + 'static, L: Send + 'static, W: World> ObjectCache<T, L, W> {
     }
 
     /// Brings objects home: to the depots of their nodes, or, beyond the limit, to an end. All of
-    /// them, also if what the caller lets run panics.
+    /// them, even if code that the caller runs panics.
     fn store(&self, bodies: &[Held<T, L, W>]) -> Panics {
         let mut panics = Panics::NONE;
         let depots = self.depots.len();

@@ -161,8 +161,8 @@ impl<W: World> SlotLock<W> {
         self.wait_held();
     }
 
-    /// Waits until the lock is free, at most for this time. A handler that forks meanwhile, and
-    /// returns in the child, leaves it waiting in vain, so this is for short times.
+    /// Waits until the lock is free, at most for this time. If a signal handler forks during the
+    /// wait and returns in the child, the child waits forever, so use this only for short times.
     pub(crate) fn wait_for(&self, most: Duration) {
         if self.seen_free().is_none() {
             let generation = W::generation().get();

@@ -35,7 +35,7 @@ pub(crate) trait Awaited<'a, W: World> {
 
     fn value(&self, given: Self::Given) -> Self::Value;
 
-    /// The caller waits no longer. `given` is what it has got, if anything.
+    /// The caller waits no longer. `given` is the amount that it was given, if any.
     fn leave(&self, given: Option<Self::Given>);
 }
 

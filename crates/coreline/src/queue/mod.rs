@@ -172,7 +172,7 @@ impl<A: 'static, G: 'static, W: World> Queue<A, G, W> {
         Sent { first: None, others }.wake().resume::<W>();
     }
 
-    /// A thread waits no longer; returns what it was given, if anything.
+    /// Ends the wait of a thread. Returns the amount that it was given, if any.
     pub(crate) fn leave(&self, ticket: u64) -> Option<G> {
         let mut lists = self.lists.lock();
         let (entry, given) = self.remove(&mut lists, ticket);

@@ -84,7 +84,7 @@ pub(super) struct Steps {
     over: u64,
 }
 
-/// A pair of counts: what a reader must keep until it goes.
+/// The pair of counts that a reader must remember until it leaves.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Pair(u32);
 

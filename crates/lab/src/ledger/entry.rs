@@ -40,7 +40,8 @@ pub(super) struct Entry {
     pub(super) why: Option<String>,
 }
 
-/// Among what decides a figure: parameters that the scenario declares, or what it does not model.
+/// A cause that decides a figure: parameters that the scenario declares, or an effect that it does
+/// not model.
 const SCENARIO: &str = "scenario";
 
 /// Each published figure once. Only the published parameters are kept.

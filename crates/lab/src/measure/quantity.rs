@@ -1,7 +1,7 @@
 //! The measured quantities, with a program for each.
 //!
-//! Each is small enough to see what its time is spent on. All run natively only; what a simulated
-//! machine makes of the costs is the business of `validate`.
+//! Each is small enough to show where its time goes. All run natively only. `validate` checks the
+//! effect of the costs on a simulated machine.
 
 use std::hint::{black_box, spin_loop};
 use std::sync::Arc;

@@ -198,7 +198,7 @@ fn show_pair(pair: &Pair, form: Form, out: &mut dyn Write) -> Result<(), Error> 
     Ok(write!(out, "{}", Bars::new(bars, form))?)
 }
 
-/// Columns of what a pair is about, and of what each side is called.
+/// The widths of the columns for the subject of a pair and for the name of each side.
 const SUBJECT: usize = 16;
 const SIDE: usize = 20;
 

@@ -116,7 +116,7 @@ fn turns() -> u64 {
 /// How long threads waited for their CPUs, and the nanoseconds of an operation.
 type Sample = (Waits, f64);
 
-/// A way to do an operation: what it is called, and a sample of it.
+/// A way to do an operation: its name, and a sample of it.
 type Side = (&'static str, fn(&Place) -> Result<Sample, Error>);
 
 /// All pairs. The last one takes two CPUs.

@@ -91,7 +91,7 @@ const AROUND: &[(&[&str], &str)] = &[
     (&["arch"], "instructions of a processor take no simulated time"),
 ];
 
-/// Crates in which threads wait for each other, and what a machine sees of them.
+/// Crates in which threads wait for each other, with a note on how a machine treats these waits.
 const CRATES: &[(&str, &str)] = &[
     ("crossbeam", MEETS),
     ("crossbeam_channel", WAITS),

@@ -1,4 +1,4 @@
-//! The numbers of points, and the figures that are made of them.
+//! The numbers of points, and the figures computed from them.
 
 use coreline_scenarios::figure::{Figure, Made};
 use coreline_scenarios::metric::Metric;
@@ -94,7 +94,7 @@ pub(super) struct Beside<'a> {
 pub(super) struct Shown<'a> {
     pub(super) of: &'a Measured,
     pub(super) metric: Metric,
-    /// Whether it is made of a figure of another variant.
+    /// Whether it is computed from a figure of another variant.
     pub(super) derived: bool,
     pub(super) series: Series,
     /// Why it has no value somewhere, and the variant that lacks it.

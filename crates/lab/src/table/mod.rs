@@ -295,7 +295,7 @@ fn with_unit(row: &FigureRow) -> String {
     }
 }
 
-/// The mark before a figure that is made of disturbed samples.
+/// The mark before a figure from disturbed samples.
 pub(crate) fn mark(row: &FigureRow) -> &'static str {
     if row.disturbed { "~" } else { "" }
 }
@@ -329,7 +329,7 @@ fn samples(rows: &[FigureRow]) -> Option<String> {
     Some(of + disturbed)
 }
 
-/// That figures are made of disturbed samples, and what to do.
+/// The warning that figures come from disturbed samples, and what to do.
 fn warning(rows: &[FigureRow]) -> Option<String> {
     let disturbed = || rows.iter().filter(|row| row.disturbed);
     let worst = disturbed().max_by_key(|row| row.disturbed_rounds)?;

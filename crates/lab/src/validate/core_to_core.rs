@@ -42,7 +42,7 @@ impl Basis {
         }
     }
 
-    /// Whether nothing that can be looked up says what the figure is.
+    /// Whether no source that can be looked up states the figure.
     pub(crate) fn has_no_source(self) -> bool {
         matches!(self, Basis::Guess | Basis::FromMemory)
     }

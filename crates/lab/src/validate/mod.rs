@@ -108,7 +108,7 @@ fn commit(asked: &str) -> Result<String, Error> {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 enum Verdict {
-    /// It repeats a measurement that the prediction is made of.
+    /// It repeats a measurement on which the prediction is based.
     Calibration,
     /// The measured median is within the band, widened by the tolerance.
     Hit,

@@ -144,7 +144,8 @@ pub(crate) struct Candidate {
     /// Exact and stable: other programs look for it.
     pub(crate) name: String,
     pub(crate) role: Role,
-    /// Makes what is measured, once for all samples; or says what the machine lacks for it.
+    /// Makes the measured object, once for all samples. Returns an error that says what the machine
+    /// lacks.
     pub(crate) make: fn() -> Result<Arc<dyn Subject>, Lacking>,
 }
 

@@ -218,7 +218,7 @@ struct Tally {
     /// All, and those in the window.
     iterations: [u64; 2],
     idled: u64,
-    /// Nanoseconds of what the variant does, and how often it did.
+    /// The nanoseconds that the variant's work takes, and how often it does this work.
     op: u64,
     ops: u64,
 }

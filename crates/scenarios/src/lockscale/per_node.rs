@@ -207,8 +207,8 @@ impl<W: Testbed, const ORDERED: bool> PerNode<W, ORDERED> {
         }
     }
 
-    /// Gives the token to the next node with a queue, or to none. The node's queue is empty by now:
-    /// the second defect.
+    /// Gives the token to the next node with a queue, or to none. At this point the node's queue is
+    /// empty. This is the second defect.
     fn pass(&self, mine: u32) {
         let mut node = mine;
         let to = loop {

@@ -190,7 +190,7 @@ struct Load {
     rest: Duration,
     /// The time of a switch without IDs, each way.
     path: Duration,
-    /// How often each pool creates its threads and is counted.
+    /// The number of counted rounds in which each pool creates its threads.
     rounds: u32,
     /// Seeds where threads go.
     seed: u64,

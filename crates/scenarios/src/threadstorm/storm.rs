@@ -205,7 +205,7 @@ impl<W: Testbed, I: Ids<W>> Storm<W, I> {
         Ok(())
     }
 
-    /// The first thing that went wrong is what the run says of itself.
+    /// The run reports the first error.
     fn fail(&self, broken: RunError) {
         lock(&self.broken).get_or_insert(broken);
     }
@@ -412,7 +412,7 @@ impl<W: Testbed, I: Ids<W>> Storm<W, I> {
 }
 
 impl Worker {
-    /// Does a call, and counts what it took.
+    /// Makes a call, and records the time that it took.
     fn timed<W: Testbed, R>(&mut self, call: Call, f: impl FnOnce(Time) -> R) -> R {
         let start = W::now();
         let result = f(start);

@@ -146,7 +146,7 @@ impl Chooser {
         true
     }
 
-    /// Whether a thread spins, and what it does to words is of interest.
+    /// Whether a thread spins, so that its changes to words must be recorded.
     pub(super) fn watches(&self, thread: usize) -> bool {
         self.spins.get(thread).is_some_and(|spin| spin.is_alone || spin.is_endless)
     }

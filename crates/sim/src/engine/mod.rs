@@ -99,7 +99,7 @@ thread_local! {
 struct Cpu {
     /// This CPU's own time, in picoseconds: all that it did before is settled.
     now: u64,
-    /// When the kernel has to look at this CPU next: the earliest of what it does on its own.
+    /// When the kernel must next handle this CPU: the earliest time of its own events.
     next_kernel_event: u64,
     /// The thread that has the CPU.
     current: Option<usize>,
@@ -166,7 +166,7 @@ impl State {
     }
 }
 
-/// A simulated thread. As with [`Cpu`], what a switch and an access look at comes first.
+/// A simulated thread. As in [`Cpu`], the fields that a switch and an access read come first.
 #[repr(C, align(64))]
 struct Thread {
     state: State,

@@ -268,8 +268,8 @@ impl Engine {
         }
     }
 
-    /// The panic because of which a thread is stuck in a destructor, if it is: what the machine
-    /// stops for otherwise only follows from that.
+    /// The panic that makes a thread hang in a destructor, if there is one. Any other reason to
+    /// stop the machine only follows from this panic.
     pub(super) fn stuck_panic(&mut self) -> Option<FailureKind> {
         let unwinding = std::thread::panicking() && !self.host_unwinds;
         let latest = self.panics.latest.take_if(|_| unwinding)?;

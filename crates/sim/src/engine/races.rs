@@ -20,12 +20,12 @@
 //! | an interrupt | from its sender to its handler |
 //!
 //! So a race may be found that this run's values do not show, and one that needs another schedule
-//! is not: other seeds and schedules bring other runs. No race is found that is none, but where
-//! plain data is shared by what the machine does not see: words of std, references that std was
-//! given (a `Waker`'s), a kernel's hook. Where there is a doubt, more is taken to be ordered than
-//! is: an access counts at its beginning alone; a load that finds the value before a store on its
-//! way acquires all that the word has ever passed on; each drop of an `Arc` acquires, not the last
-//! alone.
+//! is not: other seeds and schedules bring other runs. There are no false alarms, unless the
+//! program shares plain data by means that the machine does not see: words of std, references that
+//! std was given (by a `Waker`), or a kernel's hook. Where there is a doubt, more is taken to be
+//! ordered than is: an access counts at its beginning alone; a load that finds the value before a
+//! store on its way acquires all that the word has ever passed on; each drop of an `Arc` acquires,
+//! not the last alone.
 
 use core::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -306,8 +306,7 @@ accesses! {
     updated
 }
 
-/// The running thread finds the value before a store that is on its way: what it has done is put
-/// down next.
+/// The running thread finds the value before a store in flight. The next call records the effect.
 pub(crate) fn found_before() {
     if are_looked_for() {
         HAS_FOUND_BEFORE.set(true);

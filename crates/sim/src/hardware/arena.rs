@@ -186,7 +186,7 @@ unsafe impl GlobalAlloc for Allocator {
     }
 }
 
-/// The size class of a layout, and what its blocks measure: size and alignment.
+/// The size class of a layout, and the size and alignment of its blocks.
 fn class(layout: Layout) -> (usize, usize, usize) {
     let size = layout.size().max(16);
     if size <= SMALL && layout.align() <= 16 {
@@ -510,7 +510,7 @@ pub(crate) fn is_entered() -> bool {
     !CURRENT.get().is_null()
 }
 
-/// Restores the thread's allocations to what they were before.
+/// Restores the thread's previous setting for allocations.
 pub(crate) struct Entered {
     before: *mut Header,
 }

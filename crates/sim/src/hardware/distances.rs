@@ -181,7 +181,7 @@ impl Distances {
         }
     }
 
-    /// Replaces the ping-pong figure of a pair by what a transfer costs.
+    /// Replaces the ping-pong figure of a pair by the cost of a transfer.
     pub(crate) fn set_transfer(&mut self, nodes: [NodeId; 2], raw: u64) {
         let [a, b] = nodes;
         self.pairs.iter_mut().filter(|pair| pair.is_of(a, b)).for_each(|pair| pair.transfer = raw);

@@ -65,7 +65,7 @@ pub(crate) enum Found {
 pub(crate) struct Keeper {
     /// A freed block of a class and alignment that may be given out again.
     pub(crate) reuse: fn(class: usize, align: usize) -> Option<usize>,
-    /// A block was given out: what was asked for, its class, and what it takes.
+    /// A block was allocated: the requested size, its class, and the size that it takes.
     pub(crate) made: fn(block: usize, size: usize, class: usize, room: usize),
     /// A block was given back with that size.
     pub(crate) freed: fn(block: usize, size: usize),

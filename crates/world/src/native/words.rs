@@ -64,8 +64,8 @@ fn spin<W: Word>(word: &W, order: Ordering, ready: impl FnMut(W::Value) -> bool)
 }
 
 /// The largest number of pauses between two checks of [`Word::wait_until_by`]. It is for longer
-/// waits than [`Word::wait_until`], and what the last look comes too late adds to each of them: 0.2
-/// us at most, on a processor with pauses of 25 ns.
+/// waits than [`Word::wait_until`]. Each wait may end late by the time between two checks: at most
+/// 0.2 us, on a processor with pauses of 25 ns.
 const PAUSES_BY: u32 = 8;
 
 /// The waiting part of [`Word::wait_until_by`]. Reading the clock takes a small part of the pauses

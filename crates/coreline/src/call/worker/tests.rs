@@ -107,8 +107,8 @@ fn worker<W: World>(nested: u32) -> Worker<W> {
     worker
 }
 
-/// One worker calls another one that has a message. It is served, and not when the other one is
-/// done with what it waits for, but meanwhile.
+/// One worker calls another one that has a message. It is served while the other worker waits, and
+/// not after the end of that wait.
 fn behind<W: Testbed>(before: Before) {
     let nested = if matches!(before, Before::PutOff) { Inbox::<W>::DEEP } else { 0 };
     let workers = Arc::new([worker::<W>(nested), worker::<W>(0)]);
@@ -174,7 +174,7 @@ fn behind<W: Testbed>(before: Before) {
 const BEFORE: [Before; 5] =
     [Before::Work, Before::Call, Before::Letter, Before::PutOff, Before::Waits];
 
-/// A call that is served in the middle of another one needs no fence: the worker looks again and
+/// A call that is served during another call needs no fence, because the worker checks again and
 /// again.
 #[test]
 fn a_call_that_waits_is_seen_in_the_middle_of_another_one_in_every_interleaving() {

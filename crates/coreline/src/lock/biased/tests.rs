@@ -193,7 +193,7 @@ fn forgotten_guards_do_not_free_the_lock() {
     });
 }
 
-/// How long a reader waits that reads again 300 us after a writer came, and then once more. If
+/// How long a reader waits if it reads again 300 us after a writer came, and then once more. If
 /// `stops`, the writer's CPU is busy with something else meanwhile.
 fn reads_again(stops: bool) -> [Duration; 2] {
     simulated(move || {
@@ -278,8 +278,8 @@ fn a_writer_leaves_a_lock_open_that_another_one_has_opened() {
     assert!(waited < PATIENCE / 10, "{waited:?}");
 }
 
-/// No reader makes a lock biased for which a thread waits: a late reader that then came by a slot
-/// would leave its request there.
+/// No reader makes a lock biased for which a thread waits: a late reader that then took the lock by
+/// a slot would leave its request in the word.
 #[test]
 fn a_lock_for_which_a_thread_waits_is_not_biased() {
     simulated(|| {

@@ -117,7 +117,7 @@ pub struct Osq<O: Order = Near, W: World = Native> {
     order: PhantomData<fn() -> O>,
 }
 
-/// How long a holder that waits for a link spins, and then sleeps, in turn.
+/// How long a holder that waits for a link spins and then sleeps, alternately.
 const LINKING: Duration = Duration::from_micros(10);
 
 const _: () = {

@@ -112,7 +112,7 @@ impl Engine {
         self.cpus[cpu].interrupts.front().map_or(NEVER, |&(at, _)| at)
     }
 
-    /// When an interrupt makes a CPU's thread break off what it does.
+    /// When an interrupt makes a CPU's thread stop its current operation.
     pub(in crate::engine) fn next_break(&self, cpu: usize, thread: usize) -> u64 {
         let thread = &self.threads[thread];
         let breaks = thread.masked == 0 || thread.monitoring;

@@ -16,7 +16,7 @@ use crate::engine::{Engine, Key, inside, with};
 /// A signal handler.
 type Handler = Box<dyn Fn() + Send + Sync>;
 
-/// Its address is what the machine's handler is found by, among its statics.
+/// The machine's handler is found by the address of this static.
 static HANDLER: u8 = 0;
 
 fn handler_key() -> Key {

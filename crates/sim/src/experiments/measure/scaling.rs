@@ -335,7 +335,7 @@ impl Serialize for Scaling {
     }
 }
 
-/// How long the longest bar is.
+/// The length of the longest bar.
 const BAR: f64 = 24.0;
 
 impl fmt::Display for Scaling {

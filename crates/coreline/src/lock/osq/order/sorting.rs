@@ -165,8 +165,8 @@ impl<'a, W: World> Sorting<'a, W> {
         (run.take(self.ring(run.ring)), false)
     }
 
-    /// Records what the run has taken; returns how many waiters were taken since the board is in
-    /// use.
+    /// Records the waiters that the run has taken. Returns how many waiters were taken since the
+    /// board is in use.
     fn count(&self, run: &Run) -> u32 {
         let ring = self.ring(run.ring);
         let turns = self.board.turns.get().wrapping_add(ring.len.get() - run.len);
