@@ -50,8 +50,8 @@ impl From<Shot> for coreline_shot_t {
     }
 }
 
-/// The work that a function of C does in members. It must return: an exception that leaves it ends
-/// the process.
+/// What a function of C does in members. It must return: an exception that leaves it ends the
+/// process.
 pub type coreline_shootdown_f = Option<unsafe extern "C-unwind" fn(context: *mut c_void)>;
 
 /// The function of a shootdown, which members run.

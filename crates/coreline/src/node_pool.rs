@@ -173,7 +173,7 @@ impl<T: Pooled<W>, W: World> Pool<T, W> {
         None
     }
 
-    /// Makes the chunk of an object if it is not there; says whether it is there now.
+    /// Makes the chunk of an object if it does not exist. Returns whether it exists now.
     fn has_chunk(&self, at: u32) -> bool {
         let at_chunk = at as usize / Self::PER_CHUNK;
         match self.chunks.get(at_chunk) {

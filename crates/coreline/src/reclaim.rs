@@ -127,7 +127,8 @@ fn serve<R: Reclaim<W>, W: Testbed>(of: &R, end: &W::U32) {
     }
 }
 
-/// Frees what was given up until now and no reader holds; returns whether that was all.
+/// Frees all values that were given up until now and that no reader holds. Returns whether these
+/// were all values.
 fn look<R: Reclaim<W>, W: Testbed>(of: &R) -> bool {
     // Waits for no reader. In the model, where no time passes, it does: there, readers leave.
     let deadline = W::RUNS.then(W::now);

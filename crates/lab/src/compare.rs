@@ -72,10 +72,10 @@ struct Run {
     spans: String,
     seed: u64,
     seeds: u64,
-    /// Results of older programs do not say: theirs were first-come.
+    /// Older results do not contain this. Their arbitration was first-come.
     #[serde(default = "first_come")]
     arbitrations: Vec<String>,
-    /// Results of older programs do not say: accesses did not overlap.
+    /// Older results do not contain this. Their accesses did not overlap.
     overlap: Option<String>,
     rows: Vec<Row>,
 }

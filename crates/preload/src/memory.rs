@@ -1,7 +1,8 @@
 //! The memory of this library, for which it never asks the program's allocator.
 //!
-//! A lock call may allocate, and the program's allocator may take locks: one that asked it would
-//! call itself. So this allocator maps pages, and keeps what is freed in a list for each size.
+//! A lock call may allocate, and the program's allocator may take locks. So a lock call that used
+//! this allocator would call itself. So this allocator maps pages, and keeps what is freed in a
+//! list for each size.
 //!
 //! | word | meaning | written by |
 //! |---|---|---|

@@ -9,9 +9,10 @@
 //! The state that all locks share is made from the machine's tree, and from a test of the kernel's
 //! restartable sequences. Both take milliseconds on large machines, which a process with one thread
 //! need not pay. Both call the program's allocator, by `opendir` and by `pthread_create`, and need
-//! more stack than a lock call may. So no lock call does that, which may be made in a signal
-//! handler, on 16 KiB of stack, and under any lock of the program. It is done when the program
-//! calls `pthread_create` for the first time: that function allocates and maps memory itself.
+//! more stack than a lock call may. So no lock call does this, because a lock call may be made in a
+//! signal handler, on 16 KiB of stack, and under any lock of the program. It is done when the
+//! program calls `pthread_create` for the first time: that function allocates and maps memory
+//! itself.
 //!
 //! Until then, calls that find no free lock check it from time to time. These are calls in signal
 //! handlers, and of threads that `pthread_create` has not made.

@@ -116,9 +116,9 @@ fn is_shared<W: World>(cpu: CpuId) -> bool {
     lasts::<W>(cpu, |known| &known.shared)
 }
 
-/// Records that a thread of this CPU looks now, though it was to look at an earlier time. If the
-/// thread was away for [`AWAY`] or longer, others want the CPU. Returns whether it was away for
-/// [`GAP`] or longer, which is less: then it stops polling for now.
+/// Records that a thread of this CPU checks now, although its check was due at an earlier time. If
+/// the thread was away for [`AWAY`] or longer, others want the CPU. Returns whether it was away for
+/// [`GAP`] or longer, which is a shorter time. In this case it stops polling for now.
 fn learns<W: World>(cpu: CpuId, due: Time, now: Time) -> bool {
     let away = now - due;
     if away >= AWAY {

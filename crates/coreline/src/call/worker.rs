@@ -112,8 +112,8 @@ impl<W: World> Worker<W> {
         Ok(sent)
     }
 
-    /// Whether a call is there for this worker, or one runs. If not, the worker looks at its tasks
-    /// before it begins any call, except those that come from here on.
+    /// Whether a call is there for this worker, or one runs. If not, the worker checks its tasks
+    /// before it begins any call, except calls that come later.
     ///
     /// A call lies in the mailbox, in `more`, in `later`, or in `taken`, where `nested` is not 0.
     /// Before the worker takes it away, it says so in `nested`. During a call, it puts other calls
@@ -265,8 +265,8 @@ impl<W: World> Worker<W> {
     /// many calls it ran.
     ///
     /// It serves one, and others later: the callers that it serves may put off another call when
-    /// they have their value. A worker that served all would stay here as long as two such callers
-    /// go on. The callers of the calls that it is inside would wait as long.
+    /// they have their value. A worker that served all calls would stay here as long as two such
+    /// callers continue. The callers of the calls that it is inside would wait as long.
     #[cold]
     #[inline(never)]
     fn serve_later(&self, peers: &[Self]) -> u32 {
@@ -314,8 +314,8 @@ impl<W: World> Worker<W> {
     ///   Worker: ends call 1, runs call 3, may begin a task     <- call 2 waits
     ///
     /// A second look here would take the line away from the caller of call 1, which reads its value
-    /// from it. And a worker that looked until it finds none would begin no task while calls come
-    /// without end.
+    /// from it. And a worker that served calls until it found none would begin no task while new
+    /// calls keep coming.
     #[inline]
     pub(super) fn serve_calls(&self, peers: &[Self]) -> u32 {
         let mut calls = 0;
@@ -420,8 +420,8 @@ impl<W: World> Worker<W> {
     }
 
     /// Takes no more calls and tasks, if there is none. Returns whether there was none. It runs
-    /// nothing: a function may call another worker, and to wait for that call would serve calls at
-    /// a closed mailbox.
+    /// nothing, because a function may call another worker, and the wait for that call would serve
+    /// calls at a closed mailbox.
     pub(super) fn close(&self) -> bool {
         let (none, closed) = (ptr::null_mut(), Inbox::<W>::CLOSED);
         // Relaxed, twice: nothing that was published there is read here.

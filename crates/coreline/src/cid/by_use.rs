@@ -52,7 +52,7 @@ where
         }
     }
 
-    /// A section on a CPU, if that has an ID; says whether it had.
+    /// Runs a section on a CPU, if the CPU has an ID. Returns whether it had one.
     fn try_section(&self, cpu: u32) -> bool {
         let section = &self.sections[cpu as usize];
         section.lock();

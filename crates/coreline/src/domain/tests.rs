@@ -198,8 +198,8 @@ fn threads_that_want_too_few_leases_wait_in_turn() {
     assert!(longest < Duration::from_micros(200), "{longest:?}");
 }
 
-/// Two threads want a domain's lock, whose queue does not move, as in a forked child: there it is
-/// that of threads which the child does not have.
+/// Two threads want a domain's lock whose queue does not move, as in a forked child, where the
+/// queue belongs to threads that the child does not have.
 fn waits_beside_a_queue_that_stands(forked: bool) -> Result<(), Box<Failure>> {
     let law = move || {
         let domains = Domains::<Recent, Sim>::new_in(DomainsOptions::new()).unwrap();

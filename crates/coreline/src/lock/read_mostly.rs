@@ -55,7 +55,7 @@ const CLOSED: u32 = 1;
 const SLEPT_ON: u32 = 2;
 
 /// How often a reader that finds the lock closed sleeps until it is opened, before it queues with
-/// the writers. A writer waits for all that queue before it, one after another. If threads
+/// the writers. A writer waits for all threads that queue before it, one after another. If threads
 /// outnumber CPUs, each of these waits for a CPU when its turn comes.
 const SLEEPS: u32 = 8;
 

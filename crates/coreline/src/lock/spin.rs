@@ -33,8 +33,8 @@ const LOOKS: u32 = 6;
 /// end.
 const PAUSES: u32 = 1 << 19;
 
-/// How a thread without a node waits: it looks again after this time, and after twice as long each
-/// further time, up to [`LONGEST_DOZE`].
+/// How a thread without a node waits: it checks again after this time, and doubles the time with
+/// each further check, up to [`LONGEST_DOZE`].
 pub(super) const DOZE: Duration = Duration::from_micros(100);
 
 /// Then it looks 39 times a second, which costs a CPU less than a thousandth of its time.

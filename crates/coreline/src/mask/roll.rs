@@ -467,8 +467,8 @@ impl<W: World> Seat<W> {
         self.has_news()
     }
 
-    /// A light fence, and a check whether something may be wanted of the owner, which has said
-    /// where it is.
+    /// A light fence, and a check whether the owner, which has published its state, may have
+    /// something to do.
     #[inline]
     fn has_news(&self) -> bool {
         // Pairs with both heavy fences in `tell`. Without it an announcer could miss that we are

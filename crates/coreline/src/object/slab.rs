@@ -218,7 +218,7 @@ impl<W: World> Slabs<W> {
         }
     }
 
-    /// Memory for one object, on a node if that has some. Its count of lives is 0.
+    /// Memory for one object, on a node if that node has memory. Its count of lives is 0.
     pub(super) fn reserve(&self, node: usize) -> Result<NonNull<u8>, MapError> {
         loop {
             if let Some(object) = self.with(|lists| self.reserve_in(lists, node)) {
@@ -391,8 +391,8 @@ impl<W: World> Slabs<W> {
     }
 
     /// Calls `f` with the count of lives of each reserved object: under the lock, except for no
-    /// more than 64 of them at a time. An object that is reserved or given back meanwhile may be
-    /// left out. Returns how many lives the objects had whose memory was given back before.
+    /// more than 64 of them at a time. An object that is reserved or given back during the walk may
+    /// be left out. Returns how many lives the objects had whose memory was given back before.
     ///
     /// Slabs stay while a thread walks: one that is added is put before all others, and none is
     /// unmapped.

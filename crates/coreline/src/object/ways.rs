@@ -48,7 +48,7 @@ impl<T: Send + 'static, L: Send + 'static, W: World> ObjectCache<T, L, W> {
         Some(ours)
     }
 
-    /// Makes room on the stack of a CPU, which is full, and an object idle.
+    /// Makes room on the full stack of a CPU, and adds an idle object.
     #[cold]
     #[inline(never)]
     pub(super) fn flush(&self, body: Held<T, L, W>) {

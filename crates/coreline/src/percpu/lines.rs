@@ -143,7 +143,7 @@ impl<W: World> Lines<W> {
 
     /// # Safety
     ///
-    /// The line came from here for this CPU, and no other rows have it. Otherwise as for
+    /// The line was allocated here for this CPU, and no other rows have it. Otherwise as for
     /// [`make`](Lines::make).
     unsafe fn put<'a>(
         &self,
@@ -183,7 +183,7 @@ impl<W: World> Lines<W> {
     ///
     /// # Safety
     ///
-    /// It came from here for this number, and nothing uses it any more.
+    /// The line was allocated here for this number, and nothing uses it any more.
     unsafe fn give(&self, number: usize, line: NonNull<RowLine<W>>) {
         let part = self.part(number);
         // SAFETY: the caller's promise.

@@ -24,8 +24,8 @@
 //!
 //! One of them sees the other. If the returning thread sees the waiter, it takes what it returned
 //! once more, and gives it to the first. If another thread was faster, that one has it, and will
-//! return it. If the waiter finds something, it also gives it to the first. Only a waiter that
-//! finds `waiting` at 0 fences. A later one relies on the look of the first, which follows its
+//! return it. If the waiter finds something, it also gives this to the first waiter. Only a waiter
+//! that finds `waiting` at 0 fences. A later one relies on the look of the first, which follows its
 //! fence, and goes on while any thread waits. If that check fails, all others are sent away. Each
 //! joins again, and one of them finds 0.
 //!

@@ -133,17 +133,18 @@ pub(super) const WAITS: &str =
 /// Where a path leads.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Leads {
-    /// To what has a mirror under the same path.
+    /// A path to an item that has a mirror under the same path.
     Mirrored,
-    /// To what has a mirror under this path.
+    /// A path to an item that has a mirror under this path.
     To(&'static str),
-    /// To what a mirror has from std itself.
+    /// A path to an item that a mirror takes from std itself.
     Same,
-    /// To what threads share, and no mirror has; why that matters.
+    /// A path to state that threads share and no mirror has, and why this matters.
     Missing(&'static str),
     /// The path names plain shared data. The simulator charges nothing for it.
     Uncharged,
-    /// To what a system adds to its threads, which a simulated thread is none of.
+    /// A path to an item that an operating system adds to its threads. A simulated thread is not
+    /// such a thread.
     HostThread,
     Elsewhere,
 }

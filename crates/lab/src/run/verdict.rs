@@ -172,7 +172,7 @@ pub(crate) fn said(verdict: Verdict, times: Option<f64>) -> String {
     }
 }
 
-/// How many published figures verdicts were reached of, and what one constant would reach.
+/// How many published figures have verdicts, and how many a constant prediction would reach.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct Score {
     pub(crate) figures: usize,

@@ -269,7 +269,7 @@ pub(super) fn end() {
 }
 
 /// Calls `f` with the running thread, in a machine that looks for races. In a kernel's hook there
-/// is no thread, and nothing is noted.
+/// is no thread, and nothing is recorded.
 fn note<R>(f: impl FnOnce(&mut Races, usize, &Engine) -> R) -> Option<R> {
     let noted = with(|engine| {
         RACES.with_borrow_mut(|races| {

@@ -83,7 +83,7 @@ pub(crate) struct Finished {
     pub(crate) report: Report,
     pub(crate) locks: Vec<LockReport>,
     pub(crate) trace: Option<Trace>,
-    /// The decisions of a listed schedule, which could have been others.
+    /// The decisions of a listed schedule that had alternatives.
     pub(crate) decisions: Decisions,
 }
 

@@ -51,9 +51,9 @@ pub fn search(
     Ok(runs)
 }
 
-/// The same failure with the places of allocations and frees, if it is a mistake with memory: the
-/// run is repeated, and traces them. The failure as it is, if the run cannot be repeated from its
-/// line alone.
+/// The same failure with the places of allocations and frees, if it is a mistake with memory. The
+/// run is repeated to trace these places. The failure as it is, if the run cannot be repeated from
+/// its line alone.
 pub(crate) fn with_places(failure: Box<Failure>, program: impl FnOnce() + 'static) -> Box<Failure> {
     let replay = Replay { memory: MemoryChecks::Traced, ..failure.replay.clone() };
     let FailureKind::Memory(mistake) = &failure.kind else { return failure };

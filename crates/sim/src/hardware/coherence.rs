@@ -246,7 +246,7 @@ impl Directory {
         self.last_emptied = self.last_emptied.max(now);
     }
 
-    /// Whether the core that asked for the line last lost it since then.
+    /// Whether the core that last asked for the line has lost it since then.
     #[inline(always)]
     fn is_lost(&self, entry: &Entry) -> bool {
         entry.arrival < self.last_emptied && entry.arrival < self.emptied[entry.asker as usize]

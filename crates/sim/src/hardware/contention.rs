@@ -75,7 +75,7 @@ pub(crate) type StoreNumber = u64;
 /// The value of a word of any type, as an address: pointers keep where they may point.
 pub(crate) type Value = *mut ();
 
-/// A store that was issued and whose line is not there yet.
+/// A store that was issued and whose line has not arrived yet.
 struct Store {
     number: StoreNumber,
     cpu: usize,

@@ -145,7 +145,7 @@ impl Distances {
         &self.pairs
     }
 
-    /// The first two CPUs that are so far apart, and of whose nodes the file says nothing more.
+    /// The first two CPUs at this distance for whose nodes the file has no distance of their own.
     pub(crate) fn cpus(&self, class: Class, topology: &Topology) -> Option<[CpuId; 2]> {
         let cpus = class.pair(topology)?;
         let is_stated = |a, b| self.pairs.iter().any(|pair| pair.is_of(a, b));

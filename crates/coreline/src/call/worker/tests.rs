@@ -15,7 +15,8 @@ struct Two<W: World> {
 }
 
 impl<W: World> Two<W> {
-    /// The part of one of them: calls the other one, and serves until it was called, too.
+    /// The part of one worker: calls the other worker, and serves until the other worker has called
+    /// it, too.
     fn cross(&self, own: usize) {
         let (this, other) = (&self.workers[own], &self.workers[1 - own]);
         // SAFETY: run by the other worker alone.

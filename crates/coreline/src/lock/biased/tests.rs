@@ -234,7 +234,7 @@ fn a_reader_that_reads_again_does_not_wait_for_a_writer_that_cannot_run() {
 }
 
 /// A thread reads for 3 ms, so the writer opens the lock after 1 ms, until 10 ms. If it does not
-/// look meanwhile, it takes the lock after 10 ms.
+/// check during that time, it takes the lock after 10 ms.
 #[test]
 fn a_writer_that_opened_the_lock_takes_it_when_it_is_free() {
     let waited = simulated(|| {

@@ -61,8 +61,8 @@ pub(crate) fn interrupt_point() {
 }
 
 impl Engine {
-    /// Whether the running thread may do something that others can notice: nothing earlier is left
-    /// to happen elsewhere, and the kernel has nothing to do here. Counts a step, so that no loop
+    /// Whether the running thread may do something that others can notice: no other CPU has an
+    /// earlier event, and the kernel has nothing to do on this CPU. Counts a step, so that no loop
     /// of a simulated program is endless.
     #[inline(always)]
     pub(in crate::engine) fn may_go_on(&mut self) -> Result<(), Hold> {

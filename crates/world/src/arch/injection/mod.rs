@@ -85,8 +85,8 @@ struct Intruder<'a> {
     answers: Cell<Option<Vec<Answer>>>,
 }
 
-/// Traps are sprung by the code of a section, never inside of an allocator or a lock, so the
-/// handler is free to do what it likes.
+/// The code of a section triggers traps, never inside an allocator or a lock, so the handler may do
+/// anything.
 extern "C" fn on_trap(_signal: c_int, _info: *mut libc::siginfo_t, context: *mut c_void) {
     processor::traps::skip_trap(context);
     // Relaxed, as all here: the handler runs on the thread that it interrupts.

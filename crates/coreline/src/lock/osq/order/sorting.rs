@@ -114,7 +114,8 @@ impl Progress {
 /// All that wait there have a turn, even if they pass over others: next time their turns follow one
 /// another, and they pass over none. Cut into shares of five turns, which is what 15 other places
 /// leave, runs of places with eight threads would stay about as short. If fewer wait, threads that
-/// come meanwhile have the share, and one turn more: in order of age, the first passes over none.
+/// arrive during the run get the rest of the share, and one turn more, because the first of them
+/// passes over no thread.
 fn allowance(waiters: u32, others: u32, passed: i32) -> u32 {
     let left = waiters.max(Near::PASSES / others.max(1) + 1).cast_signed();
     left.min(MOST_PASSES - passed).max(1).cast_unsigned()
@@ -182,7 +183,7 @@ impl<'a, W: World> Sorting<'a, W> {
         self.board.short.get() >= VAIN
     }
 
-    /// The run after that of `current`, after this many turns; `None` if no ring has waiters.
+    /// The run after the run of `current`, after this many turns, or `None` if no ring has waiters.
     fn next(&self, current: u32, turns: u32) -> Option<Run> {
         let sorted = self.board.sorted.get();
         let candidates = self.candidates(current, sorted);
