@@ -72,7 +72,7 @@ pub(crate) fn ask<W: World>(asked: &W::U32) {
 /// The thread of a reclaimer. Dropping it ends the thread.
 pub(crate) struct Thread<R: Reclaim<W>, W: Testbed> {
     of: R,
-    /// 1: the thread is to end.
+    /// 1: the thread must end.
     end: Arc<W::U32>,
     /// `None` only while this is dropped.
     thread: Option<W::JoinHandle<()>>,

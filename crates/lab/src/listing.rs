@@ -4,7 +4,7 @@
 //!
 //! 1. a line for each row;
 //! 2. the same, and columns of text are narrower: their cells are wrapped;
-//! 3. the last column, if it has text, stands below its row;
+//! 3. the last column, if it has text, is below its row;
 //! 4. each row is a paragraph that names the columns.
 //!
 //! Numbers are never broken before the last layout. A column in which no row has anything is left

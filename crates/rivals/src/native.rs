@@ -73,7 +73,7 @@ pub(crate) fn calloc(size: usize) -> *mut u8 {
 ///
 /// # Safety
 ///
-/// It came from one of them, and is used no more.
+/// It came from one of them, and is no longer used.
 #[inline(always)]
 pub(crate) unsafe fn free(at: *mut u8) {
     // SAFETY: the caller's promise.

@@ -234,7 +234,7 @@ impl<W: Testbed> Barrier<W> {
             || ends.map(<*const _>::addr).contains(&line)
     }
 
-    /// No thread waits any more, since not all will come.
+    /// Ends the wait of all threads, because not all threads will arrive.
     pub(crate) fn give_up(&self) {
         // Relaxed: nothing was done that another thread would have to see.
         self.generation.fetch_or(GIVEN_UP, Ordering::Relaxed);

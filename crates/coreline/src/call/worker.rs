@@ -302,8 +302,8 @@ impl<W: World> Worker<W> {
         !self.inbox.later[0].load(Ordering::Relaxed).is_null()
     }
 
-    /// Serves the calls that are there; returns how many it ran. A message of work is then gone: a
-    /// caller looks at its queues after this in any case.
+    /// Serves the waiting calls. Returns how many it ran. A message of work is then gone: a caller
+    /// looks at its queues after this in any case.
     ///
     /// Calls do not always run in the order of arrival. One that comes into the mailbox while
     /// another one runs here stays there until the next look:

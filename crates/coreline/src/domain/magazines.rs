@@ -168,7 +168,7 @@ impl<W: World> Magazine<W> {
         self.reserved.fetch_and(!(1 << position), Ordering::Release);
     }
 
-    /// The number that waits in this round; else marks the round.
+    /// Takes the number that waits in this round. If there is none, marks the round.
     fn take_or_mark(round: &W::U32, _guard: &Guard<'_, W>) -> Option<u32> {
         // Acquire: pairs with the Release in `take_round`: the taker's earlier returns are seen.
         // Relaxed: nothing was marked.

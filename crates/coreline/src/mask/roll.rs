@@ -162,7 +162,7 @@ pub(super) struct Told {
 pub(super) struct Waited {
     /// Owners that have done what was wanted.
     pub(super) reached: usize,
-    /// Owners that had neither done it nor left by the deadline.
+    /// Owners that had neither run the call nor left by the deadline.
     pub(super) late: usize,
 }
 

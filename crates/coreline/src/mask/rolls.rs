@@ -99,7 +99,8 @@ impl<W: World> Rolls<W> {
         rolls.sum::<usize>() + (self.iter().count() - 1) * size_of::<Self>()
     }
 
-    /// Tells all owners of a change, like [`Roll::tell`]. Returns those that were told, by roll.
+    /// Tells all owners of a change, like [`Roll::tell`]. Returns the owners that were told, by
+    /// roll.
     ///
     /// # Errors
     ///

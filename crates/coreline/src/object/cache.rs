@@ -33,7 +33,7 @@ pub(super) struct Body<T, L, W: World> {
     pub(super) kept: T,
     /// There while the object lives.
     pub(super) life: MaybeUninit<L>,
-    /// How many lives the objects had that were here. Written by the holder.
+    /// The total number of lives of the objects that were here. Written by the holder.
     pub(super) lives: W::U64,
 }
 

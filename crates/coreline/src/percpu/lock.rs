@@ -239,7 +239,7 @@ impl_debug!([W: World, H] SlotLockGuard<'_, W, H> as it (it.lock));
 mod tests {
     use super::*;
 
-    /// A lock as a child finds it that was forked while this thread held it.
+    /// A lock in the state that it has in a child that was forked while this thread held the lock.
     fn inherited(thread: u32) -> SlotLock<Native> {
         let parent = u64::from(Native::generation().get()) + 1;
         let holder = <Native as Words>::U64::new_in(parent << 32 | u64::from(thread));

@@ -47,7 +47,7 @@ pub(crate) enum Verdict {
     Reached,
     /// On the published side, and of another size.
     Direction,
-    /// On the other side, or on one side where none was published.
+    /// On the other side of 1, or on one side although the published figure is on none.
     Against,
     /// Nothing happens here: the alternatives are alike.
     NoEffect,

@@ -151,7 +151,7 @@ pub(crate) fn scale(choice: &Choice) -> Result<(), Error> {
     }
 }
 
-/// The baseline with what was measured. A curve that is the same keeps the reason that it has.
+/// The baseline with the measured curves. An unchanged curve keeps its reason.
 fn blessed(
     before: &Baseline,
     records: &BTreeMap<Key, Record>,

@@ -47,7 +47,7 @@ impl Basis {
         matches!(self, Basis::Guess | Basis::FromMemory)
     }
 
-    /// The source with the word before it, unless it begins with that.
+    /// The source with this word before it, unless it begins with the word.
     fn before(self, source: &str) -> String {
         let word = self.word();
         if source.starts_with(word) { source.to_owned() } else { format!("{word}: {source}") }

@@ -46,7 +46,7 @@ impl<W: Testbed> Shard<W> {
         shard
     }
 
-    /// The tenant's entry, or the free one where it would be.
+    /// The tenant's entry, or the free entry that it would use.
     fn find(&self, tenant: usize) -> &Entry<W> {
         let (_, first) = hash(tenant);
         let mut at = first;

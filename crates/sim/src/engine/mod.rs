@@ -282,7 +282,7 @@ pub(crate) struct Engine {
     yielder: *const Yielder<(), ()>,
     /// The time of the loop's latest decision.
     settled: u64,
-    /// When something else than the running CPU acts next.
+    /// When something other than the running CPU acts next.
     horizon: u64,
     /// The threads parked on each word, longest sleeper first.
     parked: BTreeMap<usize, VecDeque<usize>>,

@@ -320,7 +320,7 @@ pub(crate) fn fenced(order: Ordering) {
     }
 }
 
-/// It has started a thread, whose stack begins there.
+/// It has started a thread, whose stack begins at this address.
 pub(super) fn started(child: usize, stack: (usize, usize)) {
     if are_looked_for() {
         note(|races, thread, _| {

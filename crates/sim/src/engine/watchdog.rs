@@ -34,7 +34,7 @@ struct Watched {
     host: HostThread,
     asleep: Arc<AtomicU32>,
     every: Duration,
-    /// When it was looked at last.
+    /// The time of its last check.
     looked: Instant,
 }
 

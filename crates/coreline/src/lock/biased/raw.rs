@@ -129,7 +129,7 @@ impl<W: World> RawBiasedRwLock<W> {
     ///
     /// # Panics
     ///
-    /// Panics with more than 2^22 reads at one time. Only forgotten reads can be as many.
+    /// Panics with more than 2^22 reads at one time. Only forgotten reads can reach this number.
     #[inline]
     pub fn read(&self) {
         if !self.read_at_once() {

@@ -260,7 +260,7 @@ impl Waiter {
 }
 
 /// The number of rings of a board, and so the number of places that are distinguished. Tests of
-/// this crate have small boards, because the model makes each word again in each interleaving.
+/// this crate have small boards, because the model creates each word again in each interleaving.
 pub(super) const RINGS: usize = if cfg!(test) { 4 } else { 32 };
 
 /// The number of waiters in a ring, at most; they take two lines. Further waiters of that place

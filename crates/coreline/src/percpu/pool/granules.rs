@@ -284,7 +284,7 @@ pub(super) mod tests {
 
     use super::*;
 
-    /// How many words of maps this thread has looked at.
+    /// How many words of maps this thread has read.
     fn with_looks<R>(f: impl FnOnce(&Cell<usize>) -> R) -> R {
         static LOOKS: WorldLocal = WorldLocal::new("words looked at");
         LOOKS.with::<Native, _, _>(|| Cell::new(0), f)

@@ -306,7 +306,8 @@ impl Engine {
         }
     }
 
-    /// Something else than the running CPU acts at a time. A schedule by choice has no such order.
+    /// Something other than the running CPU acts at this time. A schedule by choice has no such
+    /// order.
     pub(in crate::engine) fn lower_horizon(&mut self, at: u64) {
         if self.chooser.is_none() {
             self.horizon = self.horizon.min(at);

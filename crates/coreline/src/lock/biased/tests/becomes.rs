@@ -14,7 +14,7 @@ fn draws(cpu: u32) -> impl FnMut(u64) -> u64 {
 }
 
 /// Threads on CPUs of their own read until the end, with so much time in the section and about as
-/// much between two reads. Returns whether the lock is biased then.
+/// much between two reads. Returns whether the lock is then biased.
 fn is_biased_after(reads: u32, threads: u32, section: u64, between: u64) -> bool {
     let program = move || {
         let lock = Arc::new(RawBiasedRwLock::<Sim>::new_in());
