@@ -182,7 +182,7 @@ impl Goal {
     }
 }
 
-/// How small is small enough.
+/// The largest value that reaches the goal.
 #[derive(Debug, Clone)]
 pub(crate) enum Most {
     /// This many times the median of the candidate of this name.

@@ -160,10 +160,10 @@ pub static SCENARIO: Scenario = Scenario {
 /// The cost `spawn` of every machine file, and half of that, both from memory.
 const REST: u64 = 30;
 
-/// The times to create and end a thread with which creators create as many threads under `recent`
-/// as were published of v6.17, by the size: a creator does two thirds of the work, so 8 that create
-/// 23,666 in a second take 3/2 times 338 us for each, and 32 that create 16,161 take 3/2 times
-/// 1980.
+/// The times to create and end a thread, by size. With these times, creators under `recent` create
+/// threads at the rate that was published for v6.17. A creator does two thirds of the work. So 8
+/// creators that create 23,666 threads per second take 3/2 times 338 us for each thread, and 32
+/// creators that create 16,161 threads per second take 3/2 times 1980 us.
 const PUBLISHED_PACE: [((u64, u64), u64); 2] = [((8, 8), 507), ((32, 32), 2970)];
 
 fn rests(it: &Around<'_>) -> Vec<u64> {

@@ -8,7 +8,7 @@ use coreline_world::{Cell, JoinHandle, Placement, Testbed};
 use super::super::request::{Caller, Request};
 use super::*;
 
-/// Two workers, and a count for each that only calls on it touch.
+/// Two workers, with a count for each worker. Only calls on a worker change its count.
 struct Two<W: World> {
     workers: [Worker<W>; 2],
     counts: [Cell<u32, W>; 2],
