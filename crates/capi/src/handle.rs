@@ -52,7 +52,7 @@ const DESTROYED: u64 = u64::from_ne_bytes(*b"-no-more");
 #[repr(C, align(16))]
 pub(crate) struct Place<T> {
     magic: AtomicU64,
-    /// The place that was left after this one; used while no object is here.
+    /// The place that became free before this one. Used only while this place has no object.
     next: Option<NonNull<Place<T>>>,
     value: MaybeUninit<T>,
 }

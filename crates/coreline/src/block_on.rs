@@ -33,7 +33,7 @@ pub(crate) fn block_on<W: World, F: Future>(
     }
 }
 
-/// Counts wake-ups: what the thread sleeps on.
+/// Counts wake-ups. The thread sleeps on this word.
 struct WakeUps<W: World>(W::U32);
 
 impl<W: World> Wake for WakeUps<W> {

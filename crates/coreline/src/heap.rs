@@ -27,7 +27,7 @@ pub(crate) fn slice<T>(items: impl ExactSizeIterator<Item = T>) -> Result<Box<[T
     Ok(all.into_boxed_slice())
 }
 
-/// `None`: no memory has so many bytes.
+/// `None` if this is more than any memory has.
 pub(crate) fn none_left(layout: Option<Layout>) -> MapError {
     let most = || Layout::from_size_align(isize::MAX as usize, 1);
     MapError {

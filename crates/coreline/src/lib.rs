@@ -223,17 +223,17 @@ pub fn current_cpu() -> CpuId {
     <world::Native as world::Place>::cpu()
 }
 
-/// The example of this crate's README.md, as it stands there.
+/// The example of this crate's README.md, unchanged.
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]
 struct Readme;
 
-/// The examples of the repository's README.md, as they stand there. A package does not have it.
+/// The examples of the repository's README.md, unchanged. A package does not have it.
 #[cfg(doctest)]
 #[doc = include_str!("../../../README.md")]
 struct ReadmeOfAll;
 
-/// The examples of the pages for users, as they stand there. A package does not have them.
+/// The examples of the pages for users, unchanged. A package does not have them.
 #[cfg(doctest)]
 mod pages {
     #[doc = include_str!("../../../docs/get-started.md")]

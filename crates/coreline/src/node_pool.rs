@@ -173,7 +173,7 @@ impl<T: Pooled<W>, W: World> Pool<T, W> {
         None
     }
 
-    /// Makes the chunk of an object if it is not there; says whether it is there now.
+    /// Makes the chunk of an object if it does not exist. Returns whether it exists now.
     fn has_chunk(&self, at: u32) -> bool {
         let at_chunk = at as usize / Self::PER_CHUNK;
         match self.chunks.get(at_chunk) {
@@ -259,7 +259,7 @@ impl<T: Pooled<W>, W: World> Pool<T, W> {
     }
 }
 
-/// Objects of one pool, the last that came first.
+/// A list of objects of one pool. The object that was added last comes first.
 pub(crate) struct List<W: World>(W::U64);
 
 impl<W: World> List<W> {
@@ -383,7 +383,7 @@ mod tests {
         assert_eq!(run.expect("it ends").value, 1, "as many as were ever in use at one time");
     }
 
-    /// Of so many bytes that no process has memory for a chunk.
+    /// An object so large that no process has memory for a chunk.
     struct Huge([u64; 1 << 42]);
 
     impl Pooled<Native> for Huge {

@@ -6,7 +6,8 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
 use coreline_world::World;
 
-/// See the module. What is not resumed is forgotten, never dropped: its drop may panic, too.
+/// See the module. A panic that is not resumed is forgotten and never dropped, because its drop may
+/// panic, too.
 #[must_use]
 pub(crate) struct Panics(Option<ManuallyDrop<Box<dyn Any + Send>>>);
 
@@ -26,13 +27,13 @@ impl Panics {
         values.into_iter().for_each(|value| self.run(|| drop(value)));
     }
 
-    /// Whether [`resume`](Panics::resume) does not return. A thread that unwinds already goes on
-    /// with that: a second panic would end the process.
+    /// Whether [`resume`](Panics::resume) does not return. A thread that is already unwinding
+    /// continues with its first panic, because a second panic would end the process.
     pub(crate) fn goes_on<W: World>(&self) -> bool {
         self.0.is_some() && !W::is_unwinding()
     }
 
-    /// Goes on with the panic, if there was one, and it [goes on](Panics::goes_on).
+    /// Resumes the panic, if there was one and the thread [may resume it](Panics::goes_on).
     pub(crate) fn resume<W: World>(self) {
         if self.goes_on::<W>()
             && let Some(panic) = self.0

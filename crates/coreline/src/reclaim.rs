@@ -22,8 +22,8 @@ use coreline_world::{
 
 use crate::panics::Panics;
 
-/// How long a reclaimer that waits for a reader sleeps before its second look, and at most: twice
-/// as long each time.
+/// How long a reclaimer that waits for a reader sleeps before its second check, and the longest
+/// sleep. The time doubles with each check.
 const NAPS: [Duration; 2] = [Duration::from_micros(50), Duration::from_millis(10)];
 
 /// How many reclaimers there are. Read and written under a lock.
@@ -48,10 +48,10 @@ impl Reclaimers {
     }
 }
 
-/// What a reclaimer frees: a handle, whose clones are the same.
+/// The values that a reclaimer frees. This is a handle, and its clones refer to the same values.
 pub(crate) trait Reclaim<W: World>: Clone + Send + 'static {
-    /// How often reclaimers were asked to look; what they sleep on. It wraps: to miss a look, 2^32
-    /// of them would have to come between a reclaimer's load and its sleep.
+    /// How often reclaimers were asked to check. They sleep on this word. It wraps: to miss a look,
+    /// 2^32 of them would have to come between a reclaimer's load and its sleep.
     fn asked(&self) -> &W::U32;
 
     /// Calls `f` with the number of reclaimers, under its lock.
@@ -72,7 +72,7 @@ pub(crate) fn ask<W: World>(asked: &W::U32) {
 /// The thread of a reclaimer. Dropping it ends the thread.
 pub(crate) struct Thread<R: Reclaim<W>, W: Testbed> {
     of: R,
-    /// 1: the thread is to end.
+    /// 1: the thread must end.
     end: Arc<W::U32>,
     /// `None` only while this is dropped.
     thread: Option<W::JoinHandle<()>>,
@@ -127,7 +127,8 @@ fn serve<R: Reclaim<W>, W: Testbed>(of: &R, end: &W::U32) {
     }
 }
 
-/// Frees what was given up until now and no reader holds; returns whether that was all.
+/// Frees all values that were given up until now and that no reader holds. Returns whether these
+/// were all values.
 fn look<R: Reclaim<W>, W: Testbed>(of: &R) -> bool {
     // Waits for no reader. In the model, where no time passes, it does: there, readers leave.
     let deadline = W::RUNS.then(W::now);

@@ -272,7 +272,7 @@ fast_paths! {
     fn object_get_put_generic(cache: &ObjectCache<[u64; 7]>) -> u64 {
         cache.get().map_or(0, |object| object[0])
     }
-    /// A small function on another CPU's worker, and its value: what the caller runs.
+    /// The caller's code for a small function on another CPU's worker, and its value.
     fn call_on_generic(workers: &Workers, cpu: u32, value: u64) -> u64 {
         workers.call_on(CpuId::new(cpu), move || value.wrapping_mul(3)).unwrap_or(0)
     }

@@ -72,10 +72,10 @@ struct Run {
     spans: String,
     seed: u64,
     seeds: u64,
-    /// Results of older programs do not say: theirs were first-come.
+    /// Older results do not contain this. Their arbitration was first-come.
     #[serde(default = "first_come")]
     arbitrations: Vec<String>,
-    /// Results of older programs do not say: accesses did not overlap.
+    /// Older results do not contain this. Their accesses did not overlap.
     overlap: Option<String>,
     rows: Vec<Row>,
 }
@@ -134,7 +134,7 @@ struct Change {
     unit: String,
     before: f64,
     after: f64,
-    /// Of the figure, after over before.
+    /// The ratio of the figure: after divided by before.
     ratio: f64,
     is_worse: bool,
 }
@@ -147,7 +147,7 @@ pub(crate) fn compare(choice: &Choice) -> Result<Comparison, Error> {
     outcome(read(&choice.before)?, read(&choice.after)?, choice.threshold)
 }
 
-/// Reads a result. Of native ones none may be another again: it is no second measurement.
+/// Reads a result. No native result may occur twice, because a copy is not a second measurement.
 fn read(path: &Path, seen: &mut Vec<Vec<u8>>) -> Result<Run, Error> {
     let (text, run): (Vec<u8>, Run) = read_back(path)?;
     if run.is_native() && seen.contains(&text) {

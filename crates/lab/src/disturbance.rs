@@ -2,7 +2,7 @@
 //!
 //! A sample is disturbed if one of its threads waited on a run queue for more than 4 % of the time
 //! that it ran or wanted to. Disturbed samples do not count, unless there are hardly any others:
-//! then the least disturbed ones are kept, and the figure that is made of them is marked. A mark is
+//! then the least disturbed ones are kept, and the figure computed from them is marked. A mark is
 //! honest, and an answer; no figure at all is none.
 //!
 //! The rule never looks at the time that was measured, so it cannot prefer fast samples. That holds
@@ -57,7 +57,7 @@ impl Waits {
     }
 }
 
-/// Samples that a figure is made of.
+/// The samples from which a figure is computed.
 #[derive(Debug, PartialEq)]
 pub(crate) struct Kept<T> {
     /// In the order in which they were taken.
@@ -90,7 +90,7 @@ pub(crate) fn keep<T>(taken: Vec<(Waits, T)>, wanted: usize) -> Kept<T> {
     }
 }
 
-/// How long a look at the CPUs takes: several time slices, so that a thread that shares its CPU
+/// How long a check of the CPUs takes: several time slices, so that a thread that shares its CPU
 /// has to let the other one run.
 const LOOK: Duration = Duration::from_millis(10);
 

@@ -21,7 +21,7 @@ pub(crate) enum Error {
     Machine(SpecError),
     #[error(transparent)]
     MachineFile(SpecError),
-    /// Of a run, or of what was to run.
+    /// An error of a run, or of the choice of a run.
     #[error("{}{}", .0, of_scenario(.0))]
     Scenario(#[from] ScenarioError),
     #[error("{param} cannot be {asked}: {config} has {cpus} CPUs; choose {cpus} or fewer")]

@@ -1,10 +1,10 @@
 //! A table of a verb that fits a terminal of any width.
 //!
-//! There are four layouts, of which the first that fits is taken:
+//! There are four layouts. The first one that fits is used:
 //!
 //! 1. a line for each row;
 //! 2. the same, and columns of text are narrower: their cells are wrapped;
-//! 3. the last column, if it has text, stands below its row;
+//! 3. the last column, if it has text, is below its row;
 //! 4. each row is a paragraph that names the columns.
 //!
 //! Numbers are never broken before the last layout. A column in which no row has anything is left
@@ -51,8 +51,8 @@ impl<'a> Listing<'a> {
         Listing { indent, ..self }
     }
 
-    /// Adds a line that begins `indent` columns from the left: what the rows below it have in
-    /// common, or a remark on the row above it.
+    /// Adds a line that begins `indent` columns from the left. It has the common part of the rows
+    /// below it, or a remark on the row above it.
     pub(crate) fn line(&mut self, indent: usize, text: String) {
         self.lines.push(Line::Text(indent, text));
     }

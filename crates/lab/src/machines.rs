@@ -82,7 +82,7 @@ pub(crate) struct Detail {
     #[serde(flatten)]
     machine: Machine,
     costs: Vec<CostRow>,
-    /// Pairs of nodes of which the file says more than their class.
+    /// Pairs of nodes for which the file has a distance of their own.
     node_distances: Vec<NodeRow>,
     /// The costs of transfers that give the ping-pong figures among the costs.
     core_to_core: Vec<CoreToCore>,

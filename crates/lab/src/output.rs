@@ -76,7 +76,7 @@ impl RowsOutput {
         }
     }
 
-    /// Whether a result goes on to where what is missing would not be seen.
+    /// Whether a result is stored or passed on, so that nobody would notice missing parts.
     pub(crate) fn is_kept(&self) -> bool {
         self.csv || self.output.is_kept()
     }
@@ -128,7 +128,7 @@ impl Output {
         if self.out.is_some() { Form::plain() } else { Form::of_output() }
     }
 
-    /// Whether a result goes on to where what is missing would not be seen.
+    /// Whether a result is stored or passed on, so that nobody would notice missing parts.
     pub(crate) fn is_kept(&self) -> bool {
         self.json || self.out.is_some()
     }

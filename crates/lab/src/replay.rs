@@ -35,8 +35,8 @@ pub(crate) struct Replayed {
     text: String,
 }
 
-/// Runs the program of a line, on the line's machine or on that of a machine file. What happened
-/// when goes to the file `trace`.
+/// Runs the program of a replay line, on the line's machine or on the machine of a machine file.
+/// The events and their times go to the file `trace`.
 pub(crate) fn replay(
     line: &str,
     file: Option<&str>,

@@ -116,8 +116,8 @@ fn collect(command: &Command, pages: &mut Vec<Man>) {
     command.get_subcommands().for_each(|below| collect(below, pages));
 }
 
-/// Refuses a path that a file of another program has. A link is none: it is replaced, and what it
-/// leads to is not touched.
+/// Refuses a path that a file of another program has. A link is not such a file. It is replaced,
+/// and its target is not changed.
 fn is_ours(path: &Path) -> Result<(), Error> {
     let failed = |source| Error::Install { path: path.to_owned(), source };
     let is_file = match fs::symlink_metadata(path) {

@@ -32,8 +32,8 @@ pub(crate) enum Tone {
 }
 
 impl Form {
-    /// Of text for standard output. On a terminal it has colours; `NO_COLOR`, `CLICOLOR` and
-    /// `CLICOLOR_FORCE` say otherwise, the last one also for a pipe.
+    /// The form of text for standard output. On a terminal it has colours; `NO_COLOR`, `CLICOLOR`
+    /// and `CLICOLOR_FORCE` say otherwise, the last one also for a pipe.
     pub(crate) fn of_output() -> Form {
         let terminal = Term::stdout();
         let columns = terminal.size_checked().map(|(_, columns)| usize::from(columns));
@@ -137,8 +137,8 @@ impl Form {
     }
 }
 
-/// Words in lines of a width, which is not 0. What is wider than a line is broken: a list after a
-/// comma, if that is enough, and else between any two characters.
+/// Words in lines of a width, which is not 0. Text that is wider than a line is broken: a list
+/// after a comma, if that is enough, and otherwise between any two characters.
 pub(crate) fn wrapped(text: &str, width: usize) -> Vec<String> {
     let (mut lines, mut line) = (Vec::new(), String::new());
     for word in text.split_whitespace() {

@@ -128,7 +128,7 @@ impl Part {
     }
 }
 
-/// Draws neighbours, and below each what it consists of.
+/// Draws neighbours, and below each neighbour its parts.
 fn draw(parts: &[Part], depth: usize, out: &mut dyn Write) -> io::Result<()> {
     let indent = "  ".repeat(depth);
     for alike in parts.chunk_by(|a, b| a.build == b.build) {

@@ -14,7 +14,7 @@ use crate::error::Error;
 pub(crate) enum World {
     /// This machine.
     Native,
-    /// A simulated machine, and what the user called it.
+    /// A simulated machine, and the name by which the user chose it.
     Simulated { spec: Box<Spec>, asked: String },
 }
 

@@ -87,7 +87,7 @@ pub use lock_api_0_4::{
     ArcRwLockWriteGuard,
 };
 
-/// What a guard may do: with the feature `send_guard`, be sent to another thread.
+/// The marker of guards. With the feature `send_guard`, a guard may be sent to another thread.
 #[cfg(feature = "send_guard")]
 type GuardMarker = lock_api::GuardSend;
 #[cfg(not(feature = "send_guard"))]

@@ -36,7 +36,7 @@ impl OnceState {
 /// also says in which state it is. A call that starts a call of the same `Once` never ends.
 pub struct Once {
     inner: std::sync::Once,
-    /// Of an `inner` that has not ended. A hint for [`state`](Once::state) alone.
+    /// The state of an `inner` that has not ended. A hint for [`state`](Once::state) alone.
     begun: AtomicU8,
 }
 

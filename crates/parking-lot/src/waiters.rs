@@ -236,8 +236,8 @@ impl<W: World> Waiters<W> {
         notified
     }
 
-    /// Takes the first waiter from the list and ends its wait. Returns the word on which it sleeps,
-    /// of which only the address may be used: the node may be gone.
+    /// Takes the first waiter from the list and ends its wait. Returns the word on which it sleeps.
+    /// Use only the address of this word, because the node may no longer exist.
     fn end_first(&self) -> Option<*const W::U32> {
         // Relaxed: under the lock of the list.
         let first = self.first.load(Ordering::Relaxed);

@@ -6,8 +6,8 @@ use core::time::Duration;
 use coreline_world::{Clock, Native, Time};
 use libc::{clockid_t, timespec};
 
-/// The real-time clock may be set during a wait. So a wait for a time of that clock looks at it
-/// again after so long.
+/// The real-time clock may be set during a wait. So a wait for a time of that clock reads the clock
+/// again after this interval.
 const LOOK: Duration = Duration::from_secs(1);
 
 /// When a call gives up.

@@ -1,8 +1,8 @@
 //! The functions that programs call, in place of those of glibc.
 //!
-//! Functions that take a lock begin with two instructions that put the address of their caller
-//! behind their arguments, for the statistics. Those that most programs call most often jump to
-//! the way of a plain lock before that: it needs no address, and has nothing to save.
+//! Functions that take a lock begin with two instructions that pass the address of their caller as
+//! one more argument, for the statistics. Those that most programs call most often jump to the way
+//! of a plain lock before that: it needs no address, and has nothing to save.
 
 use core::arch::naked_asm;
 use core::ffi::{c_int, c_void};
@@ -15,7 +15,7 @@ use crate::stats::{self, Call, Want};
 use crate::{mode, next};
 
 /// C functions that call `$f` with their arguments and the address of their caller. `$x86` and
-/// `$arm` are the registers of the argument behind theirs.
+/// `$arm` are the registers of this additional argument.
 macro_rules! exported {
     ($($name:ident ($($arg:ident: $type:ty),*), $x86:literal, $arm:literal => $f:path;)*) => {$(
         /// Like the C library's function of this name.

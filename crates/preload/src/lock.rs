@@ -54,7 +54,7 @@ impl Lock {
     /// Where its tail is.
     pub(crate) const TAIL: usize = mem::offset_of!(Lock, tail);
 
-    /// Makes these bytes a free lock of ours, whatever they were.
+    /// Makes these bytes a free lock of this library, whatever their previous contents.
     ///
     /// # Safety
     ///
@@ -213,7 +213,7 @@ impl Lock {
         result(until.wait(take), libc::ETIMEDOUT)
     }
 
-    /// Takes the lock before what all locks share exists: looks at it from time to time, and
+    /// Takes the lock before what all locks share exists: checks it from time to time, and
     /// allocates nothing.
     fn take_plainly(&self, want: Want, until: Until) -> c_int {
         const LOOK: Duration = Duration::from_micros(50);

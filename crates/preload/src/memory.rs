@@ -1,7 +1,8 @@
 //! The memory of this library, for which it never asks the program's allocator.
 //!
-//! A lock call may allocate, and the program's allocator may take locks: one that asked it would
-//! call itself. So this allocator maps pages, and keeps what is freed in a list for each size.
+//! A lock call may allocate, and the program's allocator may take locks. So a lock call that used
+//! this allocator would call itself. So this allocator maps pages, and keeps what is freed in a
+//! list for each size.
 //!
 //! | word | meaning | written by |
 //! |---|---|---|
@@ -67,7 +68,8 @@ extern "C" fn advise(at: *mut c_void, len: usize, advice: c_int) -> c_int {
     unsafe { libc::syscall(libc::SYS_madvise, at, len, advice) as c_int }
 }
 
-/// The sizes are powers of two, from 16 bytes to half of this. What is larger is mapped alone.
+/// The sizes are powers of two, from 16 bytes to half of this. A larger block has a mapping of its
+/// own.
 const CHUNK: usize = 64 << 10;
 const LEAST: usize = 16;
 const SIZES: usize = (CHUNK / 2 / LEAST).ilog2() as usize + 1;
@@ -120,7 +122,7 @@ impl Mapped {
         }
     }
 
-    /// From now on, what is asked for is for locks. What all locks share exists already.
+    /// From now on, what is asked for is for locks. The memory that all locks share exists already.
     pub(crate) fn begin_limit(&self) {
         let limit = self.used.load(Ordering::Relaxed) + OF_LOCKS;
         self.limit.store(limit, Ordering::Relaxed);

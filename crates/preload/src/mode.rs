@@ -6,14 +6,15 @@
 //! | `Ready` | what all locks share exists | `Stats` |
 //! | `Stats` | calls are counted, which begins when the library is loaded | none |
 //!
-//! What all locks share is made of the machine's tree, and of a test of the kernel's restartable
-//! sequences. Both take milliseconds on large machines, which a process with one thread need not
-//! pay. Both call the program's allocator, by `opendir` and by `pthread_create`, and need more
-//! stack than a lock call may. So no lock call does that, which may be made in a signal handler, on
-//! 16 KiB of stack, and under any lock of the program. It is done when the program calls
-//! `pthread_create` for the first time: that function allocates and maps memory itself.
+//! The state that all locks share is made from the machine's tree, and from a test of the kernel's
+//! restartable sequences. Both take milliseconds on large machines, which a process with one thread
+//! need not pay. Both call the program's allocator, by `opendir` and by `pthread_create`, and need
+//! more stack than a lock call may. So no lock call does this, because a lock call may be made in a
+//! signal handler, on 16 KiB of stack, and under any lock of the program. It is done when the
+//! program calls `pthread_create` for the first time: that function allocates and maps memory
+//! itself.
 //!
-//! Until then, calls that find no free lock look at it from time to time. These are calls in signal
+//! Until then, calls that find no free lock check it from time to time. These are calls in signal
 //! handlers, and of threads that `pthread_create` has not made.
 
 use core::sync::atomic::{AtomicBool, AtomicU8, Ordering};

@@ -38,7 +38,7 @@ impl Next {
     }
 }
 
-/// Functions `f` that call the C function `name` behind this library.
+/// Functions `f` that call the C function `name` of the next library.
 macro_rules! next {
     ($($(#[$doc:meta])* $f:ident = $name:literal ($($arg:ident: $type:ty),*);)*) => {$(
         $(#[$doc])*

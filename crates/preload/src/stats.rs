@@ -172,7 +172,7 @@ impl Row {
         }
     }
 
-    /// Notes what the lock is now.
+    /// Notes the present state of the lock.
     fn note(&self, kind: u32) {
         if self.kind.swap(kind, Ordering::Relaxed) != BIASED && kind == BIASED {
             add(&self.biased, 1);

@@ -172,7 +172,7 @@ pub(crate) fn knows_waits() -> bool {
     run_queue_wait().is_some()
 }
 
-/// Lets no thread pass before all are there. For one use.
+/// A barrier: no thread passes before all threads have arrived. For one use.
 struct Barrier {
     missing: AtomicUsize,
     /// Whether waiting threads may hold up missing ones: on the same CPU.

@@ -107,7 +107,7 @@ pub(crate) struct Estimate {
 }
 
 impl Estimate {
-    /// Of what the plan has of these cells.
+    /// Estimates these cells of the plan.
     pub(crate) fn of(cells: &[Cell<'_>], plan: &Plan, cpus: usize) -> Estimate {
         let mut sum = Estimate::default();
         for cost in cells.iter().filter_map(|&cell| Cost::of(cell, plan, cpus)) {

@@ -73,7 +73,7 @@ pub(crate) fn calloc(size: usize) -> *mut u8 {
 ///
 /// # Safety
 ///
-/// It came from one of them, and is used no more.
+/// It came from one of them, and is no longer used.
 #[inline(always)]
 pub(crate) unsafe fn free(at: *mut u8) {
     // SAFETY: the caller's promise.
@@ -103,7 +103,7 @@ pub(crate) fn futex_wake(word: &AtomicU32) {
 #[derive(Debug)]
 pub(crate) struct BareWords {
     limit: u32,
-    /// Of index 0; each that follows lies a stride behind.
+    /// The slot of index 0. Each next slot lies one stride later.
     first: *mut u64,
 }
 
@@ -113,7 +113,7 @@ unsafe impl Send for BareWords {}
 unsafe impl Sync for BareWords {}
 
 impl BareWords {
-    /// How far the words of one counter lie apart: what a shift by 16 bits makes of an index.
+    /// The distance between the words of one counter: an index shifted by 16 bits.
     const STRIDE: usize = 1 << 16;
 
     /// Counters side by side, each with a word for this many indexes. The memory is never given

@@ -120,8 +120,8 @@ impl Plan {
         if crowded { self.crowded_ns } else { self.sample_ns }
     }
 
-    /// How often a disturbed one is repeated. A window is long: what disturbs all of several
-    /// goes on for minutes.
+    /// How often a disturbed one is repeated. A window is long, so a disturbance of several windows
+    /// lasts for minutes.
     pub(crate) fn retries(&self, span: Span) -> u32 {
         match span {
             Span::Ops(_) => self.retries,

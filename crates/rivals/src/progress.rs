@@ -1,4 +1,4 @@
-//! How far measuring has come, and how long it still takes.
+//! The progress of the measurement, and the remaining time.
 
 use std::io::{self, IsTerminal};
 use std::time::{Duration, Instant};
@@ -73,7 +73,7 @@ struct Pace {
     budget: Option<Duration>,
     /// How many samples were taken.
     samples: usize,
-    /// How long all that is done was expected to take.
+    /// The expected time of everything that is done.
     done: Duration,
     /// When the next line is due.
     next: Duration,
@@ -90,7 +90,8 @@ impl Pace {
         if whole > 0.0 { (self.done.as_secs_f64() / whole).min(1.0) } else { 1.0 }
     }
 
-    /// How long the rest takes if it differs from the estimate as what is done did.
+    /// The remaining time, if the rest differs from its estimate by the same factor as the finished
+    /// part.
     fn left(&self, elapsed: Duration) -> Duration {
         // As if a twentieth of the whole had gone as expected before: otherwise the first samples,
         // which are few, would say it all.

@@ -88,7 +88,7 @@ fn median(rows: &[&Row], name: &str) -> Option<f64> {
     rows.iter().find(|row| row.name == name)?.ns_median
 }
 
-/// With two digits behind the point, or as many as show two that are not zero.
+/// With two digits after the point, or with enough digits to show two that are not zero.
 fn figure(value: f64) -> String {
     let more = if value > 0.0 { (-value.log10()).ceil() as usize } else { 0 };
     format!("{value:.digits$}", digits = 2.max(1 + more))

@@ -164,8 +164,8 @@ struct Group<W: Testbed> {
     of: u32,
 }
 
-/// All threads wait for all, again and again. In two levels, so that what a scenario compares is
-/// not hidden behind one counter of all CPUs.
+/// All threads wait for all, again and again. The barrier has two levels, so that one counter of
+/// all CPUs does not hide the differences that a scenario compares.
 ///
 /// `generation` counts how often all had arrived; its top bit says that no thread waits any more.
 pub(crate) struct Barrier<W: Testbed> {
@@ -234,7 +234,7 @@ impl<W: Testbed> Barrier<W> {
             || ends.map(<*const _>::addr).contains(&line)
     }
 
-    /// No thread waits any more, since not all will come.
+    /// Ends the wait of all threads, because not all threads will arrive.
     pub(crate) fn give_up(&self) {
         // Relaxed: nothing was done that another thread would have to see.
         self.generation.fetch_or(GIVEN_UP, Ordering::Relaxed);

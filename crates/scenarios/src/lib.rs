@@ -96,7 +96,7 @@ impl Setup {
     }
 }
 
-/// The example of README.md, as it stands there.
+/// The example of README.md, unchanged.
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]
 struct Readme;

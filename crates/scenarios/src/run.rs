@@ -121,7 +121,7 @@ pub fn explain(spec: &Spec, replay: &Replay, point: &Point) -> Result<Report, Er
     execute(spec, replay, point, true, None).map(|(_, report)| report)
 }
 
-/// Runs a point; gives the program's own numbers, and what the run cost.
+/// Runs a point. Returns the program's own numbers, and the cost of the run.
 fn execute(
     spec: &Spec,
     replay: &Replay,

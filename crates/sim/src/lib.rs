@@ -185,7 +185,7 @@ pub use coreline_sim_macros::test;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Sim;
 
-/// The example of README.md, as it stands there.
+/// The example of README.md, unchanged.
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]
 struct Readme;

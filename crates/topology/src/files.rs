@@ -95,8 +95,8 @@ pub(crate) fn text(path: &Path) -> Result<Option<String>, FileError> {
     }
 }
 
-/// The text of a file that may hold names which users chose, in whatever encoding; `None` where
-/// the file is missing.
+/// The text of a file that may contain names chosen by users, in any encoding. `None` if the file
+/// is missing.
 pub(crate) fn lossy_text(path: &Path) -> Result<Option<String>, FileError> {
     Ok(bytes(path)?.map(|bytes| String::from_utf8_lossy(&bytes).into_owned()))
 }
@@ -124,8 +124,8 @@ pub(crate) fn known(path: &Path) -> Result<Option<u32>, FileError> {
     }
 }
 
-/// The entries of a folder whose names are `prefix` and a number, by that number; none where there
-/// is no such folder.
+/// The entries of a folder whose names are `prefix` and a number, by number. Returns none if the
+/// folder does not exist.
 pub(crate) fn numbered(dir: &Path, prefix: &str) -> Result<BTreeMap<u32, PathBuf>, FileError> {
     let failed = |source| FileError::Read { path: dir.to_owned(), source };
     let Some(entries) = present(fs::read_dir(dir)).map_err(failed)? else {

@@ -51,7 +51,7 @@ pub use shape::{Shape, ShapeError};
 pub use sysfs::SysfsError;
 pub use topology::{Cpu, Distance, Topology};
 
-/// The example of README.md, as it stands there.
+/// The example of README.md, unchanged.
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]
 struct Readme;

@@ -12,9 +12,9 @@ pub trait Fences {
     /// caller's earlier accesses before the caller's later accesses, *towards every caller of*
     /// [`fence_all`](Fences::fence_all).
     ///
-    /// The law says that of a light fence and a heavy fence, one comes first. All accesses before
-    /// the first fence are visible to all accesses after the second. Two light fences do not order
-    /// each other's accesses.
+    /// The law says that a light fence and a heavy fence are ordered: one of the two comes first.
+    /// All accesses before the first fence are visible to all accesses after the second. Two light
+    /// fences do not order each other's accesses.
     ///
     /// Natively, the light fence is a compiler fence if the kernel has `membarrier`, and a full
     /// fence otherwise.

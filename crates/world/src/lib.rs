@@ -190,7 +190,7 @@ pub struct Lacking {
     pub remedy: &'static str,
 }
 
-/// The example of README.md, as it stands there.
+/// The example of README.md, unchanged.
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]
 struct Readme;

@@ -26,7 +26,7 @@ impl<W: World> EventCount<W> {
         W::wake(&raw const self.0, 1);
     }
 
-    /// The worker calls this before its last look at what senders notify it of.
+    /// The worker calls this before it checks for messages for the last time.
     pub(super) fn prepare_wait(&self) -> Key {
         // Acquire: pairs with the Release in `notify`. That look sees the reason of each
         // notification that is counted here. Any other makes `wait` refuse, or wakes.

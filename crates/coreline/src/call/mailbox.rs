@@ -50,7 +50,7 @@ const _: () = assert!(size_of::<Mailbox<Native>>() <= 64);
 pub(super) enum Offered {
     /// The worker has it.
     Taken,
-    /// There is a message already. The worker will look at its queues after that.
+    /// There is a message already. After that, the worker will check its queues.
     Occupied,
     /// The worker is gone.
     Closed,
@@ -83,13 +83,13 @@ impl<W: World> Mailbox<W> {
         self.offer(call)
     }
 
-    /// Tells the worker to look at its queues; wakes it if it sleeps.
+    /// Tells the worker to check its queues, and wakes it if it sleeps.
     ///
     /// The caller first puts something into a queue, and then passes a fence (`SeqCst`). If so, a
     /// worker that is not gone finds it there, whatever this returns: see [`take`](Mailbox::take).
     ///
-    /// After this call the caller sees what the worker wrote before it [took](Mailbox::take) the
-    /// message that was there last.
+    /// After this call, the caller sees everything that the worker wrote before it
+    /// [took](Mailbox::take) the previous message.
     pub(super) fn offer_work(&self) -> Offered {
         self.offer(Self::WORK)
     }

@@ -1,6 +1,6 @@
 //! How threads that wait for calls poll, and how they learn on which CPUs they should not yield.
 //!
-//! A thread that polls yields its CPU between its looks ([`Word::wait_until_by`]), because the
+//! A thread that polls yields its CPU between its checks ([`Word::wait_until_by`]), because the
 //! thread that it waits for may want that CPU. If a thread that computes without end wants the CPU,
 //! a yield costs a time slice, and the kernel may count the slice as used. A thread that polls
 //! notices by the clock that it was away. From then on, others *want* that CPU for a while. The
@@ -33,8 +33,8 @@
 //! | `SHARED` | a call, and what follows it | `a_worker_sleeps_between_calls_from_its_own_cpu` |
 //! | `FIRST_LOOKS` | answers come sooner | none: only speed |
 //!
-//! These words say how to wait, and nothing about what a thread waits for. So they need no order,
-//! and a lost update costs only some polling.
+//! These words say how to wait, but not what a thread waits for. So they need no order, and a lost
+//! update costs only some polling.
 
 use core::time::Duration;
 
@@ -111,14 +111,14 @@ fn is_wanted<W: World>(cpu: CpuId) -> bool {
     lasts::<W>(cpu, |known| &known.until)
 }
 
-/// Whether callers on the CPU lately called the worker there.
+/// Whether callers on the CPU recently called the worker of this CPU.
 fn is_shared<W: World>(cpu: CpuId) -> bool {
     lasts::<W>(cpu, |known| &known.shared)
 }
 
-/// Records that a thread of this CPU looks now, though it was to look at an earlier time. If the
-/// thread was away for [`AWAY`] or longer, others want the CPU. Returns whether it was away for
-/// [`GAP`] or longer, which is less: then it stops polling for now.
+/// Records that a thread of this CPU checks now, although its check was due at an earlier time. If
+/// the thread was away for [`AWAY`] or longer, others want the CPU. Returns whether it was away for
+/// [`GAP`] or longer, which is a shorter time. In this case it stops polling for now.
 fn learns<W: World>(cpu: CpuId, due: Time, now: Time) -> bool {
     let away = now - due;
     if away >= AWAY {
@@ -230,7 +230,7 @@ pub(super) fn poll_at_home<W: World, T: Word>(
     }
 }
 
-/// How a worker polls if it does something between its looks.
+/// How a worker polls if it does something between its checks.
 pub(super) struct Polling {
     home: CpuId,
     span: Duration,

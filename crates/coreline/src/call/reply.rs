@@ -235,7 +235,7 @@ pub struct Reply<R, W: World = Native> {
     /// `None`: it is ready.
     letter: Option<Arc<dyn Sent<R>>>,
     withdraws: bool,
-    /// The only worker that can run it, if no other one can.
+    /// The only worker that can run it, if there is only one such worker.
     runner: Option<Seat>,
     world: core::marker::PhantomData<fn() -> W>,
 }

@@ -274,9 +274,9 @@ impl<W: World> Shared<W> {
     }
 
     /// A call was queued behind another message. If that message is work, the worker takes it, runs
-    /// the call, which may last, and looks at its tasks only then. So another worker must search if
-    /// this one is named, or has tasks that any worker may run. If the message is a call, this
-    /// costs little and loses nothing.
+    /// the call, which may take long, and checks its tasks only afterwards. So another worker must
+    /// search if this one is named, or has tasks that any worker may run. If the message is a call,
+    /// this costs little and loses nothing.
     #[cold]
     #[inline(never)]
     fn goes_behind(&self, index: usize) {

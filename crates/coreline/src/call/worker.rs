@@ -30,12 +30,12 @@ struct Inbox<W: World> {
     /// Calls that found the mailbox occupied, the latest first. [`Inbox::CLOSED`]: takes no more
     /// calls.
     more: W::Ptr<Header<W>>,
-    /// Those of them that the worker has taken and not begun, in order. Only the worker uses it,
-    /// but it is not on its stack: a function that it runs may serve, and then finds them here.
+    /// The calls that the worker has taken and not begun, in order. Only the worker uses it, but it
+    /// is not on its stack: a function that it runs may serve, and then finds them here.
     taken: W::Ptr<Header<W>>,
     /// Threads that sleep until a call to this worker is done, or are about to.
     sleepers: W::U32,
-    /// Calls in the middle of which it is, or which it is about to begin. Only the worker writes
+    /// The number of calls that the worker is running, or is about to begin. Only the worker writes
     /// it, like `later`.
     nested: W::U32,
     /// Calls that it has put off: the first and the last.
@@ -46,10 +46,10 @@ impl<W: World> Inbox<W> {
     /// An address that no call has.
     const CLOSED: *mut Header<W> = ptr::without_provenance_mut(1);
 
-    /// In the middle of this many calls, a worker serves only calls of workers. A worker that waits
-    /// for a call sends no other one meanwhile, so each waiting function has one such call at most.
-    /// Other threads may send any number of calls. Nested in each other, these would overflow the
-    /// stack.
+    /// A worker that is inside this many nested calls serves only calls of workers. A worker that
+    /// waits for a call sends no other one meanwhile, so each waiting function has one such call at
+    /// most. Other threads may send any number of calls. Nested in each other, these would overflow
+    /// the stack.
     const DEEP: u32 = 4;
 }
 
@@ -112,12 +112,12 @@ impl<W: World> Worker<W> {
         Ok(sent)
     }
 
-    /// Whether a call is there for this worker, or one runs. If not, the worker looks at its tasks
-    /// before it begins any call, except those that come from here on.
+    /// Whether a call is there for this worker, or one runs. If not, the worker checks its tasks
+    /// before it begins any call, except calls that come later.
     ///
     /// A call lies in the mailbox, in `more`, in `later`, or in `taken`, where `nested` is not 0.
-    /// Before the worker takes it away, it says so in `nested`. It puts calls off to `later` in the
-    /// middle of one. So this also looks at `nested` in between, and that look last sees what was
+    /// Before the worker takes it away, it says so in `nested`. During a call, it puts other calls
+    /// off to `later`. So this also looks at `nested` in between, and that look last sees what was
     /// put off.
     pub(super) fn is_called(&self) -> bool {
         // Acquire: pairs with the Release in `serve` and `serve_more`: what was put off in the
@@ -148,8 +148,8 @@ impl<W: World> Worker<W> {
         self.inbox.nested.load(Ordering::Relaxed) > 1
     }
 
-    /// Says that this worker is about to take a call, before it does; returns how many it is in the
-    /// middle of.
+    /// Says that this worker is about to take a call. Returns the number of calls that it is
+    /// inside.
     #[inline]
     fn enter(&self) -> u32 {
         // Relaxed: written by this thread alone.
@@ -240,7 +240,7 @@ impl<W: World> Worker<W> {
         1
     }
 
-    /// Puts off a call until the worker is in the middle of fewer.
+    /// Puts off a call until the worker is inside fewer calls.
     #[cold]
     #[inline(never)]
     fn put_off(&self, call: NonNull<Header<W>>) {
@@ -261,12 +261,12 @@ impl<W: World> Worker<W> {
         last.store(this, Ordering::Relaxed);
     }
 
-    /// Serves the first call that was put off, if the worker is in the middle of few by now;
-    /// returns how many it ran.
+    /// Serves the first call that was put off, if the worker is now inside few calls. Returns how
+    /// many calls it ran.
     ///
     /// It serves one, and others later: the callers that it serves may put off another call when
-    /// they have their value. A worker that served all would stay here as long as two such callers
-    /// go on. The callers of what it is in the middle of would wait as long.
+    /// they have their value. A worker that served all calls would stay here as long as two such
+    /// callers continue. The callers of the calls that it is inside would wait as long.
     #[cold]
     #[inline(never)]
     fn serve_later(&self, peers: &[Self]) -> u32 {
@@ -302,8 +302,8 @@ impl<W: World> Worker<W> {
         !self.inbox.later[0].load(Ordering::Relaxed).is_null()
     }
 
-    /// Serves the calls that are there; returns how many it ran. A message of work is then gone: a
-    /// caller looks at its queues after this in any case.
+    /// Serves the waiting calls. Returns how many it ran. A message of work is then gone: a caller
+    /// looks at its queues after this in any case.
     ///
     /// Calls do not always run in the order of arrival. One that comes into the mailbox while
     /// another one runs here stays there until the next look:
@@ -314,8 +314,8 @@ impl<W: World> Worker<W> {
     ///   Worker: ends call 1, runs call 3, may begin a task     <- call 2 waits
     ///
     /// A second look here would take the line away from the caller of call 1, which reads its value
-    /// from it. And a worker that looked until it finds none would begin no task while calls come
-    /// without end.
+    /// from it. And a worker that served calls until it found none would begin no task while new
+    /// calls keep coming.
     #[inline]
     pub(super) fn serve_calls(&self, peers: &[Self]) -> u32 {
         let mut calls = 0;
@@ -420,8 +420,8 @@ impl<W: World> Worker<W> {
     }
 
     /// Takes no more calls and tasks, if there is none. Returns whether there was none. It runs
-    /// nothing: a function may call another worker, and to wait for that call would serve calls at
-    /// a closed mailbox.
+    /// nothing, because a function may call another worker, and the wait for that call would serve
+    /// calls at a closed mailbox.
     pub(super) fn close(&self) -> bool {
         let (none, closed) = (ptr::null_mut(), Inbox::<W>::CLOSED);
         // Relaxed, twice: nothing that was published there is read here.

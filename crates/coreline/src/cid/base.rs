@@ -89,7 +89,7 @@ impl<W: World> Base<W> {
         self.allow_all(cpus);
     }
 
-    /// The row at a position, if it is there.
+    /// The row at a position, if it exists.
     pub(super) fn row_at(&self, position: u16) -> Option<&W::U32> {
         // SAFETY: a space gives and takes IDs as sections ask it to: see `Referring`.
         unsafe { self.rows.at(self.layout.cpu_at(position)?) }
@@ -103,7 +103,7 @@ impl<W: World> Base<W> {
         Row::shown::<W>(unsafe { self.rows.at(cpu) }?)
     }
 
-    /// The row at a position of a CPU, made if it is not there.
+    /// The row at a position of a CPU. Makes the row if it does not exist.
     pub(super) fn row(&self, position: u16) -> Result<&W::U32, MapError> {
         let cpu = self.layout.cpu_at(position).expect("the position of a place");
         // SAFETY: these lines alone are the rows'; a space gives and takes IDs as sections ask it
@@ -125,7 +125,7 @@ impl<W: World> Base<W> {
         &self.rows
     }
 
-    /// The rows at these positions that are there.
+    /// The existing rows at these positions.
     pub(super) fn rows(&self, positions: Range<u32>) -> impl Iterator<Item = (u32, &W::U32)> {
         positions.filter_map(|position| Some((position, self.row_at(position as u16)?)))
     }

@@ -34,8 +34,8 @@ impl<W: World> Bitmap<W> {
         word.load(Ordering::Relaxed) & bit != 0
     }
 
-    /// Returns whether the number was absent, and so belongs to the caller now. It looks before it
-    /// writes.
+    /// Returns whether the number was absent, and so belongs to the caller now. It reads the word
+    /// before it writes.
     pub(crate) fn insert(&self, number: u32) -> bool {
         let (word, bit) = self.place(number);
         // Relaxed: only a hint. Acquire: pairs with the Release in `remove`; without it, the new

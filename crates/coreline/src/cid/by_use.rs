@@ -52,7 +52,7 @@ where
         }
     }
 
-    /// A section on a CPU, if that has an ID; says whether it had.
+    /// Runs a section on a CPU, if the CPU has an ID. Returns whether it had one.
     fn try_section(&self, cpu: u32) -> bool {
         let section = &self.sections[cpu as usize];
         section.lock();
@@ -163,7 +163,8 @@ fn checker() -> Checker {
     Checker::new().preemption_bound(3).max_branches(20_000)
 }
 
-/// Two CPUs, of which the first has an ID. One thread does this, the other that.
+/// Two CPUs. The first one has an ID. One thread runs the first closure, and the other thread runs
+/// the second.
 fn race(this: fn(&Scene<FirstFit, Model>), that: fn(&Scene<FirstFit, Model>)) {
     checker().check(move || {
         // Never dropped: an execution that fails would fail again there, and abort the process.

@@ -103,7 +103,7 @@ impl<W: World> Visitor<W> {
 
 impl<P: References, W: World> Hooked<P, W> {
     /// Takes the ID below the bound that has been kept unused the longest, by the millisecond. If
-    /// there are several, it takes that of the last CPU. Call this under the lock.
+    /// there are several, it takes the ID of the last CPU. Call this under the lock.
     fn take_idle(&self, now: Time, group: u16) -> Option<u32> {
         let range = self.referring.bounded(group);
         let is_kept = |row: Row| row.state() == State::Kept && range.contains(&row.cid());

@@ -34,7 +34,7 @@ pub trait References: Policy {
     const CACHE_LOCAL: bool;
 }
 
-/// The state machine of a policy. CPUs and IDs are those of a layout. The methods of
+/// The state machine of a policy. A layout defines the numbers of CPUs and IDs. The methods of
 /// [`CidSpace`](super::CidSpace) say what each call means.
 pub trait Engine<W: World>: Send + Sync {
     /// The data of a task.

@@ -2,9 +2,9 @@
 //!
 //! # Which test fails without what
 //!
-//! Each of these was taken out by hand, once, and the tests here, `policies` and `steps` of
-//! `tests/laws/memory/cid` were run. One test is named of those that fail; `steps`:
-//! those of that module.
+//! Each of these was removed by hand once, to check that the tests in this file, or `policies` and
+//! `steps` of `tests/laws/memory/cid`, fail. The table names one of the failing tests. `steps`
+//! means the tests of that module.
 //!
 //! | without | fails |
 //! |---|---|

@@ -1,4 +1,4 @@
-//! The constructors that counters, and what is made of them, have in common.
+//! The constructors that counters and types built from counters have in common.
 
 /// Gives a type `new` and `indexed_by`, for this machine, and `new_in`, for any world. These call
 /// the type's `from_pool`, with the argument that it takes beside the pool.

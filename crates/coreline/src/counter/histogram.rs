@@ -21,7 +21,7 @@ use super::{Buckets, CounterVec};
 use crate::percpu::PerCpuPool;
 use crate::{IndexBy, Lacking};
 
-/// The counter that is the sum of all values. Those behind it are the buckets.
+/// The counter that is the sum of all values. The words after it are the buckets.
 const SUM: usize = 0;
 
 /// A histogram of `u64` values, such as latencies in nanoseconds or sizes in bytes. All CPUs can

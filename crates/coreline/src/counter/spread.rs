@@ -183,7 +183,7 @@ impl<T: Slot, W: World> Spread<T, W> {
         &raw const self.gate
     }
 
-    /// Has later additions go the slow way, unless a fast one comes by there.
+    /// Makes later additions take the slow path, unless a fast addition uses the slot.
     pub(super) fn slow_down(&mut self) {
         self.gate = Gate::new_in();
     }
@@ -221,8 +221,8 @@ impl<T: Slot, W: World> Spread<T, W> {
         self.parts().map_or(0, |parts| parts.total(which)).wrapping_sub(drained)
     }
 
-    /// The amount that was drained from the sum of one word. What is read after that was there when
-    /// it was.
+    /// The amount that was drained from the sum of one word. Each value that is read afterwards
+    /// existed at that time.
     pub(super) fn drained(&self, which: impl Fn(&T) -> &W::U64) -> u64 {
         // Acquire pairs with the release in `drain`: words are read no sooner than by the thread
         // that drained.

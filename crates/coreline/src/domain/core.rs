@@ -42,8 +42,9 @@
 //! Without the queue, 64 simulated CPUs that want 32 leases kept one of them waiting for 2.4 ms;
 //! with it, for 0.1 ms.
 //!
-//! A thread blocks its signals while it is in the queue. So it cannot fork there. The child of
-//! another thread does not queue: its copy of the queue has threads that the child does not have.
+//! A thread blocks its signals while it is in the queue. So the holder cannot fork during that
+//! time. The child of another thread does not queue: its copy of the queue has threads that the
+//! child does not have.
 
 use core::iter;
 use core::panic::{RefUnwindSafe, UnwindSafe};

@@ -98,7 +98,7 @@ pub(super) struct Common<P: References, W: World> {
     pub(super) extents: Box<[Extent]>,
 }
 
-/// Indexes of which the lowest are used first.
+/// Indexes, lowest first.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Extent {
     pub(super) range: Range<u32>,

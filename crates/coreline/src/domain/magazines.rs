@@ -20,7 +20,8 @@
 //! depot. If all are empty, another magazine gives one up.
 //!
 //! A thread only guesses which magazine to look into, because it may be moved at any time. A wrong
-//! guess does no harm: what a thread exchanges out of a round belongs to it.
+//! guess does no harm: a number that a thread takes out of a round by an exchange belongs to this
+//! thread.
 //!
 //! # When all are out
 //!
@@ -54,10 +55,10 @@ use crate::queue::{Queue, Queues};
 
 /// How many numbers have a round of their own in a magazine.
 const ROUNDS: usize = 4;
-/// How many others can wait there.
+/// How many other numbers can wait in this place.
 const OPEN: usize = 4;
 
-/// The numbers wait here that were leased under an ID of a CPU.
+/// The numbers that were leased under an ID of a CPU wait here.
 ///
 /// | word | meaning | written by |
 /// |---|---|---|
@@ -167,7 +168,7 @@ impl<W: World> Magazine<W> {
         self.reserved.fetch_and(!(1 << position), Ordering::Release);
     }
 
-    /// The number that waits in this round; else marks the round.
+    /// Takes the number that waits in this round. If there is none, marks the round.
     fn take_or_mark(round: &W::U32, _guard: &Guard<'_, W>) -> Option<u32> {
         // Acquire: pairs with the Release in `take_round`: the taker's earlier returns are seen.
         // Relaxed: nothing was marked.

@@ -23,7 +23,7 @@ pub struct Member<P: References = Recent, W: World = Native> {
     entries: u32,
 }
 
-/// As rare as a look at the clock may be, and as frequent as a scan needs: the law
+/// Reads of the clock are then as rare as possible, but frequent enough for the scan: the law
 /// `the_id_of_a_cpu_that_left_comes_back_while_others_go_on` fails without it.
 ///
 /// After this many entries a member checks whether it is time to take IDs back. Operations that

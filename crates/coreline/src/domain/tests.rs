@@ -198,8 +198,8 @@ fn threads_that_want_too_few_leases_wait_in_turn() {
     assert!(longest < Duration::from_micros(200), "{longest:?}");
 }
 
-/// Two threads want a domain's lock, whose queue does not move, as in a forked child: there it is
-/// that of threads which the child does not have.
+/// Two threads want a domain's lock whose queue does not move, as in a forked child, where the
+/// queue belongs to threads that the child does not have.
 fn waits_beside_a_queue_that_stands(forked: bool) -> Result<(), Box<Failure>> {
     let law = move || {
         let domains = Domains::<Recent, Sim>::new_in(DomainsOptions::new()).unwrap();
@@ -226,7 +226,7 @@ fn a_forked_child_does_not_queue_behind_threads_that_it_has_not() {
 }
 
 /// A thread goes from CPU to CPU, and stays for some time on each. It enters no member, so only
-/// operations that give an ID out take old ones back. Found: 2 IDs; 16 if these do not.
+/// operations that give an ID out take old ones back. We measured 2 IDs, and 16 if these do not.
 #[test]
 fn an_id_that_is_given_out_takes_old_ones_back() {
     let program = || {

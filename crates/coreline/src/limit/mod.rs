@@ -246,8 +246,8 @@ impl<W: World> RateLimiter<W> {
         taken
     }
 
-    /// Takes `n` permits, of which some are in hand. Returns what is left for the calling CPU's
-    /// stock, at most `batch`: 0 if another thread has locked that.
+    /// Takes `n` permits. The caller already has some of them. Returns what is left for the calling
+    /// CPU's stock, at most `batch`: 0 if another thread has locked that.
     fn acquire_with(&self, mut hand: u64, batch: u64, n: u64) -> (Result<(), NotYet>, u64) {
         if hand >= n {
             // Another thread of this CPU has filled the stock.

@@ -173,7 +173,7 @@ mod tests {
         }
     }
 
-    /// At each moment the permits are what a bucket of real numbers would have.
+    /// At each moment, the number of permits is the same as in a bucket of real numbers.
     #[test]
     fn a_bucket_fills_at_its_rate() {
         let pace = pace(1_000, 3);

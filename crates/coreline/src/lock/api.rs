@@ -103,8 +103,8 @@ macro_rules! mutex {
     };
 }
 
-/// The traits of a readers-writer lock, as [`traits`] has them. `$granted` makes a plain result of
-/// what a write returns.
+/// The traits of a readers-writer lock, as [`traits`] has them. `$granted` converts the result of a
+/// write into a plain result.
 macro_rules! rwlock {
     (
         $api:ident, { $($of_rwlock:tt)* }, $held:ty = $hold:expr, $tried:ty = $try:expr,

@@ -8,9 +8,9 @@
 //! | `waiters` | how many threads wait, are about to wait, or have just stopped waiting | waiters |
 //!
 //! A waiter notes `calls` while it holds the lock. It sleeps if `calls` is still the same after it
-//! has freed the lock. So no notification after the lock was freed is lost. One that comes exactly
-//! a multiple of 2³² notifications later, between a waiter's two looks, would be lost. We accept
-//! that, as the standard library does.
+//! has freed the lock. So no notification after the lock was freed is lost. A notification that
+//! comes exactly a multiple of 2³² notifications later, between a waiter's two reads of the count,
+//! would be lost. We accept that, as the standard library does.
 //!
 //! # Why there is a second one
 //!
@@ -145,7 +145,7 @@ impl<W: World> Condvar<W> {
     }
 
     /// Waits as long as `condition` returns true, but until `deadline` at most. The condition is
-    /// looked at once more after that; the result says whether it still was true.
+    /// then checked once more, and the result says whether it was still true.
     ///
     /// ```
     /// use std::time::{Duration, Instant};

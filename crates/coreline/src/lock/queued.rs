@@ -90,10 +90,10 @@ use crate::node_pool::Number;
 ///
 /// **Panics**: no method panics. A panic while the guard is alive frees the lock.
 ///
-/// **Oversubscription**: waiters keep their CPUs busy. Natively they yield when the wait gets long,
-/// and sleep between looks when it gets very long. A waiter that does not run stops those behind it
-/// in the queue, but no thread that finds the lock free. If memory for a node is refused, a thread
-/// that found the lock held sleeps until there is a node.
+/// **Oversubscription**: waiters keep their CPUs busy. Natively, they yield when the wait gets
+/// long, and sleep between checks when it gets very long. A waiter that does not run stops those
+/// behind it in the queue, but no thread that finds the lock free. If memory for a node is refused,
+/// a thread that found the lock held sleeps until there is a node.
 ///
 /// **Signals, fork**: as [`Osq`]: a handler must not lock. A lock that another thread held at the
 /// time of a fork stays locked in the child. If another thread waited for it, its place in the
@@ -124,8 +124,8 @@ const AWAY: u8 = u8::MAX;
 /// A head that runs takes a closed lock before another thread has seen it free this often.
 const LOOKS: u32 = 64;
 
-/// Pauses between two of these looks. All looks together take several times as long as the pause of
-/// a spinning head between two of its own.
+/// Pauses between two of these looks. All checks together take several times as long as the pause
+/// of a spinning head between two of its own checks.
 const PAUSES: u32 = 4;
 
 impl<T, W: World> QueuedLock<T, W> {

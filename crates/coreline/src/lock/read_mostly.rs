@@ -29,8 +29,8 @@
 //! ```
 //!
 //! So it first adds up all that went and then, after a fence, all that came. For each reader whose
-//! going it saw, it also sees the coming. The two sums are equal only if no reader is left that
-//! came before the lock was closed.
+//! going it saw, it also sees the coming. The two sums are equal only if all readers that came
+//! before the lock was closed have left.
 //!
 //! # Law
 //!
@@ -55,7 +55,7 @@ const CLOSED: u32 = 1;
 const SLEPT_ON: u32 = 2;
 
 /// How often a reader that finds the lock closed sleeps until it is opened, before it queues with
-/// the writers. A writer waits for all that queue before it, one after another. If threads
+/// the writers. A writer waits for all threads that queue before it, one after another. If threads
 /// outnumber CPUs, each of these waits for a CPU when its turn comes.
 const SLEEPS: u32 = 8;
 
@@ -431,7 +431,7 @@ impl<T: ?Sized, W: World> ReadMostly<T, W> {
         }
     }
 
-    /// Whether a reader is left that came before the lock was closed.
+    /// Whether any reader that came before the lock was closed still reads.
     fn has_readers(&self) -> Result<bool, Lacking> {
         let went = self.counts.field(|slot| &slot.went).sum();
         // Partner: the light fences of readers. The coming of each reader whose going was seen is

@@ -17,7 +17,7 @@ use coreline_world::{Ordering, Time, Word, World};
 /// CPUs, and many more if an idle CPU must be woken. A waiter may try for this long to avoid them.
 pub(crate) const MOST: Duration = Duration::from_micros(100);
 
-/// The time between two looks at the clock.
+/// The time between two reads of the clock.
 pub(crate) const STEP: Duration = Duration::from_micros(10);
 
 /// A step that takes this much longer was interrupted: another thread had the CPU.
@@ -33,8 +33,8 @@ const LOOKS: u32 = 6;
 /// end.
 const PAUSES: u32 = 1 << 19;
 
-/// How a thread without a node waits: it looks again after this time, and after twice as long each
-/// further time, up to [`LONGEST_DOZE`].
+/// How a thread without a node waits: it checks again after this time, and doubles the time with
+/// each further check, up to [`LONGEST_DOZE`].
 pub(super) const DOZE: Duration = Duration::from_micros(100);
 
 /// Then it looks 39 times a second, which costs a CPU less than a thousandth of its time.
@@ -113,9 +113,8 @@ pub(crate) fn barge<W: World>(mut try_take: impl FnMut() -> bool) -> bool {
     })
 }
 
-/// How a thread waits between two looks of a loop that [`Word::wait_until`] cannot express: it
-/// pauses, and sleeps if that has not helped. The thread that it waits for may want this CPU, with
-/// a lower priority.
+/// How a thread waits between two checks in a loop that [`Word::wait_until`] cannot express: it
+/// pauses, and later sleeps. The thread that it waits for may want this CPU, with a lower priority.
 pub(crate) struct Pauses(u32);
 
 impl Pauses {
@@ -140,7 +139,7 @@ pub(super) fn nap<W: World>(until: Time) {
     W::park(&W::U32::new_in(0), 0, Some(until));
 }
 
-/// Waits if all nodes are taken: looks from time to time, the first time at once. Returns what it
+/// Waits if all nodes are taken. Checks immediately, and then from time to time. Returns what it
 /// found; `None` when the deadline has come.
 pub(crate) fn doze<W: World, R>(
     deadline: Option<Time>,

@@ -210,7 +210,7 @@ impl<T: ?Sized, W: World> TicketLock<T, W> {
         self.raw.is_locked()
     }
 
-    /// Frees the lock of a holder and of waiters that a fork left behind.
+    /// Frees the lock of a holder and of waiters that do not exist in this forked child.
     ///
     /// # Safety
     ///
@@ -264,7 +264,7 @@ mod tests {
 
     use super::*;
 
-    /// A free lock that goes on with this ticket.
+    /// A free lock that continues with this ticket.
     fn at(ticket: u32) -> TicketLock<Vec<u32>, Model> {
         let mut lock = TicketLock::<_, Model>::new_in(Vec::new());
         lock.raw.next.with_mut(|next| *next = ticket);

@@ -66,8 +66,8 @@
 //! name:    so it saw the leaf in the summary after the trim took it out    <- it is there again
 //! ```
 //!
-//! A Release with the end of `trimming` says that a leaf is no longer there, for the law *gone*: no
-//! thread then looks at a word of the leaf that could say it.
+//! A Release at the end of `trimming` says that a leaf was removed, for the law *gone*. After that,
+//! no thread reads a word of the leaf that could say this.
 //!
 //! # Laws
 //!

@@ -38,7 +38,7 @@ use super::bits::{self, PER_LEAF, Position};
 pub struct MaskLayout {
     /// By CPU number. All positions lie in existing leaves, including those of CPUs without a bit.
     positions: Arc<[Position]>,
-    /// For each leaf, of which there is at least one: how many of its words have bits.
+    /// For each leaf: how many of its words have bits. There is at least one leaf.
     used: Arc<[u8]>,
 }
 

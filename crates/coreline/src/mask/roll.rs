@@ -162,7 +162,7 @@ pub(super) struct Told {
 pub(super) struct Waited {
     /// Owners that have done what was wanted.
     pub(super) reached: usize,
-    /// Owners that had neither done it nor left by the deadline.
+    /// Owners that had neither run the call nor left by the deadline.
     pub(super) late: usize,
 }
 
@@ -280,8 +280,8 @@ impl<W: World> Roll<W> {
     }
 
     /// Sets the bit of an owner that has seen what is wanted of it, if it is clear; returns whether
-    /// it was. Call it before every acknowledgement of a refresh, and before the owner makes again
-    /// what it caches:
+    /// it was. Call it before every acknowledgement of a refresh, and before the owner rebuilds its
+    /// cached data:
     ///
     /// ```text
     /// announcer: finds the owner away, clears its bit
@@ -391,8 +391,8 @@ impl<W: World> Roll<W> {
     }
 
     /// Waits until each owner that was told has run the call of this change or is away, at most
-    /// until `deadline`. After that no owner can run the call any more. If one runs it then, this
-    /// waits for it, whatever the deadline.
+    /// until `deadline`. After that no owner can run the call any more. If an owner is running it
+    /// at that time, the call waits for it, even after the deadline.
     pub(super) fn wait_for_call(&self, told: &Told, number: u64, deadline: Option<Time>) -> Waited {
         let mut waited = Waited::default();
         let pending = told.pending.iter().map(|&at| (at, false));
@@ -467,8 +467,8 @@ impl<W: World> Seat<W> {
         self.has_news()
     }
 
-    /// A light fence, and a check whether something may be wanted of the owner, which has said
-    /// where it is.
+    /// A light fence, and a check whether the owner, which has published its state, may have
+    /// something to do.
     #[inline]
     fn has_news(&self) -> bool {
         // Pairs with both heavy fences in `tell`. Without it an announcer could miss that we are
@@ -517,7 +517,7 @@ impl<W: World> Seat<W> {
         self.words().state.store(known, Ordering::Release);
     }
 
-    /// The owner leaves: it does not use what it cached until it enters again. Its bit stays.
+    /// The owner leaves: it does not use its cached data until it enters again. Its bit stays.
     #[inline]
     pub(super) fn leave(&self) {
         // Release: as in `acknowledge`.

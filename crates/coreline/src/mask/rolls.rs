@@ -9,8 +9,8 @@ use coreline_world::{Lacking, Ordering, Time, Word, World};
 use super::Position;
 use super::roll::{self, Change, Roll, Seat, Told, Waited};
 
-/// A list of rolls that grows. A new roll has as many seats as there were before it, as far as one
-/// roll can have them. So the more readers there are, the fewer rolls are added for each.
+/// A list of rolls that grows. A new roll has as many seats as all earlier rolls together, up to
+/// the limit of one roll. So the more readers there are, the fewer rolls are added for each.
 ///
 /// A roll may be added while a change is told. If the change passes by an owner of a seat there,
 /// this owner finds what was published before it, like any owner whose bit a change does not find.
@@ -99,7 +99,8 @@ impl<W: World> Rolls<W> {
         rolls.sum::<usize>() + (self.iter().count() - 1) * size_of::<Self>()
     }
 
-    /// Tells all owners of a change, like [`Roll::tell`]. Returns those that were told, by roll.
+    /// Tells all owners of a change, like [`Roll::tell`]. Returns the owners that were told, by
+    /// roll.
     ///
     /// # Errors
     ///

@@ -269,8 +269,8 @@ impl<T: Send + Sync + 'static, W: World> Versioned<T, W> {
         is_done
     }
 
-    /// Frees what was replaced until now, at most until `deadline`; returns whether it freed all of
-    /// that.
+    /// Frees the values that were replaced until now, at most until `deadline`. Returns whether it
+    /// freed all of them.
     fn wait(&self, deadline: Option<Time>, panics: &mut Panics) -> bool {
         let shared = &*self.shared;
         let mut last = None;
@@ -359,12 +359,12 @@ impl<T: Send + Sync + 'static, W: World> Shared<T, W> {
     /// Takes out the replaced values that no reader can hold any more. Drop them without the lock,
     /// which a drop may want, and each of them, even if one panics.
     ///
-    /// A reader that holds a value was inside when that was replaced, and has not looked or left
-    /// since. So every change after that one found it inside, too: the holders of the newest change
-    /// include those of all changes before it. A reader among them that knows of change `n` holds
-    /// only what was replaced after `n`. So values become free in the order of their changes, and
-    /// the holder that knows least says how many. So an update costs the same however many values
-    /// are retired.
+    /// A reader that holds a value was inside when the value was replaced, and has neither checked
+    /// nor left since. So every change after that one found it inside, too: the holders of the
+    /// newest change include those of all changes before it. A reader among them that knows of
+    /// change `n` holds only what was replaced after `n`. So values become free in the order of
+    /// their changes, and the holder that knows least says how many. So an update costs the same
+    /// however many values are retired.
     fn unheld(updater: &mut Updater<T>) -> Vec<Box<T>> {
         let Updater { retired, holders, .. } = updater;
         let least = holders.iter().map(|holder| holder.knows).min().unwrap_or(u64::MAX);

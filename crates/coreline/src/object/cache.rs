@@ -33,7 +33,7 @@ pub(super) struct Body<T, L, W: World> {
     pub(super) kept: T,
     /// There while the object lives.
     pub(super) life: MaybeUninit<L>,
-    /// How many lives the objects had that were here. Written by the holder.
+    /// The total number of lives of the objects that were here. Written by the holder.
     pub(super) lives: W::U64,
 }
 
@@ -153,8 +153,9 @@ pub struct ObjectCache<T: Send + 'static, L: Send + 'static = (), W: World = Nat
 /// | `destroyed` | how many objects were destroyed that were not discarded | slow paths |
 /// | `failed` | how many were rejected when they came back | the thread that gave it back |
 ///
-/// `room` is kept only where idle objects have a limit; there `size` stays. What is above the limit
-/// is on its way back, and no object is stored for it: so idle objects are never above it.
+/// `room` is kept only where idle objects have a limit; there `size` stays. It may exceed the limit
+/// until a thread subtracts the excess. No object is stored for the excess, so the number of idle
+/// objects never exceeds the limit.
 pub(super) struct State<W: World> {
     pub(super) size: W::U32,
     pub(super) room: W::U64,

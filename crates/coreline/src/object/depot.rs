@@ -137,7 +137,7 @@ impl<B: 'static, W: World> Drop for Magazine<B, W> {
 /// See the module.
 struct Depot<W: World> {
     full: List<W>,
-    /// On the line that a CPU has anyway when it comes here.
+    /// On a line that a CPU has already fetched at this point.
     empty: List<W>,
     objects: W::U64,
     puts: W::U64,

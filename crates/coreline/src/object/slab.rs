@@ -48,8 +48,8 @@ const SMALLEST: usize = 64 << 10;
 /// This many objects fit into a slab at least.
 const FEWEST: usize = 8;
 
-/// How long a walk gives way, and how often all of that time: threads that wait may have lost their
-/// CPUs, or be left behind by a fork.
+/// For how long a walk yields the lock, and how often for all of this time. Waiting threads may
+/// have lost their CPUs, or may not exist in a forked child.
 const WAY: Duration = Duration::from_micros(10);
 const WAYS: u32 = 100;
 
@@ -61,7 +61,7 @@ struct Slab {
     reserved: usize,
     /// The next of all slabs.
     next: *mut Slab,
-    /// Whether it is in the list of those of its node that have room; and the next there.
+    /// Whether it is in its node's list of slabs with room, and the next slab in this list.
     listed: bool,
     behind: *mut Slab,
 }
@@ -218,7 +218,7 @@ impl<W: World> Slabs<W> {
         }
     }
 
-    /// Memory for one object, on a node if that has some. Its count of lives is 0.
+    /// Memory for one object, on a node if that node has memory. Its count of lives is 0.
     pub(super) fn reserve(&self, node: usize) -> Result<NonNull<u8>, MapError> {
         loop {
             if let Some(object) = self.with(|lists| self.reserve_in(lists, node)) {
@@ -349,8 +349,8 @@ impl<W: World> Slabs<W> {
         });
     }
 
-    /// Unmaps the slabs of which no object is reserved. While a thread walks over them, that is
-    /// left to it.
+    /// Unmaps the slabs without reserved objects. While a thread walks over them, that is left to
+    /// it.
     pub(super) fn trim(&self) {
         let mut empty = ptr::null_mut::<Slab>();
         self.with(|lists| {
@@ -391,8 +391,8 @@ impl<W: World> Slabs<W> {
     }
 
     /// Calls `f` with the count of lives of each reserved object: under the lock, except for no
-    /// more than 64 of them at a time. An object that is reserved or given back meanwhile may be
-    /// left out. Returns how many lives the objects had whose memory was given back before.
+    /// more than 64 of them at a time. An object that is reserved or given back during the walk may
+    /// be left out. Returns how many lives the objects had whose memory was given back before.
     ///
     /// Slabs stay while a thread walks: one that is added is put before all others, and none is
     /// unmapped.
@@ -403,8 +403,8 @@ impl<W: World> Slabs<W> {
     /// Thread 1: reads which slab is next
     /// ```
     ///
-    /// Between two looks it gives way: the line of the lock is in its cache, so it would be the
-    /// first to take the lock each time.
+    /// It pauses between two attempts. Otherwise it would always be the first to take the lock,
+    /// because the line of the lock is in its cache.
     pub(super) fn each(&self, mut f: impl FnMut(&W::U64)) -> u64 {
         let (mut next, ended) = self.with(|lists| {
             lists.walks += 1;

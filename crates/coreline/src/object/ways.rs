@@ -48,7 +48,7 @@ impl<T: Send + 'static, L: Send + 'static, W: World> ObjectCache<T, L, W> {
         Some(ours)
     }
 
-    /// Makes room on the stack of a CPU, which is full, and an object idle.
+    /// Makes room on the full stack of a CPU, and adds an idle object.
     #[cold]
     #[inline(never)]
     pub(super) fn flush(&self, body: Held<T, L, W>) {
@@ -66,7 +66,7 @@ impl<T: Send + 'static, L: Send + 'static, W: World> ObjectCache<T, L, W> {
     }
 
     /// Brings objects home: to the depots of their nodes, or, beyond the limit, to an end. All of
-    /// them, also if what the caller lets run panics.
+    /// them, even if code that the caller runs panics.
     fn store(&self, bodies: &[Held<T, L, W>]) -> Panics {
         let mut panics = Panics::NONE;
         let depots = self.depots.len();

@@ -143,7 +143,7 @@ impl<W: World> Lines<W> {
 
     /// # Safety
     ///
-    /// The line came from here for this CPU, and no other rows have it. Otherwise as for
+    /// The line was allocated here for this CPU, and no other rows have it. Otherwise as for
     /// [`make`](Lines::make).
     unsafe fn put<'a>(
         &self,
@@ -183,7 +183,7 @@ impl<W: World> Lines<W> {
     ///
     /// # Safety
     ///
-    /// It came from here for this number, and nothing uses it any more.
+    /// The line was allocated here for this number, and nothing uses it any more.
     unsafe fn give(&self, number: usize, line: NonNull<RowLine<W>>) {
         let part = self.part(number);
         // SAFETY: the caller's promise.
@@ -234,7 +234,7 @@ impl<W: World> Part<W> {
 
     /// # Safety
     ///
-    /// A line of one of the chunks, which nothing uses.
+    /// `line` is an unused line of one of the chunks.
     unsafe fn keep(&self, line: NonNull<Link>, _guard: &SlotLockGuard<'_, W>) {
         // Relaxed: the caller holds the lock.
         let next = self.free.load(Ordering::Relaxed);

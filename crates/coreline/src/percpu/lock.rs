@@ -161,8 +161,8 @@ impl<W: World> SlotLock<W> {
         self.wait_held();
     }
 
-    /// Waits until the lock is free, at most for this time. A handler that forks meanwhile, and
-    /// returns in the child, leaves it waiting in vain, so this is for short times.
+    /// Waits until the lock is free, at most for this time. If a signal handler forks during the
+    /// wait and returns in the child, the child waits forever, so use this only for short times.
     pub(crate) fn wait_for(&self, most: Duration) {
         if self.seen_free().is_none() {
             let generation = W::generation().get();
@@ -172,9 +172,9 @@ impl<W: World> SlotLock<W> {
         }
     }
 
-    /// Waits until the lock is free, or its holder is; what it says then. Signals are held off: a
-    /// handler that forks and returns in the child would leave it waiting for a thread of its
-    /// parent's.
+    /// Waits until the lock or its holder is free, and returns the state of the lock. Signals are
+    /// held off: a handler that forks and returns in the child would leave it waiting for a thread
+    /// of its parent's.
     fn wait_held(&self) -> u64 {
         let generation = W::generation().get();
         // Relaxed: the caller still has to take the lock.
@@ -239,7 +239,7 @@ impl_debug!([W: World, H] SlotLockGuard<'_, W, H> as it (it.lock));
 mod tests {
     use super::*;
 
-    /// A lock as a child finds it that was forked while this thread held it.
+    /// A lock in the state that it has in a child that was forked while this thread held the lock.
     fn inherited(thread: u32) -> SlotLock<Native> {
         let parent = u64::from(Native::generation().get()) + 1;
         let holder = <Native as Words>::U64::new_in(parent << 32 | u64::from(thread));

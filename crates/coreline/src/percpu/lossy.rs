@@ -82,7 +82,7 @@ use crate::panics::Panics;
 pub struct LossyBuffer<T, W: World = Native> {
     rings: Box<[Ring<T, W>]>,
     draining: SlotLock<W>,
-    /// Of each ring: a power of two.
+    /// The size of each ring, a power of two.
     capacity: usize,
 }
 

@@ -11,7 +11,7 @@ use coreline_world::{Cell, MapError, Words, World};
 
 use crate::heap;
 
-/// Memory for values, each of which is there or not.
+/// Memory for values. Each value exists or does not exist.
 pub(super) type Places<T, W> = Box<[Cell<MaybeUninit<T>, W>]>;
 
 /// A line, and the one that processors fetch with it.
@@ -38,7 +38,7 @@ pub(super) fn places<T, W: Words>(values: usize) -> Result<Places<T, W>, MapErro
     Ok(places.into_boxed_slice())
 }
 
-/// `None`: no memory has so many bytes.
+/// `None` if this is more than any memory has.
 pub(super) fn none_left(layout: Option<Layout>) -> MapError {
     MapError { remedy: "ask for a smaller capacity", ..heap::none_left(layout) }
 }

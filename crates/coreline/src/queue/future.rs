@@ -25,8 +25,8 @@ pub(crate) trait Awaited<'a, W: World> {
 
     fn asked(&self) -> Self::Asked;
 
-    /// Gives what is there to the callers that wait in the queue. The first caller of a queue makes
-    /// a fence before the look. Later callers rely on that fence.
+    /// Gives the available amount to the callers that wait in the queue. The first caller of a
+    /// queue makes a fence before the look. Later callers rely on that fence.
     fn look(
         &self,
         queue: &Queue<Self::Asked, Self::Given, W>,
@@ -35,7 +35,7 @@ pub(crate) trait Awaited<'a, W: World> {
 
     fn value(&self, given: Self::Given) -> Self::Value;
 
-    /// The caller waits no longer. `given` is what it has got, if anything.
+    /// The caller waits no longer. `given` is the amount that it was given, if any.
     fn leave(&self, given: Option<Self::Given>);
 }
 

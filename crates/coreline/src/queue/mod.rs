@@ -1,7 +1,7 @@
 //! [`Queue`]: callers that wait for something, in FIFO order.
 //!
-//! A domain's callers wait for a lease, and a budget's callers wait for room. What is *given* to a
-//! caller that waits belongs to that caller from then on, before the caller wakes.
+//! A domain's callers wait for a lease, and a budget's callers wait for room. An amount that is
+//! *given* to a waiting caller belongs to that caller immediately, before the caller wakes.
 //!
 //! # State
 //!
@@ -24,8 +24,8 @@
 //!
 //! One of them sees the other. If the returning thread sees the waiter, it takes what it returned
 //! once more, and gives it to the first. If another thread was faster, that one has it, and will
-//! return it. If the waiter finds something, it also gives it to the first. Only a waiter that
-//! finds `waiting` at 0 fences. A later one relies on the look of the first, which follows its
+//! return it. If the waiter finds something, it also gives this to the first waiter. Only a waiter
+//! that finds `waiting` at 0 fences. A later one relies on the look of the first, which follows its
 //! fence, and goes on while any thread waits. If that check fails, all others are sent away. Each
 //! joins again, and one of them finds 0.
 //!
@@ -172,7 +172,7 @@ impl<A: 'static, G: 'static, W: World> Queue<A, G, W> {
         Sent { first: None, others }.wake().resume::<W>();
     }
 
-    /// A thread waits no longer; returns what it was given, if anything.
+    /// Ends the wait of a thread. Returns the amount that it was given, if any.
     pub(crate) fn leave(&self, ticket: u64) -> Option<G> {
         let mut lists = self.lists.lock();
         let (entry, given) = self.remove(&mut lists, ticket);
@@ -237,7 +237,7 @@ impl<A> Sent<A> {
         }
     }
 
-    /// Wakes each, also behind one whose waker panicked.
+    /// Wakes each caller, even after the waker of another one panicked.
     fn wake(self) -> Panics {
         let mut panics = Panics::NONE;
         self.first.into_iter().chain(self.others).for_each(|entry| panics.run(|| entry.wake()));

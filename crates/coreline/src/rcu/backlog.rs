@@ -1,4 +1,4 @@
-//! What was retired and not yet freed.
+//! Values that were retired and not yet freed.
 //!
 //! A retired value goes to the list of the calling thread's CPU. A full list becomes a batch, which
 //! waits for a grace period that begins later.
@@ -68,8 +68,8 @@ impl<W: World> Lists<W> {
         Ok(Lists(lists))
     }
 
-    /// Puts it into the list of this CPU, or into another if that is in use. Returns which, and how
-    /// many it then has. A list has room for `batch` at once.
+    /// Puts a value into the list of this CPU, or into another list if that one is in use. Returns
+    /// the list, and how many values it then has. A new list has room for `batch` values.
     #[inline]
     pub(super) fn push(&self, retired: Retired, batch: usize) -> (usize, usize) {
         let own = own_stripe::<W>(self.0.len());
@@ -106,7 +106,8 @@ impl<W: World> Lists<W> {
         self.0.iter().map(|list| list.0.lock().len()).sum()
     }
 
-    /// Frees the locks that a fork left behind. What is in these lists is never freed.
+    /// Frees the locks whose holders do not exist in this forked child. The values in these lists
+    /// are never freed.
     ///
     /// # Safety
     ///
@@ -134,7 +135,7 @@ struct Batch {
 
 /// The batches of a collector. Used under a lock.
 pub(super) struct Backlog {
-    /// In the order of their numbers, and of their grace periods.
+    /// Waiting batches, in the order of their numbers and grace periods.
     waiting: VecDeque<Batch>,
     /// Batches that threads run.
     running: Vec<(u64, NonZeroU32)>,
@@ -142,11 +143,11 @@ pub(super) struct Backlog {
     batches: u64,
     /// How many values are in waiting batches.
     values: usize,
-    /// The memory of a list, for the next one.
+    /// The memory of an emptied list, kept for the next list.
     spare: List,
 }
 
-/// A batch that the caller has to run, and then to [finish](Backlog::finish).
+/// A batch that the caller must run and then [finish](Backlog::finish).
 #[must_use]
 pub(super) struct Ready {
     number: u64,
@@ -154,7 +155,7 @@ pub(super) struct Ready {
 }
 
 impl Ready {
-    /// Frees each value. Returns what is to be finished.
+    /// Frees each value. Returns what the caller must finish.
     pub(super) fn run(mut self, panics: &mut Panics) -> Self {
         self.list.drain(..).for_each(|retired| panics.run(|| retired.free()));
         self
@@ -170,7 +171,7 @@ impl Backlog {
         spare: List::new(),
     };
 
-    /// Makes a batch of a list that has at least so many values.
+    /// Makes a batch of a list that has at least this many values.
     pub(super) fn take<W: World>(
         &mut self,
         lists: &Lists<W>,
@@ -211,7 +212,7 @@ impl Backlog {
         self.waiting.back().map_or(0, |batch| batch.period)
     }
 
-    /// Whether no batch of the first so many waits or runs.
+    /// Whether none of the first batches, up to this number, still waits or runs.
     pub(super) fn is_done(&self, batches: u64) -> bool {
         self.waiting.front().is_none_or(|batch| batch.number >= batches)
             && self.running.iter().all(|&(number, _)| number >= batches)
@@ -223,8 +224,9 @@ impl Backlog {
         self.running.iter().any(|&(_, thread)| thread == me)
     }
 
-    /// Takes out the first batch, if its grace period is over. Not for a thread that runs one: a
-    /// value that retires the next one would else end the stack.
+    /// Takes out the first batch, if its grace period is over. A thread that runs a batch must not
+    /// call this. Otherwise a chain of values that each retire the next one would overflow the
+    /// stack.
     pub(super) fn ready<W: World>(&mut self, over: u64) -> Option<Ready> {
         if self.is_run_here::<W>() {
             return None;
@@ -246,7 +248,7 @@ impl Backlog {
         }
     }
 
-    /// Forgets what threads run that a fork left behind.
+    /// Forgets the batches of threads that do not exist in this forked child.
     pub(super) fn lose_running(&mut self) {
         self.running.clear();
     }

@@ -24,14 +24,14 @@ use crate::percpu::PoolError;
 /// # Ok::<(), coreline::percpu::PoolError>(())
 /// ```
 ///
-/// A read costs two additions to per-CPU memory and a load. In a section that is in progress
-/// anyway, [`load`](Rcu::load) costs the load and a comparison.
+/// A read costs two additions to per-CPU memory and a load. In a section that has already begun,
+/// [`load`](Rcu::load) costs only the load and a comparison.
 ///
 /// **Law**: a reader finds the value of a store or update, whole. Each value is dropped once, after
-/// all sections have ended that may have found it.
+/// the end of all sections that may have found it.
 ///
-/// What [`Collector`] says of memory, panics, priorities, signals and forks holds here, too. In a
-/// signal handler, [`read`](Rcu::read) and [`load`](Rcu::load) are async-signal-safe.
+/// The rules of [`Collector`] for memory, panics, priorities, signals and forks also hold here. In
+/// a signal handler, [`read`](Rcu::read) and [`load`](Rcu::load) are async-signal-safe.
 pub struct Rcu<T: Send + Sync + 'static, W: World = Native> {
     current: W::Ptr<T>,
     collector: Arc<Collector<W>>,
@@ -117,8 +117,8 @@ impl<T: Send + Sync + 'static, W: World> Rcu<T, W> {
     }
 
     /// Replaces the value by the result of `f`, which gets the present one. If another thread
-    /// replaces the value meanwhile, `f` is called again, so no update is lost. If `f` panics, the
-    /// value stays.
+    /// replaces the value during the call, `f` is called again, so no update is lost. If `f`
+    /// panics, the value stays.
     ///
     /// `f` runs in a section. It must not [`synchronize`](Collector::synchronize).
     pub fn update(&self, mut f: impl FnMut(&T) -> T) {

@@ -64,8 +64,8 @@ impl_default!([] CollectorOptions, new);
 /// See [the module](super) for an example, for what each call costs, and for the rules.
 ///
 /// **Law**: what a section may have found is freed after the section ends. A call of
-/// [`synchronize`](Collector::synchronize) returns after all sections have ended that were in
-/// progress when it began, although new ones begin all the time.
+/// [`synchronize`](Collector::synchronize) returns after the end of all sections that were in
+/// progress when the call began, even if new sections begin all the time.
 ///
 /// **Memory**: 32 bytes for each CPU that reads. 64 bytes for each CPU of the machine, and 4 KiB
 /// for each CPU that retires. Of the values themselves,
@@ -74,8 +74,9 @@ impl_default!([] CollectorOptions, new);
 ///   retired there, or until a [`barrier`](Collector::barrier) or a
 ///   [reclaimer](Collector::reclaimer) frees them. If another thread drives a grace period at the
 ///   moment when a batch is full, fewer than two batches stay;
-/// - those that were retired since the oldest section began, which may have found them, stay until
-///   it ends. If a reader is stuck, these are all values that are retired from then on;
+/// - values that were retired since the oldest section began stay until it ends, because that
+///   section may have found them. If a reader is stuck, these are all values that are retired from
+///   then on;
 /// - so if more than the [limit](CollectorOptions::limit) wait, each CPU's `retire` waits for up
 ///   to the patience, once for each batch. By default, a stuck reader then costs memory for 256
 ///   values per millisecond and retiring thread. With a patience of [`Duration::MAX`], the bound is
@@ -88,11 +89,11 @@ impl_default!([] CollectorOptions, new);
 /// To decide otherwise before you unlink a value, read [`pending`](Collector::pending).
 ///
 /// **Panics**: if a deferred function or the drop of a retired value panics, the others of its
-/// batch still run. Then the call that ran them goes on with the first panic: `retire`, `defer`,
-/// `barrier`, or the drop of the collector. A reclaimer's thread goes on.
+/// batch still run. Then the call that ran them (`retire`, `defer`, `barrier` or the drop of the
+/// collector) resumes the first panic. A reclaimer's thread goes on.
 ///
 /// **Priorities**: readers never wait. A thread that waits for a grace period sleeps between its
-/// looks, so readers of lower priority can run. It lends them no priority.
+/// checks, so readers of lower priority can run. Readers inherit no priority from it.
 ///
 /// **Signals**: in a signal handler, [`enter`](Collector::enter) and the drop of a guard are
 /// async-signal-safe. No other call is.
@@ -104,14 +105,14 @@ impl_default!([] CollectorOptions, new);
 /// **Fork**: see [`after_fork`](Collector::after_fork). Without that call, sections of the parent's
 /// other threads never end in the child.
 ///
-/// **Drop**: dropping the collector frees all values that wait. There is no guard any more then,
+/// **Drop**: dropping the collector frees all values that wait. At that time no guard exists,
 /// because guards borrow the collector or own a handle. A deferred function that owns a handle
 /// keeps the collector alive until the function has run.
 pub struct Collector<W: World = Native> {
     pub(super) readers: Readers<W>,
     lists: Lists<W>,
     options: CollectorOptions,
-    /// The generation of the memory in which a reclaimer runs; 0: none does.
+    /// The generation of the memory in which a reclaimer runs, or 0 if there is no reclaimer.
     served: W::U32,
     /// On a line of its own: readers look at what comes before.
     periods: Line<Periods<W>>,
@@ -129,8 +130,8 @@ struct State {
     steps: Steps,
     backlog: Backlog,
     reclaimers: Reclaimers,
-    /// Whether a thread changes the rest. Found by the holder of the lock, it says that a fork left
-    /// that thread behind.
+    /// Whether a thread changes the rest. If the holder of the lock finds it set, the thread that
+    /// set it does not exist in this forked child.
     is_torn: bool,
 }
 
@@ -228,7 +229,7 @@ impl<W: World> Collector<W> {
         })
     }
 
-    /// Waits for a grace period: until all sections have ended that are in progress now. The caller
+    /// Waits for a grace period: until all sections that are now in progress have ended. The caller
     /// then frees what it unlinked before. In a section of the same collector, the call waits
     /// forever.
     ///
@@ -266,8 +267,8 @@ impl<W: World> Collector<W> {
     /// hold, and must not wait for a grace period.
     ///
     /// The call does not wait for readers, unless more values wait than the
-    /// [limit](CollectorOptions::limit). Then it waits for up to the patience, in vain if the
-    /// caller itself is in a section.
+    /// [limit](CollectorOptions::limit). Then it waits for at most the patience. If the caller
+    /// itself is in a section, this wait cannot succeed.
     ///
     /// # Safety
     ///
@@ -297,8 +298,8 @@ impl<W: World> Collector<W> {
         self.push(unsafe { Retired::new(value, free) });
     }
 
-    /// Calls `f` after a grace period: all sections have ended that are in progress now. Otherwise,
-    /// the call works like [`retire`](Collector::retire).
+    /// Calls `f` after a grace period, when all sections that are now in progress have ended.
+    /// Otherwise, the call works like [`retire`](Collector::retire).
     pub fn defer(&self, f: impl FnOnce() + Send + 'static) {
         self.push(Retired::call(f));
     }
@@ -340,7 +341,7 @@ impl<W: World> Collector<W> {
         panics.resume::<W>();
     }
 
-    /// Goes on with the grace period, and frees up to so many batches. Returns whether the caller
+    /// Continues the grace period, and frees at most this many batches. Returns whether the caller
     /// may wait for the rest: not inside a batch.
     fn help<'a>(
         &'a self,
@@ -374,9 +375,9 @@ impl<W: World> Collector<W> {
         }
     }
 
-    /// Waits until everything is freed that was retired or deferred before this call (the kernel's
-    /// `rcu_barrier`), and frees a part of it. In a section of the same collector, or in a deferred
-    /// function, the call waits forever.
+    /// Waits until everything that was retired or deferred before this call is freed, and frees a
+    /// part of it. The kernel has `rcu_barrier` for this. In a section of the same collector, or in
+    /// a deferred function, the call waits forever.
     ///
     /// ```
     /// use coreline::rcu::Collector;
@@ -434,7 +435,7 @@ impl<W: World> Collector<W> {
     }
 
     /// Returns the number of values that were retired and not freed, with deferred functions that
-    /// did not run. It does not count those of a batch that a thread frees now.
+    /// did not run. It does not count the values of a batch that a thread is freeing.
     ///
     /// The call takes the lock of each CPU's list.
     pub fn pending(&self) -> usize {
@@ -477,8 +478,9 @@ impl<W: World> Collector<W> {
     }
 }
 
-/// Looks until something is done, at once and then less and less often. Returns `false` if
-/// `deadline` comes first. It does not spin for long: a reader of lower priority may want the CPU.
+/// Checks until something is done: first immediately, and then at growing intervals. Returns
+/// `false` if `deadline` comes first. It does not spin for long: a reader of lower priority may
+/// want the CPU.
 fn until<W: World, E>(
     deadline: Option<Time>,
     mut look: impl FnMut() -> Option<Result<(), E>>,

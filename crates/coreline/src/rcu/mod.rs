@@ -8,8 +8,8 @@
 //! | [`Reclaimer`] | a thread that frees what was retired |
 //!
 //! A reader is in a *read-side critical section* while it has a [`Guard`]. A writer unlinks a node,
-//! so that no section that begins later finds it, and then *retires* it. When all sections have
-//! ended that were in progress, the *grace period* is over, and the node is freed.
+//! so that no section that begins later finds it, and then *retires* it. When all sections that
+//! were in progress have ended, the *grace period* is over, and the node is freed.
 //!
 //! # A structure of your own
 //!
@@ -91,20 +91,21 @@
 //!
 //! # Costs
 //!
-//! A section costs two additions to per-CPU memory. They are no locked instructions if the machine
-//! has restartable sections. Sections nest, and each costs the same.
+//! A section costs two additions to per-CPU memory. These are not locked instructions if the
+//! machine has restartable sections. Sections nest, and each costs the same.
 //!
-//! To retire a value costs a place in a list of the calling thread's CPU: one locked instruction on
-//! a line that only this CPU uses. When the list has a batch of values, the thread drives a grace
-//! period, with a heavy fence that interrupts the CPUs which run this process, and reads the counts
-//! of all CPUs. So larger [batches](CollectorOptions::batch) cost less for each value, and keep
-//! more of them. A grace period waits for sections that began before it, and for no others.
+//! Retiring a value adds it to a list of the calling thread's CPU. This costs one locked
+//! instruction on a line that only this CPU uses. When the list has a batch of values, the thread
+//! drives a grace period, with a heavy fence, which interrupts the CPUs that run this process. It
+//! also reads the counts of all CPUs. So larger [batches](CollectorOptions::batch) cost less for
+//! each value, and keep more of them. A grace period waits for sections that began before it, and
+//! for no others.
 //!
 //! # Rules
 //!
 //! - A section must not wait for a grace period ([`synchronize`](Collector::synchronize),
-//!   [`barrier`](Collector::barrier)), or for a thread that does. It may block otherwise, but what
-//!   is retired meanwhile is not freed.
+//!   [`barrier`](Collector::barrier)), or for a thread that does. It may block for other reasons,
+//!   but values that are retired during that time are not freed.
 //! - The drop of a retired value, and a deferred function, run on a thread that retires something
 //!   later, or on a reclaimer's. They must not wait for a grace period. Without a reclaimer, they
 //!   must not take a lock that a thread may hold while it retires.
@@ -136,8 +137,8 @@
 //! # Ok::<(), coreline::percpu::PoolError>(())
 //! ```
 //!
-//! While the task awaits, what others retire is not freed. To await for long, clone an `Arc` out of
-//! the value, and end the section.
+//! While the task awaits, values that others retire are not freed. To await for long, clone an
+//! `Arc` out of the value, and end the section.
 //!
 //! # Which one to take
 //!

@@ -34,9 +34,9 @@
 //! # Why the counts are apart, and in which order they are read
 //!
 //! A reader may come on one CPU and go on another while the sums are taken, so one count of both
-//! could be too low. `went` is added up first, and then, after a fence, `came`. For each reader
-//! whose going was seen, the coming is seen, too. So the sums are equal only if all readers whose
-//! coming was seen have gone. `lock/read_mostly.rs` plays the interleaving.
+//! could be too low. `went` is added up first, and then, after a fence, `came`. If a reader's
+//! departure was seen, its arrival is seen, too. So the sums are equal only if all readers whose
+//! arrival was seen have left. `lock/read_mostly.rs` plays the interleaving.
 //!
 //! # Source
 //!
@@ -80,11 +80,11 @@ pub(super) struct Steps {
     phase: Phase,
     /// How many grace periods have begun.
     begun: u64,
-    /// How many are over: as many, or one less.
+    /// How many grace periods are over: as many as have begun, or one less.
     over: u64,
 }
 
-/// A pair of counts: what a reader must keep until it goes.
+/// The pair of counts that a reader must remember until it leaves.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Pair(u32);
 
@@ -118,7 +118,7 @@ impl<W: World> Readers<W> {
         pair
     }
 
-    /// Ends a section, of whichever thread, on whichever CPU.
+    /// Ends a section of any thread, on any CPU.
     #[inline(always)]
     pub(super) fn go(&self, pair: Pair) {
         // Partner: the fence in `are_there`. What this reader has read, it read before that
@@ -152,7 +152,7 @@ impl<W: World> Readers<W> {
         one(Pair(0)) + one(Pair(1))
     }
 
-    /// Takes all sections in progress for lost. The caller is the only thread of a child, and has
+    /// Treats all sections in progress as ended. The caller is the only thread of a child, and has
     /// no section.
     pub(super) fn lose_all(&self) {
         for pair in [Pair(0), Pair(1)] {
@@ -172,13 +172,13 @@ impl Steps {
         self.begun + 1
     }
 
-    /// How many grace periods are over: their numbers are at most this.
+    /// The number of the last grace period that is over.
     pub(super) fn over(&self) -> u64 {
         self.over
     }
 
-    /// Goes as far as it can without waiting, until the grace period `wanted` is over. It begins at
-    /// most one.
+    /// Continues as far as possible without waiting, until the grace period `wanted` is over.
+    /// Begins at most one grace period.
     ///
     /// # Errors
     ///

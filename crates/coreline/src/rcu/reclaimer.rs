@@ -11,7 +11,7 @@ use crate::reclaim::{Reclaim, Reclaimers, Thread};
 /// A thread, named `coreline-free`, that frees retired values and runs deferred functions.
 ///
 /// As long as a reclaimer exists, calls of `retire` and `defer` free nothing themselves. The thread
-/// frees a value a few milliseconds after the last section has ended that may have found it. Use a
+/// frees a value a few milliseconds after the end of the last section that may have found it. Use a
 /// reclaimer if drops take long or take locks, or if no more values may follow.
 ///
 /// ```
@@ -33,12 +33,12 @@ use crate::reclaim::{Reclaim, Reclaimers, Thread};
 /// wait.
 ///
 /// **Costs**: the first value of a list, and each batch, cost one more system call. While a section
-/// holds a value, the thread looks after 50 us, and then at growing intervals of up to 10 ms. If
+/// holds a value, the thread checks after 50 us, and then at growing intervals of up to 10 ms. If
 /// values are retired faster than the thread frees them, the
 /// [limit](super::CollectorOptions::limit) holds.
 ///
-/// **Panics**: a panic of a drop or a function ends neither the thread nor the others. The panic
-/// hook reports it.
+/// **Panics**: if a drop or a function panics, the thread continues with the others. The panic hook
+/// reports the panic.
 ///
 /// **Priorities**: the thread has the priority of the thread that started it.
 ///

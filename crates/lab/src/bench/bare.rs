@@ -1,4 +1,4 @@
-//! The bare coroutine switch: what the simulator's speed is measured against.
+//! The bare coroutine switch, the baseline of the simulator's speed.
 
 use std::io;
 

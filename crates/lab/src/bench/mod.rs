@@ -70,7 +70,7 @@ struct Effort {
     switches: u64,
 }
 
-/// The first word of what a replay line calls a case.
+/// The first word of the name that a replay line gives to a case.
 pub(crate) const PROGRAM: &str = "bench";
 
 pub(crate) fn run(_: Subject, quick: bool) -> Result<BenchResult, Error> {

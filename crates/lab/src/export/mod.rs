@@ -103,7 +103,7 @@ fn text(value: &Value) -> String {
 mod tests {
     use super::*;
 
-    /// Two rows, of which each has what the other one lacks.
+    /// Two rows. Each has fields that the other one lacks.
     pub(super) fn columns() -> Columns {
         let result = serde_json::json!({
             "scenario": "x",

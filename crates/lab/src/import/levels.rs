@@ -25,7 +25,8 @@ pub(super) struct Level {
     pub(super) size: usize,
     /// The group of each CPU, counted by their lowest CPUs.
     pub(super) group: Vec<usize>,
-    /// The groups that the latencies show; the others were made up of the groups below in order.
+    /// The groups that the latencies show. The other groups were formed from the groups below, in
+    /// order.
     pub(super) known: Vec<bool>,
 }
 

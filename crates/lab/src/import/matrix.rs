@@ -25,7 +25,7 @@ pub(super) struct Matrix {
 }
 
 impl Matrix {
-    /// Of the latency of each pair.
+    /// Makes a matrix from the latency of each pair.
     pub(super) fn of(cpus: usize, ns: impl Fn(usize, usize) -> f64) -> Matrix {
         let cell = |at: usize| {
             let (a, b) = (at / cpus, at % cpus);

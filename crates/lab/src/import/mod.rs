@@ -103,7 +103,7 @@ struct Row {
     high: f64,
 }
 
-/// A machine's name, made of that of a file.
+/// A machine's name, made from a file's name.
 fn name_of(path: &Path) -> String {
     let stem = path.file_stem().unwrap_or_default().to_string_lossy().to_lowercase();
     let words = stem.split(|it: char| !it.is_ascii_alphanumeric()).filter(|it| !it.is_empty());

@@ -1,9 +1,9 @@
 //! The place of each CPU of a matrix: which levels are hardware threads, caches, nodes and sockets.
 //!
-//! Latencies show groups, and not what these are. Groups of 2, 4 or 8 CPUs within
-//! [`MOST_SIBLINGS`] ns are the threads of a core. The largest groups are sockets if there are few
-//! of them and they have more cores than a small cache, or smaller groups within. What lies between
-//! is a cache or, beyond that, a node. `--sockets` says it where this is wrong.
+//! Latencies show groups, and not what these are. Groups of 2, 4 or 8 CPUs within [`MOST_SIBLINGS`]
+//! ns are the threads of a core. The largest groups are sockets if there are few of them and they
+//! have more cores than a small cache, or smaller groups within. A level between these is a cache
+//! or, above a cache, a node. `--sockets` says it where this is wrong.
 
 use std::collections::BTreeMap;
 

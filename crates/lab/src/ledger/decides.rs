@@ -5,10 +5,10 @@ use coreline_sim::claim::{Band, Point};
 
 use crate::validate::core_to_core::Basis;
 
-/// A figure that moves as a cost to this power, or more, is decided by the cost.
+/// A cost decides a figure if the figure changes like this power of the cost, or faster.
 const POWER: f64 = 0.5;
 
-/// The points of a band at which one cost is moved that has no source.
+/// The points of a band at which one cost without a source is moved.
 pub(super) struct Deciders {
     /// How many points the band has.
     points: usize,
@@ -18,12 +18,12 @@ pub(super) struct Deciders {
 }
 
 impl Deciders {
-    /// Of a band that moves no cost: none is known to decide anything.
+    /// For a band that moves no cost, so no cost is known to decide a figure.
     pub(super) fn none() -> Deciders {
         Deciders { points: 0, moved: Vec::new() }
     }
 
-    /// Of the whole band of a machine.
+    /// For the whole band of a machine.
     pub(super) fn of_band(spec: &Spec, seed: u64) -> Deciders {
         let band = Band::whole(spec, seed);
         let has_no_source = |cost: &str| {

@@ -40,7 +40,8 @@ pub(super) struct Entry {
     pub(super) why: Option<String>,
 }
 
-/// Among what decides a figure: parameters that the scenario declares, or what it does not model.
+/// A cause that decides a figure: parameters that the scenario declares, or an effect that it does
+/// not model.
 const SCENARIO: &str = "scenario";
 
 /// Each published figure once. Only the published parameters are kept.
@@ -137,7 +138,7 @@ pub(super) mod tests {
         }
     }
 
-    /// Their entries, of a source that says of which delay it is.
+    /// Returns the entries of these rows, for a source that states its delay.
     pub(in crate::ledger) fn entries(rows: &[FigureRow]) -> Vec<Entry> {
         super::entries(rows, &BTreeSet::from(["delay_ms".to_owned()]), &Deciders::none())
     }

@@ -234,7 +234,7 @@ mod tests {
     use crate::run::verdict::Verdict;
     use entry::tests::{entries, row};
 
-    /// Of two rows: a whole one takes minutes.
+    /// A table of two rows, because a whole one takes minutes.
     pub(super) fn small() -> Ledger {
         let rows = [row(1, "tick", Verdict::Reached), row(9, "tick", Verdict::Direction)];
         let mut entries = entries(&rows);

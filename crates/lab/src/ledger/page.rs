@@ -13,7 +13,8 @@ fn form() -> Form {
     Form { width: 118, ..Form::plain() }
 }
 
-/// The number of facts comes first: how often a scenario's source repeats one says nothing.
+/// The number of facts comes first, because it does not matter how often a scenario's source
+/// repeats a fact.
 fn headline(score: &Score) -> String {
     let Score { figures, facts, declared, declared_directed, judged, reached, .. } = score;
     let more = score.directed - reached;

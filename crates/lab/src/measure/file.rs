@@ -292,7 +292,7 @@ mod tests {
         text_on("host-2c", rows, transfers)
     }
 
-    /// Of a machine that is like this one, and whose tree it has.
+    /// The file of a machine with the tree of `like`.
     fn text_on(like: &str, rows: &[Row], transfers: &[(Class, Figure)]) -> String {
         let like = Spec::preset(like).unwrap();
         let (of, day) = ("a \"good\" processor", "2026-11-23");

@@ -58,7 +58,7 @@ impl Lines {
         Lines::map(SMALL, Native::map)
     }
 
-    /// Memory of which [`touch`](Lines::touch) writes this many pages, that was only read.
+    /// Memory that was only read. [`touch`](Lines::touch) writes this many pages of it.
     pub(super) fn copied(pages: usize) -> Result<Lines, &'static str> {
         Lines::map(pages * PAGE, Native::map_copy_on_write)
     }

@@ -114,7 +114,7 @@ fn cost_name<S: serde::Serializer>(used: &Use, to: S) -> Result<S::Ok, S::Error>
 }
 
 impl Row {
-    /// The figure, if it is not made of disturbed samples.
+    /// The figure, if it was not computed from disturbed samples.
     pub(super) fn calm(&self) -> Option<&Figure> {
         self.ns.as_ref().filter(|figure| !figure.disturbed)
     }
@@ -219,8 +219,8 @@ pub(crate) fn measure(choice: &Choice, out: &mut dyn Write) -> Result<(), Error>
     Ok(out.flush()?)
 }
 
-/// This machine as one that can be simulated, by costs that are measured now. What cannot be
-/// measured is as in `like`.
+/// This machine as one that can be simulated, by costs that are measured now. A cost that cannot be
+/// measured is the same as in `like`.
 ///
 /// # Errors
 ///
@@ -400,7 +400,7 @@ impl Measurement {
 }
 
 impl Measurement {
-    /// That figures are made of disturbed samples, and what to do.
+    /// The warning that figures come from disturbed samples, and what to do.
     fn warning(&self) -> Option<String> {
         let is_disturbed = |ns: &Figure| ns.disturbed;
         let rows = self.quantities.iter().filter(|row| row.ns.as_ref().is_some_and(is_disturbed));

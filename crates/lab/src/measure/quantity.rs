@@ -1,7 +1,7 @@
 //! The measured quantities, with a program for each.
 //!
-//! Each is small enough to see what its time is spent on. All run natively only; what a simulated
-//! machine makes of the costs is the business of `validate`.
+//! Each is small enough to show where its time goes. All run natively only. `validate` checks the
+//! effect of the costs on a simulated machine.
 
 use std::hint::{black_box, spin_loop};
 use std::sync::Arc;
@@ -49,8 +49,8 @@ pub(super) type Lack = (&'static str, &'static str, &'static str);
 const SYSCALL: &str = "syscall";
 const HIT: &str = "hit";
 
-/// The quantities of a machine, of which the process may use these CPUs; and what it does not have.
-/// Loads that no cache serves go to this many bytes.
+/// The quantities of a machine on which the process may use these CPUs, and the quantities that the
+/// machine does not have. Loads that no cache serves go to this many bytes.
 pub(super) fn all(machine: &Probe, allowed: &[CpuId], bytes: usize) -> (Vec<Quantity>, Vec<Lack>) {
     let topology: &Topology = &machine.topology;
     let (mut found, mut lacks) = (Vec::new(), Vec::new());

@@ -1,7 +1,7 @@
 //! One sample of a quantity: its threads, and how long they waited for a CPU.
 //!
-//! Every thread that takes part is judged, by what it waited itself: those that a sample has on
-//! its CPUs, and those that a part starts (see [`Meeting::has_started`]).
+//! Every thread that takes part is judged by its own waits: the threads that a sample has on its
+//! CPUs, and the threads that a part starts (see [`Meeting::has_started`]).
 
 use std::hint;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -22,7 +22,7 @@ pub(crate) struct Meeting {
     threads: u32,
     /// How often a thread came, over all meetings.
     came: AtomicU32,
-    /// Of the threads that parts started.
+    /// The threads that parts started.
     started: Mutex<Waits>,
 }
 
@@ -68,8 +68,8 @@ pub(crate) type Part = dyn Fn(usize, &Meeting) -> Option<f64> + Send + Sync;
 
 /// Has a thread on each of these CPUs do its part; the sample is the mean of their figures.
 ///
-/// Threads that share a CPU wait for each other, so that what they waited says nothing about other
-/// programs. Other threads look at their CPUs then, before and after.
+/// Threads that share a CPU wait for each other, so their waits say nothing about other programs.
+/// Other threads look at their CPUs then, before and after.
 ///
 /// # Errors
 ///

@@ -132,7 +132,7 @@ pub(super) fn row(change: &'static Change, whole: &mut Whole) -> Result<Option<R
     }))
 }
 
-/// A ratio as a gain: one of which less is better is turned over.
+/// A ratio as a gain: the inverse, if less is better.
 pub(crate) fn as_gain(better: Better, ratio: f64) -> f64 {
     if better == Better::Lower { 1.0 / ratio } else { ratio }
 }

@@ -53,15 +53,14 @@ pub(crate) struct Overview {
     is_cut: bool,
 }
 
-/// A part of it, as soon as it is there.
+/// A part of the overview, as soon as it is ready.
 enum Part<'a> {
     Change(&'a Row),
     Pair(&'a Pair),
 }
 
 impl Overview {
-    /// Runs everything, and tells of each part when it is there. An interrupt leaves those that
-    /// are.
+    /// Runs everything, and reports each part when it is ready. An interrupt leaves those that are.
     fn make(
         place: &Place,
         tell: &mut dyn FnMut(Part<'_>) -> Result<(), Error>,
@@ -199,7 +198,7 @@ fn show_pair(pair: &Pair, form: Form, out: &mut dyn Write) -> Result<(), Error> 
     Ok(write!(out, "{}", Bars::new(bars, form))?)
 }
 
-/// Columns of what a pair is about, and of what each side is called.
+/// The widths of the columns for the subject of a pair and for the name of each side.
 const SUBJECT: usize = 16;
 const SIDE: usize = 20;
 

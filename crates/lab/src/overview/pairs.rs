@@ -29,7 +29,7 @@ use crate::text;
 /// How long the threads of a sample go on.
 const SPAN: Duration = Duration::from_millis(20);
 
-/// This many operations between two looks at the clock.
+/// The number of operations between two reads of the clock.
 const BATCH: u64 = 64;
 
 /// How many samples count, and how many are taken at most where some are disturbed.
@@ -116,7 +116,7 @@ fn turns() -> u64 {
 /// How long threads waited for their CPUs, and the nanoseconds of an operation.
 type Sample = (Waits, f64);
 
-/// A way to do an operation: what it is called, and a sample of it.
+/// A way to do an operation: its name, and a sample of it.
 type Side = (&'static str, fn(&Place) -> Result<Sample, Error>);
 
 /// All pairs. The last one takes two CPUs.
@@ -168,7 +168,7 @@ fn lack(what: impl std::fmt::Display) -> Error {
     Error::BrokenNatively { scenario: "the pair", broken: RunError::Lack(what.to_string()) }
 }
 
-/// A sample of these CPUs, of each of which a thread does its part.
+/// A sample of these CPUs, with one thread on each.
 fn sample(cpus: &[CpuId], part: Arc<Part>) -> Result<Sample, Error> {
     let taken = take(cpus, &part).map_err(Error::Measure)?;
     taken.ok_or_else(|| lack("no thread did anything"))

@@ -166,7 +166,7 @@ fn header(before: &str, line: &str) -> Option<Vec<String>> {
     Some(path)
 }
 
-/// Whether a section is of what the copy does not have.
+/// Whether a section describes parts that the copy does not have.
 fn is_of_tests(path: &[String]) -> bool {
     let path: Vec<_> = path.iter().map(String::as_str).collect();
     matches!(

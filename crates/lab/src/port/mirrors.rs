@@ -91,7 +91,7 @@ const AROUND: &[(&[&str], &str)] = &[
     (&["arch"], "instructions of a processor take no simulated time"),
 ];
 
-/// Crates in which threads wait for each other, and what a machine sees of them.
+/// Crates in which threads wait for each other, with a note on how a machine treats these waits.
 const CRATES: &[(&str, &str)] = &[
     ("crossbeam", MEETS),
     ("crossbeam_channel", WAITS),
@@ -126,24 +126,25 @@ const CRATES: &[(&str, &str)] = &[
 ];
 
 const MEETS: &str = "its accesses are not charged";
-/// Of packages in which a thread waits by the host's means.
+/// The note on packages in which a thread waits by the host's means.
 pub(super) const WAITS: &str =
     "its accesses are not charged, and a thread that waits in it stops the host";
 
 /// Where a path leads.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Leads {
-    /// To what has a mirror under the same path.
+    /// A path to an item that has a mirror under the same path.
     Mirrored,
-    /// To what has a mirror under this path.
+    /// A path to an item that has a mirror under this path.
     To(&'static str),
-    /// To what a mirror has from std itself.
+    /// A path to an item that a mirror takes from std itself.
     Same,
-    /// To what threads share, and no mirror has; why that matters.
+    /// A path to state that threads share and no mirror has, and why this matters.
     Missing(&'static str),
     /// The path names plain shared data. The simulator charges nothing for it.
     Uncharged,
-    /// To what a system adds to its threads, which a simulated thread is none of.
+    /// A path to an item that an operating system adds to its threads. A simulated thread is not
+    /// such a thread.
     HostThread,
     Elsewhere,
 }

@@ -137,7 +137,7 @@ impl Work<'_> {
         }
     }
 
-    /// A path that is not imported; returns the token behind it.
+    /// Handles a path that is not imported. Returns the token after it.
     fn path(&mut self, root: usize) -> usize {
         let tokens = self.tokens;
         let mut path = vec![tokens.word(root).unwrap_or_default()];
@@ -198,8 +198,8 @@ impl Work<'_> {
         }
     }
 
-    /// What a system adds to its threads goes with the module around it, which is mostly there for
-    /// nothing else.
+    /// If code uses what an operating system adds to threads, the whole enclosing module is
+    /// removed. Such a module mostly has no other purpose.
     fn host_thread(&mut self, token: usize, path: String) {
         match self.modules.last() {
             Some((open, _)) if self.gone.contains(open) => {}

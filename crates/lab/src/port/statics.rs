@@ -9,7 +9,7 @@ use super::tokens::Tokens;
 pub(super) enum Static {
     /// Threads share what it holds.
     Shared(Shared),
-    /// It stays as it is, though threads may share what it holds: what it is, and why.
+    /// It stays unchanged, although threads may share its value. This has its kind and the reason.
     Left(String, &'static str),
     /// Threads only read it, or it is none.
     Plain,

@@ -144,7 +144,7 @@ impl<'a> Tokens<'a> {
         (token.kind == TokenKind::Open).then_some(token.close)
     }
 
-    /// The token behind this one, or behind its group.
+    /// The token after this one, or after its group.
     pub(super) fn after(&self, number: usize) -> usize {
         self.close(number).unwrap_or(number) + 1
     }

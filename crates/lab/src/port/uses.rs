@@ -33,7 +33,7 @@ pub(super) enum Part {
     Foreign { token: usize, root: String, path: String },
 }
 
-/// The replacement of the `use` whose tree begins here, and the token behind it.
+/// The replacement of the `use` whose tree begins here, and the token after the tree.
 pub(super) fn use_tree(tokens: &Tokens<'_>, from: usize, keeps_arc: bool) -> (Vec<Part>, usize) {
     let mut leaves = Vec::new();
     let end = collect(tokens, from, &mut Vec::new(), None, &mut leaves);
@@ -56,8 +56,8 @@ pub(super) fn use_tree(tokens: &Tokens<'_>, from: usize, keeps_arc: bool) -> (Ve
     (parts, end)
 }
 
-/// Adds the names of a tree; returns the token behind it. `root` is the token of the path before
-/// it, if there is one.
+/// Adds the names of a tree. Returns the token after it. `root` is the token of the path before it,
+/// if there is one.
 fn collect(
     tokens: &Tokens<'_>,
     from: usize,

@@ -1,5 +1,4 @@
-//! The table that a page begins with: a kernel change, what it brings in our simulation, what was
-//! published.
+//! The first table of a page: a kernel change, its gain in our simulation, and the published gain.
 
 use coreline_scenarios::{Change as KernelChange, Scenario};
 use serde::Serialize;

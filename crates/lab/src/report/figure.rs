@@ -1,4 +1,4 @@
-//! Charts: figures of Plotly as JSON, each with what it says in words.
+//! Charts: figures of Plotly as JSON, each with a description in words.
 //!
 //! A figure is `{"data": [...], "layout": {...}}`, as plotly.js draws it and plotly.py takes it.
 

@@ -54,7 +54,7 @@ struct Part {
     label: String,
     inside: String,
     cpus: Vec<CpuId>,
-    /// How many of the smallest parts it consists of.
+    /// The number of smallest parts inside this part.
     leaves: usize,
 }
 

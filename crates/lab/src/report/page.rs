@@ -360,7 +360,7 @@ impl Page<'_> {
     }
 }
 
-/// The command that gives a row again: of a ratio, also what it is a ratio to.
+/// The command that repeats a row, and for a ratio also the row to which it is a ratio.
 fn command(run: &Run, row: &Row) -> String {
     let mut command = format!("{} --config {}", run.command(), quoted(&row.config));
     if !row.derived {

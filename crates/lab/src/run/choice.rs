@@ -28,12 +28,12 @@ pub(crate) struct Choice {
     pub(crate) configs: Vec<String>,
     pub(crate) variants: Vec<String>,
     pub(crate) values: Chosen,
-    /// The runs that this one is one of.
+    /// The group of runs to which this run belongs.
     pub(crate) whole: Option<Whole>,
 }
 
 impl Choice {
-    /// The quick form of a scenario in a world, as the next of several.
+    /// Chooses the quick form of a scenario in a world, as the next run of `whole`.
     pub(crate) fn quick(scenario: &'static Scenario, world: World, whole: &mut Whole) -> Choice {
         let (configs, variants, values) = (Vec::new(), Vec::new(), Chosen::new());
         let (seed, band, quick, whole) = (1, false, true, Some(whole.next()));

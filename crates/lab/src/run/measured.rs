@@ -1,4 +1,4 @@
-//! The numbers of points, and the figures that are made of them.
+//! The numbers of points, and the figures computed from them.
 
 use coreline_scenarios::figure::{Figure, Made};
 use coreline_scenarios::metric::Metric;
@@ -67,7 +67,7 @@ pub(super) struct Measured {
     /// How many last-level caches its CPUs have; 0 where that is not known.
     pub(super) caches: usize,
     pub(super) numbers: Vec<Series>,
-    /// Natively, which rounds count; none where it is not known whether they were disturbed.
+    /// Which native rounds count. `None` if it is not known whether they were disturbed.
     pub(super) rounds: Option<Rounds>,
 }
 
@@ -94,7 +94,7 @@ pub(super) struct Beside<'a> {
 pub(super) struct Shown<'a> {
     pub(super) of: &'a Measured,
     pub(super) metric: Metric,
-    /// Whether it is made of a figure of another variant.
+    /// Whether it is computed from a figure of another variant.
     pub(super) derived: bool,
     pub(super) series: Series,
     /// Why it has no value somewhere, and the variant that lacks it.
@@ -154,8 +154,8 @@ impl Beside<'_> {
         })
     }
 
-    /// The published value of a figure, and its source. What a number is over that of a variant
-    /// follows from the two, where that is not published itself.
+    /// The published value of a figure, and its source. If the ratio of two variants is not
+    /// published, it follows from the two published numbers.
     fn figure(&self, figure: &Figure, point: &Point) -> Option<(f64, String)> {
         let published = self.published?;
         if let Some(found) = published.figure(figure.metric, point) {

@@ -1,5 +1,5 @@
-//! Runs a scenario in a world and sets the result beside what was published. Knows no scenario:
-//! all that it says of one is the scenario's data.
+//! Runs a scenario in a world and sets the result beside what was published. This module knows no
+//! scenario. Everything that it says about a scenario is the scenario's data.
 //!
 //! | module | does |
 //! |---|---|
@@ -30,7 +30,7 @@ pub(crate) use native::median;
 pub(crate) use published::Published;
 pub(crate) use published::params as published_params;
 
-/// Runs what was chosen; what was finished of it if an interrupt came.
+/// Runs the choice. After an interrupt, returns the finished part.
 pub(crate) fn run(choice: &Choice) -> Result<RunResult, Error> {
     let (finished, all) = match &choice.world {
         World::Native => native::measure(choice)?,

@@ -87,8 +87,8 @@ struct Round {
     is_whole: bool,
 }
 
-/// Runs each point once. A round that is disturbed, and has waited for as long as `most`, cannot
-/// be kept: it stops there.
+/// Runs each point once. A disturbed round that has waited for as long as `most` cannot be kept, so
+/// the run stops.
 fn round(
     points: &[(Config, Point)],
     seed: u64,

@@ -26,8 +26,8 @@ pub(crate) struct Published {
     note: Vec<Note>,
 }
 
-/// Why a figure is off the published one, or what a reader should know about one that is near. What
-/// it does not name it does not ask for.
+/// Why a figure is off the published one, or what a reader should know about one that is near. A
+/// note applies to all values of a parameter that it does not name.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 struct Note {

@@ -230,7 +230,7 @@ impl FigureRow {
 const UNKNOWN_CACHES: &str = "it is unknown which CPUs share a cache, because sysfs could not be \
                               read (see `coreline doctor`): no evidence about distances";
 
-/// Why nothing can be said of a figure that is made of disturbed samples.
+/// Why a figure from disturbed samples proves nothing.
 const DISTURBED: &str = "other programs used these CPUs: no evidence";
 
 fn row(beside: &Beside<'_>, shown: Shown<'_>) -> FigureRow {

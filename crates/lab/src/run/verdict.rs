@@ -47,7 +47,7 @@ pub(crate) enum Verdict {
     Reached,
     /// On the published side, and of another size.
     Direction,
-    /// On the other side, or on one side where none was published.
+    /// On the other side of 1, or on one side although the published figure is on none.
     Against,
     /// Nothing happens here: the alternatives are alike.
     NoEffect,
@@ -172,7 +172,7 @@ pub(crate) fn said(verdict: Verdict, times: Option<f64>) -> String {
     }
 }
 
-/// How many published figures verdicts were reached of, and what one constant would reach.
+/// How many published figures have verdicts, and how many a constant prediction would reach.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct Score {
     pub(crate) figures: usize,

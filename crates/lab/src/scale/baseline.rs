@@ -36,7 +36,7 @@ struct Entry {
     curve: Curve,
 }
 
-/// What a curve was when it was blessed.
+/// A curve as it was when it was blessed.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 pub(super) struct Curve {
     /// The digest of what figures depend on, beside the code.

@@ -1,4 +1,4 @@
-//! What became of each curve since it was blessed.
+//! How each curve changed since it was blessed.
 //!
 //! A curve is worse if its throughput with some number of threads fell by the tolerance, and fell
 //! at every point of the band. The least number of threads that is worse says where two curves
@@ -35,7 +35,8 @@ pub(super) struct Compared {
     pub(super) key: Key,
     #[serde(flatten)]
     pub(super) verdict: Verdict,
-    /// The highest number of threads to which it scales, if it was or is there.
+    /// The highest numbers of threads to which the curve scaled and scales, if it existed and
+    /// exists.
     pub(super) scaled_to: Option<usize>,
     pub(super) scales_to: Option<usize>,
     pub(super) rows: Vec<Compare>,

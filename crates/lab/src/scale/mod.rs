@@ -157,7 +157,7 @@ pub(crate) fn scale(choice: &Choice) -> Result<(), Error> {
     }
 }
 
-/// The baseline with what was measured. A curve that is the same keeps the reason that it has.
+/// The baseline with the measured curves. An unchanged curve keeps its reason.
 fn blessed(
     before: &Baseline,
     records: &BTreeMap<Key, Record>,
@@ -211,7 +211,7 @@ fn baseline_path() -> Result<PathBuf, ScaleError> {
     }
 }
 
-/// What the tests measured, and how they ended if they ran.
+/// The curves that the tests measured, and how the tests ended if they ran.
 fn records(choice: &Choice) -> Result<(BTreeMap<Key, Record>, Option<ExitStatus>), ScaleError> {
     if let Some(folder) = &choice.from {
         return Ok((record::read(folder)?, None));

@@ -1,4 +1,4 @@
-//! What the tests measured, as `coreline_sim::measure::scaling` wrote it.
+//! The curves that the tests measured, as `coreline_sim::measure::scaling` wrote them.
 
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
@@ -24,7 +24,7 @@ pub(super) struct Record {
     pub(super) rows: Vec<Row>,
 }
 
-/// What a curve is known by.
+/// The data that identifies a curve.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub(super) struct Key {
     pub(super) package: String,

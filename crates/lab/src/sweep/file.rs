@@ -108,7 +108,7 @@ mod tests {
     use super::super::Task;
     use super::*;
 
-    /// Two keys of the cheapest cell, of which the second one fails.
+    /// Two keys of the cheapest cell. The second one fails.
     fn done() -> TaskRows {
         let key = |steps| {
             format!(

@@ -10,8 +10,8 @@ use super::{Cell, Row, Sweep, SweepError, TaskRows};
 /// nanoseconds for each step.
 const ROUGH: (f64, f64) = (5_000.0, 100.0);
 
-/// The memory of a process, and what it needs more for each thread of a cell: its stack, its place
-/// in the machine and what it keeps.
+/// The memory of a process, and the additional memory for each thread of a cell: its stack, its
+/// place in the machine and its data.
 const MEMORY: (u64, u64) = (16 << 20, 64 << 10);
 
 /// The estimate of a cell or of all cells that remain.
@@ -56,7 +56,7 @@ pub struct Plan {
     waiting: VecDeque<(usize, String)>,
     groups: Vec<Group>,
     by_name: HashMap<String, usize>,
-    /// Steps by variant and weight, for groups of which no cell was run.
+    /// Steps by variant and weight, for groups without a finished cell.
     by_weight: BTreeMap<(&'static str, u64), Mean>,
     steps: f64,
     time: Duration,

@@ -128,7 +128,7 @@ fn an_estimate_is_the_sum_of_its_cells_and_leaves_out_what_is_finished() {
     assert!(plan.cells().all(|(cell, _)| cell != key));
 }
 
-/// A task may run on two workers, of which one ends earlier than the other.
+/// A task may run on two workers, and one of them ends first.
 #[test]
 fn what_two_workers_wrote_of_one_task_is_in_the_store_once() {
     let sweep = sweep("\"fifo\"", "1");

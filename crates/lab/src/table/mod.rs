@@ -2,8 +2,7 @@
 //!
 //! Values that all rows share appear once, above the table. Rows of one configuration and one value
 //! of each parameter stand together below a heading, metric by metric, so that variants follow each
-//! other. There are three forms, of which the first that fits is taken; nothing is broken within a
-//! cell:
+//! other. There are three forms. The first one that fits is used, and no cell is broken:
 //!
 //! | form | has |
 //! |---|---|
@@ -95,7 +94,7 @@ struct Table<'a> {
     shared: Vec<String>,
     /// Any row, where all have one verdict, for one reason.
     one_verdict: Option<&'a FigureRow>,
-    /// The reasons that verdicts number, from 1.
+    /// The reasons to which verdicts refer by number, from 1.
     reasons: Vec<&'a str>,
 }
 
@@ -296,7 +295,7 @@ fn with_unit(row: &FigureRow) -> String {
     }
 }
 
-/// The mark before a figure that is made of disturbed samples.
+/// The mark before a figure from disturbed samples.
 pub(crate) fn mark(row: &FigureRow) -> &'static str {
     if row.disturbed { "~" } else { "" }
 }
@@ -330,7 +329,7 @@ fn samples(rows: &[FigureRow]) -> Option<String> {
     Some(of + disturbed)
 }
 
-/// That figures are made of disturbed samples, and what to do.
+/// The warning that figures come from disturbed samples, and what to do.
 fn warning(rows: &[FigureRow]) -> Option<String> {
     let disturbed = || rows.iter().filter(|row| row.disturbed);
     let worst = disturbed().max_by_key(|row| row.disturbed_rounds)?;

@@ -1,8 +1,8 @@
 //! Predictions for figures that are published elsewhere: ratios of two variants of a scenario, on
-//! the machine of which they are published.
+//! the machine for which the figures were published.
 //!
-//! The file is written by `coreline validate --blind COMMIT`, committed, and set beside the figures
-//! by others. What the author of a row knew of them, the row says.
+//! `coreline validate --blind COMMIT` writes the file, which is then committed and compared with
+//! the figures of other authors. Each row says what its author knew of these figures.
 
 use core::ops::RangeInclusive;
 use std::fmt::Write;

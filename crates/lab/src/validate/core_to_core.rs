@@ -42,12 +42,12 @@ impl Basis {
         }
     }
 
-    /// Whether nothing that can be looked up says what the figure is.
+    /// Whether no source that can be looked up states the figure.
     pub(crate) fn has_no_source(self) -> bool {
         matches!(self, Basis::Guess | Basis::FromMemory)
     }
 
-    /// The source with the word before it, unless it begins with that.
+    /// The source with this word before it, unless it begins with the word.
     fn before(self, source: &str) -> String {
         let word = self.word();
         if source.starts_with(word) { source.to_owned() } else { format!("{word}: {source}") }
@@ -70,7 +70,7 @@ impl Basis {
 pub(crate) struct CoreToCore {
     pub(crate) machine: String,
     pub(crate) class: &'static str,
-    /// Two nodes of which the machine file says more than their class.
+    /// Two nodes for which the machine file has a distance of their own.
     pub(crate) nodes: Option<[u32; 2]>,
     /// The figure of the machine file, which the simulated one is calibrated by.
     pub(crate) file_ns: f64,

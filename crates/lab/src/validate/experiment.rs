@@ -118,7 +118,8 @@ impl Experiment {
         format!("`{PROGRAM} NAME`, of {}", names.join(", "))
     }
 
-    /// Whether an operation is a pass over memory, a thousand times as long as another.
+    /// Whether an operation is a pass over memory, which takes about a thousand times as long as
+    /// other operations.
     pub(crate) fn is_pass(&self) -> bool {
         matches!(
             self.kind,

@@ -12,7 +12,7 @@
 //! | [`table`] | shows them |
 //!
 //! Predictions are for the machine that is measured: its costs are measured first, each alone, and
-//! the simulator predicts from these. Nothing is set beside the measurement of another machine.
+//! the simulator predicts from these. Nothing is compared with the measurement of another machine.
 //!
 //! A table that a simulator's authors have read cannot validate it. So predictions for one kind of
 //! machine are committed, too, before anything but its calibration is measured.
@@ -108,7 +108,7 @@ fn commit(asked: &str) -> Result<String, Error> {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 enum Verdict {
-    /// It repeats a measurement that the prediction is made of.
+    /// It repeats a measurement on which the prediction is based.
     Calibration,
     /// The measured median is within the band, widened by the tolerance.
     Hit,

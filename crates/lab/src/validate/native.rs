@@ -124,9 +124,9 @@ struct Run<'a> {
 /// The result of an experiment; no figures if every sample was disturbed.
 pub(super) type Finding = Result<Option<Measured>, Untestable>;
 
-/// Measures these experiments, in turns; the results are in their order. `ping_pong_ns` is what
-/// the machine that was predicted takes for the game that it was calibrated by. `lacks` is the cost
-/// that an experiment's prediction should have been made of.
+/// Measures these experiments, in turns; the results are in their order. `ping_pong_ns` is the time
+/// of the ping-pong that calibrated the predicted machine, on that machine. `lacks` is the missing
+/// cost that an experiment's prediction needs.
 pub(super) fn measure(
     experiments: &[&Experiment],
     plan: Plan,

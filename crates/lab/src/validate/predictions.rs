@@ -10,7 +10,7 @@ use super::simulated::{self, Predicted};
 use crate::error::Error;
 use crate::progress::progress;
 
-/// The machine that the project is developed on, and of which the file speaks.
+/// The machine on which the project is developed, and to which the file refers.
 pub(super) const MACHINE: &str = "host-2c";
 
 /// The file, as it was when the program was built.

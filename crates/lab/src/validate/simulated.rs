@@ -31,8 +31,8 @@ const PASSES: [u64; 2] = [4, 32];
 /// More than any experiment takes.
 const MOST_STEPS: u64 = 50_000_000;
 
-/// The CPUs of a machine that an experiment takes: the nearest two that are two cores. `None` if
-/// the machine has no two.
+/// The CPUs of a machine that an experiment uses: the nearest two CPUs on different cores. `None`
+/// if the machine has no two.
 fn cpus(spec: &Spec, experiment: &Experiment) -> Option<Vec<CpuId>> {
     if experiment.threads == 1 {
         return Some(spec.topology().cpus().take(1).map(|cpu| cpu.id).collect());

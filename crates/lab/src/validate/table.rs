@@ -138,7 +138,7 @@ mod tests {
     use super::super::simulated::Predicted;
     use super::*;
 
-    /// Of all experiments, with figures of this many digits.
+    /// A table of all experiments, with figures of this many digits.
     fn outcome(figure: f64) -> Validation {
         let predicted = Predicted { value: figure, low: figure / 3.0, high: figure * 1.1 };
         let measured = Measured {

@@ -62,7 +62,7 @@ impl<W: Testbed> Permits<W> {
         unsafe { self.lock.unlock() };
     }
 
-    /// Adds permits, and notifies up to so many threads. Returns how many it found.
+    /// Adds permits, and notifies up to this many threads. Returns how many it found.
     fn add(&self, permits: u64, most: usize) -> usize {
         self.lock.lock();
         self.change(|count| {

@@ -197,10 +197,10 @@ impl Room {
 
 /// A log that may lose records.
 trait Log: Send + Sync + 'static {
-    /// Puts a record in; returns whether all are there that were.
+    /// Puts a record in. Returns whether all earlier records are still there.
     fn record(&self, record: u64) -> bool;
 
-    /// Takes out what there is, unless another thread does.
+    /// Takes out all values, unless another thread takes them.
     fn drain(&self, f: impl FnMut(u64));
 }
 

@@ -54,7 +54,7 @@ const BARE_MOST: f64 = 1.1;
 
 const THREADS: [usize; 3] = [1, 2, 8];
 
-/// A shard for each thread of the most threads.
+/// One shard for each thread, for the largest number of threads.
 const SHARDS: usize = THREADS[2];
 
 pub(super) fn bench() -> Bench {

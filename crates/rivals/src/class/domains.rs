@@ -112,7 +112,7 @@ impl Subject for Entering {
     }
 }
 
-/// A domain of which IDs are leased.
+/// A domain that leases IDs.
 struct Leasing(Domain);
 
 impl Subject for Leasing {

@@ -18,7 +18,7 @@ use super::{Candidate, Form, Goal, Most, Params, Role, Subject, rounds};
 /// The goal, set in advance: times governor, with two threads.
 const MOST: f64 = 0.5;
 
-/// Permits a second, and at once: more than threads ask for; and few.
+/// Permits per second and in a burst: more than threads ask for, and few.
 const HIGH: [u32; 2] = [1_000_000_000, 1_000_000_000];
 const LOW: [u32; 2] = [1_000, 10];
 

@@ -144,7 +144,8 @@ pub(crate) struct Candidate {
     /// Exact and stable: other programs look for it.
     pub(crate) name: String,
     pub(crate) role: Role,
-    /// Makes what is measured, once for all samples; or says what the machine lacks for it.
+    /// Makes the measured object, once for all samples. Returns an error that says what the machine
+    /// lacks.
     pub(crate) make: fn() -> Result<Arc<dyn Subject>, Lacking>,
 }
 
@@ -181,7 +182,7 @@ impl Goal {
     }
 }
 
-/// How small is small enough.
+/// The largest value that reaches the goal.
 #[derive(Debug, Clone)]
 pub(crate) enum Most {
     /// This many times the median of the candidate of this name.

@@ -117,7 +117,7 @@ pub(super) fn bench() -> Bench {
     Bench { operation: "a read", forms: vec![form] }
 }
 
-/// What code reads that has no place to keep a reader, as tasks that move between threads.
+/// For code that has no place to keep a reader, such as tasks that move between threads.
 static SHARED: LazyLock<Versioned<u64>> = LazyLock::new(|| Versioned::new(VALUE));
 
 thread_local! {

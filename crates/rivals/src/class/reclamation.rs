@@ -1,8 +1,8 @@
 //! The class `reclamation`: reading a pointer in a section that keeps what it points to, and
 //! replacing it so that the old value is freed when no section can hold it.
 //!
-//! All replace a box of the same size, made by the same allocator. What a rival keeps for a thread
-//! (a hazard pointer) is made once for all operations.
+//! All replace a box of the same size, made by the same allocator. The state that a rival keeps for
+//! a thread (a hazard pointer) is made once for all operations.
 
 use std::hint::black_box;
 use std::sync::Arc;

@@ -1,7 +1,7 @@
 //! The class `rwlocks`: read-write locks, read by most and written by few.
 //!
-//! Each thread writes once in this many operations, and not when the others do. A write adds 1 to
-//! what the lock guards. Sections and samples are those of [`locks`](super::locks).
+//! Each thread writes once in this many operations, at other times than the other threads. A write
+//! adds 1 to what the lock guards. Sections and samples are those of [`locks`](super::locks).
 //!
 //! # A new candidate
 //!

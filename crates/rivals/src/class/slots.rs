@@ -42,7 +42,7 @@ const MOST: f64 = 2.0;
 
 /// How many values there are.
 const VALUES: usize = 4096;
-/// How far from the last value the next one is that is dropped. It has no divisor in common with
+/// The distance from the last dropped value to the next one. It has no divisor in common with
 /// [`VALUES`].
 const STEP: usize = 1597;
 

@@ -44,8 +44,8 @@ fn steps(steps: u64, from: u64) -> u64 {
 fn step_ns() -> f64 {
     /// The length of one measurement: tens of microseconds, so few measurements are interrupted.
     const STEPS: u64 = 1 << 15;
-    /// The shortest counts: what disturbs only adds. They last long enough for the CPU to get from
-    /// its resting clock to its full one.
+    /// The shortest time counts, because disturbances only add time. They last long enough for the
+    /// CPU to get from its resting clock to its full one.
     const MEASUREMENTS: usize = 1000;
     static STEP: OnceLock<f64> = OnceLock::new();
     *STEP.get_or_init(|| {

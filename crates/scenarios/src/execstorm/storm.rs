@@ -147,9 +147,9 @@ struct Field<W: Testbed, S> {
 #[derive(Debug, Default)]
 struct Tally {
     lives: u64,
-    /// Nanoseconds from when lives counted until they did not.
+    /// The time in nanoseconds for which lives counted.
     span: u64,
-    /// Nanoseconds: of the mutex, and of the lives that have them, with what is outside.
+    /// Times in nanoseconds: in the mutex, and of the lives that take it, with the time outside.
     waited: u64,
     lived: u64,
 }

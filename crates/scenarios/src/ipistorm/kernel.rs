@@ -29,7 +29,7 @@ const CALLED: usize = 0;
 /// The CPU that is called.
 pub struct Called {
     idle: Idle,
-    /// Not zero: a call is there.
+    /// Not zero if there is a call.
     queue: Line<U32>,
     /// How many calls have run.
     ran: Line<U64>,

@@ -130,8 +130,8 @@ impl<P: Policy> Kernel for Space<P> {
         }
     }
 
-    /// Running threads keep their ID until they lose their CPU: the machine asks for no other
-    /// before. (Linux gives the thread another immediately, and has ended all others.)
+    /// Running threads keep their ID until they lose their CPU. The machine asks for no other ID
+    /// before that. (Linux gives the thread another immediately, and has ended all others.)
     fn exec(&mut self, at: Time, thread: usize) {
         let Thread { cpu, bound, .. } = self.threads[thread];
         let allowed = self.allowed(cpu, bound);

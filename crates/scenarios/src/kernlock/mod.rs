@@ -184,7 +184,7 @@ struct Files<W: Testbed> {
     next_fd: W::U32,
     /// `open_fds_init` and `full_fds_bits_init`.
     bits: [W::U64; 2],
-    /// Of `lock`, where it is held without `next_fd`.
+    /// The turns of `lock` in which `next_fd` is not held.
     turns: Turns,
 }
 

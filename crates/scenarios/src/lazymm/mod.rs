@@ -202,7 +202,7 @@ struct Pairs<W: Testbed> {
     tlb_gen: Line<W::U64>,
     /// Whether each CPU borrows.
     slots: Vec<Line<W::U64>>,
-    /// For each CPU: 1 if there is a thread for it. What its idle task watches.
+    /// For each CPU: 1 if there is a thread for it. The word that the CPU's idle task watches.
     watched: Vec<Line<W::U32>>,
     start: Start<W>,
     call: Duration,
@@ -218,7 +218,7 @@ struct Tally {
     /// All, and those in the window.
     iterations: [u64; 2],
     idled: u64,
-    /// Nanoseconds of what the variant does, and how often it did.
+    /// The nanoseconds that the variant's work takes, and how often it does this work.
     op: u64,
     ops: u64,
 }

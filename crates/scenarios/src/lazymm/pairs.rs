@@ -1,7 +1,7 @@
 //! A core's threads, and on which of its hardware threads they run.
 //!
-//! It is the host's data: the lines that stand for it stay in one core, and what they cost is in
-//! the spans of calls, switches and wake-ups.
+//! It is the host's data, because its lines would stay in one core, and their cost is part of the
+//! times of calls, switches and wake-ups.
 
 use std::collections::VecDeque;
 use std::sync::{Mutex, MutexGuard, PoisonError};

@@ -27,7 +27,7 @@ pub struct Cna<W: Testbed> {
 
 /// The node in which a thread waits.
 struct Node<W: Testbed> {
-    /// The thread that arrived next; 0: none so far.
+    /// The thread that arrived next, or 0 if there is none yet.
     next: W::U32,
     /// 0 while its thread waits; then the head of the secondary queue, or [`TURN`] if that is
     /// empty.

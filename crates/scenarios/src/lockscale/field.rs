@@ -60,7 +60,7 @@ const LAST: usize = 1;
 /// Turns one after the other on one node: up to now, and the most.
 const RUN: usize = 2;
 const MOST: usize = 3;
-/// How often the lock went so far: see [`Spot::distance`].
+/// How often the lock moved over each distance: see [`Spot::distance`].
 const WENT: usize = 4;
 
 /// Where a thread is.

@@ -19,7 +19,7 @@ pub struct Mcs<W: Testbed> {
 
 /// The node in which a thread waits.
 struct Node<W: Testbed> {
-    /// The thread that arrived next; 0: none so far.
+    /// The thread that arrived next, or 0 if there is none yet.
     next: W::U32,
     /// 1 while its thread waits.
     waits: W::U32,

@@ -38,8 +38,8 @@ use super::Lock;
 /// Memory nodes that a lock has a queue for: the proposal's number.
 const NODES: usize = 32;
 
-/// How long a waiter looks at its word before it looks whether it is wanted for something else. In
-/// the kernel an interrupt wakes it.
+/// How long a waiter polls its word before it checks whether the scheduler wants the CPU. In the
+/// kernel an interrupt wakes it.
 const LOOK_EVERY: Duration = Duration::from_micros(10);
 
 /// The split queue. With `ORDERED`, the third defect is fixed, to show that the checks then find no
@@ -207,8 +207,8 @@ impl<W: Testbed, const ORDERED: bool> PerNode<W, ORDERED> {
         }
     }
 
-    /// Gives the token to the next node with a queue, or to none. The node's queue is empty by now:
-    /// the second defect.
+    /// Gives the token to the next node with a queue, or to none. At this point the node's queue is
+    /// empty. This is the second defect.
     fn pass(&self, mine: u32) {
         let mut node = mine;
         let to = loop {

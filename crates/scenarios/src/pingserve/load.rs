@@ -116,7 +116,7 @@ pub struct Load<W: Testbed> {
 }
 
 impl<W: Testbed> Load<W> {
-    /// Creates the tasks of a program, none of which has run.
+    /// Creates the tasks of a program. None of them has run.
     pub fn new(setup: &Setup) -> Load<W> {
         let shape = SHAPES.iter().find(|shape| setup.is("shape", shape.name));
         let shape = shape.expect("it is one of their names");

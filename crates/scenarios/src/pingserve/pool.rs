@@ -74,7 +74,8 @@ impl<W: Testbed> Pool<W> {
         self.cpus[task % self.cpus.len()]
     }
 
-    /// Has a worker wait for all; when that was over, and what the worker had done before.
+    /// Makes a worker wait for all. Returns when this wait was over, and what the worker had done
+    /// before.
     fn begin(self: &Arc<Self>, cpu: CpuId) -> Reply<Option<(Time, WorkerStats)>, W> {
         let pool = Arc::clone(self);
         let wait = move || {

@@ -2,10 +2,10 @@
 //!
 //! While a lock is biased, a reader puts the lock into a slot of one table, which all locks of the
 //! process share. The slot is found by a hash of lock and thread. A reader that finds the slot
-//! taken, or a lock that is not biased, takes the lock behind it, which is `glibc` here. A reader
-//! that has the lock behind, and comes after the time until which the bias is inhibited, biases the
-//! lock. A writer takes the lock behind, takes the bias back, and waits until no slot has this
-//! lock. For [`TIMES`] times as long as that took, the lock is not biased again.
+//! taken, or a lock that is not biased, takes the underlying lock, which is `glibc` here. A reader
+//! that has taken the underlying lock biases the lock, unless the bias is inhibited at that time. A
+//! writer takes the underlying lock, takes the bias back, and waits until no slot has this lock.
+//! Then it inhibits the bias for [`TIMES`] times as long as that took.
 //!
 //! The table has as many slots as the paper's, 4,096. The paper keeps the address of the lock in a
 //! slot, and these locks are numbered, in 8 bytes as well.
@@ -19,7 +19,8 @@ use crate::RunError;
 /// The number of slots.
 pub const SLOTS: usize = 4096;
 
-/// How many times as long as it took to take the bias back a lock is not biased again.
+/// For how long a lock is not biased again, as a multiple of the time that it took to take the bias
+/// back.
 pub const TIMES: u64 = 9;
 
 /// The state that all locks share: the table, and the number of locks up to now.

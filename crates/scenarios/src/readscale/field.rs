@@ -49,7 +49,7 @@ pub struct Load<'a> {
     pub is_spread: bool,
     /// The locks that an operation takes.
     pub mix: Mix,
-    /// The number of copies of the mix's locks, of which each operation uses a random one.
+    /// The number of copies of the mix's locks. Each operation uses a random copy.
     pub sets: usize,
     /// One in this many reads of a lock of the mix is a write instead; 0 stands for never.
     pub writes: usize,

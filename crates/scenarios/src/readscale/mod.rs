@@ -139,7 +139,7 @@ fn grid(around: &Around<'_>) -> Vec<u64> {
     few.iter().copied().chain(parts).filter(fits).collect()
 }
 
-/// 100 ns with the one lock of the simplest mix. What was timed has that time in its work.
+/// 100 ns with the one lock of the simplest mix. The work of a timed mix includes that time.
 fn section(around: &Around<'_>) -> Vec<u64> {
     vec![if around.values.is("mix", "one") { 100 } else { 0 }]
 }
@@ -156,7 +156,8 @@ fn window(around: &Around<'_>) -> Vec<u64> {
 
 /// A readers-writer lock that identifies its threads by number.
 pub trait ReadWrite<W: Testbed>: Sized + Send + Sync + 'static {
-    /// Whether the lock excludes anything. If not, what it guards is not checked.
+    /// Whether the lock excludes anything. If it does not, the scenario does not check the data
+    /// that it guards.
     const EXCLUDES: bool = true;
 
     /// The state that all locks of a run share.

@@ -151,7 +151,7 @@ pub struct Param {
     pub usual: &'static [&'static str],
     /// The values that the quick form runs by default.
     pub quick: &'static [&'static str],
-    /// The values where they depend on more than the form, or none.
+    /// The function for values that depend on more than the form, if there is one.
     depends: fn(&Around<'_>) -> Vec<u64>,
 }
 

@@ -206,7 +206,7 @@ struct Storm<W: Testbed, M, const TESTS: bool, const COUNTS: bool> {
     path: Duration,
     /// The time from one flush to the next; zero if there are none.
     flush: Duration,
-    /// How often each thread goes round and is counted.
+    /// The number of counted rounds of each thread.
     rounds: u32,
     seed: u64,
     policy: Policy<W, M, TESTS, COUNTS>,

@@ -157,7 +157,7 @@ impl<W: Testbed, C: Counters<W>> Executor<W, C> {
         }
     }
 
-    /// Whether all additions to a word of each tenant are there.
+    /// Whether the words of all tenants contain all additions.
     fn check(&self) -> Result<(), RunError> {
         let expected = (self.each * ROUNDS) as u64;
         for tenant in 0..self.tenants {

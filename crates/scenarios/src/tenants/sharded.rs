@@ -8,7 +8,7 @@ use super::{Counters, RunError, WORDS, line_of, words};
 /// Parts of the map for each CPU.
 const SHARDS_PER_CPU: usize = 4;
 
-/// Open addressing, at most half full; all tenants are there from the beginning.
+/// Open addressing, at most half full. All tenants are in the table from the beginning.
 pub(super) struct Sharded<W: Testbed> {
     /// As many as a power of two.
     shards: Vec<Line<Shard<W>>>,
@@ -46,7 +46,7 @@ impl<W: Testbed> Shard<W> {
         shard
     }
 
-    /// The tenant's entry, or the free one where it would be.
+    /// The tenant's entry, or the free entry that it would use.
     fn find(&self, tenant: usize) -> &Entry<W> {
         let (_, first) = hash(tenant);
         let mut at = first;

@@ -160,10 +160,10 @@ pub static SCENARIO: Scenario = Scenario {
 /// The cost `spawn` of every machine file, and half of that, both from memory.
 const REST: u64 = 30;
 
-/// The times to create and end a thread with which creators create as many threads under `recent`
-/// as were published of v6.17, by the size: a creator does two thirds of the work, so 8 that create
-/// 23,666 in a second take 3/2 times 338 us for each, and 32 that create 16,161 take 3/2 times
-/// 1980.
+/// The times to create and end a thread, by size. With these times, creators under `recent` create
+/// threads at the rate that was published for v6.17. A creator does two thirds of the work. So 8
+/// creators that create 23,666 threads per second take 3/2 times 338 us for each thread, and 32
+/// creators that create 16,161 threads per second take 3/2 times 1980 us.
 const PUBLISHED_PACE: [((u64, u64), u64); 2] = [((8, 8), 507), ((32, 32), 2970)];
 
 fn rests(it: &Around<'_>) -> Vec<u64> {
@@ -190,7 +190,7 @@ struct Load {
     rest: Duration,
     /// The time of a switch without IDs, each way.
     path: Duration,
-    /// How often each pool creates its threads and is counted.
+    /// The number of counted rounds in which each pool creates its threads.
     rounds: u32,
     /// Seeds where threads go.
     seed: u64,
@@ -237,8 +237,8 @@ fn run<W: Testbed>(setup: &Setup) -> Result<Vec<f64>, RunError> {
     }
 }
 
-/// How often a switch-in brought a line of what hands out IDs from another cache, and the share of
-/// the line of which that is most, in percent.
+/// How often a switch-in fetched a line of the ID allocator from another cache, and the share of
+/// the line that was fetched most often, in percent.
 fn lines(report: &Report, numbers: &mut Vec<f64>) {
     let misses = |line: &LineCost| {
         let words = line.words.iter().filter(|word| is_of_ids(word));

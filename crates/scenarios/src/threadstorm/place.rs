@@ -29,7 +29,8 @@ pub(super) struct Cpus<W: Testbed> {
     cpus: Vec<Line<Cpu<W>>>,
     /// By thread.
     next: Vec<Line<W::U32>>,
-    /// By CPU: those under the same last-level cache, from the one behind it on, it last.
+    /// For each CPU: the CPUs under the same last-level cache, from the next one on. The CPU itself
+    /// is last.
     near: Vec<Vec<usize>>,
 }
 

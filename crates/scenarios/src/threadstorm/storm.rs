@@ -81,7 +81,7 @@ const WORKER: u128 = 0x2_0000;
 enum Call {
     Enter,
     Leave,
-    /// Of a thread that has not run before.
+    /// The switch-in of a thread that has not run before.
     FirstSwitchIn,
     SwitchIn,
     SwitchOut,
@@ -205,7 +205,7 @@ impl<W: Testbed, I: Ids<W>> Storm<W, I> {
         Ok(())
     }
 
-    /// The first thing that went wrong is what the run says of itself.
+    /// The run reports the first error.
     fn fail(&self, broken: RunError) {
         lock(&self.broken).get_or_insert(broken);
     }
@@ -412,7 +412,7 @@ impl<W: Testbed, I: Ids<W>> Storm<W, I> {
 }
 
 impl Worker {
-    /// Does a call, and counts what it took.
+    /// Makes a call, and records the time that it took.
     fn timed<W: Testbed, R>(&mut self, call: Call, f: impl FnOnce(Time) -> R) -> R {
         let start = W::now();
         let result = f(start);

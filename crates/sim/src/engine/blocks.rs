@@ -345,8 +345,8 @@ impl Engine {
         self.keep_reachable(roots);
     }
 
-    /// The program has ended. Fails if blocks are left to which neither statics lead nor the
-    /// memory `kept`, where its value is.
+    /// The program has ended. Fails if blocks are left that are reachable neither from statics nor
+    /// from the memory `kept`, which has the run's value.
     pub(super) fn fail_if_blocks_leak(&mut self, kept: (usize, usize)) {
         self.keep_reachable(vec![kept]);
         let Some(blocks) = &self.blocks else { return };

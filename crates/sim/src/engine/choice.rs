@@ -24,15 +24,15 @@ struct Candidate {
     thread: usize,
 }
 
-/// At one in this many points, a CPU goes on with another of its threads.
+/// At one in this many points, a CPU switches to another of its threads.
 const PREEMPT_ONE_IN: u32 = 8;
 
 /// A thread that passes this many points while others could run counts as one that yields: it waits
 /// for them in a loop that the machine does not recognise.
 const PATIENCE: u64 = 10_000;
 
-/// The number of turns for which a thread spins alone before it gives way after all. More than
-/// locks and queues spin before they park: the loop then has no end of its own.
+/// The number of turns for which a thread spins alone before it yields. More than locks and queues
+/// spin before they park: the loop then has no end of its own.
 const MOST_TURNS: u32 = 1000;
 
 /// How the next thread is chosen.
@@ -74,7 +74,7 @@ pub(crate) struct Decisions {
 /// How a thread spins that has changed nothing since it began to.
 #[derive(Debug, Clone, Copy, Default)]
 struct Spin {
-    /// Whether it goes on alone, and for how many turns and points so far.
+    /// Whether it runs alone, and for how many turns and points so far.
     is_alone: bool,
     turns: u32,
     points: u64,
@@ -90,11 +90,11 @@ pub(super) struct Chooser {
     /// The thread that ran last, and how many points it has passed while others could run.
     last: usize,
     alone: u64,
-    /// Whether it gives way to the others.
+    /// Whether it yields to the others.
     yields: bool,
     /// By thread.
     spins: Vec<Spin>,
-    /// At one in this many turns a thread goes on to spin alone; 0 for never.
+    /// At one in this many turns, a thread begins to spin alone. 0 means never.
     cut_spins: u32,
     /// The decisions, if a search keeps them.
     decisions: Decisions,
@@ -126,8 +126,8 @@ impl Chooser {
         &mut self.spins[thread]
     }
 
-    /// A thread, which ran last, gives way to the others, unless it must spin alone. Returns
-    /// whether it gives way.
+    /// A thread, which ran last, yields to the others, unless it must spin alone. Returns whether
+    /// it yields.
     pub(super) fn give_way(&mut self, thread: usize, luck: &mut Rng) -> bool {
         let one_in = if self.is_listed() { 0 } else { self.cut_spins };
         let spin = self.spin(thread);
@@ -146,7 +146,7 @@ impl Chooser {
         true
     }
 
-    /// Whether a thread spins, and what it does to words is of interest.
+    /// Whether a thread spins, so that its changes to words must be recorded.
     pub(super) fn watches(&self, thread: usize) -> bool {
         self.spins.get(thread).is_some_and(|spin| spin.is_alone || spin.is_endless)
     }
@@ -207,9 +207,9 @@ impl Chooser {
         std::mem::take(&mut self.decisions)
     }
 
-    /// One of the candidates, of which there is at least one. Those of a CPU are neighbours, the
-    /// one that has it first; `holds` tells which do. `sets_aside` says that the thread that ran
-    /// last waits for a write, on a CPU that others want.
+    /// One of the candidates. There is at least one. Those of a CPU are neighbours, the one that
+    /// has it first; `holds` tells which do. `sets_aside` says that the thread that ran last waits
+    /// for a write, on a CPU that others want.
     fn choose(
         &mut self,
         candidates: &[Candidate],
@@ -320,7 +320,7 @@ impl Pct {
         }
     }
 
-    /// A thread goes behind all others.
+    /// Moves a thread to the end of the order.
     fn lower(&mut self, thread: usize) {
         self.draw(thread + 1);
         self.lowest -= 1;
@@ -329,8 +329,8 @@ impl Pct {
 }
 
 thread_local! {
-    /// Whether weak exchanges fail on the machine of this host thread. Apart from the engine, so
-    /// that one on a machine where they do not pays for a look at this alone.
+    /// Whether weak exchanges fail on the machine of this host thread. Separate from the engine, so
+    /// that a machine without such choices pays only for the check of this field.
     static FAIL_WEAKLY: Cell<bool> = const { Cell::new(false) };
 }
 
@@ -369,7 +369,7 @@ impl Engine {
     }
 
     /// The running thread waits for others in a loop, or lets them go first. Returns whether it
-    /// gives way to them.
+    /// yields to them.
     pub(super) fn give_way(&mut self) -> bool {
         let current = self.current();
         let luck = &mut self.luck;

@@ -25,7 +25,8 @@ const NODES: usize = 2 * Spec::MOST_CPUS.next_power_of_two();
 /// No time: the CPU has nothing to do.
 pub(crate) const NEVER: u64 = u64::MAX;
 
-/// The key of a time that is too late for one. Of keys, it loses against all but [`NEVER`]'s.
+/// The key of a time that is too late for one. As a key, it comes after all keys except
+/// [`NEVER`]'s.
 const FAR: u64 = NEVER - 1;
 
 /// The earliest of a fixed number of times.

@@ -158,7 +158,7 @@ mod tests {
         run(setup, Job::new(move || program(&AtomicU64::new(0)))).err().map(|failed| failed.kind)
     }
 
-    /// Accesses without an effect, without an end.
+    /// Endless accesses without an effect.
     fn stuck(word: &AtomicU64) {
         while word.swap(0, Ordering::Relaxed) == 0 {}
     }

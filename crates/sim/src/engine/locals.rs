@@ -19,7 +19,7 @@ use std::sync::{Mutex, OnceLock, PoisonError};
 use super::Engine;
 
 /// Packages whose thread-locals belong to the host thread: those of Rust itself, and of the
-/// machine. What else begins with `coreline` is ours, too.
+/// machine. All other names that begin with `coreline` are also ours.
 const OF_THE_HOST: [&str; 9] = [
     "std",
     "core",
@@ -132,8 +132,8 @@ fn variables() -> &'static [Variable] {
 /// A symbol of the thread-local kind: its name, offset and size.
 type Symbol = (String, u64, u64);
 
-/// Of all thread-local symbols of a program, those of packages of others, and of the program
-/// itself. None if [`ANCHOR`] is not among the symbols: it is another program's table.
+/// The thread-local symbols of the program itself and of other authors' packages. None if
+/// [`ANCHOR`] is not among the symbols: it is another program's table.
 fn foreign(symbols: &[Symbol]) -> Vec<Variable> {
     let anchor = symbols.iter().find(|(name, ..)| {
         path(name).is_some_and(|path| path == "coreline_sim::engine::locals::ANCHOR")
@@ -224,7 +224,7 @@ fn read(file: &mut (impl Read + Seek), from: u64, len: u64) -> Option<Vec<u8>> {
     (bytes.len() as u64 == len).then_some(bytes)
 }
 
-/// A number of so many bytes in this processor's byte order.
+/// A number of this many bytes in this processor's byte order.
 fn number<const BYTES: usize>(bytes: &[u8], at: usize) -> Option<u64> {
     let bytes = bytes.get(at..at + BYTES)?;
     let mut all = [0; 8];

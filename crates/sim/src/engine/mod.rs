@@ -93,13 +93,13 @@ thread_local! {
     static ENGINE: Cell<*mut Engine> = const { Cell::new(ptr::null_mut()) };
 }
 
-/// A simulated CPU. What a switch and an access look at comes first, in one line of the host's:
-/// where many CPUs take turns, that is not in the host's nearest cache.
+/// A simulated CPU. The fields that a switch and an access read come first, in one cache line of
+/// the host. With many CPUs that take turns, this line is not in the host's nearest cache.
 #[repr(C, align(64))]
 struct Cpu {
     /// This CPU's own time, in picoseconds: all that it did before is settled.
     now: u64,
-    /// When the kernel has to look at this CPU next: the earliest of what it does on its own.
+    /// When the kernel must next handle this CPU: the earliest time of its own events.
     next_kernel_event: u64,
     /// The thread that has the CPU.
     current: Option<usize>,
@@ -166,7 +166,7 @@ impl State {
     }
 }
 
-/// A simulated thread. As with [`Cpu`], what a switch and an access look at comes first.
+/// A simulated thread. As in [`Cpu`], the fields that a switch and an access read come first.
 #[repr(C, align(64))]
 struct Thread {
     state: State,
@@ -253,7 +253,7 @@ pub(crate) struct Engine {
     hits_differ: bool,
     pages: Pages,
     arbitration: Arbitration,
-    /// What is under way, where independent accesses overlap.
+    /// The accesses in progress, if independent accesses overlap.
     overlaps: Option<Box<Overlaps>>,
     stores: Stores,
     /// How many stores went into a buffer so far.
@@ -282,7 +282,7 @@ pub(crate) struct Engine {
     yielder: *const Yielder<(), ()>,
     /// The time of the loop's latest decision.
     settled: u64,
-    /// When something else than the running CPU acts next.
+    /// When something other than the running CPU acts next.
     horizon: u64,
     /// The threads parked on each word, longest sleeper first.
     parked: BTreeMap<usize, VecDeque<usize>>,
@@ -322,8 +322,8 @@ impl Drop for InUse {
 /// Calls `f` with the engine; `None` if this thread runs no simulated code.
 ///
 /// `f` must not switch coroutines, and while it runs there is no machine: a function of `Sim` that
-/// it still calls (a [`Kernel`]'s hook might) fails as it does outside of a machine. What it
-/// allocates comes from the host.
+/// it still calls (a [`Kernel`]'s hook might) fails as it does outside of a machine. The memory
+/// that it allocates comes from the host.
 pub(crate) fn with<R>(f: impl FnOnce(&mut Engine) -> R) -> Option<R> {
     let engine = ENGINE.replace(ptr::null_mut());
     if engine.is_null() {
@@ -356,7 +356,7 @@ fn suspend() {
     switch_away(inside(|engine| engine.yielder));
 }
 
-/// The calling thread goes on nowhere: the machine has failed.
+/// The calling thread never continues, because the machine has failed.
 fn stop() -> ! {
     loop {
         suspend();

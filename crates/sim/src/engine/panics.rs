@@ -51,7 +51,7 @@ pub(super) struct Panics {
     unlearnt: BTreeMap<usize, PanicNumber>,
     /// For each thread: the panic that ended it.
     ended: BTreeMap<usize, PanicNumber>,
-    /// For each thread: the last panic of another thread of which it learnt.
+    /// For each thread: the last panic of another thread that it has learnt of.
     learnt: BTreeMap<usize, PanicNumber>,
     /// The panic that poisoned a lock, by address of the lock's mark.
     poisoned: BTreeMap<usize, PanicNumber>,
@@ -123,7 +123,7 @@ pub(crate) fn fail_with(number: PanicNumber) {
 
 /// Has panics in simulated code noted and not printed: such a panic becomes a
 /// [`FailureKind::Panic`], or is caught by the program itself. A panic that cannot unwind ends the
-/// process, so all is printed that a failure would say.
+/// process, so this prints all that a failure would say.
 pub(super) fn watch() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
@@ -258,8 +258,8 @@ impl Engine {
         }
     }
 
-    /// Fails if a thread panicked of which no other learnt, though a handle to it is left: one that
-    /// the program returned, or forgot.
+    /// Fails if a thread panicked and no other thread learnt of the panic, although a handle to the
+    /// thread is left: one that the program returned or forgot.
     pub(super) fn fail_if_unlearnt(&mut self) {
         if let Some((_, number)) = self.panics.unlearnt.pop_first()
             && let Some(kind) = self.panics.root(number)
@@ -268,8 +268,8 @@ impl Engine {
         }
     }
 
-    /// The panic because of which a thread is stuck in a destructor, if it is: what the machine
-    /// stops for otherwise only follows from that.
+    /// The panic that makes a thread hang in a destructor, if there is one. Any other reason to
+    /// stop the machine only follows from this panic.
     pub(super) fn stuck_panic(&mut self) -> Option<FailureKind> {
         let unwinding = std::thread::panicking() && !self.host_unwinds;
         let latest = self.panics.latest.take_if(|_| unwinding)?;

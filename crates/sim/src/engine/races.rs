@@ -20,12 +20,12 @@
 //! | an interrupt | from its sender to its handler |
 //!
 //! So a race may be found that this run's values do not show, and one that needs another schedule
-//! is not: other seeds and schedules bring other runs. No race is found that is none, but where
-//! plain data is shared by what the machine does not see: words of std, references that std was
-//! given (a `Waker`'s), a kernel's hook. Where there is a doubt, more is taken to be ordered than
-//! is: an access counts at its beginning alone; a load that finds the value before a store on its
-//! way acquires all that the word has ever passed on; each drop of an `Arc` acquires, not the last
-//! alone.
+//! is not: other seeds and schedules bring other runs. There are no false alarms, unless the
+//! program shares plain data by means that the machine does not see: words of std, references that
+//! std was given (by a `Waker`), or a kernel's hook. Where there is a doubt, more is taken to be
+//! ordered than is: an access counts at its beginning alone; a load that finds the value before a
+//! store on its way acquires all that the word has ever passed on; each drop of an `Arc` acquires,
+//! not the last alone.
 
 use core::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -39,8 +39,8 @@ use crate::results::failure::{FailureKind, PlainAccess};
 use crate::results::report::{Site, SourceSite};
 
 thread_local! {
-    /// Whether the machine of this host thread looks for races. Apart from the engine, so that an
-    /// access in one that does not pays for a look at this alone.
+    /// Whether the machine of this host thread looks for races. Separate from the engine, so that
+    /// an access in a machine without race detection pays only for the check of this field.
     static ARE_LOOKED_FOR: Cell<bool> = const { Cell::new(false) };
     static RACES: RefCell<Option<Races>> = const { RefCell::new(None) };
     /// Whether the access to a word that is put down next has found the value before a store.
@@ -81,7 +81,7 @@ struct Thread {
 struct Touch {
     thread: usize,
     cpu: CpuId,
-    /// The thread's own part of its clock then.
+    /// The thread's own part of its clock at that time.
     at: u32,
     site: Site,
     writes: bool,
@@ -137,7 +137,7 @@ impl Races {
         &mut self.threads[thread]
     }
 
-    /// What the thread knows now, to be passed on; what it does from now on is not known by that.
+    /// The knowledge that the thread passes on now. It does not cover what the thread does later.
     fn release(&mut self, thread: usize) -> Clock {
         let this = self.thread(thread);
         let known = this.knows.clone();
@@ -269,7 +269,7 @@ pub(super) fn end() {
 }
 
 /// Calls `f` with the running thread, in a machine that looks for races. In a kernel's hook there
-/// is no thread, and nothing is noted.
+/// is no thread, and nothing is recorded.
 fn note<R>(f: impl FnOnce(&mut Races, usize, &Engine) -> R) -> Option<R> {
     let noted = with(|engine| {
         RACES.with_borrow_mut(|races| {
@@ -306,8 +306,7 @@ accesses! {
     updated
 }
 
-/// The running thread finds the value before a store that is on its way: what it has done is put
-/// down next.
+/// The running thread finds the value before a store in flight. The next call records the effect.
 pub(crate) fn found_before() {
     if are_looked_for() {
         HAS_FOUND_BEFORE.set(true);
@@ -321,7 +320,7 @@ pub(crate) fn fenced(order: Ordering) {
     }
 }
 
-/// It has started a thread, whose stack begins there.
+/// It has started a thread, whose stack begins at this address.
 pub(super) fn started(child: usize, stack: (usize, usize)) {
     if are_looked_for() {
         note(|races, thread, _| {
@@ -345,7 +344,7 @@ pub(super) fn joined(child: usize) {
     }
 }
 
-/// A thread begins that the machine starts, when all others have ended.
+/// The machine starts a thread after all others have ended.
 pub(super) fn started_last(last: usize) {
     if !are_looked_for() {
         return;

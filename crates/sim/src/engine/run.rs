@@ -72,7 +72,7 @@ pub(crate) struct Setup {
     pub(crate) overlap: Overlap,
     pub(crate) replay: Replay,
     pub(crate) memory: MemoryChecks,
-    /// For how long a thread may do nothing that the machine sees.
+    /// The time for which a thread may do nothing that the machine sees.
     pub(crate) patience: Duration,
     /// Whether it looks for leaks, and the memory where the program's value will be.
     pub(crate) leaks: Option<(usize, usize)>,
@@ -83,7 +83,7 @@ pub(crate) struct Finished {
     pub(crate) report: Report,
     pub(crate) locks: Vec<LockReport>,
     pub(crate) trace: Option<Trace>,
-    /// The decisions of a listed schedule, which could have been others.
+    /// The decisions of a listed schedule that had alternatives.
     pub(crate) decisions: Decisions,
 }
 
@@ -469,8 +469,8 @@ impl Engine {
         }
     }
 
-    /// The kernel has something to do on the running CPU at `now`. Returns whether its thread goes
-    /// on immediately: an interrupt makes it break off what it does.
+    /// The kernel has something to do on the running CPU at `now`. Returns whether its thread
+    /// continues immediately, because an interrupt made it stop its current operation.
     #[inline(never)]
     fn disturb(&mut self, cpu: usize, thread: usize, now: u64) -> bool {
         self.settle(cpu);

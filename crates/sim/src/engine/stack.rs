@@ -21,7 +21,7 @@ pub(crate) const USABLE: usize = 256 << 10;
 /// Bytes kept for the engine, which runs on the stacks of the threads that call it.
 const MARGIN: usize = 32 << 10;
 
-/// Bytes of the stack on which a thread that has none left gives up.
+/// The size in bytes of the stack on which a thread that has no stack left gives up.
 const EMERGENCY: usize = 32 << 10;
 
 /// A stack for a thread of the machine that has this memory.
@@ -36,7 +36,7 @@ pub(super) fn prepare() -> Vec<u8> {
     Vec::with_capacity(EMERGENCY)
 }
 
-/// The running thread has no stack left; it goes on nowhere.
+/// The running thread has no stack left, and never continues.
 pub(super) extern "C" fn give_up() -> ! {
     inside(|engine| {
         let (thread, cpu) = (engine.current(), engine.cpu());
@@ -50,7 +50,7 @@ thread_local! {
     static FAULT: Cell<usize> = const { Cell::new(0) };
 }
 
-/// The running thread accessed an address without memory; it goes on nowhere.
+/// The running thread accessed an address without memory, and never continues.
 extern "C" fn give_up_at_fault() -> ! {
     inside(|engine| {
         let misuse = Misuse::Fault { address: FAULT.get() };

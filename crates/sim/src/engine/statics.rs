@@ -24,7 +24,7 @@ impl Engine {
     }
 
     /// Keeps an object for a key, unless one is kept; returns the one that is. The caller drops the
-    /// other outside: its destructor is simulated code.
+    /// other value outside, because its destructor is simulated code.
     pub(crate) fn keep_static(
         &mut self,
         key: Key,

@@ -3,7 +3,7 @@
 use std::io::{self, Write};
 use std::sync::Once;
 
-/// Why the machine is slow, and what cures it.
+/// Why the machine is slow, and what to do about it.
 const TEXT: &str = "coreline-sim is built without optimisation, so it is about ten times slower; \
                     add to Cargo.toml:\n";
 

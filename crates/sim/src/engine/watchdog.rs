@@ -26,7 +26,7 @@ use crate::results::failure::FailureKind;
 /// How many looks in a row find a thread asleep that is stuck.
 const LOOKS: u32 = 30;
 
-/// How long the time between two looks is at least.
+/// The least time between two checks.
 const SHORTEST: Duration = Duration::from_millis(1);
 
 /// A machine that is watched.
@@ -34,7 +34,7 @@ struct Watched {
     host: HostThread,
     asleep: Arc<AtomicU32>,
     every: Duration,
-    /// When it was looked at last.
+    /// The time of its last check.
     looked: Instant,
 }
 
@@ -42,16 +42,16 @@ struct Watched {
 static ALL: Mutex<Vec<Watched>> = Mutex::new(Vec::new());
 static SOME: Condvar = Condvar::new();
 
-/// What the machine's own host thread knows of the watch. It ends when this drops.
+/// The part of the watch that belongs to the machine's own host thread. It ends when this drops.
 pub(super) struct Watch {
     patience: Duration,
     /// At how many looks in a row the host thread was asleep.
     asleep: Arc<AtomicU32>,
-    /// The steps of the machine at the last look that found others, and how long its host thread
-    /// had computed by then.
+    /// The number of steps of the machine at the last check that found a new number, and how long
+    /// its host thread had computed at that time.
     steps: Cell<u64>,
     computed: Cell<Duration>,
-    /// Where a thread that is stuck was.
+    /// The place where a stuck thread was.
     trace: Option<Backtrace>,
 }
 
@@ -71,7 +71,7 @@ impl Watch {
         Watch { patience, asleep, steps, computed, trace: None }
     }
 
-    /// Whether the machine, which has made so many steps, has made none for too long; and whether
+    /// Whether the machine, which has made this many steps, has made none for too long, and whether
     /// its thread sleeps.
     fn is_stuck(&self, steps: u64) -> Option<bool> {
         let computed = looks::computed();
@@ -127,8 +127,8 @@ fn watch_all() {
     }
 }
 
-/// Runs in a signal handler on a host thread. If its machine's running thread is stuck, that goes
-/// on nowhere: the handler never returns, but switches to the machine's loop.
+/// Runs in a signal handler on a host thread. If its machine's running thread is stuck, this thread
+/// never continues: the handler does not return, but switches to the machine's loop.
 fn look() {
     let engine = ENGINE.get();
     if engine.is_null() {

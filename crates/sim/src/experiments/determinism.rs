@@ -92,7 +92,7 @@ impl Machine {
 /// The first accesses of a run, and how it ended.
 pub(crate) type Taped = (Vec<Record>, Result<Report, Box<Failure>>);
 
-/// Runs a program, and keeps so many accesses.
+/// Runs a program, and keeps this many accesses.
 pub(crate) fn taped<T: 'static>(
     machine: Machine,
     most: usize,

@@ -51,9 +51,9 @@ pub fn search(
     Ok(runs)
 }
 
-/// The same failure with the places of allocations and frees, if it is a mistake with memory: the
-/// run is repeated, and traces them. The failure as it is, if the run cannot be repeated from its
-/// line alone.
+/// The same failure with the places of allocations and frees, if it is a mistake with memory. The
+/// run is repeated to trace these places. The failure as it is, if the run cannot be repeated from
+/// its line alone.
 pub(crate) fn with_places(failure: Box<Failure>, program: impl FnOnce() + 'static) -> Box<Failure> {
     let replay = Replay { memory: MemoryChecks::Traced, ..failure.replay.clone() };
     let FailureKind::Memory(mistake) = &failure.kind else { return failure };
@@ -78,8 +78,8 @@ pub(crate) fn with_places(failure: Box<Failure>, program: impl FnOnce() + 'stati
 /// thread counts as a preemption. So the exploration ends even if several threads wait in loops.
 ///
 /// A spurious wake-up and a weak exchange that fails count as preemptions, too: see
-/// [`Faults::SEARCH`](crate::Faults::SEARCH). So does the choice that a thread that spins goes on
-/// alone.
+/// [`Faults::SEARCH`](crate::Faults::SEARCH). The choice that a spinning thread continues alone
+/// counts, too.
 ///
 /// All other sources of variation are fixed. Jitter, other faults, and when freed memory is given
 /// out again follow from the machine's one seed, and memory is sequentially consistent. For weak
@@ -111,7 +111,7 @@ pub struct Explored {
     pub runs: u64,
     /// Whether the runs cover all schedules with the allowed number of preemptions. It is false if
     /// the limit ended the exploration, if a thread spun alone for 1,000 turns without an end, or
-    /// if a thread passed 10,000 points while others could run: then the machine made it give way.
+    /// if a thread passed 10,000 points while others could run: then the machine made it yield.
     pub complete: bool,
 }
 

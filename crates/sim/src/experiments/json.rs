@@ -5,7 +5,7 @@ use serde::{Serialize, Serializer};
 
 use crate::machine::Run;
 
-/// All but the trace, which has a [format of its own](crate::Trace::write_json).
+/// Everything except the trace, which has a [format of its own](crate::Trace::write_json).
 impl<T: Serialize> Serialize for Run<T> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let mut fields = serializer.serialize_struct("Run", 3)?;

@@ -202,8 +202,8 @@ pub fn run<T: Outcome>(test: &Test, program: fn() -> T) {
     }
 }
 
-/// How many accesses of the run that is repeated, and of its repetition, are kept to compare them
-/// one by one: 32 MiB each. What comes later is compared by the runs' reports.
+/// The number of accesses that are kept of the first run and of its repetition, to compare them one
+/// by one: 32 MiB for each run. Later accesses are compared by the reports of the runs.
 const KEPT: usize = 1 << 20;
 
 /// A test whose two runs differ.

@@ -50,14 +50,14 @@ const ARENA: usize = 512 << 20;
 /// Lines of an arena, of 64 bytes.
 pub(crate) const LINES: usize = ARENA / 64;
 
-/// The offset at which blocks begin in an arena, behind the header. Whole pages.
+/// The offset in an arena at which blocks begin, after the header. Whole pages.
 const HEADER: usize = 4096;
 
 /// Bytes of an arena's shadow, at the end of its place.
 const SHADOW: usize = ARENA / GRANULE;
 
 /// The maximum number of threads of a machine that have a stack at one time. It is the number of
-/// stacks of 292 KiB that fit behind the arena.
+/// stacks of 292 KiB that fit after the arena.
 pub(super) const MOST_STACKS: usize = 192 * 64;
 
 /// Blocks up to this size come in multiples of 16 bytes; larger ones, and those that are aligned to
@@ -186,7 +186,7 @@ unsafe impl GlobalAlloc for Allocator {
     }
 }
 
-/// The size class of a layout, and what its blocks measure: size and alignment.
+/// The size class of a layout, and the size and alignment of its blocks.
 fn class(layout: Layout) -> (usize, usize, usize) {
     let size = layout.size().max(16);
     if size <= SMALL && layout.align() <= 16 {
@@ -471,7 +471,7 @@ impl Drop for Hold {
     }
 }
 
-/// Room for a stack, behind an arena whose machine has it. Used on that machine's thread alone.
+/// Room for a stack after the arena of a machine. Used on that machine's thread alone.
 pub(super) struct Slot {
     arena: NonNull<Header>,
     word: usize,
@@ -510,7 +510,7 @@ pub(crate) fn is_entered() -> bool {
     !CURRENT.get().is_null()
 }
 
-/// Restores the thread's allocations to what they were before.
+/// Restores the thread's previous setting for allocations.
 pub(crate) struct Entered {
     before: *mut Header,
 }

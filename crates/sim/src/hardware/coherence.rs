@@ -73,7 +73,7 @@ impl Origin {
     /// The last of them.
     const COUNT: usize = Origin::RemoteMemory as usize + 1;
 
-    /// Of two cores at these places.
+    /// The class of two cores at these places.
     fn between(a: CorePlace, b: CorePlace) -> Origin {
         if a.cache == b.cache {
             Origin::SameCache
@@ -180,7 +180,8 @@ pub(crate) struct Directory {
     stride: usize,
     /// For each core: when its own caches were last empty.
     emptied: Vec<u64>,
-    /// When any core's were. What arrived since is lost nowhere, which spares a look at the core.
+    /// When any core's were. No core has lost a line that arrived since then, so the core need not
+    /// be checked.
     last_emptied: u64,
     /// By class.
     costs: [u64; Origin::COUNT],
@@ -228,7 +229,7 @@ impl Directory {
         }
     }
 
-    /// Of a class that has one cost.
+    /// The source and cost for a class that has one cost.
     fn of(&self, from: Origin) -> Source {
         Source { from, cost: self.costs[from as usize] }
     }
@@ -245,7 +246,7 @@ impl Directory {
         self.last_emptied = self.last_emptied.max(now);
     }
 
-    /// Whether the core that asked for the line last lost it since then.
+    /// Whether the core that last asked for the line has lost it since then.
     #[inline(always)]
     fn is_lost(&self, entry: &Entry) -> bool {
         entry.arrival < self.last_emptied && entry.arrival < self.emptied[entry.asker as usize]

@@ -75,7 +75,7 @@ pub(crate) type StoreNumber = u64;
 /// The value of a word of any type, as an address: pointers keep where they may point.
 pub(crate) type Value = *mut ();
 
-/// A store that was issued and whose line is not there yet.
+/// A store that was issued and whose line has not arrived yet.
 struct Store {
     number: StoreNumber,
     cpu: usize,
@@ -99,8 +99,8 @@ pub(crate) struct Contention {
     pub(crate) watchers: Vec<usize>,
     /// Stores on their way, in the order in which they were issued.
     stores: Vec<Store>,
-    /// Requests that wait for their turn, in the order of their arrival. One of them has it next,
-    /// the others do not act.
+    /// Requests that wait for their turn, in the order of their arrival. One of them gets the line
+    /// next, and the others do not act.
     pub(crate) waiting: VecDeque<Waiting>,
     behind: Vec<Behind>,
     /// When the last access that needed no request, of those by its owners, ended.

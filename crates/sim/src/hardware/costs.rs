@@ -143,7 +143,7 @@ impl Costs {
     pub(crate) const MOST_PING_PONG_NS: f64 = 1e4;
     const MOST: u64 = 1000;
 
-    /// What is between two independent loads that hit.
+    /// The time between two independent loads that hit.
     pub(crate) fn load_issue(&self) -> u64 {
         if self.load_issue > 0 { self.load_issue } else { self.store_issue }
     }

@@ -145,7 +145,7 @@ impl Distances {
         &self.pairs
     }
 
-    /// The first two CPUs that are so far apart, and of whose nodes the file says nothing more.
+    /// The first two CPUs at this distance for whose nodes the file has no distance of their own.
     pub(crate) fn cpus(&self, class: Class, topology: &Topology) -> Option<[CpuId; 2]> {
         let cpus = class.pair(topology)?;
         let is_stated = |a, b| self.pairs.iter().any(|pair| pair.is_of(a, b));
@@ -181,7 +181,7 @@ impl Distances {
         }
     }
 
-    /// Replaces the ping-pong figure of a pair by what a transfer costs.
+    /// Replaces the ping-pong figure of a pair by the cost of a transfer.
     pub(crate) fn set_transfer(&mut self, nodes: [NodeId; 2], raw: u64) {
         let [a, b] = nodes;
         self.pairs.iter_mut().filter(|pair| pair.is_of(a, b)).for_each(|pair| pair.transfer = raw);

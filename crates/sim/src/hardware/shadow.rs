@@ -30,7 +30,7 @@ const BETWEEN: u8 = 0x20;
 const FIRST: u8 = 0x40;
 const FREED: u8 = 0x80;
 
-/// With checks, this many bytes behind each block belong to no block.
+/// With checks, the first bytes after each block, this many, belong to no block.
 pub(super) const BEHIND: usize = GRANULE;
 
 /// The pattern in freed memory. A pointer of it is aligned, and to no memory.
@@ -65,7 +65,7 @@ pub(crate) enum Found {
 pub(crate) struct Keeper {
     /// A freed block of a class and alignment that may be given out again.
     pub(crate) reuse: fn(class: usize, align: usize) -> Option<usize>,
-    /// A block was given out: what was asked for, its class, and what it takes.
+    /// A block was allocated: the requested size, its class, and the size that it takes.
     pub(crate) made: fn(block: usize, size: usize, class: usize, room: usize),
     /// A block was given back with that size.
     pub(crate) freed: fn(block: usize, size: usize),
@@ -138,7 +138,7 @@ impl Shadow {
         self.byte(offset).store(FIRST | GRANULE as u8, Ordering::Relaxed);
     }
 
-    /// A block is given back. What is wrong with that, if something is.
+    /// A block is given back. The mistake in this access, if there is one.
     #[inline]
     pub(super) fn take(&self, offset: usize) -> Option<Wrong> {
         if !offset.is_multiple_of(GRANULE) {
@@ -156,7 +156,7 @@ impl Shadow {
         }
     }
 
-    /// A block of `size` bytes, of which `used` are the program's, is given out.
+    /// Records that a block of `size` bytes is allocated. The program uses the first `used` bytes.
     pub(super) fn give_all(&self, offset: usize, used: usize, size: usize) {
         for at in (0..size).step_by(GRANULE) {
             let count = used.saturating_sub(at).min(GRANULE) as u8;

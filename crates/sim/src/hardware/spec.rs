@@ -250,7 +250,7 @@ impl Spec {
 }
 
 impl Spec {
-    /// Replaces the ping-pong figure of a class, or of two nodes, by what a transfer costs.
+    /// Replaces the ping-pong figure of a class, or of two nodes, by the cost of a transfer.
     pub(crate) fn set_transfer(&mut self, class: Class, nodes: Option<[NodeId; 2]>, raw: u64) {
         match (nodes, self.costs.get_mut(class.name())) {
             (Some(nodes), _) => self.distances.set_transfer(nodes, raw),

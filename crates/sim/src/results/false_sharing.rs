@@ -121,8 +121,8 @@ impl Group {
     }
 }
 
-/// The groups of a line's words, of which `word` tells by their offsets; none if there are not
-/// several. Words that a core writes are in one group, whatever cores read them.
+/// The groups of a line's words. `word` returns the data of a word by its offset. Returns none if
+/// there is only one group. Words that a core writes are in one group, whatever cores read them.
 pub(crate) fn groups(misses: &Misses, word: impl Fn(u8) -> Word) -> Vec<WordGroup> {
     let mut groups: Vec<Group> = Vec::new();
     let words = misses.iter().filter_map(|(&offset, cores)| Group::of_word(offset, cores));
@@ -184,7 +184,7 @@ const MOST_NAMED: usize = 4;
 /// A hot line: its address, how long accesses to it took, and its groups.
 pub(crate) type Hot<'a> = (u64, u64, &'a [WordGroup]);
 
-/// Says in words which of these lines are falsely shared; nothing if none is.
+/// Says in words which of these lines are falsely shared. Empty if no line is.
 pub(crate) fn verdict(f: &mut fmt::Formatter<'_>, lines: &[Hot<'_>]) -> fmt::Result {
     let shared: Vec<&Hot<'_>> = lines.iter().filter(|(.., groups)| !groups.is_empty()).collect();
     if shared.is_empty() {

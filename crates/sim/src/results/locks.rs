@@ -34,7 +34,7 @@ pub(crate) struct Since {
 pub(crate) struct Locks(BTreeMap<u64, Log>);
 
 impl Locks {
-    /// What is known of a lock of `len` bytes that was first used at `site`, unless it was used
+    /// The record of a lock of `len` bytes that was first used at `site`, unless it was used
     /// before.
     pub(crate) fn log(
         &mut self,

@@ -21,9 +21,9 @@ pub struct MemoryMistake {
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Misuse {
-    /// A block was freed that was freed before.
+    /// A block was freed twice.
     DoubleFree,
-    /// An address was freed at which no block begins.
+    /// The freed address is not the beginning of a block.
     InvalidFree {
         /// Whether the address lies on the stack of a simulated thread.
         on_stack: bool,
@@ -38,7 +38,7 @@ pub enum Misuse {
         /// The offset of the access in the block, in bytes.
         offset: usize,
     },
-    /// A thread accessed memory behind the end of a block, or before any block.
+    /// A thread accessed memory beyond the end of a block, or before all blocks.
     OutOfBounds {
         /// The offset of the access in the block, in bytes.
         offset: usize,

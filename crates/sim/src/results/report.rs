@@ -194,7 +194,7 @@ impl fmt::Display for SourceSite {
 /// The cost of the accesses to one line.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct LineCost {
-    /// The line's address, as an offset into the machine's memory. The stacks of threads lie behind
+    /// The line's address, as an offset into the machine's memory. The stacks of threads lie after
     /// that memory, ordered by thread number.
     pub address: u64,
     /// The [names](crate::name) of the objects that overlap the line. Several objects share the
@@ -418,7 +418,7 @@ pub const NOT_MODELLED: &[&str] = &[
     "prefetch beyond a declared pass over memory",
 ];
 
-/// What a run leaves out whose accesses do not overlap.
+/// What a run without overlapping accesses leaves out.
 const OF_SERIAL: &str = "misses of one thread that overlap, other than a declared pass over memory";
 
 /// Returns what the model leaves out of a run with this overlap.

@@ -32,7 +32,7 @@ pub(crate) struct Records {
 }
 
 impl Records {
-    /// Keeps the first accesses, up to so many.
+    /// Keeps the first accesses, up to this number.
     pub(crate) fn first(most: usize) -> Tape {
         Rc::new(RefCell::new(Records { kept: Vec::new(), most }))
     }

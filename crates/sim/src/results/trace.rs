@@ -98,7 +98,7 @@ impl Tracer {
         self.push(EventKind::Held { lock, thread }, cpu, from, to);
     }
 
-    /// The trace of what happened so far on a machine of this name.
+    /// The trace of the events so far on a machine with this name.
     pub(crate) fn trace(&self, machine: &str, names: &Names) -> Trace {
         let mut slices: Vec<Slice> = self.events.iter().map(|it| it.slice(names)).collect();
         // What begins with another and ends later is around it.

@@ -310,7 +310,7 @@ macro_rules! integers {
                 fetch_xor
                 /// The larger of the two values is kept; returns the value before.
                 fetch_max
-                /// The smaller of the two values is kept; returns the value before.
+                /// Keeps the smaller of the two values. Returns the previous value.
                 fetch_min
             }
         }

@@ -260,7 +260,7 @@ pub fn exec() {
 
 impl Work for Sim {
     /// `span` plus or minus a tenth, drawn from the seed. The thread can be preempted and
-    /// interrupted meanwhile, at the exact time; what it then loses comes on top.
+    /// interrupted during that time, at the exact time. The time that it then loses is added.
     fn work(span: Duration) {
         engine::work(picoseconds(span));
     }

@@ -108,7 +108,7 @@ impl Area {
         }
     }
 
-    /// How many bytes beyond the blank area this one lies. Zero for the blank one only.
+    /// The offset of this area from the blank area, in bytes. Only the blank area has 0.
     pub(crate) fn bytes_beyond_blank(self) -> isize {
         self.offset.wrapping_sub(processor::block())
     }

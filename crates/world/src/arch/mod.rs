@@ -163,7 +163,7 @@ pub(crate) const ROWS_TABLE: usize = 0;
 /// The offset of the number of CPUs in them.
 pub(crate) const ROWS_CPUS: usize = 8;
 
-/// How far the number of a CPU is shifted to be that of its line.
+/// The shift that turns a CPU's number into its line's number.
 #[cfg(all(not(miri), any(target_arch = "x86_64", target_arch = "aarch64")))]
 const LINE_OF_CPU: u32 = PER_LINE.ilog2();
 /// The place of a CPU in its line, as a mask.

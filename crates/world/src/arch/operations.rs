@@ -7,8 +7,8 @@
 //! * the invariant of [`Area`](super::Area) makes what they write in the rseq area this thread's
 //!   own;
 //! * the index is checked against the limit, below which every slot is initialised, and the limit
-//!   is read inside, so that sections obey a thread that lowers it and then fences. Of the two
-//!   limits the one of the other kind of index is 0 for good, so that no index is below it;
+//!   is read inside, so that sections obey a thread that lowers it and then fences. The limit for
+//!   the other kind of index is always 0, so that no index is below it;
 //! * where a row shows the index, the CPU is below the number of rows, so its line's pointer lies
 //!   in the table, and is null or points to a line for as long as there are the rows. An index that
 //!   a row shows is of an initialised slot, if it is below the limit, and no other CPU's: a
@@ -142,7 +142,7 @@ pub(super) fn ended<R>(status: u64, done: R, refused: R) -> Option<R> {
 }
 
 impl<I, F> SlotsAt<I, F> {
-    /// A field of the same slots, this many bytes behind the beginning. (The slots may not be there
+    /// A field of the same slots, this many bytes after the beginning. (The slots may not be there
     /// while the limit is 0, so this is arithmetic with an address.)
     #[inline(always)]
     pub(super) fn field<G>(self, offset: usize) -> SlotsAt<I, G> {

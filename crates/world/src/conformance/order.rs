@@ -38,7 +38,7 @@ fn data_is_there<W: Testbed>(_: &Published<W>, (): (), data: u64) {
     assert_eq!(data, DATA, "the flag was seen before the data");
 }
 
-/// Message passing to a reader that waits so for the flag.
+/// Message passing to a reader that waits for the flag in this way.
 fn read_after<W: Testbed>(wait: fn(&W::U32)) {
     race::<W, _, _, _>(
         unpublished::<W>,

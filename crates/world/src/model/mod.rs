@@ -50,8 +50,8 @@
 //! # Ok::<(), coreline_world::model::Failure>(())
 //! ```
 
-/// The answer of loom. `None` if it fails while the thread unwinds: it is asked by a destructor
-/// then, and a panic that left a destructor would abort the process. Not a function: loom reports
+/// The answer of loom. `None` if it fails while the thread unwinds. In this case a destructor calls
+/// it, and a panic that leaves a destructor would abort the process. Not a function: loom reports
 /// the line of the caller.
 macro_rules! attempt {
     ($access:expr) => {

@@ -18,9 +18,9 @@ loom::lazy_static! {
 }
 
 loom::thread_local! {
-    /// The object on which this thread sleeps. One for the thread's life, because loom lets each
-    /// `Notify` wake its waiter spuriously once: one spurious wake-up for each thread is explored,
-    /// in each of its parks, and a loop around a park still ends.
+    /// The object on which this thread sleeps. A thread keeps the same object, because loom lets
+    /// each `Notify` wake its waiter spuriously once. So loom explores one spurious wake-up for
+    /// each thread, in each of its parks, and a loop around a park still ends.
     static SLEEPER: Arc<Notify> = Arc::new(Notify::new());
 }
 

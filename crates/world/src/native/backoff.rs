@@ -5,12 +5,12 @@ use core::time::Duration;
 use crate::native::{Native, system};
 use crate::{Clock, Threads, Time};
 
-/// How often a waiting thread with a real-time priority yields before it sleeps between two looks:
+/// How often a waiting thread with a real-time priority yields before it sleeps between two checks:
 /// for about a millisecond.
 const YIELDS_REAL_TIME: u32 = 512;
 
-/// How often any other thread yields before it sleeps: for some 20 ms of its CPU. What it lets run
-/// takes no part of that: such waits are long also where threads outnumber CPUs by far.
+/// How often any other thread yields before it sleeps: for some 20 ms of its CPU. The threads that
+/// it lets run do not count: such waits are also long if there are far more threads than CPUs.
 ///
 /// Threads that queue and sleep pass a lock on more slowly, wait longer for that, and so sleep
 /// again the next time. Fewer than 400 threads in one queue do not get there.

@@ -124,7 +124,7 @@ unsafe impl World for Native {
 }
 
 /// The time of [`Native`] at an instant, or now if the instant has passed. It may be later than the
-/// instant by as long as two looks at the clock take, and is never earlier.
+/// instant by the time of two reads of the clock, and is never earlier.
 impl From<Instant> for Time {
     fn from(instant: Instant) -> Time {
         let left = instant.saturating_duration_since(Instant::now());

@@ -30,10 +30,10 @@ pub struct Rescue {
 /// thread that faulted.
 type Rescuer = fn(address: usize) -> Option<Rescue>;
 
-/// The rescuer, as a pointer; null before the first.
+/// The rescuer, as a pointer, or null if none was set.
 static RESCUER: AtomicPtr<()> = AtomicPtr::new(ptr::null_mut());
 
-/// The handler that was there before ours. Written once, before ours is installed.
+/// The previous handler. Written once, before our handler is installed.
 static mut BEFORE: MaybeUninit<libc::sigaction> = MaybeUninit::uninit();
 
 /// Bytes of an alternate stack, for a thread that has none.

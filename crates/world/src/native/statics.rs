@@ -170,7 +170,8 @@ fn find_local<T: 'static>(key: &'static WorldLocal) -> Option<Rc<T>> {
     found.ok().flatten()
 }
 
-/// Keeps `made` for the calling thread, unless the making of it kept one; returns the one to use.
+/// Keeps `made` for the calling thread, unless an object was kept while `made` was constructed.
+/// Returns the object to use.
 fn keep_local<T: 'static>(key: &'static WorldLocal, made: Rc<T>) -> Rc<T> {
     if let Some(object) = find_local(key) {
         return object;

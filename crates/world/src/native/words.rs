@@ -17,8 +17,8 @@ const PAUSES_NEXT: u32 = 64;
 
 /// The waiting part of both waits. It reads the word until `ready` accepts the value, or until
 /// `give_up` returned true and the next read did not help. It calls `give_up` before the first
-/// read, and before each read that precedes a yield of the CPU. There are `most` pauses between two
-/// looks at most.
+/// read, and before each read that precedes a yield of the CPU. There are at most `most` pauses
+/// between two checks.
 ///
 /// Pauses of doubling length keep the waiters of a contended line from fetching it all the time.
 /// When that has not helped, the thread gives its CPU away between looks: the writer may be waiting
@@ -63,9 +63,9 @@ fn spin<W: Word>(word: &W, order: Ordering, ready: impl FnMut(W::Value) -> bool)
     value
 }
 
-/// Pauses between two looks of [`Word::wait_until_by`] at most. It is for longer waits than
-/// [`Word::wait_until`], and what the last look comes too late adds to each of them: 0.2 us at
-/// most, on a processor with pauses of 25 ns.
+/// The largest number of pauses between two checks of [`Word::wait_until_by`]. It is for longer
+/// waits than [`Word::wait_until`]. Each wait may end late by the time between two checks: at most
+/// 0.2 us, on a processor with pauses of 25 ns.
 const PAUSES_BY: u32 = 8;
 
 /// The waiting part of [`Word::wait_until_by`]. Reading the clock takes a small part of the pauses

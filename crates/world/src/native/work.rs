@@ -1,4 +1,4 @@
-//! Work: a look at the clock again and again.
+//! Work: reads the clock again and again.
 
 use core::hint;
 use core::time::Duration;
@@ -7,8 +7,8 @@ use crate::native::Native;
 use crate::{Clock, Work};
 
 impl Work for Native {
-    /// Looks at the clock until `span` has passed: tens of nanoseconds a look, so a shorter span
-    /// takes as long as one. Time during which the thread has no CPU counts as worked.
+    /// Reads the clock until `span` has passed. A read takes tens of nanoseconds, so a shorter span
+    /// takes as long as one read. Time during which the thread has no CPU counts as worked.
     /// Async-signal-safe.
     fn work(span: Duration) {
         if span.is_zero() {

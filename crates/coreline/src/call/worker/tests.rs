@@ -8,14 +8,15 @@ use coreline_world::{Cell, JoinHandle, Placement, Testbed};
 use super::super::request::{Caller, Request};
 use super::*;
 
-/// Two workers, and a count for each that only calls on it touch.
+/// Two workers, with a count for each worker. Only calls on a worker change its count.
 struct Two<W: World> {
     workers: [Worker<W>; 2],
     counts: [Cell<u32, W>; 2],
 }
 
 impl<W: World> Two<W> {
-    /// The part of one of them: calls the other one, and serves until it was called, too.
+    /// The part of one worker: calls the other worker, and serves until the other worker has called
+    /// it, too.
     fn cross(&self, own: usize) {
         let (this, other) = (&self.workers[own], &self.workers[1 - own]);
         // SAFETY: run by the other worker alone.
@@ -93,13 +94,13 @@ enum Before {
     Letter,
     /// A call that the worker puts off.
     PutOff,
-    /// A call in the middle of which the worker waits until the later call was run.
+    /// A call during which the worker waits until the later call was run.
     Waits,
-    /// A call in the middle of which the worker serves the later one.
+    /// A call during which the worker serves the later one.
     Serves,
 }
 
-/// A worker that ran nothing yet, in the middle of this many calls.
+/// A worker that is inside this many calls and ran nothing yet.
 fn worker<W: World>(nested: u32) -> Worker<W> {
     let worker = Worker::<W>::new_in(CpuId::new(0), CacheId::new(0), NodeId::new(0));
     // Relaxed: it is not shared yet.
@@ -107,8 +108,8 @@ fn worker<W: World>(nested: u32) -> Worker<W> {
     worker
 }
 
-/// One worker calls another one that has a message. It is served, and not when the other one is
-/// done with what it waits for, but meanwhile.
+/// One worker calls another one that has a message. It is served while the other worker waits, and
+/// not after the end of that wait.
 fn behind<W: Testbed>(before: Before) {
     let nested = if matches!(before, Before::PutOff) { Inbox::<W>::DEEP } else { 0 };
     let workers = Arc::new([worker::<W>(nested), worker::<W>(0)]);
@@ -174,7 +175,7 @@ fn behind<W: Testbed>(before: Before) {
 const BEFORE: [Before; 5] =
     [Before::Work, Before::Call, Before::Letter, Before::PutOff, Before::Waits];
 
-/// A call that is served in the middle of another one needs no fence: the worker looks again and
+/// A call that is served during another call needs no fence, because the worker checks again and
 /// again.
 #[test]
 fn a_call_that_waits_is_seen_in_the_middle_of_another_one_in_every_interleaving() {

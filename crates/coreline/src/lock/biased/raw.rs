@@ -77,7 +77,7 @@ pub struct RawBiasedRwLock<W: World = Native> {
     pub(super) slots: W::Usize,
 }
 
-/// As much as a `pthread_rwlock_t` has room for is 56, of which it needs eight.
+/// A `pthread_rwlock_t` has 56 bytes, and needs eight of them for other data.
 const _: () = {
     assert!(size_of::<RawBiasedRwLock<Native>>() == 48);
     assert!(align_of::<RawBiasedRwLock<Native>>() == 8);
@@ -129,7 +129,7 @@ impl<W: World> RawBiasedRwLock<W> {
     ///
     /// # Panics
     ///
-    /// Panics with more than 2^22 reads at one time. Only forgotten reads can be as many.
+    /// Panics with more than 2^22 reads at one time. Only forgotten reads can reach this number.
     #[inline]
     pub fn read(&self) {
         if !self.read_at_once() {
@@ -207,8 +207,8 @@ impl<W: World> RawBiasedRwLock<W> {
 
     /// Adds to the count of the thread's slot, if the gate is open and the slot is there.
     ///
-    /// The addition is a restartable section that looks at the gate itself. A reader that comes
-    /// thus sees what the reader that opened the gate saw: all that earlier writers wrote.
+    /// The addition is a restartable section that looks at the gate itself. So a new reader sees
+    /// what the reader that opened the gate saw: all that earlier writers wrote.
     #[inline(always)]
     pub(super) fn count_in_slot(&self, delta: u64) -> bool {
         // SAFETY: the gate opens to the slots of this lock, of which each is one word, which live
@@ -226,8 +226,8 @@ impl<W: World> RawBiasedRwLock<W> {
         state == 0 && tally::is_own::<W>(&self.tally) || self.meet(state)
     }
 
-    /// What a reader does that did not find the lock free when it counted itself, or that comes
-    /// after another thread.
+    /// The slow path of a reader that did not find the lock free when it counted itself, or that
+    /// comes after another thread.
     #[inline(never)]
     fn meet(&self, state: u32) -> bool {
         if state & (HELD | CLOSED) != 0 || readers(state) >= MOST_READERS {
@@ -341,7 +341,7 @@ impl<W: World> RawBiasedRwLock<W> {
         W::wake_groups(state, u32::MAX, READERS);
     }
 
-    /// Sleeps as the first writer while the state is `asked`, or until then.
+    /// Sleeps as the first writer while the state is `asked`, at most until `until`.
     pub(super) fn sleep_as_writer(&self, asked: u32, until: Option<Time>) {
         W::park_as(&self.state, asked, until, WRITER);
     }

@@ -26,7 +26,8 @@ use super::raw::{BIASED, CLOSED, HELD, MOST_READERS, READER, RawBiasedRwLock, WA
 use crate::heap;
 use crate::percpu::{Init, PerCpu, PerCpuPool, StopError};
 
-/// How many times as long as it took to take the bias back the lock is not biased again.
+/// For how long the lock is not biased again, as a multiple of the time that it took to take the
+/// bias back.
 pub(super) const TIMES: u32 = 9;
 
 /// A lock gets slots only if another thread reads within this time.
@@ -147,7 +148,7 @@ impl<W: World> RawBiasedRwLock<W> {
         state & BIASED != 0
     }
 
-    /// Sees to it that later readers find a slot for the CPU of the caller. The caller reads, was
+    /// Makes sure that later readers find a slot for the caller's CPU. The caller reads, was
     /// counted in the word, and found the lock biased.
     #[cold]
     #[inline(never)]

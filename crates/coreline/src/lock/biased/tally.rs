@@ -11,10 +11,10 @@
 //! | 0 to 23 | `THREAD` | the last thread's number, modulo 2^24; 0: none | readers; writers |
 //! | 24 to 31 | `COUNT` | the reads that counted since the last write | readers; writers: 0 |
 //!
-//! A reader looks right behind the addition to `state` that counts it. Its core then has the line
-//! of both words, so the look costs no transfer, and neither does the store. A writer stores while
-//! it has the lock. Counts may be lost, which makes the lock biased later than `PAYS` says, but not
-//! for good: an interrupt takes back fewer counts than `PAYS`.
+//! A reader checks this word directly after the addition to `state` that counts it. Its core then
+//! has the line of both words, so the look costs no transfer, and neither does the store. A writer
+//! stores while it has the lock. Counts may be lost, which makes the lock biased later than `PAYS`
+//! says, but not for good: an interrupt takes back fewer counts than `PAYS`.
 //!
 //! ```text
 //! Reader 1: counts to 10, and is interrupted before it stores
@@ -30,7 +30,7 @@
 
 use coreline_world::{Ordering, Word, World};
 
-/// After so many reads that counted, without a write in between, the lock is biased.
+/// After this many reads that counted, without a write in between, the lock is biased.
 pub(super) const PAYS: u32 = 256;
 
 /// The bits of the last thread.

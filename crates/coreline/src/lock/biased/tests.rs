@@ -18,7 +18,7 @@ use super::*;
 
 mod becomes;
 
-/// So many reads, each of which meets another one.
+/// Makes this many reads. Each of them meets another read.
 fn meets<W: World>(lock: &RawBiasedRwLock<W>, count: u32) {
     lock.read();
     reads(lock, count);
@@ -110,8 +110,8 @@ fn a_read_may_end_where_it_was_not_counted() {
     });
 }
 
-/// A writer that finds the lock biased pays for it. Found: 23 of 400 writes; all 400 if the lock
-/// may be biased again immediately.
+/// A writer that finds the lock biased pays for it. We measured 23 of 400 writes, and all 400 if
+/// the lock may be biased again immediately.
 #[test]
 fn writers_seldom_find_the_lock_biased() {
     let found = simulated(|| {
@@ -193,7 +193,7 @@ fn forgotten_guards_do_not_free_the_lock() {
     });
 }
 
-/// How long a reader waits that reads again 300 us after a writer came, and then once more. If
+/// How long a reader waits if it reads again 300 us after a writer came, and then once more. If
 /// `stops`, the writer's CPU is busy with something else meanwhile.
 fn reads_again(stops: bool) -> [Duration; 2] {
     simulated(move || {
@@ -234,7 +234,7 @@ fn a_reader_that_reads_again_does_not_wait_for_a_writer_that_cannot_run() {
 }
 
 /// A thread reads for 3 ms, so the writer opens the lock after 1 ms, until 10 ms. If it does not
-/// look meanwhile, it takes the lock after 10 ms.
+/// check during that time, it takes the lock after 10 ms.
 #[test]
 fn a_writer_that_opened_the_lock_takes_it_when_it_is_free() {
     let waited = simulated(|| {
@@ -278,8 +278,8 @@ fn a_writer_leaves_a_lock_open_that_another_one_has_opened() {
     assert!(waited < PATIENCE / 10, "{waited:?}");
 }
 
-/// No reader makes a lock biased for which a thread waits: a late reader that then came by a slot
-/// would leave its request there.
+/// No reader makes a lock biased for which a thread waits: a late reader that then took the lock by
+/// a slot would leave its request in the word.
 #[test]
 fn a_lock_for_which_a_thread_waits_is_not_biased() {
     simulated(|| {
@@ -365,8 +365,8 @@ fn a_late_reader_that_gives_up_wakes_the_first_writer() {
     }
 }
 
-/// A thread reads for 50 ms. Beside it, `writer` tries to write until then, and another thread
-/// reads again and again. Returns for how much of the time that one reads.
+/// A thread reads for 50 ms. During that time, `writer` tries to write, and another thread reads
+/// again and again. Returns the fraction of the time for which the other thread reads.
 fn reads_beside_a_long_read(writer: fn(&RawBiasedRwLock<Sim>, Time)) -> f64 {
     simulated(move || {
         let lock = Arc::new(RawBiasedRwLock::<Sim>::new_in());
@@ -473,7 +473,7 @@ fn a_writer_that_waited_long_for_another_does_not_open_the_lock() {
 }
 
 /// A thread reads for 1.5 ms, so a writer opens the lock, and takes it when that thread has read.
-/// The next writer closes the lock immediately. Found: 3 us; 8 ms if the lock stays open.
+/// The next writer closes the lock immediately. We measured 3 us, and 8 ms if the lock stays open.
 #[test]
 fn a_writer_that_took_the_lock_leaves_it_to_be_closed() {
     let first = |lock: &RawBiasedRwLock<Sim>| {

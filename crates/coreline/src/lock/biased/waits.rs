@@ -23,10 +23,11 @@ use super::tally;
 /// readers lets others in.
 pub(super) const PATIENCE: Duration = Duration::from_millis(1);
 
-/// How many times as long as it has kept readers out a first writer then leaves the lock open.
+/// For how long a first writer leaves the lock open, as a multiple of the time for which it has
+/// kept readers out.
 pub(super) const SHARE: u32 = 9;
 
-/// How often it looks meanwhile whether the lock is free.
+/// The interval at which the first writer checks during that time whether the lock is free.
 const NAP: Duration = Duration::from_millis(1);
 
 /// Whether a writer that waits may take a lock in this state.

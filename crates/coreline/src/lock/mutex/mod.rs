@@ -1,10 +1,10 @@
 //! [`Mutex`]: a lock of eight bytes whose waiters spin in a queue and then sleep.
 //!
 //! A word says whether the lock is held. Beside it there is an [`Osq`] of four bytes. A thread that
-//! finds the lock held looks a few times, and then queues. Of the threads that queue and spin, only
-//! the one that has its turn, the *first waiter*, looks at the word. So however many wait, only one
-//! spins on the line that the holder writes. It passes its turn on when it has the lock, so that
-//! the next one spins there during its section (as in the kernel's mutex,
+//! finds the lock held checks it a few times, and then queues. Of the threads that queue and spin,
+//! only the one that has its turn, the *first waiter*, looks at the word. So however many wait,
+//! only one spins on the line that the holder writes. It passes its turn on when it has the lock,
+//! so that the next one spins there during its section (as in the kernel's mutex,
 //! `kernel/locking/mutex.c`). Waiters sleep in the queue, each on the word of its node. The first
 //! waiter sleeps on the lock's word.
 //!
@@ -50,8 +50,8 @@
 //! # More threads than CPUs
 //!
 //! A thread that was woken for its turn does not run while another thread has its CPU, often for
-//! milliseconds. Meanwhile it does not pass its turn on. The threads asleep behind it would sleep
-//! as long, while CPUs idle.
+//! milliseconds. Meanwhile it does not pass its turn on. The threads that sleep after it would
+//! sleep as long, although CPUs are idle.
 //!
 //! ```text
 //! CPU 0: wakes A, the first waiter, which is to run here, and goes on taking the lock

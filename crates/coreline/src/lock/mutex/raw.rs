@@ -135,8 +135,8 @@ impl<O: Order, W: World> RawMutex<O, W> {
     /// thread can take the lock before that waiter does, whether it spins, sleeps or wakes up.
     ///
     /// A thread that finds the lock held looks for less than 1 us before it is in the queue. If no
-    /// thread waits, the call does what [`unlock`](RawMutex::unlock) does. As for that, the memory
-    /// must stay until the call returns.
+    /// thread waits, the call does what [`unlock`](RawMutex::unlock) does. As with `unlock`, the
+    /// memory must stay valid until the call returns.
     ///
     /// # Safety
     ///
@@ -150,7 +150,7 @@ impl<O: Order, W: World> RawMutex<O, W> {
         unsafe { self.unlock() };
     }
 
-    /// Lets a waiter have the lock before the caller goes on with it: frees it like
+    /// Lets a waiter have the lock before the caller continues to hold it: frees it like
     /// [`unlock_fair`](RawMutex::unlock_fair), and takes it again. Does nothing if no thread waits.
     ///
     /// # Safety

@@ -70,29 +70,30 @@ fn beside_a_holder(until: u64, inside: u64, outside: u64) -> Duration {
     })
 }
 
-/// Found: 9 us; 137 us if it does not ask. The thread that frees the lock has its line, and takes
-/// it again.
+/// We measured 9 us, and 137 us if it does not ask. The thread that frees the lock has its line,
+/// and takes it again.
 #[test]
 fn a_first_waiter_that_spins_asks_for_the_lock() {
     let (_, longest) = near_and_far(1, [100, 0]);
     assert!(longest < Duration::from_micros(12), "{longest:?}");
 }
 
-/// Found: 4005 turns; 3425 if it asks immediately, as the lock then moves with each turn.
+/// We measured 4005 turns, and 3425 if it asks immediately, because the lock then moves with each
+/// turn.
 #[test]
 fn a_first_waiter_that_spins_first_waits_for_its_chance() {
     let (turns, _) = near_and_far(4, [100, 100]);
     assert!(turns > 3800, "{turns} turns");
 }
 
-/// Found: 26 us of sections of 20 us; 1 ms if it sleeps immediately.
+/// We measured 26 us with sections of 20 us, and 1 ms if it sleeps immediately.
 #[test]
 fn a_waiter_spins_as_long_as_a_sleep_and_a_wake_up_take() {
     let longest = beside_a_holder(200_000, 20_000, 200_000);
     assert!(longest < Duration::from_micros(60), "{longest:?}");
 }
 
-/// Found: 1.2 ms; 99 ms, all the time that there is, if it does not ask.
+/// We measured 1.2 ms, and 99 ms, which is the whole time, if it does not ask.
 #[test]
 fn a_first_waiter_that_sleeps_asks_after_a_millisecond() {
     let longest = beside_a_holder(100_000, 150_000, 500_000);

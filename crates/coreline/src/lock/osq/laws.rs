@@ -25,9 +25,9 @@ pub(super) fn come<O: Order, W: World>(osq: &Osq<O, W>) -> Number {
     })
 }
 
-/// A run of two turns, of which the first waiter may give up. The holder's place is that of both,
-/// and a waiter of the other place came first. One thread plays all but these two, because a board
-/// needs so many waiters. How many gave up.
+/// A run of two turns. Its first waiter may give up. The holder's place is that of both, and a
+/// waiter of the other place came first. One thread plays all but these two, because a board needs
+/// so many waiters. How many gave up.
 fn run_of_two(gives_up: bool) -> u32 {
     struct Shared {
         osq: Osq<Near, Model>,

@@ -1,10 +1,10 @@
 //! [`Osq`]: a queue of waiters in four bytes, which can give up.
 //!
-//! A thread that arrives swaps its node's number into the lock and links itself behind the node
-//! that was there. It waits on a word of its own, so a hand-off costs the same however many
-//! threads wait (Mellor-Crummey and Scott, "Algorithms for scalable synchronization", 1991, section
-//! 2.4). The kernel has such a queue for the threads that spin before they sleep, `osq_lock`. Its
-//! nodes are numbered, and a waiter may give up.
+//! A thread that arrives swaps its node's number into the lock and links itself after the previous
+//! node. It waits on a word of its own, so a hand-off costs the same however many threads wait
+//! (Mellor-Crummey and Scott, "Algorithms for scalable synchronization", 1991, section 2.4). The
+//! kernel has such a queue for the threads that spin before they sleep, `osq_lock`. Its nodes are
+//! numbered, and a waiter may give up.
 //!
 //! # State
 //!
@@ -29,11 +29,11 @@
 //! # A waiter that gives up
 //!
 //! A waiter that gives up exchanges its state from `WAIT` or `SLEEPS` to `LEFT`. From then on it
-//! touches neither the node nor the lock: it has *abandoned* the node. The holder that comes to the
-//! node takes its place: it passes on to what follows the node, and puts the node back. If the
-//! holder's exchange to `TURN` was first, the waiter has the turn after all. So exactly one of the
-//! two happens. If many abandoned nodes are in queues, a thread that comes takes such a place
-//! instead of a node of its own: see `places.rs`.
+//! touches neither the node nor the lock: it has *abandoned* the node. The holder that reaches the
+//! node acts for it: it passes the turn to the next node, and puts this node back. If the holder's
+//! exchange to `TURN` was first, the waiter has the turn after all. So exactly one of the two
+//! happens. If many abandoned nodes are in queues, a thread that comes takes such a place instead
+//! of a node of its own: see `places.rs`.
 //!
 //! # Law
 //!
@@ -117,7 +117,7 @@ pub struct Osq<O: Order = Near, W: World = Native> {
     order: PhantomData<fn() -> O>,
 }
 
-/// How long a holder that waits for a link spins, and then sleeps, in turn.
+/// How long a holder that waits for a link spins and then sleeps, alternately.
 const LINKING: Duration = Duration::from_micros(10);
 
 const _: () = {

@@ -33,19 +33,20 @@ pub(super) struct Node<W: Words> {
     /// A [`Link`] to the node that arrived next, written by its thread; of a free node, the number
     /// of the next free one.
     pub(super) next: W::U32,
-    /// Of the holder: where its thread arrived.
+    /// In the holder's node: where its thread arrived.
     pub(super) place: Own<W::U32>,
-    /// Of the holder: the board on which waiters are sorted.
+    /// In the holder's node: the board on which waiters are sorted.
     pub(super) board: Own<W::U32>,
-    /// Of the holder: what goes along with the turn until the queue is empty: see [`FENCED`].
+    /// In the holder's node: the flags that pass from holder to holder until the queue is empty.
+    /// See [`FENCED`].
     pub(super) along: Own<W::U32>,
-    /// Of a holder that has a board: its [`Run`], the time in nanoseconds at which it ends, and the
-    /// next waiters in it.
+    /// In the node of a holder that has a board: its [`Run`], the time in nanoseconds at which the
+    /// run ends, and the next waiters in it.
     pub(super) run: Own<W::U32>,
     pub(super) until: Own<W::U64>,
     pub(super) ahead: [Own<W::U64>; 2],
-    /// Of a place that may be adopted: the address of its lock; the node that arrived before it, or
-    /// [`NONE`] until that is known; and how often the node was such a place.
+    /// In a node whose place may be adopted: the address of its lock, the node that arrived before
+    /// it (or [`NONE`] until that is known), and how often the node had such a place.
     pub(super) lock: W::U64,
     pub(super) before: W::U32,
     pub(super) life: Own<W::U32>,
@@ -191,8 +192,8 @@ impl Run {
 /// On a board, the holder of a contended lock sorts its waiters by their places.
 pub(super) struct Board<W: Words> {
     /// A [`Link`] to the first waiter that is not sorted. It is still in the queue: the last one
-    /// always is, because a thread that arrives links itself to it. Of a free board: the number of
-    /// the next free one.
+    /// always is, because a thread that arrives links itself to it. In a free board: the number of
+    /// the next free board.
     pub(super) rest: Own<W::U32>,
     /// The time since which the board is in use, in nanoseconds.
     pub(super) born: Own<W::U64>,
@@ -259,7 +260,7 @@ impl Waiter {
 }
 
 /// The number of rings of a board, and so the number of places that are distinguished. Tests of
-/// this crate have small boards, because the model makes each word again in each interleaving.
+/// this crate have small boards, because the model creates each word again in each interleaving.
 pub(super) const RINGS: usize = if cfg!(test) { 4 } else { 32 };
 
 /// The number of waiters in a ring, at most; they take two lines. Further waiters of that place

@@ -39,8 +39,8 @@
 //! # More threads than CPUs
 //!
 //! A thread that was woken for its turn does not run while another thread has its CPU, often for
-//! milliseconds. Meanwhile it does not pass its turn on. The threads asleep behind it in the queue
-//! would sleep as long, while CPUs idle.
+//! milliseconds. Meanwhile it does not pass its turn on. The threads that sleep after it in the
+//! queue would sleep as long, although CPUs are idle.
 //!
 //! ```text
 //! CPU 0: wakes A, the first waiter, which is to run here, and goes on reading
@@ -59,9 +59,9 @@
 //!
 //! # Whether readers spin
 //!
-//! The kernel's readers once spun, and no longer do: that made some loads a quarter faster and the
-//! start of programs on phones a few per cent slower (commit 617f3ef95177, "locking/rwsem: Remove
-//! reader optimistic spinning", and reports on it). So here the user chooses, by a type parameter.
+//! The kernel's readers used to spin. This made some loads a quarter faster, and the start of
+//! programs on phones a few per cent slower (commit 617f3ef95177, "locking/rwsem: Remove reader
+//! optimistic spinning", and reports on it). So here the user chooses, by a type parameter.
 //!
 //! # Laws
 //!

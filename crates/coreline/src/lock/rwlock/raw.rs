@@ -83,7 +83,7 @@ impl Want {
         }
     }
 
-    /// The word's value when a thread has what it wants from a lock that has none of the bits in
+    /// The word's value after a thread has taken a lock that had none of the bits in
     /// [`barred`](Want::barred).
     fn taken(self, state: u32) -> u32 {
         match self {
@@ -242,7 +242,8 @@ impl<O: Order, R: Readers, W: World> RawRwLock<O, R, W> {
         self.change(HELD | WRITER, READER);
     }
 
-    /// Exchanges what the caller has of the lock, so that others may come in, and wakes them.
+    /// Changes the mode in which the caller holds the lock, so that others may enter, and wakes
+    /// them.
     #[inline]
     pub(super) fn change(&self, had: u32, has: u32) {
         // Release: pairs with the Acquire in `count`, `try_write`, `close`, `take` and `drain`.
@@ -327,8 +328,7 @@ impl<O: Order, R: Readers, W: World> RawRwLock<O, R, W> {
         }
     }
 
-    /// Takes the lock to read, or closes it to write: what a thread does without a place in the
-    /// queue.
+    /// Takes the lock to read, or closes it to write, without a place in the queue.
     fn enter(&self, want: Want) -> bool {
         match want {
             Want::Read => self.try_read(),
@@ -356,9 +356,9 @@ impl<O: Order, R: Readers, W: World> RawRwLock<O, R, W> {
         false
     }
 
-    /// Waits until the readers are gone that were there when the caller closed the lock. If
-    /// `deadline` comes first, the caller keeps what it had `before`. Returns whether the lock is
-    /// the caller's.
+    /// Waits until all readers that had the lock when the caller closed it have left. If `deadline`
+    /// comes first, the caller keeps what it had `before`. Returns whether the lock is the
+    /// caller's.
     pub(super) fn drain(&self, before: u32, deadline: Option<Time>) -> bool {
         // Relaxed: this thread alone sets it while the lock is closed by this thread.
         while self.state.load(Ordering::Relaxed) & HELD == 0 {

@@ -296,7 +296,7 @@ impl<W: World> Budget<W> {
         self.close_stocks();
     }
 
-    /// Closes the stocks, and leaves in them what they have.
+    /// Closes the stocks, without changing their contents.
     fn close_stocks(&self) {
         let stocking = &self.shared.stocking;
         // Relaxed: the exchange looks again.
@@ -426,8 +426,8 @@ impl<W: World> Budget<W> {
         }
     }
 
-    /// Gives `amount` back to the central word, and opens the stocks if that is what they wait for.
-    /// Returns what was given back: not more than there was.
+    /// Gives `amount` back to the central word, and opens the stocks if they wait for this. Returns
+    /// what was given back: not more than there was.
     fn give_back_here(&self, amount: u64) -> u64 {
         let Shared { used, stocking, limit, cpus, .. } = &*self.shared;
         // Acquire pairs with the release in `set_limit`: the limit that closed the stocks is there.

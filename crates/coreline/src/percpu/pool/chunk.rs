@@ -47,7 +47,7 @@ pub(super) struct Room {
 }
 
 impl Room {
-    /// Of a chunk that is in no list.
+    /// The state of a chunk that is in no list.
     pub(super) const NONE: Room = Room { class: None, before: None, behind: None };
 
     /// Whether the chunk may have a place for an item of this class.

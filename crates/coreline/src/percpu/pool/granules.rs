@@ -1,6 +1,6 @@
 //! [`Granules`]: the map of allocated bytes of a stride, and the search for free ones.
 //!
-//! A bit stands for [`GRANULE`] bytes. An item of `n` granules has a *place* where that many free
+//! A bit represents [`GRANULE`] bytes. An item of `n` granules has a *place* where that many free
 //! ones begin at a multiple of its alignment: that of its type, and small items do not lie across
 //! two lines. So there are holes between items whose size is not a power of two. A search must not
 //! read each granule, and must not visit the same holes again for each item:
@@ -24,7 +24,7 @@ use core::ptr::NonNull;
 /// Up to this many granules, lists of chunks and hints are of one size each.
 pub(super) const EXACT: usize = 31;
 
-/// The bytes that one bit stands for.
+/// The number of bytes that one bit represents.
 pub(super) const GRANULE: usize = 8;
 /// The bytes of a line: an item of this size or more lies on as few lines as it can.
 const LINE: usize = 64;
@@ -210,7 +210,7 @@ impl Granules {
         found
     }
 
-    /// The first place that begins in this word, or behind it.
+    /// The first place that begins in or after this word.
     fn find_from(&self, word: usize, count: usize, align: usize) -> Option<usize> {
         if count > BITS || align > BITS {
             return self.find_long(word * BITS, count, align);
@@ -284,7 +284,7 @@ pub(super) mod tests {
 
     use super::*;
 
-    /// How many words of maps this thread has looked at.
+    /// How many words of maps this thread has read.
     fn with_looks<R>(f: impl FnOnce(&Cell<usize>) -> R) -> R {
         static LOOKS: WorldLocal = WorldLocal::new("words looked at");
         LOOKS.with::<Native, _, _>(|| Cell::new(0), f)

@@ -182,7 +182,7 @@ impl<T: Slot, W: World> Slots<T, W> {
     }
 
     /// Initialises the slots up to `index` that are not, and opens them for sections. They may have
-    /// been closed: by a thread that stopped them, and that a fork left behind.
+    /// been closed by a thread that stopped them and does not exist in this forked child.
     fn populate_locked(&self, index: u32, _guard: &SlotLockGuard<'_, W>) {
         // Relaxed: only the holder of the lock writes it.
         let populated = self.indexing.populated.load(Ordering::Relaxed);
@@ -285,8 +285,8 @@ impl<T: Slot, W: World, I: Indexing<W>> Slots<T, W, I> {
         unsafe { self.first.byte_add(index * W::STRIDE).write(slot) };
     }
 
-    /// Opens the slots for sections again, if a fork left behind the thread that had stopped them.
-    /// Returns `false` while a live thread has stopped them.
+    /// Opens the slots for sections again if the thread that had stopped them does not exist in
+    /// this forked child. Returns `false` while a live thread has stopped them.
     pub fn reopen(&self) -> bool {
         // Relaxed: a hint. If they were opened meanwhile, the lock below is free.
         if !W::runs_sections(&self.section) || self.limit().load(Ordering::Relaxed) != 0 {
@@ -310,9 +310,8 @@ impl<T: Slot, W: World, I: Indexing<W>> Slots<T, W, I> {
     /// that finds no slot behind the gate has its thread call this again.
     ///
     /// From then on, only [`stop_all`](Slots::stop_all) with this gate may stop these slots.
-    /// [`with_stopped`](Slots::with_stopped) and
-    /// [`with_all_stopped`](Slots::with_all_stopped) close no gate, so sections behind it would
-    /// run on slots that are stopped.
+    /// [`with_stopped`](Slots::with_stopped) and [`with_all_stopped`](Slots::with_all_stopped)
+    /// close no gate, so sections that use the gate would run on stopped slots.
     pub(crate) fn open_gate(&self, gate: &Gate<W>, may: impl FnOnce() -> bool) {
         let by = W::index_by(&self.section);
         // Relaxed: a hint. Threads without an index come here with each operation.
@@ -335,7 +334,7 @@ impl<T: Slot, W: World, I: Indexing<W>> Slots<T, W, I> {
         }
     }
 
-    /// Waits while another thread copies the limit into a gate or raises it, at most for so long.
+    /// Waits while another thread copies the limit into a gate or raises it, at most for this long.
     /// Does not wait for a thread that has stopped the slots.
     pub(crate) fn wait_for_gate(&self, most: Duration) {
         // Relaxed: a hint.

@@ -72,7 +72,7 @@ ways! {
         kanal::Sender<u64>, kanal::Receiver<u64>, kanal::bounded(PLACES);
 }
 
-/// The result of a look at a channel.
+/// The result of checking a channel.
 trait Looked {
     fn there(self) -> Option<u64>;
 }

@@ -145,7 +145,7 @@ fn make<W: Way, const GAP_US: u64>() -> Result<Arc<dyn Subject>, Lacking> {
     Ok(Arc::new(Calls::<W, GAP_US>::new()))
 }
 
-/// Where thread 1 of two runs.
+/// The CPU of thread 1 if there are two threads.
 fn second_cpu() -> Result<CpuId, Lacking> {
     let second = probe().allowed.ok().and_then(|cpus| cpus.iter().nth(1));
     second.ok_or_else(|| {

@@ -72,7 +72,8 @@ struct Mailbox {
 
 /// How a worker sleeps until there is a question, and is woken.
 pub(super) trait Bell: Default + Send + 'static {
-    /// The caller's, before a sample: `worker` says which thread that is, once it is there.
+    /// The caller runs this before a sample. `worker` says which thread the worker is, when it has
+    /// started.
     fn find(&mut self, _worker: impl FnMut() -> Option<Thread>) {}
 
     /// The caller's, when the state says that there is a question.

@@ -8,8 +8,8 @@ use coreline::Lacking;
 
 use super::{Object, Pool};
 
-/// Free objects of a thread, linked through their first words, the last one first. What a thread
-/// has when it ends is not freed: as many objects as it had taken at once.
+/// Free objects of a thread, linked through their first words, the last one first. The list of a
+/// thread that ends is not freed. It has as many objects as the thread had in use at the same time.
 pub(super) struct ThreadList;
 
 /// An object while it is free.

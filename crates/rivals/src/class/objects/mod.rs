@@ -10,7 +10,7 @@
 //! | sizes | the pair, by size; and an object that is made and destroyed each time | 1 |
 //!
 //! The threads of a sample take from one pool, each for itself, but where one frees what the other
-//! took: see [`handed`]. What a rival with counters does is in [`percpu`].
+//! took: see [`handed`]. [`percpu`] has the code of rivals with counters.
 //!
 //! # What stands where
 //!
@@ -82,8 +82,8 @@ const JEMALLOC: &str = "jemalloc";
 const FLOOR: &str = "thread-local list";
 const SECTIONS: &str = "two bare rseq sections";
 
-/// What a candidate's name ends with where one thread frees what another took, without reading it
-/// and with: the parameters are those of another form.
+/// The ends of a candidate's name if one thread frees the objects that another thread took, without
+/// and with reading them. The parameters are those of another form.
 const FREED: &str = ", freed elsewhere";
 const READ: &str = ", read and freed elsewhere";
 
@@ -365,8 +365,8 @@ impl<P: Pool> Subject for Batches<P> {
     }
 }
 
-/// What a stack for each CPU needs at least: a section that takes and one that gives, each of which
-/// reads and writes a word of the CPU's.
+/// The minimum that a stack for each CPU needs: a section that takes and a section that gives. Each
+/// of them reads and writes a word of the CPU.
 struct Sections {
     words: [BareWords; 1],
     area: isize,

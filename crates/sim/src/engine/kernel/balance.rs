@@ -3,8 +3,8 @@
 //! A CPU looks when it becomes idle; and at each tick of a CPU where threads wait, the nearest idle
 //! one looks (as the kernel kicks an idle CPU to balance). It takes the first unbound thread from
 //! the longest queue under its own last-level cache, or else of its node, or else of the machine.
-//! That costs a switch; what the thread then has to fetch is charged where it does. Threads are
-//! never taken off a CPU where they run, and a woken thread goes back to where it was.
+//! This costs a switch. The lines that the thread must then fetch are charged when it fetches them.
+//! Threads are never taken off a CPU where they run, and a woken thread goes back to where it was.
 //!
 //! Schedules other than by time never move a thread: they are about the order of accesses.
 

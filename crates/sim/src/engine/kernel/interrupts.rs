@@ -20,8 +20,8 @@ pub(crate) fn mask() {
     inside(|engine| engine.set_masked(true));
 }
 
-/// Ends one mask, and runs what waited for that. Does nothing outside of a machine, where what a
-/// failed one left behind may drop.
+/// Ends one mask, and runs what waited for that. Does nothing outside of a machine, where the
+/// objects that a failed machine left may drop.
 pub(crate) fn unmask() {
     if with(|engine| engine.set_masked(false)).is_some() {
         deliver();
@@ -112,7 +112,7 @@ impl Engine {
         self.cpus[cpu].interrupts.front().map_or(NEVER, |&(at, _)| at)
     }
 
-    /// When an interrupt makes a CPU's thread break off what it does.
+    /// When an interrupt makes a CPU's thread stop its current operation.
     pub(in crate::engine) fn next_break(&self, cpu: usize, thread: usize) -> u64 {
         let thread = &self.threads[thread];
         let breaks = thread.masked == 0 || thread.monitoring;

@@ -31,7 +31,7 @@ pub(in crate::engine) fn held_up(hold: Hold) {
 
 /// Waits until the running thread may begin to do something that others can notice: nothing earlier
 /// is left to happen elsewhere, and its share of the CPU is not used up. Counts a step, so that no
-/// loop of a simulated program is endless. All accesses of the thread are complete then.
+/// loop of a simulated program is endless. At this point, all accesses of the thread are complete.
 pub(crate) fn issue() {
     inside(Engine::settle_here);
     point();
@@ -61,8 +61,8 @@ pub(crate) fn interrupt_point() {
 }
 
 impl Engine {
-    /// Whether the running thread may do something that others can notice: nothing earlier is left
-    /// to happen elsewhere, and the kernel has nothing to do here. Counts a step, so that no loop
+    /// Whether the running thread may do something that others can notice: no other CPU has an
+    /// earlier event, and the kernel has nothing to do on this CPU. Counts a step, so that no loop
     /// of a simulated program is endless.
     #[inline(always)]
     pub(in crate::engine) fn may_go_on(&mut self) -> Result<(), Hold> {

@@ -186,7 +186,7 @@ impl Engine {
         self.kernel.as_mut().filter(|_| !self.threads[thread].is_idle)
     }
 
-    /// Adds a thread of which the kernel is not told.
+    /// Adds a thread without telling the kernel.
     pub(in crate::engine) fn push_thread(&mut self, cpu: usize, bound: bool) -> usize {
         let number = self.threads.len();
         self.threads.push(Thread {
@@ -232,7 +232,7 @@ impl Engine {
         self.newborn.push(fiber);
     }
 
-    /// Puts a thread into a CPU's queue, behind all that are ready by then.
+    /// Puts a thread into a CPU's queue, after all threads that are ready by that time.
     pub(in crate::engine) fn enqueue(&mut self, thread: usize, cpu: usize, at: u64) {
         let cpu = self.refuge(thread, cpu);
         let from = std::mem::replace(&mut self.threads[thread].cpu, cpu);
@@ -306,7 +306,8 @@ impl Engine {
         }
     }
 
-    /// Something else than the running CPU acts at a time. A schedule by choice has no such order.
+    /// Something other than the running CPU acts at this time. A schedule by choice has no such
+    /// order.
     pub(in crate::engine) fn lower_horizon(&mut self, at: u64) {
         if self.chooser.is_none() {
             self.horizon = self.horizon.min(at);
@@ -356,7 +357,7 @@ impl Engine {
         current
     }
 
-    /// The running thread goes behind the others of its CPU.
+    /// Moves the running thread to the end of its CPU's queue.
     fn requeue(&mut self) {
         let &mut Cpu { now, next_tick, .. } = self.here();
         let cpu = self.threads[self.current()].cpu;
@@ -366,7 +367,7 @@ impl Engine {
         self.enqueue(thread, cpu, now);
     }
 
-    /// The running thread goes behind the others of its CPU without having asked.
+    /// Moves the running thread to the end of its CPU's queue, although it did not yield.
     pub(in crate::engine) fn preempt(&mut self) {
         self.settle_here();
         self.report.preemptions += 1;
@@ -443,7 +444,7 @@ impl Engine {
         self.set_timer(thread, deadline);
     }
 
-    /// Ends the wait that a thread begins at `deadline` at the latest.
+    /// Ends a wait that a thread begins now, at `deadline` at the latest.
     pub(in crate::engine) fn set_timer(&mut self, thread: usize, deadline: Option<u64>) {
         let Some(at) = deadline.filter(|&at| at <= END_OF_TIME) else { return };
         // A wait that ended otherwise leaves its timer behind, and a thread that spins may begin a
@@ -543,7 +544,7 @@ impl Engine {
         }
     }
 
-    /// The running thread begins a wait there.
+    /// The running thread begins a wait on this word.
     pub(in crate::engine) fn waits_at(&mut self, site: Site) {
         let current = self.current();
         self.threads[current].site = Some(site);

@@ -16,7 +16,7 @@ use crate::engine::{Engine, Key, inside, with};
 /// A signal handler.
 type Handler = Box<dyn Fn() + Send + Sync>;
 
-/// Its address is what the machine's handler is found by, among its statics.
+/// The machine's handler is found by the address of this static.
 static HANDLER: u8 = 0;
 
 fn handler_key() -> Key {
@@ -44,7 +44,8 @@ pub(crate) fn hold_signals() {
     });
 }
 
-/// Ends one hold. Does nothing outside of a machine, where what a failed one left behind may drop.
+/// Ends one hold. Does nothing outside of a machine, where the objects that a failed machine left
+/// may drop.
 pub(crate) fn release_signals() {
     let pending = with(|engine| {
         if engine.threads[engine.current()].held == 1 {

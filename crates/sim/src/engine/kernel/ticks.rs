@@ -2,7 +2,7 @@
 //!
 //! A running thread compares its CPU's time with one number, `Cpu::next_kernel_event`, which is the
 //! earliest of all of these; so none of them costs an access anything until it is due. Then the
-//! thread gives way to the engine's loop, which calls [`Engine::look_after`].
+//! thread yields to the engine's loop, which calls [`Engine::look_after`].
 
 use coreline_topology::CpuId;
 use coreline_world::Time;
@@ -27,11 +27,11 @@ impl Engine {
         self.cpus[cpu].next_kernel_event = own.min(self.next_break(cpu, thread));
     }
 
-    /// A CPU gets a thread, so its timer ticks. If it ticks already, it goes on; otherwise it was
-    /// idle since `idle`.
+    /// A CPU gets a thread, so its timer ticks. If the CPU already has ticks, they continue.
+    /// Otherwise it was idle since `idle`.
     ///
     /// The timer runs again before the kernel switches to the thread, which it does with interrupts
-    /// off. So a tick that is due meanwhile hits the thread, as soon as that is there.
+    /// off. So a tick that becomes due during this time hits the thread as soon as the thread runs.
     pub(in crate::engine) fn start_ticks(&mut self, cpu: usize, idle: u64) {
         let switch = self.spec.costs().switch;
         let place = &self.cpus[cpu];

@@ -1,9 +1,9 @@
 //! Overlap: independent accesses of one thread are under way at the same time (memory-level
 //! parallelism).
 //!
-//! A thread takes the value of an access when the line serves its request, and goes on from there:
-//! it does not wait until the line has arrived. Each CPU has a window that remembers when what is
-//! under way completes.
+//! A thread takes the value of an access when the line serves its request, and continues
+//! immediately. It does not wait until the line has arrived. Each CPU has a window that records
+//! when the accesses in progress complete.
 //!
 //! ```text
 //!            now - lag                  now                            done
@@ -36,9 +36,10 @@
 //! 3. At most `fill_buffers` lines are under way. An access to one of these lines shares its
 //!    buffer.
 //!
-//! What cannot be told: an address that is computed from a loaded number (an index), or loaded from
-//! plain data, does not look like what it depends on, and counts as independent. In a real core,
-//! accesses behind one that waits for its address set out before it. Here they set out behind it.
+//! Two limits: an address that is computed from a loaded number (an index), or loaded from plain
+//! data, does not resemble the value that it depends on, so it counts as independent. In a real
+//! core, accesses after one that waits for its address may set out before that access. Here they
+//! set out after it.
 
 use std::collections::VecDeque;
 
@@ -51,19 +52,20 @@ use crate::hardware::contention::{StoreNumber, Value};
 use crate::hardware::spec::Spec;
 use crate::results::statistics::Activity;
 
-/// The number of no store: a read is done, and the engine wants to know what it found.
+/// A number that no store has. It means that a read is done, and that the engine needs the value
+/// that the read found.
 pub(in crate::engine) const NO_STORE: StoreNumber = 0;
 
-/// An address that lies less than this behind the start of a line to which a loaded value points is
-/// taken to be computed from that: a field of what a pointer leads to, also of a pointer with a tag
-/// in its low bits. Few objects that pointers lead to are larger.
+/// An address counts as computed from a loaded value if it lies less than this after the start of
+/// the line to which the value points. It is then a field of the object to which a pointer leads,
+/// even if the pointer has a tag in its low bits. Few such objects are larger.
 const NEAR: usize = 512;
 
-/// How many loads are under way at most. The load queues of cores have 72 to 192 entries, and the
-/// instructions between the loads fill the reorder buffer sooner.
+/// The largest number of loads in progress. The load queues of cores have 72 to 192 entries, and
+/// the instructions between the loads fill the reorder buffer sooner.
 const MOST_VALUES: usize = 64;
 
-/// What is under way on each CPU.
+/// The accesses in progress on each CPU.
 pub(in crate::engine) struct Overlaps {
     of_cpus: Vec<Window>,
     load_issue: u64,
@@ -83,16 +85,16 @@ impl Overlaps {
     }
 }
 
-/// What is under way on one CPU.
+/// The accesses in progress on one CPU.
 #[derive(Clone, Default)]
 struct Window {
-    /// How long before the CPU's time its latest access set out.
+    /// How long before the CPU's current time its latest access set out.
     lag: u64,
     /// When all accesses so far are complete.
     done: u64,
-    /// When the lines under way are here.
+    /// When the lines in flight arrive.
     lines: Vec<u64>,
-    /// What loads under way have found, and when that is here.
+    /// The values that loads in progress have found, and when these values arrive.
     values: VecDeque<(usize, u64)>,
     /// When the latest access is complete.
     latest: u64,
@@ -105,8 +107,8 @@ impl Window {
         self.done = self.done.max(at);
     }
 
-    /// When an access to this address can set out, which is ready at `at`: what the address is
-    /// computed from is here, and not too many loads are under way.
+    /// When an access to this address, which is ready at `at`, can set out: the value from which
+    /// the address is computed has arrived, and not too many loads are in progress.
     fn ready_at(&mut self, address: usize, at: u64) -> u64 {
         self.values.retain(|&(_, here)| here > at);
         let is_near = |&&(value, _): &&(usize, u64)| {
@@ -130,7 +132,8 @@ impl Window {
     }
 }
 
-/// A load or an update of the running thread has found this. Does nothing without overlap.
+/// Records the value that a load or an update of the running thread has found. Does nothing without
+/// overlap.
 pub(crate) fn found(value: Value, order: Ordering) {
     with(|engine| {
         let cpu = engine.cpu().index();
@@ -142,7 +145,7 @@ pub(crate) fn found(value: Value, order: Ordering) {
 }
 
 impl Engine {
-    /// Lets all accesses under way on a CPU be complete. Returns whether it took time.
+    /// Waits until all accesses in progress on a CPU are complete. Returns whether this took time.
     #[inline]
     pub(in crate::engine) fn settle(&mut self, cpu: usize) -> bool {
         if self.overlaps.is_some() { self.settle_window(cpu) } else { false }
@@ -156,8 +159,8 @@ impl Engine {
         }
     }
 
-    /// The running thread acquires by this order: on a machine that orders weakly, what comes
-    /// behind waits for what came before.
+    /// The running thread acquires by this order: on a machine that orders weakly, later accesses
+    /// wait for the earlier ones.
     pub(crate) fn acquire(&mut self, order: Ordering) {
         let waits = self.overlaps.as_ref().is_some_and(|overlaps| overlaps.is_weak);
         if waits && races::acquires(order) {
@@ -288,7 +291,7 @@ impl Engine {
         Some(&mut self.overlaps.as_mut()?.of_cpus[cpu])
     }
 
-    /// When a request whose flight takes that long sets out, and when it arrives.
+    /// When a request that is in flight for this long sets out, and when it arrives.
     pub(in crate::engine) fn sets_out(&mut self, cpu: usize, flight: u64) -> (u64, u64) {
         let now = self.cpus[cpu].now;
         let Some(overlaps) = &mut self.overlaps else { return (now, now + flight) };

@@ -1,16 +1,17 @@
 //! Pages: what an access costs beside its line, where its core has no translation of the page, or
 //! the page was never written.
 //!
-//! A core that idles for long loses what its own caches and its translations held, as where the
-//! machine's idle states turn it off; `idle_flush` of the machine file says how long. Its lines are
-//! then in the last-level cache ([`Directory::empty`]), and the first miss in each page takes a
-//! `page_walk`. Before a core has idled this long, all its translations count as there.
+//! A core that idles for long loses the contents of its own caches and its translations, as if an
+//! idle state turned them off. `idle_flush` of the machine file is the time after which this
+//! happens. Its lines are then in the last-level cache ([`Directory::empty`]), and the first miss
+//! in each page takes a `page_walk`. Until a core has been idle for this long, all its translations
+//! count as present.
 //!
 //! The first write to a page of [`map_copy_on_write`](coreline_world::Memory::map_copy_on_write)
-//! takes a fault, `first_write`. As x86 does, the kernel then looks at each CPU that ran the
+//! takes a fault, `first_write`. As on x86, the kernel then checks for each CPU that ran the
 //! process whether its translations matter (`first_write_visit`). A CPU's answer moves to the core
-//! that faults, and is dear again once the CPU has switched. An interrupt of a CPU that runs the
-//! process meanwhile is not charged.
+//! that faults, and is expensive again once the CPU has switched. An interrupt of a CPU that runs
+//! the process meanwhile is not charged.
 //!
 //! [`Directory::empty`]: crate::hardware::coherence::Directory::empty
 
@@ -58,7 +59,7 @@ impl Pages {
     }
 }
 
-/// The first write to each page of the range is a fault from now on, or no longer.
+/// Sets whether the first write to each page of the range is a fault from now on.
 pub(crate) fn copy_on_write(address: usize, len: usize, on: bool) {
     with(|engine| {
         let Some(first) = engine.line_of(address) else { return };

@@ -56,7 +56,7 @@ pub(crate) fn access_range(address: usize, len: usize, access: Access) {
 struct Pass {
     /// The access to the line that is next.
     request: Request,
-    /// The numbers of that line, and of the first line behind the pass.
+    /// The numbers of that line, and of the first line after the pass.
     next: u64,
     end: u64,
     first: bool,

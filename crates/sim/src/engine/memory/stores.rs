@@ -18,10 +18,10 @@
 //!
 //! Runs stay sequentially consistent: an access that finds the value before a store began before
 //! that store was issued, and had not ended, so at some moment between its own beginning and end
-//! the word held what it finds. What an update leaves there the store overwrites.
+//! the word held what it finds. The store overwrites what an update leaves there.
 //!
-//! A store to a line that the core owns already, with nothing before it in the buffer, is done at
-//! once.
+//! A store to a line that the core owns already, with nothing before it in the buffer, is done
+//! immediately.
 //!
 //! The head of a buffer is on its way like any miss; those behind it wait, and ask for nothing yet.
 //! Where accesses overlap, a store sets out when all that its thread accessed before is complete.
@@ -61,7 +61,7 @@ struct Buffer {
 /// All store buffers.
 pub(in crate::engine) struct Stores {
     buffers: Vec<Buffer>,
-    /// When the head of which buffer moves on.
+    /// For each buffer, the time when its head moves on.
     events: EventQueue,
 }
 
@@ -74,7 +74,7 @@ impl Stores {
         }
     }
 
-    /// When a store moves on, [`NEVER`] if none is on its way.
+    /// When a store moves on, or [`NEVER`] if no store is in flight.
     pub(in crate::engine) fn earliest(&self) -> u64 {
         self.events.earliest()
     }

@@ -70,8 +70,8 @@ impl Engine {
         completion
     }
 
-    /// A request arrives at its line at `now`. Whether it is its turn already; otherwise it waits
-    /// there.
+    /// A request arrives at its line at `now`. Whether it already is this request's turn. Otherwise
+    /// the request waits.
     pub(in crate::engine) fn arrive(
         &mut self,
         line: usize,

@@ -1,7 +1,7 @@
 //! How long the threads of a measurement go on, and whether their rates are steady.
 //!
-//! A thread looks at the time after each round, at no cost. What it notes is the host's memory, so
-//! that a measurement of two minutes has the same cache lines as one of two rounds.
+//! A thread looks at the time after each round, at no cost. It records the times in the host's
+//! memory, so a measurement of two minutes has the same cache lines as one of two rounds.
 
 use core::time::Duration;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -21,17 +21,17 @@ pub enum Until {
     /// [`Duration`] converts to this. A round that has begun by then is finished and counted, with
     /// its time.
     ///
-    /// Threads end at different moments, so an operation must not wait for one of another thread
-    /// without end.
+    /// Threads end at different times, so an operation must not wait forever for an operation of
+    /// another thread.
     Window(Duration),
-    /// The threads go on until the rate of each role is steady. An operation must not wait for
-    /// another without end, as in a window.
+    /// The threads go on until the rate of each role is steady. As in a window, an operation must
+    /// not wait forever for an operation of another thread.
     ///
     /// The first window ends when each thread has done 32 rounds, or all together 256 for each
     /// thread. Each of the next windows doubles the time since the start. The rate is steady if the
-    /// rates of the last three windows lie within a factor of 1.2. The measurement ends then, or
-    /// after 8 doublings, and its result is that of the last three windows. Work that occurs less
-    /// often than once in these windows is not seen.
+    /// rates of the last three windows lie within a factor of 1.2. Then the measurement ends. It
+    /// also ends after 8 doublings. Its result is the rate in the last three windows. Work that
+    /// occurs less often than once in these windows is not seen.
     Steady,
 }
 
@@ -62,7 +62,7 @@ const COMPARED: usize = 3;
 /// How often the time may double.
 const DOUBLINGS: usize = 8;
 
-/// After so many rounds without simulated time, a window would never end.
+/// If this many rounds take no simulated time, the window would never end.
 const FOR_NOTHING: u32 = 100_000;
 
 /// What a thread has done by a moment.
@@ -73,7 +73,7 @@ pub(super) struct Mark {
     pub(super) operations: u64,
 }
 
-/// What a thread did: the time of its start, and then the moments at which it was looked at.
+/// The record of a thread: the time of its start, and then its progress at several times.
 #[derive(Debug, Default)]
 pub(super) struct Marks(Vec<Mark>);
 
@@ -114,8 +114,8 @@ struct Progress {
     begin_ns: u64,
     /// The number of threads that have done [`FIRST_ROUNDS`].
     warm: usize,
-    /// Of [`Until::Steady`]: when the present window ends, none in the first one; and the end of
-    /// each window with the operations of each role by then.
+    /// For [`Until::Steady`]: when the present window ends (`None` in the first window), and the
+    /// end of each window with the number of operations of each role up to that time.
     end_ns: Option<u64>,
     ended: Vec<(u64, Vec<u64>)>,
     is_over: bool,
@@ -129,7 +129,8 @@ struct OfRole {
     operations: u64,
     /// When the latest round ended.
     at_ns: u64,
-    /// When half of the rounds or of the time was over, and the operations by then.
+    /// When half of the rounds or of the time was over, and the number of operations up to that
+    /// time.
     half: Option<(u64, u64)>,
 }
 
@@ -225,7 +226,7 @@ impl Course {
 }
 
 impl OfRole {
-    /// Of so many rounds of each thread.
+    /// Notes when half of this many rounds of each thread is over.
     fn halve(&mut self, rounds: u64) {
         if self.rounds * 2 >= rounds * self.threads as u64 {
             self.half_is_over();
@@ -270,7 +271,7 @@ impl Progress {
         self.is_over = is_steady || self.ended.len() > DOUBLINGS;
     }
 
-    /// Of the last windows; NaN if there are too few.
+    /// The drift of the last windows, or NaN if there are too few.
     fn drift(&self, role: usize) -> f64 {
         let Some(from) = self.ended.len().checked_sub(COMPARED + 1) else { return f64::NAN };
         let rate = |pair: &[(u64, Vec<u64>)]| {

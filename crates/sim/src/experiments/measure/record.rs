@@ -1,4 +1,4 @@
-//! What [`scaling`](super::scaling()) measured, for a program that compares it with a baseline.
+//! The results of [`scaling`](super::scaling()), for a program that compares them with a baseline.
 //!
 //! If the environment variable [`FOLDER`] names a folder, each call of `scaling` writes a file
 //! there. `cargo coreline scale` sets the variable for the tests that it runs.

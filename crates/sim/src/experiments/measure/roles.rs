@@ -139,8 +139,8 @@ impl<'a> Role<'a> {
         })
     }
 
-    /// Creates a role whose threads run `op`, which returns how many operations it counts as: 0 if
-    /// it tried in vain, or if only the other roles count.
+    /// Creates a role whose threads run `op`, which returns how many operations it counts as. This
+    /// is 0 if the operation failed, or if only the other roles count.
     pub fn counting(
         name: &'a str,
         threads: usize,
@@ -159,13 +159,13 @@ impl fmt::Debug for Role<'_> {
     }
 }
 
-/// How often a thread that waits for the others looks whether they are there.
+/// The interval at which a waiting thread checks whether the others have arrived.
 const LOOK: Duration = Duration::from_micros(20);
 
 /// How long before the common start a thread is awake.
 const AWAKE: Duration = Duration::from_micros(5);
 
-/// How exactly threads begin together, about: as long as a look at the clock takes.
+/// The approximate precision of the common start: the time that a read of the clock takes.
 const EXACT: Duration = Duration::from_nanos(30);
 
 /// Runs `op` on each of `threads` threads, which start at the same time, for a number of rounds, a
@@ -194,9 +194,9 @@ const EXACT: Duration = Duration::from_nanos(30);
 ///
 /// # Panics
 ///
-/// Panics outside of a machine, if the number of threads or rounds or the window is 0, if 100,000
-/// rounds of a thread take no simulated time but are to end by time, or if `op` panics, after all
-/// threads are done.
+/// Panics outside of a machine, if the number of threads or rounds or the window is 0, if a
+/// measurement that ends by time has 100,000 rounds of a thread that take no simulated time, or if
+/// `op` panics, after all threads are done.
 #[track_caller]
 pub fn parallel(threads: usize, until: impl Into<Until>, op: impl Fn(usize) + Sync) -> Parallel {
     roles(until, &[Role::new("all", threads, op)])
@@ -296,8 +296,8 @@ pub fn roles(until: impl Into<Until>, roles: &[Role<'_>]) -> Parallel {
     }
 }
 
-/// What a thread did of what counts. The time of rounds is that between two looks at the clock, as
-/// is that of all threads together.
+/// The counted work of a thread. The time of the rounds is measured between two reads of the clock,
+/// and so is the time of all threads together.
 fn thread_run([begin, end]: &[Moment; 2], marks: &Marks, until: Until) -> ThreadRun {
     let (from, to) = marks.counted(until);
     let time_ns = match until {
@@ -325,17 +325,17 @@ fn now_ns() -> u64 {
     Sim::now().as_nanos()
 }
 
-/// Where threads wait until all are there, asleep: one that spun would keep those that it shares
-/// its CPU with from coming.
+/// The place where threads wait for each other. They sleep, because a thread that spins would delay
+/// other threads on its CPU.
 #[derive(Default)]
 struct StartLine {
     arrived: Line<AtomicU64>,
-    /// When all begin, in simulated nanoseconds; 0: not known yet.
+    /// The common start time in simulated nanoseconds, or 0 if it is not known yet.
     start: Line<AtomicU64>,
 }
 
-/// A thread that comes to the start line. It counts as there also if it panics on its way: the
-/// others must not wait for it.
+/// A thread that arrives at the start line. It also counts as arrived if it panics before, because
+/// the others must not wait for it.
 struct Arrival<'a>(&'a StartLine);
 
 impl Drop for Arrival<'_> {

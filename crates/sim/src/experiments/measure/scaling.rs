@@ -20,8 +20,9 @@ use crate::results::failure::Failure;
 /// `CORELINE_REPLAY` has such a line, `scaling` first repeats this run and prints its report, with
 /// the hottest lines and source locations, on standard error.
 ///
-/// The program `cargo coreline scale` compares the results with a baseline. The variable
-/// `CORELINE_SCALE` tells it where they are. Each name and machine must be unique in a package.
+/// The program `cargo coreline scale` compares the results with a baseline. The environment
+/// variable `CORELINE_SCALE` names the folder of the results. Each name and machine must be unique
+/// in a package.
 ///
 /// # Errors
 ///
@@ -93,7 +94,7 @@ pub fn scaling(
     Ok(all)
 }
 
-/// A number of all threads of a run together, and one of a role's.
+/// A number for all threads of a run together, and one for the threads of a role.
 type Whole<'a> = &'a dyn Fn(&Parallel) -> f64;
 type OfRole<'a> = &'a dyn Fn(&RoleRun) -> f64;
 
@@ -122,9 +123,9 @@ pub struct Scaling {
     machine: String,
     points: usize,
     threads: Vec<usize>,
-    /// How many of these are of the role; all if it is not of one.
+    /// How many of these threads have the role, or all threads if the row is not about a role.
     own: Vec<usize>,
-    /// Of each number of threads: operations of all of them per simulated second.
+    /// For each number of threads: operations of all threads per simulated second.
     rates: Vec<Figures>,
     shares: Vec<Figures>,
     drifts: Vec<Figures>,
@@ -165,9 +166,9 @@ pub struct Row {
     pub drift: Spread,
 }
 
-/// How fast a thread must be, beside one of the first row, for the program to scale. Threads that
-/// do the same are as fast as each other to that degree, too: else the rate is that of the slowest,
-/// whatever the others do.
+/// The lowest speed of a thread, relative to a thread of the first row, with which the program
+/// scales. The slowest thread of a role must also have at least this speed relative to the fastest
+/// one, because otherwise the slowest thread alone decides the rate.
 const ENOUGH: f64 = 0.5;
 
 impl Scaling {
@@ -290,7 +291,7 @@ impl Scaling {
         text
     }
 
-    /// What the conclusion does not hold for, a line each.
+    /// The exceptions to the conclusion, one line for each.
     fn caveats(&self) -> String {
         let mut text = String::new();
         // A row that would scale, were not the others so much faster than the slowest.
@@ -320,7 +321,7 @@ impl Scaling {
     }
 }
 
-/// The higher one; unknown if one is.
+/// The higher value, or unknown if either value is unknown.
 fn worse(one: f64, other: f64) -> f64 {
     if one.is_nan() || other.is_nan() { f64::NAN } else { one.max(other) }
 }
@@ -340,7 +341,7 @@ impl Serialize for Scaling {
     }
 }
 
-/// How long the longest bar is.
+/// The length of the longest bar.
 const BAR: f64 = 24.0;
 
 impl fmt::Display for Scaling {

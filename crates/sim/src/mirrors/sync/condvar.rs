@@ -26,7 +26,7 @@ impl WaitTimeoutResult {
 }
 
 /// A condition variable like [`std::sync::Condvar`], but its accesses are charged. It is a word
-/// that counts notifications, on which waiters park.
+/// that counts notifications. Waiters park on this word.
 pub struct Condvar(SimU32);
 
 /// A guard after a wait, and why the wait ended.

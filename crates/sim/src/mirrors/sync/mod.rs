@@ -52,10 +52,10 @@ pub use once::{Once, OnceState};
 pub use once_lock::{LazyLock, OnceLock};
 pub use rwlock::{RwLock, RwLockReadGuard, RwLockWriteGuard};
 
-/// How often a thread looks at a lock before it parks: what std does on Linux (from memory).
+/// How often a thread checks a lock before it parks. This is std's number on Linux, from memory.
 const SPINS: u32 = 100;
 
-/// How often it looks now: see [`Faults::cut_spins`](crate::Faults::cut_spins).
+/// How often it checks in this run: see [`Faults::cut_spins`](crate::Faults::cut_spins).
 fn turns() -> u32 {
     crate::engine::inside(|engine| engine.turns(SPINS))
 }

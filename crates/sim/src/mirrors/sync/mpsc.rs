@@ -1,6 +1,6 @@
 //! `std::sync::mpsc`, simulated: a queue under a mutex.
 //!
-//! The functions, errors and blocking are std's. The cost is not: std's queues are lock-free lists
+//! The functions, errors and blocking are std's. The cost differs: std's queues are lock-free lists
 //! of blocks and rings, and this module has a [`Mutex`] and two [`Condvar`]s. Use it for code that
 //! incidentally passes messages. Do not use it to compare channels.
 

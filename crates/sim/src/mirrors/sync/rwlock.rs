@@ -208,7 +208,7 @@ impl Raw {
         }
     }
 
-    /// Like [`unlock_read`](Raw::unlock_read), of a writer.
+    /// Like [`unlock_read`](Raw::unlock_read), but for a writer.
     fn unlock_write(&self, site: Site) {
         locks::released(self);
         // Release: pairs with the Acquire of the next holder.

@@ -21,7 +21,7 @@ pub(super) struct Data {
 }
 
 impl Data {
-    /// A thread has left: nothing of the scope is borrowed by it any more.
+    /// A thread has left: it no longer borrows anything of the scope.
     pub(super) fn left(&self) {
         // Release: pairs with the Acquire load of `scope`.
         if self.running.fetch_sub(1, Ordering::Release) == 1 {

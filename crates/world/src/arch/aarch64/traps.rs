@@ -77,7 +77,7 @@ macro_rules! with_traps {
 /// `brk 1`
 const TRAP: u32 = 0xd420_0020;
 
-/// Sees to it that the thread goes on behind the trap, where it was not sent to an abort handler.
+/// Makes the thread continue after the trap, if it was not sent to an abort handler.
 pub(in crate::arch) fn skip_trap(context: *mut c_void) {
     let context = context.cast::<libc::ucontext_t>();
     // SAFETY: the context that a signal handler got; code can be read.

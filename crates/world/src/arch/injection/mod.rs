@@ -33,7 +33,7 @@ use crate::arch::{Area, CPU_ID, Index, MM_CID, processor};
 use crate::native::linux::rseq;
 use crate::{IndexBy, Native, Restartable};
 
-/// The point at which the next trap is sprung; [`NOWHERE`] if none is.
+/// The point at which the next trap triggers, or [`NOWHERE`] if there is none.
 pub(super) static ARMED: AtomicU32 = AtomicU32::new(NOWHERE);
 /// At which visit of the point, counted from 1.
 pub(super) static VISITS: AtomicU32 = AtomicU32::new(0);
@@ -85,8 +85,8 @@ struct Intruder<'a> {
     answers: Cell<Option<Vec<Answer>>>,
 }
 
-/// Traps are sprung by the code of a section, never inside of an allocator or a lock, so the
-/// handler is free to do what it likes.
+/// The code of a section triggers traps, never inside an allocator or a lock, so the handler may do
+/// anything.
 extern "C" fn on_trap(_signal: c_int, _info: *mut libc::siginfo_t, context: *mut c_void) {
     processor::traps::skip_trap(context);
     // Relaxed, as all here: the handler runs on the thread that it interrupts.
@@ -347,8 +347,8 @@ impl Pretence {
     }
 }
 
-/// Rows of three lines, of which the second is not there. One in each half of a line shows
-/// [`HOME`], and its neighbours other indexes.
+/// Rows of three lines without the second line. One in each half of a line shows [`HOME`], and its
+/// neighbours other indexes.
 const SHOWN: [Option<u32>; 45] = {
     let mut shown = [None; 45];
     (shown[0], shown[2], shown[3], shown[4]) = (Some(OTHER), Some(3), Some(HOME), Some(0));
@@ -434,8 +434,7 @@ fn a_cpu_without_a_row_or_a_row_without_an_index_finds_no_slot_and_does_nothing(
     }
 }
 
-/// What each case comes to if this happens at this point without an abort: it is another thread's
-/// doing.
+/// The result of each case if another thread does this at this point, without an abort.
 fn unannounced(bench: &Bench, index: Index, point: u32, change: &[Op]) -> Vec<bool> {
     let mut ended = Vec::new();
     each_case(bench, |case| {

@@ -1,4 +1,4 @@
-//! Sections with a mistake in them, each of which the checks find out.
+//! Sections with a mistake. The checks find each of these mistakes.
 
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
@@ -49,7 +49,7 @@ fn a_section_that_does_not_reset_its_status_is_found_out() {
     assert!(forgetful.answer.is_some(), "the stale status was not taken for an answer");
 }
 
-/// The outcome of the operation of a case that nothing disturbs, if this section runs it.
+/// The outcome of the operation of an undisturbed case, if this section runs it.
 fn outcome(bench: &Bench, case: &Case<'_>, section: impl FnOnce() -> Answer) -> Outcome {
     bench.reset(0, case.setup);
     let answer = section();

@@ -1,5 +1,5 @@
-//! A model of a stack, whatever its definitions do: a list of values, of which the last comes
-//! first.
+//! A model of a stack that does not depend on its definitions: a list of values, last in, first
+//! out.
 //!
 //! Sections are compared with their definitions elsewhere. Here the definitions are compared with
 //! such a list, aborted before each of their steps and intruded upon there: what was stored before

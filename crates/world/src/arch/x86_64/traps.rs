@@ -48,5 +48,5 @@ macro_rules! with_traps {
     };
 }
 
-/// Sees to it that the thread goes on behind the trap: it does.
+/// Makes the thread continue after the trap. Nothing is needed for this here.
 pub(in crate::arch) fn skip_trap(_context: *mut c_void) {}

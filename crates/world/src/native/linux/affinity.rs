@@ -47,7 +47,7 @@ impl Mask {
 }
 
 /// One more than the highest number that this kernel can give to a CPU, rounded up to a whole word:
-/// the kernel does not answer into a set that is narrower. `None` where it never answers.
+/// the kernel does not answer into a set that is narrower. `None` if the kernel never answers.
 pub(crate) fn width() -> Option<u32> {
     // There is always a CPU, except to a filter that answers in the kernel's place.
     let answers = |words: &u32| {

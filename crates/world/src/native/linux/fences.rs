@@ -10,7 +10,7 @@
 //! It is one atomic byte, [`MEANS`], that goes from zero to its final value in one exchange. A
 //! thread that finds zero asks the kernel, tries the exchange, and goes by what stands there
 //! afterwards: no fence of either kind does anything before the byte is final. No lock is taken, so
-//! a first fence may as well be in a signal handler.
+//! the first fence may also be in a signal handler.
 //!
 //! # What the kernel says is tried
 //!

@@ -83,7 +83,7 @@ fn fits_limit(len: libc::off_t) -> io::Result<()> {
     }
 }
 
-/// A file of zeros that lies in memory, as long as this.
+/// A file of zeros in memory, of this length.
 fn file_of(len: usize) -> io::Result<OwnedFd> {
     keeping_errno(|| {
         // SAFETY: the name is a string, and the kernel copies it.

@@ -26,9 +26,9 @@ pub(super) struct Tree {
 /// The tree of this process; null until it was read. It goes from null to its final value in one
 /// exchange.
 ///
-/// Threads that find none at the same time each read it, and the first one's counts. No thread
-/// waits for another: a child that is forked meanwhile would wait for a thread that it does not
-/// have.
+/// If several threads find none at the same time, each of them reads it, and the result of the
+/// first thread is kept. No thread waits for another: a child that is forked meanwhile would wait
+/// for a thread that it does not have.
 static TREE: AtomicPtr<Tree> = AtomicPtr::new(ptr::null_mut());
 
 /// The machine's tree. The first call reads sysfs.

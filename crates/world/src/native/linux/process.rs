@@ -201,7 +201,8 @@ mod tests {
         unsafe { libc::nanosleep(&raw const pause, ptr::null_mut()) }
     }
 
-    /// A thread that waits for a child as after vfork stops when that has ended, so it is given up.
+    /// A thread that waits for a child, as after vfork, stops only when the child has ended. So the
+    /// caller gives up on such a thread.
     #[test]
     fn a_thread_that_does_not_stop_goes_on_and_is_left_to_its_own_waiter() {
         let mut stack = vec![0u128; 4096];

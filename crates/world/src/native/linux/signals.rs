@@ -11,14 +11,14 @@ use crate::arch;
 use crate::native::Native;
 use crate::native::host::keeping_errno;
 
-/// Signals that a thread causes itself. The kernel kills the process if such a one is held off.
+/// Signals that a thread causes itself. The kernel kills the process if such a signal is blocked.
 const OWN: [libc::c_int; 6] =
     [libc::SIGSEGV, libc::SIGBUS, libc::SIGFPE, libc::SIGILL, libc::SIGTRAP, libc::SIGSYS];
 
 /// A guard that blocks the calling thread's signals, except those that the thread causes itself.
 /// When the outermost guard drops, the thread gets its previous signal mask back.
 pub struct Held {
-    /// The thread's mask until then, in the outermost.
+    /// The thread's previous mask. Only the outermost guard has it.
     before: Option<libc::sigset_t>,
     /// How many there were before.
     outer: u32,

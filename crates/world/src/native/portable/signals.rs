@@ -1,4 +1,5 @@
-//! Signals: std knows none, so none is held off. What tells processes and threads apart.
+//! Signals: std has no signals, so none is blocked. The numbers that tell processes and threads
+//! apart.
 
 use core::cell::Cell;
 use core::num::NonZeroU32;
@@ -16,7 +17,7 @@ std::thread_local! {
 impl Signals for Native {
     type Held = ();
 
-    /// Holds nothing off: a signal handler must not use what its thread may be in the middle of.
+    /// Blocks no signal, so a signal handler must not use objects that its thread may be using.
     fn hold() {}
 
     /// The process's number: a child has another one than its parent, unless it is the first

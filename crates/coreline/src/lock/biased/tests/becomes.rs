@@ -14,7 +14,7 @@ fn draws(cpu: u32) -> impl FnMut(u64) -> u64 {
 }
 
 /// Threads on CPUs of their own read until the end, with so much time in the section and about as
-/// much between two reads. Returns whether the lock is biased then.
+/// much between two reads. Returns whether the lock is then biased.
 fn is_biased_after(reads: u32, threads: u32, section: u64, between: u64) -> bool {
     let program = move || {
         let lock = Arc::new(RawBiasedRwLock::<Sim>::new_in());
@@ -47,7 +47,7 @@ fn a_lock_whose_readers_come_after_one_another_is_biased() {
     }
 }
 
-/// Each of the reads comes after one of another thread, but 0.2 ms later.
+/// Each read comes 0.2 ms after a read of another thread.
 #[test]
 fn threads_that_seldom_read_leave_a_lock_as_it_is() {
     assert!(!is_biased_after(4 * PAYS, 2, 0, 400_000));

@@ -61,8 +61,8 @@ pub(super) fn sort_from<W: World>(
 
 /// How long a run may last. Each place but the waiter's own gets an equal share of the span without
 /// the board's youth. That is enough: once the board is no longer young, the oldest waiter's ring
-/// is next, so later arrivals pass over a waiter in at most one run of each other place. What such
-/// a run leaves in its ring came later than the waiter, and goes behind it.
+/// is next, so later arrivals pass over a waiter in at most one run of each other place. The
+/// waiters that such a run leaves in its ring came later than the waiter, and follow it.
 ///
 /// The shares are for all places of the machine, and not only for those with waiters now: threads
 /// of the others may come, and no bound as that on passes would end a run in time for them.
@@ -114,7 +114,8 @@ impl Progress {
 /// All that wait there have a turn, even if they pass over others: next time their turns follow one
 /// another, and they pass over none. Cut into shares of five turns, which is what 15 other places
 /// leave, runs of places with eight threads would stay about as short. If fewer wait, threads that
-/// come meanwhile have the share, and one turn more: in order of age, the first passes over none.
+/// arrive during the run get the rest of the share, and one turn more, because the first of them
+/// passes over no thread.
 fn allowance(waiters: u32, others: u32, passed: i32) -> u32 {
     let left = waiters.max(Near::PASSES / others.max(1) + 1).cast_signed();
     left.min(MOST_PASSES - passed).max(1).cast_unsigned()
@@ -165,8 +166,8 @@ impl<'a, W: World> Sorting<'a, W> {
         (run.take(self.ring(run.ring)), false)
     }
 
-    /// Records what the run has taken; returns how many waiters were taken since the board is in
-    /// use.
+    /// Records the waiters that the run has taken. Returns how many waiters were taken since the
+    /// board is in use.
     fn count(&self, run: &Run) -> u32 {
         let ring = self.ring(run.ring);
         let turns = self.board.turns.get().wrapping_add(ring.len.get() - run.len);
@@ -182,7 +183,7 @@ impl<'a, W: World> Sorting<'a, W> {
         self.board.short.get() >= VAIN
     }
 
-    /// The run after that of `current`, after this many turns; `None` if no ring has waiters.
+    /// The run after the run of `current`, after this many turns, or `None` if no ring has waiters.
     fn next(&self, current: u32, turns: u32) -> Option<Run> {
         let sorted = self.board.sorted.get();
         let candidates = self.candidates(current, sorted);

@@ -17,7 +17,7 @@ use crate::lock::Mutex;
 
 const NEVER: Option<fn() -> Option<()>> = None;
 
-/// As many as if these nodes were in the queues of other locks.
+/// Counts this many nodes as abandoned in the queues of other locks.
 fn crowd<W: World>(nodes: u32) {
     // Relaxed: a count.
     with_tables::<W, _>(|tables| tables.abandoned.fetch_add(nodes, Ordering::Relaxed));

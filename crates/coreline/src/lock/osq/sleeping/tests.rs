@@ -200,9 +200,9 @@ fn looks_make_turns_of_many_cpus_no_longer() {
     assert!(turns[1] < 570, "{turns:?} ns");
 }
 
-/// Without looks, the two CPUs idle for 6 % of the time, and with the second seed one of them for
-/// 15 %. With looks, they idle for 2 %. A thread that entered without knowing it would wait
-/// forever.
+/// Without these checks, the two CPUs idle for 6 % of the time, and with the second seed one of
+/// them for 15 %. With looks, they idle for 2 %. A thread that entered without knowing it would
+/// wait forever.
 #[test]
 fn a_cpu_does_not_idle_while_the_next_waiter_has_none() {
     const SPAN: u64 = 100_000_000;

@@ -207,8 +207,8 @@ fn switched_off() -> bool {
     switch() == Some(c"off")
 }
 
-/// The value of the environment variable. Not by way of `std`, which allocates, and takes a lock
-/// that a fork may have left behind.
+/// The value of the environment variable. This does not use `std`, which allocates, and takes a
+/// lock that may stay locked in a forked child.
 pub(crate) fn switch<'a>() -> Option<&'a CStr> {
     // SAFETY: the name is a C string. It is up to a thread that changes the environment that no
     // other reads it at the same time.

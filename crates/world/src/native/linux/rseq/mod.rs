@@ -10,8 +10,8 @@
 //! [our own area](crate::arch::Area::own) when it first needs it. Nothing here ever writes an ID
 //! field.
 //!
-//! A thread can still have no registration that we may use: one started behind the C library's
-//! back, one whose registration went to another library's area, one that is about to end. Its
+//! A thread can still have no registration that we may use: one that was started without the C
+//! library, one whose registration has another library's area, or one that is about to end. Its
 //! `cpu_id` is negative in our area or the C library's. Every section checks that, and such a
 //! thread uses the shared slot atomically.
 //!
