@@ -129,7 +129,9 @@ impl Baseline {
         let quoted = |text: &str| toml::Value::from(text).to_string();
         let mut text =
             format!("{HEAD}format = {FORMAT}\nsimulator = {}\n", quoted(&self.simulator));
-        for (Key { package, name, machine }, Curve { band, reason, scales_to, rates }) in &self.curves {
+        for (Key { package, name, machine }, Curve { band, reason, scales_to, rates }) in
+            &self.curves
+        {
             text += "\n[[curve]]\n";
             for (field, value) in [
                 ("package", package),

@@ -121,8 +121,7 @@ pub(crate) fn scale(choice: &Choice) -> Result<(), Error> {
     let before = Baseline::read(&path)?;
     let (records, status) = records(choice)?;
     let failed = status.filter(|status| !status.success()).map(|status| status.to_string());
-    let mut gate =
-        Gate::new(&before, &records, choice.tolerance, choice.partial, failed.clone());
+    let mut gate = Gate::new(&before, &records, choice.tolerance, choice.partial, failed.clone());
     if let Some(reason) = &choice.bless {
         if let Some(status) = failed {
             return Err(ScaleError::Unblessed { status }.into());
@@ -180,9 +179,9 @@ fn blessed(
 fn below_checkout() -> PathBuf {
     let checkout = env::var_os("GITHUB_WORKSPACE").map(PathBuf::from);
     let here = env::current_dir().ok();
-    let below = checkout.zip(here).and_then(|(checkout, here)| {
-        here.strip_prefix(checkout).map(Path::to_owned).ok()
-    });
+    let below = checkout
+        .zip(here)
+        .and_then(|(checkout, here)| here.strip_prefix(checkout).map(Path::to_owned).ok());
     below.unwrap_or_default()
 }
 

@@ -22,7 +22,8 @@ fn record(name: &str, rates: [[f64; 2]; 3]) -> String {
     let to = if rates == SLOW { 1 } else { 64 };
     format!(
         "schema = \"scale-record/1\"\nsimulator = \"0.1.0\"\npackage = \"p\"\n\
-         test = \"t::{name}\"\nname = \"{name}\"\nmachine = \"host-2c\"\nband = \"00ff\"\nscales_to = {to}\n{}",
+         test = \"t::{name}\"\nname = \"{name}\"\nmachine = \"host-2c\"\n\
+         band = \"00ff\"\nscales_to = {to}\n{}",
         rows.collect::<String>()
     )
 }
