@@ -110,10 +110,9 @@
 //!   later, or on a reclaimer's. They must not wait for a grace period. Without a reclaimer, they
 //!   must not take a lock that a thread may hold while it retires.
 //! - With a [patience](CollectorOptions::limit) of `Duration::MAX`, a thread that retires may wait
-//!   for a grace period. So it must not retire in a section, as after
-//!   [`enter`](Collector::enter) or in the function of [`update`](Rcu::update): it would wait for
-//!   itself forever. Nor may it hold a lock that the drop of a retired value takes, even if there is
-//!   a reclaimer.
+//!   for a grace period. So it must not retire in a section, as after [`enter`](Collector::enter)
+//!   or in the function of [`update`](Rcu::update): it would wait for itself forever. Nor may it
+//!   hold a lock that the drop of a retired value takes, even if there is a reclaimer.
 //! - Separate structures that are not read together can have a collector each. Then a long section
 //!   of one does not hold back what the other retires.
 //!
