@@ -50,13 +50,17 @@ impl Retired {
         unsafe { Retired::new(Box::into_raw(Box::new(f)), run::<F>) }
     }
 
-    fn free(self) {
+    pub(super) fn free(self) {
         // SAFETY: the promise of `new`; each is moved here once.
         unsafe { (self.free)(self.value) };
     }
 }
 
 type List = Vec<Retired>;
+
+/// The values for which a new list has room at most. It grows if a batch is larger, which may be
+/// larger than memory.
+const ROOM: usize = 256;
 
 /// A list for each CPU.
 pub(super) struct Lists<W: World>(Box<[Line<TicketLock<List, W>>]>);
@@ -68,8 +72,8 @@ impl<W: World> Lists<W> {
         Ok(Lists(lists))
     }
 
-    /// Puts a value into the list of this CPU, or into another list if that one is in use. Returns
-    /// the list, and how many values it then has. A new list has room for `batch` values.
+    /// Puts it into the list of this CPU, or into another if that is in use. Returns which, and how
+    /// many it then has. A list has room for `batch` at once, up to [`ROOM`].
     #[inline]
     pub(super) fn push(&self, retired: Retired, batch: usize) -> (usize, usize) {
         let own = own_stripe::<W>(self.0.len());
@@ -83,7 +87,7 @@ impl<W: World> Lists<W> {
     #[inline]
     fn push_locked(list: &mut List, retired: Retired, batch: usize) -> usize {
         if list.capacity() == 0 {
-            list.reserve_exact(batch);
+            list.reserve_exact(batch.min(ROOM));
         }
         list.push(retired);
         list.len()
@@ -122,6 +126,22 @@ impl<W: World> Lists<W> {
             }
         }
     }
+
+    /// Takes all values out. A lock that is held belongs to a thread that a fork left behind: what
+    /// is in its list is never freed.
+    pub(super) fn drain(&mut self) -> impl Iterator<Item = Retired> {
+        self.0.iter_mut().flat_map(|list| {
+            let is_left = list.0.is_locked();
+            let values = mem::take(list.0.get_mut());
+            if is_left {
+                // The thread may have left it half-way.
+                mem::forget(values);
+                List::new()
+            } else {
+                values
+            }
+        })
+    }
 }
 
 /// Values that wait for the same grace period.
@@ -155,7 +175,12 @@ pub(super) struct Ready {
 }
 
 impl Ready {
-    /// Frees each value. Returns what the caller must finish.
+    /// How many values it has.
+    pub(super) fn len(&self) -> usize {
+        self.list.len()
+    }
+
+    /// Frees each value. Returns what is to be finished.
     pub(super) fn run(mut self, panics: &mut Panics) -> Self {
         self.list.drain(..).for_each(|retired| panics.run(|| retired.free()));
         self
@@ -171,7 +196,7 @@ impl Backlog {
         spare: List::new(),
     };
 
-    /// Makes a batch of a list that has at least this many values.
+    /// Puts a list that has at least so many values into a batch.
     pub(super) fn take<W: World>(
         &mut self,
         lists: &Lists<W>,
@@ -185,14 +210,24 @@ impl Backlog {
             if list.len() < least {
                 return;
             }
+            self.values += list.len();
+            // Into the last batch, if it has room and waits for no earlier grace period. Otherwise,
+            // each of a few values that a reclaimer takes would keep the memory of a list. A batch
+            // does not grow: one call frees all of it.
+            if let Some(last) = self.waiting.back_mut()
+                && last.period == period
+                && last.list.capacity() - last.list.len() >= list.len()
+            {
+                last.list.append(&mut list);
+                return;
+            }
             mem::replace(&mut *list, mem::take(&mut self.spare))
         };
-        self.values += list.len();
         self.waiting.push_back(Batch { period, number: self.batches, list });
         self.batches += 1;
     }
 
-    /// Makes batches of all lists.
+    /// Puts all lists into batches.
     pub(super) fn take_all<W: World>(&mut self, lists: &Lists<W>, period: u64) {
         (0..lists.0.len()).for_each(|at| self.take(lists, at, 1, period));
     }
@@ -224,14 +259,15 @@ impl Backlog {
         self.running.iter().any(|&(_, thread)| thread == me)
     }
 
-    /// Takes out the first batch, if its grace period is over. A thread that runs a batch must not
-    /// call this. Otherwise a chain of values that each retire the next one would overflow the
-    /// stack.
-    pub(super) fn ready<W: World>(&mut self, over: u64) -> Option<Ready> {
+    /// Takes out the first batch, if its grace period is over, and fewer than so many batches were
+    /// before it. Not for a thread that runs one: a value that retires the next one would else end
+    /// the stack.
+    pub(super) fn ready<W: World>(&mut self, over: u64, batches: u64) -> Option<Ready> {
         if self.is_run_here::<W>() {
             return None;
         }
-        if self.waiting.front()?.period > over {
+        let first = self.waiting.front()?;
+        if first.period > over || first.number >= batches {
             return None;
         }
         let Batch { number, list, .. } = self.waiting.pop_front()?;
@@ -253,9 +289,31 @@ impl Backlog {
         self.running.clear();
     }
 
-    /// Takes out all values, whose readers have all gone.
+    /// Takes out all batches, whose readers have all gone.
     pub(super) fn rest(&mut self) -> impl Iterator<Item = Ready> {
         let batches = mem::take(&mut self.waiting);
         batches.into_iter().map(|Batch { number, list, .. }| Ready { number, list })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use coreline_world::Native;
+
+    use super::*;
+
+    /// As with a reclaimer beside a stuck reader, which takes each value on its own.
+    #[test]
+    fn values_that_are_taken_one_by_one_share_the_memory_of_a_list() {
+        let (lists, mut backlog) = (Lists::<Native>::new_in().unwrap(), Backlog::NONE);
+        for _ in 0..1_000 {
+            lists.push(Retired::call(|| ()), 256);
+            backlog.take_all(&lists, 2);
+        }
+        let room: usize = backlog.waiting.iter().map(|batch| batch.list.capacity()).sum();
+        assert_eq!(backlog.values(), 1_000);
+        assert!(room < 3_000, "room for {room} values");
+        let mut panics = Panics::NONE;
+        backlog.rest().for_each(|ready| _ = ready.run(&mut panics));
     }
 }

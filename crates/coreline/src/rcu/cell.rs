@@ -109,8 +109,8 @@ impl<T: Send + Sync + 'static, W: World> Rcu<T, W> {
     /// [`retire`](Collector::retire) otherwise.
     pub fn store(&self, value: T) {
         let new = Box::into_raw(Box::new(value));
-        // Release: pairs with the Acquire in `found`. No Acquire: the old value is passed on by
-        // `retire` and touched only by a thread that has taken the locks, after a heavy fence.
+        // Release: pairs with the Acquire in `found`. Acquire: pairs with the Release of the thread
+        // that stored the old value, which the thread that drops it then finds whole.
         let old = self.current.swap(new, Ordering::AcqRel);
         // SAFETY: from a box. It is unlinked, by this thread alone.
         unsafe { self.collector.retire(old) };
@@ -148,11 +148,13 @@ impl<T: Send + Sync + 'static, W: World> Rcu<T, W> {
     /// Returns the value. There is no reader, because readers borrow the cell.
     pub fn into_inner(self) -> T {
         let this = ManuallyDrop::new(self);
-        // SAFETY: read once, from what is not dropped. Its drop frees nothing but the handle.
-        drop(unsafe { core::ptr::read(&raw const this.collector) });
         // Relaxed: the caller owns it.
         // SAFETY: from a box, and taken once.
-        *unsafe { Box::from_raw(this.current.load(Ordering::Relaxed)) }
+        let value = unsafe { Box::from_raw(this.current.load(Ordering::Relaxed)) };
+        // After that, because the last handle frees old values, whose drops may panic.
+        // SAFETY: read once, from what is not dropped.
+        drop(unsafe { core::ptr::read(&raw const this.collector) });
+        *value
     }
 }
 

@@ -15,7 +15,8 @@ use crate::panics::Panics;
 use crate::percpu::{PoolError, SlotLock, SlotLockGuard};
 use crate::reclaim::{self, Reclaimers};
 
-/// How many batches a call of `retire` frees: more than it adds, so that the backlog shrinks.
+/// A call of `retire` frees this many times as many values as it adds, so that the backlog shrinks.
+/// It does not count batches: those that others made may have few values.
 const HELP: usize = 2;
 
 /// The options of a [`Collector`].
@@ -73,15 +74,15 @@ impl_default!([] CollectorOptions, new);
 /// - fewer than [`batch`](CollectorOptions::batch) stay on each CPU that retired, until more are
 ///   retired there, or until a [`barrier`](Collector::barrier) or a
 ///   [reclaimer](Collector::reclaimer) frees them. If another thread drives a grace period at the
-///   moment when a batch is full, fewer than two batches stay;
-/// - values that were retired since the oldest section began stay until it ends, because that
-///   section may have found them. If a reader is stuck, these are all values that are retired from
-///   then on;
+///   moment when a batch is full, up to two batches stay: `retire` then waits for that thread;
+/// - those that were retired since the oldest section began, which may have found them, stay until
+///   it ends. If a reader is stuck, these are all values that are retired from then on;
 /// - so if more than the [limit](CollectorOptions::limit) wait, each CPU's `retire` waits for up
 ///   to the patience, once for each batch. By default, a stuck reader then costs memory for 256
 ///   values per millisecond and retiring thread. With a patience of [`Duration::MAX`], the bound is
-///   strict: the limit, and one batch for each retiring thread and each CPU. Then a reader that is
-///   stuck stops all threads that retire.
+///   strict: the limit, and two batches for each retiring thread and each CPU. Then a reader that
+///   is stuck stops all threads that retire, and no thread may retire in a section of its own: see
+///   [the rules](super#rules).
 ///
 /// If the kernel refuses `membarrier` after it has once allowed it, nothing more is freed before
 /// the collector is dropped, and `retire` does not wait.
@@ -95,8 +96,9 @@ impl_default!([] CollectorOptions, new);
 /// **Priorities**: readers never wait. A thread that waits for a grace period sleeps between its
 /// checks, so readers of lower priority can run. Readers inherit no priority from it.
 ///
-/// **Signals**: in a signal handler, [`enter`](Collector::enter) and the drop of a guard are
-/// async-signal-safe. No other call is.
+/// **Signals**: in a signal handler, [`enter`](Collector::enter) and the drop of a
+/// [`Guard`](super::Guard) are async-signal-safe. No other call is, and neither is the drop of an
+/// [`OwnedGuard`](super::OwnedGuard), which may drop the collector.
 ///
 /// **Thread exit**: the collector keeps no state of threads. A thread that ends with a forgotten
 /// guard leaves a section that never ends: no value that is retired later is freed before the
@@ -107,7 +109,8 @@ impl_default!([] CollectorOptions, new);
 ///
 /// **Drop**: dropping the collector frees all values that wait. At that time no guard exists,
 /// because guards borrow the collector or own a handle. A deferred function that owns a handle
-/// keeps the collector alive until the function has run.
+/// keeps the collector alive until the function has run. If it owns the last handle, no call can
+/// run it any more: it never runs, and the collector leaks.
 pub struct Collector<W: World = Native> {
     pub(super) readers: Readers<W>,
     lists: Lists<W>,
@@ -123,6 +126,9 @@ pub struct Collector<W: World = Native> {
 /// is not running would hold up all others.
 struct Periods<W: World> {
     lock: SlotLock<W>,
+    /// 1: a thread changes the state. Found by the holder of the lock, or by the owner, it says
+    /// that a fork left that thread behind.
+    torn: W::U32,
     state: Cell<State, W>,
 }
 
@@ -130,22 +136,27 @@ struct State {
     steps: Steps,
     backlog: Backlog,
     reclaimers: Reclaimers,
-    /// Whether a thread changes the rest. If the holder of the lock finds it set, the thread that
-    /// set it does not exist in this forked child.
-    is_torn: bool,
+}
+
+impl State {
+    /// In the child of a fork, whose batches are not whole: their values are never freed.
+    fn forget_torn(&mut self) {
+        mem::forget(mem::replace(&mut self.backlog, Backlog::NONE));
+    }
 }
 
 /// The proof that the caller holds the lock. The access ends before the lock is free.
 struct Locked<'a, W: World> {
     state: CellMut<'a, State, W>,
+    torn: &'a W::U32,
     _lock: SlotLockGuard<'a, W, ()>,
 }
 
 impl<W: World> Periods<W> {
     fn new_in() -> Self {
         let (steps, backlog, reclaimers) = (Steps::NONE, Backlog::NONE, Reclaimers::NONE);
-        let state = Cell::new_in(State { steps, backlog, reclaimers, is_torn: false });
-        Periods { lock: SlotLock::new_in(), state }
+        let state = Cell::new_in(State { steps, backlog, reclaimers });
+        Periods { lock: SlotLock::new_in(), torn: W::U32::new_in(0), state }
     }
 
     fn lock(&self) -> Locked<'_, W> {
@@ -159,12 +170,15 @@ impl<W: World> Periods<W> {
     fn locked<'a>(&'a self, lock: SlotLockGuard<'a, W, ()>) -> Locked<'a, W> {
         // SAFETY: the lock keeps all other threads away.
         let mut state = unsafe { self.state.borrow_mut() };
-        if state.is_torn {
-            // In the child of a fork. The batches are not whole, so their values are never freed.
-            mem::forget(mem::replace(&mut state.backlog, Backlog::NONE));
+        // Relaxed: only holders of the lock write it.
+        if self.torn.load(Ordering::Relaxed) != 0 {
+            state.forget_torn();
         }
-        state.is_torn = true;
-        Locked { state, _lock: lock }
+        // Relaxed: the fence orders it.
+        self.torn.store(1, Ordering::Relaxed);
+        // Release: a fork copies no later change of the state without the 1.
+        W::fence(Ordering::Release);
+        Locked { state, torn: &self.torn, _lock: lock }
     }
 }
 
@@ -184,7 +198,8 @@ impl<W: World> DerefMut for Locked<'_, W> {
 
 impl<W: World> Drop for Locked<'_, W> {
     fn drop(&mut self) {
-        self.state.is_torn = false;
+        // Release: a fork copies the 0 only with all changes of the state.
+        self.torn.store(0, Ordering::Release);
     }
 }
 
@@ -267,8 +282,8 @@ impl<W: World> Collector<W> {
     /// hold, and must not wait for a grace period.
     ///
     /// The call does not wait for readers, unless more values wait than the
-    /// [limit](CollectorOptions::limit). Then it waits for at most the patience. If the caller
-    /// itself is in a section, this wait cannot succeed.
+    /// [limit](CollectorOptions::limit). Then it waits for up to the patience, in vain if the
+    /// caller itself is in a section, and forever if the patience is [`Duration::MAX`], too.
     ///
     /// # Safety
     ///
@@ -316,22 +331,33 @@ impl<W: World> Collector<W> {
     #[cold]
     #[inline(never)]
     fn pushed(&self, at: usize, len: usize) {
-        // Relaxed: a reclaimer that starts meanwhile looks at all lists when it begins.
-        let served = self.served.load(Ordering::Relaxed) == W::generation().get();
-        // Not at each one, if another thread helps for long.
-        if !len.is_multiple_of(self.options.batch) {
-            if served && len == 1 {
+        let batch = self.options.batch;
+        // Not at each one, if another thread helps for long; but that one may be preempted, and
+        // the list must not grow meanwhile.
+        let locked = if !len.is_multiple_of(batch) {
+            None
+        } else if len / 2 >= batch {
+            Some(self.periods.0.lock())
+        } else {
+            self.periods.0.try_lock()
+        };
+        let Some(mut periods) = locked else {
+            // Relaxed: a reclaimer that starts meanwhile looks at all lists when it begins.
+            let served = self.served.load(Ordering::Relaxed) == W::generation().get();
+            // The first of a list may fill it, too: a batch of one.
+            if served && (len == 1 || len.is_multiple_of(batch)) {
                 reclaim::ask::<W>(&self.asked);
             }
             return;
-        }
-        let Some(mut periods) = self.periods.0.try_lock() else { return };
+        };
         let next = periods.steps.next();
-        periods.backlog.take(&self.lists, at, self.options.batch, next);
-        let help = if served { 0 } else { HELP };
+        periods.backlog.take(&self.lists, at, batch, next);
+        // Under the lock, so that no value is freed here after a reclaimer has begun.
+        let served = periods.reclaimers.are_there::<W>();
+        let help = if served { 0 } else { batch.saturating_mul(HELP) };
         let mut panics = Panics::NONE;
         // No fence: all stays for the next time.
-        let helped = self.help(periods, help, &mut panics);
+        let helped = self.help(periods, &mut Share::of(help), &mut panics);
         if served {
             reclaim::ask::<W>(&self.asked);
         }
@@ -341,21 +367,25 @@ impl<W: World> Collector<W> {
         panics.resume::<W>();
     }
 
-    /// Continues the grace period, and frees at most this many batches. Returns whether the caller
-    /// may wait for the rest: not inside a batch.
+    /// Goes on with the grace period, and frees a share of what is ready. Returns whether the
+    /// caller may wait for the rest: not inside a batch.
     fn help<'a>(
         &'a self,
         mut periods: Locked<'a, W>,
-        batches: usize,
+        share: &mut Share,
         panics: &mut Panics,
     ) -> Result<bool, Lacking> {
         let wanted = periods.backlog.wanted();
         periods.steps.step(&self.readers, wanted)?;
-        for _ in 0..batches {
+        while share.values > 0 {
             let over = periods.steps.over();
-            let Some(ready) = periods.backlog.ready::<W>(over) else { break };
+            let Some(ready) = periods.backlog.ready::<W>(over, share.batches) else { break };
             drop(periods);
+            share.values = share.values.saturating_sub(ready.len());
             let ready = ready.run(panics);
+            if share.end.is_some_and(|end| !W::RUNS || W::now() >= end) {
+                share.values = 0;
+            }
             periods = self.periods.0.lock();
             periods.backlog.finish(ready);
         }
@@ -367,7 +397,8 @@ impl<W: World> Collector<W> {
         let is_over = || {
             let periods = self.periods.0.lock();
             let within = periods.backlog.values() <= self.options.limit;
-            (within || self.help(periods, help, panics).is_err()).then_some(Ok(()))
+            let share = &mut Share::of(help);
+            (within || self.help(periods, share, panics).is_err()).then_some(Ok(()))
         };
         if W::RUNS && self.periods.0.lock().backlog.values() > self.options.limit {
             let end = W::now() + self.options.patience;
@@ -398,8 +429,9 @@ impl<W: World> Collector<W> {
         self.drain_and_resume(None).map(|_| ())
     }
 
-    /// Waits like [`barrier`](Collector::barrier), but until `deadline` at most, and longer if it
-    /// frees values meanwhile. Returns false if some are left.
+    /// Waits like [`barrier`](Collector::barrier), but until `deadline` at most. A batch that it
+    /// has begun to free by then, or the first one, it frees to the end. Returns false if some are
+    /// left.
     ///
     /// # Errors
     ///
@@ -410,17 +442,21 @@ impl<W: World> Collector<W> {
 
     fn drain_and_resume(&self, deadline: Option<Time>) -> Result<bool, Lacking> {
         let mut panics = Panics::NONE;
-        let drained = self.drain(deadline, &mut panics);
+        let drained = self.drain(deadline, deadline, &mut panics);
         panics.resume::<W>();
         drained
     }
 
+    /// Frees what was retired before this call. It waits for readers until `deadline` at most, and
+    /// begins no further batch after `end`.
     pub(super) fn drain(
         &self,
         deadline: Option<Time>,
+        end: Option<Time>,
         panics: &mut Panics,
     ) -> Result<bool, Lacking> {
         let mut all = None;
+        let mut share = Share { end, ..Share::of(usize::MAX) };
         until::<W, _>(deadline, || {
             let mut periods = self.periods.0.lock();
             let next = periods.steps.next();
@@ -428,7 +464,9 @@ impl<W: World> Collector<W> {
                 periods.backlog.take_all(&self.lists, next);
                 periods.backlog.batches()
             });
-            let done = self.help(periods, usize::MAX, panics);
+            // Not those that come later: they may come all the time.
+            share.batches = all;
+            let done = self.help(periods, &mut share, panics);
             let done = done.map(|_| self.periods.0.lock().backlog.is_done(all).then_some(()));
             done.transpose()
         })
@@ -439,8 +477,9 @@ impl<W: World> Collector<W> {
     ///
     /// The call takes the lock of each CPU's list.
     pub fn pending(&self) -> usize {
-        let batches = self.periods.0.lock().backlog.values();
-        batches + self.lists.len()
+        // Under the lock, so that no value moves from a list that is not counted yet to a batch.
+        let periods = self.periods.0.lock();
+        periods.backlog.values() + self.lists.len()
     }
 
     /// Returns the number of sections that are in progress. It is exact if none begins or ends
@@ -459,8 +498,9 @@ impl<W: World> Collector<W> {
     ///
     /// # Safety
     ///
-    /// The caller is the only thread of a child since the fork. It is not in a signal handler. It
-    /// has no guard of this collector and is in no call of it.
+    /// The caller is the only thread of a child since the fork. It is not in a signal handler, and
+    /// is in no call of this collector. No guard from before the fork is ever dropped or used in
+    /// the child.
     pub unsafe fn after_fork(&self) {
         // SAFETY: the caller is the only thread, and in no call.
         unsafe { self.lists.take_over() };
@@ -478,9 +518,24 @@ impl<W: World> Collector<W> {
     }
 }
 
-/// Checks until something is done: first immediately, and then at growing intervals. Returns
-/// `false` if `deadline` comes first. It does not spin for long: a reader of lower priority may
-/// want the CPU.
+/// What a call frees of the batches that are ready.
+struct Share {
+    /// Batches until so many values are freed.
+    values: usize,
+    /// None behind the first so many.
+    batches: u64,
+    /// Then no further one.
+    end: Option<Time>,
+}
+
+impl Share {
+    fn of(values: usize) -> Self {
+        Share { values, batches: u64::MAX, end: None }
+    }
+}
+
+/// Looks until something is done, at once and then less and less often. Returns `false` if
+/// `deadline` comes first. It does not spin for long: a reader of lower priority may want the CPU.
 fn until<W: World, E>(
     deadline: Option<Time>,
     mut look: impl FnMut() -> Option<Result<(), E>>,
@@ -498,10 +553,15 @@ fn until<W: World, E>(
 
 impl<W: World> Drop for Collector<W> {
     fn drop(&mut self) {
-        let backlog = &mut self.periods.0.state.get_mut().backlog;
-        backlog.take_all(&self.lists, 0);
+        let periods = &mut self.periods.0;
+        let state = periods.state.get_mut();
+        // In a child that did not call `after_fork`. Relaxed: the owner is the only thread.
+        if periods.torn.load(Ordering::Relaxed) != 0 {
+            state.forget_torn();
+        }
         let mut panics = Panics::NONE;
-        backlog.rest().for_each(|ready| _ = ready.run(&mut panics));
+        state.backlog.rest().for_each(|ready| _ = ready.run(&mut panics));
+        self.lists.drain().for_each(|retired| panics.run(|| retired.free()));
         panics.resume::<W>();
     }
 }
@@ -511,3 +571,6 @@ impl_debug!([W: World] Collector<W> as it {
     options: it.options,
     ..
 });
+
+#[cfg(test)]
+mod tests;

@@ -94,12 +94,12 @@
 //! A section costs two additions to per-CPU memory. These are not locked instructions if the
 //! machine has restartable sections. Sections nest, and each costs the same.
 //!
-//! Retiring a value adds it to a list of the calling thread's CPU. This costs one locked
-//! instruction on a line that only this CPU uses. When the list has a batch of values, the thread
-//! drives a grace period, with a heavy fence, which interrupts the CPUs that run this process. It
-//! also reads the counts of all CPUs. So larger [batches](CollectorOptions::batch) cost less for
-//! each value, and keep more of them. A grace period waits for sections that began before it, and
-//! for no others.
+//! To retire a value costs a place in a list of the calling thread's CPU: one locked instruction on
+//! a line that only this CPU uses. When the list has a batch of values, the thread drives a grace
+//! period, with a heavy fence that interrupts the CPUs which run this process, and reads the counts
+//! of all CPUs. So larger [batches](CollectorOptions::batch) cost less for each value, and keep
+//! more of them. A grace period waits for sections that began before it, and for no others. What is
+//! retired while one is in progress waits for the next one, so for up to two lengths of a section.
 //!
 //! # Rules
 //!
@@ -109,6 +109,10 @@
 //! - The drop of a retired value, and a deferred function, run on a thread that retires something
 //!   later, or on a reclaimer's. They must not wait for a grace period. Without a reclaimer, they
 //!   must not take a lock that a thread may hold while it retires.
+//! - With a [patience](CollectorOptions::limit) of `Duration::MAX`, a thread that retires may wait
+//!   for a grace period. So it must not retire in a section, as after [`enter`](Collector::enter)
+//!   or in the function of [`update`](Rcu::update): it would wait for itself forever. Nor may it
+//!   hold a lock that the drop of a retired value takes, even if there is a reclaimer.
 //! - Separate structures that are not read together can have a collector each. Then a long section
 //!   of one does not hold back what the other retires.
 //!

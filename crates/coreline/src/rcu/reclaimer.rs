@@ -35,7 +35,8 @@ use crate::reclaim::{Reclaim, Reclaimers, Thread};
 /// **Costs**: the first value of a list, and each batch, cost one more system call. While a section
 /// holds a value, the thread checks after 50 us, and then at growing intervals of up to 10 ms. If
 /// values are retired faster than the thread frees them, the
-/// [limit](super::CollectorOptions::limit) holds.
+/// [limit](super::CollectorOptions::limit) holds. With a patience of `Duration::MAX`, a drop must
+/// then take no lock that a thread holds while it retires: each would wait for the other.
 ///
 /// **Panics**: if a drop or a function panics, the thread continues with the others. The panic hook
 /// reports the panic.
@@ -71,7 +72,8 @@ impl<W: World> Reclaim<W> for Arc<Collector<W>> {
 
     fn look(&self, deadline: Option<Time>, panics: &mut Panics) -> bool {
         // No fence: as if a section held all. The next look tries again.
-        self.drain(deadline, panics).unwrap_or(false)
+        // All that is ready is freed: after the last look, the thread ends.
+        self.drain(deadline, None, panics).unwrap_or(false)
     }
 }
 

@@ -125,3 +125,34 @@ fn without_taking_over_sections_of_the_parent_hold_what_a_child_retires() {
         drop(leave);
     });
 }
+
+/// Other threads hold each lock for a part of the time. A child that has not taken over drops what
+/// it has, and waits for none of them.
+#[test]
+fn a_child_drops_a_collector_that_other_threads_were_using() {
+    let options = CollectorOptions::new().batch(8);
+    let collector = Collector::with_options(options).unwrap();
+    let over = AtomicBool::new(false);
+    // Relaxed: carries nothing but itself.
+    let going = || !over.load(Ordering::Relaxed);
+    thread::scope(|scope| {
+        for _ in 0..2 {
+            scope.spawn(|| {
+                while going() {
+                    let number = Box::new(7_u64);
+                    collector.defer(move || assert_eq!(*number, 7, "freed before"));
+                }
+            });
+        }
+        scope.spawn(|| {
+            while going() {
+                collector.barrier().unwrap();
+                _ = collector.pending();
+            }
+        });
+        in_children(&over, || {
+            // SAFETY: the child's copy, which nothing uses after this.
+            drop(unsafe { ptr::read(&raw const collector) });
+        });
+    });
+}

@@ -335,6 +335,62 @@ fn a_strict_limit_is_kept_beside_a_reader_that_stays_for_long() {
     worlds::simulate("rcu::strict", "host-2c", PREEMPTED, law).unwrap();
 }
 
+/// Barriers that gave up beside a reader left each value on its own.
+#[test]
+fn a_full_batch_frees_more_values_than_it_adds_although_batches_are_small() {
+    let law = || {
+        let collector = collector::<Sim>(16);
+        let section = collector.enter();
+        for _ in 0..320 {
+            collector.defer(|| ());
+            assert_eq!(collector.barrier_by(Sim::now()), Ok(false));
+        }
+        drop(section);
+        (0..64).for_each(|_| collector.defer(|| ()));
+        assert!(collector.pending() <= 320 + 64 - 4 * 32, "{} wait", collector.pending());
+    };
+    coreline_sim::Machine::preset("host-2c").expect("a preset").run(law).expect("it ends");
+}
+
+#[test]
+fn a_barrier_ends_although_each_function_defers_another() {
+    fn chain(collector: &Arc<Collector>, ran: &Arc<AtomicU32>) {
+        let (theirs, count) = (Arc::clone(collector), Arc::clone(ran));
+        collector.defer(move || {
+            // Relaxed: there is one thread.
+            if count.fetch_add(1, atomic::Ordering::Relaxed) < 1_000 {
+                chain(&theirs, &count);
+            }
+        });
+    }
+    let (collector, ran) = (collector::<Native>(1), Arc::new(AtomicU32::new(0)));
+    chain(&collector, &ran);
+    let before = ran.load(atomic::Ordering::Relaxed);
+    collector.barrier().unwrap();
+    assert_eq!(ran.load(atomic::Ordering::Relaxed), before + 1);
+}
+
+#[test]
+fn a_barrier_looks_at_its_deadline_after_each_batch() {
+    let collector = collector::<Native>(1);
+    let section = collector.enter();
+    (0..4).for_each(|_| collector.defer(|| ()));
+    drop(section);
+    for left in [3, 2, 1] {
+        assert_eq!((is_free(&collector), collector.pending()), (false, left));
+    }
+    assert!(is_free(&collector));
+}
+
+#[test]
+fn a_batch_may_be_larger_than_memory() {
+    let collector = collector::<Native>(usize::MAX);
+    (0..1_000).for_each(|_| collector.defer(|| ()));
+    assert_eq!(collector.pending(), 1_000);
+    collector.barrier().unwrap();
+    assert_eq!(collector.pending(), 0);
+}
+
 /// Panics when it is dropped.
 struct Panicking(&'static AtomicU32);
 
@@ -362,6 +418,15 @@ fn a_panic_ends_no_other_drop_and_reaches_the_caller() {
     retire(2);
     assert_eq!(worlds::panic_of(|| drop(collector)), panic);
     assert_eq!(DROPPED.load(atomic::Ordering::Relaxed), 5);
+}
+
+#[test]
+fn a_value_is_dropped_although_the_last_handle_of_its_collector_panics() {
+    let value = Arc::new(());
+    let cell = Rcu::new(Arc::clone(&value)).unwrap();
+    cell.collector().defer(|| panic!("a function that fails"));
+    assert_eq!(worlds::panic_of(|| drop(cell.into_inner())), "a function that fails");
+    assert_eq!(Arc::strong_count(&value), 1);
 }
 
 /// A list whose nodes retire the next one when they are dropped.
@@ -413,13 +478,13 @@ fn a_guard_of_another_collector_is_refused() {
 
 #[test]
 fn a_value_is_dropped_by_a_reclaimer_though_no_other_follows() {
-    reclaims::<Native>(2, 200);
+    reclaims::<Native>(2, 200, 64);
 }
 
 /// Readers read while values are retired, one of which is the last. A reclaimer frees all.
-fn reclaims<W: Testbed>(threads: u32, stores: u32) {
+fn reclaims<W: Testbed>(threads: u32, stores: u32, batch: usize) {
     let dropped = Arc::new(W::U32::new_in(0));
-    let collector = collector::<W>(64);
+    let collector = collector::<W>(batch);
     let reclaimer = collector.reclaimer().unwrap();
     let value = Arc::new(Rcu::with_collector(&collector, counted::<W>(0, &dropped)));
     let readers = crew::<W, _, _>(threads, |_| {
@@ -442,7 +507,11 @@ fn reclaims<W: Testbed>(threads: u32, stores: u32) {
 
 #[test]
 fn a_value_is_dropped_by_a_reclaimer_in_simulation() {
-    worlds::simulate("rcu::reclaims", "host-2c", PREEMPTED, || reclaims::<Sim>(2, 100)).unwrap();
+    let law = || reclaims::<Sim>(2, 100, 64);
+    worlds::simulate("rcu::reclaims", "host-2c", PREEMPTED, law).unwrap();
+    // Each value is a batch, and most find the reclaimer at work.
+    let law = || reclaims::<Sim>(2, 100, 1);
+    worlds::simulate("rcu::reclaims_each", "host-2c", PREEMPTED, law).unwrap();
 }
 
 /// Several threads retire, defer and wait, beside each other. Everything runs once.
