@@ -346,4 +346,8 @@ fn a_replay_line_of_a_curve_prints_the_report_of_the_run() {
     assert!(said.contains("hottest lines") && said.contains("results/measure.rs"), "{said}");
     let said = one_curve_with(&[("CORELINE_REPLAY", &format!("{line} threads=3"))]);
     assert!(!said.contains("hottest lines"), "{said}");
+    let line = line.replace("host-2c", "epyc-9654-2s");
+    let said = one_curve_with(&[("CORELINE_REPLAY", &format!("{line} threads=2"))]);
+    let reason = "CORELINE_REPLAY: not repeated on host-2c, because the line is of another machine";
+    assert!(said.contains(reason) && !said.contains("hottest lines"), "{said}");
 }
