@@ -7,8 +7,10 @@
 //! It says once in a process which variable of which package it is.
 //!
 //! It does not see variables that no simulated thread changes, such as one that host code has set
-//! before; changes that are undone before a switch; variables of shared libraries and of other
-//! languages; nor anything in a program that was stripped of its symbols.
+//! before; changes that are undone before a switch; variables of more than [`LARGEST`] bytes, which
+//! would take longer to compare than the switch; variables of shared libraries and of other
+//! languages; nor anything in a program that was stripped of its symbols, or that has the machine
+//! in two versions.
 
 use std::cell::Cell;
 use std::collections::BTreeSet;
@@ -31,6 +33,9 @@ const OF_THE_HOST: [&str; 9] = [
     "backtrace",
     "coreline",
 ];
+
+/// How large a variable is at most that is watched, in bytes: it is compared at each switch.
+const LARGEST: u64 = 4096;
 
 thread_local! {
     /// Has a known symbol: all others lie at known distances from it.
@@ -132,18 +137,23 @@ fn variables() -> &'static [Variable] {
 /// A symbol of the thread-local kind: its name, offset and size.
 type Symbol = (String, u64, u64);
 
-/// The thread-local symbols of the program itself and of other authors' packages. None if
-/// [`ANCHOR`] is not among the symbols: it is another program's table.
+/// Of all thread-local symbols of a program, those of packages of others, and of the program
+/// itself. None if [`ANCHOR`] is not among the symbols, as it is another program's table; nor if
+/// there are two, of two versions of this package: from the other one, offsets would lead to memory
+/// that is no variable.
 fn foreign(symbols: &[Symbol]) -> Vec<Variable> {
-    let anchor = symbols.iter().find(|(name, ..)| {
+    let mut anchors = symbols.iter().filter(|(name, ..)| {
         path(name).is_some_and(|path| path == "coreline_sim::engine::locals::ANCHOR")
     });
-    let Some(&(_, anchor, _)) = anchor else { return Vec::new() };
+    let (Some(&(_, anchor, _)), None) = (anchors.next(), anchors.next()) else {
+        return Vec::new();
+    };
     let variable = |(name, offset, size): &Symbol| {
         let path = path(name)?;
         let package = path.split("::").next()?;
         let is_ours = package.starts_with("coreline_");
-        let is_watched = !is_ours && !OF_THE_HOST.contains(&package) && *size > 0;
+        let is_others = !is_ours && !OF_THE_HOST.contains(&package);
+        let is_watched = is_others && (1..=LARGEST).contains(size);
         let offset = offset.wrapping_sub(anchor).cast_signed() as isize;
         is_watched.then_some(Variable { path, offset, size: *size as usize })
     };
@@ -186,7 +196,6 @@ fn path(symbol: &str) -> Option<String> {
 /// `STT_TLS` in its table of kind `SHT_SYMTAB` (the format ELF, System V ABI, chapter 4).
 fn symbols(file: &mut (impl Read + Seek)) -> Option<Vec<Symbol>> {
     const SHT_SYMTAB: u32 = 2;
-    const STT_TLS: u8 = 6;
     let head = read(file, 0, 64)?;
     let order = if cfg!(target_endian = "little") { 1 } else { 2 };
     if !head.starts_with(&[0x7f, b'E', b'L', b'F', 2, order]) {
@@ -205,14 +214,33 @@ fn symbols(file: &mut (impl Read + Seek)) -> Option<Vec<Symbol>> {
     };
     let names = content(file, section(number::<4>(table, 40)?)?)?;
     let table = content(file, table)?;
-    let of_threads = table.chunks_exact(24).filter(|entry| entry[4] & 0xf == STT_TLS);
+    let block = block_of_threads(file, &head)?;
     let symbol = |entry: &[u8]| {
+        let (offset, size) = place_of(entry, block)?;
         let name = names.get(usize::try_from(number::<4>(entry, 0)?).ok()?..)?;
         let name = name.split(|&byte| byte == 0).next()?;
-        let name = String::from_utf8_lossy(name).into_owned();
-        Some((name, number::<8>(entry, 8)?, number::<8>(entry, 16)?))
+        Some((String::from_utf8_lossy(name).into_owned(), offset, size))
     };
-    Some(of_threads.filter_map(symbol).collect())
+    Some(table.chunks_exact(24).filter_map(symbol).collect())
+}
+
+/// How large each thread's block of thread-local variables is: the segment `PT_TLS`.
+fn block_of_threads(file: &mut (impl Read + Seek), head: &[u8]) -> Option<u64> {
+    const PT_TLS: u64 = 7;
+    let (size, count) = (number::<2>(head, 54)?, number::<2>(head, 56)?);
+    let segments = read(file, number::<8>(head, 32)?, size * count)?;
+    let mut segments = segments.chunks_exact(usize::try_from(size).ok().filter(|it| *it > 0)?);
+    number::<8>(segments.find(|segment| number::<4>(segment, 0) == Some(PT_TLS))?, 40)
+}
+
+/// The offset and size of the variable that an entry of a symbol table defines in a block of this
+/// size. `None` if it is of another kind, is only referred to, or is not all in the block.
+fn place_of(entry: &[u8], block: u64) -> Option<(u64, u64)> {
+    const STT_TLS: u8 = 6;
+    const SHN_UNDEF: u64 = 0;
+    let (offset, size) = (number::<8>(entry, 8)?, number::<8>(entry, 16)?);
+    let is_here = entry[4] & 0xf == STT_TLS && number::<2>(entry, 6)? != SHN_UNDEF;
+    (is_here && offset.checked_add(size)? <= block).then_some((offset, size))
 }
 
 /// A part of a file; `None` if it is not there, or too long for a table of symbols.
@@ -280,6 +308,27 @@ mod tests {
         let found = foreign(&symbols);
         let expected = Variable { path: "flume::QUEUE".to_owned(), offset: -32, size: 24 };
         assert_eq!(found, [expected]);
+        symbols.push(symbol("flume::BUFFER", 48, LARGEST + 1));
+        assert_eq!(foreign(&symbols), found, "a large one");
+        symbols.push(symbol("coreline_sim::engine::locals::ANCHOR", 5000, 8));
+        assert_eq!(foreign(&symbols), [], "two versions of the machine");
+    }
+
+    #[test]
+    fn only_what_is_in_the_block_of_a_thread_has_a_place() {
+        let entry = |kind: u8, section: u16, offset: u64, size: u64| {
+            let (offset, size) = (offset.to_ne_bytes(), size.to_ne_bytes());
+            [&[0; 4][..], &[kind, 0], &section.to_ne_bytes(), &offset, &size].concat()
+        };
+        assert_eq!(place_of(&entry(0x16, 5, 24, 8), 32), Some((24, 8)));
+        for (entry, why) in [
+            (entry(0x11, 5, 24, 8), "not of threads"),
+            (entry(0x16, 0, 24, 8), "another file's"),
+            (entry(0x16, 5, 25, 8), "beyond the end"),
+            (entry(0x16, 5, u64::MAX, 8), "far beyond the end"),
+        ] {
+            assert_eq!(place_of(&entry, 32), None, "{why}");
+        }
     }
 
     #[test]

@@ -141,10 +141,16 @@ pub(crate) fn replay_of<T: Send + 'static>(
 ) -> Result<(), Box<Failure>> {
     let own = machine.replay_line();
     let line = asked(&own.program).unwrap_or_else(|error| panic!("{error}"));
-    let Some(line) = line.filter(|line| (&line.machine, line.digest) == (&own.machine, own.digest))
-    else {
+    let Some(line) = line else { return Ok(()) };
+    if (&line.machine, line.digest) != (&own.machine, own.digest) {
+        // A curve of this name may also be measured on the line's machine, so it is no failure.
+        eprintln!(
+            "{REPLAY}: not repeated on {}, because the line is of another machine, or of another \
+             version of its file:\n  the line: {line}\n  this run: {own}",
+            own.machine
+        );
         return Ok(());
-    };
+    }
     let run = machine.replaying(&line).statistics(Statistics::Full).run(program)?;
     eprintln!("{line}\n{}", run.report);
     Ok(())
@@ -220,7 +226,19 @@ impl fmt::Display for Differs<'_> {
         if let Err(failure) = second {
             writeln!(f, "the second run failed: {failure}")?;
         }
-        write!(f, "`determinism = false` in the attribute turns this check off")
+        writeln!(
+            f,
+            "both runs were in this process, on this host, so the second can find what the first \
+             left behind:\n\
+             - a static that the first run initialised or changed, such as a `LazyLock` or \
+             `OnceLock` of std: initialise it before the machine, or in it without std\n\
+             - files, ports, variables of the environment and other state of the host"
+        )?;
+        write!(
+            f,
+            "if the test needs such state, `determinism = false` in the attribute turns this check \
+             off"
+        )
     }
 }
 

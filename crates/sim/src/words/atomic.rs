@@ -160,7 +160,7 @@ macro_rules! common {
                 success: Ordering,
                 failure: Ordering,
             ) -> Result<$value, $value> {
-                let result = effect::read(&self.0, Access::Update, success, |word| {
+                let result = effect::exchange(&self.0, [success, failure], |word| {
                     word.compare_exchange(current, new, success, failure)
                 });
                 match result {
@@ -186,7 +186,7 @@ macro_rules! common {
                 success: Ordering,
                 failure: Ordering,
             ) -> Result<$value, $value> {
-                let result = effect::read(&self.0, Access::Update, success, |word| {
+                let result = effect::exchange(&self.0, [success, failure], |word| {
                     let found = word.load(Ordering::Relaxed);
                     match found == current && engine::fails_weakly() {
                         true => Err(found),

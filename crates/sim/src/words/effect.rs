@@ -88,12 +88,37 @@ pub(crate) fn read<A: Host, R>(
     read_at(Location::caller(), word, (access, order), f)
 }
 
+/// Charges for an update of a word that may fail, and does it by `f`. It has the order `success` or
+/// `failure`.
+#[track_caller]
+#[inline]
+pub(crate) fn exchange<A: Host, T>(
+    word: &A,
+    [success, failure]: [Ordering; 2],
+    f: impl FnOnce(&A) -> Result<T, T>,
+) -> Result<T, T> {
+    let order = |result: &_| if Result::is_ok(result) { success } else { failure };
+    read_with(Location::caller(), word, Access::Update, order, f)
+}
+
 /// Like [`read`], of another place in the source than the caller's.
 #[inline]
 pub(crate) fn read_at<A: Host, R>(
     site: Site,
     word: &A,
     (access, order): (Access, Ordering),
+    f: impl FnOnce(&A) -> R,
+) -> R {
+    read_with(site, word, access, |_| order, f)
+}
+
+/// The same, of an order that depends on the result.
+#[inline]
+fn read_with<A: Host, R>(
+    site: Site,
+    word: &A,
+    access: Access,
+    order: impl FnOnce(&R) -> Ordering,
     f: impl FnOnce(&A) -> R,
 ) -> R {
     match engine::access_at(ptr::from_ref(word).addr(), access, site) {
@@ -108,14 +133,14 @@ pub(crate) fn read_at<A: Host, R>(
 fn read_beside<A: Host, R>(
     store: StoreNumber,
     word: &A,
-    order: Ordering,
+    order: impl FnOnce(&R) -> Ordering,
     f: impl FnOnce(&A) -> R,
 ) -> R {
     let address = ptr::from_ref(word).addr();
     let Some(before) = engine::before(address, store) else {
         let value = word.value();
         let result = f(word);
-        engine::found(value, order);
+        engine::found(value, order(&result));
         return result;
     };
     engine::races::found_before();
@@ -123,7 +148,7 @@ fn read_beside<A: Host, R>(
     let before = A::of(before);
     let result = f(&before);
     engine::keep_before(address, store, before.value());
-    engine::found(value, order);
+    engine::found(value, order(&result));
     result
 }
 

@@ -54,6 +54,8 @@ enum Visit {
     Computing,
     /// Adds to each number.
     Add(Ordering),
+    /// Tries in vain to exchange each number, with this order of a failure.
+    Fail(Ordering),
     /// Stores each number, and waits for the last one's end.
     Store,
     /// Loads the link and the number of each.
@@ -94,6 +96,9 @@ fn visit(machine: Machine, visit: Visit) -> (u64, usize) {
                     Sim::work(Duration::from_nanos(1));
                 }),
                 Visit::Add(order) => nodes.for_each(|node| _ = node.number.fetch_add(1, order)),
+                Visit::Fail(order) => nodes.for_each(|node| {
+                    _ = node.number.compare_exchange(1, 2, Ordering::Acquire, order);
+                }),
                 Visit::Store => nodes.for_each(|node| node.number.store(1, Ordering::Relaxed)),
                 Visit::Both => nodes.for_each(|node| {
                     seen += node.next.load(Ordering::Relaxed).addr() % (1 << 20);
@@ -150,7 +155,7 @@ fn an_acquire_waits_on_a_weakly_ordered_machine_alone() {
         ("kunpeng920-96c-4n", Ordering::Acquire, false),
         ("kunpeng920-96c-4n", Ordering::Relaxed, true),
     ] {
-        for what in [Visit::Scan(order), Visit::Add(order)] {
+        for what in [Visit::Scan(order), Visit::Add(order), Visit::Fail(order)] {
             let gain = gain(preset, what);
             let expected = if overlaps { 4.0..=24.0 } else { 0.97..=1.05 };
             assert!(expected.contains(&gain), "{preset}, {what:?}: {gain}");

@@ -160,6 +160,8 @@ fn a_test_that_differs_from_run_to_run_fails_and_says_where() {
         "two runs of one program differ after ",
         "  the first: thread 0 on cpu 0 at ",
         "crates/sim/tests/results/attribute.rs:",
+        "- a static that the first run initialised or changed, such as a `LazyLock`",
+        "- files, ports,",
         "`determinism = false` in the attribute",
     ] {
         assert!(text.contains(part), "{part:?} is not in\n{text}");

@@ -219,6 +219,41 @@ fn roles_are_judged_one_by_one() {
 }
 
 #[test]
+fn a_role_is_judged_only_where_it_counts() {
+    let band = Band::quick(&Spec::preset("epyc-9654-2s").unwrap(), 1);
+    let program = |threads: usize| {
+        let work = |_| work(Duration::from_nanos(500));
+        let nothing = |thread| {
+            work(thread);
+            0
+        };
+        let few = usize::from(threads < 8);
+        let of = [
+            Role::new("rest", threads - 1 - few, work),
+            Role::new("nobody", 0, work),
+            Role::counting("in vain", 1, nothing),
+            Role::new("in the first rows", few, work),
+        ];
+        roles(Duration::from_micros(50), &of)
+    };
+    let table = scaling(&band, "mix", &[3, 4, 8, 16], program).unwrap();
+    let to: Vec<_> = table.roles().iter().map(Scaling::scales_to).collect();
+    assert_eq!((table.scales_to(), &to[..]), (16, &[16, 0, 0, 4][..]), "{table}");
+    let text = table.to_string();
+    assert!(text.contains("\nmix, nobody: nothing was measured\n"), "{text}");
+    assert!(text.contains("\nmix, in vain: no operation was counted\n"), "{text}");
+    let vain = |threads| {
+        let vain = |_| {
+            work(Duration::from_nanos(500));
+            0
+        };
+        roles(10, &[Role::counting("in vain", threads, vain), Role::new("nobody", 0, |_| ())])
+    };
+    let table = scaling(&band, "all in vain", &[1, 2], vain).unwrap();
+    assert_eq!(table.scales_to(), 0, "{table}");
+}
+
+#[test]
 fn what_counts_is_what_the_operation_says() {
     let done = run("host-2c", || {
         let every_other = AtomicU64::new(0);
@@ -252,6 +287,27 @@ fn a_window_ends_by_time_and_takes_time() {
     assert!(failure.to_string().contains("hint::work"), "{failure}");
 }
 
+#[test]
+fn threads_that_share_a_cpu_share_a_window() {
+    let window = Duration::from_micros(100);
+    let program = move |threads| parallel(threads, window, |_| work(Duration::from_micros(1)));
+    let band = Band::quick(&Spec::preset("host-2c").unwrap(), 1);
+    let table = scaling(&band, "work", &[1, 2, 4, 16], program).unwrap();
+    for threads in [4, 16] {
+        let (low, high) = table.rate(threads).unwrap().ratios(table.rate(2).unwrap());
+        assert!(low > 0.8 && high < 1.2, "{threads} threads: {low} to {high}\n{table}");
+    }
+    assert_eq!(table.scales_to(), 2, "{table}");
+    let steady = |row: usize| table.rows().nth(row).unwrap().drift.value <= 1.2;
+    assert!(steady(1) && !steady(3), "of 16 threads, 14 begin after the window: {table:?}");
+    // Of many slices, each thread gets its part.
+    let long = run("host-2c", || {
+        parallel(4, Duration::from_millis(40), |_| work(Duration::from_micros(20)))
+    });
+    assert!((1.8e9..2.1e9).contains(&(long.per_second() * 20_000.0)), "{long:?}");
+    assert!(long.share() > 0.5 && long.drift() <= 1.2, "{long:?}");
+}
+
 /// Each hundredth round takes a hundred times as long: so few rounds show another rate.
 fn with_a_rare_round(until: Until) -> Parallel {
     let rounds = [const { AtomicU64::new(0) }; 2];
@@ -271,6 +327,21 @@ fn threads_go_on_until_their_rate_is_steady() {
     assert!(steady.roles[0].is_steady() && steady.drift() <= 1.2, "{steady:?}");
     let again = rate(Until::Steady);
     assert_eq!((again.per_second(), again.drift()), (steady.per_second(), steady.drift()));
+}
+
+#[test]
+fn a_role_without_rounds_and_a_thread_that_has_not_begun_are_not_steady() {
+    let done = run("host-2c", || {
+        let slow = Role::new("slow", 1, |_| work(Duration::from_millis(100)));
+        roles(Until::Steady, &[Role::new("fast", 1, |_| work(Duration::from_nanos(100))), slow])
+    });
+    let [fast, slow] = &done.roles[..] else { panic!("{done:?}") };
+    assert!(fast.is_steady() && !slow.is_steady() && slow.drift.is_nan(), "{done:?}");
+    assert!(done.drift().is_nan(), "{done:?}");
+    // Two on each CPU: at first, one of them keeps it for a slice.
+    let done = run("host-2c", || parallel(4, Until::Steady, |_| work(Duration::from_nanos(500))));
+    assert!(done.drift().is_nan() || done.runs().all(|run| run.rounds > 0), "{done:?}");
+    assert!((1.6e9..2.4e9).contains(&(done.per_second() * 500.0)), "{done:?}");
 }
 
 #[test]
@@ -346,4 +417,8 @@ fn a_replay_line_of_a_curve_prints_the_report_of_the_run() {
     assert!(said.contains("hottest lines") && said.contains("results/measure.rs"), "{said}");
     let said = one_curve_with(&[("CORELINE_REPLAY", &format!("{line} threads=3"))]);
     assert!(!said.contains("hottest lines"), "{said}");
+    let line = line.replace("host-2c", "epyc-9654-2s");
+    let said = one_curve_with(&[("CORELINE_REPLAY", &format!("{line} threads=2"))]);
+    let reason = "CORELINE_REPLAY: not repeated on host-2c, because the line is of another machine";
+    assert!(said.contains(reason) && !said.contains("hottest lines"), "{said}");
 }

@@ -5,8 +5,9 @@
 //! interrupts it by a signal from time to time. The handler runs on the interrupted thread and on
 //! its stack, so it may leave the interrupted code for good, by a switch to another coroutine.
 //!
-//! The signal is `SIGURG`, which does nothing by default. The calling program's own handler gets
-//! those that are sent otherwise.
+//! The signal is `SIGURG`, which does nothing by default. Ours have a value of their own. The
+//! calling program's own handler gets all others: also those that a runtime in this process sends
+//! to its threads.
 
 use core::mem::{self, MaybeUninit};
 use core::ptr;
@@ -55,9 +56,11 @@ pub fn install(look: Look) -> bool {
 }
 
 extern "C" fn handle(signal: libc::c_int, info: *mut libc::siginfo_t, context: *mut libc::c_void) {
-    // SAFETY: the kernel gives a handler of this kind both. A signal of `tgkill` says who sent it.
-    let is_ours =
-        unsafe { (*info).si_code == libc::SI_TKILL && (*info).si_pid() == libc::getpid() };
+    // SAFETY: the kernel gives a handler of this kind both. A queued signal has a value.
+    let is_ours = unsafe {
+        let is_queued = (*info).si_code == libc::SI_QUEUE && (*info).si_pid() == libc::getpid();
+        is_queued && (*info).si_value().sival_ptr.cast_const() == ours()
+    };
     // Acquire, partner: the release of `install`.
     let look = LOOK.load(Ordering::Acquire);
     if is_ours && !look.is_null() {
@@ -80,6 +83,29 @@ extern "C" fn handle(signal: libc::c_int, info: *mut libc::siginfo_t, context: *
     }
 }
 
+/// The value of our signals: an address that no other code of the process knows.
+fn ours() -> *const libc::c_void {
+    (&raw const LOOK).cast()
+}
+
+/// The head of what the kernel says of a queued signal: three numbers, and then these (the kernel's
+/// `siginfo_t`, its part `_rt`). libc reads these by functions, and has none that write them.
+#[repr(C)]
+struct Queued {
+    numbers: [libc::c_int; 3],
+    of_sender: OfSender,
+}
+
+#[repr(C)]
+struct OfSender {
+    pid: libc::pid_t,
+    uid: libc::uid_t,
+    value: *const libc::c_void,
+}
+
+const _: () = assert!(size_of::<Queued>() <= size_of::<libc::siginfo_t>());
+const _: () = assert!(align_of::<Queued>() <= align_of::<libc::siginfo_t>());
+
 /// A thread of this process, as the host knows it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct HostThread(libc::pid_t);
@@ -94,12 +120,33 @@ impl HostThread {
     /// Calls the [installed](install) function on the thread, soon. Does nothing if the thread has
     /// ended.
     pub fn look(self) {
-        // SAFETY: sends this process' thread a signal that does nothing without a handler.
-        unsafe { libc::syscall(libc::SYS_tgkill, libc::getpid(), self.0, libc::SIGURG) };
+        // SAFETY: zeros are valid for numbers and pointers, and the assertions above say that
+        // `Queued` fits. Sends this process' thread a signal that does nothing without a handler.
+        unsafe {
+            let (pid, uid) = (libc::getpid(), libc::getuid());
+            let mut info: libc::siginfo_t = mem::zeroed();
+            (info.si_signo, info.si_code) = (libc::SIGURG, libc::SI_QUEUE);
+            let of_sender = &raw mut (*(&raw mut info).cast::<Queued>()).of_sender;
+            of_sender.write(OfSender { pid, uid, value: ours() });
+            let info = &raw const info;
+            libc::syscall(libc::SYS_rt_tgsigqueueinfo, pid, self.0, libc::SIGURG, info);
+        }
     }
 
-    /// Returns whether the thread waits in the kernel. A thread that waits for a CPU does not.
+    /// Returns whether the thread waits in the kernel. A thread that waits for a CPU does not. Nor
+    /// does one that writes: it waits for the reader of its output, who may have paused a pager.
     pub fn is_asleep(self) -> bool {
+        self.waits() && !self.writes()
+    }
+
+    /// Whether it waits to write. Unknown, and so no, where the kernel does not show system calls.
+    fn writes(self) -> bool {
+        let line = fs::read_to_string(format!("/proc/self/task/{}/syscall", self.0));
+        let call = line.ok().and_then(|line| line.split(' ').next()?.parse().ok());
+        call.is_some_and(|call: libc::c_long| [libc::SYS_write, libc::SYS_writev].contains(&call))
+    }
+
+    fn waits(self) -> bool {
         // The state is behind the name, which stands in parentheses and may have any characters.
         let line = fs::read_to_string(format!("/proc/self/task/{}/stat", self.0));
         line.is_ok_and(|line| {
@@ -122,6 +169,8 @@ pub fn computed() -> Duration {
 #[cfg(test)]
 mod tests {
     use core::cell::Cell;
+    use std::io::{self, Write as _};
+    use std::path::Path;
     use std::sync::mpsc::channel;
     use std::thread;
 
@@ -131,8 +180,21 @@ mod tests {
         static LOOKED: Cell<u32> = const { Cell::new(0) };
     }
 
+    thread_local! {
+        static OTHERS: Cell<u32> = const { Cell::new(0) };
+    }
+
+    extern "C" fn others(_: libc::c_int) {
+        OTHERS.set(OTHERS.get() + 1);
+    }
+
     #[test]
     fn a_thread_is_looked_at_from_outside() {
+        if cfg!(miri) {
+            return;
+        }
+        // SAFETY: the handler only counts.
+        unsafe { libc::signal(libc::SIGURG, others as *const () as usize) };
         if !install(|| LOOKED.set(LOOKED.get() + 1)) {
             return;
         }
@@ -158,5 +220,30 @@ mod tests {
         assert_eq!(LOOKED.get(), 1);
         let before = computed();
         while computed() == before {}
+        assert_eq!(OTHERS.get(), 0);
+        // SAFETY: there is a handler.
+        unsafe { libc::syscall(libc::SYS_tgkill, libc::getpid(), libc::gettid(), libc::SIGURG) };
+        assert_eq!((LOOKED.get(), OTHERS.get()), (1, 1), "a signal of the program's own");
+    }
+
+    #[test]
+    fn a_thread_that_writes_is_not_asleep() {
+        if cfg!(miri) || !Path::new("/proc/self/syscall").exists() {
+            return;
+        }
+        let (mut reader, mut writer) = io::pipe().unwrap();
+        let (sender, receiver) = channel();
+        let thread = thread::spawn(move || {
+            sender.send(HostThread::current()).unwrap();
+            // More than a pipe holds.
+            writer.write_all(&[0; 2 << 20])
+        });
+        let host = receiver.recv().unwrap();
+        while !(host.waits() && host.writes()) {
+            thread::yield_now();
+        }
+        assert!(!host.is_asleep());
+        io::copy(&mut reader, &mut io::sink()).unwrap();
+        thread.join().unwrap().unwrap();
     }
 }

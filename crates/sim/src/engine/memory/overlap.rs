@@ -32,7 +32,9 @@
 //!    the order of CPUs' times stays the order of events.
 //! 2. No other CPU sees an effect of a thread before all that the thread has accessed before is
 //!    complete: stores wait in their buffer, a line that is fetched by a locked operation stays
-//!    until that is complete, and calls of the kernel come after `done`.
+//!    until that is complete, and calls of the kernel come after `done`. Changes of plain data are
+//!    exempt ([`Access::Own`]): their line goes on once it is here. Threads that do not race look
+//!    at plain data only after they have seen a later store or update, which did wait.
 //! 3. At most `fill_buffers` lines are under way. An access to one of these lines shares its
 //!    buffer.
 //!

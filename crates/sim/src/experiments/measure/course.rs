@@ -17,9 +17,13 @@ pub enum Until {
     /// All threads of a role together are as fast as the slowest of them permits, and the others
     /// stop early. Threads whose operations differ in length need a window.
     Rounds(u64),
-    /// Each thread runs its operation until this much simulated time has passed since its start. A
-    /// [`Duration`] converts to this. A round that has begun by then is finished and counted, with
-    /// its time.
+    /// Each thread runs its operation until this much simulated time has passed since the first
+    /// thread's start. A [`Duration`] converts to this. A round that has begun by then is finished
+    /// and counted, with its time.
+    ///
+    /// If threads share a CPU, one may begin later than others, or only after the window. Its time
+    /// counts from the same start, so it is slower, and makes no round at all if it begins too
+    /// late. A window of many time slices shows what each thread gets.
     ///
     /// Threads end at different times, so an operation must not wait forever for an operation of
     /// another thread.
@@ -29,9 +33,10 @@ pub enum Until {
     ///
     /// The first window ends when each thread has done 32 rounds, or all together 256 for each
     /// thread. Each of the next windows doubles the time since the start. The rate is steady if the
-    /// rates of the last three windows lie within a factor of 1.2. Then the measurement ends. It
-    /// also ends after 8 doublings. Its result is the rate in the last three windows. Work that
-    /// occurs less often than once in these windows is not seen.
+    /// rates of the last three windows lie within a factor of 1.2, each role ended a round in each
+    /// of them, and all threads had begun before them. The measurement ends then, or
+    /// after 8 doublings, and its result is that of the last three windows. Work that occurs less
+    /// often than once in these windows is not seen.
     Steady,
 }
 
@@ -73,7 +78,7 @@ pub(super) struct Mark {
     pub(super) operations: u64,
 }
 
-/// The record of a thread: the time of its start, and then its progress at several times.
+/// What a thread did: when its time began, and then the moments at which it was looked at.
 #[derive(Debug, Default)]
 pub(super) struct Marks(Vec<Mark>);
 
@@ -114,17 +119,19 @@ struct Progress {
     begin_ns: u64,
     /// The number of threads that have done [`FIRST_ROUNDS`].
     warm: usize,
-    /// For [`Until::Steady`]: when the present window ends (`None` in the first window), and the
-    /// end of each window with the number of operations of each role up to that time.
+    /// Of [`Until::Steady`]: when the present window ends, none in the first one; and the end of
+    /// each window with what each role had done by then.
     end_ns: Option<u64>,
-    ended: Vec<(u64, Vec<u64>)>,
+    ended: Vec<(u64, Vec<OfRole>)>,
     is_over: bool,
 }
 
 /// What the threads of a role have done so far.
-#[derive(Clone, Default)]
+#[derive(Clone, Copy, Default)]
 struct OfRole {
     threads: usize,
+    /// How many of them have begun, before the end of a [`Until::Window`].
+    begun: usize,
     rounds: u64,
     operations: u64,
     /// When the latest round ended.
@@ -160,8 +167,24 @@ impl Course {
     /// If the rounds of a window take no simulated time.
     pub(super) fn run(&self, role: usize, begin_ns: u64, op: impl Fn() -> u64) -> Marks {
         let mut marks = Marks::default();
-        let mut mark = Mark { at_ns: begin_ns, ..Mark::default() };
+        let mut progress = self.progress();
+        progress.begin_ns = progress.begin_ns.min(begin_ns);
+        // Threads that share a CPU may run one after the other. If each had a window of its own,
+        // all of them would seem to be as fast as one that is alone.
+        let from_ns = match self.until {
+            Until::Window(_) => progress.begin_ns,
+            _ => begin_ns,
+        };
+        let mut mark = Mark { at_ns: from_ns, ..Mark::default() };
         marks.note(mark);
+        if let Until::Window(window) = self.until
+            && window <= Duration::from_nanos(begin_ns - from_ns)
+        {
+            marks.note(Mark { at_ns: begin_ns, ..mark });
+            return marks;
+        }
+        progress.roles[role].begun += 1;
+        drop(progress);
         let mut idle = 0;
         loop {
             let operations = op();
@@ -171,18 +194,18 @@ impl Course {
             idle = if now_ns == mark.at_ns { idle + 1 } else { 0 };
             mark.at_ns = now_ns;
             let mut progress = self.progress();
-            progress.count(role, begin_ns, operations, mark);
+            progress.count(role, operations, mark);
             let is_over = match self.until {
                 Until::Rounds(rounds) => {
                     progress.roles[role].halve(rounds);
                     mark.rounds >= rounds
                 }
                 Until::Window(window) => {
-                    let passed = u128::from(now_ns.saturating_sub(begin_ns));
-                    if passed >= window.as_nanos() / 2 {
+                    let passed = Duration::from_nanos(now_ns - from_ns);
+                    if passed >= window / 2 {
                         progress.roles[role].half_is_over();
                     }
-                    passed >= window.as_nanos()
+                    passed >= window
                 }
                 Until::Steady => {
                     progress.end_window(now_ns);
@@ -211,9 +234,10 @@ impl Course {
     /// [`RoleRun::drift`](super::RoleRun::drift).
     pub(super) fn drift(&self, role: usize) -> f64 {
         let progress = self.progress();
-        let OfRole { threads, at_ns, operations, half, .. } = progress.roles[role];
+        let OfRole { threads, begun, at_ns, operations, half, .. } = progress.roles[role];
         match (self.until, half) {
             _ if threads == 0 => 1.0,
+            _ if begun < threads => f64::NAN,
             (Until::Rounds(1), _) | (Until::Rounds(_) | Until::Window(_), None) => f64::NAN,
             (Until::Steady, _) => progress.drift(role),
             (_, Some((half_ns, by_half))) => {
@@ -239,14 +263,13 @@ impl OfRole {
 }
 
 impl Progress {
-    /// A thread that began at `begin_ns` and has come to `mark` has done a round.
-    fn count(&mut self, role: usize, begin_ns: u64, operations: u64, mark: Mark) {
+    /// A thread has done a round, and so has come to `mark`.
+    fn count(&mut self, role: usize, operations: u64, mark: Mark) {
         let role = &mut self.roles[role];
         role.operations += operations;
         role.rounds += 1;
         role.at_ns = role.at_ns.max(mark.at_ns);
         self.warm += usize::from(mark.rounds == FIRST_ROUNDS);
-        self.begin_ns = self.begin_ns.min(begin_ns);
     }
 
     /// Ends the window, if it is over, and the measurement, if the rates are steady.
@@ -264,19 +287,30 @@ impl Progress {
             return;
         }
         let _host = arena::leave();
-        let operations = self.roles.iter().map(|role| role.operations).collect();
-        self.ended.push((now_ns, operations));
+        self.ended.push((now_ns, self.roles.clone()));
         self.end_ns = Some(self.begin_ns + 2 * (now_ns - self.begin_ns));
         let is_steady = (0..self.roles.len()).all(|role| self.drift(role) <= STEADY);
         self.is_over = is_steady || self.ended.len() > DOUBLINGS;
     }
 
-    /// The drift of the last windows, or NaN if there are too few.
+    /// Of the last windows. NaN if there are too few, or if they do not show the role's rate: a
+    /// thread had not begun before them, or no round ended in one of them.
     fn drift(&self, role: usize) -> f64 {
         let Some(from) = self.ended.len().checked_sub(COMPARED + 1) else { return f64::NAN };
-        let rate = |pair: &[(u64, Vec<u64>)]| {
-            (pair[1].1[role] - pair[0].1[role]) as f64 / (pair[1].0 - pair[0].0) as f64
+        let windows = || {
+            self.ended[from..].windows(2).map(|pair| {
+                let [(from_ns, from), (to_ns, to)] = pair else { unreachable!("two at a time") };
+                (&from[role], &to[role], (to_ns - from_ns) as f64)
+            })
         };
-        ratio(&self.ended[from..].windows(2).map(rate).collect::<Vec<_>>())
+        let shows = |(from, to, _): (&OfRole, &OfRole, _)| {
+            to.threads == 0 || (from.begun == to.threads && from.rounds < to.rounds)
+        };
+        if !windows().all(shows) {
+            return f64::NAN;
+        }
+        let rate =
+            |(from, to, ns): (&OfRole, &OfRole, f64)| (to.operations - from.operations) as f64 / ns;
+        ratio(&windows().map(rate).collect::<Vec<_>>())
     }
 }

@@ -45,7 +45,8 @@ pub struct RoleRun {
     pub span_ns: u64,
     /// How far the rate of all threads changed within the run: the highest rate of its windows,
     /// divided by the lowest. The windows are the last three of [`Until::Steady`], and else the two
-    /// halves of all rounds or of the time. NaN if each thread made one round.
+    /// halves of all rounds or of the time. NaN if they do not show it: each thread made one round,
+    /// a thread began too late, or no round of the role ended in one of the last three windows.
     pub drift: f64,
     /// What each thread did, ordered by thread number.
     pub threads: Vec<ThreadRun>,
@@ -58,7 +59,8 @@ pub struct ThreadRun {
     pub rounds: u64,
     /// The number of operations that the rounds counted.
     pub operations: u64,
-    /// The time that the rounds took, in simulated nanoseconds.
+    /// The time that the rounds took, in simulated nanoseconds. In a window, it is the time from
+    /// the first thread's start to the end of this thread's last round.
     pub time_ns: u64,
 }
 
@@ -93,7 +95,8 @@ impl Parallel {
 impl RoleRun {
     /// Returns the throughput of the role's threads, in operations per simulated second. For a
     /// number of rounds, this is all operations over the time of the slowest thread. Otherwise it
-    /// is the sum of the threads' own rates. It is 0 if the role has no thread.
+    /// is the sum of the threads' own rates. In a window, the time of each of them counts from the
+    /// common start. It is 0 if the role has no thread.
     pub fn per_second(&self) -> f64 {
         let rate = |operations: u64, ns: u64| match operations {
             0 => 0.0,

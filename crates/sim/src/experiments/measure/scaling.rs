@@ -226,15 +226,32 @@ impl Scaling {
     /// Returns the highest number of threads to which the program scales. In the row of that number
     /// and all rows before it, each thread is at least half as fast as a thread of the first row,
     /// at every point. In rows after the first, the slowest thread is also at least half as fast as
-    /// the fastest. With several roles, all of them scale to that number. Returns 0 if there is no
-    /// row.
+    /// the fastest. With several roles, this holds for the rows of each role that counts
+    /// operations. Returns 0 if there is no row, or if no operation was counted.
     pub fn scales_to(&self) -> usize {
-        if let Some(least) = self.roles.iter().map(Scaling::scales_to).min() {
-            return least;
+        if !self.counts() {
+            return 0;
         }
-        let is_first = |row: usize| row == 0 || self.share(row) >= ENOUGH;
-        let scales = |row: &usize| self.efficiency(*row) >= ENOUGH && is_first(*row);
+        let scales = |&row: &usize| match &self.roles[..] {
+            [] => self.scales_in(row),
+            // A role without threads in this row says nothing about it.
+            roles => roles.iter().filter(|role| role.counts()).all(|role| {
+                let own = role.threads.iter().position(|&it| it == self.threads[row]);
+                own.is_none_or(|own| role.scales_in(own))
+            }),
+        };
         (0..self.threads.len()).take_while(scales).last().map_or(0, |row| self.threads[row])
+    }
+
+    /// Whether the threads of this row are fast enough, beside one of the first row and beside each
+    /// other.
+    fn scales_in(&self, row: usize) -> bool {
+        self.efficiency(row) >= ENOUGH && (row == 0 || self.share(row) >= ENOUGH)
+    }
+
+    /// Whether an operation was counted in any run.
+    fn counts(&self) -> bool {
+        self.rates.iter().flat_map(Figures::values).any(|rate| rate > 0.0)
     }
 
     /// The lowest over the band.
@@ -282,6 +299,7 @@ impl Scaling {
         let [scales_to, most] = [self.scales_to(), self.threads.iter().copied().max().unwrap_or(0)];
         let mut text = match scales_to {
             0 if most == 0 => return format!("{}: nothing was measured", self.name),
+            0 if !self.counts() => return format!("{}: no operation was counted", self.name),
             all if all == most => format!("{} scales to all {most} threads", self.name),
             some => format!("{} scales to {some} of {most} threads", self.name),
         };
