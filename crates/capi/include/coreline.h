@@ -2618,9 +2618,8 @@ coreline_code_t coreline_mutex_unlock(struct coreline_mutex_t *mutex);
  * `CORELINE_ERROR_DEADLOCK` (the caller holds the mutex).
  *
  * Threads: any number of threads may call it at the same time. A thread that ends while it holds
- * the mutex leaves it locked, and a later thread may be taken for the owner. Signals: a handler
- * must not call it. Fork: a mutex that another thread held or waited for at the time of the fork
- * stays locked in the child.
+ * the mutex leaves it locked. Signals: a handler must not call it. Fork: a mutex that another
+ * thread held or waited for at the time of the fork stays locked in the child.
  */
 coreline_code_t coreline_checked_mutex_lock(struct coreline_checked_mutex_t *mutex);
 

@@ -16,10 +16,14 @@ pub type MutexGuard<'a, T> = lock_api::MutexGuard<'a, RawMutex, T>;
 pub type MappedMutexGuard<'a, T> = lock_api::MappedMutexGuard<'a, RawMutex, T>;
 
 /// A mutual exclusion lock whose waiters get it in FIFO order: each unlock hands it to the first of
-/// them. See [`unlock_fair`](coreline::lock::RawMutex::unlock_fair).
+/// them that it finds in the queue. [`unlock_fair`](coreline::lock::RawMutex::unlock_fair) says how
+/// long a thread takes to get there, and which threads may still be passed: those that queue just
+/// when the lock is freed, those without a node, and, if at least 512 waiters gave up, those behind
+/// a place that they left.
 ///
-/// A hand-over to a thread that sleeps takes as long as a wake-up, in which no thread has the lock.
-/// So under contention this lock has a lower throughput than a [`Mutex`].
+/// A hand-over to a thread that sleeps takes as long as a wake-up. One to a thread that was
+/// preempted, or has a low priority, takes as long as the kernel takes to schedule it. Meanwhile no
+/// thread has the lock. So under contention this lock has a lower throughput than a [`Mutex`].
 pub type FairMutex<T> = lock_api::Mutex<RawFairMutex, T>;
 /// The guard of a [`FairMutex`]. Dropping it frees the lock.
 pub type FairMutexGuard<'a, T> = lock_api::MutexGuard<'a, RawFairMutex, T>;

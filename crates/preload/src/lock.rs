@@ -248,7 +248,9 @@ fn is_passed_on(tail: u64) -> bool {
     tail as u32 != 0 || tail >> 32 == SHARED
 }
 
-/// The tail of a lock that the calling thread has to write. A child has its parent's numbers.
+/// The tail of a lock that the calling thread has to write. A child has its parent's numbers. The
+/// bit [`WRITER`] replaces the highest one of the number. So threads n and n + 2^31 are one writer
+/// here: a process would have to start 2^31 threads while the first of the two lives.
 fn own_tail() -> u64 {
     (u64::from(Native::thread_id().get()) | WRITER) << 32
 }

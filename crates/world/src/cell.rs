@@ -147,7 +147,7 @@ impl<'a, T: ?Sized, W: Words> CellRef<'a, T, W> {
     ///
     /// # Safety
     ///
-    /// `part` is from a reference that this borrow gave.
+    /// `part` is valid for reads for `'a`, as is a part of the content that `&'a T` would give.
     pub unsafe fn part<U: ?Sized>(self, part: NonNull<U>) -> CellRef<'a, U, W> {
         CellRef { value: part, _reading: self._reading, _borrow: PhantomData }
     }
@@ -199,7 +199,8 @@ impl<'a, T: ?Sized, W: Words> CellMut<'a, T, W> {
     ///
     /// # Safety
     ///
-    /// `part` is from a mutable reference that this borrow gave.
+    /// `part` is valid for reads and writes, and exclusive, for `'a`, as is a part of the content
+    /// that `&'a mut T` would give.
     pub unsafe fn part<U: ?Sized>(self, part: NonNull<U>) -> CellMut<'a, U, W> {
         CellMut { value: part, _writing: self._writing, _borrow: PhantomData }
     }

@@ -71,9 +71,8 @@ impl Checked {
 /// `CORELINE_ERROR_DEADLOCK` (the caller holds the mutex).
 ///
 /// Threads: any number of threads may call it at the same time. A thread that ends while it holds
-/// the mutex leaves it locked, and a later thread may be taken for the owner. Signals: a handler
-/// must not call it. Fork: a mutex that another thread held or waited for at the time of the fork
-/// stays locked in the child.
+/// the mutex leaves it locked. Signals: a handler must not call it. Fork: a mutex that another
+/// thread held or waited for at the time of the fork stays locked in the child.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn coreline_checked_mutex_lock(mutex: *mut coreline_checked_mutex_t) -> Code {
     with!([lock mutex] {

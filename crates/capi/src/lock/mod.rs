@@ -35,9 +35,10 @@ fn held(is_held: bool) -> Outcome {
     is_held.then_some(()).ok_or(Code::CORELINE_ERROR_NOT_HELD)
 }
 
-/// The number of the calling thread. It is never 0. No other thread gets the same number, even
-/// after this thread has ended, until 2^32 threads have asked for a number. A forked child's thread
-/// has the number of the thread that forked.
+/// The number of the calling thread. It is never 0, and no other thread has it, even after this one
+/// has ended, until 2^32 threads have asked for theirs. A forked child's thread has the number of
+/// the thread that forked. Each copy of the library counts threads on its own, so threads of two
+/// copies may have the same number: no two copies may use one object.
 pub(crate) fn this_thread() -> u64 {
     u64::from(Native::thread_id().get())
 }

@@ -30,14 +30,15 @@
 //! adapts to the gaps between messages. After the polling time, the worker sleeps, as with the
 //! kernel's haltpoll. If other threads want its CPU, the worker polls for a few microseconds only.
 //! A caller on such a CPU polls for up to 100 us, and does not yield, because a yield would cost a
-//! time slice. A polling thread detects by the clock that others want its CPU, because it did not
-//! run for a while. Later, a thread yields again, in case they are gone. A call to a polling worker
-//! costs one exchange and no system call. The cache line of the mailbox moves to the worker. The
-//! line of the request moves to the worker, too, and returns with the value. If the function and
-//! its value have at most three words each, the request fits into the mailbox's line, provided that
-//! this line is free. This costs a second exchange on a line that the caller's CPU already owns,
-//! and saves both transfers of the request's line. A call that finds the mailbox occupied queues
-//! behind it. The nodes of that queue lie on the stacks of the callers.
+//! time slice. It does so even if the worker of its own CPU must run before the answer comes,
+//! unless it called that worker. A polling thread detects by the clock that others want its CPU,
+//! because it did not run for a while. Later, a thread yields again, in case they are gone. A call
+//! to a polling worker costs one exchange and no system call. The cache line of the mailbox moves
+//! to the worker. The line of the request moves to the worker, too, and returns with the value. If
+//! the function and its value have at most three words each, the request fits into the mailbox's
+//! line, provided that this line is free. This costs a second exchange on a line that the caller's
+//! CPU already owns, and saves both transfers of the request's line. A call that finds the mailbox
+//! occupied queues behind it. The nodes of that queue lie on the stacks of the callers.
 //!
 //! A call does not announce work. The worker runs the call and continues to wait. The worker looks
 //! for tasks only if the function queued a task on that worker, or if a message of another kind

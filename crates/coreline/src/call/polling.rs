@@ -7,8 +7,11 @@
 //! while is so much longer than the absence that yielding loses only a small part of the time. Then
 //! one thread yields again, in case nothing else wants the CPU any more.
 //!
-//! On a CPU that others want, threads poll without yielding, and not for long: a caller as long as
-//! a sleep and a wake-up take, a worker for a few looks. Two threads whose CPUs others want run at
+//! On a CPU that others want, threads poll without yielding, and not for long: a worker for 64
+//! looks, a few microseconds; a caller as long as a sleep and a wake-up take, 100 us. A caller does
+//! not know for what its CPU is wanted. So it also polls for so long if the thread that must run
+//! before the answer comes, such as the worker of that CPU, wants it: a task whose worker is not
+//! known, and a call whose worker waits for another call. Two threads whose CPUs others want run at
 //! the same time for a part of the time. Then a call takes no wake-up, so they have thousands of
 //! calls in that part. If one of them is preempted, the other one soon sleeps. A thread that sleeps
 //! keeps what is left of its share of the CPU, so the kernel runs it as soon as it is woken: both
@@ -33,15 +36,15 @@
 //! | `SHARED` | a call, and what follows it | `a_worker_sleeps_between_calls_from_its_own_cpu` |
 //! | `FIRST_LOOKS` | answers come sooner | none: only speed |
 //!
-//! These words say how to wait, but not what a thread waits for. So they need no order, and a lost
-//! update costs only some polling.
+//! These words say how to wait, and nothing about what a thread waits for. So they need no order,
+//! and a lost update costs only time: polling of up to 100 us, or a time slice if a thread yields.
 
 use core::time::Duration;
 
 use coreline_topology::CpuId;
 use coreline_world::{Line, Ordering, Time, Word, World, WorldStatic};
 
-use crate::lock::spin::{GAP, STEP, glance};
+use crate::lock::spin::{GAP, STEP, glance, looks};
 
 /// A thread that was away for this long lost a time slice. Threads that wait for each other's calls
 /// are away for less when they yield to each other.
@@ -65,9 +68,6 @@ const FIRST_LOOKS: u32 = 4;
 /// that others want, a worker makes no more. A caller that polls calls again sooner. While it does
 /// not run, or sleeps until its reply wakes it, polling would use up the worker's share.
 const NEXT_LOOKS: u32 = 60;
-
-/// The looks between two readings of the clock of a thread that does not yield.
-const LOOKS: u32 = 16;
 
 static KNOWN: WorldStatic = WorldStatic::new("CPUs that others want");
 
@@ -134,22 +134,6 @@ fn learns<W: World>(cpu: CpuId, due: Time, now: Time) -> bool {
     away >= GAP
 }
 
-/// Looks at a word, without yielding, until `ready` accepts its value, with Acquire, or until
-/// `end`.
-fn looks<W: World, T: Word>(
-    word: &T,
-    end: Time,
-    ready: impl Fn(T::Value) -> bool,
-) -> Option<T::Value> {
-    loop {
-        // Acquire, in `glance`: the caller names the partner.
-        let value = glance::<W, _>(word, LOOKS, &ready);
-        if value.is_some() || W::now() >= end {
-            return value;
-        }
-    }
-}
-
 /// Looks at a word until `ready` accepts its value, with Acquire, or for this long, or until the
 /// thread has lost its CPU. In the model, where no time passes, a few looks are all.
 ///
@@ -194,12 +178,16 @@ fn poll_here<W: World, T: Word>(
     let is_wanted = is_wanted::<W>(here);
     let span = if is_wanted { span_if_wanted } else { span };
     let (mut now, end) = (since, since + span);
+    let look = || {
+        // Acquire: pairs as the wait below.
+        let value = word.load(Ordering::Acquire);
+        ready(value).then_some(value)
+    };
     while now < end {
         let step = end.min(now + STEP);
-        // Acquire, twice: pairs with the Release of the thread that hands over; the caller names
-        // it.
+        // Acquire: pairs with the Release of the thread that hands over; the caller names it.
         let value = match is_wanted {
-            true => looks::<W, _>(word, step, &ready),
+            true => looks::<W, _>(step, look),
             false => word.wait_until_by(Ordering::Acquire, step, &ready),
         };
         now = W::now();

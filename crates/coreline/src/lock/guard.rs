@@ -110,7 +110,11 @@ macro_rules! mapped {
                     return Err(guard);
                 };
                 let mut guard = ManuallyDrop::new(guard);
-                // SAFETY: taken here once, and the guard is used no more; the part is from it.
+                // SAFETY: taken here once, and the guard is used no more. The part is valid, and
+                // with `mut` exclusive, for `'a`: `part` is a function for each `'x` with `T: 'x`,
+                // so also for `'a`, and cannot tell which one it is called with; and `U: 'a`, as
+                // the result's type says. What it returns is from the data, which is the guard's
+                // until the guard drops, or lives for `'a` anyway.
                 let data = unsafe { ManuallyDrop::take(&mut guard.data).part(part) };
                 let (lock, data) = ($raw(guard.lock), ManuallyDrop::new(data));
                 Ok($Mapped { lock, data, _not_send: PhantomData })

@@ -65,6 +65,9 @@
 //! Between processes, use a lock of the C library with `PTHREAD_PROCESS_SHARED`. [`TicketLock`] has
 //! no nodes, and works in both cases.
 //!
+//! Each copy numbers the threads on its own, too. So a lock that compares such numbers, such as the
+//! checked mutex of the C library, may take a thread of another copy for its owner.
+//!
 //! # In an allocator
 //!
 //! On Linux, [`Mutex`], [`RwLock`] and [`TicketLock`] may guard the global allocator. The nodes of

@@ -6,6 +6,7 @@
 //! | `MOST` | two CPUs' time for a sleep and a wake-up | `waits.rs` in the laws of locks |
 //! | `STEP`, `GAP` | shorter than a thread's turn on a CPU | `..tells_interrupts_from_threads` |
 //! | `LOOKS` | more turns than without | `a_thread_that_comes_takes_..`, of the mutex |
+//! | `UNTIMED` | short beside each wait that uses it | none: only speed |
 //! | `DOZE`, `LONGEST_DOZE` | few looks in a long wait | `..looks_some_forty_times_a_second` |
 //! | `PAUSES` | not met by a wait that ends | none: it needs a holder that never runs |
 
@@ -26,6 +27,9 @@ pub(crate) const GAP: Duration = Duration::from_micros(10);
 /// The number of looks at a held lock before a thread queues, with 1, 2, 4 and more pauses before
 /// each.
 const LOOKS: u32 = 6;
+
+/// The looks between two readings of the clock of a thread that does not yield: 1 us or less.
+const UNTIMED: u32 = 16;
 
 /// The number of looks of a thread that waits for a condition that no word shows, with a pause
 /// between, before it sleeps between them: about 20 ms of its CPU. Threads that wait for each
@@ -71,6 +75,24 @@ pub(crate) fn glance<W: World, T: Word>(
         W::relax();
     }
     None
+}
+
+/// Looks until `look` finds something, or until `end`. It never yields, so it is for a thread that
+/// others wait for meanwhile, and for one whose CPU others want: a yield would cost a time slice.
+/// In the model, one look is all.
+pub(crate) fn looks<W: World, R>(end: Time, mut look: impl FnMut() -> Option<R>) -> Option<R> {
+    loop {
+        for _ in 0..if W::RUNS { UNTIMED } else { 1 } {
+            let found = look();
+            if found.is_some() {
+                return found;
+            }
+            W::relax();
+        }
+        if !W::RUNS || W::now() >= end {
+            return None;
+        }
+    }
 }
 
 /// Spins until `ready` accepts the word's value, with Acquire, or until `end`, or until another

@@ -22,7 +22,6 @@
 
 use core::fmt;
 use core::marker::PhantomData;
-use core::time::Duration;
 
 use coreline_world::{Native, Ordering, Signals, Word, Words, World};
 
@@ -161,15 +160,9 @@ impl<W: World> SlotLock<W> {
         self.wait_held();
     }
 
-    /// Waits until the lock is free, at most for this time. If a signal handler forks during the
-    /// wait and returns in the child, the child waits forever, so use this only for short times.
-    pub(crate) fn wait_for(&self, most: Duration) {
-        if self.seen_free().is_none() {
-            let generation = W::generation().get();
-            let (end, is_free) = (W::now() + most, |holder| free(holder, generation));
-            // Relaxed: the caller still has to take the lock.
-            self.holder.wait_until_by(Ordering::Relaxed, end, is_free);
-        }
+    /// Whether a thread holds the lock. The result is a hint.
+    pub(crate) fn is_held(&self) -> bool {
+        self.seen_free().is_none()
     }
 
     /// Waits until the lock or its holder is free, and returns the state of the lock. Signals are

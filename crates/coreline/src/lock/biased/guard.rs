@@ -17,9 +17,9 @@ use super::RawBiasedRwLock;
 /// came after another thread's, or found another reader, without a write in between, the lock is
 /// *biased*: readers count themselves in memory of their CPU, without a locked instruction. So a
 /// lock that one thread uses stays as it is, unless its reads nest. So does one that threads seldom
-/// read: if no reads overlap, one of another thread must come within 2 µs. A write takes the bias
-/// back, which interrupts the CPUs that run this process. For nine times as long as that took, the
-/// lock is not biased again.
+/// read: if no reads overlap, one of another thread must come within about 2 µs. A write takes the
+/// bias back, which interrupts the CPUs that run this process. For nine times as long as that took,
+/// the lock is not biased again.
 ///
 /// So the lock is for data whose use is not known when the program is written, or changes, and for
 /// programs that read recursively. If the data is hardly ever written, [`ReadMostly`] has the

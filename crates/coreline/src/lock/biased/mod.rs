@@ -6,8 +6,9 @@
 //! *biased*: readers count themselves in their CPU's slot of per-CPU memory. A lock that one thread
 //! uses stays as it is: the line of its word is in the cache of the CPU that reads. So does one
 //! that threads read now and then: before it gets slots, a reader must see another one read within
-//! 2 us ([`SOON`](slots::SOON)). A writer takes the bias back. It moves the counts of the slots
-//! into the word, and then waits for the word alone.
+//! about 2 us ([`SOON`](slots::SOON)), by a clock that it reads once in 16 looks. A writer takes
+//! the bias back. It moves the counts of the slots into the word, and then waits for the word
+//! alone.
 //!
 //! The bias is that of Dice and Kogan, "BRAVO: Biased Locking for Reader-Writer Locks", USENIX ATC
 //! 2019. There, readers of all locks share one table, and execute a fence. Here, each lock has
@@ -35,6 +36,7 @@
 //! | `slots` | the address of the slots; 0: none yet | the reader that makes them |
 //! | `moved` | beside the slots: what of their sum the word has | the first writer |
 //! | `until` | beside the slots: from when on the lock may be biased, in ns | the first writer |
+//! | `waits_at` | beside the slots: from when on readers wait for the gate, in ns | readers |
 //!
 //! All words of a new lock are zero. `raw.rs` has the combinations of the bits of `state`, and
 //! `tally.rs` has the bits of `tally`.
@@ -97,7 +99,8 @@
 //! threads open the gate, although each CPU needs a slot. The gate is on the line of the lock,
 //! which readers without a slot write all the time. A machine that serves near requests first could
 //! keep the thread that opens the gate away from this line. So readers without a slot wait a little
-//! for that thread, and leave the line alone meanwhile.
+//! for that thread, and leave the line alone meanwhile. They keep their CPUs, because a writer may
+//! wait for them. If a reader waits in vain, the thread may have no CPU, so none waits for a while.
 //!
 //! # How often the bias is taken back
 //!

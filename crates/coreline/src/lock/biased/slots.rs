@@ -16,25 +16,27 @@
 //! | `TIMES` | BRAVO's: a tenth of writers' time | `writers_seldom_find_the_lock_biased` |
 //! | `SOON` | a line that moves less often costs a tenth or less | `threads_that_seldom_read_..` |
 //! | `TURN` | several moves of a line, and little of a thread's turn | `near_readers_do_not_..` |
+//! | `TURN`, `TIMES` | readers wait a tenth of their time in vain | `readers_seldom_wait_in_..` |
 
 use core::ptr;
 use core::time::Duration;
 
 use coreline_world::{IndexBy, Integer, Lacking, Line, Ordering, Unsigned, Word, World};
 
+use super::super::spin::looks;
 use super::raw::{BIASED, CLOSED, HELD, MOST_READERS, READER, RawBiasedRwLock, WANTS, readers};
 use crate::heap;
 use crate::percpu::{Init, PerCpu, PerCpuPool, StopError};
 
-/// For how long the lock is not biased again, as a multiple of the time that it took to take the
-/// bias back.
+/// How many times as long as it took to take the bias back the lock is not biased again, and how
+/// many times as long as a reader waited in vain none waits again.
 pub(super) const TIMES: u32 = 9;
 
 /// A lock gets slots only if another thread reads within this time.
 pub(super) const SOON: Duration = Duration::from_micros(2);
 
 /// How long a reader waits for another one that opens the gate.
-const TURN: Duration = Duration::from_micros(20);
+pub(super) const TURN: Duration = Duration::from_micros(20);
 
 /// The readers that slots count.
 pub(super) struct Slots<W: World> {
@@ -43,6 +45,9 @@ pub(super) struct Slots<W: World> {
     moved: W::U64,
     /// The time from which the lock may be biased again, in ns. The first writer writes it.
     until: W::U64,
+    /// The time from which readers wait again for a thread that opens the gate, in ns. A reader
+    /// that waited in vain writes it.
+    waits_at: W::U64,
 }
 
 impl<W: World> Slots<W> {
@@ -56,7 +61,8 @@ impl<W: World> Slots<W> {
         let init = Init::Function(|| W::U64::new_in(0));
         let counts = PerCpuPool::global_in(by).ok()?.per_cpu_of(init).ok()?;
         W::fence_restartable().ok()?;
-        Some(Slots { counts, moved: W::U64::new_in(0), until: W::U64::new_in(0) })
+        let [moved, until, waits_at] = [(); 3].map(|()| W::U64::new_in(0));
+        Some(Slots { counts, moved, until, waits_at })
     }
 
     /// How many reads there are beyond those that were moved, given the sum of the slots.
@@ -69,6 +75,25 @@ impl<W: World> Slots<W> {
     pub(super) fn note_moved(&self, more: i64) {
         // Relaxed: the first writer alone writes it.
         self.moved.fetch_add(more.cast_unsigned(), Ordering::Relaxed);
+    }
+
+    /// Waits while another thread opens the gate, at most for [`TURN`].
+    ///
+    /// The caller reads, so a writer may wait for it: it keeps its CPU. The other thread may have
+    /// none, and then readers wait in vain. So after such a wait none waits for a while.
+    fn wait_for_opener(&self) {
+        let is_over = || (!self.counts.is_gate_busy()).then_some(());
+        if is_over().is_some() {
+            return;
+        }
+        let now = W::now();
+        // Relaxed: a hint.
+        if now.as_nanos() >= self.waits_at.load(Ordering::Relaxed)
+            && looks::<W, _>(now + TURN, is_over).is_none()
+        {
+            // Relaxed: a hint. Not by the time that the wait took: this thread may have been away.
+            self.waits_at.store((W::now() + TIMES * TURN).as_nanos(), Ordering::Relaxed);
+        }
     }
 
     /// As [`unmoved`](Slots::unmoved), by a sum during which readers may come and go.
@@ -101,30 +126,31 @@ impl<W: World> RawBiasedRwLock<W> {
         }
     }
 
-    /// Whether another thread reads within [`SOON`]. The caller used the lock last.
+    /// Whether another thread reads within about [`SOON`]. The caller used the lock last. It reads,
+    /// so a writer may wait for it, and it keeps its CPU.
     fn is_shared(&self) -> bool {
         // Relaxed: a count of what pays.
         let tally = self.tally.load(Ordering::Relaxed);
-        let until = W::now() + SOON;
         // Relaxed: likewise.
-        self.tally.wait_until_by(Ordering::Relaxed, until, |now| now != tally).is_some()
+        let look = || (self.tally.load(Ordering::Relaxed) != tally).then_some(());
+        looks::<W, _>(W::now() + SOON, look).is_some()
     }
 
     /// Initialises the slot of the caller's CPU, and the next ones up to a power of two, and opens
     /// the gate to them. Each opening writes to the line that all readers use meanwhile, so there
     /// are few.
     ///
-    /// If another thread does this, the call waits for it, at most for [`TURN`]. That thread needs
-    /// the line, too:
+    /// If another thread does this, the call [waits](Slots::wait_for_opener) for it. That thread
+    /// needs the line, too:
     ///
     /// ```text
     /// Thread 1: holds the lock of the slots, and waits for the line, to open the gate
     /// Others:   find no slot; find that lock taken; count themselves in the word
     /// Machine:  gives them the line, which are nearer to it, again and again
     /// ```
-    fn open_gate(&self, slots: &Slots<W>, may: impl FnOnce() -> bool) {
+    pub(super) fn open_gate(&self, slots: &Slots<W>, may: impl FnOnce() -> bool) {
         let counts = &slots.counts;
-        counts.wait_for_gate(TURN);
+        slots.wait_for_opener();
         let own = W::index(counts.section());
         if own < counts.indexes() {
             counts.populate((own + 1).next_power_of_two().min(counts.indexes()) - 1);

@@ -16,7 +16,7 @@
 //! | 1 | `SLEEPS` | the first waiter sleeps on the word | the first waiter |
 //! | 2 | `HAND` | the first waiter asks for the lock | the first waiter |
 //! | 3 | `GIVEN` | the lock is the first waiter's | the last holder: it found `HAND`, or is fair |
-//! | 16 to 31 | `NEXT` | node of the thread that the holder wakes | the holder |
+//! | 4 to 31 | `NEXT` | node of the thread that the holder wakes | the holder |
 //!
 //! All bits are zero in a free lock.
 //!

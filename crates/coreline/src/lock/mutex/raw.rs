@@ -115,6 +115,12 @@ impl<O: Order, W: World> RawMutex<O, W> {
         if !self.queue.is_empty() {
             return self.unlock_slowly(HAND);
         }
+        self.free();
+    }
+
+    /// Frees the lock of the caller, which found the queue empty.
+    #[inline]
+    fn free(&self) {
         // Release: pairs with the Acquire in `try_lock`, and in `spin` of the first waiter.
         self.state.store(0, Ordering::Release);
         // A thread may have come meanwhile, and sleep: the store has wiped its SLEEPS.
@@ -134,20 +140,30 @@ impl<O: Order, W: World> RawMutex<O, W> {
     /// Frees the lock, and hands it to the first waiter if a thread is in the queue. No other
     /// thread can take the lock before that waiter does, whether it spins, sleeps or wakes up.
     ///
-    /// A thread that finds the lock held looks for less than 1 us before it is in the queue. If no
-    /// thread waits, the call does what [`unlock`](RawMutex::unlock) does. As with `unlock`, the
-    /// memory must stay valid until the call returns.
+    /// A thread that finds the lock held looks for a few us before it is in the queue. The first
+    /// wait of a process takes ms to get there. If no thread is in the queue at the last look, the
+    /// call does what [`unlock`](RawMutex::unlock) does. So a thread that queues between that look
+    /// and the write that frees the lock may be passed. The memory must stay until the call
+    /// returns, as for `unlock`.
+    ///
+    /// A thread may also be passed if it waits without a node, because all nodes are in use. If at
+    /// least 512 nodes of waiters that gave up are in queues, a thread with a deadline may take the
+    /// place of one that gave up, before threads that came sooner. The lock idles until the thread
+    /// to which it is handed runs. If that thread was preempted, or has a low priority, this takes
+    /// as long as the kernel takes to schedule it.
     ///
     /// # Safety
     ///
     /// The caller holds the lock.
     #[inline]
     pub unsafe fn unlock_fair(&self) {
-        if !self.queue.is_empty() && self.hand_over() {
-            return;
+        // Again where all waiters have left: another thread may have come meanwhile.
+        while !self.queue.is_empty() {
+            if self.hand_over() {
+                return;
+            }
         }
-        // SAFETY: the caller's promise; a lock that was not handed over is still the caller's.
-        unsafe { self.unlock() };
+        self.free();
     }
 
     /// Lets a waiter have the lock before the caller continues to hold it: frees it like
@@ -167,15 +183,30 @@ impl<O: Order, W: World> RawMutex<O, W> {
     /// still holds the lock.
     #[cold]
     fn hand_over(&self) -> bool {
-        loop {
-            self.unlock_slowly(!0);
-            if !self.take_back() {
+        self.unlock_slowly(!0);
+        !self.take_unclaimed()
+    }
+
+    /// Takes a lock that was handed over, if no waiter is left that could take it. Returns whether
+    /// the caller holds it now.
+    ///
+    /// A waiter may come while the call takes the lock. The lock is that one's:
+    ///
+    /// ```text
+    /// Thread 1, first waiter: its deadline has passed; leaves the queue, which is empty now
+    /// Thread 2: takes the lock
+    /// Thread 3: comes to the queue
+    /// Thread 2: hands the lock over, to thread 3
+    /// Thread 1: takes the lock                    <- would keep it, and free it for any thread
+    /// ```
+    fn take_unclaimed(&self) -> bool {
+        while self.take_back() {
+            if self.queue.is_empty() {
                 return true;
             }
-            if self.queue.is_empty() {
-                return false;
-            }
+            self.unlock_slowly(!0);
         }
+        false
     }
 
     /// Takes a lock that was handed over while no waiter is left. The thread that hands over calls
@@ -189,8 +220,8 @@ impl<O: Order, W: World> RawMutex<O, W> {
     /// ```
     ///
     /// A thread that comes to the queue later is the first waiter at once, and takes such a lock.
-    /// If it has, and this thread then takes the lock from another waiter, it hands it on when it
-    /// frees it fairly, as it would have anyway.
+    /// If it has, this thread may take the lock from another waiter: see
+    /// [`take_unclaimed`](RawMutex::take_unclaimed).
     fn take_back(&self) -> bool {
         // SeqCst: pairs with itself in the other thread, between the write of `GIVEN` and the look
         // at the queue there, and between leaving the queue and the look at `GIVEN` here, or the
@@ -273,7 +304,7 @@ impl<O: Order, W: World> RawMutex<O, W> {
             return true;
         }
         Osq::<O, W>::wake(next);
-        self.take_back()
+        self.take_unclaimed()
     }
 
     /// Tells the holder, the caller, to wake the thread of this node, if it is one, when it frees

@@ -50,7 +50,6 @@ mod tests;
 use core::fmt;
 use core::panic::{RefUnwindSafe, UnwindSafe};
 use core::ptr::NonNull;
-use core::time::Duration;
 
 use coreline_world::restartable::{At, Gate, Limits, NoSlot, Slot};
 use coreline_world::{MapError, Ordering, Word, World};
@@ -334,13 +333,11 @@ impl<T: Slot, W: World, I: Indexing<W>> Slots<T, W, I> {
         }
     }
 
-    /// Waits while another thread copies the limit into a gate or raises it, at most for this long.
-    /// Does not wait for a thread that has stopped the slots.
-    pub(crate) fn wait_for_gate(&self, most: Duration) {
+    /// Whether another thread copies the limit into a gate or raises it, and has not stopped the
+    /// slots. The result is a hint.
+    pub(crate) fn is_gate_busy(&self) -> bool {
         // Relaxed: a hint.
-        if self.limit().load(Ordering::Relaxed) != 0 {
-            self.lock.wait_for(most);
-        }
+        self.lock.is_held() && self.limit().load(Ordering::Relaxed) != 0
     }
 
     /// Returns the section by which operations on these slots run.

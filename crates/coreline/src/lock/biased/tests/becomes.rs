@@ -2,6 +2,8 @@
 
 use coreline_sim::Arbitration;
 
+use super::super::raw::BIASED;
+use super::super::slots::TURN;
 use super::*;
 
 /// Draws numbers below others, so that threads are not in step.
@@ -100,4 +102,68 @@ fn near_readers_do_not_keep_away_the_thread_that_opens_the_gate() {
         let time = until_all_have_slots(machine.seed(1000), 96);
         assert!(time < PATIENCE / 2, "{time:?} at a share of {request} %");
     }
+}
+
+/// A thread that opens the gate takes 10 ms. Another thread reads for 2 ms of that; if `shares`, a
+/// third one wants its CPU. Returns how long each read took.
+fn reads_beside_an_opener(shares: bool) -> Vec<Duration> {
+    simulated(move || {
+        let shared = Arc::new((RawBiasedRwLock::<Sim>::new_in(), <Sim as Words>::U32::new_in(0)));
+        meets(&shared.0, PAYS);
+        writes(&shared.0);
+        // Relaxed: no other thread is there. As the one that opens the gate does first.
+        shared.0.state.fetch_or(BIASED, Ordering::Relaxed);
+        let theirs = Arc::clone(&shared);
+        let opener = on(1, move || {
+            let slots = theirs.0.slots().expect("it was biased");
+            theirs.0.open_gate(slots, || {
+                Sim::work(10 * PATIENCE);
+                false
+            });
+        });
+        Sim::work(PATIENCE / 2);
+        let theirs = Arc::clone(&shared);
+        let other = on(0, move || {
+            // Relaxed: a sign.
+            while shares && theirs.1.load(Ordering::Relaxed) == 0 {
+                Sim::work(Duration::from_micros(5));
+            }
+        });
+        let theirs = Arc::clone(&shared);
+        let reader = on(0, move || {
+            let (end, mut took) = (Sim::now() + 2 * PATIENCE, vec![]);
+            while Sim::now() < end {
+                let came = Sim::now();
+                reads(&theirs.0, 1);
+                took.push(Sim::now() - came);
+                Sim::work(Duration::from_nanos(100));
+            }
+            took
+        });
+        let took = reader.join();
+        // Relaxed: a sign.
+        shared.1.store(1, Ordering::Relaxed);
+        other.join();
+        opener.join();
+        took
+    })
+}
+
+/// A reader waits for the gate, and a writer may wait for that reader. If the reader yields, it
+/// loses its CPU for a time slice.
+#[test]
+fn a_reader_that_waits_for_the_gate_keeps_its_cpu() {
+    let took = reads_beside_an_opener(true);
+    assert!(took.iter().any(|&took| took >= TURN), "none has waited");
+    // Its own time slice may end, too.
+    let late = took.iter().filter(|&&took| took > 2 * TURN).count();
+    assert!(late <= 1, "{late} of {}", took.len());
+}
+
+/// Without a memory of waits in vain, each read waits for 20 us.
+#[test]
+fn readers_seldom_wait_in_vain_for_the_gate() {
+    let took = reads_beside_an_opener(false);
+    let waits = took.iter().filter(|&&took| took >= TURN / 2).count();
+    assert!((2..=11).contains(&waits), "{waits} waits in 2 ms");
 }
