@@ -3,6 +3,7 @@
 //! A program of its own would have all code of `coreline` once more.
 
 use std::env;
+use std::io::{self, Write as _};
 use std::process::{Command, ExitCode};
 
 use coreline_world::native::exec;
@@ -22,7 +23,9 @@ fn main() -> ExitCode {
     let beside = own.map(|own| own.with_file_name("coreline")).filter(|program| program.exists());
     let program = beside.unwrap_or_else(|| "coreline".into());
     let error = exec(Command::new(&program).args(arguments));
-    eprintln!(
+    // The last resort: where it cannot be written, only the exit code is left.
+    let _ = writeln!(
+        io::stderr(),
         "cargo-coreline: cannot run {}: {error}; install the package coreline-lab, which has both \
          programs",
         program.display()

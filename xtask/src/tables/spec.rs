@@ -209,8 +209,8 @@ mod tests {
             ("coreline run x | rows a,", "name is missing"),
             ("coreline run x | rows a b", "comma is missing"),
             ("coreline run x | rows a \"b", "not closed"),
-            ("coreline run x | metric a / b", "no number"),
-            ("coreline run x | metric a / 0", "no number"),
+            ("coreline run x | metric a / b", "not a number"),
+            ("coreline run x | metric a / 0", "not a number"),
         ];
         for (text, what) in cases {
             let message = Spec::parse(text).expect_err(text);

@@ -71,7 +71,7 @@ impl Gate {
         for curve in self.curves.iter().filter(|curve| curve.verdict != Verdict::Same) {
             let _ = write!(text, "\n**{}**: {}\n", escaped(&curve.named()), escaped(&curve.says()));
             if let Some(hottest) = &curve.hottest {
-                let _ = write!(text, "{}\n", escaped(&hottest.says()));
+                let _ = writeln!(text, "{}", escaped(&hottest.says()));
             }
             let heads: Vec<&str> = COLUMNS.iter().map(|(head, _)| *head).collect();
             let _ = write!(text, "\n| {} |\n|{}\n", heads.join(" | "), "---:|".repeat(heads.len()));

@@ -1,6 +1,7 @@
 //! The implementation of the attribute `coreline_sim::test`.
 
 use core::fmt;
+use std::io::Write as _;
 use std::path::Path;
 
 use crate::experiments::claim::Band;
@@ -133,6 +134,13 @@ fn asked(program: &str) -> Result<Option<Replay>, String> {
     Ok(Some(replay).filter(|replay| replay.program == program))
 }
 
+/// Prints on standard error. Not by `eprintln!`: a test runner keeps such text of a test that
+/// passes.
+fn say(text: &str) {
+    // Where it cannot be written, the results are still right.
+    let _ = writeln!(std::io::stderr(), "{text}");
+}
+
 /// Repeats a run whose replay line is asked for, and prints its report. The line says how the
 /// machine differs from this one, which has the program's name.
 pub(crate) fn replay_of<T: Send + 'static>(
@@ -144,15 +152,15 @@ pub(crate) fn replay_of<T: Send + 'static>(
     let Some(line) = line else { return Ok(()) };
     if (&line.machine, line.digest) != (&own.machine, own.digest) {
         // A curve of this name may also be measured on the line's machine, so it is no failure.
-        eprintln!(
+        say(&format!(
             "{REPLAY}: not repeated on {}, because the line is of another machine, or of another \
              version of its file:\n  the line: {line}\n  this run: {own}",
             own.machine
-        );
+        ));
         return Ok(());
     }
     let run = machine.replaying(&line).statistics(Statistics::Full).run(program)?;
-    eprintln!("{line}\n{}", run.report);
+    say(&format!("{line}\n{}", run.report));
     Ok(())
 }
 

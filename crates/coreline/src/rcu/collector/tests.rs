@@ -1,11 +1,10 @@
 //! What happens while another thread holds the lock of the grace periods.
 
 use std::sync::Arc;
-use std::sync::mpsc::channel;
 
 use coreline_sim::{Machine, Sim};
 use coreline_topology::CpuId;
-use coreline_world::{JoinHandle, Placement, Threads};
+use coreline_world::{Integer, JoinHandle, Placement, Threads, Word, Words};
 
 use super::*;
 
@@ -19,14 +18,15 @@ fn a_reclaimer_is_asked_although_another_thread_holds_the_lock() {
     for batch in [0, 1] {
         let collector = collector::<Native>(batch);
         let reclaimer = collector.reclaimer().unwrap();
-        let (tell, told) = channel();
+        let told = Arc::new(<Native as Words>::U32::new_in(0));
+        let tell = Arc::clone(&told);
         let asked = || collector.asked.load(Ordering::Relaxed);
         let held = collector.periods.0.lock();
         let before = asked();
-        collector.defer(move || tell.send(()).unwrap());
+        collector.defer(move || tell.store(1, Ordering::Release));
         assert_ne!(asked(), before, "the reclaimer sleeps, and the value waits");
         drop(held);
-        told.recv().unwrap();
+        told.wait_until(Ordering::Acquire, |told| told == 1);
         drop(reclaimer);
     }
 }

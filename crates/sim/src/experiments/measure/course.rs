@@ -297,20 +297,20 @@ impl Progress {
     /// thread had not begun before them, or no round ended in one of them.
     fn drift(&self, role: usize) -> f64 {
         let Some(from) = self.ended.len().checked_sub(COMPARED + 1) else { return f64::NAN };
-        let windows = || {
-            self.ended[from..].windows(2).map(|pair| {
-                let [(from_ns, from), (to_ns, to)] = pair else { unreachable!("two at a time") };
+        let pairs = || {
+            let ends = self.ended[from..].iter().zip(&self.ended[from + 1..]);
+            ends.map(|((from_ns, from), (to_ns, to))| {
                 (&from[role], &to[role], (to_ns - from_ns) as f64)
             })
         };
         let shows = |(from, to, _): (&OfRole, &OfRole, _)| {
             to.threads == 0 || (from.begun == to.threads && from.rounds < to.rounds)
         };
-        if !windows().all(shows) {
+        if !pairs().all(shows) {
             return f64::NAN;
         }
         let rate =
             |(from, to, ns): (&OfRole, &OfRole, f64)| (to.operations - from.operations) as f64 / ns;
-        ratio(&windows().map(rate).collect::<Vec<_>>())
+        ratio(&pairs().map(rate).collect::<Vec<_>>())
     }
 }
