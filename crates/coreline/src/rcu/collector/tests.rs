@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use coreline_sim::{Machine, Sim};
 use coreline_topology::CpuId;
-use coreline_world::{Integer, JoinHandle, Placement, Threads, Word, Words};
+use coreline_world::{JoinHandle, Placement, Threads, Word, Words};
 
 use super::*;
 
