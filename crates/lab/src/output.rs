@@ -76,7 +76,8 @@ impl RowsOutput {
         }
     }
 
-    /// Whether a result is stored or passed on, so that nobody would notice missing parts.
+    /// Whether a result is stored or passed on. Then a reader would not notice that parts are
+    /// missing.
     pub(crate) fn is_kept(&self) -> bool {
         self.csv || self.output.is_kept()
     }
@@ -128,7 +129,8 @@ impl Output {
         if self.out.is_some() { Form::plain() } else { Form::of_output() }
     }
 
-    /// Whether a result is stored or passed on, so that nobody would notice missing parts.
+    /// Whether a result is stored or passed on. Then a reader would not notice that parts are
+    /// missing.
     pub(crate) fn is_kept(&self) -> bool {
         self.json || self.out.is_some()
     }

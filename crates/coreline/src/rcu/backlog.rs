@@ -3,9 +3,9 @@
 //! A retired value goes to the list of the calling thread's CPU. A full list becomes a batch, which
 //! waits for a grace period that begins later.
 //!
-//! | where a value is | guarded by | who takes it from there |
+//! | where a value is | guarded by | the thread that takes it out |
 //! |---|---|---|
-//! | a list of [`Lists`] | its lock | the thread that fills it, `barrier`, a reclaimer |
+//! | a list of [`Lists`] | its lock | a thread that fills it or calls `barrier`, a reclaimer |
 //! | a batch in [`Backlog::waiting`] | the lock of `Periods` | a thread that helps |
 //! | a batch that a thread runs | nothing: it is that thread's | that thread |
 

@@ -8,7 +8,7 @@
 //! A thread is stuck if it has computed for as long as the machine's patience without a step, by
 //! the host's account of its processor time, or if it slept at [`LOOKS`] looks in a row without a
 //! step. A host that is slow, or that stops the process, only delays both. A thread that waits to
-//! write does not sleep: who reads the output, such as a pager, may take any time.
+//! write does not sleep: the reader of its output, such as a pager, may take any time.
 
 use std::backtrace::Backtrace;
 use std::cell::Cell;

@@ -142,7 +142,8 @@ fn a_race_fails_a_test_that_looks_for_races() {
     other.join().unwrap();
 }
 
-/// The order of the map's keys, which std draws anew for each map, decides which word is written.
+/// The order of the map's keys decides which word is written. std chooses the order at random for
+/// each map.
 fn walks_a_map_with_entropy() {
     let map: std::collections::HashMap<usize, ()> = (0..64).map(|key| (key, ())).collect();
     let words: Vec<U32> = (0..64).map(|_| U32::new_in(0)).collect();

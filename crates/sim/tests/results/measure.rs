@@ -230,7 +230,7 @@ fn a_role_is_judged_only_where_it_counts() {
         let few = usize::from(threads < 8);
         let of = [
             Role::new("rest", threads - 1 - few, work),
-            Role::new("nobody", 0, work),
+            Role::new("empty", 0, work),
             Role::counting("in vain", 1, nothing),
             Role::new("in the first rows", few, work),
         ];
@@ -240,14 +240,14 @@ fn a_role_is_judged_only_where_it_counts() {
     let to: Vec<_> = table.roles().iter().map(Scaling::scales_to).collect();
     assert_eq!((table.scales_to(), &to[..]), (16, &[16, 0, 0, 4][..]), "{table}");
     let text = table.to_string();
-    assert!(text.contains("\nmix, nobody: nothing was measured\n"), "{text}");
+    assert!(text.contains("\nmix, empty: nothing was measured\n"), "{text}");
     assert!(text.contains("\nmix, in vain: no operation was counted\n"), "{text}");
     let vain = |threads| {
         let vain = |_| {
             work(Duration::from_nanos(500));
             0
         };
-        roles(10, &[Role::counting("in vain", threads, vain), Role::new("nobody", 0, |_| ())])
+        roles(10, &[Role::counting("in vain", threads, vain), Role::new("empty", 0, |_| ())])
     };
     let table = scaling(&band, "all in vain", &[1, 2], vain).unwrap();
     assert_eq!(table.scales_to(), 0, "{table}");

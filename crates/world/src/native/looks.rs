@@ -134,7 +134,7 @@ impl HostThread {
     }
 
     /// Returns whether the thread waits in the kernel. A thread that waits for a CPU does not. Nor
-    /// does one that writes: it waits for the reader of its output, who may have paused a pager.
+    /// does one that writes: it waits for the reader of its output, and a pager may be paused.
     pub fn is_asleep(self) -> bool {
         self.waits() && !self.writes()
     }
