@@ -1,8 +1,9 @@
-//! Each package by itself.
+//! Warnings and broken links: of the workspace in one build, and of each package by itself.
 //!
 //! In one build cargo gives a crate every feature that any package of the build asks for. So a
 //! build of the workspace shows neither that a package forgot to ask for a feature, nor that a
-//! library does not compile, or that its documentation has a broken link, without features.
+//! library does not compile, or that its documentation has a broken link, without features. Builds
+//! of single packages show that, and take several times as long.
 
 use serde_json::Value;
 
@@ -12,30 +13,33 @@ use crate::{pages, workspace};
 /// The feature that takes away what only Linux has, and pages about that with it.
 const PORTABLE: &str = "portable";
 
-/// That each package compiles with the features that it asks for itself, and each library without
-/// features and with each feature alone.
+/// That the workspace compiles with all targets and without warnings.
 pub(crate) fn clippy() -> Result<(), Error> {
-    for line in clippy_lines(&workspace::metadata()?)? {
-        run(&format!("clippy --quiet {line} -- -D warnings"))?;
-    }
-    Ok(())
+    run("clippy --quiet --workspace --all-targets -- -D warnings")
 }
 
 /// That no documentation has a broken link: that of the workspace with all features of libraries
-/// but [`PORTABLE`], and that of each library without features. Of the former all links are
-/// followed; the latter's pages take their place.
+/// but [`PORTABLE`], of which all links are followed, and that of programs.
 pub(crate) fn docs() -> Result<(), Error> {
     let metadata = workspace::metadata()?;
     let folder = workspace::target_folder()?.join("doc");
     let crates: Vec<_> = packages(&metadata)?.iter().map(|it| it.name.replace('-', "_")).collect();
     pages::clear(&folder, &crates)?;
-    for (number, line) in doc_lines(&metadata)?.into_iter().enumerate() {
-        run(&line)?;
-        if number == 0 {
-            pages::check(&folder, &crates)?;
-        }
+    let [workspace, programs @ ..] = &doc_lines(&metadata)?[..] else { return Ok(()) };
+    run(workspace)?;
+    pages::check(&folder, &crates)?;
+    programs.iter().try_for_each(|line| run(line))
+}
+
+/// That each package compiles with the features that it asks for itself, and each library without
+/// features and with each feature alone; and that no library's documentation has a broken link
+/// without features.
+pub(crate) fn features() -> Result<(), Error> {
+    let metadata = workspace::metadata()?;
+    for line in clippy_lines(&metadata)? {
+        run(&format!("clippy --quiet {line} -- -D warnings"))?;
     }
-    Ok(())
+    bare_doc_lines(&metadata)?.iter().try_for_each(|line| run(line))
 }
 
 fn run(line: &str) -> Result<(), Error> {
@@ -103,10 +107,14 @@ fn doc_lines(metadata: &Value) -> Result<Vec<String>, Error> {
     };
     let mut lines = vec![format!("doc --workspace --no-deps{features}{excluded}")];
     lines.extend(plain().map(|name| format!("doc --quiet --no-deps -p {name}")));
-    let bare =
-        |it: &&Package<'_>| format!("doc --quiet --no-deps --no-default-features -p {}", it.name);
-    lines.extend(libraries.iter().map(bare));
     Ok(lines)
+}
+
+/// The documentation of each library without features.
+fn bare_doc_lines(metadata: &Value) -> Result<Vec<String>, Error> {
+    let bare =
+        |it: &Package<'_>| format!("doc --quiet --no-deps --no-default-features -p {}", it.name);
+    Ok(packages(metadata)?.iter().filter(|it| it.is_library).map(bare).collect())
 }
 
 #[cfg(test)]
@@ -151,8 +159,11 @@ mod tests {
             [
                 "doc --workspace --no-deps --features a/x,a/y --exclude c",
                 "doc --quiet --no-deps -p c",
-                "doc --quiet --no-deps --no-default-features -p a",
             ]
+        );
+        assert_eq!(
+            bare_doc_lines(&metadata).expect("metadata in cargo's format"),
+            ["doc --quiet --no-deps --no-default-features -p a"]
         );
     }
 

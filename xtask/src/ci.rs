@@ -122,10 +122,12 @@ fn steps(readme: &str) -> Result<Vec<Step>, Error> {
         verb("tidy", tidy::run),
         nightly("advisories", advisories::say),
         verb("clippy", alone::clippy),
+        nightly("features", alone::features),
         verb("docs", alone::docs),
         verb("golden", || golden::run(false)),
         command("sectionless", sectionless),
         verb("elsewhere", elsewhere),
+        nightly("portable", portable),
         nightly("musl", musl),
         nightly("aarch64", aarch64),
         // Shows in seconds that it measures and counts right; these figures are not used.
@@ -203,30 +205,49 @@ fn native_tests(these: &str) -> [String; 2] {
     ]
 }
 
-/// That the other processor's half of the source links. Running it takes an emulated machine, and
-/// time: `cargo xtask guest --arch aarch64`.
+/// That the other processor's half of the source links, and its tests have no warnings. Running it
+/// takes an emulated machine, and time: `cargo xtask guest --arch aarch64`.
 fn aarch64() -> Result<(), Error> {
+    let target = Target { arch: Arch::Aarch64, libc: Libc::Glibc };
     let tests = format!(
         "test --no-run --lib --examples --test native --test conformance {NATIVE_PACKAGES}"
     );
-    build_for(Target { arch: Arch::Aarch64, libc: Libc::Glibc }, &[tests])
+    let how = format!("--target {target} --all-targets {NATIVE_PACKAGES}");
+    run_unoptimised(&mut workspace::cargo(&words(&clippy(&how))))?;
+    build_for(target, &[tests])
 }
 
-/// Where this machine's tests do not go: that the libraries compile where there is no Linux, and on
-/// the other processor with all tests; and the native world of what std has: its tests, on this
-/// machine. Nothing is linked for elsewhere, and nothing run.
+/// Clippy without warnings.
+fn clippy(how: &str) -> String {
+    format!("clippy --quiet {how} -- -D warnings")
+}
+
+fn words(line: &str) -> Vec<&str> {
+    line.split(' ').collect()
+}
+
+/// The feature that takes away what only Linux has.
+const PORTABLE: &str = "--features portable -p coreline-world -p coreline";
+
+/// Where this machine's tests do not go: that the libraries compile where there is no Linux, on the
+/// other processor, and with the native world of what std has. Nothing is linked, and nothing run.
 fn elsewhere() -> Result<(), Error> {
     let other_arch = Target { arch: Arch::Aarch64, libc: Libc::Glibc }.to_string();
-    ELSEWHERE.into_iter().chain([other_arch.as_str()]).try_for_each(target::check_std)?;
-    let these = "--features portable -p coreline-world -p coreline";
+    let targets = ELSEWHERE.into_iter().chain([other_arch.as_str()]);
+    targets.clone().try_for_each(target::check_std)?;
+    let there = targets.map(|target| clippy(&format!("--target {target} {NATIVE_PACKAGES}")));
+    for line in there.chain([clippy(PORTABLE)]) {
+        run_unoptimised(&mut workspace::cargo(&words(&line)))?;
+    }
+    Ok(())
+}
+
+/// The native world of what std has: its tests, on this machine.
+fn portable() -> Result<(), Error> {
     // All targets have all features: the tests ask for them.
-    let clippy = |how: &str| format!("clippy --quiet {how} -- -D warnings");
-    let no_linux = ELSEWHERE.map(|target| clippy(&format!("--target {target} {NATIVE_PACKAGES}")));
-    let arm = clippy(&format!("--target {other_arch} --all-targets {NATIVE_PACKAGES}"));
-    let here = clippy(&format!("--all-targets {these}"));
-    for line in no_linux.into_iter().chain([arm, here]).chain(native_tests(these)) {
-        let mut cargo = workspace::cargo(&line.split(' ').collect::<Vec<_>>());
-        run_unoptimised(&mut cargo)?;
+    let here = clippy(&format!("--all-targets {PORTABLE}"));
+    for line in [here].into_iter().chain(native_tests(PORTABLE)) {
+        run_unoptimised(&mut workspace::cargo(&words(&line)))?;
     }
     Ok(())
 }
@@ -299,6 +320,8 @@ mod tests {
             nightly,
             [
                 "advisories",
+                "features",
+                "portable",
                 "musl",
                 "aarch64",
                 "figures",

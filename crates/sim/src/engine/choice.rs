@@ -72,12 +72,28 @@ pub(crate) struct Decisions {
 }
 
 /// How a thread spins that has changed nothing since it began to.
-#[derive(Debug, Clone, Copy, Default)]
+///
+/// A turn that finds what the turn before found needs no other schedule. So a thread that spins
+/// alone passes its points without a choice, but for the first at each word: an access that no
+/// earlier turn made may be the first behind the loop.
+///
+/// ```text
+/// Thread 1: looks at `work` for the last time; its loop ends;                      sleeps = true
+/// Thread 2:                                    work = true; sees that 1 is awake;
+/// ```
+///
+/// Thread 1 has looked in vain, and no thread wakes it. Without a choice before its store to
+/// `sleeps`, no search would see this.
+#[derive(Debug, Clone, Default)]
 struct Spin {
     /// Whether it runs alone, and for how many turns and points so far.
     is_alone: bool,
     turns: u32,
     points: u64,
+    /// The addresses that it has accessed alone.
+    words: Vec<usize>,
+    /// Whether others may come first once, although it runs alone.
+    is_at_new_word: bool,
     /// Whether it has done so without success.
     is_endless: bool,
 }
@@ -156,9 +172,10 @@ impl Chooser {
         self.spins.get(thread).is_some_and(|spin| spin.is_alone)
     }
 
-    /// A thread is at a point. Whether it passes that, since it spins alone: for this long only, as
-    /// its next loop may be one in which it neither yields nor changes anything.
-    fn passes_alone(&mut self, thread: usize) -> bool {
+    /// A thread is at a point, before an access to a word or at a call of the kernel. Whether it
+    /// passes that, since it spins alone: for this long only, as its next loop may be one in which
+    /// it neither yields nor changes anything.
+    fn passes_alone(&mut self, thread: usize, word: Option<usize>) -> bool {
         let Some(spin) = self.spins.get_mut(thread).filter(|spin| spin.is_alone) else {
             return false;
         };
@@ -168,12 +185,25 @@ impl Chooser {
             self.decisions.is_bounded = true;
             return false;
         }
-        true
+        if let Some(word) = word
+            && !spin.words.contains(&word)
+        {
+            spin.words.push(word);
+            spin.is_at_new_word = true;
+        }
+        !spin.is_at_new_word
     }
 
     /// A thread has changed something, or waits in another way: it no longer spins without success.
     pub(super) fn stops_spinning(&mut self, thread: usize) {
         if self.watches(thread) {
+            self.spins[thread] = Spin::default();
+        }
+    }
+
+    /// Others run before a thread, which may have spun alone.
+    fn stops_being_alone(&mut self, thread: usize) {
+        if self.is_alone(thread) {
             self.spins[thread] = Spin::default();
         }
     }
@@ -217,7 +247,8 @@ impl Chooser {
         sets_aside: bool,
     ) -> Candidate {
         let last = self.last;
-        if self.is_alone(last)
+        let passes = |spin: &mut Spin| spin.is_alone && !std::mem::take(&mut spin.is_at_new_word);
+        if self.spins.get_mut(last).is_some_and(passes)
             && let Some(&spins) = candidates.iter().find(|candidate| candidate.thread == last)
         {
             return spins;
@@ -264,6 +295,8 @@ impl Chooser {
         self.points += 1;
         if chosen.thread != last {
             self.alone = 0;
+            // What others do may let its next look succeed.
+            self.stops_being_alone(last);
         } else if yields
             && is_patient
             && self.cut_spins > 0
@@ -377,9 +410,9 @@ impl Engine {
     }
 
     /// Whether the running thread passes a point, since it spins alone.
-    pub(super) fn spins_alone(&mut self) -> bool {
+    pub(super) fn spins_alone(&mut self, word: Option<usize>) -> bool {
         let current = self.current();
-        self.chooser.as_mut().is_some_and(|chooser| chooser.passes_alone(current))
+        self.chooser.as_mut().is_some_and(|chooser| chooser.passes_alone(current, word))
     }
 
     /// The running thread, which may have spun, does something else.

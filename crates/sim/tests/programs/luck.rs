@@ -73,6 +73,44 @@ fn a_wake_up_that_is_lost_after_turns_of_spinning_is_found() {
     programs.into_iter().for_each(|program| all_find(program, is_deadlock));
 }
 
+/// A thread says that it sleeps only after it has looked this many times for something to do, and
+/// does not look again.
+fn sleeps_after<const TURNS: usize>() {
+    let (work, sleeps) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
+    let theirs = (Arc::clone(&work), Arc::clone(&sleeps));
+    let worker = thread::spawn(move || {
+        let (work, sleeps) = theirs;
+        for _ in 0..TURNS {
+            if work.load(SeqCst) == 1 {
+                return;
+            }
+            spin_loop();
+        }
+        sleeps.store(1, SeqCst);
+        thread::park();
+    });
+    work.store(1, SeqCst);
+    if sleeps.load(SeqCst) == 1 {
+        worker.thread().unpark();
+    }
+    worker.join().unwrap();
+}
+
+/// The other thread comes between the last turn and the first access behind the loop.
+#[test]
+fn a_wake_up_that_is_lost_at_the_end_of_spinning_is_found() {
+    for program in [sleeps_after::<3>, sleeps_after::<100>] as [fn(); 2] {
+        for schedule in [Schedule::Random, PCT] {
+            let failure = under(&schedule, 10_000, program).expect_err(&schedule.to_string());
+            assert!(is_deadlock(&failure), "{failure}");
+            replays(&failure, program);
+        }
+        let failure = Explore::new().preemptions(3).run(host, program).unwrap_err();
+        assert!(is_deadlock(&failure), "{failure}");
+        replays(&failure, program);
+    }
+}
+
 #[test]
 fn a_recursive_read_with_a_writer_between_is_found() {
     let program = || {

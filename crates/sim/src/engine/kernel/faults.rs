@@ -37,13 +37,14 @@ pub(in crate::engine) fn strike_step() {
     inside(Engine::strike_step).take();
 }
 
-/// Looks at a point of the running thread, which may then go on.
-pub(in crate::engine) fn visit_point() {
+/// Looks at a point of the running thread, which may then go on: before an access to a word, or at
+/// a call of the kernel.
+pub(in crate::engine) fn visit_point(word: Option<usize>) {
     let (strike, chosen) = inside(|engine| {
         engine.look_at_write();
         let strike = engine.strike_access();
         let chosen = matches!(strike, Strike::Missed) && engine.chooser.is_some();
-        (strike, chosen && !engine.spins_alone())
+        (strike, chosen && !engine.spins_alone(word))
     });
     strike.take();
     if chosen {

@@ -25,7 +25,7 @@ pub(in crate::engine) fn held_up(hold: Hold) {
             interrupts::deliver();
         }
         Hold::Stack => stack::give_up(),
-        Hold::Point => faults::visit_point(),
+        Hold::Point => faults::visit_point(None),
     }
 }
 

@@ -34,8 +34,8 @@ use coreline_world::Time;
 use coreline_world::native::image::{self, InImage};
 use corosensei::Yielder;
 
-use crate::engine::kernel::interrupts;
 use crate::engine::kernel::points::{Hold, held_up};
+use crate::engine::kernel::{faults, interrupts};
 use crate::engine::memory::overlap::NO_STORE;
 use crate::engine::{
     Cpu, Engine, NEVER, STACK, State, Thread, inside, stop, suspend, switch_away, with,
@@ -130,8 +130,13 @@ pub(crate) fn access_at(word: usize, access: Access, site: Site) -> Option<Store
             None | Some(Attempt::Done) => return None,
             Some(Attempt::HeldUp(hold)) => {
                 // A machine that looks at accesses stops at each: no access pays for it elsewhere.
-                is_watched |= matches!(hold, Hold::Point);
-                held_up(hold);
+                match hold {
+                    Hold::Point => {
+                        is_watched = true;
+                        faults::visit_point(Some(word));
+                    }
+                    hold => held_up(hold),
+                }
                 if is_watched && !inside(|engine| engine.watch(&request)) {
                     stop();
                 }
