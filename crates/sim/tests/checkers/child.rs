@@ -1,6 +1,7 @@
-//! Checkers that panic if a run fails, each in a process of its own: a deadlock of loom's threads may
-//! end the process, because a destructor that runs while its thread unwinds panics again; and what
-//! shuttle says of a failure is no news here.
+//! Checkers that panic if a run fails, each in a process of its own.
+//!
+//! A deadlock of loom's threads may end the process, because a destructor that runs while its
+//! thread unwinds panics again. What shuttle prints about a failure is no news here.
 
 use std::error::Error;
 use std::io::Write;

@@ -77,8 +77,7 @@ const OTHERS: [Checker; 3] = [
 ///
 /// If a checker finds a mistake in a program that has none.
 fn table() -> Result<String, Box<dyn Error>> {
-    let checkers: Vec<Checker> =
-        by_sim::CHECKERS.into_iter().chain(OTHERS).collect();
+    let checkers: Vec<Checker> = by_sim::CHECKERS.into_iter().chain(OTHERS).collect();
     let names: String = checkers.iter().map(|(name, _)| format!(" {name} |")).collect();
     let mut table = format!("| mistake |{names}\n|---|{}\n", "---|".repeat(checkers.len()));
     for (program, name) in NAMES.iter().enumerate() {
