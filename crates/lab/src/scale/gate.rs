@@ -10,6 +10,7 @@ use serde::Serialize;
 
 use super::baseline::{Baseline, Curve};
 use super::record::{Hottest, Key, Record};
+use super::{Choice, build};
 
 /// The curves of both sides, and whether they pass.
 #[derive(Debug, Serialize)]
@@ -108,10 +109,11 @@ impl Gate {
     pub(super) fn new(
         baseline: &Baseline,
         records: &BTreeMap<Key, Record>,
-        tolerance: f64,
-        partial: bool,
+        choice: &Choice,
         tests: Option<String>,
     ) -> Gate {
+        let Choice { tolerance, partial, ref cargo, .. } = *choice;
+        let options = build::options(cargo);
         let keys: BTreeSet<&Key> = match partial || tests.is_some() {
             true => records.keys().collect(),
             false => baseline.curves.keys().chain(records.keys()).collect(),
@@ -124,7 +126,8 @@ impl Gate {
             let other = now.filter(|now| now.simulator != *was);
             let other =
                 other.map(|now| format!("coreline-sim was {was}, and is {}", now.simulator));
-            Compared::new(key.clone(), baseline.curves.get(key), now, tolerance / 100.0, other)
+            let then = baseline.curves.get(key);
+            Compared::new(key.clone(), then, now, tolerance / 100.0, &options, other)
         });
         let curves: Vec<Compared> = compared.collect();
         Gate {
@@ -145,6 +148,7 @@ impl Compared {
         then: Option<&Curve>,
         record: Option<&Record>,
         tolerance: f64,
+        options: &[String],
         other: Option<String>,
     ) -> Compared {
         let now = record.map(|record| Curve::new(record, ""));
@@ -171,7 +175,8 @@ impl Compared {
             let test = Some(&record.test).filter(|test| !test.is_empty() && *test != "main");
             let test = test.map_or(String::new(), |it| format!(" {}", quoted(it)));
             let line = quoted(&row.replay);
-            format!("CORELINE_REPLAY={line} cargo test{package}{test} -- --nocapture")
+            let options: String = options.iter().map(|it| format!(" {}", quoted(it))).collect();
+            format!("CORELINE_REPLAY={line} cargo test{options}{package}{test} -- --nocapture")
         });
         Compared {
             scaled_to: then.map(|curve| curve.scales_to),

@@ -5,10 +5,12 @@
 //! |---|---|
 //! | [`record`] | a curve, as a test measured it |
 //! | [`baseline`] | the file of the curves that must not get worse |
+//! | [`build`] | the arguments of Cargo that say what is built |
 //! | [`gate`] | what became of each curve |
 //! | [`show`], [`junit`], [`picture`] | the result in words, as JUnit's XML, and drawn |
 
 mod baseline;
+mod build;
 mod gate;
 mod junit;
 mod picture;
@@ -117,11 +119,11 @@ pub(crate) fn scale(choice: &Choice) -> Result<(), Error> {
     let files = [&choice.markdown, &choice.junit, &choice.svg, &choice.png];
     let targets = files.map(|path| path.as_deref().map(Target::new).transpose());
     let targets = targets.into_iter().collect::<Result<Vec<_>, Error>>()?;
-    let path = choice.baseline.clone().map_or_else(baseline_path, Ok)?;
+    let path = choice.baseline.clone().map_or_else(|| baseline_path(&choice.cargo), Ok)?;
     let before = Baseline::read(&path)?;
     let (records, status) = records(choice)?;
     let failed = status.filter(|status| !status.success()).map(|status| status.to_string());
-    let mut gate = Gate::new(&before, &records, choice.tolerance, choice.partial, failed.clone());
+    let mut gate = Gate::new(&before, &records, choice, failed.clone());
     if let Some(reason) = &choice.bless {
         if let Some(status) = failed {
             return Err(ScaleError::Unblessed { status }.into());
@@ -195,10 +197,13 @@ fn named(command: &Command) -> String {
     words.map(|word| word.to_string_lossy()).collect::<Vec<_>>().join(" ")
 }
 
-/// In the folder of the workspace.
-fn baseline_path() -> Result<PathBuf, ScaleError> {
+/// In the folder of the workspace whose tests run with these arguments.
+fn baseline_path(arguments: &[OsString]) -> Result<PathBuf, ScaleError> {
     let mut command = cargo();
     command.args(["locate-project", "--workspace", "--message-format", "plain"]);
+    if let Some(manifest) = build::manifest(arguments) {
+        command.args(["--manifest-path", &manifest]);
+    }
     let output = command
         .output()
         .map_err(|source| ScaleError::Cargo { command: named(&command), source })?;
