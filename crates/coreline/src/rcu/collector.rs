@@ -82,7 +82,8 @@ impl_default!([] CollectorOptions, new);
 ///   values per millisecond and retiring thread. With a patience of [`Duration::MAX`], the bound is
 ///   strict: the limit, and two batches for each retiring thread and each CPU. Then a reader that
 ///   is stuck stops all threads that retire, and no thread may retire in a section of its own: see
-///   [the rules](super#rules).
+///   [the rules](super#rules). The drop of a retired value does not wait if it retires other
+///   values, which come on top of all this.
 ///
 /// If the kernel refuses `membarrier` after it has once allowed it, nothing more is freed before
 /// the collector is dropped, and `retire` does not wait.

@@ -345,6 +345,13 @@ fn a_role_without_rounds_and_a_thread_that_has_not_begun_are_not_steady() {
 }
 
 #[test]
+fn threads_that_begin_in_the_last_windows_share_their_cpu() {
+    let done = run("host-2c", || parallel(64, Until::Steady, |_| work(Duration::from_nanos(10))));
+    let busy = done.per_second() * 10.0 / 1e9;
+    assert!(done.drift().is_nan() && busy < 2.1, "{busy} of 2 CPUs");
+}
+
+#[test]
 fn a_rate_that_is_not_steady_is_said_to_be_so() {
     let slower = |until: Until| {
         move |threads| {

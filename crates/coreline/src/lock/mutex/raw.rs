@@ -411,3 +411,6 @@ impl<O: Order, W: World> RawMutex<O, W> {
 impl_default!([O: Order, W: ConstWorld] RawMutex<O, W>, const_new);
 
 impl_debug!([O: Order, W: World] RawMutex<O, W> as it { locked: it.is_locked() });
+
+#[cfg(test)]
+mod laws;

@@ -12,6 +12,7 @@ mod nested;
 mod page;
 mod presence;
 mod rcu;
+mod rcu_barriers;
 mod reads;
 mod reclaim;
 mod refused;

@@ -34,9 +34,10 @@ pub enum Until {
     /// The first window ends when each thread has done 32 rounds, or all together 256 for each
     /// thread. Each of the next windows doubles the time since the start. The rate is steady if the
     /// rates of the last three windows lie within a factor of 1.2, each role ended a round in each
-    /// of them, and all threads had begun before them. The measurement ends then, or
-    /// after 8 doublings, and its result is that of the last three windows. Work that occurs less
-    /// often than once in these windows is not seen.
+    /// of them, and all threads had begun before them. The measurement ends then, or after 8
+    /// doublings, and its result is that of the last three windows. A thread that begins later than
+    /// these windows did nothing before, so it is slower. Work that occurs less often than once in
+    /// these windows is not seen.
     Steady,
 }
 
@@ -181,6 +182,11 @@ impl Course {
             && window <= Duration::from_nanos(begin_ns - from_ns)
         {
             marks.note(Mark { at_ns: begin_ns, ..mark });
+            return marks;
+        }
+        // Likewise of [`Until::Steady`]: in windows that ended before, the thread did nothing.
+        progress.ended.iter().for_each(|&(at_ns, _)| marks.note(Mark { at_ns, ..mark }));
+        if progress.is_over {
             return marks;
         }
         progress.roles[role].begun += 1;
