@@ -169,7 +169,8 @@ fn blessed(
     for (key, record) in records {
         let now = Curve::new(record, reason);
         let then = before.curves.get(key);
-        let is_same = |then: &&Curve| (&then.band, &then.rates) == (&now.band, &now.rates);
+        let is_same =
+            |then: &&Curve| now == Curve { reason: now.reason.clone(), ..(*then).clone() };
         let then = then.filter(is_same).cloned();
         curves.insert(key.clone(), then.unwrap_or(now));
     }
