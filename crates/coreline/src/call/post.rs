@@ -9,7 +9,9 @@
 //! | `WAITING` | has not begun | the reply; the worker if it claims | the worker's claim |
 //! | `RUNS` | has begun | the worker | the worker, at the end |
 //! | `DONE` | has ended | the reply, which takes the value and gives the place back | the reply |
-//! | with `ASIDE` | the same | the same, but each change is made under the lock of `side` | the same |
+//!
+//! With the bit `ASIDE` each state means the same, but changes only under the lock of `side`. A
+//! parcel that belongs to no call is `FREE`.
 //!
 //! A reply that only waits awake needs two exchanges of the worker and no lock. A reply that leaves
 //! a waker, withdraws or leaves locks `side` and sets `ASIDE`. The worker's exchange then fails,
