@@ -349,8 +349,8 @@ impl<W: World + Threads> Workers<W> {
                 Ok(parcel) => {
                     // SAFETY: the parcel stays as long as the reply keeps `shared`.
                     match unsafe { callee.send(parcel.as_message(), false, shared.kicks()) } {
-                        // SAFETY: it was sent.
-                        Ok(_) => return Ok(unsafe { parcel.sent(Some(Arc::clone(shared))) }),
+                        // SAFETY: it was sent, and the reply keeps `shared`.
+                        Ok(_) => return Ok((unsafe { parcel.sent() }, Some(Arc::clone(shared)))),
                         Err(why) => {
                             // SAFETY: it was not sent.
                             let function = unsafe { parcel.take_back() };
@@ -408,7 +408,7 @@ impl<W: World + Threads> Workers<W> {
         cpu: Option<CpuId>,
         function: F,
         withdraws: bool,
-        send: impl FnOnce(usize, F) -> Result<Posted<R, W>, Refused<F>>,
+        send: impl FnOnce(usize, F) -> Result<Sent<R, W>, Refused<F>>,
     ) -> Result<Reply<R, W>, Refused<F>>
     where
         R: Send + 'static,
@@ -421,17 +421,18 @@ impl<W: World + Threads> Workers<W> {
             Some(Ok(index)) => index,
             None => 0,
         };
-        let posted = send(index, function)?;
+        let (posted, keeps) = send(index, function)?;
         // A set of one worker has no other one to run a task.
         let is_bound = cpu.is_some() || self.shared.workers.len() == 1;
-        Ok(Reply::new(posted, withdraws, is_bound.then(|| self.shared.seat_of(index))))
+        let runner = is_bound.then(|| self.shared.seat_of(index));
+        Ok(Reply::new(posted, keeps, withdraws, runner))
     }
 
     /// Sends `function` in a letter.
     fn mail<R, F>(
         function: F,
         send: impl FnOnce(NonNull<request::Header<W>>) -> Result<(), CallError>,
-    ) -> Result<Posted<R, W>, Refused<F>>
+    ) -> Result<Sent<R, W>, Refused<F>>
     where
         F: FnOnce() -> R + Send + 'static,
         R: Send + 'static,
@@ -439,7 +440,7 @@ impl<W: World + Threads> Workers<W> {
         let letter = post::letter(function);
         match send(letter.as_message()) {
             // SAFETY: it was sent, and is no parcel.
-            Ok(()) => Ok(unsafe { letter.sent(None) }),
+            Ok(()) => Ok((unsafe { letter.sent() }, None)),
             // SAFETY: it was not sent.
             Err(why) => Err(Refused { why, function: unsafe { letter.take_back() } }),
         }
@@ -569,5 +570,8 @@ impl<W: World + Threads> Drop for Workers<W> {
         self.threads.drain(..).for_each(JoinHandle::join);
     }
 }
+
+/// The reply's end of what was sent, and what keeps its place.
+type Sent<R, W> = (Posted<R, W>, Option<Arc<Shared<W>>>);
 
 impl_debug!([W: World + Threads] Workers<W> as it { cpus: it.shared.workers.len(), .. });

@@ -31,14 +31,12 @@ use core::panic::AssertUnwindSafe;
 use core::ptr::NonNull;
 use core::task::Waker;
 use std::panic::catch_unwind;
-use std::sync::Arc;
 
 use coreline_topology::CpuId;
 use coreline_world::{Cell, Ordering, Word, World};
 
 use super::polling::poll;
 use super::request::{Caller, Header, PanicResult, Run};
-use super::shared::Shared;
 use crate::TicketLock;
 use crate::lock::spin::MOST;
 
@@ -238,8 +236,6 @@ pub(super) struct Posted<R, W: World> {
     /// Gives the place back. Safe if this handle is the last thing that knows of the post, and its
     /// contents were taken out.
     give_back: unsafe fn(NonNull<Header<W>>),
-    /// Keeps the worker's line there, for a parcel.
-    keeps: Option<Arc<Shared<W>>>,
 }
 
 // SAFETY: the function and its value go from thread to thread by move, under the protocol of the
@@ -302,9 +298,9 @@ impl<C: Place, F: FnOnce() -> R + Send + 'static, R: Send + 'static, W: World> U
     ///
     /// # Safety
     ///
-    /// The message was sent. A parcel stays as long as `keeps`.
+    /// The message was sent, or is sent next. A parcel stays at least as long as the handle.
     #[inline]
-    pub(super) unsafe fn sent(self, keeps: Option<Arc<Shared<W>>>) -> Posted<R, W> {
+    pub(super) unsafe fn sent(self) -> Posted<R, W> {
         /// # Safety
         ///
         /// As for `Posted::take`; the post is a `Post<C, W>`.
@@ -338,7 +334,6 @@ impl<C: Place, F: FnOnce() -> R + Send + 'static, R: Send + 'static, W: World> U
             take: take::<C, R, W>,
             drop_function: drop_function::<C, F, W>,
             give_back: give_back::<C, W>,
-            keeps,
         }
     }
 }
@@ -380,16 +375,9 @@ impl<R, W: World> Posted<R, W> {
             // The worker has freed the lock, and so knows the post no more: see `end_aside`.
             drop(self.side().lock());
         }
-        let (take, header) = (self.take, self.header);
-        let _keeps = self.forget();
+        let this = ManuallyDrop::new(self);
         // SAFETY: the value is there, and the worker has made its last step.
-        unsafe { take(header) }
-    }
-
-    /// Ends this handle, but not what keeps the place.
-    fn forget(self) -> Option<Arc<Shared<W>>> {
-        // SAFETY: read once, as the handle is not dropped.
-        unsafe { core::ptr::read(&ManuallyDrop::new(self).keeps) }
+        unsafe { (this.take)(this.header) }
     }
 
     /// Has the worker take the lock of `side` from here on; returns the state before. The caller
@@ -461,12 +449,7 @@ impl<R, W: World> Posted<R, W> {
         side.rest = Rest::Withdraws;
         let waker = side.waker.take();
         drop(side);
-        let (this, _keeps) = {
-            let this = ManuallyDrop::new(self);
-            // SAFETY: read once, as the handle is not dropped.
-            let keeps = unsafe { core::ptr::read(&this.keeps) };
-            (this, keeps)
-        };
+        let this = ManuallyDrop::new(self);
         let _withdraws = Withdraws(&this);
         // The function and the waker may have destructors of others: not under the lock.
         drop(waker);

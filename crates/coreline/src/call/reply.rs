@@ -5,11 +5,12 @@ use core::future::Future;
 use core::pin::Pin;
 use core::task::{Context, Poll, Waker};
 use std::panic::{RefUnwindSafe, UnwindSafe, resume_unwind};
+use std::sync::Arc;
 
 use coreline_world::{Native, Time, World};
 
 use super::post::Posted;
-use super::shared::{Seat, seat};
+use super::shared::{Seat, Shared, seat};
 use crate::block_on::block_on;
 
 const READY: &str = "a reply was polled after it was ready";
@@ -26,6 +27,8 @@ const READY: &str = "a reply was polled after it was ready";
 pub struct Reply<R, W: World = Native> {
     /// `None`: it is ready.
     posted: Option<Posted<R, W>>,
+    /// Keeps the worker's line there, for a parcel. So it is dropped last.
+    _keeps: Option<Arc<Shared<W>>>,
     withdraws: bool,
     /// The only worker that can run it, if there is only one such worker.
     runner: Option<Seat>,
@@ -36,8 +39,13 @@ impl<R, W: World> UnwindSafe for Reply<R, W> {}
 impl<R, W: World> RefUnwindSafe for Reply<R, W> {}
 
 impl<R: Send + 'static, W: World> Reply<R, W> {
-    pub(super) fn new(posted: Posted<R, W>, withdraws: bool, runner: Option<Seat>) -> Self {
-        Reply { posted: Some(posted), withdraws, runner }
+    pub(super) fn new(
+        posted: Posted<R, W>,
+        keeps: Option<Arc<Shared<W>>>,
+        withdraws: bool,
+        runner: Option<Seat>,
+    ) -> Self {
+        Reply { posted: Some(posted), _keeps: keeps, withdraws, runner }
     }
 
     /// Drops the reply without withdrawing the function, which still runs.

@@ -3,6 +3,7 @@
 use core::future::Future;
 use core::pin::Pin;
 use core::task::{Context, Poll};
+use std::sync::Arc;
 
 use coreline_world::model::{Checker, Model, Plant};
 use coreline_world::{JoinHandle, Native, Placement, Testbed};
@@ -24,11 +25,11 @@ fn meets<W: Testbed>(is_parcel: bool, withdraws: bool, end: End<W>) {
     let (task, posted) = if is_parcel {
         let unsent = parcel.post(function).ok().expect("it is free");
         // SAFETY: it is sent next, and the parcel stays until the end.
-        (Task(unsent.as_message()), unsafe { unsent.sent(None) })
+        (Task(unsent.as_message()), unsafe { unsent.sent() })
     } else {
         let unsent = letter(function);
         // SAFETY: it is sent next.
-        (Task(unsent.as_message()), unsafe { unsent.sent(None) })
+        (Task(unsent.as_message()), unsafe { unsent.sent() })
     };
     let work = move || {
         let task = task;
@@ -36,7 +37,7 @@ fn meets<W: Testbed>(is_parcel: bool, withdraws: bool, end: End<W>) {
         assert!(!unsafe { Header::run(task.0) }, "no thread sleeps on its state");
     };
     let worker = W::spawn(Placement::Anywhere, work).unwrap();
-    end(Reply::new(posted, withdraws, None));
+    end(Reply::new(posted, None, withdraws, None));
     worker.join();
     assert_eq!(Arc::strong_count(&held), 1, "dropped once");
     let packed = parcel.pack(|| (), Caller::OUTSIDE);

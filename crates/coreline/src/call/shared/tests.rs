@@ -42,7 +42,7 @@ fn task<W: World>() -> Task<W> {
     let letter = letter(|| ());
     let task = Task(letter.as_message());
     // SAFETY: it is sent next. A reply that leaves before that does the same.
-    drop(unsafe { letter.sent(None) });
+    drop(unsafe { letter.sent() });
     task
 }
 
@@ -129,7 +129,7 @@ fn runs_a_task<W: Testbed>(shared: &Arc<Shared<W>>, is_bound: bool) {
     let sent = if is_bound { shared.spawn_on(0, task) } else { shared.spawn(task) };
     sent.unwrap();
     // SAFETY: it was sent.
-    Reply::new(unsafe { letter.sent(None) }, false, None).wait();
+    Reply::new(unsafe { letter.sent() }, None, false, None).wait();
     shared.close();
     worker.join();
 }
@@ -141,7 +141,7 @@ fn serves_meanwhile<W: Testbed>(is_bound: bool) {
     let serves = letter(move || _ = theirs.serve());
     shared.spawn_on(0, Task(serves.as_message())).unwrap();
     // SAFETY: it was sent.
-    let _serves = unsafe { serves.sent(None) };
+    let _serves = unsafe { serves.sent() };
     runs_a_task(&shared, is_bound);
 }
 
