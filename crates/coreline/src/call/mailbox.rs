@@ -14,6 +14,7 @@
 //! message, and notifies only if it replaced `SLEEPING`. A call and `WORK` are different messages:
 //! a call tells the worker about nothing but itself.
 
+use core::mem::offset_of;
 use core::ptr;
 use core::time::Duration;
 
@@ -21,7 +22,7 @@ use coreline_topology::CpuId;
 use coreline_world::{Native, Ordering, Time, Word, World};
 
 use super::event_count::EventCount;
-use super::parcel::Parcel;
+use super::parcel::{self, Parcel};
 use super::polling::poll_at_home;
 use super::request::Header;
 
@@ -43,7 +44,7 @@ pub(super) struct Mailbox<W: World> {
 }
 
 // One line: what goes to and fro between a caller and a worker that polls.
-const _: () = assert!(size_of::<Mailbox<Native>>() <= 64);
+const _: () = assert!(offset_of!(Mailbox<Native>, parcel) + parcel::LENGTH <= 64);
 
 /// The fate of a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -73,7 +74,7 @@ impl<W: World> Mailbox<W> {
         Mailbox {
             word: W::Ptr::new_in(Self::AWAKE),
             events: EventCount::new_in(),
-            parcel: Parcel::new_in(),
+            parcel: Parcel::new_free(),
         }
     }
 

@@ -6,7 +6,7 @@ use coreline_topology::{CpuId, CpuSet};
 use coreline_world::World;
 
 use super::CallError;
-use super::reply::quietly;
+use super::post::quietly;
 use super::request::{Caller, Header, Request};
 use super::shared::Shared;
 

@@ -37,8 +37,11 @@
 //! to the worker. The line of the request moves to the worker, too, and returns with the value. If
 //! the function and its value have at most three words each, the request fits into the mailbox's
 //! line, provided that this line is free. This costs a second exchange on a line that the caller's
-//! CPU already owns, and saves both transfers of the request's line. A call that finds the mailbox
-//! occupied queues behind it. The nodes of that queue lie on the stacks of the callers.
+//! CPU already owns, and saves both transfers of the request's line. A small
+//! [`call_async`](Workers::call_async) uses the line in the same way until its reply has the value,
+//! so keep no replies of calls for long: meanwhile other calls need a second line. A call that
+//! finds the mailbox occupied queues behind it. The nodes of that queue lie on the stacks of the
+//! callers, or on the heap.
 //!
 //! A call does not announce work. The worker runs the call and continues to wait. The worker looks
 //! for tasks only if the function queued a task on that worker, or if a message of another kind
@@ -97,6 +100,7 @@ mod many;
 mod parcel;
 mod policy;
 mod polling;
+mod post;
 mod refused;
 mod reply;
 mod request;
@@ -116,6 +120,7 @@ use coreline_world::{JoinHandle, Native, Threads, World};
 
 pub use builder::{Builder, StartError};
 pub use policy::Policy;
+use post::Posted;
 pub use refused::{CallError, OwnWorker, Refused};
 pub use reply::{Reply, WaitsForItself};
 use request::{Caller, PanicResult, Request};
@@ -337,9 +342,29 @@ impl<W: World + Threads> Workers<W> {
         F: FnOnce() -> R + Send + 'static,
         R: Send + 'static,
     {
-        self.post(Some(cpu), function, true, |index, message| {
-            // SAFETY: the message keeps the letter until it was run.
-            unsafe { self.shared.send(index, message, true) }
+        let shared = &self.shared;
+        self.post(Some(cpu), function, true, |index, function| {
+            let callee = &shared.workers[index];
+            let function = match callee.mailbox.parcel().post(function) {
+                Ok(parcel) => {
+                    // SAFETY: the parcel stays as long as the reply keeps `shared`.
+                    match unsafe { callee.send(parcel.as_message(), false, shared.kicks()) } {
+                        // SAFETY: it was sent, and the reply keeps `shared`.
+                        Ok(_) => return Ok((unsafe { parcel.sent() }, Some(Arc::clone(shared)))),
+                        Err(why) => {
+                            // SAFETY: it was not sent.
+                            let function = unsafe { parcel.take_back() };
+                            if why != CallError::Busy {
+                                return Err(Refused { why, function });
+                            }
+                            function
+                        }
+                    }
+                }
+                Err(function) => function,
+            };
+            // SAFETY: the letter stays until it was run.
+            Self::mail(function, |message| unsafe { shared.send(index, message, true) })
         })
     }
 
@@ -355,7 +380,9 @@ impl<W: World + Threads> Workers<W> {
         F: FnOnce() -> R + Send + 'static,
         R: Send + 'static,
     {
-        self.post(None, function, false, |_, task| self.shared.spawn(tasks::Task(task)))
+        self.post(None, function, false, |_, function| {
+            Self::mail(function, |task| self.shared.spawn(tasks::Task(task)))
+        })
     }
 
     /// Like [`spawn`](Workers::spawn), but only for the worker of `cpu`.
@@ -369,22 +396,21 @@ impl<W: World + Threads> Workers<W> {
         F: FnOnce() -> R + Send + 'static,
         R: Send + 'static,
     {
-        self.post(Some(cpu), function, false, |index, task| {
-            self.shared.spawn_on(index, tasks::Task(task))
+        self.post(Some(cpu), function, false, |index, function| {
+            Self::mail(function, |task| self.shared.spawn_on(index, tasks::Task(task)))
         })
     }
 
-    /// Sends `function` in a letter by `send`, and returns the reply to it. `withdraws`: dropping
-    /// the reply withdraws the function.
+    /// Sends `function` by `send`, and returns the reply to it. `withdraws`: dropping the reply
+    /// withdraws the function.
     fn post<R, F>(
         &self,
         cpu: Option<CpuId>,
         function: F,
         withdraws: bool,
-        send: impl FnOnce(usize, NonNull<request::Header<W>>) -> Result<(), CallError>,
+        send: impl FnOnce(usize, F) -> Result<Sent<R, W>, Refused<F>>,
     ) -> Result<Reply<R, W>, Refused<F>>
     where
-        F: FnOnce() -> R + Send + 'static,
         R: Send + 'static,
     {
         if let Err(why) = self.shared.admit(self.shared.current()) {
@@ -395,19 +421,28 @@ impl<W: World + Threads> Workers<W> {
             Some(Ok(index)) => index,
             None => 0,
         };
-        let letter = reply::Letter::new_in(function);
-        match send(index, letter.as_message()) {
-            Ok(()) => {
-                // A set of one worker has no other one to run a task.
-                let is_bound = cpu.is_some() || self.shared.workers.len() == 1;
-                let runner = is_bound.then(|| self.shared.seat_of(index));
-                Ok(Reply::new(letter, withdraws, runner))
-            }
-            Err(why) => {
-                // SAFETY: it was not sent.
-                let function = unsafe { letter.take_back() };
-                Err(Refused { why, function })
-            }
+        let (posted, keeps) = send(index, function)?;
+        // A set of one worker has no other one to run a task.
+        let is_bound = cpu.is_some() || self.shared.workers.len() == 1;
+        let runner = is_bound.then(|| self.shared.seat_of(index));
+        Ok(Reply::new(posted, keeps, withdraws, runner))
+    }
+
+    /// Sends `function` in a letter.
+    fn mail<R, F>(
+        function: F,
+        send: impl FnOnce(NonNull<request::Header<W>>) -> Result<(), CallError>,
+    ) -> Result<Sent<R, W>, Refused<F>>
+    where
+        F: FnOnce() -> R + Send + 'static,
+        R: Send + 'static,
+    {
+        let letter = post::letter(function);
+        match send(letter.as_message()) {
+            // SAFETY: it was sent, and is no parcel.
+            Ok(()) => Ok((unsafe { letter.sent() }, None)),
+            // SAFETY: it was not sent.
+            Err(why) => Err(Refused { why, function: unsafe { letter.take_back() } }),
         }
     }
 
@@ -535,5 +570,8 @@ impl<W: World + Threads> Drop for Workers<W> {
         self.threads.drain(..).for_each(JoinHandle::join);
     }
 }
+
+/// The reply's end of what was sent, and what keeps its place.
+type Sent<R, W> = (Posted<R, W>, Option<Arc<Shared<W>>>);
 
 impl_debug!([W: World + Threads] Workers<W> as it { cpus: it.shared.workers.len(), .. });

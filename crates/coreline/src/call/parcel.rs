@@ -5,77 +5,110 @@
 //! way: the line moves back and forth, as in a ping-pong.
 //!
 //! There is one parcel for each worker. Its state is `FREE`, or that of a request. The caller that
-//! found it free has it until it has taken the value out. Other callers leave their requests on
-//! their stacks meanwhile.
+//! found it free has it until it, or its reply, has taken the value out. Other callers leave their
+//! requests on their stacks meanwhile, or in letters on the heap. A reply that a program forgets
+//! keeps the parcel for good, which costs only speed.
 
 use core::marker::PhantomData;
-use core::mem::{MaybeUninit, size_of};
+use core::mem::{align_of, offset_of, size_of};
 use core::panic::AssertUnwindSafe;
 use core::ptr::NonNull;
 use std::panic::catch_unwind;
 
-use coreline_world::{Cell, Ordering, Word, World};
+use coreline_world::{Native, Ordering, Word, World};
 
+use super::post::{Place, Post, Unsent};
 use super::request::{Caller, Header, PanicResult};
 
 /// First the function, and then its value.
-type Contents = [MaybeUninit<usize>; 3];
+pub(super) type Small = [usize; 3];
+
+/// Where a small call lies.
+pub(super) type Parcel<W> = Post<Small, W>;
+
+/// What lies on the worker's line; what a reply leaves is behind that.
+pub(super) const LENGTH: usize = offset_of!(Parcel<Native>, side);
 
 /// Whether it fits into a parcel.
 const fn fits<T>() -> bool {
-    size_of::<T>() <= size_of::<Contents>() && align_of::<T>() <= align_of::<Contents>()
+    size_of::<T>() <= size_of::<Small>() && align_of::<T>() <= align_of::<Small>()
 }
 
-/// Where a small call lies.
-#[repr(C)]
-pub(super) struct Parcel<W: World> {
-    header: Header<W>,
-    contents: Cell<Contents, W>,
+impl Place for Small {
+    unsafe fn give_back<W: World>(post: NonNull<Post<Self, W>>) {
+        // Release: pairs with the Acquire in `claim`: the next caller's function comes after what
+        // was read here.
+        // SAFETY: a parcel is there as long as its worker, which the caller keeps.
+        unsafe { post.as_ref() }.header.state.store(Header::<W>::FREE, Ordering::Release);
+    }
 }
 
 impl<W: World> Parcel<W> {
-    pub(super) fn new_in() -> Self {
-        let header = Header::new_in(Self::run::<fn(), ()>, Caller::OUTSIDE);
+    pub(super) fn new_free() -> Self {
+        let parcel = Post::new_in(Self::run_awaited::<fn(), ()>);
         // Relaxed: the worker is not there yet.
-        header.state.store(Header::<W>::FREE, Ordering::Relaxed);
-        Parcel { header, contents: Cell::new_in([MaybeUninit::uninit(); 3]) }
+        parcel.header.state.store(Header::<W>::FREE, Ordering::Relaxed);
+        parcel
     }
 
-    /// Packs a function, if it and its value are small and no other call lies here. The caller must
-    /// send it next.
+    /// Takes the parcel, if the function and its value are small and no other call lies here.
+    #[inline]
+    fn claim<F, R>(&self) -> bool {
+        let (free, waiting) = (Header::<W>::FREE, Header::<W>::WAITING);
+        // Acquire: pairs with the Release in `give_back`: the caller before has read its value.
+        // Relaxed: another call lies here, which is all that matters.
+        (const { fits::<F>() && fits::<PanicResult<R>>() })
+            && self
+                .header
+                .state
+                .compare_exchange(free, waiting, Ordering::Acquire, Ordering::Relaxed)
+                .is_ok()
+    }
+
+    /// Packs a function whose caller waits for its value. The caller must send it next.
     #[inline]
     pub(super) fn pack<F, R>(&self, function: F, caller: Caller) -> Result<Packed<'_, F, R, W>, F>
     where
         F: FnOnce() -> R + Send,
         R: Send,
     {
-        let (free, waiting) = (Header::<W>::FREE, Header::<W>::WAITING);
-        let state = &self.header.state;
-        // Acquire: pairs with the Release in `Packed::free`: the caller before has read its value.
-        // Relaxed: another call lies here, which is all that matters.
-        if !(const { fits::<F>() && fits::<PanicResult<R>>() })
-            || state.compare_exchange(free, waiting, Ordering::Acquire, Ordering::Relaxed).is_err()
-        {
+        if !self.claim::<F, R>() {
             return Err(function);
         }
-        self.header.address(Self::run::<F, R>, caller);
+        self.header.address(Self::run_awaited::<F, R>, caller);
         // SAFETY: this thread has taken the parcel. The function fits.
-        self.contents.with_mut(|at| unsafe { at.cast::<F>().write(function) });
+        unsafe { self.put(function) };
         Ok(Packed { parcel: self, types: PhantomData })
+    }
+
+    /// Packs a function for whose value a reply waits. The caller must send it next.
+    #[inline]
+    pub(super) fn post<F, R>(&self, function: F) -> Result<Unsent<Small, F, R, W>, F>
+    where
+        F: FnOnce() -> R + Send + 'static,
+        R: Send + 'static,
+    {
+        if !self.claim::<F, R>() {
+            return Err(function);
+        }
+        self.header.address(Self::run::<F, R>, Caller::OUTSIDE);
+        // SAFETY: this thread has taken the parcel. The function fits.
+        unsafe { self.put(function) };
+        // SAFETY: this thread has taken the parcel, which has the function, and the value fits.
+        Ok(unsafe { Unsent::new(NonNull::from_ref(self)) })
     }
 
     /// # Safety
     ///
     /// As for [`Header::run`]; the header is that of a parcel into which an `F` was packed.
-    unsafe fn run<F: FnOnce() -> R, R>(header: NonNull<Header<W>>) -> bool {
+    unsafe fn run_awaited<F: FnOnce() -> R, R>(header: NonNull<Header<W>>) -> bool {
         // SAFETY: by the contract; the pointer was made from a whole parcel, by `as_message`.
         let this = unsafe { header.cast::<Self>().as_ref() };
         // SAFETY: until `finish` the worker alone touches the contents: the function, which is
         // taken out once, as a call is run once.
-        let function = this.contents.with_mut(|at| unsafe { at.cast::<F>().read() });
-        let value = catch_unwind(AssertUnwindSafe(function));
-        // SAFETY: as for the function. `pack` has made sure that the value fits.
-        this.contents.with_mut(|at| unsafe { at.cast::<PanicResult<R>>().write(value) });
+        let value = catch_unwind(AssertUnwindSafe(unsafe { this.take::<F>() }));
+        // SAFETY: as for the function. `claim` has made sure that the value fits.
+        unsafe { this.put::<PanicResult<R>>(value) };
         true
     }
 }
@@ -125,9 +158,9 @@ impl<F, R, W: World> Packed<'_, F, R, W> {
     /// The parcel is the caller's, and holds a `T`.
     unsafe fn free<T>(self) -> T {
         // SAFETY: by the contract. It is read once, as the parcel is left to others after that.
-        let contents = self.parcel.contents.with_mut(|at| unsafe { at.cast::<T>().read() });
-        // Release: pairs with the Acquire in `pack`.
-        self.parcel.header.state.store(Header::<W>::FREE, Ordering::Release);
+        let contents = unsafe { self.parcel.take() };
+        // SAFETY: by the contract; the parcel is borrowed.
+        unsafe { Small::give_back(NonNull::from_ref(self.parcel)) };
         contents
     }
 }
@@ -143,7 +176,7 @@ mod tests {
 
     /// Two callers of a worker each take its part, too: no order comes from its wake word.
     fn two_callers<W: Testbed>() {
-        let parcel = Arc::new(Parcel::<W>::new_in());
+        let parcel = Arc::new(Parcel::<W>::new_free());
         let call = |parcel: &Parcel<W>, number: u32| match parcel.pack(|| number, Caller::OUTSIDE) {
             Ok(packed) => {
                 if number == 1 {

@@ -1,226 +1,19 @@
-//! Calls and tasks whose senders do not wait: a letter on the heap, and the reply to it.
+//! [`Reply`]: the value of a call or a task whose sender does not wait.
 
 use core::fmt;
 use core::future::Future;
 use core::pin::Pin;
-use core::ptr::NonNull;
 use core::task::{Context, Poll, Waker};
-use std::panic::{AssertUnwindSafe, RefUnwindSafe, UnwindSafe, catch_unwind, resume_unwind};
+use std::panic::{RefUnwindSafe, UnwindSafe, resume_unwind};
 use std::sync::Arc;
 
-use coreline_topology::CpuId;
 use coreline_world::{Native, Time, World};
 
-use super::polling::poll;
-use super::request::{Caller, Header, PanicResult};
-use super::shared::{Seat, seat};
-use crate::TicketLock;
+use super::post::Posted;
+use super::shared::{Seat, Shared, seat};
 use crate::block_on::block_on;
-use crate::lock::spin::MOST;
 
-/// The states of a letter.
-enum Stage<F, R> {
-    Waits(F, Option<Waker>),
-    Runs(Option<Waker>),
-    Done(PanicResult<R>),
-    /// Its value was taken, or is no longer wanted.
-    Over,
-}
-
-/// A function on its way to a worker, and its value on the way back.
-#[repr(C)]
-pub(super) struct Letter<F, R, W: World> {
-    header: Header<W>,
-    stage: TicketLock<Stage<F, R>, W>,
-}
-
-// SAFETY: the function and its value are behind the lock, and go from thread to thread by move. The
-// header's words are shared, and its pointers are followed by the worker that has the message.
-unsafe impl<F: Send, R: Send, W: World> Send for Letter<F, R, W> {}
-// SAFETY: as for `Send`.
-unsafe impl<F: Send, R: Send, W: World> Sync for Letter<F, R, W> {}
-
-impl<F, R, W> Letter<F, R, W>
-where
-    F: FnOnce() -> R + Send + 'static,
-    R: Send + 'static,
-    W: World,
-{
-    pub(super) fn new_in(function: F) -> Arc<Self> {
-        Arc::new(Letter {
-            header: Header::new_in(Self::run, Caller::OUTSIDE),
-            stage: TicketLock::new_in(Stage::Waits(function, None)),
-        })
-    }
-
-    /// The message to send: one handle of the letter, which [`run`](Header::run) gives back.
-    pub(super) fn as_message(self: &Arc<Self>) -> NonNull<Header<W>> {
-        let message = Arc::into_raw(Arc::clone(self));
-        // SAFETY: no handle is null.
-        unsafe { NonNull::new_unchecked(message.cast_mut()).cast() }
-    }
-
-    /// The function of a letter that could not be sent.
-    ///
-    /// # Safety
-    ///
-    /// [`as_message`](Letter::as_message) was called once, and its result was not sent.
-    pub(super) unsafe fn take_back(self: Arc<Self>) -> F {
-        // SAFETY: the handle in the message.
-        unsafe { Arc::decrement_strong_count(Arc::as_ptr(&self)) };
-        match self.swap(Stage::Over) {
-            Stage::Waits(function, _) => function,
-            _ => unreachable!("a letter that was not sent waits"),
-        }
-    }
-
-    fn swap(&self, stage: Stage<F, R>) -> Stage<F, R> {
-        core::mem::replace(&mut *self.stage.lock(), stage)
-    }
-
-    /// # Safety
-    ///
-    /// As for [`Header::run`]; the header is that of a `Letter<F, R, W>`, and came from
-    /// `as_message`.
-    unsafe fn run(header: NonNull<Header<W>>) -> bool {
-        // SAFETY: by the contract; the message held one handle.
-        let this = unsafe { Arc::from_raw(header.cast::<Self>().as_ptr().cast_const()) };
-        this.open();
-        // The value, if no reply is left.
-        quietly(|| drop(this));
-        false
-    }
-
-    /// Runs the function, unless it was withdrawn.
-    fn open(&self) {
-        let function = {
-            let mut stage = self.stage.lock();
-            match core::mem::replace(&mut *stage, Stage::Over) {
-                Stage::Waits(function, waker) => {
-                    *stage = Stage::Runs(waker);
-                    function
-                }
-                // Withdrawn.
-                _ => return,
-            }
-        };
-        let value = catch_unwind(AssertUnwindSafe(function));
-        let mut stage = self.stage.lock();
-        let Stage::Runs(waker) = core::mem::replace(&mut *stage, Stage::Over) else {
-            drop(stage);
-            // The reply is gone.
-            return quietly(|| drop(value));
-        };
-        *stage = Stage::Done(value);
-        drop(stage);
-        // A thread that waits awake looks there.
-        Header::<W>::finish(&self.header.state);
-        quietly(|| _ = waker.map(Waker::wake));
-    }
-}
-
-/// Runs a function that does not belong to the worker and that no thread waits for. If it panics,
-/// the panic has no place to go. The worker may be in the middle of a call, which must not be left
-/// before it ends.
-pub(super) fn quietly(f: impl FnOnce()) {
-    if let Err(panic) = catch_unwind(AssertUnwindSafe(f)) {
-        // Not dropped: that may panic, too.
-        core::mem::forget(panic);
-    }
-}
-
-/// A letter, as its sender sees it.
-trait Sent<R>: Send + Sync {
-    /// Whether its value is there, or was taken.
-    fn is_done(&self) -> bool;
-
-    /// Waits awake if that may help; returns the value if it came. `runner`: the CPU of the worker
-    /// that runs it, if that is known.
-    fn wait_awake(&self, runner: Option<CpuId>) -> Option<PanicResult<R>>;
-
-    fn poll(&self, waker: &Waker) -> Poll<PanicResult<R>>;
-
-    /// Whether the function had not begun, and will not run.
-    fn withdraw(&self) -> bool;
-
-    /// The reply is dropped. `withdraws`: the function must not run if it has not begun.
-    fn leave(&self, withdraws: bool);
-}
-
-impl<F, R, W> Sent<R> for Letter<F, R, W>
-where
-    F: FnOnce() -> R + Send + 'static,
-    R: Send + 'static,
-    W: World,
-{
-    fn is_done(&self) -> bool {
-        matches!(*self.stage.lock(), Stage::Done(_) | Stage::Over)
-    }
-
-    fn wait_awake(&self, runner: Option<CpuId>) -> Option<PanicResult<R>> {
-        // Acquire, in `poll`: pairs with the Release in `finish`.
-        poll::<W, _>(&self.header.state, MOST, runner, Header::<W>::says_done)?;
-        match self.swap(Stage::Over) {
-            Stage::Done(value) => Some(value),
-            _ => unreachable!("a reply that is waited for is done when its word says so"),
-        }
-    }
-
-    fn poll(&self, waker: &Waker) -> Poll<PanicResult<R>> {
-        // Made and dropped by what is none of ours: not under the lock.
-        let mut new = None;
-        loop {
-            let mut stage = self.stage.lock();
-            match &mut *stage {
-                Stage::Waits(_, at) | Stage::Runs(at) => {
-                    if at.as_ref().is_some_and(|old| old.will_wake(waker)) {
-                        return Poll::Pending;
-                    }
-                    if new.is_some() {
-                        let old = core::mem::replace(at, new);
-                        drop(stage);
-                        drop(old);
-                        return Poll::Pending;
-                    }
-                }
-                Stage::Done(_) => {
-                    let Stage::Done(value) = core::mem::replace(&mut *stage, Stage::Over) else {
-                        unreachable!("it was done, and is locked");
-                    };
-                    return Poll::Ready(value);
-                }
-                Stage::Over => panic!("a reply was polled after it was ready"),
-            }
-            drop(stage);
-            new = Some(waker.clone());
-        }
-    }
-
-    fn withdraw(&self) -> bool {
-        let mut stage = self.stage.lock();
-        if !matches!(*stage, Stage::Waits(..)) {
-            return false;
-        }
-        // Over: the worker finds it, and runs nothing.
-        let left = core::mem::replace(&mut *stage, Stage::Over);
-        // The function may have destructors: not under the lock.
-        drop(stage);
-        drop(left);
-        true
-    }
-
-    fn leave(&self, withdraws: bool) {
-        let mut stage = self.stage.lock();
-        let left = match &mut *stage {
-            Stage::Waits(_, waker) if !withdraws => (None, waker.take()),
-            // Over: the worker finds it, and drops the value itself.
-            stage => (Some(core::mem::replace(stage, Stage::Over)), None),
-        };
-        // What was left behind may have destructors: not under the lock.
-        drop(stage);
-        drop(left);
-    }
-}
+const READY: &str = "a reply was polled after it was ready";
 
 /// The value of a pending call or task. It is a future for any executor. To block instead, call
 /// [`wait`](Reply::wait).
@@ -233,11 +26,12 @@ where
 #[must_use = "dropping the reply of a call withdraws the call"]
 pub struct Reply<R, W: World = Native> {
     /// `None`: it is ready.
-    letter: Option<Arc<dyn Sent<R>>>,
+    posted: Option<Posted<R, W>>,
+    /// Keeps the worker's line there, for a parcel. So it is dropped last.
+    _keeps: Option<Arc<Shared<W>>>,
     withdraws: bool,
     /// The only worker that can run it, if there is only one such worker.
     runner: Option<Seat>,
-    world: core::marker::PhantomData<fn() -> W>,
 }
 
 // A value is there or not, and whole: a function that panics leaves none.
@@ -245,15 +39,13 @@ impl<R, W: World> UnwindSafe for Reply<R, W> {}
 impl<R, W: World> RefUnwindSafe for Reply<R, W> {}
 
 impl<R: Send + 'static, W: World> Reply<R, W> {
-    pub(super) fn new<F>(
-        letter: Arc<Letter<F, R, W>>,
+    pub(super) fn new(
+        posted: Posted<R, W>,
+        keeps: Option<Arc<Shared<W>>>,
         withdraws: bool,
         runner: Option<Seat>,
-    ) -> Self
-    where
-        F: FnOnce() -> R + Send + 'static,
-    {
-        Reply { letter: Some(letter), withdraws, runner, world: core::marker::PhantomData }
+    ) -> Self {
+        Reply { posted: Some(posted), _keeps: keeps, withdraws, runner }
     }
 
     /// Drops the reply without withdrawing the function, which still runs.
@@ -292,10 +84,8 @@ impl<R: Send + 'static, W: World> Reply<R, W> {
         if self.runner.is_some() && self.runner == seat::<W>() && !self.is_done() {
             return Err(WaitsForItself { reply: self });
         }
-        let letter = self.letter.as_ref().expect("a reply was waited for after it was ready");
-        if let Some(value) = letter.wait_awake(self.runner.map(|seat| seat.cpu)) {
-            self.letter = None;
-            return Ok(value.unwrap_or_else(|panic| resume_unwind(panic)));
+        if let Some(value) = self.wait_awake() {
+            return Ok(value);
         }
         Ok(block_on::<W, _>(self, None).expect("it waits for as long as it takes"))
     }
@@ -329,12 +119,9 @@ impl<R: Send + 'static, W: World> Reply<R, W> {
     ///
     /// Panics if the function panicked.
     pub fn wait_by(mut self, deadline: Time) -> Result<R, Self> {
-        let letter = self.letter.as_ref().expect("a reply was waited for after it was ready");
-        let runner = self.runner.map(|seat| seat.cpu);
         let is_over = deadline <= W::now();
-        if let Some(value) = (!is_over).then(|| letter.wait_awake(runner)).flatten() {
-            self.letter = None;
-            return Ok(value.unwrap_or_else(|panic| resume_unwind(panic)));
+        if let Some(value) = (!is_over).then(|| self.wait_awake()).flatten() {
+            return Ok(value);
         }
         let value = if is_over {
             match Pin::new(&mut self).poll(&mut Context::from_waker(Waker::noop())) {
@@ -353,17 +140,32 @@ impl<R: Send + 'static, W: World> Reply<R, W> {
     ///
     /// Returns the reply if the function has begun. It may have ended, too.
     pub fn withdraw(mut self) -> Result<(), Self> {
-        match self.letter.as_ref().is_some_and(|letter| letter.withdraw()) {
-            true => {
-                self.letter = None;
-                Ok(())
+        match self.posted.take().expect(READY).withdraw() {
+            Ok(()) => Ok(()),
+            Err(posted) => {
+                self.posted = Some(posted);
+                Err(self)
             }
-            false => Err(self),
         }
     }
 
     fn is_done(&self) -> bool {
-        self.letter.as_ref().is_none_or(|letter| letter.is_done())
+        self.posted.as_ref().is_none_or(Posted::is_done)
+    }
+
+    /// Waits awake if that may help; returns the value if it came.
+    #[inline]
+    fn wait_awake(&mut self) -> Option<R> {
+        let runner = self.runner.map(|seat| seat.cpu);
+        self.posted.as_ref().expect(READY).wait_awake(runner).then(|| self.take())
+    }
+}
+
+impl<R, W: World> Reply<R, W> {
+    /// The value, which is there.
+    fn take(&mut self) -> R {
+        let posted = self.posted.take().expect(READY);
+        posted.take().unwrap_or_else(|panic| resume_unwind(panic))
     }
 }
 
@@ -371,22 +173,23 @@ impl<R, W: World> Future for Reply<R, W> {
     type Output = R;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<R> {
-        let letter = self.letter.as_ref().expect("a reply was polled after it was ready");
-        let value = core::task::ready!(letter.poll(cx.waker()));
-        self.letter = None;
-        Poll::Ready(value.unwrap_or_else(|panic| resume_unwind(panic)))
+        match self.posted.as_ref().expect(READY).poll(cx.waker()) {
+            true => Poll::Ready(self.take()),
+            false => Poll::Pending,
+        }
     }
 }
 
 impl<R, W: World> Drop for Reply<R, W> {
     fn drop(&mut self) {
-        if let Some(letter) = self.letter.take() {
-            letter.leave(self.withdraws);
+        if let Some(posted) = self.posted.take().filter(|_| self.withdraws) {
+            // If it has begun, dropping the rest leaves the value to the worker.
+            let _ = posted.withdraw();
         }
     }
 }
 
-impl_debug!([R, W: World] Reply<R, W> as it { ready: it.letter.is_none() });
+impl_debug!([R, W: World] Reply<R, W> as it { ready: it.posted.is_none() });
 
 /// The error for a worker that would wait forever. Only this worker can run the awaited function,
 /// and not before its present function ends. The error contains the reply.

@@ -37,7 +37,8 @@ impl Caller {
 /// The part of a request that a worker knows.
 #[repr(C)]
 pub(super) struct Header<W: World> {
-    /// `WAITING`, `RUNS` or `DONE`; for a parcel also `FREE`. Its caller may sleep on it.
+    /// `WAITING`, `RUNS` or `DONE`; with `ASIDE` for a [`Post`](super::post::Post), and `FREE` for
+    /// a parcel. A caller may sleep on it.
     pub(super) state: W::U32,
     /// Written before the request is sent, like `run`.
     caller: Cell<Caller, W>,
@@ -50,11 +51,13 @@ impl<W: World> Header<W> {
     /// The call is where the worker will find it.
     pub(super) const WAITING: u32 = 0;
     /// The worker runs it.
-    const RUNS: u32 = 1;
+    pub(super) const RUNS: u32 = 1;
     /// It ran, and its value is there. The worker no longer touches the request.
-    const DONE: u32 = 2;
+    pub(super) const DONE: u32 = 2;
     /// There is no call.
     pub(super) const FREE: u32 = 3;
+    /// A bit beside the first three: from here on the state changes under a lock.
+    pub(super) const ASIDE: u32 = 4;
 
     pub(super) fn new_in(run: Run<W>, caller: Caller) -> Self {
         Header {
@@ -108,7 +111,7 @@ impl<W: World> Header<W> {
     }
 
     pub(super) fn says_done(state: u32) -> bool {
-        state == Self::DONE
+        state & !Self::ASIDE == Self::DONE
     }
 }
 

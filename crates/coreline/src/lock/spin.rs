@@ -100,6 +100,10 @@ pub(crate) fn looks<W: World, R>(end: Time, mut look: impl FnMut() -> Option<R>)
 ///
 /// The time that passes shows that another thread wants the CPU: the spinning thread was not
 /// running, and comes back late.
+///
+/// It yields between its looks, unlike a thread that waits for a call: the holder may want this
+/// CPU. On two CPUs (Intel Xeon, family 6, model 207), 4 and 16 threads that did not yield had a
+/// tenth fewer turns of a `Mutex`, and a tenth more beside four threads that compute without end.
 pub(crate) fn spin<W: World, T: Word>(
     word: &T,
     mut now: Time,

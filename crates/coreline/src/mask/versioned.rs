@@ -65,10 +65,13 @@ pub use self::reclaimer::Reclaimer;
 /// The type is a handle, and its clones are the same value.
 ///
 /// **Costs**: an update takes two heavy fences (natively, system calls), a read of the line of each
-/// reader whose bit is set, and a write to each of these lines. A reader that stays present without
-/// reading, or that reads only while it has several guards, keeps every old value alive. So leave
-/// before you block. A new reader that finds no free seat adds as many seats as there are, up to a
-/// limit, and they stay. Updates do not read the line of a seat that was freed.
+/// reader whose bit is set, and a write to each of these lines. A heavy fence interrupts the CPUs
+/// on which readers run. In a virtual machine (Intel Xeon, family 6, model 207) it takes 17 us
+/// beside one such reader, and so does an update. Without one, an update takes 0.5 us. A reader
+/// that stays present without reading, or that reads only while it has several guards, keeps every
+/// old value alive. So leave before you block. A new reader that finds no free seat adds as many
+/// seats as there are, up to a limit, and they stay. Updates do not read the line of a seat that
+/// was freed.
 ///
 /// **Priorities**: reads never wait. An update that has waited for a long time, for another update
 /// or for readers, sleeps between its checks, even if its thread has a real-time priority.

@@ -7,7 +7,8 @@ use coreline_topology::CpuSet;
 use coreline_world::model::{Checker, Model, Plant};
 use coreline_world::{JoinHandle, Placement, Testbed};
 
-use super::super::reply::{Letter, Reply};
+use super::super::post::letter;
+use super::super::reply::Reply;
 use super::super::request::{Caller, Request};
 use super::super::{Builder, Workers};
 use super::*;
@@ -36,17 +37,24 @@ impl<W: World> Shared<W> {
     }
 }
 
+/// A task for which no reply is left.
+fn task<W: World>() -> Task<W> {
+    let letter = letter(|| ());
+    let task = Task(letter.as_message());
+    // SAFETY: it is sent next. A reply that leaves before that does the same.
+    drop(unsafe { letter.sent() });
+    task
+}
+
 /// The steps of the busy worker 0: it adds a task for any worker.
 fn adds<W: Testbed>(shared: &Arc<Shared<W>>) {
-    let letter = Letter::new_in(|| ());
-    shared.workers[0].tasks.push(Task(letter.as_message()), false).unwrap();
+    shared.workers[0].tasks.push(task(), false).unwrap();
     shared.wake_searcher();
 }
 
 /// The steps of a worker that begins a task.
 fn works<W: Testbed>(shared: &Arc<Shared<W>>, worker: usize) {
-    let letter = Letter::new_in(|| ());
-    shared.run(worker, Task(letter.as_message()));
+    shared.run(worker, task());
 }
 
 /// The parts have ended, and another worker has no work. It must search if a task is left, and a
@@ -116,11 +124,12 @@ fn behind<W: Testbed>(is_bound: bool) {
 /// The one worker begins, and runs a task that is added for it, or for any.
 fn runs_a_task<W: Testbed>(shared: &Arc<Shared<W>>, is_bound: bool) {
     let worker = spawn(shared, |shared| shared.work(0));
-    let letter = Letter::new_in(|| ());
+    let letter = letter(|| ());
     let task = Task(letter.as_message());
     let sent = if is_bound { shared.spawn_on(0, task) } else { shared.spawn(task) };
     sent.unwrap();
-    Reply::<(), W>::new(letter, false, None).wait();
+    // SAFETY: it was sent.
+    Reply::new(unsafe { letter.sent() }, None, false, None).wait();
     shared.close();
     worker.join();
 }
@@ -129,8 +138,10 @@ fn runs_a_task<W: Testbed>(shared: &Arc<Shared<W>>, is_bound: bool) {
 fn serves_meanwhile<W: Testbed>(is_bound: bool) {
     let shared = workers::<W>(1);
     let theirs = Arc::clone(&shared);
-    let serves = Letter::new_in(move || _ = theirs.serve());
+    let serves = letter(move || _ = theirs.serve());
     shared.spawn_on(0, Task(serves.as_message())).unwrap();
+    // SAFETY: it was sent.
+    let _serves = unsafe { serves.sent() };
     runs_a_task(&shared, is_bound);
 }
 
@@ -167,8 +178,7 @@ fn takes_a_call_meanwhile<W: Testbed>(is_behind: bool) {
         }
         call.into_value().unwrap();
     });
-    let letter = Letter::new_in(|| ());
-    shared.spawn(Task(letter.as_message())).unwrap();
+    shared.spawn(task()).unwrap();
     // Release: pairs with the Acquire above.
     added.store(1, Ordering::Release);
     calls.join();
