@@ -174,7 +174,7 @@ impl File<'_> {
         let mut cores = calm().filter(|it| it.0 != Class::SameCore);
         let first = cores.clone().next().filter(|_| class != Class::SameCore)?;
         let (found, figure) = cores.rfind(|it| it.0 < class).unwrap_or(first);
-        let source = format!("does not occur here: as {}", found.name());
+        let source = format!("does not occur here; copied from {}", found.name());
         Some(Cost { value: figure.median, source, uncertain: false })
     }
 
@@ -184,8 +184,8 @@ impl File<'_> {
         let mut text = format!(
             "# {of}.\n\
              {}\n\
-             # What was measured says so; everything else is as in {},\n\
-             # whose sources say where it is from.\n\
+             # Measured figures say so. All others, and their sources,\n\
+             # are those of {}.\n\
              name = {}\n\
              summary = {}\n\
              {}\n\

@@ -123,7 +123,7 @@ impl Gate {
             let was = &baseline.simulator;
             let other = now.filter(|now| now.simulator != *was);
             let other =
-                other.map(|now| format!("coreline-sim was {was}, and is {}", now.simulator));
+                other.map(|now| format!("coreline-sim changed from {was} to {}", now.simulator));
             Compared::new(key.clone(), baseline.curves.get(key), now, tolerance / 100.0, other)
         });
         let curves: Vec<Compared> = compared.collect();
@@ -202,14 +202,14 @@ fn differs(then: &Curve, now: &Curve) -> Option<String> {
     };
     if threads(then) != threads(now) {
         return Some(format!(
-            "the numbers of threads were {}, and are {}",
+            "the numbers of threads changed from {} to {}",
             threads(then),
             threads(now)
         ));
     }
     let is_other = then.band != now.band
         || then.rates.values().map(Vec::len).ne(now.rates.values().map(Vec::len));
-    is_other.then(|| "the machine file, the band or the seed is another one".to_owned())
+    is_other.then(|| "the machine file, the band or the seed has changed".to_owned())
 }
 
 fn judged(then: &Curve, now: &Curve, tolerance: f64) -> Verdict {
