@@ -1008,7 +1008,7 @@ coreline_code_t coreline_counter_set(const struct coreline_counter_t *counter,
  *
  * `pool` may be null, which is the pool of the process. The set has `count` counters, numbered
  * from 0. They use less memory than as many separate counters. Each group of 32 counters takes
- * memory for each CPU when it is used by more than one. If there is no memory for the set itself,
+ * memory for each CPU once two CPUs use the group. If there is no memory for the set itself,
  * the process aborts.
  *
  * Errors: `CORELINE_ERROR_NULL`, `CORELINE_ERROR_ARGUMENT` (2^32 counters or more),
@@ -1500,7 +1500,7 @@ coreline_code_t coreline_workers_create(const struct coreline_workers_options_t 
  * Closes workers, waits until all calls and tasks have run, and destroys the workers.
  *
  * Functions that still run may use the workers meanwhile, as after `coreline_workers_close`.
- * Replies that were not waited for stay, and are ready.
+ * Replies that no thread waited for stay, and are ready.
  *
  * Errors: `CORELINE_ERROR_NULL`, `CORELINE_ERROR_HANDLE`, `CORELINE_ERROR_DEADLOCK` (the calling
  * thread is one of these workers, which would wait for its own end: the workers stay open).

@@ -164,7 +164,7 @@ pub unsafe extern "C" fn coreline_workers_create(
 /// Closes workers, waits until all calls and tasks have run, and destroys the workers.
 ///
 /// Functions that still run may use the workers meanwhile, as after `coreline_workers_close`.
-/// Replies that were not waited for stay, and are ready.
+/// Replies that no thread waited for stay, and are ready.
 ///
 /// Errors: `CORELINE_ERROR_NULL`, `CORELINE_ERROR_HANDLE`, `CORELINE_ERROR_DEADLOCK` (the calling
 /// thread is one of these workers, which would wait for its own end: the workers stay open).
