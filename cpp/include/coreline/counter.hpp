@@ -322,7 +322,7 @@ inline void give_back(char* base, unsigned shift) noexcept {
 
 /// Slot 0 of slots at zero; null if there is no memory.
 inline char* take_slots(unsigned shift) noexcept {
-    // The whole list is taken and what is left given back, as the head alone could come back with another successor.
+    // Takes the whole list and gives the rest back, because the head alone could return with another successor.
     if (Block* block = spare[shift].exchange(nullptr, std::memory_order_acquire); block != nullptr) {
         if (block->next != nullptr) give_back(block->next, shift);
         char* base = reinterpret_cast<char*>(block) + kAlign;

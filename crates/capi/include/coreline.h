@@ -485,7 +485,7 @@ typedef struct coreline_workers_options_t {
 typedef void (*coreline_function_t)(void *argument);
 
 /**
- * The counts of a worker. Each number is exact, but together they are not of one moment.
+ * The counts of a worker. Each number is exact, but together they are not a snapshot.
  */
 typedef struct coreline_worker_stats_t {
     /**
@@ -1367,7 +1367,7 @@ coreline_code_t coreline_mask_test(const struct coreline_mask_t *mask, uint32_t 
  * Errors: `CORELINE_ERROR_NULL`, `CORELINE_ERROR_HANDLE`, `CORELINE_ERROR_ARGUMENT` (`out` is not
  * aligned).
  *
- * Threads: any number of threads may call it at the same time. The result is not of one moment.
+ * Threads: any number of threads may call it at the same time. The result is not a snapshot.
  * Signals: async-signal-safe. Fork: the child has its own copy of the mask.
  */
 coreline_code_t coreline_mask_weight(const struct coreline_mask_t *mask, size_t *out);
@@ -1384,7 +1384,7 @@ coreline_code_t coreline_mask_weight(const struct coreline_mask_t *mask, size_t 
  * not aligned).
  *
  * Threads: any number of threads may call it at the same time. The list has each CPU that was set
- * before the call and not cleared. It is not of one moment. Signals: no signal handler may call
+ * before the call and not cleared. It is not a snapshot. Signals: no signal handler may call
  * it. Fork: safe in a forked child.
  */
 coreline_code_t coreline_mask_list(const struct coreline_mask_t *mask,
@@ -2392,7 +2392,7 @@ coreline_code_t coreline_domain_expire(const struct coreline_domain_t *domain);
  * Errors: `CORELINE_ERROR_NULL`, `CORELINE_ERROR_ARGUMENT` (`out` is not aligned),
  * `CORELINE_ERROR_HANDLE`.
  *
- * Threads: any number of threads may call it at the same time. The result is not of one moment.
+ * Threads: any number of threads may call it at the same time. The result is not a snapshot.
  * Signals: no signal handler may call it. Fork: a child has its own copy of the domain.
  */
 coreline_code_t coreline_domain_usage(const struct coreline_domain_t *domain,

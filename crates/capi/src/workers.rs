@@ -45,7 +45,7 @@ pub struct coreline_workers_options_t {
 /// As `polling` of `coreline_workers_options_t`: workers sleep as soon as they have no work.
 pub const CORELINE_WORKERS_NEVER_POLL: u64 = u64::MAX;
 
-/// The counts of a worker. Each number is exact, but together they are not of one moment.
+/// The counts of a worker. Each number is exact, but together they are not a snapshot.
 #[repr(C)]
 #[derive(Debug, Clone, Copy)]
 pub struct coreline_worker_stats_t {
