@@ -125,7 +125,7 @@ struct CORELINE_COUNTER_SHOWN Gate {
     /// Additions without slots, in the lower 20 bits; above them 1 + the first place that added, or why there will be
     /// none. A hint, so of two threads that note an addition at the same time, one may be lost.
     std::atomic<std::uint32_t> noted;
-    /// Slot 0; null until there are slots. Stays when the counter is destroyed, as a thread may be in a section.
+    /// Slot 0; null until there are slots. Stays when the counter is destroyed, because a thread may be in a section.
     std::atomic<char*> base;
 };
 #if CORELINE_COUNTER_RSEQ
