@@ -41,10 +41,10 @@ const EXPLAINED: [&str; 3] = [
      figure is `undecided` if these rows disagree.",
     "*Fact* numbers the independent facts of a table. Figures are one fact if the simulator gives \
      them the same value at every point of the band, within 2 %. A quotient of two other figures \
-     of the table is not a fact. A fact is as good as its worst figure. If something that we declare decides the figure, its name follows the number: \
-     `scenario` for a parameter of the scenario or an effect that is not modelled, or a cost of \
-     the machine file that is a guess, or from memory, and that moves the figure by its square \
-     root or more.",
+     of the table is not a fact. A fact is as good as its worst figure. If something that we \
+     declare decides the figure, its name follows the number: `scenario` for a parameter of the \
+     scenario or an effect that is not modelled, or a cost of the machine file that is a guess, \
+     or from memory, and that moves the figure by its square root or more.",
 ];
 
 pub(super) fn write(ledger: &Ledger) -> String {

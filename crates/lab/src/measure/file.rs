@@ -310,7 +310,8 @@ mod tests {
             |name| spec.sources().find(|(cost, _)| *cost == name).unwrap().1.source.clone();
         assert!(source("same_cache").contains("ping-pong"), "{}", source("same_cache"));
         assert!(source("other_socket").starts_with("as epyc-9654-2s: "), "{text}");
-        let raised = "does not occur here: copied from same_cache; raised to same_node, which is nearer";
+        let raised =
+            "does not occur here: copied from same_cache; raised to same_node, which is nearer";
         assert_eq!(source("same_socket"), raised);
         assert_eq!(spec.costs().same_socket, spec.costs().same_node);
     }

@@ -46,8 +46,8 @@ const NOT_BLIND: &str = "not blind: the author had read figures of this row else
                          model was made, and remembers them in part; no cost and no parameter was \
                          set or changed because of them";
 
-const OWN_NOTES: &str = "not blind: the author had read figures of this row for this project, before \
-                         the model was made; no cost and no parameter was set or changed because \
+const OWN_NOTES: &str = "not blind: the author had read figures of this row for this project, \
+                         before the model was made; no cost and no parameter was set or changed because \
                          of them";
 
 const ROWS: &[Row] = &[
@@ -87,8 +87,8 @@ const ROWS: &[Row] = &[
         beside: "queued",
         at: C_THREADS,
         seen: OWN_NOTES,
-        decides: "that with CNA the lock and the lines it guards stay on a socket; how long a round \
-                  is outside of the lock, where the line of the credentials' count moves",
+        decides: "that with CNA the lock and the lines it guards stay on a socket; how long a \
+                  round is outside of the lock, where the line of the credentials' count moves",
     },
     Row {
         name: "c-lock",
@@ -115,7 +115,7 @@ const ROWS: &[Row] = &[
         beside: "biases",
         at: D_THREADS,
         seen: NOT_BLIND,
-        decides: "the failed addition of a writer, which the writer takes back and which delays others",
+        decides: "the failed addition of a writer, which takes it back; both delay others",
     },
     Row {
         name: "d-write-packed",
