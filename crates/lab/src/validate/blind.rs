@@ -47,8 +47,8 @@ const NOT_BLIND: &str = "not blind: the author had read figures of this row else
                          set or changed because of them";
 
 const OWN_NOTES: &str = "not blind: the author had read figures of this row for this project, \
-                         before the model was made; no cost and no parameter was set or changed because \
-                         of them";
+                         before the model was made; no cost and no parameter was set or changed \
+                         because of them";
 
 const ROWS: &[Row] = &[
     Row {
