@@ -33,7 +33,7 @@ class Estimate:
 
     def __str__(self) -> str:
         cpus = len(os.sched_getaffinity(0))
-        guess = ", a guess, as none was run yet" if self.is_rough else ""
+        guess = ", a guess, because no cell has run yet" if self.is_rough else ""
         return f"{counted(self.cells, 'cell')}, about {_took(self.seconds / cpus)} on {counted(cpus, 'CPU')}{guess}"
 
 

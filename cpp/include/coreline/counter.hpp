@@ -125,7 +125,7 @@ struct CORELINE_COUNTER_SHOWN Gate {
     /// Additions without slots, in the lower 20 bits; above them 1 + the first place that added, or why there will be
     /// none. A hint, so of two threads that note an addition at the same time, one may be lost.
     std::atomic<std::uint32_t> noted;
-    /// Slot 0; null until there are slots. Stays when the counter is destroyed, as a thread may be in a section.
+    /// Slot 0; null until there are slots. Stays when the counter is destroyed, because a thread may be in a section.
     std::atomic<char*> base;
 };
 #if CORELINE_COUNTER_RSEQ
@@ -322,7 +322,7 @@ inline void give_back(char* base, unsigned shift) noexcept {
 
 /// Slot 0 of slots at zero; null if there is no memory.
 inline char* take_slots(unsigned shift) noexcept {
-    // The whole list is taken and what is left given back, as the head alone could come back with another successor.
+    // Takes the whole list and gives the rest back, because the head alone could return with another successor.
     if (Block* block = spare[shift].exchange(nullptr, std::memory_order_acquire); block != nullptr) {
         if (block->next != nullptr) give_back(block->next, shift);
         char* base = reinterpret_cast<char*>(block) + kAlign;

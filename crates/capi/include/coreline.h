@@ -485,7 +485,7 @@ typedef struct coreline_workers_options_t {
 typedef void (*coreline_function_t)(void *argument);
 
 /**
- * The counts of a worker. Each number is exact, but together they are not of one moment.
+ * The counts of a worker. Each number is exact, but together they are not a snapshot.
  */
 typedef struct coreline_worker_stats_t {
     /**
@@ -1008,7 +1008,7 @@ coreline_code_t coreline_counter_set(const struct coreline_counter_t *counter,
  *
  * `pool` may be null, which is the pool of the process. The set has `count` counters, numbered
  * from 0. They use less memory than as many separate counters. Each group of 32 counters takes
- * memory for each CPU when it is used by more than one. If there is no memory for the set itself,
+ * memory for each CPU once two CPUs use the group. If there is no memory for the set itself,
  * the process aborts.
  *
  * Errors: `CORELINE_ERROR_NULL`, `CORELINE_ERROR_ARGUMENT` (2^32 counters or more),
@@ -1367,7 +1367,7 @@ coreline_code_t coreline_mask_test(const struct coreline_mask_t *mask, uint32_t 
  * Errors: `CORELINE_ERROR_NULL`, `CORELINE_ERROR_HANDLE`, `CORELINE_ERROR_ARGUMENT` (`out` is not
  * aligned).
  *
- * Threads: any number of threads may call it at the same time. The result is not of one moment.
+ * Threads: any number of threads may call it at the same time. The result is not a snapshot.
  * Signals: async-signal-safe. Fork: the child has its own copy of the mask.
  */
 coreline_code_t coreline_mask_weight(const struct coreline_mask_t *mask, size_t *out);
@@ -1384,7 +1384,7 @@ coreline_code_t coreline_mask_weight(const struct coreline_mask_t *mask, size_t 
  * not aligned).
  *
  * Threads: any number of threads may call it at the same time. The list has each CPU that was set
- * before the call and not cleared. It is not of one moment. Signals: no signal handler may call
+ * before the call and not cleared. It is not a snapshot. Signals: no signal handler may call
  * it. Fork: safe in a forked child.
  */
 coreline_code_t coreline_mask_list(const struct coreline_mask_t *mask,
@@ -1500,7 +1500,7 @@ coreline_code_t coreline_workers_create(const struct coreline_workers_options_t 
  * Closes workers, waits until all calls and tasks have run, and destroys the workers.
  *
  * Functions that still run may use the workers meanwhile, as after `coreline_workers_close`.
- * Replies that were not waited for stay, and are ready.
+ * Replies that no thread waited for stay, and are ready.
  *
  * Errors: `CORELINE_ERROR_NULL`, `CORELINE_ERROR_HANDLE`, `CORELINE_ERROR_DEADLOCK` (the calling
  * thread is one of these workers, which would wait for its own end: the workers stay open).
@@ -1726,7 +1726,7 @@ coreline_code_t coreline_workers_stats(const struct coreline_workers_t *workers,
  *
  * Errors: `CORELINE_ERROR_NULL`, `CORELINE_ERROR_HANDLE` (the reply has ended),
  * `CORELINE_ERROR_DEADLOCK` (the calling thread is the only worker that can run the function, and
- * runs it only after its present function: the reply stays).
+ * runs it only after its current function: the reply stays).
  *
  * Threads: one thread at a time may use a reply, and it may be any thread. Signals: no signal
  * handler may call it. Fork: a reply whose function had not run at the time of the fork is never
@@ -2392,7 +2392,7 @@ coreline_code_t coreline_domain_expire(const struct coreline_domain_t *domain);
  * Errors: `CORELINE_ERROR_NULL`, `CORELINE_ERROR_ARGUMENT` (`out` is not aligned),
  * `CORELINE_ERROR_HANDLE`.
  *
- * Threads: any number of threads may call it at the same time. The result is not of one moment.
+ * Threads: any number of threads may call it at the same time. The result is not a snapshot.
  * Signals: no signal handler may call it. Fork: a child has its own copy of the domain.
  */
 coreline_code_t coreline_domain_usage(const struct coreline_domain_t *domain,

@@ -84,8 +84,8 @@ const TEXTS: [(Code, &CStr); 22] = [
     (Code::CORELINE_OK, c"success"),
     (
         Code::CORELINE_BUSY,
-        c"the lock is held, all leases, the mailbox or the permits are in use, or the reply is not \
-          there yet",
+        c"the lock is held; or all leases, the mailbox or all permits are in use; or the reply \
+          has not arrived",
     ),
     (Code::CORELINE_TIMED_OUT, c"the deadline passed first"),
     (Code::CORELINE_UNEQUAL, c"the word does not have the expected value"),
@@ -112,7 +112,7 @@ const TEXTS: [(Code, &CStr); 22] = [
     ),
     (
         Code::CORELINE_ERROR_FAULTS,
-        c"a pool, cache or domain has what was not given back, or memory that was misused",
+        c"a pool, cache or domain has objects that were not given back, or misused memory",
     ),
     (
         Code::CORELINE_ERROR_LAYOUT,
@@ -132,8 +132,8 @@ const TEXTS: [(Code, &CStr); 22] = [
         Code::CORELINE_ERROR_FORKED,
         c"the workers are threads of the parent process; create new ones after a fork",
     ),
-    (Code::CORELINE_ERROR_INSIDE, c"the member or the reader is inside; leave first"),
-    (Code::CORELINE_ERROR_OUTSIDE, c"the member or the reader is not inside; enter first"),
+    (Code::CORELINE_ERROR_INSIDE, c"the member or the reader has entered; leave first"),
+    (Code::CORELINE_ERROR_OUTSIDE, c"the member or the reader has not entered; enter first"),
 ];
 
 /// Describes a code in English.

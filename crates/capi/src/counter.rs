@@ -272,7 +272,7 @@ pub unsafe extern "C" fn coreline_counter_set(
 ///
 /// `pool` may be null, which is the pool of the process. The set has `count` counters, numbered
 /// from 0. They use less memory than as many separate counters. Each group of 32 counters takes
-/// memory for each CPU when it is used by more than one. If there is no memory for the set itself,
+/// memory for each CPU once two CPUs use the group. If there is no memory for the set itself,
 /// the process aborts.
 ///
 /// Errors: `CORELINE_ERROR_NULL`, `CORELINE_ERROR_ARGUMENT` (2^32 counters or more),

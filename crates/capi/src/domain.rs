@@ -396,7 +396,7 @@ pub unsafe extern "C" fn coreline_domain_expire(domain: *const coreline_domain_t
 /// Errors: `CORELINE_ERROR_NULL`, `CORELINE_ERROR_ARGUMENT` (`out` is not aligned),
 /// `CORELINE_ERROR_HANDLE`.
 ///
-/// Threads: any number of threads may call it at the same time. The result is not of one moment.
+/// Threads: any number of threads may call it at the same time. The result is not a snapshot.
 /// Signals: no signal handler may call it. Fork: a child has its own copy of the domain.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn coreline_domain_usage(

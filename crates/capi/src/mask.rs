@@ -113,7 +113,7 @@ pub unsafe extern "C" fn coreline_mask_test(
 /// Errors: `CORELINE_ERROR_NULL`, `CORELINE_ERROR_HANDLE`, `CORELINE_ERROR_ARGUMENT` (`out` is not
 /// aligned).
 ///
-/// Threads: any number of threads may call it at the same time. The result is not of one moment.
+/// Threads: any number of threads may call it at the same time. The result is not a snapshot.
 /// Signals: async-signal-safe. Fork: the child has its own copy of the mask.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn coreline_mask_weight(
@@ -137,7 +137,7 @@ pub unsafe extern "C" fn coreline_mask_weight(
 /// not aligned).
 ///
 /// Threads: any number of threads may call it at the same time. The list has each CPU that was set
-/// before the call and not cleared. It is not of one moment. Signals: no signal handler may call
+/// before the call and not cleared. It is not a snapshot. Signals: no signal handler may call
 /// it. Fork: safe in a forked child.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn coreline_mask_list(

@@ -101,7 +101,7 @@ unsafe fn ending(
 ///
 /// Errors: `CORELINE_ERROR_NULL`, `CORELINE_ERROR_HANDLE` (the reply has ended),
 /// `CORELINE_ERROR_DEADLOCK` (the calling thread is the only worker that can run the function, and
-/// runs it only after its present function: the reply stays).
+/// runs it only after its current function: the reply stays).
 ///
 /// Threads: one thread at a time may use a reply, and it may be any thread. Signals: no signal
 /// handler may call it. Fork: a reply whose function had not run at the time of the fork is never

@@ -45,7 +45,7 @@ pub struct coreline_workers_options_t {
 /// As `polling` of `coreline_workers_options_t`: workers sleep as soon as they have no work.
 pub const CORELINE_WORKERS_NEVER_POLL: u64 = u64::MAX;
 
-/// The counts of a worker. Each number is exact, but together they are not of one moment.
+/// The counts of a worker. Each number is exact, but together they are not a snapshot.
 #[repr(C)]
 #[derive(Debug, Clone, Copy)]
 pub struct coreline_worker_stats_t {
@@ -164,7 +164,7 @@ pub unsafe extern "C" fn coreline_workers_create(
 /// Closes workers, waits until all calls and tasks have run, and destroys the workers.
 ///
 /// Functions that still run may use the workers meanwhile, as after `coreline_workers_close`.
-/// Replies that were not waited for stay, and are ready.
+/// Replies that no thread waited for stay, and are ready.
 ///
 /// Errors: `CORELINE_ERROR_NULL`, `CORELINE_ERROR_HANDLE`, `CORELINE_ERROR_DEADLOCK` (the calling
 /// thread is one of these workers, which would wait for its own end: the workers stay open).

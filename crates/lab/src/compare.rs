@@ -42,8 +42,8 @@ const CHANCE: f64 = 0.05;
 #[derive(Args)]
 pub(crate) struct Choice {
     /// The earlier results, separated by commas, as `coreline run SCENARIO --json --out FILE`
-    /// writes them. Give one simulated result, or several native ones, best measured in turn with
-    /// the later ones
+    /// writes them. Give one simulated result, or several native ones, ideally measured alternately
+    /// with the later ones
     #[arg(value_name = "BEFORE,...")]
     before: String,
     /// The later results

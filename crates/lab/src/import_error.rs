@@ -1,4 +1,4 @@
-//! Why a matrix of latencies makes no machine file.
+//! Why no machine file can be made from a matrix of latencies.
 
 use std::io;
 use std::path::PathBuf;
@@ -35,7 +35,7 @@ pub(crate) enum ImportError {
     Missing { path: PathBuf, a: usize, b: usize },
     #[error(
         "the latencies form no classes: eight of ten lie between {low} and {high} ns, and no \
-         threshold parts the CPUs into groups; a machine file needs classes, such as cores that \
+         threshold splits the CPUs into groups; a machine file needs classes, such as cores that \
          share a cache"
     )]
     NoClasses { low: f64, high: f64 },
@@ -65,10 +65,10 @@ pub(crate) enum ImportError {
     )]
     TooDeep { levels: usize, groups: String },
     #[error(
-        "the matrix does not part into {asked} sockets; its groups are {groups}, so leave out \
+        "the matrix does not split into {asked} sockets; its groups are {groups}, so leave out \
          --sockets, or give the number of one of them"
     )]
     Sockets { asked: usize, groups: String },
-    #[error("the matrix makes no machine file: {0}; choose another machine with --like")]
+    #[error("no machine file can be made from the matrix: {0}; choose another machine with --like")]
     File(SpecError),
 }

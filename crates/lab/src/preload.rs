@@ -62,7 +62,7 @@ pub(crate) enum PreloadError {
     Path(PathBuf),
     #[error("{} is not a library; give the path of {LIBRARY} with --library", .0.display())]
     NotElf(PathBuf),
-    #[error("there is no program {}; give its path, or see PATH", .0.display())]
+    #[error("there is no program {}; give its path, or check PATH", .0.display())]
     NoProgram(PathBuf),
     #[error(
         "{} is linked statically, so no library can take the place of its functions; link it \

@@ -48,7 +48,7 @@ pub(crate) enum ScaleError {
          at once, without --partial"
     )]
     Mixed { was: String, is: String },
-    #[error("the tests failed ({status}), so the curves may not be all; nothing was blessed")]
+    #[error("the tests failed ({status}), so curves may be missing; nothing was blessed")]
     Unblessed { status: String },
     /// Which ones is in the result.
     #[error("{count} {} the gate", if *count == 1 { "curve fails" } else { "curves fail" })]

@@ -100,8 +100,8 @@ pub(crate) fn install(
     let (_, functions, _) = COMPLETIONS[1];
     writeln!(
         out,
-        "From its next start zsh reads its own if `fpath` has {}; bash and fish, if {} is one of \
-         their data folders: XDG_DATA_HOME, else ~/.local/share, and those of XDG_DATA_DIRS. man \
+        "A new zsh finds its completions if `fpath` has {}. A new bash or fish finds them if {} is \
+         a data folder: XDG_DATA_HOME (default ~/.local/share), or one of XDG_DATA_DIRS. man \
          finds the pages if `manpath` has {}.",
         prefix.join(functions).display(),
         data.unwrap_or_else(|| prefix.join("share")).display(),

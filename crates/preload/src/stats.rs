@@ -282,7 +282,7 @@ fn write(tables: &Tables, output: &CStr, mut text: &[u8]) {
     }
 }
 
-/// The rows with most waits, and of those with most calls.
+/// The rows with the most waits, and of those with the most calls.
 fn busiest(rows: &[Row]) -> (Vec<&Row>, usize) {
     let mut used: Vec<_> = rows.iter().filter(|row| row.calls() > 0).collect();
     used.sort_by_key(|row| core::cmp::Reverse((get(&row.waits), row.calls())));
@@ -303,7 +303,7 @@ fn text(tables: &Tables) -> Option<String> {
     let process = std::process::id();
     let mut text = format!(
         "coreline: readers-writer locks of {name} (process {process}); the {} of {all_locks} locks \
-         with most waits\n",
+         with the most waits\n",
         locks.len()
     );
     let ms = |nanos: &AtomicU64| get(nanos) as f64 / 1e6;
@@ -327,7 +327,7 @@ fn text(tables: &Tables) -> Option<String> {
             place(row.key.load(Ordering::Relaxed)),
         );
     }
-    let _ = writeln!(text, "the {} of {all_callers} callers with most waits", callers.len());
+    let _ = writeln!(text, "the {} of {all_callers} callers with the most waits", callers.len());
     let _ = writeln!(
         text,
         "{:>12} {:>10} {:>9} {:>11} {:>11}  returns to",

@@ -303,7 +303,7 @@ impl<'a> Levels<'a> {
             let path = dir.join(file);
             if let Some(cpus) = cpu_list(&path)? {
                 if !cpus.contains(id) {
-                    let expected = format!("a CPU list that holds {}, whose file it is", id.get());
+                    let expected = format!("a CPU list with {}, the CPU of this file", id.get());
                     return Err(FileError::malformed(&path, &cpus.to_string(), expected));
                 }
                 return Ok(Some(cpus.intersection(self.online)));

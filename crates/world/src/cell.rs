@@ -143,7 +143,7 @@ impl<T: ?Sized, W: Words> Deref for CellRef<'_, T, W> {
 }
 
 impl<'a, T: ?Sized, W: Words> CellRef<'a, T, W> {
-    /// Returns the borrow of a part. For its world, it still is an access to the whole content.
+    /// Returns the borrow of a part. For its world, it is still an access to the whole content.
     ///
     /// # Safety
     ///
@@ -195,7 +195,7 @@ impl<T: ?Sized, W: Words> DerefMut for CellMut<'_, T, W> {
 }
 
 impl<'a, T: ?Sized, W: Words> CellMut<'a, T, W> {
-    /// Returns the borrow of a part. For its world, it still is an access to the whole content.
+    /// Returns the borrow of a part. For its world, it is still an access to the whole content.
     ///
     /// # Safety
     ///

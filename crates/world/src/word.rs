@@ -86,8 +86,8 @@ pub trait Word: Send + Sync + Sized {
     ///   waiter reads it;
     /// * even if the deadline has already passed, the wait reads the word;
     /// * `None` orders no memory accesses, and says nothing about the present value of the word. A
-    ///   caller that times out must agree with the writer, with an exchange, which of the two was
-    ///   first.
+    ///   caller that times out must use an exchange to agree with the writer on which of the two
+    ///   was first.
     ///
     /// The return is late by the time for which other threads have the CPU, and in addition
     ///

@@ -110,9 +110,9 @@ pub struct FirstFit;
 /// first of these that is available:
 ///
 /// 1. the ID that it had last, if it is free, because its memory is in this CPU's caches;
-/// 2. an ID that was never handed out, as long as fewer IDs were handed out than there are users
-///    and allowed CPUs. So if there are enough IDs, every CPU gets its own ID, rather than an ID
-///    that another CPU will want back;
+/// 2. an ID that was never handed out, if fewer IDs were handed out so far than there are users,
+///    and fewer than there are allowed CPUs. So if there are enough IDs, every CPU gets its own
+///    ID, rather than an ID that another CPU will want back;
 /// 3. the lowest free ID.
 ///
 /// When users leave, the number of handed-out IDs falls. A recent ID that is not below this number

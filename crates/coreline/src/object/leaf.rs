@@ -40,6 +40,9 @@ pub(super) fn in_a_destructor<W: World>(destructor: impl FnOnce()) {
 pub(super) fn no_cache_in_a_destructor<W: World>(name: &str) {
     if cfg!(debug_assertions) {
         let inside = with::<W, _>(Cell::get) > 0;
-        assert!(!inside, "the destructor of an object calls the cache {name}: leaf locks only");
+        assert!(
+            !inside,
+            "the destructor of an object calls the cache {name}: it may take leaf locks only"
+        );
     }
 }

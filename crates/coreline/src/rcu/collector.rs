@@ -283,8 +283,9 @@ impl<W: World> Collector<W> {
     /// hold, and must not wait for a grace period.
     ///
     /// The call does not wait for readers, unless more values wait than the
-    /// [limit](CollectorOptions::limit). Then it waits for up to the patience, in vain if the
-    /// caller itself is in a section, and forever if the patience is [`Duration::MAX`], too.
+    /// [limit](CollectorOptions::limit). Then it waits for up to the patience. If the caller
+    /// itself is in a section, this wait is useless, and endless with a patience of
+    /// [`Duration::MAX`].
     ///
     /// # Safety
     ///

@@ -12,7 +12,7 @@ use crate::reclaim::{Reclaim, Reclaimers, Thread};
 ///
 /// As long as a reclaimer exists, calls of `retire` and `defer` free nothing themselves. The thread
 /// frees a value a few milliseconds after the end of the last section that may have found it. Use a
-/// reclaimer if drops take long or take locks, or if no more values may follow.
+/// reclaimer if drops take long or take locks, or if later calls may never come.
 ///
 /// ```
 /// use coreline::rcu::Collector;

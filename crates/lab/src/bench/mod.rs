@@ -122,7 +122,7 @@ impl Moment {
         }
     }
 
-    /// Millions a second since then.
+    /// Millions per second since then.
     fn rate(&self, count: u64) -> f64 {
         let Moment { cpu, wall } = Moment::now();
         let on_cpu = cpu.zip(self.cpu).map(|(now, then)| now.saturating_sub(then));
@@ -173,7 +173,7 @@ fn memory(spec: Spec) -> Result<Option<u64>, Error> {
 impl BenchResult {
     pub(crate) fn show(&self, form: Form, out: &mut dyn Write) -> Result<(), Error> {
         let rounds = counted(self.rounds, "round");
-        writeln!(out, "Millions a second of host time, median of {rounds}")?;
+        writeln!(out, "Millions per second of host time, median of {rounds}")?;
         let mut listing = Listing::new(&[
             ("case", false),
             ("accesses", true),

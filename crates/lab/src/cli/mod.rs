@@ -77,10 +77,10 @@ enum Verb {
     /// coreline-sim
     Port(Box<port::Choice>),
     /// Run a package's tests, and compare the throughput that they measure on simulated machines
-    /// with a baseline: as `cargo coreline scale`, too
+    /// with a baseline; `cargo coreline scale` does the same
     Scale(Box<scale::Choice>),
-    /// Run a program whose read locks of the C library scale: a library takes the place of the
-    /// functions for readers-writer locks, and the program is not changed
+    /// Run an unmodified program with read locks that scale: a preloaded library replaces the
+    /// readers-writer locks of the C library
     Preload(Box<preload::Choice>),
     /// Time the simulator on this host
     Bench(Bench),
@@ -138,7 +138,7 @@ struct Machines {
 
 #[derive(Subcommand)]
 enum MachinesVerb {
-    /// Make a machine file of a matrix of core-to-core latencies
+    /// Make a machine file from a matrix of core-to-core latencies
     Import(Box<import::Choice>),
 }
 

@@ -196,11 +196,7 @@ impl Process {
             ("no new privileges", known(privileges, &None, unknown)),
             (
                 "C library",
-                known(
-                    self.c_library,
-                    &self.c_library_error,
-                    "none that is known, or linked statically",
-                ),
+                known(self.c_library, &self.c_library_error, "unknown, or linked statically"),
             ),
             (
                 "AT_RSEQ_FEATURE_SIZE",

@@ -42,7 +42,7 @@ pub(crate) struct Choice {
     /// Write a machine file; then `--world FILE` simulates the machine
     #[arg(long, value_name = "FILE")]
     out: Option<PathBuf>,
-    /// The machine's name in that file; by default it is made of the matrix's file name
+    /// The machine's name in that file; the default is made from the matrix's file name
     #[arg(long, value_name = "NAME", value_parser = name)]
     name: Option<String>,
     /// The machine that supplies all costs but transfers: a preset's name, or a machine file
@@ -198,15 +198,15 @@ impl Imported {
         let mut notes = Vec::new();
         if self.left_out > 0 {
             notes.push(format!(
-                "{} were left out: only one socket shows how far its caches are apart, as the \
-                 lines that the others exchange pass through its memory",
+                "{} were left out: only one socket shows how far apart its caches are, because \
+                 lines that the other sockets exchange pass through its memory",
                 counted(self.left_out, "pair")
             ));
         }
         if !self.cpus.is_sorted() {
             notes.push(
-                "the simulated CPUs have other numbers than the matrix's; the machine file and \
-                 --json list them"
+                "the simulated CPUs are not numbered as in the matrix; the machine file and --json \
+                 list both numbers"
                     .to_owned(),
             );
         }

@@ -127,6 +127,6 @@ fn what_is_shown_fits_and_the_page_of_json_lists_it() {
         made.show(Form { width, colour: false, unicode: false }, &mut text).unwrap();
         let text = String::from_utf8(text).unwrap();
         assert!(text.lines().all(|line| line.chars().count() <= width), "{width}: {text}");
-        assert!(text.contains("other numbers") || width < 80, "{text}");
+        assert!(text.contains("not numbered as") || width < 80, "{text}");
     }
 }

@@ -39,12 +39,12 @@ const EXPLAINED: [&str; 3] = [
      over request shares alone. A quick run has no band. `coreline explain verdicts` defines the \
      verdicts. If a figure's source leaves parameters open, several rows compare with it. The \
      figure is `undecided` if these rows disagree.",
-    "*Fact* numbers the independent facts of a table. Figures are one fact if the simulator says \
-     the same of them at every point of the band, within 2 %. A quotient of two other figures of \
-     the table is not a fact. A fact is as good as its worst figure. After the number follows what \
-     we declare and what decides the figure: `scenario` for a parameter of the scenario or an \
-     effect that is not modelled, or a cost of the machine file that is a guess, or from memory, \
-     and that moves the figure by its square root or more.",
+    "*Fact* numbers the independent facts of a table. Figures are one fact if the simulator gives \
+     them the same value at every point of the band, within 2 %. A quotient of two other figures \
+     of the table is not a fact. A fact is as good as its worst figure. If something that we \
+     declare decides the figure, its name follows the number: `scenario` for a parameter of the \
+     scenario or an effect that is not modelled, or a cost of the machine file that is a guess, \
+     or from memory, and that moves the figure by its square root or more.",
 ];
 
 pub(super) fn write(ledger: &Ledger) -> String {

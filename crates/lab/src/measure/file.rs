@@ -174,7 +174,7 @@ impl File<'_> {
         let mut cores = calm().filter(|it| it.0 != Class::SameCore);
         let first = cores.clone().next().filter(|_| class != Class::SameCore)?;
         let (found, figure) = cores.rfind(|it| it.0 < class).unwrap_or(first);
-        let source = format!("does not occur here: as {}", found.name());
+        let source = format!("does not occur here: copied from {}", found.name());
         Some(Cost { value: figure.median, source, uncertain: false })
     }
 
@@ -184,8 +184,8 @@ impl File<'_> {
         let mut text = format!(
             "# {of}.\n\
              {}\n\
-             # What was measured says so; everything else is as in {},\n\
-             # whose sources say where it is from.\n\
+             # Measured figures say so. All others, and their sources,\n\
+             # are those of {}.\n\
              name = {}\n\
              summary = {}\n\
              {}\n\
@@ -310,7 +310,8 @@ mod tests {
             |name| spec.sources().find(|(cost, _)| *cost == name).unwrap().1.source.clone();
         assert!(source("same_cache").contains("ping-pong"), "{}", source("same_cache"));
         assert!(source("other_socket").starts_with("as epyc-9654-2s: "), "{text}");
-        let raised = "does not occur here: as same_cache; raised to same_node, which is nearer";
+        let raised =
+            "does not occur here: copied from same_cache; raised to same_node, which is nearer";
         assert_eq!(source("same_socket"), raised);
         assert_eq!(spec.costs().same_socket, spec.costs().same_node);
     }
@@ -343,7 +344,7 @@ mod tests {
             |name| spec.sources().find(|(cost, _)| *cost == name).unwrap().1.source.clone();
         assert!(source("locked").contains("addition less hit"), "{}", source("locked"));
         assert!(source("pause").starts_with("as host-2c: "), "{}", source("pause"));
-        assert_eq!(source("same_node"), "does not occur here: as same_cache");
+        assert_eq!(source("same_node"), "does not occur here: copied from same_cache");
     }
 
     #[test]

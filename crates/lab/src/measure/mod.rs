@@ -387,7 +387,7 @@ impl Measurement {
         match &self.file {
             Some(path) => writeln!(
                 out,
-                "\n{} has these figures, and those of {} for the rest:\n  \
+                "\n{} has these figures, and takes all others from {}; to run with it:\n  \
                  coreline run intermittent --world {}",
                 path.display(),
                 self.like,

@@ -82,12 +82,12 @@ pub(super) fn all(machine: &Probe, allowed: &[CpuId], bytes: usize) -> (Vec<Quan
     );
     add("pause", "a spin loop's pause", cost("pause"), &[one], 1, pause());
     add("clock", "reading the clock", cost("clock"), &[one], 1, clock());
-    add(SYSCALL, "waking threads where none sleeps", cost("syscall"), &[one], 1, syscall());
+    add(SYSCALL, "a wake-up with no thread asleep", cost("syscall"), &[one], 1, syscall());
     add("page", "the first write to a page of new memory", Use::None, &[one], 1, page());
     let what = "the first write to a page that was only read";
     add("copied-page", what, cost("first_write"), &[one], 1, copied_page());
     let switch = Use::Beyond("switch", 2.0, SYSCALL);
-    add("switch", "from one thread to the next on a CPU", switch, &[one, one], 1, alternate(500));
+    add("switch", "a switch from one thread to the next", switch, &[one, one], 1, alternate(500));
     add("slice", "the time slice of a thread on a CPU", cost("slice"), &[one, one], 4, slice());
     match near {
         Some((same_cache, other)) => {

@@ -49,8 +49,7 @@ impl Package {
     pub(super) fn note(&mut self, edition: &str) {
         if edition == "2015" {
             let remedy = "add `extern crate coreline_sim;` to its root, and check paths in modules";
-            self.notes
-                .push(format!("edition 2015 does not know its dependencies' names: {remedy}"));
+            self.notes.push(format!("in edition 2015, paths do not find dependencies: {remedy}"));
         }
         if self.uncharged > 0 {
             let how = "its content is plain data, which is not charged";
@@ -60,7 +59,7 @@ impl Package {
             ));
         }
         if self.loom > 0 {
-            let how = "not there in a build without `cfg(loom)`";
+            let how = "absent from a build without `cfg(loom)`";
             self.notes.push(format!(
                 "{}: {how}",
                 counted(self.loom, "path into loom", "paths into loom")

@@ -79,7 +79,8 @@ pub(super) fn read(tokens: &Tokens<'_>, keyword: usize, shared: &BTreeSet<String
         return Static::Plain;
     }
     if is_given {
-        let why = "a macro gets its name, and a static of the machine is made with its own";
+        let why =
+            "its name is an argument of a macro; a `coreline_sim::Static` needs its name as text";
         return Static::Left(format!("static ${}", it.name), why);
     }
     if is_of_thread(tokens, keyword) {

@@ -160,7 +160,7 @@ impl<'a> Of<'a> {
         let mut says = format!("On {config}{with}, with {}.", self.run.span());
         if groups.len() > 1 {
             says += &format!(
-                " This is one of {} combinations of the other parameters; the rows have all.",
+                " This is one of {} combinations of the other parameters; the rows have them all.",
                 groups.len()
             );
         }
@@ -199,7 +199,7 @@ impl<'a> Of<'a> {
         let mut says = format!("Columns for each variant, with {}.", self.run.span());
         if left > 0 {
             says += &format!(
-                " The last {MOST_PLACES} of {} places; the rows have all.",
+                " The last {MOST_PLACES} of {} places; the rows have them all.",
                 left + MOST_PLACES
             );
         }

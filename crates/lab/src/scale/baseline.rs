@@ -114,7 +114,7 @@ impl Baseline {
         for Entry { key, curve } in curve {
             let named = format!("{:?} of {} on {}", key.name, key.package, key.machine);
             if curves.insert(key, curve).is_some() {
-                return Err(format!("the curve {named} is there twice"));
+                return Err(format!("the curve {named} occurs twice"));
             }
         }
         Ok(Baseline { simulator, curves })
@@ -187,7 +187,7 @@ mod tests {
             (
                 "name = \"\"\"\nb \"c\"\n\"\"\"",
                 "name = \"a\"",
-                "the curve \"a\" of p on host-2c is there twice",
+                "the curve \"a\" of p on host-2c occurs twice",
             ),
         ] {
             let broken = text.replace(from, to);

@@ -125,7 +125,7 @@ impl Gate {
             let was = &baseline.simulator;
             let other = now.filter(|now| now.simulator != *was);
             let other =
-                other.map(|now| format!("coreline-sim was {was}, and is {}", now.simulator));
+                other.map(|now| format!("coreline-sim changed from {was} to {}", now.simulator));
             let then = baseline.curves.get(key);
             Compared::new(key.clone(), then, now, tolerance / 100.0, &options, other)
         });
@@ -207,14 +207,14 @@ fn differs(then: &Curve, now: &Curve) -> Option<String> {
     };
     if threads(then) != threads(now) {
         return Some(format!(
-            "the numbers of threads were {}, and are {}",
+            "the numbers of threads changed from {} to {}",
             threads(then),
             threads(now)
         ));
     }
     let is_other = then.band != now.band
         || then.rates.values().map(Vec::len).ne(now.rates.values().map(Vec::len));
-    is_other.then(|| "the machine file, the band or the seed is another one".to_owned())
+    is_other.then(|| "the machine file, the band or the seed has changed".to_owned())
 }
 
 fn judged(then: &Curve, now: &Curve, tolerance: f64) -> Verdict {

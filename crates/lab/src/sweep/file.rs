@@ -44,7 +44,7 @@ pub(super) fn rows(
         let row = row.map_err(text)?;
         let names = row.get_column_iter().map(|(name, _)| name);
         if !names.eq(columns.iter().map(|(name, _)| name)) {
-            return Err(format!("it has other columns than rows of {}", scenario.name));
+            return Err(format!("its columns are not those of rows of {}", scenario.name));
         }
         let value = |(name, field): (&String, &Field)| match field {
             Field::Null => Ok(Value::Null),
@@ -93,7 +93,7 @@ impl TaskRows {
         match engine {
             Some(engine) if engine == ENGINE => {}
             Some(found) => return Err(SweepError::Worker { asked: ENGINE.into(), ours: found }),
-            None => return Err(returned("the bytes do not say their engine".to_owned())),
+            None => return Err(returned("the bytes do not name their engine".to_owned())),
         }
         let scenario = scenario.as_deref().and_then(Scenario::named);
         let scenario =

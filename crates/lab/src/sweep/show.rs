@@ -83,7 +83,7 @@ impl Cells {
 
     pub(crate) fn show(&self, out: &mut dyn Write) -> Result<(), Error> {
         let (cells, time) = (counted(self.cells.len()), took(Duration::from_secs_f64(self.cpu_s)));
-        let guess = if self.rough { ", a guess, as none was run yet" } else { "" };
+        let guess = if self.rough { ", a guess, because no cell has run yet" } else { "" };
         writeln!(out, "{cells}, about {time} of CPU time{guess}\n")?;
         writeln!(out, "   cpu ms   MiB  key")?;
         for ListedCell { key, cpu_ms, memory_mib } in &self.cells {
@@ -193,7 +193,7 @@ impl Swept {
         write!(out, "{before} were there before")?;
         match now {
             0 => writeln!(out, "; none ran")?,
-            now => writeln!(out, "; {now} ran in {}, {rate:.1} a second", took(elapsed))?,
+            now => writeln!(out, "; {now} ran in {}, {rate:.1} per second", took(elapsed))?,
         }
         for Failed { key, error } in &self.failed {
             let error = error.lines().next().unwrap_or_default();
@@ -242,7 +242,7 @@ fn work(
 
 /// Says what will run, on standard error, before it runs.
 fn announce(estimate: &super::Estimate, before: usize, workers: usize) {
-    let guess = if estimate.is_rough { ", a guess, as none was run yet" } else { "" };
+    let guess = if estimate.is_rough { ", a guess, because no cell has run yet" } else { "" };
     let time = took(estimate.time / u32::try_from(workers).unwrap_or(1).max(1));
     let there =
         if before > 0 { format!(" ({before} are already in the store)") } else { String::new() };

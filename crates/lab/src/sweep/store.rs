@@ -92,7 +92,7 @@ impl Store {
         let opened = File::open(path).map_err(SweepError::io("read", path))?;
         let reader = SerializedFileReader::new(opened).map_err(damaged)?;
         let [engine, scenario, time] = file::facts(&reader);
-        let engine = engine.ok_or_else(|| foreign("it does not say its engine".to_owned()))?;
+        let engine = engine.ok_or_else(|| foreign("it does not name its engine".to_owned()))?;
         if engine != ENGINE {
             let dir = self.dir.clone();
             return Err(SweepError::Engine { dir, found: engine, ours: ENGINE });

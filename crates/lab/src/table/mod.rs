@@ -315,8 +315,8 @@ fn samples(rows: &[FigureRow]) -> Option<String> {
         // The warning says it.
         None => "",
         Some(None) => {
-            "; whether other programs disturbed them is unknown, as this kernel does not say how \
-             long threads wait for a CPU"
+            "; whether other programs disturbed them is unknown, because this kernel does not say \
+             how long threads wait for a CPU"
         }
         Some(Some(0)) => "; none was disturbed",
         Some(Some(1)) => "; one more was dropped, because other programs used the CPUs",

@@ -186,5 +186,5 @@ fn what_values_are_made_of_is_said_in_a_line() {
         "each value is the median of 6 to 7 samples; up to 3 more were dropped, because \
          other programs used the CPUs"
     );
-    assert!(of(&[(7, None)]).contains("is unknown, as this kernel"), "{}", of(&[(7, None)]));
+    assert!(of(&[(7, None)]).contains("is unknown, because this kernel"), "{}", of(&[(7, None)]));
 }

@@ -130,8 +130,8 @@ impl Mix {
     /// The mistake, in words.
     pub fn of_toml(text: &str) -> Result<Mix, String> {
         let mix: Mix = toml::from_str(text).map_err(|error| error.to_string())?;
-        let needs = "a mix needs 1 to 100,000 times that an operation takes a lock, and as few \
-                     locks and counts";
+        let needs = "an operation of a mix takes locks 1 to 100,000 times, and a mix has at most \
+                     as many locks and counts";
         if mix.is_possible() { Ok(mix) } else { Err(needs.to_owned()) }
     }
 

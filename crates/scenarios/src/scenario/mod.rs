@@ -64,7 +64,7 @@ impl Scenario {
             variants: &[],
             figures: &[],
             limited: |_, _| false,
-            not_testable: "all CPUs share one L3 and are few: no evidence on what more would cost",
+            not_testable: "all CPUs share one L3 and are few: no evidence about more CPUs",
             published: None,
             native: runs[0],
             simulated: runs[1],

@@ -96,8 +96,8 @@ pub static SCENARIO: Scenario = Scenario {
         Param::number(
             "rest",
             "Microseconds that creating and ending a thread takes without concurrency IDs; the \
-             default is 30 and, for 8x8 and 32x32, also 507 and 2970, with which 6.17's rate is \
-             the published one; may be given more than once",
+             default is 30 and, for 8x8 and 32x32, also 507 and 2970, at which 6.17 has the \
+             published rate; may be given more than once",
             [0, 100_000],
         )
         .unit("us")

@@ -344,7 +344,8 @@ impl Figures {
         let claim = format!("{} is {relation} {factor} times {}", self.name, other.name);
         let (points, others) = (self.points.len(), other.points.len());
         if points != others {
-            let found = format!("{points} points and {others}: the figures are of another band");
+            let found =
+                format!("{points} points and {others}: the figures come from different bands");
             let (range, replays) = (self.ratios(other), Vec::new());
             return Err(Box::new(BrokenClaim {
                 claim,

@@ -101,7 +101,7 @@ impl Spec {
         };
         if raw.name.is_empty() || raw.name.contains(|c: char| c.is_whitespace() || c == '@') {
             let why =
-                format!("{:?} is not one word without @, as a replay line needs it", raw.name);
+                format!("{:?} is not one word without @, which a replay line needs", raw.name);
             return Err(SpecError::Value { file: file.to_owned(), key: "name".to_owned(), why });
         }
         let wrong = |key: String, why: String| SpecError::Value { file: file.to_owned(), key, why };

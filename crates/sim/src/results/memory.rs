@@ -144,8 +144,8 @@ impl fmt::Display for MemoryMistake {
             )?,
             Misuse::Leak { blocks, bytes } => write!(
                 f,
-                "leak: at the end, {blocks} blocks with {bytes} bytes are left to which nothing \
-                 leads; the first of them:"
+                "leak: at the end, {blocks} blocks with {bytes} bytes are allocated and no \
+                 pointer leads to them; the first of them:"
             )?,
             Misuse::Fault { address } => {
                 write!(f, "{by} accessed ")?;

@@ -81,7 +81,7 @@ impl Faults {
     };
 
     /// The bad luck that interfaces permit. These are the faults of a machine under a schedule that
-    /// searches, unless [`Machine::faults`](crate::Machine::faults) sets others. In text they are
+    /// searches, unless [`Machine::faults`](crate::Machine::faults) sets others. As text, they are
     /// `search`.
     pub const SEARCH: Faults = Faults { spurious: 16, weak: 16, cut_spins: 8, ..Faults::NONE };
 

@@ -39,7 +39,7 @@ impl fmt::Display for MemoryChecks {
 
 /// The error for memory checks that cannot be parsed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{0:?} says nothing of memory checks; write off, on or traced")]
+#[error("{0:?} is not a setting of memory checks; write off, on or traced")]
 pub struct ParseMemoryChecksError(String);
 
 impl FromStr for MemoryChecks {

@@ -260,7 +260,7 @@ macro_rules! common {
         }
 
         impl $(<$param>)? fmt::Debug for $name $(<$param>)? {
-            /// The value. Charged as a load, as it is one.
+            /// The value. Charged as a load.
             fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 fmt::Debug::fmt(&self.load(Ordering::Relaxed), f)
             }

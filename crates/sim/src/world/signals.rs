@@ -68,8 +68,8 @@ impl Drop for SimHeld {
 impl Signals for Sim {
     type Held = SimHeld;
 
-    /// Costs two system calls, one now and one at the end, except for inside of another; as
-    /// natively.
+    /// Costs two system calls, as natively: one now and one at the end. Inside of another hold, it
+    /// costs none.
     fn hold() -> SimHeld {
         engine::issue();
         engine::hold_signals();

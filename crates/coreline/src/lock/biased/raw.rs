@@ -247,7 +247,7 @@ impl<W: World> RawBiasedRwLock<W> {
 
     /// Frees the lock, whether the caller holds it as a reader or as its writer.
     ///
-    /// As soon as the lock is free of the caller, the call touches its memory no more. So another
+    /// Once the caller no longer holds the lock, the call does not access its memory. So another
     /// thread that takes the lock to write may then free it, and drop the lock, even if this call
     /// has not returned.
     ///

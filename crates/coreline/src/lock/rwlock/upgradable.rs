@@ -75,7 +75,7 @@ impl<O: Order, R: Readers, W: World> RawRwLock<O, R, W> {
     }
 
     /// Makes the upgradable reader the writer, or gives up when `deadline` passes. Returns whether
-    /// the caller is the writer. If not, it still is the upgradable reader.
+    /// the caller is the writer. If not, it is still the upgradable reader.
     ///
     /// # Safety
     ///
@@ -87,7 +87,7 @@ impl<O: Order, R: Readers, W: World> RawRwLock<O, R, W> {
     }
 
     /// Makes the upgradable reader the writer if there is no other reader. Returns whether the
-    /// caller is the writer. If not, it still is the upgradable reader. A thread that tries to read
+    /// caller is the writer. If not, it is still the upgradable reader. A thread that tries to read
     /// at the same moment counts as a reader.
     ///
     /// # Safety

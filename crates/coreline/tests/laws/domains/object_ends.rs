@@ -439,7 +439,7 @@ fn a_destructor_that_calls_a_cache_is_found_natively() {
             .unwrap();
         drop(cache.get().unwrap());
         let message = panic_of(AssertUnwindSafe(|| _ = cache.shrink()));
-        assert!(message.contains("leaf locks only") && message.contains("other"), "{message}");
+        assert!(message.contains("take leaf locks only") && message.contains("other"), "{message}");
         drop(cache);
         assert_eq!(theirs.stats().live, 0, "it went back nevertheless");
     }

@@ -43,7 +43,7 @@ fn a_file_is_the_word_that_it_stands_for() {
                 writes = 0\n[[count]]\ncounts = 1\npairs = 1\n";
     assert_eq!(Mix::of_toml(text).unwrap(), Mix::parse("openssl").unwrap());
     for (wrong, says) in [
-        ("work = 1", "needs 1 to 100,000"),
+        ("work = 1", "1 to 100,000 times"),
         ("work = 1\n[[lock]]\nlocks = 1\nreeds = 2", "reeds"),
         ("work = -1\n[[lock]]\nlocks = 1\nreads = 2", "-1"),
     ] {
