@@ -40,7 +40,7 @@ impl Debian {
         let name = "linux-image";
         if !self.has(&[name]) {
             let package = self.kernel_package()?;
-            self.unpack(&package, &[(name, &|file| file.starts_with("vmlinuz"))])?;
+            self.unpack(&package, &[name], |_, file| file.starts_with("vmlinuz"))?;
         }
         Ok(self.folder.join(name))
     }
@@ -63,7 +63,7 @@ impl Debian {
     pub(crate) fn busybox(&self) -> Result<PathBuf, Error> {
         let name = "busybox";
         if !self.has(&[name]) {
-            self.unpack("busybox-static", &[(name, &|file| file == "busybox")])?;
+            self.unpack("busybox-static", &[name], |name, file| file == name)?;
         }
         Ok(self.folder.join(name))
     }
@@ -71,14 +71,12 @@ impl Debian {
     /// The files of the suite's glibc, and of the compiler's library, with these names.
     pub(crate) fn libraries(&self, names: &[&str]) -> Result<Vec<PathBuf>, Error> {
         if !self.has(names) {
-            let (of_compiler, of_libc): (Vec<_>, Vec<_>) =
-                names.iter().partition(|name| name.starts_with("libgcc"));
-            for (package, names) in [("libc6", of_libc), ("libgcc-s1", of_compiler)] {
-                let is_it = |name| move |file: &str| file == name;
-                let tests: Vec<_> = names.iter().map(|&&name| (name, is_it(name))).collect();
-                let wanted: Vec<(&str, &dyn Fn(&str) -> bool)> =
-                    tests.iter().map(|(name, is_it)| (*name, is_it as _)).collect();
-                self.unpack(package, &wanted)?;
+            let of_compiler = |name: &&str| name.starts_with("libgcc");
+            for (package, is_compilers) in [("libc6", false), ("libgcc-s1", true)] {
+                let names = names.iter().copied();
+                let names: Vec<_> =
+                    names.filter(|name| of_compiler(name) == is_compilers).collect();
+                self.unpack(package, &names, |name, file| file == name)?;
             }
         }
         Ok(names.iter().map(|name| self.folder.join(name)).collect())
@@ -142,8 +140,14 @@ impl Debian {
         Ok(apt)
     }
 
-    /// Keeps files of a package: each under its name, the one that its test knows by its own name.
-    fn unpack(&self, package: &str, wanted: &[(&str, &dyn Fn(&str) -> bool)]) -> Result<(), Error> {
+    /// Keeps files of a package, each under its name here: that which `is_it` says of its name here
+    /// and its name there.
+    fn unpack(
+        &self,
+        package: &str,
+        names: &[&str],
+        is_it: impl Fn(&str, &str) -> bool,
+    ) -> Result<(), Error> {
         let cannot_read = |path: &Path, source| Error::Read { path: path.to_owned(), source };
         let cannot_write = |path: &Path, source| Error::Write { path: path.to_owned(), source };
         println!("fetching {package} into {}", self.folder.display());
@@ -158,13 +162,14 @@ impl Debian {
         }
         let mut download = self.apt("apt-get")?;
         workspace::run(download.args(["-qq", "download", package]).current_dir(&scratch))?;
-        let downloaded = found_in(&scratch, &|file| file.ends_with(".deb"))
+        let downloaded = found_in(&scratch, |file| file.ends_with(".deb"))
             .map_err(|source| cannot_read(&scratch, source))?;
         let root = scratch.join("root");
         let mut extract = workspace::command("dpkg-deb", &["--extract"]);
         workspace::run(extract.arg(&downloaded).arg(&root))?;
-        for (name, is_it) in wanted {
-            let found = found_in(&root, is_it).map_err(|source| cannot_read(&root, source))?;
+        for name in names {
+            let found = found_in(&root, |file| is_it(name, file))
+                .map_err(|source| cannot_read(&root, source))?;
             let kept = self.folder.join(name);
             fs::rename(found, &kept).map_err(|source| cannot_write(&kept, source))?;
         }
@@ -201,7 +206,7 @@ fn kernel_among(text: &str) -> Option<&str> {
 }
 
 /// The file in `folder`, at any depth, whose name is the one looked for. Links do not count.
-fn found_in(folder: &Path, is_it: &dyn Fn(&str) -> bool) -> io::Result<PathBuf> {
+fn found_in(folder: &Path, is_it: impl Fn(&str) -> bool) -> io::Result<PathBuf> {
     let mut folders = vec![folder.to_owned()];
     while let Some(folder) = folders.pop() {
         for entry in fs::read_dir(folder)? {
@@ -234,9 +239,9 @@ mod tests {
     #[test]
     fn a_file_is_found_at_any_depth() {
         let here = workspace::root().join("xtask");
-        let found = found_in(&here, &|name| name == "init.sh").expect("it is there");
+        let found = found_in(&here, |name| name == "init.sh").expect("it is there");
         assert!(found.ends_with("src/guest/init.sh"));
-        let error = found_in(&here, &|name| name == "no such file").expect_err("it is not there");
+        let error = found_in(&here, |name| name == "no such file").expect_err("it is not there");
         assert_eq!(error.kind(), io::ErrorKind::NotFound);
     }
 }

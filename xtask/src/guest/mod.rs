@@ -68,6 +68,9 @@ pub(crate) struct Options {
     /// Environment variable for the programs, such as CORELINE_RSEQ=off; may be repeated
     #[arg(long, value_name = "NAME=VALUE", value_parser = variable)]
     env: Vec<(String, String)>,
+    /// Only the programs with this in their names, such as world/; may be repeated
+    #[arg(long, value_name = "PART")]
+    only: Vec<String>,
     /// Also the tests that are simulated or model-checked, though they show the same everywhere
     #[arg(long)]
     all_worlds: bool,
@@ -168,7 +171,10 @@ impl Kit {
         };
         let mut runs = vec![doctor("doctor"), doctor(JSON)];
         let mut places = BTreeSet::new();
-        for Program { name, file, folder } in &self.built.tests {
+        let is_asked = |it: &&Program| {
+            options.only.is_empty() || options.only.iter().any(|part| it.name.contains(part))
+        };
+        for Program { name, file, folder } in self.built.tests.iter().filter(is_asked) {
             let place = format!("/tests/{name}");
             places.extend(Path::new(&place).parent().map(Path::to_owned));
             archive.file(Path::new(&place), &stripped(file)?)?;
