@@ -231,7 +231,7 @@ mod tests {
         let text = "linux-image-arm64\n  Depends: linux-image-6.1.0-9-arm64\n  Depends: other\n";
         assert_eq!(kernel_among(text), Some("linux-image-6.1.0-9-arm64"));
         assert_eq!(kernel_among("linux-image-6.1.0-9-arm64\n  Depends: kmod\n"), None);
-        let text = "linux-image-7.3.4-amd64\n |Depends: dracut\n  Depends: linux-base-7.3.4-amd64\n  \
+        let text = "linux-image-7.3.4-amd64\n |Depends: dracut\n  Depends: linux-base-7.3.4\n  \
                     Depends: linux-binary-7.3.4-amd64\n  Depends: linux-image-7.3.4-amd64-x\n";
         assert_eq!(kernel_among(text), Some("linux-binary-7.3.4-amd64"));
     }

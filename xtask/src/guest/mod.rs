@@ -116,8 +116,8 @@ impl Kit {
         Ok(Kit { target, folder, built: Built::new(target)? })
     }
 
-    /// Runs the programs in a guest, and prints how they ended. The inner error: one did not pass, or
-    /// the guest stopped before it had run all.
+    /// Runs the programs in a guest, and prints how they ended. The inner error: one did not pass,
+    /// or the guest stopped before it had run all.
     fn boot(&self, options: &Options) -> Result<(Verdict, Result<(), Error>), Error> {
         let files = Files::of(options, self.target, &self.folder)?;
         let mut archive = Archive::default();
