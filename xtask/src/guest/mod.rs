@@ -149,7 +149,7 @@ impl Kit {
         println!("  tests that passed: {}", verdict.passed());
         let failed = verdict.failed(runs.iter().map(|run| run.name.as_str()));
         let failed = failed.join(", ");
-        let done = listened.and_then(|()| match failed.is_empty() {
+        let done = listened.and(match failed.is_empty() {
             true => Ok(()),
             false => Err(Error::Guest(failed)),
         });

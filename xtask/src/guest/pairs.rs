@@ -113,7 +113,7 @@ fn is_as(found: &Value, expected: &str) -> bool {
         (_, Some(least), _) => found.as_u64().is_some_and(|found| found >= least),
         ("some", ..) => !found.is_null(),
         (.., Value::String(found)) => found == expected,
-        _ => found.to_string() == expected,
+        _ => serde_json::from_str::<Value>(expected).is_ok_and(|expected| expected == *found),
     }
 }
 
