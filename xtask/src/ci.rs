@@ -12,7 +12,7 @@ use std::time::Instant;
 
 use crate::error::Error;
 use crate::target::{self, Arch, ELSEWHERE, Libc, NATIVE_PACKAGES, NOT_NATIVE, Target};
-use crate::{advisories, alone, figures, golden, msrv, packed, python, tidy, workspace};
+use crate::{advisories, alone, figures, golden, guest, msrv, packed, python, tidy, workspace};
 
 /// A step: its name, when it runs, and what it does.
 struct Step {
@@ -137,6 +137,7 @@ fn steps(readme: &str) -> Result<Vec<Step>, Error> {
         nightly("programs", programs),
         nightly("suites", suites),
         nightly("gate", gate),
+        nightly("guests", guest::step),
         verb("packed", packed::run),
         verb("doctor", doctor),
         slow("deeper", deeper),
@@ -330,6 +331,7 @@ mod tests {
                 "programs",
                 "suites",
                 "gate",
+                "guests",
                 "deeper"
             ]
         );

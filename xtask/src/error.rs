@@ -47,6 +47,9 @@ pub(crate) enum Error {
     #[error("there is no made-up host {asked:?}; there are {all}")]
     NoHost { asked: String, all: String },
 
+    #[error("there is no pair {asked:?}; there are {all}")]
+    NoPair { asked: String, all: String },
+
     #[error("tests failed on made-up hosts; the same program runs here by its path:\n  {0}")]
     Hosts(String),
 

@@ -1,5 +1,5 @@
 //! Developer commands of coreline: `cargo xtask ci`, `tidy`, `docs`, `golden`, `packed`, `msrv`,
-//! `figures`, `tables`, `header`, `advisories`, `guest`, `hosts`.
+//! `figures`, `tables`, `header`, `advisories`, `guest`, `guests`, `hosts`.
 
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "a program talks to its user")]
 
@@ -75,6 +75,8 @@ enum Verb {
     Advisories,
     /// Run the native tests under Debian's kernel, on an emulated machine with many CPUs
     Guest(guest::Options),
+    /// Run them under several kernels, each with several C libraries
+    Guests(guest::Choice),
     /// Run the native tests on hosts that look unlike this one; for root
     Hosts(hosts::Choice),
 }
@@ -98,6 +100,7 @@ fn main() -> ExitCode {
         Verb::Advisories => advisories::run(),
         Verb::Hosts(choice) => hosts::run(&choice),
         Verb::Guest(options) => guest::run(&options),
+        Verb::Guests(choice) => guest::run_pairs(&choice),
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,

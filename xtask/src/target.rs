@@ -118,6 +118,13 @@ impl Target {
         Ok(())
     }
 
+    /// Whether it is what cargo builds for unless it is told otherwise: this program was.
+    pub(crate) fn is_host(self) -> bool {
+        Arch::host() == Some(self.arch)
+            && cfg!(target_env = "gnu")
+            && matches!(self.libc, Libc::Glibc)
+    }
+
     /// A cargo that builds for this target: the verb and what goes with it is `line`.
     pub(crate) fn cargo(self, line: &str) -> Result<Command, Error> {
         let triple = self.to_string();
@@ -136,14 +143,18 @@ impl Target {
         workspace::read_bytes(scratch)
     }
 
-    /// The C library's files that a program needs at run time: where it looks, and where they are.
-    pub(crate) fn libraries(self) -> Result<Vec<(&'static str, PathBuf)>, Error> {
+    /// Where a program looks for the C library's files that it needs at run time.
+    pub(crate) fn places_of_libraries(self) -> Vec<&'static str> {
         let loader = match (self.libc, self.arch) {
-            (Libc::Musl, _) => return Ok(Vec::new()),
+            (Libc::Musl, _) => return Vec::new(),
             (Libc::Glibc, Arch::X86_64) => "lib64/ld-linux-x86-64.so.2",
             (Libc::Glibc, Arch::Aarch64) => "lib/ld-linux-aarch64.so.1",
         };
-        let names = [loader, "lib/libc.so.6", "lib/libgcc_s.so.1", "lib/libm.so.6"];
+        vec![loader, "lib/libc.so.6", "lib/libgcc_s.so.1", "lib/libm.so.6"]
+    }
+
+    /// These files, of the C library that belongs to the linker.
+    pub(crate) fn libraries(self) -> Result<Vec<PathBuf>, Error> {
         let linker = self.linker()?;
         let find = |name: &'static str| {
             let file = Path::new(name).file_name().unwrap_or_default().to_string_lossy();
@@ -152,14 +163,14 @@ impl Target {
             let found = PathBuf::from(String::from_utf8_lossy(&found).trim_end());
             // The compiler prints the name of a file that it does not find as it was given.
             match found.is_absolute() {
-                true => Ok((name, found)),
+                true => Ok(found),
                 false => Err(Error::Missing {
                     what: format!("{file}, which programs for {self} need"),
                     remedy: format!("install the C library that belongs to {linker}, or use musl"),
                 }),
             }
         };
-        names.into_iter().map(find).collect()
+        self.places_of_libraries().into_iter().map(find).collect()
     }
 }
 

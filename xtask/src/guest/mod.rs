@@ -6,6 +6,7 @@
 
 mod cpio;
 mod debian;
+mod pairs;
 mod programs;
 mod qemu;
 mod verdict;
@@ -18,9 +19,10 @@ use std::time::{Duration, Instant};
 use clap::Args;
 use cpio::Archive;
 use debian::Debian;
-use programs::Program;
+pub(crate) use pairs::{Choice, run as run_pairs, step};
+use programs::{Built, Program};
 use qemu::{Guest, Shape};
-use verdict::{Line, Verdict};
+use verdict::{JSON, Line, Verdict};
 
 use crate::error::Error;
 use crate::target::{Arch, Libc, NOT_NATIVE, Target};
@@ -32,6 +34,10 @@ const INIT: &str = include_str!("init.sh");
 /// How much longer the guest may be silent than a program may take: it boots, and ends programs at
 /// their limit.
 const GRACE: Duration = Duration::from_secs(180);
+
+/// How often a guest is started that does not get as far as its first process: emulated, a kernel
+/// now and then panics over time that another machine's load took from it.
+const BOOTS: u32 = 3;
 
 #[derive(Debug, Args)]
 pub(crate) struct Options {
@@ -50,12 +56,21 @@ pub(crate) struct Options {
     /// Kernel to boot [default: that of this machine's Debian release]
     #[arg(long, value_name = "FILE")]
     kernel: Option<PathBuf>,
+    /// Debian suite whose newest kernel to boot, such as sid
+    #[arg(long, value_name = "SUITE", conflicts_with = "kernel")]
+    suite: Option<String>,
+    /// Debian suite whose glibc the guest has [default: the linker's glibc]
+    #[arg(long, value_name = "SUITE", conflicts_with = "libc")]
+    glibc_from: Option<String>,
     /// Statically linked BusyBox for the guest's processor [default: Debian's]
     #[arg(long, value_name = "FILE")]
     busybox: Option<PathBuf>,
     /// Environment variable for the programs, such as CORELINE_RSEQ=off; may be repeated
     #[arg(long, value_name = "NAME=VALUE", value_parser = variable)]
     env: Vec<(String, String)>,
+    /// Only the programs with this in their names, such as world/; may be repeated
+    #[arg(long, value_name = "PART")]
+    only: Vec<String>,
     /// Also the tests that are simulated or model-checked, though they show the same everywhere
     #[arg(long)]
     all_worlds: bool,
@@ -76,93 +91,168 @@ struct Run {
 }
 
 pub(crate) fn run(options: &Options) -> Result<(), Error> {
-    let target = Target { arch: options.arch, libc: options.libc };
-    let folder = workspace::target_folder()?.join("guest").join(options.arch.name());
-    fs::create_dir_all(&folder).map_err(|source| Error::Write { path: folder.clone(), source })?;
+    let (_, done) = Kit::new(options)?.boot(options)?;
+    done
+}
 
-    // Looks for what may be missing before anything is fetched or built.
-    target.check()?;
-    let shape = Shape { arch: options.arch, cpus: options.cpus, nodes: options.nodes };
-    let mut qemu = shape.command()?;
-    let debian = Debian::new(options.arch, &folder);
-    let kernel = options.kernel.clone().map_or_else(|| debian.kernel(), absolute)?;
-    let busybox = options.busybox.clone().map_or_else(|| debian.busybox(), absolute)?;
+/// What guests of one target have in common.
+struct Kit {
+    target: Target,
+    /// Where what is fetched and made is kept.
+    folder: PathBuf,
+    built: Built,
+}
 
-    let mut archive = Archive::default();
-    let runs = pack(&mut archive, target, options, &folder.join("stripped"))?;
-    archive.file(Path::new("bin/busybox"), &workspace::read_bytes(&busybox)?)?;
-    let archive = archive.finish()?;
-    let initramfs = folder.join("initramfs.cpio");
-    fs::write(&initramfs, &archive)
-        .map_err(|source| Error::Write { path: initramfs.clone(), source })?;
-
-    qemu.arg("-kernel").arg(kernel).arg("-initrd").arg(initramfs);
-    println!("==> boot: {}", workspace::line(&qemu));
-    println!("{} programs, {} MiB", runs.len(), archive.len() >> 20);
-    let start = Instant::now();
-    let mut verdict = Verdict::default();
-    let silence = Duration::from_secs(u64::from(options.limit)) + GRACE;
-    let listened = listen(&mut Guest::start(qemu)?, silence, runs.len(), &mut verdict);
-
-    println!("\nguest: verdict after {:.0} s", start.elapsed().as_secs_f64());
-    for Run { name, .. } in &runs {
-        println!("  {name:<28} {}", verdict.of(name));
+impl Kit {
+    fn new(options: &Options) -> Result<Kit, Error> {
+        let target = Target { arch: options.arch, libc: options.libc };
+        let folder = workspace::target_folder()?.join("guest").join(options.arch.name());
+        fs::create_dir_all(&folder)
+            .map_err(|source| Error::Write { path: folder.clone(), source })?;
+        // Looks for what may be missing before anything is fetched or built.
+        target.check()?;
+        shape(options).command()?;
+        Files::of(options, target, &folder)?;
+        Ok(Kit { target, folder, built: Built::new(target)? })
     }
-    listened?;
-    let failed = verdict.failed(runs.iter().map(|run| run.name.as_str()));
-    match failed.is_empty() {
-        true => Ok(()),
-        false => Err(Error::Guest(failed.join(", "))),
+
+    /// Runs the programs in a guest, and prints how they ended. The inner error: one did not pass,
+    /// or the guest stopped before it had run all.
+    fn boot(&self, options: &Options) -> Result<(Verdict, Result<(), Error>), Error> {
+        let files = Files::of(options, self.target, &self.folder)?;
+        let mut archive = Archive::default();
+        for (place, file) in self.target.places_of_libraries().into_iter().zip(files.libraries) {
+            archive.file(Path::new(place), &workspace::read_bytes(&file)?)?;
+        }
+        let runs = self.pack(&mut archive, options)?;
+        archive.file(Path::new("bin/busybox"), &workspace::read_bytes(&files.busybox)?)?;
+        let archive = archive.finish()?;
+        let initramfs = self.folder.join("initramfs.cpio");
+        fs::write(&initramfs, &archive)
+            .map_err(|source| Error::Write { path: initramfs.clone(), source })?;
+        println!("{} programs, {} MiB", runs.len(), archive.len() >> 20);
+
+        let start = Instant::now();
+        let silence = Duration::from_secs(u64::from(options.limit)) + GRACE;
+        let guest = || {
+            let mut qemu = shape(options).command()?;
+            qemu.arg("-kernel").arg(&files.kernel).arg("-initrd").arg(&initramfs);
+            println!("==> boot: {}", workspace::line(&qemu));
+            Guest::start(qemu)
+        };
+        let (verdict, listened) = boot(guest, silence, runs.len());
+
+        println!("\nguest: verdict after {:.0} s", start.elapsed().as_secs_f64());
+        for Run { name, .. } in &runs {
+            println!("  {name:<28} {}", verdict.of(name));
+        }
+        println!("  tests that passed: {}", verdict.passed());
+        let failed = verdict.failed(runs.iter().map(|run| run.name.as_str()));
+        let failed = failed.join(", ");
+        let done = listened.and(match failed.is_empty() {
+            true => Ok(()),
+            false => Err(Error::Guest(failed)),
+        });
+        Ok((verdict, done))
+    }
+
+    /// Puts the programs into the archive, with the folders, files and script that they need.
+    fn pack(&self, archive: &mut Archive, options: &Options) -> Result<Vec<Run>, Error> {
+        let scratch = self.folder.join("stripped");
+        let stripped = |file: &Path| self.target.stripped(file, &scratch);
+        for folder in ["proc", "sys", "dev", "tmp"] {
+            archive.folder(Path::new(folder))?;
+        }
+        archive.file(Path::new("bin/coreline"), &stripped(&self.built.doctor)?)?;
+        let doctor = |name: &str| Run {
+            name: name.to_owned(),
+            folder: "/".to_owned(),
+            line: format!("/bin/coreline {name}"),
+        };
+        let mut runs = vec![doctor("doctor"), doctor(JSON)];
+        let mut places = BTreeSet::new();
+        let is_asked = |it: &&Program| {
+            options.only.is_empty() || options.only.iter().any(|part| it.name.contains(part))
+        };
+        for Program { name, file, folder } in self.built.tests.iter().filter(is_asked) {
+            let place = format!("/tests/{name}");
+            places.extend(Path::new(&place).parent().map(Path::to_owned));
+            archive.file(Path::new(&place), &stripped(file)?)?;
+            pack_data(archive, folder)?;
+            let line = command(&place, options);
+            let (name, folder) = (name.clone(), folder.to_string_lossy().into_owned());
+            runs.push(Run { name, folder, line });
+        }
+        for library in &self.built.libraries {
+            let bytes = stripped(library)?;
+            for place in &places {
+                // Beside the programs, as cargo puts them.
+                archive.file(&place.join(library.file_name().unwrap_or_default()), &bytes)?;
+            }
+        }
+        archive.file(Path::new("init"), INIT.as_bytes())?;
+        archive.file(Path::new("plan"), plan(&runs, options).as_bytes())?;
+        Ok(runs)
+    }
+}
+
+/// What a guest boots, and has beside our programs.
+struct Files {
+    kernel: PathBuf,
+    busybox: PathBuf,
+    /// At the target's places of libraries.
+    libraries: Vec<PathBuf>,
+}
+
+impl Files {
+    /// Fetches them, unless they are there.
+    fn of(options: &Options, target: Target, folder: &Path) -> Result<Files, Error> {
+        let debian = |suite: Option<&str>| Debian::new(options.arch, folder, suite);
+        let kernel = || debian(options.suite.as_deref()).kernel();
+        let kernel = options.kernel.clone().map_or_else(kernel, absolute)?;
+        let busybox = options.busybox.clone().map_or_else(|| debian(None).busybox(), absolute)?;
+        let libraries = match &options.glibc_from {
+            None => target.libraries()?,
+            Some(suite) => {
+                let places = target.places_of_libraries();
+                let names = places.iter().map(|place| place.rsplit('/').next().unwrap_or(place));
+                debian(Some(suite)).libraries(&names.collect::<Vec<_>>())?
+            }
+        };
+        Ok(Files { kernel, busybox, libraries })
+    }
+}
+
+fn shape(options: &Options) -> Shape {
+    Shape { arch: options.arch, cpus: options.cpus, nodes: options.nodes }
+}
+
+/// Starts a guest, and once more where it did not get as far as its first process; what it said.
+fn boot(
+    mut start: impl FnMut() -> Result<Guest, Error>,
+    silence: Duration,
+    programs: usize,
+) -> (Verdict, Result<(), Error>) {
+    let mut boots = 1;
+    loop {
+        let mut verdict = Verdict::default();
+        let listened =
+            start().and_then(|mut guest| listen(&mut guest, silence, programs, &mut verdict));
+        match &listened {
+            Err(why @ (Error::Stopped | Error::Silent(_)))
+                if verdict.kernel.is_none() && boots < BOOTS =>
+            {
+                println!("==> boot {boots} of {BOOTS} reached no first process: {why}; again");
+                boots += 1;
+            }
+            _ => return (verdict, listened),
+        }
     }
 }
 
 /// A file that the user named, relative to the user's folder.
 fn absolute(file: PathBuf) -> Result<PathBuf, Error> {
     file.canonicalize().map_err(|source| Error::Read { path: file, source })
-}
-
-/// Builds the programs and puts them into the archive, with all that they need but busybox.
-fn pack(
-    archive: &mut Archive,
-    target: Target,
-    options: &Options,
-    scratch: &Path,
-) -> Result<Vec<Run>, Error> {
-    for folder in ["proc", "sys", "dev", "tmp"] {
-        archive.folder(Path::new(folder))?;
-    }
-    for (place, file) in target.libraries()? {
-        archive.file(Path::new(place), &workspace::read_bytes(&file)?)?;
-    }
-    let doctor = programs::doctor(target)?;
-    let (tests, libraries) = programs::tests(target)?;
-
-    archive.file(Path::new("bin/coreline"), &target.stripped(&doctor.file, scratch)?)?;
-    let doctor = |arguments: &str| Run {
-        name: format!("doctor{arguments}"),
-        folder: "/".to_owned(),
-        line: format!("/bin/coreline doctor{arguments}"),
-    };
-    let mut runs = vec![doctor(""), doctor(" --json")];
-    let mut places = BTreeSet::new();
-    for Program { name, file, folder } in tests {
-        let place = format!("/tests/{name}");
-        places.extend(Path::new(&place).parent().map(Path::to_owned));
-        archive.file(Path::new(&place), &target.stripped(&file, scratch)?)?;
-        pack_data(archive, &folder)?;
-        let line = command(&place, options);
-        runs.push(Run { name, folder: folder.to_string_lossy().into_owned(), line });
-    }
-    for (library, place) in
-        libraries.iter().flat_map(|file| places.iter().map(move |at| (file, at)))
-    {
-        // Beside the programs, as cargo puts them.
-        let beside = place.join(library.file_name().unwrap_or_default());
-        archive.file(&beside, &target.stripped(library, scratch)?)?;
-    }
-    archive.file(Path::new("init"), INIT.as_bytes())?;
-    archive.file(Path::new("plan"), plan(&runs, options).as_bytes())?;
-    Ok(runs)
 }
 
 /// How a test program is called.
@@ -229,21 +319,26 @@ fn listen(
 ) -> Result<(), Error> {
     let start = Instant::now();
     let mut begun = start;
-    let mut number = 0;
+    let (mut number, mut running) = (0, String::new());
     let mut done = false;
     while let Some(line) = guest.line(silence)? {
         match Line::parse(&line) {
             Line::Up(kernel) => {
                 println!("==> up after {:.1} s: {kernel}", start.elapsed().as_secs_f64());
+                verdict.kernel = Some(kernel.to_owned());
             }
             Line::Begin(name) => {
                 begun = Instant::now();
                 number += 1;
+                name.clone_into(&mut running);
                 println!("\n==> [{number}/{programs}] {name}");
             }
             Line::End(status, name) => verdict.end(name, status, begun.elapsed()),
             Line::Done => done = true,
-            Line::Text(text) => println!("{text}"),
+            Line::Text(text) => {
+                verdict.hear(&running, text);
+                println!("{text}");
+            }
         }
     }
     match done {
@@ -314,5 +409,22 @@ mod tests {
         assert!(said("@guest up L\\n@guest end 0 a\\n@guest done\\n").is_ok());
         assert!(matches!(said("@guest up L\\n@guest end 1 b\\n"), Err(Error::Stopped)));
         assert_eq!(verdict.failed(["a", "b"].into_iter()), ["b"]);
+    }
+
+    #[test]
+    fn a_boot_that_fails_is_tried_again_and_a_run_is_not() {
+        let said = |texts: &[&'static str]| {
+            let mut boots = 0;
+            let start = || {
+                boots += 1;
+                Guest::start(workspace::command("printf", &[texts[boots - 1]]))
+            };
+            let (_, listened) = boot(start, Duration::from_secs(60), 1);
+            (boots, listened.is_ok())
+        };
+        let (panic, good) = ("Kernel panic\\n", "@guest up L\\n@guest done\\n");
+        assert_eq!(said(&[panic, good]), (2, true));
+        assert_eq!(said(&[panic, panic, panic]), (3, false));
+        assert_eq!(said(&["@guest up L\\nKernel panic\\n", good]), (1, false));
     }
 }

@@ -18,24 +18,55 @@ pub(crate) struct Program {
     pub(crate) folder: PathBuf,
 }
 
-/// The test programs, and the libraries that they load.
-pub(crate) fn tests(target: Target) -> Result<(Vec<Program>, Vec<PathBuf>), Error> {
-    let line = format!("test --no-run --message-format json-render-diagnostics {NATIVE_PACKAGES}");
-    let messages = workspace::output(&mut target.cargo(&line)?)?;
-    let mut tests = programs(&messages, |message| message["profile"]["test"] == true);
-    // Cargo names them in the order in which it finished them.
-    tests.sort_by(|one, other| one.name.cmp(&other.name));
-    Ok((tests, libraries(&messages)))
+/// All that a guest runs.
+#[derive(Debug)]
+pub(crate) struct Built {
+    pub(crate) doctor: PathBuf,
+    pub(crate) tests: Vec<Program>,
+    /// The libraries that tests load.
+    pub(crate) libraries: Vec<PathBuf>,
 }
 
-pub(crate) fn doctor(target: Target) -> Result<Program, Error> {
-    let line = "build --message-format json-render-diagnostics -p coreline-lab --bin coreline";
-    let messages = workspace::output(&mut target.cargo(line)?)?;
-    let program = programs(&messages, |message| message["target"]["name"] == "coreline").pop();
-    program.ok_or_else(|| Error::Missing {
-        what: "the program `coreline` among what cargo built".to_owned(),
-        remedy: "coreline-lab must have a binary of that name".to_owned(),
-    })
+impl Built {
+    /// Builds it.
+    pub(crate) fn new(target: Target) -> Result<Built, Error> {
+        let format = "--no-run --message-format json-render-diagnostics";
+        let (tests, doctor) = if target.is_host() {
+            // What the tests of the whole workspace were built with: another choice of packages has
+            // other features, and would compile most of it again.
+            let line = format!("test --workspace {format}");
+            let words: Vec<&str> = line.split(' ').collect();
+            let all = workspace::output(&mut workspace::cargo(&words))?;
+            (all.clone(), all)
+        } else {
+            let tests = target.cargo(&format!("test {format} {NATIVE_PACKAGES}"))?;
+            let line =
+                "build --message-format json-render-diagnostics -p coreline-lab --bin coreline";
+            (workspace::output(&mut { tests })?, workspace::output(&mut target.cargo(line)?)?)
+        };
+        let is_doctor =
+            |it: &Value| it["profile"]["test"] == false && it["target"]["name"] == "coreline";
+        let doctor = programs(&doctor, is_doctor).pop().ok_or_else(|| Error::Missing {
+            what: "the program `coreline` among what cargo built".to_owned(),
+            remedy: "coreline-lab must have a binary of that name".to_owned(),
+        })?;
+        let libraries = libraries(&tests);
+        let mut tests = programs(&tests, |it| it["profile"]["test"] == true);
+        tests.retain(Program::is_native);
+        // Cargo names them in the order in which it finished them.
+        tests.sort_by(|one, other| one.name.cmp(&other.name));
+        Ok(Built { doctor: doctor.file, tests, libraries })
+    }
+}
+
+impl Program {
+    /// Whether it is of one of the packages whose tests a guest runs. A package's folder has its
+    /// name, less what all their names begin with.
+    fn is_native(&self) -> bool {
+        let folder = self.folder.file_name().unwrap_or_default().to_string_lossy();
+        let mut packages = NATIVE_PACKAGES.split(' ').filter(|word| *word != "-p");
+        packages.any(|name| name.strip_prefix("coreline-").unwrap_or(name) == folder)
+    }
 }
 
 /// The programs among what cargo built, as far as they are wanted.
@@ -96,7 +127,11 @@ mod tests {
             file: "/r/target/native_switch-0".into(),
             folder: "/r/crates/world".into(),
         };
+        assert!(expected.is_native());
         assert_eq!(tests, [expected]);
+        let lab =
+            Program { name: String::new(), file: "/a".into(), folder: "/r/crates/lab".into() };
+        assert!(!lab.is_native());
     }
 
     #[test]

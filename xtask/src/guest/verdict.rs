@@ -37,10 +37,38 @@ impl<'a> Line<'a> {
 /// How the programs ended. A program passes only if the guest said so.
 #[derive(Debug, Default)]
 pub(crate) struct Verdict {
+    /// What the first process said of its kernel; `None` while there was no first process.
+    pub(crate) kernel: Option<String>,
     ended: BTreeMap<String, (String, Duration)>,
+    /// How many tests of a program passed.
+    passed: BTreeMap<String, u64>,
+    /// What [`JSON`] printed.
+    pub(crate) json: String,
 }
 
+/// The program whose output is kept.
+pub(crate) const JSON: &str = "doctor --json";
+
 impl Verdict {
+    /// Takes note of a line that this program printed.
+    pub(crate) fn hear(&mut self, name: &str, line: &str) {
+        if name == JSON {
+            self.json += line;
+            self.json.push('\n');
+        }
+        // As Rust's test programs end: "test result: ok. 7 passed; 0 failed; ..."
+        let result = line.strip_prefix("test result: ").and_then(|it| it.split_once(". "));
+        let passed = result.and_then(|(_, counts)| counts.split_once(" passed;")?.0.parse().ok());
+        if let Some(passed) = passed {
+            self.passed.insert(name.to_owned(), passed);
+        }
+    }
+
+    /// How many tests passed.
+    pub(crate) fn passed(&self) -> u64 {
+        self.passed.values().sum()
+    }
+
     pub(crate) fn end(&mut self, name: &str, status: &str, took: Duration) {
         self.ended.insert(name.to_owned(), (status.to_owned(), took));
     }
@@ -95,5 +123,21 @@ mod tests {
         assert!(verdict.of("good").starts_with("passed"));
         assert!(verdict.of("bad").contains("101"));
         assert!(verdict.of("lost").contains("not run"));
+    }
+
+    #[test]
+    fn tests_are_counted_and_the_report_is_kept() {
+        let mut verdict = Verdict::default();
+        for (name, line) in [
+            ("a", "test result: ok. 7 passed; 0 failed; 1 ignored; 0 measured; 3 filtered out"),
+            ("b", "test result: FAILED. 30 passed; 2 failed; 0 ignored; 0 measured"),
+            ("b", "test result: unknown"),
+            (JSON, "{"),
+            (JSON, "}"),
+            ("doctor", "kernel"),
+        ] {
+            verdict.hear(name, line);
+        }
+        assert_eq!((verdict.passed(), verdict.json.as_str()), (37, "{\n}\n"));
     }
 }

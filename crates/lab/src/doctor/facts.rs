@@ -195,6 +195,10 @@ pub(super) struct Rseq {
     pub(super) registered_by: String,
     /// `legacy` or `V2`.
     pub(super) abi: Option<String>,
+    /// What would change `legacy` to `V2`; `null` if that is so, or if the kernel has no V2.
+    pub(super) abi_remedy: Option<&'static str>,
+    /// Bytes, as the kernel says; `null` if it does not, or if the thread is not registered.
+    pub(super) registered_bytes: Option<u32>,
     /// Bytes, as the C library says; 0 if it registers nothing, `null` if it knows no rseq.
     pub(super) size: Option<u32>,
     /// Bytes that the kernel fills in; 0 if it does not say.
@@ -219,6 +223,8 @@ impl Rseq {
         Rseq {
             registered_by: registrar.unwrap_or_else(|| "none".to_owned()),
             abi: probe.rseq_abi.map(|abi| abi.to_string()),
+            abi_remedy: fast_paths::to_v2(probe),
+            registered_bytes: probe.registered_bytes,
             size: probe.registration.map(|area| area.size),
             feature_size: probe.feature_size,
             align: probe.area_align,

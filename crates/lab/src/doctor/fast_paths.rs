@@ -2,7 +2,7 @@
 
 use std::io::{self, ErrorKind};
 
-use coreline_world::native::{NoSections, Probe, SelfTestError};
+use coreline_world::native::{NoSections, Probe, Registrar, RseqAbi, SelfTestError};
 use serde::Serialize;
 
 /// The end of `mm_cid` in an rseq area, in bytes.
@@ -113,6 +113,19 @@ fn after(error: &SelfTestError) -> String {
         _ => "make the first per-CPU memory at the start of the program",
     }
     .to_owned()
+}
+
+/// What would give this process the kernel's second rseq ABI, where the kernel has it and treats
+/// the process by the first. It is no fast path of coreline: the kernel alone has less to do.
+pub(super) fn to_v2(probe: &Probe) -> Option<&'static str> {
+    let is_there = probe.feature_size > 32 && probe.rseq_abi == Some(RseqAbi::Legacy);
+    match probe.registered_by.filter(|_| is_there)? {
+        Registrar::Libc => Some("use glibc 2.41 or later: it registers more than 32 bytes"),
+        Registrar::Coreline => Some(
+            "use glibc 2.41 or later, without glibc.pthread.rseq=0 in GLIBC_TUNABLES: coreline \
+             itself registers 32 bytes",
+        ),
+    }
 }
 
 pub(super) fn no_cid(probe: &Probe) -> Option<Off> {

@@ -139,8 +139,8 @@ mod tests {
                 ("limits", "cpuset quota error"),
                 (
                     "rseq",
-                    "registered_by abi size feature_size align usable self_test mm_cid \
-                     mm_cid_error slice_extension coreline_rseq",
+                    "registered_by abi abi_remedy registered_bytes size feature_size align usable \
+                     self_test mm_cid mm_cid_error slice_extension coreline_rseq",
                 ),
                 ("membarrier", "commands asymmetric_fences restartable_fence"),
                 ("futex", "works"),
@@ -181,6 +181,8 @@ mod tests {
         assert_eq!(report["rseq"]["registered_by"], "libc");
         assert_eq!((&report["rseq"]["abi"], &report["rseq"]["mm_cid"]), (&"V2".into(), &3.into()));
         assert_eq!(report["rseq"]["mm_cid_error"], Value::Null);
+        assert_eq!(report["rseq"]["registered_bytes"], 33);
+        assert_eq!(report["rseq"]["abi_remedy"], Value::Null);
         assert_eq!(report["huge_pages"]["pools"][0]["page_kib"], 2048);
         assert_eq!(report["processor"]["wait_instructions"][0], "WAITPKG");
     }

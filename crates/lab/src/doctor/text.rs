@@ -136,8 +136,12 @@ fn quota(quota: Quota) -> String {
 }
 
 fn show_rseq(rseq: &Rseq, out: &mut dyn Write) -> io::Result<()> {
+    let bytes = rseq.registered_bytes.map(|bytes| format!(", {bytes} bytes")).unwrap_or_default();
     let abi = rseq.abi.as_ref().map(|abi| format!(", {abi} ABI")).unwrap_or_default();
-    writeln!(out, "  registered by: {}{abi}", rseq.registered_by)?;
+    writeln!(out, "  registered by: {}{bytes}{abi}", rseq.registered_by)?;
+    if let Some(remedy) = rseq.abi_remedy {
+        writeln!(out, "  the kernel also has the V2 ABI, with less work for the kernel: {remedy}")?;
+    }
     match rseq.size {
         Some(0) => writeln!(out, "  the C library supports rseq but registers no thread")?,
         Some(size) => writeln!(out, "  the C library says that {size} bytes are in use")?,
@@ -227,6 +231,7 @@ fn list(names: &[&str]) -> String {
 
 #[cfg(test)]
 mod tests {
+    use coreline_world::native::{Registrar, RseqAbi};
 
     use super::super::{Found, made_up};
     use super::*;
@@ -272,6 +277,26 @@ mod tests {
     #[test]
     fn a_machine_that_has_nothing() {
         assert_text(made_up::all_off(), include_str!("all_off.txt"));
+    }
+
+    #[test]
+    fn the_other_abi_is_offered_where_the_kernel_has_it() {
+        let of = |by, bytes, feature_size| {
+            let mut found = made_up::all_on();
+            found.probe.registered_by = Some(by);
+            found.probe.rseq_abi = Some(RseqAbi::Legacy);
+            found.probe.registered_bytes = bytes;
+            found.probe.feature_size = feature_size;
+            text(found)
+        };
+        let old = of(Registrar::Libc, Some(32), 33);
+        assert!(old.contains("\n  registered by: libc, 32 bytes, legacy ABI\n"), "{old}");
+        assert!(old.contains("\n  the kernel also has the V2 ABI, with less work"), "{old}");
+        assert!(old.contains(": use glibc 2.41 or later: it registers"), "{old}");
+        let ours = of(Registrar::Coreline, None, 33);
+        assert!(ours.contains("\n  registered by: coreline, legacy ABI\n"), "{ours}");
+        assert!(ours.contains("coreline itself registers 32 bytes\n"), "{ours}");
+        assert!(!of(Registrar::Libc, Some(32), 28).contains("V2"));
     }
 
     #[test]

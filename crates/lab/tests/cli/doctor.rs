@@ -80,7 +80,7 @@ fn doctor_names_the_registrar() {
     assert!(rseq["size"].is_null() || rseq["size"] == 0, "{rseq}");
     if rseq["usable"] == true {
         assert_eq!((&rseq["registered_by"], &rseq["abi"]), (&"coreline".into(), &"legacy".into()));
-        assert!(text.contains("  registered by: coreline, legacy ABI\n"), "{text}");
+        assert!(text.contains("  registered by: coreline, 32 bytes, legacy ABI\n"), "{text}");
         assert_eq!(rseq["mm_cid"].is_u64(), rseq["feature_size"].as_u64() >= Some(28));
     } else {
         assert_eq!((&rseq["registered_by"], &rseq["abi"]), (&"none".into(), &Value::Null));

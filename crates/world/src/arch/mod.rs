@@ -27,6 +27,13 @@
 //! return to a thread that it preempted, moved or has a signal for. If the thread is between the
 //! section's start and its end, it continues at the abort handler, with `rseq_cs` cleared.
 //!
+//! A kernel with the second ABI checks less, for a registration of more than 32 bytes: only after
+//! an interrupt or a fault of user code, not after a system call. It writes IDs only when they
+//! change. Sections need no more: a thread in a section left user code by an interrupt or a fault,
+//! since nothing in it calls the kernel. `membarrier` interrupts, too, and a thread that a signal
+//! is delivered to in a section was interrupted before. Nothing may take a cleared `rseq_cs`, or a
+//! rewritten ID, as news of a switch.
+//!
 //! | offset | field of the area | written by | here |
 //! |---|---|---|---|
 //! | 0 | `cpu_id_start` | kernel | read by the self-test |
@@ -42,9 +49,9 @@
 //!   section would run unprotected.
 //! * **Nothing clears `rseq_cs` at the end.** A thread that has left stands outside the section, so
 //!   the kernel finds nothing to abort and clears the field itself. That saves a store per
-//!   operation. The price: until the next preemption the field points at the descriptor, and the
-//!   kernel kills a process whose descriptor it cannot read, so code with sections in it must never
-//!   be unmapped: `native/linux/rseq/mapped.rs` sees to that.
+//!   operation. The price: until the kernel checks it next, the field points at the descriptor, and
+//!   the kernel kills a process whose descriptor it cannot read, so code with sections in it must
+//!   never be unmapped: `native/linux/rseq/mapped.rs` sees to that.
 //! * **The abort handler is preceded by the signature** under which the thread was registered with
 //!   the kernel, so that a corrupted descriptor cannot send a thread just anywhere.
 //! * **Nothing in a section calls the kernel.** The kernel does not allow it.

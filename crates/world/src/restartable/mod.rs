@@ -67,8 +67,10 @@ use crate::{Lacking, Words};
 pub enum IndexBy {
     /// The CPU number. It always exists, and needs as many slots as the machine may ever have CPUs.
     Cpu,
-    /// The kernel's concurrency ID (`mm_cid`). It is below the number of allowed CPUs, and usually
-    /// below the number of threads. Not every kernel has it.
+    /// The kernel's concurrency ID (`mm_cid`). It is below the number of CPUs that the machine may
+    /// ever have, and two running threads never have the same one. Kernels promise no more. Usually
+    /// it is below the number of threads and of allowed CPUs; since Linux 6.19 it can be up to a
+    /// quarter above the smaller of the two. Not every kernel has it.
     KernelCid,
 }
 

@@ -36,14 +36,18 @@ impl fmt::Display for Registrar {
 }
 
 /// The kernel's two treatments of a registration, selected by the registration's length.
+///
+/// Source: `kernel/rseq.c` and `include/linux/rseq.h` of Linux 7.3.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RseqAbi {
     /// The treatment of a registration of 32 bytes. The kernel writes IDs and checks sections on
     /// every switch and signal.
     Legacy,
     /// The treatment of a registration of more than 32 bytes, on a kernel whose feature size is
-    /// larger. The kernel writes and checks only when needed. This ABI includes slice extensions,
-    /// and a process that writes an ID field is killed.
+    /// larger. The kernel writes IDs only when they change, and checks sections only after an
+    /// interrupt or a fault of user code. This ABI includes slice extensions, and a process that
+    /// writes an ID field is killed. (On processors without the kernel's generic interrupt entry,
+    /// the kernel treats such a registration as a legacy one.)
     V2,
 }
 
@@ -76,6 +80,9 @@ pub struct Probe {
     pub registered_by: Option<Registrar>,
     /// The kernel's treatment of the registration.
     pub rseq_abi: Option<RseqAbi>,
+    /// The number of bytes that are registered for the calling thread, or `None` if none are, or if
+    /// the kernel does not answer. This can be more than the C library says are in use.
+    pub registered_bytes: Option<u32>,
     /// The number of bytes of an rseq area that the kernel fills in, or 0 if the kernel does not
     /// state it.
     pub feature_size: u64,
@@ -133,11 +140,14 @@ pub fn probe() -> Probe {
     let sections = rseq::sections();
     let registration = rseq::published();
     let feature_size = auxv::rseq_feature_size();
+    // Registers the calling thread, if that is up to us.
+    let mm_cid = rseq::cid();
+    let registered_bytes = rseq::registered_bytes();
     let (registered_by, rseq_abi) = match registration {
-        Some(Registration { size: 33.., .. }) if feature_size > 32 => {
-            (Some(Registrar::Libc), Some(RseqAbi::V2))
+        Some(Registration { size: size @ 1.., .. }) => {
+            let is_v2 = registered_bytes.unwrap_or(size) > 32 && feature_size > 32;
+            (Some(Registrar::Libc), Some(if is_v2 { RseqAbi::V2 } else { RseqAbi::Legacy }))
         }
-        Some(Registration { size: 1.., .. }) => (Some(Registrar::Libc), Some(RseqAbi::Legacy)),
         _ if sections == Ok(Area::own()) => (Some(Registrar::Coreline), Some(RseqAbi::Legacy)),
         _ => (None, None),
     };
@@ -149,11 +159,12 @@ pub fn probe() -> Probe {
         registration,
         registered_by,
         rseq_abi,
+        registered_bytes,
         feature_size,
         area_align: auxv::rseq_align(),
         switch: rseq::switch().map(|value| value.to_string_lossy().into_owned()),
         sections: sections.map(drop).map_err(|why| *why),
-        mm_cid: rseq::cid(),
+        mm_cid,
         slice_extension: machine::has_slice_extension(),
         membarrier: fences::commands(),
         asymmetric_fences: fences::by_membarrier(),
@@ -206,6 +217,12 @@ mod tests {
         assert_eq!(machine.registered_by.is_some(), machine.rseq_abi.is_some());
         if machine.registered_by.is_none() {
             assert!(machine.sections.is_err() && machine.mm_cid.is_none());
+            assert_eq!(machine.registered_bytes, None);
+        }
+        // The kernel knows at least the first area's bytes; more are the second ABI's.
+        if let Some(bytes) = machine.registered_bytes {
+            assert!(bytes >= 32);
+            assert_eq!(machine.rseq_abi == Some(RseqAbi::V2), bytes > 32);
         }
         if machine.registered_by == Some(Registrar::Coreline) {
             assert_eq!(machine.rseq_abi, Some(RseqAbi::Legacy));

@@ -167,6 +167,15 @@ fn cid_slowly() -> Option<Cid> {
     read_cid()
 }
 
+/// How many bytes of its rseq area the kernel has registered for the calling thread. `None` if the
+/// thread is not registered, or the kernel does not say.
+pub(crate) fn registered_bytes() -> Option<u32> {
+    let area = registration::published_area().unwrap_or_else(Area::own);
+    let said = published().map_or(0, |published| published.size);
+    let filled_in = u32::try_from(auxv::rseq_feature_size()).unwrap_or(0);
+    registration::registered_bytes(area, &[registration::LENGTH, filled_in, said])
+}
+
 /// Whether the kernel fills in `mm_cid`.
 fn keeps_cids() -> bool {
     auxv::rseq_feature_size() >= MM_CID_END

@@ -97,12 +97,25 @@ pub(super) fn published_area() -> Option<Area> {
     Some(unsafe { Area::at(registration.offset) })
 }
 
-const LENGTH: u32 = 32;
+/// The length of our own area: that of the legacy ABI.
+pub(super) const LENGTH: u32 = 32;
 const UNREGISTER: u32 = 1;
+
+/// How many bytes of this area are registered for the calling thread, if one of these lengths is
+/// it. `None` also if the thread is not registered, or if a filter answers in the kernel's place.
+///
+/// The kernel refuses a second registration, by an error that says whether the area and its length
+/// are those of the first. A thread without one would be registered by the question, so it is not
+/// asked: its CPU is negative.
+pub(super) fn registered_bytes(area: Area, lengths: &[u32]) -> Option<u32> {
+    let is_it = |length: &u32| keeping_errno(|| call(area, *length, 0)) == Err(libc::EBUSY);
+    let is_registered = area.cpu_id().cast_signed() >= 0;
+    lengths.iter().copied().find(|length| is_registered && is_it(length))
+}
 
 /// Asks the kernel to register the calling thread's own area.
 pub(crate) fn register() -> Result<(), i32> {
-    match call(0) {
+    match call(Area::own(), LENGTH, 0) {
         // Registered already, this very area: by a signal handler, or by another copy of this
         // crate. (Any other area of this thread is `EINVAL`.)
         Err(libc::EBUSY) => Ok(()),
@@ -112,14 +125,15 @@ pub(crate) fn register() -> Result<(), i32> {
 
 /// Asks the kernel to forget the calling thread's own area.
 pub(crate) fn unregister() -> Result<(), i32> {
-    call(UNREGISTER)
+    call(Area::own(), LENGTH, UNREGISTER)
 }
 
-fn call(flags: u32) -> Result<(), i32> {
+/// Our own area has [`LENGTH`] bytes. The kernel is only asked about the C library's: that is
+/// registered already, or the call is not made.
+fn call(area: Area, length: u32, flags: u32) -> Result<(), i32> {
     // SAFETY: the area is the calling thread's for its whole life, at least 32 bytes, aligned to
     // 32. The kernel alone writes its ID fields.
-    let result =
-        unsafe { libc::syscall(libc::SYS_rseq, Area::own().address(), LENGTH, flags, SIGNATURE) };
+    let result = unsafe { libc::syscall(libc::SYS_rseq, area.address(), length, flags, SIGNATURE) };
     if result == 0 { Ok(()) } else { Err(io::Error::last_os_error().raw_os_error().unwrap_or(0)) }
 }
 
