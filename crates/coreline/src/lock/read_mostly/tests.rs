@@ -3,7 +3,7 @@ use std::sync::Arc;
 
 use coreline_sim::{Machine, Sim};
 use coreline_topology::CpuId;
-use coreline_world::{Clock, JoinHandle, Placement, Sleep, Threads};
+use coreline_world::{Clock, IndexBy, JoinHandle, Placement, Sleep, Threads};
 
 use super::ReadMostly;
 use super::raw::SLEEPS;
