@@ -136,6 +136,7 @@ fn steps(readme: &str) -> Result<Vec<Step>, Error> {
         nightly("python", python::check),
         nightly("programs", programs),
         nightly("suites", suites),
+        nightly("cinstall", cinstall),
         nightly("gate", gate),
         nightly("guests", guest::step),
         verb("packed", packed::run),
@@ -158,6 +159,13 @@ fn programs() -> Result<(), Error> {
 fn suites() -> Result<(), Error> {
     let script = workspace::root().join("crates/parking-lot/tests/suites/run");
     workspace::run(&mut workspace::command(script, &[]))
+}
+
+/// The C library as cargo-c installs it, and programs that use it. Without cargo-c, it is not run.
+fn cinstall() -> Result<(), Error> {
+    let script = workspace::root().join("crates/capi/tests/cinstall/run");
+    let target = workspace::target_folder()?.join("cinstall");
+    workspace::run(workspace::command(script, &["--target-dir"]).arg(target))
 }
 
 /// What `cargo coreline scale` says of a template with planted regressions, and with edits that
@@ -330,6 +338,7 @@ mod tests {
                 "python",
                 "programs",
                 "suites",
+                "cinstall",
                 "gate",
                 "guests",
                 "deeper"

@@ -2843,8 +2843,7 @@ coreline_code_t coreline_read_mostly_read(const struct coreline_read_mostly_t *l
 /**
  * Locks a read-mostly lock to read, if no writer has closed it.
  *
- * The call returns `CORELINE_BUSY` if a writer holds the lock or waits for readers. The lock has
- * no forms with a deadline.
+ * The call returns `CORELINE_BUSY` if a writer holds the lock or waits for readers.
  *
  * Errors: `CORELINE_ERROR_NULL`, `CORELINE_ERROR_HANDLE`.
  *
@@ -2854,6 +2853,22 @@ coreline_code_t coreline_read_mostly_read(const struct coreline_read_mostly_t *l
 coreline_code_t coreline_read_mostly_try_read(const struct coreline_read_mostly_t *lock);
 
 /**
+ * Locks a read-mostly lock to read, or gives up at a deadline.
+ *
+ * `deadline` is a time of `coreline_now`. The call returns `CORELINE_TIMED_OUT` if the deadline
+ * passes first.
+ *
+ * Errors: `CORELINE_ERROR_NULL`, `CORELINE_ERROR_HANDLE`.
+ *
+ * Threads: any number of threads may call it at the same time. Signals: a handler may call it only
+ * if `coreline_prepare` was called before. If the interrupted thread writes or waits for the lock,
+ * the handler waits until the deadline. Fork: if other threads read or write at the time of the
+ * fork, a writer in the child waits forever.
+ */
+coreline_code_t coreline_read_mostly_read_by(const struct coreline_read_mostly_t *lock,
+                                             uint64_t deadline);
+
+/**
  * Unlocks a read-mostly lock of one reader.
  *
  * The caller must hold the lock to read. The lock does not know its readers, so the call finds no
@@ -2861,8 +2876,8 @@ coreline_code_t coreline_read_mostly_try_read(const struct coreline_read_mostly_
  *
  * Errors: `CORELINE_ERROR_NULL`, `CORELINE_ERROR_HANDLE`.
  *
- * Threads: a reader calls it. Signals: async-signal-safe, for what the handler locked by
- * `coreline_read_mostly_try_read`. Fork: a child may unlock what the thread that forked held.
+ * Threads: any thread may end a read. Signals: async-signal-safe, for what the handler locked.
+ * Fork: a child may unlock what the thread that forked held.
  */
 coreline_code_t coreline_read_mostly_read_unlock(const struct coreline_read_mostly_t *lock);
 
@@ -2880,6 +2895,38 @@ coreline_code_t coreline_read_mostly_read_unlock(const struct coreline_read_most
  * forever.
  */
 coreline_code_t coreline_read_mostly_write(const struct coreline_read_mostly_t *lock);
+
+/**
+ * Locks a read-mostly lock to write, if no thread has it.
+ *
+ * The call returns `CORELINE_BUSY` if a thread holds the lock, waits to write or tries to, and if
+ * a reader comes at the same time. If no thread seems to read, the call interrupts the CPUs that
+ * run the process, and readers that come meanwhile wait. It returns `CORELINE_BUSY`, too, if the
+ * kernel refuses `membarrier`.
+ *
+ * Errors: `CORELINE_ERROR_NULL`, `CORELINE_ERROR_HANDLE`.
+ *
+ * Threads: any number of threads may call it at the same time. Signals: a handler must not call
+ * it. Fork: if other threads read or write at the time of the fork, the lock may stay busy in the
+ * child.
+ */
+coreline_code_t coreline_read_mostly_try_write(const struct coreline_read_mostly_t *lock);
+
+/**
+ * Locks a read-mostly lock to write, or gives up at a deadline.
+ *
+ * `deadline` is a time of `coreline_now`. The call returns `CORELINE_TIMED_OUT` if the deadline
+ * passes first. While it waits for readers, later readers wait, too.
+ *
+ * Errors: `CORELINE_ERROR_NULL`, `CORELINE_ERROR_HANDLE`, `CORELINE_ERROR_LACKING` (the kernel
+ * refuses `membarrier`).
+ *
+ * Threads: any number of threads may call it at the same time. Signals: a handler must not call
+ * it. Fork: if other threads read or write at the time of the fork, a writer in the child waits
+ * until its deadline.
+ */
+coreline_code_t coreline_read_mostly_write_by(const struct coreline_read_mostly_t *lock,
+                                              uint64_t deadline);
 
 /**
  * Unlocks a read-mostly lock of its writer.

@@ -69,10 +69,14 @@
 //! # Threads, signals and forks
 //!
 //! Each function's page has a section for each of these. Functions need no registration of threads.
-//! A thread may end at any time, but locks that it holds stay locked. Constructors and destructors
+//! A thread may end at any time, but locks that it holds stay locked. A destructor of a key of
+//! `pthread_key_create` may call functions, but some hundred bytes then stay allocated for each
+//! thread that ended in this way. Constructors and destructors
 //! of programs and libraries may call functions. The first use of per-CPU memory in a process
 //! starts two threads for some milliseconds, to test restartable sequences. It also waits for the
-//! dynamic loader, so a thread must not hold there a mutex that a constructor takes.
+//! dynamic loader, so a thread must not hold there a mutex that a constructor takes. That use, the
+//! first wait for a lock, and functions that create objects need 128 KiB of stack. All other
+//! functions work on the smallest stack of a thread, which has 16 KiB.
 //!
 //! A thread must not be cancelled by `pthread_cancel` during a call. A signal handler that
 //! interrupts a call must return, and not leave by `longjmp`.

@@ -69,8 +69,9 @@ table! { "+++++": RateLimiter, limit::LimitError, limit::NotYet, limit::Refused,
 // Locks, and their guards, which stay with their threads.
 table! { "+++++":
     lock::RawTicketLock, TicketLock<u64>, lock::RawMutex, Mutex<u64>, lock::RawRwLock,
-    RwLock<u64>, ReadMostly<u64>, lock::RawBiasedRwLock, lock::BiasedRwLock<u64>, lock::Condvar,
-    lock::TimedOut, lock::Osq, lock::Fifo, lock::Near, lock::SpinningReaders, lock::SleepingReaders,
+    RwLock<u64>, lock::RawReadMostly, ReadMostly<u64>, lock::RawBiasedRwLock,
+    lock::BiasedRwLock<u64>, lock::Condvar, lock::TimedOut, lock::Osq, lock::Fifo, lock::Near,
+    lock::SpinningReaders, lock::SleepingReaders,
 }
 table! { "-++++":
     lock::TicketGuard<'static, u64>, lock::MutexGuard<'static, u64>,

@@ -5,8 +5,8 @@ use coreline::counter::{Buckets, CounterVec, Histogram, Max, PerCpuFold, Total};
 use coreline::domain::{Domain, DomainOptions, Domains, DomainsOptions};
 use coreline::limit::RateLimiter;
 use coreline::lock::{
-    BiasedRwLock, Condvar, Mutex, Osq, RawBiasedRwLock, RawMutex, RawRwLock, RawTicketLock,
-    ReadMostly, RwLock, TicketLock,
+    BiasedRwLock, Condvar, Mutex, Osq, RawBiasedRwLock, RawMutex, RawReadMostly, RawRwLock,
+    RawTicketLock, ReadMostly, RwLock, TicketLock,
 };
 use coreline::mask::{CpuMask, MaskLayout, Presence, PresenceOptions, Versioned};
 use coreline::object::{Budget, ObjectCache};
@@ -31,6 +31,7 @@ fn locks() {
     let raw = (RawTicketLock::new(), RawMutex::new(), RawRwLock::new());
     assert!(raw.0.try_lock() && raw.1.try_lock() && raw.2.try_write());
     assert!(RawBiasedRwLock::new().try_write());
+    assert!(RawReadMostly::new().unwrap().try_write());
     let osq = Osq::new();
     drop(osq.lock());
     let condvar = Condvar::new();
@@ -96,6 +97,7 @@ fn an_index_can_be_asked_for() {
         let words = PerCpu::indexed_by(by, || Word64::new(0)).unwrap();
         words.add(1);
         let read_mostly = ReadMostly::indexed_by(by, 4).unwrap();
+        assert!(RawReadMostly::indexed_by(by).unwrap().try_read());
         assert_eq!((words.sum(), *read_mostly.read()), (1, 4));
     }
 }

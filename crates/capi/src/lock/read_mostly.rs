@@ -1,11 +1,12 @@
 //! The read-mostly lock.
 
-use core::mem::{self, MaybeUninit};
+use core::mem::MaybeUninit;
 
 use coreline::IndexBy;
-use coreline::lock::ReadMostly;
+use coreline::lock::RawReadMostly;
+use coreline::world::Time;
 
-use super::tried;
+use super::{in_time, tried};
 use crate::code::coreline_code_t as Code;
 use crate::handle::{create, destroy, opaque};
 use crate::with::with;
@@ -19,7 +20,7 @@ pub struct coreline_read_mostly_t {
     _opaque: MaybeUninit<u8>,
 }
 
-opaque!(coreline_read_mostly_t, ReadMostly<()>, b"readmost");
+opaque!(coreline_read_mostly_t, RawReadMostly, b"readmost");
 
 /// Creates a read-mostly lock, which is free.
 ///
@@ -34,7 +35,7 @@ opaque!(coreline_read_mostly_t, ReadMostly<()>, b"readmost");
 pub unsafe extern "C" fn coreline_read_mostly_create(
     out: *mut *mut coreline_read_mostly_t,
 ) -> Code {
-    with!([out out] { create(ReadMostly::indexed_by(IndexBy::Cpu, ())?, out) })
+    with!([out out] { create(RawReadMostly::indexed_by(IndexBy::Cpu)?, out) })
 }
 
 /// Destroys a read-mostly lock.
@@ -64,15 +65,14 @@ pub unsafe extern "C" fn coreline_read_mostly_destroy(lock: *mut coreline_read_m
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn coreline_read_mostly_read(lock: *const coreline_read_mostly_t) -> Code {
     with!([handle lock] {
-        mem::forget(lock.read());
+        lock.read();
         Ok(())
     })
 }
 
 /// Locks a read-mostly lock to read, if no writer has closed it.
 ///
-/// The call returns `CORELINE_BUSY` if a writer holds the lock or waits for readers. The lock has
-/// no forms with a deadline.
+/// The call returns `CORELINE_BUSY` if a writer holds the lock or waits for readers.
 ///
 /// Errors: `CORELINE_ERROR_NULL`, `CORELINE_ERROR_HANDLE`.
 ///
@@ -82,7 +82,26 @@ pub unsafe extern "C" fn coreline_read_mostly_read(lock: *const coreline_read_mo
 pub unsafe extern "C" fn coreline_read_mostly_try_read(
     lock: *const coreline_read_mostly_t,
 ) -> Code {
-    with!([handle lock] { tried(lock.try_read().map(mem::forget).is_some()) })
+    with!([handle lock] { tried(lock.try_read()) })
+}
+
+/// Locks a read-mostly lock to read, or gives up at a deadline.
+///
+/// `deadline` is a time of `coreline_now`. The call returns `CORELINE_TIMED_OUT` if the deadline
+/// passes first.
+///
+/// Errors: `CORELINE_ERROR_NULL`, `CORELINE_ERROR_HANDLE`.
+///
+/// Threads: any number of threads may call it at the same time. Signals: a handler may call it only
+/// if `coreline_prepare` was called before. If the interrupted thread writes or waits for the lock,
+/// the handler waits until the deadline. Fork: if other threads read or write at the time of the
+/// fork, a writer in the child waits forever.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn coreline_read_mostly_read_by(
+    lock: *const coreline_read_mostly_t,
+    deadline: u64,
+) -> Code {
+    with!([handle lock] { in_time(lock.read_by(Time::from_nanos(deadline))) })
 }
 
 /// Unlocks a read-mostly lock of one reader.
@@ -92,16 +111,15 @@ pub unsafe extern "C" fn coreline_read_mostly_try_read(
 ///
 /// Errors: `CORELINE_ERROR_NULL`, `CORELINE_ERROR_HANDLE`.
 ///
-/// Threads: a reader calls it. Signals: async-signal-safe, for what the handler locked by
-/// `coreline_read_mostly_try_read`. Fork: a child may unlock what the thread that forked held.
+/// Threads: any thread may end a read. Signals: async-signal-safe, for what the handler locked.
+/// Fork: a child may unlock what the thread that forked held.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn coreline_read_mostly_read_unlock(
     lock: *const coreline_read_mostly_t,
 ) -> Code {
     with!([handle lock] {
-        // SAFETY: the caller promises that it is a reader; `coreline_read_mostly_read` forgot the
-        // guard.
-        unsafe { lock.force_unlock_read() };
+        // SAFETY: the caller promises that it is a reader.
+        unsafe { lock.unlock_read() };
         Ok(())
     })
 }
@@ -120,9 +138,47 @@ pub unsafe extern "C" fn coreline_read_mostly_read_unlock(
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn coreline_read_mostly_write(lock: *const coreline_read_mostly_t) -> Code {
     with!([handle lock] {
-        mem::forget(lock.write()?);
+        lock.write()?;
         Ok(())
     })
+}
+
+/// Locks a read-mostly lock to write, if no thread has it.
+///
+/// The call returns `CORELINE_BUSY` if a thread holds the lock, waits to write or tries to, and if
+/// a reader comes at the same time. If no thread seems to read, the call interrupts the CPUs that
+/// run the process, and readers that come meanwhile wait. It returns `CORELINE_BUSY`, too, if the
+/// kernel refuses `membarrier`.
+///
+/// Errors: `CORELINE_ERROR_NULL`, `CORELINE_ERROR_HANDLE`.
+///
+/// Threads: any number of threads may call it at the same time. Signals: a handler must not call
+/// it. Fork: if other threads read or write at the time of the fork, the lock may stay busy in the
+/// child.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn coreline_read_mostly_try_write(
+    lock: *const coreline_read_mostly_t,
+) -> Code {
+    with!([handle lock] { tried(lock.try_write()) })
+}
+
+/// Locks a read-mostly lock to write, or gives up at a deadline.
+///
+/// `deadline` is a time of `coreline_now`. The call returns `CORELINE_TIMED_OUT` if the deadline
+/// passes first. While it waits for readers, later readers wait, too.
+///
+/// Errors: `CORELINE_ERROR_NULL`, `CORELINE_ERROR_HANDLE`, `CORELINE_ERROR_LACKING` (the kernel
+/// refuses `membarrier`).
+///
+/// Threads: any number of threads may call it at the same time. Signals: a handler must not call
+/// it. Fork: if other threads read or write at the time of the fork, a writer in the child waits
+/// until its deadline.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn coreline_read_mostly_write_by(
+    lock: *const coreline_read_mostly_t,
+    deadline: u64,
+) -> Code {
+    with!([handle lock] { in_time(lock.write_by(Time::from_nanos(deadline))?) })
 }
 
 /// Unlocks a read-mostly lock of its writer.
@@ -139,9 +195,8 @@ pub unsafe extern "C" fn coreline_read_mostly_write_unlock(
     lock: *const coreline_read_mostly_t,
 ) -> Code {
     with!([handle lock] {
-        // SAFETY: the caller promises that it is the writer; `coreline_read_mostly_write` forgot
-        // the guard.
-        unsafe { lock.force_unlock_write() };
+        // SAFETY: the caller promises that it is the writer.
+        unsafe { lock.unlock_write() };
         Ok(())
     })
 }

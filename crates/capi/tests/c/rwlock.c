@@ -28,12 +28,12 @@ static void *use(void *number)
             OK(coreline_rwlock_read_unlock(&lock));
         }
         if (time % 256 == (int)(size_t)number) {
-            OK(coreline_read_mostly_write(mostly));
+            OK(number ? coreline_read_mostly_write(mostly) : coreline_read_mostly_write_by(mostly, late()));
             mostly_left++;
             mostly_right++;
             OK(coreline_read_mostly_write_unlock(mostly));
         } else {
-            OK(coreline_read_mostly_read(mostly));
+            OK(number ? coreline_read_mostly_read(mostly) : coreline_read_mostly_read_by(mostly, late()));
             CHECK(mostly_left == mostly_right);
             OK(coreline_read_mostly_read_unlock(mostly));
         }
@@ -48,6 +48,8 @@ static void *finds_readers(void *number)
     RETURNS(CORELINE_TIMED_OUT, coreline_rwlock_write_by(&lock, soon()));
     OK(coreline_rwlock_try_read(&lock));
     OK(coreline_rwlock_read_unlock(&lock));
+    RETURNS(CORELINE_BUSY, coreline_read_mostly_try_write(mostly));
+    RETURNS(CORELINE_TIMED_OUT, coreline_read_mostly_write_by(mostly, soon()));
     OK(coreline_read_mostly_try_read(mostly));
     OK(coreline_read_mostly_read_unlock(mostly));
     return NULL;
@@ -60,6 +62,8 @@ static void *finds_a_writer(void *number)
     RETURNS(CORELINE_BUSY, coreline_rwlock_try_write(&lock));
     RETURNS(CORELINE_TIMED_OUT, coreline_rwlock_read_by(&lock, soon()));
     RETURNS(CORELINE_BUSY, coreline_read_mostly_try_read(mostly));
+    RETURNS(CORELINE_BUSY, coreline_read_mostly_try_write(mostly));
+    RETURNS(CORELINE_TIMED_OUT, coreline_read_mostly_read_by(mostly, soon()));
     return NULL;
 }
 
@@ -85,7 +89,7 @@ int main(void)
     OK(coreline_read_mostly_read_unlock(mostly));
 
     OK(coreline_rwlock_try_write(&lock));
-    OK(coreline_read_mostly_write(mostly));
+    OK(coreline_read_mostly_try_write(mostly));
     elsewhere(finds_a_writer);
     RETURNS(CORELINE_ERROR_NOT_HELD, coreline_rwlock_read_unlock(&lock));
     OK(coreline_rwlock_write_unlock(&lock));
@@ -95,6 +99,9 @@ int main(void)
     RETURNS(CORELINE_ERROR_NOT_HELD, coreline_rwlock_write_unlock(&lock));
     RETURNS(CORELINE_ERROR_NULL, coreline_rwlock_read(NULL));
     RETURNS(CORELINE_ERROR_NULL, coreline_read_mostly_read(NULL));
+    RETURNS(CORELINE_ERROR_NULL, coreline_read_mostly_read_by(NULL, soon()));
+    RETURNS(CORELINE_ERROR_NULL, coreline_read_mostly_try_write(NULL));
+    RETURNS(CORELINE_ERROR_NULL, coreline_read_mostly_write_by(NULL, soon()));
     OK(coreline_read_mostly_destroy(mostly));
     RETURNS(CORELINE_ERROR_HANDLE, coreline_read_mostly_destroy(mostly));
     RETURNS(CORELINE_ERROR_HANDLE, coreline_read_mostly_write(mostly));

@@ -121,7 +121,7 @@ pub use condvar::{Condvar, Suspend, TimedOut};
 pub use mutex::{MappedMutexGuard, Mutex, MutexGuard, RawMutex};
 pub use osq::{Fifo, Near, Order, Osq, Turn, prepare};
 pub(crate) use queued::QueuedLock;
-pub use read_mostly::{ReadMostly, ReadMostlyReadGuard, ReadMostlyWriteGuard};
+pub use read_mostly::{RawReadMostly, ReadMostly, ReadMostlyReadGuard, ReadMostlyWriteGuard};
 pub use rwlock::{MappedRwLockReadGuard, MappedRwLockWriteGuard};
 pub use rwlock::{RawRwLock, Readers, SleepingReaders, SpinningReaders};
 pub use rwlock::{RwLock, RwLockReadGuard, RwLockUpgradableGuard, RwLockWriteGuard};

@@ -85,16 +85,14 @@ impl<W: World> RawBiasedRwLock<W> {
         self.read_slowly(deadline).unwrap_or_else(|too_many| panic!("{too_many}"))
     }
 
+    /// The slow path of a reader.
+    ///
+    /// Unlike a writer, it does not [`barge`]: [`spin`] sees as soon that the lock is open, and
+    /// looks at the line less often. With many readers, each look delays those that go, for which
+    /// the first writer waits.
     #[cold]
     #[inline(never)]
     pub(super) fn read_slowly(&self, deadline: Option<Time>) -> Result<bool, TooManyReads> {
-        let mut entered = Ok(false);
-        if barge::<W>(|| {
-            entered = self.enter(HELD | CLOSED, 0);
-            entered != Ok(false)
-        }) {
-            return entered;
-        }
         let came = W::now();
         let (mut has_slept, mut asked) = (false, 0);
         loop {

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use coreline::lock::ReadMostly;
+use coreline::lock::{RawReadMostly, ReadMostly};
 use coreline_sim::{Faults, Sim};
 use coreline_world::model::{Checker, Model, Plant};
 use coreline_world::{
@@ -178,6 +178,48 @@ fn a_vain_reader_counts_twice<W: Testbed>() {
 fn a_vain_reader_makes_up_for_no_other_in_every_interleaving() {
     let checker = Checker::new().preemption_bound(2).max_branches(20_000);
     checker.check(a_vain_reader_counts_twice::<Model>);
+}
+
+/// A read that begins in one thread ends in another. The writer, which may come before, between or
+/// after, waits for it and for no longer.
+fn another_thread_ends_a_read<W: Testbed>() {
+    let lock = Arc::new(RawReadMostly::<W>::new_in(IndexBy::Cpu).unwrap());
+    let inside = Arc::new(Line(W::U32::new_in(1)));
+    lock.read();
+    let (theirs, seen) = (Arc::clone(&lock), Arc::clone(&inside));
+    let write = move || {
+        theirs.write().expect("heavy fences");
+        // Relaxed: the lock orders it.
+        let met = seen.0.load(Ordering::Relaxed);
+        // SAFETY: written just now.
+        unsafe { theirs.unlock_write() };
+        met
+    };
+    let writer = W::spawn(Placement::Anywhere, write).expect("a thread");
+    let theirs = Arc::clone(&lock);
+    let end = move || {
+        // Relaxed: the end of the read orders it.
+        inside.0.store(0, Ordering::Relaxed);
+        // SAFETY: the read of the thread that made this one, which ends no other.
+        unsafe { theirs.unlock_read() };
+    };
+    W::spawn(Placement::Anywhere, end).expect("a thread").join();
+    assert_eq!(writer.join(), 0, "the writer met the reader");
+    assert!(lock.try_write(), "it is free");
+    // SAFETY: written just now.
+    unsafe { lock.unlock_write() };
+}
+
+#[test]
+fn another_thread_may_end_a_read_in_every_world() {
+    for _ in 0..200 {
+        another_thread_ends_a_read::<Native>();
+    }
+    for faults in [Faults::NONE, worlds::TORN, worlds::PREEMPTED] {
+        let law = another_thread_ends_a_read::<Sim>;
+        worlds::simulate("read_mostly::other", "host-2c", faults, law).unwrap();
+    }
+    Checker::new().preemption_bound(2).check(another_thread_ends_a_read::<Model>);
 }
 
 /// A write of which so many fences are allowed, beside a reader.
