@@ -10,12 +10,15 @@ use indicatif::{ProgressBar, ProgressState, ProgressStyle};
 pub(crate) struct Whole {
     all: usize,
     begun: usize,
-    since: Instant,
+    /// `None`: what runs is a part of something that has a progress of its own.
+    since: Option<Instant>,
 }
 
 impl Whole {
+    pub(crate) const HIDDEN: Whole = Whole { all: 1, begun: 1, since: None };
+
     pub(crate) fn new(all: usize) -> Whole {
-        Whole { all, begun: 0, since: Instant::now() }
+        Whole { all, begun: 0, since: Some(Instant::now()) }
     }
 
     /// One more has begun.
@@ -25,7 +28,7 @@ impl Whole {
     }
 
     pub(crate) fn progress(&self, what: &str, runs: usize) -> ProgressBar {
-        let Whole { all, begun, since } = *self;
+        let Whole { all, begun, since: Some(since) } = *self else { return ProgressBar::hidden() };
         // As if all scenarios took equally long.
         let left = move |state: &ProgressState, out: &mut dyn fmt::Write| {
             let done = (begun - 1) as f64 + f64::from(state.fraction());

@@ -1,6 +1,8 @@
 //! A row for each kernel change.
 
 use std::io::Write;
+use std::panic::resume_unwind;
+use std::thread;
 
 use coreline_scenarios::metric::{Better, FigureKind};
 use coreline_scenarios::param::Value;
@@ -65,10 +67,29 @@ struct Here {
     disturbed: bool,
 }
 
-/// How many runs there are, native and simulated.
+/// How many runs there are: those on this machine, and all simulations as one.
 pub(super) fn runs() -> usize {
-    let natively = CHANGES.iter().filter(|change| is_shown_here(change)).count();
-    CHANGES.len() + natively
+    1 + CHANGES.iter().filter(|change| is_shown_here(change)).count()
+}
+
+/// Simulates all changes at the same time, with these variants of each: the last machine of a change
+/// alone would leave CPUs of this host unused.
+pub(crate) fn all_simulated(
+    variants: fn(&Change) -> &[&str],
+    whole: &mut Whole,
+) -> Result<Vec<RunResult>, Error> {
+    let bar = &whole.next().progress("simulations", CHANGES.len());
+    thread::scope(|scope| {
+        let run = |change: &'static Change| {
+            scope.spawn(move || {
+                let run = simulated(change, variants(change), Whole::HIDDEN);
+                bar.inc(1);
+                run
+            })
+        };
+        let runs: Vec<_> = CHANGES.iter().map(run).collect();
+        runs.into_iter().map(|run| run.join().unwrap_or_else(|it| resume_unwind(it))).collect()
+    })
 }
 
 /// Whether this machine can show the change at all.
@@ -86,10 +107,13 @@ fn chosen(scenario: &Scenario, values: &[(&'static str, &str)]) -> Chosen {
     values.iter().map(parse).collect()
 }
 
-/// Runs a change; nothing is left of one that an interrupt cut.
-pub(super) fn row(change: &'static Change, whole: &mut Whole) -> Result<Option<Row>, Error> {
+/// Runs a change here, beside its simulation; nothing is left of one that an interrupt cut.
+pub(super) fn row(
+    change: &'static Change,
+    simulated: &RunResult,
+    whole: &mut Whole,
+) -> Result<Option<Row>, Error> {
     let shown = &change.shown;
-    let simulated = simulated(change, &shown.variants, whole)?;
     let here = here(change, whole)?;
     let find = |metric: &str, variant: &str| {
         let is_it = |row: &&FigureRow| row.metric == metric && row.variant == variant;
@@ -145,7 +169,7 @@ pub(crate) fn kernel(change: &Change) -> Has {
 pub(crate) fn simulated(
     change: &'static Change,
     variants: &[&str],
-    whole: &mut Whole,
+    whole: Whole,
 ) -> Result<RunResult, Error> {
     let shown = &change.shown;
     run::run(&Choice {
@@ -159,7 +183,7 @@ pub(crate) fn simulated(
         configs: vec![shown.config.to_owned()],
         variants: variants.iter().copied().map(str::to_owned).collect(),
         values: chosen(shown.scenario, shown.values),
-        whole: Some(whole.next()),
+        whole: Some(whole),
     })
 }
 

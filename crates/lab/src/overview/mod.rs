@@ -22,7 +22,9 @@ use coreline_world::native::{note_interrupts, was_interrupted};
 use serde::Serialize;
 
 use self::change::Row;
-pub(crate) use self::change::{as_gain, kernel, natively, simulated};
+#[cfg(test)]
+pub(crate) use self::change::simulated;
+pub(crate) use self::change::{all_simulated, as_gain, kernel, natively};
 use self::chart::{Bars, figure};
 use self::pairs::{Pair, Place};
 use crate::doctor;
@@ -76,10 +78,10 @@ impl Overview {
             not_modelled: NOT_MODELLED,
             is_cut: false,
         };
-        for change in &CHANGES {
-            let Some(row) = change::row(change, &mut whole)?.filter(|_| !was_interrupted()) else {
-                break;
-            };
+        let simulated = all_simulated(|change| &change.shown.variants, &mut whole)?;
+        for (change, simulated) in CHANGES.iter().zip(&simulated) {
+            let row = change::row(change, simulated, &mut whole)?;
+            let Some(row) = row.filter(|_| !was_interrupted()) else { break };
             tell(Part::Change(&row))?;
             overview.changes.push(row);
         }
@@ -238,7 +240,8 @@ mod tests {
 
     fn made(name: &str) -> Row {
         let change = Change::named(name).unwrap();
-        change::row(change, &mut Whole::new(4)).unwrap().unwrap()
+        let simulated = simulated(change, &change.shown.variants, Whole::HIDDEN).unwrap();
+        change::row(change, &simulated, &mut Whole::new(4)).unwrap().unwrap()
     }
 
     #[test]

@@ -72,7 +72,7 @@ mod tests {
         // Its ratio is one of which less is better, and it takes half a second.
         let change = &CHANGES[1];
         let variants = change.shown.variants;
-        let outcome = simulated(change, &variants, &mut Whole::new(1)).unwrap();
+        let outcome = simulated(change, &variants, Whole::HIDDEN).unwrap();
         let shown = of(&[Run::of(&outcome)]);
         assert_eq!(shown.len(), 1);
         assert!(shown[0].ours.starts_with("kernel-notify over kernel-resched: 1."), "{shown:?}");
