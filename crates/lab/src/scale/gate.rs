@@ -292,7 +292,7 @@ mod tests {
     fn what_cannot_be_compared_says_why() {
         let then = curve(&[(1, [1.0; 2]), (24, [1.0; 2])]);
         let why = differs(&then, &curve(&[(1, [1.0; 2])])).expect("other threads");
-        assert_eq!(why, "the numbers of threads were 1, 24, and are 1");
+        assert_eq!(why, "the numbers of threads changed from 1, 24 to 1");
         let other = Curve { band: "c".to_owned(), ..then.clone() };
         assert!(differs(&then, &other).is_some_and(|why| why.contains("the band")));
         assert_eq!(differs(&then, &then), None);

@@ -44,11 +44,11 @@ struct Row {
 
 const NOT_BLIND: &str = "not blind: the author had read figures of this row elsewhere, before the \
                          model was made, and remembers them in part; no cost and no parameter was \
-                         set or changed because of them";
+                         set or changed by them";
 
-const OWN_NOTES: &str = "not blind: the author had read figures of this row for this project, \
-                         before the model was made; no cost and no parameter was set or changed \
-                         because of them";
+const OWN_NOTES: &str = "not blind: figures of this row are in the research notes of this project, \
+                         which the author had to read first; no cost and no parameter was set or \
+                         changed by them";
 
 const ROWS: &[Row] = &[
     Row {
@@ -61,9 +61,8 @@ const ROWS: &[Row] = &[
         beside: "refcounted",
         at: &[1, 12, 24, 48, 96, 192, 384, 768],
         seen: NOT_BLIND,
-        decides: "how long a round of a pair takes without the count, compared with the rate of \
-                  additions that one line allows; with two or more pairs per core, that no CPU \
-                  idles",
+        decides: "how long a round of a pair takes without the count, beside how many additions to \
+                  one line the machine serves; from two pairs to a core on, that no CPU idles",
     },
     Row {
         name: "b",
@@ -75,7 +74,7 @@ const ROWS: &[Row] = &[
         beside: "refcounted",
         at: &[1, 12, 48, 192],
         seen: OWN_NOTES,
-        decides: "as in a; the cost of a line between drawers of the machine, which is a guess",
+        decides: "as a; what a line between drawers of the machine costs, which is a guess",
     },
     Row {
         name: "c-open",
@@ -87,8 +86,8 @@ const ROWS: &[Row] = &[
         beside: "queued",
         at: C_THREADS,
         seen: OWN_NOTES,
-        decides: "that with CNA the lock and the lines it guards stay on a socket; how long a \
-                  round is outside of the lock, where the line of the credentials' count moves",
+        decides: "that with CNA the lock and the lines it guards stay on a socket; \
+                  how much of a round is outside, where the credentials' count goes round",
     },
     Row {
         name: "c-lock",
@@ -100,9 +99,8 @@ const ROWS: &[Row] = &[
         beside: "queued",
         at: C_THREADS,
         seen: "not quite blind: the author had read figures of such benchmarks, and does not \
-               remember those of this one; no cost and no parameter was set or changed because of \
-               them",
-        decides: "as in c-open; the lock object, which one thread inserts and another one deletes",
+               remember those of this one; no cost and no parameter was set or changed by them",
+        decides: "as c-open; the lock object, which goes from its inserter to its deleter",
     },
     Row {
         name: "d-write",
@@ -115,7 +113,7 @@ const ROWS: &[Row] = &[
         beside: "biases",
         at: D_THREADS,
         seen: NOT_BLIND,
-        decides: "the failed addition of a writer, which takes it back; both delay others",
+        decides: "the addition that a writer makes in vain and takes back, which hinders others",
     },
     Row {
         name: "d-write-packed",
@@ -128,7 +126,7 @@ const ROWS: &[Row] = &[
         beside: "biases",
         at: D_THREADS,
         seen: NOT_BLIND,
-        decides: "as in d-write",
+        decides: "as d-write",
     },
     Row {
         name: "d-read",
