@@ -133,6 +133,16 @@ fn other_libraries_may_be_preloaded_before_and_behind() {
 }
 
 #[test]
+fn other_libraries_may_stop_the_clocks() {
+    let stops = compile("stopped.c", "libstopped.so", SHARED);
+    let program = compile("stopped.c", "stopped", &["-DMAIN"]);
+    says_ok(&program, &[], &[&stops]);
+    says_ok(&program, &[], &[&library()]);
+    says_ok(&program, &[], &[&library(), &stops]);
+    says_ok(&program, &[], &[&stops, &library()]);
+}
+
+#[test]
 fn an_allocator_may_take_locks() {
     let allocator = compile("allocator.c", "liballocator.so", SHARED);
     let program = compile("edges.c", "edges-of-allocator", &[]);
