@@ -21,6 +21,7 @@
 
 use core::alloc::Layout;
 use core::arch::naked_asm;
+use core::ffi::c_int;
 use core::ptr::NonNull;
 use core::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, Ordering};
 use core::time::Duration;
@@ -116,6 +117,7 @@ pub(crate) fn set(mode: Mode) {
 
 /// Makes what all locks share.
 extern "C" fn get_ready() {
+    register();
     coreline::lock::prepare();
     // Makes the choice, which cannot fail for this index.
     let _ = Native::section(IndexBy::Cpu);
@@ -123,6 +125,22 @@ extern "C" fn get_ready() {
     ALLOCATOR.begin_limit();
     IS_READY.store(true, Ordering::Relaxed);
     set(Mode::Ready);
+}
+
+/// Registers the process for the fences of per-CPU memory, unless the environment says something
+/// about its sections. With one thread, this costs two system calls. Later, as [`get_pool`] would
+/// do it, the kernel waits for some milliseconds.
+fn register() {
+    /// `MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED`, and the same with `_RSEQ`.
+    const COMMANDS: [c_int; 2] = [1 << 4, 1 << 8];
+    // SAFETY: the name is a string. The calls have no conditions; what they refuse is found later.
+    unsafe {
+        if libc::getenv(c"CORELINE_RSEQ".as_ptr()).is_null() {
+            for command in COMMANDS {
+                libc::syscall(libc::SYS_membarrier, command, 0, 0);
+            }
+        }
+    }
 }
 
 /// Makes the pool of per-CPU memory, without which the first lock that needs it ends the process if
