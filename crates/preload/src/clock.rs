@@ -1,10 +1,48 @@
 //! Deadlines of the C library: a time of the real-time or of the monotonic clock.
 
-use core::ffi::c_int;
+use core::ffi::{c_int, c_void};
+use core::mem;
+use core::ptr;
+use core::sync::atomic::{AtomicPtr, Ordering};
 use core::time::Duration;
 
 use coreline_world::{Clock, Native, Time};
 use libc::{clockid_t, timespec};
+
+// The function by which this library reads clocks, hidden from others. A preloaded library such as
+// libfaketime has this function, too, and its time may stand still. A reader then would never
+// learn that it has waited long enough for a writer that waits.
+hidden! { "clock_gettime" => get_time }
+
+/// The function of this name in the C library, which calls no other library. Null until
+/// [`find`], or if there is none.
+static OF_LIBC: AtomicPtr<c_void> = AtomicPtr::new(ptr::null_mut());
+
+/// Looks it up while the dynamic linker loads this library.
+pub(crate) fn find() {
+    // SAFETY: both names are strings. The library is there, so nothing is loaded.
+    let found = unsafe {
+        let libc = libc::dlopen(c"libc.so.6".as_ptr(), libc::RTLD_LAZY | libc::RTLD_NOLOAD);
+        if libc.is_null() {
+            return;
+        }
+        libc::dlsym(libc, c"clock_gettime".as_ptr())
+    };
+    OF_LIBC.store(found, Ordering::Relaxed);
+}
+
+extern "C" fn get_time(clock: clockid_t, at: *mut timespec) -> c_int {
+    let found = OF_LIBC.load(Ordering::Relaxed);
+    if found.is_null() {
+        // SAFETY: as the function of this name, whose callers promise what it asks for.
+        return unsafe { libc::syscall(libc::SYS_clock_gettime, clock, at) as c_int };
+    }
+    // SAFETY: the C function of this name has this type; and as before.
+    unsafe {
+        let get: unsafe extern "C" fn(clockid_t, *mut timespec) -> c_int = mem::transmute(found);
+        get(clock, at)
+    }
+}
 
 /// The real-time clock may be set during a wait. So a wait for a time of that clock reads the clock
 /// again after this interval.

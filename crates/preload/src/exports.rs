@@ -6,7 +6,9 @@
 
 use core::arch::naked_asm;
 use core::ffi::{c_int, c_void};
+use core::time::Duration;
 
+use coreline_world::{Clock, Native};
 use libc::{clockid_t, pthread_rwlock_t, pthread_rwlockattr_t, timespec};
 
 use crate::clock::Until;
@@ -134,10 +136,20 @@ unsafe extern "C" fn pthread_create(
     start: next::Start,
     argument: *mut c_void,
 ) -> c_int {
-    mode::before_a_thread();
-    // SAFETY: the caller's promise.
-    unsafe { next::create(thread, attributes, start, argument) }
+    let give_up = mode::before_a_thread().then(|| Native::now() + GONE);
+    loop {
+        // SAFETY: the caller's promise.
+        let result = unsafe { next::create(thread, attributes, start, argument) };
+        if result != libc::EAGAIN || give_up.is_none_or(|at| Native::now() >= at) {
+            return result;
+        }
+        mode::pause();
+    }
 }
+
+/// Threads of `before_a_thread` count for limits of threads until the kernel has removed them,
+/// which may be after their last instruction. They run at the lowest priority.
+const GONE: Duration = Duration::from_millis(100);
 
 /// Initialises a lock. One that is shared with other processes, or that prefers writers to nested
 /// reads, is glibc's.

@@ -7,12 +7,28 @@
 //! |---|---|
 //! | `memory` | this library's own allocator |
 //! | `next` | the functions of the C library, for locks that are not ours |
-//! | `clock` | deadlines |
+//! | `clock` | clocks, and deadlines |
 //! | `stats` | counts of lock calls, and the text of them at exit |
 //! | `mode` | what calls have to do beside taking the lock |
 //! | `lock` | a `pthread_rwlock_t` |
 //! | `exports` | the functions that programs call |
 #![cfg(all(target_os = "linux", target_env = "gnu"))]
+
+/// Functions of this library that take the place of the C library's, only for this library.
+macro_rules! hidden {
+    ($($name:literal => $f:path),*) => {$(
+        #[cfg(target_arch = "x86_64")]
+        core::arch::global_asm!(
+            concat!(".globl ", $name), concat!(".hidden ", $name), concat!($name, ": jmp {f}"),
+            f = sym $f
+        );
+        #[cfg(target_arch = "aarch64")]
+        core::arch::global_asm!(
+            concat!(".globl ", $name), concat!(".hidden ", $name), concat!($name, ": b {f}"),
+            f = sym $f
+        );
+    )*};
+}
 
 mod clock;
 mod exports;
@@ -40,6 +56,7 @@ static AT_LOAD: extern "C" fn() = at_load;
 
 extern "C" fn at_load() {
     next::find_all();
+    clock::find();
     // Looks for the C library's registration of threads for rseq.
     let _ = Native::cpu();
     stay_mapped();

@@ -19,10 +19,9 @@ use core::ffi::c_int;
 use core::mem::{self, MaybeUninit};
 use core::ptr;
 use core::sync::atomic::{AtomicU64, Ordering};
-use core::time::Duration;
 
 use coreline::lock::{RawBiasedRwLock, TooManyReads};
-use coreline_world::{Clock, Lacking, Native, Signals, Sleep, Threads, Time};
+use coreline_world::{Clock, Lacking, Native, Signals, Time};
 
 use crate::clock::Until;
 use crate::fatal;
@@ -216,19 +215,15 @@ impl Lock {
     /// Takes the lock before what all locks share exists: checks it from time to time, and
     /// allocates nothing.
     fn take_plainly(&self, want: Want, until: Until) -> c_int {
-        const LOOK: Duration = Duration::from_micros(50);
         let take = |deadline: Option<Time>| loop {
             let taken = self.take_now(want);
             if taken != Ok(false) {
                 return taken;
             }
-            let now = Native::now();
-            if deadline.is_some_and(|deadline| now >= deadline) {
+            if deadline.is_some_and(|deadline| Native::now() >= deadline) {
                 return Ok(false);
             }
-            let word = core::sync::atomic::AtomicU32::new(0);
-            Native::park(&word, 0, Some(now + LOOK));
-            Native::yield_now();
+            mode::pause();
         };
         result(until.wait(take), libc::ETIMEDOUT)
     }

@@ -27,21 +27,6 @@ use coreline_world::{Memory, Native, Signals, Threads};
 // The functions by which this library maps memory, hidden from others. A library of the program
 // may have these functions, too, and take a lock in them. It then would be called in a lock call,
 // also in one that has its lock already.
-macro_rules! hidden {
-    ($($name:literal => $f:path),*) => {$(
-        #[cfg(target_arch = "x86_64")]
-        core::arch::global_asm!(
-            concat!(".globl ", $name), concat!(".hidden ", $name), concat!($name, ": jmp {f}"),
-            f = sym $f
-        );
-        #[cfg(target_arch = "aarch64")]
-        core::arch::global_asm!(
-            concat!(".globl ", $name), concat!(".hidden ", $name), concat!($name, ": b {f}"),
-            f = sym $f
-        );
-    )*};
-}
-
 hidden! { "mmap" => map, "mmap64" => map, "munmap" => unmap, "madvise" => advise }
 
 extern "C" fn map(

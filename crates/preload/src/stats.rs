@@ -10,7 +10,7 @@
 
 use core::ffi::{CStr, c_int};
 use core::fmt::Write as _;
-use core::mem::MaybeUninit;
+use core::mem::{self, MaybeUninit};
 use core::ptr::{self, NonNull};
 use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
@@ -253,9 +253,37 @@ static AT_EXIT: extern "C" fn() = print;
 extern "C" fn print() {
     if let (Some(tables), Some(output)) = (tables(), output()) {
         ALLOCATOR.end_limit();
-        if let Some(text) = text(tables) {
-            uncancelled(|| write(tables, output, text.as_bytes()));
+        // More than the text and what is sorted for it.
+        if !mode::has_memory(1 << 20) {
+            return;
         }
+        if let Some(text) = text(tables) {
+            uncancelled(|| quietly(|| write(tables, output, text.as_bytes())));
+        }
+    }
+}
+
+/// Calls `f`, without the signals of a pipe that has no reader, and of a file that is too large:
+/// they would end the process, whose exit status is the program's.
+fn quietly(f: impl FnOnce()) {
+    // SAFETY: zeros are sets, which the calls fill, and a time. The calls get live values.
+    unsafe {
+        let [mut ours, mut before, mut pending] = [mem::zeroed::<libc::sigset_t>(); 3];
+        for signal in [libc::SIGPIPE, libc::SIGXFSZ] {
+            libc::sigaddset(&raw mut ours, signal);
+        }
+        libc::pthread_sigmask(libc::SIG_BLOCK, &raw const ours, &raw mut before);
+        libc::sigpending(&raw mut pending);
+        f();
+        for signal in [libc::SIGPIPE, libc::SIGXFSZ] {
+            // What was pending is the program's.
+            if libc::sigismember(&raw const pending, signal) == 1 {
+                libc::sigdelset(&raw mut ours, signal);
+            }
+        }
+        let now: libc::timespec = mem::zeroed();
+        libc::sigtimedwait(&raw const ours, ptr::null_mut(), &raw const now);
+        libc::pthread_sigmask(libc::SIG_SETMASK, &raw const before, ptr::null_mut());
     }
 }
 

@@ -4,7 +4,7 @@
 
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
+use std::process::{Command, Output, Stdio};
 use std::{env, fs};
 
 /// Beside the tests, where cargo builds it before them.
@@ -133,6 +133,16 @@ fn other_libraries_may_be_preloaded_before_and_behind() {
 }
 
 #[test]
+fn other_libraries_may_stop_the_clocks() {
+    let stops = compile("stopped.c", "libstopped.so", SHARED);
+    let program = compile("stopped.c", "stopped", &["-DMAIN"]);
+    says_ok(&program, &[], &[&stops]);
+    says_ok(&program, &[], &[&library()]);
+    says_ok(&program, &[], &[&library(), &stops]);
+    says_ok(&program, &[], &[&stops, &library()]);
+}
+
+#[test]
 fn an_allocator_may_take_locks() {
     let allocator = compile("allocator.c", "liballocator.so", SHARED);
     let program = compile("edges.c", "edges-of-allocator", &[]);
@@ -178,6 +188,42 @@ fn reads_beyond_the_limit_are_refused() {
         let without_sections = ["CORELINE_RSEQ=off", program.to_str().unwrap(), which];
         says_ok(Path::new("env"), &without_sections, &[&library()]);
     }
+}
+
+/// What all locks share is made when the first thread is, which must not fail because of that.
+#[test]
+fn the_first_thread_needs_no_more_than_with_glibc() {
+    let program = compile("creates.c", "creates", &[]);
+    // SAFETY: the call has no conditions.
+    let is_root = unsafe { libc::geteuid() } == 0;
+    let mut cases = vec!["stack", "memory", "later"];
+    if has("right to change the user (root)", is_root) {
+        // The kernel may be slow or quick to remove a thread that has ended.
+        cases.extend(["threads"; 20]);
+    }
+    for which in cases {
+        says_ok(&program, &[which], &[]);
+        says_ok(&program, &[which], &[&library()]);
+        let (out, _) = works(&program, &[which], &[&library()], true);
+        assert_eq!(out, "ok\n", "{which}, while calls are counted");
+    }
+}
+
+#[test]
+fn counts_that_cannot_be_written_leave_the_exit_status() {
+    let program = compile("creates.c", "creates-of-files", &[]);
+    let file = format!("CORELINE_PRELOAD_STATS={}", program.with_file_name("no-counts").display());
+    let (out, told) =
+        works(Path::new("env"), &[&file, program.to_str().unwrap(), "file"], &[&library()], true);
+    assert_eq!((out.as_str(), told.as_str()), ("", ""));
+    let (reader, writer) = io::pipe().unwrap();
+    drop(reader);
+    let mut command = Command::new(&program);
+    command.arg("stack").env("LD_PRELOAD", library()).env("CORELINE_PRELOAD_STATS", "-");
+    let output = command.stdout(Stdio::piped()).stderr(writer).spawn().unwrap();
+    let output = output.wait_with_output().unwrap();
+    assert!(output.status.success(), "{}", output.status);
+    assert_eq!(text(&output.stdout), "ok\n");
 }
 
 #[test]

@@ -1,0 +1,94 @@
+/* Creates the first thread of a process under conditions in which glibc can do it.
+   creates stack: on a stack of 16 KiB that is not a thread's.
+   creates memory: with no memory but the new thread's own stack.
+   creates later: and has no memory from then on.
+   creates threads: as a user who may have one thread more. It needs root.
+   creates file: and may not write to files. */
+#define _GNU_SOURCE
+#include <limits.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <ucontext.h>
+#include <unistd.h>
+
+#define MUST(what)                                                                                 \
+  do {                                                                                             \
+    if (!(what)) { fprintf(stderr, "failed: %s, line %d\n", #what, __LINE__); abort(); }           \
+  } while (0)
+
+static void *nothing(void *of) { return of; }
+
+static char memory[64 << 10] __attribute__((aligned(4096)));
+
+static void create(void) {
+  pthread_t thread;
+  pthread_attr_t attributes;
+  MUST(!pthread_attr_init(&attributes));
+  MUST(!pthread_attr_setstack(&attributes, memory, sizeof memory));
+  MUST(!pthread_create(&thread, &attributes, nothing, NULL));
+  MUST(!pthread_join(thread, NULL));
+}
+
+/* Reads in reads, and writes. */
+static void use(void) {
+  static pthread_rwlock_t locks[3];
+  for (int i = 0; i < 3; i++) {
+    for (int j = 0; j < 400; j++) MUST(!pthread_rwlock_rdlock(&locks[i]));
+    for (int j = 0; j < 400; j++) MUST(!pthread_rwlock_unlock(&locks[i]));
+    MUST(!pthread_rwlock_wrlock(&locks[i]));
+    MUST(!pthread_rwlock_unlock(&locks[i]));
+  }
+}
+
+static void limit(int of, rlim_t to) {
+  struct rlimit limit = {to, to};
+  MUST(!setrlimit(of, &limit));
+}
+
+static void limit_memory(void) {
+  long pages;
+  FILE *sizes = fopen("/proc/self/statm", "r");
+  MUST(sizes && fscanf(sizes, "%ld", &pages) == 1 && !fclose(sizes));
+  limit(RLIMIT_AS, pages * sysconf(_SC_PAGESIZE));
+}
+
+static void on_small_stack(void) {
+  static ucontext_t here, there;
+  size_t page = sysconf(_SC_PAGESIZE), size = PTHREAD_STACK_MIN;
+  char *stack = mmap(NULL, page + size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  MUST(stack != MAP_FAILED && !mprotect(stack, page, PROT_NONE) && !getcontext(&there));
+  there.uc_stack.ss_sp = stack + page;
+  there.uc_stack.ss_size = size;
+  there.uc_link = &here;
+  makecontext(&there, create, 0);
+  MUST(!swapcontext(&here, &there));
+}
+
+int main(int count, char **arguments) {
+  MUST(count == 2);
+  const char *which = arguments[1];
+  if (!strcmp(which, "stack")) on_small_stack();
+  else if (!strcmp(which, "memory")) {
+    limit_memory();
+    create();
+  } else if (!strcmp(which, "later")) {
+    create();
+    limit_memory();
+  } else if (!strcmp(which, "threads")) {
+    /* A user who has no other process. */
+    if (!geteuid()) MUST(!setuid(1000000 + getpid()));
+    limit(RLIMIT_NPROC, 2);
+    create();
+  } else if (!strcmp(which, "file")) {
+    create();
+    limit(RLIMIT_FSIZE, 0);
+    use();
+    return 0;
+  } else MUST(0);
+  use();
+  puts("ok");
+}
