@@ -125,8 +125,8 @@ impl_default!([] PresenceOptions, new);
 ///
 /// **Priorities**: a shootdown that waits for another one sleeps. A shootdown that has waited for
 /// contexts for a long time sleeps between its checks, and so does one that begins inside and waits
-/// for another. This holds for threads with a real-time priority, too. So contexts of lower priority
-/// on the same CPU can answer.
+/// for another. This holds for threads with a real-time priority, too. So contexts of lower
+/// priority on the same CPU can answer.
 ///
 /// **Signals, fork**: a signal handler must not call a shootdown. In a forked child, contexts of
 /// other threads that were present at the fork stay present, and a shootdown waits for them

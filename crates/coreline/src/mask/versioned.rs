@@ -74,9 +74,9 @@ pub use self::reclaimer::Reclaimer;
 /// seats as there are, up to a limit, and they stay. Updates do not read the line of a seat that
 /// was freed.
 ///
-/// **Priorities**: reads never wait. An update that waits for another update sleeps. A `synchronize`
-/// that has waited for readers for a long time sleeps between its checks. This holds for threads
-/// with a real-time priority, too.
+/// **Priorities**: reads never wait. An update that waits for another update sleeps. A
+/// `synchronize` that has waited for readers for a long time sleeps between its checks. This holds
+/// for threads with a real-time priority, too.
 ///
 /// **Signals, fork**: a signal handler may read with a reader that was created outside the handler,
 /// and that no other code uses. A handler that interrupts this handler must not use it either.
