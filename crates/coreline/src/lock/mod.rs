@@ -40,12 +40,13 @@
 //! with a lower priority. The holder cannot continue until the waiter sleeps. So every waiter
 //! sleeps after a bounded time.
 //!
-//! A waiter for a lock with sleeping waiters spins for at most 0.1 ms before it sleeps.
-//! [`TicketLock`], [`Osq`], concurrency IDs, domains, shootdowns and updates spin and then yield.
-//! Natively, a waiter with a real-time priority yields for about 1 ms, and then sleeps between
-//! checks, for 50 us to 1 ms each time. A waiter with ordinary scheduling lets others run when it
-//! yields, so it sleeps only after 20 ms of its CPU time. Every waiter on systems other than Linux
-//! also sleeps only after 20 ms, and so does a shootdown that begins inside.
+//! A waiter for a lock with sleeping waiters spins for at most 0.1 ms before it sleeps. So do
+//! shootdowns and updates that wait for others. [`TicketLock`], [`Osq`], concurrency IDs, domains,
+//! and waits for contexts and readers spin and then yield. Natively, a waiter with a real-time
+//! priority yields for about 1 ms, and then sleeps between checks, for 50 us to 1 ms each time. A
+//! waiter with ordinary scheduling lets others run when it yields, so it sleeps only after 20 ms of
+//! its CPU time. Every waiter on systems other than Linux also sleeps only after 20 ms, and so does
+//! a shootdown that begins inside.
 //!
 //! No lock inherits priorities. A thread with a priority between those of the holder and the waiter
 //! runs before the holder, for as long as it wants. If this matters, use a lock of the C library

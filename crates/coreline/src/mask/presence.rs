@@ -10,7 +10,8 @@ use coreline_world::{Native, Ordering, Time, Word, World};
 
 use super::roll::{Change, Entered, FIRST, News, Roll, Seat, Waited};
 use super::rolls::{Rolls, Taken};
-use crate::TicketLock;
+use crate::Mutex;
+use crate::lock::Near;
 use crate::lock::spin::Pauses;
 
 /// The error for a shootdown that did not finish before its deadline.
@@ -122,8 +123,10 @@ impl_default!([] PresenceOptions, new);
 /// shootdown takes two heavy fences (natively, system calls), a read of each seat whose bit is set,
 /// and a write to each of these seats.
 ///
-/// **Priorities**: a shootdown that has waited for a long time sleeps between its checks, even if
-/// its thread has a real-time priority. So contexts of lower priority on its CPU can answer it.
+/// **Priorities**: a shootdown that waits for another one sleeps. A shootdown that has waited for
+/// contexts for a long time sleeps between its checks, and so does one that begins inside and waits
+/// for another. This holds for threads with a real-time priority, too. So contexts of lower
+/// priority on the same CPU can answer.
 ///
 /// **Signals, fork**: a signal handler must not call a shootdown. In a forked child, contexts of
 /// other threads that were present at the fork stay present, and a shootdown waits for them
@@ -156,7 +159,8 @@ pub struct Presence<W: World = Native> {
 /// The state that handles and members share.
 struct Shared<W: World> {
     rolls: Rolls<W>,
-    announcer: TicketLock<Announcer, W>,
+    /// It sleeps, as a shootdown waits for other contexts while it holds it.
+    announcer: Mutex<Announcer, Near, W>,
     /// The call that `wanted` words refer to. Only owners that the announcer waits for read it.
     call: W::Ptr<Call>,
     trim_every: Duration,
@@ -222,7 +226,7 @@ impl<W: World> Presence<W> {
         Presence {
             shared: Arc::new(Shared {
                 rolls: Rolls::new_in(&W::topology(), options.seats),
-                announcer: TicketLock::new_in(Announcer::new()),
+                announcer: Mutex::new_in(Announcer::new()),
                 call: <W::Ptr<Call> as Word>::new_in(core::ptr::null_mut()),
                 trim_every: options.trim_every,
             }),
@@ -271,14 +275,7 @@ impl<W: World> Presence<W> {
     /// cached before.
     pub fn shootdown_by(&self, deadline: Time, f: impl Fn() + Sync) -> Result<Shot, Late> {
         let shared = &*self.shared;
-        let mut pauses = Pauses::new();
-        let mut announcer = loop {
-            match shared.announcer.try_lock() {
-                Some(announcer) => break announcer,
-                None if W::now() >= deadline => return Err(Late::Waiting),
-                None => pauses.pause::<W>(),
-            }
-        };
+        let mut announcer = shared.announcer.lock_by(deadline).ok_or(Late::Waiting)?;
         match shared.shoot(&mut announcer, None, Some(deadline), &f) {
             (shot, 0) => Ok(shot),
             (shot, late) => Err(Late::Missed { late, shot }),

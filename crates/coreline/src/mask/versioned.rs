@@ -14,7 +14,8 @@ use self::reclaimer::Ask;
 use super::presence::{Announcer, PresenceOptions};
 use super::roll::{News, Roll, Seat};
 use super::rolls::{RollPosition, Rolls, Taken};
-use crate::TicketLock;
+use crate::Mutex;
+use crate::lock::Near;
 use crate::panics::Panics;
 use crate::reclaim::Reclaimers;
 
@@ -73,8 +74,9 @@ pub use self::reclaimer::Reclaimer;
 /// seats as there are, up to a limit, and they stay. Updates do not read the line of a seat that
 /// was freed.
 ///
-/// **Priorities**: reads never wait. An update that has waited for a long time, for another update
-/// or for readers, sleeps between its checks, even if its thread has a real-time priority.
+/// **Priorities**: reads never wait. An update that waits for another update sleeps. A
+/// `synchronize` that has waited for readers for a long time sleeps between its checks. This holds
+/// for threads with a real-time priority, too.
 ///
 /// **Signals, fork**: a signal handler may read with a reader that was created outside the handler,
 /// and that no other code uses. A handler that interrupts this handler must not use it either.
@@ -90,7 +92,8 @@ pub struct Versioned<T: Send + Sync + 'static, W: World = Native> {
 struct Shared<T: Send + Sync + 'static, W: World> {
     rolls: Rolls<W>,
     current: W::Ptr<T>,
-    updater: TicketLock<Updater<T>, W>,
+    /// It sleeps, as its holder announces, or runs the function of `rcu`.
+    updater: Mutex<Updater<T>, Near, W>,
     /// What [reclaimers](crate::reclaim) sleep on.
     asked: W::U32,
     options: PresenceOptions,
@@ -157,7 +160,7 @@ impl<T: Send + Sync + 'static, W: World> Versioned<T, W> {
             shared: Arc::new(Shared {
                 rolls: Rolls::new_in(&W::topology(), options.seats),
                 current: <W::Ptr<T> as Word>::new_in(Box::into_raw(Box::new(value))),
-                updater: TicketLock::new_in(Updater {
+                updater: Mutex::new_in(Updater {
                     announcer: Announcer::new(),
                     replaced: Vec::new(),
                     retired: VecDeque::new(),
