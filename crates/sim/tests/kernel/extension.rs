@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use coreline_sim::{Faults, Machine, Replay, Sim};
 use coreline_world::{
-    Clock, Extended, Integer, JoinHandle, Ordering, Sleep, SliceExtension, Word, Work,
+    Clock, Extended, Integer, JoinHandle, Ordering, Parked, Signals, Sleep, SliceExtension, Word,
+    Work,
 };
 
 use crate::common::{U32, machine, on};
@@ -52,8 +53,15 @@ fn a_system_call_takes_the_extension_back() {
     let wakes = || {
         Sim::wake(&raw const *Box::new(U32::new_in(0)), 1);
     };
-    let [_, _, yielded, lost] = outcomes(Duration::from_micros(2), 20_000, wakes);
-    assert!(lost > 5 && lost > 3 * yielded, "{yielded} yielded, {lost} lost");
+    // The word has another value, so the thread does not sleep.
+    let parks = || assert_eq!(Sim::park(&U32::new_in(0), 1, None), Parked::Changed);
+    let holds_signals = || drop(Sim::hold());
+    for (call, in_section) in
+        [("wake", wakes as fn()), ("park", parks), ("hold_signals", holds_signals)]
+    {
+        let [_, _, yielded, lost] = outcomes(Duration::from_micros(2), 20_000, in_section);
+        assert!(lost > 5 && lost > 3 * yielded, "{call}: {yielded} yielded, {lost} lost");
+    }
 }
 
 #[test]
