@@ -73,7 +73,7 @@ use kernel::interrupts;
 pub(crate) use kernel::interrupts::{Handler, mask, unmask};
 pub(crate) use kernel::points::{drain, interrupt_point, issue, point};
 pub(crate) use kernel::schedule::{exec, pause, sleep, spawn, wait_for, work, yield_now};
-pub(crate) use kernel::signals::{hold_signals, on_signal, release_signals};
+pub(crate) use kernel::signals::{hold_signals, holds, on_signal, release_signals};
 use locals::Locals;
 use memory::overlap::Overlaps;
 pub(crate) use memory::overlap::found;

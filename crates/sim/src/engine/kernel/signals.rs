@@ -11,7 +11,6 @@
 use std::any::{Any, TypeId};
 use std::rc::Rc;
 
-use crate::engine::kernel::extension::enter_kernel;
 use crate::engine::{Engine, Key, inside, with};
 
 /// A signal handler.
@@ -34,11 +33,13 @@ pub(crate) fn on_signal(handler: Handler) {
     drop(old);
 }
 
+/// How many holds the running thread has, if the caller is in a machine.
+pub(crate) fn holds() -> Option<u32> {
+    with(|engine| engine.threads[engine.current()].held)
+}
+
 /// Keeps signals off the running thread.
 pub(crate) fn hold_signals() {
-    if inside(|engine| engine.threads[engine.current()].held == 0) {
-        enter_kernel();
-    }
     inside(|engine| {
         let current = engine.current();
         if engine.threads[current].held == 0 {
@@ -51,9 +52,6 @@ pub(crate) fn hold_signals() {
 /// Ends one hold. Does nothing outside of a machine, where the objects that a failed machine left
 /// may drop.
 pub(crate) fn release_signals() {
-    if with(|engine| engine.threads[engine.current()].held == 1) == Some(true) {
-        enter_kernel();
-    }
     let pending = with(|engine| {
         if engine.threads[engine.current()].held == 1 {
             engine.spend(engine.spec.costs().syscall);
