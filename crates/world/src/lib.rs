@@ -59,6 +59,7 @@
 //! | [`Restartable`] | operations on per-CPU memory that restart when preempted | [`restartable`] |
 //! | [`Fences`] | fences, and the pair of a light and a heavy one | [`fences`] |
 //! | [`Kick`] | interrupt another CPU; whether the scheduler wants this CPU | [`kick`] |
+//! | [`SliceExtension`] | keep the CPU for a few microseconds more | [`extension`] |
 //! | [`Clock`] | time | [`clock`] |
 //! | [`Signals`] | block signals, tell processes and threads apart | [`signals`] |
 //! | [`Memory`] | map memory, place it on a node | [`memory`] |
@@ -93,6 +94,7 @@ pub mod cell;
 pub mod clock;
 #[cfg(feature = "laws")]
 pub mod conformance;
+pub mod extension;
 pub mod fences;
 pub mod kick;
 pub mod memory;
@@ -126,6 +128,7 @@ pub use core::sync::atomic::Ordering;
 
 pub use cell::{Cell, CellMut, CellRef, Track};
 pub use clock::{Clock, Time};
+pub use extension::{Extended, SliceExtension};
 pub use fences::Fences;
 pub use kick::Kick;
 pub use memory::{MapError, Memory};
@@ -153,7 +156,17 @@ pub use work::Work;
 /// `conformance`. By implementing this trait, the author guarantees these laws and the laws of the
 /// capabilities.
 pub unsafe trait World:
-    Words + Statics + Sleep + Place + Restartable + Fences + Kick + Clock + Signals + Memory
+    Words
+    + Statics
+    + Sleep
+    + Place
+    + Restartable
+    + Fences
+    + Kick
+    + SliceExtension
+    + Clock
+    + Signals
+    + Memory
 {
     /// The world's name in reports: `native`, `sim` or `model`.
     const NAME: &'static str;

@@ -61,6 +61,10 @@ use blocks::{Blocks, Unresolved};
 use choice::Chooser;
 pub(crate) use choice::{Decision, Decisions, fails_weakly};
 use event_queue::{EventQueue, NEVER};
+use kernel::extension::Extension;
+pub(crate) use kernel::extension::{
+    enable_extension, end_extension, enter_kernel, request_extension,
+};
 pub(crate) use kernel::faults::allowed;
 use kernel::fiber::Fiber;
 pub(crate) use kernel::fiber::Job;
@@ -69,7 +73,7 @@ use kernel::interrupts;
 pub(crate) use kernel::interrupts::{Handler, mask, unmask};
 pub(crate) use kernel::points::{drain, interrupt_point, issue, point};
 pub(crate) use kernel::schedule::{exec, pause, sleep, spawn, wait_for, work, yield_now};
-pub(crate) use kernel::signals::{hold_signals, on_signal, release_signals};
+pub(crate) use kernel::signals::{hold_signals, holds, on_signal, release_signals};
 use locals::Locals;
 use memory::overlap::Overlaps;
 pub(crate) use memory::overlap::found;
@@ -205,6 +209,8 @@ struct Thread {
     held: u32,
     /// Whether a signal came while they were kept off.
     pending: bool,
+    /// What it has of slice extensions.
+    extension: Extension,
     cid: Option<Cid>,
     /// The thread's `WorldLocal` objects.
     locals: Vec<(Key, Rc<dyn Any>)>,

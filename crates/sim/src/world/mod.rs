@@ -15,8 +15,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use coreline_topology::{Cid, CpuId, CpuSet, Topology};
 use coreline_world::{
-    Clock, Fences, JoinHandle, Kick, Lacking, Line, Ordering, Parked, Place, Placement, Sleep,
-    SpawnError, Statics, Threads, Time, Word, Work, World, WorldLocal, WorldStatic,
+    Clock, Extended, Fences, JoinHandle, Kick, Lacking, Line, Ordering, Parked, Place, Placement,
+    Sleep, SliceExtension, SpawnError, Statics, Threads, Time, Word, Work, World, WorldLocal,
+    WorldStatic,
 };
 
 use crate::Sim;
@@ -89,6 +90,7 @@ impl Fences for Sim {
 
     fn try_fence_all() -> Result<(), Lacking> {
         engine::drain();
+        engine::enter_kernel();
         inside(|engine| engine.spend(engine.spec().costs().broadcast));
         races::fenced(Ordering::SeqCst);
         Ok(())
@@ -107,6 +109,7 @@ impl Fences for Sim {
             return Ok(());
         }
         engine::drain();
+        engine::enter_kernel();
         inside(|engine| {
             engine.abort_other_sections();
             engine.spend(engine.spec().costs().broadcast);
@@ -124,6 +127,7 @@ impl Kick for Sim {
             return Ok(());
         }
         engine::drain();
+        engine::enter_kernel();
         inside(|engine| engine.spend(engine.spec().costs().syscall));
         engine::issue();
         if inside(|engine| engine.runs_elsewhere(cpu)) {
@@ -154,6 +158,22 @@ impl Kick for Sim {
     }
 }
 
+impl SliceExtension for Sim {
+    /// Never fails.
+    fn enable_extension() -> Result<(), Lacking> {
+        engine::enable_extension();
+        Ok(())
+    }
+
+    fn request_extension() {
+        engine::request_extension();
+    }
+
+    fn end_extension() -> Extended {
+        engine::end_extension()
+    }
+}
+
 impl Sleep for Sim {
     #[track_caller]
     fn park_as(word: &SimU32, expected: u32, deadline: Option<Time>, groups: u32) -> Parked {
@@ -175,6 +195,7 @@ pub(crate) fn sleep_until_woken(word: &SimU32, expected: u32, deadline: Option<T
 /// Sleeps as a member of these groups; whether it may wake spuriously.
 #[track_caller]
 fn sleep(word: &SimU32, expected: u32, deadline: Option<Time>, how: (u32, bool)) -> Parked {
+    engine::enter_kernel();
     // SeqCst: the host atomic's ordering, which says nothing about the simulated program's. The
     // kernel's own read of a futex word is ordered by its bucket lock.
     while word.load(Ordering::SeqCst) == expected {

@@ -60,6 +60,10 @@ pub struct SimHeld {
 
 impl Drop for SimHeld {
     fn drop(&mut self) {
+        // The last hold ends with a system call.
+        if engine::holds() == Some(1) {
+            engine::enter_kernel();
+        }
         engine::release_signals();
     }
 }
@@ -72,6 +76,10 @@ impl Signals for Sim {
     /// costs none.
     fn hold() -> SimHeld {
         engine::issue();
+        // The first hold begins with a system call.
+        if engine::holds() == Some(0) {
+            engine::enter_kernel();
+        }
         engine::hold_signals();
         SimHeld { _thread: PhantomData }
     }

@@ -3,6 +3,7 @@
 
 #[path = "../common/mod.rs"]
 mod common;
+mod extension;
 mod faults;
 mod hooks;
 mod interrupts;

@@ -10,6 +10,7 @@
 //! [`threads::a_join_raises_the_panic`] needs a world that continues after a thread has panicked.
 
 pub mod clock;
+pub mod extension;
 pub mod kick;
 pub mod order;
 pub mod place;
@@ -79,6 +80,9 @@ macro_rules! conformance_tests {
             sleep::a_wake_says_that_it_woke_a_thread,
             kick::every_cpu_can_be_kicked,
             kick::a_preemptible_thread_need_not_yield,
+            extension::a_thread_that_enabled_nothing_gets_nothing,
+            extension::an_extension_ends_once,
+            extension::sections_end_on_a_crowded_cpu,
             place::discarded_bytes_are_as_they_were_or_zero,
             place::a_placed_thread_runs_on_its_cpu,
             place::an_impossible_cpu_is_refused,

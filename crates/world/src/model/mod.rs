@@ -17,6 +17,7 @@
 //! | restartable operations | as without sections; only the simulator has aborts |
 //! | light and heavy fence | both are `fence(SeqCst)`; for what was seen, `fence(Acquire)` |
 //! | kick | a heavy fence; no thread is ever asked to give up its CPU |
+//! | slice extensions | none |
 //! | time | stands still |
 //! | work | takes no time, and touches nothing |
 //! | signals | there are none |
@@ -84,7 +85,7 @@ pub use words::{
     ModelPtr, ModelReading, ModelTrack, ModelU8, ModelU32, ModelU64, ModelUsize, ModelWriting,
 };
 
-use crate::{Clock, Fences, Kick, Lacking, Ordering, Time, Why, Work, World};
+use crate::{Clock, Fences, Kick, Lacking, Ordering, SliceExtension, Time, Why, Work, World};
 
 /// The loom world, with the orderings that the check's [`Plant`] allows.
 ///
@@ -165,6 +166,17 @@ impl Kick for Model {
     fn kick(_: CpuId) -> Result<(), Lacking> {
         // No operation runs in a section, so none is under way on any CPU.
         Self::try_fence_all()
+    }
+}
+
+impl SliceExtension for Model {
+    fn enable_extension() -> Result<(), Lacking> {
+        Err(Lacking {
+            world: Self::NAME,
+            capability: "slice extension",
+            why: Why::new("threads of a model have no slices"),
+            remedy: "run the program natively, or on a simulated machine",
+        })
     }
 }
 

@@ -5,6 +5,7 @@ use std::collections::VecDeque;
 
 use coreline_world::{Parked, Time};
 
+use crate::engine::kernel::extension::enter_kernel;
 use crate::engine::kernel::points::issue;
 use crate::engine::{Engine, State, inside, suspend};
 
@@ -43,6 +44,7 @@ pub(crate) fn park(
 /// Wakes up to `count` threads of these groups that are parked on a word.
 pub(crate) fn wake(word: usize, count: u32, groups: u32) -> u32 {
     issue();
+    enter_kernel();
     inside(|engine| {
         engine.spend(engine.spec.costs().syscall);
         let mut woken = 0;

@@ -1,6 +1,7 @@
 //! The simulated machine's kernel: which thread runs where, and what interrupts it.
 
 mod balance;
+pub(super) mod extension;
 pub(super) mod faults;
 pub(super) mod fiber;
 pub(super) mod futex;

@@ -10,6 +10,7 @@ use std::cmp::Reverse;
 use coreline_topology::CpuId;
 use coreline_world::{Parked, Placement, SpawnError, Time};
 
+use crate::engine::kernel::extension::{Extension, enter_kernel};
 use crate::engine::kernel::fiber::{Fiber, Job};
 use crate::engine::kernel::interrupts;
 use crate::engine::kernel::points::issue;
@@ -23,6 +24,7 @@ use crate::settings::kernel::Kernel;
 /// Starts a thread; returns its number.
 pub(crate) fn spawn(placement: Placement, job: Job) -> Result<usize, SpawnError> {
     issue();
+    enter_kernel();
     let cpu = inside(|engine| engine.choose_cpu(placement, engine.current()))?;
     let stack = inside(|engine| stack::new(&engine.arena));
     let stack = stack.map_err(|error| SpawnError::Exhausted(error.to_string()))?;
@@ -46,6 +48,7 @@ pub(crate) fn spawn(placement: Placement, job: Job) -> Result<usize, SpawnError>
 /// Lets the other threads of the CPU run.
 pub(crate) fn yield_now() {
     issue();
+    enter_kernel();
     let gives_way = inside(|engine| {
         let costs = *engine.spec.costs();
         engine.spend(costs.syscall);
@@ -72,6 +75,7 @@ pub(crate) fn pause() {
 /// The running thread begins another program.
 pub(crate) fn exec() {
     issue();
+    enter_kernel();
     inside(|engine| {
         engine.spend(engine.spec.costs().syscall);
         let (at, thread) = (engine.now(), engine.current());
@@ -105,6 +109,7 @@ pub(crate) fn work(ps: u64) {
 pub(crate) fn sleep(ps: u64) {
     let site = Location::caller();
     issue();
+    enter_kernel();
     inside(|engine| {
         engine.waits_at(site);
         let at = engine.here().now.saturating_add(ps);
@@ -118,6 +123,7 @@ pub(crate) fn sleep(ps: u64) {
 pub(crate) fn wait_for(number: usize) {
     let site = Location::caller();
     issue();
+    enter_kernel();
     let blocked = inside(|engine| {
         engine.waits_at(site);
         let current = engine.current();
@@ -207,6 +213,7 @@ impl Engine {
             monitoring: false,
             held: 0,
             pending: false,
+            extension: Extension::Off,
             cid: None,
             yielder: std::ptr::null(),
             locals: Vec::new(),
@@ -328,6 +335,7 @@ impl Engine {
     pub(in crate::engine) fn vacate(&mut self) -> usize {
         let current = self.current();
         self.threads[current].aborts += 1;
+        self.lose_extension(current);
         let switch = self.jitter.jitter(self.spec.costs().switch);
         let cpu = self.threads[current].cpu;
         debug_assert!(
@@ -358,7 +366,7 @@ impl Engine {
     }
 
     /// Moves the running thread to the end of its CPU's queue.
-    fn requeue(&mut self) {
+    pub(in crate::engine) fn requeue(&mut self) {
         let &mut Cpu { now, next_tick, .. } = self.here();
         let cpu = self.threads[self.current()].cpu;
         let thread = self.vacate();

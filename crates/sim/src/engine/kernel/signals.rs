@@ -33,6 +33,11 @@ pub(crate) fn on_signal(handler: Handler) {
     drop(old);
 }
 
+/// How many holds the running thread has, if the caller is in a machine.
+pub(crate) fn holds() -> Option<u32> {
+    with(|engine| engine.threads[engine.current()].held)
+}
+
 /// Keeps signals off the running thread.
 pub(crate) fn hold_signals() {
     inside(|engine| {

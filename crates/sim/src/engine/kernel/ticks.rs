@@ -53,7 +53,7 @@ impl Engine {
         let now = self.cpus[cpu].now;
         if now >= self.cpus[cpu].next_tick {
             self.tick(cpu, thread);
-        } else {
+        } else if !self.extend(cpu, thread) {
             self.preempt();
         }
     }

@@ -8,6 +8,7 @@
 //! | `rseq`, `marks`, `auxv` | the choice of rseq | libc's rseq area, or ours |
 //! | `fences` | fences | `membarrier` |
 //! | `kick` | kick | `membarrier` on one CPU |
+//! | `extension` | slice extension | nothing: lacking |
 //! | `affinity` | where threads run | `sched_setaffinity` |
 //! | `clock` | clock | `CLOCK_MONOTONIC` |
 //! | `signals` | signals | `pthread_sigmask` |
@@ -24,6 +25,7 @@ pub(crate) mod affinity;
 mod auxv;
 mod clock;
 mod exec;
+mod extension;
 mod fences;
 mod futex;
 mod getcpu;

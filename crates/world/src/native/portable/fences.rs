@@ -1,4 +1,4 @@
-//! Fences and kick: full fences, on both sides.
+//! Fences and kick: full fences, on both sides. No slice extensions.
 //!
 //! Restartable operations run on atomics, each of which is whole or not there, so none is ever
 //! under way that a fence could abort.
@@ -7,8 +7,9 @@ use core::sync::atomic::{self, Ordering};
 
 use coreline_topology::CpuId;
 
+use super::{ON_LINUX, lacking};
 use crate::native::Native;
-use crate::{Fences, Kick, Lacking};
+use crate::{Fences, Kick, Lacking, SliceExtension};
 
 impl Fences for Native {
     #[inline]
@@ -47,5 +48,11 @@ impl Kick for Native {
     /// Interrupts nothing, as nothing is under way, and never fails: a heavy fence.
     fn kick(_: CpuId) -> Result<(), Lacking> {
         Self::fence_restartable()
+    }
+}
+
+impl SliceExtension for Native {
+    fn enable_extension() -> Result<(), Lacking> {
+        Err(lacking("slice extension", ON_LINUX))
     }
 }

@@ -1,0 +1,142 @@
+//! Slice extensions: a thread that asked may stay for a moment when its slice ends.
+//!
+//! | state of a thread | it asks | its slice ends | its section ends | a system call |
+//! |---|---|---|---|---|
+//! | `Off` | `Off` | preempted | `Off` | `Off` |
+//! | `Idle` | `Requested` | preempted | `Idle`, lost | `Idle` |
+//! | `Requested` | `Requested` | `Granted`, [`LENGTH`] more | `Idle`, unused | `Requested` |
+//! | `Granted` | `Granted` | preempted | `Idle`, gives way | `Idle`, gives way |
+//!
+//! A thread that is switched out is `Idle` afterwards, unless it was `Off`.
+//!
+//! Source: `kernel/rseq.c` and `include/linux/rseq_entry.h` of Linux 7.3.
+
+use coreline_world::Extended;
+
+use crate::engine::kernel::points::issue;
+use crate::engine::{Engine, PS_PER_NS, State, inside, suspend};
+use crate::results::statistics::Activity;
+
+/// How long an extension lasts: `rseq_slice_ext_nsecs` of Linux 7.3, which is also its minimum.
+pub(in crate::engine) const LENGTH: u64 = 5_000 * PS_PER_NS;
+
+/// What a thread has of extensions.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in crate::engine) enum Extension {
+    /// It has not enabled them.
+    Off,
+    /// It asks for none.
+    Idle,
+    /// It asks for one.
+    Requested,
+    /// Its slice was extended.
+    Granted,
+}
+
+/// Enables extensions in the running thread.
+pub(crate) fn enable_extension() {
+    issue();
+    enter_kernel();
+    inside(|engine| {
+        engine.spend(engine.spec.costs().syscall);
+        let extension = engine.extension();
+        if *extension == Extension::Off {
+            *extension = Extension::Idle;
+        }
+    });
+}
+
+/// The running thread asks for an extension.
+pub(crate) fn request_extension() {
+    issue();
+    inside(|engine| {
+        engine.spend_on_place();
+        let extension = engine.extension();
+        if *extension == Extension::Idle {
+            *extension = Extension::Requested;
+        }
+    });
+}
+
+/// The running thread ends its section.
+pub(crate) fn end_extension() -> Extended {
+    issue();
+    let before = inside(|engine| {
+        engine.spend_on_place();
+        let extension = engine.extension();
+        let before = *extension;
+        if before == Extension::Requested {
+            *extension = Extension::Idle;
+        }
+        before
+    });
+    match before {
+        Extension::Off => Extended::Off,
+        Extension::Idle => Extended::Lost,
+        Extension::Requested => Extended::Unused,
+        Extension::Granted => {
+            inside(|engine| engine.spend(engine.spec.costs().syscall));
+            enter_kernel();
+            Extended::Yielded
+        }
+    }
+}
+
+/// A system call begins. If the slice of the thread was extended, the call ends the extension, and
+/// the thread first gives its CPU to the threads that wait for it.
+pub(crate) fn enter_kernel() {
+    let gives_way = inside(|engine| {
+        if *engine.extension() != Extension::Granted {
+            return false;
+        }
+        *engine.extension() = Extension::Idle;
+        let gives_way = !engine.here().queue.is_empty();
+        if gives_way {
+            engine.settle_here();
+            engine.requeue();
+        }
+        gives_way
+    });
+    if gives_way {
+        suspend();
+        issue();
+    }
+}
+
+impl Engine {
+    fn extension(&mut self) -> &mut Extension {
+        let current = self.current();
+        &mut self.threads[current].extension
+    }
+
+    /// The slice of a CPU's thread has ended. Whether the thread may stay for a moment.
+    pub(in crate::engine) fn extend(&mut self, cpu: usize, thread: usize) -> bool {
+        let before = self.threads[thread].extension;
+        if !matches!(before, Extension::Requested | Extension::Granted) {
+            return false;
+        }
+        // The interrupt by which the slice ends, or the timer of the extension.
+        let costs = *self.spec.costs();
+        let lost = costs.irq_entry + costs.irq_exit;
+        self.cpus[cpu].now += lost;
+        self.account(cpu, Activity::Kernel, lost);
+        if let State::Working { until } = &mut self.threads[thread].state {
+            *until = until.saturating_add(lost);
+        }
+        if before == Extension::Granted {
+            return false;
+        }
+        self.threads[thread].extension = Extension::Granted;
+        self.cpus[cpu].slice_end = self.cpus[cpu].now + LENGTH;
+        self.update_kernel_event(cpu);
+        true
+    }
+
+    /// A thread is switched out: it loses its request, or its grant.
+    pub(in crate::engine) fn lose_extension(&mut self, thread: usize) {
+        let extension = &mut self.threads[thread].extension;
+        if *extension != Extension::Off {
+            *extension = Extension::Idle;
+        }
+    }
+}

@@ -1,0 +1,65 @@
+//! Laws of slice extensions.
+
+use core::time::Duration;
+use std::sync::Arc;
+
+use super::{rounds, spawn};
+use crate::{Extended, Integer, JoinHandle, Ordering, Placement, Testbed, Word};
+
+/// Checks that a thread that has enabled no extension has none. Another thread's permission does
+/// not count.
+pub fn a_thread_that_enabled_nothing_gets_nothing<W: Testbed>() {
+    let enabled = W::enable_extension();
+    if let Err(lacking) = &enabled {
+        assert_eq!(lacking.world, W::NAME);
+        W::request_extension();
+        assert_eq!(W::end_extension(), Extended::Off);
+    }
+    let other = spawn::<W, _>(|| {
+        W::request_extension();
+        W::end_extension()
+    });
+    assert_eq!(other.join(), Extended::Off);
+}
+
+/// Checks that a request ends once: a second end finds no extension, and gives no CPU up.
+pub fn an_extension_ends_once<W: Testbed>() {
+    let is_enabled = W::enable_extension().is_ok();
+    for _ in 0..rounds::<W>() {
+        W::request_extension();
+        W::request_extension();
+        assert_eq!(W::end_extension() == Extended::Off, !is_enabled);
+        assert!(matches!(W::end_extension(), Extended::Off | Extended::Lost));
+    }
+}
+
+/// Checks that threads with extensions on one CPU all end their sections, that each section has one
+/// outcome, and that what they guard together is not lost.
+pub fn sections_end_on_a_crowded_cpu<W: Testbed>() {
+    let sections = if W::RUNS { 300 } else { 1 };
+    let cpu = W::cpu();
+    let turns = Arc::new(W::U32::new_in(0));
+    let threads: Vec<_> = (0..2)
+        .map(|_| {
+            let turns = Arc::clone(&turns);
+            let part = move || {
+                let is_enabled = W::enable_extension().is_ok();
+                let mut outcomes = [0; 4];
+                for _ in 0..sections {
+                    W::request_extension();
+                    W::work(Duration::from_micros(10));
+                    // Relaxed: a count.
+                    turns.fetch_add(1, Ordering::Relaxed);
+                    outcomes[W::end_extension() as usize] += 1;
+                }
+                let off = outcomes[Extended::Off as usize];
+                assert_eq!(off, if is_enabled { 0 } else { sections }, "{outcomes:?}");
+                outcomes.iter().sum::<u32>()
+            };
+            W::spawn(Placement::On(cpu), part).expect("a world has room for two threads")
+        })
+        .collect();
+    let ended: u32 = threads.into_iter().map(JoinHandle::join).sum();
+    // Relaxed: all threads have been joined.
+    assert_eq!((ended, turns.load(Ordering::Relaxed)), (2 * sections, 2 * sections));
+}

@@ -1,0 +1,91 @@
+//! Time slice extension: a thread that holds a lock asks to stay on its CPU for a few microseconds.
+//!
+//! A thread that is preempted while it holds a lock keeps all waiters waiting for a turn of the
+//! scheduler. A kernel with slice extensions lets a thread avoid this. The thread sets a flag in
+//! its own memory before the section, and clears the flag after it. If the thread's time slice ends
+//! meanwhile, the kernel lets the thread continue for a few microseconds. In return, the thread
+//! gives its CPU up immediately after the section.
+//!
+//! | step | Linux: fields of `struct rseq` | cost |
+//! |---|---|---|
+//! | [enable](SliceExtension::enable_extension) | `prctl`, once in each thread | a system call |
+//! | [request](SliceExtension::request_extension) | `slice_ctrl.request = 1` | a store |
+//! | the slice ends | the kernel sets `request = 0`, `granted = 1` | an interrupt |
+//! | [end](SliceExtension::end_extension), no grant | `request = 0` | a store and a load |
+//! | [end](SliceExtension::end_extension), grant | `rseq_slice_yield()` | a system call, a switch |
+//!
+//! The rules of the kernel:
+//!
+//! * A slice is extended once, by 5 us if the administrator sets nothing else (up to 50 us).
+//! * A second end of the slice, such as the end of the extension, takes the grant back. The thread
+//!   is preempted.
+//! * Any system call other than `rseq_slice_yield` takes the grant back. The thread gives its CPU
+//!   up before the call.
+//! * A thread that is switched out has neither a request nor a grant when it runs again.
+//! * Only an interrupt leads to a grant. A thread that blocks is switched out.
+//!
+//! Sources: [Documentation/userspace-api/rseq.rst][doc], `kernel/rseq.c` and
+//! `include/linux/rseq_entry.h` of Linux 7.3; Thomas Gleixner, *rseq: Implement time slice
+//! extension mechanism* (2025, [cover letter][cover]). Solaris calls it preemption control, by
+//! `schedctl_start(3C)`.
+//!
+//! [doc]: https://docs.kernel.org/userspace-api/rseq.html
+//! [cover]: https://lore.kernel.org/r/20250908225709.144709889@linutronix.de
+
+use crate::Lacking;
+
+/// What became of a request for an extension.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Extended {
+    /// The thread has not enabled extensions, so it asked for none.
+    Off,
+    /// The slice did not end during the section.
+    Unused,
+    /// The slice was extended. The thread gave its CPU up at the end of the section.
+    Yielded,
+    /// The thread lost its CPU during the section, with or without an extension, or a system call
+    /// took the grant back.
+    Lost,
+}
+
+/// The capability *slice extension*: a thread can ask to keep its CPU for a few microseconds more.
+///
+/// A request is one flag of the thread, and does not nest. The first
+/// [`end_extension`](SliceExtension::end_extension) ends the request, whatever was requested
+/// before. A signal handler that uses extensions ends the request of the section that it
+/// interrupted. This loses the extension, and nothing else.
+///
+/// * `Native` lacks the capability. Few kernels are built with it, and the library has not run on
+///   one yet. (Linux 7.3 grants extensions only to threads that were registered with the full size
+///   of the rseq area, as glibc does from version 2.41 on.)
+/// * `Sim` has the rules of the kernel. An extension lasts 5 us. The interrupt that leads to a
+///   grant, and the timer that ends it, take `irq_entry` and `irq_exit` each. A switch at another
+///   time than the end of a slice, such as one that a schedule or a fault chooses, takes the
+///   request back.
+/// * The model lacks the capability.
+///
+pub trait SliceExtension {
+    /// Lets the calling thread request extensions from now on. A thread that enables extensions
+    /// twice has enabled them. Threads that it starts later have not.
+    ///
+    /// # Errors
+    ///
+    /// [`Lacking`] if this machine has no extensions. Requests then do nothing.
+    fn enable_extension() -> Result<(), Lacking>;
+
+    /// Begins a section in which the calling thread wants to keep its CPU. Does nothing in a thread
+    /// that has not enabled extensions.
+    ///
+    /// Call it when the thread already has what others wait for. A thread that waits gains nothing
+    /// from an extension.
+    #[inline]
+    fn request_extension() {}
+
+    /// Ends the section, and gives the CPU up if the slice was extended.
+    ///
+    /// Call it after others were given what they wait for.
+    #[inline]
+    fn end_extension() -> Extended {
+        Extended::Off
+    }
+}
