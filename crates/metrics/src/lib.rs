@@ -139,8 +139,3 @@ struct Readme;
 #[cfg(doctest)]
 #[doc = include_str!("../../../docs/cookbook/metrics.md")]
 struct Page;
-
-/// The tests here have simulated worlds, whose memory must have addresses of their own.
-#[cfg(test)]
-#[global_allocator]
-static ALLOCATOR: coreline_sim::Allocator = coreline_sim::Allocator;

@@ -1,5 +1,6 @@
 //! The endpoint, scraped by a client of a few lines, and by Prometheus if it is installed.
 
+#[allow(dead_code, reason = "other tests use the rest")]
 mod common;
 
 use std::io::{Read, Write};

@@ -57,10 +57,10 @@ fn timeouts_are_by_kind_and_a_use_without_a_change_is_a_use() {
         counter!("c").increment(1);
         (gauge!("g"), histogram!("h"))
     });
-    let shown = || ["c", "g", "h_count"].map(|it| value_of(&page(&handle), it));
-    fn value_of(page: &common::Page, sample: &str) -> bool {
-        page.samples.contains_key(sample)
-    }
+    let shown = || {
+        let page = page(&handle);
+        ["c", "g", "h_count"].map(|sample| page.samples.contains_key(sample))
+    };
     assert_eq!(shown(), [true, true, true]);
     gauge.set(0);
     assert_eq!(shown(), [true, true, false]);
@@ -79,13 +79,15 @@ fn timeouts_are_by_kind_and_a_use_without_a_change_is_a_use() {
 fn upkeep_frees_without_a_page() {
     let recorder = at_once(&[Kind::Counter, Kind::Gauge, Kind::Histogram]);
     let handle = recorder.handle();
-    with(&recorder, || {
+    let use_all = || {
         for number in 0..1_000 {
             counter!("c", "number" => number.to_string()).increment(1);
             gauge!("g", "number" => number.to_string()).set(1);
             histogram!("h", "number" => number.to_string()).record(1);
         }
-    });
+    };
+    // A thread that ends, with the handles that it kept.
+    thread::scope(|scope| drop(scope.spawn(|| with(&recorder, use_all))));
     assert_eq!(handle.stats().series, 3_000);
     handle.upkeep();
     assert_eq!(handle.stats().series, 3_000);

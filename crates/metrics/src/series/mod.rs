@@ -4,13 +4,11 @@
 //! per-CPU memory once that pays ([`Warmth`]). A key that one CPU uses now and then therefore costs
 //! little memory.
 //!
-//! The types are generic over the world, so that tests run them on simulated machines.
+//! The types are generic over the world.
 
 mod counter;
 mod gauge;
 mod histogram;
-#[cfg(test)]
-mod tests;
 
 use coreline::world::{Integer, Ordering, Word, World};
 

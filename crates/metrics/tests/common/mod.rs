@@ -6,13 +6,13 @@ use coreline_metrics::{Handle, Recorder};
 
 /// What a page has.
 #[derive(Debug, Default, PartialEq)]
-pub struct Page {
+pub(crate) struct Page {
     /// By the name and the labels of a sample, as `name{key="value"}`.
-    pub samples: BTreeMap<String, f64>,
-    pub types: BTreeMap<String, String>,
-    pub helps: BTreeMap<String, String>,
-    pub units: BTreeMap<String, String>,
-    pub ended: bool,
+    pub(crate) samples: BTreeMap<String, f64>,
+    pub(crate) types: BTreeMap<String, String>,
+    pub(crate) helps: BTreeMap<String, String>,
+    pub(crate) units: BTreeMap<String, String>,
+    pub(crate) ended: bool,
 }
 
 fn is_name(name: &str) -> bool {
@@ -21,7 +21,7 @@ fn is_name(name: &str) -> bool {
 }
 
 /// The labels' keys and values, without escapes.
-pub fn labels(text: &str) -> Vec<(String, String)> {
+pub(crate) fn labels(text: &str) -> Vec<(String, String)> {
     let (mut labels, mut chars) = (Vec::new(), text.chars().peekable());
     while chars.peek().is_some() {
         let key: String = chars.by_ref().take_while(|c| *c != '=').collect();
@@ -50,7 +50,7 @@ pub fn labels(text: &str) -> Vec<(String, String)> {
     labels
 }
 
-pub fn parse(text: &str) -> Page {
+pub(crate) fn parse(text: &str) -> Page {
     let mut page = Page::default();
     assert!(text.ends_with('\n'), "the last line ends");
     for line in text.lines() {
@@ -82,11 +82,11 @@ pub fn parse(text: &str) -> Page {
 }
 
 /// A page of a recorder.
-pub fn page(handle: &Handle) -> Page {
+pub(crate) fn page(handle: &Handle) -> Page {
     parse(&handle.render())
 }
 
 /// Runs `f` with this recorder as that of the calling thread.
-pub fn with<R>(recorder: &Recorder, f: impl FnOnce() -> R) -> R {
+pub(crate) fn with<R>(recorder: &Recorder, f: impl FnOnce() -> R) -> R {
     metrics::with_local_recorder(recorder, f)
 }
