@@ -75,9 +75,9 @@ impl Builder {
         Ok(self)
     }
 
-    /// Hides series of this kind that were not used for so long: see
-    /// [idle series](crate#idle-series). By default, series are shown forever. A timeout of more than
-    /// 49 days has no effect.
+    /// Hides series of this kind that were not used for so long: see [idle
+    /// series](crate#idle-series). By default, series are shown forever. A timeout of more than 49
+    /// days has no effect.
     #[must_use]
     pub fn idle_timeout(mut self, kind: Kind, timeout: Duration) -> Self {
         self.idle[kind as usize] = Some(timeout);

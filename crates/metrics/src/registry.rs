@@ -1,6 +1,5 @@
 //! The series of a recorder, by their keys.
 
-use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -161,8 +160,8 @@ impl Registry {
     }
 
     /// Counts a series in its family.
-    fn join(&mut self, name: &Cow<'_, str>, kind: Kind) -> Result<(), Refused> {
-        if let Some(family) = self.families.get_mut(&**name) {
+    fn join(&mut self, name: &str, kind: Kind) -> Result<(), Refused> {
+        if let Some(family) = self.families.get_mut(name) {
             family.series += 1;
             let fits = family.kind == kind;
             family.series -= usize::from(!fits);
@@ -179,7 +178,7 @@ impl Registry {
         if clashes {
             return Err(Refused::Name);
         }
-        self.families.insert(name.clone().into_owned(), Family { kind, series: 1 });
+        self.families.insert(name.to_owned(), Family { kind, series: 1 });
         Ok(())
     }
 

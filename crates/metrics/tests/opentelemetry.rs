@@ -114,7 +114,7 @@ fn bound_instruments_are_reported_with_their_attributes() {
         ("level", 1.5),
     ];
     assert_eq!(report(), reported(expected));
-    assert!(requests.unbind(&[a.clone(), more]) && requests.unbind(&[a.clone()]));
+    assert!(requests.unbind(&[a.clone(), more]) && requests.unbind(std::slice::from_ref(&a)));
     assert!(!requests.unbind(&[a]));
     requests.clone().bind(&[]).add(1);
     assert_eq!(report(), reported([("requests", 2.0), ("open key=b", -5.0), ("level", 1.5)]));

@@ -74,7 +74,6 @@ impl<W: World> GaugeSeries<W> {
         self.warmth.cool();
         // Words that make no difference stay, so a gauge that is only set interrupts no CPU. A NaN
         // is different from 0, and so discarded.
-        #[expect(clippy::float_cmp, reason = "any difference is one")]
         let differs = words.read() != 0.0;
         // Without a fence of sections, or in a handler that interrupted another drain, the base
         // takes away what the words have.
@@ -84,6 +83,7 @@ impl<W: World> GaugeSeries<W> {
     }
 
     pub(crate) fn read(&self) -> f64 {
+        // Relaxed: a metric carries nothing but its own value.
         let base = || f64::from_bits(self.base.load(Ordering::Relaxed));
         match self.spread.get() {
             None => base(),

@@ -106,38 +106,44 @@ impl<W: World> Warmth<W> {
 
     #[inline]
     fn is_hot(&self) -> bool {
-        // Relaxed, here and below: hints.
+        // Relaxed: a hint.
         self.points.load(Ordering::Relaxed) >= HOT
     }
 
     /// Notes an addition to shared words. Returns whether per-CPU memory pays from now on.
     fn add(&self) -> bool {
         let cpu = W::cpu_hint().get() + 1;
+        // Relaxed: a hint.
         let last = self.last_cpu.load(Ordering::Relaxed);
         if last != cpu {
+            // Relaxed: a hint.
             self.last_cpu.store(cpu, Ordering::Relaxed);
         }
         let moved = last != cpu && last != 0;
+        // Relaxed: a hint.
         let points = self.points.load(Ordering::Relaxed) + if moved { MOVED } else { 1 };
+        // Relaxed: a hint.
         self.points.store(points.min(HOT), Ordering::Relaxed);
         points >= HOT
     }
 
     /// Back to shared words.
     fn cool(&self) {
+        // Relaxed: a hint.
         self.points.store(0, Ordering::Relaxed);
     }
 }
 
 /// Replaces the `f64` in a word by what `change` makes of it.
 fn change<W: World>(word: &W::U64, change: impl Fn(f64) -> f64) {
-    // Relaxed, here and below: a metric carries nothing but its own value.
+    // Relaxed: a metric carries nothing but its own value.
     let mut old = word.load(Ordering::Relaxed);
     loop {
         let new = change(f64::from_bits(old)).to_bits();
         if new == old {
             return;
         }
+        // Relaxed: a metric carries nothing but its own value.
         match word.compare_exchange_weak(old, new, Ordering::Relaxed, Ordering::Relaxed) {
             Ok(_) => return,
             Err(now) => old = now,
