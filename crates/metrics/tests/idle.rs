@@ -86,8 +86,8 @@ fn upkeep_frees_without_a_page() {
             histogram!("h", "number" => number.to_string()).record(1);
         }
     };
-    // A thread that ends, with the handles that it kept.
-    thread::scope(|scope| drop(scope.spawn(|| with(&recorder, use_all))));
+    // A thread that ends, with the handles that it kept. Only `join` waits for that end.
+    thread::scope(|scope| scope.spawn(|| with(&recorder, use_all)).join().unwrap());
     assert_eq!(handle.stats().series, 3_000);
     handle.upkeep();
     assert_eq!(handle.stats().series, 3_000);
