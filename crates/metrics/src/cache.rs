@@ -27,8 +27,9 @@ pub(crate) enum Found<S> {
 
 enum Place<S> {
     Empty,
-    /// A key with this hash was looked up once.
-    Once(u64),
+    /// The series at this address was looked up once. It may be gone, and another one there: that one
+    /// gets its handle one look-up earlier.
+    Once(usize),
     Held(Arc<Own<S>>),
 }
 
@@ -90,27 +91,29 @@ pub(crate) fn look_up<S: Cached>(
     key: &Key,
     find: impl FnOnce() -> Option<Arc<Series<S>>>,
 ) -> Option<Found<S>> {
-    let (hash, at) = (key.get_hash(), place(key.get_hash()));
+    let at = place(key.get_hash());
     let own = S::with(|places| match places.0.get(at) {
         Some(Place::Held(own)) if own.0.recorder == recorder && own.0.key == *key => {
             Ok(Arc::clone(own))
         }
-        Some(Place::Once(once)) if *once == hash => Err(true),
-        _ => Err(false),
+        Some(Place::Once(address)) => Err(*address),
+        _ => Err(0),
     });
-    if let Some(Ok(own)) = own {
-        return Some(Found::Own(own));
-    }
+    let once = match own {
+        Some(Ok(own)) => return Some(Found::Own(own)),
+        Some(Err(address)) => address,
+        None => 0,
+    };
     // Outside of the thread's places: it may allocate.
     let series = find()?;
-    let again = matches!(own, Some(Err(true)));
-    let made = again.then(|| Arc::new(Own(Arc::clone(&series))));
+    let address = Arc::as_ptr(&series).addr();
+    let made = (once == address).then(|| Arc::new(Own(Arc::clone(&series))));
     let empty = || (0..PLACES).map(|_| Place::Empty).collect::<Vec<_>>();
     let replaced = S::with(|places| {
         if places.0.is_empty() {
             places.0 = empty();
         }
-        let new = made.as_ref().map_or(Place::Once(hash), |own| Place::Held(Arc::clone(own)));
+        let new = made.as_ref().map_or(Place::Once(address), |own| Place::Held(Arc::clone(own)));
         std::mem::replace(&mut places.0[at], new)
     });
     drop(replaced);

@@ -65,12 +65,18 @@
 //!
 //! # Memory
 //!
-//! A counter or a gauge takes about 150 bytes, plus its key's strings and labels, until it is hot.
-//! A histogram takes about 180 bytes, plus 8 bytes for each bucket. A hot counter takes 136 bytes
-//! more, and 8 bytes for each CPU that adds. A hot histogram takes 1 KB more for each 32 buckets,
-//! and 264 bytes for each CPU. A series is hot after 4,096 additions, or after 32 that came from
-//! another CPU than the one before. It stays so. A thread that looks keys up has up to 12 KB for
-//! handles. If per-CPU memory cannot be had, a series stays as it is, and loses nothing.
+//! A counter with one label of 8 characters takes 183 bytes of the heap, and 351 once one CPU made
+//! it hot. With metrics-exporter-prometheus it takes 240, with prometheus-client 138, and with
+//! OpenTelemetry's SDK 212. With the memory outside of the heap, the resident memory of the process
+//! grows by 258, 526, 310, 215 and 305 bytes. These are averages of 10,000 counters, on an Intel
+//! Xeon (family 6, model 207, 2 CPUs). The example `series` of the repository's crate
+//! `coreline-rivals` measures them.
+//!
+//! A gauge has the size of a counter. A histogram also has 8 bytes for each bucket. A hot counter
+//! or gauge has 8 bytes for each CPU that adds, and a hot histogram as much for each bucket, in
+//! groups of 32 buckets. A series is hot after 4,096 additions, or after 32 that came from another
+//! CPU than the one before. It stays so. A thread that looks keys up has at most 32 KB for handles.
+//! If per-CPU memory cannot be had, a series stays as it is, and loses nothing.
 //!
 //! # Idle series
 //!

@@ -1,15 +1,13 @@
 //! [`CounterSeries`]: a sum that only grows.
 
-use std::sync::OnceLock;
-
 use coreline::world::{Native, Ordering, Word, World};
 use coreline::{IndexBy, PerCpuCounter};
 
-use super::{Activity, Warmth, add};
+use super::{Activity, Late, Warmth, add};
 
 /// A sum: what is in the shared word, and what all CPUs added to their own.
 pub(crate) struct CounterSeries<W: World = Native> {
-    spread: OnceLock<PerCpuCounter<W>>,
+    pub(super) spread: Late<PerCpuCounter<W>, W>,
     word: W::U64,
     warmth: Warmth<W>,
     pub(crate) activity: Activity<W>,
@@ -20,7 +18,7 @@ const _: () = assert!(size_of::<CounterSeries>() <= 64, "a series is one cache l
 impl<W: World> CounterSeries<W> {
     pub(crate) fn new() -> Self {
         CounterSeries {
-            spread: OnceLock::new(),
+            spread: Late::new(),
             word: W::U64::new_in(0),
             warmth: Warmth::new(),
             activity: Activity::new(),

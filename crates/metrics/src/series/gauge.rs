@@ -5,17 +5,15 @@
 //! lock, and one heavy fence if there is something to discard. Until increments pay again, they go
 //! to the base.
 
-use std::sync::OnceLock;
-
 use coreline::counter::{PerCpuFold, Sum};
 use coreline::lock::Near;
 use coreline::world::{Native, Ordering, Word, World};
 use coreline::{IndexBy, Mutex};
 
-use super::{Activity, Warmth, change};
+use super::{Activity, Late, Warmth, change};
 
 pub(crate) struct GaugeSeries<W: World = Native> {
-    spread: OnceLock<PerCpuFold<Sum<f64>, W>>,
+    spread: Late<PerCpuFold<Sum<f64>, W>, W>,
     base: W::U64,
     /// Held to set the gauge, and to read it, if there are CPUs' words.
     ///
@@ -33,7 +31,7 @@ const _: () = assert!(size_of::<GaugeSeries>() <= 64, "a series is one cache lin
 impl<W: World> GaugeSeries<W> {
     pub(crate) fn new() -> Self {
         GaugeSeries {
-            spread: OnceLock::new(),
+            spread: Late::new(),
             base: W::U64::new_in(0.0_f64.to_bits()),
             setting: Mutex::new_in(()),
             warmth: Warmth::new(),

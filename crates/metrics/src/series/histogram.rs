@@ -1,12 +1,12 @@
 //! [`HistogramSeries`]: how many values are in each bucket, and their sum.
 
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 
 use coreline::IndexBy;
 use coreline::counter::{CounterVec, PerCpuFold, Sum};
 use coreline::world::{Native, Ordering, Word, World};
 
-use super::{Activity, Warmth, add, change};
+use super::{Activity, Late, Warmth, add, change};
 
 pub(crate) struct HistogramSeries<W: World = Native> {
     /// The upper bounds, ascending and finite. One more bucket is for what is above.
@@ -16,7 +16,7 @@ pub(crate) struct HistogramSeries<W: World = Native> {
     sum: W::U64,
     /// How often a value was no number, in all series of a recorder.
     nans: Arc<W::U64>,
-    spread: OnceLock<Box<Spread<W>>>,
+    spread: Late<Spread<W>, W>,
     warmth: Warmth<W>,
     pub(crate) activity: Activity<W>,
 }
@@ -41,7 +41,7 @@ impl<W: World> HistogramSeries<W> {
             bounds,
             sum: W::U64::new_in(0.0_f64.to_bits()),
             nans,
-            spread: OnceLock::new(),
+            spread: Late::new(),
             warmth: Warmth::new(),
             activity: Activity::new(),
         }
@@ -79,9 +79,8 @@ impl<W: World> HistogramSeries<W> {
         change::<W>(&self.sum, |old| old + all);
         if self.warmth.add() {
             let counts = CounterVec::new_in(IndexBy::Cpu, self.counts.len());
-            let spread = counts.and_then(|counts| {
-                Ok(Box::new(Spread { counts, sum: PerCpuFold::new_in(IndexBy::Cpu)? }))
-            });
+            let spread = counts
+                .and_then(|counts| Ok(Spread { counts, sum: PerCpuFold::new_in(IndexBy::Cpu)? }));
             // Without CPU numbers it stays compact. Of two threads, one discards what it made.
             let _ = spread.map(|spread| self.spread.set(spread));
         }

@@ -4,17 +4,21 @@
 //! per-CPU memory once that pays ([`Warmth`]). A key that one CPU uses now and then therefore costs
 //! little memory.
 //!
-//! The types are generic over the world.
+//! The types are generic over the world: the tests run them on simulated machines, too.
 
 mod counter;
 mod gauge;
 mod histogram;
+mod late;
+#[cfg(test)]
+mod tests;
 
 use coreline::world::{Integer, Ordering, Word, World};
 
 pub(crate) use counter::CounterSeries;
 pub(crate) use gauge::GaugeSeries;
 pub(crate) use histogram::{Counts, HistogramSeries};
+use late::Late;
 
 /// Whether a series was used since the last look, and whether pages show it.
 ///
