@@ -27,8 +27,8 @@ pub(crate) enum Found<S> {
 
 enum Place<S> {
     Empty,
-    /// The series at this address was looked up once. It may be gone, and another one there: that one
-    /// gets its handle one look-up earlier.
+    /// The series at this address was looked up once. If it is gone, and another one there, that
+    /// one gets its handle one look-up earlier.
     Once(usize),
     Held(Arc<Own<S>>),
 }

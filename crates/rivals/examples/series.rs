@@ -4,8 +4,8 @@
 //! cargo run --release -p coreline-rivals --example series -- coreline
 //! ```
 //!
-//! Libraries: `coreline`, `exporter` (metrics-exporter-prometheus), `client` (prometheus-client) and
-//! `sdk` (opentelemetry_sdk). A second argument is the number of additions to each series, 10
+//! Libraries: `coreline`, `exporter` (metrics-exporter-prometheus), `client` (prometheus-client),
+//! and `sdk` (opentelemetry_sdk). A second argument is the number of additions to each series, 10
 //! without it. Prints the bytes of the heap, and of resident memory outside of it, for each series.
 
 #![allow(clippy::print_stdout, reason = "an example says what it found")]
