@@ -334,22 +334,23 @@ fn f() {}
     }
 
     #[test]
-    fn eight_packages_of_this_workspace_are_published() {
+    fn nine_packages_of_this_workspace_are_published() {
         let metadata = workspace::metadata().expect("cargo runs");
         let names: Vec<_> = published(&metadata).expect("cargo's format");
         let names: Vec<_> = names.into_iter().map(|(name, _)| name).collect();
-        let eight = [
+        let nine = [
             "coreline-topology",
             "coreline-world",
             "coreline-sim-macros",
             "coreline-sim",
             "coreline",
             "coreline-parking-lot",
+            "coreline-metrics",
             "coreline-scenarios",
             "coreline-lab",
         ];
-        assert_eq!(names.len(), eight.len(), "{names:?}");
-        assert!(eight.iter().all(|name| names.contains(name)), "{names:?}");
+        assert_eq!(names.len(), nine.len(), "{names:?}");
+        assert!(nine.iter().all(|name| names.contains(name)), "{names:?}");
     }
 
     #[test]

@@ -22,6 +22,7 @@ const STOREYS: &[(&str, u8)] = &[
     ("coreline-capi", 4),
     ("coreline-preload", 4),
     ("coreline-parking-lot", 4),
+    ("coreline-metrics", 3),
     ("coreline-fastpaths", 4),
     ("coreline-cpp", 4),
 ];

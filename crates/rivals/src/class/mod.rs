@@ -9,6 +9,7 @@ mod histograms;
 mod limiters;
 mod locks;
 mod masks;
+mod metrics;
 mod objects;
 mod read_mostly;
 mod reclamation;
@@ -40,6 +41,8 @@ pub(crate) enum Class {
     Objects,
     /// Taking a spare box and putting it back; putting records into a log that may lose some
     Collections,
+    /// Adding to a counter of a metrics library: looked up at each addition, and bound
+    Metrics,
     /// Setting a bit that is already set in a mask
     Masks,
     /// Reading a value that is seldom replaced
@@ -63,6 +66,7 @@ impl Class {
             Class::Cid => cid::bench(),
             Class::Objects => objects::bench(),
             Class::Collections => collections::bench(),
+            Class::Metrics => metrics::bench(),
             Class::Masks => masks::bench(),
             Class::ReadMostly => read_mostly::bench(),
             Class::Reclamation => reclamation::bench(),
