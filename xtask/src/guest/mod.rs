@@ -239,9 +239,7 @@ fn boot(
         let listened =
             start().and_then(|mut guest| listen(&mut guest, silence, programs, &mut verdict));
         match &listened {
-            Err(why @ (Error::Stopped | Error::Silent(_)))
-                if !verdict.is_up && boots < BOOTS =>
-            {
+            Err(why @ (Error::Stopped | Error::Silent(_))) if !verdict.is_up && boots < BOOTS => {
                 println!("==> boot {boots} of {BOOTS} reached no first process: {why}; again");
                 boots += 1;
             }

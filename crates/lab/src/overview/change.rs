@@ -72,8 +72,8 @@ pub(super) fn runs() -> usize {
     1 + CHANGES.iter().filter(|change| is_shown_here(change)).count()
 }
 
-/// Simulates all changes at the same time, with these variants of each: the last machine of a change
-/// alone would leave CPUs of this host unused.
+/// Simulates all changes at the same time, with these variants of each: the last machine of a
+/// change alone would leave CPUs of this host unused.
 pub(crate) fn all_simulated(
     variants: fn(&Change) -> &[&str],
     whole: &mut Whole,
