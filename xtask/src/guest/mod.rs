@@ -239,9 +239,7 @@ fn boot(
         let listened =
             start().and_then(|mut guest| listen(&mut guest, silence, programs, &mut verdict));
         match &listened {
-            Err(why @ (Error::Stopped | Error::Silent(_)))
-                if verdict.kernel.is_none() && boots < BOOTS =>
-            {
+            Err(why @ (Error::Stopped | Error::Silent(_))) if !verdict.is_up && boots < BOOTS => {
                 println!("==> boot {boots} of {BOOTS} reached no first process: {why}; again");
                 boots += 1;
             }
@@ -322,7 +320,9 @@ fn listen(
     let (mut number, mut running) = (0, String::new());
     let mut done = false;
     while let Some(line) = guest.line(silence)? {
-        match Line::parse(&line) {
+        let line = Line::parse(&line);
+        verdict.is_up |= !matches!(line, Line::Text(_));
+        match line {
             Line::Up(kernel) => {
                 println!("==> up after {:.1} s: {kernel}", start.elapsed().as_secs_f64());
                 verdict.kernel = Some(kernel.to_owned());
@@ -426,5 +426,6 @@ mod tests {
         assert_eq!(said(&[panic, good]), (2, true));
         assert_eq!(said(&[panic, panic, panic]), (3, false));
         assert_eq!(said(&["@guest up L\\nKernel panic\\n", good]), (1, false));
+        assert_eq!(said(&["@gu[ 1.0] x\\n@guest begin a\\nKernel panic\\n", good]), (1, false));
     }
 }

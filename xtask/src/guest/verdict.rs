@@ -37,8 +37,10 @@ impl<'a> Line<'a> {
 /// How the programs ended. A program passes only if the guest said so.
 #[derive(Debug, Default)]
 pub(crate) struct Verdict {
-    /// What the first process said of its kernel; `None` while there was no first process.
+    /// What the first process said of its kernel.
     pub(crate) kernel: Option<String>,
+    /// Whether the first process said anything. The kernel may write into its first line.
+    pub(crate) is_up: bool,
     ended: BTreeMap<String, (String, Duration)>,
     /// How many tests of a program passed.
     passed: BTreeMap<String, u64>,

@@ -9,6 +9,8 @@ use std::cmp::Reverse;
 
 use super::rng::{Rng, Stream};
 use super::{Engine, NEVER, State, lately, with};
+use crate::hardware::coherence::Access;
+use crate::results::report::Site;
 use crate::settings::schedule::{Choices, Schedule};
 
 /// The next step of the loop.
@@ -71,11 +73,15 @@ pub(crate) struct Decisions {
     pub(crate) is_bounded: bool,
 }
 
+/// An access, as a thread that spins repeats it: to this word, of this kind, at this place in the
+/// source. The first store behind a loop may be to the word at which the loop looks.
+pub(super) type Seen = (usize, Access, Site);
+
 /// How a thread spins that has changed nothing since it began to.
 ///
 /// A turn that finds what the turn before found needs no other schedule. So a thread that spins
-/// alone passes its points without a choice, but for the first at each word: an access that no
-/// earlier turn made may be the first behind the loop.
+/// alone passes its points without a choice. But an access that no earlier turn made may be the
+/// first behind the loop, so others may come before it.
 ///
 /// ```text
 /// Thread 1: looks at `work` for the last time; its loop ends;                      sleeps = true
@@ -90,10 +96,10 @@ struct Spin {
     is_alone: bool,
     turns: u32,
     points: u64,
-    /// The addresses that it has accessed alone.
-    words: Vec<usize>,
+    /// The accesses that it has made alone.
+    accesses: Vec<Seen>,
     /// Whether others may come first once, although it runs alone.
-    is_at_new_word: bool,
+    is_at_new_access: bool,
     /// Whether it has done so without success.
     is_endless: bool,
 }
@@ -175,7 +181,7 @@ impl Chooser {
     /// A thread is at a point, before an access to a word or at a call of the kernel. Whether it
     /// passes that, since it spins alone: for this long only, as its next loop may be one in which
     /// it neither yields nor changes anything.
-    fn passes_alone(&mut self, thread: usize, word: Option<usize>) -> bool {
+    fn passes_alone(&mut self, thread: usize, access: Option<Seen>) -> bool {
         let Some(spin) = self.spins.get_mut(thread).filter(|spin| spin.is_alone) else {
             return false;
         };
@@ -185,13 +191,13 @@ impl Chooser {
             self.decisions.is_bounded = true;
             return false;
         }
-        if let Some(word) = word
-            && !spin.words.contains(&word)
+        if let Some(access) = access
+            && !spin.accesses.contains(&access)
         {
-            spin.words.push(word);
-            spin.is_at_new_word = true;
+            spin.accesses.push(access);
+            spin.is_at_new_access = true;
         }
-        !spin.is_at_new_word
+        !spin.is_at_new_access
     }
 
     /// A thread has changed something, or waits in another way: it no longer spins without success.
@@ -247,7 +253,7 @@ impl Chooser {
         sets_aside: bool,
     ) -> Candidate {
         let last = self.last;
-        let passes = |spin: &mut Spin| spin.is_alone && !std::mem::take(&mut spin.is_at_new_word);
+        let passes = |spin: &mut Spin| spin.is_alone && !std::mem::take(&mut spin.is_at_new_access);
         if self.spins.get_mut(last).is_some_and(passes)
             && let Some(&spins) = candidates.iter().find(|candidate| candidate.thread == last)
         {
@@ -410,9 +416,9 @@ impl Engine {
     }
 
     /// Whether the running thread passes a point, since it spins alone.
-    pub(super) fn spins_alone(&mut self, word: Option<usize>) -> bool {
+    pub(super) fn spins_alone(&mut self, access: Option<Seen>) -> bool {
         let current = self.current();
-        self.chooser.as_mut().is_some_and(|chooser| chooser.passes_alone(current, word))
+        self.chooser.as_mut().is_some_and(|chooser| chooser.passes_alone(current, access))
     }
 
     /// The running thread, which may have spun, does something else.

@@ -96,10 +96,52 @@ fn sleeps_after<const TURNS: usize>() {
     worker.join().unwrap();
 }
 
+/// The same with one word, which the thread looks at and writes: it writes over what came.
+fn overwrites_after<const TURNS: usize>() {
+    let state = Arc::new(AtomicUsize::new(0));
+    let theirs = Arc::clone(&state);
+    let worker = thread::spawn(move || {
+        for _ in 0..TURNS {
+            if theirs.load(SeqCst) == 1 {
+                return;
+            }
+            spin_loop();
+        }
+        theirs.store(2, SeqCst);
+        thread::park();
+    });
+    if state.swap(1, SeqCst) == 2 {
+        worker.thread().unpark();
+    }
+    worker.join().unwrap();
+}
+
+/// A lock whose waiter says that it sleeps, and does not look whether the lock is free by then.
+fn asks_after<const TURNS: usize>() {
+    let state = Arc::new(AtomicUsize::new(1));
+    let theirs = Arc::clone(&state);
+    let waiter = thread::spawn(move || {
+        for _ in 0..TURNS {
+            if theirs.compare_exchange(0, 1, SeqCst, SeqCst).is_ok() {
+                return;
+            }
+            spin_loop();
+        }
+        theirs.fetch_or(2, SeqCst);
+        thread::park();
+    });
+    if state.swap(0, SeqCst) & 2 != 0 {
+        waiter.thread().unpark();
+    }
+    waiter.join().unwrap();
+}
+
 /// The other thread comes between the last turn and the first access behind the loop.
 #[test]
 fn a_wake_up_that_is_lost_at_the_end_of_spinning_is_found() {
-    for program in [sleeps_after::<3>, sleeps_after::<100>] as [fn(); 2] {
+    let programs: [fn(); 4] =
+        [sleeps_after::<3>, sleeps_after::<100>, overwrites_after::<100>, asks_after::<100>];
+    for program in programs {
         for schedule in [Schedule::Random, PCT] {
             let failure = under(&schedule, 10_000, program).expect_err(&schedule.to_string());
             assert!(is_deadlock(&failure), "{failure}");

@@ -6,6 +6,7 @@
 
 use coreline_topology::{CpuId, CpuSet};
 
+use crate::engine::choice::Seen;
 use crate::engine::kernel::signals;
 use crate::engine::{Engine, PS_PER_NS, inside, suspend};
 
@@ -39,12 +40,12 @@ pub(in crate::engine) fn strike_step() {
 
 /// Looks at a point of the running thread, which may then go on: before an access to a word, or at
 /// a call of the kernel.
-pub(in crate::engine) fn visit_point(word: Option<usize>) {
+pub(in crate::engine) fn visit_point(access: Option<Seen>) {
     let (strike, chosen) = inside(|engine| {
         engine.look_at_write();
         let strike = engine.strike_access();
         let chosen = matches!(strike, Strike::Missed) && engine.chooser.is_some();
-        (strike, chosen && !engine.spins_alone(word))
+        (strike, chosen && !engine.spins_alone(access))
     });
     strike.take();
     if chosen {

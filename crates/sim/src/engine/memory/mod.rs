@@ -133,7 +133,7 @@ pub(crate) fn access_at(word: usize, access: Access, site: Site) -> Option<Store
                 match hold {
                     Hold::Point => {
                         is_watched = true;
-                        faults::visit_point(Some(word));
+                        faults::visit_point(Some((word, access, site)));
                     }
                     hold => held_up(hold),
                 }
