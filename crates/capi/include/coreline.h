@@ -2862,8 +2862,8 @@ coreline_code_t coreline_read_mostly_try_read(const struct coreline_read_mostly_
  *
  * Threads: any number of threads may call it at the same time. Signals: a handler may call it only
  * if `coreline_prepare` was called before. If the interrupted thread writes or waits for the lock,
- * the handler waits until the deadline. Fork: if other threads read or write at the time of the
- * fork, a writer in the child waits forever.
+ * or reads while a writer waits, the handler waits until the deadline. Fork: if other threads read
+ * or write at the time of the fork, a writer in the child waits forever.
  */
 coreline_code_t coreline_read_mostly_read_by(const struct coreline_read_mostly_t *lock,
                                              uint64_t deadline);

@@ -94,8 +94,8 @@ pub unsafe extern "C" fn coreline_read_mostly_try_read(
 ///
 /// Threads: any number of threads may call it at the same time. Signals: a handler may call it only
 /// if `coreline_prepare` was called before. If the interrupted thread writes or waits for the lock,
-/// the handler waits until the deadline. Fork: if other threads read or write at the time of the
-/// fork, a writer in the child waits forever.
+/// or reads while a writer waits, the handler waits until the deadline. Fork: if other threads read
+/// or write at the time of the fork, a writer in the child waits forever.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn coreline_read_mostly_read_by(
     lock: *const coreline_read_mostly_t,
