@@ -40,13 +40,8 @@ use prometheus_client::metrics::histogram::Histogram as ClientHistogram;
 
 use super::{Bench, Candidate, Form, Goal, Most, Params, Role, Subject, candidate, rounds};
 
-const OURS: [&str; 2] = ["coreline-metrics, looked up", "coreline-metrics, bound"];
-/// The rivals: metrics-exporter-prometheus, prometheus-client and OpenTelemetry's SDK.
-const RIVALS: [[&str; 2]; 3] = [
-    ["metrics-exporter-prometheus, looked up", "metrics-exporter-prometheus, bound"],
-    ["prometheus-client Family, looked up", "prometheus-client, bound"],
-    ["opentelemetry_sdk, looked up", "opentelemetry_sdk, bound"],
-];
+const OURS: &str = "coreline-metrics";
+const RIVALS: [&str; 3] = ["metrics-exporter-prometheus", "prometheus-client", "opentelemetry_sdk"];
 
 /// The goal, set in advance: times the best rival, at two threads.
 const MOST: f64 = 1.0 / 3.0;
@@ -56,54 +51,71 @@ pub(super) fn bench() -> Bench {
     type Exporter<K> = Facade<PrometheusRecorder, K>;
     type SdkC = Sdk<SdkCounter<u64>>;
     type SdkH = Sdk<SdkHistogram<f64>>;
-    let counters = (
-        looked_up::<Ours<Counter>, Exporter<Counter>, Client, SdkC>(),
-        bound::<Ours<Counter>, Exporter<Counter>, Client, SdkC>(),
-    );
-    let histograms = (
-        looked_up::<Ours<Histogram>, Exporter<Histogram>, ClientHistograms, SdkH>(),
-        bound::<Ours<Histogram>, Exporter<Histogram>, ClientHistograms, SdkH>(),
-    );
     let forms = [
-        ("metric-counter-looked-up", 0, counters.0),
-        ("metric-counter-bound", 1, counters.1),
-        ("metric-histogram-looked-up", 0, histograms.0),
-        ("metric-histogram-bound", 1, histograms.1),
+        form(
+            "metric-counter-looked-up",
+            "counter looked up",
+            looked_up::<Ours<Counter>, Exporter<Counter>, Client, SdkC>,
+        ),
+        form(
+            "metric-counter-bound",
+            "counter bound",
+            bound::<Ours<Counter>, Exporter<Counter>, Client, SdkC>,
+        ),
+        form(
+            "metric-histogram-looked-up",
+            "histogram looked up",
+            looked_up::<Ours<Histogram>, Exporter<Histogram>, ClientHistograms, SdkH>,
+        ),
+        form(
+            "metric-histogram-bound",
+            "histogram bound",
+            bound::<Ours<Histogram>, Exporter<Histogram>, ClientHistograms, SdkH>,
+        ),
     ];
-    Bench { operation: "a use of a metric", forms: forms.map(form).into() }
+    Bench { operation: "a use of a metric", forms: forms.into() }
 }
 
-fn looked_up<O: Library, E: Library, C: Library, S: Library>() -> Vec<Candidate> {
+fn looked_up<O: Library, E: Library, C: Library, S: Library>(
+    name: &dyn Fn(&str) -> String,
+) -> Vec<Candidate> {
     vec![
-        candidate(OURS[0], Role::Ours, || Ok(Arc::new(LookedUp(O::new())))),
-        candidate(RIVALS[0][0], Role::Rival, || Ok(Arc::new(LookedUp(E::new())))),
-        candidate(RIVALS[1][0], Role::Rival, || Ok(Arc::new(LookedUp(C::new())))),
-        candidate(RIVALS[2][0], Role::Rival, || Ok(Arc::new(LookedUp(S::new())))),
+        candidate(&name(OURS), Role::Ours, || Ok(Arc::new(LookedUp(O::new())))),
+        candidate(&name(RIVALS[0]), Role::Rival, || Ok(Arc::new(LookedUp(E::new())))),
+        candidate(&name(RIVALS[1]), Role::Rival, || Ok(Arc::new(LookedUp(C::new())))),
+        candidate(&name(RIVALS[2]), Role::Rival, || Ok(Arc::new(LookedUp(S::new())))),
     ]
 }
 
-fn bound<O: Library, E: Library, C: Library, S: Library>() -> Vec<Candidate> {
+fn bound<O: Library, E: Library, C: Library, S: Library>(
+    name: &dyn Fn(&str) -> String,
+) -> Vec<Candidate> {
     vec![
-        candidate(OURS[1], Role::Ours, || bind::<O>()),
-        candidate(RIVALS[0][1], Role::Rival, || bind::<E>()),
-        candidate(RIVALS[1][1], Role::Rival, || bind::<C>()),
-        candidate(RIVALS[2][1], Role::Rival, || bind::<S>()),
+        candidate(&name(OURS), Role::Ours, || bind::<O>()),
+        candidate(&name(RIVALS[0]), Role::Rival, || bind::<E>()),
+        candidate(&name(RIVALS[1]), Role::Rival, || bind::<C>()),
+        candidate(&name(RIVALS[2]), Role::Rival, || bind::<S>()),
     ]
 }
 
-fn form((title, number, candidates): (&'static str, usize, Vec<Candidate>)) -> Form {
+/// The candidates of a form, which get their names by this rule.
+type Candidates = fn(&dyn Fn(&str) -> String) -> Vec<Candidate>;
+
+fn form(title: &'static str, what: &str, candidates: Candidates) -> Form {
+    // A row is found by its name, so each form has its own.
+    let name = |library: &str| format!("{library}, {what}");
     // One goal for each rival is the goal by the best of them.
-    let goal = |rival: [&str; 2]| Goal {
+    let goal = |rival| Goal {
         threads: Some(2),
-        ..Goal::everywhere(OURS[number], Most::Times(MOST, rival[number].to_owned()))
+        ..Goal::everywhere(&name(OURS), Most::Times(MOST, name(rival)))
     };
     Form {
         title,
         threads: vec![1, 2, 8],
         window: None,
         params: Params::default(),
-        candidates,
-        reference: RIVALS[0][number].to_owned(),
+        candidates: candidates(&name),
+        reference: name(RIVALS[0]),
         goals: RIVALS.map(goal).into(),
     }
 }
