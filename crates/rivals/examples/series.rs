@@ -60,8 +60,8 @@ fn number(number: usize) -> String {
     format!("{number:08}")
 }
 
-/// Adds by a recorder of the facade, each time by a key that is made anew, as `counter!` does if a
-/// label is not constant.
+/// Adds by a recorder of the facade. Each addition creates its key, as `counter!` does if a label
+/// is not constant.
 fn facade(recorder: &impl Recorder, additions: usize) {
     let metadata = Metadata::new("series", Level::INFO, None);
     for _ in 0..additions {

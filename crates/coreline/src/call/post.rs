@@ -71,7 +71,7 @@ pub(super) trait Place: Sized {
     ///
     /// # Safety
     ///
-    /// The caller is the last one that knows of the post, and its contents were taken out.
+    /// No other thread uses the post any more, and its contents were taken out.
     unsafe fn give_back<W: World>(post: NonNull<Post<Self, W>>);
 }
 
@@ -268,7 +268,7 @@ where
 impl<C: Place, F: FnOnce() -> R + Send + 'static, R: Send + 'static, W: World> Unsent<C, F, R, W> {
     /// # Safety
     ///
-    /// The post belongs to the caller, who is the only one that knows it. It is `WAITING`, has an
+    /// The post belongs to the caller, and no other thread has its address. It is `WAITING`, has an
     /// `F`, and has room for the value.
     #[inline]
     pub(super) unsafe fn new(post: NonNull<Post<C, W>>) -> Self {

@@ -1,7 +1,8 @@
 //! Twelve planted mistakes, and which checker finds them: the simulator with four kinds of
 //! schedule, loom, and shuttle, all on the same source.
 //!
-//! docs/checkers.md has the table. With `CORELINE_BLESS=1` in the environment, it is written anew:
+//! docs/checkers.md has the table. With `CORELINE_BLESS=1` in the environment, the test writes the
+//! present one there:
 //!
 //! ```sh
 //! CORELINE_BLESS=1 cargo test -p coreline-sim --test checkers

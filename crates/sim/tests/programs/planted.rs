@@ -1,9 +1,10 @@
 //! Planted mistakes, each found by the simulated machine, and the same programs without the
-//! mistake, in which it finds nothing.
+//! mistake, in which it finds nothing. The test `checkers` has more, which loom and shuttle run,
+//! too.
 
 use std::sync::Arc as HostArc;
 
-use coreline_sim::atomic::{AtomicU32, AtomicU64, Ordering::SeqCst};
+use coreline_sim::atomic::{AtomicU64, Ordering::SeqCst};
 use coreline_sim::claim::Band;
 use coreline_sim::{
     Explore, Failure, FailureKind, LockReport, Machine, Schedule, Sim, Spec, hint, locks, search,
@@ -66,93 +67,6 @@ fn a_lost_wake_up_is_found() {
     let right = || Handover { notes_first: true }.run();
     assert!(Explore::new().preemptions(2).run(small, right).unwrap().complete);
     search((0..1000).map(random), right).unwrap();
-}
-
-/// A stack of three nodes that threads take nodes from and give them back to.
-struct Stack {
-    /// The first node's number and 1, 0 for none; above, how often it was changed if that counts.
-    head: AtomicU64,
-    next: [AtomicU32; 3],
-    /// Whether a node is out; set by the thread that takes it.
-    out: [AtomicU32; 3],
-    counts: bool,
-}
-
-impl Stack {
-    fn new(counts: bool) -> Stack {
-        let stack = Stack {
-            head: AtomicU64::new(0),
-            next: Default::default(),
-            out: [1, 1, 1].map(AtomicU32::new),
-            counts,
-        };
-        (0..3).for_each(|node| stack.push(node));
-        stack
-    }
-
-    fn replace(&self, old: u64, node: u32) -> bool {
-        let count = if self.counts { (old >> 32) + 1 } else { 0 };
-        self.head.compare_exchange(old, count << 32 | u64::from(node), SeqCst, SeqCst).is_ok()
-    }
-
-    fn push(&self, node: usize) {
-        assert_eq!(self.out[node].swap(0, SeqCst), 1, "node {node} is put back twice");
-        loop {
-            let head = self.head.load(SeqCst);
-            self.next[node].store(head as u32, SeqCst);
-            if self.replace(head, node as u32 + 1) {
-                return;
-            }
-            hint::spin_loop();
-        }
-    }
-
-    fn pop(&self) -> Option<usize> {
-        loop {
-            let head = self.head.load(SeqCst);
-            let node = (head as u32).checked_sub(1)? as usize;
-            let next = self.next[node].load(SeqCst);
-            // The head is what it was; but the node's successor may be another by now.
-            if self.replace(head, next) {
-                assert_eq!(self.out[node].swap(1, SeqCst), 0, "node {node} is taken twice");
-                return Some(node);
-            }
-            hint::spin_loop();
-        }
-    }
-}
-
-fn take_and_give_back(counts: bool) {
-    let stack = HostArc::new(Stack::new(counts));
-    let theirs = HostArc::clone(&stack);
-    let one = on(1, move || {
-        theirs.pop();
-        theirs.pop();
-    });
-    // Between the other's look at the first node's successor and its exchange: the first node is
-    // the first again, but its successor is out.
-    let first = stack.pop();
-    stack.pop();
-    if let Some(node) = first {
-        stack.push(node);
-    }
-    one.join();
-}
-
-#[test]
-fn an_aba_is_found() {
-    let careless = || take_and_give_back(false);
-    let failure = Explore::new().preemptions(2).run(small, careless).unwrap_err();
-    assert!(failure.to_string().contains("is taken twice"), "{failure}");
-    replays(&failure, careless);
-    let pct = |seed| small().seed(seed).schedule(Schedule::Pct { depth: 3, steps: 60 });
-    let failure = search((0..20_000).map(pct), careless).unwrap_err();
-    assert!(failure.to_string().contains("is taken twice"), "{failure}");
-    replays(&failure, careless);
-
-    let careful = || take_and_give_back(true);
-    assert!(Explore::new().preemptions(2).run(small, careful).unwrap().complete);
-    search((0..2_000).map(pct), careful).unwrap();
 }
 
 /// A word on a line of its own, or next to another.
