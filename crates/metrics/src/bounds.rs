@@ -84,6 +84,8 @@ impl AllBounds {
     pub(crate) fn add(&mut self, matcher: Matcher, bounds: Arc<[f64]>) {
         let matcher = match matcher {
             Matcher::Name(it) => Matcher::Name(name::metric(&it).into_owned()),
+            // No name is empty, so this prefix would become that of some names.
+            Matcher::Prefix(it) if it.is_empty() => Matcher::Prefix(it),
             Matcher::Prefix(it) => Matcher::Prefix(name::metric(&it).into_owned()),
         };
         self.by_name.retain(|(other, _)| *other != matcher);
@@ -110,12 +112,13 @@ mod tests {
     fn bounds_are_found_by_name_then_by_the_longest_prefix() {
         let mut all = AllBounds::default();
         let some = |bound: f64| checked(&[bound]).unwrap();
+        all.add(Matcher::Prefix(String::new()), some(0.5));
         all.add(Matcher::Prefix("http".into()), some(1.0));
         all.add(Matcher::Prefix("http.get".into()), some(2.0));
         all.add(Matcher::Name("http.get.time".into()), some(3.0));
         all.add(Matcher::Prefix("http.get.time.of".into()), some(4.0));
         for (name, bound) in
-            [("http_x", 1.0), ("http_get_x", 2.0), ("http_get_time", 3.0), ("x", 0.005)]
+            [("http_x", 1.0), ("http_get_x", 2.0), ("http_get_time", 3.0), ("x", 0.5)]
         {
             assert_eq!(all.of(name)[0], bound, "{name}");
         }

@@ -106,9 +106,10 @@
 //! Additions to a bound counter that is hot already are safe, as those of a
 //! [`PerCpuCounter`](coreline::PerCpuCounter).
 //!
-//! A forked child has its own copy of all values. It may go on to use its handles. If another
-//! thread of the parent was in a look-up of a new key, a page or the `set` of a hot gauge at the
-//! time of the fork, the same in the child may wait forever. The child has no
+//! A forked child has its own copy of all values. It may go on to add by bound handles of counters
+//! and histograms. If another thread of the parent was in a look-up, a page, a removal or the `set`
+//! of a hot gauge at the time of the fork, look-ups, pages, removals and `set` in the child may
+//! wait forever. The child has no
 #![cfg_attr(feature = "http-listener", doc = "[endpoint](Handle::http_listener).")]
 #![cfg_attr(not(feature = "http-listener"), doc = "endpoint.")]
 //!

@@ -15,8 +15,9 @@ use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper::{Method, Request, Response, StatusCode};
 use hyper_util::rt::{TokioIo, TokioTimer};
+use tokio::runtime::{self, Runtime};
 use tokio::sync::{Semaphore, oneshot};
-use tokio::{runtime, time};
+use tokio::time;
 
 use crate::{Format, Handle};
 
@@ -94,15 +95,33 @@ impl Handle {
         let (local, listener) = bound.map_err(|source| ListenError::Bind { address, source })?;
         let runtime = runtime::Builder::new_current_thread().enable_io().enable_time().build();
         let runtime = runtime.map_err(ListenError::Start)?;
+        let runtime = Running(Some(runtime));
         let listener = {
-            let _inside = runtime.enter();
+            let _inside = runtime.0.as_ref().map(Runtime::enter);
             tokio::net::TcpListener::from_std(listener).map_err(ListenError::Start)?
         };
         let (stop, stopped) = oneshot::channel();
         let handle = self.clone();
-        let serve = move || runtime.block_on(serve(listener, handle, stopped));
+        let serve = move || {
+            let runtime = runtime;
+            if let Some(runtime) = &runtime.0 {
+                runtime.block_on(serve(listener, handle, stopped));
+            }
+        };
         let thread = thread::Builder::new().name("coreline-metrics".into()).spawn(serve);
         Ok(Listener { address: local, stop, thread: thread.map_err(ListenError::Start)? })
+    }
+}
+
+/// A runtime that may be dropped in another runtime's task, where a blocking shutdown would panic:
+/// if there is no thread for it.
+struct Running(Option<Runtime>);
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        if let Some(runtime) = self.0.take() {
+            runtime.shutdown_background();
+        }
     }
 }
 

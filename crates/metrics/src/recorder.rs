@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
+use coreline::Mutex;
 use coreline::lock::BiasedRwLock;
 use coreline::world::Word;
 use metrics::{
@@ -115,6 +116,7 @@ impl Builder {
             most: self.most.unwrap_or(usize::MAX),
             labels: self.labels,
             made: Instant::now(),
+            looking: Mutex::new(()),
             refused_series: Refusals::new(0),
         };
         Recorder(Arc::new(shared))
@@ -142,6 +144,8 @@ pub(crate) struct Shared {
     labels: Vec<(String, String)>,
     made: Instant,
     refused_series: Refusals,
+    /// Held while series are [looked at](Series::look).
+    looking: Mutex<()>,
 }
 
 /// A recorder for the facade [`metrics`] that keeps hot series on per-CPU memory.
@@ -218,6 +222,11 @@ impl Shared {
     /// The series of a kind that pages show. Notes in `free` if there are series to free.
     pub(crate) fn shown<S: Values>(&self, free: &mut bool) -> Vec<Arc<Series<S>>> {
         let mut all = self.registry.read().all::<S>();
+        // One page at a time, or this could happen, and a series that was just used would go:
+        //   page 1: takes the time
+        //   page 2: takes a later time, finds that the series was used, notes this time
+        //   page 1: finds no use since; 1 - 2 is no short time in an unsigned number
+        let _looking = self.looking.lock();
         let (now, idle) = (self.now(), self.idle::<S>());
         all.retain(|series| {
             let shown = series.look(now, idle);
@@ -234,6 +243,10 @@ impl Shared {
 
     pub(crate) fn labels(&self) -> &[(String, String)] {
         &self.labels
+    }
+
+    pub(crate) fn has_family(&self, name: &str) -> bool {
+        self.registry.read().has_family(name)
     }
 
     pub(crate) fn description(&self, kind: Kind, family: &str) -> Option<Description> {

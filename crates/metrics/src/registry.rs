@@ -186,6 +186,10 @@ impl Registry {
         self.descriptions.insert((kind, name::metric(name).into_owned()), description);
     }
 
+    pub(crate) fn has_family(&self, name: &str) -> bool {
+        self.families.contains_key(name)
+    }
+
     pub(crate) fn description(&self, kind: Kind, family: &str) -> Option<&Description> {
         self.descriptions.get(&(kind, family.to_owned()))
     }
@@ -227,13 +231,14 @@ const SAMPLES: [&str; 3] = ["_bucket", "_sum", "_count"];
 
 impl<S: Values> Series<S> {
     /// Looks whether the series was used since the last look, and hides it if its last use was
-    /// `idle` ago. Returns whether pages show it.
+    /// `idle` ago. Returns whether pages show it. One page at a time calls it, with times that do
+    /// not go back.
     pub(crate) fn look(&self, now: Duration, idle: Option<Duration>) -> bool {
         let activity = self.values.activity();
         let Some(idle) = idle else {
             return !activity.is_hidden();
         };
-        // Relaxed: pages that are made at the same time agree within their moment.
+        // Relaxed, here and below: one page at a time.
         if activity.look() {
             self.used.store(millis(now), Ordering::Relaxed);
             return true;

@@ -202,6 +202,8 @@ impl Page<'_> {
     ) -> fmt::Result {
         let open = self.format == Format::OpenMetrics;
         let (name, its_type) = match name.strip_suffix("_total") {
+            // A page has one family of a name. This one is of its whole name then.
+            Some(stem) if open && is_counter && self.shared.has_family(stem) => (name, "unknown"),
             Some(stem) if open && is_counter => (stem, its_type),
             None if open && is_counter => (name, "unknown"),
             _ => (name, its_type),

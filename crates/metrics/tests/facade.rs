@@ -74,6 +74,7 @@ fn openmetrics_keeps_the_names_of_all_samples() {
         describe_gauge!("level", Unit::Bytes, "Without its unit");
         counter!("sent_bytes_total").increment(1);
         counter!("requests").increment(2);
+        counter!("level_total").increment(3);
         gauge!("level").set(f64::NEG_INFINITY);
         histogram!("wait_seconds").record(1.0);
     });
@@ -83,6 +84,8 @@ fn openmetrics_keeps_the_names_of_all_samples() {
     assert_eq!(open.samples, page(&handle).samples);
     assert_eq!(open.types["sent_bytes"], "counter");
     assert_eq!(open.types["requests"], "unknown");
+    // A page has one family of a name.
+    assert_eq!((&*open.types["level"], &*open.types["level_total"]), ("gauge", "unknown"));
     assert_eq!(open.helps["sent_bytes"], r#"a \"quote\""#);
     assert_eq!((&*open.units["sent_bytes"], &*open.units["wait_seconds"]), ("bytes", "seconds"));
     assert_eq!(open.units.len(), 2);
