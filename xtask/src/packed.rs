@@ -38,8 +38,9 @@ const INSTALLED: &str = "installed";
 /// The package of the program, and the program's name.
 const PROGRAM: [&str; 2] = ["coreline-lab", "coreline"];
 
-/// The package that the program alone is made of, and that the workspace optimises.
-const PROGRAMS_OWN: &str = "coreline-scenarios";
+/// Nothing is optimised: what runs here runs for moments. The debug information is that of the
+/// workspace, so that what was compiled of other packages there serves here, too.
+const PROFILE: &str = "[profile.dev]\nopt-level = 0\ndebug = \"line-tables-only\"\n";
 
 /// Packs, unpacks, builds, runs.
 pub(crate) fn run() -> Result<(), Error> {
@@ -99,8 +100,7 @@ fn build(published: &[Published<'_>], target: &Path, folder: &Path) -> Result<()
             runs.push((reader, name, kind));
         }
     }
-    let root = workspace::read("Cargo.toml")?;
-    write(folder.join("Cargo.toml"), &manifest(published, &root))?;
+    write(folder.join("Cargo.toml"), &manifest(published))?;
     // The versions and the compiler that are tested, and that are here already.
     for file in ["Cargo.lock", "rust-toolchain.toml"] {
         write(folder.join(file), &workspace::read(file)?)?;
@@ -113,8 +113,7 @@ fn build(published: &[Published<'_>], target: &Path, folder: &Path) -> Result<()
     }
     let cargo = |line: &str| {
         let mut cargo = workspace::cargo(&line.split(' ').collect::<Vec<_>>());
-        // The workspace's own folder and profiles, so that what was compiled of other packages
-        // serves here, too.
+        // The workspace's own folder, for what was compiled of other packages.
         cargo.current_dir(folder).arg("--target-dir").arg(target);
         println!("{}", workspace::line(&cargo));
         workspace::run(&mut cargo)
@@ -168,10 +167,8 @@ fn is_version(said: &str, program: &str, version: &str) -> Result<(), Error> {
     }
 }
 
-/// The workspace of what was unpacked: where it depends on a published package, it gets that. Its
-/// profiles are those of the manifest `root`, but that nothing that is the program's alone is
-/// optimised, to be compiled soon.
-fn manifest(published: &[Published<'_>], root: &str) -> String {
+/// The workspace of what was unpacked: where it depends on a published package, it gets that.
+fn manifest(published: &[Published<'_>]) -> String {
     let readers = PAGES.iter().map(|page| page.reader.to_owned());
     let packages = published.iter().map(|(name, version)| format!("{name}-{version}"));
     let members: Vec<_> = readers.chain(packages).collect();
@@ -181,30 +178,17 @@ fn manifest(published: &[Published<'_>], root: &str) -> String {
         // Writing to a string does not fail, here and below.
         let _ = writeln!(text, "{name} = {{ path = \"{name}-{version}\" }}");
     }
-    for line in profiles(root) {
-        let _ = writeln!(text, "{line}");
-    }
-    let _ = writeln!(text, "[profile.dev.package.{PROGRAMS_OWN}]\nopt-level = 0\ndebug = false");
-    text
-}
-
-/// The lines of a manifest's profiles.
-fn profiles(manifest: &str) -> impl Iterator<Item = &str> {
-    lines(manifest, true)
-}
-
-/// The lines of a manifest's profiles, or all others.
-fn lines(manifest: &str, of_profiles: bool) -> impl Iterator<Item = &str> {
-    let mut inside = false;
-    manifest.lines().filter(move |line| {
-        inside = if line.starts_with('[') { line.starts_with("[profile.") } else { inside };
-        inside == of_profiles
-    })
+    text + PROFILE
 }
 
 /// Without the profiles that a page gives: cargo takes those of a workspace's root alone.
 fn manifest_of_reader(reader: &str, dependencies: &str) -> String {
-    let dependencies = lines(dependencies, false).collect::<Vec<_>>().join("\n");
+    let mut is_profile = false;
+    let kept = dependencies.lines().filter(|line| {
+        is_profile = if line.starts_with('[') { line.starts_with("[profile.") } else { is_profile };
+        !is_profile
+    });
+    let dependencies = kept.collect::<Vec<_>>().join("\n");
     format!("[package]\nname = \"{reader}\"\nedition = \"2024\"\n\n{dependencies}\n")
 }
 
@@ -316,11 +300,11 @@ fn f() {}
     }
 
     #[test]
-    fn profiles_are_taken_along() {
-        let root = "[a]\nb = 1\n[profile.dev]\nc = 2\n[profile.release]\nd = 3\n[e]\nf = 4";
-        let lines = ["[profile.dev]", "c = 2", "[profile.release]", "d = 3"];
-        assert_eq!(profiles(root).collect::<Vec<_>>(), lines);
-        assert!(manifest(&[("x", "1.2.3")], root).contains("\n[profile.release]\nd = 3\n["));
+    fn debug_information_is_that_of_the_workspace() {
+        let root = workspace::read("Cargo.toml").expect("the manifest");
+        let dev = root.split("[profile.dev]\n").nth(1).and_then(|it| it.split("\n[").next());
+        let debug = PROFILE.lines().last().expect("a line");
+        assert!(dev.is_some_and(|dev| dev.lines().any(|line| line == debug)));
     }
 
     #[test]

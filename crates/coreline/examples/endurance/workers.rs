@@ -1,0 +1,310 @@
+//! Calls, replies and tasks of sets of workers, which are closed and replaced meanwhile.
+
+use std::cell::Cell;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
+use std::sync::{Arc, RwLock};
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
+
+use coreline::Workers;
+use coreline::call::{CallError, Reply};
+use coreline::topology::{CpuId, CpuSet};
+use coreline::world::{Clock, Native};
+
+use crate::{Hand, Settings, crew, panics, survives};
+
+/// How many functions there are.
+static LIVE: AtomicI64 = AtomicI64::new(0);
+
+/// How many have run.
+static RAN: AtomicU64 = AtomicU64::new(0);
+
+thread_local! {
+    /// What this worker's functions count, without an atomic operation.
+    static COUNT: Cell<[u64; 2]> = const { Cell::new([0; 2]) };
+}
+
+/// Counts itself while it is there. A function has one.
+struct Ticket(u64);
+
+impl Ticket {
+    fn new(number: u64) -> Self {
+        LIVE.fetch_add(1, Ordering::Relaxed);
+        Ticket(number)
+    }
+
+    /// What a function does.
+    fn run(self, spins: u64) -> u64 {
+        COUNT.with(|count| {
+            let [before, after] = count.get();
+            assert_eq!(before, after, "two functions at once on a worker");
+            count.set([before + 1, after]);
+            (0..spins).for_each(|_| std::hint::spin_loop());
+            count.set([before + 1, after + 1]);
+        });
+        RAN.fetch_add(1, Ordering::Relaxed);
+        answer(self.0)
+    }
+}
+
+impl Drop for Ticket {
+    fn drop(&mut self) {
+        LIVE.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+fn answer(number: u64) -> u64 {
+    number.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ 7
+}
+
+/// A set, and its CPUs.
+struct Set {
+    workers: Workers,
+    cpus: Vec<CpuId>,
+}
+
+fn start() -> Arc<Set> {
+    let workers = Workers::new().expect("workers");
+    let cpus = workers.cpus().collect();
+    Arc::new(Set { workers, cpus })
+}
+
+/// A refusal is all right where the set is closed, or the mailbox full.
+fn is_usual(why: CallError) {
+    assert!(matches!(why, CallError::Closed | CallError::Busy), "{why}");
+}
+
+/// What a thread has waited for, or knows that it has not run.
+#[derive(Default)]
+struct Done {
+    /// So many functions have run.
+    ran: u64,
+    /// So many may have run or not.
+    open: u64,
+}
+
+/// Uses a reply in one of the possible ways.
+fn settle(mut reply: Reply<u64>, expected: u64, hand: &mut Hand, done: &mut Done) {
+    match hand.below(8) {
+        0 => {
+            drop(reply);
+            done.open += 1;
+        }
+        1 => {
+            reply.detach();
+            done.open += 1;
+        }
+        2 => match reply.withdraw() {
+            Ok(()) => {}
+            Err(begun) => {
+                assert_eq!(begun.wait(), expected);
+                done.ran += 1;
+            }
+        },
+        3 => {
+            let mut context = Context::from_waker(Waker::noop());
+            match Pin::new(&mut reply).poll(&mut context) {
+                Poll::Ready(value) => {
+                    assert_eq!(value, expected);
+                    done.ran += 1;
+                }
+                Poll::Pending => {
+                    assert_eq!(reply.wait(), expected);
+                    done.ran += 1;
+                }
+            }
+        }
+        4..6 => {
+            let found = loop {
+                match reply.wait_by(hand.deadline()) {
+                    Ok(found) => break found,
+                    Err(pending) => reply = pending,
+                }
+            };
+            assert_eq!(found, expected);
+            done.ran += 1;
+        }
+        _ => {
+            assert_eq!(reply.wait(), expected);
+            done.ran += 1;
+        }
+    }
+}
+
+/// The name of a use of this kind.
+fn name(kind: u64) -> &'static str {
+    match kind {
+        0..40 => "call_on",
+        40..45 => "try_call_on",
+        45..65 => "call_async",
+        65..75 => "spawn",
+        75..80 => "spawn_on",
+        80..86 => "call_many",
+        86..92 => "nested call",
+        92..95 => "call that panics",
+        95..98 => "task that serves",
+        _ => "call that spawns",
+    }
+}
+
+/// One use of a set.
+fn uses(kind: u64, set: &Arc<Set>, hand: &mut Hand, done: &mut Done) {
+    let cpu = set.cpus[hand.below(set.cpus.len() as u64) as usize];
+    let (number, spins) = (hand.below(u64::MAX), hand.below(200));
+    let ticket = Ticket::new(number);
+    let expected = answer(number);
+    let workers = &set.workers;
+    match kind {
+        0..40 => match workers.call_on(cpu, || ticket.run(spins)) {
+            Ok(found) => {
+                assert_eq!(found, expected);
+                done.ran += 1;
+            }
+            Err(refused) => is_usual(refused.why),
+        },
+        40..45 => match workers.try_call_on(cpu, || ticket.run(spins)) {
+            Ok(found) => {
+                assert_eq!(found, expected);
+                done.ran += 1;
+            }
+            Err(refused) => is_usual(refused.why),
+        },
+        45..65 => match workers.call_async(cpu, move || ticket.run(spins)) {
+            Ok(reply) => settle(reply, expected, hand, done),
+            Err(refused) => is_usual(refused.why),
+        },
+        65..75 => match workers.spawn(move || ticket.run(spins)) {
+            Ok(reply) => settle(reply, expected, hand, done),
+            Err(refused) => is_usual(refused.why),
+        },
+        75..80 => match workers.spawn_on(cpu, move || ticket.run(spins)) {
+            Ok(reply) => settle(reply, expected, hand, done),
+            Err(refused) => is_usual(refused.why),
+        },
+        80..86 => {
+            let all: CpuSet = set.cpus.iter().copied().collect();
+            match workers.call_many(&all, |_| Ticket::new(number).run(spins)) {
+                Ok(values) => {
+                    assert_eq!(values.len(), set.cpus.len());
+                    assert!(values.iter().all(|(_, found)| *found == expected));
+                    done.ran += values.len() as u64;
+                }
+                Err(why) => {
+                    is_usual(why);
+                    done.open += set.cpus.len() as u64;
+                }
+            }
+        }
+        86..92 => {
+            // A call that calls the next worker.
+            let next = set.cpus[hand.below(set.cpus.len() as u64) as usize];
+            let inner = || match workers.call_on(next, || Ticket::new(number).run(spins)) {
+                Ok(found) => assert_eq!(found, expected),
+                Err(refused) => {
+                    is_usual(refused.why);
+                    // It is counted below as if it had run.
+                    RAN.fetch_add(1, Ordering::Relaxed);
+                }
+            };
+            let outer = || {
+                inner();
+                ticket.run(spins)
+            };
+            match workers.call_on(cpu, outer) {
+                Ok(found) => {
+                    assert_eq!(found, expected);
+                    done.ran += 2;
+                }
+                Err(refused) => is_usual(refused.why),
+            }
+        }
+        92..95 => {
+            let fails = || {
+                let _ticket = ticket;
+                panics()
+            };
+            let call = || {
+                if let Err(refused) = workers.call_on::<(), _>(cpu, fails) {
+                    is_usual(refused.why);
+                }
+            };
+            survives(call);
+        }
+        95..98 => {
+            // A long task, which serves calls.
+            let theirs = Arc::clone(set);
+            let task = move || {
+                let end = Native::now() + Duration::from_micros(500);
+                while Native::now() < end {
+                    if theirs.workers.need_resched() {
+                        theirs.workers.serve();
+                    }
+                }
+                // This may be the last handle of the set, which a worker may drop.
+                drop(theirs);
+                ticket.run(spins)
+            };
+            match workers.spawn_on(cpu, task) {
+                Ok(reply) => settle(reply, expected, hand, done),
+                Err(refused) => is_usual(refused.why),
+            }
+        }
+        _ => {
+            // A call that queues a task and does not wait.
+            let theirs = Arc::clone(set);
+            let call = move || {
+                if let Ok(reply) = theirs.workers.spawn(move || ticket.run(spins)) {
+                    reply.detach();
+                }
+            };
+            match workers.call_on(cpu, call) {
+                Ok(()) => done.open += 1,
+                Err(refused) => is_usual(refused.why),
+            }
+        }
+    }
+}
+
+pub(crate) fn run(settings: &Settings) {
+    let current = RwLock::new(start());
+    let all = crew(settings, |mut hand| {
+        let mut done = Done::default();
+        while hand.goes_on() {
+            let set = Arc::clone(&current.read().expect("no panic under it"));
+            for _ in 0..20 {
+                let kind = hand.below(100);
+                hand.step(name(kind), |hand| uses(kind, &set, hand, &mut done));
+            }
+            if hand.number == 0 && hand.one_in(200) {
+                hand.step("new set", |_| {
+                    let old = std::mem::replace(&mut *current.write().expect("no panic"), start());
+                    assert!(old.workers.close_and_wait());
+                });
+            }
+            if hand.one_in(10) {
+                hand.step("work", Hand::work);
+            }
+        }
+        done
+    });
+    drop(current);
+    let (least, open) = all.iter().fold((0, 0), |sum, done| (sum.0 + done.ran, sum.1 + done.open));
+    // Sets may have been dropped by their workers, which still end.
+    for _ in 0..500 {
+        if LIVE.load(Ordering::Relaxed) == 0 {
+            break;
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    let live = LIVE.load(Ordering::Relaxed);
+    assert_eq!(live, 0, "functions are lost");
+    let ran = RAN.load(Ordering::Relaxed);
+    assert!(
+        (least..=least + open).contains(&ran),
+        "{ran} ran, {least} to {} expected",
+        least + open
+    );
+    println!("workers: {ran} functions ran, {least} were waited for, none lost");
+}
