@@ -109,14 +109,6 @@ fn steps(readme: &str) -> Result<Vec<Step>, Error> {
     let verb = |name, verb| Step { name, when: When::Always, action: Action::Verb(verb) };
     let nightly = |name, verb| Step { name, when: When::Nightly, action: Action::Verb(verb) };
     // What is tested always, in more interleavings and schedules than a change can wait for.
-    let mut deeper = cargo(
-        "test -p coreline --test laws-* --test native_exhausted -- in_every_interleaving schedules \
-         in_rounds",
-    );
-    deeper.env("CORELINE_PREEMPTIONS", "3").env("CORELINE_SCHEDULES", "2500");
-    // Five rounds.
-    deeper.env("CORELINE_OBJECTS", "20000");
-    let slow = |name, command| Step { name, when: When::Nightly, action: Action::Command(command) };
     Ok(vec![
         command("fmt", cargo("fmt --all --check")),
         verb("tidy", tidy::run),
@@ -141,9 +133,26 @@ fn steps(readme: &str) -> Result<Vec<Step>, Error> {
         nightly("guests", guest::step),
         verb("packed", packed::run),
         verb("doctor", doctor),
-        slow("deeper", deeper),
+        nightly("deeper", deeper),
         command("test", workspace::command("sh", &["-e", "-c", &test])),
     ])
+}
+
+/// The laws with more preemptions and schedules, objects in more rounds, and the program that uses
+/// what waits in random ways.
+fn deeper() -> Result<(), Error> {
+    let mut laws = workspace::cargo(&["test", "-p", "coreline", "--test", "laws-*"]);
+    laws.args(["--test", "native_exhausted", "--"]);
+    laws.args(["in_every_interleaving", "schedules", "in_rounds"]);
+    laws.env("CORELINE_PREEMPTIONS", "3").env("CORELINE_SCHEDULES", "2500");
+    // Five rounds.
+    laws.env("CORELINE_OBJECTS", "20000");
+    workspace::run(&mut laws)?;
+    for subject in ["locks", "workers", "versioned"] {
+        let mut endurance = workspace::cargo(&["run", "--quiet", "--release", "-p", "coreline"]);
+        workspace::run(endurance.args(["--example", "endurance", "--", subject, "64", "120"]))?;
+    }
+    Ok(())
 }
 
 /// Servers and other programs of the system, with the preloaded library and without. Those that the

@@ -47,7 +47,8 @@
 //!   microseconds). After that, 4,096 increments, or 32 that move between CPUs, go to one shared
 //!   word again. So a gauge may be set often or changed often at full speed, and mixing both costs
 //!   little. A gauge that becomes NaN stays NaN until it is set. Sums of `f64` depend on their
-//!   order in their last digits. Whole numbers up to 2^53 are exact.
+//!   order in their last digits. Whole numbers
+//!   are exact as long as no sum of one CPU's changes passes 2^53.
 //! * **Histograms** have buckets with upper bounds, `_sum` and `_count`. There are no summaries
 //!   with quantiles. `record(NaN)` is refused and counted. An infinite value counts in the first or
 //!   the last bucket, and the sum is then infinite, and NaN after both. A negative value counts in

@@ -9,7 +9,7 @@ use coreline::lock::{
 use coreline::topology::{CpuId, CpuSet, Shape, Topology};
 use coreline::world::{Clock, Native, Time};
 
-use crate::{Hand, Settings, crew, panics, survives};
+use crate::{Hand, Settings, crew, panicked, panics};
 
 /// What a lock guards: two numbers that differ only inside of a turn.
 #[derive(Default)]
@@ -49,20 +49,8 @@ macro_rules! with {
 }
 
 macro_rules! place {
-    ($lock:ty, $ask:ident, $it:ident: $try:expr, $by:expr, $wait:expr) => {
-        impl Place for $lock {
-            fn turn(&self, $ask: Ask, f: &mut dyn FnMut(&mut Data)) -> bool {
-                let $it = self;
-                match $ask {
-                    Ask::Try => with!($try, f, write),
-                    Ask::By($ask) => with!($by, f, write),
-                    Ask::Wait => with!(Some($wait), f, write),
-                }
-            }
-        }
-    };
-    ($lock:ty, $ask:ident, $it:ident: $try:expr, $by:expr, $wait:expr;
-     $try_read:expr, $read_by:expr, $read:expr) => {
+    ($lock:ty, $ask:ident, $it:ident: $try:expr, $by:expr, $wait:expr
+     $(; $try_read:expr, $read_by:expr, $read:expr)?) => {
         impl Place for $lock {
             fn turn(&self, $ask: Ask, f: &mut dyn FnMut(&mut Data)) -> bool {
                 let $it = self;
@@ -73,14 +61,14 @@ macro_rules! place {
                 }
             }
 
-            fn look(&self, $ask: Ask, f: &mut dyn FnMut(&Data)) -> bool {
+            $(fn look(&self, $ask: Ask, f: &mut dyn FnMut(&Data)) -> bool {
                 let $it = self;
                 match $ask {
                     Ask::Try => with!($try_read, f, read),
                     Ask::By($ask) => with!($read_by, f, read),
                     Ask::Wait => with!(Some($read), f, read),
                 }
-            }
+            })?
         }
     };
 }
@@ -156,7 +144,7 @@ impl Pool {
 /// Takes and gives back a concurrency ID.
 fn cid(space: &CidSpace<Recent>, hand: &mut Hand, cpus: &CpuSet) {
     let task = space.user_enter(cpus).expect("a task");
-    let (now, cpu) = (Native::now(), CpuId::new(hand.number as u32));
+    let (now, cpu) = (Native::now(), CpuId::new(hand.number));
     space.switch_in(now, cpu, &task).expect("an ID");
     hand.work();
     space.switch_out(now, cpu, &task);
@@ -180,7 +168,7 @@ fn turn(places: &[Box<dyn Place>], first: usize, hand: &mut Hand, done: &mut [u6
         return;
     }
     let mut own = 0;
-    let panicked = survives(|| {
+    let has_panicked = panicked(|| {
         places[first].turn(ask, &mut |data| {
             assert_eq!(data.before, data.after, "two turns at once at {first}");
             data.before += 1;
@@ -197,7 +185,7 @@ fn turn(places: &[Box<dyn Place>], first: usize, hand: &mut Hand, done: &mut [u6
             }
         });
     });
-    assert!(fails || !panicked);
+    assert!(fails || !has_panicked);
     done[first] += own;
 }
 
@@ -214,7 +202,7 @@ pub(crate) fn run(settings: &Settings) {
     }
     let pool = Pool::default();
     *pool.tokens.lock() = TOKENS;
-    let cores = settings.threads.max(1) as u32;
+    let cores = settings.threads.max(1);
     let shape = Shape {
         sockets: 1,
         nodes_per_socket: 1,

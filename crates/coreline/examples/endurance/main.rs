@@ -41,7 +41,7 @@ struct Seen {
 
 /// What a thread uses to take its steps.
 pub(crate) struct Hand {
-    pub(crate) number: usize,
+    pub(crate) number: u32,
     random: u64,
     seen: Arc<Seen>,
     stop: Arc<AtomicBool>,
@@ -106,9 +106,9 @@ pub(crate) fn crew<R: Send>(settings: &Settings, work: impl Fn(Hand) -> R + Sync
     let seconds = settings.seconds;
     thread::spawn(move || watch(&watched, &stopped, seconds));
     let results = thread::scope(|scope| {
-        let start = |(number, seen): (usize, &Arc<Seen>)| {
+        let start = |(number, seen): (u32, &Arc<Seen>)| {
             let (seen, stop, work) = (Arc::clone(seen), Arc::clone(&stop), &work);
-            let random = settings.seed.wrapping_mul(1_000_003).wrapping_add(number as u64);
+            let random = u64::from(settings.seed) << 32 | u64::from(number);
             scope.spawn(move || {
                 let over = Arc::clone(&seen);
                 let result = work(Hand { number, random, seen, stop });
@@ -117,7 +117,7 @@ pub(crate) fn crew<R: Send>(settings: &Settings, work: impl Fn(Hand) -> R + Sync
                 result
             })
         };
-        let threads: Vec<_> = all.iter().enumerate().map(start).collect();
+        let threads: Vec<_> = (0..).zip(&all).map(start).collect();
         let join = |thread: thread::ScopedJoinHandle<'_, R>| thread.join().expect("a thread fails");
         threads.into_iter().map(join).collect()
     });
@@ -168,18 +168,15 @@ fn give_up(all: &[Arc<Seen>]) -> ! {
 
 /// How a run goes.
 pub(crate) struct Settings {
-    pub(crate) threads: usize,
+    pub(crate) threads: u32,
     pub(crate) seconds: u32,
-    pub(crate) seed: u64,
+    pub(crate) seed: u32,
 }
 
 fn main() {
-    let usage = "usage: endurance locks|workers|versioned THREADS SECONDS [SEED]";
-    let number = |at, usual| env::args().nth(at).map_or(usual, |text| text.parse().expect(usage));
-    let settings = Settings {
-        threads: number(2, 64) as usize,
-        seconds: number(3, 10) as u32,
-        seed: number(4, 1),
+    let Some((run, settings)) = arguments() else {
+        eprintln!("usage: endurance locks|workers|versioned [THREADS [SECONDS [SEED]]]");
+        process::exit(2);
     };
     // Planned panics are many. Others end the process.
     let usual = panic::take_hook();
@@ -189,19 +186,30 @@ fn main() {
             process::exit(4);
         }
     }));
-    match env::args().nth(1).as_deref() {
-        Some("locks") => locks::run(&settings),
-        Some("workers") => workers::run(&settings),
-        Some("versioned") => versioned::run(&settings),
-        _ => panic!("{usage}"),
-    }
+    run(&settings);
+}
+
+/// The threads' use of one of the library's parts.
+type Subject = fn(&Settings);
+
+/// What to run, and how.
+fn arguments() -> Option<(Subject, Settings)> {
+    let run = match env::args().nth(1)?.as_str() {
+        "locks" => locks::run,
+        "workers" => workers::run,
+        "versioned" => versioned::run,
+        _ => return None,
+    };
+    let number = |at, usual| env::args().nth(at).map_or(Some(usual), |text| text.parse().ok());
+    let (threads, seconds, seed) = (number(2, 64)?, number(3, 10)?, number(4, 1)?);
+    Some((run, Settings { threads, seconds, seed }))
 }
 
 /// The payload of panics that belong to the run.
 const PLANNED: &str = "planned";
 
 /// Runs this; returns whether it panicked as planned.
-pub(crate) fn survives(f: impl FnOnce()) -> bool {
+pub(crate) fn panicked(f: impl FnOnce()) -> bool {
     panic::catch_unwind(panic::AssertUnwindSafe(f)).is_err()
 }
 

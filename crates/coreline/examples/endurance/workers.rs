@@ -13,7 +13,7 @@ use coreline::call::{CallError, Reply};
 use coreline::topology::{CpuId, CpuSet};
 use coreline::world::{Clock, Native};
 
-use crate::{Hand, Settings, crew, panics, survives};
+use crate::{Hand, Settings, crew, panicked, panics};
 
 /// How many functions there are.
 static LIVE: AtomicI64 = AtomicI64::new(0);
@@ -87,50 +87,34 @@ struct Done {
 
 /// Uses a reply in one of the possible ways.
 fn settle(mut reply: Reply<u64>, expected: u64, hand: &mut Hand, done: &mut Done) {
-    match hand.below(8) {
-        0 => {
-            drop(reply);
+    let found = match hand.below(8) {
+        kind @ 0..2 => {
+            if kind == 0 {
+                drop(reply)
+            } else {
+                reply.detach()
+            }
             done.open += 1;
-        }
-        1 => {
-            reply.detach();
-            done.open += 1;
+            return;
         }
         2 => match reply.withdraw() {
-            Ok(()) => {}
-            Err(begun) => {
-                assert_eq!(begun.wait(), expected);
-                done.ran += 1;
+            Ok(()) => return,
+            Err(begun) => begun.wait(),
+        },
+        3 => match Pin::new(&mut reply).poll(&mut Context::from_waker(Waker::noop())) {
+            Poll::Ready(found) => found,
+            Poll::Pending => reply.wait(),
+        },
+        4..6 => loop {
+            match reply.wait_by(hand.deadline()) {
+                Ok(found) => break found,
+                Err(pending) => reply = pending,
             }
         },
-        3 => {
-            let mut context = Context::from_waker(Waker::noop());
-            match Pin::new(&mut reply).poll(&mut context) {
-                Poll::Ready(value) => {
-                    assert_eq!(value, expected);
-                    done.ran += 1;
-                }
-                Poll::Pending => {
-                    assert_eq!(reply.wait(), expected);
-                    done.ran += 1;
-                }
-            }
-        }
-        4..6 => {
-            let found = loop {
-                match reply.wait_by(hand.deadline()) {
-                    Ok(found) => break found,
-                    Err(pending) => reply = pending,
-                }
-            };
-            assert_eq!(found, expected);
-            done.ran += 1;
-        }
-        _ => {
-            assert_eq!(reply.wait(), expected);
-            done.ran += 1;
-        }
-    }
+        _ => reply.wait(),
+    };
+    assert_eq!(found, expected);
+    done.ran += 1;
 }
 
 /// The name of a use of this kind.
@@ -201,21 +185,19 @@ fn uses(kind: u64, set: &Arc<Set>, hand: &mut Hand, done: &mut Done) {
             // A call that calls the next worker.
             let next = set.cpus[hand.below(set.cpus.len() as u64) as usize];
             let inner = || match workers.call_on(next, || Ticket::new(number).run(spins)) {
-                Ok(found) => assert_eq!(found, expected),
-                Err(refused) => {
-                    is_usual(refused.why);
-                    // It is counted below as if it had run.
-                    RAN.fetch_add(1, Ordering::Relaxed);
-                }
-            };
-            let outer = || {
-                inner();
-                ticket.run(spins)
-            };
-            match workers.call_on(cpu, outer) {
                 Ok(found) => {
                     assert_eq!(found, expected);
-                    done.ran += 2;
+                    1
+                }
+                Err(refused) => {
+                    is_usual(refused.why);
+                    0
+                }
+            };
+            match workers.call_on(cpu, || (inner(), ticket.run(spins))) {
+                Ok((ran, found)) => {
+                    assert_eq!(found, expected);
+                    done.ran += ran + 1;
                 }
                 Err(refused) => is_usual(refused.why),
             }
@@ -230,7 +212,7 @@ fn uses(kind: u64, set: &Arc<Set>, hand: &mut Hand, done: &mut Done) {
                     is_usual(refused.why);
                 }
             };
-            survives(call);
+            panicked(call);
         }
         95..98 => {
             // A long task, which serves calls.
