@@ -50,6 +50,9 @@ struct Run<'a> {
     lost: Lost,
 }
 
+/// After so many windows in a row in which nothing was done, beside load, there is no figure.
+const MOST_EMPTY: u32 = 100;
+
 /// The order of candidates differs from repetition to repetition, but not from run to run.
 const SEED: u128 = 5;
 
@@ -188,15 +191,27 @@ impl<'a> Run<'a> {
         let Entrant { name, subject, .. } = self.entrant;
         let take = || checked(crew, name, subject, self.span);
         if plan.beside > 0 {
-            let sample = take()?;
-            if sample.ops() == 0 {
-                // A window in which nothing was done: there is no time of an operation.
-                self.discarded += 1;
-                return Ok(());
+            // A window may end before a thread had its CPU. Its time belongs to the operations of
+            // the next window: if it did not count, slow spells would be left out.
+            let (mut wall, mut cpu) = (0, 0);
+            // Threads that came after the window's end have seen none of it.
+            let shortest = match self.span {
+                Span::Window(window) => window.as_nanos() as u64,
+                Span::Ops(_) => 0,
+            };
+            for _ in 0..MOST_EMPTY {
+                let sample = take()?;
+                if sample.ops() > 0 {
+                    let each = |empty: u64| empty as f64 / sample.ops() as f64;
+                    self.samples.push(sample.wall_ns_per_op() + each(wall));
+                    self.shares.extend(sample.share());
+                    self.cpu.push(sample.cpu_ns_per_op() + each(cpu));
+                    return Ok(());
+                }
+                wall += sample.wall().max(shortest);
+                cpu += sample.cpu_ns;
             }
-            self.samples.push(sample.wall_ns_per_op());
-            self.shares.extend(sample.share());
-            self.cpu.push(sample.cpu_ns_per_op());
+            self.discarded += MOST_EMPTY;
             return Ok(());
         }
         let (sample, discarded) = calm(plan.retries(self.span), || progress.may_repeat(), take)?;
