@@ -96,10 +96,10 @@
 //!
 //! With [`max_series`](Builder::max_series), a new series is refused while there are so many.
 //! Existing series are not affected. A series is also refused if its name belongs to another kind,
-//! or to the samples of a histogram, because a page cannot have both. The first kind keeps the
-//! name. A refused key gets a handle that does nothing. `coreline_metrics_refused_series_total` on
-//! each page counts the look-ups that were refused, and `coreline_metrics_refused_values_total` the
-//! NaNs.
+//! or to the samples of a histogram (its name with `_bucket`, `_sum`, `_count` or `_created`),
+//! because a page cannot have both. The first kind keeps the name. A refused key gets a handle that
+//! does nothing. `coreline_metrics_refused_series_total` on each page counts the look-ups that were
+//! refused, and `coreline_metrics_refused_values_total` the NaNs.
 //!
 //! # Signals, fork, panics
 //!

@@ -221,13 +221,15 @@ impl Shared {
 
     /// The series of a kind that pages show. Notes in `free` if there are series to free.
     pub(crate) fn shown<S: Values>(&self, free: &mut bool) -> Vec<Arc<Series<S>>> {
-        let mut all = self.registry.read().all::<S>();
+        let idle = self.idle::<S>();
         // One page at a time, or this could happen, and a series that was just used would go:
         //   page 1: takes the time
         //   page 2: takes a later time, finds that the series was used, notes this time
         //   page 1: finds no use since; 1 - 2 is no short time in an unsigned number
-        let _looking = self.looking.lock();
-        let (now, idle) = (self.now(), self.idle::<S>());
+        let _looking = idle.is_some().then(|| self.looking.lock());
+        // Inside, or pages that wait would keep series from being freed.
+        let mut all = self.registry.read().all::<S>();
+        let now = self.now();
         all.retain(|series| {
             let shown = series.look(now, idle);
             // Two: the registry's, and ours.
@@ -243,10 +245,6 @@ impl Shared {
 
     pub(crate) fn labels(&self) -> &[(String, String)] {
         &self.labels
-    }
-
-    pub(crate) fn has_family(&self, name: &str) -> bool {
-        self.registry.read().has_family(name)
     }
 
     pub(crate) fn description(&self, kind: Kind, family: &str) -> Option<Description> {

@@ -186,10 +186,6 @@ impl Registry {
         self.descriptions.insert((kind, name::metric(name).into_owned()), description);
     }
 
-    pub(crate) fn has_family(&self, name: &str) -> bool {
-        self.families.contains_key(name)
-    }
-
     pub(crate) fn description(&self, kind: Kind, family: &str) -> Option<&Description> {
         self.descriptions.get(&(kind, family.to_owned()))
     }
@@ -226,8 +222,8 @@ impl Registry {
     }
 }
 
-/// How the names of a histogram's samples end.
-const SAMPLES: [&str; 3] = ["_bucket", "_sum", "_count"];
+/// How the names of a histogram's samples end. OpenMetrics reserves the last one for it.
+pub(crate) const SAMPLES: [&str; 4] = ["_bucket", "_sum", "_count", "_created"];
 
 impl<S: Values> Series<S> {
     /// Looks whether the series was used since the last look, and hides it if its last use was

@@ -5,13 +5,13 @@
 //! [text]: https://prometheus.io/docs/instrumenting/exposition_formats/
 //! [open]: https://prometheus.io/docs/specs/om/open_metrics_spec/
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::{self, Write};
 use std::sync::Arc;
 
 use crate::name;
 use crate::recorder::{Handle, Shared};
-use crate::registry::{Kind, Series, Values};
+use crate::registry::{Kind, SAMPLES, Series, Values};
 use crate::series::{CounterSeries, Counts, GaugeSeries, HistogramSeries};
 
 /// The format of a page.
@@ -161,7 +161,15 @@ struct Page<'a> {
     shared: &'a Shared,
     format: Format,
     text: String,
+    /// The names of families so far, and those that histograms reserve.
+    names: BTreeSet<String>,
 }
+
+/// The counters that a recorder has of itself.
+const OWN: [(&str, &str); 2] = [
+    ("coreline_metrics_refused_series_total", "New series that were refused"),
+    ("coreline_metrics_refused_values_total", "Values of histograms that were NaN"),
+];
 
 impl Page<'_> {
     fn sample(
@@ -202,10 +210,8 @@ impl Page<'_> {
     ) -> fmt::Result {
         let open = self.format == Format::OpenMetrics;
         let (name, its_type) = match name.strip_suffix("_total") {
-            // A page has one family of a name. This one is of its whole name then.
-            Some(stem) if open && is_counter && self.shared.has_family(stem) => (name, "unknown"),
-            Some(stem) if open && is_counter => (stem, its_type),
-            None if open && is_counter => (name, "unknown"),
+            Some(stem) if open && is_counter && self.is_free(stem) => (stem, its_type),
+            _ if open && is_counter => (name, "unknown"),
             _ => (name, its_type),
         };
         let text = &mut self.text;
@@ -219,6 +225,14 @@ impl Page<'_> {
             Some(unit) => writeln!(text, "# UNIT {name} {unit}"),
             None => Ok(()),
         }
+    }
+
+    /// Whether a counter can be the family of this name: a page has one family of a name, and
+    /// OpenMetrics reserves one more name for a counter. Counters come last, so that all names are
+    /// known.
+    fn is_free(&self, stem: &str) -> bool {
+        let clashes = |end| self.names.contains(&format!("{stem}{end}"));
+        !stem.is_empty() && !["", "_created", "_created_total"].into_iter().any(clashes)
     }
 
     /// Writes all families of a kind.
@@ -237,6 +251,11 @@ impl Page<'_> {
                 }
             }
         }
+        for name in by_name.keys() {
+            let reserved = SAMPLES.iter().filter(|_| S::KIND == Kind::Histogram);
+            self.names.extend(reserved.map(|end| format!("{name}{end}")));
+            self.names.insert(name.clone());
+        }
         for (name, all) in by_name {
             self.head(S::KIND, &name, S::TYPE)?;
             for (labels, (series, value)) in all {
@@ -249,17 +268,12 @@ impl Page<'_> {
 
     /// The recorder's counters of itself.
     fn own(&mut self, families: &mut Families) -> fmt::Result {
-        let whats = [
-            ("series", "New series that were refused"),
-            ("values", "Values of histograms that were NaN"),
-        ];
-        for ((what, help), count) in whats.into_iter().zip(self.shared.refused()) {
-            let name = format!("coreline_metrics_refused_{what}_total");
-            self.described(&name, true, "counter", help, None)?;
+        for ((name, help), count) in OWN.into_iter().zip(self.shared.refused()) {
+            self.described(name, true, "counter", help, None)?;
             let labels = name::labels([].iter(), self.shared.labels());
-            self.sample(&name, &labels, None, format_args!("{count}"))?;
+            self.sample(name, &labels, None, format_args!("{count}"))?;
             // A program's metric of this name stays.
-            families.entry(name).or_insert(std::mem::take(&mut self.text));
+            families.entry(name.to_owned()).or_insert(std::mem::take(&mut self.text));
         }
         Ok(())
     }
@@ -281,12 +295,13 @@ impl Handle {
 }
 
 fn page(shared: &Shared, format: Format) -> String {
-    let mut page = Page { shared, format, text: String::new() };
+    let names = OWN.iter().map(|(name, _)| (*name).to_owned()).collect();
+    let mut page = Page { shared, format, text: String::new(), names };
     let (mut families, mut free) = (Families::new(), false);
     let written = page
-        .families::<CounterSeries>(&mut families, &mut free)
+        .families::<HistogramSeries>(&mut families, &mut free)
         .and_then(|()| page.families::<GaugeSeries>(&mut families, &mut free))
-        .and_then(|()| page.families::<HistogramSeries>(&mut families, &mut free))
+        .and_then(|()| page.families::<CounterSeries>(&mut families, &mut free))
         .and_then(|()| page.own(&mut families));
     written.expect("a string takes all");
     if free {

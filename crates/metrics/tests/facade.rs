@@ -75,6 +75,10 @@ fn openmetrics_keeps_the_names_of_all_samples() {
         counter!("sent_bytes_total").increment(1);
         counter!("requests").increment(2);
         counter!("level_total").increment(3);
+        counter!("wait_seconds_count_total").increment(4);
+        counter!("made_total").increment(5);
+        gauge!("made_created").set(6);
+        counter!("_total").increment(7);
         gauge!("level").set(f64::NEG_INFINITY);
         histogram!("wait_seconds").record(1.0);
     });
@@ -86,6 +90,10 @@ fn openmetrics_keeps_the_names_of_all_samples() {
     assert_eq!(open.types["requests"], "unknown");
     // A page has one family of a name.
     assert_eq!((&*open.types["level"], &*open.types["level_total"]), ("gauge", "unknown"));
+    // A histogram has samples of its own, and a counter may have one of its creation.
+    for counter in ["wait_seconds_count_total", "made_total", "_total"] {
+        assert_eq!(open.types[counter], "unknown", "{counter}");
+    }
     assert_eq!(open.helps["sent_bytes"], r#"a \"quote\""#);
     assert_eq!((&*open.units["sent_bytes"], &*open.units["wait_seconds"]), ("bytes", "seconds"));
     assert_eq!(open.units.len(), 2);
