@@ -1,6 +1,9 @@
 //! Locks of all kinds, with and without deadlines, nested, and with sections that panic.
 
 use std::cell::UnsafeCell;
+use std::hint::black_box;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
 
 use coreline::cid::{CidLayout, CidSpace, Recent};
 use coreline::lock::{
@@ -76,7 +79,13 @@ macro_rules! place {
 place!(Mutex<Data, Near>, by, it: it.try_lock(), it.lock_by(by), it.lock());
 place!(Mutex<Data, Fifo>, by, it: it.try_lock(), it.lock_by(by), it.lock());
 place!(TicketLock<Data>, by, it: it.try_lock(),
-    { let _: Time = by; it.try_lock() }, it.lock());
+    loop {
+        let turn = it.try_lock();
+        if turn.is_some() || Native::now() >= by {
+            break turn;
+        }
+        thread::yield_now();
+    }, it.lock());
 place!(RwLock<Data>, by, it: it.try_write(), it.write_by(by), it.write();
     it.try_read(), it.read_by(by), it.read());
 place!(BiasedRwLock<Data>, by, it: it.try_write(), it.write_by(by), it.write();
@@ -141,14 +150,43 @@ impl Pool {
     }
 }
 
-/// Takes and gives back a concurrency ID.
-fn cid(space: &CidSpace<Recent>, hand: &mut Hand, cpus: &CpuSet) {
-    let task = space.user_enter(cpus).expect("a task");
-    let (now, cpu) = (Native::now(), CpuId::new(hand.number));
-    space.switch_in(now, cpu, &task).expect("an ID");
-    hand.work();
-    space.switch_out(now, cpu, &task);
-    assert!(space.user_leave(task).is_ok());
+/// Concurrency IDs, and which of them a task has.
+struct Ids {
+    space: CidSpace<Recent>,
+    cpus: CpuSet,
+    taken: Box<[AtomicBool]>,
+}
+
+impl Ids {
+    fn new(threads: u32) -> Self {
+        let shape = Shape {
+            sockets: 1,
+            nodes_per_socket: 1,
+            caches_per_node: 1,
+            cores_per_cache: threads,
+            threads_per_core: 1,
+        };
+        let topology = Topology::uniform(shape).expect("a topology");
+        Ids {
+            space: CidSpace::new(&CidLayout::new(&topology).expect("a layout")),
+            cpus: topology.cpus().map(|cpu| cpu.id).collect(),
+            taken: (0..threads).map(|_| AtomicBool::new(false)).collect(),
+        }
+    }
+
+    /// Takes and gives back an ID.
+    fn take(&self, hand: &mut Hand) {
+        let task = self.space.user_enter(&self.cpus).expect("a task");
+        let (now, cpu) = (Native::now(), CpuId::new(hand.number));
+        let id = self.space.switch_in(now, cpu, &task).expect("an ID");
+        let taken = &self.taken[id.index()];
+        // Relaxed, both: the space orders the turns of an ID.
+        assert!(!taken.swap(true, Ordering::Relaxed), "two tasks have {id:?}");
+        hand.work();
+        taken.store(false, Ordering::Relaxed);
+        self.space.switch_out(now, cpu, &task);
+        assert!(self.space.user_leave(task).is_ok());
+    }
 }
 
 /// A turn at place `first`, and sometimes in it at a later one. Adds to what this thread has done.
@@ -158,18 +196,25 @@ fn turn(places: &[Box<dyn Place>], first: usize, hand: &mut Hand, done: &mut [u6
         1..5 => Ask::By(hand.deadline()),
         _ => Ask::Wait,
     };
+    // A place that a thread does not get is not given up early.
+    let check = |has_got: bool| match ask {
+        Ask::By(deadline) => assert!(has_got || Native::now() >= deadline, "early at {first}"),
+        Ask::Wait => assert!(has_got, "no turn at {first}"),
+        Ask::Try => {}
+    };
     let (shares, nests, fails) = (hand.one_in(3), hand.one_in(6), hand.one_in(200));
     if shares {
-        places[first].look(ask, &mut |data| {
+        check(places[first].look(ask, &mut |data| {
             let before = data.before;
             hand.work();
+            let data = black_box(data);
             assert_eq!((data.before, data.after), (before, before), "a torn read at {first}");
-        });
+        }));
         return;
     }
     let mut own = 0;
     let has_panicked = panicked(|| {
-        places[first].turn(ask, &mut |data| {
+        check(places[first].turn(ask, &mut |data| {
             assert_eq!(data.before, data.after, "two turns at once at {first}");
             data.before += 1;
             if nests && first + 1 < places.len() {
@@ -183,9 +228,9 @@ fn turn(places: &[Box<dyn Place>], first: usize, hand: &mut Hand, done: &mut [u6
             if fails {
                 panics();
             }
-        });
+        }));
     });
-    assert!(fails || !has_panicked);
+    assert_eq!(has_panicked, fails && own == 1, "a panic at {first}");
     done[first] += own;
 }
 
@@ -202,23 +247,13 @@ pub(crate) fn run(settings: &Settings) {
     }
     let pool = Pool::default();
     *pool.tokens.lock() = TOKENS;
-    let cores = settings.threads.max(1);
-    let shape = Shape {
-        sockets: 1,
-        nodes_per_socket: 1,
-        caches_per_node: 1,
-        cores_per_cache: cores,
-        threads_per_core: 1,
-    };
-    let topology = Topology::uniform(shape).expect("a topology");
-    let cpus: CpuSet = topology.cpus().map(|cpu| cpu.id).collect();
-    let space = CidSpace::<Recent>::new(&CidLayout::new(&topology).expect("a layout"));
+    let ids = Ids::new(settings.threads);
     let all = crew(settings, |mut hand| {
         let mut done = vec![0; places.len()];
         while hand.goes_on() {
             match hand.below(20) {
                 0 => _ = hand.step("tokens", |hand| pool.take(hand)),
-                1 => hand.step("a concurrency ID", |hand| cid(&space, hand, &cpus)),
+                1 => hand.step("a concurrency ID", |hand| ids.take(hand)),
                 _ => {
                     let first = hand.below(places.len() as u64) as usize;
                     hand.step(KINDS[first % KINDS.len()], |hand| {
@@ -235,10 +270,11 @@ pub(crate) fn run(settings: &Settings) {
         place.turn(Ask::Wait, &mut |data| {
             assert_eq!((data.before, data.after), (sum, sum), "turns are lost at {index}");
         });
+        assert!(sum > 0, "no turn at {index}");
         total += sum;
     }
     assert_eq!(*pool.tokens.lock(), TOKENS, "a token is lost");
-    assert_eq!(space.users(), 0, "an ID is lost");
+    assert_eq!(ids.space.users(), 0, "an ID is lost");
     println!("locks: {total} turns, none lost");
 }
 

@@ -101,7 +101,9 @@ impl Hand {
 pub(crate) fn crew<R: Send>(settings: &Settings, work: impl Fn(Hand) -> R + Sync) -> Vec<R> {
     let stop = Arc::new(AtomicBool::new(false));
     let all: Vec<Arc<Seen>> = (0..settings.threads).map(|_| Arc::default()).collect();
-    let watched = all.clone();
+    // The last one is this thread, which begins when all others are over.
+    let own = Arc::new(Seen { is_over: AtomicBool::new(true), ..Seen::default() });
+    let watched: Vec<_> = all.iter().chain([&own]).cloned().collect();
     let stopped = Arc::clone(&stop);
     let seconds = settings.seconds;
     thread::spawn(move || watch(&watched, &stopped, seconds));
@@ -121,6 +123,8 @@ pub(crate) fn crew<R: Send>(settings: &Settings, work: impl Fn(Hand) -> R + Sync
         let join = |thread: thread::ScopedJoinHandle<'_, R>| thread.join().expect("a thread fails");
         threads.into_iter().map(join).collect()
     });
+    // Relaxed: nothing else follows from it.
+    own.is_over.store(false, Ordering::Relaxed);
     let steps: u64 = all.iter().map(|seen| seen.steps.load(Ordering::Relaxed)).sum();
     let longest = all.iter().map(|seen| seen.longest.load(Ordering::Relaxed)).max();
     let fewest = all.iter().map(|seen| seen.steps.load(Ordering::Relaxed)).min();
@@ -202,7 +206,7 @@ fn arguments() -> Option<(Subject, Settings)> {
     };
     let number = |at, usual| env::args().nth(at).map_or(Some(usual), |text| text.parse().ok());
     let (threads, seconds, seed) = (number(2, 64)?, number(3, 10)?, number(4, 1)?);
-    Some((run, Settings { threads, seconds, seed }))
+    (threads > 0).then_some((run, Settings { threads, seconds, seed }))
 }
 
 /// The payload of panics that belong to the run.

@@ -140,10 +140,11 @@ pub(crate) fn run(settings: &Settings) {
                     hand.step("synchronize", |_| shared.value.synchronize());
                 }
                 64 if hand.one_in(100) => hand.step("reclaimer", |hand| {
-                    let reclaimer = shared.value.reclaimer();
+                    let reclaimer = shared.value.reclaimer().expect("a thread");
                     (0..20).for_each(|_| hand.work());
                     drop(reclaimer);
                 }),
+                63 | 64 => {}
                 65..70 => hand.step("work", Hand::work),
                 _ => {
                     own = hand.step("edit", |hand| shared.edit(hand));

@@ -1,9 +1,8 @@
 //! Calls, replies and tasks of sets of workers, which are closed and replaced meanwhile.
 
-use std::cell::Cell;
 use std::future::Future;
 use std::pin::Pin;
-use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use std::sync::{Arc, RwLock};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
@@ -21,11 +20,6 @@ static LIVE: AtomicI64 = AtomicI64::new(0);
 /// How many have run.
 static RAN: AtomicU64 = AtomicU64::new(0);
 
-thread_local! {
-    /// What this worker's functions count, without an atomic operation.
-    static COUNT: Cell<[u64; 2]> = const { Cell::new([0; 2]) };
-}
-
 /// Counts itself while it is there. A function has one.
 struct Ticket(u64);
 
@@ -35,15 +29,15 @@ impl Ticket {
         Ticket(number)
     }
 
-    /// What a function does.
-    fn run(self, spins: u64) -> u64 {
-        COUNT.with(|count| {
-            let [before, after] = count.get();
-            assert_eq!(before, after, "two functions at once on a worker");
-            count.set([before + 1, after]);
-            (0..spins).for_each(|_| std::hint::spin_loop());
-            count.set([before + 1, after + 1]);
-        });
+    /// What a function does on a worker of the set: on that of `cpu`, if there is one.
+    fn run(self, set: &Set, cpu: Option<CpuId>, spins: u64) -> u64 {
+        let own = set.workers.current().expect("a worker");
+        assert_eq!(own, cpu.unwrap_or(own), "a function is on another worker");
+        let index = set.cpus.iter().position(|cpu| *cpu == own).expect("a CPU of the set");
+        // Relaxed, both: all that a worker runs is on one thread.
+        assert!(!set.busy[index].swap(true, Ordering::Relaxed), "two functions at once on {own}");
+        (0..spins).for_each(|_| std::hint::spin_loop());
+        set.busy[index].store(false, Ordering::Relaxed);
         RAN.fetch_add(1, Ordering::Relaxed);
         answer(self.0)
     }
@@ -59,16 +53,18 @@ fn answer(number: u64) -> u64 {
     number.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ 7
 }
 
-/// A set, and its CPUs.
+/// A set, its CPUs, and which of them run a function.
 struct Set {
     workers: Workers,
     cpus: Vec<CpuId>,
+    busy: Vec<AtomicBool>,
 }
 
 fn start() -> Arc<Set> {
     let workers = Workers::new().expect("workers");
-    let cpus = workers.cpus().collect();
-    Arc::new(Set { workers, cpus })
+    let cpus: Vec<_> = workers.cpus().collect();
+    let busy = cpus.iter().map(|_| AtomicBool::new(false)).collect();
+    Arc::new(Set { workers, cpus, busy })
 }
 
 /// A refusal is all right where the set is closed, or the mailbox full.
@@ -90,11 +86,12 @@ fn settle(mut reply: Reply<u64>, expected: u64, hand: &mut Hand, done: &mut Done
     let found = match hand.below(8) {
         kind @ 0..2 => {
             if kind == 0 {
-                drop(reply)
+                drop(reply);
+                done.open += 1;
             } else {
-                reply.detach()
+                reply.detach();
+                done.ran += 1;
             }
-            done.open += 1;
             return;
         }
         2 => match reply.withdraw() {
@@ -139,37 +136,37 @@ fn uses(kind: u64, set: &Arc<Set>, hand: &mut Hand, done: &mut Done) {
     let (number, spins) = (hand.below(u64::MAX), hand.below(200));
     let ticket = Ticket::new(number);
     let expected = answer(number);
-    let workers = &set.workers;
+    let (workers, theirs) = (&set.workers, Arc::clone(set));
     match kind {
-        0..40 => match workers.call_on(cpu, || ticket.run(spins)) {
+        0..40 => match workers.call_on(cpu, || ticket.run(set, Some(cpu), spins)) {
             Ok(found) => {
                 assert_eq!(found, expected);
                 done.ran += 1;
             }
             Err(refused) => is_usual(refused.why),
         },
-        40..45 => match workers.try_call_on(cpu, || ticket.run(spins)) {
+        40..45 => match workers.try_call_on(cpu, || ticket.run(set, Some(cpu), spins)) {
             Ok(found) => {
                 assert_eq!(found, expected);
                 done.ran += 1;
             }
             Err(refused) => is_usual(refused.why),
         },
-        45..65 => match workers.call_async(cpu, move || ticket.run(spins)) {
+        45..65 => match workers.call_async(cpu, move || ticket.run(&theirs, Some(cpu), spins)) {
             Ok(reply) => settle(reply, expected, hand, done),
             Err(refused) => is_usual(refused.why),
         },
-        65..75 => match workers.spawn(move || ticket.run(spins)) {
+        65..75 => match workers.spawn(move || ticket.run(&theirs, None, spins)) {
             Ok(reply) => settle(reply, expected, hand, done),
             Err(refused) => is_usual(refused.why),
         },
-        75..80 => match workers.spawn_on(cpu, move || ticket.run(spins)) {
+        75..80 => match workers.spawn_on(cpu, move || ticket.run(&theirs, Some(cpu), spins)) {
             Ok(reply) => settle(reply, expected, hand, done),
             Err(refused) => is_usual(refused.why),
         },
         80..86 => {
             let all: CpuSet = set.cpus.iter().copied().collect();
-            match workers.call_many(&all, |_| Ticket::new(number).run(spins)) {
+            match workers.call_many(&all, |cpu| Ticket::new(number).run(set, Some(cpu), spins)) {
                 Ok(values) => {
                     assert_eq!(values.len(), set.cpus.len());
                     assert!(values.iter().all(|(_, found)| *found == expected));
@@ -184,7 +181,8 @@ fn uses(kind: u64, set: &Arc<Set>, hand: &mut Hand, done: &mut Done) {
         86..92 => {
             // A call that calls the next worker.
             let next = set.cpus[hand.below(set.cpus.len() as u64) as usize];
-            let inner = || match workers.call_on(next, || Ticket::new(number).run(spins)) {
+            let run = || Ticket::new(number).run(set, Some(next), spins);
+            let inner = || match workers.call_on(next, run) {
                 Ok(found) => {
                     assert_eq!(found, expected);
                     1
@@ -194,7 +192,7 @@ fn uses(kind: u64, set: &Arc<Set>, hand: &mut Hand, done: &mut Done) {
                     0
                 }
             };
-            match workers.call_on(cpu, || (inner(), ticket.run(spins))) {
+            match workers.call_on(cpu, || (inner(), ticket.run(set, Some(cpu), spins))) {
                 Ok((ran, found)) => {
                     assert_eq!(found, expected);
                     done.ran += ran + 1;
@@ -207,16 +205,17 @@ fn uses(kind: u64, set: &Arc<Set>, hand: &mut Hand, done: &mut Done) {
                 let _ticket = ticket;
                 panics()
             };
-            let call = || {
+            let mut is_refused = false;
+            let has_panicked = panicked(|| {
                 if let Err(refused) = workers.call_on::<(), _>(cpu, fails) {
                     is_usual(refused.why);
+                    is_refused = true;
                 }
-            };
-            panicked(call);
+            });
+            assert_ne!(has_panicked, is_refused, "a caller sees the panic of its call");
         }
         95..98 => {
             // A long task, which serves calls.
-            let theirs = Arc::clone(set);
             let task = move || {
                 let end = Native::now() + Duration::from_micros(500);
                 while Native::now() < end {
@@ -224,9 +223,8 @@ fn uses(kind: u64, set: &Arc<Set>, hand: &mut Hand, done: &mut Done) {
                         theirs.workers.serve();
                     }
                 }
-                // This may be the last handle of the set, which a worker may drop.
-                drop(theirs);
-                ticket.run(spins)
+                // Theirs may be the last handle of the set, which a worker may drop.
+                ticket.run(&theirs, Some(cpu), spins)
             };
             match workers.spawn_on(cpu, task) {
                 Ok(reply) => settle(reply, expected, hand, done),
@@ -235,14 +233,12 @@ fn uses(kind: u64, set: &Arc<Set>, hand: &mut Hand, done: &mut Done) {
         }
         _ => {
             // A call that queues a task and does not wait.
-            let theirs = Arc::clone(set);
             let call = move || {
-                if let Ok(reply) = theirs.workers.spawn(move || ticket.run(spins)) {
-                    reply.detach();
-                }
+                let task = move || ticket.run(&theirs, None, spins);
+                workers.spawn(task).map(Reply::detach).is_ok()
             };
             match workers.call_on(cpu, call) {
-                Ok(()) => done.open += 1,
+                Ok(is_queued) => done.ran += u64::from(is_queued),
                 Err(refused) => is_usual(refused.why),
             }
         }
