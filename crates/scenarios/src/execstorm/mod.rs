@@ -128,7 +128,7 @@ fn window(around: &Around<'_>) -> Vec<u64> {
         (false, true) => 200 + 5 * threads,
         (false, false) if around.values.number("outside") == 0 => 200 + 10 * threads,
         (false, false) if threads <= 48 => 40_000,
-        (false, false) => 8_000,
+        (false, false) => 6_000,
     }]
 }
 
