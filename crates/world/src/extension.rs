@@ -20,11 +20,12 @@
 //! * A second end of the slice, such as the end of the extension, takes the grant back. The thread
 //!   is preempted.
 //! * Any system call other than `rseq_slice_yield` takes the grant back. The thread gives its CPU
-//!   up before the call.
-//! * A thread that is preempted has neither a request nor a grant when it runs again. A thread that
-//!   blocks keeps its request: in Linux 7.3.4, in an emulated machine with one CPU, 200 of 200
-//!   requests were there after a sleep.
-//! * Only an interrupt leads to a grant. A thread that blocks is switched out.
+//!   up before the call. So a lock whose holder wakes a sleeping waiter by a system call gains
+//!   little: the waiter is woken only when the holder has its CPU again.
+//! * A thread that is preempted, or moved to another CPU, has neither a request nor a grant when it
+//!   runs again. A thread that blocks, and runs again on the same CPU, still has its request: in
+//!   Linux 7.3.4, in an emulated machine with four CPUs, 200 of 200 requests were there after a sleep.
+//! * Only an interrupt, or a fault, of user code leads to a grant.
 //!
 //! Sources: [Documentation/userspace-api/rseq.rst][doc], `kernel/rseq.c` and
 //! `include/linux/rseq_entry.h` of Linux 7.3; Thomas Gleixner, *rseq: Implement time slice
@@ -60,13 +61,11 @@ pub enum Extended {
 /// * `Native` lacks the capability. Few kernels are built with it, and the library has not run on
 ///   one yet. (Linux 7.3 grants extensions only to threads that were registered with the full size
 ///   of the rseq area, as glibc does from version 2.41 on.)
-/// * `Sim` has the rules of the kernel, but that a thread that blocks loses its request. An
-///   extension lasts 5 us. The interrupt that leads to a
+/// * `Sim` has the rules of the kernel. An extension lasts 5 us. The interrupt that leads to a
 ///   grant, and the timer that ends it, take `irq_entry` and `irq_exit` each. A switch at another
 ///   time than the end of a slice, such as one that a schedule or a fault chooses, takes the
 ///   request back.
 /// * The model lacks the capability.
-///
 pub trait SliceExtension {
     /// Lets the calling thread request extensions from now on. A thread that enables extensions
     /// twice has enabled them. Threads that it starts later have not.

@@ -3,9 +3,10 @@
 use std::time::Duration;
 
 use coreline_sim::{Faults, Machine, Replay, Sim};
+use coreline_topology::CpuId;
 use coreline_world::{
-    Clock, Extended, Integer, JoinHandle, Ordering, Parked, Signals, Sleep, SliceExtension, Word,
-    Work,
+    Clock, Extended, Integer, JoinHandle, Ordering, Parked, Place, Placement, Signals, Sleep,
+    SliceExtension, Threads, Time, Word, Work,
 };
 
 use crate::common::{U32, machine, on};
@@ -120,4 +121,124 @@ fn a_thread_that_is_preempted_otherwise_has_no_request_left() {
     };
     let lost = Machine::replay(&line).unwrap().run(program).unwrap().value;
     assert!((10..150).contains(&lost), "{lost} of 200");
+}
+
+#[test]
+fn a_thread_that_blocks_keeps_its_request() {
+    let outcomes = machine("host-2c", 1).run(|| {
+        let asks_and = |blocks: fn()| {
+            Sim::enable_extension().unwrap();
+            Sim::request_extension();
+            blocks();
+            Sim::end_extension()
+        };
+        let sleeps = || Sim::sleep(Duration::from_micros(50));
+        let yields = || Sim::yield_now();
+        // Another thread waits for the CPU, and runs meanwhile.
+        let other = on(1, || (0..50).for_each(|_| Sim::yield_now()));
+        let threads = [on(1, move || asks_and(sleeps)), on(1, move || asks_and(yields))];
+        other.join();
+        threads.map(JoinHandle::join)
+    });
+    assert_eq!(outcomes.unwrap().value, [Extended::Unused; 2]);
+}
+
+#[test]
+fn a_thread_that_moves_to_another_cpu_has_no_request_left() {
+    let program = || {
+        // One has this CPU when this thread wakes. The other CPU becomes idle again and again, and
+        // takes this thread over.
+        let here = on(0, || Sim::work(Duration::from_millis(1)));
+        let there = on(1, || (0..50).for_each(|_| Sim::sleep(Duration::from_micros(10))));
+        Sim::enable_extension().unwrap();
+        Sim::request_extension();
+        let from = Sim::cpu();
+        Sim::sleep(Duration::from_micros(50));
+        let moved = (from, Sim::cpu());
+        let outcome = Sim::end_extension();
+        [here, there].into_iter().for_each(JoinHandle::join);
+        (moved, outcome)
+    };
+    let ((from, to), outcome) = machine("host-2c", 1).run(program).unwrap().value;
+    assert_ne!(from, to, "the thread did not move");
+    assert_eq!(outcome, Extended::Lost);
+}
+
+/// Computes until a time.
+fn work_until(end: Time) {
+    while Sim::now() < end {
+        Sim::work(Duration::from_nanos(100));
+    }
+}
+
+/// Later than the other CPU needs to take a thread over, and before the end of an extension.
+const LATER: Duration = Duration::from_micros(4);
+const END_OF_SECTION: Time = Time::from_nanos(6_000_000);
+
+/// What happened around a section that ends long after its slice.
+struct Long {
+    outcome: Extended,
+    /// Where and when the thread ran that waited for the CPU when the slice ended.
+    waiter: (CpuId, Time),
+    /// How long a thread waited that came later.
+    late: Duration,
+}
+
+/// A thread asks for an extension, and a second thread waits for its CPU. From `leaves` on another
+/// CPU is idle, and takes the second thread over. A third thread comes [`LATER`] if
+/// `arrives`, else after the section.
+fn a_long_section(leaves: Time, arrives: bool) -> Long {
+    let program = move || {
+        let wakes = if arrives { leaves } else { END_OF_SECTION } + LATER;
+        let late = on(1, move || {
+            Sim::sleep(wakes - Sim::now());
+            Sim::now() - wakes
+        });
+        // That thread sleeps, and then the holder has the CPU alone.
+        Sim::sleep(Duration::from_micros(100));
+        let holder = on(1, || {
+            Sim::enable_extension().unwrap();
+            Sim::request_extension();
+            work_until(END_OF_SECTION);
+            Sim::end_extension()
+        });
+        Sim::sleep(Duration::from_micros(100));
+        // Two threads are here, so the next one goes to the holder's CPU.
+        let other = on(0, move || work_until(leaves));
+        let waiter = Sim::spawn(Placement::Anywhere, || (Sim::cpu(), Sim::now())).unwrap();
+        other.join();
+        Long { outcome: holder.join(), waiter: waiter.join(), late: late.join() }
+    };
+    machine("host-2c", 1).run(program).unwrap().value
+}
+
+/// Times at which the waiter leaves before the extension, in it, and when it is over.
+fn around_an_extension() -> impl Iterator<Item = Time> {
+    let Long { outcome, waiter: (cpu, began), .. } = a_long_section(END_OF_SECTION, false);
+    assert_eq!((outcome, cpu), (Extended::Lost, CpuId::new(1)));
+    (0..20_000).step_by(250).map(move |nanos| Time::from_nanos(began.as_nanos() - nanos))
+}
+
+#[test]
+fn an_extension_ends_even_if_no_thread_waits_any_more() {
+    let mut outcomes = [0; 4];
+    for leaves in around_an_extension() {
+        outcomes[a_long_section(leaves, false).outcome as usize] += 1;
+    }
+    let [off, unused, yielded, lost] = outcomes;
+    assert_eq!((off, yielded), (0, 0), "an extension lasted to the end of its section");
+    assert!(unused > 5 && lost > 5, "{unused} unused, {lost} lost");
+}
+
+#[test]
+fn a_thread_that_arrives_in_an_extension_does_not_prolong_it() {
+    let mut soon = 0;
+    for leaves in around_an_extension() {
+        let Long { waiter: (cpu, _), late, .. } = a_long_section(leaves, true);
+        // Either a slice began when it arrived, or it waited for an extension and for switches.
+        let waited_for_extension = late < Duration::from_micros(50);
+        assert!(waited_for_extension || late > Duration::from_millis(1), "{late:?}");
+        soon += u32::from(cpu == CpuId::new(0) && waited_for_extension);
+    }
+    assert!(soon > 3, "{soon}");
 }

@@ -7,7 +7,12 @@
 //! | `Requested` | `Requested` | `Granted`, [`LENGTH`] more | `Idle`, unused | `Requested` |
 //! | `Granted` | `Granted` | preempted | `Idle`, gives way | `Idle`, gives way |
 //!
-//! A thread that is switched out is `Idle` afterwards, unless it was `Off`.
+//! A thread that is preempted or moved is `Idle` afterwards, unless it was `Off`. A thread that
+//! blocks keeps its request if it runs again on the same CPU: the kernel writes to the thread's area
+//! only after an interrupt of user code, or if an ID changed. (Linux looks at the concurrency ID,
+//! too. This kernel looks at the CPU only.)
+//!
+//! A grant has a timer of its own, which ends the grant even if no thread waits any more.
 //!
 //! Source: `kernel/rseq.c` and `include/linux/rseq_entry.h` of Linux 7.3.
 
@@ -94,6 +99,10 @@ pub(crate) fn enter_kernel() {
         if gives_way {
             engine.settle_here();
             engine.requeue();
+        } else {
+            // The call stops the timer.
+            let cpu = engine.cpu().index();
+            engine.update_kernel_event(cpu);
         }
         gives_way
     });
@@ -124,7 +133,9 @@ impl Engine {
             *until = until.saturating_add(lost);
         }
         if before == Extension::Granted {
-            return false;
+            self.lose_extension(thread);
+            self.update_kernel_event(cpu);
+            return self.cpus[cpu].queue.is_empty();
         }
         self.threads[thread].extension = Extension::Granted;
         self.cpus[cpu].slice_end = self.cpus[cpu].now + LENGTH;
@@ -132,7 +143,7 @@ impl Engine {
         true
     }
 
-    /// A thread is switched out: it loses its request, or its grant.
+    /// A thread is preempted or moved: it loses its request, or its grant.
     pub(in crate::engine) fn lose_extension(&mut self, thread: usize) {
         let extension = &mut self.threads[thread].extension;
         if *extension != Extension::Off {

@@ -245,6 +245,7 @@ impl Engine {
         let from = std::mem::replace(&mut self.threads[thread].cpu, cpu);
         if from != cpu {
             self.report.migrations += 1;
+            self.lose_extension(thread);
             let left = Time::from_nanos(self.clock() / PS_PER_NS);
             if let Some(kernel) = self.kernel_of(thread) {
                 kernel.migrated(left, thread, CpuId::new(from as u32), CpuId::new(cpu as u32));
@@ -258,7 +259,9 @@ impl Engine {
         let behind = place.queue.iter().rposition(|&other| threads[other].ready_since() <= at);
         place.queue.insert(behind.map_or(0, |last| last + 1), thread);
         self.queued += 1;
-        if place.current.is_some() && place.queue.len() == 1 {
+        // An arrival does not prolong an extension.
+        let has_slice = |running: usize| threads[running].extension != Extension::Granted;
+        if place.queue.len() == 1 && place.current.is_some_and(has_slice) {
             place.slice_end = place.now.max(at) + slice;
         }
         self.update_kernel_event(cpu);
@@ -335,7 +338,6 @@ impl Engine {
     pub(in crate::engine) fn vacate(&mut self) -> usize {
         let current = self.current();
         self.threads[current].aborts += 1;
-        self.lose_extension(current);
         let switch = self.jitter.jitter(self.spec.costs().switch);
         let cpu = self.threads[current].cpu;
         debug_assert!(
@@ -379,6 +381,7 @@ impl Engine {
     pub(in crate::engine) fn preempt(&mut self) {
         self.settle_here();
         self.report.preemptions += 1;
+        self.lose_extension(self.current());
         self.break_off();
         self.requeue();
     }

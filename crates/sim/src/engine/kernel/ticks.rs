@@ -7,6 +7,7 @@
 use coreline_topology::CpuId;
 use coreline_world::Time;
 
+use crate::engine::kernel::extension::Extension;
 use crate::engine::{Engine, NEVER, PS_PER_NS, State};
 use crate::results::statistics::Activity;
 
@@ -20,6 +21,10 @@ impl Engine {
         };
         let own = match place.queue.is_empty() {
             _ if self.threads[thread].masked > 0 => NEVER,
+            // A grant ends even if no thread waits.
+            _ if self.threads[thread].extension == Extension::Granted => {
+                place.next_tick.min(place.slice_end)
+            }
             // A schedule that chooses at every point needs no slices.
             empty if empty || self.chooser.is_some() => place.next_tick,
             _ => place.next_tick.min(place.slice_end),
