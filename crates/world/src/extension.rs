@@ -24,7 +24,8 @@
 //!   little: the waiter is woken only when the holder has its CPU again.
 //! * A thread that is preempted, or moved to another CPU, has neither a request nor a grant when it
 //!   runs again. A thread that blocks, and runs again on the same CPU, still has its request: in
-//!   Linux 7.3.4, in an emulated machine with four CPUs, 200 of 200 requests were there after a sleep.
+//!   Linux 7.3.4, in an emulated machine with four CPUs, 200 of 200 requests were there after a
+//!   sleep.
 //! * Only an interrupt, or a fault, of user code leads to a grant.
 //!
 //! Sources: [Documentation/userspace-api/rseq.rst][doc], `kernel/rseq.c` and

@@ -142,6 +142,13 @@ impl Area {
         unsafe { processor::read::<4>(self.offset) }
     }
 
+    /// `flags`: what the kernel offers the thread beside IDs. Zero while the thread is not
+    /// registered, and in the legacy ABI.
+    pub(crate) fn flags(self) -> u32 {
+        // SAFETY: the invariant of `Area`: the fields of the calling thread's area lie there.
+        unsafe { processor::read::<16>(self.offset) }
+    }
+
     /// The thread's concurrency ID. Meaningless while the thread is not registered, and where the
     /// kernel keeps none.
     #[inline]

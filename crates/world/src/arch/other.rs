@@ -76,6 +76,11 @@ impl Area {
     pub(crate) fn mm_cid(self) -> u32 {
         u32::MAX
     }
+
+    /// No thread here could have slice extensions.
+    pub(crate) fn flags(self) -> u32 {
+        0
+    }
 }
 
 /// No mark is ever set here.

@@ -142,16 +142,6 @@ pub(crate) fn waits() -> Vec<&'static str> {
     found.into_iter().filter(|&(_, has)| has).map(|(name, _)| name).collect()
 }
 
-/// Whether the kernel has time slice extensions, asked without switching them on.
-pub(crate) fn has_slice_extension() -> bool {
-    /// `PR_RSEQ_SLICE_EXTENSION`, and its command to ask.
-    const SLICE_EXTENSION: libc::c_int = 79;
-    const GET: libc::c_ulong = 1;
-    const UNUSED: libc::c_ulong = 0;
-    // SAFETY: asks for a number. A kernel that does not know the question answers with an error.
-    unsafe { libc::prctl(SLICE_EXTENSION, GET, UNUSED, UNUSED, UNUSED) >= 0 }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;

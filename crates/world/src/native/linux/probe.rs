@@ -14,7 +14,7 @@ use crate::arch::Area;
 use crate::native::Native;
 use crate::native::linux::machine::{self, HugePool};
 use crate::native::linux::rseq::{self, NoSections, Registration};
-use crate::native::linux::{affinity, auxv, fences, place};
+use crate::native::linux::{affinity, auxv, extension, fences, place};
 use crate::{Lacking, Parked, Sleep};
 
 /// The component that registers the threads of this process for rseq.
@@ -96,7 +96,9 @@ pub struct Probe {
     pub sections: Result<(), NoSections>,
     /// The calling thread's concurrency ID, if the kernel keeps them.
     pub mm_cid: Option<Cid>,
-    /// Whether the kernel has time slice extensions. coreline does not use them.
+    /// Whether the calling thread could have time slice extensions: the kernel has them, they are
+    /// not switched off, and the thread is registered for the second ABI. coreline does not use
+    /// them.
     pub slice_extension: bool,
     /// The commands of `membarrier` that the kernel supports.
     pub membarrier: Vec<&'static str>,
@@ -165,7 +167,7 @@ pub fn probe() -> Probe {
         switch: rseq::switch().map(|value| value.to_string_lossy().into_owned()),
         sections: sections.map(drop).map_err(|why| *why),
         mm_cid,
-        slice_extension: machine::has_slice_extension(),
+        slice_extension: registered_by.is_some() && extension::is_available(Area::of_cpu()),
         membarrier: fences::commands(),
         asymmetric_fences: fences::by_membarrier(),
         restartable_fence: fences::aborts_sections(),
