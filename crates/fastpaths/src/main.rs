@@ -25,7 +25,7 @@ use coreline::percpu::{
 use coreline::rcu::{Collector, Rcu};
 use coreline::{CounterSet, CpuMask, PerCpuCounter, Workers};
 use coreline_topology::{Cid, CpuId};
-use coreline_world::{Native, Place};
+use coreline_world::{Extended, Native, Place, SliceExtension};
 
 /// Fast paths of primitives, which `cargo xtask golden` finds by their names.
 macro_rules! fast_paths {
@@ -206,6 +206,9 @@ fast_paths! {
     fn budget_uncharge_generic(budget: &Budget, amount: u64) { budget.uncharge(amount) }
     fn max_record_generic(max: &PerCpuFold<Max<u64>>, value: u64) { max.record(value) }
     fn place_cpu_generic() -> u32 { Native::cpu().get() }
+    fn extension_pair_generic() -> bool {
+        Native::request_extension() && Native::end_extension() == Extended::Yielded
+    }
     /// `u32::MAX` where there is none.
     fn place_kernel_cid_generic() -> u32 { Native::kernel_cid().map_or(u32::MAX, Cid::get) }
 }

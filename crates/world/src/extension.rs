@@ -41,7 +41,7 @@ use crate::Lacking;
 /// What became of a request for an extension.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Extended {
-    /// The thread has not enabled extensions, so it asked for none.
+    /// The thread can have no extensions, so it asked for none.
     Off,
     /// The slice did not end during the section.
     Unused,
@@ -54,37 +54,45 @@ pub enum Extended {
 
 /// The capability *slice extension*: a thread can ask to keep its CPU for a few microseconds more.
 ///
-/// A request is one flag of the thread, and does not nest. The first
-/// [`end_extension`](SliceExtension::end_extension) ends the request, whatever was requested
-/// before. A signal handler that uses extensions ends the request of the section that it
-/// interrupted. This loses the extension, and nothing else.
+/// A request is one flag of the thread. Only the outermost section sets and clears it: inside of
+/// another section, and in a signal handler that interrupts one,
+/// [`request_extension`](SliceExtension::request_extension) returns false. A section that lost its
+/// request is no longer the outermost one: a section inside of it asks again.
 ///
-/// * `Native` lacks the capability. Few kernels are built with it, and the library has not run on
-///   one yet. (Linux 7.3 grants extensions only to threads that were registered with the full size
-///   of the rseq area, as glibc does from version 2.41 on.)
+/// * `Native` has the capability where the kernel has it (Linux 7.0 or later, with the option
+///   `CONFIG_RSEQ_SLICE_EXTENSION`, which Debian's kernels of 7.3 do not have) and the C library
+///   registered the thread with the full size of the rseq area, as glibc does from version 2.41 on.
+///   It ran on Linux 7.3.4 in an emulated machine with four CPUs, and on no other kernel that has
+///   extensions. Elsewhere, and with `CORELINE_RSEQ=off`, it lacks the capability, and a request is
+///   a few loads and branches. A thread whose first request comes before
+///   [`enable_extension`](SliceExtension::enable_extension) makes that call in its section. All
+///   functions are async-signal-safe, and may be called before and after a fork.
 /// * `Sim` has the rules of the kernel. An extension lasts 5 us. The interrupt that leads to a
 ///   grant, and the timer that ends it, take `irq_entry` and `irq_exit` each. A switch at another
 ///   time than the end of a slice, such as one that a schedule or a fault chooses, takes the
 ///   request back.
 /// * The model lacks the capability.
 pub trait SliceExtension {
-    /// Lets the calling thread request extensions from now on. A thread that enables extensions
-    /// twice has enabled them. Threads that it starts later have not.
+    /// Lets the calling thread request extensions from now on. Each thread enables them for itself,
+    /// once, by a system call. The first request of a thread does it, too.
     ///
     /// # Errors
     ///
-    /// [`Lacking`] if this machine has no extensions. Requests then do nothing.
+    /// [`Lacking`] if this thread can have no extensions. Requests then do nothing.
     fn enable_extension() -> Result<(), Lacking>;
 
-    /// Begins a section in which the calling thread wants to keep its CPU. Does nothing in a thread
-    /// that has not enabled extensions.
+    /// Begins a section in which the calling thread wants to keep its CPU. Returns whether this
+    /// call made a request. If not, the thread can have no extensions, or is in such a section
+    /// already; then leave the end to that one.
     ///
     /// Call it when the thread already has what others wait for. A thread that waits gains nothing
     /// from an extension.
     #[inline]
-    fn request_extension() {}
+    fn request_extension() -> bool {
+        false
+    }
 
-    /// Ends the section, and gives the CPU up if the slice was extended.
+    /// Ends the section whose request was made, and gives the CPU up if the slice was extended.
     ///
     /// Call it after others were given what they wait for.
     #[inline]

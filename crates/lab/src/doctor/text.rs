@@ -159,7 +159,8 @@ fn show_rseq(rseq: &Rseq, out: &mut dyn Write) -> io::Result<()> {
         (None, Some(why)) => writeln!(out, "  mm_cid: none: {why}")?,
         (None, None) => writeln!(out, "  mm_cid: none")?,
     }
-    let slices = if rseq.slice_extension { "available, not used by coreline" } else { "none" };
+    let slices =
+        if rseq.slice_extension { "available, not used by locks of coreline" } else { "none" };
     writeln!(out, "  time slice extensions: {slices}")?;
     let switch = rseq.coreline_rseq.as_deref().unwrap_or("not set");
     writeln!(out, "  CORELINE_RSEQ: {switch}")

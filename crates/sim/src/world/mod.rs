@@ -165,8 +165,8 @@ impl SliceExtension for Sim {
         Ok(())
     }
 
-    fn request_extension() {
-        engine::request_extension();
+    fn request_extension() -> bool {
+        engine::request_extension()
     }
 
     fn end_extension() -> Extended {

@@ -18,7 +18,7 @@ fn sections(section: Duration, rounds: u32, in_section: fn()) -> [u32; 4] {
         Sim::enable_extension().unwrap();
         let mut outcomes = [0; 4];
         for _ in 0..rounds {
-            Sim::request_extension();
+            assert!(Sim::request_extension());
             Sim::work(section);
             in_section();
             outcomes[Sim::end_extension() as usize] += 1;
@@ -77,6 +77,7 @@ fn an_extension_lasts_five_microseconds() {
                 let mut last = start;
                 while last < start + Duration::from_millis(60) {
                     if requests {
+                        // Most find the request of the one before.
                         Sim::request_extension();
                     }
                     Sim::work(Duration::from_nanos(200));
@@ -111,7 +112,7 @@ fn a_thread_that_is_preempted_otherwise_has_no_request_left() {
         Sim::enable_extension().unwrap();
         let word = U32::new_in(0);
         let outcome = |_| {
-            Sim::request_extension();
+            assert!(Sim::request_extension());
             // Relaxed: no other thread knows the word.
             word.fetch_add(1, Ordering::Relaxed);
             Sim::end_extension()
@@ -128,7 +129,7 @@ fn a_thread_that_blocks_keeps_its_request() {
     let outcomes = machine("host-2c", 1).run(|| {
         let asks_and = |blocks: fn()| {
             Sim::enable_extension().unwrap();
-            Sim::request_extension();
+            assert!(Sim::request_extension());
             blocks();
             Sim::end_extension()
         };
@@ -151,7 +152,7 @@ fn a_thread_that_moves_to_another_cpu_has_no_request_left() {
         let here = on(0, || Sim::work(Duration::from_millis(1)));
         let there = on(1, || (0..50).for_each(|_| Sim::sleep(Duration::from_micros(10))));
         Sim::enable_extension().unwrap();
-        Sim::request_extension();
+        assert!(Sim::request_extension());
         let from = Sim::cpu();
         Sim::sleep(Duration::from_micros(50));
         let moved = (from, Sim::cpu());
@@ -198,7 +199,7 @@ fn a_long_section(leaves: Time, arrives: bool) -> Long {
         Sim::sleep(Duration::from_micros(100));
         let holder = on(1, || {
             Sim::enable_extension().unwrap();
-            Sim::request_extension();
+            assert!(Sim::request_extension());
             work_until(END_OF_SECTION);
             Sim::end_extension()
         });

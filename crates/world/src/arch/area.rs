@@ -11,7 +11,7 @@
 //! A section that is run on the blank area finds no index, whatever becomes of the other two. So
 //! code that runs sections always has an area, and needs no branch to ask whether there is one.
 
-use core::sync::atomic::{AtomicU32, Ordering};
+use core::sync::atomic::{AtomicU8, AtomicU32, Ordering};
 
 use super::block::{Area, HINT, HOLDS, LAST_NUMBER, MARKS, NUMBER, OWN, READING};
 use super::{Gated, InRow, Reading, processor};
@@ -125,6 +125,7 @@ impl Area {
     }
 
     /// The address of the calling thread's area.
+    #[inline]
     pub(crate) fn address(self) -> usize {
         processor::thread_pointer().wrapping_add_signed(self.offset)
     }
@@ -142,19 +143,35 @@ impl Area {
         unsafe { processor::read::<4>(self.offset) }
     }
 
-    /// `flags`: what the kernel offers the thread beside IDs. Zero while the thread is not
-    /// registered, and in the legacy ABI.
-    pub(crate) fn flags(self) -> u32 {
-        // SAFETY: the invariant of `Area`: the fields of the calling thread's area lie there.
-        unsafe { processor::read::<16>(self.offset) }
-    }
-
     /// The thread's concurrency ID. Meaningless while the thread is not registered, and where the
     /// kernel keeps none.
     #[inline]
     pub(crate) fn mm_cid(self) -> u32 {
         // SAFETY: the invariant of `Area`: the fields of the calling thread's area lie there.
         unsafe { processor::read::<24>(self.offset) }
+    }
+
+    /// `flags`: what the kernel offers the thread beside IDs. Zero while the thread is not
+    /// registered, and in the legacy ABI.
+    #[inline]
+    pub(crate) fn flags(self) -> u32 {
+        // SAFETY: the invariant of `Area`: the fields of the calling thread's area lie there.
+        unsafe { processor::read::<16>(self.offset) }
+    }
+
+    /// `slice_ctrl`: what became of the thread's request for an extension. Meaningless unless
+    /// [`flags`](Area::flags) says that the thread has extensions.
+    #[inline]
+    pub(crate) fn slice_control(self) -> u32 {
+        // SAFETY: the invariant of `Area`: the fields of the calling thread's area lie there.
+        unsafe { processor::read::<28>(self.offset) }
+    }
+
+    /// The first byte of `slice_ctrl`, the request, which the thread writes. Only that thread, and
+    /// signal handlers on it, may use it.
+    #[inline]
+    pub(crate) fn slice_request(self) -> *const AtomicU8 {
+        core::ptr::with_exposed_provenance(self.address().wrapping_add(28))
     }
 }
 

@@ -1,7 +1,7 @@
 //! Processors without sections of ours: no thread ever has a slot for one.
 
 use core::num::NonZeroU32;
-use core::sync::atomic::AtomicU32;
+use core::sync::atomic::{AtomicU8, AtomicU32};
 
 use crate::arch::{Reading, Section, SlotsAt, Watched};
 
@@ -77,9 +77,19 @@ impl Area {
         u32::MAX
     }
 
-    /// No thread here could have slice extensions.
+    /// No thread here has extensions.
     pub(crate) fn flags(self) -> u32 {
         0
+    }
+
+    pub(crate) fn slice_control(self) -> u32 {
+        0
+    }
+
+    /// A byte that no kernel reads.
+    pub(crate) fn slice_request(self) -> *const AtomicU8 {
+        static NONE: AtomicU8 = AtomicU8::new(0);
+        &raw const NONE
     }
 }
 

@@ -6,31 +6,36 @@ use std::sync::Arc;
 use super::{rounds, spawn};
 use crate::{Extended, Integer, JoinHandle, Ordering, Placement, Testbed, Word};
 
-/// Checks that a thread that has enabled no extension has none. Another thread's permission does
-/// not count.
-pub fn a_thread_that_enabled_nothing_gets_nothing<W: Testbed>() {
+/// Checks that a thread either has extensions or has none, and that a thread's first request does
+/// without permission what it does with it.
+pub fn requests_are_made_where_there_are_extensions<W: Testbed>() {
+    let section = || {
+        let asked = W::request_extension();
+        assert_eq!(W::end_extension() != Extended::Off, asked);
+        asked
+    };
+    let other = spawn::<W, _>(section);
     let enabled = W::enable_extension();
     if let Err(lacking) = &enabled {
         assert_eq!(lacking.world, W::NAME);
-        W::request_extension();
-        assert_eq!(W::end_extension(), Extended::Off);
     }
-    let other = spawn::<W, _>(|| {
-        W::request_extension();
-        W::end_extension()
-    });
-    assert_eq!(other.join(), Extended::Off);
+    assert_eq!(section(), enabled.is_ok());
+    assert_eq!(other.join(), enabled.is_ok());
 }
 
-/// Checks that a request ends once: a second end finds no extension, and gives no CPU up.
-pub fn an_extension_ends_once<W: Testbed>() {
+/// Checks that only the outermost section asks, and that its request ends once: a second end finds
+/// no extension, and gives no CPU up.
+pub fn only_the_outermost_section_asks<W: Testbed>() {
     let is_enabled = W::enable_extension().is_ok();
+    let mut inner = 0;
     for _ in 0..rounds::<W>() {
-        W::request_extension();
-        W::request_extension();
+        assert_eq!(W::request_extension(), is_enabled);
+        // A section that has lost its request is not the outermost one.
+        inner += u32::from(W::request_extension());
         assert_eq!(W::end_extension() == Extended::Off, !is_enabled);
         assert!(matches!(W::end_extension(), Extended::Off | Extended::Lost));
     }
+    assert!(inner <= rounds::<W>() / 2, "{inner} of {} inner sections asked", rounds::<W>());
 }
 
 /// Checks that threads with extensions on one CPU all end their sections, that each section has one

@@ -2,10 +2,10 @@
 //!
 //! | state of a thread | it asks | its slice ends | its section ends | a system call |
 //! |---|---|---|---|---|
-//! | `Off` | `Off` | preempted | `Off` | `Off` |
+//! | `Off` | `Requested`, by a system call | preempted | `Off` | `Off` |
 //! | `Idle` | `Requested` | preempted | `Idle`, lost | `Idle` |
-//! | `Requested` | `Requested` | `Granted`, [`LENGTH`] more | `Idle`, unused | `Requested` |
-//! | `Granted` | `Granted` | preempted | `Idle`, gives way | `Idle`, gives way |
+//! | `Requested` | no request of its own | `Granted`, [`LENGTH`] more | `Idle`, unused | `Requested` |
+//! | `Granted` | no request of its own | preempted | `Idle`, gives way | `Idle`, gives way |
 //!
 //! A thread that is preempted or moved is `Idle` afterwards, unless it was `Off`. A thread that
 //! blocks keeps its request if it runs again on the same CPU: the kernel writes to the thread's area
@@ -51,16 +51,21 @@ pub(crate) fn enable_extension() {
     });
 }
 
-/// The running thread asks for an extension.
-pub(crate) fn request_extension() {
+/// The running thread asks for an extension. Whether this section is the one that asked.
+pub(crate) fn request_extension() -> bool {
+    if inside(|engine| *engine.extension() == Extension::Off) {
+        enable_extension();
+    }
     issue();
     inside(|engine| {
         engine.spend_on_place();
         let extension = engine.extension();
-        if *extension == Extension::Idle {
+        let asks = *extension == Extension::Idle;
+        if asks {
             *extension = Extension::Requested;
         }
-    });
+        asks
+    })
 }
 
 /// The running thread ends its section.

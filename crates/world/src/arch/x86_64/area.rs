@@ -63,6 +63,7 @@ pub(in crate::arch) fn offset_of_sections() -> isize {
 }
 
 /// The thread pointer: the first word that it points to is its own value.
+#[inline]
 pub(in crate::arch) fn thread_pointer() -> usize {
     let pointer;
     // SAFETY: the ABI of this processor says what stands there.

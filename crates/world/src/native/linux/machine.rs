@@ -9,6 +9,7 @@ use std::path::Path;
 use coreline_topology::Topology;
 
 use crate::native::Native;
+use crate::native::host::keeping_errno;
 use crate::{Lacking, Memory, Why, World};
 
 /// A pool of huge pages of one size that the kernel reserves (`hugetlb`).
@@ -140,6 +141,30 @@ pub(crate) fn waits() -> Vec<&'static str> {
     #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
     let found = [("", false)];
     found.into_iter().filter(|&(_, has)| has).map(|(name, _)| name).collect()
+}
+
+/// `PR_RSEQ_SLICE_EXTENSION`.
+const SLICE_EXTENSION: libc::c_int = 79;
+const UNUSED: libc::c_ulong = 0;
+
+/// Whether the kernel has time slice extensions, asked without switching them on.
+pub(crate) fn has_slice_extension() -> bool {
+    /// `PR_RSEQ_SLICE_EXTENSION_GET`.
+    const GET: libc::c_ulong = 1;
+    // SAFETY: asks for a number. A kernel that does not know the question answers with an error.
+    keeping_errno(|| unsafe { libc::prctl(SLICE_EXTENSION, GET, UNUSED, UNUSED, UNUSED) >= 0 })
+}
+
+/// Asks the kernel to let the calling thread request extensions. The thread's area says whether it
+/// may.
+pub(crate) fn enable_slice_extension() {
+    /// `PR_RSEQ_SLICE_EXTENSION_SET`.
+    const SET: libc::c_ulong = 2;
+    /// `PR_RSEQ_SLICE_EXT_ENABLE`.
+    const ENABLE: libc::c_ulong = 1;
+    // SAFETY: sets a bit in the thread's registered area, which is the kernel's to write. A kernel
+    // that does not know the call answers with an error.
+    keeping_errno(|| unsafe { libc::prctl(SLICE_EXTENSION, SET, ENABLE, UNUSED, UNUSED) });
 }
 
 #[cfg(test)]

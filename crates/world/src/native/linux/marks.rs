@@ -4,6 +4,7 @@
 //! |---|---|---|
 //! | 0 | [`CHOOSING`] | the thread is making the process's choice of sections or atomics |
 //! | 1 | [`REFUSED`] | the thread was refused its registration, or gave it up at its end |
+//! | 2 | [`NO_EXTENSION`] | the thread was refused slice extensions |
 //!
 //! Only the thread itself and signal handlers on it use them, so every ordering is relaxed: they
 //! are atomic for a handler's sake.
@@ -14,6 +15,7 @@ use crate::arch;
 
 pub(crate) const CHOOSING: u32 = 1;
 pub(crate) const REFUSED: u32 = 1 << 1;
+pub(crate) const NO_EXTENSION: u32 = 1 << 2;
 
 fn word<'a>() -> &'a AtomicU32 {
     // SAFETY: memory of the calling thread for its whole life; the reference does not leave the

@@ -8,7 +8,7 @@
 //! | `rseq`, `marks`, `auxv` | the choice of rseq | libc's rseq area, or ours |
 //! | `fences` | fences | `membarrier` |
 //! | `kick` | kick | `membarrier` on one CPU |
-//! | `extension` | slice extension | nothing: lacking |
+//! | `extension` | slice extension | libc's rseq area, `prctl`, `rseq_slice_yield` |
 //! | `affinity` | where threads run | `sched_setaffinity` |
 //! | `clock` | clock | `CLOCK_MONOTONIC` |
 //! | `signals` | signals | `pthread_sigmask` |

@@ -97,8 +97,8 @@ pub struct Probe {
     /// The calling thread's concurrency ID, if the kernel keeps them.
     pub mm_cid: Option<Cid>,
     /// Whether the calling thread could have time slice extensions: the kernel has them, they are
-    /// not switched off, and the thread is registered for the second ABI. coreline does not use
-    /// them.
+    /// not switched off, and the thread is registered for the second ABI. No lock of
+    /// coreline asks for them.
     pub slice_extension: bool,
     /// The commands of `membarrier` that the kernel supports.
     pub membarrier: Vec<&'static str>,

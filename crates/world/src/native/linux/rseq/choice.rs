@@ -169,7 +169,7 @@ fn read_in(area: Area) {
 
 /// The area to prove: the C library's, else our own. Its sections stay mapped.
 fn candidate() -> Choice {
-    if switched_off() {
+    if is_switched_off() {
         return Err(NoSections::SwitchedOff);
     }
     mapped::stay_mapped();
@@ -187,14 +187,14 @@ fn proven(area: Area) -> Choice {
 }
 
 /// Looks for the C library's area, to read IDs there, unless a thread has looked before.
-pub(super) fn find_published() {
+pub(crate) fn find_published() {
     static LOOKED: AtomicBool = AtomicBool::new(false);
     // Relaxed, twice: a thread that misses the change looks again and finds the same.
     if LOOKED.load(Ordering::Relaxed) {
         return;
     }
     if HAS_SECTIONS
-        && !switched_off()
+        && !is_switched_off()
         && let Some(area) = registration::published_area()
     {
         read_in(area);
@@ -203,7 +203,7 @@ pub(super) fn find_published() {
     LOOKED.store(true, Ordering::Relaxed);
 }
 
-fn switched_off() -> bool {
+pub(crate) fn is_switched_off() -> bool {
     switch() == Some(c"off")
 }
 

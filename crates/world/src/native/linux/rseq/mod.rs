@@ -67,7 +67,7 @@ pub use errors::{NoSections, SelfTestError};
 pub use mapped::stay_mapped;
 pub use registration::Registration;
 
-pub(crate) use choice::{sections, switch};
+pub(crate) use choice::{find_published, is_switched_off, sections, switch};
 pub(crate) use registration::published;
 
 use crate::arch::Area;
@@ -107,7 +107,7 @@ pub(crate) fn cpu() -> CpuId {
 
 /// A field that holds no ID is negative. Every kernel keeps its IDs far below that.
 #[inline]
-fn is_id(field: u32) -> bool {
+pub(crate) fn is_id(field: u32) -> bool {
     field.cast_signed() >= 0
 }
 
@@ -127,7 +127,7 @@ fn remembered_cpu() -> CpuId {
 #[cold]
 #[inline(never)]
 fn cpu_slowly() -> CpuId {
-    choice::find_published();
+    find_published();
     register_thread();
     let cpu = Area::of_cpu().cpu_id();
     if is_id(cpu) { CpuId::new(cpu) } else { cpu_by_call() }
@@ -158,7 +158,7 @@ fn read_cid() -> Option<Cid> {
 #[cold]
 #[inline(never)]
 fn cid_slowly() -> Option<Cid> {
-    choice::find_published();
+    find_published();
     if Area::of_cpu() == Area::blank() {
         // Whether there is an area is for the choice to find out. An error is as good as an answer.
         let _ = sections();
@@ -184,7 +184,7 @@ fn keeps_cids() -> bool {
 /// Whether registered threads of this process have concurrency IDs. Makes the choice of
 /// [`sections`] if that is what it depends on.
 pub(crate) fn has_cids() -> bool {
-    choice::find_published();
+    find_published();
     keeps_cids() && (Area::of_cid() != Area::blank() || sections().is_ok())
 }
 
