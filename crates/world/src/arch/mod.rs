@@ -39,9 +39,9 @@
 //! | 0 | `cpu_id_start` | kernel | read by the self-test |
 //! | 4 | `cpu_id`; negative while not registered | kernel | index, or whose row; read inside |
 //! | 8 | `rseq_cs` | thread, kernel | the descriptor's address |
-//! | 16 | `flags` | kernel | whether the thread has, or could have, slice extensions |
+//! | 16 | `flags` | kernel | whether the thread can have slice extensions |
 //! | 24 | `mm_cid`, where the kernel has it | kernel | index, read inside |
-//! | 28 | `slice_ctrl`, where the kernel has it | thread, kernel | a request, and what became of it |
+//! | 28 | `slice_ctrl`, where the kernel has it | thread, kernel | a request, and its outcome |
 //!
 //! No code here writes an ID field (a kernel may kill the process for that) or accesses another
 //! thread's area.

@@ -2,15 +2,15 @@
 //!
 //! | state of a thread | it asks | its slice ends | its section ends | a system call |
 //! |---|---|---|---|---|
-//! | `Off` | `Requested`, by a system call | preempted | `Off` | `Off` |
+//! | `Off` | `Requested`, a system call | preempted | `Off` | `Off` |
 //! | `Idle` | `Requested` | preempted | `Idle`, lost | `Idle` |
-//! | `Requested` | no request of its own | `Granted`, [`LENGTH`] more | `Idle`, unused | `Requested` |
-//! | `Granted` | no request of its own | preempted | `Idle`, gives way | `Idle`, gives way |
+//! | `Requested` | does not ask | `Granted`, [`LENGTH`] more | `Idle`, unused | `Requested` |
+//! | `Granted` | does not ask | preempted | `Idle`, gives way | `Idle`, gives way |
 //!
 //! A thread that is preempted or moved is `Idle` afterwards, unless it was `Off`. A thread that
-//! blocks keeps its request if it runs again on the same CPU: the kernel writes to the thread's area
-//! only after an interrupt of user code, or if an ID changed. (Linux looks at the concurrency ID,
-//! too. This kernel looks at the CPU only.)
+//! blocks keeps its request if it runs again on the same CPU: the kernel writes to the area of the
+//! thread only after an interrupt of user code, or if an ID changed. (Linux looks at the
+//! concurrency ID, too. This kernel looks at the CPU only.)
 //!
 //! A grant has a timer of its own, which ends the grant even if no thread waits any more.
 //!

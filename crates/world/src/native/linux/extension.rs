@@ -3,13 +3,13 @@
 //!
 //! | `flags` | the thread |
 //! |---|---|
-//! | neither bit | has no extensions: the kernel has none, or registered the thread in the old form |
+//! | neither bit | has none: the kernel has none, or the registration is a legacy one |
 //! | [`AVAILABLE`] | can enable them, by `prctl` |
 //! | [`AVAILABLE`], [`ENABLED`] | has them |
 //!
 //! | `slice_ctrl` | meaning | written by |
 //! |---|---|---|
-//! | 0 | no section asked; or the thread was preempted since, and has neither request nor grant | both |
+//! | 0 | no section asked, or the thread was preempted since | both |
 //! | [`REQUEST`] | a section asked | the thread |
 //! | [`GRANTED`] | its slice was extended, and ends at the next system call | the kernel |
 //!
@@ -295,14 +295,13 @@ mod tests {
         let [one, other] = threads.map(JoinHandle::join);
         let [off, _, ours, lost] = core::array::from_fn(|outcome| one[outcome] + other[outcome]);
         assert_eq!(off, 0);
-        println!(
-            "{ours} yielded, {lost} lost; the kernel before: {granted:?} granted, {yielded:?}"
-        );
         if let (Some(granted), Some(yielded)) = (granted, yielded) {
-            let [all_granted, all_yielded] = ["sgrant", "syield"].map(kernel_counts);
-            println!("the kernel after: {all_granted:?} granted, {all_yielded:?} yielded");
+            let counts = ["sgrant", "syield"].map(kernel_counts);
             // Other processes may have some, too.
-            assert!(all_yielded >= Some(yielded + ours) && all_granted >= Some(granted + ours));
+            assert!(
+                counts[0] >= Some(granted + ours) && counts[1] >= Some(yielded + ours),
+                "{ours} yielded, {lost} lost; {granted} granted, {yielded} yielded, then {counts:?}"
+            );
         }
     }
 }
