@@ -4,7 +4,7 @@ use core::time::Duration;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use coreline_topology::{CacheId, CpuId};
+use coreline_topology::{CacheId, CpuId, NodeId};
 use coreline_world::{
     Integer, JoinHandle, Line, Ordering, Place, Placement, SpawnError, Testbed, Time, Word,
 };
@@ -62,6 +62,19 @@ pub fn crew<W: Testbed, S: Send + Sync + 'static, T: Send + 'static>(
 /// Returns a placement for each CPU, which pins a thread to it.
 pub fn pinned(cpus: &[CpuId]) -> impl ExactSizeIterator<Item = Placement> {
     cpus.iter().map(|&cpu| Placement::On(cpu))
+}
+
+/// Puts CPUs into an order with one of each memory node in turn. The CPUs of a node stay in their
+/// order.
+pub(crate) fn spread<W: Testbed>(cpus: &mut [CpuId]) {
+    let topology = W::topology();
+    let mut before = BTreeMap::<Option<NodeId>, u32>::new();
+    cpus.sort_by_cached_key(|&cpu| {
+        let node = topology.cpu(cpu).map(|cpu| cpu.node);
+        let place = before.entry(node).or_default();
+        *place += 1;
+        (*place, node)
+    });
 }
 
 /// A number. Threads can sleep until it changes.

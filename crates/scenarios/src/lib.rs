@@ -32,6 +32,7 @@ pub mod ipistorm;
 pub mod kernel;
 pub mod kernlock;
 pub mod lazymm;
+pub mod lineops;
 pub mod lockscale;
 pub mod pingserve;
 mod random;
@@ -58,7 +59,7 @@ pub use scenario::{Run, RunError, Scenario, Variant, Worlds, figure, metric, par
 pub use source::{SOURCES, Source};
 
 /// All scenarios, in the order in which lists show them.
-pub static ALL: [&Scenario; 14] = [
+pub static ALL: [&Scenario; 15] = [
     &intermittent::SCENARIO,
     &switchstorm::SCENARIO,
     &shootdown::SCENARIO,
@@ -73,6 +74,7 @@ pub static ALL: [&Scenario; 14] = [
     &lazymm::SCENARIO,
     &kernlock::SCENARIO,
     &rwsem::SCENARIO,
+    &lineops::SCENARIO,
 ];
 
 // What asks the list of all: the types are below each scenario, and the list above.

@@ -28,7 +28,6 @@ use core::time::Duration;
 use std::sync::Arc;
 
 use coreline_sim::Sim;
-use coreline_topology::CpuId;
 use coreline_world::{Integer, Line, Native, Ordering, Testbed, Word};
 use rand_pcg::Pcg64;
 
@@ -40,7 +39,7 @@ use super::metric::FigureKind::{ContendedRatio, Rate};
 use super::param::{Around, Domain, Param};
 use super::point::Setup;
 use super::{RunError, Scenario, Variant, draw, known};
-use crate::crew::{Start, crew, pinned};
+use crate::crew::{Start, crew, pinned, spread};
 
 const RATE: usize = 0;
 
@@ -132,7 +131,10 @@ struct Field<W: Testbed> {
 fn run<W: Testbed>(setup: &Setup) -> Result<Vec<f64>, RunError> {
     known::<W>(&setup.cpus)?;
     let threads = setup.number("threads") as usize;
-    let cpus = cpus::<W>(setup);
+    let mut cpus = setup.cpus.clone();
+    if setup.is("place", "spread") {
+        spread::<W>(&mut cpus);
+    }
     let Some(cpus) = cpus.get(..threads) else {
         return Err(RunError::Lack(format!("{threads} threads have {} CPUs", cpus.len())));
     };
@@ -163,22 +165,6 @@ fn run<W: Testbed>(setup: &Setup) -> Result<Vec<f64>, RunError> {
         return Err(RunError::Check(found));
     }
     Ok(vec![sum(0) as f64 / field.window.as_secs_f64()])
-}
-
-/// CPUs in the order in which they get threads.
-fn cpus<W: Testbed>(setup: &Setup) -> Vec<CpuId> {
-    let mut cpus = setup.cpus.clone();
-    if setup.is("place", "spread") {
-        let topology = W::topology();
-        let mut before = std::collections::BTreeMap::<u32, u32>::new();
-        cpus.sort_by_cached_key(|&cpu| {
-            let node = topology.cpu(cpu).map_or(0, |cpu| cpu.node.get());
-            let place = before.entry(node).or_default();
-            *place += 1;
-            (*place, node)
-        });
-    }
-    cpus
 }
 
 impl<W: Testbed> Field<W> {

@@ -352,6 +352,7 @@ fn each_scenario_has_its_own_help() {
         ("lazymm", &["--tasks <N>", "--rest <N>", "refcounted", "shootdown"], "--threads"),
         ("kernlock", &["--load <LOAD>", "--threads <N>", "lock2_threads", "queued"], "--place"),
         ("rwsem", &["--load <LOAD>", "--place <PLACE>", "biases", "bits"], "--window"),
+        ("lineops", &["--load <LOAD>", "--place <PLACE>", "siblings", "changed"], "--window"),
     ] {
         let help = String::from_utf8(output(&["run", scenario, "--help"]).stdout).unwrap();
         let words: Vec<&str> = help.split_whitespace().collect();

@@ -1,16 +1,15 @@
 //! The threads, what the locks guard, and the counted events.
 
 use core::time::Duration;
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use coreline_topology::{CpuId, NodeId};
+use coreline_topology::CpuId;
 use coreline_world::{Integer, Line, Ordering, Testbed, Word};
 use rand_pcg::Pcg64;
 
 use super::ReadWrite;
 use super::mix::{Mix, Step};
-use crate::crew::{Start, crew, known, nanos, pinned};
+use crate::crew::{Start, crew, known, nanos, pinned, spread};
 use crate::{RunError, draw};
 
 /// Index in a run's numbers: the throughput, in operations per second. An operation counts in
@@ -151,20 +150,14 @@ pub fn contend<W: Testbed, L: ReadWrite<W>>(load: &Load<'_>) -> Result<Vec<f64>,
 
 /// The CPUs in the order in which they get threads.
 fn in_order<W: Testbed>(load: &Load<'_>) -> Vec<CpuId> {
-    let mut before = BTreeMap::<Option<NodeId>, u32>::new();
-    let mut cpus: Vec<_> = load
-        .cpus
-        .iter()
-        .map(|&cpu| {
-            let node = W::topology().cpu(cpu).map(|cpu| cpu.node);
-            let place = before.entry(node).or_default();
-            *place += 1;
-            (if load.is_spread { *place } else { 0 }, node, cpu)
-        })
-        .collect();
-    // Stable: the CPUs of a node stay in their order.
-    cpus.sort_by_key(|&(place, node, _)| (place, node));
-    cpus.into_iter().map(|(_, _, cpu)| cpu).collect()
+    let mut cpus = load.cpus.to_vec();
+    if load.is_spread {
+        spread::<W>(&mut cpus);
+    } else {
+        // Stable: the CPUs of a node stay in their order.
+        cpus.sort_by_key(|&cpu| W::topology().cpu(cpu).map(|cpu| cpu.node));
+    }
+    cpus
 }
 
 impl<W: Testbed, L: ReadWrite<W>> Field<W, L> {

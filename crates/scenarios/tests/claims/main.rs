@@ -12,6 +12,7 @@ mod ipistorm;
 mod kernel;
 mod kernlock;
 mod lazymm;
+mod lineops;
 mod lockscale;
 mod metric;
 mod pingserve;

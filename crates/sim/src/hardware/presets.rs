@@ -5,12 +5,15 @@ use std::path::PathBuf;
 /// The machines that come with the crate: name and file.
 pub(crate) const PRESETS: &[(&str, &str)] = &[
     ("epyc-9654-2s", include_str!("../../machines/epyc-9654-2s.toml")),
+    ("epyc-9754-2s", include_str!("../../machines/epyc-9754-2s.toml")),
     ("epyc-7003-2s", include_str!("../../machines/epyc-7003-2s.toml")),
     ("epyc-7r13-2s", include_str!("../../machines/epyc-7r13-2s.toml")),
     ("kunpeng920-96c-4n", include_str!("../../machines/kunpeng920-96c-4n.toml")),
+    ("ivybridge-ep-2s", include_str!("../../machines/ivybridge-ep-2s.toml")),
     ("ivybridge-ex-4s", include_str!("../../machines/ivybridge-ex-4s.toml")),
     ("ivybridge-ex-8s", include_str!("../../machines/ivybridge-ex-8s.toml")),
     ("haswell-ex-4s", include_str!("../../machines/haswell-ex-4s.toml")),
+    ("skylake-2s", include_str!("../../machines/skylake-2s.toml")),
     ("sapphire-rapids-2s", include_str!("../../machines/sapphire-rapids-2s.toml")),
     ("power8-16s", include_str!("../../machines/power8-16s.toml")),
     ("x86-128c-8n", include_str!("../../machines/x86-128c-8n.toml")),

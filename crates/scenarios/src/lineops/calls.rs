@@ -1,0 +1,123 @@
+//! Interrupts to the CPUs of all other threads, as a kernel's call of a function on them.
+//!
+//! It models `smp_call_function_many` (`kernel/smp.c`, Linux 6.8). A sender marks its line for each
+//! target, adds itself to each target's queue, interrupts the targets whose queues were empty, and
+//! waits until each target has cleared the mark. A target's handler takes all of its queue.
+
+use core::time::Duration;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use coreline_sim::{Sim, interrupts};
+use coreline_topology::CpuId;
+use coreline_world::{Integer, Line, Native, Ordering, Testbed, Word};
+
+/// A world, and whether a program there may interrupt CPUs and mask interrupts.
+pub trait Interrupts: Testbed {
+    /// Whether it may.
+    const HAS: bool;
+
+    /// Runs a function on a CPU, as an interrupt. Where the world has none, it does nothing.
+    fn interrupt(cpu: CpuId, run: impl FnOnce() + Send + 'static);
+
+    /// Calls a function with interrupts masked. Where the world has none, it just calls it.
+    fn masked<T>(run: impl FnOnce() -> T) -> T;
+}
+
+impl Interrupts for Native {
+    const HAS: bool = false;
+
+    fn interrupt(_: CpuId, _: impl FnOnce() + Send + 'static) {}
+
+    fn masked<T>(run: impl FnOnce() -> T) -> T {
+        run()
+    }
+}
+
+impl Interrupts for Sim {
+    const HAS: bool = true;
+
+    fn interrupt(cpu: CpuId, run: impl FnOnce() + Send + 'static) {
+        interrupts::send(cpu, run).expect("a thread of this run is on the CPU");
+    }
+
+    fn masked<T>(run: impl FnOnce() -> T) -> T {
+        let _masked = interrupts::mask();
+        run()
+    }
+}
+
+/// What is sent to one CPU.
+struct Queue<W: Testbed> {
+    /// How many senders are in it.
+    senders: Line<W::U32>,
+    /// Who they are, and what they want. It is the host's, because its line is that of `senders`.
+    who: Mutex<Vec<(usize, Duration)>>,
+}
+
+/// The queues of all threads' CPUs.
+pub(super) struct Calls<W: Testbed> {
+    cpus: Box<[CpuId]>,
+    queues: Box<[Queue<W>]>,
+    /// For each sender, a line for each target: 1 while the call has not run there.
+    marks: Box<[Line<W::U32>]>,
+}
+
+impl<W: Interrupts> Calls<W> {
+    /// For a thread on each of these CPUs.
+    pub(super) fn new(cpus: &[CpuId]) -> Self {
+        let word = || Line(W::U32::new_in(0));
+        let queue = |_| Queue { senders: word(), who: Mutex::new(Vec::new()) };
+        let marks = cpus.len() * cpus.len();
+        Calls {
+            cpus: cpus.into(),
+            queues: (0..cpus.len()).map(queue).collect(),
+            marks: (0..marks).map(|_| word()).collect(),
+        }
+    }
+
+    /// Lets the CPU of each other thread compute for `span`, and waits for all of them.
+    pub(super) fn call_all(self: &Arc<Self>, sender: usize, span: Duration) {
+        let targets = || (0..self.cpus.len()).filter(|target| *target != sender);
+        let interrupted: Vec<usize> =
+            targets().filter(|&target| self.queue(sender, target, span)).collect();
+        for target in interrupted {
+            let theirs = Arc::clone(self);
+            W::interrupt(self.cpus[target], move || theirs.handle(target));
+        }
+        for target in targets() {
+            // Acquire: pairs with the Release in `handle`.
+            self.mark(sender, target).wait_until(Ordering::Acquire, |mark| mark == 0);
+        }
+    }
+
+    fn mark(&self, sender: usize, target: usize) -> &W::U32 {
+        &self.marks[sender * self.cpus.len() + target]
+    }
+
+    /// Adds a sender to a target's queue. Returns whether the queue was empty.
+    fn queue(&self, sender: usize, target: usize, span: Duration) -> bool {
+        // Relaxed: an exchange, so that it is complete before a handler can find the sender and
+        // clear the mark. The addition below publishes it.
+        self.mark(sender, target).swap(1, Ordering::Relaxed);
+        let queue = &self.queues[target];
+        queue.who.lock().unwrap_or_else(PoisonError::into_inner).push((sender, span));
+        // Release: pairs with the Acquire in `handle`.
+        queue.senders.fetch_add(1, Ordering::Release) == 0
+    }
+
+    /// Runs on a target's CPU. A sender that it finds before the sender's addition interrupts the
+    /// CPU once more, and then there is nothing left to do.
+    fn handle(&self, target: usize) {
+        let queue = &self.queues[target];
+        // Acquire: pairs with the Release in `queue`.
+        queue.senders.swap(0, Ordering::Acquire);
+        let all = core::mem::take(&mut *queue.who.lock().unwrap_or_else(PoisonError::into_inner));
+        for (sender, span) in all {
+            if !span.is_zero() {
+                W::work(span);
+            }
+            // Release: pairs with the Acquire in `call_all`.
+            self.mark(sender, target).store(0, Ordering::Release);
+        }
+    }
+}
