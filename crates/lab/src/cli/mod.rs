@@ -257,7 +257,7 @@ impl Cli {
                         |predictions, out| Ok(write!(out, "{}", predictions.text())?),
                     ),
                     (None, Some(engine)) => output.show(
-                        || validate::Blind::now(engine, &choice.rows),
+                        || validate::Blind::now(engine, choice.set, &choice.rows),
                         |blind, out| Ok(write!(out, "{}", blind.text())?),
                     ),
                     _ => output.show(

@@ -43,7 +43,7 @@ use experiment::Experiment;
 use native::{Measured, Plan};
 use simulated::Predicted;
 
-pub(crate) use blind::Blind;
+pub(crate) use blind::{Blind, Set};
 pub(crate) use predictions::Predictions;
 
 /// The experiments to validate, and how thoroughly.
@@ -89,6 +89,9 @@ pub(crate) struct Choice {
     #[arg(long, value_name = "COMMIT", value_parser = commit,
         conflicts_with_all = ["quick", "only", "world", "predict"])]
     pub(crate) blind: Option<String>,
+    /// Which of those predictions to write
+    #[arg(long, requires = "blind", default_value = "kernel", value_enum)]
+    pub(crate) set: Set,
     /// Write only this row of those predictions; may be given more than once
     #[arg(
         long = "row",

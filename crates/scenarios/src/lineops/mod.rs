@@ -77,7 +77,7 @@ pub static SCENARIO: Scenario = Scenario {
 
 const WORD: Words = Words {
     form: "LOAD",
-    about: "a name such as fget, a word such as w50+ga0+da0/w50+aa0+da0, or the path of a TOML file",
+    about: "a name such as fget, a word such as w50+ga0+da0/w50+aa0+da0, or a TOML file's path",
     names: LOADS,
     parse: |text| Load::parse(text).map(|_| ()),
     of_toml: Load::of_toml,
@@ -361,21 +361,25 @@ impl<W: Interrupts> Running<'_, W> {
                     let word = self.word(*at);
                     // Relaxed, both: the load's author wants no order, or has the line's lock.
                     let value = word.load(Ordering::Relaxed);
+                    // Relaxed: the same.
                     word.store(value.wrapping_add(1), Ordering::Relaxed);
                 }
-                // Relaxed: nothing is read because of a word.
-                Step::Add(at, by) => _ = self.word(*at).fetch_add(*by, Ordering::Relaxed),
+                Step::Add(at, by) => {
+                    // Relaxed: nothing is read because of a word.
+                    self.word(*at).fetch_add(*by, Ordering::Relaxed);
+                }
                 Step::Exchange(at, by) => {
                     let word = self.word(*at);
                     // Relaxed, all: nothing is read because of a word.
                     let mut value = word.load(Ordering::Relaxed);
-                    while let Err(found) = word.compare_exchange(
-                        value,
-                        value.wrapping_add(*by),
-                        Ordering::Relaxed,
-                        Ordering::Relaxed,
-                    ) {
-                        value = found;
+                    loop {
+                        let next = value.wrapping_add(*by);
+                        // Relaxed, both: nothing is read because of a word.
+                        let (done, failed) = (Ordering::Relaxed, Ordering::Relaxed);
+                        match word.compare_exchange(value, next, done, failed) {
+                            Ok(_) => break,
+                            Err(found) => value = found,
+                        }
                     }
                 }
                 Step::Hold { line, is_masked: true, steps } => {
