@@ -29,8 +29,8 @@ const SORTS: u32 = (1 << 7) - 1;
 const HEAD: u32 = 1;
 const FIRST: u32 = 2;
 
-/// A thread's node: `struct qnode`. Lines of CPUs, used for all locks, as no two are held at the
-/// same time.
+/// A thread's node: `struct qnode`. A thread uses one node for all locks: the node is in use only
+/// while the thread waits for a lock.
 pub(super) struct Node<W: Testbed> {
     next: W::U32,
     locked: W::U32,

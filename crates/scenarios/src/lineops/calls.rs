@@ -5,11 +5,13 @@
 //! waits until each target has cleared the mark. A target's handler takes all of its queue.
 
 use core::time::Duration;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use coreline_sim::{Sim, interrupts};
 use coreline_topology::CpuId;
 use coreline_world::{Integer, Line, Native, Ordering, Testbed, Word};
+
+use crate::RunError;
 
 /// A world, and whether a program there may interrupt CPUs and mask interrupts.
 pub trait Interrupts: Testbed {
@@ -60,6 +62,15 @@ pub(super) struct Calls<W: Testbed> {
     queues: Box<[Queue<W>]>,
     /// For each sender, a line for each target: 1 while the call has not run there.
     marks: Box<[Line<W::U32>]>,
+    /// What the check needs. It is the host's: the machine charges no access to it.
+    seen: Mutex<Seen>,
+}
+
+struct Seen {
+    /// For each sender, the functions that it has sent and that have not run.
+    left: Vec<i64>,
+    /// The calls that returned before all of their functions had run once.
+    early: u64,
 }
 
 impl<W: Interrupts> Calls<W> {
@@ -72,12 +83,14 @@ impl<W: Interrupts> Calls<W> {
             cpus: cpus.into(),
             queues: (0..cpus.len()).map(queue).collect(),
             marks: (0..marks).map(|_| word()).collect(),
+            seen: Mutex::new(Seen { left: vec![0; cpus.len()], early: 0 }),
         }
     }
 
     /// Lets the CPU of each other thread compute for `span`, and waits for all of them.
     pub(super) fn call_all(self: &Arc<Self>, sender: usize, span: Duration) {
         let targets = || (0..self.cpus.len()).filter(|target| *target != sender);
+        held(&self.seen).left[sender] += self.cpus.len() as i64 - 1;
         let interrupted: Vec<usize> =
             targets().filter(|&target| self.queue(sender, target, span)).collect();
         for target in interrupted {
@@ -88,6 +101,19 @@ impl<W: Interrupts> Calls<W> {
             // Acquire: pairs with the Release in `handle`.
             self.mark(sender, target).wait_until(Ordering::Acquire, |mark| mark == 0);
         }
+        let mut seen = held(&self.seen);
+        seen.early += u64::from(seen.left[sender] != 0);
+    }
+
+    /// Whether each call returned after all its functions, and each function ran once. All threads
+    /// have been joined.
+    pub(super) fn check(&self) -> Result<(), RunError> {
+        let seen = held(&self.seen);
+        if seen.early != 0 || seen.left.iter().any(|left| *left != 0) {
+            let found = format!("{} calls returned early; not run: {:?}", seen.early, seen.left);
+            return Err(RunError::Check(found));
+        }
+        Ok(())
     }
 
     fn mark(&self, sender: usize, target: usize) -> &W::U32 {
@@ -100,7 +126,7 @@ impl<W: Interrupts> Calls<W> {
         // clear the mark. The addition below publishes it.
         self.mark(sender, target).swap(1, Ordering::Relaxed);
         let queue = &self.queues[target];
-        queue.who.lock().unwrap_or_else(PoisonError::into_inner).push((sender, span));
+        held(&queue.who).push((sender, span));
         // Release: pairs with the Acquire in `handle`.
         queue.senders.fetch_add(1, Ordering::Release) == 0
     }
@@ -111,13 +137,19 @@ impl<W: Interrupts> Calls<W> {
         let queue = &self.queues[target];
         // Acquire: pairs with the Release in `queue`.
         queue.senders.swap(0, Ordering::Acquire);
-        let all = core::mem::take(&mut *queue.who.lock().unwrap_or_else(PoisonError::into_inner));
+        let all = core::mem::take(&mut *held(&queue.who));
         for (sender, span) in all {
             if !span.is_zero() {
                 W::work(span);
             }
+            held(&self.seen).left[sender] -= 1;
             // Release: pairs with the Acquire in `call_all`.
             self.mark(sender, target).store(0, Ordering::Release);
         }
     }
+}
+
+/// No thread panics while it has one of these.
+fn held<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -16,7 +16,8 @@
 //! | `i50` | interrupts the CPUs of all other threads, which each compute for 50 ns, and waits |
 //!
 //! Inside one lock, an operation may take that of a line with a later letter. It interrupts no CPUs
-//! while it masks interrupts. Before the steps, kinds of lines may stand, with a colon after the
+//! while it masks interrupts. If it interrupts CPUs while it has a lock, it masks interrupts
+//! nowhere: the target of an interrupt could wait for that lock. Before the steps, kinds of lines may stand, with a colon after the
 //! last: `b512+nn+pt:...` says that there are 512 lines `b`, of which each operation uses a random
 //! one, a line `n` for each memory node, and a line `p` for each thread. All other lines exist
 //! once.
@@ -205,13 +206,15 @@ impl Lines {
         // The steps that are not inside a lock, then those inside each lock that is held.
         let mut nest = vec![Vec::new()];
         let mut held: Vec<(&str, bool)> = Vec::new();
+        let (mut masks, mut interrupts_with_lock) = (false, false);
         let parts: Vec<&str> = text.split('+').collect();
         (parts.len() <= MOST_STEPS).then_some(())?;
         for part in parts {
             let (kind, rest) = part.split_at_checked(1)?;
             let step = match kind {
                 "w" => Step::Work(number(rest, 0, LONGEST)?),
-                "i" if held.iter().all(|(_, is_masked)| !is_masked) => {
+                "i" => {
+                    interrupts_with_lock |= !held.is_empty();
                     Step::Interrupt(number(rest, 0, LONGEST)?)
                 }
                 "l" | "k" => {
@@ -219,6 +222,7 @@ impl Lines {
                     // In one order only, so that no two threads wait for each other.
                     held.last().is_none_or(|(outer, _)| *outer < rest).then_some(())?;
                     held.push((rest, kind == "k"));
+                    masks |= kind == "k";
                     nest.push(Vec::new());
                     continue;
                 }
@@ -230,6 +234,12 @@ impl Lines {
                 _ => self.access(kind, rest)?,
             };
             nest.last_mut()?.push(step);
+        }
+        // Thread 1: has lock `a`, interrupts CPU 2 and waits.
+        // Thread 2: has masked interrupts on CPU 2, and waits for `a`, or for a thread that does.
+        // This covers interrupts from a masked section, too, because that has a lock.
+        if masks && interrupts_with_lock {
+            return None;
         }
         nest.pop().filter(|_| nest.is_empty())
     }

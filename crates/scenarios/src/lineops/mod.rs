@@ -13,8 +13,8 @@
 //! | `changed` | the second form |
 //!
 //! Locks are the [kernel's queued spin locks](super::kernlock::queued). The scenario checks that
-//! the additions to each word are all there in the end, and that no two threads had a lock at the
-//! same time.
+//! the additions to each word are all there in the end, that no two threads had a lock at the same
+//! time, and that each call of other CPUs ended after all of them had run its function once.
 
 pub mod calls;
 pub mod load;
@@ -301,8 +301,10 @@ impl<W: Interrupts> Field<W> {
         vec![per_second(each().sum()), per_second(slowest), least as f64 / most.max(1) as f64]
     }
 
-    /// Whether all additions of this many operations are there, and no turn of a lock was lost.
+    /// Whether all additions of this many operations are there, no turn of a lock was lost, and all
+    /// calls were complete.
     fn check(&self, operations: u64) -> Result<(), RunError> {
+        self.calls.check()?;
         let (mut added, mut taken) =
             (vec![[0; WORDS]; self.kinds.len()], vec![0; self.kinds.len()]);
         tally(&self.steps, &mut added, &mut taken);
