@@ -76,10 +76,11 @@ fn a_file_says_all_there_is_and_each_ratio_lies_in_its_bands() {
     }
 }
 
-/// The table of the page: the ratios of each row.
+/// The tables of the page, and the points whose hits exclude that nothing changes.
 #[test]
 fn the_page_of_lines_has_the_ratios_of_the_file() {
     let page = include_str!("../../../../../docs/validate/blind/lines.md");
+    let mut decisive = Vec::new();
     for curve in committed(Set::Lines).rows {
         let row = |it: &Ratio| {
             let Ratio { at, ratio, low, high, widest: [least, most], .. } = it;
@@ -89,7 +90,16 @@ fn the_page_of_lines_has_the_ratios_of_the_file() {
         let rows: Vec<String> = curve.predictions.iter().map(row).collect();
         let table = rows.join("\n");
         assert!(page.contains(&table), "the rows are\n{table}");
+        let excludes_one = |it: &&Ratio| it.low / 1.5 > 1.0 || it.high * 1.5 < 1.0;
+        let excluding = curve.predictions.iter().filter(excludes_one);
+        decisive.extend(excluding.map(|it| format!("`{}` at {}", curve.name, it.at)));
     }
+    let [first, second, third] = &decisive[..] else { panic!("they are {decisive:?}") };
+    let says = format!(
+        "Only three points exclude 1.0 by this rule: {first} threads, {second} and {third}."
+    );
+    let page = page.split_whitespace().collect::<Vec<_>>().join(" ");
+    assert!(page.contains(&says), "{says}");
 }
 
 #[test]
