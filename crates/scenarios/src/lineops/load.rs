@@ -17,10 +17,11 @@
 //!
 //! Inside one lock, an operation may take that of a line with a later letter. It interrupts no CPUs
 //! while it masks interrupts. If it interrupts CPUs while it has a lock, it masks interrupts
-//! nowhere: the target of an interrupt could wait for that lock. Before the steps, kinds of lines may stand, with a colon after the
-//! last: `b512+nn+pt:...` says that there are 512 lines `b`, of which each operation uses a random
-//! one, a line `n` for each memory node, and a line `p` for each thread. All other lines exist
-//! once.
+//! nowhere: the target of an interrupt could wait for that lock.
+//!
+//! Before the steps, kinds of lines may stand, with a colon after the last: `b512+nn+pt:...` says
+//! that there are 512 lines `b`, of which each operation uses a random one, a line `n` for each
+//! memory node, and a line `p` for each thread. All other lines exist once.
 //!
 //! In a file, a load is TOML:
 //!
