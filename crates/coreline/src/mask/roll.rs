@@ -298,9 +298,10 @@ impl<W: World> Roll<W> {
         if clear {
             self.present.set(seat.at);
         }
-        // Pairs with both heavy fences in `tell`: first our bit, then what was published. Without
-        // it an announcer could go by our bit, while we miss what it published.
-        W::fence_light();
+        // SeqCst: pairs with the fence in `Rolls::publish`, and with both heavy fences in `tell`:
+        // first our bit, then what was published. Without it an announcer could go by our bit,
+        // while we miss what it published.
+        W::fence(Ordering::SeqCst);
         clear
     }
 
@@ -333,28 +334,86 @@ impl<W: World> Roll<W> {
                 whom.push(at);
                 return;
             }
-            // Before `wanted`, so that an owner that acknowledges that sees its bit clear:
-            //
-            //   announcer: wants it to refresh
-            //   owner:     enters, finds its bit set, refreshes, leaves
-            //   announcer: clears its bit, sees that it is away
-            //   owner:     enters, finds nothing wanted, and the next change goes by it
-            if change.trim {
-                self.present.clear(at);
-            }
             // Also if its bit stays; and before the fence, not when it is seen to have come:
             //
             //   owner:     enters, finds nothing wanted
             //   announcer: sees that it is present, says only now what is wanted
             //   owner:     leaves, enters again, and does not see what is wanted yet
             //   announcer: sees that the owner left, and frees what it now reads
-            //
-            // Release: pairs with the Acquire in `news`: that its bit is clear, and what was
-            // published.
-            words.wanted.store(refresh, Ordering::Release);
+            self.want_refresh(at, change.number, change.trim);
             told.left.push(at);
         });
         told
+    }
+
+    /// Wants the owner of a seat to refresh. `clears`: the owner was away, and loses its bit.
+    fn want_refresh(&self, at: Position, number: u64, clears: bool) {
+        // Before `wanted`, so that an owner that acknowledges that sees its bit clear:
+        //
+        //   announcer: wants it to refresh
+        //   owner:     enters, finds its bit set, refreshes, leaves
+        //   announcer: clears its bit, sees that it is away
+        //   owner:     enters, finds nothing wanted, and the next change goes by it
+        if clears {
+            self.present.clear(at);
+        }
+        // Release: pairs with the Acquire in `news`: that its bit is clear, and what was published.
+        self.seat(at).wanted.store(number << 1 | REFRESH, Ordering::Release);
+    }
+
+    /// Wants all owners whose bits are set to refresh, whether they are present or not. Returns
+    /// whether there are any. `trim`: clears the bits of those that are away, and calls `cleared`
+    /// for each. Then a heavy fence and [`restore`](Roll::restore) must follow before any other
+    /// change, because such an owner may be present by then.
+    pub(super) fn publish(
+        &self,
+        number: u64,
+        trim: bool,
+        mut cleared: impl FnMut(Position),
+    ) -> bool {
+        let mut is_any = false;
+        self.present.each(|at| {
+            is_any = true;
+            // Relaxed: nothing follows from an owner that is away here: see `restore`.
+            let clears = trim && self.seat(at).state.load(Ordering::Relaxed) & PRESENT == 0;
+            if clears {
+                cleared(at);
+            }
+            self.want_refresh(at, number, clears);
+        });
+        is_any
+    }
+
+    /// Sets the bit of a seat again if its owner has come since `publish` cleared the bit, or if
+    /// that is not known: the heavy fence in between was refused.
+    pub(super) fn restore(&self, at: Position, is_known: bool) {
+        if !is_known || self.known(at) != u64::MAX {
+            self.present.set(at);
+        }
+    }
+
+    /// Calls `f` for every owner that may hold what was published, with the last change that it
+    /// knows of. Call it after a heavy fence.
+    ///
+    /// ```text
+    /// owner: says that it is present; light fence; reads `wanted`
+    /// here:  `publish` wrote `wanted`; heavy fence; finds the owner away: it sees that
+    /// ```
+    ///
+    /// An owner whose bit is clear has a refresh before it, which sets the bit. What it finds then
+    /// was current at the heavy fence, or came later.
+    pub(super) fn each_holder(&self, mut f: impl FnMut(Position, u64)) {
+        self.present.each(|at| {
+            let known = self.known(at);
+            if known != u64::MAX {
+                f(at, known);
+            }
+        });
+    }
+
+    /// Takes leaves without a bit out of the bits' summary.
+    pub(super) fn trim(&self) {
+        self.present.trim();
     }
 
     /// Takes back what `ask` said, because the second heavy fence is refused.
@@ -385,7 +444,7 @@ impl<W: World> Roll<W> {
     }
 
     /// The last change that a seat's owner knows of; every change if it is away.
-    pub(super) fn known(&self, at: Position) -> u64 {
+    fn known(&self, at: Position) -> u64 {
         // Acquire: pairs with the Release of `acknowledge` and `leave`.
         known(self.seat(at).state.load(Ordering::Acquire))
     }
@@ -443,97 +502,6 @@ impl<W: World> Roll<W> {
     }
 }
 
-impl<W: World> Seat<W> {
-    #[inline]
-    fn words(&self) -> &Words<W> {
-        // SAFETY: in the roll that the seat was taken from, and the owner promises that the roll is
-        // there. It consists of atomic words.
-        unsafe { self.words.as_ref() }
-    }
-
-    /// The owner enters. Returns whether it has to look [closer](Seat::look_closer), because
-    /// something is or may be wanted of it.
-    #[inline]
-    pub(super) fn enter(&self) -> bool {
-        let words = self.words();
-        // Release: a thread that reads this word learns what we know, and must also have all that
-        // we did before we acknowledged it, as it would from the acknowledgement's own store:
-        //
-        //   owner:     reads the old value, acknowledges, leaves, enters
-        //   announcer: reads the last of these stores, frees the old value   <- beside that read
-        //
-        // What follows is ordered by the light fence.
-        words.state.store(self.known.get(), Ordering::Release);
-        self.has_news()
-    }
-
-    /// A light fence, and a check whether the owner, which has published its state, may have
-    /// something to do.
-    #[inline]
-    fn has_news(&self) -> bool {
-        // Pairs with both heavy fences in `tell`. Without it an announcer could miss that we are
-        // present, while we miss what it wants, or what it published. Where it is not free,
-        // `look_closer` has it.
-        W::fence_light_free();
-        // Acquire: pairs with the Release stores in `tell`: the call, and what was published.
-        self.words().wanted.load(Ordering::Acquire) > self.passes.get()
-    }
-
-    /// The demand on an owner that has entered, for `Roll::entered`.
-    pub(super) fn look_closer(&self) -> Option<News> {
-        // As in `has_news`, where that has none.
-        W::fence_light();
-        self.news()
-    }
-
-    /// The demand on the owner, which is present. It costs one load.
-    #[inline]
-    pub(super) fn news(&self) -> Option<News> {
-        // Acquire: pairs with the Release stores in `tell`: the call, and what was published.
-        let wanted = self.words().wanted.load(Ordering::Acquire);
-        (wanted > self.known.get()).then_some(News(wanted))
-    }
-
-    /// Makes the call of this news the owner's, which must then run and acknowledge it. If the
-    /// announcer has taken the call back, returns what is wanted instead: a refresh, of this change
-    /// or of a later one, because a call does not hide a missed change.
-    pub(super) fn claim(&self, news: News) -> Result<(), News> {
-        let wanted = &self.words().wanted;
-        // Relaxed: the call came with the news, and the announcer waits for the acknowledgement.
-        // Also on failure: what a later change published is behind its heavy fence, with which the
-        // light fence in `set_bit` pairs, before any owner refreshes.
-        wanted
-            .compare_exchange(news.0, news.0 | REFRESH, Ordering::Relaxed, Ordering::Relaxed)
-            .map_or_else(|now| Err(News(now)), |_| Ok(()))
-    }
-
-    /// The owner has done what was wanted.
-    pub(super) fn acknowledge(&self, news: News) {
-        let known = news.0 | REFRESH;
-        self.known.set(known);
-        self.passes.set(if self.passes.get() == 0 { 0 } else { known });
-        // Release: pairs with the Acquire of `is_done`. What the owner read of the old value, it
-        // read before this; without it that value could be freed under a late read.
-        self.words().state.store(known, Ordering::Release);
-    }
-
-    /// The owner leaves: it does not use its cached data until it enters again. Its bit stays.
-    #[inline]
-    pub(super) fn leave(&self) {
-        // Release: as in `acknowledge`.
-        self.words().state.store(self.known.get() & !PRESENT, Ordering::Release);
-    }
-
-    pub(super) fn position(&self) -> Position {
-        self.at
-    }
-
-    /// A number that tells this seat from others; it is not a pointer.
-    pub(super) fn id(&self) -> usize {
-        self.words.addr().get()
-    }
-}
-
 /// Tells the owners of several rolls of a change, like [`Roll::tell`]. Returns the indices of the
 /// rolls in which some were told. It makes two heavy fences, however many rolls there are, or one
 /// if none was told.
@@ -563,7 +531,7 @@ pub(super) fn tell<'a, W: World>(
     }
     if change.trim {
         // All rolls: owners that gave their seats back have cleared their bits themselves.
-        rolls.for_each(|roll| roll.present.trim());
+        rolls.for_each(Roll::trim);
     }
     Ok(asked)
 }
@@ -576,5 +544,6 @@ fn is_done(state: u64, number: u64) -> bool {
     known(state) >= number
 }
 
+mod owner;
 #[cfg(test)]
 mod tests;

@@ -110,11 +110,40 @@ impl<W: World> Rolls<W> {
         roll::tell(self.iter().map(|rolls| &rolls.roll), change)
     }
 
-    /// The places of those that were told and were present.
-    pub(super) fn pending(told: Vec<(usize, Told)>) -> impl Iterator<Item = RollPosition> + use<W> {
-        told.into_iter().flat_map(|(roll, told)| {
-            told.pending.into_iter().map(move |at| RollPosition { roll, at })
-        })
+    /// Has all owners whose bits are set [refresh](Roll::publish). It makes no heavy fence, and
+    /// waits for none. Each owner that looks after this finds what was published before. Returns
+    /// whether there are such owners, and whose bits were cleared, for [`restore`](Rolls::restore).
+    /// One thread at a time.
+    pub(super) fn publish(&self, number: u64, trim: bool) -> (bool, Vec<RollPosition>) {
+        // SeqCst: pairs with the fence in `set_bit`: what was published, then bits and rolls. An
+        // owner whose bit is not found here finds what was published.
+        W::fence(Ordering::SeqCst);
+        let (mut is_any, mut cleared) = (false, Vec::new());
+        for (roll, rolls) in self.iter().enumerate() {
+            let push = |at| cleared.push(RollPosition { roll, at });
+            is_any |= rolls.roll.publish(number, trim, push);
+        }
+        (is_any, cleared)
+    }
+
+    /// Sets bits that [`publish`](Rolls::publish) has cleared, for owners that have
+    /// [come](Roll::restore) since.
+    pub(super) fn restore(&self, cleared: Vec<RollPosition>, is_known: bool) {
+        cleared.into_iter().for_each(|place| self.roll(place).restore(place.at, is_known));
+    }
+
+    /// Takes leaves without a bit out of the summaries, of all rolls: owners that gave their seats
+    /// back have cleared their bits themselves.
+    pub(super) fn trim(&self) {
+        self.iter().for_each(|rolls| rolls.roll.trim());
+    }
+
+    /// Calls `f` for every owner that is present, with the last change that it knows of, like
+    /// [`Roll::each_holder`].
+    pub(super) fn each_holder(&self, mut f: impl FnMut(RollPosition, u64)) {
+        for (roll, rolls) in self.iter().enumerate() {
+            rolls.roll.each_holder(|at, known| f(RollPosition { roll, at }, known));
+        }
     }
 
     /// Waits for those that were told, like [`Roll::wait_for_call`].
@@ -139,11 +168,6 @@ impl<W: World> Rolls<W> {
 
     fn roll(&self, place: RollPosition) -> &Roll<W> {
         self.nth(place.roll)
-    }
-
-    /// The last change that the owner of a seat knows of; every change if it is away.
-    pub(super) fn known(&self, place: RollPosition) -> u64 {
-        self.roll(place).known(place.at)
     }
 
     /// Waits until the owner of a seat knows of a change, or is away, at most until `deadline`;

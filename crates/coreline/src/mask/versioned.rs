@@ -2,17 +2,17 @@
 
 use core::cell::Cell;
 use core::fmt;
-use core::mem;
 use core::panic::{RefUnwindSafe, UnwindSafe};
 use core::ptr::NonNull;
+use core::time::Duration;
 use std::collections::VecDeque;
 use std::sync::Arc;
 
 use coreline_world::{Native, Ordering, Time, Word, World};
 
 use self::reclaimer::Ask;
-use super::presence::{Announcer, PresenceOptions};
-use super::roll::{News, Roll, Seat};
+use super::presence::PresenceOptions;
+use super::roll::{FIRST, News, Roll, Seat};
 use super::rolls::{RollPosition, Rolls, Taken};
 use crate::Mutex;
 use crate::lock::Near;
@@ -27,7 +27,7 @@ pub use self::reclaimer::Reclaimer;
 /// line to learn whether that value is still current. This costs a load and a compare, and no
 /// write. An [`update`](Versioned::update) writes the words of readers that are present or were
 /// present lately. An old value can be freed once every reader that was present has read again or
-/// left. A preempted reader has done neither, so it keeps the old value alive. The next update or
+/// left. A preempted reader has done neither, so it keeps the old value alive. A later update or
 /// [`synchronize`](Versioned::synchronize) frees the value. A [reclaimer](Versioned::reclaimer)
 /// frees it without waiting for either.
 ///
@@ -65,14 +65,17 @@ pub use self::reclaimer::Reclaimer;
 ///
 /// The type is a handle, and its clones are the same value.
 ///
-/// **Costs**: an update takes two heavy fences (natively, system calls), a read of the line of each
-/// reader whose bit is set, and a write to each of these lines. A heavy fence interrupts the CPUs
-/// on which readers run. In a virtual machine (Intel Xeon, family 6, model 207) it takes 17 us
-/// beside one such reader, and so does an update. Without one, an update takes 0.5 us. A reader
-/// that stays present without reading, or that reads only while it has several guards, keeps every
-/// old value alive. So leave before you block. A new reader that finds no free seat adds as many
-/// seats as there are, up to a limit, and they stay. Updates do not read the line of a seat that
-/// was freed.
+/// **Costs**: an update reads and writes the line of each reader whose bit is set. To free values,
+/// it also takes a heavy fence (natively, a system call), which interrupts the CPUs on which readers
+/// run. In a virtual machine (Intel Xeon, family 6, model 207) this takes 17 us beside one such
+/// reader. So updates that follow one another quickly [share](PresenceOptions::fence_every) their
+/// fences: in a long run, one update in 100 us frees what all of them have replaced since the last
+/// one. The values that the last updates of such a run replaced stay until a later update,
+/// `synchronize`, or a reclaimer. If no reader's bit is set, each update frees the old value, and
+/// makes no fence. A reader that stays present without reading, or that reads only while it has
+/// several guards, keeps every old value alive. So leave before you block. A new reader that finds
+/// no free seat adds as many seats as there are, up to a limit, and they stay. Updates do not read
+/// the line of a seat that was freed.
 ///
 /// **Priorities**: reads never wait. An update that waits for another update sleeps. A
 /// `synchronize` that has waited for readers for a long time sleeps between its checks. This holds
@@ -92,7 +95,7 @@ pub struct Versioned<T: Send + Sync + 'static, W: World = Native> {
 struct Shared<T: Send + Sync + 'static, W: World> {
     rolls: Rolls<W>,
     current: W::Ptr<T>,
-    /// It sleeps, as its holder announces, or runs the function of `rcu`.
+    /// It sleeps, as its holder may make a system call, or run the function of `rcu`.
     updater: Mutex<Updater<T>, Near, W>,
     /// What [reclaimers](crate::reclaim) sleep on.
     asked: W::U32,
@@ -101,41 +104,51 @@ struct Shared<T: Send + Sync + 'static, W: World> {
 
 /// Read and written under the lock.
 struct Updater<T> {
-    announcer: Announcer,
-    /// Values that were replaced but not announced: the last one, and those before it whose
-    /// announcement failed.
-    replaced: Vec<NonNull<T>>,
+    /// The number of the last change. Each change replaces one value.
+    number: u64,
+    /// The last change that a heavy fence followed: seats tell which readers may hold what it and
+    /// those before it replaced. Of what later changes replaced they do not tell yet.
+    fenced: u64,
+    /// The time that the heavy fences of updates have used up: each takes the same share of it.
+    spent: Time,
+    /// When bits of readers that were away were cleared last.
+    trimmed: Option<Time>,
     /// In the order of their changes, oldest first.
     retired: VecDeque<Retired<T>>,
-    /// Readers that were present at the change of the newest retired value, and have not looked
-    /// since. Every reader that may hold a retired value, even an old one, is among them: see
-    /// [`unheld`](Shared::unheld).
-    holders: Vec<Holder>,
     reclaimers: Reclaimers,
-}
-
-/// A reader that was inside at the newest change.
-struct Holder {
-    at: RollPosition,
-    /// A change: the reader holds nothing that this change or those before it replaced. The number
-    /// in its seat may be older, because owners that are away are not told.
-    knows: u64,
 }
 
 /// A value that was replaced.
 struct Retired<T> {
     value: NonNull<T>,
-    /// The change that replaced it, or the first one after it that was announced.
+    /// The change that replaced it.
     number: u64,
 }
+
+/// How much earlier than its share of the time allows an update may make a heavy fence. So updates
+/// that come now and then free what they replace, also if some of them come at once.
+const EARLY: Duration = Duration::from_millis(2);
 
 // SAFETY: the pointers own values of a type that may be sent, and are used under the lock only.
 unsafe impl<T: Send> Send for Updater<T> {}
 
 impl<T> Updater<T> {
-    /// The replaced values that are not freed yet.
-    fn held(&self) -> impl Iterator<Item = NonNull<T>> + '_ {
-        self.retired.iter().map(|old| old.value).chain(self.replaced.iter().copied())
+    /// Whether the next update makes a heavy fence, where each takes up so much time.
+    fn may_fence(&mut self, now: Time, every: Duration) -> bool {
+        let may = self.spent <= now + EARLY;
+        if may {
+            self.spent = self.spent.max(now) + every;
+        }
+        may
+    }
+
+    /// Whether this update clears the bits of readers that are away.
+    fn may_trim(&mut self, now: Time, every: Duration) -> bool {
+        let may = self.trimmed.is_none_or(|at| now - at >= every);
+        if may {
+            self.trimmed = Some(now);
+        }
+        may
     }
 }
 
@@ -161,10 +174,11 @@ impl<T: Send + Sync + 'static, W: World> Versioned<T, W> {
                 rolls: Rolls::new_in(&W::topology(), options.seats),
                 current: <W::Ptr<T> as Word>::new_in(Box::into_raw(Box::new(value))),
                 updater: Mutex::new_in(Updater {
-                    announcer: Announcer::new(),
-                    replaced: Vec::new(),
+                    number: FIRST,
+                    fenced: FIRST,
+                    spent: Time::from_nanos(0),
+                    trimmed: None,
                     retired: VecDeque::new(),
-                    holders: Vec::new(),
                     reclaimers: Reclaimers::NONE,
                 }),
                 asked: W::U32::new_in(0),
@@ -192,12 +206,13 @@ impl<T: Send + Sync + 'static, W: World> Versioned<T, W> {
     }
 
     /// Replaces the value. Every [`get`](Reading::get) that begins after the call has returned
-    /// finds the new value. Unless there is a [reclaimer](Versioned::reclaimer), the call frees the
+    /// finds the new value. Unless there is a [reclaimer](Versioned::reclaimer), or updates come
+    /// [so quickly](PresenceOptions::fence_every) that they share their fences, the call frees the
     /// values that no reader can hold any more, and drops them on the caller's thread.
     ///
-    /// The call waits for other updates, but never for readers. **Panics** if a heavy fence
-    /// [fails](coreline_world::Fences::try_fence_all). Then the value is replaced, but readers may
-    /// find the old value until the next update, which frees it.
+    /// The call waits for other updates, but never for readers. If a heavy fence
+    /// [fails](coreline_world::Fences::try_fence_all), replaced values stay until a fence of a later
+    /// update, or of `synchronize`, succeeds.
     pub fn update(&self, value: T) {
         let value = Box::new(value);
         self.replace(|_| value);
@@ -232,16 +247,9 @@ impl<T: Send + Sync + 'static, W: World> Versioned<T, W> {
             if updater.reclaimers.are_there::<W>() {
                 ask = Some(Ask(shared));
             }
-            // Relaxed: it was stored under the lock, or when this was made.
-            let current = shared.current.load(Ordering::Relaxed);
-            // SAFETY: there is always a value, and only the holder of the lock replaces it.
-            let value = NonNull::from(Box::leak(make(unsafe { &*current })));
-            // Release: pairs with the Acquire in `refresh`, so that readers find the value whole.
-            // No Acquire: what we free was stored under the lock, or when this was made.
-            let old = shared.current.swap(value.as_ptr(), Ordering::Release);
-            updater.replaced.push(NonNull::new(old).expect("there is always a value"));
-            shared.announce(&mut updater);
-            if ask.is_some() { Vec::new() } else { Shared::<T, W>::unheld(&mut updater) }
+            shared.put(&mut updater, make);
+            let frees = shared.announce(&mut updater, ask.is_none());
+            if frees { shared.unheld(&mut updater, |_, _| ()) } else { Vec::new() }
         };
         drop(ask);
         let mut panics = Panics::NONE;
@@ -252,8 +260,8 @@ impl<T: Send + Sync + 'static, W: World> Versioned<T, W> {
     /// Waits until no reader holds a value that was replaced before this call, and frees the
     /// replaced values. A reader that is present and never leaves, or that reads only while it has
     /// several guards, blocks the call forever. A reader that is present on the calling thread also
-    /// blocks it forever. Other threads can update meanwhile. **Panics** if a heavy fence fails
-    /// again after it failed in an update.
+    /// blocks it forever. Other threads can update meanwhile. **Panics** if a heavy fence
+    /// [fails](coreline_world::Fences::try_fence_all).
     pub fn synchronize(&self) {
         // Without a deadline it does not give up.
         let _: bool = self.wait_and_resume(None);
@@ -281,26 +289,29 @@ impl<T: Send + Sync + 'static, W: World> Versioned<T, W> {
         let shared = &*self.shared;
         let mut last = None;
         loop {
-            let (free, held) = {
+            let mut holders = Vec::new();
+            let (free, last, is_done) = {
                 let mut updater = shared.updater.lock();
-                if !updater.replaced.is_empty() {
-                    shared.announce(&mut updater);
+                let last = *last.get_or_insert(updater.number);
+                if updater.fenced < last {
+                    // Pairs with the light fences of readers: see `Roll::each_holder`.
+                    W::try_fence_all().unwrap_or_else(|refused| panic!("{refused}"));
+                    updater.fenced = updater.number;
                 }
-                let last = *last.get_or_insert(updater.announcer.last());
-                let free = shared.look(&mut updater);
-                let held = updater.retired.partition_point(|old| old.number <= last);
-                let held = held.checked_sub(1).map(|held| updater.retired[held].number);
-                let holds = |number| {
-                    let all = updater.holders.iter();
-                    all.filter(|holder| holder.knows < number).map(|holder| holder.at).collect()
-                };
-                (free, held.map(|number| (number, holds(number))))
+                let free = shared.unheld(&mut updater, |at, known| {
+                    if known < last {
+                        holders.push(at);
+                    }
+                });
+                let is_done = updater.retired.front().is_none_or(|old| old.number > last);
+                (free, last, is_done)
             };
             panics.drop_each(free);
-            let Some((number, holders)) = held else { return true };
-            let holders: Vec<RollPosition> = holders;
+            if is_done {
+                return true;
+            }
             // Not under a lock: a reader that is waited for may want to update.
-            let is_done = |at| shared.rolls.wait_until_done(at, number, deadline);
+            let is_done = |at| shared.rolls.wait_until_done(at, last, deadline);
             if !holders.into_iter().all(is_done) {
                 return false;
             }
@@ -309,86 +320,85 @@ impl<T: Send + Sync + 'static, W: World> Versioned<T, W> {
 
     /// Returns the number of replaced values that are not freed yet.
     pub fn retired(&self) -> usize {
-        self.shared.updater.lock().held().count()
+        self.shared.updater.lock().retired.len()
     }
 }
 
 impl<T: Send + Sync + 'static, W: World> Shared<T, W> {
-    /// Tells readers of the replaced values. **Panics** if a heavy fence fails. Then they are not
-    /// announced.
-    fn announce(&self, updater: &mut Updater<T>) {
-        let change = updater.announcer.next::<W>(self.options.trim_every);
-        // Only if it succeeds: otherwise those of the change before hold what is retired.
-        let pending = self.rolls.tell(change).unwrap_or_else(|refused| panic!("{refused}"));
-        let newest = updater.retired.back().map_or(0, |old| old.number);
-        let before = mem::take(&mut updater.holders);
-        let mut from = 0;
-        let mut knows = |at| {
-            let known = self.known(at, change.number);
-            if known >= newest {
-                return known;
-            }
-            // Those that stay behind are mostly in the order in which they were. One that is not
-            // found was away at the newest change, or has looked since.
-            let is_it = |index: &usize| before[*index].at == at;
-            let found = (from..before.len()).chain(0..from).find(is_it);
-            found.map_or(newest, |index| {
-                from = index + 1;
-                known.max(before[index].knows)
-            })
-        };
-        updater.holders =
-            Rolls::<W>::pending(pending).map(|at| Holder { at, knows: knows(at) }).collect();
-        let Updater { replaced, retired, .. } = updater;
-        let number = change.number;
-        retired.extend(replaced.drain(..).map(|value| Retired { value, number }));
+    /// Replaces the value by what `make` makes of it.
+    fn put(&self, updater: &mut Updater<T>, make: impl FnOnce(&T) -> Box<T>) {
+        // Relaxed: it was stored under the lock, or when this was made.
+        let current = self.current.load(Ordering::Relaxed);
+        // SAFETY: there is always a value, and only the holder of the lock replaces it.
+        let value = NonNull::from(Box::leak(make(unsafe { &*current })));
+        // Release: pairs with the Acquire in `refresh`, so that readers find the value whole. No
+        // Acquire: what we free was stored under the lock, or when this was made.
+        let old = self.current.swap(value.as_ptr(), Ordering::Release);
+        updater.number += 1;
+        let value = NonNull::new(old).expect("there is always a value");
+        updater.retired.push_back(Retired { value, number: updater.number });
     }
 
-    /// The last change that the owner of a seat knows of. For an owner that is away it is `newest`:
-    /// the next owner that enters sees that value.
-    fn known(&self, at: RollPosition, newest: u64) -> u64 {
-        self.rolls.known(at).min(newest)
-    }
-
-    /// Looks again at the holders, as [`announce`](Shared::announce) does, and takes out the values
-    /// that no reader [holds](Shared::unheld).
-    fn look(&self, updater: &mut Updater<T>) -> Vec<Box<T>> {
-        if let Some(newest) = updater.retired.back().map(|old| old.number) {
-            updater.holders.retain_mut(|holder| {
-                holder.knows = holder.knows.max(self.known(holder.at, newest));
-                holder.knows < newest
-            });
+    /// Tells readers of the last change. Every look after this finds it. Returns whether values may
+    /// have become free, which costs a heavy fence if a reader's bit is set: `frees` says whether
+    /// the caller wants that.
+    fn announce(&self, updater: &mut Updater<T>, frees: bool) -> bool {
+        let (now, options) = (W::now(), &self.options);
+        let trims = updater.may_trim(now, options.trim_every);
+        let (is_any, cleared) = self.rolls.publish(updater.number, trims);
+        if !is_any {
+            // No reader has anything of what was replaced: the next look of each refreshes.
+            updater.fenced = updater.number;
+            return frees;
         }
-        Self::unheld(updater)
+        if !trims && !(frees && updater.may_fence(now, options.fence_every)) {
+            return false;
+        }
+        // Pairs with the light fences of readers: see `Roll::each_holder`. Under the lock, as the
+        // next change would go by a reader that has come since its bit was cleared.
+        let is_fenced = W::try_fence_all().is_ok();
+        if is_fenced {
+            updater.fenced = updater.number;
+        }
+        if trims {
+            self.rolls.restore(cleared, is_fenced);
+            self.rolls.trim();
+        }
+        is_fenced && frees
     }
 
-    /// Takes out the replaced values that no reader can hold any more. Drop them without the lock,
+    /// Takes out the replaced values that no reader can hold any more, and calls `f` for each reader
+    /// that is present, with the last change that it knows of. Drop the values without the lock,
     /// which a drop may want, and each of them, even if one panics.
     ///
-    /// A reader that holds a value was inside when the value was replaced, and has neither checked
-    /// nor left since. So every change after that one found it inside, too: the holders of the
-    /// newest change include those of all changes before it. A reader among them that knows of
-    /// change `n` holds only what was replaced after `n`. So values become free in the order of
-    /// their changes, and the holder that knows least says how many. So an update costs the same
-    /// however many values are retired.
-    fn unheld(updater: &mut Updater<T>) -> Vec<Box<T>> {
-        let Updater { retired, holders, .. } = updater;
-        let least = holders.iter().map(|holder| holder.knows).min().unwrap_or(u64::MAX);
-        let free = retired.partition_point(|old| old.number <= least);
-        // SAFETY: from boxes, and taken out of `retired` here. No reader holds one: each that was
-        // present when it was replaced is a holder that knows of that change by now, or has left,
-        // and `known` acquired that; or it left before the newest change, and that found it away,
-        // which `tell` acquired. Each reader that entered later found a newer one.
+    /// A reader that knows of change `n` holds only what was replaced after `n`. So values become
+    /// free in the order of their changes, and the reader that knows least says how many. So an
+    /// update costs the same however many values are retired.
+    fn unheld(
+        &self,
+        updater: &mut Updater<T>,
+        mut f: impl FnMut(RollPosition, u64),
+    ) -> Vec<Box<T>> {
+        let mut least = updater.fenced;
+        self.rolls.each_holder(|at, known| {
+            least = least.min(known);
+            f(at, known);
+        });
+        let free = updater.retired.partition_point(|old| old.number <= least);
+        // SAFETY: from boxes, and taken out of `retired` here. No reader holds one. A reader that
+        // was present at a heavy fence after the change was found by `each_holder`, unless it knew
+        // of the change or had left, which was acquired there. Each reader that entered later
+        // found a newer value.
         let owned = |old: Retired<T>| unsafe { Box::from_raw(old.value.as_ptr()) };
-        retired.drain(..free).map(owned).collect()
+        updater.retired.drain(..free).map(owned).collect()
     }
 }
 
 impl<T: Send + Sync + 'static, W: World> Drop for Shared<T, W> {
     fn drop(&mut self) {
-        let held = self.updater.get_mut().held();
+        let retired = self.updater.get_mut().retired.drain(..).map(|old| old.value);
         // Relaxed: the last handle's drop has acquired all others'.
-        let values = held.chain(NonNull::new(self.current.load(Ordering::Relaxed)));
+        let values = retired.chain(NonNull::new(self.current.load(Ordering::Relaxed)));
         // SAFETY: from boxes, each in one place. Readers have handles, so there are none.
         let free = values.map(|value| unsafe { Box::from_raw(value.as_ptr()) });
         let free: Vec<_> = free.collect();
@@ -470,8 +480,8 @@ impl<T: Send + Sync + 'static, W: World> Reader<T, W> {
             //   reader:  entered when change 4 was the last; finds the value of change 5
             //   update:  replaces that by change 6, and finds the reader inside since 4
             //
-            // The update does find it: it begins after change 5 was told to all, which left the bit
-            // of each reader set that was inside.
+            // The update does find it: it begins after change 5 was told to all, and no change
+            // clears the bit of a reader that is inside for longer than it has the lock.
             return self.refresh();
         }
         self.renew(news);
@@ -558,7 +568,7 @@ impl<T: Send + Sync + 'static, W: World> fmt::Debug for Versioned<T, W> {
         let mut out = f.debug_struct("Versioned");
         out.field("seats", &self.shared.rolls.capacity());
         match self.shared.updater.try_lock() {
-            Some(updater) => out.field("retired", &updater.held().count()),
+            Some(updater) => out.field("retired", &updater.retired.len()),
             None => out.field("retired", &format_args!("<locked>")),
         };
         out.finish_non_exhaustive()

@@ -19,6 +19,7 @@ mod refused;
 mod replies;
 mod schedules;
 mod seats;
+mod updates;
 #[allow(dead_code, reason = "each family uses a part of it")]
 #[path = "../worlds.rs"]
 mod worlds;
