@@ -120,6 +120,11 @@ impl News {
     pub(super) fn is_call(self) -> bool {
         self.0 & REFRESH == 0
     }
+
+    /// The demand to know of this change, or of a later one that is demanded already.
+    pub(super) fn at_least(self, number: u64) -> News {
+        News(self.0.max(number << 1 | REFRESH))
+    }
 }
 
 /// Why an owner has to look closer when it enters.

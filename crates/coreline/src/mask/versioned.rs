@@ -1,8 +1,6 @@
 //! [`Versioned`]: a read-mostly value that every reader keeps, as a CPU keeps its TLB entries.
 
-use core::cell::Cell;
 use core::fmt;
-use core::panic::{RefUnwindSafe, UnwindSafe};
 use core::ptr::NonNull;
 use core::time::Duration;
 use std::collections::VecDeque;
@@ -12,13 +10,14 @@ use coreline_world::{Native, Ordering, Time, Word, World};
 
 use self::reclaimer::Ask;
 use super::presence::PresenceOptions;
-use super::roll::{FIRST, News, Roll, Seat};
-use super::rolls::{RollPosition, Rolls, Taken};
+use super::roll::FIRST;
+use super::rolls::{RollPosition, Rolls};
 use crate::Mutex;
 use crate::lock::Near;
 use crate::panics::Panics;
 use crate::reclaim::Reclaimers;
 
+pub use self::reader::{Reader, Reading};
 pub use self::reclaimer::Reclaimer;
 
 /// A value that is often read and seldom changed.
@@ -95,6 +94,9 @@ pub struct Versioned<T: Send + Sync + 'static, W: World = Native> {
 struct Shared<T: Send + Sync + 'static, W: World> {
     rolls: Rolls<W>,
     current: W::Ptr<T>,
+    /// The number of the last change of which all readers are told. Each change replaces one value.
+    /// Only the holder of the lock writes it.
+    last: W::U64,
     /// It sleeps, as its holder may make a system call, or run the function of `rcu`.
     updater: Mutex<Updater<T>, Near, W>,
     /// What [reclaimers](crate::reclaim) sleep on.
@@ -104,8 +106,6 @@ struct Shared<T: Send + Sync + 'static, W: World> {
 
 /// Read and written under the lock.
 struct Updater<T> {
-    /// The number of the last change. Each change replaces one value.
-    number: u64,
     /// The last change that a heavy fence followed: seats tell which readers may hold what it and
     /// those before it replaced. Of what later changes replaced they do not tell yet.
     fenced: u64,
@@ -173,8 +173,8 @@ impl<T: Send + Sync + 'static, W: World> Versioned<T, W> {
             shared: Arc::new(Shared {
                 rolls: Rolls::new_in(&W::topology(), options.seats),
                 current: <W::Ptr<T> as Word>::new_in(Box::into_raw(Box::new(value))),
+                last: W::U64::new_in(FIRST),
                 updater: Mutex::new_in(Updater {
-                    number: FIRST,
                     fenced: FIRST,
                     spent: Time::from_nanos(0),
                     trimmed: None,
@@ -193,16 +193,7 @@ impl<T: Send + Sync + 'static, W: World> Versioned<T, W> {
     /// added first, and so on. Among these seats, it prefers a seat near the caller's CPU. If no
     /// seat is free, the call adds seats. The call never waits.
     pub fn reader(&self) -> Reader<T, W> {
-        let shared = &*self.shared;
-        // SAFETY: the reader keeps the rolls with its seat.
-        let Taken { seat, roll } = unsafe { shared.rolls.take() };
-        Reader {
-            shared: Arc::clone(&self.shared),
-            seat,
-            roll,
-            cached: Cell::new(NonNull::dangling()),
-            guards: Cell::new(0),
-        }
+        Reader::new(Arc::clone(&self.shared))
     }
 
     /// Replaces the value. Every [`get`](Reading::get) that begins after the call has returned
@@ -247,8 +238,20 @@ impl<T: Send + Sync + 'static, W: World> Versioned<T, W> {
             if updater.reclaimers.are_there::<W>() {
                 ask = Some(Ask(shared));
             }
-            shared.put(&mut updater, make);
-            let frees = shared.announce(&mut updater, ask.is_none());
+            // Relaxed: it was stored under the lock, or when this was made.
+            let number = shared.last.load(Ordering::Relaxed) + 1;
+            shared.put(&mut updater, number, make);
+            let frees = shared.announce(&mut updater, number, ask.is_none());
+            // Release: pairs with the Acquire in `entered`: the new value. Not before the readers
+            // are told:
+            //
+            //   update: finds the reader away
+            //   reader: enters because of an earlier change, finds its bit set
+            //   update: clears the bit, wants the reader to refresh
+            //   reader: acknowledges this change, which it found in `last`; leaves
+            //   update: sees that it is away; its bit stays clear
+            //   reader: enters, finds nothing wanted, and the next change goes by it
+            shared.last.store(number, Ordering::Release);
             if frees { shared.unheld(&mut updater, |_, _| ()) } else { Vec::new() }
         };
         drop(ask);
@@ -292,11 +295,13 @@ impl<T: Send + Sync + 'static, W: World> Versioned<T, W> {
             let mut holders = Vec::new();
             let (free, last, is_done) = {
                 let mut updater = shared.updater.lock();
-                let last = *last.get_or_insert(updater.number);
+                // Relaxed: it was stored under the lock, or when this was made.
+                let newest = shared.last.load(Ordering::Relaxed);
+                let last = *last.get_or_insert(newest);
                 if updater.fenced < last {
                     // Pairs with the light fences of readers: see `Roll::each_holder`.
                     W::try_fence_all().unwrap_or_else(|refused| panic!("{refused}"));
-                    updater.fenced = updater.number;
+                    updater.fenced = newest;
                 }
                 let free = shared.unheld(&mut updater, |at, known| {
                     if known < last {
@@ -325,8 +330,8 @@ impl<T: Send + Sync + 'static, W: World> Versioned<T, W> {
 }
 
 impl<T: Send + Sync + 'static, W: World> Shared<T, W> {
-    /// Replaces the value by what `make` makes of it.
-    fn put(&self, updater: &mut Updater<T>, make: impl FnOnce(&T) -> Box<T>) {
+    /// Replaces the value by what `make` makes of it, as the change of this number.
+    fn put(&self, updater: &mut Updater<T>, number: u64, make: impl FnOnce(&T) -> Box<T>) {
         // Relaxed: it was stored under the lock, or when this was made.
         let current = self.current.load(Ordering::Relaxed);
         // SAFETY: there is always a value, and only the holder of the lock replaces it.
@@ -334,31 +339,32 @@ impl<T: Send + Sync + 'static, W: World> Shared<T, W> {
         // Release: pairs with the Acquire in `refresh`, so that readers find the value whole. No
         // Acquire: what we free was stored under the lock, or when this was made.
         let old = self.current.swap(value.as_ptr(), Ordering::Release);
-        updater.number += 1;
         let value = NonNull::new(old).expect("there is always a value");
-        updater.retired.push_back(Retired { value, number: updater.number });
+        updater.retired.push_back(Retired { value, number });
     }
 
-    /// Tells readers of the last change. Every look after this finds it. Returns whether values may
-    /// have become free, which costs a heavy fence if a reader's bit is set: `frees` says whether
-    /// the caller wants that.
-    fn announce(&self, updater: &mut Updater<T>, frees: bool) -> bool {
+    /// Tells readers of the change that `put` made. Every look after this finds it. Returns whether
+    /// values may have become free, which costs a heavy fence if a reader's bit is set: `frees`
+    /// says whether the caller wants that.
+    fn announce(&self, updater: &mut Updater<T>, number: u64, frees: bool) -> bool {
         let (now, options) = (W::now(), &self.options);
         let trims = updater.may_trim(now, options.trim_every);
-        let (is_any, cleared) = self.rolls.publish(updater.number, trims);
+        let (is_any, cleared) = self.rolls.publish(number, trims);
         if !is_any {
             // No reader has anything of what was replaced: the next look of each refreshes.
-            updater.fenced = updater.number;
+            updater.fenced = number;
             return frees;
         }
-        if !trims && !(frees && updater.may_fence(now, options.fence_every)) {
+        // First, as the fence of a trim takes up time, too.
+        let may_fence = frees && updater.may_fence(now, options.fence_every);
+        if !trims && !may_fence {
             return false;
         }
         // Pairs with the light fences of readers: see `Roll::each_holder`. Under the lock, as the
         // next change would go by a reader that has come since its bit was cleared.
         let is_fenced = W::try_fence_all().is_ok();
         if is_fenced {
-            updater.fenced = updater.number;
+            updater.fenced = number;
         }
         if trims {
             self.rolls.restore(cleared, is_fenced);
@@ -408,161 +414,6 @@ impl<T: Send + Sync + 'static, W: World> Drop for Shared<T, W> {
     }
 }
 
-/// A registered reader. Dropping it frees the seat.
-///
-/// Reads nest. A thread that reads may enter again, and the two guards may be dropped in any order.
-/// Each [`get`](Reading::get), whichever guard it is called on, finds the newest value. An earlier
-/// value stays valid, because the reader gives up no value while it has two or more guards.
-///
-/// ```
-/// use coreline::mask::Versioned;
-///
-/// let limit = Versioned::new(10);
-/// let reader = limit.reader();
-/// let mut outer = reader.enter();
-/// let before = outer.get();
-/// limit.update(20);
-/// assert_eq!((*reader.enter().get(), *before), (20, 10), "an inner guard looks again");
-/// ```
-pub struct Reader<T: Send + Sync + 'static, W: World = Native> {
-    shared: Arc<Shared<T, W>>,
-    seat: Seat<W>,
-    /// The roll of the seat, which `shared` keeps.
-    roll: NonNull<Roll<W>>,
-    /// The value that was current when the reader last looked.
-    cached: Cell<NonNull<T>>,
-    /// How many guards there are. It has 64 bits, so it does not wrap however many guards are
-    /// forgotten.
-    guards: Cell<u64>,
-}
-
-// Its cells hold numbers and an address, each of which is written whole.
-impl<T: Send + Sync + RefUnwindSafe + 'static, W: World> RefUnwindSafe for Reader<T, W> {}
-
-// SAFETY: one pointer is to a value that may be shared, which the seat keeps alive while the reader
-// is inside; outside it is not used. The other is to a roll, which all threads share.
-unsafe impl<T: Send + Sync, W: World> Send for Reader<T, W> {}
-
-impl<T: Send + Sync + 'static, W: World> Reader<T, W> {
-    /// Enters, so that the reader may read until the returned guard is dropped.
-    ///
-    /// Entering takes one store to the reader's own cache line and one load from it. It writes no
-    /// shared memory, unless the value was replaced meanwhile. A reader that is already present
-    /// only counts its guards.
-    #[inline]
-    pub fn enter(&self) -> Reading<'_, T, W> {
-        let outer = self.guards.get();
-        self.guards.set(outer + 1);
-        if outer == 0 && self.seat.enter() {
-            self.entered();
-        }
-        Reading { reader: self }
-    }
-
-    #[cold]
-    #[inline(never)]
-    fn entered(&self) {
-        let Some(news) = self.seat.look_closer() else { return };
-        // Only a refresh can be wanted: an update asks no reader to run a call.
-        self.roll().entered(&self.seat, news);
-        self.refresh();
-    }
-
-    /// The value was replaced while the reader was inside.
-    #[cold]
-    #[inline(never)]
-    fn catch_up(&self) {
-        let Some(news) = self.seat.news() else { return };
-        if self.guards.get() > 1 {
-            // Another guard may have lent a value, so nothing is acknowledged. That holds also what
-            // is found now:
-            //
-            //   reader:  entered when change 4 was the last; finds the value of change 5
-            //   update:  replaces that by change 6, and finds the reader inside since 4
-            //
-            // The update does find it: it begins after change 5 was told to all, and no change
-            // clears the bit of a reader that is inside for longer than it has the lock.
-            return self.refresh();
-        }
-        self.renew(news);
-    }
-
-    /// Gives up what was cached for the current value.
-    fn renew(&self, news: News) {
-        self.roll().set_bit(&self.seat);
-        // Before the acknowledgement: after it, what is cached may be freed.
-        self.refresh();
-        self.seat.acknowledge(news);
-    }
-
-    fn roll(&self) -> &Roll<W> {
-        // SAFETY: `shared` keeps it, and rolls are shared by all threads.
-        unsafe { self.roll.as_ref() }
-    }
-
-    fn refresh(&self) {
-        // Acquire: pairs with the Release of the update that stored it: the value is whole.
-        let current = self.shared.current.load(Ordering::Acquire);
-        self.cached.set(NonNull::new(current).expect("there is always a value"));
-    }
-}
-
-/// Makes another reader of the same value, outside, with a seat of its own, like
-/// [`Versioned::reader`].
-impl<T: Send + Sync + 'static, W: World> Clone for Reader<T, W> {
-    fn clone(&self) -> Self {
-        Versioned { shared: Arc::clone(&self.shared) }.reader()
-    }
-}
-
-impl<T: Send + Sync + 'static, W: World> Drop for Reader<T, W> {
-    fn drop(&mut self) {
-        self.roll().give_back(&self.seat);
-    }
-}
-
-/// The guard of a reader that is present. Dropping the reader's last guard leaves.
-///
-/// A forgotten guard keeps alive all values that are replaced from then on, until its reader is
-/// dropped.
-pub struct Reading<'a, T: Send + Sync + 'static, W: World = Native> {
-    /// It is not `Send`, as a reader is not `Sync`: the thread that entered is inside.
-    reader: &'a Reader<T, W>,
-}
-
-// As the guard of a lock: a thread that panics inside leaves when the guard drops. It gives out
-// shared references.
-impl<T: Send + Sync + RefUnwindSafe + 'static, W: World> UnwindSafe for Reading<'_, T, W> {}
-
-impl<T: Send + Sync + 'static, W: World> Reading<'_, T, W> {
-    /// Returns the current value. The call costs one load and one compare if the value has not
-    /// changed since the last read.
-    ///
-    /// The result borrows the guard, because a new `get` gives up the value that was read before.
-    #[inline]
-    pub fn get(&mut self) -> &T {
-        if self.reader.seat.news().is_some() {
-            self.reader.catch_up();
-        }
-        // SAFETY: `cached` was current when this reader last looked, while it was inside. An update
-        // frees it only after this reader acknowledges a later change or leaves. It does either
-        // only while there is no other guard than the one that it is called on, or that is dropped:
-        // so the borrow that is handed out here has ended, as that needs this guard.
-        unsafe { self.reader.cached.get().as_ref() }
-    }
-}
-
-impl<T: Send + Sync + 'static, W: World> Drop for Reading<'_, T, W> {
-    #[inline]
-    fn drop(&mut self) {
-        let left = self.reader.guards.get() - 1;
-        self.reader.guards.set(left);
-        if left == 0 {
-            self.reader.seat.leave();
-        }
-    }
-}
-
 impl<T: Send + Sync + 'static, W: World> fmt::Debug for Versioned<T, W> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut out = f.debug_struct("Versioned");
@@ -575,12 +426,7 @@ impl<T: Send + Sync + 'static, W: World> fmt::Debug for Versioned<T, W> {
     }
 }
 
-impl_debug!([T: Send + Sync + 'static, W: World] Reader<T, W> as it {
-    seat: it.seat.position(), ..
-});
-
-impl_debug!([T: Send + Sync + 'static, W: World] Reading<'_, T, W> as it { reader: it.reader });
-
+mod reader;
 mod reclaimer;
 #[cfg(test)]
 mod tests;

@@ -209,6 +209,11 @@ pub(crate) fn check_planted(plant: Plant, law: impl Fn() + Send + Sync + 'static
     planted(plant).check(law);
 }
 
+/// As [`check_planted`], with so many preemptions at least: for mistakes that two do not show.
+pub(crate) fn check_by(least: usize, plant: Plant, law: impl Fn() + Send + Sync + 'static) {
+    planted(plant).preemption_bound(preemptions().max(least)).check(law);
+}
+
 /// As [`check`], with two preemptions also where `CORELINE_PREEMPTIONS` asks for more: for laws of
 /// many steps.
 pub(crate) fn few(law: impl Fn() + Send + Sync + 'static) {
@@ -228,6 +233,15 @@ pub(crate) fn fewest_planted(plant: Plant, law: impl Fn() + Send + Sync + 'stati
 /// Whether [`check`] fails if this mistake is planted.
 pub(crate) fn is_caught(plant: Plant, law: impl Fn() + Send + Sync + 'static) -> bool {
     planted(plant).try_check(law).is_err()
+}
+
+/// Whether [`check_by`] fails if this mistake is planted.
+pub(crate) fn is_caught_by(
+    least: usize,
+    plant: Plant,
+    law: impl Fn() + Send + Sync + 'static,
+) -> bool {
+    planted(plant).preemption_bound(preemptions().max(least)).try_check(law).is_err()
 }
 
 /// [`check`] fails if this mistake is planted, and says that it found this.

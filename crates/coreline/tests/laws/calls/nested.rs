@@ -50,6 +50,8 @@ fn nests<W: Testbed>(threads: u32, rounds: u32, updates: u32, first: First, trim
     let latest = Arc::new(W::U32::new_in(0));
     let readers = crew::<W, _, _>(threads, |_| {
         let (reader, latest) = (value.reader(), Arc::clone(&latest));
+        // Its bit is set, so that an update looks at the reader from the beginning.
+        drop(reader.enter());
         move || {
             for _ in 0..rounds {
                 // Acquire: pairs with the Release below: that update has returned.
