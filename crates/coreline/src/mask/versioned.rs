@@ -64,17 +64,23 @@ pub use self::reclaimer::Reclaimer;
 ///
 /// The type is a handle, and its clones are the same value.
 ///
-/// **Costs**: an update reads and writes the line of each reader whose bit is set. To free values,
-/// it also takes a heavy fence (natively, a system call), which interrupts the CPUs on which readers
-/// run. In a virtual machine (Intel Xeon, family 6, model 207) this takes 17 us beside one such
-/// reader. So updates that follow one another quickly [share](PresenceOptions::fence_every) their
-/// fences: in a long run, one update in 100 us frees what all of them have replaced since the last
-/// one. The values that the last updates of such a run replaced stay until a later update,
-/// `synchronize`, or a reclaimer. If no reader's bit is set, each update frees the old value, and
-/// makes no fence. A reader that stays present without reading, or that reads only while it has
-/// several guards, keeps every old value alive. So leave before you block. A new reader that finds
-/// no free seat adds as many seats as there are, up to a limit, and they stay. Updates do not read
-/// the line of a seat that was freed.
+/// **Memory**: an update frees the old value before it returns, if no reader that may hold the value
+/// is present. There are two exceptions. Each of them can keep values forever.
+///
+/// - A reader that stays present without reading, or that reads only while it has several guards,
+///   keeps every old value alive. So leave before you block.
+/// - If updates follow one another quickly, only one in 100 us
+///   [frees values](PresenceOptions::fence_every). It frees what all of them have replaced since the
+///   last one. What the last updates of such a run replaced stays until a later update,
+///   `synchronize`, or a reclaimer, although no reader may hold it. This begins with the 21st update
+///   of a run. So start a reclaimer if values are large, or set `fence_every` to zero.
+///
+/// **Costs**: an update writes the line of each reader whose bit is set. To free values, it also
+/// reads these lines, and takes a heavy fence (natively, a system call), which interrupts the CPUs
+/// on which readers run. In a virtual machine (Intel Xeon, family 6, model 207) this takes 17 us
+/// beside one such reader. If no reader's bit is set, an update makes no fence. A new reader that
+/// finds no free seat adds as many seats as there are, up to a limit, and they stay. Updates do not
+/// read the line of a seat that was freed.
 ///
 /// **Priorities**: reads never wait. An update that waits for another update sleeps. A
 /// `synchronize` that has waited for readers for a long time sleeps between its checks. This holds
@@ -167,7 +173,7 @@ impl<T: Send + Sync + 'static, W: World> Clone for Versioned<T, W> {
 
 impl<T: Send + Sync + 'static, W: World> Versioned<T, W> {
     /// Creates a value, like [`new`](Versioned::new), in world `W`. The options set the number of
-    /// initial seats for readers, and how often bits are cleared.
+    /// initial seats for readers, how often bits are cleared, and how often updates make fences.
     pub fn new_in(value: T, options: PresenceOptions) -> Self {
         Versioned {
             shared: Arc::new(Shared {
@@ -197,9 +203,10 @@ impl<T: Send + Sync + 'static, W: World> Versioned<T, W> {
     }
 
     /// Replaces the value. Every [`get`](Reading::get) that begins after the call has returned
-    /// finds the new value. Unless there is a [reclaimer](Versioned::reclaimer), or updates come
-    /// [so quickly](PresenceOptions::fence_every) that they share their fences, the call frees the
-    /// values that no reader can hold any more, and drops them on the caller's thread.
+    /// finds the new value. The call then drops, on the caller's thread, the old values that no
+    /// reader can hold any more. It does not if there is a [reclaimer](Versioned::reclaimer), or if
+    /// more than 20 updates follow one another [quickly](PresenceOptions::fence_every): most of them
+    /// leave old values to a later update.
     ///
     /// The call waits for other updates, but never for readers. If a heavy fence
     /// [fails](coreline_world::Fences::try_fence_all), replaced values stay until a fence of a later

@@ -180,6 +180,9 @@ fn an_update_whose_fence_was_refused_is_seen_and_waited_for() {
         value.update(1);
         assert!(BEFORE.get().is_none(), "it made no fence");
         assert_eq!(value.retired(), 1, "the reader may hold it");
+        BEFORE.set(Some(0));
+        let wait = catch_unwind(AssertUnwindSafe(|| value.synchronize_by(Model::now())));
+        assert!(wait.is_err(), "it makes the fence that was refused");
         assert!(!value.synchronize_by(Model::now()), "the reader holds what was replaced");
         assert_eq!(*reading.get(), 1);
         assert!(value.synchronize_by(Model::now()) && value.retired() == 0);

@@ -130,6 +130,29 @@ fn a_reader_that_comes_finds_each_update_in_every_interleaving() {
     worlds::check(comes::<Model>);
 }
 
+/// A reader comes while the value is replaced, and another one holds all values, so that only what
+/// is seen counts, and not what is freed.
+fn comes_beside_a_holder<W: Testbed>() {
+    let shared = Shared::<W>::new_in(options(NEVER).trim_every(NEVER));
+    let holder = shared.count.reader();
+    let holding = holder.enter();
+    // It trims, which needs a heavy fence where there is a reader that is away.
+    shared.update();
+    let (theirs, reader) = (Arc::clone(&shared), shared.count.reader());
+    let read = move || (0..2).for_each(|_| theirs.look(&mut reader.enter(), 0));
+    let reader = W::spawn(Placement::Anywhere, read).unwrap();
+    (0..2).for_each(|_| _ = shared.update());
+    reader.join();
+    assert_eq!(shared.count.retired(), 3);
+    drop(holding);
+}
+
+#[test]
+fn an_update_is_seen_without_light_and_heavy_fences_in_every_interleaving() {
+    let plant = Plant { heavy_fences: false, ..Plant::NO_LIGHT_FENCES };
+    worlds::check_planted(plant, comes_beside_a_holder::<Model>);
+}
+
 #[test]
 fn missing_orderings_of_updates_are_caught() {
     assert!(is_caught(Plant::NO_FENCES, comes::<Model>), "the fence of bits");
