@@ -2029,14 +2029,15 @@ coreline_code_t coreline_versioned_destroy(struct coreline_versioned_t *versione
  * Each read that begins after the call has returned finds the new value, which may not be null.
  * The call waits for other updates, and never for readers. Unless there is a reclaimer, it
  * destroys the earlier values that no reader can have any more. A value that a reader may have is
- * destroyed by a later update, by `coreline_versioned_synchronize`, or by a reclaimer.
+ * destroyed by a later update, by `coreline_versioned_synchronize`, or by a reclaimer. If more
+ * than 20 updates follow one another quickly, most of them leave this to a later one, also if no
+ * reader may have the value.
  *
  * To make the new value out of the old one, let threads that update hold a lock meanwhile. If
  * there is no memory, the process aborts.
  *
- * Errors: `CORELINE_ERROR_NULL`, `CORELINE_ERROR_HANDLE`, `CORELINE_ERROR_PANIC` (the kernel
- * refuses `membarrier`: the value was replaced, but readers may find the old one until the next
- * update). After other errors, the value still belongs to the caller.
+ * Errors: `CORELINE_ERROR_NULL`, `CORELINE_ERROR_HANDLE`, after which the value still belongs to
+ * the caller.
  *
  * Threads: any number of threads may call it at the same time, also while they read. Signals: no
  * signal handler may call it. Fork: in a child, it waits forever if another thread was in an

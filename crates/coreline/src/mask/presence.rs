@@ -66,10 +66,10 @@ impl PresenceOptions {
     /// [trim]: https://lore.kernel.org/r/20241204210316.612ee573@fangorn
     pub const TRIM_EVERY: Duration = Duration::from_secs(1);
 
-    /// The default mean time between two heavy fences of updates of a [`Versioned`](super::Versioned)
-    /// that follow one another quickly. In a virtual machine (Intel Xeon, family 6, model 207), a
-    /// heavy fence takes 17 us beside a running reader. So there, updates spend a fifth of their time
-    /// on fences.
+    /// The default mean time between two heavy fences of updates of a
+    /// [`Versioned`](super::Versioned) that follow one another quickly. In a virtual machine (Intel
+    /// Xeon, family 6, model 207), a heavy fence takes 17 us beside a running reader. So there,
+    /// updates spend a fifth of their time on fences.
     pub const FENCE_EVERY: Duration = Duration::from_micros(100);
 
     /// Creates the default options: two seats per CPU, at least 64 seats, and bits cleared at most
@@ -95,15 +95,16 @@ impl PresenceOptions {
     }
 
     /// Sets the mean time between two heavy fences that updates of a
-    /// [`Versioned`](super::Versioned) make to free old values. A shootdown always makes its fences.
+    /// [`Versioned`](super::Versioned) make to free old values. A shootdown always makes its
+    /// fences.
     ///
-    /// Updates may make fences up to 2 ms ahead of time. So with the default of 100 us, the first 20
-    /// updates of a quick run make one each. Later updates of the run make a fence if `span` has
+    /// Updates may make fences up to 2 ms ahead of time. So with the default of 100 us, the first
+    /// 20 updates of a quick run make one each. Later updates of the run make a fence if `span` has
     /// passed for each fence before it. The others leave old values to a later update. If none
     /// comes, old values stay until [`synchronize`](super::Versioned::synchronize) or a
-    /// [`Reclaimer`](super::Reclaimer) frees them. Their number is at most that of the updates which
-    /// can be made during `span`. With a `span` of zero, each update makes a fence, and frees all
-    /// values that no reader holds.
+    /// [`Reclaimer`](super::Reclaimer) frees them. Their number is at most that of the updates
+    /// which can be made during `span`. With a `span` of zero, each update makes a fence, and frees
+    /// all values that no reader holds.
     pub const fn fence_every(mut self, span: Duration) -> Self {
         self.fence_every = span;
         self

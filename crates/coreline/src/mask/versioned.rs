@@ -64,16 +64,16 @@ pub use self::reclaimer::Reclaimer;
 ///
 /// The type is a handle, and its clones are the same value.
 ///
-/// **Memory**: an update frees the old value before it returns, if no reader that may hold the value
-/// is present. There are two exceptions. Each of them can keep values forever.
+/// **Memory**: an update frees the old value before it returns, if no reader that may hold the
+/// value is present. There are two exceptions. Each of them can keep values forever.
 ///
 /// - A reader that stays present without reading, or that reads only while it has several guards,
 ///   keeps every old value alive. So leave before you block.
-/// - If updates follow one another quickly, only one in 100 us
-///   [frees values](PresenceOptions::fence_every). It frees what all of them have replaced since the
-///   last one. What the last updates of such a run replaced stays until a later update,
-///   `synchronize`, or a reclaimer, although no reader may hold it. This begins with the 21st update
-///   of a run. So start a reclaimer if values are large, or set `fence_every` to zero.
+/// - If updates follow one another quickly, only one in 100 us [frees
+///   values](PresenceOptions::fence_every). It frees what all of them have replaced since the last
+///   one. What the last updates of such a run replaced stays until a later update, `synchronize`,
+///   or a reclaimer, although no reader may hold it. This begins with the 21st update of a run. So
+///   start a reclaimer if values are large, or set `fence_every` to zero.
 ///
 /// **Costs**: an update writes the line of each reader whose bit is set. To free values, it also
 /// reads these lines, and takes a heavy fence (natively, a system call), which interrupts the CPUs
@@ -205,12 +205,12 @@ impl<T: Send + Sync + 'static, W: World> Versioned<T, W> {
     /// Replaces the value. Every [`get`](Reading::get) that begins after the call has returned
     /// finds the new value. The call then drops, on the caller's thread, the old values that no
     /// reader can hold any more. It does not if there is a [reclaimer](Versioned::reclaimer), or if
-    /// more than 20 updates follow one another [quickly](PresenceOptions::fence_every): most of them
-    /// leave old values to a later update.
+    /// more than 20 updates follow one another [quickly](PresenceOptions::fence_every): most of
+    /// them leave old values to a later update.
     ///
     /// The call waits for other updates, but never for readers. If a heavy fence
-    /// [fails](coreline_world::Fences::try_fence_all), replaced values stay until a fence of a later
-    /// update, or of `synchronize`, succeeds.
+    /// [fails](coreline_world::Fences::try_fence_all), replaced values stay until a fence of a
+    /// later update, or of `synchronize`, succeeds.
     pub fn update(&self, value: T) {
         let value = Box::new(value);
         self.replace(|_| value);
@@ -380,9 +380,9 @@ impl<T: Send + Sync + 'static, W: World> Shared<T, W> {
         is_fenced && frees
     }
 
-    /// Takes out the replaced values that no reader can hold any more, and calls `f` for each reader
-    /// that is present, with the last change that it knows of. Drop the values without the lock,
-    /// which a drop may want, and each of them, even if one panics.
+    /// Takes out the replaced values that no reader can hold any more, and calls `f` for each
+    /// reader that is present, with the last change that it knows of. Drop the values without the
+    /// lock, which a drop may want, and each of them, even if one panics.
     ///
     /// A reader that knows of change `n` holds only what was replaced after `n`. So values become
     /// free in the order of their changes, and the reader that knows least says how many. So an

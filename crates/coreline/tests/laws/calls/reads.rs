@@ -111,7 +111,8 @@ fn an_update_is_found_by_383_simulated_readers() {
     }
 }
 
-/// The simulated time of each of these updates, of which each makes a heavy fence, beside a reader that is inside and never looks.
+/// The simulated time of each of these updates, of which each makes a heavy fence, beside a reader
+/// that is inside and never looks.
 fn held_back(updates: u64) -> Vec<Duration> {
     let machine = Machine::preset("host-2c").unwrap().step_limit(20_000_000);
     let law = move || {
