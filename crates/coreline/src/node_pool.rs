@@ -17,6 +17,13 @@
 //! | `made` | how many objects were ever taken for the first time | exchanges |
 //! | `chunks`, `far` | the objects; null until made | the first exchange |
 //!
+//! | constant or rule | with less | with more | test |
+//! |---|---|---|---|
+//! | `SHARDS` | all CPUs change one word | 64 bytes each | `cpus_that_take_and_put_back_..` |
+//! | the own list first | the same | | that test |
+//! | `spread` | few objects go to and fro | unused objects | that test |
+//! | `PAGE` | a page is partly unused | the same | `a_chunk_of_small_objects_..` |
+//!
 //! An exchange fails where another thread's did not, or on some processors by chance, and is tried
 //! again immediately: a thread that is stopped, killed or left behind by a fork holds up none.
 
@@ -342,12 +349,13 @@ impl<T: Pooled<W>, W: World> Drop for Pool<T, W> {
 
 #[cfg(test)]
 mod tests {
+    use core::time::Duration;
     use std::collections::HashSet;
     use std::sync::Arc;
 
     use coreline_sim::{Machine, Sim};
     use coreline_topology::CpuId;
-    use coreline_world::{JoinHandle, Native, Placement, Threads, Words};
+    use coreline_world::{Clock, JoinHandle, Native, Placement, Threads, Words};
 
     use super::*;
 
@@ -443,5 +451,58 @@ mod tests {
             assert_eq!(std::iter::from_fn(|| pool.take()).count(), taken.len());
         };
         Machine::preset("host-2c").expect("a preset").run(program).expect("it ends");
+    }
+
+    #[test]
+    fn a_chunk_of_small_objects_fills_a_page() {
+        let pool = Pool::<Odd, Native>::new_in(1, 0);
+        pool.take().expect("there is memory");
+        assert_eq!(pool.bytes(), 4096 / size_of::<Odd>() * size_of::<Odd>());
+    }
+
+    /// An object on a line of its own.
+    struct Apart(Line<<Sim as Words>::U32>);
+
+    impl Pooled<Sim> for Apart {
+        fn new_in() -> Self {
+            Apart(Line(Word::new_in(NONE)))
+        }
+
+        fn link(&self) -> &<Sim as Words>::U32 {
+            &self.0.0
+        }
+    }
+
+    /// Takes an object on each of these CPUs and puts it back, a hundred times, at the same time;
+    /// returns the longest time, and how many objects were made.
+    fn used_by(cpus: u32) -> (Duration, u32) {
+        let program = move || {
+            let pool = Arc::new(Pool::<Apart, Sim>::new_in(1024, 1024));
+            let each = |cpu| {
+                let pool = Arc::clone(&pool);
+                let turn = move |pool: &Pool<Apart, Sim>| {
+                    pool.put_back(pool.take().expect("there is memory"));
+                };
+                let work = move || {
+                    turn(&pool);
+                    let begun = Sim::now();
+                    (0..100).for_each(|_| turn(&pool));
+                    Sim::now() - begun
+                };
+                Sim::spawn(Placement::On(CpuId::new(cpu)), work).expect("one thread for each CPU")
+            };
+            let threads: Vec<_> = (0..cpus).map(each).collect();
+            let longest = threads.into_iter().map(JoinHandle::join).max();
+            (longest.expect("there are CPUs"), pool.made())
+        };
+        let run = Machine::preset("kunpeng920-96c-4n").expect("a preset").run(program);
+        run.expect("it ends").value
+    }
+
+    #[test]
+    fn cpus_that_take_and_put_back_do_not_meet() {
+        let ((alone, _), (beside, made)) = (used_by(1), used_by(16));
+        assert!(beside < 2 * alone, "{beside:?} beside 15 others, {alone:?} alone");
+        assert_eq!(made, 16, "each CPU has made its own");
     }
 }
