@@ -5,6 +5,10 @@
 //!
 //! A CPU also keeps the memory of objects that were discarded, 4 KiB at most, so that an object
 //! that is constructed next needs no lock: `a_cpu_keeps_the_memory_of_discarded_objects`.
+//!
+//! | constant or rule | with less | with more | test |
+//! |---|---|---|---|
+//! | 8 objects, 32 objects | trips to depots | memory | `a_cpu_keeps_two_magazines` |
 
 use core::alloc::Layout;
 use core::fmt;

@@ -1,4 +1,8 @@
 //! [`Quarantine`]: the storage for the last rejected objects.
+//!
+//! | constant or rule | with less | with more | test |
+//! |---|---|---|---|
+//! | `MOST` | fewer than documented | more memory than there is | `a_quarantine_that_is_..` |
 
 use core::ptr::{self, NonNull};
 
@@ -86,5 +90,18 @@ impl<B: 'static, W: World> Quarantine<B, W> {
         let empty = |place: &W::Ptr<_>| place.swap(ptr::null_mut(), Ordering::Acquire);
         let places = (first..len).chain(0..first).map(|number| &self.places[number]);
         places.filter_map(move |place| self.take(empty(place)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use coreline_world::Native;
+
+    use super::*;
+
+    #[test]
+    fn a_quarantine_that_is_asked_for_too_much_has_65_536_places() {
+        assert_eq!(Quarantine::<u64, Native>::new_in(usize::MAX).places.len(), 65_536);
+        assert_eq!(Quarantine::<u64, Native>::new_in(1_000).places.len(), 1_000);
     }
 }

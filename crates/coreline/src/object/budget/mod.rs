@@ -5,6 +5,10 @@
 //! accesses the central word only when its stock is empty or too large. (The kernel's memory
 //! control groups do the same: `memcg_stock`.)
 //!
+//! | constant or rule | with less | with more | test |
+//! |---|---|---|---|
+//! | an eighth of the limit, `MOST` | no stocks | stocks hold the limit back | `stocks_of_a_..` |
+//!
 //! | word | meaning | written by |
 //! |---|---|---|
 //! | `limit` | what may be charged at one time | [`Budget::set_limit`] |
