@@ -9,6 +9,14 @@
 //! Update:    retires a value, adds to the word, wakes no thread
 //! Reclaimer: is to sleep while the word is what it read      <- finds it changed, and looks again
 //! ```
+//!
+//! | constant or rule | with less | with more | test |
+//! |---|---|---|---|
+//! | `NAPS[0]` | it never sleeps | values wait after short sections | 1, 2 |
+//! | `NAPS[1]` | it looks too often | values wait after long sections | 1, 2 |
+//!
+//! 1: `a_reclaimer_sleeps_while_a_reader_holds_a_value`, in the laws of calls. 2:
+//! `a_reclaimer_frees_soon_..`, in the tests of [`Collector`](crate::rcu::Collector).
 
 use core::cell::Cell;
 use core::mem;

@@ -8,6 +8,12 @@
 //! | a list of [`Lists`] | its lock | a thread that fills it or calls `barrier`, a reclaimer |
 //! | a batch in [`Backlog::waiting`] | the lock of `Periods` | a thread that helps |
 //! | a batch that a thread runs | nothing: it is that thread's | that thread |
+//!
+//! | constant or rule | with less | with more | test |
+//! |---|---|---|---|
+//! | `ROOM` | a list grows step by step | memory that no batch needs | `a_list_has_room_..` |
+//! | an emptied list is the next one | it grows again | | `a_list_that_was_emptied_..` |
+//! | values share a list | each has one | a call is long | `values_that_are_taken_one_by_one_..` |
 
 use core::mem;
 use core::num::NonZeroU32;
@@ -314,6 +320,33 @@ mod tests {
         assert_eq!(backlog.values(), 1_000);
         assert!(room < 3_000, "room for {room} values");
         let mut panics = Panics::NONE;
+        backlog.rest().for_each(|ready| _ = ready.run(&mut panics));
+    }
+
+    #[test]
+    fn a_list_has_room_for_a_batch_at_once_but_for_no_huge_one() {
+        for (batch, room) in [(100, 100), (usize::MAX, 256)] {
+            let lists = Lists::<Native>::new_in().unwrap();
+            let (at, _) = lists.push(Retired::call(|| ()), batch);
+            assert_eq!(lists.0[at].0.lock().capacity(), room);
+            lists.0[at].0.lock().drain(..).for_each(Retired::free);
+        }
+    }
+
+    #[test]
+    fn a_list_that_was_emptied_is_used_again() {
+        let (lists, mut backlog) = (Lists::<Native>::new_in().unwrap(), Backlog::NONE);
+        let mut panics = Panics::NONE;
+        for _ in 0..2 {
+            let (at, _) = lists.push(Retired::call(|| ()), 64);
+            backlog.take(&lists, at, 1, 0);
+            let ready = backlog.ready::<Native>(0, u64::MAX).unwrap();
+            backlog.finish(ready.run(&mut panics));
+        }
+        assert_eq!(backlog.spare.capacity(), 64);
+        let (at, _) = lists.push(Retired::call(|| ()), 64);
+        backlog.take(&lists, at, 1, 0);
+        assert_eq!(lists.0[at].0.lock().capacity(), 64, "what was emptied is the next list");
         backlog.rest().for_each(|ready| _ = ready.run(&mut panics));
     }
 }

@@ -1,4 +1,10 @@
 //! [`Collector`]: readers, grace periods, and what waits for them.
+//!
+//! | constant or rule | with less | with more | test |
+//! |---|---|---|---|
+//! | `HELP` | the backlog stays | a call is long | `a_call_frees_two_batches_..`, in `tests.rs` |
+//! | two batches wait for the lock | a list grows | | `a_list_has_at_most_two_batches_..` |
+//! | `patience` | readers hold up memory | | `beside_a_stuck_reader_..`, in the laws of calls |
 
 use core::mem;
 use core::ops::{Deref, DerefMut};

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use coreline_sim::{Machine, Sim};
 use coreline_topology::CpuId;
-use coreline_world::{JoinHandle, Placement, Threads, Word, Words};
+use coreline_world::{Clock, JoinHandle, Placement, Threads, Word, Words};
 
 use super::*;
 
@@ -46,4 +46,53 @@ fn a_list_has_at_most_two_batches_while_another_thread_holds_the_lock() {
         assert!(collector.pending() < 16, "{} wait", collector.pending());
     };
     Machine::preset("host-2c").expect("a preset").run(law).expect("it ends");
+}
+
+/// So that a call takes a bounded time, and the backlog shrinks.
+#[test]
+fn a_call_frees_two_batches_at_most_and_more_than_it_adds() {
+    let law = || {
+        let collector = collector::<Sim>(10);
+        let section = collector.enter();
+        (0..1_000).for_each(|_| collector.defer(|| ()));
+        assert_eq!(collector.pending(), 1_000);
+        drop(section);
+        let mut calls = 0;
+        while collector.pending() >= 20 {
+            let before = collector.pending();
+            collector.defer(|| ());
+            let freed = before + 1 - collector.pending();
+            assert!(freed <= 20, "{freed} values in one call");
+            calls += 1;
+            assert!(calls <= 1_100, "{before} values wait");
+        }
+    };
+    Machine::preset("host-2c").expect("a preset").run(law).expect("it ends");
+}
+
+/// How long after a section of this length ends what waits for it is freed, by a reclaimer.
+fn late(section: Duration) -> Duration {
+    let law = move || {
+        let collector = collector::<Sim>(1);
+        let reclaimer = collector.reclaimer().unwrap();
+        let guard = collector.enter();
+        collector.defer(|| ());
+        Sim::sleep(section);
+        drop(guard);
+        let begun = Sim::now();
+        while collector.pending() > 0 {
+            Sim::sleep(Duration::from_micros(10));
+        }
+        let late = Sim::now() - begun;
+        drop(reclaimer);
+        late
+    };
+    Machine::preset("host-2c").expect("a preset").run(law).expect("it ends").value
+}
+
+#[test]
+fn a_reclaimer_frees_soon_after_short_sections_and_10_ms_after_long_ones() {
+    let [short, long] = [Duration::from_micros(200), Duration::from_secs(1)].map(late);
+    assert!(short < Duration::from_micros(300), "{short:?} after a short section");
+    assert!(long < Duration::from_millis(25), "{long:?} after a long section");
 }
