@@ -1,4 +1,9 @@
 //! [`PerCpuBag`]: values that any thread puts in and any thread takes out, kept by CPU.
+//!
+//! | constant or rule | with less | with more | test |
+//! |---|---|---|---|
+//! | `LOOKS` of an operation | `few_operations_find_..` fails | waits | `no_operation_waits_..` |
+//! | `LOOKS` of a drain | none: it leaves values | waits | `no_operation_waits_..` |
 
 use core::alloc::Layout;
 use core::mem::{ManuallyDrop, MaybeUninit};
@@ -396,3 +401,53 @@ impl<T, W: World> Drop for Stack<T, W> {
 }
 
 impl_debug!([T, W: World] PerCpuBag<T, W> as it { len: it.len(), capacity: it.capacity, .. });
+
+#[cfg(test)]
+mod tests {
+    use coreline_sim::{Machine, Sim};
+    use coreline_topology::CpuId;
+    use coreline_world::{Clock, JoinHandle, Placement, Threads};
+    use std::sync::Arc;
+
+    use super::*;
+
+    /// A stack whose holder is stopped stays busy.
+    #[test]
+    fn no_operation_waits_for_one_that_is_stopped() {
+        let program = || {
+            let bag = PerCpuBag::<u32, Sim>::new_in(10).unwrap();
+            bag.push(1).unwrap();
+            let held: Vec<_> =
+                bag.stacks.iter().map(|stack| stack.0.lock.try_lock_in_handlers()).collect();
+            let begun = Sim::now();
+            assert_eq!((bag.pop(), bag.push(2), bag.drain(|_| ())), (None, Err(2), 0));
+            drop(held);
+            assert_eq!(bag.pop(), Some(1));
+            Sim::now() - begun
+        };
+        let run = Machine::preset("host-2c").expect("a preset").step_limit(100_000).run(program);
+        let spent = run.expect("it ends").value;
+        assert!(spent < core::time::Duration::from_micros(10), "{spent:?}");
+    }
+
+    /// A thread takes values from the stack of another CPU, whose thread uses it all the time.
+    #[test]
+    fn few_operations_find_each_stack_busy_at_each_look() {
+        let program = || {
+            let bag = Arc::new(PerCpuBag::<u32, Sim>::new_in(2_000).unwrap());
+            let on = |cpu| Placement::On(CpuId::new(cpu));
+            let (fills, theirs) = (Arc::clone(&bag), Arc::clone(&bag));
+            let fill = move || (0..900).for_each(|value| fills.push(value).unwrap());
+            Sim::spawn(on(1), fill).expect("one thread").join();
+            let turns = move || (0..2_000).for_each(|_| _ = theirs.push(theirs.pop().unwrap_or(0)));
+            let owner = Sim::spawn(on(1), turns).expect("one thread");
+            let take = move || (0..500).filter(|_| bag.pop().is_none()).count();
+            let missed = Sim::spawn(on(0), take).expect("one thread").join();
+            owner.join();
+            missed
+        };
+        let missed = Machine::preset("host-2c").expect("a preset").run(program);
+        let missed = missed.expect("it ends").value;
+        assert!(missed <= 25, "{missed} of 500 found nothing");
+    }
+}

@@ -18,6 +18,10 @@
 //! | `chunks` | the chunk mapped last, which points to the one before | the holder of `lock` |
 //! | `lock` | held while a line is taken or given back | [`SlotLock`] |
 //!
+//! | constant or rule | with less | with more | test |
+//! |---|---|---|---|
+//! | `PARTS` | CPUs wait for each other | 64 bytes each | `a_thread_that_takes_a_line_..` |
+//!
 //! **Fork**: a child that was forked while another thread took or returned a line can continue. It
 //! may lose that line, or the lines of a new chunk, and hands none out twice.
 
@@ -260,3 +264,29 @@ impl<W: World> Drop for Part<W> {
 }
 
 impl_debug!([W: World] Lines<W> { .. });
+
+#[cfg(test)]
+mod tests {
+    use coreline_sim::{Machine, Sim};
+
+    use super::*;
+
+    /// With one lock, all CPUs of a machine would come in vain while one of them has it.
+    #[test]
+    fn a_thread_that_takes_a_line_holds_up_those_of_its_lines_cpus_only() {
+        let program = || {
+            let lines = Lines::<Sim>::of_world();
+            let rows = Rows::<Sim>::new_in(96);
+            let held = lines.part(0).lock.lock();
+            for cpu in [0, PER_LINE - 1, PER_LINE, 95] {
+                // SAFETY: all lines come from there, and no row is written.
+                let row = unsafe { lines.try_make(&rows, cpu, 0) };
+                assert_eq!(row.is_some(), cpu >= PER_LINE, "CPU {cpu}");
+            }
+            drop(held);
+            // SAFETY: all lines come from there, and no code uses them any more.
+            unsafe { lines.release(&rows) };
+        };
+        Machine::preset("kunpeng920-96c-4n").expect("a preset").run(program).expect("it ends");
+    }
+}

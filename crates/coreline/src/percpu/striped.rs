@@ -3,6 +3,10 @@
 //!
 //! A stripe is not a slot, and operations on it are not restartable sections. Its owner is the
 //! thread that holds its lock, on whichever CPU that thread runs by now.
+//!
+//! | constant or rule | with less | with more | test |
+//! |---|---|---|---|
+//! | `APART` | two CPUs write one pair of lines | memory only | `stripes_share_no_pair_of_lines` |
 
 use core::alloc::Layout;
 use core::mem::MaybeUninit;
@@ -49,4 +53,22 @@ pub(crate) fn own<W: World>(stripes: usize) -> usize {
     let cpu = W::cpu_hint().index();
     // As a rule there is a stripe for each CPU, so nothing is divided.
     if cpu < stripes { cpu } else { cpu % stripes }
+}
+
+#[cfg(test)]
+mod tests {
+    use coreline_world::Native;
+
+    use super::*;
+
+    #[test]
+    fn stripes_share_no_pair_of_lines() {
+        let stripes: Vec<_> = (0..64).map(|_| places::<u64, Native>(3).unwrap()).collect();
+        let mut pairs: Vec<_> = stripes
+            .iter()
+            .map(|stripe| [0, 2].map(|at| (&raw const stripe[at]).addr() / 128))
+            .collect();
+        pairs.sort_unstable();
+        assert!(pairs.windows(2).all(|two| two[0][1] < two[1][0]), "{pairs:?}");
+    }
 }

@@ -9,6 +9,10 @@
 //! | written after free | a pointer to a slot was kept | when it is handed out again, or asked |
 //! | freed twice | [`PerCpuPool::free`](super::PerCpuPool::free) was called again | at once |
 //! | leaked | a handle was forgotten | when the pool is closed |
+//!
+//! | constant or rule | with less | with more | test |
+//! |---|---|---|---|
+//! | `WATCHED` | a late write is missed | memory | `the_last_thousand_..`, `mistakes_are_..` |
 
 use core::alloc::Layout;
 use core::fmt;

@@ -1,4 +1,8 @@
 //! A chunk: one stride of memory for each index, and its metadata.
+//!
+//! | constant or rule | with less | with more | test |
+//! |---|---|---|---|
+//! | `HUGE` | no huge page fits | address space | `a_pool_with_huge_pages_is_aligned_to_them` |
 
 use core::alloc::Layout;
 use core::ops::Range;

@@ -471,4 +471,51 @@ mod tests {
         let (bytes, words) = looked(|| pool.trim());
         assert_eq!((bytes, words), (0, 0));
     }
+
+    #[test]
+    fn a_pool_with_huge_pages_is_aligned_to_them() {
+        for _ in 0..4 {
+            let pool = PerCpuPool::<Native>::new(PoolOptions::new().huge_pages(true)).unwrap();
+            let first = pool.allocate(Layout::new::<u64>()).unwrap();
+            assert!(first.addr().get().is_multiple_of(2 << 20), "{first:?}");
+        }
+    }
+
+    /// A mistake is found also if a thousand items were freed since.
+    #[test]
+    fn the_last_thousand_freed_items_are_watched() {
+        let pool = PerCpuPool::<Native>::new(PoolOptions::new().checked(true)).unwrap();
+        let layout = Layout::new::<u64>();
+        let items: Vec<_> = (0..1_000).map(|_| pool.allocate(layout).unwrap()).collect();
+        // SAFETY: allocated above, and used by nothing.
+        items.iter().for_each(|&at| unsafe { pool.free(at, layout, 1).unwrap() });
+        // SAFETY: memory of the pool, which nothing else uses while the item is watched.
+        unsafe { items[0].write(1) };
+        let fault = checked::Fault::WrittenAfterFree { slot: 0, offset: 0, found: 1 };
+        assert_eq!(pool.faults(), [fault]);
+    }
+
+    /// A search looks at four chunks that have no place for an item of this alignment, and no more.
+    #[test]
+    fn a_search_tries_four_chunks_of_a_class() {
+        let layout = |align| Layout::from_size_align(64, align).unwrap();
+        for (useless, found) in [(4, true), (5, false)] {
+            let pool = PerCpuPool::<Native>::new(PoolOptions::new()).unwrap();
+            let chunk = |_| {
+                let items = Native::STRIDE / 64;
+                (0..items).map(|_| pool.allocate(layout(64)).unwrap()).collect::<Vec<_>>()
+            };
+            let chunks: Vec<_> = (0..=useless).map(chunk).collect();
+            let mapped = pool.mapped();
+            // The list has the chunk first that had an item freed last. The chunk that was mapped
+            // last is in another list, and does not count.
+            for (number, items) in chunks.iter().enumerate() {
+                let at = items[4 + usize::from(number > 0)];
+                // SAFETY: allocated above, and used by nothing.
+                unsafe { pool.free(at, layout(64), 0).unwrap() };
+            }
+            let at = pool.allocate(layout(256)).unwrap();
+            assert_eq!((at == chunks[0][4], pool.mapped() == mapped), (found, found), "{useless}");
+        }
+    }
 }

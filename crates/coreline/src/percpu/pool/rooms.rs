@@ -12,6 +12,10 @@
 //! most [`TRIES`], and the next one searches others. So neither cost depends on the number of
 //! chunks. (The kernel's `pcpu_chunk_lists` are similar.)
 //!
+//! | constant or rule | with less | with more | test |
+//! |---|---|---|---|
+//! | `TRIES` | a chunk is mapped too soon | a search is long | `a_search_tries_four_chunks_..` |
+//!
 //! **Fork**: a thread that does not exist in the child may have been changing the lists. So the
 //! lists belong to one generation of the memory. The first thread of another generation rebuilds
 //! them from the pool's list of all chunks.

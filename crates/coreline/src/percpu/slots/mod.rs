@@ -40,6 +40,10 @@
 //! | gate | a copy of the address of slot 0 and of the limit, for sections that know no [`Slots`] |
 //! | by name | of a lock: its word names its holder, so a thread can tell whether it holds it |
 //! | hold | blocks the thread's signals, so that no handler interrupts it with half a slot made |
+//!
+//! | constant or rule | with less | with more | test |
+//! |---|---|---|---|
+//! | `LOOKS` | the shared slot is used | a handler may not end | `an_operation_whose_thread_..` |
 
 mod field;
 mod indexing;

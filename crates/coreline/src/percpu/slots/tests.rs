@@ -1,7 +1,8 @@
 use std::sync::Arc;
 
+use coreline_sim::{Machine, Sim};
 use coreline_world::model::{Checker, Model, Plant};
-use coreline_world::{Cell, JoinHandle, Placement, Testbed};
+use coreline_world::{Cell, JoinHandle, Placement, Testbed, Words};
 
 use super::*;
 use crate::IndexBy;
@@ -50,4 +51,25 @@ fn slots_that_are_looked_for_without_acquire_are_caught() {
     let failure = checker.try_check(what_is_behind_a_gate_is_whole::<Model>).unwrap_err();
     let has = |text| failure.message.contains(text);
     assert!(has("Causality violation") || has("left == right"), "{failure}");
+}
+
+/// The thread may move after each look. An operation of a signal handler must end all the same.
+#[test]
+fn an_operation_whose_thread_moves_looks_four_times_for_a_slot() {
+    let program = || {
+        let slots = PerCpu::<<Sim as Words>::U64, Sim>::words_in(IndexBy::Cpu).unwrap();
+        let mut looks = 0;
+        let tried = slots.elsewhere(|| {
+            looks += 1;
+            Err::<(), _>(NoSlot)
+        });
+        assert_eq!((looks, tried), (4, Err(slots.indexes())));
+        let mut looks = 0;
+        let tried = slots.elsewhere(|| {
+            looks += 1;
+            if looks < 4 { Err(NoSlot) } else { Ok(()) }
+        });
+        assert_eq!(tried, Ok(()));
+    };
+    Machine::preset("host-2c").expect("a preset").run(program).expect("it ends");
 }
