@@ -13,6 +13,10 @@
 //! store. Every other change is an exchange. So a sender needs one atomic operation for each
 //! message, and notifies only if it replaced `SLEEPING`. A call and `WORK` are different messages:
 //! a call tells the worker about nothing but itself.
+//!
+//! | constant or rule | with less | with more | test |
+//! |---|---|---|---|
+//! | `COURTESY` | a call takes 145 instead of 130 ns | longer | `a_worker_that_has_answered_..` |
 
 use core::mem::offset_of;
 use core::ptr;

@@ -35,6 +35,8 @@
 //! | `NEXT_LOOKS` | a caller that runs calls again | `calls_on_cpus_that_others_want_..` |
 //! | `SHARED` | a call, and what follows it | `a_worker_sleeps_between_calls_from_its_own_cpu` |
 //! | `FIRST_LOOKS` | answers come sooner | none: only speed |
+//! | `GROW_START`, `POLLING` | a worker polls if messages come soon | `a_worker_polls_longer_..` |
+//! | `BETWEEN_CALLS` | calls wait for no other set's end | `a_worker_that_closes_a_set_..` |
 //!
 //! These words say how to wait, and nothing about what a thread waits for. So they need no order,
 //! and a lost update costs only time: polling of up to 100 us, or a time slice if a thread yields.
@@ -429,6 +431,75 @@ mod tests {
             let (here, elsewhere) = (sleeps(0), sleeps(1));
             assert!(here > CALLS * 8 / 10, "it slept {here} times");
             assert!(elsewhere < CALLS / 10, "it slept {elsewhere} times");
+        });
+    }
+
+    /// A worker whose messages come seldom does not poll. If they come soon again, it polls for
+    /// 10 us first, and then for twice as long each time.
+    #[test]
+    fn a_worker_polls_longer_while_messages_come_soon() {
+        simulated(|| {
+            let cpu = CpuId::new(0);
+            let builder: Builder<Sim> = Workers::builder_in().cpus([cpu].into_iter().collect());
+            let workers = Arc::new(builder.start().unwrap());
+            let call = move || {
+                let slept = || workers.stats().map(|(_, stats)| stats.sleeps).sum::<u64>();
+                [1_000, 60].map(|gap| {
+                    let before = slept();
+                    for _ in 0..50 {
+                        workers.call_on(cpu, || ()).unwrap();
+                        Sim::sleep(Duration::from_micros(gap));
+                    }
+                    slept() - before
+                })
+            };
+            let [seldom, soon] = Sim::spawn(Placement::On(CpuId::new(1)), call).unwrap().join();
+            assert!(seldom >= 48, "seldom: it slept {seldom} times");
+            assert!((4..=7).contains(&soon), "soon: it slept {soon} times");
+        });
+    }
+
+    /// Looks too soon take the line away from a caller, and looks too late let it wait.
+    #[test]
+    fn a_worker_that_has_answered_lets_its_caller_send_the_next_call() {
+        simulated(|| {
+            let cpu = CpuId::new(0);
+            let builder: Builder<Sim> = Workers::builder_in().cpus([cpu].into_iter().collect());
+            let workers = Arc::new(builder.start().unwrap());
+            let theirs = Arc::clone(&workers);
+            let call = move || {
+                (0..100).for_each(|_| theirs.call_on(cpu, || ()).unwrap());
+                let begun = Sim::now();
+                (0..1000).for_each(|_| theirs.call_on(cpu, || ()).unwrap());
+                (Sim::now() - begun) / 1000
+            };
+            let took = Sim::spawn(Placement::On(CpuId::new(1)), call).unwrap().join();
+            // 130 ns, but 145 ns without a pause.
+            assert!(took < Duration::from_nanos(140), "{took:?}");
+        });
+    }
+
+    /// A worker that waits for the end of another set serves the calls of its own.
+    #[test]
+    fn a_worker_that_closes_a_set_serves_calls_meanwhile() {
+        simulated(|| {
+            let one = |cpu| {
+                let builder: Builder<Sim> =
+                    Workers::builder_in().cpus([CpuId::new(cpu)].into_iter().collect());
+                builder.start().unwrap()
+            };
+            let (own, other) = (Arc::new(one(0)), one(1));
+            other
+                .call_async(CpuId::new(1), || Sim::work(Duration::from_millis(20)))
+                .unwrap()
+                .detach();
+            let closes = own.call_async(CpuId::new(0), move || drop(other)).unwrap();
+            Sim::sleep(Duration::from_millis(1));
+            let begun = Sim::now();
+            own.call_on(CpuId::new(0), || ()).unwrap();
+            let took = Sim::now() - begun;
+            closes.wait();
+            assert!(took < Duration::from_micros(500), "{took:?}");
         });
     }
 }

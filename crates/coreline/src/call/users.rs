@@ -1,4 +1,8 @@
 //! Records which workers use something that each of them caches, and calls only those.
+//!
+//! | constant or rule | with less | with more | test |
+//! |---|---|---|---|
+//! | `TRIM_EVERY` | workers are called in | they leave in vain | `a_shootdown_a_second_..` |
 
 use core::marker::PhantomData;
 use core::panic::{RefUnwindSafe, UnwindSafe};

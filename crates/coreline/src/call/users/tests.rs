@@ -2,8 +2,8 @@
 
 use coreline_sim::{Machine, Sim};
 use coreline_topology::{CpuId, CpuSet};
-use coreline_world::Testbed;
 use coreline_world::model::{Checker, Model, Plant};
+use coreline_world::{Testbed, Threads};
 
 use super::super::policy::Policy;
 use super::super::{Builder, Workers};
@@ -66,4 +66,23 @@ fn a_child_of_a_fork_does_not_wait_for_a_lock() {
         assert_eq!(users.shootdown(|| ()), Err(CallError::Forked));
     };
     Machine::preset("host-2c").unwrap().run(program).unwrap();
+}
+
+#[test]
+fn a_shootdown_a_second_after_the_last_one_clears_what_workers_left() {
+    let law = || {
+        let cpu = CpuId::new(0);
+        let builder: Builder<Sim> = Workers::builder_in().cpus(CpuSet::from_iter([cpu]));
+        let workers = builder.start().unwrap();
+        let users = Arc::new(workers.users());
+        let shot = || {
+            let theirs = Arc::clone(&users);
+            workers.call_on(cpu, move || drop(theirs.enter().unwrap())).unwrap();
+            users.shootdown(|| ()).unwrap()
+        };
+        assert_eq!([shot().away, shot().away], [1, 0], "the second one comes too soon");
+        Sim::sleep(Users::<Sim>::TRIM_EVERY);
+        assert_eq!(shot().away, 1);
+    };
+    Machine::preset("host-2c").expect("a preset").run(law).expect("it ends");
 }
