@@ -15,6 +15,12 @@
 //! If there is no memory for slots, the counter retries after twice as many additions each time, up
 //! to 2^20. That is rare enough to cost nothing, and frequent enough for a hot counter.
 //!
+//! | constant or rule | with less | with more | test |
+//! |---|---|---|---|
+//! | `HOT` | slots that do not pay | additions are atomic | `slots_come_with_a_second_cpu_..` |
+//! | a second CPU | the same | CPUs share a line | that test |
+//! | `LAST` | it asks for memory often | never | a constant assertion |
+//!
 //! The fast path does not read this state. It uses slots behind a [`Gate`] in the counter, so it
 //! reads no other cache line before the slot's own. The gate is closed at first. Then no section
 //! finds a slot, and the slow path reads the state. The slow path opens the gate to the existing

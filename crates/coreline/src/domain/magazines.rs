@@ -23,6 +23,13 @@
 //! guess does no harm: a number that a thread takes out of a round by an exchange belongs to this
 //! thread.
 //!
+//! | constant or rule | with less | with more | test |
+//! |---|---|---|---|
+//! | `ROUNDS` | leases take the lock | memory | `a_thread_whose_leases_moved_..` |
+//! | `OPEN` | the same | memory | `a_holder_of_many_takes_no_lock_..` |
+//! | numbers that are far go to depots | memory is far | | `leases_of_another_node_..` |
+//! | near numbers move here | leases take the lock | | `.._for_one_from_elsewhere` |
+//!
 //! # When all are out
 //!
 //! A thread that finds no number must be sure that none is free, while other threads take and
