@@ -12,7 +12,7 @@
 //!
 //! | constant or rule | with less | with more | test |
 //! |---|---|---|---|
-//! | `WATCHED` | a late write is missed | memory | `the_last_thousand_..`, `mistakes_are_..` |
+//! | `WATCHED` | a late write is missed | memory | `mistakes_are_found_..`, in the laws |
 
 use core::alloc::Layout;
 use core::fmt;

@@ -481,20 +481,6 @@ mod tests {
         }
     }
 
-    /// A mistake is found also if a thousand items were freed since.
-    #[test]
-    fn the_last_thousand_freed_items_are_watched() {
-        let pool = PerCpuPool::<Native>::new(PoolOptions::new().checked(true)).unwrap();
-        let layout = Layout::new::<u64>();
-        let items: Vec<_> = (0..1_000).map(|_| pool.allocate(layout).unwrap()).collect();
-        // SAFETY: allocated above, and used by nothing.
-        items.iter().for_each(|&at| unsafe { pool.free(at, layout, 1).unwrap() });
-        // SAFETY: memory of the pool, which nothing else uses while the item is watched.
-        unsafe { items[0].write(1) };
-        let fault = checked::Fault::WrittenAfterFree { slot: 0, offset: 0, found: 1 };
-        assert_eq!(pool.faults(), [fault]);
-    }
-
     /// A search looks at four chunks that have no place for an item of this alignment, and no more.
     #[test]
     fn a_search_tries_four_chunks_of_a_class() {
