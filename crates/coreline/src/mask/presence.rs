@@ -72,8 +72,8 @@ impl PresenceOptions {
     /// updates spend a fifth of their time on fences.
     pub const FENCE_EVERY: Duration = Duration::from_micros(100);
 
-    /// Creates the default options: two seats per CPU, at least 64 seats, and bits cleared at most
-    /// once per second.
+    /// Creates the default options: two seats per CPU, at least 64 seats, bits cleared at most once
+    /// per second, and [`FENCE_EVERY`](Self::FENCE_EVERY).
     pub const fn new() -> Self {
         let (trim_every, fence_every) = (Self::TRIM_EVERY, Self::FENCE_EVERY);
         PresenceOptions { seats: 64, trim_every, fence_every }

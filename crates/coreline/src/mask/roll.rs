@@ -15,18 +15,21 @@
 //! | `wanted` | 0 | the owner is to refresh; clear: it may run the call | announcer; owner |
 //! | | 1.. | the last change that the owner is to know of | announcer |
 //!
-//! | present | wanted and known change | the owner |
+//! | present | wanted beside known change | the owner |
 //! |---|---|---|
-//! | no | equal | away; its cached copy is current |
-//! | no | differ | away; must refresh when it enters |
-//! | yes | equal | present; uses its cached copy |
-//! | yes | differ | present; uses its cached copy until it reads `wanted` again |
+//! | no | not newer | away; its cached copy is current |
+//! | no | newer | away; must refresh when it enters |
+//! | yes | not newer | present; uses its cached copy |
+//! | yes | newer | present; uses its cached copy until it reads `wanted` again |
 //!
 //! An announcement clears a bit only if it also tells the owner to refresh. So an owner that finds
 //! nothing wanted need not look at its bit. Either it is set, or the announcer that cleared it is
 //! about to see the owner and will set it again. That is the whole fast path.
 //!
 //! # The two questions
+//!
+//! This is how [`tell`] announces. An update of a `Versioned` does without the first heavy fence:
+//! see [`Rolls::publish`](super::rolls::Rolls::publish).
 //!
 //! Entering: say "present"; fence; read `wanted`. Announcing: publish; heavy fence; read bits and
 //! states; sometimes clear the bits of owners that are away; write `wanted`; heavy fence; read
@@ -398,7 +401,9 @@ impl<W: World> Roll<W> {
     }
 
     /// Calls `f` for every owner that may hold what was published, with the last change that it
-    /// knows of. Call it after a heavy fence.
+    /// knows of. `last` is the last change of all. One thread at a time, with `publish`.
+    ///
+    /// Call it after a heavy fence, or if `publish` found no bit:
     ///
     /// ```text
     /// owner: says that it is present; light fence; reads `wanted`
@@ -406,13 +411,27 @@ impl<W: World> Roll<W> {
     /// ```
     ///
     /// An owner whose bit is clear has a refresh before it, which sets the bit. What it finds then
-    /// was current at the heavy fence, or came later.
-    pub(super) fn each_holder(&self, mut f: impl FnMut(Position, u64)) {
+    /// was current at the fence of `publish`, or came later.
+    ///
+    /// Also has each owner refresh that was not told of a change which it does not know of:
+    ///
+    /// ```text
+    /// owner:  enters, finds that change 4 is the last
+    /// update: publishes change 5, goes by the owner, whose bit is clear
+    /// owner:  sets its bit, acknowledges change 4, finds what change 5 published
+    /// here:   it seems to hold what change 5 replaced, and would at each later look
+    /// ```
+    pub(super) fn each_holder(&self, last: u64, mut f: impl FnMut(Position, u64)) {
         self.present.each(|at| {
             let known = self.known(at);
-            if known != u64::MAX {
-                f(at, known);
+            if known == u64::MAX {
+                return;
             }
+            // Relaxed: one announcer at a time writes it, and `Versioned` makes no calls.
+            if known < last && self.seat(at).wanted.load(Ordering::Relaxed) >> 1 < last {
+                self.want_refresh(at, last, false);
+            }
+            f(at, known);
         });
     }
 

@@ -14,8 +14,8 @@ use super::roll::{self, Change, Roll, Seat, Told, Waited};
 ///
 /// A roll may be added while a change is told. If the change passes by an owner of a seat there,
 /// this owner finds what was published before it, like any owner whose bit a change does not find.
-/// The pointer to the roll was written before the owner's first entry, whose light fence pairs with
-/// the heavy fence before [`tell`](Rolls::tell) reads that pointer.
+/// The pointer to the roll was written before the owner's first entry, whose fences pair with the
+/// fence before [`tell`](Rolls::tell) or [`publish`](Rolls::publish) reads that pointer.
 ///
 /// ```text
 /// announcer: publishes; fence; finds no more rolls
@@ -140,9 +140,9 @@ impl<W: World> Rolls<W> {
 
     /// Calls `f` for every owner that is present, with the last change that it knows of, like
     /// [`Roll::each_holder`].
-    pub(super) fn each_holder(&self, mut f: impl FnMut(RollPosition, u64)) {
+    pub(super) fn each_holder(&self, last: u64, mut f: impl FnMut(RollPosition, u64)) {
         for (roll, rolls) in self.iter().enumerate() {
-            rolls.roll.each_holder(|at, known| f(RollPosition { roll, at }, known));
+            rolls.roll.each_holder(last, |at, known| f(RollPosition { roll, at }, known));
         }
     }
 

@@ -72,15 +72,15 @@ pub use self::reclaimer::Reclaimer;
 /// - If updates follow one another quickly, only one in 100 us [frees
 ///   values](PresenceOptions::fence_every). It frees what all of them have replaced since the last
 ///   one. What the last updates of such a run replaced stays until a later update, `synchronize`,
-///   or a reclaimer, although no reader may hold it. This begins with the 21st update of a run. So
-///   start a reclaimer if values are large, or set `fence_every` to zero.
+///   or a reclaimer, although no reader may hold it. This begins after about 20 updates of a run.
+///   So start a reclaimer if values are large, or set `fence_every` to zero.
 ///
 /// **Costs**: an update writes the line of each reader whose bit is set. To free values, it also
 /// reads these lines, and takes a heavy fence (natively, a system call), which interrupts the CPUs
 /// on which readers run. In a virtual machine (Intel Xeon, family 6, model 207) this takes 17 us
-/// beside one such reader. If no reader's bit is set, an update makes no fence. A new reader that
-/// finds no free seat adds as many seats as there are, up to a limit, and they stay. Updates do not
-/// read the line of a seat that was freed.
+/// beside one such reader. If no reader's bit is set, an update makes no heavy fence. A new reader
+/// that finds no free seat adds as many seats as there are, up to a limit, and they stay. Updates
+/// do not read the line of a seat that was freed.
 ///
 /// **Priorities**: reads never wait. An update that waits for another update sleeps. A
 /// `synchronize` that has waited for readers for a long time sleeps between its checks. This holds
@@ -112,8 +112,9 @@ struct Shared<T: Send + Sync + 'static, W: World> {
 
 /// Read and written under the lock.
 struct Updater<T> {
-    /// The last change that a heavy fence followed: seats tell which readers may hold what it and
-    /// those before it replaced. Of what later changes replaced they do not tell yet.
+    /// The last change that a heavy fence followed, or that found no reader's bit: seats tell which
+    /// readers may hold what it and those before it replaced. Of what later changes replaced they
+    /// do not tell yet.
     fenced: u64,
     /// The time that the heavy fences of updates have used up: each takes the same share of it.
     spent: Time,
@@ -220,10 +221,10 @@ impl<T: Send + Sync + 'static, W: World> Versioned<T, W> {
     /// in between, so no update is lost. Otherwise, the call works like
     /// [`update`](Versioned::update).
     ///
-    /// `f` runs under the lock of updates. `f` must not update the same value, create or clone a
-    /// reader of it, create or drop a reclaimer of it, or synchronize. `f` must not wait for a
-    /// thread that executes such a call. Otherwise, `f` would wait for itself. While `f` runs,
-    /// other updates wait. If `f` panics, the value is not replaced.
+    /// `f` runs under the lock of updates. `f` must not update the same value, ask for the number
+    /// of its retired values, create or drop a reclaimer of it, or synchronize. `f` must not wait
+    /// for a thread that executes such a call. Otherwise, `f` would wait for itself. While `f`
+    /// runs, other updates wait. If `f` panics, the value is not replaced.
     ///
     /// ```
     /// use coreline::mask::Versioned;
@@ -360,6 +361,9 @@ impl<T: Send + Sync + 'static, W: World> Shared<T, W> {
         if !is_any {
             // No reader has anything of what was replaced: the next look of each refreshes.
             updater.fenced = number;
+            if trims {
+                self.rolls.trim();
+            }
             return frees;
         }
         // First, as the fence of a trim takes up time, too.
@@ -392,8 +396,10 @@ impl<T: Send + Sync + 'static, W: World> Shared<T, W> {
         updater: &mut Updater<T>,
         mut f: impl FnMut(RollPosition, u64),
     ) -> Vec<Box<T>> {
+        // Relaxed: it was stored under the lock, or when this was made.
+        let last = self.last.load(Ordering::Relaxed);
         let mut least = updater.fenced;
-        self.rolls.each_holder(|at, known| {
+        self.rolls.each_holder(last, |at, known| {
             least = least.min(known);
             f(at, known);
         });
@@ -401,7 +407,9 @@ impl<T: Send + Sync + 'static, W: World> Shared<T, W> {
         // SAFETY: from boxes, and taken out of `retired` here. No reader holds one. A reader that
         // was present at a heavy fence after the change was found by `each_holder`, unless it knew
         // of the change or had left, which was acquired there. Each reader that entered later
-        // found a newer value.
+        // found a newer value. Without a heavy fence, no bit was set after the change: a bit is
+        // clear only behind a heavy fence, or because its owner gave its seat back, or because its
+        // owner's fence in `set_bit` is still to come, and then the owner finds a newer value.
         let owned = |old: Retired<T>| unsafe { Box::from_raw(old.value.as_ptr()) };
         updater.retired.drain(..free).map(owned).collect()
     }

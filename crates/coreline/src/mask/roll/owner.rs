@@ -33,11 +33,13 @@ impl<W: World> Seat<W> {
     /// something to do.
     #[inline]
     fn has_news(&self) -> bool {
-        // Pairs with both heavy fences in `tell`. Without it an announcer could miss that we are
+        // Pairs with both heavy fences in `tell`, and with those of `Versioned`, which follow
+        // `publish`. Without it an announcer could miss that we are
         // present, while we miss what it wants, or what it published. Where it is not free,
         // `look_closer` has it.
         W::fence_light_free();
-        // Acquire: pairs with the Release stores in `tell`: the call, and what was published.
+        // Acquire: pairs with the Release stores in `ask` and `want_refresh`: the call, and what
+        // was published.
         self.words().wanted.load(Ordering::Acquire) > self.passes.get()
     }
 
@@ -51,7 +53,8 @@ impl<W: World> Seat<W> {
     /// The demand on the owner, which is present. It costs one load.
     #[inline]
     pub(in crate::mask) fn news(&self) -> Option<News> {
-        // Acquire: pairs with the Release stores in `tell`: the call, and what was published.
+        // Acquire: pairs with the Release stores in `ask` and `want_refresh`: the call, and what
+        // was published.
         let wanted = self.words().wanted.load(Ordering::Acquire);
         (wanted > self.known.get()).then_some(News(wanted))
     }
@@ -63,7 +66,7 @@ impl<W: World> Seat<W> {
         let wanted = &self.words().wanted;
         // Relaxed: the call came with the news, and the announcer waits for the acknowledgement.
         // Also on failure: what a later change published is behind its heavy fence, with which the
-        // light fence in `set_bit` pairs, before any owner refreshes.
+        // fence in `set_bit` pairs, before any owner refreshes.
         wanted
             .compare_exchange(news.0, news.0 | REFRESH, Ordering::Relaxed, Ordering::Relaxed)
             .map_or_else(|now| Err(News(now)), |_| Ok(()))

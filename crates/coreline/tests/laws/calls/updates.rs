@@ -130,6 +130,33 @@ fn a_reader_that_comes_finds_each_update_in_every_interleaving() {
     worlds::check(comes::<Model>);
 }
 
+/// A reader comes while the value is replaced, and stays. Even if the update goes by the reader, it
+/// does not seem to hold the old value for longer than until it looks again.
+fn comes_and_stays<W: Testbed>(beside_another: bool) {
+    let shared = Shared::<W>::new_in(options(NEVER).trim_every(NEVER));
+    let another = shared.count.reader();
+    if beside_another {
+        drop(another.enter());
+    }
+    let (theirs, reader) = (Arc::clone(&shared), shared.count.reader());
+    let update = W::spawn(Placement::Anywhere, move || _ = theirs.update()).unwrap();
+    let mut reading = reader.enter();
+    shared.look(&mut reading, 0);
+    update.join();
+    // It finds the reader, and need not find that the old value is free.
+    _ = shared.count.synchronize_by(W::now());
+    shared.look(&mut reading, 1);
+    assert!(shared.count.synchronize_by(W::now()), "no reader holds the old value");
+    assert_eq!(shared.count.retired(), 0);
+}
+
+#[test]
+fn a_reader_that_comes_holds_no_value_that_it_never_found_in_every_interleaving() {
+    for beside_another in [false, true] {
+        worlds::check(move || comes_and_stays::<Model>(beside_another));
+    }
+}
+
 /// A reader comes while the value is replaced, and another one holds all values, so that only what
 /// is seen counts, and not what is freed.
 fn comes_beside_a_holder<W: Testbed>() {
