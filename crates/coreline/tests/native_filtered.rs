@@ -22,7 +22,8 @@ use coreline::{CounterSet, IndexBy, PerCpu, PerCpuCounter};
 use coreline_topology::{CpuId, CpuSet, NodeId, Shape, Topology};
 use coreline_world::native::{self, NoSections, SelfTestError};
 use coreline_world::{
-    Fences, Kick, Memory, Native, Place, Placement, Signals, Sleep, SpawnError, Threads, Time,
+    Extended, Fences, Kick, Memory, Native, Place, Placement, Signals, Sleep, SliceExtension,
+    SpawnError, Threads, Time,
 };
 use filter::{answer, in_a_child, in_a_child_with, limit, refuse};
 use os::run_on;
@@ -150,6 +151,31 @@ fn a_kick_that_is_refused_is_a_fence_of_all_cpus() {
         let machine = native::probe();
         let by_membarrier = machine.asymmetric_fences || machine.sections.is_ok();
         assert_eq!(kicks_as_it_fences(), !by_membarrier);
+    });
+}
+
+/// A thread asks for slice extensions only if it can make both calls. (On a kernel without them,
+/// nothing changes here. The unit tests of `extension` have such threads.)
+#[test]
+fn without_a_call_that_they_need_there_are_no_slice_extensions() {
+    in_a_child("without_a_call_that_they_need_there_are_no_slice_extensions", || {
+        const SLICE_YIELD: libc::c_long = 471;
+        // A thread that asks first, and one that enables first.
+        let lacking = || {
+            let asked =
+                std::thread::spawn(|| (Native::request_extension(), Native::end_extension()));
+            let enabled = std::thread::spawn(Native::enable_extension).join().unwrap();
+            let (asked, outcome) = asked.join().unwrap();
+            assert_eq!((asked, outcome != Extended::Off), (enabled.is_ok(), enabled.is_ok()));
+            enabled.err().map(|lacking| lacking.to_string())
+        };
+        let before = lacking();
+        answer(SLICE_YIELD, None, libc::ENOSYS);
+        let after = lacking().expect("a thread that could not give way");
+        assert!(before.is_some() || after.contains("rseq_slice_yield is refused"), "{after}");
+        refuse(libc::SYS_prctl);
+        let after = lacking().expect("a thread whose prctl is refused");
+        assert!(before.is_some() || after.contains("prctl refused them"), "{after}");
     });
 }
 

@@ -45,8 +45,13 @@
 //! | `munmap` | memory stays mapped |
 //! | `mbind`, `madvise` | the kernel decides where memory lies and how it is paged |
 //! | `rseq` | threads that are not registered yet use the shared slot; beware of musl |
+//! | `prctl` | threads that did not enable slice extensions before have none |
+//! | `rseq_slice_yield` | a thread with a grant gives way, but the outcome is `Lost` |
 //! | `rt_sigprocmask` | signals are not blocked: handlers must not use stacks |
 //! | `futex`, `sched_yield` | waits spin; glibc ends a process whose locks cannot wait |
+//!
+//! A filter that ends the process for `rseq_slice_yield` does so when a thread enables slice
+//! extensions. If it is installed later, it does so at the first grant, at a random time.
 //!
 //! musl unmaps the stack of a detached thread that ends, and the rseq area on it. If a later filter
 //! refuses `rseq`, the thread stays registered, and the kernel may end the process (`SIGSEGV`).

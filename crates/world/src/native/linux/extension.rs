@@ -7,6 +7,14 @@
 //! | [`AVAILABLE`] | can enable them, by `prctl` |
 //! | [`AVAILABLE`], [`ENABLED`] | has them |
 //!
+//! `prctl` switches them on for the thread. Then the thread calls `rseq_slice_yield` once, without
+//! a grant, because a filter may refuse this call. If the filter does, the thread switches them off
+//! again: the kernel takes the CPU of a thread with a grant before it asks the filter, so no
+//! section could tell that it gave way. If the filter ends the process for the call, it does so
+//! then, and not at the first grant, at a random time. A thread whose extensions another part of
+//! the program enabled is not tried. One whose extensions another part switched off switches them
+//! on again at its next request.
+//!
 //! | `slice_ctrl` | meaning | written by |
 //! |---|---|---|
 //! | 0 | no section asked, or the thread was preempted since | both |
@@ -50,11 +58,12 @@
 //! Sources: `kernel/rseq.c` and `include/linux/rseq_entry.h` of Linux 7.3.
 
 use core::sync::atomic::{AtomicU8, Ordering, compiler_fence};
+use std::io;
 
-use crate::arch::Area;
-use crate::native::Native;
+use crate::arch::{self, Area};
 use crate::native::host::keeping_errno;
-use crate::native::linux::{machine, marks, rseq};
+use crate::native::linux::{auxv, machine, marks, rseq};
+use crate::native::{Native, Registration};
 use crate::{Extended, Lacking, SliceExtension, Why, World};
 
 /// `RSEQ_CS_FLAG_SLICE_EXT_AVAILABLE`.
@@ -75,23 +84,29 @@ pub(crate) fn is_available(area: Area) -> bool {
 
 impl SliceExtension for Native {
     fn enable_extension() -> Result<(), Lacking> {
-        if enable() { Ok(()) } else { Err(lacking()) }
+        rseq::find_published();
+        let area = Area::of_cpu();
+        let (why, remedy) = if area.flags() & ENABLED != 0 {
+            return Ok(());
+        } else if is_available(area) {
+            let Err(why) = switch_on(area) else { return Ok(()) };
+            (why, "let prctl and rseq_slice_yield through the system-call filter")
+        } else {
+            unavailable(area)
+        };
+        Err(Lacking { world: Native::NAME, capability: "slice extension", why, remedy })
     }
 
     #[inline]
     fn request_extension() -> bool {
         let area = Area::of_cpu();
         let flags = area.flags();
-        if flags & ENABLED == 0 {
-            // A registered thread without either bit will never have extensions.
-            let is_settled = flags & AVAILABLE == 0 && rseq::is_id(area.cpu_id());
-            if is_settled || !enable() {
-                return false;
-            }
-            // The area may only now be known.
-            return request(Area::of_cpu());
+        if flags & ENABLED != 0 {
+            return request(area);
         }
-        request(area)
+        // A registered thread without either bit will never have extensions.
+        let is_settled = flags & AVAILABLE == 0 && rseq::is_id(area.cpu_id());
+        !is_settled && request_first()
     }
 
     #[inline]
@@ -108,7 +123,7 @@ impl SliceExtension for Native {
         // The load below stays behind the store: see the module.
         compiler_fence(Ordering::SeqCst);
         if area.slice_control() & GRANTED != 0 {
-            return yield_slice();
+            return give_way();
         }
         if before & REQUEST != 0 { Extended::Unused } else { lost(area) }
     }
@@ -142,51 +157,74 @@ fn lost(area: Area) -> Extended {
 
 /// Gives the CPU up. The kernel says whether the grant was still there.
 #[cold]
-fn yield_slice() -> Extended {
-    /// The same number on every processor.
-    const SLICE_YIELD: libc::c_long = 471;
-    // SAFETY: the call has no arguments, and no effect but the one that it is named for.
-    match keeping_errno(|| unsafe { libc::syscall(SLICE_YIELD) }) {
-        1 => Extended::Yielded,
+fn give_way() -> Extended {
+    match yield_slice() {
+        Ok(true) => Extended::Yielded,
         _ => Extended::Lost,
     }
 }
 
-/// Lets the calling thread ask, if it can. One system call in its life.
-#[cold]
-#[inline(never)]
-fn enable() -> bool {
-    rseq::find_published();
-    let area = Area::of_cpu();
-    let flags = area.flags();
-    if flags & ENABLED != 0 {
-        return true;
-    }
-    if flags & AVAILABLE == 0 || marks::get() & marks::NO_EXTENSION != 0 {
-        return false;
-    }
-    machine::enable_slice_extension();
-    // Not what the call answers: a filter may answer in the kernel's place.
-    let is_enabled = area.flags() & ENABLED != 0;
-    if !is_enabled {
-        marks::set(marks::NO_EXTENSION);
-    }
-    is_enabled
+/// Ends a grant. Whether there was one.
+fn yield_slice() -> io::Result<bool> {
+    /// `__NR_rseq_slice_yield`, of every processor whose areas are read here.
+    const SLICE_YIELD: libc::c_long = 471;
+    // SAFETY: the call has no arguments, and no effect but the one that it is named for.
+    keeping_errno(|| match unsafe { libc::syscall(SLICE_YIELD) } {
+        -1 => Err(io::Error::last_os_error()),
+        yielded => Ok(yielded == 1),
+    })
 }
 
-/// Why the calling thread has none.
-fn lacking() -> Lacking {
+/// The request of a thread that did not enable extensions, as far as this thread knows.
+#[cold]
+#[inline(never)]
+fn request_first() -> bool {
+    rseq::find_published();
+    // The area may only now be known.
+    let area = Area::of_cpu();
+    let was_refused = marks::get() & marks::NO_EXTENSION != 0;
+    is_available(area) && !was_refused && switch_on(area).is_ok() && request(area)
+}
+
+/// Lets the calling thread ask, if both calls that it needs pass the filters. This area is that of
+/// the thread.
+fn switch_on(area: Area) -> Result<(), Why> {
+    let refused = |why| {
+        marks::set(marks::NO_EXTENSION);
+        Err(why)
+    };
+    let answer = machine::switch_slice_extension(true);
+    // Not what the call answers: a filter may answer in the kernel's place.
+    if area.flags() & ENABLED == 0 {
+        const WHY: Why = Why::new("prctl refused them");
+        return match answer {
+            // The child of a `vfork`: it has no registration, and the mark is its parent's.
+            Err(error) if error.raw_os_error() == Some(libc::ENXIO) => Err(WHY.because(&error)),
+            Err(error) => refused(WHY.because(&error)),
+            Ok(()) => refused(WHY),
+        };
+    }
+    let Err(error) = yield_slice() else { return Ok(()) };
+    // Nothing is left to do if this fails.
+    let _ = machine::switch_slice_extension(false);
+    refused(Why::new("rseq_slice_yield is refused").because(&error))
+}
+
+/// Why the kernel does not offer the calling thread any, and what helps. Asks without a call of
+/// `rseq`, which would register the child of a `vfork` with its parent's area.
+fn unavailable(area: Area) -> (Why, &'static str) {
+    let is_v2 = |area: Registration| area.size > 32 && auxv::rseq_feature_size() > 32;
     let (why, remedy) = if rseq::is_switched_off() {
         ("CORELINE_RSEQ=off in the environment", "unset CORELINE_RSEQ")
+    } else if !arch::HAS_SECTIONS {
+        ("this crate reads no rseq areas on this processor", "use a processor with x86-64")
     } else if !machine::has_slice_extension() {
         (
-            "the kernel has none",
-            "use Linux 7.0 or later with CONFIG_RSEQ_SLICE_EXTENSION, and let prctl through the \
-             system-call filter",
+            "the kernel has none, or a system-call filter refuses prctl",
+            "use Linux 7.0 or later for x86-64 with CONFIG_RSEQ_SLICE_EXTENSION, and let prctl \
+             through the filter",
         )
-    } else if is_available(Area::of_cpu()) {
-        ("prctl refused them", "let prctl through the system-call filter")
-    } else if rseq::registered_bytes().is_some_and(|bytes| bytes > 32) {
+    } else if rseq::is_id(area.cpu_id()) && rseq::published().is_some_and(is_v2) {
         (
             "they are switched off in the kernel",
             "start the kernel without rseq_slice_ext=0 on its command line",
@@ -198,7 +236,7 @@ fn lacking() -> Lacking {
              threads by the C library",
         )
     };
-    Lacking { world: Native::NAME, capability: "slice extension", why: Why::new(why), remedy }
+    (Why::new(why), remedy)
 }
 
 #[cfg(test)]
@@ -208,25 +246,83 @@ mod tests {
     use super::*;
     use crate::{JoinHandle, Place, Placement, Threads, Work};
 
-    #[test]
-    #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
-    fn the_flags_of_the_area_say_whether_there_are_extensions() {
+    /// An area of the calling thread that the kernel does not know, with these flags.
+    #[cfg(all(any(target_arch = "x86_64", target_arch = "aarch64"), not(miri)))]
+    fn with_made_up<R>(flags: u32, test: impl FnOnce(Area) -> R) -> R {
         #[repr(align(64))]
         struct MadeUp([u32; 16]);
 
+        let mut made_up = MadeUp([0; 16]);
+        made_up.0[4] = flags;
+        let distance = made_up.0.as_ptr().expose_provenance() as isize;
+        let here = Area::own().address() as isize - Area::own().offset();
+        // SAFETY: the fields are there while this thread, the only one to use it, runs the test.
+        test(unsafe { Area::at(distance.wrapping_sub(here)) })
+    }
+
+    #[test]
+    #[cfg(all(any(target_arch = "x86_64", target_arch = "aarch64"), not(miri)))]
+    fn the_flags_of_the_area_say_whether_there_are_extensions() {
         // As the kernel wrote them: nothing; offered; enabled, too; bits of 2018 that never did
         // anything.
         for (flags, available) in [(0, false), (0x10, true), (0x30, true), (0b111, false)] {
-            let mut words = [0; 16];
-            words[4] = flags;
-            let made_up = Box::new(MadeUp(words));
-            let distance = made_up.0.as_ptr().expose_provenance() as isize;
-            let here = Area::own().address() as isize - Area::own().offset();
-            // SAFETY: the fields are there while this thread, the only one to use it, does.
-            let area = unsafe { Area::at(distance.wrapping_sub(here)) };
-            assert_eq!(is_available(area), available, "{flags:#x}");
+            assert_eq!(with_made_up(flags, is_available), available, "{flags:#x}");
         }
         assert!(!is_available(Area::blank()));
+    }
+
+    /// From here on, `prctl` and `rseq_slice_yield` do nothing in the calling thread. They fail
+    /// with these errors, or, with 0, succeed.
+    #[cfg(all(any(target_arch = "x86_64", target_arch = "aarch64"), not(miri)))]
+    fn filter(prctl: libc::c_int, slice_yield: libc::c_int) -> bool {
+        let statement =
+            |code: u32, jf: u8, k: u32| libc::sock_filter { code: code as u16, jt: 0, jf, k };
+        let is_call = libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K;
+        let verdict = libc::BPF_RET | libc::BPF_K;
+        let errno = |error: libc::c_int| libc::SECCOMP_RET_ERRNO | error.cast_unsigned();
+        let mut filter = [
+            // What a filter is shown begins with the call's number.
+            statement(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, 0, 0),
+            statement(is_call, 1, libc::SYS_prctl as u32),
+            statement(verdict, 0, errno(prctl)),
+            statement(is_call, 1, 471),
+            statement(verdict, 0, errno(slice_yield)),
+            statement(verdict, 0, libc::SECCOMP_RET_ALLOW),
+        ];
+        let program = libc::sock_fprog { len: 6, filter: filter.as_mut_ptr() };
+        // SAFETY: the program and its statements are live, and the kernel copies them.
+        unsafe {
+            libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0
+                && libc::prctl(libc::PR_SET_SECCOMP, 2, &raw const program) == 0
+        }
+    }
+
+    /// Both calls are tried, and a refusal is remembered, but not that of a `vfork`'s child.
+    #[test]
+    #[cfg(all(any(target_arch = "x86_64", target_arch = "aarch64"), not(miri)))]
+    fn a_thread_whose_calls_are_refused_has_no_extensions() {
+        const OFF: u32 = AVAILABLE;
+        const ON: u32 = AVAILABLE | ENABLED;
+        let cases = [
+            // The errors of `prctl` and of `rseq_slice_yield`, and what the area says after both.
+            (0, 0, ON, [true, false]),
+            (0, libc::ENOSYS, ON, [false, true]),
+            (0, 0, OFF, [false, true]),
+            (libc::EPERM, 0, OFF, [false, true]),
+            (libc::ENXIO, 0, OFF, [false, false]),
+        ];
+        for (prctl, slice_yield, flags, expected) in cases {
+            // In a child, whose marks and filters are its own.
+            let answer = crate::native::linux::signals::tests::in_a_child(|| {
+                assert!(filter(prctl, slice_yield));
+                let is_on = with_made_up(flags, switch_on).is_ok();
+                let is_marked = marks::get() & marks::NO_EXTENSION != 0;
+                u8::from(is_on) + 2 * u8::from(is_marked)
+            });
+            let [is_on, is_marked] = expected;
+            let expected = u8::from(is_on) + 2 * u8::from(is_marked);
+            assert_eq!(answer, expected, "prctl {prctl}, yield {slice_yield}, flags {flags:#x}");
+        }
     }
 
     /// The thread's bits and its answers agree, whatever this machine has.
@@ -249,17 +345,6 @@ mod tests {
         assert!((0..1000).filter(|_| asks() == was_left_alone).count() > 900);
         assert_eq!(area.slice_control(), 0);
         assert_eq!(Native::end_extension(), Extended::Lost);
-    }
-
-    #[test]
-    fn a_refused_thread_asks_the_kernel_once() {
-        // In a child, whose marks are its own.
-        let answer = crate::native::linux::signals::tests::in_a_child(|| {
-            marks::set(marks::NO_EXTENSION);
-            let asked = Area::of_cpu().flags() & ENABLED == 0 && Native::request_extension();
-            asked.into()
-        });
-        assert_eq!(answer, 0);
     }
 
     /// A count of the kernel, of all processes, if it can be read.

@@ -3,8 +3,8 @@
 
 use core::alloc::Layout;
 use core::ptr::NonNull;
-use std::fs;
 use std::path::Path;
+use std::{fs, io};
 
 use coreline_topology::Topology;
 
@@ -147,24 +147,31 @@ pub(crate) fn waits() -> Vec<&'static str> {
 const SLICE_EXTENSION: libc::c_int = 79;
 const UNUSED: libc::c_ulong = 0;
 
-/// Whether the kernel has time slice extensions, asked without switching them on.
+/// Whether the kernel has time slice extensions, asked without switching them on. It has none also
+/// if a filter refuses the question.
 pub(crate) fn has_slice_extension() -> bool {
     /// `PR_RSEQ_SLICE_EXTENSION_GET`.
     const GET: libc::c_ulong = 1;
+    // Miri does not know the call.
     // SAFETY: asks for a number. A kernel that does not know the question answers with an error.
-    keeping_errno(|| unsafe { libc::prctl(SLICE_EXTENSION, GET, UNUSED, UNUSED, UNUSED) >= 0 })
+    let get = || unsafe { libc::prctl(SLICE_EXTENSION, GET, UNUSED, UNUSED, UNUSED) >= 0 };
+    !cfg!(miri) && keeping_errno(get)
 }
 
-/// Asks the kernel to let the calling thread request extensions. The thread's area says whether it
-/// may.
-pub(crate) fn enable_slice_extension() {
+/// Asks the kernel to let the calling thread request extensions, or not to. The thread's area says
+/// whether it may.
+pub(crate) fn switch_slice_extension(on: bool) -> io::Result<()> {
     /// `PR_RSEQ_SLICE_EXTENSION_SET`.
     const SET: libc::c_ulong = 2;
     /// `PR_RSEQ_SLICE_EXT_ENABLE`.
     const ENABLE: libc::c_ulong = 1;
+    let how = if on { ENABLE } else { 0 };
     // SAFETY: sets a bit in the thread's registered area, which is the kernel's to write. A kernel
     // that does not know the call answers with an error.
-    keeping_errno(|| unsafe { libc::prctl(SLICE_EXTENSION, SET, ENABLE, UNUSED, UNUSED) });
+    keeping_errno(|| match unsafe { libc::prctl(SLICE_EXTENSION, SET, how, UNUSED, UNUSED) } {
+        -1 => Err(io::Error::last_os_error()),
+        _ => Ok(()),
+    })
 }
 
 #[cfg(test)]
