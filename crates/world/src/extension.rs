@@ -8,7 +8,7 @@
 //!
 //! | step | Linux: fields of `struct rseq` | cost |
 //! |---|---|---|
-//! | [enable](SliceExtension::enable_extension) | `prctl`, once in each thread | a system call |
+//! | [enable](SliceExtension::enable_extension) | `prctl`, and a try of the yield | 2 system calls |
 //! | [request](SliceExtension::request_extension) | `slice_ctrl.request = 1` | a store |
 //! | the slice ends | the kernel sets `request = 0`, `granted = 1` | an interrupt |
 //! | [end](SliceExtension::end_extension), no grant | `request = 0` | a store and a load |
@@ -22,11 +22,15 @@
 //! * Any system call other than `rseq_slice_yield` takes the grant back. The thread gives its CPU
 //!   up before the call. So a lock whose holder wakes a sleeping waiter by a system call gains
 //!   little: the waiter is woken only when the holder has its CPU again.
-//! * A thread that is preempted, or moved to another CPU, has neither a request nor a grant when it
-//!   runs again. A thread that blocks, and runs again on the same CPU, still has its request: in
-//!   Linux 7.3.4, in an emulated machine with four CPUs, 200 of 200 requests were there after a
-//!   sleep.
-//! * Only an interrupt, or a fault, of user code leads to a grant.
+//! * A thread that is preempted in user code, or moved to another CPU, has neither a request nor a
+//!   grant when it runs again. A thread that blocks, and runs again on the same CPU, still has its
+//!   request: in Linux 7.3.4, in an emulated machine with four CPUs, 200 of 200 requests were there
+//!   after a sleep.
+//! * Only an interrupt, or a fault, of user code leads to a grant. If the slice ends during a system
+//!   call, the thread is preempted, and keeps its request.
+//! * An interrupt by which another thread [fences](crate::Fences::fence_restartable) restartable
+//!   operations, or [kicks](crate::Kick::kick) the CPU, takes the request or the grant away. The
+//!   thread keeps its CPU.
 //!
 //! Sources: [Documentation/userspace-api/rseq.rst][doc], `kernel/rseq.c` and
 //! `include/linux/rseq_entry.h` of Linux 7.3; Thomas Gleixner, *rseq: Implement time slice
@@ -43,12 +47,13 @@ use crate::Lacking;
 pub enum Extended {
     /// The thread can have no extensions, so it asked for none.
     Off,
-    /// The slice did not end during the section.
+    /// The slice did not end during the section, or it ended during a system call of the section.
     Unused,
     /// The slice was extended. The thread gave its CPU up at the end of the section.
     Yielded,
     /// The thread lost its CPU during the section, with or without an extension, or a system call
-    /// took the grant back.
+    /// took the grant back, or a fence of restartable operations or a kick took the request or the
+    /// grant away.
     Lost,
 }
 
@@ -60,13 +65,15 @@ pub enum Extended {
 /// request is no longer the outermost one: a section inside of it asks again.
 ///
 /// * `Native` has the capability where the kernel has it (Linux 7.0 or later, with the option
-///   `CONFIG_RSEQ_SLICE_EXTENSION`, which Debian's kernels of 7.3 do not have) and the C library
+///   `CONFIG_RSEQ_SLICE_EXTENSION`, which Debian's kernels of 7.3 do not have, and which Linux 7.3.4
+///   does not offer on aarch64), no filter refuses `prctl` or `rseq_slice_yield`, and the C library
 ///   registered the thread with the full size of the rseq area, as glibc does from version 2.41 on.
 ///   It ran on Linux 7.3.4 in an emulated machine with four CPUs, and on no other kernel that has
 ///   extensions. Elsewhere, and with `CORELINE_RSEQ=off`, it lacks the capability, and a request is
 ///   a few loads and branches. A thread whose first request comes before
-///   [`enable_extension`](SliceExtension::enable_extension) makes that call in its section. All
-///   functions are async-signal-safe, and may be called before and after a fork.
+///   [`enable_extension`](SliceExtension::enable_extension) makes its calls in its section. All
+///   functions may be called before and after a fork. They are async-signal-safe once one of them
+///   was called outside of a handler.
 /// * `Sim` has the rules of the kernel. An extension lasts 5 us. The interrupt that leads to a
 ///   grant, and the timer that ends it, take `irq_entry` and `irq_exit` each. A switch at another
 ///   time than the end of a slice, such as one that a schedule or a fault chooses, takes the
@@ -74,7 +81,7 @@ pub enum Extended {
 /// * The model lacks the capability.
 pub trait SliceExtension {
     /// Lets the calling thread request extensions from now on. Each thread enables them for itself,
-    /// once, by a system call. The first request of a thread does it, too.
+    /// once, by two system calls. The first request of a thread does it, too.
     ///
     /// # Errors
     ///

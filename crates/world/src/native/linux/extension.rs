@@ -17,14 +17,15 @@
 //!
 //! | `slice_ctrl` | meaning | written by |
 //! |---|---|---|
-//! | 0 | no section asked, or the thread was preempted since | both |
+//! | 0 | no section asked, or the thread was preempted, fenced or kicked since | both |
 //! | [`REQUEST`] | a section asked | the thread |
 //! | [`GRANTED`] | its slice was extended, and ends at the next system call | the kernel |
 //!
 //! The thread sets a request only over 0, so the two bits are never set together. (A kernel with
 //! `rseq_debug=1` kills a thread that has both when it makes a system call. Such a kernel also
 //! kills a thread that makes another system call in a section, after it lost the extension of an
-//! earlier one: it then takes the request for a damaged grant.)
+//! earlier one: it then takes the request for a damaged grant. The return of a signal handler is
+//! such a call.)
 //!
 //! # Order
 //!
@@ -48,12 +49,16 @@
 //!
 //! A handler that interrupts a section finds a request or a grant, so it asks for nothing and ends
 //! nothing. One that comes before the request, or after it is cleared, leaves 0 behind, or the
-//! grant that it found. A handler that leaves a section by `longjmp` leaves its request behind: the
-//! thread's next grant, or its next preemption, ends it.
+//! grant that it found. A handler that leaves a section by `longjmp`, or a panic, leaves its request
+//! behind: the thread's next grant, or its next preemption, ends it. A thread that only blocks can
+//! keep it.
 //!
 //! A forked child has the area, the permission and the marks of the thread that forked it. Its
 //! parent has no grant: `fork` is a system call. The child of a `vfork` has no registration, so its
-//! requests are stores that no kernel reads, and its ends clear them.
+//! requests are stores that no kernel reads, and its ends clear them. If it leaves by `exec` or
+//! `_exit` in a section, its parent finds the request in its own area, as after a `longjmp`. It
+//! cannot enable extensions: `prctl` says `ENXIO`, and this refusal is not remembered, because its
+//! marks are its parent's. (Not run: the child of a `vfork` on a kernel with extensions.)
 //!
 //! Sources: `kernel/rseq.c` and `include/linux/rseq_entry.h` of Linux 7.3.
 

@@ -189,8 +189,9 @@ fn proven(area: Area) -> Choice {
 /// Looks for the C library's area, to read IDs there, unless a thread has looked before.
 pub(crate) fn find_published() {
     static LOOKED: AtomicBool = AtomicBool::new(false);
-    // Relaxed, twice: a thread that misses the change looks again and finds the same.
-    if LOOKED.load(Ordering::Relaxed) {
+    // Acquire, partner: the release below. A thread that finds the mark finds the words of the
+    // areas, too. One that misses the change looks again and finds the same.
+    if LOOKED.load(Ordering::Acquire) {
         return;
     }
     if HAS_SECTIONS
@@ -199,8 +200,11 @@ pub(crate) fn find_published() {
     {
         read_in(area);
     }
-    // Relaxed: a thread that misses it looks again.
-    LOOKED.store(true, Ordering::Relaxed);
+    // Release, partner: the acquire above. Otherwise, on a weakly ordered processor:
+    //
+    // Thread 1: LOOKED = true, seen before READING
+    // Thread 2: finds LOOKED, reads the blank area, and says that there is none
+    LOOKED.store(true, Ordering::Release);
 }
 
 pub(crate) fn is_switched_off() -> bool {
