@@ -8,7 +8,7 @@
 //!
 //! | step | Linux: fields of `struct rseq` | cost |
 //! |---|---|---|
-//! | [enable](SliceExtension::enable_extension) | `prctl`, and a try of the yield | 2 system calls |
+//! | [enable](SliceExtension::enable_extension) | `prctl`, and a try of the yield | 2 calls |
 //! | [request](SliceExtension::request_extension) | `slice_ctrl.request = 1` | a store |
 //! | the slice ends | the kernel sets `request = 0`, `granted = 1` | an interrupt |
 //! | [end](SliceExtension::end_extension), no grant | `request = 0` | a store and a load |
@@ -26,8 +26,8 @@
 //!   grant when it runs again. A thread that blocks, and runs again on the same CPU, still has its
 //!   request: in Linux 7.3.4, in an emulated machine with four CPUs, 200 of 200 requests were there
 //!   after a sleep.
-//! * Only an interrupt, or a fault, of user code leads to a grant. If the slice ends during a system
-//!   call, the thread is preempted, and keeps its request.
+//! * Only an interrupt, or a fault, of user code leads to a grant. If the slice ends during a
+//!   system call, the thread is preempted, and keeps its request.
 //! * An interrupt by which another thread [fences](crate::Fences::fence_restartable) restartable
 //!   operations, or [kicks](crate::Kick::kick) the CPU, takes the request or the grant away. The
 //!   thread keeps its CPU.
@@ -65,8 +65,8 @@ pub enum Extended {
 /// request is no longer the outermost one: a section inside of it asks again.
 ///
 /// * `Native` has the capability where the kernel has it (Linux 7.0 or later, with the option
-///   `CONFIG_RSEQ_SLICE_EXTENSION`, which Debian's kernels of 7.3 do not have, and which Linux 7.3.4
-///   does not offer on aarch64), no filter refuses `prctl` or `rseq_slice_yield`, and the C library
+///   `CONFIG_RSEQ_SLICE_EXTENSION`, which Debian's kernels of 7.3 do not have, and which aarch64
+///   cannot have in Linux 7.3.4), no filter refuses `prctl` or `rseq_slice_yield`, and the C library
 ///   registered the thread with the full size of the rseq area, as glibc does from version 2.41 on.
 ///   It ran on Linux 7.3.4 in an emulated machine with four CPUs, and on no other kernel that has
 ///   extensions. Elsewhere, and with `CORELINE_RSEQ=off`, it lacks the capability, and a request is

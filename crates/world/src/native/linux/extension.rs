@@ -49,9 +49,9 @@
 //!
 //! A handler that interrupts a section finds a request or a grant, so it asks for nothing and ends
 //! nothing. One that comes before the request, or after it is cleared, leaves 0 behind, or the
-//! grant that it found. A handler that leaves a section by `longjmp`, or a panic, leaves its request
-//! behind: the thread's next grant, or its next preemption, ends it. A thread that only blocks can
-//! keep it.
+//! grant that it found. A handler that leaves a section by `longjmp` leaves its request behind, and
+//! so does a panic: the thread's next grant, or its next preemption, ends it. A thread that only
+//! blocks can keep it.
 //!
 //! A forked child has the area, the permission and the marks of the thread that forked it. Its
 //! parent has no grant: `fork` is a system call. The child of a `vfork` has no registration, so its
