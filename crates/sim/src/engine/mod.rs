@@ -114,6 +114,8 @@ struct Cpu {
     cache: CacheId,
     /// When `current` has used up its slice, if another thread wants the CPU.
     slice_end: u64,
+    /// When the latest system call ended of those that began in a slice.
+    call_end: u64,
     /// When the timer ticks next, while a thread runs; a CPU without one has no tick (NOHZ).
     next_tick: u64,
     /// The position of this CPU's ticks within a tick's length.
@@ -480,6 +482,7 @@ impl Engine {
                 thread.aborts += 1;
             }
         }
+        self.lose_other_extensions();
     }
 
     /// Lets `ps` picoseconds in the kernel pass on the running CPU, after all accesses.

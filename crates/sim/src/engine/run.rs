@@ -314,6 +314,7 @@ impl Engine {
                 current: None,
                 queue: Default::default(),
                 slice_end: 0,
+                call_end: 0,
                 next_tick: NEVER,
                 tick_phase: phases.below(spec.costs().tick),
                 next_kernel_event: NEVER,

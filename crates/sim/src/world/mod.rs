@@ -91,7 +91,7 @@ impl Fences for Sim {
     fn try_fence_all() -> Result<(), Lacking> {
         engine::drain();
         engine::enter_kernel();
-        inside(|engine| engine.spend(engine.spec().costs().broadcast));
+        inside(|engine| engine.spend_in_call(engine.spec().costs().broadcast));
         races::fenced(Ordering::SeqCst);
         Ok(())
     }
@@ -112,7 +112,7 @@ impl Fences for Sim {
         engine::enter_kernel();
         inside(|engine| {
             engine.abort_other_sections();
-            engine.spend(engine.spec().costs().broadcast);
+            engine.spend_in_call(engine.spec().costs().broadcast);
         });
         races::fenced_sections();
         Ok(())
@@ -128,7 +128,7 @@ impl Kick for Sim {
         }
         engine::drain();
         engine::enter_kernel();
-        inside(|engine| engine.spend(engine.spec().costs().syscall));
+        inside(|engine| engine.spend_in_call(engine.spec().costs().syscall));
         engine::issue();
         if inside(|engine| engine.runs_elsewhere(cpu)) {
             let told = Arc::new(Line(SimU32::new_in(0)));

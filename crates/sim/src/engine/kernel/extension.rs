@@ -2,13 +2,16 @@
 //!
 //! | state of a thread | it asks | its slice ends | its section ends | a system call |
 //! |---|---|---|---|---|
-//! | `Off` | `Requested`, a system call | preempted | `Off` | `Off` |
+//! | `Off` | `Requested`, 2 system calls | preempted | `Off` | `Off` |
 //! | `Idle` | `Requested` | preempted | `Idle`, lost | `Idle` |
 //! | `Requested` | does not ask | `Granted`, [`LENGTH`] more | `Idle`, unused | `Requested` |
 //! | `Granted` | does not ask | preempted | `Idle`, gives way | `Idle`, gives way |
 //!
-//! A thread that is preempted or moved is `Idle` afterwards, unless it was `Off`. A thread that
-//! blocks keeps its request if it runs again on the same CPU: the kernel writes to the area of the
+//! A slice that ends during a system call is not extended: a `Requested` thread is preempted, and is
+//! `Requested` afterwards. A thread that is preempted elsewhere or moved is `Idle` afterwards, unless
+//! it was `Off`. So is a thread on a CPU that another thread fences restartable operations on, or
+//! kicks. Such a thread keeps its CPU: a `Granted` one to the end of the grant at least (in Linux to
+//! the next tick). A thread that blocks keeps its request if it runs again on the same CPU: the kernel writes to the area of the
 //! thread only after an interrupt of user code, or if an ID changed. (Linux looks at the
 //! concurrency ID, too. This kernel looks at the CPU only.)
 //!
@@ -43,7 +46,7 @@ pub(crate) fn enable_extension() {
     issue();
     enter_kernel();
     inside(|engine| {
-        engine.spend(engine.spec.costs().syscall);
+        engine.spend_in_call(2 * engine.spec.costs().syscall);
         let extension = engine.extension();
         if *extension == Extension::Off {
             *extension = Extension::Idle;
@@ -123,11 +126,25 @@ impl Engine {
         &mut self.threads[current].extension
     }
 
-    /// The slice of a CPU's thread has ended. Whether the thread may stay for a moment.
-    pub(in crate::engine) fn extend(&mut self, cpu: usize, thread: usize) -> bool {
+    /// Lets `ps` picoseconds of a system call pass on the running CPU.
+    pub(crate) fn spend_in_call(&mut self, ps: u64) {
+        self.settle_here();
+        let began = self.here().now;
+        self.spend(ps);
+        let place = self.here();
+        if began < place.slice_end {
+            place.call_end = place.now;
+        }
+    }
+
+    /// The slice of a CPU's thread has ended, or its extension. The thread may stay for a moment.
+    pub(in crate::engine) fn end_slice(&mut self, cpu: usize, thread: usize) {
         let before = self.threads[thread].extension;
         if !matches!(before, Extension::Requested | Extension::Granted) {
-            return false;
+            return self.preempt();
+        }
+        if before == Extension::Requested && self.cpus[cpu].slice_end <= self.cpus[cpu].call_end {
+            return self.give_turn();
         }
         // The interrupt by which the slice ends, or the timer of the extension.
         let costs = *self.spec.costs();
@@ -137,18 +154,37 @@ impl Engine {
         if let State::Working { until } = &mut self.threads[thread].state {
             *until = until.saturating_add(lost);
         }
-        if before == Extension::Granted {
+        let now = self.cpus[cpu].now;
+        if before == Extension::Requested {
+            self.threads[thread].extension = Extension::Granted;
+            self.cpus[cpu].slice_end = now + LENGTH;
+        } else {
             self.lose_extension(thread);
-            self.update_kernel_event(cpu);
-            return self.cpus[cpu].queue.is_empty();
+            let first =
+                self.cpus[cpu].queue.front().map(|&first| self.threads[first].ready_since());
+            match first {
+                Some(since) if since <= now => return self.preempt(),
+                // A thread that is still on its way here.
+                Some(since) => self.cpus[cpu].slice_end = since + costs.slice,
+                None => {}
+            }
         }
-        self.threads[thread].extension = Extension::Granted;
-        self.cpus[cpu].slice_end = self.cpus[cpu].now + LENGTH;
         self.update_kernel_event(cpu);
-        true
     }
 
-    /// A thread is preempted or moved: it loses its request, or its grant.
+    /// The threads on other CPUs lose their requests and grants, and keep their CPUs.
+    pub(in crate::engine) fn lose_other_extensions(&mut self) {
+        let own = self.cpu().index();
+        for cpu in (0..self.cpus.len()).filter(|&cpu| cpu != own) {
+            if let Some(thread) = self.cpus[cpu].current {
+                self.lose_extension(thread);
+                self.update_kernel_event(cpu);
+                self.rekey(cpu);
+            }
+        }
+    }
+
+    /// A thread is preempted, moved or kicked: it loses its request, or its grant.
     pub(in crate::engine) fn lose_extension(&mut self, thread: usize) {
         let extension = &mut self.threads[thread].extension;
         if *extension != Extension::Off {

@@ -21,7 +21,7 @@ pub(crate) fn park(
     let site = Location::caller();
     let parked = inside(|engine| {
         engine.waits_at(site);
-        engine.spend(engine.spec.costs().syscall);
+        engine.spend_in_call(engine.spec.costs().syscall);
         let at = deadline.map(crate::engine::picoseconds);
         let now = engine.here().now;
         if at.is_some_and(|at| at <= now) {
@@ -46,7 +46,7 @@ pub(crate) fn wake(word: usize, count: u32, groups: u32) -> u32 {
     issue();
     enter_kernel();
     inside(|engine| {
-        engine.spend(engine.spec.costs().syscall);
+        engine.spend_in_call(engine.spec.costs().syscall);
         let mut woken = 0;
         while woken < count
             && let Some(thread) = engine.next_parked(word, groups)

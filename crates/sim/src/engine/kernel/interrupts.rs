@@ -92,6 +92,7 @@ impl Engine {
     pub(crate) fn abort_own_section(&mut self) {
         let current = self.current();
         self.threads[current].aborts += 1;
+        self.lose_extension(current);
     }
 
     /// Whether only a mask keeps the running CPU from another thread, or from an interrupt.

@@ -34,7 +34,7 @@ pub(crate) fn spawn(placement: Placement, job: Job) -> Result<usize, SpawnError>
         let bound = placement != Placement::Anywhere || engine.threads[parent].bound;
         let number = engine.add_thread(cpu, bound);
         let costs = *engine.spec.costs();
-        engine.spend(costs.syscall);
+        engine.spend_in_call(costs.syscall);
         // A spread of up to a microsecond: threads that start in lockstep stay in it.
         let spread = engine.jitter.below(1000 * PS_PER_NS);
         let at = engine.here().now + engine.jitter.jitter(costs.spawn) + spread;
@@ -51,7 +51,7 @@ pub(crate) fn yield_now() {
     enter_kernel();
     let gives_way = inside(|engine| {
         let costs = *engine.spec.costs();
-        engine.spend(costs.syscall);
+        engine.spend_in_call(costs.syscall);
         let gives_way = engine.give_way();
         if gives_way && !engine.here().queue.is_empty() {
             engine.requeue();
@@ -77,7 +77,7 @@ pub(crate) fn exec() {
     issue();
     enter_kernel();
     inside(|engine| {
-        engine.spend(engine.spec.costs().syscall);
+        engine.spend_in_call(engine.spec.costs().syscall);
         let (at, thread) = (engine.now(), engine.current());
         if let Some(kernel) = &mut engine.kernel {
             kernel.exec(at, thread);
@@ -379,9 +379,14 @@ impl Engine {
 
     /// Moves the running thread to the end of its CPU's queue, although it did not yield.
     pub(in crate::engine) fn preempt(&mut self) {
+        self.lose_extension(self.current());
+        self.give_turn();
+    }
+
+    /// The same, and the thread keeps a request for an extension.
+    pub(in crate::engine) fn give_turn(&mut self) {
         self.settle_here();
         self.report.preemptions += 1;
-        self.lose_extension(self.current());
         self.break_off();
         self.requeue();
     }

@@ -27,7 +27,7 @@ fn handler_key() -> Key {
 pub(crate) fn on_signal(handler: Handler) {
     let object: Rc<dyn Any + Send + Sync> = Rc::new(handler);
     let old = inside(|engine| {
-        engine.spend(engine.spec.costs().syscall);
+        engine.spend_in_call(engine.spec.costs().syscall);
         engine.replace_static(handler_key(), object)
     });
     drop(old);
@@ -43,7 +43,7 @@ pub(crate) fn hold_signals() {
     inside(|engine| {
         let current = engine.current();
         if engine.threads[current].held == 0 {
-            engine.spend(engine.spec.costs().syscall);
+            engine.spend_in_call(engine.spec.costs().syscall);
         }
         engine.threads[current].held += 1;
     });
@@ -54,7 +54,7 @@ pub(crate) fn hold_signals() {
 pub(crate) fn release_signals() {
     let pending = with(|engine| {
         if engine.threads[engine.current()].held == 1 {
-            engine.spend(engine.spec.costs().syscall);
+            engine.spend_in_call(engine.spec.costs().syscall);
         }
         engine.release()
     });
@@ -84,7 +84,7 @@ struct Ends(bool);
 impl Drop for Ends {
     fn drop(&mut self) {
         inside(|engine| {
-            engine.spend(engine.spec.costs().syscall);
+            engine.spend_in_call(engine.spec.costs().syscall);
             engine.set_section(self.0);
             let current = engine.current();
             engine.threads[current].held -= 1;

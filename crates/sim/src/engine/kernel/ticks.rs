@@ -58,8 +58,8 @@ impl Engine {
         let now = self.cpus[cpu].now;
         if now >= self.cpus[cpu].next_tick {
             self.tick(cpu, thread);
-        } else if !self.extend(cpu, thread) {
-            self.preempt();
+        } else {
+            self.end_slice(cpu, thread);
         }
     }
 
