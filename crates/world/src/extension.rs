@@ -66,11 +66,11 @@ pub enum Extended {
 ///
 /// * `Native` has the capability where the kernel has it (Linux 7.0 or later, with the option
 ///   `CONFIG_RSEQ_SLICE_EXTENSION`, which Debian's kernels of 7.3 do not have, and which aarch64
-///   cannot have in Linux 7.3.4), no filter refuses `prctl` or `rseq_slice_yield`, and the C library
-///   registered the thread with the full size of the rseq area, as glibc does from version 2.41 on.
-///   It ran on Linux 7.3.4 in an emulated machine with four CPUs, and on no other kernel that has
-///   extensions. Elsewhere, and with `CORELINE_RSEQ=off`, it lacks the capability, and a request is
-///   a few loads and branches. A thread whose first request comes before
+///   cannot have in Linux 7.3.4), no filter refuses `prctl` or `rseq_slice_yield`, and the C
+///   library registered the thread with the full size of the rseq area, as glibc does from version
+///   2.41 on. It ran on Linux 7.3.4 in an emulated machine with four CPUs, and on no other kernel
+///   that has extensions. Elsewhere, and with `CORELINE_RSEQ=off`, it lacks the capability, and a
+///   request is a few loads and branches. A thread whose first request comes before
 ///   [`enable_extension`](SliceExtension::enable_extension) makes its calls in its section. All
 ///   functions may be called before and after a fork. They are async-signal-safe once one of them
 ///   was called outside of a handler.

@@ -7,13 +7,13 @@
 //! | `Requested` | does not ask | `Granted`, [`LENGTH`] more | `Idle`, unused | `Requested` |
 //! | `Granted` | does not ask | preempted | `Idle`, gives way | `Idle`, gives way |
 //!
-//! A slice that ends during a system call is not extended: a `Requested` thread is preempted, and is
-//! `Requested` afterwards. A thread that is preempted elsewhere or moved is `Idle` afterwards, unless
-//! it was `Off`. So is a thread on a CPU that another thread fences restartable operations on, or
-//! kicks. Such a thread keeps its CPU: a `Granted` one to the end of the grant at least (in Linux to
-//! the next tick). A thread that blocks keeps its request if it runs again on the same CPU: the kernel writes to the area of the
-//! thread only after an interrupt of user code, or if an ID changed. (Linux looks at the
-//! concurrency ID, too. This kernel looks at the CPU only.)
+//! A slice that ends during a system call is not extended: a `Requested` thread is preempted, and
+//! is `Requested` afterwards. A thread that is preempted elsewhere or moved is `Idle` afterwards,
+//! unless it was `Off`. So is a thread on a CPU that another thread fences restartable operations
+//! on, or kicks. Such a thread keeps its CPU: a `Granted` one to the end of the grant at least (in
+//! Linux to the next tick). A thread that blocks keeps its request if it runs again on the same
+//! CPU: the kernel writes to the area of the thread only after an interrupt of user code, or if an
+//! ID changed. (Linux looks at the concurrency ID, too. This kernel looks at the CPU only.)
 //!
 //! A grant has a timer of its own, which ends the grant even if no thread waits any more.
 //!
