@@ -39,11 +39,11 @@ use crate::reclaim::{self, Reclaim, Reclaimers, Thread};
 /// **Costs**: an update takes one more system call. The thread makes the heavy fences of all
 /// updates, and shares them only among the updates that come during one fence, whatever
 /// [`fence_every`](crate::mask::PresenceOptions::fence_every) says. An update that comes at such a
-/// time waits for the fence's end. In a run of updates beside one reader, this halved the number of
-/// updates (Intel Xeon, family 6, model 207, two busy CPUs). If updates are faster than drops,
-/// replaced values pile up, so call [`synchronize`](Versioned::synchronize) from time to time.
-/// While a reader holds a value, the thread checks after 50 us, and then at growing intervals of up
-/// to 10 ms.
+/// time waits for the fence's end. In runs of updates beside one reader, there were a fifth to a
+/// half fewer updates (Intel Xeon, family 6, model 207, two busy CPUs). If updates are faster than
+/// drops, replaced values pile up, so call [`synchronize`](Versioned::synchronize) from time to
+/// time. While a reader holds a value, the thread checks after 50 us, and then at growing intervals
+/// of up to 10 ms.
 ///
 /// **Panics**: a value whose drop panics ends neither the thread nor the drops of other values. The
 /// panic hook reports the panic. A failed heavy fence does not end the thread either, because the
