@@ -68,7 +68,15 @@ fn validate_measures_beside_what_was_predicted() {
     // Nothing of another machine stands beside it.
     let transfers = result["core_to_core"].as_array().unwrap();
     assert!(transfers.iter().all(|it| it["machine"] == "this-machine"), "{transfers:?}");
-    transfers.iter().for_each(assert_comes_back);
+    // This machine may be faster than its own game, such as a virtual machine whose CPUs were two
+    // threads of one core for a moment. Then the result says so.
+    let (reached, beyond): (Vec<_>, Vec<_>) = transfers.iter().partition(|it| it["reached"] == true);
+    reached.into_iter().for_each(assert_comes_back);
+    for transfer in beyond {
+        let [of_file, simulated] =
+            ["file_ns", "simulated_ns"].map(|key| transfer[key].as_f64().unwrap());
+        assert!(simulated > of_file, "only what is too fast is beyond reach: {transfer}");
+    }
 }
 
 #[test]
