@@ -70,7 +70,8 @@ fn validate_measures_beside_what_was_predicted() {
     assert!(transfers.iter().all(|it| it["machine"] == "this-machine"), "{transfers:?}");
     // This machine may be faster than its own game, such as a virtual machine whose CPUs were two
     // threads of one core for a moment. Then the result says so.
-    let (reached, beyond): (Vec<_>, Vec<_>) = transfers.iter().partition(|it| it["reached"] == true);
+    let (reached, beyond): (Vec<_>, Vec<_>) =
+        transfers.iter().partition(|it| it["reached"] == true);
     reached.into_iter().for_each(assert_comes_back);
     for transfer in beyond {
         let [of_file, simulated] =
