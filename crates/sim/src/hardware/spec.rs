@@ -294,12 +294,15 @@ mod tests {
     fn presets_have_the_shapes_of_their_machines() {
         for (name, shape) in [
             ("epyc-9654-2s", [384, 192, 24, 2, 2]),
+            ("epyc-9754-2s", [512, 256, 32, 2, 2]),
             ("epyc-7003-2s", [256, 128, 16, 2, 2]),
             ("epyc-7r13-2s", [192, 96, 12, 2, 2]),
             ("kunpeng920-96c-4n", [96, 96, 4, 4, 2]),
             ("ivybridge-ex-4s", [120, 60, 4, 4, 4]),
             ("ivybridge-ex-8s", [240, 120, 8, 8, 8]),
+            ("ivybridge-ep-2s", [40, 20, 2, 2, 2]),
             ("haswell-ex-4s", [144, 72, 4, 4, 4]),
+            ("skylake-2s", [112, 56, 2, 2, 2]),
             ("sapphire-rapids-2s", [224, 112, 2, 2, 2]),
             ("power8-16s", [1536, 192, 16, 16, 16]),
             ("x86-128c-8n", [128, 128, 16, 8, 2]),
@@ -319,7 +322,7 @@ mod tests {
             ];
             assert_eq!(found, shape, "{name}");
         }
-        assert_eq!(presets().count(), 14);
+        assert_eq!(presets().count(), 17);
     }
 
     /// A line that comes from further away takes longer; "does not occur" repeats a nearer figure.
