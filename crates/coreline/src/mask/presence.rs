@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use coreline_world::{Native, Ordering, Time, Word, World};
 
-use super::roll::{Change, Entered, FIRST, News, Roll, Seat, Waited};
+use super::roll::{Change, Entered, FIRST, News, Roll, Seat, Trimmed, Waited};
 use super::rolls::{Rolls, Taken};
 use crate::Mutex;
 use crate::lock::Near;
@@ -194,24 +194,20 @@ struct Shared<W: World> {
 #[derive(Debug)]
 struct Announcer {
     number: u64,
-    trimmed: Option<Time>,
+    trimmed: Trimmed,
     /// A heavy fence was refused, so contexts may have missed a change.
     was_refused: bool,
 }
 
 impl Announcer {
     const fn new() -> Self {
-        Announcer { number: FIRST, trimmed: None, was_refused: false }
+        Announcer { number: FIRST, trimmed: Trimmed::NEVER, was_refused: false }
     }
 
     /// The next change.
     fn next<W: World>(&mut self, trim_every: Duration) -> Change {
         self.number += 1;
-        let now = W::now();
-        let trim = self.trimmed.is_none_or(|at| now - at >= trim_every);
-        if trim {
-            self.trimmed = Some(now);
-        }
+        let trim = self.trimmed.is_due(W::now(), trim_every);
         Change { number: self.number, call: false, trim, but: None }
     }
 }

@@ -53,6 +53,7 @@
 use core::cell::Cell;
 use core::mem;
 use core::ptr::{self, NonNull};
+use core::time::Duration;
 use std::sync::Arc;
 
 use coreline_topology::Topology;
@@ -137,6 +138,24 @@ pub(super) enum Entered {
     Stale,
     /// It was asked to run the call.
     Asked(News),
+}
+
+/// When bits of owners that were away were cleared last.
+#[derive(Debug)]
+pub(super) struct Trimmed(Option<Time>);
+
+impl Trimmed {
+    pub(super) const NEVER: Self = Trimmed(None);
+
+    /// Whether the announcement that is made now clears bits: the first one does, and then one in
+    /// each such span.
+    pub(super) fn is_due(&mut self, now: Time, every: Duration) -> bool {
+        let is_due = self.0.is_none_or(|at| now - at >= every);
+        if is_due {
+            self.0 = Some(now);
+        }
+        is_due
+    }
 }
 
 /// An announcement.

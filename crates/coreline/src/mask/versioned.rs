@@ -10,7 +10,7 @@ use coreline_world::{Native, Ordering, Time, Word, World};
 
 use self::reclaimer::Ask;
 use super::presence::PresenceOptions;
-use super::roll::FIRST;
+use super::roll::{FIRST, Trimmed};
 use super::rolls::{RollPosition, Rolls};
 use crate::Mutex;
 use crate::lock::Near;
@@ -118,8 +118,7 @@ struct Updater<T> {
     fenced: u64,
     /// The time that the heavy fences of updates have used up: each takes the same share of it.
     spent: Time,
-    /// When bits of readers that were away were cleared last.
-    trimmed: Option<Time>,
+    trimmed: Trimmed,
     /// In the order of their changes, oldest first.
     retired: VecDeque<Retired<T>>,
     reclaimers: Reclaimers,
@@ -145,15 +144,6 @@ impl<T> Updater<T> {
         let may = self.spent <= now + EARLY;
         if may {
             self.spent = self.spent.max(now) + every;
-        }
-        may
-    }
-
-    /// Whether this update clears the bits of readers that are away.
-    fn may_trim(&mut self, now: Time, every: Duration) -> bool {
-        let may = self.trimmed.is_none_or(|at| now - at >= every);
-        if may {
-            self.trimmed = Some(now);
         }
         may
     }
@@ -184,7 +174,7 @@ impl<T: Send + Sync + 'static, W: World> Versioned<T, W> {
                 updater: Mutex::new_in(Updater {
                     fenced: FIRST,
                     spent: Time::from_nanos(0),
-                    trimmed: None,
+                    trimmed: Trimmed::NEVER,
                     retired: VecDeque::new(),
                     reclaimers: Reclaimers::NONE,
                 }),
@@ -356,7 +346,7 @@ impl<T: Send + Sync + 'static, W: World> Shared<T, W> {
     /// says whether the caller wants that.
     fn announce(&self, updater: &mut Updater<T>, number: u64, frees: bool) -> bool {
         let (now, options) = (W::now(), &self.options);
-        let trims = updater.may_trim(now, options.trim_every);
+        let trims = updater.trimmed.is_due(now, options.trim_every);
         let (is_any, cleared) = self.rolls.publish(number, trims);
         if !is_any {
             // No reader has anything of what was replaced: the next look of each refreshes.
