@@ -69,12 +69,15 @@ pub fn pinned(cpus: &[CpuId]) -> impl ExactSizeIterator<Item = Placement> {
 pub(crate) fn spread<W: Testbed>(cpus: &mut [CpuId]) {
     let topology = W::topology();
     let mut before = BTreeMap::<Option<NodeId>, u32>::new();
-    cpus.sort_by_cached_key(|&cpu| {
+    let turn = |&cpu: &CpuId| {
         let node = topology.cpu(cpu).map(|cpu| cpu.node);
-        let place = before.entry(node).or_default();
-        *place += 1;
-        (*place, node)
-    });
+        let turn = before.entry(node).or_default();
+        *turn += 1;
+        (*turn, node, cpu)
+    };
+    let mut turns: Vec<_> = cpus.iter().map(turn).collect();
+    turns.sort_by_key(|&(turn, node, _)| (turn, node));
+    cpus.iter_mut().zip(turns).for_each(|(cpu, (.., next))| *cpu = next);
 }
 
 /// A number. Threads can sleep until it changes.
