@@ -52,8 +52,9 @@ impl Interrupts for Sim {
 struct Queue<W: Testbed> {
     /// How many senders are in it.
     senders: Line<W::U32>,
-    /// Who they are, and what they want. It is the host's, because its line is that of `senders`.
-    who: Mutex<Vec<(usize, Duration)>>,
+    /// Each sender's number, and the time of its function. The host keeps it, because its line
+    /// would be that of `senders`.
+    functions: Mutex<Vec<(usize, Duration)>>,
 }
 
 /// The queues of all threads' CPUs.
@@ -77,7 +78,7 @@ impl<W: Interrupts> Calls<W> {
     /// For a thread on each of these CPUs.
     pub(super) fn new(cpus: &[CpuId]) -> Self {
         let word = || Line(W::U32::new_in(0));
-        let queue = |_| Queue { senders: word(), who: Mutex::new(Vec::new()) };
+        let queue = |_| Queue { senders: word(), functions: Mutex::new(Vec::new()) };
         let marks = cpus.len() * cpus.len();
         Calls {
             cpus: cpus.into(),
@@ -126,7 +127,7 @@ impl<W: Interrupts> Calls<W> {
         // clear the mark. The addition below publishes it.
         self.mark(sender, target).swap(1, Ordering::Relaxed);
         let queue = &self.queues[target];
-        held(&queue.who).push((sender, span));
+        held(&queue.functions).push((sender, span));
         // Release: pairs with the Acquire in `handle`.
         queue.senders.fetch_add(1, Ordering::Release) == 0
     }
@@ -137,7 +138,7 @@ impl<W: Interrupts> Calls<W> {
         let queue = &self.queues[target];
         // Acquire: pairs with the Release in `queue`.
         queue.senders.swap(0, Ordering::Acquire);
-        let all = core::mem::take(&mut *held(&queue.who));
+        let all = core::mem::take(&mut *held(&queue.functions));
         for (sender, span) in all {
             if !span.is_zero() {
                 W::work(span);
