@@ -72,8 +72,10 @@ pub enum Extended {
 ///   that has extensions. Elsewhere, and with `CORELINE_RSEQ=off`, it lacks the capability, and a
 ///   request is a few loads and branches. A thread whose first request comes before
 ///   [`enable_extension`](SliceExtension::enable_extension) makes its calls in its section. All
-///   functions may be called before and after a fork. They are async-signal-safe once one of them
-///   was called outside of a handler.
+///   functions may be called before and after a fork. They are async-signal-safe once
+///   `enable_extension` or `request_extension` was called outside of a handler. A filter that ends
+///   the process for an unknown system call ends it at the first request, because that tries
+///   `rseq_slice_yield`.
 /// * `Sim` has the rules of the kernel. An extension lasts 5 us. The interrupt that leads to a
 ///   grant, and the timer that ends it, take `irq_entry` and `irq_exit` each. A switch at another
 ///   time than the end of a slice, such as one that a schedule or a fault chooses, takes the
@@ -81,7 +83,8 @@ pub enum Extended {
 /// * The model lacks the capability.
 pub trait SliceExtension {
     /// Lets the calling thread request extensions from now on. Each thread enables them for itself,
-    /// once, by two system calls. The first request of a thread does it, too.
+    /// once, by two system calls, or three where a filter refuses the second one. The first request
+    /// of a thread does it, too.
     ///
     /// # Errors
     ///

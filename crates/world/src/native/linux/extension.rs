@@ -58,7 +58,8 @@
 //! requests are stores that no kernel reads, and its ends clear them. If it leaves by `exec` or
 //! `_exit` in a section, its parent finds the request in its own area, as after a `longjmp`. It
 //! cannot enable extensions: `prctl` says `ENXIO`, and this refusal is not remembered, because its
-//! marks are its parent's. (Not run: the child of a `vfork` on a kernel with extensions.)
+//! marks are its parent's. The refusal of a filter that such a child installs is remembered. (Not
+//! run: the child of a `vfork` on a kernel with extensions.)
 //!
 //! Sources: `kernel/rseq.c` and `include/linux/rseq_entry.h` of Linux 7.3.
 
@@ -84,14 +85,20 @@ const GRANTED: u32 = u32::from_ne_bytes([0, 1, 0, 0]);
 /// `PR_RSEQ_SLICE_EXTENSION_GET` answers 0 also where `rseq_slice_ext=0` on the kernel's command
 /// line switched them off.
 pub(crate) fn is_available(area: Area) -> bool {
-    area.flags() & AVAILABLE != 0
+    has(area, AVAILABLE)
+}
+
+/// Whether the calling thread is registered with this area, and the kernel set this flag. A thread
+/// that the C library did not register may have the area of one that has ended, with its flags.
+fn has(area: Area, flag: u32) -> bool {
+    area.flags() & flag != 0 && rseq::is_id(area.cpu_id())
 }
 
 impl SliceExtension for Native {
     fn enable_extension() -> Result<(), Lacking> {
         rseq::find_published();
         let area = Area::of_cpu();
-        let (why, remedy) = if area.flags() & ENABLED != 0 {
+        let (why, remedy) = if has(area, ENABLED) {
             return Ok(());
         } else if is_available(area) {
             let Err(why) = switch_on(area) else { return Ok(()) };
@@ -209,7 +216,11 @@ fn switch_on(area: Area) -> Result<(), Why> {
             Ok(()) => refused(WHY),
         };
     }
-    let Err(error) = yield_slice() else { return Ok(()) };
+    let Err(error) = yield_slice() else {
+        // A refusal that came earlier holds no longer.
+        marks::clear(marks::NO_EXTENSION);
+        return Ok(());
+    };
     // Nothing is left to do if this fails.
     let _ = machine::switch_slice_extension(false);
     refused(Why::new("rseq_slice_yield is refused").because(&error))
@@ -256,10 +267,17 @@ mod tests {
     /// An area of the calling thread that the kernel does not know, with these flags.
     #[cfg(all(any(target_arch = "x86_64", target_arch = "aarch64"), not(miri)))]
     fn with_made_up<R>(flags: u32, test: impl FnOnce(Area) -> R) -> R {
+        with_made_up_of(0, flags, test)
+    }
+
+    /// The same, with this number of a CPU.
+    #[cfg(all(any(target_arch = "x86_64", target_arch = "aarch64"), not(miri)))]
+    fn with_made_up_of<R>(cpu: i32, flags: u32, test: impl FnOnce(Area) -> R) -> R {
         #[repr(align(64))]
         struct MadeUp([u32; 16]);
 
         let mut made_up = MadeUp([0; 16]);
+        made_up.0[1] = cpu.cast_unsigned();
         made_up.0[4] = flags;
         let distance = made_up.0.as_ptr().expose_provenance() as isize;
         let here = Area::own().address() as isize - Area::own().offset();
@@ -276,6 +294,8 @@ mod tests {
             assert_eq!(with_made_up(flags, is_available), available, "{flags:#x}");
         }
         assert!(!is_available(Area::blank()));
+        // Flags that a thread left behind whose area the next thread has, without a registration.
+        assert!(!with_made_up_of(-2, 0x10, is_available));
     }
 
     /// From here on, `prctl` and `rseq_slice_yield` do nothing in the calling thread. They fail
