@@ -148,6 +148,8 @@ fn deeper() -> Result<(), Error> {
     // Five rounds.
     laws.env("CORELINE_OBJECTS", "20000");
     workspace::run(&mut laws)?;
+    let mut claims = workspace::cargo(&["test", "-p", "coreline-scenarios", "--test", "claims"]);
+    workspace::run(claims.env("CORELINE_SEEDS", "16"))?;
     for subject in ["locks", "workers", "versioned"] {
         let mut endurance = workspace::cargo(&["run", "--quiet", "--release", "-p", "coreline"]);
         workspace::run(endurance.args(["--example", "endurance", "--", subject, "64", "120"]))?;

@@ -120,6 +120,27 @@ impl Band {
         self
     }
 
+    /// Reduces the band to the first `seeds` seeds of each share and arbitration, for tests that run
+    /// often. The points that move a cost stay. Zero counts as one.
+    ///
+    /// ```
+    /// use coreline_sim::Spec;
+    /// use coreline_sim::claim::Band;
+    ///
+    /// let spec = Spec::preset("epyc-9654-2s")?;
+    /// let whole = Band::whole(&spec, 1);
+    /// let often = whole.clone().seeds(4);
+    /// assert!(often.points().len() < whole.points().len());
+    /// assert!(often.points().iter().all(|point| (1..5).contains(&point.seed)));
+    /// # Ok::<(), coreline_sim::SpecError>(())
+    /// ```
+    #[must_use]
+    pub fn seeds(mut self, seeds: u64) -> Band {
+        let first = self.points[0].seed;
+        self.points.retain(|point| point.seed.wrapping_sub(first) < seeds.max(1));
+        self
+    }
+
     /// Sets whether independent accesses of one thread overlap, at all points.
     #[must_use]
     pub fn overlapping(mut self, overlap: Overlap) -> Band {
