@@ -92,7 +92,7 @@ pub(crate) fn run(_: Subject, quick: bool) -> Result<BenchResult, Error> {
             bar.inc(1);
         }
     }
-    bar.finish_and_clear();
+    bar.finish();
     let row = |(case, rates): (&Case, [Vec<f64>; 3])| {
         let [accesses, accesses_full, switches] = rates.map(median);
         let ratio = (accesses / switches * 100.0).round() / 100.0;

@@ -270,7 +270,7 @@ fn run(
             bar.inc(1);
         }
     }
-    bar.finish_and_clear();
+    bar.finish();
     let mut figures = taken.into_iter().map(|it| it.figure(plan.rounds));
     let like = |used: Use| {
         let cost = choice.like.sources().find(|(name, _)| Some(*name) == used.cost())?.1;

@@ -149,7 +149,7 @@ pub(super) fn measure(place: &Place, whole: Whole) -> Result<Vec<Pair>, Error> {
             break;
         }
     }
-    bar.finish_and_clear();
+    bar.finish();
     let mut pairs = Vec::new();
     for (number, ((subject, sides), samples)) in PAIRS.into_iter().zip(samples).enumerate() {
         let ([(one, _), (other, _)], [before, after]) = (sides, samples);

@@ -6,10 +6,9 @@ use coreline_scenarios::point::{Chosen, Point};
 use coreline_scenarios::{Error as ScenarioError, Scenario};
 use coreline_sim::claim::Band;
 use coreline_sim::{Arbitration, Overlap, Spec};
-use indicatif::ProgressBar;
 
 use crate::error::Error;
-use crate::progress::{Whole, progress};
+use crate::progress::{Progress, Whole, progress};
 use crate::world::World;
 
 #[derive(Clone)]
@@ -74,7 +73,7 @@ impl Choice {
         Arbitration::ALL.into_iter().filter(is_there).map(|it| it.to_string()).collect()
     }
 
-    pub(super) fn progress(&self, runs: usize) -> ProgressBar {
+    pub(super) fn progress(&self, runs: usize) -> Progress {
         let what = format!("{} on {}", self.scenario.name, self.world.name());
         match &self.whole {
             Some(whole) => whole.progress(&what, runs),

@@ -76,7 +76,7 @@ pub(super) fn measure(choice: &Choice) -> Result<(Vec<Measured>, usize), Error> 
             measured.push(Measured { point, caches, numbers: taken.series(index), rounds });
         }
     }
-    bar.finish_and_clear();
+    bar.finish();
     Ok((measured, points.len()))
 }
 

@@ -18,7 +18,7 @@ pub(super) fn measure(spec: &Spec, choice: &Choice) -> Result<(Vec<Measured>, us
     let runs = choice.scenario.runs[usize::from(choice.quick)];
     let bar = choice.progress(points.len() * band.points().len() * runs as usize);
     let done = over_band(&band, &points, Point::kernel, runs, |done| bar.inc(done));
-    bar.finish_and_clear();
+    bar.finish();
     let done = done?;
     let (all, finished) = (points.len(), configs.into_iter().zip(points).zip(done));
     let measured = |((config, point), done): ((Config, Point), Vec<_>)| {

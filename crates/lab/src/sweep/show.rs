@@ -10,12 +10,11 @@ use std::time::{Duration, Instant};
 
 use clap::{Args, ValueHint};
 use coreline_world::native::{note_interrupts, was_interrupted};
-use indicatif::ProgressBar;
 use serde::Serialize;
 
 use super::{ENGINE, Plan, Store, Sweep, SweepError};
 use crate::error::Error;
-use crate::progress::progress;
+use crate::progress::{Progress, progress, took};
 
 #[derive(Args)]
 pub(crate) struct Choice {
@@ -151,7 +150,7 @@ impl Swept {
             }
             work(&sweep, workers, &shared, &is_stopped, &bar);
         });
-        bar.finish_and_clear();
+        bar.finish();
         let shared = shared.into_inner().unwrap_or_else(|poisoned| poisoned.into_inner());
         if let Some(stopped) = shared.stopped {
             return Err(stopped.into());
@@ -212,7 +211,7 @@ fn work(
     workers: usize,
     shared: &Mutex<Shared>,
     is_stopped: &AtomicBool,
-    bar: &ProgressBar,
+    bar: &Progress,
 ) {
     let lock = || shared.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
     // Relaxed: what the other thread leaves is behind the lock.
@@ -255,15 +254,6 @@ fn announce(estimate: &super::Estimate, before: usize, workers: usize) {
 
 fn counted(cells: usize) -> String {
     if cells == 1 { "1 cell".to_owned() } else { format!("{cells} cells") }
-}
-
-fn took(time: Duration) -> String {
-    match time.as_secs() {
-        0..2 => format!("{} ms", time.as_millis()),
-        seconds @ 2..120 => format!("{seconds} s"),
-        seconds @ 120..7200 => format!("{} min", seconds / 60),
-        seconds => format!("{} h", seconds / 3600),
-    }
 }
 
 fn round(value: f64) -> f64 {

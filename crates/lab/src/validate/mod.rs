@@ -201,7 +201,7 @@ pub(crate) fn validate(choice: &Choice) -> Result<Validation, Error> {
     let bar = progress("predictions", experiments.len());
     let predict = |it: &&Experiment| simulated::predict(&spec, it).inspect(|_| bar.inc(1));
     let predicted = experiments.iter().map(predict).collect::<Result<Vec<_>, _>>()?;
-    bar.finish_and_clear();
+    bar.finish();
     let findings = if is_here {
         let plan = if choice.quick { Plan::QUICK } else { Plan::FULL };
         let lacks = |it: &Experiment| calibration::lacks(&spec, it.threads);

@@ -169,7 +169,7 @@ pub(super) fn measure(
             bar.inc(1);
         }
     }
-    bar.finish_and_clear();
+    bar.finish();
     let mut measured = runs.into_iter().map(Run::finish);
     let result = |place: Result<_, Untestable>| match place {
         Ok(_) => measured.next().expect("a run for each place"),

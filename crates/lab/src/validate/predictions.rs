@@ -65,7 +65,7 @@ impl Predictions {
             let tolerance = experiment.tolerance;
             predictions.push(Prediction { name, what, value, low, high, tolerance });
         }
-        bar.finish_and_clear();
+        bar.finish();
         Ok(Predictions {
             schema: SCHEMA.to_owned(),
             engine: engine.to_owned(),

@@ -228,7 +228,7 @@ impl Row {
         let name = format!("{} at {at}", self.name);
         let bar = progress(&name, points.len() * band.points().len());
         let mut done = band.run_all(&points, rate, || bar.inc(1))?;
-        bar.finish_and_clear();
+        bar.finish();
         Ok([done.remove(0), done.remove(0)])
     }
 }
