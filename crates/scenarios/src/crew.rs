@@ -8,8 +8,10 @@ use coreline_topology::{CacheId, CpuId, NodeId};
 use coreline_world::{
     Integer, JoinHandle, Line, Ordering, Place, Placement, SpawnError, Testbed, Time, Word,
 };
+use rand_pcg::Pcg64;
 
-use crate::RunError;
+use crate::point::Setup;
+use crate::{RunError, draw};
 
 /// Whether the machine says where all of these CPUs are.
 ///
@@ -62,6 +64,22 @@ pub fn crew<W: Testbed, S: Send + Sync + 'static, T: Send + 'static>(
 /// Returns a placement for each CPU, which pins a thread to it.
 pub fn pinned(cpus: &[CpuId]) -> impl ExactSizeIterator<Item = Placement> {
     cpus.iter().map(|&cpu| Placement::On(cpu))
+}
+
+/// The first so many CPUs, for a thread each.
+///
+/// # Errors
+///
+/// [`RunError::Lack`] if there are fewer.
+pub(crate) fn first(cpus: &[CpuId], threads: usize) -> Result<&[CpuId], RunError> {
+    let lack = || RunError::Lack(format!("{threads} threads have {} CPUs", cpus.len()));
+    cpus.get(..threads).ok_or_else(lack)
+}
+
+/// The least of these numbers over the greatest, and 0 where the greatest is 0.
+pub(crate) fn least_over_most(values: impl Iterator<Item = f64> + Clone) -> f64 {
+    let most = values.clone().fold(0.0, f64::max);
+    values.fold(most, f64::min) / most.max(1.0)
 }
 
 /// Puts CPUs into an order with one of each memory node in turn. The CPUs of a node stay in their
@@ -137,6 +155,9 @@ pub(crate) struct Start<W: Testbed> {
 
 const NEVER: u64 = u64::MAX;
 
+/// The time from when all of a crew are on their CPUs until they begin.
+pub(crate) const SOON: Duration = Duration::from_micros(20);
+
 impl<W: Testbed> Start<W> {
     pub(crate) fn new() -> Self {
         Start { arrived: Sign::new(0), at: Line(W::U64::new_in(0)) }
@@ -162,6 +183,71 @@ impl<W: Testbed> Start<W> {
         let at = self.at.wait_until(Ordering::Acquire, |at| at != 0);
         (at != NEVER).then(|| Time::from_nanos(at))
     }
+
+    /// As [`crew`], with a thread on each of these CPUs, which begin together.
+    pub(crate) fn crew<S: Send + Sync + 'static, T: Send + 'static>(
+        shared: &Arc<S>,
+        start: impl Fn(&S) -> &Self,
+        cpus: &[CpuId],
+        part: impl Fn(&S, usize) -> T + Copy + Send + 'static,
+    ) -> Result<Vec<T>, SpawnError> {
+        crew::<W, _, _>(shared, pinned(cpus), part, |missing| {
+            start(shared).give(cpus.len(), missing, SOON);
+        })
+    }
+}
+
+/// The time in which a crew's operations count.
+pub(crate) struct Window<W: Testbed> {
+    pub(crate) start: Start<W>,
+    /// From the beginning to the first operation that counts: until all have begun, lines have come
+    /// from memory and queues are full.
+    warm_up: Duration,
+    length: Duration,
+    seed: u64,
+}
+
+impl<W: Testbed> Window<W> {
+    /// That of a run whose parameter `window` is in microseconds.
+    pub(crate) fn new(setup: &Setup, warm_up: Duration) -> Self {
+        let length = Duration::from_micros(setup.number("window"));
+        Window { start: Start::new(), warm_up, length, seed: setup.seed }
+    }
+
+    /// A thread's part: repeats an operation, which returns how much it counts, until the window
+    /// ends. Returns what counts in the window, and how many operations there were. `stream` is
+    /// the thread's stream of random numbers.
+    pub(crate) fn repeat(
+        &self,
+        stream: u128,
+        mut operation: impl FnMut(&mut Pcg64) -> u64,
+    ) -> [u64; 2] {
+        let Some(start) = self.start.wait() else { return [0, 0] };
+        let mut dice = Pcg64::new(u128::from(self.seed), stream);
+        let late = draw(&mut dice, self.warm_up.as_nanos() as usize / 2) as u64;
+        W::work(start + Duration::from_nanos(late) - W::now().min(start));
+        let (begin, mut counts) = (start + self.warm_up, [0, 0]);
+        let end = begin + self.length;
+        loop {
+            let counted = operation(&mut dice);
+            let now = W::now();
+            counts[0] += if begin < now && now <= end { counted } else { 0 };
+            counts[1] += 1;
+            if now >= end {
+                return counts;
+            }
+        }
+    }
+
+    /// How often in a second is what so many times in the window is.
+    pub(crate) fn per_second(&self, times: u64) -> f64 {
+        times as f64 / self.length.as_secs_f64()
+    }
+}
+
+/// Three quarters to five quarters of so many nanoseconds.
+pub(crate) fn about(dice: &mut Pcg64, ns: u64) -> u64 {
+    ns * 3 / 4 + draw(dice, ns as usize / 2 + 1) as u64
 }
 
 /// Returns the nanoseconds between two times, or 0 if the clock went back.

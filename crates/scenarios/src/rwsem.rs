@@ -29,7 +29,6 @@ use std::sync::Arc;
 
 use coreline_sim::Sim;
 use coreline_world::{Integer, Line, Native, Ordering, Testbed, Word};
-use rand_pcg::Pcg64;
 
 use super::figure::Figure;
 use super::figure::Made::{Number, Over};
@@ -39,7 +38,7 @@ use super::metric::FigureKind::{ContendedRatio, Rate};
 use super::param::{Around, Domain, Param};
 use super::point::Setup;
 use super::{RunError, Scenario, Variant, draw, known};
-use crate::crew::{Start, crew, pinned, spread};
+use crate::crew::{Start, Window, first, spread};
 
 const RATE: usize = 0;
 
@@ -97,7 +96,6 @@ pub const HELD: u64 = 10;
 pub const OUTSIDE: u64 = 10;
 
 const WARM_UP: Duration = Duration::from_micros(50);
-const SOON: Duration = Duration::from_micros(20);
 
 /// Streams of the generator: one for each thread.
 const THREAD: u128 = 0x3e11;
@@ -122,10 +120,8 @@ struct Field<W: Testbed> {
     turns: Line<W::U64>,
     has_bits: bool,
     writes: bool,
-    start: Start<W>,
     rest: u64,
-    window: Duration,
-    seed: u64,
+    window: Window<W>,
 }
 
 fn run<W: Testbed>(setup: &Setup) -> Result<Vec<f64>, RunError> {
@@ -135,9 +131,7 @@ fn run<W: Testbed>(setup: &Setup) -> Result<Vec<f64>, RunError> {
     if setup.is("place", "spread") {
         spread::<W>(&mut cpus);
     }
-    let Some(cpus) = cpus.get(..threads) else {
-        return Err(RunError::Lack(format!("{threads} threads have {} CPUs", cpus.len())));
-    };
+    let cpus = first(&cpus, threads)?;
     let semaphore = Semaphore {
         count: W::U64::new_in(0),
         owner: W::U32::new_in(0),
@@ -148,14 +142,10 @@ fn run<W: Testbed>(setup: &Setup) -> Result<Vec<f64>, RunError> {
         turns: Line(W::U64::new_in(0)),
         has_bits: setup.variant == "bits",
         writes: setup.is("load", "write"),
-        start: Start::new(),
         rest: setup.number("rest"),
-        window: Duration::from_micros(setup.number("window")),
-        seed: setup.seed,
+        window: Window::new(setup, WARM_UP),
     });
-    let counts = crew::<W, _, _>(&field, pinned(cpus), Field::work, |missing| {
-        field.start.give(threads, missing, SOON);
-    })?;
+    let counts = Start::crew(&field, |it| &it.window.start, cpus, Field::work)?;
     let sum = |part: usize| counts.iter().map(|count| count[part]).sum::<u64>();
     // Relaxed, both: all threads have been joined.
     let (left, written) =
@@ -164,25 +154,18 @@ fn run<W: Testbed>(setup: &Setup) -> Result<Vec<f64>, RunError> {
         let found = format!("the count is {left}, and {written} turns of {} were seen", sum(1));
         return Err(RunError::Check(found));
     }
-    Ok(vec![sum(0) as f64 / field.window.as_secs_f64()])
+    Ok(vec![field.window.per_second(sum(0))])
 }
 
 impl<W: Testbed> Field<W> {
     /// A thread's part: its turns in the window, and all.
     fn work(&self, thread: usize) -> [u64; 2] {
-        let Some(start) = self.start.wait() else { return [0, 0] };
-        let mut dice = Pcg64::new(u128::from(self.seed), THREAD + thread as u128);
-        let late = draw(&mut dice, WARM_UP.as_nanos() as usize / 2) as u64;
-        W::work(start + Duration::from_nanos(late) - W::now().min(start));
-        let (begin, mut turns) = (start + WARM_UP, [0, 0]);
-        let end = begin + self.window;
-        let mut spend = |ns: u64| {
-            let ns = ns * self.rest / 100;
-            let drawn = ns / 2 + draw(&mut dice, ns as usize + 1) as u64;
-            W::work(Duration::from_nanos(drawn));
-        };
         let semaphore = &*self.semaphore;
-        loop {
+        self.window.repeat(THREAD + thread as u128, |dice| {
+            let mut spend = |ns: u64| {
+                let ns = ns * self.rest / 100;
+                W::work(Duration::from_nanos(ns / 2 + draw(dice, ns as usize + 1) as u64));
+            };
             if self.writes {
                 self.down_write(thread);
                 // Relaxed, both: guarded by the semaphore.
@@ -205,13 +188,8 @@ impl<W: Testbed> Field<W> {
                 semaphore.count.fetch_sub(share, Ordering::Release);
             }
             spend(OUTSIDE);
-            let now = W::now();
-            turns[0] += u64::from(begin < now && now <= end);
-            turns[1] += 1;
-            if now >= end {
-                return turns;
-            }
-        }
+            1
+        })
     }
 
     fn down_write(&self, thread: usize) {

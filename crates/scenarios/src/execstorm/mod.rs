@@ -48,7 +48,8 @@ use super::figure::Made::{Number, Over};
 use super::metric::FigureKind::{Gain, Percent, Rate};
 use super::param::{Around, Domain, Param};
 use super::point::{Point, Setup};
-use super::{RunError, Scenario, Variant};
+use super::{RunError, Scenario, Variant, known};
+use crate::crew::first;
 
 /// The scenario with its parameters, figures and program.
 pub static SCENARIO: Scenario = Scenario {
@@ -134,14 +135,8 @@ fn window(around: &Around<'_>) -> Vec<u64> {
 
 fn run<W: Testbed>(setup: &Setup) -> Result<Vec<f64>, RunError> {
     let threads = setup.number("threads") as usize;
-    let Some(cpus) = setup.cpus.get(..threads) else {
-        let what = format!("{threads} threads have {} CPUs", setup.cpus.len());
-        return Err(RunError::Lack(what));
-    };
-    if let Some(cpu) = setup.cpus.iter().find(|cpu| W::topology().cpu(**cpu).is_none()) {
-        let what = format!("{cpu} is not in the topology, or its place is unknown");
-        return Err(RunError::Lack(what));
-    }
+    let cpus = first(&setup.cpus, threads)?;
+    known::<W>(&setup.cpus)?;
     let load = Load {
         cpus,
         possible: &setup.cpus,

@@ -7,7 +7,7 @@ use coreline_topology::CpuId;
 use coreline_world::{Line, Ordering, Testbed, Word};
 use rand_pcg::Pcg64;
 
-use crate::crew::{Start, crew, nanos, pinned};
+use crate::crew::{Start, least_over_most, nanos};
 use crate::{RunError, draw};
 
 /// Index in a run's numbers: the throughput, in lives per second.
@@ -29,9 +29,6 @@ const ADDITIONS: u64 = 2;
 
 /// Lives of each thread before any is counted: objects are constructed, and lines come from memory.
 const WARM_UP: u32 = 2;
-
-/// The time from when all threads are on their CPUs until the first of them begins.
-const SOON: Duration = Duration::from_micros(20);
 
 /// Threads begin one after the other, in an order that is drawn, about so far apart, so that the
 /// order in which they queue is none of the machine's.
@@ -177,17 +174,13 @@ pub fn storm<W: Testbed, S: Source<W>>(load: &Load<'_>) -> Result<Vec<f64>, RunE
         window: Duration::from_nanos(load.window),
         seed: load.seed,
     });
-    let tallies = crew::<W, _, _>(&field, pinned(load.cpus), Field::work, |missing| {
-        field.start.give(threads, missing, SOON);
-    })?;
+    let tallies = Start::crew(&field, |it| &it.start, load.cpus, Field::work)?;
     let tallies = tallies.into_iter().collect::<Result<Vec<_>, _>>()?;
     let sum = |of: fn(&Tally) -> u64| tallies.iter().map(of).sum::<u64>() as f64;
-    let most = tallies.iter().map(Tally::rate).fold(0.0, f64::max);
-    let fewest = tallies.iter().map(Tally::rate).fold(most, f64::min);
     Ok(vec![
         tallies.iter().map(Tally::rate).sum(),
         100.0 * sum(|tally| tally.waited) / sum(|tally| tally.lived).max(1.0),
-        fewest / most.max(1.0),
+        least_over_most(tallies.iter().map(Tally::rate)),
     ])
 }
 

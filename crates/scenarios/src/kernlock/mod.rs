@@ -59,17 +59,16 @@ use std::sync::Arc;
 use coreline_sim::Sim;
 use coreline_topology::CpuId;
 use coreline_world::{Integer, Line, Native, Ordering, Testbed, Word};
-use rand_pcg::Pcg64;
 
 use queued::{Nodes, Queued};
 
 use super::figure::Figure;
 use super::figure::Made::{Number, Over};
 use super::metric::FigureKind::{Gain, Rate};
-use super::param::{Around, Domain, Param};
+use super::param::{Domain, Param};
 use super::point::Setup;
-use super::{RunError, Scenario, Variant, draw, known};
-use crate::crew::{Start, crew, pinned};
+use super::{RunError, Scenario, Variant, known};
+use crate::crew::{Start, Window, about, first, least_over_most};
 
 /// The numbers of a run, in this order: iterations in a second; those of the thread that had the
 /// fewest over those of the one that had the most.
@@ -82,7 +81,7 @@ pub static SCENARIO: Scenario = Scenario {
         Param::new("load", "The benchmark that runs", Domain::Names(LOADS))
             .usual(&["open", "lock"]),
         Param::new("threads", "The number of threads (-t of will-it-scale)", Domain::Cpus(4096))
-            .depends(grid),
+            .depends(|it| it.threads(&[1], &[1, 2, 4, 8, 16, 32], &[4, 2, 1])),
         Param::number(
             "rest",
             "The times that do not depend on the variant, in percent of the usual ones",
@@ -113,14 +112,6 @@ const LOADS: &[(&str, &str)] = &[
     ("lock", "lock2_threads: each locks and unlocks byte 0 of one file"),
 ];
 
-fn grid(around: &Around<'_>) -> Vec<u64> {
-    let cpus = around.cpus as u64;
-    let few: &[u64] = if around.quick { &[1] } else { &[1, 2, 4, 8, 16, 32] };
-    let parts = if around.quick { vec![cpus] } else { vec![cpus / 4, cpus / 2, cpus] };
-    let fits = |threads: &u64| (1..=cpus).contains(threads);
-    few.iter().copied().chain(parts).filter(fits).collect()
-}
-
 /// The time of a call without its locks, in nanoseconds: of `open`, of `close`, and of an `fcntl`
 /// that sets a lock. The values are estimates from memory.
 pub const OUTSIDE: [u64; 3] = [700, 500, 300];
@@ -129,9 +120,7 @@ pub const OUTSIDE: [u64; 3] = [700, 500, 300];
 /// is an estimate from memory.
 pub const HELD: u64 = 20;
 
-/// The time until all have begun and queues are full.
 const WARM_UP: Duration = Duration::from_micros(200);
-const SOON: Duration = Duration::from_micros(20);
 
 /// Streams of the generator: one for each thread.
 const THREAD: u128 = 0x4c6b;
@@ -212,18 +201,14 @@ struct Process<W: Testbed> {
     credentials: Line<W::U64>,
     context: Line<Context<W>>,
     locks: Vec<Inserted<W>>,
-    start: Start<W>,
     rest: u64,
-    window: Duration,
-    seed: u64,
+    window: Window<W>,
 }
 
 fn run<W: Testbed>(setup: &Setup) -> Result<Vec<f64>, RunError> {
     known::<W>(&setup.cpus)?;
     let threads = setup.number("threads") as usize;
-    let Some(cpus) = setup.cpus.get(..threads) else {
-        return Err(RunError::Lack(format!("{threads} threads have {} CPUs", setup.cpus.len())));
-    };
+    let cpus = first(&setup.cpus, threads)?;
     let topology = W::topology();
     let place = |cpu: &CpuId| topology.cpu(*cpu).map_or(0, |cpu| cpu.node.get());
     let places: Vec<u32> = cpus.iter().map(place).collect();
@@ -249,14 +234,10 @@ fn run<W: Testbed>(setup: &Setup) -> Result<Vec<f64>, RunError> {
         credentials: Line(word(1)),
         context: Line(context),
         locks: (0..threads).map(lock).collect(),
-        start: Start::new(),
         rest: setup.number("rest"),
-        window: Duration::from_micros(setup.number("window")),
-        seed: setup.seed,
+        window: Window::new(setup, WARM_UP),
     });
-    let counts = crew::<W, _, _>(&process, pinned(cpus), Process::work, |missing| {
-        process.start.give(threads, missing, SOON);
-    })?;
+    let counts = Start::crew(&process, |it| &it.window.start, cpus, Process::work)?;
     // Relaxed: all threads have been joined.
     let used = process.credentials.load(Ordering::Relaxed);
     // Relaxed: all threads have been joined.
@@ -273,45 +254,24 @@ fn run<W: Testbed>(setup: &Setup) -> Result<Vec<f64>, RunError> {
         let found = format!("{of_context} and {of_files} turns of two locks in {rounds} rounds");
         return Err(RunError::Check(found));
     }
-    let counts: Vec<f64> = counts.iter().map(|count| count[0] as f64).collect();
-    let most = counts.iter().copied().fold(0.0, f64::max);
-    let least = counts.iter().copied().fold(most, f64::min);
-    let all: f64 = counts.iter().sum();
-    Ok(vec![all / process.window.as_secs_f64(), least / most.max(1.0)])
+    let all = process.window.per_second(counts.iter().map(|count| count[0]).sum());
+    Ok(vec![all, least_over_most(counts.iter().map(|count| count[0] as f64))])
 }
 
 impl<W: Testbed> Process<W> {
     /// A thread's part: iterations in the window, and all its rounds: each opens a file, or locks
     /// and unlocks.
     fn work(&self, thread: usize) -> [u64; 2] {
-        let Some(start) = self.start.wait() else { return [0, 0] };
-        let mut dice = Pcg64::new(u128::from(self.seed), THREAD + thread as u128);
-        let late = draw(&mut dice, WARM_UP.as_nanos() as usize / 2) as u64;
-        W::work(start + Duration::from_nanos(late) - W::now().min(start));
-        let (begin, mut counts) = (start + WARM_UP, [0, 0]);
-        let end = begin + self.window;
-        let mut spend = |ns: u64| {
-            let ns = ns * self.rest / 100;
-            let drawn = ns * 3 / 4 + draw(&mut dice, ns as usize / 2 + 1) as u64;
-            W::work(Duration::from_nanos(drawn));
-        };
-        loop {
-            let iterations = if self.opens {
+        self.window.repeat(THREAD + thread as u128, |dice| {
+            let mut spend = |ns| W::work(Duration::from_nanos(about(dice, ns * self.rest / 100)));
+            if self.opens {
                 self.open_and_close(thread, &mut spend);
                 1
             } else {
                 self.lock_and_unlock(thread, &mut spend);
                 2
-            };
-            counts[1] += 1;
-            let now = W::now();
-            if begin < now && now <= end {
-                counts[0] += iterations;
             }
-            if now >= end {
-                return counts;
-            }
-        }
+        })
     }
 
     /// The words of the bitmaps: those beside the lock, or those of a larger table.

@@ -59,7 +59,7 @@ use super::metric::FigureKind::{ContendedRatio, Nanoseconds, Rate, Transfers};
 use super::param::Param;
 use super::point::Setup;
 use super::{RunError, Scenario, Variant, draw, known};
-use crate::crew::{Start, clock_ns, crew, nanos, pinned};
+use crate::crew::{Start, about, clock_ns, nanos};
 
 /// Index in a run's numbers: the throughput, in iterations per second.
 pub const RATE: usize = 0;
@@ -139,9 +139,7 @@ fn run<W: Testbed>(setup: &Setup) -> Result<Vec<f64>, RunError> {
         window: Duration::from_micros(setup.number("window")),
         seed: setup.seed,
     });
-    let tallies = crew::<W, _, _>(&storm, pinned(&cpus), Pairs::work, |missing| {
-        storm.start.give(cpus.len(), missing, SOON);
-    })?;
+    let tallies = Start::crew(&storm, |it| &it.start, &cpus, Pairs::work)?;
     storm.check()?;
     Ok(storm.numbers(&tallies))
 }
@@ -155,9 +153,6 @@ const SWITCH: u64 = 1500;
 
 /// The cost `wake` of every machine file, 3 us, less the switch in it.
 const WAKE: u64 = 1500;
-
-/// The time from when all threads are on their CPUs until they begin.
-const SOON: Duration = Duration::from_micros(20);
 
 /// Time before iterations are counted: the lines come from memory, and queues at them fill up.
 const WARM_UP: Duration = Duration::from_micros(150);
@@ -382,9 +377,7 @@ impl<W: Testbed> Running<'_, W> {
 
     /// Spends three quarters to five quarters of a span.
     fn spend(&mut self, span: Duration) {
-        let half = span.as_nanos() as usize / 2;
-        let ns = span.as_nanos() as u64 * 3 / 4 + draw(&mut self.dice, half + 1) as u64;
-        W::work(Duration::from_nanos(ns));
+        W::work(Duration::from_nanos(about(&mut self.dice, span.as_nanos() as u64)));
     }
 
     fn place(&self) -> usize {

@@ -35,10 +35,10 @@ use super::figure::Made::{Number, Over};
 use super::kernlock::Turns;
 use super::kernlock::queued::{Nodes, Queued};
 use super::metric::FigureKind::{ContendedRatio, Gain, Rate};
-use super::param::{Around, Domain, Param, Words};
+use super::param::{Domain, Param, Words};
 use super::point::Setup;
 use super::{RunError, Scenario, Variant, draw, known};
-use crate::crew::{Start, crew, pinned, spread};
+use crate::crew::{Start, Window, about, first, least_over_most, spread};
 
 /// Index in a run's numbers: the throughput, in operations per second.
 pub const RATE: usize = 0;
@@ -51,7 +51,8 @@ pub const SHARE: usize = 2;
 pub static SCENARIO: Scenario = Scenario {
     params: &[
         Param::new("load", "The operation, in two forms", Domain::Words(&WORD)).usual(&["fget"]),
-        Param::new("threads", "The number of threads", Domain::Cpus(4096)).depends(grid),
+        Param::new("threads", "The number of threads", Domain::Cpus(4096))
+            .depends(|it| it.threads(&[1, 8], &[1, 8, 64], &[2, 1])),
         Param::new("place", "The CPUs on which threads run", Domain::Names(PLACES))
             .usual(&["packed"]),
         Param::number("rest", "All times of the load, in percent", [1, 10_000]).usual(&["100"]),
@@ -89,18 +90,7 @@ const PLACES: &[(&str, &str)] = &[
     ("siblings", "Both hardware threads of a core, then those of the next"),
 ];
 
-/// Powers of eight, then half and all of the CPUs.
-fn grid(around: &Around<'_>) -> Vec<u64> {
-    let cpus = around.cpus as u64;
-    let few: &[u64] = if around.quick { &[1, 8] } else { &[1, 8, 64] };
-    let parts = if around.quick { vec![cpus] } else { vec![cpus / 2, cpus] };
-    let fits = |threads: &u64| (1..=cpus).contains(threads);
-    few.iter().copied().chain(parts).filter(fits).collect()
-}
-
-/// The time until all have begun and queues are full.
 const WARM_UP: Duration = Duration::from_micros(50);
-const SOON: Duration = Duration::from_micros(20);
 
 /// Streams of the generator: one for each thread.
 const THREAD: u128 = 0x11e5;
@@ -129,19 +119,17 @@ struct Field<W: Interrupts> {
     calls: Arc<Calls<W>>,
     /// The memory node of each thread, counted from 0.
     places: Vec<usize>,
-    start: Start<W>,
     rest: u64,
-    window: Duration,
-    seed: u64,
+    window: Window<W>,
 }
 
-/// A thread's part, while it runs.
+/// A thread's operation, while it runs.
 struct Running<'a, W: Interrupts> {
     field: &'a Field<W>,
     thread: usize,
-    dice: Pcg64,
+    dice: &'a mut Pcg64,
     /// Which line of each kind the operation uses.
-    lines: Vec<usize>,
+    lines: &'a mut [usize],
 }
 
 fn run<W: Interrupts>(setup: &Setup) -> Result<Vec<f64>, RunError> {
@@ -155,9 +143,7 @@ pub fn run_without<W: Interrupts>(setup: &Setup, left_out: u64) -> Result<Vec<f6
     known::<W>(&setup.cpus)?;
     let threads = setup.number("threads") as usize;
     let cpus = in_order::<W>(setup);
-    let Some(cpus) = cpus.get(..threads) else {
-        return Err(RunError::Lack(format!("{threads} threads have {} CPUs", cpus.len())));
-    };
+    let cpus = first(&cpus, threads)?;
     let text = setup.text("load");
     let Some(Load { lines, forms: [base, changed] }) = Load::parse(text) else {
         return Err(RunError::Lack(format!("{text} is not a load")));
@@ -188,14 +174,10 @@ pub fn run_without<W: Interrupts>(setup: &Setup, left_out: u64) -> Result<Vec<f6
         nodes: Nodes::new(&vec![0; threads], false),
         calls: Arc::new(Calls::new(if interrupts { cpus } else { &[] })),
         places,
-        start: Start::new(),
         rest: setup.number("rest"),
-        window: Duration::from_micros(setup.number("window")),
-        seed: setup.seed,
+        window: Window::new(setup, WARM_UP),
     });
-    let counts = crew::<W, _, _>(&field, pinned(cpus), Field::work, |missing| {
-        field.start.give(threads, missing, SOON);
-    })?;
+    let counts = Start::crew(&field, |it| &it.window.start, cpus, Field::work)?;
     let operations: u64 = counts.iter().map(|count| count[1]).sum();
     field.check(operations - left_out)?;
     Ok(field.numbers(&counts))
@@ -260,24 +242,13 @@ impl<W: Interrupts> Field<W> {
     /// A thread's part: its operations in the window, and all.
     fn work(&self, thread: usize) -> [u64; 2] {
         self.touch(thread);
-        let Some(start) = self.start.wait() else { return [0, 0] };
-        let mut dice = Pcg64::new(u128::from(self.seed), THREAD + thread as u128);
-        let late = draw(&mut dice, WARM_UP.as_nanos() as usize / 2) as u64;
-        W::work(start + Duration::from_nanos(late) - W::now().min(start));
-        let (begin, mut counts) = (start + WARM_UP, [0, 0]);
-        let end = begin + self.window;
-        let lines = vec![0; self.kinds.len()];
-        let mut running = Running { field: self, thread, dice, lines };
-        loop {
+        let mut lines = vec![0; self.kinds.len()];
+        self.window.repeat(THREAD + thread as u128, |dice| {
+            let mut running = Running { field: self, thread, dice, lines: &mut lines };
             running.choose();
             running.go(&self.steps);
-            let now = W::now();
-            counts[0] += u64::from(begin < now && now <= end);
-            counts[1] += 1;
-            if now >= end {
-                return counts;
-            }
-        }
+            1
+        })
     }
 
     /// Brings a thread's part of the lines into its caches, so that no operation fetches a line
@@ -292,13 +263,13 @@ impl<W: Interrupts> Field<W> {
     }
 
     fn numbers(&self, counts: &[[u64; 2]]) -> Vec<f64> {
-        let per_second = |count: u64| count as f64 / self.window.as_secs_f64();
+        let per_second = |count| self.window.per_second(count);
         let mut of_nodes = vec![0; self.places.iter().max().map_or(0, |last| last + 1)];
         self.places.iter().zip(counts).for_each(|(&node, count)| of_nodes[node] += count[0]);
         let each = || counts.iter().map(|count| count[0]);
-        let (least, most) = (each().min().unwrap_or(0), each().max().unwrap_or(0));
         let slowest = of_nodes.into_iter().min().unwrap_or(0);
-        vec![per_second(each().sum()), per_second(slowest), least as f64 / most.max(1) as f64]
+        let share = least_over_most(each().map(|count| count as f64));
+        vec![per_second(each().sum()), per_second(slowest), share]
     }
 
     /// Whether all additions of this many operations are there, no turn of a lock was lost, and all
@@ -342,7 +313,7 @@ impl<W: Interrupts> Running<'_, W> {
         for (line, kind) in self.lines.iter_mut().zip(&self.field.kinds) {
             *line = match kind.copies {
                 Copies::Random(1) => 0,
-                Copies::Random(number) => draw(&mut self.dice, number),
+                Copies::Random(number) => draw(self.dice, number),
                 Copies::Nodes => self.field.places[self.thread],
                 Copies::Threads => self.thread,
             };
@@ -414,8 +385,6 @@ impl<W: Interrupts> Running<'_, W> {
 
     /// Three quarters to five quarters of a time, scaled.
     fn span(&mut self, ns: u64) -> Duration {
-        let ns = ns * self.field.rest / 100;
-        let ns = ns * 3 / 4 + draw(&mut self.dice, ns as usize / 2 + 1) as u64;
-        Duration::from_nanos(ns)
+        Duration::from_nanos(about(self.dice, ns * self.field.rest / 100))
     }
 }

@@ -9,7 +9,7 @@ use coreline_world::{Line, Ordering, Testbed, Word};
 use rand_pcg::Pcg64;
 
 use super::Lock;
-use crate::crew::{Start, crew, nanos, pinned};
+use crate::crew::{Start, first, least_over_most, nanos};
 use crate::{RunError, draw};
 
 /// Index in a run's numbers: the throughput, in turns per second.
@@ -43,9 +43,6 @@ pub const WARM_UP: Duration = Duration::from_micros(50);
 /// threads began at the same time, the machine's choice of the first request would determine that
 /// order for the whole run.
 pub const APART: Duration = Duration::from_micros(1);
-
-/// The time from when all threads are on their CPUs until they begin.
-const SOON: Duration = Duration::from_micros(20);
 
 /// Streams of the generator: one for each thread.
 const THREAD: u128 = 0x10c5;
@@ -127,10 +124,7 @@ pub struct Load<'a> {
 pub fn contend<W: Testbed, L: Lock<W>>(load: &Load<'_>) -> Result<Vec<f64>, RunError> {
     let threads = load.threads;
     let (cpus, spots) = places::<W>(load)?;
-    if threads > cpus.len() {
-        return Err(RunError::Lack(format!("{threads} threads have {} CPUs", cpus.len())));
-    }
-    let (cpus, spots) = (&cpus[..threads], &spots[..threads]);
+    let (cpus, spots) = (first(&cpus, threads)?, &spots[..threads]);
     let nodes: Vec<u32> = spots.iter().map(|spot| spot.node).collect();
     let field = Arc::new(Field::<W, L> {
         lock: Line(L::new_in(&nodes)),
@@ -142,9 +136,7 @@ pub fn contend<W: Testbed, L: Lock<W>>(load: &Load<'_>) -> Result<Vec<f64>, RunE
         window: Duration::from_nanos(load.window),
         seed: load.seed,
     });
-    let tallies = crew::<W, _, _>(&field, pinned(cpus), Field::work, |missing| {
-        field.start.give(threads, missing, SOON);
-    })?;
+    let tallies = Start::crew(&field, |it| &it.start, cpus, Field::work)?;
     field.check(tallies.iter().map(|tally| tally.all).sum())?;
     Ok(field.numbers(&tallies, load.window))
 }
@@ -280,10 +272,4 @@ impl<W: Testbed, L: Lock<W>> Field<W, L> {
             part(2),
         ]
     }
-}
-
-/// 0 where the most is.
-fn least_over_most(values: impl Iterator<Item = f64> + Clone) -> f64 {
-    let most = values.clone().fold(0.0, f64::max);
-    values.fold(most, f64::min) / most.max(1.0)
 }

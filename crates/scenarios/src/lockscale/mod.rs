@@ -57,7 +57,7 @@ use super::{RunError, Scenario, Variant};
 pub static SCENARIO: Scenario = Scenario {
     params: &[
         Param::new("threads", "The number of threads that want the lock", Domain::Cpus(4096))
-            .depends(grid),
+            .depends(|it| it.threads(&[1, 16], &[1, 2, 4, 8, 16], &[4, 2, 1])),
         Param::new("place", "The CPUs on which threads run", Domain::Names(PLACES))
             .usual(&["packed"]),
         Param::number(
@@ -115,15 +115,6 @@ const PLACES: &[(&str, &str)] = &[
     ("packed", "The CPUs of one node, then the CPUs of the next"),
     ("spread", "A CPU of each node in turn"),
 ];
-
-/// Powers of two up to 16, then a quarter, half and all of the CPUs.
-fn grid(around: &Around<'_>) -> Vec<u64> {
-    let cpus = around.cpus as u64;
-    let few: &[u64] = if around.quick { &[1, 16] } else { &[1, 2, 4, 8, 16] };
-    let parts = if around.quick { vec![cpus] } else { vec![cpus / 4, cpus / 2, cpus] };
-    let fits = |threads: &u64| (1..=cpus).contains(threads);
-    few.iter().copied().chain(parts).filter(fits).collect()
-}
 
 /// Microseconds. Natively the kernel comes in between.
 fn window(around: &Around<'_>) -> Vec<u64> {

@@ -24,15 +24,12 @@ use coreline_world::{Clock, Line, Ordering, Place, Time, Word, Words, Work};
 use super::load::Load;
 use super::{KICKS, SCANS, SLEEPS, places};
 use crate::RunError;
-use crate::crew::{Start, crew, nanos, pinned};
+use crate::crew::{SOON, Start, crew, nanos, pinned};
 use crate::idle::{Idle, Kernel, idle, tell, visited};
 use crate::point::Setup;
 
 type U32 = <Sim as Words>::U32;
 type U64 = <Sim as Words>::U64;
-
-/// The time from when all CPUs are there until tasks begin.
-const SOON: Duration = Duration::from_micros(20);
 
 /// The data of a CPU, like the kernel's `struct rq`.
 struct RunQueue {

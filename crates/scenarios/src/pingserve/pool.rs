@@ -12,11 +12,8 @@ use coreline_world::{Testbed, Time};
 use super::load::Load;
 use super::{KICKS, SCANS, SLEEPS, places};
 use crate::RunError;
-use crate::crew::{Start, nanos};
+use crate::crew::{SOON, Start, nanos};
 use crate::point::Setup;
-
-/// The time from when all workers are there until tasks begin.
-const SOON: Duration = Duration::from_micros(20);
 
 struct Pool<W: Testbed> {
     load: Load<W>,

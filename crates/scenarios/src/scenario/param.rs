@@ -167,6 +167,17 @@ pub struct Around<'a> {
     pub values: &'a Values,
 }
 
+impl Around<'_> {
+    /// Of these numbers of threads, and of all CPUs over each of `parts`, those for which there are
+    /// CPUs. The quick form has `quick` and all CPUs.
+    pub(crate) fn threads(&self, quick: &[u64], usual: &[u64], parts: &[u64]) -> Vec<u64> {
+        let cpus = self.cpus as u64;
+        let (few, parts) = if self.quick { (quick, &[1][..]) } else { (usual, parts) };
+        let all = few.iter().copied().chain(parts.iter().map(|part| cpus / part));
+        all.filter(|threads| (1..=cpus).contains(threads)).collect()
+    }
+}
+
 impl Param {
     /// Creates an option, for which rows have a column.
     pub const fn new(name: &'static str, about: &'static str, domain: Domain) -> Param {
