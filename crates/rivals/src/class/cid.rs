@@ -12,7 +12,7 @@ use coreline::{IndexBy, Lacking, PerCpuCounter};
 use coreline_topology::Cid;
 use coreline_world::{Native, Place};
 
-use super::{Bench, Form, Goal, Most, Params, Role, Subject, candidate, rounds};
+use super::{Bench, Form, Goal, Most, Params, Role, Subject, candidate, does, rounds};
 use super::{domains, slots};
 use crate::native;
 
@@ -54,25 +54,15 @@ fn local() -> u32 {
     NUMBER.with(Cell::get)
 }
 
-struct Reading<F>(F);
-
 fn reading<F>(read: F) -> Result<Arc<dyn Subject>, Lacking>
 where
     F: Fn() -> u32 + Send + Sync + 'static,
 {
-    Ok(Arc::new(Reading(read)))
-}
-
-impl<F: Fn() -> u32 + Send + Sync> Subject for Reading<F> {
-    fn run(&self, thread: usize, ops: u64) {
+    does((), move |(), thread, ops| {
         // The compiler must assume that other code may change it.
         NUMBER.with(|number| black_box(number).set(thread as u32));
         rounds(ops, |_| {
-            black_box((self.0)());
+            black_box(read());
         });
-    }
-
-    fn total(&self) -> Option<u64> {
-        None
-    }
+    })
 }

@@ -169,10 +169,6 @@ impl<K: Keeps> Subject for Spares<K> {
             self.0.use_one(|spare| spare[0] = black_box(number as u64));
         });
     }
-
-    fn total(&self) -> Option<u64> {
-        None
-    }
 }
 
 /// How many records each log has room for: ours in a power of two for each CPU, the others in one
@@ -283,10 +279,6 @@ impl<L: Log> Subject for Logs<L> {
         // Relaxed, twice: read when the threads have reported through a channel.
         self.lost.fetch_add(lost, Ordering::Relaxed);
         self.of.fetch_add(ops, Ordering::Relaxed);
-    }
-
-    fn total(&self) -> Option<u64> {
-        None
     }
 
     fn lost(&self) -> Option<Lost> {

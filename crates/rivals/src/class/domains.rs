@@ -119,10 +119,6 @@ impl Subject for Leasing {
     fn run(&self, _: usize, ops: u64) {
         rounds(ops, |_| drop(self.0.lease().expect("there are more than threads")));
     }
-
-    fn total(&self) -> Option<u64> {
-        None
-    }
 }
 
 /// A line for each thread.
@@ -158,9 +154,5 @@ impl Subject for Pools {
             let number = lock().pop().expect("it was given back");
             lock().push(number);
         });
-    }
-
-    fn total(&self) -> Option<u64> {
-        None
     }
 }

@@ -11,7 +11,7 @@ use coreline::{CpuMask, Lacking};
 use coreline_topology::CpuId;
 use crossbeam_utils::CachePadded;
 
-use super::{Bench, Form, Goal, Most, Params, Role, Subject, candidate, rounds};
+use super::{Bench, Form, Goal, Most, Params, Role, Subject, candidate, does, rounds};
 
 const OURS: &str = "coreline CpuMask::set";
 const REFERENCE: &str = "fetch_or";
@@ -26,7 +26,7 @@ pub(super) fn bench() -> Bench {
         window: None,
         params: Params::default(),
         candidates: vec![
-            candidate(OURS, Role::Ours, || Ok(Arc::new(Ours(CpuMask::new())))),
+            candidate(OURS, Role::Ours, ours),
             candidate(REFERENCE, Role::Rival, || {
                 word(|word, bit| {
                     word.fetch_or(bit, Ordering::AcqRel);
@@ -58,42 +58,23 @@ pub(super) fn bench() -> Bench {
     Bench { operation: "a set", forms: vec![form] }
 }
 
-struct Ours(CpuMask);
-
-impl Subject for Ours {
-    fn run(&self, thread: usize, ops: u64) {
-        let cpus: Vec<CpuId> = self.0.cpus().collect();
+fn ours() -> Result<Arc<dyn Subject>, Lacking> {
+    does(CpuMask::new(), |mask, thread, ops| {
+        let cpus: Vec<CpuId> = mask.cpus().collect();
         let cpu = cpus[thread % cpus.len()];
         rounds(ops, |_| {
             // The result is not used, as with its rivals.
-            self.0.set(black_box(cpu)).expect("it is one of the mask's");
+            mask.set(black_box(cpu)).expect("it is one of the mask's");
         });
-    }
-
-    fn total(&self) -> Option<u64> {
-        None
-    }
+    })
 }
 
 /// A mask of one word, on a line of its own.
-struct Shared<F> {
-    word: CachePadded<AtomicU64>,
-    set: F,
-}
-
 fn word<F>(set: F) -> Result<Arc<dyn Subject>, Lacking>
 where
     F: Fn(&AtomicU64, u64) + Send + Sync + 'static,
 {
-    Ok(Arc::new(Shared { word: CachePadded::default(), set }))
-}
-
-impl<F: Fn(&AtomicU64, u64) + Send + Sync> Subject for Shared<F> {
-    fn run(&self, thread: usize, ops: u64) {
-        rounds(ops, |_| (self.set)(&self.word, 1 << (black_box(thread) % 64)));
-    }
-
-    fn total(&self) -> Option<u64> {
-        None
-    }
+    does(CachePadded::default(), move |word, thread, ops| {
+        rounds(ops, |_| set(word, 1 << (black_box(thread) % 64)));
+    })
 }

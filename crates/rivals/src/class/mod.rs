@@ -223,12 +223,31 @@ pub(crate) trait Subject: Send + Sync {
 
     /// How many operations all threads did since the subject was made, as it counted them; `None`
     /// if it does not count.
-    fn total(&self) -> Option<u64>;
+    fn total(&self) -> Option<u64> {
+        None
+    }
 
     /// The number of records that were put into a log, and the number of these that were lost,
     /// since the subject was made; `None` if it is not a log that may lose records.
     fn lost(&self) -> Option<Lost> {
         None
+    }
+}
+
+/// A value, and what a thread of this number does with it so many times. It does not count.
+struct Does<V, F>(V, F);
+
+fn does<V, F>(value: V, does: F) -> Result<Arc<dyn Subject>, Lacking>
+where
+    V: Send + Sync + 'static,
+    F: Fn(&V, usize, u64) + Send + Sync + 'static,
+{
+    Ok(Arc::new(Does(value, does)))
+}
+
+impl<V: Send + Sync, F: Fn(&V, usize, u64) + Send + Sync> Subject for Does<V, F> {
+    fn run(&self, thread: usize, ops: u64) {
+        (self.1)(&self.0, thread, ops);
     }
 }
 

@@ -9,12 +9,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, LazyLock, Mutex, RwLock};
 
 use arc_swap::{ArcSwap, Cache};
-use coreline::Lacking;
 use coreline::mask::{Reader, Versioned};
 use crossbeam_utils::CachePadded;
 use crossbeam_utils::sync::ShardedLock;
 
-use super::{Bench, Form, Goal, Most, Params, Role, Subject, candidate, rounds};
+use super::{Bench, Form, Goal, Most, Params, Role, candidate, does, rounds};
 
 const OURS: [&str; 2] = ["coreline Versioned get", "coreline Versioned enter+get"];
 const OF_THE_THREAD: &str = "coreline Versioned, thread-local reader";
@@ -37,7 +36,7 @@ pub(super) fn bench() -> Bench {
         params: Params::default(),
         candidates: vec![
             candidate(OURS[0], Role::Ours, || {
-                threads(Versioned::new(VALUE), |value, ops| {
+                does(Versioned::new(VALUE), |value, _, ops| {
                     let reader = value.reader();
                     let mut reading = reader.enter();
                     rounds(ops, |_| {
@@ -46,7 +45,7 @@ pub(super) fn bench() -> Bench {
                 })
             }),
             candidate(OURS[1], Role::Ours, || {
-                threads(Versioned::new(VALUE), |value, ops| {
+                does(Versioned::new(VALUE), |value, _, ops| {
                     let reader = value.reader();
                     rounds(ops, |_| {
                         black_box(*reader.enter().get());
@@ -54,21 +53,21 @@ pub(super) fn bench() -> Bench {
                 })
             }),
             candidate(OF_THE_THREAD, Role::Ours, || {
-                threads((), |(), ops| {
+                does((), |(), _, ops| {
                     rounds(ops, |_| {
                         READER.with(|reader| black_box(*reader.enter().get()));
                     });
                 })
             }),
             candidate(REFERENCE, Role::Rival, || {
-                threads(ArcSwap::from_pointee(VALUE), |value, ops| {
+                does(ArcSwap::from_pointee(VALUE), |value, _, ops| {
                     rounds(ops, |_| {
                         black_box(**value.load());
                     });
                 })
             }),
             candidate("arc-swap Cache", Role::Rival, || {
-                threads(ArcSwap::from_pointee(VALUE), |value, ops| {
+                does(ArcSwap::from_pointee(VALUE), |value, _, ops| {
                     let mut cache = Cache::new(value);
                     rounds(ops, |_| {
                         black_box(**cache.load());
@@ -76,35 +75,35 @@ pub(super) fn bench() -> Bench {
                 })
             }),
             candidate("std RwLock<Arc<T>>", Role::Rival, || {
-                threads(RwLock::new(Arc::new(VALUE)), |value, ops| {
+                does(RwLock::new(Arc::new(VALUE)), |value, _, ops| {
                     rounds(ops, |_| {
                         black_box(**value.read().expect("no thread panics"));
                     });
                 })
             }),
             candidate("parking_lot RwLock<Arc<T>>", Role::Rival, || {
-                threads(parking_lot::RwLock::new(Arc::new(VALUE)), |value, ops| {
+                does(parking_lot::RwLock::new(Arc::new(VALUE)), |value, _, ops| {
                     rounds(ops, |_| {
                         black_box(**value.read());
                     });
                 })
             }),
             candidate("crossbeam ShardedLock<Arc<T>>", Role::Rival, || {
-                threads(ShardedLock::new(Arc::new(VALUE)), |value, ops| {
+                does(ShardedLock::new(Arc::new(VALUE)), |value, _, ops| {
                     rounds(ops, |_| {
                         black_box(**value.read().expect("no thread panics"));
                     });
                 })
             }),
             candidate("thread-local version check", Role::Rival, || {
-                threads(Checked::new(VALUE), |value, ops| {
+                does(Checked::new(VALUE), |value, _, ops| {
                     rounds(ops, |_| {
                         black_box(value.get());
                     });
                 })
             }),
             candidate("plain load", Role::Floor, || {
-                threads(CachePadded::new(AtomicU64::new(VALUE)), |value, ops| {
+                does(CachePadded::new(AtomicU64::new(VALUE)), |value, _, ops| {
                     rounds(ops, |_| {
                         black_box(value.load(Ordering::Relaxed));
                     });
@@ -122,27 +121,6 @@ static SHARED: LazyLock<Versioned<u64>> = LazyLock::new(|| Versioned::new(VALUE)
 
 thread_local! {
     static READER: Reader<u64> = SHARED.reader();
-}
-
-/// A value, and how a thread reads it many times.
-struct Reads<V, F>(V, F);
-
-fn threads<V, F>(value: V, read: F) -> Result<Arc<dyn Subject>, Lacking>
-where
-    V: Send + Sync + 'static,
-    F: Fn(&V, u64) + Send + Sync + 'static,
-{
-    Ok(Arc::new(Reads(value, read)))
-}
-
-impl<V: Send + Sync, F: Fn(&V, u64) + Send + Sync> Subject for Reads<V, F> {
-    fn run(&self, _: usize, ops: u64) {
-        (self.1)(&self.0, ops);
-    }
-
-    fn total(&self) -> Option<u64> {
-        None
-    }
 }
 
 /// The hand-written form: a version beside the value, and a copy of both in each thread. It is

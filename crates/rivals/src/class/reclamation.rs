@@ -9,13 +9,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicPtr, Ordering};
 
 use arc_swap::ArcSwap;
-use coreline::Lacking;
 use coreline::rcu::{Collector, Rcu};
 use crossbeam_epoch::{self as epoch, Atomic, Owned};
 use haphazard::HazardPointer;
 use seize::Guard as _;
 
-use super::{Bench, Form, Goal, Most, Params, Role, Subject, candidate, rounds};
+use super::{Bench, Form, Goal, Most, Params, Role, candidate, does, rounds};
 
 const READS: [&str; 2] = ["coreline Rcu", "coreline Collector"];
 const REPLACES: [&str; 2] = ["coreline Rcu, replace", "coreline Collector, replace"];
@@ -52,14 +51,14 @@ pub(super) fn bench() -> Bench {
 fn reads() -> Vec<super::Candidate> {
     vec![
         candidate(READS[0], Role::Ours, || {
-            threads(Rcu::new(VALUE).expect("memory"), |value, ops| {
+            does(Rcu::new(VALUE).expect("memory"), |value, _, ops| {
                 rounds(ops, |_| {
                     black_box(*value.read());
                 });
             })
         }),
         candidate(READS[1], Role::Ours, || {
-            threads(ByHand::new(), |value, ops| {
+            does(ByHand::new(), |value, _, ops| {
                 rounds(ops, |_| {
                     let section = value.collector.enter();
                     // SAFETY: what is found is kept by the section.
@@ -69,7 +68,7 @@ fn reads() -> Vec<super::Candidate> {
             })
         }),
         candidate(READERS[0], Role::Rival, || {
-            threads(Atomic::new(VALUE), |value, ops| {
+            does(Atomic::new(VALUE), |value, _, ops| {
                 rounds(ops, |_| {
                     let guard = epoch::pin();
                     // SAFETY: never null, and kept by the guard.
@@ -78,7 +77,7 @@ fn reads() -> Vec<super::Candidate> {
             })
         }),
         candidate(READERS[1], Role::Rival, || {
-            threads(Seized::new(), |value, ops| {
+            does(Seized::new(), |value, _, ops| {
                 rounds(ops, |_| {
                     let guard = value.collector.enter();
                     // SAFETY: kept by the guard.
@@ -87,7 +86,7 @@ fn reads() -> Vec<super::Candidate> {
             })
         }),
         candidate(READERS[2], Role::Rival, || {
-            threads(haphazard::AtomicPtr::from(Box::new(VALUE)), |value, ops| {
+            does(haphazard::AtomicPtr::from(Box::new(VALUE)), |value, _, ops| {
                 let mut pointer = HazardPointer::new();
                 rounds(ops, |_| {
                     black_box(*value.safe_load(&mut pointer).expect("never null"));
@@ -96,14 +95,14 @@ fn reads() -> Vec<super::Candidate> {
             })
         }),
         candidate("arc-swap", Role::Rival, || {
-            threads(ArcSwap::from_pointee(VALUE), |value, ops| {
+            does(ArcSwap::from_pointee(VALUE), |value, _, ops| {
                 rounds(ops, |_| {
                     black_box(**value.load());
                 });
             })
         }),
         candidate("no section", Role::Floor, || {
-            threads(ByHand::new(), |value, ops| {
+            does(ByHand::new(), |value, _, ops| {
                 rounds(ops, |_| {
                     // SAFETY: no thread replaces it.
                     black_box(unsafe { *value.at.load(Ordering::Acquire) });
@@ -116,12 +115,12 @@ fn reads() -> Vec<super::Candidate> {
 fn replaces() -> Vec<super::Candidate> {
     vec![
         candidate(REPLACES[0], Role::Ours, || {
-            threads(Rcu::new(VALUE).expect("memory"), |value, ops| {
+            does(Rcu::new(VALUE).expect("memory"), |value, _, ops| {
                 rounds(ops, |_| value.store(VALUE));
             })
         }),
         candidate(REPLACES[1], Role::Ours, || {
-            threads(ByHand::new(), |value, ops| {
+            does(ByHand::new(), |value, _, ops| {
                 rounds(ops, |_| {
                     let new = Box::into_raw(Box::new(VALUE));
                     let old = value.at.swap(new, Ordering::AcqRel);
@@ -131,7 +130,7 @@ fn replaces() -> Vec<super::Candidate> {
             })
         }),
         candidate(WRITERS[0], Role::Rival, || {
-            threads(Atomic::new(VALUE), |value, ops| {
+            does(Atomic::new(VALUE), |value, _, ops| {
                 rounds(ops, |_| {
                     let guard = epoch::pin();
                     let old = value.swap(Owned::new(VALUE), Ordering::AcqRel, &guard);
@@ -141,7 +140,7 @@ fn replaces() -> Vec<super::Candidate> {
             })
         }),
         candidate(WRITERS[1], Role::Rival, || {
-            threads(Seized::new(), |value, ops| {
+            does(Seized::new(), |value, _, ops| {
                 rounds(ops, |_| {
                     let new = Box::into_raw(Box::new(VALUE));
                     let old = value.at.swap(new, Ordering::AcqRel);
@@ -151,7 +150,7 @@ fn replaces() -> Vec<super::Candidate> {
             })
         }),
         candidate(WRITERS[2], Role::Rival, || {
-            threads(Seized::new(), |value, ops| {
+            does(Seized::new(), |value, _, ops| {
                 rounds(ops, |_| {
                     let guard = value.collector.enter();
                     let new = Box::into_raw(Box::new(VALUE));
@@ -162,7 +161,7 @@ fn replaces() -> Vec<super::Candidate> {
             })
         }),
         candidate(WRITERS[3], Role::Rival, || {
-            threads(haphazard::AtomicPtr::from(Box::new(VALUE)), |value, ops| {
+            does(haphazard::AtomicPtr::from(Box::new(VALUE)), |value, _, ops| {
                 rounds(ops, |_| {
                     let old = value.swap(Box::new(VALUE)).expect("never null");
                     // SAFETY: from a box, and unlinked by this thread.
@@ -171,7 +170,7 @@ fn replaces() -> Vec<super::Candidate> {
             })
         }),
         candidate("arc-swap, replace", Role::Rival, || {
-            threads(ArcSwap::from_pointee(VALUE), |value, ops| {
+            does(ArcSwap::from_pointee(VALUE), |value, _, ops| {
                 rounds(ops, |_| value.store(Arc::new(VALUE)));
             })
         }),
@@ -215,26 +214,5 @@ impl Drop for Seized {
     fn drop(&mut self) {
         // SAFETY: from a box, and there is no reader.
         drop(unsafe { Box::from_raw(*self.at.get_mut()) });
-    }
-}
-
-/// A value, and what a thread does with it many times.
-struct Does<V, F>(V, F);
-
-fn threads<V, F>(value: V, does: F) -> Result<Arc<dyn Subject>, Lacking>
-where
-    V: Send + Sync + 'static,
-    F: Fn(&V, u64) + Send + Sync + 'static,
-{
-    Ok(Arc::new(Does(value, does)))
-}
-
-impl<V: Send + Sync, F: Fn(&V, u64) + Send + Sync> Subject for Does<V, F> {
-    fn run(&self, _: usize, ops: u64) {
-        (self.1)(&self.0, ops);
-    }
-
-    fn total(&self) -> Option<u64> {
-        None
     }
 }

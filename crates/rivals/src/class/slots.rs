@@ -130,8 +130,4 @@ impl<T: Send, F: Fn() -> T + Send + Sync> Subject for Making<T, F> {
             values[*at] = Some(black_box((self.make)()));
         });
     }
-
-    fn total(&self) -> Option<u64> {
-        None
-    }
 }

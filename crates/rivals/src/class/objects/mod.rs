@@ -324,10 +324,6 @@ impl<P: Pool> Subject for Pairs<P> {
             pool.give(taken);
         });
     }
-
-    fn total(&self) -> Option<u64> {
-        None
-    }
 }
 
 /// Takes many, and gives them back in that order.
@@ -359,10 +355,6 @@ impl<P: Pool> Subject for Batches<P> {
             self.batch::<{ ROUND as usize }>();
         }
     }
-
-    fn total(&self) -> Option<u64> {
-        None
-    }
 }
 
 /// The minimum that a stack for each CPU needs: a section that takes and a section that gives. Each
@@ -376,10 +368,6 @@ impl Subject for Sections {
     fn run(&self, _: usize, ops: u64) {
         let (words, area) = (&self.words[0], self.area);
         rounds(ops, |_| (0..2).for_each(|_| words.add::<CPU_ID>(area)));
-    }
-
-    fn total(&self) -> Option<u64> {
-        None
     }
 }
 

@@ -117,10 +117,6 @@ impl<const WORDS: usize, const KEEPS: bool> Subject for Pairs<WORDS, KEEPS> {
             }
         });
     }
-
-    fn total(&self) -> Option<u64> {
-        None
-    }
 }
 
 fn boxes<const WORDS: usize>() -> Result<Arc<dyn Subject>, Lacking> {
@@ -137,9 +133,5 @@ impl<const WORDS: usize> Subject for Boxes<WORDS> {
             black_box(&mut object)[0] = number as u32;
             fence();
         });
-    }
-
-    fn total(&self) -> Option<u64> {
-        None
     }
 }
