@@ -10,6 +10,25 @@ use crate::code::coreline_code_t as Code;
 /// How the inside of a function ends.
 pub(crate) type Outcome = Result<(), Code>;
 
+/// What the inside of a function may return.
+pub(crate) trait End {
+    fn outcome(self) -> Outcome;
+}
+
+impl End for Outcome {
+    #[inline(always)]
+    fn outcome(self) -> Outcome {
+        self
+    }
+}
+
+impl End for () {
+    #[inline(always)]
+    fn outcome(self) -> Outcome {
+        Ok(())
+    }
+}
+
 /// Runs the inside of a function. A panic ends here.
 ///
 /// Primitives keep their laws when they unwind, as for callers in Rust that catch a panic.

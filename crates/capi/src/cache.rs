@@ -274,7 +274,6 @@ pub unsafe extern "C" fn coreline_cache_get(
         // Release: pairs with the Acquire in `come_back`.
         header.state.store(OUT, Ordering::Release);
         out.write(object.as_ptr());
-        Ok(())
     })
 }
 
@@ -296,7 +295,6 @@ pub unsafe extern "C" fn coreline_cache_put(
         // SAFETY: the caller's promise: "Pointers" in the crate's documentation. The object came
         // from `into_raw`, and `come_back` lets only one call have it.
         drop(unsafe { cache.objects.from_raw(come_back(cache, object)?) });
-        Ok(())
     })
 }
 
@@ -317,7 +315,6 @@ pub unsafe extern "C" fn coreline_cache_discard(
     with!([handle cache] {
         // SAFETY: as in `coreline_cache_put`.
         unsafe { cache.objects.from_raw(come_back(cache, object)?) }.discard();
-        Ok(())
     })
 }
 
@@ -335,10 +332,7 @@ pub unsafe extern "C" fn coreline_cache_shrink(
     cache: *const coreline_cache_t,
     out: *mut usize,
 ) -> Code {
-    with!([handle cache, out out] {
-        out.write(cache.objects.shrink());
-        Ok(())
-    })
+    with!([handle cache, out out] { out.write(cache.objects.shrink()); })
 }
 
 #[cfg(test)]

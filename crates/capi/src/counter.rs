@@ -179,10 +179,7 @@ pub unsafe extern "C" fn coreline_counter_add(
     counter: *const coreline_counter_t,
     delta: i64,
 ) -> Code {
-    with!([handle counter] {
-        counter.add(delta);
-        Ok(())
-    })
+    with!([handle counter] { counter.add(delta); })
 }
 
 /// Reads a counter in the cheapest way.
@@ -203,7 +200,6 @@ pub unsafe extern "C" fn coreline_counter_read(
     with!([handle counter, out out] {
         let reading = counter.read();
         out.write(coreline_reading_t { value: reading.value, error: reading.error });
-        Ok(())
     })
 }
 
@@ -221,10 +217,7 @@ pub unsafe extern "C" fn coreline_counter_sum(
     counter: *const coreline_counter_t,
     out: *mut i64,
 ) -> Code {
-    with!([handle counter, out out] {
-        out.write(counter.read_exact());
-        Ok(())
-    })
+    with!([handle counter, out out] { out.write(counter.read_exact()); })
 }
 
 /// Reads the sum of a counter, and subtracts it from the counter.
@@ -241,10 +234,7 @@ pub unsafe extern "C" fn coreline_counter_drain(
     counter: *const coreline_counter_t,
     out: *mut i64,
 ) -> Code {
-    with!([handle counter, out out] {
-        out.write(counter.drain());
-        Ok(())
-    })
+    with!([handle counter, out out] { out.write(counter.drain()); })
 }
 
 /// Sets the value of a counter.
@@ -262,10 +252,7 @@ pub unsafe extern "C" fn coreline_counter_set(
     value: i64,
     old: *mut i64,
 ) -> Code {
-    with!([handle counter, out old] {
-        old.write(counter.set(value));
-        Ok(())
-    })
+    with!([handle counter, out old] { old.write(counter.set(value)); })
 }
 
 /// Creates a set of counters at zero.
@@ -326,7 +313,6 @@ pub unsafe extern "C" fn coreline_counters_add(
             return Err(Code::CORELINE_ERROR_ARGUMENT);
         }
         counters.add(index, delta);
-        Ok(())
     })
 }
 
@@ -349,7 +335,6 @@ pub unsafe extern "C" fn coreline_counters_sum(
             return Err(Code::CORELINE_ERROR_ARGUMENT);
         }
         out.write(counters.read_one(index));
-        Ok(())
     })
 }
 

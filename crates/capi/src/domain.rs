@@ -272,7 +272,6 @@ pub unsafe extern "C" fn coreline_domain_shootdown(
         is_elsewhere(domain.number, None)?;
         let found = domain.domain.shootdown(function).map_err(|_| Code::CORELINE_ERROR_ARGUMENT)?;
         shot.write(found.into());
-        Ok(())
     })
 }
 
@@ -368,7 +367,6 @@ pub unsafe extern "C" fn coreline_domain_return(
         // SAFETY: `keep` wrote it, and only this call has emptied it. Its domain lives: the handle
         // is that of the domain with this number.
         drop(unsafe { (&raw const (*lease.as_ptr()).place).cast::<Lease<'_>>().read() });
-        Ok(())
     })
 }
 
@@ -407,6 +405,5 @@ pub unsafe extern "C" fn coreline_domain_usage(
         let usage = domain.domain.usage();
         let (users, ids, leased, bytes) = (usage.users, usage.ids, usage.leased, usage.bytes);
         out.write(coreline_usage_t { users, ids, leased, bytes });
-        Ok(())
     })
 }

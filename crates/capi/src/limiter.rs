@@ -118,8 +118,5 @@ pub unsafe extern "C" fn coreline_limiter_capacity(
     limiter: *const coreline_limiter_t,
     out: *mut u64,
 ) -> Code {
-    with!([handle limiter, out out] {
-        out.write(limiter.capacity());
-        Ok(())
-    })
+    with!([handle limiter, out out] { out.write(limiter.capacity()); })
 }

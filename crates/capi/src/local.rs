@@ -118,7 +118,6 @@ pub unsafe extern "C" fn coreline_local_add(
     with!([handle local] {
         let (line, word) = local.at(word)?;
         line.field(|words| &words[word]).add(delta);
-        Ok(())
     })
 }
 
@@ -140,7 +139,6 @@ pub unsafe extern "C" fn coreline_local_load(
     with!([handle local, out out] {
         let (line, word) = local.at(word)?;
         out.write(line.field(|words| &words[word]).load());
-        Ok(())
     })
 }
 
@@ -164,7 +162,6 @@ pub unsafe extern "C" fn coreline_local_exchange(
     with!([handle local, out old] {
         let (line, word) = local.at(word)?;
         old.write(line.field(|words| &words[word]).exchange(value));
-        Ok(())
     })
 }
 
@@ -215,7 +212,6 @@ pub unsafe extern "C" fn coreline_local_sum(
     with!([handle local, out out] {
         let (line, word) = local.at(word)?;
         out.write(line.field(|words| &words[word]).sum());
-        Ok(())
     })
 }
 
@@ -245,7 +241,6 @@ pub unsafe extern "C" fn coreline_local_peek(
             _ if id <= line.indexes() => line.get(id).map_or(0, value),
             _ => return Err(Code::CORELINE_ERROR_ARGUMENT),
         });
-        Ok(())
     })
 }
 
@@ -275,6 +270,5 @@ pub unsafe extern "C" fn coreline_local_leased(
         let words = line.get(leased_id(local.domain, lease)?);
         let words = words.ok_or(Code::CORELINE_ERROR_NOT_HELD)?;
         out.write(ptr::from_ref(&words[word]).cast_mut().cast());
-        Ok(())
     })
 }

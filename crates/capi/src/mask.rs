@@ -102,10 +102,7 @@ pub unsafe extern "C" fn coreline_mask_test(
     cpu: u32,
     out: *mut c_int,
 ) -> Code {
-    with!([handle mask, out out] {
-        out.write(c_int::from(mask.test(CpuId::new(cpu))));
-        Ok(())
-    })
+    with!([handle mask, out out] { out.write(c_int::from(mask.test(CpuId::new(cpu)))); })
 }
 
 /// Reports the number of CPUs in a mask.
@@ -120,10 +117,7 @@ pub unsafe extern "C" fn coreline_mask_weight(
     mask: *const coreline_mask_t,
     out: *mut usize,
 ) -> Code {
-    with!([handle mask, out out] {
-        out.write(mask.weight());
-        Ok(())
-    })
+    with!([handle mask, out out] { out.write(mask.weight()); })
 }
 
 /// Lists the CPUs in a mask.
@@ -174,8 +168,5 @@ pub unsafe extern "C" fn coreline_mask_list(
 /// the child has its own copy of the mask.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn coreline_mask_trim(mask: *const coreline_mask_t) -> Code {
-    with!([handle mask] {
-        mask.trim();
-        Ok(())
-    })
+    with!([handle mask] { mask.trim(); })
 }

@@ -155,7 +155,6 @@ pub unsafe extern "C" fn coreline_percpu_add(
     with!([handle percpu] {
         let (line, word) = percpu.at(word)?;
         line.field(|words| &words[word]).add(delta);
-        Ok(())
     })
 }
 
@@ -177,7 +176,6 @@ pub unsafe extern "C" fn coreline_percpu_load(
     with!([handle percpu, out out] {
         let (line, word) = percpu.at(word)?;
         out.write(line.field(|words| &words[word]).load());
-        Ok(())
     })
 }
 
@@ -204,7 +202,6 @@ pub unsafe extern "C" fn coreline_percpu_exchange(
     with!([handle percpu, out old] {
         let (line, word) = percpu.at(word)?;
         old.write(line.field(|words| &words[word]).exchange(value));
-        Ok(())
     })
 }
 
@@ -254,7 +251,6 @@ pub unsafe extern "C" fn coreline_percpu_sum(
     with!([handle percpu, out out] {
         let (line, word) = percpu.at(word)?;
         out.write(line.field(|words| &words[word]).sum());
-        Ok(())
     })
 }
 
@@ -286,6 +282,5 @@ pub unsafe extern "C" fn coreline_percpu_peek(
             _ if index <= indexes => line.get(index).map_or(0, value),
             _ => return Err(Code::CORELINE_ERROR_ARGUMENT),
         });
-        Ok(())
     })
 }

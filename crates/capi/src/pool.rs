@@ -111,7 +111,6 @@ pub unsafe extern "C" fn coreline_pool_live(pool: *const coreline_pool_t, out: *
     with!([out out] {
         // SAFETY: the caller's promise: "Pointers" in the crate's documentation.
         out.write(unsafe { pool_or_global(pool) }?.live());
-        Ok(())
     })
 }
 
@@ -132,7 +131,6 @@ pub unsafe extern "C" fn coreline_pool_mapped(
     with!([out out] {
         // SAFETY: the caller's promise: "Pointers" in the crate's documentation.
         out.write(unsafe { pool_or_global(pool) }?.mapped());
-        Ok(())
     })
 }
 
@@ -151,7 +149,6 @@ pub unsafe extern "C" fn coreline_pool_trim(pool: *const coreline_pool_t, out: *
     with!([out out] {
         // SAFETY: the caller's promise: "Pointers" in the crate's documentation.
         out.write(unsafe { pool_or_global(pool) }?.trim());
-        Ok(())
     })
 }
 

@@ -360,7 +360,6 @@ pub unsafe extern "C" fn coreline_presence_shootdown(
         let function = self::function(function, context)?;
         is_elsewhere(presence.number, None)?;
         shot.write(presence.presence.shootdown(function).into());
-        Ok(())
     })
 }
 
@@ -429,10 +428,7 @@ pub unsafe extern "C" fn coreline_member_enter(
     member: *const coreline_member_t,
     must_refresh: *mut c_int,
 ) -> Code {
-    with!([handle member, out must_refresh] {
-        tell(member.enter()?, must_refresh);
-        Ok(())
-    })
+    with!([handle member, out must_refresh] { tell(member.enter()?, must_refresh); })
 }
 
 /// Looks whether a shootdown waits for a member, which is inside.
@@ -452,10 +448,7 @@ pub unsafe extern "C" fn coreline_member_poll(
     member: *const coreline_member_t,
     must_refresh: *mut c_int,
 ) -> Code {
-    with!([handle member, out must_refresh] {
-        tell(member.with(Inside::poll)?, must_refresh);
-        Ok(())
-    })
+    with!([handle member, out must_refresh] { tell(member.with(Inside::poll)?, must_refresh); })
 }
 
 /// Runs a function in each member that is inside, from a member that is inside itself.
@@ -488,7 +481,6 @@ pub unsafe extern "C" fn coreline_member_shootdown(
         let (found, entry) = member.with(|inside| inside.shootdown(function))??;
         shot.write(found.into());
         tell(entry, must_refresh);
-        Ok(())
     })
 }
 

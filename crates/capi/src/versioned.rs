@@ -234,10 +234,7 @@ pub unsafe extern "C" fn coreline_versioned_update(
     versioned: *const coreline_versioned_t,
     value: *mut c_void,
 ) -> Code {
-    with!([handle versioned] {
-        versioned.value.update(published(value, versioned.how)?);
-        Ok(())
-    })
+    with!([handle versioned] { versioned.value.update(published(value, versioned.how)?); })
 }
 
 /// Waits until no reader has a value that was replaced before the call, and destroys these values.
@@ -259,7 +256,6 @@ pub unsafe extern "C" fn coreline_versioned_synchronize(
         // A value of its own: `destroy` may destroy the handle while this waits.
         let value = versioned.value.clone();
         value.synchronize();
-        Ok(())
     })
 }
 
@@ -301,10 +297,7 @@ pub unsafe extern "C" fn coreline_versioned_retired(
     versioned: *const coreline_versioned_t,
     out: *mut usize,
 ) -> Code {
-    with!([handle versioned, out out] {
-        out.write(versioned.value.retired());
-        Ok(())
-    })
+    with!([handle versioned, out out] { out.write(versioned.value.retired()); })
 }
 
 /// Creates a reader of a published value, which is outside.
@@ -368,10 +361,7 @@ pub unsafe extern "C" fn coreline_reader_enter(
     reader: *const coreline_reader_t,
     value: *mut *mut c_void,
 ) -> Code {
-    with!([handle reader, out value] {
-        value.write(reader.enter()?);
-        Ok(())
-    })
+    with!([handle reader, out value] { value.write(reader.enter()?); })
 }
 
 /// Reads the value again, in a reader that is inside.
@@ -394,7 +384,6 @@ pub unsafe extern "C" fn coreline_reader_get(
     with!([handle reader, out value] {
         reader.owner.is_inside()?;
         value.write(reader.read());
-        Ok(())
     })
 }
 

@@ -3,11 +3,12 @@
 /// The inside of a function, behind the boundary. Each argument that it lists is checked before
 /// the block runs: `handle x` becomes the handle's value, `lock x` the raw lock, `shared x` a
 /// value to read, `out x` the place for a result, and `place x` an address that is checked alone.
+/// The block returns an outcome, or nothing if it succeeds.
 macro_rules! with {
     ([$($arguments:tt)*] $body:block) => {
         $crate::boundary::boundary(|| {
             $crate::with::with!(@ $($arguments)* ,);
-            $body
+            $crate::boundary::End::outcome($body)
         })
     };
     (@ $(,)?) => {};

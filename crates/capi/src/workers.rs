@@ -197,10 +197,7 @@ pub unsafe extern "C" fn coreline_workers_destroy(workers: *mut coreline_workers
 /// it. Fork: a child has no workers, and the call has no effect there.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn coreline_workers_close(workers: *const coreline_workers_t) -> Code {
-    with!([handle workers] {
-        workers.close();
-        Ok(())
-    })
+    with!([handle workers] { workers.close(); })
 }
 
 /// Lists the CPUs that have a worker, and so counts the workers.
@@ -231,7 +228,6 @@ pub unsafe extern "C" fn coreline_workers_cpus(
             unsafe { cpus.add(number).write(cpu.get()) };
         }
         count.write(workers.cpus().count());
-        Ok(())
     })
 }
 
@@ -251,7 +247,6 @@ pub unsafe extern "C" fn coreline_workers_current(
 ) -> Code {
     with!([handle workers, out cpu] {
         cpu.write(workers.current().ok_or(Code::CORELINE_ERROR_NO_WORKER)?.get());
-        Ok(())
     })
 }
 
@@ -333,7 +328,6 @@ pub unsafe extern "C" fn coreline_workers_call_many(
             unsafe { handle::get(mask) }?.snapshot()
         };
         workers.call_many(&cpus, |_| job.run())?;
-        Ok(())
     })
 }
 
@@ -437,10 +431,7 @@ pub unsafe extern "C" fn coreline_workers_serve(
     workers: *const coreline_workers_t,
     count: *mut u32,
 ) -> Code {
-    with!([handle workers, out count] {
-        count.write(workers.serve());
-        Ok(())
-    })
+    with!([handle workers, out count] { count.write(workers.serve()); })
 }
 
 /// Says whether other work waits for the calling worker.
@@ -459,10 +450,7 @@ pub unsafe extern "C" fn coreline_workers_need_resched(
     workers: *const coreline_workers_t,
     out: *mut c_int,
 ) -> Code {
-    with!([handle workers, out out] {
-        out.write(c_int::from(workers.need_resched()));
-        Ok(())
-    })
+    with!([handle workers, out out] { out.write(c_int::from(workers.need_resched())); })
 }
 
 /// Reports what the worker of a CPU has counted.
@@ -491,6 +479,5 @@ pub unsafe extern "C" fn coreline_workers_stats(
             spurious: stats.spurious,
             spared: stats.spared,
         });
-        Ok(())
     })
 }

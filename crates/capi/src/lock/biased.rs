@@ -56,10 +56,7 @@ fn is_free(lock: &RawBiasedRwLock) -> bool {
 /// the child must initialise the lock again instead of using it.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn coreline_biased_rwlock_read(lock: *mut coreline_biased_rwlock_t) -> Code {
-    with!([lock lock] {
-        lock.read();
-        Ok(())
-    })
+    with!([lock lock] { lock.read(); })
 }
 
 /// Locks a biased readers-writer lock to read, if no writer holds it.
@@ -121,7 +118,6 @@ pub unsafe extern "C" fn coreline_biased_rwlock_read_unlock(
         held(!lock.is_written() && !is_free(lock))?;
         // SAFETY: there seems to be a reader, and the caller promises that it is one.
         unsafe { lock.unlock_read() };
-        Ok(())
     })
 }
 
@@ -201,7 +197,6 @@ pub unsafe extern "C" fn coreline_biased_rwlock_write_unlock(
         held(lock.is_written())?;
         // SAFETY: there is a writer, and the caller promises that it is the one.
         unsafe { lock.unlock_write() };
-        Ok(())
     })
 }
 
@@ -225,7 +220,6 @@ pub unsafe extern "C" fn coreline_biased_rwlock_unlock(
         held(!is_free(lock))?;
         // SAFETY: a thread has it, to all appearances, and the caller promises that it is this one.
         unsafe { lock.unlock() };
-        Ok(())
     })
 }
 
@@ -248,7 +242,6 @@ pub unsafe extern "C" fn coreline_biased_rwlock_downgrade(
         held(lock.is_written())?;
         // SAFETY: there is a writer, and the caller promises that it is the one.
         unsafe { lock.downgrade() };
-        Ok(())
     })
 }
 
@@ -274,7 +267,6 @@ pub unsafe extern "C" fn coreline_biased_rwlock_destroy(
         // SAFETY: the caller alone has the lock. What is dropped is not used again: it is replaced
         // by a new one.
         drop(unsafe { ptr::replace(at, RawBiasedRwLock::new()) });
-        Ok(())
     })
 }
 

@@ -36,10 +36,7 @@ impl InPlace for coreline_mutex_t {
 /// another thread held or waited for at the time of the fork stays locked in the child.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn coreline_mutex_lock(mutex: *mut coreline_mutex_t) -> Code {
-    with!([lock mutex] {
-        mutex.lock();
-        Ok(())
-    })
+    with!([lock mutex] { mutex.lock(); })
 }
 
 /// Locks a mutex if it is free now.
@@ -93,6 +90,5 @@ pub unsafe extern "C" fn coreline_mutex_unlock(mutex: *mut coreline_mutex_t) -> 
         held(mutex.is_locked())?;
         // SAFETY: a thread holds it, and the caller promises that it is this one.
         unsafe { mutex.unlock() };
-        Ok(())
     })
 }

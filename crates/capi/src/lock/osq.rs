@@ -113,10 +113,7 @@ unsafe fn take<'a, L: InPlace<Raw = Osq<O>> + 'a, O: Order + 'a>(
     how: impl FnOnce(&'a Osq<O>) -> Option<Turn<'a, O>>,
     failed: Code,
 ) -> Code {
-    with!([lock lock, place turn] {
-        keep(lock, how(lock).ok_or(failed)?, turn);
-        Ok(())
-    })
+    with!([lock lock, place turn] { keep(lock, how(lock).ok_or(failed)?, turn); })
 }
 
 /// The common part of the functions that unlock.

@@ -64,10 +64,7 @@ pub unsafe extern "C" fn coreline_read_mostly_destroy(lock: *mut coreline_read_m
 /// forever.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn coreline_read_mostly_read(lock: *const coreline_read_mostly_t) -> Code {
-    with!([handle lock] {
-        lock.read();
-        Ok(())
-    })
+    with!([handle lock] { lock.read(); })
 }
 
 /// Locks a read-mostly lock to read, if no writer has closed it.
@@ -120,7 +117,6 @@ pub unsafe extern "C" fn coreline_read_mostly_read_unlock(
     with!([handle lock] {
         // SAFETY: the caller promises that it is a reader.
         unsafe { lock.unlock_read() };
-        Ok(())
     })
 }
 
@@ -137,10 +133,7 @@ pub unsafe extern "C" fn coreline_read_mostly_read_unlock(
 /// forever.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn coreline_read_mostly_write(lock: *const coreline_read_mostly_t) -> Code {
-    with!([handle lock] {
-        lock.write()?;
-        Ok(())
-    })
+    with!([handle lock] { lock.write()?; })
 }
 
 /// Locks a read-mostly lock to write, if no thread has it.
@@ -197,6 +190,5 @@ pub unsafe extern "C" fn coreline_read_mostly_write_unlock(
     with!([handle lock] {
         // SAFETY: the caller promises that it is the writer.
         unsafe { lock.unlock_write() };
-        Ok(())
     })
 }

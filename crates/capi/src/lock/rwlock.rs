@@ -37,10 +37,7 @@ impl InPlace for coreline_rwlock_t {
 /// the child.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn coreline_rwlock_read(rwlock: *mut coreline_rwlock_t) -> Code {
-    with!([lock rwlock] {
-        rwlock.read();
-        Ok(())
-    })
+    with!([lock rwlock] { rwlock.read(); })
 }
 
 /// Locks a readers-writer lock to read, if that is possible now.
@@ -95,7 +92,6 @@ pub unsafe extern "C" fn coreline_rwlock_read_unlock(rwlock: *mut coreline_rwloc
         held(rwlock.is_read())?;
         // SAFETY: there is a reader, and the caller promises that it is one.
         unsafe { rwlock.unlock_read() };
-        Ok(())
     })
 }
 
@@ -110,10 +106,7 @@ pub unsafe extern "C" fn coreline_rwlock_read_unlock(rwlock: *mut coreline_rwloc
 /// the child.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn coreline_rwlock_write(rwlock: *mut coreline_rwlock_t) -> Code {
-    with!([lock rwlock] {
-        rwlock.write();
-        Ok(())
-    })
+    with!([lock rwlock] { rwlock.write(); })
 }
 
 /// Locks a readers-writer lock to write, if it is free now.
@@ -168,7 +161,6 @@ pub unsafe extern "C" fn coreline_rwlock_write_unlock(rwlock: *mut coreline_rwlo
         held(rwlock.is_written())?;
         // SAFETY: there is a writer, and the caller promises that it is the one.
         unsafe { rwlock.unlock_write() };
-        Ok(())
     })
 }
 
@@ -190,6 +182,5 @@ pub unsafe extern "C" fn coreline_rwlock_downgrade(rwlock: *mut coreline_rwlock_
         held(rwlock.is_written())?;
         // SAFETY: there is a writer, and the caller promises that it is the one.
         unsafe { rwlock.downgrade() };
-        Ok(())
     })
 }

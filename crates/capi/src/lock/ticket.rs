@@ -35,10 +35,7 @@ impl InPlace for coreline_ticket_lock_t {
 /// or waited for at the time of the fork stays locked in the child.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn coreline_ticket_lock_lock(lock: *mut coreline_ticket_lock_t) -> Code {
-    with!([lock lock] {
-        lock.lock();
-        Ok(())
-    })
+    with!([lock lock] { lock.lock(); })
 }
 
 /// Locks a ticket lock if it is free now.
@@ -73,6 +70,5 @@ pub unsafe extern "C" fn coreline_ticket_lock_unlock(lock: *mut coreline_ticket_
         held(lock.is_locked())?;
         // SAFETY: a thread holds it, and the caller promises that it is this one.
         unsafe { lock.unlock() };
-        Ok(())
     })
 }
