@@ -100,82 +100,36 @@ pub(super) const ROWS: &[Row] = &[
         seen: OWN_NOTES,
         decides: "as a; what a line between drawers of the machine costs, which is a guess",
     },
+    OPEN_ROW,
     Row {
-        set: Set::Kernel,
-        name: "c-open",
-        what: "open1_threads of will-it-scale: CNA over the queued spin lock",
-        machine: "haswell-ex-4s",
-        program: "kernlock config=144-thread/4-L3 load=open threads={at} rest={rest} \
-                  variant={variant} window=12000",
-        loads: &[["", ""]],
-        variant: "near",
-        beside: "queued",
-        at: C_THREADS,
-        seen: OWN_NOTES,
-        decides: "that with CNA the lock and the lines it guards stay on a socket; \
-                  how much of a round is outside, where the credentials' count goes round",
-    },
-    Row {
-        set: Set::Kernel,
         name: "c-lock",
         what: "lock2_threads of will-it-scale: CNA over the queued spin lock",
-        machine: "haswell-ex-4s",
         program: "kernlock config=144-thread/4-L3 load=lock threads={at} rest={rest} \
                   variant={variant} window=12000",
-        loads: &[["", ""]],
-        variant: "near",
-        beside: "queued",
-        at: C_THREADS,
         seen: "not quite blind: the author had read figures of such benchmarks, and does not \
                remember those of this one; no cost and no parameter was set or changed by them",
         decides: "as c-open; the lock object, which goes from its inserter to its deleter",
+        ..OPEN_ROW
     },
+    WRITE_ROW,
     Row {
-        set: Set::Kernel,
-        name: "d-write",
-        what: "a semaphore taken for writing, threads on one socket after the other: bits over \
-               biases",
-        machine: "ivybridge-ex-8s",
-        program: "rwsem config=240-thread/8-L3 load=write threads={at} place=spread rest={rest} \
-                  variant={variant} window=2000",
-        loads: &[["", ""]],
-        variant: "bits",
-        beside: "biases",
-        at: D_THREADS,
-        seen: NOT_BLIND,
-        decides: "the addition that a writer makes in vain and takes back, which hinders others",
-    },
-    Row {
-        set: Set::Kernel,
         name: "d-write-packed",
         what: "a semaphore taken for writing, threads on as few sockets as can be: bits over \
                biases",
-        machine: "ivybridge-ex-8s",
         program: "rwsem config=240-thread/8-L3 load=write threads={at} place=packed rest={rest} \
                   variant={variant} window=2000",
-        loads: &[["", ""]],
-        variant: "bits",
-        beside: "biases",
-        at: D_THREADS,
-        seen: NOT_BLIND,
         decides: "as d-write",
+        ..WRITE_ROW
     },
     Row {
-        set: Set::Kernel,
         name: "d-read",
         what: "a semaphore taken for reading: bits over biases",
-        machine: "ivybridge-ex-8s",
         program: "rwsem config=240-thread/8-L3 load=read threads={at} place=spread rest={rest} \
                   variant={variant} window=2000",
-        loads: &[["", ""]],
-        variant: "bits",
-        beside: "biases",
-        at: D_THREADS,
-        seen: NOT_BLIND,
         decides: "nothing: readers do the same in both, by construction",
+        ..WRITE_ROW
     },
     Row {
-        set: Set::Lines,
         name: "fget",
         what: "fstat of one file by threads of a process: a reference by fetch_add over one by \
                compare-exchange",
@@ -183,16 +137,14 @@ pub(super) const ROWS: &[Row] = &[
         program: "lineops config=512-thread/32-L3 load={load} threads={at} place=packed \
                   rest={rest} variant={variant} window=300",
         loads: &[["fget", "fget"], ["fget-read", "fget-read"]],
-        variant: "changed",
-        beside: "base",
         at: &[1, 8, 64, 256, 512],
         seen: "not quite blind: the author believes to remember that a change of this kind gained \
                a few percent; no cost and no parameter was set or changed by that",
         decides: "how often a compare-exchange fails because the line left between its read and \
                   the exchange",
+        ..FUTEX_ROW
     },
     Row {
-        set: Set::Lines,
         name: "dentry",
         what: "stat of one file: the lock and count of its dentry in a line of their own over \
                beside the words that a look-up reads",
@@ -200,12 +152,11 @@ pub(super) const ROWS: &[Row] = &[
         program: "lineops config=112-core/2-L3 load={load} threads={at} place=packed rest={rest} \
                   variant={variant} window=200",
         loads: &[["dentry", "dentry"]],
-        variant: "changed",
-        beside: "base",
         at: &[1, 8, 20],
         seen: "not blind: the author believes to remember that such a change gained about half; \
                no cost and no parameter was set or changed by that",
         decides: "whether the read fetches the line for the exchange that follows it",
+        ..FUTEX_ROW
     },
     FUTEX_ROW,
     Row { name: "futex-512", loads: &[["futex-512", "futex-512"]], ..FUTEX_ROW },
@@ -220,21 +171,17 @@ pub(super) const ROWS: &[Row] = &[
         ..FUTEX_ROW
     },
     Row {
-        set: Set::Lines,
         name: "futex-nodes",
         what: "FUTEX_WAIT that returns at once: a bucket of each node over one of both",
         machine: "ivybridge-ep-2s",
         program: "lineops config=20-core/2-L3 load={load} threads={at} place=spread rest={rest} \
                   variant={variant} window=500",
         loads: &[["futex-nodes", "futex-nodes"]],
-        variant: "changed",
-        beside: "base",
         at: &[2, 20],
-        seen: BLIND,
         decides: "that the bucket's line moves inside a socket only",
+        ..FUTEX_ROW
     },
     Row {
-        set: Set::Lines,
         name: "futex-list",
         what: "an operation that changes the list of one of 256 buckets: the list's head in a \
                line of its own over beside the lock",
@@ -242,12 +189,10 @@ pub(super) const ROWS: &[Row] = &[
         program: "lineops config=256-core/32-L3 load={load} threads={at} place=spread rest={rest} \
                   variant={variant} window=60",
         loads: &[["futex-list", "futex-list"]],
-        variant: "changed",
-        beside: "base",
         at: &[1, 176],
-        seen: BLIND,
         decides: "a second line for each operation, and whether threads that arrive take the \
                   line from the holder",
+        ..FUTEX_ROW
     },
     Row { loads: give_backs!("give-back-unlocked", unlocked, interrupts), ..GIVE_BACK_ROW },
     Row {
@@ -270,6 +215,38 @@ const D_THREADS: &[u64] = &[1, 2, 4, 8, 16];
 
 const BLIND: &str = "blind: the author knew no figure of this row, and looked none up";
 
+const OPEN_ROW: Row = Row {
+    set: Set::Kernel,
+    name: "c-open",
+    what: "open1_threads of will-it-scale: CNA over the queued spin lock",
+    machine: "haswell-ex-4s",
+    program: "kernlock config=144-thread/4-L3 load=open threads={at} rest={rest} \
+              variant={variant} window=12000",
+    loads: &[["", ""]],
+    variant: "near",
+    beside: "queued",
+    at: C_THREADS,
+    seen: OWN_NOTES,
+    decides: "that with CNA the lock and the lines it guards stay on a socket; \
+              how much of a round is outside, where the credentials' count goes round",
+};
+
+const WRITE_ROW: Row = Row {
+    set: Set::Kernel,
+    name: "d-write",
+    what: "a semaphore taken for writing, threads on one socket after the other: bits over \
+           biases",
+    machine: "ivybridge-ex-8s",
+    program: "rwsem config=240-thread/8-L3 load=write threads={at} place=spread rest={rest} \
+              variant={variant} window=2000",
+    loads: &[["", ""]],
+    variant: "bits",
+    beside: "biases",
+    at: D_THREADS,
+    seen: NOT_BLIND,
+    decides: "the addition that a writer makes in vain and takes back, which hinders others",
+};
+
 const FUTEX_ROW: Row = Row {
     set: Set::Lines,
     name: "futex-16384",
@@ -288,16 +265,13 @@ const FUTEX_ROW: Row = Row {
 };
 
 const GIVE_BACK_ROW: Row = Row {
-    set: Set::Lines,
     name: "give-back-unlocked",
     what: "pages that are filled and given back: no lock over a lock of all threads",
     machine: "epyc-7003-2s",
     program: "lineops config=256-thread/16-L3 load={load} threads={at} place=siblings \
               rest={rest} variant={variant} window=1500",
     loads: &[],
-    variant: "changed",
-    beside: "base",
     at: &[1, 8, 72],
-    seen: BLIND,
     decides: "which of both limits is lower: turns of the lock, or interrupts that a CPU handles",
+    ..FUTEX_ROW
 };
