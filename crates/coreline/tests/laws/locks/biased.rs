@@ -10,15 +10,12 @@ use coreline::lock::{
 use coreline_sim::{Faults, Sim};
 use coreline_world::model::{Model, Plant};
 use coreline_world::{
-    Clock, IndexBy, Integer, JoinHandle, Line, Native, Ordering, Place, Placement, Testbed, Word,
-    Words, Work, World,
+    Clock, IndexBy, Integer, JoinHandle, Native, Ordering, Place, Placement, Testbed, Word, Words,
+    Work, World,
 };
 
+use crate::pair::{Pair, share, soon};
 use crate::worlds::{self, Effort, FEW, MODEL, NATIVE, RACE, crew};
-
-/// What the lock guards, on two lines: a writer that is not alone, or a reader that does not see
-/// all of the last writer's writes, finds them different.
-type Pair = (Line<u64>, Line<u64>);
 
 /// Reads, and reads again meanwhile, until the lock is biased, where the machine has sections. The
 /// model has none.
@@ -43,75 +40,43 @@ fn biased<T, W: Testbed>(data: T) -> Arc<BiasedRwLock<T, W>> {
 /// Threads read, read again, write, try and give up; nothing is lost, and no reader meets a writer.
 /// One in `one_in` writes.
 fn sharing<W: Testbed>(effort: Effort, one_in: u32, lock: Arc<BiasedRwLock<Pair, W>>) {
-    let met = Arc::new(W::U32::new_in(0));
-    let threads = effort.crew::<W, _, _>(|number| {
-        let (lock, met) = (Arc::clone(&lock), Arc::clone(&met));
-        let soon = || W::now() + Duration::from_nanos(700);
-        // Every third write; in the model, those of every other thread.
-        let downgrades = if W::RUNS { 1 } else { number % 2 * 7 };
-        let write = move |lock: &BiasedRwLock<Pair, W>, manner: u32| {
-            let held = match manner {
-                0 => Some(lock.write()),
-                1 => lock.write_by(soon()),
-                _ => lock.try_write(),
-            };
-            held.map_or(0, |mut pair| {
-                pair.0.0 += 1;
-                pair.1.0 += 1;
-                let written = pair.0.0;
-                if manner == downgrades {
-                    let pair = BiasedRwLockWriteGuard::downgrade(pair);
-                    assert_eq!((pair.0.0, pair.1.0), (written, written), "a writer came between");
-                }
-                1
-            })
-        };
-        let read = move |lock: &BiasedRwLock<Pair, W>, manner: u32, again: bool| {
+    let written = share::<W, _>(effort, &lock, move |lock, number, round| {
+        let manner = if W::RUNS { round % 3 } else { 0 };
+        if !(number + round).is_multiple_of(one_in) {
             let held = match manner {
                 0 => Some(lock.read()),
-                1 => lock.read_by(soon()),
+                1 => lock.read_by(soon::<W>()),
                 _ => lock.try_read(),
             };
-            let again = again.then(|| held.as_ref().map(|_| lock.read()));
-            let differ = |pair: &Pair| pair.0.0 != pair.1.0;
-            if held.is_some_and(|pair| differ(&pair))
-                || again.flatten().is_some_and(|pair| differ(&pair))
-            {
-                // Relaxed: a count. Not a panic here: natively others would wait for ever.
-                met.fetch_add(1, Ordering::Relaxed);
-            }
-            0
-        };
-        move || {
-            let once = |round: u32| {
-                let manner = if W::RUNS { round % 3 } else { 0 };
-                if (number + round).is_multiple_of(one_in) {
-                    write(&lock, manner)
-                } else {
-                    read(&lock, manner, W::RUNS && round.is_multiple_of(5))
-                }
-            };
-            (0..effort.rounds).map(once).sum::<u64>()
+            let reads_again = held.is_some() && W::RUNS && round.is_multiple_of(5);
+            let again = reads_again.then(|| lock.read());
+            let [held, again] = [held, again].map(|it| it.map_or(Some(0), |pair| pair.seen()));
+            return held.and(again);
         }
+        // Every third write; in the model, those of every other thread.
+        let downgrades = if W::RUNS { 1 } else { number % 2 * 7 };
+        let held = match manner {
+            0 => Some(lock.write()),
+            1 => lock.write_by(soon::<W>()),
+            _ => lock.try_write(),
+        };
+        held.map_or(Some(0), |mut pair| {
+            let count = pair.add();
+            if manner == downgrades {
+                BiasedRwLockWriteGuard::downgrade(pair).is(count, "a writer came in between");
+            }
+            Some(1)
+        })
     });
-    let written: u64 = threads.into_iter().map(JoinHandle::join).sum();
-    // Relaxed: all threads have been joined.
-    assert_eq!(met.load(Ordering::Relaxed), 0, "a reader met a writer");
     assert!(!lock.is_locked());
-    let pair = lock.try_write().expect("no thread holds it");
-    assert_eq!((pair.0.0, pair.1.0), (written, written), "a write was lost");
-}
-
-/// A pair of zeros.
-fn zeros() -> Pair {
-    (Line(0), Line(0))
+    lock.try_write().expect("no thread holds it").is(written, "a write was lost");
 }
 
 #[test]
 fn readers_and_writers_share_natively() {
     for effort in [NATIVE, Effort { threads: 32, rounds: 2000, ..NATIVE }] {
         for one_in in [2, 50, 2000] {
-            sharing::<Native>(effort, one_in, Arc::new(BiasedRwLock::new(zeros())));
+            sharing::<Native>(effort, one_in, Arc::new(BiasedRwLock::new(Pair::new())));
         }
     }
 }
@@ -120,22 +85,22 @@ fn readers_and_writers_share_natively() {
 fn readers_and_writers_share_in_simulation() {
     let many = Effort { threads: 384, rounds: 6, cpus: 384 };
     for one_in in [2, 50] {
-        let law = move || sharing::<Sim>(many, one_in, biased(zeros()));
+        let law = move || sharing::<Sim>(many, one_in, biased(Pair::new()));
         worlds::simulate_seeds("biased", "epyc-9654-2s", Faults::NONE, 3, law).unwrap();
         for faults in [Faults::NONE, worlds::TORN, worlds::PREEMPTED] {
-            let law = move || sharing::<Sim>(FEW, one_in, biased(zeros()));
+            let law = move || sharing::<Sim>(FEW, one_in, biased(Pair::new()));
             worlds::simulate("biased", "host-2c", faults, law).unwrap();
         }
     }
     let often = Effort { rounds: 2000, ..FEW };
-    let law = move || sharing::<Sim>(often, 700, Arc::new(BiasedRwLock::new_in(zeros())));
+    let law = move || sharing::<Sim>(often, 700, Arc::new(BiasedRwLock::new_in(Pair::new())));
     worlds::simulate("biased::often", "host-2c", Faults::NONE, law).unwrap();
 }
 
 #[test]
 fn readers_and_writers_share_under_schedules_that_look_for_mistakes() {
     let effort = Effort { rounds: 4, ..FEW };
-    let law = move || sharing::<Sim>(effort, 2, biased(zeros()));
+    let law = move || sharing::<Sim>(effort, 2, biased(Pair::new()));
     worlds::search("biased::searched", "host-2c", worlds::schedules(60), law).unwrap();
 }
 
@@ -143,7 +108,7 @@ fn readers_and_writers_share_under_schedules_that_look_for_mistakes() {
 #[test]
 fn handlers_share_in_simulation() {
     let law = || {
-        let lock = biased::<Pair, Sim>(zeros());
+        let lock = biased::<_, Sim>(Pair::new());
         let theirs = Arc::clone(&lock);
         coreline_sim::on_signal(move || {
             let read = theirs.try_read();
@@ -158,8 +123,8 @@ fn handlers_share_in_simulation() {
 #[test]
 fn readers_and_writers_share_in_every_interleaving() {
     // One reads and one writes; then both write.
-    worlds::few_planted(Plant::EXCHANGES, || sharing::<Model>(MODEL, 2, biased(zeros())));
-    worlds::few_planted(Plant::EXCHANGES, || sharing::<Model>(MODEL, 1, biased(zeros())));
+    worlds::few_planted(Plant::EXCHANGES, || sharing::<Model>(MODEL, 2, biased(Pair::new())));
+    worlds::few_planted(Plant::EXCHANGES, || sharing::<Model>(MODEL, 1, biased(Pair::new())));
 }
 
 /// A reader and a writer that do not wait, so what is missing shows as a race.
@@ -195,7 +160,7 @@ fn a_missing_ordering_is_caught() {
 
 /// Readers come and go all the time, each on a CPU of its own, until a writer takes the bias back.
 fn a_writer_takes_the_bias_back() {
-    let shared = Arc::new((biased::<Pair, Sim>(zeros()), <Sim as Words>::U32::new_in(0)));
+    let shared = Arc::new((biased::<_, Sim>(Pair::new()), <Sim as Words>::U32::new_in(0)));
     let effort = Effort { threads: 8, rounds: 1, cpus: 8 };
     let readers = effort.crew::<Sim, _, _>(|_| {
         let shared = Arc::clone(&shared);

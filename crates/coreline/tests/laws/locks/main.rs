@@ -6,6 +6,7 @@ mod biased;
 mod condvar;
 mod lock;
 mod osq;
+mod pair;
 mod read_mostly;
 mod rwlock;
 mod upgradable;

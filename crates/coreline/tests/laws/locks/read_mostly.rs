@@ -8,55 +8,37 @@ use coreline::lock::{RawReadMostly, ReadMostly};
 use coreline_sim::{Faults, Sim};
 use coreline_world::model::{Checker, Model, Plant};
 use coreline_world::{
-    IndexBy, Integer, JoinHandle, Line, Native, Ordering, Placement, Testbed, Threads, Word,
+    IndexBy, JoinHandle, Line, Native, Ordering, Placement, Testbed, Threads, Word,
 };
 
+use crate::pair::{Pair, share, soon};
 use crate::worlds::{self, BEFORE_REFUSED, Effort, FEW, MODEL, NATIVE, ONE_REFUSED, RACE};
-
-/// What the lock guards, on two lines: a writer that is not alone, or a reader that does not see
-/// all of the last writer's writes, finds them different.
-type Pair = (Line<u64>, Line<u64>);
 
 /// Threads read, try to, and write once in `one_in` times; nothing is lost, and no reader meets a
 /// writer.
 fn sharing<W: Testbed>(effort: Effort, one_in: u32) {
-    let lock = Arc::new(ReadMostly::<Pair, W>::new_in(IndexBy::Cpu, (Line(0), Line(0))).unwrap());
-    let met = Arc::new(W::U32::new_in(0));
-    let threads = effort.crew::<W, _, _>(|number| {
-        let (lock, met) = (Arc::clone(&lock), Arc::clone(&met));
-        let once = move |round: u32| {
-            let manner = if W::RUNS { round % 3 } else { 0 };
-            let soon = || W::now() + Duration::from_nanos(700);
-            if (number + round).is_multiple_of(one_in) {
-                let held = match manner {
-                    0 => Some(lock.write().expect("heavy fences")),
-                    1 => lock.try_write(),
-                    _ => lock.write_by(soon()).expect("heavy fences"),
-                };
-                return held.map_or(0, |mut pair| {
-                    pair.0.0 += 1;
-                    pair.1.0 += 1;
-                    1
-                });
-            }
+    let lock = Arc::new(ReadMostly::<_, W>::new_in(IndexBy::Cpu, Pair::new()).unwrap());
+    let written = share::<W, _>(effort, &lock, move |lock, number, round| {
+        let manner = if W::RUNS { round % 3 } else { 0 };
+        if !(number + round).is_multiple_of(one_in) {
             let held = match manner {
                 0 => Some(lock.read()),
                 1 => lock.try_read(),
-                _ => lock.read_by(soon()),
+                _ => lock.read_by(soon::<W>()),
             };
-            if held.is_some_and(|pair| pair.0.0 != pair.1.0) {
-                // Relaxed: a count. Not a panic here: natively a writer would wait for ever.
-                met.fetch_add(1, Ordering::Relaxed);
-            }
-            0
+            return held.map_or(Some(0), |pair| pair.seen());
+        }
+        let held = match manner {
+            0 => Some(lock.write().expect("heavy fences")),
+            1 => lock.try_write(),
+            _ => lock.write_by(soon::<W>()).expect("heavy fences"),
         };
-        move || (0..effort.rounds).map(once).sum::<u64>()
+        Some(held.map_or(0, |mut pair| {
+            pair.add();
+            1
+        }))
     });
-    let written: u64 = threads.into_iter().map(JoinHandle::join).sum();
-    // Relaxed: all threads have been joined.
-    assert_eq!(met.load(Ordering::Relaxed), 0, "a reader met a writer");
-    let pair = lock.try_read().expect("no thread writes");
-    assert_eq!((pair.0.0, pair.1.0), (written, written), "a write was lost");
+    lock.try_read().expect("no thread writes").is(written, "a write was lost");
 }
 
 /// A thread reads, or writes if `writes`. Beside it, others try in vain, and give up. Then the lock

@@ -11,68 +11,40 @@ use coreline_sim::{Faults, Sim};
 use coreline_topology::CpuId;
 use coreline_world::model::{Model, Plant};
 use coreline_world::{
-    Clock, Integer, JoinHandle, Line, Native, Ordering, Placement, Testbed, Threads, Word, Work,
+    Clock, JoinHandle, Native, Ordering, Placement, Testbed, Threads, Word, Work,
 };
 
+use crate::pair::{Pair, share, soon};
 use crate::worlds::{self, Effort, FEW, MODEL, NATIVE, RACE, crew};
-
-/// What the lock guards, on two lines: a writer that is not alone, or a reader that does not see
-/// all of the last writer's writes, finds them different.
-type Pair = (Line<u64>, Line<u64>);
 
 /// Threads read, write, try and give up; nothing is lost, and no reader meets a writer. One in
 /// `one_in` writes.
 fn sharing<O: Order, R: Readers, W: Testbed>(effort: Effort, one_in: u32) {
-    let lock = Arc::new(RwLock::<Pair, O, R, W>::new_in((Line(0), Line(0))));
-    let met = Arc::new(W::U32::new_in(0));
-    let threads = effort.crew::<W, _, _>(|number| {
-        let (lock, met) = (Arc::clone(&lock), Arc::clone(&met));
-        let soon = || W::now() + Duration::from_nanos(700);
-        let write = move |lock: &RwLock<Pair, O, R, W>, manner| {
-            let held = match manner {
-                0 => Some(lock.write()),
-                1 => lock.write_by(soon()),
-                _ => lock.try_write(),
-            };
-            held.map_or(0, |mut pair| {
-                pair.0.0 += 1;
-                pair.1.0 += 1;
-                if manner == 1 {
-                    let pair = RwLockWriteGuard::downgrade(pair);
-                    assert_eq!(pair.0.0, pair.1.0, "a writer came in between");
-                }
-                1
-            })
-        };
-        let read = move |lock: &RwLock<Pair, O, R, W>, manner| {
+    let lock = Arc::new(RwLock::<_, O, R, W>::new_in(Pair::new()));
+    let written = share::<W, _>(effort, &lock, move |lock, number, round| {
+        let manner = if W::RUNS { round % 3 } else { 0 };
+        if !(number + round).is_multiple_of(one_in) {
             let held = match manner {
                 0 => Some(lock.read()),
-                1 => lock.read_by(soon()),
+                1 => lock.read_by(soon::<W>()),
                 _ => lock.try_read(),
             };
-            if held.is_some_and(|pair| pair.0.0 != pair.1.0) {
-                // Relaxed: a count. Not a panic here: natively others would wait for ever.
-                met.fetch_add(1, Ordering::Relaxed);
-            }
-            0
-        };
-        move || {
-            let once = |round: u32| {
-                let manner = if W::RUNS { round % 3 } else { 0 };
-                if (number + round).is_multiple_of(one_in) {
-                    write(&lock, manner)
-                } else {
-                    read(&lock, manner)
-                }
-            };
-            (0..effort.rounds).map(once).sum::<u64>()
+            return held.map_or(Some(0), |pair| pair.seen());
         }
+        let held = match manner {
+            0 => Some(lock.write()),
+            1 => lock.write_by(soon::<W>()),
+            _ => lock.try_write(),
+        };
+        held.map_or(Some(0), |mut pair| {
+            let count = pair.add();
+            if manner == 1 {
+                RwLockWriteGuard::downgrade(pair).is(count, "a writer came in between");
+            }
+            Some(1)
+        })
     });
-    let written: u64 = threads.into_iter().map(JoinHandle::join).sum();
-    // Relaxed: all threads have been joined.
-    assert_eq!(met.load(Ordering::Relaxed), 0, "a reader met a writer");
-    let pair = lock.try_write().expect("no thread holds it");
-    assert_eq!((pair.0.0, pair.1.0), (written, written), "a write was lost");
+    lock.try_write().expect("no thread holds it").is(written, "a write was lost");
 }
 
 #[test]

@@ -12,15 +12,12 @@ use coreline_sim::{Faults, Sim};
 use coreline_topology::CpuId;
 use coreline_world::model::{Checker, Model, Plant};
 use coreline_world::{
-    Cell, Clock, Integer, JoinHandle, Line, Native, Ordering, Placement, Testbed, Threads, Word,
-    Words, Work,
+    Cell, Clock, Integer, JoinHandle, Native, Ordering, Placement, Testbed, Threads, Word, Words,
+    Work,
 };
 
+use crate::pair::{Pair, share, soon};
 use crate::worlds::{self, Effort, FEW, MANY, MODEL, NATIVE, RACE};
-
-/// What the lock guards, on two lines: a writer that is not alone, or a reader that does not see
-/// all of the last writer's writes, finds them different.
-type Pair = (Line<u64>, Line<u64>);
 
 type Lock<O, R, W> = RwLock<Pair, O, R, W>;
 
@@ -29,17 +26,15 @@ fn add<O: Order, R: Readers, W: Testbed>(
     seen: Option<u64>,
 ) -> u64 {
     assert!(seen.is_none_or(|seen| seen == pair.0.0), "a writer came before the upgrade");
-    pair.0.0 += 1;
-    pair.1.0 += 1;
+    pair.add();
     1
 }
 
 /// Reads, upgrades in this manner, adds. Returns how often it has added.
 fn read_and_add<O: Order, R: Readers, W: Testbed>(lock: &Lock<O, R, W>, manner: u32) -> u64 {
-    let soon = || W::now() + Duration::from_nanos(700);
     let read = match manner {
         0 => Some(lock.read_upgradable()),
-        1 => lock.read_upgradable_by(soon()),
+        1 => lock.read_upgradable_by(soon::<W>()),
         _ => lock.try_read_upgradable(),
     };
     let Some(read) = read else { return 0 };
@@ -47,22 +42,22 @@ fn read_and_add<O: Order, R: Readers, W: Testbed>(lock: &Lock<O, R, W>, manner: 
     assert_eq!(seen, read.1.0, "a writer is there");
     let upgraded = match manner {
         0 => Ok(RwLockUpgradableGuard::upgrade(read)),
-        1 => RwLockUpgradableGuard::upgrade_by(read, soon()),
+        1 => RwLockUpgradableGuard::upgrade_by(read, soon::<W>()),
         _ => RwLockUpgradableGuard::try_upgrade(read),
     };
     match upgraded {
         Ok(mut pair) => {
             add(&mut pair, Some(seen));
             let pair = RwLockWriteGuard::downgrade_to_upgradable(pair);
-            assert_eq!((pair.0.0, pair.1.0), (seen + 1, seen + 1), "a writer came in between");
+            pair.is(seen + 1, "a writer came in between");
             // The next time as from a first read.
             let mut pair = RwLockUpgradableGuard::upgrade(pair);
             1 + add(&mut pair, Some(seen + 1))
         }
         Err(read) => {
-            assert_eq!((read.0.0, read.1.0), (seen, seen), "a writer came in between");
+            read.is(seen, "a writer came in between");
             let read = RwLockUpgradableGuard::downgrade(read);
-            assert_eq!((read.0.0, read.1.0), (seen, seen), "a writer came in between");
+            read.is(seen, "a writer came in between");
             0
         }
     }
@@ -70,43 +65,26 @@ fn read_and_add<O: Order, R: Readers, W: Testbed>(lock: &Lock<O, R, W>, manner: 
 
 /// Threads write, read upgradably and upgrade, read, and read again; nothing is lost.
 fn sharing<O: Order, R: Readers, W: Testbed>(effort: Effort) {
-    let lock = Arc::new(Lock::<O, R, W>::new_in((Line(0), Line(0))));
-    let met = Arc::new(W::U32::new_in(0));
-    let threads = effort.crew::<W, _, _>(|number| {
-        let (lock, met) = (Arc::clone(&lock), Arc::clone(&met));
-        let soon = || W::now() + Duration::from_nanos(700);
-        let look = move |lock: &Lock<O, R, W>, manner: u32| {
-            let Some(read) = (match manner {
-                0 => Some(lock.read()),
-                1 => lock.read_recursive_by(soon()),
-                _ => lock.try_read_recursive(),
-            }) else {
-                return 0;
-            };
-            let again = lock.read_recursive();
-            if read.0.0 != read.1.0 || again.0.0 != read.0.0 {
-                // Relaxed: a count. Not a panic here: natively others would wait for ever.
-                met.fetch_add(1, Ordering::Relaxed);
-            }
-            0
+    let lock = Arc::new(Lock::<O, R, W>::new_in(Pair::new()));
+    let look = |lock: &Lock<O, R, W>, manner| {
+        let held = match manner {
+            0 => Some(lock.read()),
+            1 => lock.read_recursive_by(soon::<W>()),
+            _ => lock.try_read_recursive(),
         };
-        move || {
-            let once = |round: u32| {
-                let manner = if W::RUNS { round / 3 % 3 } else { 0 };
-                match (number + round) % 3 {
-                    0 => read_and_add(&lock, manner),
-                    1 => look(&lock, manner),
-                    _ => add(&mut lock.write(), None),
-                }
-            };
-            (0..effort.rounds).map(once).sum::<u64>()
+        let Some(read) = held else { return Some(0) };
+        let again = lock.read_recursive();
+        read.seen().filter(|_| again.0.0 == read.0.0)
+    };
+    let written = share::<W, _>(effort, &lock, move |lock, number, round| {
+        let manner = if W::RUNS { round / 3 % 3 } else { 0 };
+        match (number + round) % 3 {
+            0 => Some(read_and_add(lock, manner)),
+            1 => look(lock, manner),
+            _ => Some(add(&mut lock.write(), None)),
         }
     });
-    let written: u64 = threads.into_iter().map(JoinHandle::join).sum();
-    // Relaxed: all threads have been joined.
-    assert_eq!(met.load(Ordering::Relaxed), 0, "a reader met a writer");
-    let pair = lock.try_write().expect("no thread holds it");
-    assert_eq!((pair.0.0, pair.1.0), (written, written), "a write was lost");
+    lock.try_write().expect("no thread holds it").is(written, "a write was lost");
 }
 
 #[test]
