@@ -36,8 +36,19 @@ macro_rules! impl_debug {
     };
 }
 
-/// `Default` of a type, by its function `$new`.
+/// `Default` of a type, by its function `$new`. If that is `const_new`, also `new` for the type with
+/// its default parameters.
 macro_rules! impl_default {
+    ([$($Generics:tt)*] $Type:ident $(<$($Arg:tt),*>)?, const_new, $about:literal) => {
+        impl_default!([$($Generics)*] $Type $(<$($Arg),*>)?, const_new);
+
+        impl $Type {
+            #[doc = $about]
+            pub const fn new() -> Self {
+                Self::const_new()
+            }
+        }
+    };
     ([$($Generics:tt)*] $Type:ident $(<$($Arg:tt),*>)?, $new:ident) => {
         impl<$($Generics)*> Default for $Type $(<$($Arg),*>)? {
             fn default() -> Self {

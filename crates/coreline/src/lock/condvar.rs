@@ -107,13 +107,6 @@ impl<M: lock_api_0_4::RawMutex, T: ?Sized, W: World> Suspend<W>
     }
 }
 
-impl Condvar {
-    /// Creates a condition variable for which no thread waits, also in a `static`.
-    pub const fn new() -> Self {
-        Self::const_new()
-    }
-}
-
 impl<W: World> Condvar<W> {
     /// Creates a condition variable in a const context, in any [`ConstWorld`].
     pub const fn const_new() -> Self
@@ -231,6 +224,9 @@ impl<W: World> Condvar<W> {
     }
 }
 
-impl_default!([W: ConstWorld] Condvar<W>, const_new);
+impl_default!(
+    [W: ConstWorld] Condvar<W>, const_new,
+    "Creates a condition variable for which no thread waits, also in a `static`."
+);
 
 impl_debug!([W: World] Condvar<W> { .. });

@@ -2,8 +2,32 @@
 
 /// The traits of a guard: a struct with a `lock` and with `data`, the access to the guarded value.
 /// When the guard drops, the access ends, and then `$give_up` gives the lock up. With `mut`, the
-/// guard may change the data.
+/// guard may change the data. With `of` and a lock, the guard's `lock` is that lock, and it has a
+/// constructor.
 macro_rules! guard {
+    (mut $Guard:ident of $Lock:ident, [$($Param:ident: $Bound:ident),*], $give_up:expr) => {
+        guard!(mut $Guard, [$($Param: $Bound),*], $give_up);
+        guard!(@ $Guard of $Lock, [$($Param: $Bound),*], borrow_mut);
+    };
+    ($Guard:ident of $Lock:ident, [$($Param:ident: $Bound:ident),*], $give_up:expr) => {
+        guard!($Guard, [$($Param: $Bound),*], $give_up);
+        guard!(@ $Guard of $Lock, [$($Param: $Bound),*], borrow);
+    };
+    (@ $Guard:ident of $Lock:ident, [$($Param:ident: $Bound:ident),*], $borrow:ident) => {
+        impl<'a, T: ?Sized, $($Param: $Bound),*> $Guard<'a, T, $($Param),*> {
+            /// # Safety
+            ///
+            /// The caller holds `lock.raw` as the guard does, and gives that to the guard.
+            #[inline]
+            pub(in crate::lock) unsafe fn new(lock: &'a $Lock<T, $($Param),*>) -> Self {
+                // SAFETY: no thread writes the data while there is a reader, and only the writer
+                // touches them while there is a writer. From here to the guard's drop the guard is
+                // that reader or writer.
+                let data = core::mem::ManuallyDrop::new(unsafe { lock.data.$borrow() });
+                $Guard { lock, data, _not_send: core::marker::PhantomData }
+            }
+        }
+    };
     (mut $Guard:ident, [$($Param:ident: $Bound:ident),*], $give_up:expr) => {
         guard!($Guard, [$($Param: $Bound),*], $give_up);
 
@@ -124,10 +148,37 @@ macro_rules! mapped {
 }
 
 /// The traits of a lock with `data`, and its functions that need no lock. `$try` takes the lock to
-/// show the data. With `const`, the lock also has `Default` and `From<T>`, by a const constructor.
+/// show the data. With `const`, the lock is made of a `$Raw`, its data and what `$more` is, and has
+/// constructors, `Default` and `From<T>`.
 macro_rules! lock_impls {
-    (const $Lock:ident, [$($Param:ident: $Bound:ident),*], $try:ident) => {
+    (
+        const $Lock:ident, $Raw:ident, {$($more:ident: $it:expr)?},
+        [$($Param:ident: $Bound:ident),*], $try:ident
+    ) => {
         lock_impls!($Lock, [$($Param: $Bound),*], $try);
+
+        impl<T> $Lock<T> {
+            /// Creates a free lock around `data`, also in a `static`.
+            pub const fn new(data: T) -> Self {
+                Self::const_new(data)
+            }
+        }
+
+        impl<T, $($Param: $Bound),*> $Lock<T, $($Param),*> {
+            /// Creates a free lock around `data` in a const context, in any
+            /// [`ConstWorld`](coreline_world::ConstWorld) (and in any order, if there are several).
+            pub const fn const_new(data: T) -> Self
+            where
+                W: coreline_world::ConstWorld,
+            {
+                $Lock { raw: $Raw::const_new(), data: Cell::new(data) $(, $more: $it)? }
+            }
+
+            /// Creates a free lock around `data`, in world `W`.
+            pub fn new_in(data: T) -> Self {
+                $Lock { raw: $Raw::new_in(), data: Cell::new_in(data) $(, $more: $it)? }
+            }
+        }
 
         impl<T: Default, $($Param: $Bound),*> Default for $Lock<T, $($Param),*>
         where

@@ -51,13 +51,6 @@ const _: () = {
     assert!(align_of::<RawTicketLock<Native>>() == 4);
 };
 
-impl RawTicketLock {
-    /// Creates a free lock, also in a `static`.
-    pub const fn new() -> Self {
-        Self::const_new()
-    }
-}
-
 impl<W: World> RawTicketLock<W> {
     /// Creates a free lock in a const context, in any [`ConstWorld`].
     pub const fn const_new() -> Self
@@ -131,7 +124,10 @@ impl<W: World> RawTicketLock<W> {
     }
 }
 
-impl_default!([W: ConstWorld] RawTicketLock<W>, const_new);
+impl_default!(
+    [W: ConstWorld] RawTicketLock<W>, const_new,
+    "Creates a free lock, also in a `static`."
+);
 
 impl_debug!([W: World] RawTicketLock<W> as it { locked: it.is_locked() });
 
@@ -164,28 +160,6 @@ impl_debug!([W: World] RawTicketLock<W> as it { locked: it.is_locked() });
 pub struct TicketLock<T: ?Sized, W: World = Native> {
     raw: RawTicketLock<W>,
     data: Cell<T, W>,
-}
-
-impl<T> TicketLock<T> {
-    /// Creates a free lock around `data`, also in a `static`.
-    pub const fn new(data: T) -> Self {
-        Self::const_new(data)
-    }
-}
-
-impl<T, W: World> TicketLock<T, W> {
-    /// Creates a free lock around `data` in a const context, in any [`ConstWorld`].
-    pub const fn const_new(data: T) -> Self
-    where
-        W: ConstWorld,
-    {
-        TicketLock { raw: RawTicketLock::const_new(), data: Cell::new(data) }
-    }
-
-    /// Creates a free lock around `data`, in world `W`.
-    pub fn new_in(data: T) -> Self {
-        TicketLock { raw: RawTicketLock::new_in(), data: Cell::new_in(data) }
-    }
 }
 
 impl<T: ?Sized, W: World> TicketLock<T, W> {
@@ -224,7 +198,7 @@ impl<T: ?Sized, W: World> TicketLock<T, W> {
     }
 }
 
-lock_impls!(const TicketLock, [W: World], try_lock);
+lock_impls!(const TicketLock, RawTicketLock, {}, [W: World], try_lock);
 
 /// The proof that the caller holds a [`TicketLock`], with access to its data. Dropping it frees the
 /// lock.
@@ -237,23 +211,10 @@ pub struct TicketGuard<'a, T: ?Sized, W: World = Native> {
     _not_send: PhantomData<*const ()>,
 }
 
-guard!(mut TicketGuard, [W: World], |lock: &TicketLock<T, W>| {
+guard!(mut TicketGuard of TicketLock, [W: World], |lock: &TicketLock<T, W>| {
     // SAFETY: the guard holds the lock, and gives it up only here.
     unsafe { lock.raw.unlock() };
 });
-
-impl<'a, T: ?Sized, W: World> TicketGuard<'a, T, W> {
-    /// # Safety
-    ///
-    /// The caller holds `lock.raw` and gives that to the guard.
-    #[inline]
-    unsafe fn new(lock: &'a TicketLock<T, W>) -> Self {
-        // SAFETY: only the holder touches the data, and from here to the guard's drop the guard is
-        // the holder.
-        let data = ManuallyDrop::new(unsafe { lock.data.borrow_mut() });
-        TicketGuard { lock, data, _not_send: PhantomData }
-    }
-}
 
 #[cfg(test)]
 mod tests {

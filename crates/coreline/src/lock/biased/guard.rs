@@ -4,7 +4,7 @@ use core::cell::UnsafeCell;
 use core::marker::PhantomData;
 use core::mem::ManuallyDrop;
 
-use coreline_world::{Cell, CellMut, CellRef, ConstWorld, Lacking, Native, Time, World};
+use coreline_world::{Cell, CellMut, CellRef, Lacking, Native, Time, World};
 
 use super::super::guard::{guard, lock_impls};
 use super::RawBiasedRwLock;
@@ -100,36 +100,6 @@ pub struct BiasedRwLock<T: ?Sized, W: World = Native> {
 // SAFETY: readers give `&T` to several threads at one time, and a writer may move `T` to its own.
 unsafe impl<T: ?Sized + Send + Sync, W: World> Sync for BiasedRwLock<T, W> {}
 
-impl<T> BiasedRwLock<T> {
-    /// Creates a free lock around `data`, also in a `static`.
-    pub const fn new(data: T) -> Self {
-        Self::const_new(data)
-    }
-}
-
-impl<T, W: World> BiasedRwLock<T, W> {
-    /// Creates a free lock around `data` in a const context, in any [`ConstWorld`].
-    pub const fn const_new(data: T) -> Self
-    where
-        W: ConstWorld,
-    {
-        BiasedRwLock {
-            raw: RawBiasedRwLock::const_new(),
-            data: Cell::new(data),
-            not_sync: PhantomData,
-        }
-    }
-
-    /// Creates a free lock around `data`, in world `W`.
-    pub fn new_in(data: T) -> Self {
-        BiasedRwLock {
-            raw: RawBiasedRwLock::new_in(),
-            data: Cell::new_in(data),
-            not_sync: PhantomData,
-        }
-    }
-}
-
 impl<T: ?Sized, W: World> BiasedRwLock<T, W> {
     /// Takes the lock to read. Waits for a writer that has the lock, and for a while for one that
     /// waits. Dropping the guard frees the lock.
@@ -197,7 +167,7 @@ fn refused(lacking: &Lacking) -> ! {
     panic!("{lacking}");
 }
 
-lock_impls!(const BiasedRwLock, [W: World], try_read);
+lock_impls!(const BiasedRwLock, RawBiasedRwLock, {not_sync: PhantomData}, [W: World], try_read);
 
 /// The proof that the caller holds a [`BiasedRwLock`] as a reader. Dropping it ends the caller's
 /// read.
@@ -209,23 +179,10 @@ pub struct BiasedRwLockReadGuard<'a, T: ?Sized, W: World = Native> {
     _not_send: PhantomData<*const ()>,
 }
 
-guard!(BiasedRwLockReadGuard, [W: World], |lock: &BiasedRwLock<T, W>| {
+guard!(BiasedRwLockReadGuard of BiasedRwLock, [W: World], |lock: &BiasedRwLock<T, W>| {
     // SAFETY: the guard is a reader, and ends to be one only here.
     unsafe { lock.raw.unlock_read() };
 });
-
-impl<'a, T: ?Sized, W: World> BiasedRwLockReadGuard<'a, T, W> {
-    /// # Safety
-    ///
-    /// The caller holds `lock.raw` as a reader and gives that to the guard.
-    #[inline]
-    unsafe fn new(lock: &'a BiasedRwLock<T, W>) -> Self {
-        // SAFETY: no thread writes the data while there is a reader, and from here to the guard's
-        // drop the guard is one.
-        let data = ManuallyDrop::new(unsafe { lock.data.borrow() });
-        BiasedRwLockReadGuard { lock, data, _not_send: PhantomData }
-    }
-}
 
 /// The proof that the caller holds a [`BiasedRwLock`] as its writer. Dropping it frees the lock.
 #[must_use = "the lock is freed when the guard drops: at once, if it is not bound to a name"]
@@ -236,23 +193,12 @@ pub struct BiasedRwLockWriteGuard<'a, T: ?Sized, W: World = Native> {
     _not_send: PhantomData<*const ()>,
 }
 
-guard!(mut BiasedRwLockWriteGuard, [W: World], |lock: &BiasedRwLock<T, W>| {
+guard!(mut BiasedRwLockWriteGuard of BiasedRwLock, [W: World], |lock: &BiasedRwLock<T, W>| {
     // SAFETY: the guard is the writer, and frees the lock only here.
     unsafe { lock.raw.unlock_write() };
 });
 
 impl<'a, T: ?Sized, W: World> BiasedRwLockWriteGuard<'a, T, W> {
-    /// # Safety
-    ///
-    /// The caller holds `lock.raw` as a writer and gives that to the guard.
-    #[inline]
-    unsafe fn new(lock: &'a BiasedRwLock<T, W>) -> Self {
-        // SAFETY: only the writer touches the data, and from here to the guard's drop the guard is
-        // the writer.
-        let data = ManuallyDrop::new(unsafe { lock.data.borrow_mut() });
-        BiasedRwLockWriteGuard { lock, data, _not_send: PhantomData }
-    }
-
     /// Makes a reader of the writer. No other writer has the lock in between.
     pub fn downgrade(guard: Self) -> BiasedRwLockReadGuard<'a, T, W> {
         let mut guard = ManuallyDrop::new(guard);

@@ -89,13 +89,6 @@ pub(super) fn readers(state: u32) -> i32 {
     state.cast_signed() >> READER.trailing_zeros()
 }
 
-impl RawBiasedRwLock {
-    /// Creates a free lock, also in a `static`.
-    pub const fn new() -> Self {
-        Self::const_new()
-    }
-}
-
 impl<W: World> RawBiasedRwLock<W> {
     /// Creates a free lock in a const context, in any [`ConstWorld`].
     pub const fn const_new() -> Self
@@ -478,7 +471,10 @@ impl<W: World> RawBiasedRwLock<W> {
     }
 }
 
-impl_default!([W: ConstWorld] RawBiasedRwLock<W>, const_new);
+impl_default!(
+    [W: ConstWorld] RawBiasedRwLock<W>, const_new,
+    "Creates a free lock, also in a `static`."
+);
 
 impl_debug!([W: World] RawBiasedRwLock<W> as it {
     written: it.is_written(),

@@ -4,7 +4,7 @@ use core::marker::PhantomData;
 use core::mem::ManuallyDrop;
 use core::time::Duration;
 
-use coreline_world::{Cell, CellMut, ConstWorld, Native, Time, World};
+use coreline_world::{Cell, CellMut, Native, Time, World};
 
 use super::super::guard::{guard, lock_impls, mapped};
 use super::super::osq::{Near, Order};
@@ -76,28 +76,6 @@ pub struct Mutex<T: ?Sized, O: Order = Near, W: World = Native> {
     data: Cell<T, W>,
 }
 
-impl<T> Mutex<T> {
-    /// Creates a free lock around `data`, also in a `static`.
-    pub const fn new(data: T) -> Self {
-        Self::const_new(data)
-    }
-}
-
-impl<T, O: Order, W: World> Mutex<T, O, W> {
-    /// Creates a free lock around `data` in a const context, in any order and any [`ConstWorld`].
-    pub const fn const_new(data: T) -> Self
-    where
-        W: ConstWorld,
-    {
-        Mutex { raw: RawMutex::const_new(), data: Cell::new(data) }
-    }
-
-    /// Creates a free lock around `data`, in world `W`.
-    pub fn new_in(data: T) -> Self {
-        Mutex { raw: RawMutex::new_in(), data: Cell::new_in(data) }
-    }
-}
-
 impl<T: ?Sized, O: Order, W: World> Mutex<T, O, W> {
     /// Takes the lock, and waits if it is held. Dropping the guard frees the lock.
     #[inline]
@@ -133,7 +111,7 @@ impl<T: ?Sized, O: Order, W: World> Mutex<T, O, W> {
     }
 }
 
-lock_impls!(const Mutex, [O: Order, W: World], try_lock);
+lock_impls!(const Mutex, RawMutex, {}, [O: Order, W: World], try_lock);
 
 /// The proof that the caller holds a [`Mutex`], with access to its data. Dropping it frees the
 /// lock.
@@ -146,23 +124,12 @@ pub struct MutexGuard<'a, T: ?Sized, O: Order = Near, W: World = Native> {
     _not_send: PhantomData<*const ()>,
 }
 
-guard!(mut MutexGuard, [O: Order, W: World], |lock: &Mutex<T, O, W>| {
+guard!(mut MutexGuard of Mutex, [O: Order, W: World], |lock: &Mutex<T, O, W>| {
     // SAFETY: the guard holds the lock, and gives it up only here.
     unsafe { lock.raw.unlock() };
 });
 
 impl<'a, T: ?Sized, O: Order, W: World> MutexGuard<'a, T, O, W> {
-    /// # Safety
-    ///
-    /// The caller holds `lock.raw` and gives that to the guard.
-    #[inline]
-    unsafe fn new(lock: &'a Mutex<T, O, W>) -> Self {
-        // SAFETY: only the holder touches the data, and from here to the guard's drop the guard is
-        // the holder.
-        let data = ManuallyDrop::new(unsafe { lock.data.borrow_mut() });
-        MutexGuard { lock, data, _not_send: PhantomData }
-    }
-
     /// Frees the lock, and hands it to the first waiter: see
     /// [`RawMutex::unlock_fair`].
     pub fn unlock_fair(guard: Self) {

@@ -59,13 +59,6 @@ const _: () = {
     assert!(align_of::<RawMutex<Near, Native>>() == 4);
 };
 
-impl RawMutex {
-    /// Creates a free lock, also in a `static`.
-    pub const fn new() -> Self {
-        Self::const_new()
-    }
-}
-
 impl<O: Order, W: World> RawMutex<O, W> {
     /// Creates a free lock in a const context, in any order and any [`ConstWorld`].
     pub const fn const_new() -> Self
@@ -408,7 +401,10 @@ impl<O: Order, W: World> RawMutex<O, W> {
     }
 }
 
-impl_default!([O: Order, W: ConstWorld] RawMutex<O, W>, const_new);
+impl_default!(
+    [O: Order, W: ConstWorld] RawMutex<O, W>, const_new,
+    "Creates a free lock, also in a `static`."
+);
 
 impl_debug!([O: Order, W: World] RawMutex<O, W> as it { locked: it.is_locked() });
 

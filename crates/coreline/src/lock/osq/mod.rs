@@ -125,13 +125,6 @@ const _: () = {
     assert!(align_of::<Osq<Near, Native>>() == 4);
 };
 
-impl Osq {
-    /// Creates a free lock, also in a `static`.
-    pub const fn new() -> Self {
-        Self::const_new()
-    }
-}
-
 impl<O: Order, W: World> Osq<O, W> {
     /// Creates a free lock in a const context, in any order and any [`ConstWorld`].
     pub const fn const_new() -> Self
@@ -410,7 +403,10 @@ fn try_with_tables<W: World, R>(f: impl FnOnce(&Tables<W>) -> Option<R>) -> Opti
     TABLES.try_with::<W, _, _>(Tables::<W>::new_in, f).flatten()
 }
 
-impl_default!([O: Order, W: ConstWorld] Osq<O, W>, const_new);
+impl_default!(
+    [O: Order, W: ConstWorld] Osq<O, W>, const_new,
+    "Creates a free lock, also in a `static`."
+);
 
 impl_debug!([O: Order, W: World] Osq<O, W> as it { locked: it.is_locked() });
 

@@ -186,23 +186,10 @@ pub struct ReadMostlyReadGuard<'a, T: ?Sized, W: World = Native> {
     _not_send: PhantomData<*const ()>,
 }
 
-guard!(ReadMostlyReadGuard, [W: World], |lock: &ReadMostly<T, W>| {
+guard!(ReadMostlyReadGuard of ReadMostly, [W: World], |lock: &ReadMostly<T, W>| {
     // SAFETY: the guard's, which drops.
     unsafe { lock.raw.unlock_read() };
 });
-
-impl<'a, T: ?Sized, W: World> ReadMostlyReadGuard<'a, T, W> {
-    /// # Safety
-    ///
-    /// The caller is a reader of `lock` and gives that to the guard.
-    #[inline]
-    unsafe fn new(lock: &'a ReadMostly<T, W>) -> Self {
-        // SAFETY: no thread writes the data while there is a reader, and from here to the guard's
-        // drop the guard is one.
-        let data = ManuallyDrop::new(unsafe { lock.data.borrow() });
-        ReadMostlyReadGuard { lock, data, _not_send: PhantomData }
-    }
-}
 
 /// The proof that the caller holds a [`ReadMostly`] as its writer. Dropping it frees the lock.
 #[must_use = "the lock is freed when the guard drops: at once, if it is not bound to a name"]
@@ -213,20 +200,7 @@ pub struct ReadMostlyWriteGuard<'a, T: ?Sized, W: World = Native> {
     _not_send: PhantomData<*const ()>,
 }
 
-guard!(mut ReadMostlyWriteGuard, [W: World], |lock: &ReadMostly<T, W>| {
+guard!(mut ReadMostlyWriteGuard of ReadMostly, [W: World], |lock: &ReadMostly<T, W>| {
     // SAFETY: the guard's, which drops.
     unsafe { lock.raw.unlock_write() };
 });
-
-impl<'a, T: ?Sized, W: World> ReadMostlyWriteGuard<'a, T, W> {
-    /// # Safety
-    ///
-    /// The caller has closed `lock`, and its readers have gone. It gives that to the guard.
-    #[inline]
-    unsafe fn new(lock: &'a ReadMostly<T, W>) -> Self {
-        // SAFETY: only the writer touches the data, and from here to the guard's drop the guard is
-        // the writer.
-        let data = ManuallyDrop::new(unsafe { lock.data.borrow_mut() });
-        ReadMostlyWriteGuard { lock, data, _not_send: PhantomData }
-    }
-}

@@ -4,7 +4,7 @@ use core::cell::UnsafeCell;
 use core::marker::PhantomData;
 use core::mem::ManuallyDrop;
 
-use coreline_world::{Cell, CellMut, CellRef, ConstWorld, Native, Time, World};
+use coreline_world::{Cell, CellMut, CellRef, Native, Time, World};
 
 use super::super::guard::{guard, lock_impls, mapped};
 use super::super::osq::{Near, Order};
@@ -76,28 +76,6 @@ pub struct RwLock<T: ?Sized, O: Order = Near, R: Readers = SpinningReaders, W: W
 
 // SAFETY: readers give `&T` to several threads at one time, and a writer may move `T` to its own.
 unsafe impl<T: ?Sized + Send + Sync, O: Order, R: Readers, W: World> Sync for RwLock<T, O, R, W> {}
-
-impl<T> RwLock<T> {
-    /// Creates a free lock around `data`, also in a `static`.
-    pub const fn new(data: T) -> Self {
-        Self::const_new(data)
-    }
-}
-
-impl<T, O: Order, R: Readers, W: World> RwLock<T, O, R, W> {
-    /// Creates a free lock around `data` in a const context, in any order and any [`ConstWorld`].
-    pub const fn const_new(data: T) -> Self
-    where
-        W: ConstWorld,
-    {
-        RwLock { raw: RawRwLock::const_new(), data: Cell::new(data), not_sync: PhantomData }
-    }
-
-    /// Creates a free lock around `data`, in world `W`.
-    pub fn new_in(data: T) -> Self {
-        RwLock { raw: RawRwLock::new_in(), data: Cell::new_in(data), not_sync: PhantomData }
-    }
-}
 
 impl<T: ?Sized, O: Order, R: Readers, W: World> RwLock<T, O, R, W> {
     /// Takes the lock to read, and waits for writers. Dropping the guard frees the lock.
@@ -176,7 +154,7 @@ impl<T: ?Sized, O: Order, R: Readers, W: World> RwLock<T, O, R, W> {
     }
 }
 
-lock_impls!(const RwLock, [O: Order, R: Readers, W: World], try_read);
+lock_impls!(const RwLock, RawRwLock, {not_sync: PhantomData}, [O: Order, R: Readers, W: World], try_read);
 
 /// The proof that the caller holds an [`RwLock`] as a reader. Dropping it ends the caller's read.
 ///
@@ -236,23 +214,12 @@ pub struct RwLockWriteGuard<
     _not_send: PhantomData<*const ()>,
 }
 
-guard!(mut RwLockWriteGuard, [O: Order, R: Readers, W: World], |lock: &RwLock<T, O, R, W>| {
+guard!(mut RwLockWriteGuard of RwLock, [O: Order, R: Readers, W: World], |lock: &RwLock<T, O, R, W>| {
     // SAFETY: the guard is the writer, and frees the lock only here.
     unsafe { lock.raw.unlock_write() };
 });
 
 impl<'a, T: ?Sized, O: Order, R: Readers, W: World> RwLockWriteGuard<'a, T, O, R, W> {
-    /// # Safety
-    ///
-    /// The caller holds `lock.raw` as a writer and gives that to the guard.
-    #[inline]
-    pub(super) unsafe fn new(lock: &'a RwLock<T, O, R, W>) -> Self {
-        // SAFETY: only the writer touches the data, and from here to the guard's drop the guard is
-        // the writer.
-        let data = ManuallyDrop::new(unsafe { lock.data.borrow_mut() });
-        RwLockWriteGuard { lock, data, _not_send: PhantomData }
-    }
-
     /// Converts the write guard into a read guard, with no other writer in between.
     pub fn downgrade(guard: Self) -> RwLockReadGuard<'a, T, O, R, W> {
         let lock = Self::dissolve(guard);

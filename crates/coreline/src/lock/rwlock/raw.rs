@@ -103,13 +103,6 @@ impl Want {
     }
 }
 
-impl RawRwLock {
-    /// Creates a free lock, also in a `static`.
-    pub const fn new() -> Self {
-        Self::const_new()
-    }
-}
-
 impl<O: Order, R: Readers, W: World> RawRwLock<O, R, W> {
     /// Creates a free lock in a const context, in any [`ConstWorld`].
     pub const fn const_new() -> Self
@@ -520,7 +513,10 @@ impl<O: Order, R: Readers, W: World> RawRwLock<O, R, W> {
     }
 }
 
-impl_default!([O: Order, R: Readers, W: ConstWorld] RawRwLock<O, R, W>, const_new);
+impl_default!(
+    [O: Order, R: Readers, W: ConstWorld] RawRwLock<O, R, W>, const_new,
+    "Creates a free lock, also in a `static`."
+);
 
 impl_debug!([O: Order, R: Readers, W: World] RawRwLock<O, R, W> as it { locked: it.is_locked() });
 

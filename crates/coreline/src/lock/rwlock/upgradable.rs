@@ -199,23 +199,12 @@ pub struct RwLockUpgradableGuard<
     _not_send: PhantomData<*const ()>,
 }
 
-guard!(RwLockUpgradableGuard, [O: Order, R: Readers, W: World], |lock: &RwLock<T, O, R, W>| {
+guard!(RwLockUpgradableGuard of RwLock, [O: Order, R: Readers, W: World], |lock: &RwLock<T, O, R, W>| {
     // SAFETY: the guard is the upgradable reader, and ends to be it only here.
     unsafe { lock.raw.unlock_upgradable() };
 });
 
 impl<'a, T: ?Sized, O: Order, R: Readers, W: World> RwLockUpgradableGuard<'a, T, O, R, W> {
-    /// # Safety
-    ///
-    /// The caller holds `lock.raw` as its upgradable reader and gives that to the guard.
-    #[inline]
-    unsafe fn new(lock: &'a RwLock<T, O, R, W>) -> Self {
-        // SAFETY: no thread writes the data while there is a reader, and from here to the guard's
-        // drop the guard is one.
-        let data = ManuallyDrop::new(unsafe { lock.data.borrow() });
-        RwLockUpgradableGuard { lock, data, _not_send: PhantomData }
-    }
-
     /// Ends the access to the data. What the guard holds of the lock is the caller's.
     fn dissolve(guard: Self) -> &'a RwLock<T, O, R, W> {
         let mut guard = ManuallyDrop::new(guard);
