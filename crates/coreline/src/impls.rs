@@ -36,8 +36,8 @@ macro_rules! impl_debug {
     };
 }
 
-/// `Default` of a type, by its function `$new`. If that is `const_new`, also `new` for the type with
-/// its default parameters.
+/// `Default` of a type, by its function `$new`. With `$about`, what it is about, also `new` for the
+/// type with its default parameters.
 macro_rules! impl_default {
     ([$($Generics:tt)*] $Type:ident $(<$($Arg:tt),*>)?, const_new, $about:literal) => {
         impl_default!([$($Generics)*] $Type $(<$($Arg),*>)?, const_new);

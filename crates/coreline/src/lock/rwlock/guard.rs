@@ -154,7 +154,9 @@ impl<T: ?Sized, O: Order, R: Readers, W: World> RwLock<T, O, R, W> {
     }
 }
 
-lock_impls!(const RwLock, RawRwLock, {not_sync: PhantomData}, [O: Order, R: Readers, W: World], try_read);
+lock_impls!(
+    const RwLock, RawRwLock, {not_sync: PhantomData}, [O: Order, R: Readers, W: World], try_read
+);
 
 /// The proof that the caller holds an [`RwLock`] as a reader. Dropping it ends the caller's read.
 ///
@@ -214,10 +216,13 @@ pub struct RwLockWriteGuard<
     _not_send: PhantomData<*const ()>,
 }
 
-guard!(mut RwLockWriteGuard of RwLock, [O: Order, R: Readers, W: World], |lock: &RwLock<T, O, R, W>| {
-    // SAFETY: the guard is the writer, and frees the lock only here.
-    unsafe { lock.raw.unlock_write() };
-});
+guard!(
+    mut RwLockWriteGuard of RwLock, [O: Order, R: Readers, W: World],
+    |lock: &RwLock<T, O, R, W>| {
+        // SAFETY: the guard is the writer, and frees the lock only here.
+        unsafe { lock.raw.unlock_write() };
+    }
+);
 
 impl<'a, T: ?Sized, O: Order, R: Readers, W: World> RwLockWriteGuard<'a, T, O, R, W> {
     /// Converts the write guard into a read guard, with no other writer in between.

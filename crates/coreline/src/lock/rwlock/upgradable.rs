@@ -199,10 +199,13 @@ pub struct RwLockUpgradableGuard<
     _not_send: PhantomData<*const ()>,
 }
 
-guard!(RwLockUpgradableGuard of RwLock, [O: Order, R: Readers, W: World], |lock: &RwLock<T, O, R, W>| {
-    // SAFETY: the guard is the upgradable reader, and ends to be it only here.
-    unsafe { lock.raw.unlock_upgradable() };
-});
+guard!(
+    RwLockUpgradableGuard of RwLock, [O: Order, R: Readers, W: World],
+    |lock: &RwLock<T, O, R, W>| {
+        // SAFETY: the guard is the upgradable reader, and ends to be it only here.
+        unsafe { lock.raw.unlock_upgradable() };
+    }
+);
 
 impl<'a, T: ?Sized, O: Order, R: Readers, W: World> RwLockUpgradableGuard<'a, T, O, R, W> {
     /// Ends the access to the data. What the guard holds of the lock is the caller's.
