@@ -1,11 +1,7 @@
-//! How threads that wait for calls poll, and how they learn on which CPUs they should not yield.
+//! How threads that wait for calls poll.
 //!
-//! A thread that polls yields its CPU between its checks ([`Word::wait_until_by`]), because the
-//! thread that it waits for may want that CPU. If a thread that computes without end wants the CPU,
-//! a yield costs a time slice, and the kernel may count the slice as used. A thread that polls
-//! notices by the clock that it was away. From then on, others *want* that CPU for a while. The
-//! while is so much longer than the absence that yielding loses only a small part of the time. Then
-//! one thread yields again, in case nothing else wants the CPU any more.
+//! A thread that polls yields its CPU between its checks ([`Word::wait_until_by`]), except on CPUs
+//! that [others want](crate::lock::wanted).
 //!
 //! On a CPU that others want, threads poll without yielding, and not for long: a worker for 64
 //! looks, a few microseconds; a caller as long as a sleep and a wake-up take, 100 us. A caller does
@@ -20,44 +16,24 @@
 //! A caller on its worker's CPU does not poll, and the worker then does not poll for a while. They
 //! want the same CPU, so neither can see the other one answer.
 //!
-//! The module keeps this for each CPU, so all threads and all workers of the process share it. It
-//! has two words for each. A thread that finds the time of a word over writes 0:
-//!
-//! | word | value | means | written by |
-//! |---|---|---|---|
-//! | `until` | a time, or 0 | until then others want the CPU | threads that were away |
-//! | `shared` | a time, or 0 | until then callers there call the worker there | these callers |
+//! The module keeps the latter for each CPU, so all threads and all workers of the process share it:
+//! a time until which callers there call the worker there, written by these callers.
 //!
 //! | constant | why this value | test here |
 //! |---|---|---|
-//! | `PART`, `LONGEST` | bound what yielding loses | `what_yielding_loses_is_a_small_part_..` |
-//! | `AWAY` | between a yield and a time slice | that, and `a_thread_that_was_away_..` |
 //! | `NEXT_LOOKS` | a caller that runs calls again | `calls_on_cpus_that_others_want_..` |
 //! | `SHARED` | a call, and what follows it | `a_worker_sleeps_between_calls_from_its_own_cpu` |
 //! | `FIRST_LOOKS` | answers come sooner | none: only speed |
 //! | `GROW_START`, `POLLING` | a worker polls if messages come soon | `a_worker_polls_longer_..` |
 //! | `BETWEEN_CALLS` | calls wait for no other set's end | `a_worker_that_closes_a_set_..` |
-//!
-//! These words say how to wait, and nothing about what a thread waits for. So they need no order,
-//! and a lost update costs only time: polling of up to 100 us, or a time slice if a thread yields.
 
 use core::time::Duration;
 
 use coreline_topology::CpuId;
-use coreline_world::{Line, Ordering, Time, Word, World, WorldStatic};
+use coreline_world::{Ordering, Time, Word, World};
 
-use crate::lock::spin::{GAP, STEP, glance, looks};
-
-/// A thread that was away for this long lost a time slice. Threads that wait for each other's calls
-/// are away for less when they yield to each other.
-const AWAY: Duration = Duration::from_micros(250);
-
-/// Others want the CPU for this many times as long as a thread was away, so yielding loses less
-/// than two parts in a hundred.
-const PART: u32 = 64;
-
-/// This is the upper limit of that time.
-const LONGEST: Duration = Duration::from_secs(1);
+use crate::lock::spin::{STEP, glance, looks};
+use crate::lock::wanted::{Until, is_wanted, learns};
 
 /// A worker does not poll for this long after a call from its own CPU.
 const SHARED: Duration = Duration::from_micros(200);
@@ -71,69 +47,12 @@ const FIRST_LOOKS: u32 = 4;
 /// not run, or sleeps until its reply wakes it, polling would use up the worker's share.
 const NEXT_LOOKS: u32 = 60;
 
-static KNOWN: WorldStatic = WorldStatic::new("CPUs that others want");
-
-/// The two words of a CPU. They are on a line of their own, because threads of that CPU write them.
-struct Known<W: World> {
-    until: W::U64,
-    shared: W::U64,
-}
-
-fn with_known<W: World, R>(cpu: CpuId, f: impl FnOnce(&Known<W>) -> R) -> Option<R> {
-    let zero = || W::U64::new_in(0);
-    let nothing = |_| Line(Known { until: zero(), shared: zero() });
-    let none = || (0..W::topology().cpu_limit()).map(nothing).collect();
-    KNOWN.with::<W, Box<[Line<Known<W>>]>, _>(none, |cpus| {
-        cpus.get(cpu.get() as usize).map(|it| f(it))
-    })
-}
-
-/// Whether that time has not come yet. In the model, where no time passes, it has.
-fn lasts<W: World>(cpu: CpuId, word: impl Fn(&Known<W>) -> &W::U64) -> bool {
-    let lasts = |known: &Known<W>| {
-        // Relaxed: says nothing of what is waited for.
-        let until = word(known).load(Ordering::Relaxed);
-        if until == 0 {
-            return false;
-        }
-        let left = Time::from_nanos(until) - W::now();
-        // A clock that was set back is no reason to wait otherwise for days.
-        let lasts = !left.is_zero() && left <= LONGEST;
-        if !lasts {
-            // Relaxed: as for the load. From here on no thread reads the clock for it.
-            word(known).store(0, Ordering::Relaxed);
-        }
-        lasts
-    };
-    W::RUNS && with_known::<W, _>(cpu, lasts).unwrap_or(false)
-}
-
-/// Whether threads of other programs, or others of this one, want the CPU.
-fn is_wanted<W: World>(cpu: CpuId) -> bool {
-    lasts::<W>(cpu, |known| &known.until)
-}
+/// On these CPUs, callers recently called the worker of the same CPU.
+static SHARED_CPUS: Until = Until::new("CPUs that callers and workers share");
 
 /// Whether callers on the CPU recently called the worker of this CPU.
 fn is_shared<W: World>(cpu: CpuId) -> bool {
-    lasts::<W>(cpu, |known| &known.shared)
-}
-
-/// Records that a thread of this CPU checks now, although its check was due at an earlier time. If
-/// the thread was away for [`AWAY`] or longer, others want the CPU. Returns whether it was away for
-/// [`GAP`] or longer, which is a shorter time. In this case it stops polling for now.
-fn learns<W: World>(cpu: CpuId, due: Time, now: Time) -> bool {
-    let away = now - due;
-    if away >= AWAY {
-        let until = (now + away.saturating_mul(PART).min(LONGEST)).as_nanos();
-        let _ = with_known::<W, _>(cpu, |known| {
-            // Relaxed: says nothing of what is waited for.
-            if known.until.load(Ordering::Relaxed) < until {
-                // Relaxed: as for the load.
-                known.until.store(until, Ordering::Relaxed);
-            }
-        });
-    }
-    away >= GAP
+    SHARED_CPUS.lasts::<W>(cpu)
 }
 
 /// Looks at a word until `ready` accepts its value, with Acquire, or for this long, or until the
@@ -155,9 +74,7 @@ pub(super) fn poll<W: World, T: Word>(
     }
     if callee == Some(here) {
         if W::RUNS {
-            let until = (W::now() + SHARED).as_nanos();
-            // Relaxed: says nothing of what is waited for.
-            let _ = with_known::<W, _>(here, |known| known.shared.store(until, Ordering::Relaxed));
+            SHARED_CPUS.extend::<W>(here, W::now() + SHARED);
         }
         return None;
     }
@@ -269,6 +186,7 @@ mod tests {
 
     use super::super::{Builder, Workers};
     use super::*;
+    use crate::lock::wanted::{AWAY, LONGEST, PART};
 
     type Word32 = <Sim as Words>::U32;
 
@@ -306,27 +224,6 @@ mod tests {
             assert!(polls(SPAN) < SPAN / 4, "it does not know yet that the others are gone");
             Sim::sleep(LONGEST);
             assert!(polls(SPAN) >= SPAN, "it tries again");
-        });
-    }
-
-    #[test]
-    fn what_yielding_loses_is_a_small_part_of_the_time() {
-        simulated(|| {
-            let cpu = CpuId::new(0);
-            for (away, quiet) in [(2, 2 * PART), (1_000_000, 1000)] {
-                Sim::sleep(2 * LONGEST);
-                let now = Sim::now();
-                assert!(learns::<Sim>(cpu, now, now + Duration::from_millis(away)));
-                let quiet = Duration::from_millis(away + u64::from(quiet));
-                let until = |known: &Known<Sim>| known.until.load(Ordering::Relaxed);
-                let until = with_known::<Sim, _>(cpu, until);
-                assert_eq!(until, Some((now + quiet).as_nanos()), "{away} ms");
-            }
-            // What threads lose that yield to each other says nothing.
-            let other = CpuId::new(1);
-            let now = Sim::now();
-            assert!(learns::<Sim>(other, now, now + AWAY / 2));
-            assert!(!is_wanted::<Sim>(other));
         });
     }
 

@@ -6,13 +6,17 @@
 //! | `MOST` | two CPUs' time for a sleep and a wake-up | `waits.rs` in the laws of locks |
 //! | `STEP`, `GAP` | shorter than a thread's turn on a CPU | `..tells_interrupts_from_threads` |
 //! | `LOOKS` | more turns than without | `a_thread_that_comes_takes_..`, of the mutex |
+//! | `BRIEF` | some turns; a sleep saves the CPU | `..does_not_yield_where_others_want_..` |
 //! | `UNTIMED` | short beside each wait that uses it | none: only speed |
 //! | `DOZE`, `LONGEST_DOZE` | few looks in a long wait | `..looks_some_forty_times_a_second` |
 //! | `PAUSES` | not met by a wait that ends | none: it needs a holder that never runs |
 
 use core::time::Duration;
 
+use coreline_topology::CpuId;
 use coreline_world::{Ordering, Time, Word, World};
+
+use super::wanted::{is_wanted, learns};
 
 /// The time for which a waiter spins at most. A sleep and the wake-up take some microseconds of two
 /// CPUs, and many more if an idle CPU must be woken. A waiter may try for this long to avoid them.
@@ -27,6 +31,10 @@ pub(crate) const GAP: Duration = Duration::from_micros(10);
 /// The number of looks at a held lock before a thread queues, with 1, 2, 4 and more pauses before
 /// each.
 const LOOKS: u32 = 6;
+
+/// The time for which a thread spins on a CPU that others want. It does not yield there, so it
+/// would keep the thread that it waits for from running.
+const BRIEF: Duration = Duration::from_micros(2);
 
 /// The looks between two readings of the clock of a thread that does not yield: 1 us or less.
 const UNTIMED: u32 = 16;
@@ -101,23 +109,29 @@ pub(crate) fn looks<W: World, R>(end: Time, mut look: impl FnMut() -> Option<R>)
 /// The time that passes shows that another thread wants the CPU: the spinning thread was not
 /// running, and comes back late.
 ///
-/// It yields between its looks, unlike a thread that waits for a call: the holder may want this
-/// CPU. On two CPUs (Intel Xeon, family 6, model 207), 4 and 16 threads that did not yield had a
-/// tenth fewer turns of a `Mutex`, and a tenth more beside four threads that compute without end.
+/// It yields between its looks, because the holder may want this CPU. On a CPU that threads of other
+/// programs [want](super::wanted), it does not yield, and spins briefly.
 pub(crate) fn spin<W: World, T: Word>(
     word: &T,
     mut now: Time,
     end: Time,
     ready: impl Fn(T::Value) -> bool,
 ) -> Spun<T::Value> {
+    let here = W::cpu_hint();
+    if is_wanted::<W>(here) {
+        return look_briefly::<W, _>(here, word, now, end, &ready)
+            .map_or(Spun::Wanted, Spun::Ready);
+    }
     loop {
         let step = end.min(now + STEP);
         // Acquire: pairs with the Release of the thread that hands over; the caller names it.
-        if let Some(value) = word.wait_until_by(Ordering::Acquire, step, &ready) {
+        let value = word.wait_until_by(Ordering::Acquire, step, &ready);
+        now = W::now();
+        let was_away = learns::<W>(here, step, now);
+        if let Some(value) = value {
             return Spun::Ready(value);
         }
-        now = W::now();
-        if now - step >= GAP || W::need_resched() {
+        if was_away || W::need_resched() {
             return Spun::Wanted;
         }
         if now >= end {
@@ -127,6 +141,24 @@ pub(crate) fn spin<W: World, T: Word>(
             return Spun::Wanted;
         }
     }
+}
+
+/// Looks at a word on a CPU that others want, for [`BRIEF`] at most.
+fn look_briefly<W: World, T: Word>(
+    here: CpuId,
+    word: &T,
+    now: Time,
+    end: Time,
+    ready: impl Fn(T::Value) -> bool,
+) -> Option<T::Value> {
+    let end = end.min(now + BRIEF);
+    let found = looks::<W, _>(end, || {
+        // Acquire: pairs with the Release of the thread that hands over; the caller names it.
+        let value = word.load(Ordering::Acquire);
+        ready(value).then_some(value)
+    });
+    learns::<W>(here, end, W::now());
+    found
 }
 
 /// Takes a lock that is freed soon, even before waiting threads: while those wake, the lock would
@@ -255,6 +287,31 @@ mod tests {
         let (spun, after) = shares_its_cpu(true);
         assert_eq!(spun, Spun::Wanted, "masked, after {after:?}");
         assert!(after < Duration::from_millis(4), "masked, {after:?}");
+    }
+
+    /// It spins for 100 us if it does not learn from a lost time slice.
+    #[test]
+    fn a_spinning_thread_does_not_yield_where_others_want_the_cpu() {
+        let program = || {
+            let here = CpuId::new(1);
+            let spinner = move || {
+                assert!(!is_wanted::<Sim>(here), "not yet");
+                assert_eq!(spins(Duration::from_millis(20)).0, Spun::Wanted);
+                assert!(is_wanted::<Sim>(here), "it has lost a time slice");
+                spins(MOST)
+            };
+            let spinner = Sim::spawn(Placement::On(here), spinner).expect("a thread");
+            Sim::work(5 * STEP);
+            let other = || Sim::work(Duration::from_millis(100));
+            let other = Sim::spawn(Placement::On(here), other).expect("a thread");
+            let spun = spinner.join();
+            other.join();
+            spun
+        };
+        let run = Machine::preset("host-2c").expect("a preset").run(program);
+        let (spun, after) = run.expect("it ends").value;
+        assert_eq!(spun, Spun::Wanted);
+        assert!((BRIEF..3 * BRIEF).contains(&after), "{after:?}");
     }
 
     /// 10,000 if each wait is as long as the first.

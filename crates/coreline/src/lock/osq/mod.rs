@@ -57,6 +57,7 @@ use coreline_world::{ConstWorld, Integer, Native, Ordering, Time, Word, World, W
 pub use order::{Fifo, Near, Order};
 
 use super::spin::doze;
+use super::wanted::is_wanted;
 use crate::node_pool::{NONE, Number};
 use nodes::{KIND, LEFT, Link, MOST_ABANDONED, Node, SLEEPS, TURN, Tables, WAIT};
 use places::Place;
@@ -385,8 +386,10 @@ impl<W: World> Node<W> {
 /// *LOCK.lock() += 1;
 /// ```
 pub fn prepare() {
-    // The place is asked for, as the first use of it may allocate, too.
+    // The place is asked for, as the first use of it may allocate, too. So may what threads that
+    // wait learn of their CPUs.
     try_with_tables::<Native, _>(|tables| Some(tables.place()));
+    is_wanted::<Native>(<Native as coreline_world::Place>::cpu_hint());
 }
 
 static TABLES: WorldStatic = WorldStatic::new("nodes of queue locks");

@@ -3,6 +3,7 @@
 //! | constant | why this value | test |
 //! |---|---|---|
 //! | `PATIENCE` | longer than a short section | `a_first_waiter_asks_..` |
+//! | `PATIENCE_ASLEEP` | longer than a wake-up | `a_first_waiter_that_sleeps_asks_..` |
 //! | `NAPS` | readers that wake together seldom sleep as often | none: only speed |
 //! | `MOST_READERS` | no memory has so many guards | `more_readers_than_guards_can_be_..` |
 
@@ -35,8 +36,12 @@ pub(super) const READER: u32 = 1 << 7;
 /// The limit of readers: more than there can be threads, and far from overflow.
 const MOST_READERS: u32 = READER << 24;
 
-/// The time after which a first waiter asks to come next.
+/// The time after which a first waiter that spins asks to come next.
 const PATIENCE: Duration = Duration::from_micros(20);
+
+/// The same for a first waiter that sleeps. It may get a CPU late, and while it is next, no other
+/// thread takes a free lock. So running threads go first for longer.
+const PATIENCE_ASLEEP: Duration = Duration::from_millis(1);
 
 /// How often a reader sleeps without a place in the queue, before it sleeps in its place.
 const NAPS: u32 = 8;
@@ -452,25 +457,29 @@ impl<O: Order, R: Readers, W: World> RawRwLock<O, R, W> {
                 return true;
             }
             let now = W::now();
+            let patience = if has_slept { PATIENCE_ASLEEP } else { PATIENCE };
             // The model, where no time passes, is impatient after a first sleep.
-            let is_patient = now - came < PATIENCE && (W::RUNS || !has_slept);
+            let is_patient = now - came < patience && (W::RUNS || !has_slept);
             if !is_patient {
                 // Relaxed: asks, and publishes nothing.
                 self.state.fetch_or(want.request(), Ordering::Relaxed);
             }
             if spins {
-                let end = if is_patient { came + PATIENCE } else { now + MOST };
+                let asks_soon = is_patient && !has_slept;
+                let end = if asks_soon { came + PATIENCE } else { now + MOST };
                 let is_open = |state| state & want.barred() == 0;
                 match spin::<W, _>(&self.state, now, until(end), is_open) {
                     Spun::Ready(_) => continue,
-                    Spun::Late if is_patient && !is_over::<W>(deadline) => continue,
+                    Spun::Late if asks_soon && !is_over::<W>(deadline) => continue,
                     Spun::Late | Spun::Wanted => {}
                 }
             }
             if is_over::<W>(deadline) {
                 return self.take_or_leave(want);
             }
-            self.sleep(SLEEPS, want.barred(), deadline);
+            // Then it asks.
+            let by = (is_patient && W::RUNS).then(|| until(came + PATIENCE_ASLEEP)).or(deadline);
+            self.sleep(SLEEPS, want.barred(), by);
             has_slept = true;
         }
     }

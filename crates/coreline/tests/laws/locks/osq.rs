@@ -8,7 +8,9 @@ use coreline::Mutex;
 use coreline::lock::{Fifo, Near, Order, Osq};
 use coreline_sim::{Faults, Sim};
 use coreline_topology::CpuId;
-use coreline_world::{Cell, Integer, JoinHandle, Line, Ordering, Placement, Testbed, Word};
+use coreline_world::{
+    Cell, Clock, Integer, JoinHandle, Line, Ordering, Placement, Testbed, Threads, Word, Work,
+};
 
 use crate::worlds::{self, Effort};
 
@@ -79,6 +81,56 @@ fn a_free_lock_is_taken_however_many_are_held() {
     worlds::simulate_seeds("osq::many_fifo", "host-2c", Faults::default(), 1, law).unwrap();
     let law = holding_many::<Near, Sim>;
     worlds::simulate_seeds("osq::many_near", "host-2c", Faults::default(), 1, law).unwrap();
+}
+
+/// The turns of a lock by four threads on two CPUs, in each of so many spans of 20 ms. A turn takes
+/// 100 ns, and so does the time between two.
+fn turns_by_span<O: Order>(spans: usize) -> Vec<u64> {
+    const SPAN: Duration = Duration::from_millis(20);
+    let lock = Arc::new(Osq::<O, Sim>::new_in());
+    let begun = Sim::now();
+    let start = |number: u32| {
+        let lock = Arc::clone(&lock);
+        let take_turns = move || {
+            let mut turns = vec![0_u64; spans];
+            loop {
+                let span = (Sim::now() - begun).as_nanos() / SPAN.as_nanos();
+                let Some(turns) = turns.get_mut(span as usize) else { break };
+                let turn = lock.lock();
+                Sim::work(Duration::from_nanos(100));
+                drop(turn);
+                Sim::work(Duration::from_nanos(100));
+                *turns += 1;
+            }
+            turns
+        };
+        Sim::spawn(Placement::On(CpuId::new(number % 2)), take_turns).unwrap()
+    };
+    let threads: Vec<_> = (0..4).map(start).collect();
+    let all: Vec<Vec<u64>> = threads.into_iter().map(JoinHandle::join).collect();
+    (0..spans).map(|span| all.iter().map(|turns| turns[span]).sum()).collect()
+}
+
+/// Each turn goes to a thread that does not run, so it takes a time slice: there are two CPUs, and
+/// slices of 3 ms. The turns become no fewer with time, nor by turns that were forgotten, which are
+/// more than the table of nodes first has.
+fn turns_go_on<O: Order>() {
+    let before = turns_by_span::<O>(5);
+    let many: Vec<_> = (0..40_000).map(|_| Osq::<O, Sim>::new_in()).collect();
+    many.iter().for_each(|lock| std::mem::forget(lock.lock()));
+    let after = turns_by_span::<O>(5);
+    // Before the first slice ends, a thread has turns alone.
+    for turns in [&before[1..], &after[1..]] {
+        assert!(turns.iter().all(|turns| (12..=14).contains(turns)), "{before:?}, {after:?}");
+    }
+}
+
+#[test]
+fn turns_of_more_threads_than_cpus_become_no_fewer() {
+    let law = turns_go_on::<Fifo>;
+    worlds::simulate_seeds("osq::turns_fifo", "host-2c", Faults::default(), 1, law).unwrap();
+    let law = turns_go_on::<Near>;
+    worlds::simulate_seeds("osq::turns_near", "host-2c", Faults::default(), 1, law).unwrap();
 }
 
 /// How often waiters were passed over by one that drew its number later, where each CPU of a

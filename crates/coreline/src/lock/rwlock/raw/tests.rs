@@ -6,6 +6,7 @@ use coreline_sim::{Machine, Sim};
 use coreline_topology::CpuId;
 use coreline_world::{Clock, JoinHandle, Placement, Threads, Work};
 
+use super::super::super::wanted::learns;
 use super::*;
 
 #[test]
@@ -78,4 +79,36 @@ fn longest_wait() -> Duration {
 fn a_first_waiter_asks_to_come_next() {
     let longest = longest_wait();
     assert!(longest < Duration::from_micros(35), "{longest:?}");
+}
+
+/// Without the limit it never asks, and with that of a waiter that spins, after less than 0.1 ms.
+#[test]
+fn a_first_waiter_that_sleeps_asks_after_a_millisecond() {
+    let program = || {
+        let lock = Arc::new(RawRwLock::<Near, SpinningReaders, Sim>::new_in());
+        lock.write();
+        let (theirs, there) = (Arc::clone(&lock), CpuId::new(1));
+        // So that it soon sleeps: others want the CPU.
+        assert!(learns::<Sim>(there, Sim::now(), Sim::now() + Duration::from_millis(10)));
+        let write = move || {
+            let came = Sim::now();
+            theirs.write();
+            // SAFETY: this thread writes.
+            unsafe { theirs.unlock_write() };
+            came
+        };
+        let writer = Sim::spawn(Placement::On(there), write).unwrap();
+        let end = Sim::now() + Duration::from_millis(5);
+        // Relaxed: a hint.
+        while lock.state.load(Ordering::Relaxed) & WANTS == 0 && Sim::now() < end {
+            Sim::work(Duration::from_micros(5));
+        }
+        let asked = Sim::now();
+        // SAFETY: this thread writes.
+        unsafe { lock.unlock_write() };
+        asked - writer.join()
+    };
+    let after = Machine::preset("host-2c").unwrap().run(program).unwrap().value;
+    let expected = PATIENCE_ASLEEP..PATIENCE_ASLEEP + Duration::from_micros(200);
+    assert!(expected.contains(&after), "{after:?}");
 }

@@ -1,0 +1,140 @@
+//! On which CPUs a thread that waits should not yield.
+//!
+//! A thread that waits yields its CPU between its looks ([`Word::wait_until_by`]), because the
+//! thread that it waits for may want that CPU. If a thread that computes without end wants the CPU,
+//! a yield costs a time slice, and the kernel may count the slice as used. So a thread that yields
+//! beside others gets much less of the CPU than they do. A thread that sleeps keeps what is left of
+//! its share of the CPU, and the kernel runs it as soon as it is woken.
+//!
+//! A thread that waits notices by the clock that it was away. From then on, others *want* that CPU
+//! for a while. The while is so much longer than the absence that yielding loses only a small part
+//! of the time. Then one thread yields again, in case nothing else wants the CPU any more.
+//!
+//! All threads of the process share what they learn of a CPU. A thread that finds the time of a
+//! word over writes 0:
+//!
+//! | word | value | means | written by |
+//! |---|---|---|---|
+//! | of each CPU | a time, or 0 | until then others want the CPU | threads that were away |
+//!
+//! | constant | why this value | test |
+//! |---|---|---|
+//! | `PART`, `LONGEST` | bound what yielding loses | `what_yielding_loses_is_a_small_part_..` |
+//! | `AWAY` | between a yield and a time slice | that, and `a_thread_that_was_away_..` of calls |
+//!
+//! These words say how to wait, and nothing about what a thread waits for. So they need no order,
+//! and a lost update costs only time.
+
+use core::time::Duration;
+
+use coreline_topology::CpuId;
+use coreline_world::{Line, Ordering, Time, Word, World, WorldStatic};
+
+use super::spin::GAP;
+
+/// A thread that was away for this long lost a time slice. Threads that wait for each other are
+/// away for less when they yield to each other.
+pub(crate) const AWAY: Duration = Duration::from_micros(250);
+
+/// Others want the CPU for this many times as long as a thread was away, so yielding loses less
+/// than two parts in a hundred.
+pub(crate) const PART: u32 = 64;
+
+/// This is the upper limit of that time.
+pub(crate) const LONGEST: Duration = Duration::from_secs(1);
+
+/// Something that holds of a CPU until some time: a word for each CPU, on a line of its own,
+/// because threads of that CPU write it.
+pub(crate) struct Until(WorldStatic);
+
+impl Until {
+    pub(crate) const fn new(name: &'static str) -> Self {
+        Until(WorldStatic::new(name))
+    }
+
+    /// `None` also in a thread whose allocator waits for a lock while this call allocates.
+    fn with<W: World, R>(&'static self, cpu: CpuId, f: impl FnOnce(&W::U64) -> R) -> Option<R> {
+        let none = || (0..W::topology().cpu_limit()).map(|_| Line(W::U64::new_in(0))).collect();
+        let word = |cpus: &Box<[Line<W::U64>]>| cpus.get(cpu.index()).map(|word| f(word));
+        self.0.try_with::<W, Box<[Line<W::U64>]>, _>(none, word).flatten()
+    }
+
+    /// Whether that time has not come yet. In the model, where no time passes, it has.
+    pub(crate) fn lasts<W: World>(&'static self, cpu: CpuId) -> bool {
+        let lasts = |word: &W::U64| {
+            // Relaxed: says nothing of what is waited for.
+            let until = word.load(Ordering::Relaxed);
+            if until == 0 {
+                return false;
+            }
+            let left = Time::from_nanos(until) - W::now();
+            // A clock that was set back is no reason to wait otherwise for days.
+            let lasts = !left.is_zero() && left <= LONGEST;
+            if !lasts {
+                // Relaxed: as for the load. From here on no thread reads the clock for it.
+                word.store(0, Ordering::Relaxed);
+            }
+            lasts
+        };
+        W::RUNS && self.with::<W, _>(cpu, lasts).unwrap_or(false)
+    }
+
+    /// From now on it holds until this time, if it did not hold for longer.
+    pub(crate) fn extend<W: World>(&'static self, cpu: CpuId, until: Time) {
+        let until = until.as_nanos();
+        let _ = self.with::<W, _>(cpu, |word| {
+            // Relaxed: says nothing of what is waited for.
+            if word.load(Ordering::Relaxed) < until {
+                // Relaxed: as for the load.
+                word.store(until, Ordering::Relaxed);
+            }
+        });
+    }
+}
+
+static WANTED: Until = Until::new("CPUs that others want");
+
+/// Whether threads of other programs, or others of this one, want the CPU.
+pub(crate) fn is_wanted<W: World>(cpu: CpuId) -> bool {
+    WANTED.lasts::<W>(cpu)
+}
+
+/// Records that a thread of this CPU checks now, although its check was due at an earlier time. If
+/// the thread was away for [`AWAY`] or longer, others want the CPU. Returns whether it was away for
+/// [`GAP`] or longer, which is a shorter time. In this case it stops polling for now.
+pub(crate) fn learns<W: World>(cpu: CpuId, due: Time, now: Time) -> bool {
+    let away = now - due;
+    if away >= AWAY {
+        WANTED.extend::<W>(cpu, now + away.saturating_mul(PART).min(LONGEST));
+    }
+    away >= GAP
+}
+
+#[cfg(test)]
+mod tests {
+    use coreline_sim::{Machine, Sim};
+    use coreline_world::{Clock, Threads};
+
+    use super::*;
+
+    #[test]
+    fn what_yielding_loses_is_a_small_part_of_the_time() {
+        let law = || {
+            let cpu = CpuId::new(0);
+            for (away, quiet) in [(2, 2 * PART), (1_000_000, 1000)] {
+                Sim::sleep(2 * LONGEST);
+                let now = Sim::now();
+                assert!(learns::<Sim>(cpu, now, now + Duration::from_millis(away)));
+                let quiet = Duration::from_millis(away + u64::from(quiet));
+                let until = WANTED.with::<Sim, _>(cpu, |word| word.load(Ordering::Relaxed));
+                assert_eq!(until, Some((now + quiet).as_nanos()), "{away} ms");
+            }
+            // What threads lose that yield to each other says nothing.
+            let other = CpuId::new(1);
+            let now = Sim::now();
+            assert!(learns::<Sim>(other, now, now + AWAY / 2));
+            assert!(!is_wanted::<Sim>(other));
+        };
+        Machine::preset("host-2c").expect("a preset").run(law).unwrap();
+    }
+}
