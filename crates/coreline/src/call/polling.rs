@@ -16,8 +16,8 @@
 //! A caller on its worker's CPU does not poll, and the worker then does not poll for a while. They
 //! want the same CPU, so neither can see the other one answer.
 //!
-//! The module keeps the latter for each CPU, so all threads and all workers of the process share it:
-//! a time until which callers there call the worker there, written by these callers.
+//! The module keeps the latter for each CPU, so all threads and all workers of the process share
+//! it: a time until which callers there call the worker there, written by these callers.
 //!
 //! | constant | why this value | test here |
 //! |---|---|---|

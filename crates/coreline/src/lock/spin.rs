@@ -109,8 +109,8 @@ pub(crate) fn looks<W: World, R>(end: Time, mut look: impl FnMut() -> Option<R>)
 /// The time that passes shows that another thread wants the CPU: the spinning thread was not
 /// running, and comes back late.
 ///
-/// It yields between its looks, because the holder may want this CPU. On a CPU that threads of other
-/// programs [want](super::wanted), it does not yield, and spins briefly.
+/// It yields between its looks, because the holder may want this CPU. On a CPU that threads of
+/// other programs [want](super::wanted), it does not yield, and spins briefly.
 pub(crate) fn spin<W: World, T: Word>(
     word: &T,
     mut now: Time,

@@ -316,9 +316,9 @@ impl<O: Order, W: World> RawMutex<O, W> {
         let until = |end| deadline.map_or(end, |deadline| deadline.min(end));
         let is_mine = |state| state == 0 || state & GIVEN != 0;
         let came = W::now();
+        let mut now = came;
         let mut has_slept = false;
         loop {
-            let now = W::now();
             // A: spins, then asks and spins on. If it has slept, that time is over: it looks once.
             let mut spun = spin::<W, _>(&self.state, now, until(came + PATIENCE_SPINNING), is_mine);
             if spun == Spun::Late {
@@ -330,9 +330,10 @@ impl<O: Order, W: World> RawMutex<O, W> {
                 if self.take() {
                     return true;
                 }
+                now = W::now();
                 continue;
             }
-            let now = W::now();
+            now = W::now();
             if is_over::<W>(deadline) {
                 return self.take_or_leave();
             }
@@ -350,6 +351,7 @@ impl<O: Order, W: World> RawMutex<O, W> {
             if let Some(asked) = self.ask(if is_patient { SLEEPS } else { SLEEPS | HAND }) {
                 W::park(&self.state, asked, by);
                 has_slept = true;
+                now = W::now();
             }
         }
     }

@@ -54,8 +54,9 @@
 //!
 //! A closed lock takes no more readers: its writer waits for those that already read, and for no
 //! others. A first waiter that waits for a writer lets running threads go first for 20 us, and for
-//! 1 ms if it sleeps. So neither side starves the other. While a first waiter is next, trying to take the lock fails,
-//! even if no thread holds it. Recursive reads are the exception: they pass all that wait.
+//! 1 ms if it sleeps. So neither side starves the other. While a first waiter is next, trying to
+//! take the lock fails, even if no thread holds it. Recursive reads are the exception: they pass
+//! all that wait.
 //!
 //! # Whether readers spin
 //!
