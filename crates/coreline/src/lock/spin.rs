@@ -125,13 +125,12 @@ pub(crate) fn spin<W: World, T: Word>(
     loop {
         let step = end.min(now + STEP);
         // Acquire: pairs with the Release of the thread that hands over; the caller names it.
-        let value = word.wait_until_by(Ordering::Acquire, step, &ready);
-        now = W::now();
-        let was_away = learns::<W>(here, step, now);
-        if let Some(value) = value {
+        if let Some(value) = word.wait_until_by(Ordering::Acquire, step, &ready) {
+            // Reading the clock here would make each hand-off longer.
             return Spun::Ready(value);
         }
-        if was_away || W::need_resched() {
+        now = W::now();
+        if learns::<W>(here, step, now) || W::need_resched() {
             return Spun::Wanted;
         }
         if now >= end {

@@ -15,6 +15,7 @@ use core::time::Duration;
 use coreline_world::{Ordering, Parked, Time, Word, World};
 
 use super::super::spin::{MOST, Spun, is_over, spin};
+use super::super::wanted::learns;
 use super::nodes::{FENCED, MOST_ENTERED, SLEEPS, TURN, Tables, WAIT};
 use super::places::Place;
 use super::{Order, Osq, try_with_tables, with_tables};
@@ -98,6 +99,8 @@ impl<O: Order, W: World> Osq<O, W> {
             // Acquire, in `spin`: pairs with the Release in `grant`.
             let spun = || spin::<W, _>(state, now, until(now + MOST), |state| state == TURN);
             if manner != Manner::Sleeps && spun() == Spun::Ready(TURN) {
+                // The turn may have come when the thread was away.
+                learns::<W>(W::cpu_hint(), now + MOST, W::now());
                 return Waited::Turn(number);
             }
             if manner == Manner::Spins {
