@@ -55,8 +55,8 @@ impl Until {
     /// `None` also in a thread whose allocator waits for a lock while this call allocates.
     fn with<W: World, R>(&'static self, cpu: CpuId, f: impl FnOnce(&W::U64) -> R) -> Option<R> {
         let none = || (0..W::topology().cpu_limit()).map(|_| Line(W::U64::new_in(0))).collect();
-        let word = |cpus: &Box<[Line<W::U64>]>| cpus.get(cpu.index()).map(|word| f(word));
-        self.0.try_with::<W, Box<[Line<W::U64>]>, _>(none, word).flatten()
+        let word = |cpus: &[Line<W::U64>]| cpus.get(cpu.index()).map(|word| f(word));
+        self.0.try_with::<W, Box<[_]>, _>(none, |cpus| word(cpus)).flatten()
     }
 
     /// Whether that time has not come yet. In the model, where no time passes, it has.
