@@ -4,7 +4,7 @@
 //! | constant | why this value | test |
 //! |---|---|---|
 //! | `MOST` | two CPUs' time for a sleep and a wake-up | `waits.rs` in the laws of locks |
-//! | `STEP`, `GAP` | shorter than a thread's turn on a CPU | `..tells_interrupts_from_threads` |
+//! | `STEP` | shorter than a thread's turn on a CPU | `..tells_interrupts_from_threads` |
 //! | `LOOKS` | more turns than without | `a_thread_that_comes_takes_..`, of the mutex |
 //! | `BRIEF` | some turns; a sleep saves the CPU | `..does_not_yield_where_others_want_..` |
 //! | `UNTIMED` | short beside each wait that uses it | none: only speed |
@@ -24,9 +24,6 @@ pub(crate) const MOST: Duration = Duration::from_micros(100);
 
 /// The time between two reads of the clock.
 pub(crate) const STEP: Duration = Duration::from_micros(10);
-
-/// A step that takes this much longer was interrupted: another thread had the CPU.
-pub(crate) const GAP: Duration = Duration::from_micros(10);
 
 /// The number of looks at a held lock before a thread queues, with 1, 2, 4 and more pauses before
 /// each.

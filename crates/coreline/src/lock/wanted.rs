@@ -20,6 +20,7 @@
 //! | constant | why this value | test |
 //! |---|---|---|
 //! | `PART`, `LONGEST` | bound what yielding loses | `what_yielding_loses_is_a_small_part_..` |
+//! | `GAP` | shorter than a thread's turn on a CPU | `..tells_interrupts_from_threads` of `spin` |
 //! | `AWAY` | between a yield and a time slice | that, and `a_thread_that_was_away_..` of calls |
 //!
 //! These words say how to wait, and nothing about what a thread waits for. So they need no order,
@@ -30,7 +31,8 @@ use core::time::Duration;
 use coreline_topology::CpuId;
 use coreline_world::{Line, Ordering, Time, Word, World, WorldStatic};
 
-use super::spin::GAP;
+/// A step that takes this much longer was interrupted: another thread had the CPU.
+const GAP: Duration = Duration::from_micros(10);
 
 /// A thread that was away for this long lost a time slice. Threads that wait for each other are
 /// away for less when they yield to each other.
