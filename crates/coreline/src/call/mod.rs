@@ -94,6 +94,7 @@
 //! [nayak]: https://lore.kernel.org/lkml/20240220171457.703-1-kprateek.nayak@amd.com
 
 mod builder;
+mod current;
 mod event_count;
 mod mailbox;
 mod many;
@@ -104,6 +105,7 @@ mod post;
 mod refused;
 mod reply;
 mod request;
+mod scope;
 mod shared;
 mod stats;
 mod tasks;
@@ -124,6 +126,7 @@ use post::Posted;
 pub use refused::{CallError, OwnWorker, Refused};
 pub use reply::{Reply, WaitsForItself};
 use request::{Caller, PanicResult, Request};
+pub use scope::Scope;
 use shared::Shared;
 pub use stats::WorkerStats;
 pub use users::{NotAWorker, Users, Using};

@@ -16,7 +16,6 @@
 //! | is named | it must look for tasks of others: it is the searcher |
 //! | rests | it has found nothing to do, and polls or sleeps |
 
-use core::cell::Cell;
 use core::num::NonZeroU32;
 use core::ops::Range;
 use core::ptr::{self, NonNull};
@@ -24,9 +23,10 @@ use core::time::Duration;
 use std::sync::Arc;
 
 use coreline_topology::CpuId;
-use coreline_world::{Integer, Line, Ordering, Word, World, WorldLocal};
+use coreline_world::{Integer, Line, Ordering, Word, World};
 
 use super::CallError;
+use super::current::with_current;
 use super::mailbox::Offered;
 use super::policy::Policy;
 use super::request::Header;
@@ -44,7 +44,7 @@ const FIRST_DONE: u32 = u32::MAX - 1;
 /// The first polling window of a worker that was soon woken.
 const GROW_START: Duration = Duration::from_micros(10);
 
-/// How often a worker that waits for the end of another set looks for calls.
+/// How often a worker that waits for another set looks for calls.
 const BETWEEN_CALLS: Duration = Duration::from_micros(100);
 
 /// The workers of one [`Workers`](super::Workers).
@@ -97,17 +97,23 @@ fn serve_own<W: World>() {
     }
 }
 
-/// The worker that the calling thread is.
-struct Current {
-    shared: Cell<*const ()>,
-    index: Cell<usize>,
-}
-
-static CURRENT: WorldLocal = WorldLocal::new("worker that this thread is");
-
-fn with_current<W: World, R>(f: impl FnOnce(&Current) -> R) -> R {
-    let none = || Current { shared: Cell::new(ptr::null()), index: Cell::new(0) };
-    CURRENT.with::<W, _, _>(none, f)
+/// Sleeps until `is_over` accepts the value of a word, with Acquire. A worker of another set serves
+/// calls meanwhile:
+///
+///   Worker of A: calls a worker of B, which is in a task
+///   Worker of B: drops A in that task, and waits for the worker of A   <- both forever
+pub(super) fn sleep_until<W: World>(word: &W::U32, is_over: impl Fn(u32) -> bool) {
+    loop {
+        serve_own::<W>();
+        // Acquire: the caller names the partner.
+        let value = word.load(Ordering::Acquire);
+        if is_over(value) {
+            return;
+        }
+        // Calls of its own set notify another event count, so it looks for them now and then.
+        let deadline = seat::<W>().map(|_| W::now() + BETWEEN_CALLS);
+        W::park(word, value, deadline);
+    }
 }
 
 impl<W: World> Shared<W> {
@@ -318,7 +324,7 @@ impl<W: World> Shared<W> {
 
     /// Makes one worker without work search, if a task waits that any worker may run and none
     /// searches.
-    fn wake_searcher(&self) {
+    pub(super) fn wake_searcher(&self) {
         loop {
             // Between what the caller did and the looks here. Partners: the fence in `rest`,
             // between a worker's saying that it has no work and its last look at all tasks; that
@@ -494,22 +500,10 @@ impl<W: World> Shared<W> {
         W::wake(&raw const *self.ended, u32::MAX);
     }
 
-    /// Waits until this many workers have ended. A worker of another set serves calls meanwhile:
-    ///
-    ///   Worker of A: calls a worker of B, which is in a task
-    ///   Worker of B: drops A in that task, and waits for the worker of A   <- both forever
+    /// Waits until this many workers have ended.
     pub(super) fn wait_for_end(&self, count: usize) {
-        loop {
-            serve_own::<W>();
-            // Acquire: pairs with the Release of each worker at its end.
-            let ended = self.ended.load(Ordering::Acquire);
-            if ended as usize >= count {
-                return;
-            }
-            // Calls of its own set notify another event count, so it looks for them now and then.
-            let deadline = seat::<W>().map(|_| W::now() + BETWEEN_CALLS);
-            W::park(&self.ended, ended, deadline);
-        }
+        // Acquire, in `sleep_until`: pairs with the Release of each worker at its end.
+        sleep_until::<W>(&self.ended, |ended| ended as usize >= count);
     }
 
     /// [`Workers::serve`](super::Workers::serve).
@@ -521,7 +515,7 @@ impl<W: World> Shared<W> {
     }
 
     /// The worker goes on with its call. If it had to search, another worker must do so.
-    fn leaves_search(&self, index: usize) {
+    pub(super) fn leaves_search(&self, index: usize) {
         if self.is_searcher(index) {
             self.resign(index);
             self.wake_next();

@@ -18,6 +18,7 @@ mod reclaim;
 mod refused;
 mod replies;
 mod schedules;
+mod scopes;
 mod seats;
 mod updates;
 #[allow(dead_code, reason = "each family uses a part of it")]
