@@ -25,7 +25,8 @@ use core::time::Duration;
 use std::sync::Arc;
 
 use coreline_world::{
-    Integer, JoinHandle, Ordering, Placement, SpawnError, Testbed, Time, Word, World, WorldLocal,
+    Integer, JoinHandle, Ordering, Placement, SpawnError, Testbed, ThreadOptions, Time, Word,
+    World, WorldLocal,
 };
 
 use crate::panics::Panics;
@@ -97,7 +98,8 @@ impl<R: Reclaim<W>, W: Testbed> Thread<R, W> {
         let end = Arc::new(W::U32::new_in(0));
         let (theirs, over) = (of.clone(), Arc::clone(&end));
         let serve = move || serve::<R, W>(&theirs, &over);
-        let thread = W::spawn_named("coreline-free", Placement::Anywhere, serve)?;
+        let options = ThreadOptions { name: "coreline-free", ..ThreadOptions::default() };
+        let thread = W::spawn_with(options, Placement::Anywhere, serve)?;
         of.with_reclaimers(&mut Reclaimers::add::<W>);
         // What was retired before that, and behind the thread's first look.
         ask::<W>(of.asked());

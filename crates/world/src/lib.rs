@@ -138,7 +138,7 @@ pub use restartable::{Full, IndexBy, Restartable, Slot};
 pub use signals::Signals;
 pub use sleep::{Parked, Sleep};
 pub use statics::{Statics, WorldLocal, WorldStatic};
-pub use threads::{JoinHandle, Placement, SpawnError, Threads};
+pub use threads::{JoinHandle, Placement, SpawnError, ThreadOptions, Threads};
 pub use why::Why;
 pub use word::{ConstWords, Integer, Line, Unsigned, Word, Words};
 pub use work::Work;

@@ -15,6 +15,16 @@ pub enum Placement {
     On(CpuId),
 }
 
+/// The options of a new thread, for [`Threads::spawn_with`].
+#[derive(Debug, Clone, Copy, Default)]
+pub struct ThreadOptions<'a> {
+    /// The name that debuggers and tools such as `top` show. A world may truncate it. NUL
+    /// characters are left out.
+    pub name: &'a str,
+    /// The size of the thread's stack in bytes, at least. `None`: the usual size of the world.
+    pub stack_size: Option<usize>,
+}
+
 /// The reason why a thread could not be spawned. No thread was started, and the closure was
 /// dropped.
 #[derive(Debug, thiserror::Error)]
@@ -67,15 +77,13 @@ pub trait Threads {
         T: Send + 'static,
         F: FnOnce() -> T + Send + 'static;
 
-    /// Starts a thread like [`spawn`](Threads::spawn), with a name that debuggers and tools such as
-    /// `top` show. A world may truncate the name, or ignore it if it shows no names. NUL characters
-    /// are left out.
+    /// Starts a thread like [`spawn`](Threads::spawn), with these options. A world may ignore them.
     ///
     /// # Errors
     ///
     /// The same errors as for [`spawn`](Threads::spawn).
-    fn spawn_named<T, F>(
-        _name: &str,
+    fn spawn_with<T, F>(
+        _options: ThreadOptions<'_>,
         placement: Placement,
         f: F,
     ) -> Result<Self::JoinHandle<T>, SpawnError>

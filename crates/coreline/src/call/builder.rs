@@ -1,14 +1,18 @@
 //! How workers are set up.
 
 use core::marker::PhantomData;
+use core::panic::AssertUnwindSafe;
 use core::time::Duration;
+use std::panic::{catch_unwind, resume_unwind};
 use std::sync::Arc;
 
 use coreline_topology::{CpuId, CpuSet};
-use coreline_world::{Native, Placement, SpawnError, Threads, World};
+use coreline_world::{Native, Placement, SpawnError, ThreadOptions, Threads, World};
 
 use super::Workers;
 use super::policy::Policy;
+use super::post::quietly;
+use super::request::PanicResult;
 use super::shared::Shared;
 
 /// The reason why workers were not started. All workers that had already started have ended.
@@ -40,7 +44,30 @@ pub struct Builder<W: World = Native> {
     policy: Policy,
     polling: Duration,
     name: String,
+    stack_size: Option<usize>,
+    queue_limit: usize,
+    on_start: Hook,
+    on_stop: Hook,
     world: PhantomData<fn() -> W>,
+}
+
+/// A function that each worker calls.
+#[derive(Clone, Default)]
+pub(super) struct Hook(Option<Arc<dyn Fn(CpuId) + Send + Sync>>);
+
+impl_debug!([] Hook as it { set: it.0.is_some() });
+
+impl Hook {
+    /// Calls it, and keeps its panic if there was none before.
+    fn call(&self, cpu: CpuId, panic: &mut PanicResult<()>) {
+        let Some(function) = &self.0 else { return };
+        let called = catch_unwind(AssertUnwindSafe(|| function(cpu)));
+        if panic.is_ok() {
+            *panic = called;
+        } else {
+            quietly(|| drop(called));
+        }
+    }
 }
 
 impl<W: World> Default for Builder<W> {
@@ -50,6 +77,10 @@ impl<W: World> Default for Builder<W> {
             policy: Policy::Notify,
             polling: Self::POLLING,
             name: "coreline".to_owned(),
+            stack_size: None,
+            queue_limit: usize::MAX,
+            on_start: Hook::default(),
+            on_stop: Hook::default(),
             world: PhantomData,
         }
     }
@@ -94,6 +125,67 @@ impl<W: World> Builder<W> {
         self
     }
 
+    /// Sets the size of each worker's stack in bytes, at least. The default is that of std: 2 MiB,
+    /// or `RUST_MIN_STACK`. The calls that a waiting worker serves run on the same stack.
+    pub fn stack_size(mut self, bytes: usize) -> Self {
+        self.stack_size = Some(bytes);
+        self
+    }
+
+    /// Sets how many tasks may wait in the queue of one worker. By default, there is no limit.
+    ///
+    /// A task that finds the queue full goes to another worker, if any worker may run it. If there
+    /// is no room, it comes back with [`CallError::Full`](super::CallError::Full). The limit also
+    /// holds for tasks that workers queue. A worker that takes tasks of another one may have more
+    /// tasks for a while. [`WorkerStats::depth`](super::WorkerStats::depth) is the length of a
+    /// queue. Calls have no limit, because each has a caller that waits or a reply.
+    ///
+    /// ```
+    /// use coreline::Workers;
+    /// use coreline::call::CallError;
+    ///
+    /// let workers = Workers::builder().queue_limit(0).start()?;
+    /// let refused = workers.spawn(|| 7).expect_err("no task may wait");
+    /// assert_eq!((refused.why, (refused.function)()), (CallError::Full, 7));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn queue_limit(mut self, tasks: usize) -> Self {
+        self.queue_limit = tasks;
+        self
+    }
+
+    /// Sets a function that each worker calls with its CPU before it runs anything else.
+    /// [`start`](Builder::start) does not wait for it. If the function panics, the worker works,
+    /// and the panic is resumed in the thread that drops or joins the workers.
+    ///
+    /// ```
+    /// use std::sync::atomic::{AtomicUsize, Ordering};
+    ///
+    /// static RUNNING: AtomicUsize = AtomicUsize::new(0);
+    ///
+    /// let workers = coreline::Workers::builder()
+    ///     .on_thread_start(|_cpu| _ = RUNNING.fetch_add(1, Ordering::Relaxed))
+    ///     .on_thread_stop(|_cpu| _ = RUNNING.fetch_sub(1, Ordering::Relaxed))
+    ///     .start()?;
+    /// workers.broadcast(|_cpu| ())?;
+    /// assert_eq!(RUNNING.load(Ordering::Relaxed), workers.cpus().count());
+    /// drop(workers);
+    /// assert_eq!(RUNNING.load(Ordering::Relaxed), 0);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn on_thread_start(mut self, hook: impl Fn(CpuId) + Send + Sync + 'static) -> Self {
+        self.on_start = Hook(Some(Arc::new(hook)));
+        self
+    }
+
+    /// Sets a function that each worker calls with its CPU when it has run everything. The workers
+    /// are closed then. A panic is treated as that of
+    /// [`on_thread_start`](Builder::on_thread_start).
+    pub fn on_thread_stop(mut self, hook: impl Fn(CpuId) + Send + Sync + 'static) -> Self {
+        self.on_stop = Hook(Some(Arc::new(hook)));
+        self
+    }
+
     /// The name of a thread.
     fn name_of(&self, cpu: CpuId) -> String {
         let number = format!("-{}", cpu.get());
@@ -124,14 +216,21 @@ impl<W: World + Threads> Builder<W> {
         if cpus.is_empty() {
             return Err(StartError::NoCpus);
         }
-        let shared = Arc::new(Shared::new_in(&cpus, self.policy, self.polling));
+        let shared = Arc::new(Shared::new_in(&cpus, self.policy, self.polling, self.queue_limit));
         let mut workers = Workers { shared, threads: Vec::new() };
         for index in 0..workers.shared.workers.len() {
             let cpu = workers.shared.workers[index].cpu;
             let shared = Arc::clone(&workers.shared);
             // Where this fails, dropping `workers` ends those that run.
-            let name = self.name_of(cpu);
-            let thread = W::spawn_named(&name, Placement::On(cpu), move || shared.work(index))?;
+            let options = ThreadOptions { name: &self.name_of(cpu), stack_size: self.stack_size };
+            let (on_start, on_stop) = (self.on_start.clone(), self.on_stop.clone());
+            let work = move || {
+                let mut panic = Ok(());
+                on_start.call(cpu, &mut panic);
+                shared.work(index, &mut || on_stop.call(cpu, &mut panic));
+                panic.unwrap_or_else(|panic| resume_unwind(panic));
+            };
+            let thread = W::spawn_with(options, Placement::On(cpu), work)?;
             workers.threads.push(thread);
         }
         Ok(workers)

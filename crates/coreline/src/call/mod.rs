@@ -6,7 +6,6 @@
 //!
 //! ```
 //! use coreline::Workers;
-//! use coreline::call::CallError;
 //!
 //! let workers = Workers::new()?;
 //! let cpu = workers.cpus().next().unwrap();
@@ -15,9 +14,7 @@
 //!     greeting.push_str(" from a worker");
 //!     greeting.len()
 //! });
-//! // A function that is refused comes back, with what it borrows: the error is the cause alone.
-//! let length = length.map_err(CallError::from)?;
-//! assert_eq!((length, greeting.len()), (19, 19));
+//! assert_eq!((length?, greeting.len()), (19, 19));
 //!
 //! let sums: Vec<_> = (0..8).map(|n| workers.spawn(move || n * n)).collect::<Result<_, _>>()?;
 //! assert_eq!(sums.into_iter().map(|task| task.wait()).sum::<i32>(), 140);
@@ -110,6 +107,7 @@ mod shared;
 mod stats;
 mod tasks;
 mod users;
+mod waits;
 mod worker;
 
 use core::panic::{RefUnwindSafe, UnwindSafe};
@@ -121,6 +119,7 @@ use coreline_topology::{CpuId, CpuSet};
 use coreline_world::{JoinHandle, Native, Threads, World};
 
 pub use builder::{Builder, StartError};
+pub use many::Replies;
 pub use policy::Policy;
 use post::Posted;
 pub use refused::{CallError, OwnWorker, Refused};
@@ -173,28 +172,6 @@ impl<W: World + Threads> Workers<W> {
     /// Returns the CPUs that have a worker, ordered by node and cache.
     pub fn cpus(&self) -> impl Iterator<Item = CpuId> + '_ {
         self.shared.workers.iter().map(|worker| worker.cpu)
-    }
-
-    /// Returns the CPU whose worker the calling thread is, or `None` if the thread is not one of
-    /// these workers, as in a child that a worker has forked.
-    ///
-    /// The result stays the same as long as the worker lives. The thread may still run on another
-    /// CPU, because the kernel moves it if an administrator removes its CPU from the process's
-    /// cpuset.
-    ///
-    /// ```
-    /// use coreline::Workers;
-    /// use coreline::call::CallError;
-    ///
-    /// let workers = Workers::new()?;
-    /// let cpu = workers.cpus().next().unwrap();
-    /// assert_eq!(workers.current(), None);
-    /// assert_eq!(workers.call_on(cpu, || workers.current()).map_err(CallError::from)?, Some(cpu));
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
-    pub fn current(&self) -> Option<CpuId> {
-        let current = self.shared.current().filter(|_| self.shared.is_here());
-        current.map(|index| self.shared.workers[index].cpu)
     }
 
     /// Runs `function` on the worker of `cpu`, and returns its value. If the caller is that worker
@@ -548,11 +525,6 @@ impl<W: World + Threads> Workers<W> {
     fn is_own_thread(&self) -> bool {
         self.threads.iter().any(JoinHandle::is_current)
     }
-
-    /// Returns the counts of each worker's operations.
-    pub fn stats(&self) -> impl Iterator<Item = (CpuId, WorkerStats)> + '_ {
-        self.shared.workers.iter().map(|worker| (worker.cpu, worker.counts.read()))
-    }
 }
 
 impl<W: World + Threads> Drop for Workers<W> {
@@ -567,7 +539,7 @@ impl<W: World + Threads> Drop for Workers<W> {
         if self.is_own_thread() {
             return;
         }
-        if shared::seat::<W>().is_some() {
+        if waits::seat::<W>().is_some() {
             self.shared.wait_for_end(self.threads.len());
         }
         self.threads.drain(..).for_each(JoinHandle::join);

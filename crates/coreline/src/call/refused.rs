@@ -23,12 +23,38 @@ pub enum CallError {
          which queues"
     )]
     Busy,
+    /// The queues in which the task may wait have as many tasks as
+    /// [`queue_limit`](super::Builder::queue_limit) allows.
+    #[error(
+        "the queue of tasks is full; try again when tasks have run, or allow more by `queue_limit`"
+    )]
+    Full,
     /// This process is a forked child, and the workers belong to its parent.
     #[error("the workers are threads of the parent process; start new workers after a fork")]
     Forked,
 }
 
 /// The error for a function that was not run. It returns the function to the caller.
+///
+/// The operator `?` turns it into a [`CallError`], or into a boxed error with the `CallError`,
+/// and drops the function, even a function that borrows. For other types of errors, use
+/// `.map_err(CallError::from)?`.
+///
+/// ```
+/// use coreline::Workers;
+///
+/// fn length(workers: &Workers, text: &mut String) -> Result<usize, Box<dyn std::error::Error>> {
+///     let cpu = workers.cpus().next().ok_or("no CPU")?;
+///     let length = workers.call_on(cpu, || {
+///         text.push('!');
+///         text.len()
+///     })?;
+///     Ok(length)
+/// }
+///
+/// assert_eq!(length(&Workers::new()?, &mut "four".to_owned())?, 5);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 pub struct Refused<F> {
     /// The reason.
     pub why: CallError,
@@ -44,12 +70,23 @@ impl<F> fmt::Display for Refused<F> {
     }
 }
 
-impl<F> core::error::Error for Refused<F> {}
-
-/// Functions that borrow use this: their refusal cannot become an error that outlives them.
 impl<F> From<Refused<F>> for CallError {
     fn from(refused: Refused<F>) -> CallError {
         refused.why
+    }
+}
+
+// `Refused` is no `Error`: then std's conversion would be the only one, and would refuse functions
+// that borrow, because a `Box<dyn Error>` outlives what they borrow.
+impl<F> From<Refused<F>> for Box<dyn core::error::Error> {
+    fn from(refused: Refused<F>) -> Self {
+        refused.why.into()
+    }
+}
+
+impl<F> From<Refused<F>> for Box<dyn core::error::Error + Send + Sync> {
+    fn from(refused: Refused<F>) -> Self {
+        refused.why.into()
     }
 }
 

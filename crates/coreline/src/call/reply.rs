@@ -4,14 +4,19 @@ use core::fmt;
 use core::future::Future;
 use core::pin::Pin;
 use core::task::{Context, Poll, Waker};
+use core::time::Duration;
 use std::panic::{RefUnwindSafe, UnwindSafe, resume_unwind};
 use std::sync::Arc;
 
 use coreline_world::{Native, Time, World};
 
 use super::post::Posted;
-use super::shared::{Seat, Shared, seat};
+use super::shared::{Seat, Shared};
+use super::waits::seat;
 use crate::block_on::block_on;
+
+pub(super) const FOREVER: &str = "this worker would wait forever, because only it can run that call or task, and only after its \
+     present function; return first, or wait on another thread";
 
 const READY: &str = "a reply was polled after it was ready";
 
@@ -80,8 +85,7 @@ impl<R: Send + 'static, W: World> Reply<R, W> {
     ///
     /// Panics if the function panicked.
     pub fn checked_wait(mut self) -> Result<R, WaitsForItself<R, W>> {
-        // What this thread has begun and not ended lies below this on its stack.
-        if self.runner.is_some() && self.runner == seat::<W>() && !self.is_done() {
+        if self.waits_for_itself() {
             return Err(WaitsForItself { reply: self });
         }
         if let Some(value) = self.wait_awake() {
@@ -134,6 +138,25 @@ impl<R: Send + 'static, W: World> Reply<R, W> {
         value.ok_or(self)
     }
 
+    /// Waits for the value for at most `timeout`, like [`wait_by`](Reply::wait_by).
+    ///
+    /// # Errors
+    ///
+    /// Returns the reply if the time passed first.
+    ///
+    /// # Panics
+    ///
+    /// Panics if the function panicked.
+    pub fn wait_timeout(self, timeout: Duration) -> Result<R, Self> {
+        let deadline = W::now() + timeout;
+        self.wait_by(deadline)
+    }
+
+    /// Returns whether the function has ended, so that no wait would be long. It may have panicked.
+    pub fn is_finished(&self) -> bool {
+        self.is_done()
+    }
+
     /// Withdraws the call or the task, so that the function does not run.
     ///
     /// # Errors
@@ -147,6 +170,12 @@ impl<R: Send + 'static, W: World> Reply<R, W> {
                 Err(self)
             }
         }
+    }
+
+    /// Whether the calling thread is the only worker that can run the function, and has not run it.
+    pub(super) fn waits_for_itself(&self) -> bool {
+        // What this thread has begun and not ended lies below this on its stack.
+        self.runner.is_some() && self.runner == seat::<W>() && !self.is_done()
     }
 
     fn is_done(&self) -> bool {
@@ -202,10 +231,7 @@ impl_debug!([R, W: World] WaitsForItself<R, W> { .. });
 
 impl<R, W: World> fmt::Display for WaitsForItself<R, W> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(
-            "this worker would wait forever, because only it can run that call or task, and only \
-             after its present function; return first, or wait on another thread",
-        )
+        f.write_str(FOREVER)
     }
 }
 

@@ -31,12 +31,13 @@ use std::sync::Arc;
 
 use coreline_world::{Integer, Line, Native, Ordering, Threads, Word, World};
 
-use super::post::quietly;
 use super::polling::{Polling, poll};
+use super::post::quietly;
 use super::refused::{CallError, Refused};
 use super::request::{Caller, Header};
-use super::shared::{Shared, sleep_until};
+use super::shared::Shared;
 use super::tasks::Task;
+use super::waits::sleep_until;
 use super::{Workers, mailbox};
 use crate::lock::spin::MOST;
 use crate::lock::{Fifo, Mutex};

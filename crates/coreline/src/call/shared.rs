@@ -22,7 +22,7 @@ use core::ptr::{self, NonNull};
 use core::time::Duration;
 use std::sync::Arc;
 
-use coreline_topology::CpuId;
+use coreline_topology::{Cpu, CpuId};
 use coreline_world::{Integer, Line, Ordering, Word, World};
 
 use super::CallError;
@@ -44,9 +44,6 @@ const FIRST_DONE: u32 = u32::MAX - 1;
 /// The first polling window of a worker that was soon woken.
 const GROW_START: Duration = Duration::from_micros(10);
 
-/// How often a worker that waits for another set looks for calls.
-const BETWEEN_CALLS: Duration = Duration::from_micros(100);
-
 /// The workers of one [`Workers`](super::Workers).
 pub(super) struct Shared<W: World> {
     /// Sorted by node, cache and CPU.
@@ -66,7 +63,7 @@ pub(super) struct Shared<W: World> {
     /// Not zero: no more calls and tasks are taken, except those that workers themselves make.
     closing: Line<W::U32>,
     /// How many workers have ended. Threads that wait for all of them sleep here.
-    ended: Line<W::U32>,
+    pub(super) ended: Line<W::U32>,
 }
 
 /// A worker among those of all sets. As long as one of these waits, no other set has its place.
@@ -78,53 +75,15 @@ pub(super) struct Seat {
     pub(super) cpu: CpuId,
 }
 
-/// The worker that the calling thread is, in any set.
-pub(super) fn seat<W: World>() -> Option<Seat> {
-    let set = with_current::<W, _>(|current| current.shared.get().cast::<Shared<W>>());
-    // SAFETY: the thread of a worker has a handle of its set from before it says so there until
-    // after it has taken that back.
-    let shared = unsafe { set.as_ref() }?;
-    shared.current().filter(|_| shared.is_here()).map(|index| shared.seat_of(index))
-}
-
-/// Runs the calls that wait for the calling thread's worker, in any set.
-fn serve_own<W: World>() {
-    let set = with_current::<W, _>(|current| current.shared.get().cast::<Shared<W>>());
-    // SAFETY: the thread of a worker has a handle of its set from before it says so there until
-    // after it has taken that back.
-    if let Some(shared) = unsafe { set.as_ref() } {
-        shared.serve();
-    }
-}
-
-/// Sleeps until `is_over` accepts the value of a word, with Acquire. A worker of another set serves
-/// calls meanwhile:
-///
-///   Worker of A: calls a worker of B, which is in a task
-///   Worker of B: drops A in that task, and waits for the worker of A   <- both forever
-pub(super) fn sleep_until<W: World>(word: &W::U32, is_over: impl Fn(u32) -> bool) {
-    loop {
-        serve_own::<W>();
-        // Acquire: the caller names the partner.
-        let value = word.load(Ordering::Acquire);
-        if is_over(value) {
-            return;
-        }
-        // Calls of its own set notify another event count, so it looks for them now and then.
-        let deadline = seat::<W>().map(|_| W::now() + BETWEEN_CALLS);
-        W::park(word, value, deadline);
-    }
-}
-
 impl<W: World> Shared<W> {
     /// Workers for these CPUs, which the topology knows.
-    pub(super) fn new_in(cpus: &[CpuId], policy: Policy, polling: Duration) -> Self {
+    pub(super) fn new_in(cpus: &[CpuId], policy: Policy, polling: Duration, limit: usize) -> Self {
         let topology = W::topology();
         let known = cpus.iter().filter_map(|cpu| topology.cpu(*cpu));
         let mut known: Vec<_> = known.collect();
         known.sort_by_key(|cpu| (cpu.node, cpu.cache, cpu.id));
         known.dedup_by_key(|cpu| cpu.id);
-        let worker = |cpu: &&coreline_topology::Cpu| Worker::new_in(cpu.id, cpu.cache, cpu.node);
+        let worker = |cpu: &&Cpu| Worker::new_in(cpu.id, cpu.cache, cpu.node, limit);
         let workers: Vec<Worker<W>> = known.iter().map(worker).collect();
         let nearest = |number| {
             let near = |worker: &&Worker<W>| topology.distance(CpuId::new(number), worker.cpu);
@@ -226,21 +185,22 @@ impl<W: World> Shared<W> {
     /// Adds a task. On a worker it goes to that worker. Otherwise it goes to a near worker without
     /// work, a polling one if possible, or else to the nearest worker.
     pub(super) fn spawn(&self, task: Task<W>) -> Result<(), CallError> {
-        if let Some(own) = self.current() {
-            let own = &self.workers[own];
-            own.tasks.push(task, false)?;
-            // One that serves a call, and has nothing else to do, runs the task next.
-            if !self.is_idle(own) {
-                self.wake_searcher();
+        if let Some(index) = self.current() {
+            let own = &self.workers[index];
+            if own.tasks.push(&task, false).is_ok() {
+                // One that serves a call, and has nothing else to do, runs the task next.
+                if !self.is_idle(own) {
+                    self.wake_searcher();
+                }
+                return Ok(());
             }
-            return Ok(());
         }
         let here = self.here();
         let free = || self.near(here).filter(|index| self.is_free(&self.workers[*index]));
         let polls = |index: &usize| !self.asleep.test(self.workers[*index].cpu);
         let free = free().find(polls).or_else(|| free().next());
-        let worker = &self.workers[free.unwrap_or(here)];
-        worker.tasks.push(task, false)?;
+        let index = self.push_near(free.unwrap_or(here), &task)?;
+        let worker = &self.workers[index];
         // Partner: the fence of a worker that has taken a message.
         W::fence(Ordering::SeqCst);
         worker.mailbox.offer_work();
@@ -253,10 +213,23 @@ impl<W: World> Shared<W> {
         //                            (Acquire in `offer`, Release in `take`)
         //   a call in `more`:        its sender looks at these tasks in `goes_behind`, after the
         //                            fence in `queue`
-        if free.is_none() || !self.is_free(worker) {
+        if free != Some(index) || !self.is_free(worker) {
             self.wake_searcher();
         }
         Ok(())
+    }
+
+    /// Adds a task that any worker may run to the first queue that has room, from this one on.
+    fn push_near(&self, first: usize, task: &Task<W>) -> Result<usize, CallError> {
+        let push = |index: usize| self.workers[index].tasks.push(task, false).map(|()| index);
+        match push(first) {
+            Err(CallError::Full) => {
+                let pushed = self.near(first).skip(1).map(push);
+                let is_over = |pushed: &Result<_, _>| *pushed != Err(CallError::Full);
+                pushed.into_iter().find(is_over).unwrap_or(Err(CallError::Full))
+            }
+            pushed => pushed,
+        }
     }
 
     /// Sends a call to a worker. If others are there, it goes behind them if it `queues`.
@@ -305,7 +278,7 @@ impl<W: World> Shared<W> {
     /// Adds a task for one worker only.
     pub(super) fn spawn_on(&self, index: usize, task: Task<W>) -> Result<(), CallError> {
         let worker = &self.workers[index];
-        worker.tasks.push(task, true)?;
+        worker.tasks.push(&task, true)?;
         // Partner: the fence of a worker that has taken a message.
         W::fence(Ordering::SeqCst);
         worker.mailbox.offer_work();
@@ -457,8 +430,8 @@ impl<W: World> Shared<W> {
         self.workers.iter().any(|worker| worker.tasks.is_any_unbound())
     }
 
-    /// The loop of a worker.
-    pub(super) fn work(self: &Arc<Self>, index: usize) {
+    /// The loop of a worker. It calls `at_end` when it has run everything.
+    pub(super) fn work(self: &Arc<Self>, index: usize, at_end: &mut dyn FnMut()) {
         with_current::<W, _>(|current| {
             current.shared.set(Arc::as_ptr(self).cast());
             current.index.set(index);
@@ -494,16 +467,11 @@ impl<W: World> Shared<W> {
             self.rest(index, &mut window, calls > 0);
         }
         with_current::<W, _>(|current| current.shared.set(ptr::null()));
+        at_end();
         // Release: pairs with the Acquire in `wait_for_end`. A thread that has waited could else
         // miss what functions wrote that the worker ran.
         self.ended.fetch_add(1, Ordering::Release);
         W::wake(&raw const *self.ended, u32::MAX);
-    }
-
-    /// Waits until this many workers have ended.
-    pub(super) fn wait_for_end(&self, count: usize) {
-        // Acquire, in `sleep_until`: pairs with the Release of each worker at its end.
-        sleep_until::<W>(&self.ended, |ended| ended as usize >= count);
     }
 
     /// [`Workers::serve`](super::Workers::serve).

@@ -1,6 +1,9 @@
 //! The counts of workers.
 
-use coreline_world::{Line, Ordering, Word, World};
+use coreline_topology::CpuId;
+use coreline_world::{Line, Ordering, Threads, Word, World};
+
+use super::Workers;
 
 /// A count that one thread writes, and any thread reads.
 pub(super) struct Count<W: World>(W::U64);
@@ -39,8 +42,8 @@ macro_rules! counts {
                 Counts { $($name: Count::new_in(),)+ _apart: Line(()) }
             }
 
-            pub(super) fn read(&self) -> WorkerStats {
-                WorkerStats { $($name: self.$name.get(),)+ }
+            fn read(&self, depth: u64) -> WorkerStats {
+                WorkerStats { $($name: self.$name.get(),)+ depth }
             }
         }
 
@@ -50,6 +53,9 @@ macro_rules! counts {
         #[non_exhaustive]
         pub struct WorkerStats {
             $($(#[$doc])* pub $name: u64,)+
+            /// The number of tasks that wait in the worker's queue now. A difference has the later
+            /// number.
+            pub depth: u64,
         }
 
         /// The difference to `earlier`.
@@ -57,7 +63,8 @@ macro_rules! counts {
             type Output = WorkerStats;
 
             fn sub(self, earlier: WorkerStats) -> WorkerStats {
-                WorkerStats { $($name: self.$name.saturating_sub(earlier.$name),)+ }
+                let depth = self.depth;
+                WorkerStats { $($name: self.$name.saturating_sub(earlier.$name),)+ depth }
             }
         }
 
@@ -65,7 +72,8 @@ macro_rules! counts {
             type Output = WorkerStats;
 
             fn add(self, other: WorkerStats) -> WorkerStats {
-                WorkerStats { $($name: self.$name + other.$name,)+ }
+                let depth = self.depth + other.depth;
+                WorkerStats { $($name: self.$name + other.$name,)+ depth }
             }
         }
     };
@@ -91,4 +99,14 @@ counts! {
     /// The number of messages that the worker found while it was awake. This is the number of saved
     /// wake-ups.
     spared,
+}
+
+impl<W: World + Threads> Workers<W> {
+    /// Returns the counts of each worker's operations.
+    pub fn stats(&self) -> impl Iterator<Item = (CpuId, WorkerStats)> + '_ {
+        let read = |worker: &super::worker::Worker<W>| {
+            (worker.cpu, worker.counts.read(u64::from(worker.tasks.depth())))
+        };
+        self.shared.workers.iter().map(read)
+    }
 }

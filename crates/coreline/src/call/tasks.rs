@@ -24,6 +24,8 @@ pub(super) struct Tasks<W: World> {
     /// How many of these tasks any worker may run. Holders of the lock write it when it changes.
     /// Workers that run out of tasks look at all of these counts.
     unbound: Line<W::U32>,
+    /// How many tasks may wait.
+    limit: usize,
 }
 
 struct Queues<W: World> {
@@ -35,10 +37,10 @@ struct Queues<W: World> {
 }
 
 impl<W: World> Tasks<W> {
-    pub(super) fn new_in() -> Self {
+    pub(super) fn new_in(limit: usize) -> Self {
         let queues = Queues { bound: VecDeque::new(), unbound: VecDeque::new(), is_closed: false };
         let none = || Line(W::U32::new_in(0));
-        Tasks { queues: Line(Mutex::new_in(queues)), waiting: none(), unbound: none() }
+        Tasks { queues: Line(Mutex::new_in(queues)), waiting: none(), unbound: none(), limit }
     }
 
     fn with<R>(&self, f: impl FnOnce(&mut Queues<W>) -> R) -> R {
@@ -55,15 +57,26 @@ impl<W: World> Tasks<W> {
         returned
     }
 
-    /// Adds a task, for this worker only if it is bound.
-    pub(super) fn push(&self, task: Task<W>, is_bound: bool) -> Result<(), CallError> {
+    /// Adds a task, for this worker only if it is bound. If this succeeds, the caller has given
+    /// the task away.
+    pub(super) fn push(&self, task: &Task<W>, is_bound: bool) -> Result<(), CallError> {
+        let task = Task(task.0);
         self.with(|queues| {
             if queues.is_closed {
                 return Err(CallError::Closed);
             }
+            if queues.bound.len() + queues.unbound.len() >= self.limit {
+                return Err(CallError::Full);
+            }
             if is_bound { &mut queues.bound } else { &mut queues.unbound }.push_back(task);
             Ok(())
         })
+    }
+
+    /// How many tasks wait.
+    pub(super) fn depth(&self) -> u32 {
+        // Relaxed: a count.
+        self.waiting.load(Ordering::Relaxed)
     }
 
     /// Whether a task waits.

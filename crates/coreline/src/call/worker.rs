@@ -63,7 +63,7 @@ pub(super) enum Sent {
 }
 
 impl<W: World> Worker<W> {
-    pub(super) fn new_in(cpu: CpuId, cache: CacheId, node: NodeId) -> Self {
+    pub(super) fn new_in(cpu: CpuId, cache: CacheId, node: NodeId, limit: usize) -> Self {
         let none = || W::Ptr::new_in(ptr::null_mut());
         let inbox = Inbox {
             more: none(),
@@ -75,7 +75,7 @@ impl<W: World> Worker<W> {
         Worker {
             mailbox: Line(Mailbox::new_in()),
             inbox: Line(inbox),
-            tasks: Tasks::new_in(),
+            tasks: Tasks::new_in(limit),
             counts: Counts::new_in(),
             cpu,
             cache,

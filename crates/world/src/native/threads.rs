@@ -7,7 +7,7 @@ use std::{panic, thread};
 use coreline_topology::CpuSet;
 
 use crate::native::{Native, system};
-use crate::{Place, Placement, SpawnError, Threads};
+use crate::{Place, Placement, SpawnError, ThreadOptions, Threads};
 
 /// A handle to wait for a native thread.
 #[derive(Debug)]
@@ -35,12 +35,12 @@ impl Threads for Native {
         T: Send + 'static,
         F: FnOnce() -> T + Send + 'static,
     {
-        spawn(None, placement, Box::new(f))
+        spawn(thread::Builder::new(), placement, Box::new(f))
     }
 
     /// Linux shows the first 15 bytes of the name.
-    fn spawn_named<T, F>(
-        name: &str,
+    fn spawn_with<T, F>(
+        options: ThreadOptions<'_>,
         placement: Placement,
         f: F,
     ) -> Result<JoinHandle<T>, SpawnError>
@@ -49,7 +49,12 @@ impl Threads for Native {
         F: FnOnce() -> T + Send + 'static,
     {
         // A NUL would end the name early, and std panics at one.
-        spawn(Some(name.replace('\0', "")), placement, Box::new(f))
+        let named = thread::Builder::new().name(options.name.replace('\0', ""));
+        let builder = match options.stack_size {
+            Some(bytes) => named.stack_size(bytes),
+            None => named,
+        };
+        spawn(builder, placement, Box::new(f))
     }
 
     fn allowed() -> CpuSet {
@@ -69,15 +74,15 @@ impl Threads for Native {
 /// Boxed, so that this and std's part of it are compiled once for each type of result, and not for
 /// each closure.
 fn spawn<T: Send + 'static>(
-    name: Option<String>,
+    builder: thread::Builder,
     placement: Placement,
     f: Box<dyn FnOnce() -> T + Send>,
 ) -> Result<JoinHandle<T>, SpawnError> {
     let Placement::On(cpu) = placement else {
-        return start(name, || Some(f())).map(JoinHandle);
+        return start(builder, || Some(f())).map(JoinHandle);
     };
     let (report, placed) = mpsc::sync_channel(1);
-    let thread = start(name, move || {
+    let thread = start(builder, move || {
         let settled = system::settle(cpu);
         let may_run = settled.is_ok();
         // Cannot fail: the spawner waits for this.
@@ -95,16 +100,11 @@ fn spawn<T: Send + 'static>(
     }
 }
 
-fn start<T, F>(name: Option<String>, f: F) -> Result<thread::JoinHandle<T>, SpawnError>
+fn start<T, F>(builder: thread::Builder, f: F) -> Result<thread::JoinHandle<T>, SpawnError>
 where
     T: Send + 'static,
     F: FnOnce() -> T + Send + 'static,
 {
-    let builder = thread::Builder::new();
-    let builder = match name {
-        Some(name) => builder.name(name),
-        None => builder,
-    };
     builder.spawn(f).map_err(|error| SpawnError::Exhausted(error.to_string()))
 }
 
@@ -137,7 +137,8 @@ mod tests {
     fn a_thread_has_the_name_that_it_was_given() {
         let own = || thread::current().name().map(str::to_owned);
         for (asked, found) in [("worker-1", "worker-1"), ("a\0b", "ab"), ("", "")] {
-            let thread = Native::spawn_named(asked, Placement::Anywhere, own).unwrap();
+            let options = ThreadOptions { name: asked, ..ThreadOptions::default() };
+            let thread = Native::spawn_with(options, Placement::Anywhere, own).unwrap();
             assert_eq!(thread.join().as_deref(), Some(found));
         }
     }

@@ -37,7 +37,7 @@ impl<W: World> Two<W> {
 }
 
 fn two_cross<W: Testbed>() {
-    let worker = |cpu| Worker::new_in(CpuId::new(cpu), CacheId::new(0), NodeId::new(0));
+    let worker = |cpu| Worker::new_in(CpuId::new(cpu), CacheId::new(0), NodeId::new(0), usize::MAX);
     let counts = [0, 0].map(Cell::<u32, W>::new_in);
     let two = Arc::new(Two::<W> { workers: [0, 1].map(worker), counts });
     let theirs = Arc::clone(&two);
@@ -102,7 +102,7 @@ enum Before {
 
 /// A worker that is inside this many calls and ran nothing yet.
 fn worker<W: World>(nested: u32) -> Worker<W> {
-    let worker = Worker::<W>::new_in(CpuId::new(0), CacheId::new(0), NodeId::new(0));
+    let worker = Worker::<W>::new_in(CpuId::new(0), CacheId::new(0), NodeId::new(0), usize::MAX);
     // Relaxed: it is not shared yet.
     worker.inbox.nested.store(nested, Ordering::Relaxed);
     worker
