@@ -258,6 +258,8 @@ mod pages {
     struct Objects;
     #[doc = include_str!("../../../docs/cookbook/per-cpu.md")]
     struct PerCpu;
+    #[doc = include_str!("../../../docs/cookbook/pool.md")]
+    struct Pool;
     #[doc = include_str!("../../../docs/cookbook/rcu.md")]
     struct Rcu;
     #[doc = include_str!("../../../docs/cookbook/read-mostly.md")]

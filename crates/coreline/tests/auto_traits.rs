@@ -113,10 +113,12 @@ table! { "--+++": mask::Inside<'static>, mask::Reading<'static, u64>, }
 
 // Calls.
 table! { "+++++":
-    Workers, Reply<u64>, call::Users, call::NotAWorker, call::Builder, call::StartError,
-    call::Policy, call::WorkerStats, call::CallError, call::Refused<fn()>,
+    Workers, Reply<u64>, call::Users, call::NotAWorker, call::StartError, call::Replies<u64>,
+    call::FutureReply<u64>, call::Cancelled, call::Scope<'static>, call::Policy,
+    call::WorkerStats, call::CallError, call::Refused<fn()>,
 }
 table! { "--+++": call::Using<'static>, }
+table! { "+++--": call::Builder, }
 
 // What the rest speaks of.
 table! { "+++++": coreline::IndexBy, coreline::Lacking, coreline::Why, }

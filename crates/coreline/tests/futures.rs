@@ -1,4 +1,4 @@
-//! Futures in domains, on tokio's multi-thread runtime.
+//! Futures in domains and on workers, beside tokio's multi-thread runtime.
 
 use std::future::Future;
 use std::pin::{Pin, pin};
@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::task::{Context, Poll, Waker};
 
+use coreline::Workers;
 use coreline::domain::{
     Domain, DomainLocal, DomainOptions, Domains, DomainsOptions, Exclusive, InDomain,
 };
@@ -178,4 +179,38 @@ fn tasks_wait_for_an_object_while_the_budget_is_full() {
     });
     assert_eq!(budget.used(), 0);
     assert!((200..=240).contains(&cache.stats().gets), "{:?}", cache.stats());
+}
+
+/// Futures of workers await tasks of tokio, which await futures of workers, in chains: each comes to
+/// its end, and none leaves its threads.
+#[test]
+fn futures_of_workers_and_of_tokio_await_each_other() {
+    const CHAINS: u32 = 100;
+    let runtime = runtime();
+    let workers = Arc::new(Workers::new().unwrap());
+    let cpus: Vec<_> = workers.cpus().collect();
+    let chain = |number: u32| {
+        let (workers, handle) = (Arc::clone(&workers), runtime.handle().clone());
+        let cpu = cpus[number as usize % cpus.len()];
+        let outer = Arc::clone(&workers);
+        let make = move || async move {
+            let inner = Arc::clone(&workers);
+            let task = handle.spawn(async move {
+                assert_eq!(inner.current(), None);
+                tokio::task::yield_now().await;
+                let there = inner.spawn_local_on(cpu, move || async move { number + 1 });
+                there.unwrap().await.unwrap() + inner.call_async(cpu, || 1).unwrap().await
+            });
+            let value = task.await.unwrap();
+            assert_eq!(workers.current(), Some(cpu));
+            value
+        };
+        outer.spawn_local_on(cpu, make).unwrap()
+    };
+    let chains: Vec<_> = (0..CHAINS).map(chain).collect();
+    runtime.block_on(async {
+        for (number, chain) in (0..CHAINS).zip(chains) {
+            assert_eq!(chain.await, Ok(number + 2));
+        }
+    });
 }

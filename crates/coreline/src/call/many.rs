@@ -116,6 +116,8 @@ enum Each<R, W: World> {
 // Values are there or not, and whole: a function that panics leaves none.
 impl<R, W: World> UnwindSafe for Replies<R, W> {}
 impl<R, W: World> RefUnwindSafe for Replies<R, W> {}
+// SAFETY: a shared reference gives no access to the values and the panics.
+unsafe impl<R: Send, W: World> Sync for Replies<R, W> {}
 // No value is pinned.
 impl<R, W: World> Unpin for Replies<R, W> {}
 

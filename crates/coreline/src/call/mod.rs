@@ -2,7 +2,8 @@
 //!
 //! [`Workers`] are threads, one pinned to each CPU, that run functions for other threads. A
 //! **call** is a function that the caller waits for, like the kernel's `smp_call_function_single`.
-//! A **task** is queued, and any worker may run it.
+//! A **task** is queued, and any worker may run it. The tasks of a [scope](Workers::scope) may borrow.
+//! A **future** of a worker [lives on it](Workers::spawn_local_on) and need not be `Send`.
 //!
 //! ```
 //! use coreline::Workers;
@@ -57,6 +58,10 @@
 //!   serves calls.
 //! * After [`close`](Workers::close) no new call is accepted. Calls that were sent before still
 //!   run.
+//! * A [scope](Workers::scope) ends after its tasks, even if it or they panic. It ends even if its
+//!   owner is the only worker.
+//! * A future is polled and dropped on its worker alone. It is polled after each wake-up until it
+//!   ends.
 //! * If a function queues a task on the worker that runs it, that worker runs tasks next, and
 //!   [`need_resched`](Workers::need_resched) returns true from then on.
 //!
@@ -93,6 +98,8 @@
 mod builder;
 mod current;
 mod event_count;
+mod local;
+mod locals;
 mod mailbox;
 mod many;
 mod parcel;
@@ -119,6 +126,7 @@ use coreline_topology::{CpuId, CpuSet};
 use coreline_world::{JoinHandle, Native, Threads, World};
 
 pub use builder::{Builder, StartError};
+pub use local::{Cancelled, FutureReply};
 pub use many::Replies;
 pub use policy::Policy;
 use post::Posted;
@@ -129,6 +137,7 @@ pub use scope::Scope;
 use shared::Shared;
 pub use stats::WorkerStats;
 pub use users::{NotAWorker, Users, Using};
+use worker::Worker;
 
 /// A set of threads, each pinned to its own CPU, that run calls and tasks. See the [module](self).
 ///
@@ -524,6 +533,12 @@ impl<W: World + Threads> Workers<W> {
     /// because a thread's own variables may be gone before the workers are dropped.
     fn is_own_thread(&self) -> bool {
         self.threads.iter().any(JoinHandle::is_current)
+    }
+
+    /// Returns the counts of each worker's operations.
+    pub fn stats(&self) -> impl Iterator<Item = (CpuId, WorkerStats)> + '_ {
+        let read = |worker: &Worker<W>| worker.counts.read(u64::from(worker.tasks.depth()));
+        self.shared.workers.iter().map(move |worker| (worker.cpu, read(worker)))
     }
 }
 

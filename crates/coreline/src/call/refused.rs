@@ -29,6 +29,11 @@ pub enum CallError {
         "the queue of tasks is full; try again when tasks have run, or allow more by `queue_limit`"
     )]
     Full,
+    /// The calling thread is not one of the workers.
+    #[error(
+        "the calling thread is not one of these workers; use `spawn_local_on`, which names one"
+    )]
+    NotAWorker,
     /// This process is a forked child, and the workers belong to its parent.
     #[error("the workers are threads of the parent process; start new workers after a fork")]
     Forked,

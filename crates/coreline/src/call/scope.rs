@@ -185,7 +185,7 @@ impl<W: World> Home<W> {
             // A worker in a call tells no other worker of what it queues, because it runs that
             // itself after the call. Here it waits in the call.
             Ok(()) => self.shared.wake_searcher(),
-            // The workers are closed: the owner runs the task.
+            // The workers are closed, or their queues are full: the owner runs the task.
             // SAFETY: it was not sent.
             Err(_) => drop(unsafe { Box::from_raw(ticket) }),
         }
@@ -206,7 +206,10 @@ impl<W: World> Home<W> {
         match self.owner {
             Some(index) => {
                 self.help(index);
-                shared.leaves_search(index);
+                // A task that it ran may have forked.
+                if shared.is_here() {
+                    shared.leaves_search(index);
+                }
             }
             None => {
                 if poll::<W, _>(&*self.state, MOST, None, Self::says_over).is_none() {
@@ -277,12 +280,13 @@ impl<W: World> Home<W> {
 
 impl<'scope, W: World> Scope<'scope, W> {
     /// Queues `function` as a task of the scope, which any worker may run. It gets the scope, and
-    /// may add further tasks.
+    /// may add further tasks. The task cannot be withdrawn.
     ///
     /// # Errors
     ///
     /// [`Refused`], with the function, if the workers are closed and the calling thread is not one
-    /// of them, or in a forked child.
+    /// of them, or in a forked child. If the owner of the scope is no worker, also if the queues
+    /// are [full](super::Builder::queue_limit).
     ///
     /// # Panics
     ///
@@ -393,7 +397,8 @@ impl<W: World + Threads> Workers<W> {
         // nothing that a caller forgets or leaks can leave that out.
         let value = catch_unwind(AssertUnwindSafe(|| function(&scope)));
         home.wait();
-        let panic = home.panic.lock().take();
+        // In a child, a thread of the parent may hold the lock.
+        let panic = self.shared.is_here().then(|| home.panic.lock().take()).flatten();
         match (value, panic) {
             (Ok(value), None) => value,
             // What is not returned ends here, and not while it unwinds: a destructor that panics

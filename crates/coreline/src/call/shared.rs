@@ -285,6 +285,16 @@ impl<W: World> Shared<W> {
         Ok(())
     }
 
+    /// Adds a future of a worker that was woken.
+    pub(super) fn wake_on(&self, index: usize, future: Task<W>) -> Result<(), CallError> {
+        let worker = &self.workers[index];
+        worker.tasks.push_woken(future)?;
+        // Partner: the fence of a worker that has taken a message.
+        W::fence(Ordering::SeqCst);
+        worker.mailbox.offer_work();
+        Ok(())
+    }
+
     /// Whether a worker has no work.
     fn is_idle(&self, worker: &Worker<W>) -> bool {
         self.idle.test(worker.cpu)
@@ -457,6 +467,10 @@ impl<W: World> Shared<W> {
                 }
             }
             if self.is_closing() {
+                // The futures that wait have no other end, as there is nothing else to run here.
+                if own.locals.cancel_one() {
+                    continue;
+                }
                 // It is not to be named any more: it searches no more.
                 let _ = self.idle.clear(own.cpu);
                 if own.close() {

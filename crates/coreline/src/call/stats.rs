@@ -1,9 +1,6 @@
 //! The counts of workers.
 
-use coreline_topology::CpuId;
-use coreline_world::{Line, Ordering, Threads, Word, World};
-
-use super::Workers;
+use coreline_world::{Line, Ordering, Word, World};
 
 /// A count that one thread writes, and any thread reads.
 pub(super) struct Count<W: World>(W::U64);
@@ -42,7 +39,7 @@ macro_rules! counts {
                 Counts { $($name: Count::new_in(),)+ _apart: Line(()) }
             }
 
-            fn read(&self, depth: u64) -> WorkerStats {
+            pub(super) fn read(&self, depth: u64) -> WorkerStats {
                 WorkerStats { $($name: self.$name.get(),)+ depth }
             }
         }
@@ -99,14 +96,4 @@ counts! {
     /// The number of messages that the worker found while it was awake. This is the number of saved
     /// wake-ups.
     spared,
-}
-
-impl<W: World + Threads> Workers<W> {
-    /// Returns the counts of each worker's operations.
-    pub fn stats(&self) -> impl Iterator<Item = (CpuId, WorkerStats)> + '_ {
-        let read = |worker: &super::worker::Worker<W>| {
-            (worker.cpu, worker.counts.read(u64::from(worker.tasks.depth())))
-        };
-        self.shared.workers.iter().map(read)
-    }
 }

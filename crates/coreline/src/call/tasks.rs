@@ -33,12 +33,23 @@ struct Queues<W: World> {
     bound: VecDeque<Task<W>>,
     /// For any worker.
     unbound: VecDeque<Task<W>>,
+    /// Futures of this worker that were woken.
+    woken: VecDeque<Task<W>>,
+    /// Whether a future is next, if there are both. So futures that wake themselves do not keep
+    /// tasks from running, and tasks do not keep futures from it.
+    is_turn_of_woken: bool,
     is_closed: bool,
 }
 
 impl<W: World> Tasks<W> {
     pub(super) fn new_in(limit: usize) -> Self {
-        let queues = Queues { bound: VecDeque::new(), unbound: VecDeque::new(), is_closed: false };
+        let queues = Queues {
+            bound: VecDeque::new(),
+            unbound: VecDeque::new(),
+            woken: VecDeque::new(),
+            is_turn_of_woken: false,
+            is_closed: false,
+        };
         let none = || Line(W::U32::new_in(0));
         Tasks { queues: Line(Mutex::new_in(queues)), waiting: none(), unbound: none(), limit }
     }
@@ -46,7 +57,8 @@ impl<W: World> Tasks<W> {
     fn with<R>(&self, f: impl FnOnce(&mut Queues<W>) -> R) -> R {
         let mut queues = self.queues.lock();
         let returned = f(&mut queues);
-        let (bound, unbound) = (queues.bound.len() as u32, queues.unbound.len() as u32);
+        let unbound = queues.unbound.len() as u32;
+        let bound = (queues.bound.len() + queues.woken.len()) as u32;
         // Relaxed: senders and the workers that look have fences of their own.
         self.waiting.store(bound + unbound, Ordering::Relaxed);
         // Relaxed: written under the lock alone.
@@ -69,6 +81,17 @@ impl<W: World> Tasks<W> {
                 return Err(CallError::Full);
             }
             if is_bound { &mut queues.bound } else { &mut queues.unbound }.push_back(task);
+            Ok(())
+        })
+    }
+
+    /// Adds a future of this worker that was woken. The limit is for new tasks.
+    pub(super) fn push_woken(&self, future: Task<W>) -> Result<(), CallError> {
+        self.with(|queues| {
+            if queues.is_closed {
+                return Err(CallError::Closed);
+            }
+            queues.woken.push_back(future);
             Ok(())
         })
     }
@@ -97,7 +120,15 @@ impl<W: World> Tasks<W> {
         if !self.is_any() {
             return None;
         }
-        self.with(|queues| queues.bound.pop_front().or_else(|| queues.unbound.pop_front()))
+        self.with(|queues| {
+            let Queues { bound, unbound, woken, is_turn_of_woken, .. } = queues;
+            let mut task = || bound.pop_front().or_else(|| unbound.pop_front());
+            let is_turn = core::mem::replace(is_turn_of_woken, !*is_turn_of_woken);
+            match is_turn {
+                true => woken.pop_front().or_else(task),
+                false => task().or_else(|| woken.pop_front()),
+            }
+        })
     }
 
     /// Takes half of the tasks that any worker may run, the oldest ones.
@@ -121,7 +152,8 @@ impl<W: World> Tasks<W> {
     /// Takes no more tasks, if there is none; returns whether that is so.
     pub(super) fn close(&self) -> bool {
         self.with(|queues| {
-            queues.is_closed = queues.bound.is_empty() && queues.unbound.is_empty();
+            let Queues { bound, unbound, woken, .. } = queues;
+            queues.is_closed = bound.is_empty() && unbound.is_empty() && woken.is_empty();
             queues.is_closed
         })
     }

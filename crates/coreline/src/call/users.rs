@@ -36,15 +36,14 @@ pub struct NotAWorker;
 ///
 /// ```
 /// use coreline::Workers;
-/// use coreline::call::CallError;
 /// use coreline::mask::Entry;
 ///
 /// let workers = Workers::new()?;
 /// let users = workers.users();
 /// let cpu = workers.cpus().next().unwrap();
 /// let entry = || users.enter().unwrap().1;
-/// assert_eq!(workers.call_on(cpu, entry).map_err(CallError::from)?, Entry::MustRefresh);
-/// assert_eq!(workers.call_on(cpu, entry).map_err(CallError::from)?, Entry::Current);
+/// assert_eq!(workers.call_on(cpu, entry)?, Entry::MustRefresh);
+/// assert_eq!(workers.call_on(cpu, entry)?, Entry::Current);
 /// let shot = users.shootdown(|| ())?;
 /// assert_eq!(shot.reached + shot.away, 1, "no other worker used it");
 /// # Ok::<(), Box<dyn std::error::Error>>(())

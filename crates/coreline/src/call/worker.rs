@@ -6,6 +6,7 @@ use coreline_topology::{CacheId, CpuId, NodeId};
 use coreline_world::{Integer, Line, Ordering, Word, World};
 
 use super::CallError;
+use super::locals::Locals;
 use super::mailbox::{Found, Mailbox, Offered};
 use super::polling::{Polling, poll};
 use super::request::Header;
@@ -19,6 +20,7 @@ pub(super) struct Worker<W: World> {
     pub(super) mailbox: Line<Mailbox<W>>,
     inbox: Line<Inbox<W>>,
     pub(super) tasks: Tasks<W>,
+    pub(super) locals: Locals<W>,
     pub(super) counts: Counts<W>,
     pub(super) cpu: CpuId,
     pub(super) cache: CacheId,
@@ -76,6 +78,7 @@ impl<W: World> Worker<W> {
             mailbox: Line(Mailbox::new_in()),
             inbox: Line(inbox),
             tasks: Tasks::new_in(limit),
+            locals: Locals::new_in(),
             counts: Counts::new_in(),
             cpu,
             cache,

@@ -81,6 +81,47 @@ fn replies_come_are_dropped_and_are_left() {
     assert_eq!(Arc::strong_count(&ran), 1, "each task ran or was dropped");
 }
 
+#[test]
+fn scopes_and_futures_end_and_leave_nothing() {
+    let workers = Arc::new(workers());
+    let cpu = workers.cpus().next().unwrap();
+    let mut words = [String::from("a"), String::from("b")];
+    let borrow = |words: &mut [String]| {
+        workers.scope(|scope| {
+            for word in words {
+                let task = scope.spawn(move |scope| {
+                    word.push('c');
+                    scope.spawn(move |_| word.push('d')).map_err(CallError::from).unwrap();
+                });
+                task.map_err(CallError::from).unwrap();
+            }
+        });
+    };
+    borrow(&mut words);
+    workers.call_on(cpu, || borrow(&mut words)).map_err(CallError::from).unwrap();
+    assert_eq!(words, ["acdcd", "bcdcd"]);
+    let held = Arc::new(());
+    let future = |ends: bool| {
+        let held = Arc::clone(&held);
+        let make = move || async move {
+            let shared = std::rc::Rc::new(held);
+            if !ends {
+                std::future::pending::<()>().await;
+            }
+            Arc::strong_count(&shared)
+        };
+        workers.spawn_local_on(cpu, make).map_err(CallError::from).unwrap()
+    };
+    assert!(future(true).wait().is_ok());
+    let (left, aborted, kept) = (future(false), future(false), future(false));
+    drop(left);
+    aborted.abort();
+    assert!(aborted.wait().is_err());
+    drop(workers);
+    assert!(kept.wait().is_err());
+    assert_eq!(Arc::strong_count(&held), 1, "each future was dropped");
+}
+
 /// On machines of at most sixteen CPUs a local's rows lead back into it.
 #[test]
 fn a_local_finds_the_rows_of_its_domain() {

@@ -10,6 +10,7 @@ mod call_users;
 mod mask;
 mod nested;
 mod page;
+mod pools;
 mod presence;
 mod rcu;
 mod rcu_barriers;

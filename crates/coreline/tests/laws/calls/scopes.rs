@@ -11,7 +11,7 @@ use coreline_world::model::{Model, Plant};
 use coreline_world::{Cell, Integer, Native, Ordering, Testbed, Word};
 
 use crate::call::{MANNERS, Manner, POLLS, SLEEPS, workers};
-use crate::worlds::{self, Effort, FEW, RACE, assert_caught};
+use crate::worlds::{self, Effort, FEW};
 
 /// Each task counts in a place of its own, which is no atomic, and adds the next one if there is
 /// to be one. The last place of a chain is counted by two tasks, one after the other.
@@ -108,12 +108,6 @@ fn alone<W: Testbed>() {
 fn a_scope_ends_after_its_task_in_every_interleaving() {
     worlds::few_planted(Plant::EXCHANGES, one::<Model>);
     worlds::few_planted(Plant::EXCHANGES, alone::<Model>);
-}
-
-#[test]
-fn a_missing_order_is_caught() {
-    let loads = Plant { load: Plant::RELAXED_LOADS.load, ..Plant::EXCHANGES };
-    assert_caught(loads, RACE, one::<Model>);
 }
 
 /// A task that waits for one that no worker has begun, as only the owner can run it.
