@@ -181,7 +181,7 @@ fn tasks_wait_for_an_object_while_the_budget_is_full() {
     assert!((200..=240).contains(&cache.stats().gets), "{:?}", cache.stats());
 }
 
-/// Futures of workers await tasks of tokio, which await futures of workers, in chains: each comes to
+/// Futures of workers await tasks of tokio, which await futures of workers, in chains. Each comes to
 /// its end, and none leaves its threads.
 #[test]
 fn futures_of_workers_and_of_tokio_await_each_other() {
@@ -199,7 +199,8 @@ fn futures_of_workers_and_of_tokio_await_each_other() {
                 assert_eq!(inner.current(), None);
                 tokio::task::yield_now().await;
                 let there = inner.spawn_local_on(cpu, move || async move { number + 1 });
-                there.unwrap().await.unwrap() + inner.call_async(cpu, || 1).unwrap().await
+                let called = inner.call_async(cpu, || 1).unwrap().await;
+                there.unwrap().await.unwrap() + called
             });
             let value = task.await.unwrap();
             assert_eq!(workers.current(), Some(cpu));

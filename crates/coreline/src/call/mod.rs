@@ -2,8 +2,8 @@
 //!
 //! [`Workers`] are threads, one pinned to each CPU, that run functions for other threads. A
 //! **call** is a function that the caller waits for, like the kernel's `smp_call_function_single`.
-//! A **task** is queued, and any worker may run it. The tasks of a [scope](Workers::scope) may borrow.
-//! A **future** of a worker [lives on it](Workers::spawn_local_on) and need not be `Send`.
+//! A **task** is queued, and any worker may run it. The tasks of a [scope](Workers::scope) may
+//! borrow. A **future** of a worker [lives on it](Workers::spawn_local_on) and need not be `Send`.
 //!
 //! ```
 //! use coreline::Workers;
