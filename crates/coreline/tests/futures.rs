@@ -181,8 +181,8 @@ fn tasks_wait_for_an_object_while_the_budget_is_full() {
     assert!((200..=240).contains(&cache.stats().gets), "{:?}", cache.stats());
 }
 
-/// Futures of workers await tasks of tokio, which await futures of workers, in chains. Each comes to
-/// its end, and none leaves its threads.
+/// Futures of workers await tasks of tokio, which await futures of workers, in chains. Each comes
+/// to its end, and none leaves its threads.
 #[test]
 fn futures_of_workers_and_of_tokio_await_each_other() {
     const CHAINS: u32 = 100;

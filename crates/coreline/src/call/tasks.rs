@@ -3,7 +3,7 @@
 use core::ptr::NonNull;
 use std::collections::VecDeque;
 
-use coreline_world::{Line, Ordering, Word, World};
+use coreline_world::{Line, Native, Ordering, Word, World};
 
 use super::CallError;
 use super::request::Header;
@@ -24,8 +24,6 @@ pub(super) struct Tasks<W: World> {
     /// How many of these tasks any worker may run. Holders of the lock write it when it changes.
     /// Workers that run out of tasks look at all of these counts.
     unbound: Line<W::U32>,
-    /// How many tasks may wait.
-    limit: usize,
 }
 
 struct Queues<W: World> {
@@ -39,7 +37,12 @@ struct Queues<W: World> {
     /// tasks from running, and tasks do not keep futures from it.
     is_turn_of_woken: bool,
     is_closed: bool,
+    /// How many tasks may wait, apart from futures that were woken.
+    limit: usize,
 }
+
+// With the lock, on two lines.
+const _: () = assert!(size_of::<Tasks<Native>>() <= 4 * size_of::<Line<u32>>());
 
 impl<W: World> Tasks<W> {
     pub(super) fn new_in(limit: usize) -> Self {
@@ -49,9 +52,10 @@ impl<W: World> Tasks<W> {
             woken: VecDeque::new(),
             is_turn_of_woken: false,
             is_closed: false,
+            limit,
         };
         let none = || Line(W::U32::new_in(0));
-        Tasks { queues: Line(Mutex::new_in(queues)), waiting: none(), unbound: none(), limit }
+        Tasks { queues: Line(Mutex::new_in(queues)), waiting: none(), unbound: none() }
     }
 
     fn with<R>(&self, f: impl FnOnce(&mut Queues<W>) -> R) -> R {
@@ -77,7 +81,7 @@ impl<W: World> Tasks<W> {
             if queues.is_closed {
                 return Err(CallError::Closed);
             }
-            if queues.bound.len() + queues.unbound.len() >= self.limit {
+            if queues.bound.len() + queues.unbound.len() >= queues.limit {
                 return Err(CallError::Full);
             }
             if is_bound { &mut queues.bound } else { &mut queues.unbound }.push_back(task);

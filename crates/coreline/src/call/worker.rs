@@ -3,7 +3,7 @@
 use core::ptr::{self, NonNull};
 
 use coreline_topology::{CacheId, CpuId, NodeId};
-use coreline_world::{Integer, Line, Ordering, Word, World};
+use coreline_world::{Integer, Line, Native, Ordering, Word, World};
 
 use super::CallError;
 use super::locals::Locals;
@@ -20,12 +20,16 @@ pub(super) struct Worker<W: World> {
     pub(super) mailbox: Line<Mailbox<W>>,
     inbox: Line<Inbox<W>>,
     pub(super) tasks: Tasks<W>,
-    pub(super) locals: Locals<W>,
     pub(super) counts: Counts<W>,
     pub(super) cpu: CpuId,
     pub(super) cache: CacheId,
     pub(super) node: NodeId,
+    /// Elsewhere: each poll of a future writes it, and each caller reads `cpu`.
+    pub(super) locals: Box<Locals<W>>,
 }
+
+// Callers compute the address of a worker.
+const _: () = assert!(size_of::<Worker<Native>>() <= 9 * size_of::<Line<u32>>());
 
 /// The words that a worker reads after each message, on one line.
 struct Inbox<W: World> {
@@ -78,11 +82,11 @@ impl<W: World> Worker<W> {
             mailbox: Line(Mailbox::new_in()),
             inbox: Line(inbox),
             tasks: Tasks::new_in(limit),
-            locals: Locals::new_in(),
             counts: Counts::new_in(),
             cpu,
             cache,
             node,
+            locals: Box::new(Locals::new_in()),
         }
     }
 
