@@ -6,9 +6,7 @@
 
 use core::arch::naked_asm;
 use core::ffi::{c_int, c_void};
-use core::time::Duration;
 
-use coreline_world::{Clock, Native};
 use libc::{clockid_t, pthread_rwlock_t, pthread_rwlockattr_t, timespec};
 
 use crate::clock::Until;
@@ -136,20 +134,29 @@ unsafe extern "C" fn pthread_create(
     start: next::Start,
     argument: *mut c_void,
 ) -> c_int {
-    let give_up = mode::before_a_thread().then(|| Native::now() + GONE);
+    // SAFETY: the caller's promise.
+    let create = || unsafe { next::create(thread, attributes, start, argument) };
+    // A thread of this library creates others. If it waited here, the caller would wait for it.
+    if mode::is_ours(start as usize) {
+        return create();
+    }
+    mode::before_a_thread();
+    let mut is_last = false;
     loop {
-        // SAFETY: the caller's promise.
-        let result = unsafe { next::create(thread, attributes, start, argument) };
-        if result != libc::EAGAIN || give_up.is_none_or(|at| Native::now() >= at) {
+        let result = create();
+        if result == 0 {
+            mode::note_thread();
+        }
+        if result != libc::EAGAIN || is_last {
             return result;
         }
-        mode::pause();
+        // A thread that is gone now may have been there during the call: so one more call.
+        is_last = !mode::may_linger();
+        if !is_last {
+            mode::pause(mode::END);
+        }
     }
 }
-
-/// Threads of `before_a_thread` count for limits of threads until the kernel has removed them,
-/// which may be after their last instruction. They run at the lowest priority.
-const GONE: Duration = Duration::from_millis(100);
 
 /// Initialises a lock. One that is shared with other processes, or that prefers writers to nested
 /// reads, is glibc's.

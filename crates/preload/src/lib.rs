@@ -57,6 +57,7 @@ static AT_LOAD: extern "C" fn() = at_load;
 extern "C" fn at_load() {
     next::find_all();
     clock::find();
+    mode::find_image();
     // Looks for the C library's registration of threads for rseq.
     let _ = Native::cpu();
     stay_mapped();

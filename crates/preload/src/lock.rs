@@ -223,7 +223,7 @@ impl Lock {
             if deadline.is_some_and(|deadline| Native::now() >= deadline) {
                 return Ok(false);
             }
-            mode::pause();
+            mode::pause(mode::LOOK);
         };
         result(until.wait(take), libc::ETIMEDOUT)
     }

@@ -22,12 +22,13 @@
 use core::alloc::Layout;
 use core::arch::naked_asm;
 use core::ffi::c_int;
+use core::mem::MaybeUninit;
 use core::ptr::NonNull;
-use core::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use core::time::Duration;
 
 use coreline::lock::RawBiasedRwLock;
-use coreline_world::{Clock, IndexBy, Memory, Native, Restartable, Sleep, Threads};
+use coreline_world::{Clock, IndexBy, Memory, Native, Restartable, Sleep, Threads, Time};
 
 use crate::{ALLOCATOR, uncancelled};
 
@@ -84,30 +85,108 @@ pub(crate) fn means() -> Means {
     if IS_READY.load(Ordering::Relaxed) { Means::Waits } else { Means::Looks }
 }
 
-/// Waits a moment, without the state that all locks share.
-pub(crate) fn pause() {
-    const LOOK: Duration = Duration::from_micros(50);
+/// The time from one look at a lock to the next.
+pub(crate) const LOOK: Duration = Duration::from_micros(50);
+
+/// Long enough for a thread of the lowest priority to end.
+pub(crate) const END: Duration = Duration::from_millis(2);
+
+/// Waits for this long, without the state that all locks share.
+pub(crate) fn pause(time: Duration) {
     let word = AtomicU32::new(0);
-    Native::park(&word, 0, Some(Native::now() + LOOK));
+    Native::park(&word, 0, Some(Native::now() + time));
     Native::yield_now();
 }
 
-/// Makes what all locks share, unless a thread has begun to. Returns whether this call did so, and
-/// thus has created threads, which may not be gone.
-pub(crate) fn before_a_thread() -> bool {
+/// A time at which threads of [`get_ready`] are gone, in ns of the monotonic clock.
+static GONE_AT: AtomicU64 = AtomicU64::new(0);
+
+/// These threads count for limits of threads until the kernel has removed them, which may be after
+/// their last instruction. They run at the lowest priority, so busy CPUs may delay them for long.
+/// This is the time for which `pthread_create` waits for that, without `/proc` and with it.
+const GONE: [Duration; 2] = [Duration::from_secs(1), Duration::from_secs(10)];
+
+/// What [`links`] returns if only the program's threads are there, of which none has ended.
+static EXPECTED: AtomicUsize = AtomicUsize::new(0);
+
+/// Whether a thread that this library has created may still count for limits of threads.
+pub(crate) fn may_linger() -> bool {
+    Native::now() < Time::from_nanos(GONE_AT.load(Ordering::Relaxed))
+        && links().is_none_or(|links| links > EXPECTED.load(Ordering::Relaxed))
+}
+
+/// The addresses of this library's functions: the first, and the one behind the last.
+static IMAGE: [AtomicUsize; 2] = [const { AtomicUsize::new(0) }; 2];
+
+/// Finds these addresses, while the dynamic linker loads this library.
+pub(crate) fn find_image() {
+    unsafe extern "C" fn look(
+        of: *mut libc::dl_phdr_info,
+        _: usize,
+        _: *mut core::ffi::c_void,
+    ) -> c_int {
+        // SAFETY: the C library describes a library that is loaded.
+        let (at, parts) = unsafe {
+            let of = &*of;
+            (of.dlpi_addr, core::slice::from_raw_parts(of.dlpi_phdr, of.dlpi_phnum.into()))
+        };
+        for part in parts.iter().filter(|part| part.p_type == libc::PT_LOAD) {
+            let first = (at + part.p_vaddr) as usize;
+            let image = first..first + part.p_memsz as usize;
+            if image.contains(&(find_image as fn() as usize)) {
+                IMAGE[0].store(image.start, Ordering::Relaxed);
+                IMAGE[1].store(image.end, Ordering::Relaxed);
+                return 1;
+            }
+        }
+        0
+    }
+    // SAFETY: `look` is such a function, and needs no argument.
+    unsafe { libc::dl_iterate_phdr(Some(look), core::ptr::null_mut()) };
+}
+
+/// Whether this is a function of this library, and so a thread that begins with it is not the
+/// program's.
+pub(crate) fn is_ours(start: usize) -> bool {
+    let [first, end] = [0, 1].map(|at| IMAGE[at].load(Ordering::Relaxed));
+    (first..end).contains(&start)
+}
+
+/// The program has one thread more.
+pub(crate) fn note_thread() {
+    EXPECTED.fetch_add(1, Ordering::Relaxed);
+}
+
+/// The number of this process's threads, and some more, which are always the same. `None` if it has
+/// no `/proc`.
+fn links() -> Option<usize> {
+    let mut found = MaybeUninit::<libc::stat>::uninit();
+    // SAFETY: the name is a string, and the call writes what it is given if it does not fail.
+    unsafe {
+        let result = libc::stat(c"/proc/self/task".as_ptr(), found.as_mut_ptr());
+        if result == 0 { usize::try_from(found.assume_init().st_nlink).ok() } else { None }
+    }
+}
+
+/// Makes what all locks share, unless a thread has begun to.
+pub(crate) fn before_a_thread() {
     if IS_BEGUN.load(Ordering::Relaxed) || IS_BEGUN.swap(true, Ordering::Relaxed) {
-        return false;
+        return;
     }
     // SAFETY: the word is the thread's own.
     let errno = unsafe { *libc::__errno_location() };
     uncancelled(|| {
-        if !(has_memory(NEEDS) && on_another_stack(get_ready)) {
+        let before = links();
+        if has_memory(needs()) && on_another_stack(get_ready) {
+            EXPECTED.store(before.unwrap_or(0), Ordering::Relaxed);
+            let gone_at = Native::now() + GONE[usize::from(before.is_some())];
+            GONE_AT.store(gone_at.as_nanos(), Ordering::Relaxed);
+        } else {
             IS_BEGUN.store(false, Ordering::Relaxed);
         }
     });
     // SAFETY: as before. Lock calls leave it alone.
     unsafe { *libc::__errno_location() = errno };
-    IS_BEGUN.load(Ordering::Relaxed)
 }
 
 /// Sets a mode, unless another thread was faster and has set a later one.
@@ -158,9 +237,15 @@ fn get_pool() {
     }
 }
 
-/// More than [`get_ready`] allocates. Half a MiB was enough with 2 CPUs, and it grows with their
-/// number.
-const NEEDS: usize = 8 << 20;
+/// More bytes than [`get_ready`] allocates: with 2 CPUs a fifth of a MiB, with 384 one MiB. What it
+/// only maps, it can do without: the memory of all CPUs, and the stacks of its threads.
+fn needs() -> usize {
+    const LEAST: usize = 8 << 20;
+    const OF_A_CPU: usize = 8 << 10;
+    // SAFETY: the call has no conditions.
+    let cpus = unsafe { libc::sysconf(libc::_SC_NPROCESSORS_CONF) };
+    usize::try_from(cpus).map_or(LEAST, |cpus| LEAST + cpus * OF_A_CPU)
+}
 
 /// Whether the process could map this many bytes just now. What then allocates ends the process if
 /// there is no memory.
@@ -177,7 +262,7 @@ const PAGE: usize = 4096;
 const STACK: usize = 1 << 20;
 
 /// Runs `f` on a stack of its own, if there is memory.
-fn on_another_stack(f: extern "C" fn()) -> bool {
+pub(crate) fn on_another_stack(f: extern "C" fn()) -> bool {
     let layout = const { Layout::from_size_align(STACK, PAGE) }.expect("a power of two");
     let Ok(stack) = Native::map(layout) else { return false };
     // SAFETY: the stack is the whole mapping, which ends at a multiple of 16, and is not used when

@@ -8,11 +8,13 @@
 //! Both are hash tables that threads fill without a lock. A call that finds no row is counted in
 //! `beyond`. A child that a fork made counts from its first call on.
 
-use core::ffi::{CStr, c_int};
+use core::ffi::{CStr, c_char, c_int};
 use core::fmt::Write as _;
 use core::mem::{self, MaybeUninit};
 use core::ptr::{self, NonNull};
 use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use core::time::Duration;
+use std::borrow::Cow;
 
 use coreline_world::{Clock, Memory, Native, Signals};
 
@@ -56,6 +58,9 @@ struct Tables {
     /// The generation of the memory that these are counts of.
     generation: AtomicU32,
     beyond: AtomicU64,
+    /// The value of [`VARIABLE`] at the beginning. At exit, other threads may change the
+    /// environment while this one reads it.
+    output: [c_char; libc::PATH_MAX as usize],
     /// The file that standard error was at the beginning.
     errors: File,
     locks: [Row; 4096],
@@ -71,37 +76,45 @@ struct File([u64; 2]);
 
 impl File {
     fn of(descriptor: c_int) -> Self {
-        let mut found = MaybeUninit::<libc::stat>::zeroed();
-        // SAFETY: writes what it is given, of which zeros are a value.
-        let found = unsafe {
-            libc::fstat(descriptor, found.as_mut_ptr());
-            found.assume_init()
-        };
+        let found = stat_of(descriptor);
         File([found.st_dev, found.st_ino])
     }
 }
 
+/// What the kernel says about an open file; zeros if there is none.
+fn stat_of(descriptor: c_int) -> libc::stat {
+    let mut found = MaybeUninit::zeroed();
+    // SAFETY: writes what it is given, of which zeros are a value.
+    unsafe {
+        libc::fstat(descriptor, found.as_mut_ptr());
+        found.assume_init()
+    }
+}
+
+/// The value of [`VARIABLE`], unless it is empty, or longer than any path.
 fn output() -> Option<&'static CStr> {
-    // SAFETY: the name is a string. What is found stays, unless the program changes its environment
-    // while it calls this, as with any other reader of the environment.
+    // SAFETY: the name is a string. No other thread changes the environment yet.
     let found = unsafe { libc::getenv(VARIABLE.as_ptr()) };
     // SAFETY: a string of the environment.
     let found = (!found.is_null()).then(|| unsafe { CStr::from_ptr(found) });
-    found.filter(|found| !found.is_empty())
+    found.filter(|found| (1..libc::PATH_MAX as usize).contains(&found.count_bytes()))
 }
 
 /// Begins to count, if the environment asks for it and there is memory. The dynamic linker loads
 /// this library, once.
 pub(crate) fn begin() {
-    if output().is_none() {
-        return;
-    }
+    let Some(output) = output() else { return };
     let layout = core::alloc::Layout::new::<Tables>();
     // Mapped memory is zero, which is an empty table.
     let Ok(memory) = Native::map(layout) else { return };
     let ours = memory.cast::<Tables>().as_ptr();
-    // SAFETY: the memory has room for tables, and no other thread knows it.
-    unsafe { (&raw mut (*ours).errors).write(File::of(libc::STDERR_FILENO)) };
+    // SAFETY: the memory has room for tables, and no other thread knows it. The string fits, and
+    // its end is zero already.
+    unsafe {
+        (&raw mut (*ours).errors).write(File::of(libc::STDERR_FILENO));
+        let to = (&raw mut (*ours).output).cast::<c_char>();
+        to.copy_from_nonoverlapping(output.as_ptr(), output.count_bytes());
+    }
     // Release: pairs with the Acquire in `tables`.
     TABLES.store(ours, Ordering::Release);
     mode::set(Mode::Stats);
@@ -251,31 +264,36 @@ fn count_in(tables: Option<&Tables>, call: &Call<'_>, take: impl FnOnce() -> c_i
 static AT_EXIT: extern "C" fn() = print;
 
 extern "C" fn print() {
-    if let (Some(tables), Some(output)) = (tables(), output()) {
+    if tables().is_some() {
         ALLOCATOR.end_limit();
-        // More than the text and what is sorted for it.
-        if !mode::has_memory(1 << 20) {
-            return;
-        }
-        if let Some(text) = text(tables) {
-            uncancelled(|| quietly(|| write(tables, output, text.as_bytes())));
+        // More than the text, what is sorted for it, and the stack. The thread that ends the
+        // process may have little stack.
+        if mode::has_memory(4 << 20) {
+            mode::on_another_stack(print_here);
         }
     }
 }
 
-/// Calls `f`, without the signals of a pipe that has no reader, and of a file that is too large:
-/// they would end the process, whose exit status is the program's.
+extern "C" fn print_here() {
+    if let Some((tables, text)) = tables().and_then(|tables| Some((tables, text(tables)?))) {
+        uncancelled(|| quietly(|| write(tables, text.as_bytes())));
+    }
+}
+
+/// Calls `f`, without the signals of a pipe that has no reader, of a file that is too large, and of
+/// a terminal that is another process's: they would end or stop the process, whose exit status is
+/// the program's.
 fn quietly(f: impl FnOnce()) {
     // SAFETY: zeros are sets, which the calls fill, and a time. The calls get live values.
     unsafe {
         let [mut ours, mut before, mut pending] = [mem::zeroed::<libc::sigset_t>(); 3];
-        for signal in [libc::SIGPIPE, libc::SIGXFSZ] {
+        for signal in SIGNALS {
             libc::sigaddset(&raw mut ours, signal);
         }
         libc::pthread_sigmask(libc::SIG_BLOCK, &raw const ours, &raw mut before);
         libc::sigpending(&raw mut pending);
         f();
-        for signal in [libc::SIGPIPE, libc::SIGXFSZ] {
+        for signal in SIGNALS {
             // What was pending is the program's.
             if libc::sigismember(&raw const pending, signal) == 1 {
                 libc::sigdelset(&raw mut ours, signal);
@@ -287,33 +305,80 @@ fn quietly(f: impl FnOnce()) {
     }
 }
 
-fn write(tables: &Tables, output: &CStr, mut text: &[u8]) {
-    let errors = libc::STDERR_FILENO;
-    let file = match output.to_bytes() {
-        b"-" if File::of(errors) == tables.errors => errors,
-        // The program may have closed it, and opened a file of its own, whose number is the same.
-        b"-" => return,
-        _ => {
-            let how = libc::O_WRONLY | libc::O_CREAT | libc::O_APPEND | libc::O_CLOEXEC;
-            // SAFETY: a string. The file stays open, in a process that ends.
-            unsafe { libc::open(output.as_ptr(), how, 0o644) }
-        }
-    };
+const SIGNALS: [c_int; 3] = [libc::SIGPIPE, libc::SIGXFSZ, libc::SIGTTOU];
+
+/// How long the process waits at exit for a reader of a pipe, a socket or a terminal. What is not
+/// written by then is lost.
+const PATIENCE: Duration = Duration::from_secs(1);
+
+/// Writes the text. Does not wait for longer than [`PATIENCE`], and reports nothing: there is no
+/// place for that.
+fn write(tables: &Tables, mut text: &[u8]) {
+    let Some(file) = open(tables) else { return };
+    let begun = Native::now();
     while !text.is_empty() {
+        let Some(left) = PATIENCE.checked_sub(Native::now() - begun) else { return };
+        let mut ready = libc::pollfd { fd: file, events: libc::POLLOUT, revents: 0 };
+        // SAFETY: one live value.
+        match unsafe { libc::poll(&raw mut ready, 1, left.as_millis() as c_int) } {
+            1 => {}
+            0 => return,
+            _ if is_again() => continue,
+            _ => return,
+        }
+        // A pipe that is ready has room for this many bytes.
+        let part = &text[..text.len().min(libc::PIPE_BUF)];
         // SAFETY: the text has this many bytes.
-        let written = unsafe { libc::write(file, text.as_ptr().cast(), text.len()) };
+        let written = unsafe { libc::write(file, part.as_ptr().cast(), part.len()) };
         match usize::try_from(written) {
             Ok(written @ 1..) => text = &text[written..],
-            // There is no place to report it.
+            Err(_) if is_again() => {}
             _ => return,
         }
     }
 }
 
+/// Whether the call that failed just now should be repeated.
+fn is_again() -> bool {
+    // SAFETY: the word is the thread's own.
+    matches!(unsafe { *libc::__errno_location() }, libc::EINTR | libc::EAGAIN)
+}
+
+/// Opens the output. The file stays open, in a process that ends.
+fn open(tables: &Tables) -> Option<c_int> {
+    // A FIFO without a reader is not waited for, a terminal does not become the process's, and
+    // writes to either return at once.
+    const HOW: c_int = libc::O_WRONLY | libc::O_CLOEXEC | libc::O_NOCTTY | libc::O_NONBLOCK;
+    // SAFETY: `begin` has written a string.
+    let output = unsafe { CStr::from_ptr(tables.output.as_ptr()) };
+    // SAFETY: strings.
+    let open = |path: &CStr, how| unsafe { libc::open(path.as_ptr(), HOW | how, 0o644) };
+    let file = match output.to_bytes() {
+        // The program may have closed it, and opened a file of its own, whose number is the same.
+        b"-" if File::of(libc::STDERR_FILENO) != tables.errors => return None,
+        // Other processes have the same open file, and do not expect that its writes return at
+        // once. So this opens it anew, if that is possible. A regular file would lose its position.
+        b"-" if is_stream(libc::STDERR_FILENO) => match open(c"/proc/self/fd/2", 0) {
+            ..0 => libc::STDERR_FILENO,
+            file => file,
+        },
+        b"-" => libc::STDERR_FILENO,
+        _ => open(output, libc::O_CREAT | libc::O_APPEND),
+    };
+    (file >= 0).then_some(file)
+}
+
+/// Whether writes to the file may wait for another process: it is a pipe or a device.
+fn is_stream(descriptor: c_int) -> bool {
+    let mode = stat_of(descriptor).st_mode & libc::S_IFMT;
+    mode == libc::S_IFIFO || mode == libc::S_IFCHR
+}
+
 /// The rows with the most waits, and of those with the most calls.
 fn busiest(rows: &[Row]) -> (Vec<&Row>, usize) {
     let mut used: Vec<_> = rows.iter().filter(|row| row.calls() > 0).collect();
-    used.sort_by_key(|row| core::cmp::Reverse((get(&row.waits), row.calls())));
+    // Each key once: other threads still count, and a key that changes would be no order.
+    used.sort_by_cached_key(|row| core::cmp::Reverse((get(&row.waits), row.calls())));
     let all = used.len();
     used.truncate(SHOWN);
     (used, all)
@@ -326,8 +391,8 @@ fn text(tables: &Tables) -> Option<String> {
     if locks.is_empty() {
         return None;
     }
-    // SAFETY: a string of the C library, which it has set before any code of ours runs.
-    let name = unsafe { CStr::from_ptr(program_invocation_short_name) }.to_string_lossy();
+    // SAFETY: a string of the C library, or what the program has put in its place.
+    let name = unsafe { string(program_invocation_short_name) }.unwrap_or_default();
     let process = std::process::id();
     let mut text = format!(
         "coreline: readers-writer locks of {name} (process {process}); the {} of {all_locks} locks \
@@ -381,7 +446,15 @@ fn text(tables: &Tables) -> Option<String> {
 }
 
 unsafe extern "C" {
-    static program_invocation_short_name: *const core::ffi::c_char;
+    static program_invocation_short_name: *const c_char;
+}
+
+/// # Safety
+///
+/// `at` is a string that lives for as long as the result, or null.
+unsafe fn string<'a>(at: *const c_char) -> Option<Cow<'a, str>> {
+    // SAFETY: the caller's promise.
+    (!at.is_null()).then(|| unsafe { CStr::from_ptr(at) }.to_string_lossy())
 }
 
 /// The library or program of an address, with the next symbol before it, and the address in it.
@@ -395,14 +468,12 @@ fn place(address: usize) -> String {
         }
         found.assume_init()
     };
-    // SAFETY: a string of the dynamic linker, or null.
-    let of = |name: *const core::ffi::c_char| unsafe {
-        (!name.is_null()).then(|| CStr::from_ptr(name).to_string_lossy())
-    };
-    let image = of(found.dli_fname).unwrap_or_default();
-    let image = image.rsplit('/').next().unwrap_or_default();
-    match of(found.dli_sname) {
-        Some(symbol) => format!("{image} {symbol}+{:#x}", address - found.dli_saddr.addr()),
+    // SAFETY: strings of the dynamic linker, or null.
+    let (image, symbol) = unsafe { (string(found.dli_fname), string(found.dli_sname)) };
+    let image = image.as_ref().and_then(|image| image.rsplit('/').next()).unwrap_or_default();
+    match symbol {
+        // Names of C++ may have any length, and memory may be short.
+        Some(symbol) => format!("{image} {symbol:.200}+{:#x}", address - found.dli_saddr.addr()),
         None => format!("{image}+{:#x}", address - found.dli_fbase.addr()),
     }
 }

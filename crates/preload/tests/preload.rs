@@ -2,7 +2,11 @@
 
 #![cfg(all(target_os = "linux", target_env = "gnu"))]
 
+use std::ffi::CString;
+use std::fs::File;
 use std::io::{self, Write};
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::{env, fs};
@@ -196,10 +200,11 @@ fn the_first_thread_needs_no_more_than_with_glibc() {
     let program = compile("creates.c", "creates", &[]);
     // SAFETY: the call has no conditions.
     let is_root = unsafe { libc::geteuid() } == 0;
-    let mut cases = vec!["stack", "memory", "later"];
+    let mut cases = vec!["stack", "memory", "later", "files"];
     if has("right to change the user (root)", is_root) {
         // The kernel may be slow or quick to remove a thread that has ended.
-        cases.extend(["threads"; 20]);
+        cases.extend([["threads"; 20], ["two"; 20]].concat());
+        cases.push("none");
     }
     for which in cases {
         says_ok(&program, &[which], &[]);
@@ -209,21 +214,60 @@ fn the_first_thread_needs_no_more_than_with_glibc() {
     }
 }
 
+/// A program whose counts go to this file, and the program's standard error to `errors`.
+fn ends_well(program: &Path, which: &str, counts: &Path, errors: impl Into<Stdio>) {
+    let mut command = Command::new("timeout");
+    command.args(["-s", "KILL", "60"]).arg(program).arg(which).stderr(errors);
+    command.env("LD_PRELOAD", library()).env("CORELINE_PRELOAD_STATS", counts);
+    let status = command.status().unwrap();
+    assert!(status.success(), "{which}, counts to {counts:?}: {status}");
+}
+
 #[test]
 fn counts_that_cannot_be_written_leave_the_exit_status() {
     let program = compile("creates.c", "creates-of-files", &[]);
-    let file = format!("CORELINE_PRELOAD_STATS={}", program.with_file_name("no-counts").display());
-    let (out, told) =
-        works(Path::new("env"), &[&file, program.to_str().unwrap(), "file"], &[&library()], true);
-    assert_eq!((out.as_str(), told.as_str()), ("", ""));
+    let at = |name: &str| program.with_file_name(name);
+    let [fifo, file] = ["counts.fifo", "no-counts"].map(at);
+    let _ = fs::remove_file(&fifo);
+    let name = CString::new(fifo.to_str().unwrap()).unwrap();
+    // SAFETY: a string.
+    assert_eq!(unsafe { libc::mkfifo(name.as_ptr(), 0o600) }, 0);
+    let long = "x".repeat(5000);
+    let outputs =
+        [&*fifo, "/dev/full".as_ref(), "/".as_ref(), "/no/folder".as_ref(), long.as_ref()];
+    for output in outputs {
+        ends_well(&program, "stack", output, Stdio::null());
+    }
+    ends_well(&program, "file", &file, Stdio::null());
+    let errors = Path::new("-");
+    ends_well(&program, "stack", errors, File::create("/dev/full").unwrap());
     let (reader, writer) = io::pipe().unwrap();
     drop(reader);
-    let mut command = Command::new(&program);
-    command.arg("stack").env("LD_PRELOAD", library()).env("CORELINE_PRELOAD_STATS", "-");
-    let output = command.stdout(Stdio::piped()).stderr(writer).spawn().unwrap();
-    let output = output.wait_with_output().unwrap();
-    assert!(output.status.success(), "{}", output.status);
-    assert_eq!(text(&output.stdout), "ok\n");
+    ends_well(&program, "stack", errors, writer);
+    // With a reader that never reads, and no room.
+    let (_reader, mut writer) = io::pipe().unwrap();
+    let (mut ours, _theirs) = UnixStream::pair().unwrap();
+    // SAFETY: the pipe is open.
+    let room = unsafe { libc::fcntl(writer.as_raw_fd(), libc::F_GETPIPE_SZ) };
+    writer.write_all(&vec![0; room as usize]).unwrap();
+    ours.set_nonblocking(true).unwrap();
+    while ours.write(&[0; 4096]).is_ok() {}
+    ours.set_nonblocking(false).unwrap();
+    ends_well(&program, "stack", errors, writer);
+    ends_well(&program, "stack", errors, OwnedFd::from(ours));
+    let closed = format!("exec {} stack 2>&-", program.display());
+    let (out, _) = works(Path::new("sh"), &["-c", &closed], &[&library()], true);
+    assert_eq!(out, "ok\n");
+}
+
+/// It may have little stack, and other threads may use locks meanwhile.
+#[test]
+fn any_thread_may_end_the_process() {
+    let program = compile("creates.c", "creates-of-ends", &[]);
+    for which in ["exit", "busy"] {
+        let (_, stats) = works(&program, &[which], &[&library()], true);
+        assert!(total(&stats, "reads") > 1_000, "{stats}");
+    }
 }
 
 #[test]

@@ -3,8 +3,14 @@
    creates memory: with no memory but the new thread's own stack.
    creates later: and has no memory from then on.
    creates threads: as a user who may have one thread more. It needs root.
+   creates two: as a user who may have two threads more, which it has at the same time.
+   creates none: as a user who may have no thread more.
+   creates files: with no descriptor for a file.
+   creates exit: and ends the process on a thread with little stack.
+   creates busy: and ends the process while threads use many locks.
    creates file: and may not write to files. */
 #define _GNU_SOURCE
+#include <errno.h>
 #include <limits.h>
 #include <pthread.h>
 #include <stdio.h>
@@ -33,6 +39,20 @@ static void create(void) {
   MUST(!pthread_join(thread, NULL));
 }
 
+static pthread_barrier_t together;
+
+static void *wait_for_other(void *of) {
+  pthread_barrier_wait(&together);
+  return of;
+}
+
+static void create_two(void) {
+  pthread_t threads[2];
+  MUST(!pthread_barrier_init(&together, NULL, 2));
+  for (int i = 0; i < 2; i++) MUST(!pthread_create(&threads[i], NULL, wait_for_other, NULL));
+  for (int i = 0; i < 2; i++) MUST(!pthread_join(threads[i], NULL));
+}
+
 /* Reads in reads, and writes. */
 static void use(void) {
   static pthread_rwlock_t locks[3];
@@ -44,9 +64,29 @@ static void use(void) {
   }
 }
 
+static void *use_and_exit(void *of) {
+  use();
+  if (!of) exit(0);
+  return of;
+}
+
+static void *use_many(void *of) {
+  static pthread_rwlock_t locks[4000];
+  for (size_t i = (size_t)of;; i = (i * 5 + 1) % 4000) {
+    MUST(!pthread_rwlock_rdlock(&locks[i]));
+    MUST(!pthread_rwlock_unlock(&locks[i]));
+  }
+}
+
 static void limit(int of, rlim_t to) {
   struct rlimit limit = {to, to};
   MUST(!setrlimit(of, &limit));
+}
+
+/* A user who has no other process. */
+static void limit_threads(rlim_t to) {
+  if (!geteuid()) MUST(!setuid(1000000 + getpid()));
+  limit(RLIMIT_NPROC, to);
 }
 
 static void limit_memory(void) {
@@ -79,10 +119,30 @@ int main(int count, char **arguments) {
     create();
     limit_memory();
   } else if (!strcmp(which, "threads")) {
-    /* A user who has no other process. */
-    if (!geteuid()) MUST(!setuid(1000000 + getpid()));
-    limit(RLIMIT_NPROC, 2);
+    limit_threads(2);
     create();
+  } else if (!strcmp(which, "two")) {
+    limit_threads(3);
+    create_two();
+  } else if (!strcmp(which, "none")) {
+    pthread_t thread;
+    limit_threads(1);
+    MUST(pthread_create(&thread, NULL, nothing, NULL) == EAGAIN);
+  } else if (!strcmp(which, "files")) {
+    limit(RLIMIT_NOFILE, 0);
+    create();
+  } else if (!strcmp(which, "exit")) {
+    pthread_t thread;
+    pthread_attr_t attributes;
+    MUST(!pthread_attr_init(&attributes));
+    MUST(!pthread_attr_setstack(&attributes, memory, PTHREAD_STACK_MIN));
+    MUST(!pthread_create(&thread, &attributes, use_and_exit, NULL));
+    pthread_join(thread, NULL);
+  } else if (!strcmp(which, "busy")) {
+    pthread_t thread;
+    for (size_t i = 0; i < 3; i++) MUST(!pthread_create(&thread, NULL, use_many, (void *)i));
+    usleep(50000);
+    return 0;
   } else if (!strcmp(which, "file")) {
     create();
     limit(RLIMIT_FSIZE, 0);
