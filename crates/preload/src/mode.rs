@@ -241,7 +241,7 @@ fn get_pool() {
 /// only maps, it can do without: the memory of all CPUs, and the stacks of its threads.
 fn needs() -> usize {
     const LEAST: usize = 8 << 20;
-    const OF_A_CPU: usize = 8 << 10;
+    const OF_A_CPU: usize = 2 << 10;
     // SAFETY: the call has no conditions.
     let cpus = unsafe { libc::sysconf(libc::_SC_NPROCESSORS_CONF) };
     usize::try_from(cpus).map_or(LEAST, |cpus| LEAST + cpus * OF_A_CPU)
