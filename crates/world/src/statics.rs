@@ -33,6 +33,12 @@ pub trait Statics: Sized {
         Some(Self::with_static(key, init, use_it))
     }
 
+    /// Calls `use_it` with this machine's object for `key`. Returns `None` if it does not exist yet.
+    fn find_static<T: Send + Sync + 'static, R>(
+        key: &'static WorldStatic,
+        use_it: impl FnOnce(&T) -> R,
+    ) -> Option<R>;
+
     /// Calls `use_it` with this thread's object for `key`. `init` creates the object at its first
     /// use.
     fn with_local<T: 'static, R>(
@@ -112,6 +118,25 @@ impl WorldStatic {
         use_it: impl FnOnce(&T) -> R,
     ) -> Option<R> {
         W::try_with_static(self, init, use_it)
+    }
+
+    /// Calls `use_it` with the object of this machine, or returns `None` if it does not exist yet.
+    /// It creates nothing, so it is also for code that must not allocate.
+    ///
+    /// ```
+    /// use coreline_world::{Native, WorldStatic};
+    ///
+    /// static ANSWER: WorldStatic = WorldStatic::new("answer");
+    ///
+    /// assert_eq!(ANSWER.find::<Native, u32, _>(|it| *it), None);
+    /// ANSWER.with::<Native, u32, _>(|| 42, |_| ());
+    /// assert_eq!(ANSWER.find::<Native, u32, _>(|it| *it), Some(42));
+    /// ```
+    pub fn find<W: Statics, T: Send + Sync + 'static, R>(
+        &'static self,
+        use_it: impl FnOnce(&T) -> R,
+    ) -> Option<R> {
+        W::find_static(self, use_it)
     }
 
     /// The native world's objects, one of each type that this key was used with; null: none yet.

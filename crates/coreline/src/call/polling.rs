@@ -33,7 +33,7 @@ use coreline_topology::CpuId;
 use coreline_world::{Ordering, Time, Word, World};
 
 use crate::lock::spin::{STEP, glance, looks};
-use crate::lock::wanted::{Until, is_wanted, learns};
+use crate::lock::wanted::{self, Until, is_wanted, learns};
 
 /// A worker does not poll for this long after a call from its own CPU.
 const SHARED: Duration = Duration::from_micros(200);
@@ -49,6 +49,12 @@ const NEXT_LOOKS: u32 = 60;
 
 /// On these CPUs, callers recently called the worker of the same CPU.
 static SHARED_CPUS: Until = Until::new("CPUs that callers and workers share");
+
+/// Creates what callers and workers learn of CPUs.
+pub(super) fn prepare<W: World>() {
+    wanted::prepare::<W>();
+    SHARED_CPUS.prepare::<W>();
+}
 
 /// Whether callers on the CPU recently called the worker of this CPU.
 fn is_shared<W: World>(cpu: CpuId) -> bool {
@@ -191,6 +197,10 @@ mod tests {
     type Word32 = <Sim as Words>::U32;
 
     fn simulated(program: impl FnOnce() + 'static) {
+        let program = || {
+            prepare::<Sim>();
+            program();
+        };
         Machine::preset("host-2c").expect("a preset").run(program).unwrap();
     }
 

@@ -29,6 +29,7 @@ use super::CallError;
 use super::current::with_current;
 use super::mailbox::Offered;
 use super::policy::Policy;
+use super::polling;
 use super::request::Header;
 use super::tasks::Task;
 use super::worker::{Sent, Worker};
@@ -78,6 +79,7 @@ pub(super) struct Seat {
 impl<W: World> Shared<W> {
     /// Workers for these CPUs, which the topology knows.
     pub(super) fn new_in(cpus: &[CpuId], policy: Policy, polling: Duration, limit: usize) -> Self {
+        polling::prepare::<W>();
         let topology = W::topology();
         let known = cpus.iter().filter_map(|cpu| topology.cpu(*cpu));
         let mut known: Vec<_> = known.collect();

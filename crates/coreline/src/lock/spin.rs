@@ -126,8 +126,10 @@ pub(crate) fn spin<W: World, T: Word>(
             // Reading the clock here would make each hand-off longer.
             return Spun::Ready(value);
         }
+        // An `end` before `now` shows when the caller came late, and not where this thread was.
+        let due = step.max(now);
         now = W::now();
-        if learns::<W>(here, step, now) || W::need_resched() {
+        if learns::<W>(here, due, now) || W::need_resched() {
             return Spun::Wanted;
         }
         if now >= end {
@@ -147,7 +149,7 @@ fn look_briefly<W: World, T: Word>(
     end: Time,
     ready: impl Fn(T::Value) -> bool,
 ) -> Option<T::Value> {
-    let end = end.min(now + BRIEF);
+    let end = end.min(now + BRIEF).max(now);
     let found = looks::<W, _>(end, || {
         // Acquire: pairs with the Release of the thread that hands over; the caller names it.
         let value = word.load(Ordering::Acquire);
@@ -222,6 +224,7 @@ mod tests {
     use coreline_topology::CpuId;
     use coreline_world::{Clock, JoinHandle, Placement, Threads, Words, Work};
 
+    use super::super::wanted;
     use super::*;
 
     /// Spins for `span` without success. Returns how that ended, and when.
@@ -291,6 +294,7 @@ mod tests {
         let program = || {
             let here = CpuId::new(1);
             let spinner = move || {
+                wanted::prepare::<Sim>();
                 assert!(!is_wanted::<Sim>(here), "not yet");
                 assert_eq!(spins(Duration::from_millis(20)).0, Spun::Wanted);
                 assert!(is_wanted::<Sim>(here), "it has lost a time slice");

@@ -54,11 +54,22 @@ impl Until {
         Until(WorldStatic::new(name))
     }
 
-    /// `None` also in a thread whose allocator waits for a lock while this call allocates.
-    fn with<W: World, R>(&'static self, cpu: CpuId, f: impl FnOnce(&W::U64) -> R) -> Option<R> {
+    /// Creates the words, unless they exist.
+    pub(crate) fn prepare<W: World>(&'static self) {
         let none = || (0..W::topology().cpu_limit()).map(|_| Line(W::U64::new_in(0))).collect();
-        let word = |cpus: &[Line<W::U64>]| cpus.get(cpu.index()).map(|word| f(word));
-        self.0.try_with::<W, Box<[_]>, _>(none, |cpus| word(cpus)).flatten()
+        if W::RUNS {
+            self.0.with::<W, Box<[Line<W::U64>]>, _>(none, |_| ());
+        }
+    }
+
+    /// `None` also before [`prepare`](Until::prepare). A thread that waits must not create the
+    /// words:
+    ///
+    ///   Thread: waits in the queue of the lock of the global allocator, and creates the words
+    ///   Thread: allocates for this, and waits for that lock behind itself      <- for ever
+    fn with<W: World, R>(&'static self, cpu: CpuId, f: impl FnOnce(&W::U64) -> R) -> Option<R> {
+        let word = |cpus: &Box<[Line<W::U64>]>| cpus.get(cpu.index()).map(|word| f(word));
+        self.0.find::<W, _, _>(word).flatten()
     }
 
     /// Whether that time has not come yet. In the model, where no time passes, it has.
@@ -96,6 +107,12 @@ impl Until {
 
 static WANTED: Until = Until::new("CPUs that others want");
 
+/// Creates what threads learn of CPUs. Until then, they learn nothing. For code that may allocate,
+/// before a thread waits: the tables of locks, and workers.
+pub(crate) fn prepare<W: World>() {
+    WANTED.prepare::<W>();
+}
+
 /// Whether threads of other programs, or others of this one, want the CPU.
 pub(crate) fn is_wanted<W: World>(cpu: CpuId) -> bool {
     WANTED.lasts::<W>(cpu)
@@ -114,14 +131,52 @@ pub(crate) fn learns<W: World>(cpu: CpuId, due: Time, now: Time) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use coreline_sim::{Machine, Sim};
-    use coreline_world::{Clock, Threads};
+    use coreline_world::{Clock, JoinHandle, Placement, Threads};
 
     use super::*;
+    use crate::lock::{Fifo, Mutex, Near, RwLock, SpinningReaders};
+
+    fn simulated(law: fn()) {
+        Machine::preset("host-2c").expect("a preset").run(law).unwrap();
+    }
+
+    /// Neither has lost its CPU: a waiter that slept for long, and one whose deadline was over when
+    /// it came.
+    #[test]
+    fn a_thread_that_waits_on_an_idle_cpu_was_not_away() {
+        simulated(|| {
+            let long = Duration::from_millis(20);
+            let lock = Arc::new(Mutex::<(), Fifo, Sim>::new_in(()));
+            let shared = Arc::new(RwLock::<(), Near, SpinningReaders, Sim>::new_in(()));
+            let (held, read) = (lock.lock(), shared.read());
+            let (lock, shared) = (Arc::clone(&lock), Arc::clone(&shared));
+            let cpu = CpuId::new(1);
+            let wait = move || {
+                let come = Sim::now();
+                drop(lock.lock());
+                assert!(Sim::now() - come >= long && !is_wanted::<Sim>(cpu));
+                assert!(shared.write_by(come).is_none() && !is_wanted::<Sim>(cpu));
+                drop(shared.write());
+                assert!(Sim::now() - come >= 2 * long && !is_wanted::<Sim>(cpu));
+                learns::<Sim>(cpu, Sim::now(), Sim::now() + AWAY);
+                assert!(is_wanted::<Sim>(cpu), "it could have learned");
+            };
+            let waiter = Sim::spawn(Placement::On(cpu), wait).unwrap();
+            Sim::sleep(long);
+            drop(held);
+            Sim::sleep(long);
+            drop(read);
+            waiter.join();
+        });
+    }
 
     #[test]
     fn what_yielding_loses_is_a_small_part_of_the_time() {
-        let law = || {
+        simulated(|| {
+            prepare::<Sim>();
             let cpu = CpuId::new(0);
             for (away, quiet) in [(2, 2 * PART), (1_000_000, 1000)] {
                 Sim::sleep(2 * LONGEST);
@@ -136,7 +191,6 @@ mod tests {
             let now = Sim::now();
             assert!(learns::<Sim>(other, now, now + AWAY / 2));
             assert!(!is_wanted::<Sim>(other));
-        };
-        Machine::preset("host-2c").expect("a preset").run(law).unwrap();
+        });
     }
 }

@@ -309,6 +309,16 @@ impl Statics for Sim {
         use_it(object.downcast_ref().expect("the key holds the type"))
     }
 
+    fn find_static<T: Send + Sync + 'static, R>(
+        key: &'static WorldStatic,
+        use_it: impl FnOnce(&T) -> R,
+    ) -> Option<R> {
+        let id: Key = (ptr::from_ref(key).addr(), TypeId::of::<T>());
+        let object = inside(|engine| engine.find_static(&id))?;
+        races::loaded(id.0, Ordering::Acquire);
+        Some(use_it(object.downcast_ref().expect("the key holds the type")))
+    }
+
     fn with_local<T: 'static, R>(
         key: &'static WorldLocal,
         init: impl FnOnce() -> T,

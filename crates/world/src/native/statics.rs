@@ -73,6 +73,25 @@ impl Statics for Native {
         }
     }
 
+    #[inline]
+    fn find_static<T: Send + Sync + 'static, R>(
+        key: &'static WorldStatic,
+        use_it: impl FnOnce(&T) -> R,
+    ) -> Option<R> {
+        let mut link = key.process();
+        loop {
+            // Acquire: as in `with_static`.
+            let kept = NonNull::new(link.load(Ordering::Acquire))?;
+            // SAFETY: from the list of a key.
+            if unsafe { is_of::<T>(kept) } {
+                // SAFETY: from the list of a key, and of this type.
+                return Some(use_it(unsafe { object(kept) }));
+            }
+            // SAFETY: what is in a list never goes.
+            link = &unsafe { kept.as_ref() }.next;
+        }
+    }
+
     /// Must not be called from a signal handler.
     ///
     /// While a thread ends, after its objects were dropped, each call makes an object of its own.

@@ -351,8 +351,9 @@ impl<O: Order, W: World> RawMutex<O, W> {
             if let Some(asked) = self.ask(if is_patient { SLEEPS } else { SLEEPS | HAND }) {
                 W::park(&self.state, asked, by);
                 has_slept = true;
-                now = W::now();
             }
+            // Also where it did not sleep: `fence` may have taken milliseconds.
+            now = W::now();
         }
     }
 

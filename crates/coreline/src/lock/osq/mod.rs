@@ -57,7 +57,7 @@ use coreline_world::{ConstWorld, Integer, Native, Ordering, Time, Word, World, W
 pub use order::{Fifo, Near, Order};
 
 use super::spin::doze;
-use super::wanted::is_wanted;
+use super::wanted;
 use crate::node_pool::{NONE, Number};
 use nodes::{KIND, LEFT, Link, MOST_ABANDONED, Node, SLEEPS, TURN, Tables, WAIT};
 use places::Place;
@@ -386,10 +386,8 @@ impl<W: World> Node<W> {
 /// *LOCK.lock() += 1;
 /// ```
 pub fn prepare() {
-    // The place is asked for, as the first use of it may allocate, too. So may what threads that
-    // wait learn of their CPUs.
+    // The place is asked for, as the first use of it may allocate, too.
     try_with_tables::<Native, _>(|tables| Some(tables.place()));
-    is_wanted::<Native>(<Native as coreline_world::Place>::cpu_hint());
 }
 
 static TABLES: WorldStatic = WorldStatic::new("nodes of queue locks");
@@ -397,13 +395,20 @@ static TABLES: WorldStatic = WorldStatic::new("nodes of queue locks");
 /// Calls `f` with the tables of this world, which the first call creates. They live until the world
 /// ends. If locks counted their uses, all locks would write to one word.
 fn with_tables<W: World, R>(f: impl FnOnce(&Tables<W>) -> R) -> R {
-    TABLES.with::<W, _, _>(Tables::<W>::new_in, f)
+    TABLES.with::<W, _, _>(create_tables::<W>, f)
+}
+
+/// Also creates what threads in queues learn of their CPUs. The allocator that it calls does
+/// without a node.
+fn create_tables<W: World>() -> Tables<W> {
+    wanted::prepare::<W>();
+    Tables::new_in()
 }
 
 /// The same for a thread that has no node yet, and wants one. `None` if the thread is just creating
 /// the tables, and the allocator that it calls for this uses this lock: it must do without a node.
 fn try_with_tables<W: World, R>(f: impl FnOnce(&Tables<W>) -> Option<R>) -> Option<R> {
-    TABLES.try_with::<W, _, _>(Tables::<W>::new_in, f).flatten()
+    TABLES.try_with::<W, _, _>(create_tables::<W>, f).flatten()
 }
 
 impl_default!(

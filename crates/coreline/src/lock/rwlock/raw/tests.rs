@@ -6,7 +6,7 @@ use coreline_sim::{Machine, Sim};
 use coreline_topology::CpuId;
 use coreline_world::{Clock, JoinHandle, Placement, Threads, Work};
 
-use super::super::super::wanted::learns;
+use super::super::super::wanted::{self, learns};
 use super::*;
 
 #[test]
@@ -89,6 +89,7 @@ fn a_first_waiter_that_sleeps_asks_after_a_millisecond() {
         lock.write();
         let (theirs, there) = (Arc::clone(&lock), CpuId::new(1));
         // So that it soon sleeps: others want the CPU.
+        wanted::prepare::<Sim>();
         assert!(learns::<Sim>(there, Sim::now(), Sim::now() + Duration::from_millis(10)));
         let write = move || {
             let came = Sim::now();
