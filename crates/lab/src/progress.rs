@@ -1,14 +1,17 @@
-//! The progress of a command, on standard error: a bar on a terminal, elsewhere a line now and then.
+//! The progress of a command, on standard error: a bar on a terminal, elsewhere a line at times.
 
 use std::fmt;
 use std::io::{self, IsTerminal, Write};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressState, ProgressStyle};
 
 /// If standard error is not a terminal, a line is written at most this often.
 const BETWEEN_LINES: Duration = Duration::from_secs(30);
+
+/// When the next line is due. A command may have many parts, each shorter than this time.
+static DUE: Mutex<Option<Instant>> = Mutex::new(None);
 
 /// Several scenarios that are run one after the other, with one progress for all.
 #[derive(Debug, Clone, Copy)]
@@ -34,13 +37,13 @@ impl Whole {
 
     pub(crate) fn progress(&self, what: &str, runs: usize) -> Progress {
         let Whole { all, begun, since: Some(since) } = *self else { return Progress::Hidden };
-        // As if all scenarios took equally long.
+        let part = Part { begun, all, since };
         let left = move |state: &ProgressState, out: &mut dyn fmt::Write| {
-            let done = (begun - 1) as f64 + f64::from(state.fraction());
-            let left = since.elapsed().as_secs_f64() * (all as f64 / done.max(0.1) - 1.0);
-            let _ = write!(out, "{left:.0} s left");
+            let left = part.left(f64::from(state.fraction()), since.elapsed());
+            let _ = write!(out, "{} s left", left.as_secs());
         };
-        Progress::new(format!("{begun} of {all}, {what}"), runs, "{msg}, {all_left}", |style| {
+        let what = format!("{begun} of {all}, {what}");
+        Progress::new(what, runs, part, "{msg}, {all_left}", |style| {
             style.with_key("all_left", left)
         })
     }
@@ -49,12 +52,30 @@ impl Whole {
 /// The progress of this many runs.
 pub(crate) fn progress(what: &str, runs: usize) -> Progress {
     let form = "{msg} {bar:20} {pos}/{len} runs, {eta} left";
-    Progress::new(what.to_owned(), runs, form, |style| style)
+    let whole = Part { begun: 1, all: 1, since: Instant::now() };
+    Progress::new(what.to_owned(), runs, whole, form, |style| style)
+}
+
+/// One of the parts of a command, from 1 on, and when the first of them began.
+#[derive(Debug, Clone, Copy)]
+struct Part {
+    begun: usize,
+    all: usize,
+    since: Instant,
+}
+
+impl Part {
+    /// The time that is left for all parts if this much of this part is done, as if all parts took
+    /// equally long.
+    fn left(&self, done: f64, elapsed: Duration) -> Duration {
+        let done = (self.begun - 1) as f64 + done;
+        elapsed.mul_f64((self.all as f64 / done.max(0.1) - 1.0).max(0.0))
+    }
 }
 
 pub(crate) enum Progress {
     Bar(ProgressBar),
-    Lines(Instant, Mutex<Lines>),
+    Lines(Mutex<Lines>),
     Hidden,
 }
 
@@ -62,11 +83,13 @@ impl Progress {
     fn new(
         what: String,
         runs: usize,
+        part: Part,
         form: &str,
         style: impl FnOnce(ProgressStyle) -> ProgressStyle,
     ) -> Progress {
         if !io::stderr().is_terminal() {
-            return Progress::Lines(Instant::now(), Mutex::new(Lines::new(what, runs as u64)));
+            is_due(&mut lock(&DUE), Instant::now());
+            return Progress::Lines(Mutex::new(Lines { what, runs: runs as u64, done: 0, part }));
         }
         let bar = ProgressBar::new(runs as u64).with_message(what);
         Progress::Bar(match ProgressStyle::with_template(form) {
@@ -79,11 +102,13 @@ impl Progress {
     pub(crate) fn inc(&self, runs: u64) {
         match self {
             Progress::Bar(bar) => bar.inc(runs),
-            Progress::Lines(begun, lines) => {
-                let mut lines = lines.lock().unwrap_or_else(PoisonError::into_inner);
-                if let Some(line) = lines.done(runs, begun.elapsed()) {
+            Progress::Lines(lines) => {
+                let mut lines = lock(lines);
+                lines.done += runs;
+                let now = Instant::now();
+                if lines.done < lines.runs && lines.done > 0 && is_due(&mut lock(&DUE), now) {
                     // Nothing depends on it.
-                    let _ = writeln!(io::stderr(), "coreline: {line}");
+                    let _ = writeln!(io::stderr(), "coreline: {}", lines.line(now));
                 }
             }
             Progress::Hidden => {}
@@ -100,29 +125,32 @@ impl Progress {
 /// The lines, without a clock.
 pub(crate) struct Lines {
     what: String,
-    all: u64,
+    runs: u64,
     done: u64,
-    /// When the next line is due.
-    next: Duration,
+    part: Part,
 }
 
 impl Lines {
-    fn new(what: String, all: u64) -> Lines {
-        Lines { what, all, done: 0, next: BETWEEN_LINES }
-    }
-
-    /// This many more runs have ended at this time: the line, if one is due.
-    fn done(&mut self, runs: u64, elapsed: Duration) -> Option<String> {
-        self.done += runs;
-        let Lines { what, all, done, next } = self;
-        if elapsed < *next || *done == 0 || done >= all {
-            return None;
-        }
-        *next = elapsed + BETWEEN_LINES;
-        let left = elapsed.mul_f64((*all - *done) as f64 / *done as f64);
+    fn line(&self, now: Instant) -> String {
+        let Lines { what, runs, done, part } = self;
+        let left = part.left(*done as f64 / *runs as f64, now - part.since);
         let what = if what.is_empty() { String::new() } else { format!("{what}: ") };
-        Some(format!("{what}{done} of {all} runs, about {} left", took(left)))
+        format!("{what}{done} of {runs} runs, about {} left", took(left))
     }
+}
+
+/// Whether a line is due now. If so, the next one is due after some time. The first call finds none
+/// due.
+fn is_due(due: &mut Option<Instant>, now: Instant) -> bool {
+    let is_due = *due.get_or_insert(now + BETWEEN_LINES) <= now;
+    if is_due {
+        *due = Some(now + BETWEEN_LINES);
+    }
+    is_due
+}
+
+fn lock<T>(it: &Mutex<T>) -> MutexGuard<'_, T> {
+    it.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// A time as people say it.
@@ -139,23 +167,28 @@ pub(crate) fn took(time: Duration) -> String {
 mod tests {
     use super::*;
 
+    const SECOND: Duration = Duration::from_secs(1);
+
     #[test]
-    fn a_line_is_due_every_half_minute_and_not_at_the_end() {
-        let mut lines = Lines::new("lockscale".to_owned(), 100);
-        let mut done = |runs, seconds| lines.done(runs, Duration::from_secs(seconds));
-        assert_eq!(done(5, 29), None);
-        let first = done(5, 30).expect("it is due");
-        assert_eq!(first, "lockscale: 10 of 100 runs, about 4 min left");
-        assert_eq!(done(40, 59), None);
-        let second = done(0, 61).expect("it is due");
-        assert_eq!(second, "lockscale: 50 of 100 runs, about 61 s left");
-        assert_eq!(done(50, 200), None);
+    fn a_line_is_due_every_half_minute_also_where_parts_are_shorter() {
+        let (begin, mut due) = (Instant::now(), None);
+        let mut is_due = |second| is_due(&mut due, begin + second * SECOND);
+        // A part begins at 0, 20 and 40, and has a run that ends after 15.
+        let found: Vec<_> = [0, 15, 20, 35, 40, 55, 64, 66].map(&mut is_due).into();
+        assert_eq!(found, [false, false, false, true, false, false, false, true]);
     }
 
     #[test]
-    fn nothing_is_said_of_the_rest_before_a_run_has_ended() {
-        assert_eq!(Lines::new(String::new(), 3).done(0, Duration::from_secs(90)), None);
-        let line = Lines::new(String::new(), 3).done(1, Duration::from_secs(90));
-        assert_eq!(line.as_deref(), Some("1 of 3 runs, about 3 min left"));
+    fn what_is_left_is_that_of_all_parts() {
+        let since = Instant::now();
+        let line = |begun, all, done| {
+            let part = Part { begun, all, since };
+            Lines { what: String::new(), runs: 100, done, part }.line(since + 30 * SECOND)
+        };
+        assert_eq!(line(1, 1, 10), "10 of 100 runs, about 4 min left");
+        assert_eq!(line(1, 1, 50), "50 of 100 runs, about 30 s left");
+        assert_eq!(line(2, 3, 50), "50 of 100 runs, about 30 s left");
+        assert_eq!(line(1, 3, 10), "10 of 100 runs, about 14 min left");
+        assert_eq!(line(3, 3, 100), "100 of 100 runs, about 0 ms left");
     }
 }

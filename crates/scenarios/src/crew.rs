@@ -76,7 +76,7 @@ pub(crate) fn first(cpus: &[CpuId], threads: usize) -> Result<&[CpuId], RunError
     cpus.get(..threads).ok_or_else(lack)
 }
 
-/// The least of these numbers over the greatest, and 0 where the greatest is 0.
+/// The least of these counts over the greatest, and 0 where the greatest is 0.
 pub(crate) fn least_over_most(values: impl Iterator<Item = f64> + Clone) -> f64 {
     let most = values.clone().fold(0.0, f64::max);
     values.fold(most, f64::min) / most.max(1.0)
@@ -239,7 +239,7 @@ impl<W: Testbed> Window<W> {
         }
     }
 
-    /// How often in a second is what so many times in the window is.
+    /// The rate per second of something that happened this many times in the window.
     pub(crate) fn per_second(&self, times: u64) -> f64 {
         times as f64 / self.length.as_secs_f64()
     }

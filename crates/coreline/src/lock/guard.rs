@@ -17,7 +17,9 @@ macro_rules! guard {
         impl<'a, T: ?Sized, $($Param: $Bound),*> $Guard<'a, T, $($Param),*> {
             /// # Safety
             ///
-            /// The caller holds `lock.raw` as the guard does, and gives that to the guard.
+            /// The caller holds `lock.raw` in the way that the guard lets go when it drops: as the
+            /// only holder or writer, with no reader left; as a reader; or as the upgradable
+            /// reader. The guard has this from now on.
             #[inline]
             pub(in crate::lock) unsafe fn new(lock: &'a $Lock<T, $($Param),*>) -> Self {
                 // SAFETY: no thread writes the data while there is a reader, and only the writer
@@ -166,7 +168,7 @@ macro_rules! lock_impls {
 
         impl<T, $($Param: $Bound),*> $Lock<T, $($Param),*> {
             /// Creates a free lock around `data` in a const context, in any
-            /// [`ConstWorld`](coreline_world::ConstWorld) (and in any order, if there are several).
+            /// [`ConstWorld`](coreline_world::ConstWorld). Some locks have several orders.
             pub const fn const_new(data: T) -> Self
             where
                 W: coreline_world::ConstWorld,

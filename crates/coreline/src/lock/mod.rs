@@ -34,11 +34,11 @@
 //! divided by the largest. A wait lasts from the call to the turn, including the time for which
 //! other threads ran on the CPU. ¹: one turn in a hundred is a write.
 //!
-//! Waiters of locks that sleep do not yield on CPUs that threads of other programs want, because a
-//! yield would cost a time slice. 16 threads on 2 CPUs, beside four such threads, had 1.01 and 1.02
-//! times as many turns of [`RwLock`] as of std's, with sections of 0 and 100 ns. If waiters
-//! yielded, they had 1.12 and 0.65 times as many. (Measured on an Intel Xeon, family 6 model 207,
-//! Linux 6.18: medians of 15 interleaved runs of 0.25 s, one turn in a hundred a write.)
+//! Waiters of locks that sleep do not yield on CPUs that other threads want, because a yield would
+//! cost a time slice. 16 threads on 2 CPUs, beside four such threads, had 1.01 and 1.02 times as
+//! many turns of [`RwLock`] as of std's, with sections of 0 and 100 ns. If waiters yielded, they
+//! had 1.12 and 0.65 times as many. (Measured on an Intel Xeon, family 6 model 207, Linux 6.18:
+//! medians of 15 interleaved runs of 0.25 s, one turn in a hundred a write.)
 //!
 //! # Priorities
 //!

@@ -106,8 +106,8 @@ pub(crate) fn looks<W: World, R>(end: Time, mut look: impl FnMut() -> Option<R>)
 /// The time that passes shows that another thread wants the CPU: the spinning thread was not
 /// running, and comes back late.
 ///
-/// It yields between its looks, because the holder may want this CPU. On a CPU that threads of
-/// other programs [want](super::wanted), it does not yield, and spins briefly.
+/// It yields between its looks, because the holder may want this CPU. On a CPU that other
+/// threads [want](super::wanted), it does not yield, and spins briefly.
 pub(crate) fn spin<W: World, T: Word>(
     word: &T,
     mut now: Time,
@@ -155,7 +155,10 @@ fn look_briefly<W: World, T: Word>(
         let value = word.load(Ordering::Acquire);
         ready(value).then_some(value)
     });
-    learns::<W>(here, end, W::now());
+    // Reading the clock for a value would make each hand-off longer.
+    if found.is_none() {
+        learns::<W>(here, end, W::now());
+    }
     found
 }
 

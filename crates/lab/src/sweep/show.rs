@@ -229,6 +229,8 @@ fn work(
             Ok(done) => {
                 shared.now += done.rows.len();
                 shared.time += done.time;
+                // It may write, and must not keep other threads from the store.
+                drop(shared);
                 bar.inc(done.rows.len() as u64);
             }
             Err(error) => {

@@ -120,6 +120,7 @@ pub const OUTSIDE: [u64; 3] = [700, 500, 300];
 /// is an estimate from memory.
 pub const HELD: u64 = 20;
 
+/// How long threads run before the window, so that lines are where they usually are.
 const WARM_UP: Duration = Duration::from_micros(200);
 
 /// Streams of the generator: one for each thread.

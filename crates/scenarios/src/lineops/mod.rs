@@ -90,6 +90,7 @@ const PLACES: &[(&str, &str)] = &[
     ("siblings", "Both hardware threads of a core, then those of the next"),
 ];
 
+/// How long threads run before the window, so that lines are where they usually are.
 const WARM_UP: Duration = Duration::from_micros(50);
 
 /// Streams of the generator: one for each thread.

@@ -82,8 +82,10 @@ impl Statics for Model {
         let key = (core::ptr::from_ref(key).addr(), TypeId::of::<T>());
         let seen = SEEN.with(|seen| seen.borrow().0.get(&key).cloned());
         let object = seen.or_else(|| {
-            let found = STATICS.lock().expect("no user code runs under this lock").0.get(&key).cloned();
-            found.inspect(|it| _ = SEEN.with(|seen| seen.borrow_mut().0.insert(key, Arc::clone(it))))
+            let found =
+                STATICS.lock().expect("no user code runs under this lock").0.get(&key).cloned();
+            found
+                .inspect(|it| _ = SEEN.with(|seen| seen.borrow_mut().0.insert(key, Arc::clone(it))))
         })?;
         Some(use_it(object.downcast_ref().expect("the key holds the type")))
     }

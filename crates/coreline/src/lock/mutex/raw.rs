@@ -5,7 +5,7 @@ use core::time::Duration;
 use coreline_world::{ConstWorld, Integer, Native, Ordering, Time, Word, World};
 
 use super::super::osq::{Manner, Near, Order, Osq, Waited};
-use super::super::spin::{DOZE, MOST, Spun, barge, doze, is_over, spin};
+use super::super::spin::{DOZE, MOST, Spun, barge, doze, glance, is_over, spin};
 use crate::node_pool::NONE;
 
 /// Held.
@@ -320,7 +320,12 @@ impl<O: Order, W: World> RawMutex<O, W> {
         let mut has_slept = false;
         loop {
             // A: spins, then asks and spins on. If it has slept, that time is over: it looks once.
-            let mut spun = spin::<W, _>(&self.state, now, until(came + PATIENCE_SPINNING), is_mine);
+            let mut spun = if has_slept {
+                // Acquire, in `glance`, as in `spin`: pairs with the Release of the holder.
+                glance::<W, _>(&self.state, 1, is_mine).map_or(Spun::Wanted, Spun::Ready)
+            } else {
+                spin::<W, _>(&self.state, now, until(came + PATIENCE_SPINNING), is_mine)
+            };
             if spun == Spun::Late {
                 self.ask(HAND);
                 spun = spin::<W, _>(&self.state, W::now(), until(now + MOST), is_mine);

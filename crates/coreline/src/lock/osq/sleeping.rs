@@ -95,12 +95,12 @@ impl<O: Order, W: World> Osq<O, W> {
         with_tables::<W, _>(|tables| {
             let state = &tables.nodes.get(number).state;
             let until = |end| deadline.map_or(end, |deadline| deadline.min(end));
-            let now = W::now();
+            let (here, now) = (W::cpu_hint(), W::now());
             // Acquire, in `spin`: pairs with the Release in `grant`.
             let spun = || spin::<W, _>(state, now, until(now + MOST), |state| state == TURN);
             if manner != Manner::Sleeps && spun() == Spun::Ready(TURN) {
                 // The turn may have come when the thread was away.
-                learns::<W>(W::cpu_hint(), now + MOST, W::now());
+                learns::<W>(here, now + MOST, W::now());
                 return Waited::Turn(number);
             }
             if manner == Manner::Spins {

@@ -40,7 +40,8 @@ const MOST_READERS: u32 = READER << 24;
 const PATIENCE: Duration = Duration::from_micros(20);
 
 /// The same for a first waiter that sleeps. It may get a CPU late, and while it is next, no other
-/// thread takes a free lock. So running threads go first for longer.
+/// thread takes a free lock. So running threads go first for longer. With a deadline, it asks after
+/// half of the time at the latest. Otherwise a shorter time would end before it asks.
 const PATIENCE_ASLEEP: Duration = Duration::from_millis(1);
 
 /// How often a reader sleeps without a place in the queue, before it sleeps in its place.
@@ -451,13 +452,14 @@ impl<O: Order, R: Readers, W: World> RawRwLock<O, R, W> {
     fn wait_first(&self, want: Want, deadline: Option<Time>, spins: bool) -> bool {
         let until = |end| deadline.map_or(end, |deadline| deadline.min(end));
         let came = W::now();
+        let asleep = deadline.map_or(PATIENCE_ASLEEP, |by| PATIENCE_ASLEEP.min((by - came) / 2));
         let mut has_slept = false;
         loop {
             if self.take(want) {
                 return true;
             }
             let now = W::now();
-            let patience = if has_slept { PATIENCE_ASLEEP } else { PATIENCE };
+            let patience = if has_slept { asleep } else { PATIENCE };
             // The model, where no time passes, is impatient after a first sleep.
             let is_patient = now - came < patience && (W::RUNS || !has_slept);
             if !is_patient {
@@ -478,7 +480,7 @@ impl<O: Order, R: Readers, W: World> RawRwLock<O, R, W> {
                 return self.take_or_leave(want);
             }
             // Then it asks.
-            let by = (is_patient && W::RUNS).then(|| until(came + PATIENCE_ASLEEP)).or(deadline);
+            let by = (is_patient && W::RUNS).then(|| until(came + asleep)).or(deadline);
             self.sleep(SLEEPS, want.barred(), by);
             has_slept = true;
         }

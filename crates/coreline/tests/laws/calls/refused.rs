@@ -240,6 +240,6 @@ fn no_value_is_freed_early_or_lost_after_a_fence_is_refused_in_the_midst_of_roll
 }
 
 #[test]
-fn nor_where_each_update_trims_after_a_fence_is_refused_in_the_midst_of_rolls() {
+fn no_value_is_freed_early_where_updates_trim_and_a_fence_is_refused_among_rolls() {
     worlds::few_planted(ONE_REFUSED, || nothing_is_freed_early_of_two_rolls(ALWAYS));
 }

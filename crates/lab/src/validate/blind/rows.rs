@@ -178,6 +178,7 @@ pub(super) const ROWS: &[Row] = &[
                   variant={variant} window=500",
         loads: &[["futex-nodes", "futex-nodes"]],
         at: &[2, 20],
+        seen: BLIND,
         decides: "that the bucket's line moves inside a socket only",
         ..FUTEX_ROW
     },
@@ -190,6 +191,7 @@ pub(super) const ROWS: &[Row] = &[
                   variant={variant} window=60",
         loads: &[["futex-list", "futex-list"]],
         at: &[1, 176],
+        seen: BLIND,
         decides: "a second line for each operation, and whether threads that arrive take the \
                   line from the holder",
         ..FUTEX_ROW
@@ -272,6 +274,7 @@ const GIVE_BACK_ROW: Row = Row {
               rest={rest} variant={variant} window=1500",
     loads: &[],
     at: &[1, 8, 72],
+    seen: BLIND,
     decides: "which of both limits is lower: turns of the lock, or interrupts that a CPU handles",
     ..FUTEX_ROW
 };

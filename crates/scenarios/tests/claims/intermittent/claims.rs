@@ -11,8 +11,8 @@
 //! Timed turns and ticks are the published benchmark and the kernel: there all claims hold at once.
 //! Turns in an order that is drawn anew, and scans as often as can be, are the other end.
 //!
-//! [`PUBLISHED`] has the whole band in the order of arrival: three request shares with 16 seeds
-//! each, and each uncertain cost at 70 % and 130 %. Threads run in turn, so no two want a line at
+//! [`PUBLISHED`] has the band of [`first_come`]: the whole one at night, and fewer seeds before a
+//! change. Threads run in turn, so no two want a line at
 //! the same time, and the other arbitration has nothing to choose. The other end has one seed for
 //! each share. Each point is one run, of all five counted bursts of each thread where turns are
 //! timed, and of two where they are called.
