@@ -16,7 +16,7 @@ use super::*;
 /// Workers that sleep immediately. The test decides which of them run.
 fn workers<W: Testbed>(count: u32) -> Arc<Shared<W>> {
     let cpus: Vec<_> = (0..count).map(CpuId::new).collect();
-    Arc::new(Shared::new_in(&cpus, Policy::Notify, Duration::ZERO))
+    Arc::new(Shared::new_in(&cpus, Policy::Notify, Duration::ZERO, usize::MAX))
 }
 
 fn spawn<W: Testbed>(
@@ -48,7 +48,7 @@ fn task<W: World>() -> Task<W> {
 
 /// The steps of the busy worker 0: it adds a task for any worker.
 fn adds<W: Testbed>(shared: &Arc<Shared<W>>) {
-    shared.workers[0].tasks.push(task(), false).unwrap();
+    shared.workers[0].tasks.push(&task(), false).unwrap();
     shared.wake_searcher();
 }
 
@@ -123,7 +123,7 @@ fn behind<W: Testbed>(is_bound: bool) {
 
 /// The one worker begins, and runs a task that is added for it, or for any.
 fn runs_a_task<W: Testbed>(shared: &Arc<Shared<W>>, is_bound: bool) {
-    let worker = spawn(shared, |shared| shared.work(0));
+    let worker = spawn(shared, |shared| shared.work(0, &mut || ()));
     let letter = letter(|| ());
     let task = Task(letter.as_message());
     let sent = if is_bound { shared.spawn_on(0, task) } else { shared.spawn(task) };

@@ -28,7 +28,7 @@ impl<W: World> Two<W> {
         // SAFETY: the call is over.
         assert_eq!(self.counts[1 - own].with(|count| unsafe { *count }), 1);
         request.into_value().unwrap();
-        while this.counts.read().calls == 0 {
+        while this.counts.read(0).calls == 0 {
             if this.serve_calls(&self.workers) == 0 {
                 this.mailbox.sleep(|| false);
             }
@@ -164,7 +164,7 @@ fn behind<W: Testbed>(before: Before) {
         }
     });
     let calls = if matches!(before, Before::Work) { 1 } else { 2 };
-    while this.counts.read().calls < calls {
+    while this.counts.read(0).calls < calls {
         if this.serve_calls(&*workers) == 0 {
             this.mailbox.sleep(|| false);
         }
