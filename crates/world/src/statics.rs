@@ -33,7 +33,8 @@ pub trait Statics: Sized {
         Some(Self::with_static(key, init, use_it))
     }
 
-    /// Calls `use_it` with this machine's object for `key`. Returns `None` if it does not exist yet.
+    /// Calls `use_it` with this machine's object for `key`. Returns `None` if it does not exist
+    /// yet.
     fn find_static<T: Send + Sync + 'static, R>(
         key: &'static WorldStatic,
         use_it: impl FnOnce(&T) -> R,

@@ -68,8 +68,9 @@ impl Until {
     ///   Thread: waits in the queue of the lock of the global allocator, and creates the words
     ///   Thread: allocates for this, and waits for that lock behind itself      <- for ever
     fn with<W: World, R>(&'static self, cpu: CpuId, f: impl FnOnce(&W::U64) -> R) -> Option<R> {
-        let word = |cpus: &Box<[Line<W::U64>]>| cpus.get(cpu.index()).map(|word| f(word));
-        self.0.find::<W, _, _>(word).flatten()
+        self.0
+            .find::<W, Box<[Line<W::U64>]>, _>(|cpus| cpus.get(cpu.index()).map(|word| f(word)))
+            .flatten()
     }
 
     /// Whether that time has not come yet. In the model, where no time passes, it has.
