@@ -135,26 +135,20 @@ unsafe extern "C" fn pthread_create(
     argument: *mut c_void,
 ) -> c_int {
     // SAFETY: the caller's promise.
-    let create = || unsafe { next::create(thread, attributes, start, argument) };
+    let create = |start, argument| unsafe { next::create(thread, attributes, start, argument) };
     // A thread of this library creates others. If it waited here, the caller would wait for it.
     if mode::is_ours(start as usize) {
-        return create();
+        return mode::create_own(start, argument, create);
     }
     mode::before_a_thread();
-    let mut is_last = false;
     loop {
-        let result = create();
-        if result == 0 {
-            mode::note_thread();
-        }
-        if result != libc::EAGAIN || is_last {
+        // Before the call, because a thread that is gone after it may have been there during it.
+        let may_linger = mode::may_linger();
+        let result = create(start, argument);
+        if result != libc::EAGAIN || !may_linger {
             return result;
         }
-        // A thread that is gone now may have been there during the call: so one more call.
-        is_last = !mode::may_linger();
-        if !is_last {
-            mode::pause(mode::END);
-        }
+        mode::pause(mode::END);
     }
 }
 

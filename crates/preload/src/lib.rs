@@ -90,3 +90,13 @@ fn uncancelled(f: impl FnOnce()) {
     f();
     pthread_setcancelstate(before, None);
 }
+
+/// Calls `f`, and leaves `errno` alone, as lock calls and `pthread_create` do.
+fn keeping_errno<T>(f: impl FnOnce() -> T) -> T {
+    // SAFETY: the word is the thread's own.
+    let before = unsafe { *libc::__errno_location() };
+    let result = f();
+    // SAFETY: as before.
+    unsafe { *libc::__errno_location() = before };
+    result
+}

@@ -21,16 +21,19 @@
 
 use core::alloc::Layout;
 use core::arch::naked_asm;
-use core::ffi::c_int;
-use core::mem::MaybeUninit;
-use core::ptr::NonNull;
-use core::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use core::ffi::{c_int, c_void};
+use core::mem;
+use core::ptr::{self, NonNull};
+use core::sync::atomic::{
+    AtomicBool, AtomicI32, AtomicPtr, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering,
+};
 use core::time::Duration;
 
 use coreline::lock::RawBiasedRwLock;
 use coreline_world::{Clock, IndexBy, Memory, Native, Restartable, Sleep, Threads, Time};
 
-use crate::{ALLOCATOR, uncancelled};
+use crate::next::Start;
+use crate::{ALLOCATOR, keeping_errno, uncancelled};
 
 #[repr(u8)]
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -98,21 +101,82 @@ pub(crate) fn pause(time: Duration) {
     Native::yield_now();
 }
 
-/// A time at which threads of [`get_ready`] are gone, in ns of the monotonic clock.
+/// A thread that this library creates: the test of restartable sequences needs two, at most twice.
+/// It counts for limits of threads until the kernel has removed it, which may be after its last
+/// instruction. It runs at the lowest priority, so busy CPUs may delay it for long.
+struct Own {
+    /// The thread's ID; [`NONE`]; or [`NEW`] until the thread runs.
+    id: AtomicI32,
+    start: AtomicPtr<c_void>,
+    argument: AtomicPtr<c_void>,
+}
+
+const NONE: libc::pid_t = 0;
+const NEW: libc::pid_t = -1;
+
+static OWN: [Own; 4] = [const {
+    let [start, argument] = [const { AtomicPtr::new(ptr::null_mut()) }; 2];
+    Own { id: AtomicI32::new(NONE), start, argument }
+}; 4];
+
+/// Creates a thread of this library by `create`, and notes which one it is.
+pub(crate) fn create_own(
+    start: Start,
+    argument: *mut c_void,
+    create: impl FnOnce(Start, *mut c_void) -> c_int,
+) -> c_int {
+    // Relaxed, here and below: `create` orders the words before the thread.
+    let relaxed = Ordering::Relaxed;
+    let is_free = |own: &&Own| own.id.compare_exchange(NONE, NEW, relaxed, relaxed).is_ok();
+    let Some(own) = OWN.iter().find(is_free) else { return create(start, argument) };
+    own.start.store(start as *mut c_void, relaxed);
+    own.argument.store(argument, relaxed);
+    let result = create(run_own, ptr::from_ref(own).cast_mut().cast());
+    if result != 0 {
+        own.id.store(NONE, relaxed);
+    }
+    result
+}
+
+extern "C" fn run_own(own: *mut c_void) -> *mut c_void {
+    // SAFETY: `create_own` gives one of these.
+    let own = unsafe { &*own.cast::<Own>() };
+    let relaxed = Ordering::Relaxed;
+    // SAFETY: `create_own` has stored such a function. The call has no conditions.
+    let (start, id) =
+        unsafe { (mem::transmute::<*mut c_void, Start>(own.start.load(relaxed)), libc::gettid()) };
+    let argument = own.argument.load(relaxed);
+    own.id.store(id, relaxed);
+    start(argument)
+}
+
+impl Own {
+    /// Whether it may still count for limits of threads.
+    fn is_there(&self) -> bool {
+        let relaxed = Ordering::Relaxed;
+        let id = self.id.load(relaxed);
+        // The kernel sends nothing, and finds the thread for as long as the thread counts. In a
+        // child of a fork, the process has no such thread.
+        // SAFETY: the calls have no conditions.
+        let is_gone = || unsafe { libc::syscall(libc::SYS_tgkill, libc::getpid(), id, 0) } != 0;
+        if id > 0 && is_gone() {
+            let _ = self.id.compare_exchange(id, NONE, relaxed, relaxed);
+            return false;
+        }
+        id != NONE
+    }
+}
+
+/// How long after the first `pthread_create` another one may wait for such a thread.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// The end of this time, in ns of the monotonic clock.
 static GONE_AT: AtomicU64 = AtomicU64::new(0);
-
-/// These threads count for limits of threads until the kernel has removed them, which may be after
-/// their last instruction. They run at the lowest priority, so busy CPUs may delay them for long.
-/// This is the time for which `pthread_create` waits for that, without `/proc` and with it.
-const GONE: [Duration; 2] = [Duration::from_secs(1), Duration::from_secs(10)];
-
-/// What [`links`] returns if only the program's threads are there, of which none has ended.
-static EXPECTED: AtomicUsize = AtomicUsize::new(0);
 
 /// Whether a thread that this library has created may still count for limits of threads.
 pub(crate) fn may_linger() -> bool {
-    Native::now() < Time::from_nanos(GONE_AT.load(Ordering::Relaxed))
-        && links().is_none_or(|links| links > EXPECTED.load(Ordering::Relaxed))
+    let is_there = || OWN.iter().any(Own::is_there);
+    keeping_errno(is_there) && Native::now() < Time::from_nanos(GONE_AT.load(Ordering::Relaxed))
 }
 
 /// The addresses of this library's functions: the first, and the one behind the last.
@@ -120,11 +184,7 @@ static IMAGE: [AtomicUsize; 2] = [const { AtomicUsize::new(0) }; 2];
 
 /// Finds these addresses, while the dynamic linker loads this library.
 pub(crate) fn find_image() {
-    unsafe extern "C" fn look(
-        of: *mut libc::dl_phdr_info,
-        _: usize,
-        _: *mut core::ffi::c_void,
-    ) -> c_int {
+    unsafe extern "C" fn look(of: *mut libc::dl_phdr_info, _: usize, _: *mut c_void) -> c_int {
         // SAFETY: the C library describes a library that is loaded.
         let (at, parts) = unsafe {
             let of = &*of;
@@ -142,7 +202,7 @@ pub(crate) fn find_image() {
         0
     }
     // SAFETY: `look` is such a function, and needs no argument.
-    unsafe { libc::dl_iterate_phdr(Some(look), core::ptr::null_mut()) };
+    unsafe { libc::dl_iterate_phdr(Some(look), ptr::null_mut()) };
 }
 
 /// Whether this is a function of this library, and so a thread that begins with it is not the
@@ -152,41 +212,20 @@ pub(crate) fn is_ours(start: usize) -> bool {
     (first..end).contains(&start)
 }
 
-/// The program has one thread more.
-pub(crate) fn note_thread() {
-    EXPECTED.fetch_add(1, Ordering::Relaxed);
-}
-
-/// The number of this process's threads, and some more, which are always the same. `None` if it has
-/// no `/proc`.
-fn links() -> Option<usize> {
-    let mut found = MaybeUninit::<libc::stat>::uninit();
-    // SAFETY: the name is a string, and the call writes what it is given if it does not fail.
-    unsafe {
-        let result = libc::stat(c"/proc/self/task".as_ptr(), found.as_mut_ptr());
-        if result == 0 { usize::try_from(found.assume_init().st_nlink).ok() } else { None }
-    }
-}
-
 /// Makes what all locks share, unless a thread has begun to.
 pub(crate) fn before_a_thread() {
     if IS_BEGUN.load(Ordering::Relaxed) || IS_BEGUN.swap(true, Ordering::Relaxed) {
         return;
     }
-    // SAFETY: the word is the thread's own.
-    let errno = unsafe { *libc::__errno_location() };
-    uncancelled(|| {
-        let before = links();
+    let make = || {
         if has_memory(needs()) && on_another_stack(get_ready) {
-            EXPECTED.store(before.unwrap_or(0), Ordering::Relaxed);
-            let gone_at = Native::now() + GONE[usize::from(before.is_some())];
+            let gone_at = Native::now() + PATIENCE;
             GONE_AT.store(gone_at.as_nanos(), Ordering::Relaxed);
         } else {
             IS_BEGUN.store(false, Ordering::Relaxed);
         }
-    });
-    // SAFETY: as before. Lock calls leave it alone.
-    unsafe { *libc::__errno_location() = errno };
+    };
+    keeping_errno(|| uncancelled(make));
 }
 
 /// Sets a mode, unless another thread was faster and has set a later one.

@@ -5,6 +5,7 @@
    creates threads: as a user who may have one thread more. It needs root.
    creates two: as a user who may have two threads more, which it has at the same time.
    creates none: as a user who may have no thread more.
+   creates more: at that limit, beside threads that the library has not created and cannot know.
    creates files: with no descriptor for a file.
    creates exit: and ends the process on a thread with little stack.
    creates busy: and ends the process while threads use many locks.
@@ -18,6 +19,8 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
+#include <threads.h>
+#include <time.h>
 #include <ucontext.h>
 #include <unistd.h>
 
@@ -51,6 +54,11 @@ static void create_two(void) {
   MUST(!pthread_barrier_init(&together, NULL, 2));
   for (int i = 0; i < 2; i++) MUST(!pthread_create(&threads[i], NULL, wait_for_other, NULL));
   for (int i = 0; i < 2; i++) MUST(!pthread_join(threads[i], NULL));
+}
+
+static int sleep_on(void *of) {
+  while (!of) pause();
+  return 0;
 }
 
 /* Reads in reads, and writes. */
@@ -128,6 +136,17 @@ int main(int count, char **arguments) {
     pthread_t thread;
     limit_threads(1);
     MUST(pthread_create(&thread, NULL, nothing, NULL) == EAGAIN);
+  } else if (!strcmp(which, "more")) {
+    pthread_t thread;
+    thrd_t others[3];
+    create();
+    for (int i = 0; i < 3; i++) MUST(thrd_create(&others[i], sleep_on, NULL) == thrd_success);
+    limit_threads(1);
+    struct timespec begin, end;
+    MUST(!clock_gettime(CLOCK_MONOTONIC, &begin));
+    MUST(pthread_create(&thread, NULL, nothing, NULL) == EAGAIN);
+    MUST(!clock_gettime(CLOCK_MONOTONIC, &end));
+    MUST(end.tv_sec - begin.tv_sec < 5);
   } else if (!strcmp(which, "files")) {
     limit(RLIMIT_NOFILE, 0);
     create();
