@@ -30,7 +30,7 @@ use core::sync::atomic::{
 use core::time::Duration;
 
 use coreline::lock::RawBiasedRwLock;
-use coreline_world::{Clock, IndexBy, Memory, Native, Restartable, Sleep, Threads, Time};
+use coreline_world::{Clock, IndexBy, Memory, Native, Restartable, Signals, Sleep, Threads, Time};
 
 use crate::next::Start;
 use crate::{ALLOCATOR, keeping_errno, uncancelled};
@@ -218,7 +218,7 @@ pub(crate) fn before_a_thread() {
         return;
     }
     let make = || {
-        if has_memory(needs()) && on_another_stack(get_ready) {
+        if has_memory(needs()) && on_another_stack(get_ready).is_some() {
             let gone_at = Native::now() + PATIENCE;
             GONE_AT.store(gone_at.as_nanos(), Ordering::Relaxed);
         } else {
@@ -234,7 +234,7 @@ pub(crate) fn set(mode: Mode) {
 }
 
 /// Makes what all locks share.
-extern "C" fn get_ready() {
+fn get_ready() {
     register();
     coreline::lock::prepare();
     // Makes the choice, which cannot fail for this index.
@@ -297,32 +297,48 @@ pub(crate) fn has_memory(bytes: usize) -> bool {
 
 const PAGE: usize = 4096;
 
-/// Far more than [`get_ready`] uses, for the program's allocator, and for handlers of signals.
+/// Far more than [`get_ready`] uses, for the program's allocator.
 const STACK: usize = 1 << 20;
 
-/// Runs `f` on a stack of its own, if there is memory.
-pub(crate) fn on_another_stack(f: extern "C" fn()) -> bool {
+/// Runs `f` on a stack of its own, if there is memory. Signals are blocked meanwhile: a handler may
+/// read the stack up to the end of the thread's own one, as those of garbage collectors do that
+/// stop threads. So `f` must not wait for long.
+pub(crate) fn on_another_stack<T>(f: fn() -> T) -> Option<T> {
+    extern "C" fn run<T>(call: *mut c_void) {
+        // SAFETY: the value of `on_another_stack`, which does not use it meanwhile.
+        let (f, result) = unsafe { &mut *call.cast::<(fn() -> T, Option<T>)>() };
+        *result = Some(f());
+    }
     let layout = const { Layout::from_size_align(STACK, PAGE) }.expect("a power of two");
-    let Ok(stack) = Native::map(layout) else { return false };
+    let stack = Native::map(layout).ok()?;
+    let mut call = (f, None);
+    let held = Native::hold();
     // SAFETY: the stack is the whole mapping, which ends at a multiple of 16, and is not used when
-    // `f` has returned.
+    // `run` has returned.
     unsafe {
-        call_on(stack.add(STACK), f);
+        call_on(stack.add(STACK), run::<T>, (&raw mut call).cast());
+        drop(held);
         Native::unmap(stack, layout);
     }
-    true
+    call.1
 }
 
 /// # Safety
 ///
-/// Below `top`, a multiple of 16, there is memory for the stack of `f`. `f` does not unwind.
+/// Below `top`, a multiple of 16, there is memory for the stack of `f`, which may be called with
+/// `argument`. `f` does not unwind.
 #[unsafe(naked)]
-unsafe extern "C" fn call_on(top: NonNull<u8>, f: extern "C" fn()) {
+unsafe extern "C" fn call_on(
+    top: NonNull<u8>,
+    f: extern "C" fn(*mut c_void),
+    argument: *mut c_void,
+) {
     #[cfg(target_arch = "x86_64")]
     naked_asm!(
         "push rbp",
         "mov rbp, rsp",
         "mov rsp, rdi",
+        "mov rdi, rdx",
         "call rsi",
         "mov rsp, rbp",
         "pop rbp",
@@ -333,6 +349,7 @@ unsafe extern "C" fn call_on(top: NonNull<u8>, f: extern "C" fn()) {
         "stp x29, x30, [sp, #-16]!",
         "mov x29, sp",
         "mov sp, x0",
+        "mov x0, x2",
         "blr x1",
         "mov sp, x29",
         "ldp x29, x30, [sp], #16",

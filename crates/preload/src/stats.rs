@@ -264,18 +264,12 @@ fn count_in(tables: Option<&Tables>, call: &Call<'_>, take: impl FnOnce() -> c_i
 static AT_EXIT: extern "C" fn() = print;
 
 extern "C" fn print() {
-    if tables().is_some() {
-        ALLOCATOR.end_limit();
-        // More than the text, what is sorted for it, and the stack. The thread that ends the
-        // process may have little stack.
-        if mode::has_memory(4 << 20) {
-            mode::on_another_stack(print_here);
-        }
-    }
-}
-
-extern "C" fn print_here() {
-    if let Some((tables, text)) = tables().and_then(|tables| Some((tables, text(tables)?))) {
+    let Some(tables) = tables() else { return };
+    ALLOCATOR.end_limit();
+    // More than the text, what is sorted for it, and the stack. The thread that ends the process
+    // may have little stack.
+    let text = if mode::has_memory(4 << 20) { mode::on_another_stack(text) } else { None };
+    if let Some(text) = text.flatten() {
         uncancelled(|| quietly(|| write(tables, text.as_bytes())));
     }
 }
@@ -385,7 +379,8 @@ fn busiest(rows: &[Row]) -> (Vec<&Row>, usize) {
 }
 
 /// `None`: no lock was taken.
-fn text(tables: &Tables) -> Option<String> {
+fn text() -> Option<String> {
+    let tables = tables()?;
     let (locks, all_locks) = busiest(&tables.locks);
     let (callers, all_callers) = busiest(&tables.callers);
     if locks.is_empty() {

@@ -200,7 +200,7 @@ fn the_first_thread_needs_no_more_than_with_glibc() {
     let program = compile("creates.c", "creates", &[]);
     // SAFETY: the call has no conditions.
     let is_root = unsafe { libc::geteuid() } == 0;
-    let mut cases = vec!["stack", "memory", "later", "files"];
+    let mut cases = vec!["stack", "memory", "later", "files", "signals"];
     if has("right to change the user (root)", is_root) {
         // The kernel may be slow or quick to remove a thread that has ended.
         cases.extend([["threads"; 20], ["two"; 20]].concat());

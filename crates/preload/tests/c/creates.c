@@ -7,6 +7,7 @@
    creates none: as a user who may have no thread more.
    creates more: at that limit, beside threads that the library has not created and cannot know.
    creates files: with no descriptor for a file.
+   creates signals: and gets signals all the time, whose handler finds itself on the thread's stack.
    creates exit: and ends the process on a thread with little stack.
    creates busy: and ends the process while threads use many locks.
    creates file: and may not write to files. */
@@ -14,6 +15,7 @@
 #include <errno.h>
 #include <limits.h>
 #include <pthread.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -59,6 +61,37 @@ static void create_two(void) {
 static int sleep_on(void *of) {
   while (!of) pause();
   return 0;
+}
+
+static pthread_t main_thread;
+static char *stack_begin, *stack_end;
+
+static void look_at_stack(int signal) {
+  char here = (char)signal;
+  MUST(&here >= stack_begin && &here < stack_end);
+}
+
+static int send_signals(void *of) {
+  while (!of) {
+    pthread_kill(main_thread, SIGUSR1);
+    usleep(20);
+  }
+  return 0;
+}
+
+static void get_signals(void) {
+  pthread_attr_t attributes;
+  size_t size;
+  void *begin;
+  thrd_t sender;
+  main_thread = pthread_self();
+  MUST(!pthread_getattr_np(main_thread, &attributes));
+  MUST(!pthread_attr_getstack(&attributes, &begin, &size));
+  stack_begin = begin;
+  stack_end = stack_begin + size;
+  struct sigaction action = {.sa_handler = look_at_stack, .sa_flags = SA_RESTART};
+  MUST(!sigaction(SIGUSR1, &action, NULL));
+  MUST(thrd_create(&sender, send_signals, NULL) == thrd_success);
 }
 
 /* Reads in reads, and writes. */
@@ -149,6 +182,9 @@ int main(int count, char **arguments) {
     MUST(end.tv_sec - begin.tv_sec < 5);
   } else if (!strcmp(which, "files")) {
     limit(RLIMIT_NOFILE, 0);
+    create();
+  } else if (!strcmp(which, "signals")) {
+    get_signals();
     create();
   } else if (!strcmp(which, "exit")) {
     pthread_t thread;
