@@ -270,7 +270,9 @@ extern "C" fn print() {
     // may have little stack.
     let text = if mode::has_memory(4 << 20) { mode::on_another_stack(text) } else { None };
     if let Some(text) = text.flatten() {
-        uncancelled(|| quietly(|| write(tables, text.as_bytes())));
+        // A pipe may have its pages for longer than this call lasts.
+        let text = text.leak();
+        uncancelled(|| quietly(|| write_all(tables, text.as_bytes())));
     }
 }
 
@@ -305,10 +307,34 @@ const SIGNALS: [c_int; 3] = [libc::SIGPIPE, libc::SIGXFSZ, libc::SIGTTOU];
 /// written by then is lost.
 const PATIENCE: Duration = Duration::from_secs(1);
 
+/// A call that writes to a file, and never waits: other processes may take the room that `poll` has
+/// seen.
+type Write = fn(c_int, &[u8]) -> isize;
+
+/// Writes to a file that does not wait, or only for its disk.
+fn write(file: c_int, text: &[u8]) -> isize {
+    // SAFETY: the text has this many bytes.
+    unsafe { libc::write(file, text.as_ptr().cast(), text.len()) }
+}
+
+/// Writes to a socket.
+fn send(file: c_int, text: &[u8]) -> isize {
+    const HOW: c_int = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
+    // SAFETY: the text has this many bytes.
+    unsafe { libc::send(file, text.as_ptr().cast(), text.len(), HOW) }
+}
+
+/// Writes to a pipe, which then has the pages of the text: it must not change any more.
+fn splice(file: c_int, text: &[u8]) -> isize {
+    let text = libc::iovec { iov_base: text.as_ptr().cast_mut().cast(), iov_len: text.len() };
+    // SAFETY: the text has this many bytes, which the kernel reads.
+    unsafe { libc::vmsplice(file, &raw const text, 1, libc::SPLICE_F_NONBLOCK) }
+}
+
 /// Writes the text. Does not wait for longer than [`PATIENCE`], and reports nothing: there is no
 /// place for that.
-fn write(tables: &Tables, mut text: &[u8]) {
-    let Some(file) = open(tables) else { return };
+fn write_all(tables: &Tables, mut text: &[u8]) {
+    let Some((file, write)) = open(tables) else { return };
     let begun = Native::now();
     while !text.is_empty() {
         let Some(left) = PATIENCE.checked_sub(Native::now() - begun) else { return };
@@ -320,11 +346,8 @@ fn write(tables: &Tables, mut text: &[u8]) {
             _ if is_again() => continue,
             _ => return,
         }
-        // A pipe that is ready has room for this many bytes.
         let part = &text[..text.len().min(libc::PIPE_BUF)];
-        // SAFETY: the text has this many bytes.
-        let written = unsafe { libc::write(file, part.as_ptr().cast(), part.len()) };
-        match usize::try_from(written) {
+        match usize::try_from(write(file, part)) {
             Ok(written @ 1..) => text = &text[written..],
             Err(_) if is_again() => {}
             _ => return,
@@ -339,33 +362,35 @@ fn is_again() -> bool {
 }
 
 /// Opens the output. The file stays open, in a process that ends.
-fn open(tables: &Tables) -> Option<c_int> {
+fn open(tables: &Tables) -> Option<(c_int, Write)> {
     // A FIFO without a reader is not waited for, a terminal does not become the process's, and
     // writes to either return at once.
     const HOW: c_int = libc::O_WRONLY | libc::O_CLOEXEC | libc::O_NOCTTY | libc::O_NONBLOCK;
     // SAFETY: `begin` has written a string.
     let output = unsafe { CStr::from_ptr(tables.output.as_ptr()) };
-    // SAFETY: strings.
-    let open = |path: &CStr, how| unsafe { libc::open(path.as_ptr(), HOW | how, 0o644) };
-    let file = match output.to_bytes() {
-        // The program may have closed it, and opened a file of its own, whose number is the same.
-        b"-" if File::of(libc::STDERR_FILENO) != tables.errors => return None,
-        // Other processes have the same open file, and do not expect that its writes return at
-        // once. So this opens it anew, if that is possible. A regular file would lose its position.
-        b"-" if is_stream(libc::STDERR_FILENO) => match open(c"/proc/self/fd/2", 0) {
-            ..0 => libc::STDERR_FILENO,
-            file => file,
-        },
-        b"-" => libc::STDERR_FILENO,
-        _ => open(output, libc::O_CREAT | libc::O_APPEND),
+    let open = |path: &CStr, how| {
+        // SAFETY: a string.
+        let file = unsafe { libc::open(path.as_ptr(), HOW | how, 0o644) };
+        (file >= 0).then_some((file, write as Write))
     };
-    (file >= 0).then_some(file)
-}
-
-/// Whether writes to the file may wait for another process: it is a pipe or a device.
-fn is_stream(descriptor: c_int) -> bool {
-    let mode = stat_of(descriptor).st_mode & libc::S_IFMT;
-    mode == libc::S_IFIFO || mode == libc::S_IFCHR
+    if output.to_bytes() != b"-" {
+        return open(output, libc::O_CREAT | libc::O_APPEND);
+    }
+    let errors = libc::STDERR_FILENO;
+    // The program may have closed it, and opened a file of its own, whose number is the same.
+    if File::of(errors) != tables.errors {
+        return None;
+    }
+    // Other processes have the same open file, and do not expect that its writes return at once. So
+    // this opens it anew, if that is possible. A regular file would lose its position.
+    let open_anew = || open(c"/proc/self/fd/2", 0);
+    match stat_of(errors).st_mode & libc::S_IFMT {
+        libc::S_IFSOCK => Some((errors, send)),
+        libc::S_IFIFO => open_anew().or(Some((errors, splice))),
+        libc::S_IFCHR => open_anew(),
+        libc::S_IFREG => Some((errors, write)),
+        _ => None,
+    }
 }
 
 /// The rows with the most waits, and of those with the most calls.

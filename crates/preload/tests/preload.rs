@@ -4,12 +4,13 @@
 
 use std::ffi::CString;
 use std::fs::File;
-use std::io::{self, Write};
+use std::io::{self, Read, Write};
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
-use std::{env, fs};
+use std::time::Duration;
+use std::{env, fs, thread};
 
 /// Beside the tests, where cargo builds it before them.
 fn library() -> PathBuf {
@@ -214,13 +215,35 @@ fn the_first_thread_needs_no_more_than_with_glibc() {
     }
 }
 
-/// A program whose counts go to this file, and the program's standard error to `errors`.
-fn ends_well(program: &Path, which: &str, counts: &Path, errors: impl Into<Stdio>) {
+/// A program whose counts go to this file, and which is killed if it takes a minute.
+fn counting(program: &Path, which: &str, counts: &Path, preloads: &[&Path]) -> Command {
+    let preloads: Vec<_> = preloads.iter().map(|path| path.to_str().unwrap()).collect();
     let mut command = Command::new("timeout");
-    command.args(["-s", "KILL", "60"]).arg(program).arg(which).stderr(errors);
-    command.env("LD_PRELOAD", library()).env("CORELINE_PRELOAD_STATS", counts);
-    let status = command.status().unwrap();
+    command.args(["-s", "KILL", "60", "env"]).arg(format!("LD_PRELOAD={}", preloads.join(":")));
+    command.arg(program).arg(which).env("CORELINE_PRELOAD_STATS", counts).stdin(Stdio::null());
+    command
+}
+
+/// Runs such a program, whose standard error goes to `errors`.
+fn ends_well(program: &Path, which: &str, counts: &Path, errors: impl Into<Stdio>) {
+    let status = counting(program, which, counts, &[&library()]).stderr(errors).status().unwrap();
     assert!(status.success(), "{which}, counts to {counts:?}: {status}");
+}
+
+fn full_pipe() -> (io::PipeReader, io::PipeWriter) {
+    let (reader, mut writer) = io::pipe().unwrap();
+    // SAFETY: the pipe is open.
+    let room = unsafe { libc::fcntl(writer.as_raw_fd(), libc::F_GETPIPE_SZ) };
+    writer.write_all(&vec![0; room as usize]).unwrap();
+    (reader, writer)
+}
+
+fn full_socket() -> (UnixStream, OwnedFd) {
+    let (theirs, mut ours) = UnixStream::pair().unwrap();
+    ours.set_nonblocking(true).unwrap();
+    while ours.write(&[0; 4096]).is_ok() {}
+    ours.set_nonblocking(false).unwrap();
+    (theirs, ours.into())
 }
 
 #[test]
@@ -239,25 +262,79 @@ fn counts_that_cannot_be_written_leave_the_exit_status() {
         ends_well(&program, "stack", output, Stdio::null());
     }
     ends_well(&program, "file", &file, Stdio::null());
-    let errors = Path::new("-");
-    ends_well(&program, "stack", errors, File::create("/dev/full").unwrap());
+    ends_well(&program, "stack", STDERR.as_ref(), File::create("/dev/full").unwrap());
     let (reader, writer) = io::pipe().unwrap();
     drop(reader);
-    ends_well(&program, "stack", errors, writer);
+    ends_well(&program, "stack", STDERR.as_ref(), writer);
     // With a reader that never reads, and no room.
-    let (_reader, mut writer) = io::pipe().unwrap();
-    let (mut ours, _theirs) = UnixStream::pair().unwrap();
-    // SAFETY: the pipe is open.
-    let room = unsafe { libc::fcntl(writer.as_raw_fd(), libc::F_GETPIPE_SZ) };
-    writer.write_all(&vec![0; room as usize]).unwrap();
-    ours.set_nonblocking(true).unwrap();
-    while ours.write(&[0; 4096]).is_ok() {}
-    ours.set_nonblocking(false).unwrap();
-    ends_well(&program, "stack", errors, writer);
-    ends_well(&program, "stack", errors, OwnedFd::from(ours));
+    let (_reader, writer) = full_pipe();
+    ends_well(&program, "stack", STDERR.as_ref(), writer);
+    let (_theirs, ours) = full_socket();
+    ends_well(&program, "stack", STDERR.as_ref(), ours);
     let closed = format!("exec {} stack 2>&-", program.display());
     let (out, _) = works(Path::new("sh"), &["-c", &closed], &[&library()], true);
     assert_eq!(out, "ok\n");
+}
+
+/// What says that counts go to standard error.
+const STDERR: &str = "-";
+
+/// The counts may not fit any more when they are written, because others have written.
+#[test]
+fn the_exit_never_waits_for_readers() {
+    let ready = compile("ready.c", "libready.so", SHARED);
+    let program = compile("creates.c", "creates-of-full", &[]);
+    let (_reader, pipe) = full_pipe();
+    let (_theirs, socket) = full_socket();
+    for errors in [pipe.into(), socket] {
+        let mut command = counting(&program, "end", STDERR.as_ref(), &[&library(), &ready]);
+        let output = command.stderr(errors).output().unwrap();
+        assert!(output.status.success() && output.stdout == b"ok\n", "{output:?}");
+    }
+}
+
+#[test]
+fn counts_go_to_sockets() {
+    let program = compile("creates.c", "creates-of-sockets", &[]);
+    let (mut theirs, ours) = UnixStream::pair().unwrap();
+    ends_well(&program, "end", STDERR.as_ref(), OwnedFd::from(ours));
+    let mut stats = String::new();
+    theirs.read_to_string(&mut stats).unwrap();
+    assert!(total(&stats, "reads") > 1_000, "{stats}");
+}
+
+/// They poll it together, and more of them find room than there is.
+#[test]
+fn many_processes_that_share_a_full_pipe_may_end_at_once() {
+    const MANY: usize = 20;
+    // Counts with names of this length do not fit into a page.
+    let program = compile("creates.c", &"longer-name".repeat(23), &[]);
+    let (mut reader, errors) = full_pipe();
+    let (mut outs, out) = io::pipe().unwrap();
+    let (stdin, keeps) = io::pipe().unwrap();
+    let children: Vec<_> = (0..MANY)
+        .map(|_| {
+            let mut command = counting(&program, "end", STDERR.as_ref(), &[&library()]);
+            command.stdin(stdin.try_clone().unwrap()).stdout(out.try_clone().unwrap());
+            command.stderr(errors.try_clone().unwrap()).spawn().unwrap()
+        })
+        .collect();
+    drop((stdin, out, errors));
+    let mut said = [0; 3 * MANY];
+    outs.read_exact(&mut said).unwrap();
+    drop(keeps);
+    let mut page = [0; 4096];
+    for _ in 0..MANY / 2 {
+        reader.read_exact(&mut page).unwrap();
+        thread::sleep(Duration::from_millis(20));
+    }
+    for mut child in children {
+        let status = child.wait().unwrap();
+        assert!(status.success(), "{status}");
+    }
+    let mut rest = Vec::new();
+    reader.read_to_end(&mut rest).unwrap();
+    assert!(String::from_utf8_lossy(&rest).contains("coreline: readers-writer locks of"));
 }
 
 /// It may have little stack, and other threads may use locks meanwhile.

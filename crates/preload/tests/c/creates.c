@@ -10,6 +10,7 @@
    creates signals: and gets signals all the time, whose handler finds itself on the thread's stack.
    creates exit: and ends the process on a thread with little stack.
    creates busy: and ends the process while threads use many locks.
+   creates end: and ends after its standard input, with no descriptor for a file.
    creates file: and may not write to files. */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -94,10 +95,10 @@ static void get_signals(void) {
   MUST(thrd_create(&sender, send_signals, NULL) == thrd_success);
 }
 
-/* Reads in reads, and writes. */
+/* Reads in reads, and writes, with more locks than the statistics print. */
 static void use(void) {
-  static pthread_rwlock_t locks[3];
-  for (int i = 0; i < 3; i++) {
+  static pthread_rwlock_t locks[12];
+  for (int i = 0; i < 12; i++) {
     for (int j = 0; j < 400; j++) MUST(!pthread_rwlock_rdlock(&locks[i]));
     for (int j = 0; j < 400; j++) MUST(!pthread_rwlock_unlock(&locks[i]));
     MUST(!pthread_rwlock_wrlock(&locks[i]));
@@ -197,6 +198,14 @@ int main(int count, char **arguments) {
     pthread_t thread;
     for (size_t i = 0; i < 3; i++) MUST(!pthread_create(&thread, NULL, use_many, (void *)i));
     usleep(50000);
+    return 0;
+  } else if (!strcmp(which, "end")) {
+    char byte;
+    create();
+    limit(RLIMIT_NOFILE, 3);
+    use();
+    MUST(puts("ok") >= 0 && !fflush(stdout));
+    while (read(0, &byte, 1) > 0) continue;
     return 0;
   } else if (!strcmp(which, "file")) {
     create();
