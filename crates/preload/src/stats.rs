@@ -346,8 +346,7 @@ fn write_all(tables: &Tables, mut text: &[u8]) {
             _ if is_again() => continue,
             _ => return,
         }
-        let part = &text[..text.len().min(libc::PIPE_BUF)];
-        match usize::try_from(write(file, part)) {
+        match usize::try_from(write(file, text)) {
             Ok(written @ 1..) => text = &text[written..],
             Err(_) if is_again() => {}
             _ => return,

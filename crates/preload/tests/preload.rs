@@ -337,6 +337,18 @@ fn many_processes_that_share_a_full_pipe_may_end_at_once() {
     assert!(String::from_utf8_lossy(&rest).contains("coreline: readers-writer locks of"));
 }
 
+/// So those of processes that end at the same time do not mix.
+#[test]
+fn counts_are_appended_to_a_file_by_one_write() {
+    let ready = compile("ready.c", "libready-of-file.so", SHARED);
+    let program = compile("creates.c", &"long-name.".repeat(25), &[]);
+    let file = program.with_file_name("counts-of-one-write");
+    let _ = fs::remove_file(&file);
+    let output = counting(&program, "stack", &file, &[&library(), &ready]).output().unwrap();
+    assert!(output.status.success() && output.stdout == b".ok\n", "{output:?}");
+    assert!(fs::metadata(file).unwrap().len() > 4096);
+}
+
 /// It may have little stack, and other threads may use locks meanwhile.
 #[test]
 fn any_thread_may_end_the_process() {
