@@ -225,6 +225,7 @@ impl<W: World + Threads> Builder<W> {
             let options = ThreadOptions { name: &self.name_of(cpu), stack_size: self.stack_size };
             let (on_start, on_stop) = (self.on_start.clone(), self.on_stop.clone());
             let work = move || {
+                shared.begin(index);
                 let mut panic = Ok(());
                 on_start.call(cpu, &mut panic);
                 shared.work(index, &mut || on_stop.call(cpu, &mut panic));

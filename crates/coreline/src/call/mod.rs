@@ -83,7 +83,11 @@
 //! **Signals**: a signal handler must not use this module, because its functions allocate and wait.
 //! **Fork**: a child has no workers. Its calls and tasks are refused ([`CallError::Forked`]), and
 //! dropping the workers in the child does not wait. A [`Reply`] that was pending at the fork never
-//! becomes ready in the child, so pass it to `mem::forget`. **Panics**: a panic in a called
+//! becomes ready in the child, so pass it to `mem::forget`. A child that a worker has forked must
+//! exit, or begin another program, before the function that forked returns. If the function
+//! returns, calls that the worker has taken before may run there, too, and a function that waits
+//! for another worker waits forever. Otherwise the thread ends, without any further task, future or
+//! hook, and so does the child. **Panics**: a panic in a called
 //! function is resumed in the caller. A panic in a task is resumed in the thread that waits for its
 //! value. The worker survives both.
 //!

@@ -442,18 +442,36 @@ impl<W: World> Shared<W> {
         self.workers.iter().any(|worker| worker.tasks.is_any_unbound())
     }
 
-    /// The loop of a worker. It calls `at_end` when it has run everything.
-    pub(super) fn work(self: &Arc<Self>, index: usize, at_end: &mut dyn FnMut()) {
+    /// The calling thread is this worker from here on. It must [work](Shared::work) next, because
+    /// others wait for its end.
+    pub(super) fn begin(self: &Arc<Self>, index: usize) {
         with_current::<W, _>(|current| {
             current.shared.set(Arc::as_ptr(self).cast());
             current.index.set(index);
         });
         let own = &self.workers[index];
         let mut window = self.polling;
+    }
+
+    /// The loop of a worker, which has [begun](Shared::begin). It calls `at_end` when it has run
+    /// everything.
+    pub(super) fn work(&self, index: usize, at_end: &mut dyn FnMut()) {
         loop {
             let calls = own.serve_calls(&self.workers);
             if let Some(task) = own.tasks.pop() {
+            // What has just run may have forked, here and after the calls. The child has left the
+            // function, and perhaps what the tasks of a scope in it borrow:
+            //
+            //   Child: in a call, leaves a scope that has a task, without waiting
+            //   Child: returns from the call, which ends what the task borrows
+            //   Child: comes to the task's ticket in its queue      <- it uses what has ended
+            if !self.is_here() {
+                return;
+            }
                 self.run(index, task);
+            if !self.is_here() {
+                return;
+            }
                 continue;
             }
             let is_searcher = self.is_to_search(index);

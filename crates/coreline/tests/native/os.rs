@@ -44,13 +44,19 @@ pub(crate) fn in_a_fork(f: impl FnOnce() -> u8) -> u8 {
             libc::alarm(30);
             libc::_exit(catch_unwind(AssertUnwindSafe(f)).unwrap_or(u8::MAX).into());
         }
-        let mut status = 0;
-        assert_eq!(libc::waitpid(child, &raw mut status, 0), child);
-        assert!(!libc::WIFSIGNALED(status), "signal {} ended a child", libc::WTERMSIG(status));
-        let said = libc::WEXITSTATUS(status) as u8;
-        assert_ne!(said, u8::MAX, "a child panicked");
-        said
+        end_of(child)
     }
+}
+
+/// Waits for a child, and returns what it said at its end.
+pub(crate) fn end_of(child: libc::pid_t) -> u8 {
+    let mut status = 0;
+    // SAFETY: the word is live; the call writes nothing else.
+    assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
+    assert!(!libc::WIFSIGNALED(status), "signal {} ended a child", libc::WTERMSIG(status));
+    let said = libc::WEXITSTATUS(status) as u8;
+    assert_ne!(said, u8::MAX, "a child panicked");
+    said
 }
 
 /// Has the handler run on each such signal.

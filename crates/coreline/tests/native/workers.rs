@@ -1,10 +1,12 @@
 //! Workers that have nothing to do.
 
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
-use std::thread;
+use std::sync::atomic::{AtomicI32, Ordering};
 use std::time::Duration;
+use std::{process, thread};
 
 use coreline::Workers;
+use coreline::call::Scope;
 use coreline::world::{JoinHandle, Native, Placement, Threads};
 
 use crate::os;
@@ -48,6 +50,72 @@ fn a_child_that_a_worker_forked_is_no_worker() {
         (child, workers.current())
     };
     assert_eq!(workers.call_on(cpu, asked).unwrap(), (7, Some(cpu)));
+}
+
+/// Says so where it ends in a child.
+struct Stays(u32);
+
+impl Drop for Stays {
+    fn drop(&mut self) {
+        ends_no_child(self.0, 9);
+    }
+}
+
+/// Ends the process if it is not this one.
+fn ends_no_child(parent: u32, code: i32) {
+    if process::id() != parent {
+        // SAFETY: leaves without unwinding.
+        unsafe { libc::_exit(code) };
+    }
+}
+
+/// The child of a worker leaves the scope and the call that forked, and ends. What its copy of the
+/// worker had to run borrows what has ended by then, or belongs to the parent.
+#[test]
+fn a_child_that_returns_to_its_worker_runs_nothing_more() {
+    let cpu = Native::allowed().iter().next().unwrap();
+    let parent = process::id();
+    let builder = Workers::builder().cpus([cpu].into_iter().collect());
+    let workers = builder.on_thread_stop(move |_| ends_no_child(parent, 12)).start().unwrap();
+    let stays = Stays(parent);
+    let future = workers.spawn_local_on(cpu, move || async move {
+        let _stays = stays;
+        std::future::pending::<()>().await;
+    });
+    // It has been polled by then.
+    workers.spawn_on(cpu, || ()).unwrap().wait();
+    let forks = |in_task: bool| {
+        let borrowed = String::from("of the call");
+        let child = AtomicI32::new(0);
+        // SAFETY: the child leaves the functions that it is in, and ends: that is what is tested.
+        let fork = || match unsafe { libc::fork() } {
+            // SAFETY: sets a timer.
+            0 => _ = unsafe { libc::alarm(30) },
+            // Relaxed: the scope orders it.
+            forked => child.store(forked, Ordering::Relaxed),
+        };
+        workers.scope(|scope| {
+            if in_task {
+                scope.spawn(|_| fork()).unwrap();
+            }
+            let uses = |_: &Scope<'_>| {
+                ends_no_child(parent, 10);
+                assert_eq!(borrowed, "of the call");
+            };
+            scope.spawn(uses).unwrap();
+            workers.spawn(move || ends_no_child(parent, 11)).unwrap().detach();
+            if !in_task {
+                fork();
+            }
+        });
+        child.into_inner()
+    };
+    for in_task in [false, true] {
+        let child = workers.call_on(cpu, || forks(in_task)).unwrap();
+        assert_eq!(os::end_of(child), 0);
+    }
+    drop(workers);
+    assert!(future.unwrap().wait().is_err());
 }
 
 /// As under `taskset`, by which a process may, and others can, use fewer CPUs than there are.
