@@ -12,7 +12,7 @@ use coreline_world::{Native, Placement, SpawnError, ThreadOptions, Threads, Worl
 use super::Workers;
 use super::policy::Policy;
 use super::post::quietly;
-use super::request::PanicResult;
+use super::request::{PanicResult, keep_first};
 use super::shared::Shared;
 
 /// The reason why workers were not started. All workers that had already started have ended.
@@ -61,12 +61,7 @@ impl Hook {
     /// Calls it, and keeps its panic if there was none before.
     fn call(&self, cpu: CpuId, panic: &mut PanicResult<()>) {
         let Some(function) = &self.0 else { return };
-        let called = catch_unwind(AssertUnwindSafe(|| function(cpu)));
-        if panic.is_ok() {
-            *panic = called;
-        } else {
-            quietly(|| drop(called));
-        }
+        keep_first(panic, catch_unwind(AssertUnwindSafe(|| function(cpu))));
     }
 }
 
@@ -155,8 +150,12 @@ impl<W: World> Builder<W> {
     }
 
     /// Sets a function that each worker calls with its CPU before it runs anything else.
-    /// [`start`](Builder::start) does not wait for it. If the function panics, the worker works,
-    /// and the panic is resumed in the thread that drops or joins the workers.
+    /// [`start`](Builder::start) does not wait for it. The function may use the workers: it runs on
+    /// one of them. If it waits for another worker there, it serves calls.
+    ///
+    /// If the function panics, the worker works. When all workers have ended, the first panic is
+    /// resumed in the thread that drops or joins them. If that thread is unwinding, or if
+    /// `start` fails, the panic is dropped.
     ///
     /// ```
     /// use std::sync::atomic::{AtomicUsize, Ordering};
@@ -179,7 +178,7 @@ impl<W: World> Builder<W> {
     }
 
     /// Sets a function that each worker calls with its CPU when it has run everything. The workers
-    /// are closed then. A panic is treated as that of
+    /// are closed then, and the calling thread is none of them any more. A panic is treated as that of
     /// [`on_thread_start`](Builder::on_thread_start).
     pub fn on_thread_stop(mut self, hook: impl Fn(CpuId) + Send + Sync + 'static) -> Self {
         self.on_stop = Hook(Some(Arc::new(hook)));
@@ -221,18 +220,23 @@ impl<W: World + Threads> Builder<W> {
         for index in 0..workers.shared.workers.len() {
             let cpu = workers.shared.workers[index].cpu;
             let shared = Arc::clone(&workers.shared);
-            // Where this fails, dropping `workers` ends those that run.
             let options = ThreadOptions { name: &self.name_of(cpu), stack_size: self.stack_size };
             let (on_start, on_stop) = (self.on_start.clone(), self.on_stop.clone());
             let work = move || {
-                shared.begin(index);
                 let mut panic = Ok(());
                 on_start.call(cpu, &mut panic);
+                shared.begin(index);
                 shared.work(index, &mut || on_stop.call(cpu, &mut panic));
                 panic.unwrap_or_else(|panic| resume_unwind(panic));
             };
-            let thread = W::spawn_with(options, Placement::On(cpu), work)?;
-            workers.threads.push(thread);
+            match W::spawn_with(options, Placement::On(cpu), work) {
+                Ok(thread) => workers.threads.push(thread),
+                Err(why) => {
+                    // Ends those that run, and drops a panic of their hooks.
+                    quietly(|| drop(workers));
+                    return Err(why.into());
+                }
+            }
         }
         Ok(workers)
     }

@@ -121,9 +121,9 @@ mod users;
 mod waits;
 mod worker;
 
-use core::panic::{RefUnwindSafe, UnwindSafe};
+use core::panic::{AssertUnwindSafe, RefUnwindSafe, UnwindSafe};
 use core::ptr::NonNull;
-use std::panic::resume_unwind;
+use std::panic::{catch_unwind, resume_unwind};
 use std::sync::Arc;
 
 use coreline_topology::{CpuId, CpuSet};
@@ -136,7 +136,7 @@ pub use policy::Policy;
 use post::Posted;
 pub use refused::{CallError, OwnWorker, Refused};
 pub use reply::{Reply, WaitsForItself};
-use request::{Caller, PanicResult, Request};
+use request::{Caller, PanicResult, Request, keep_first};
 pub use scope::Scope;
 use shared::Shared;
 pub use stats::WorkerStats;
@@ -561,7 +561,16 @@ impl<W: World + Threads> Drop for Workers<W> {
         if waits::seat::<W>().is_some() {
             self.shared.wait_for_end(self.threads.len());
         }
-        self.threads.drain(..).for_each(JoinHandle::join);
+        // Each is waited for, also if a hook of one before has panicked.
+        let mut panic = Ok(());
+        for thread in self.threads.drain(..) {
+            keep_first(&mut panic, catch_unwind(AssertUnwindSafe(|| thread.join())));
+        }
+        match panic {
+            Err(panic) if !W::is_unwinding() => resume_unwind(panic),
+            // A second panic would end the process.
+            panic => post::quietly(|| drop(panic)),
+        }
     }
 }
 

@@ -7,8 +7,19 @@ use std::panic::catch_unwind;
 
 use coreline_world::{Cell, Ordering, Word, World};
 
+use super::post::quietly;
+
 /// The result of a function: its value, or its panic.
 pub(super) type PanicResult<R> = Result<R, Box<dyn Any + Send>>;
+
+/// Keeps a panic, unless there was one before.
+pub(super) fn keep_first(first: &mut PanicResult<()>, next: PanicResult<()>) {
+    if first.is_ok() {
+        *first = next;
+    } else {
+        quietly(|| drop(next));
+    }
+}
 
 /// Runs a request; returns whether a thread waits for it to be [done](Header::finish). If none
 /// does, the request may be gone.

@@ -4,7 +4,8 @@
 use std::cell::Cell as HostCell;
 use std::future::poll_fn;
 use std::rc::Rc;
-use std::sync::{Arc, Weak};
+use std::sync::atomic::AtomicU32;
+use std::sync::{Arc, OnceLock, Weak};
 use std::task::{Poll, Waker};
 
 use coreline::Workers;
@@ -12,7 +13,7 @@ use coreline::call::{Builder, CallError, Cancelled};
 use coreline::lock::{Fifo, Mutex};
 use coreline_sim::Sim;
 use coreline_world::model::{Model, Plant};
-use coreline_world::{Cell, Integer, Native, Ordering, Testbed, Word};
+use coreline_world::{Cell, Integer, Native, Ordering, Testbed, Word, Work};
 
 use crate::call::{MANNERS, Manner, SLEEPS, workers};
 use crate::worlds::{self, Effort, FEW};
@@ -361,7 +362,23 @@ fn hooks<W: Testbed>() {
         move |_cpu| _ = running.fetch_add(by, Ordering::Relaxed)
     };
     let builder: Builder<W> = Workers::builder_in().stack_size(1 << 20);
-    let workers = builder.on_thread_start(hook(1)).on_thread_stop(hook(1 << 16)).start().unwrap();
+    let (set, starts) = (Arc::new(OnceLock::<Weak<Workers<W>>>::new()), hook(1));
+    let theirs = Arc::clone(&set);
+    // It may use the workers, and is on one of them.
+    let start = move |cpu| {
+        let workers = loop {
+            match theirs.get() {
+                Some(set) => break set.upgrade().expect("they are used below"),
+                None => W::yield_now(),
+            }
+        };
+        assert_eq!(workers.current(), Some(cpu));
+        assert_eq!(workers.call_on(cpu, || workers.current()).unwrap(), Some(cpu));
+        starts(cpu);
+    };
+    let builder = builder.on_thread_start(start).on_thread_stop(hook(1 << 16));
+    let workers = Arc::new(builder.start().unwrap());
+    assert!(set.set(Arc::downgrade(&workers)).is_ok());
     let theirs = Arc::clone(&running);
     // Relaxed: a count.
     let seen = workers.broadcast(|_cpu| theirs.load(Ordering::Relaxed)).unwrap();
@@ -383,13 +400,42 @@ fn workers_start_and_stop_with_their_hooks_in_every_world() {
     worlds::simulate("pools::hooks", "host-2c", worlds::PREEMPTED, hooks::<Sim>).unwrap();
 }
 
-#[test]
-fn a_panic_of_a_hook_comes_to_the_thread_that_drops_the_workers_natively() {
-    let fails = |_cpu| std::panic::panic_any("as it should");
-    let workers = Workers::builder().on_thread_start(fails).start().unwrap();
-    let cpu = workers.cpus().next().unwrap();
-    assert_eq!(workers.call_on(cpu, || 4).unwrap(), 4, "the worker works");
-    let drops = std::panic::AssertUnwindSafe(|| drop(workers));
+/// Panics of hooks come to the thread that waits for the end, after all workers have ended; and end
+/// no process if that thread is unwinding.
+fn failing_hooks(starts: bool, unwinds: bool) {
+    let fails = |_cpu| std::panic::panic_any("of a hook");
+    let builder = Workers::builder();
+    let builder =
+        if starts { builder.on_thread_start(fails) } else { builder.on_thread_stop(fails) };
+    let workers = builder.start().unwrap();
+    let (first, last) = (workers.cpus().next().unwrap(), workers.cpus().last().unwrap());
+    assert_eq!(workers.call_on(first, || 4).unwrap(), 4, "the worker works");
+    let ended = Arc::new(AtomicU32::new(0));
+    let theirs = Arc::clone(&ended);
+    let long = move || {
+        Native::work(std::time::Duration::from_millis(5));
+        // Relaxed: read after its worker has ended.
+        theirs.store(1, Ordering::Relaxed);
+    };
+    workers.spawn_on(last, long).unwrap().detach();
+    let drops = std::panic::AssertUnwindSafe(move || {
+        if unwinds {
+            // Moved here, so that it is dropped in the panic.
+            let _workers = workers;
+            std::panic::panic_any("of the thread");
+        }
+        drop(workers);
+    });
     let panic = std::panic::catch_unwind(drops).unwrap_err();
-    assert_eq!(panic.downcast_ref(), Some(&"as it should"));
+    let expected = if unwinds { "of the thread" } else { "of a hook" };
+    assert_eq!(panic.downcast_ref(), Some(&expected));
+    // Relaxed: its worker has ended.
+    assert_eq!(ended.load(Ordering::Relaxed), 1, "all workers have ended");
+}
+
+#[test]
+fn a_panic_of_a_hook_comes_after_the_end_of_all_workers_natively() {
+    for (starts, unwinds) in [(true, false), (false, false), (true, true), (false, true)] {
+        failing_hooks(starts, unwinds);
+    }
 }
