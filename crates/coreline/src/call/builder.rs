@@ -132,7 +132,8 @@ impl<W: World> Builder<W> {
     /// A task that finds the queue full goes to another worker, if any worker may run it. If there
     /// is no room, it comes back with [`CallError::Full`](super::CallError::Full). The limit also
     /// holds for tasks that workers queue. A worker that takes tasks of another one may have more
-    /// tasks for a while. [`WorkerStats::depth`](super::WorkerStats::depth) is the length of a
+    /// tasks for a while, and the limit does not hold for the tasks of a [scope](Workers::scope)
+    /// that a worker has opened. Until these begin, they take places in the queue. [`WorkerStats::depth`](super::WorkerStats::depth) is the length of a
     /// queue. Calls have no limit, because each has a caller that waits or a reply.
     ///
     /// ```
@@ -224,8 +225,8 @@ impl<W: World + Threads> Builder<W> {
             let (on_start, on_stop) = (self.on_start.clone(), self.on_stop.clone());
             let work = move || {
                 let mut panic = Ok(());
-                on_start.call(cpu, &mut panic);
                 shared.begin(index);
+                on_start.call(cpu, &mut panic);
                 shared.work(index, &mut || on_stop.call(cpu, &mut panic));
                 panic.unwrap_or_else(|panic| resume_unwind(panic));
             };

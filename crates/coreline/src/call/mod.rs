@@ -374,7 +374,7 @@ impl<W: World + Threads> Workers<W> {
         R: Send + 'static,
     {
         self.post(None, function, false, |_, function| {
-            Self::mail(function, |task| self.shared.spawn(tasks::Task(task)))
+            Self::mail(function, |task| self.shared.spawn(tasks::Task(task), tasks::For::Any))
         })
     }
 

@@ -15,11 +15,12 @@
 //!   Worker: opens a scope while it holds a lock, waits for a task that another worker runs
 //!   Worker: runs a task of its queue meanwhile, which takes that lock     <- for ever
 //!
-//! So the tasks of such a scope wait in a queue of the scope, and a *ticket* for each waits in the
-//! queue of a worker. A worker that comes to a ticket runs the oldest task of the scope. If the
-//! owner was faster, the ticket finds no task, perhaps when the scope is over. So a ticket shares
-//! the ownership of what it looks at. Each task is counted once, by the worker that comes to its
-//! ticket.
+//! So the tasks of such a scope wait in a queue of the scope, and *tickets* wait in the queues of
+//! workers. A worker that comes to a ticket runs the oldest task of the scope. There are as many
+//! tickets as tasks that wait, or more if the owner has run tasks itself. A new task needs no
+//! ticket then. At the end of the scope, the owner takes the tickets that are left out of its own
+//! queue. Another worker may come to one later. So a ticket shares the ownership of what it looks
+//! at: it is a handle of the scope's [`Home`].
 
 use core::any::Any;
 use core::marker::PhantomData;
@@ -36,7 +37,7 @@ use super::post::quietly;
 use super::refused::{CallError, Refused};
 use super::request::{Caller, Header};
 use super::shared::Shared;
-use super::tasks::Task;
+use super::tasks::{For, Task};
 use super::waits::sleep_until;
 use super::{Workers, mailbox};
 use crate::lock::spin::MOST;
@@ -68,15 +69,24 @@ impl<W: World> UnwindSafe for Scope<'_, W> {}
 impl<W: World> RefUnwindSafe for Scope<'_, W> {}
 
 /// What the owner, the tasks and the tickets of a scope share.
+#[repr(C)]
 struct Home<W: World> {
+    /// That of each ticket. It is only read.
+    header: Header<W>,
     shared: Arc<Shared<W>>,
     /// The worker that opened the scope; `None` for another thread.
     owner: Option<usize>,
     state: Line<W::U32>,
-    /// If the owner is a worker: the tasks that have not begun.
-    tasks: Mutex<VecDeque<Task<W>>, Fifo, W>,
+    waiting: Mutex<Waiting<W>, Fifo, W>,
     /// The first panic of a task.
     panic: Mutex<Option<Box<dyn Any + Send>>, Fifo, W>,
+}
+
+/// The tasks of a scope that have not begun, if its owner is a worker.
+struct Waiting<W: World> {
+    tasks: VecDeque<Task<W>>,
+    /// The tickets that were sent, or are about to be, and have not been run.
+    tickets: usize,
 }
 
 /// A task of a scope on its way to a worker.
@@ -85,13 +95,6 @@ struct Job<'scope, F, W: World> {
     header: Header<W>,
     scope: Scope<'scope, W>,
     function: F,
-}
-
-/// A message to run the oldest task of a scope.
-#[repr(C)]
-struct Ticket<W: World> {
-    header: Header<W>,
-    home: Arc<Home<W>>,
 }
 
 impl<'scope, F: FnOnce(&Scope<'scope, W>), W: World> Job<'scope, F, W> {
@@ -119,23 +122,45 @@ impl<'scope, F: FnOnce(&Scope<'scope, W>), W: World> Job<'scope, F, W> {
     }
 }
 
-impl<W: World> Ticket<W> {
+impl<W: World> Home<W> {
+    fn new(shared: Arc<Shared<W>>, owner: Option<usize>) -> Arc<Self> {
+        Arc::new(Home {
+            header: Header::new_in(Self::run, Caller::OUTSIDE),
+            shared,
+            owner,
+            state: Line(W::U32::new_in(0)),
+            waiting: Mutex::new_in(Waiting { tasks: VecDeque::new(), tickets: 0 }),
+            panic: Mutex::new_in(None),
+        })
+    }
+
+    /// The message of each ticket, whose sender gives a handle of the scope away with it.
+    fn ticket(self: &Arc<Self>) -> NonNull<Header<W>> {
+        // SAFETY: the address in an `Arc` is not null.
+        unsafe { NonNull::new_unchecked(Arc::as_ptr(self).cast_mut()) }.cast()
+    }
+
+    /// Runs the oldest task of the scope, if there is one.
+    ///
     /// # Safety
     ///
-    /// As for [`Header::run`]; the header is that of a `Ticket<W>` in a box.
+    /// As for [`Header::run`]; the header is that of a `Home<W>`, and the message a handle of it.
     unsafe fn run(header: NonNull<Header<W>>) -> bool {
-        // SAFETY: by the contract. Only the thread that runs a ticket knows of it.
-        let ticket = unsafe { Box::from_raw(header.cast::<Self>().as_ptr()) };
-        let task = ticket.home.tasks.lock().pop_front();
+        // SAFETY: by the contract.
+        let home = unsafe { Arc::from_raw(header.cast::<Self>().as_ptr().cast_const()) };
+        let task = {
+            let mut waiting = home.waiting.lock();
+            // With the look for a task, so that a thread that adds one later sends another ticket.
+            waiting.tickets -= 1;
+            waiting.tasks.pop_front()
+        };
         if let Some(task) = task {
             // SAFETY: it was taken out of the queue, so this thread alone runs it.
             unsafe { Header::run(task.0) };
         }
         false
     }
-}
 
-impl<W: World> Home<W> {
     /// A task of the scope has ended.
     ///
     /// # Safety
@@ -165,29 +190,35 @@ impl<W: World> Home<W> {
 
     /// Leaves a task where the owner, which is a worker, and any other worker find it.
     fn leave(self: &Arc<Self>, task: Task<W>, owner: usize) {
-        let mut tasks = self.tasks.lock();
-        tasks.push_back(task);
+        let mut waiting = self.waiting.lock();
+        waiting.tasks.push_back(task);
+        // The owner has run a task whose ticket waits, or is on its way to a queue: it finds this
+        // task. A worker that comes to rest looks for it.
+        let has_ticket = waiting.tickets >= waiting.tasks.len();
+        waiting.tickets += usize::from(!has_ticket);
         // Relaxed: the owner sets the bit under the lock, too, if it finds no task.
         let is_asleep = self.state.load(Ordering::Relaxed) & ASLEEP != 0;
         if is_asleep {
             // Relaxed: `notify` publishes it.
             self.state.fetch_and(!ASLEEP, Ordering::Relaxed);
         }
-        drop(tasks);
+        drop(waiting);
         if is_asleep {
             self.shared.workers[owner].mailbox.events().notify();
         }
-        let header = Header::new_in(Ticket::<W>::run, Caller::OUTSIDE);
-        let ticket = Box::into_raw(Box::new(Ticket { header, home: Arc::clone(self) }));
-        // SAFETY: a box is not null.
-        let message = unsafe { NonNull::new_unchecked(ticket) };
-        match self.shared.spawn(Task(message.cast())) {
+        if has_ticket {
+            return;
+        }
+        let sent = Arc::clone(self);
+        match self.shared.spawn(Task(self.ticket()), For::Scope) {
             // A worker in a call tells no other worker of what it queues, because it runs that
             // itself after the call. Here it waits in the call.
-            Ok(()) => self.shared.wake_searcher(),
-            // The workers are closed, or their queues are full: the owner runs the task.
-            // SAFETY: it was not sent.
-            Err(_) => drop(unsafe { Box::from_raw(ticket) }),
+            Ok(()) => {
+                core::mem::forget(sent);
+                self.shared.wake_searcher();
+            }
+            // The other workers have ended: the owner runs the task.
+            Err(_) => self.waiting.lock().tickets -= 1,
         }
     }
 
@@ -197,7 +228,7 @@ impl<W: World> Home<W> {
     }
 
     /// Waits until all tasks have ended. In a forked child, which has no workers, it does not wait.
-    fn wait(&self) {
+    fn wait(self: &Arc<Self>) {
         let shared = &*self.shared;
         if !shared.is_here() {
             return;
@@ -206,8 +237,9 @@ impl<W: World> Home<W> {
         match self.owner {
             Some(index) => {
                 self.help(index);
-                // A task that it ran may have forked.
+                // A task that it ran may have forked: another thread may hold a lock in the child.
                 if shared.is_here() {
+                    self.take_tickets(index);
                     shared.leaves_search(index);
                 }
             }
@@ -235,14 +267,23 @@ impl<W: World> Home<W> {
             if Self::says_over(self.state.load(Ordering::Acquire)) {
                 return;
             }
-            if own.serve_calls(&shared.workers) > 0 {
-                polling.again::<W>();
-                continue;
+            let calls = own.serve_calls(&shared.workers);
+            // As a task may: the child must not take a task.
+            if !shared.is_here() {
+                return;
             }
-            let task = self.tasks.lock().pop_front();
+            // After calls, too. While two threads call again and again, there are always some:
+            //
+            //   Worker: runs the call of the first thread
+            //   Second thread: sends its next call
+            //   Worker: runs that, meanwhile the first thread sends      <- and so on
+            let task = self.waiting.lock().tasks.pop_front();
             if let Some(task) = task {
+                own.counts.tasks.add(1);
                 // SAFETY: it was taken out of the queue, so this thread alone runs it.
                 unsafe { Header::run(task.0) };
+                polling.again::<W>();
+            } else if calls > 0 {
                 polling.again::<W>();
             } else if polling.goes_on::<W>() {
                 W::relax();
@@ -253,10 +294,22 @@ impl<W: World> Home<W> {
         }
     }
 
+    /// Takes the tickets of a scope that is over out of the queue of its owner. A call that opens
+    /// one scope after the other may never return to the loop that runs them.
+    fn take_tickets(self: &Arc<Self>, index: usize) {
+        if self.waiting.lock().tickets == 0 {
+            return;
+        }
+        for _ in 0..self.shared.workers[index].tasks.take_back(self.ticket()) {
+            // SAFETY: each ticket is a handle, and was taken out of the queue.
+            unsafe { Arc::decrement_strong_count(Arc::as_ptr(self)) };
+        }
+    }
+
     /// Sleeps until there is a message, a task of the scope, or the end of all tasks.
     fn sleep(&self, mailbox: &mailbox::Mailbox<W>) {
-        let tasks = self.tasks.lock();
-        if !tasks.is_empty() {
+        let waiting = self.waiting.lock();
+        if !waiting.tasks.is_empty() {
             return;
         }
         // Under the lock, so that a thread that leaves a task finds it:
@@ -267,7 +320,7 @@ impl<W: World> Home<W> {
         //
         // Relaxed: `end` finds it in the word that it changes.
         self.state.fetch_or(ASLEEP, Ordering::Relaxed);
-        drop(tasks);
+        drop(waiting);
         mailbox.sleep(|| {
             // Relaxed: `help` looks again, with Acquire.
             let state = self.state.load(Ordering::Relaxed);
@@ -314,7 +367,7 @@ impl<'scope, W: World> Scope<'scope, W> {
         // SAFETY: a box is not null.
         let task = Task(unsafe { NonNull::new_unchecked(job) }.cast());
         match home.owner {
-            None => home.shared.spawn(task).map_err(|why: CallError| {
+            None => home.shared.spawn(task, For::Any).map_err(|why: CallError| {
                 // Relaxed: as for the addition. The caller's own task, or the function of the
                 // scope, has not ended, so this is not what the owner waits for.
                 home.state.fetch_sub(ONE, Ordering::Relaxed);
@@ -374,21 +427,15 @@ impl<W: World + Threads> Workers<W> {
     /// **Closing**: tasks of a scope are accepted until the workers are
     /// [closed](Workers::close), and run even if they are closed then. A scope that a worker has
     /// opened accepts tasks from workers at any time. **Fork**: in a child that was forked in the
-    /// scope, the scope accepts no tasks and does not wait. The tasks that had not ended do not run
-    /// in the child.
+    /// scope, the scope accepts no tasks and does not wait. The tasks that had not begun do not run
+    /// in the child, and are not dropped there.
     ///
     /// # Panics
     ///
     /// Panics if `function` or a task panics, after all tasks have ended. The panic of `function`
     /// is resumed, or else the first panic of a task.
     pub fn scope<'scope, R>(&self, function: impl FnOnce(&Scope<'scope, W>) -> R) -> R {
-        let home = Arc::new(Home {
-            owner: self.shared.current(),
-            shared: Arc::clone(&self.shared),
-            state: Line(W::U32::new_in(0)),
-            tasks: Mutex::new_in(VecDeque::new()),
-            panic: Mutex::new_in(None),
-        });
+        let home = Home::new(Arc::clone(&self.shared), self.shared.current());
         // SAFETY: the address in an `Arc` is not null.
         let at = unsafe { NonNull::new_unchecked(Arc::as_ptr(&home).cast_mut()) };
         let scope = Scope { home: at, borrows: PhantomData };
@@ -416,3 +463,6 @@ impl<W: World + Threads> Workers<W> {
 }
 
 impl_debug!([W: World] Scope<'_, W> { .. });
+
+#[cfg(test)]
+mod tests;

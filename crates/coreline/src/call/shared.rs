@@ -31,7 +31,7 @@ use super::mailbox::Offered;
 use super::policy::Policy;
 use super::polling;
 use super::request::Header;
-use super::tasks::Task;
+use super::tasks::{For, Task};
 use super::worker::{Sent, Worker};
 use crate::mask::CpuMask;
 
@@ -186,10 +186,10 @@ impl<W: World> Shared<W> {
 
     /// Adds a task. On a worker it goes to that worker. Otherwise it goes to a near worker without
     /// work, a polling one if possible, or else to the nearest worker.
-    pub(super) fn spawn(&self, task: Task<W>) -> Result<(), CallError> {
+    pub(super) fn spawn(&self, task: Task<W>, whom: For) -> Result<(), CallError> {
         if let Some(index) = self.current() {
             let own = &self.workers[index];
-            if own.tasks.push(&task, false).is_ok() {
+            if own.tasks.push(&task, whom).is_ok() {
                 // One that serves a call, and has nothing else to do, runs the task next.
                 if !self.is_idle(own) {
                     self.wake_searcher();
@@ -201,7 +201,7 @@ impl<W: World> Shared<W> {
         let free = || self.near(here).filter(|index| self.is_free(&self.workers[*index]));
         let polls = |index: &usize| !self.asleep.test(self.workers[*index].cpu);
         let free = free().find(polls).or_else(|| free().next());
-        let index = self.push_near(free.unwrap_or(here), &task)?;
+        let index = self.push_near(free.unwrap_or(here), &task, whom)?;
         let worker = &self.workers[index];
         // Partner: the fence of a worker that has taken a message.
         W::fence(Ordering::SeqCst);
@@ -221,17 +221,19 @@ impl<W: World> Shared<W> {
         Ok(())
     }
 
-    /// Adds a task that any worker may run to the first queue that has room, from this one on.
-    fn push_near(&self, first: usize, task: &Task<W>) -> Result<usize, CallError> {
-        let push = |index: usize| self.workers[index].tasks.push(task, false).map(|()| index);
-        match push(first) {
-            Err(CallError::Full) => {
-                let pushed = self.near(first).skip(1).map(push);
-                let is_over = |pushed: &Result<_, _>| *pushed != Err(CallError::Full);
-                pushed.into_iter().find(is_over).unwrap_or(Err(CallError::Full))
+    /// Adds a task to the first queue that takes it, from this one on. While workers end, one that
+    /// takes tasks may come after one that has ended.
+    fn push_near(&self, first: usize, task: &Task<W>, whom: For) -> Result<usize, CallError> {
+        let mut refused = CallError::Closed;
+        for index in self.near(first) {
+            match self.workers[index].tasks.push(task, whom) {
+                Ok(()) => return Ok(index),
+                // One that is only full may take it later.
+                Err(CallError::Full) => refused = CallError::Full,
+                Err(_) => {}
             }
-            pushed => pushed,
         }
+        Err(refused)
     }
 
     /// Sends a call to a worker. If others are there, it goes behind them if it `queues`.
@@ -280,7 +282,7 @@ impl<W: World> Shared<W> {
     /// Adds a task for one worker only.
     pub(super) fn spawn_on(&self, index: usize, task: Task<W>) -> Result<(), CallError> {
         let worker = &self.workers[index];
-        worker.tasks.push(&task, true)?;
+        worker.tasks.push(&task, For::One)?;
         // Partner: the fence of a worker that has taken a message.
         W::fence(Ordering::SeqCst);
         worker.mailbox.offer_work();
@@ -449,16 +451,14 @@ impl<W: World> Shared<W> {
             current.shared.set(Arc::as_ptr(self).cast());
             current.index.set(index);
         });
-        let own = &self.workers[index];
-        let mut window = self.polling;
     }
 
     /// The loop of a worker, which has [begun](Shared::begin). It calls `at_end` when it has run
     /// everything.
     pub(super) fn work(&self, index: usize, at_end: &mut dyn FnMut()) {
+        let own = &self.workers[index];
+        let mut window = self.polling;
         loop {
-            let calls = own.serve_calls(&self.workers);
-            if let Some(task) = own.tasks.pop() {
             // What has just run may have forked, here and after the calls. The child has left the
             // function, and perhaps what the tasks of a scope in it borrow:
             //
@@ -468,10 +468,12 @@ impl<W: World> Shared<W> {
             if !self.is_here() {
                 return;
             }
-                self.run(index, task);
+            let calls = own.serve_calls(&self.workers);
             if !self.is_here() {
                 return;
             }
+            if let Some(task) = own.tasks.pop() {
+                self.run(index, task);
                 continue;
             }
             let is_searcher = self.is_to_search(index);

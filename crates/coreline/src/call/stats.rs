@@ -81,7 +81,8 @@ counts! {
     calls,
     /// The number of these calls that found a message in the mailbox and queued behind it.
     queued,
-    /// The number of tasks that the worker ran.
+    /// The number of tasks that the worker ran. Each poll of a future counts. So does a visit to a
+    /// scope of another worker whose tasks have all begun.
     tasks,
     /// The number of times that the worker looked for tasks of other workers.
     searches,

@@ -15,6 +15,18 @@ pub(super) struct Task<W: World>(pub(super) NonNull<Header<W>>);
 // SAFETY: requests are made of what is `Send`, and a task is in one place at a time.
 unsafe impl<W: World> Send for Task<W> {}
 
+/// Which worker a task is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum For {
+    /// The worker in whose queue it is.
+    One,
+    /// Any worker.
+    Any,
+    /// Any worker, for a scope that a worker has opened. The limit does not hold: the task itself
+    /// waits elsewhere, and this is taken back at the end of the scope.
+    Scope,
+}
+
 /// The tasks of one worker.
 #[repr(C)]
 pub(super) struct Tasks<W: World> {
@@ -37,7 +49,7 @@ struct Queues<W: World> {
     /// tasks from running, and tasks do not keep futures from it.
     is_turn_of_woken: bool,
     is_closed: bool,
-    /// How many tasks may wait, apart from futures that were woken.
+    /// How many tasks may wait, apart from futures that were woken, and not for scopes.
     limit: usize,
 }
 
@@ -73,18 +85,21 @@ impl<W: World> Tasks<W> {
         returned
     }
 
-    /// Adds a task, for this worker only if it is bound. If this succeeds, the caller has given
-    /// the task away.
-    pub(super) fn push(&self, task: &Task<W>, is_bound: bool) -> Result<(), CallError> {
+    /// Adds a task. If this succeeds, the caller has given the task away.
+    pub(super) fn push(&self, task: &Task<W>, whom: For) -> Result<(), CallError> {
         let task = Task(task.0);
         self.with(|queues| {
             if queues.is_closed {
                 return Err(CallError::Closed);
             }
-            if queues.bound.len() + queues.unbound.len() >= queues.limit {
+            if whom != For::Scope && queues.bound.len() + queues.unbound.len() >= queues.limit {
                 return Err(CallError::Full);
             }
-            if is_bound { &mut queues.bound } else { &mut queues.unbound }.push_back(task);
+            match whom {
+                For::One => &mut queues.bound,
+                For::Any | For::Scope => &mut queues.unbound,
+            }
+            .push_back(task);
             Ok(())
         })
     }
@@ -146,6 +161,18 @@ impl<W: World> Tasks<W> {
         })
     }
 
+    /// Takes this message out as often as it is there; returns how often that is.
+    pub(super) fn take_back(&self, message: NonNull<Header<W>>) -> usize {
+        if !self.is_any_unbound() {
+            return 0;
+        }
+        self.with(|queues| {
+            let before = queues.unbound.len();
+            queues.unbound.retain(|task| task.0 != message);
+            before - queues.unbound.len()
+        })
+    }
+
     /// Adds tasks that belonged to another worker.
     pub(super) fn extend(&self, tasks: VecDeque<Task<W>>) {
         if !tasks.is_empty() {
@@ -165,5 +192,35 @@ impl<W: World> Tasks<W> {
     /// Takes tasks again.
     pub(super) fn open(&self) {
         self.with(|queues| queues.is_closed = false);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::request::Caller;
+    use super::*;
+
+    /// Futures that were woken and other tasks by turns, as long as there are both.
+    #[test]
+    fn futures_and_tasks_come_by_turns() {
+        let header = || Header::<Native>::new_in(|_| false, Caller::OUTSIDE);
+        let (bound, unbound, woken) = (header(), header(), header());
+        let message = NonNull::from_ref;
+        let tasks = Tasks::<Native>::new_in(4);
+        for _ in 0..2 {
+            tasks.push(&Task(message(&bound)), For::One).unwrap();
+            tasks.push(&Task(message(&unbound)), For::Any).unwrap();
+        }
+        assert_eq!(tasks.push(&Task(message(&bound)), For::One), Err(CallError::Full));
+        assert_eq!(tasks.push(&Task(message(&unbound)), For::Any), Err(CallError::Full));
+        for _ in 0..3 {
+            tasks.push_woken(Task(message(&woken))).unwrap();
+        }
+        tasks.push(&Task(message(&unbound)), For::Scope).unwrap();
+        let order = [&bound, &woken, &bound, &woken, &unbound, &woken];
+        for expected in order {
+            assert_eq!(tasks.pop().map(|task| task.0), Some(message(expected)));
+        }
+        assert_eq!((tasks.depth(), tasks.take_back(message(&unbound)), tasks.depth()), (2, 2, 0));
     }
 }

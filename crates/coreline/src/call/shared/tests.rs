@@ -28,6 +28,12 @@ fn spawn<W: Testbed>(
 }
 
 impl<W: World> Shared<W> {
+    /// The life of a worker.
+    fn work_as(self: &Arc<Self>, worker: usize) {
+        self.begin(worker);
+        self.work(worker, &mut || ());
+    }
+
     /// The steps of a worker that has run out of work and finds a message.
     fn comes_to_rest(&self, worker: usize) {
         self.workers[worker].mailbox.offer_work();
@@ -48,7 +54,7 @@ fn task<W: World>() -> Task<W> {
 
 /// The steps of the busy worker 0: it adds a task for any worker.
 fn adds<W: Testbed>(shared: &Arc<Shared<W>>) {
-    shared.workers[0].tasks.push(&task(), false).unwrap();
+    shared.workers[0].tasks.push(&task(), For::Any).unwrap();
     shared.wake_searcher();
 }
 
@@ -123,10 +129,10 @@ fn behind<W: Testbed>(is_bound: bool) {
 
 /// The one worker begins, and runs a task that is added for it, or for any.
 fn runs_a_task<W: Testbed>(shared: &Arc<Shared<W>>, is_bound: bool) {
-    let worker = spawn(shared, |shared| shared.work(0, &mut || ()));
+    let worker = spawn(shared, |shared| shared.work_as(0));
     let letter = letter(|| ());
     let task = Task(letter.as_message());
-    let sent = if is_bound { shared.spawn_on(0, task) } else { shared.spawn(task) };
+    let sent = if is_bound { shared.spawn_on(0, task) } else { shared.spawn(task, For::Any) };
     sent.unwrap();
     // SAFETY: it was sent.
     Reply::new(unsafe { letter.sent() }, None, false, None).wait();
@@ -178,7 +184,7 @@ fn takes_a_call_meanwhile<W: Testbed>(is_behind: bool) {
         }
         call.into_value().unwrap();
     });
-    shared.spawn(task()).unwrap();
+    shared.spawn(task(), For::Any).unwrap();
     // Release: pairs with the Acquire above.
     added.store(1, Ordering::Release);
     calls.join();

@@ -59,8 +59,8 @@ fn a_missing_fence_is_caught() {
 #[test]
 fn a_child_of_a_fork_does_not_wait_for_a_lock() {
     let program = || {
-        let (cpus, policy) = ([CpuId::new(0)], Policy::Notify);
-        let mut shared = Shared::<Sim>::new_in(&cpus, policy, Duration::ZERO, usize::MAX);
+        let mut shared =
+            Shared::<Sim>::new_in(&[CpuId::new(0)], Policy::Notify, Duration::ZERO, usize::MAX);
         shared.generation = shared.generation.checked_add(1).unwrap();
         let users = Users::new(Arc::new(shared));
         let _held = users.trimmed.lock();

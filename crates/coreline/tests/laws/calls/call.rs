@@ -22,8 +22,8 @@ const EXCHANGES: Plant = Plant::EXCHANGES;
 /// How workers wait.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Manner {
-    policy: Policy,
-    polling: Duration,
+    pub(crate) policy: Policy,
+    pub(crate) polling: Duration,
 }
 
 pub(crate) const POLLS: Manner =

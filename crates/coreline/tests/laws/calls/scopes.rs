@@ -2,30 +2,28 @@
 //! ends before its tasks, not by a panic either; and a scope on a worker needs no other worker.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::time::Duration;
 
 use coreline::Workers;
-use coreline::call::{CallError, Scope};
+use coreline::call::{Builder, CallError, Scope};
 use coreline_sim::{FailureKind, Sim};
 use coreline_topology::CpuSet;
 use coreline_world::model::{Model, Plant};
-use coreline_world::{Cell, Integer, Native, Ordering, Testbed, Word};
+use coreline_world::{Cell, Integer, JoinHandle, Native, Ordering, Testbed, Word, Work};
 
 use crate::call::{MANNERS, Manner, POLLS, SLEEPS, workers};
 use crate::worlds::{self, Effort, FEW};
 
 /// Each task counts in a place of its own, which is no atomic, and adds the next one if there is
-/// to be one. The last place of a chain is counted by two tasks, one after the other.
-fn counts<'scope, W: Testbed>(
-    scope: &Scope<'scope, W>,
-    places: &'scope [Cell<u32, W>],
-    task: impl Fn(u32) + Copy + Send + 'scope,
-) {
+/// to be one.
+fn counts<'scope, W: Testbed>(scope: &Scope<'scope, W>, places: &'scope [Cell<u32, W>]) {
     if let [first, rest @ ..] = places {
         let count = move |scope: &Scope<'scope, W>| {
             // SAFETY: this task alone knows the place until the scope ends: that is what is tested.
             first.with_mut(|at| unsafe { *at += 1 });
-            task(rest.len() as u32);
-            counts(scope, rest, task);
+            counts(scope, rest);
         };
         scope.spawn(count).expect("they are not closed");
     }
@@ -35,12 +33,14 @@ fn counts<'scope, W: Testbed>(
 fn chains<W: Testbed>(workers: &Workers<W>, chains: usize, length: usize) {
     let places: Vec<_> = (0..chains * length).map(|_| Cell::<u32, W>::new_in(0)).collect();
     let sum = workers.scope(|scope| {
-        places.chunks(length).for_each(|chain| counts(scope, chain, |_| ()));
+        places.chunks(length).for_each(|chain| counts(scope, chain));
         chains
     });
     assert_eq!(sum, chains);
     // Nothing but the end of the scope orders this.
-    assert!(places.into_iter().all(|place| place.into_inner() == 1), "each task runs once");
+    // SAFETY: the tasks have ended: that is what is tested.
+    let count = |place: &Cell<u32, W>| place.with(|at| unsafe { *at });
+    assert!(places.iter().all(|place| count(place) == 1), "each task runs once");
 }
 
 /// A thread that is no worker opens scopes, and then all workers do at the same time.
@@ -57,10 +57,10 @@ fn scopes<W: Testbed>(effort: Effort, manner: Manner) {
         let own = (0..effort.rounds).map(|round| u64::from((1 + round % 3) * (1 + round % 2)));
         shared.sum::<u64>() + own.sum::<u64>() * all.len() as u64
     };
-    // The tickets of tasks that their owners ran are left, and are gone at the end.
-    let stats = |workers: &Workers<W>| workers.stats().map(|(_, it)| it.tasks).sum::<u64>();
     assert!(workers.close_and_wait());
-    assert_eq!(stats(&workers), tasks);
+    // A worker that comes to a ticket counts, also if the owner has run the task.
+    assert!(workers.stats().map(|(_, it)| it.tasks).sum::<u64>() >= tasks);
+    assert!(workers.stats().all(|(_, it)| it.depth == 0));
 }
 
 #[test]
@@ -110,9 +110,93 @@ fn a_scope_ends_after_its_task_in_every_interleaving() {
     worlds::few_planted(Plant::EXCHANGES, alone::<Model>);
 }
 
-/// A task that waits for one that no worker has begun, as only the owner can run it.
+/// So many tasks, each of which adds the next one.
+fn one_by_one<'scope, W: Testbed>(
+    scope: &Scope<'scope, W>,
+    count: u32,
+    look: &'scope (impl Fn() + Sync),
+) {
+    let task = move |scope: &Scope<'scope, W>| {
+        look();
+        if count > 1 {
+            one_by_one(scope, count - 1, look);
+        }
+    };
+    scope.spawn(task).unwrap();
+}
+
+/// In a call that goes on, the tickets of scopes that are over are gone from the queue, and there
+/// are no more of them than tasks that wait, also if the queue may have no other tasks.
+fn tickets_go<W: Testbed>(limit: usize) {
+    let cpu = W::allowed().iter().next().unwrap();
+    let builder: Builder<W> = Workers::builder_in().cpus([cpu].into_iter().collect());
+    let workers = builder.queue_limit(limit).start().unwrap();
+    let depth = || workers.stats().map(|(_, stats)| stats.depth).sum::<u64>();
+    let opened = workers.call_on(cpu, || {
+        for _ in 0..10 {
+            workers.scope(|scope| {
+                (0..5).for_each(|_| scope.spawn(|_| ()).unwrap());
+                assert_eq!(depth(), 5);
+            });
+            assert!(depth() == 0 && !workers.need_resched(), "nothing waits");
+        }
+        let one_waits = || assert_eq!(depth(), 1, "each task adds the next one");
+        workers.scope(|scope| one_by_one(scope, 20, &one_waits));
+        workers.spawn(|| ()).map_err(CallError::from).map(drop)
+    });
+    let expected = if limit == 0 { Err(CallError::Full) } else { Ok(()) };
+    assert_eq!(opened.unwrap(), expected, "all places are free");
+}
+
+#[test]
+fn tickets_of_scopes_that_are_over_are_gone_in_every_world() {
+    for limit in [0, 1, usize::MAX] {
+        tickets_go::<Native>(limit);
+        let law = move || tickets_go::<Sim>(limit);
+        worlds::simulate("scopes::tickets", "host-2c", worlds::PREEMPTED, law).unwrap();
+    }
+}
+
+/// Two threads call the only worker again and again. Its scope ends meanwhile.
+fn calls_do_not_keep_it_from_its_tasks(manner: Manner) {
+    const MOST: u32 = 500;
+    let workers = Arc::new(workers::<Sim>(Effort { threads: 1, rounds: 1, cpus: 1 }, manner));
+    let (cpu, over) = (workers.cpus().next().unwrap(), Arc::new(AtomicBool::new(false)));
+    let callers = Effort { threads: 3, rounds: 1, cpus: 3 }.crew::<Sim, _, _>(|number| {
+        let (workers, over) = (Arc::clone(&workers), Arc::clone(&over));
+        move || {
+            // The first one would be on the worker's CPU.
+            let calls = (0..MOST).take_while(|_| number > 0 && !over.load(Ordering::Relaxed));
+            let work = || Sim::work(Duration::from_micros(1));
+            calls.map(|_| workers.call_on(cpu, work).unwrap()).count()
+        }
+    });
+    let opened = workers.call_on(cpu, || {
+        // The others call by then.
+        Sim::work(Duration::from_micros(50));
+        workers.scope(|scope| scope.spawn(|_| ()).unwrap());
+        over.store(true, Ordering::Relaxed);
+    });
+    opened.unwrap();
+    let calls = callers.into_iter().map(JoinHandle::join);
+    assert!(calls.max() < Some(MOST as usize), "they did not end first");
+}
+
+#[test]
+fn calls_do_not_keep_a_worker_that_waits_from_its_tasks_in_simulation() {
+    for manner in MANNERS {
+        let law = move || calls_do_not_keep_it_from_its_tasks(manner);
+        worlds::simulate("scopes::called", "epyc-9654-2s", coreline_sim::Faults::NONE, law)
+            .unwrap();
+    }
+}
+
+/// A task that waits for one that no worker has begun, as only the owner can run it. A queue that
+/// may have no tasks still takes those of a scope.
 fn a_worker_that_waits_runs_what_others_leave<W: Testbed>(manner: Manner) {
-    let workers = workers::<W>(Effort { threads: 1, rounds: 1, cpus: 2 }, manner);
+    let cpus: CpuSet = W::allowed().iter().take(2).collect();
+    let builder: Builder<W> = Workers::builder_in().cpus(cpus).queue_limit(0);
+    let workers = builder.policy(manner.policy).polling(manner.polling).start().unwrap();
     let cpus: Vec<_> = workers.cpus().collect();
     let (begun, ran) = (W::U32::new_in(0), W::U32::new_in(0));
     let waits = |word: &W::U32| {

@@ -1,0 +1,115 @@
+//! The laws of the end of a scope, and of the tasks that are left to a worker that waits for it, in
+//! every interleaving.
+
+use core::time::Duration;
+
+use coreline_topology::CpuId;
+use coreline_world::model::{Checker, Model, Plant};
+use coreline_world::{Cell, JoinHandle, Placement, Testbed};
+
+use super::super::policy::Policy;
+use super::*;
+
+/// A scope of workers of which the test says which of them run, and a task of it that another
+/// thread runs.
+fn home<W: Testbed>(owner: Option<usize>) -> Arc<Home<W>> {
+    let cpus = [0, 1].map(CpuId::new);
+    let shared = Shared::<W>::new_in(&cpus, Policy::Notify, Duration::ZERO, usize::MAX);
+    let home = Home::new(Arc::new(shared), owner);
+    // Relaxed: it is not shared yet.
+    home.state.store(ONE, Ordering::Relaxed);
+    home
+}
+
+/// A place for each task. No atomics: the end of the scope orders them.
+type Places<W> = Arc<[Cell<u32, W>; 2]>;
+
+fn places<W: Testbed>() -> Places<W> {
+    Arc::new([0, 0].map(Cell::new_in))
+}
+
+fn write<W: Testbed>(place: &Cell<u32, W>) {
+    // SAFETY: the owner does not read it before the task has ended: that is what is tested.
+    place.with_mut(|at| unsafe { *at = 1 });
+}
+
+fn read<W: Testbed>(place: &Cell<u32, W>) -> u32 {
+    // SAFETY: the tasks have ended.
+    place.with(|at| unsafe { *at })
+}
+
+impl<W: Testbed> Scope<'static, W> {
+    /// Runs the rest of the other thread's task: `worker` leaves a task if there is one, and writes
+    /// its own place.
+    fn ends(self, places: &Places<W>, worker: Option<usize>) {
+        // SAFETY: its task has not ended, and the test keeps the scope.
+        let home = unsafe { self.home.as_ref() };
+        if let Some(worker) = worker {
+            home.shared.begin(worker);
+            let theirs = Arc::clone(places);
+            self.spawn(move |_| write(&theirs[1])).unwrap();
+        }
+        write(&places[0]);
+        // SAFETY: it uses the scope no more.
+        unsafe { Home::end(self.home) };
+    }
+}
+
+fn other<W: Testbed>(
+    home: &Arc<Home<W>>,
+    places: &Places<W>,
+    worker: Option<usize>,
+) -> W::JoinHandle<()> {
+    let at = NonNull::new(Arc::as_ptr(home).cast_mut()).expect("an address in an `Arc`");
+    let (scope, theirs) = (Scope { home: at, borrows: PhantomData }, Arc::clone(places));
+    W::spawn(Placement::Anywhere, move || scope.ends(&theirs, worker)).unwrap()
+}
+
+/// A thread that is no worker waits for the task of another one.
+fn waits<W: Testbed>() {
+    let (home, places) = (home::<W>(None), places::<W>());
+    let other = other(&home, &places, None);
+    home.wait();
+    assert_eq!(read(&places[0]), 1);
+    other.join();
+}
+
+/// Worker 0 waits for the task of another one, which leaves it a task.
+fn helps<W: Testbed>() {
+    let (home, places) = (home::<W>(Some(0)), places::<W>());
+    home.shared.begin(0);
+    let other = other(&home, &places, Some(1));
+    home.wait();
+    assert_eq!((read(&places[0]), read(&places[1])), (1, 1));
+    other.join();
+    // The ticket is in the queue of worker 1.
+    while let Some(ticket) = home.shared.workers[1].tasks.pop() {
+        // SAFETY: it was taken out of the queue.
+        unsafe { Header::run(ticket.0) };
+    }
+    assert_eq!(home.waiting.lock().tickets, 0);
+    assert_eq!(Arc::strong_count(&home), 1);
+}
+
+fn checker(plant: Plant) -> Checker {
+    Checker::new().preemption_bound(2).plant(plant)
+}
+
+const LAWS: [fn(); 2] = [waits::<Model>, helps::<Model>];
+
+#[test]
+fn a_scope_ends_after_its_tasks_in_every_interleaving() {
+    LAWS.into_iter().for_each(|law| checker(Plant::EXCHANGES).check(law));
+}
+
+#[test]
+fn a_missing_order_is_caught() {
+    let rmws = Plant { rmw: Plant::RELAXED_RMWS.rmw, ..Plant::EXCHANGES };
+    let loads = Plant { load: Plant::RELAXED_LOADS.load, ..Plant::EXCHANGES };
+    for plant in [rmws, loads] {
+        for law in LAWS {
+            let found = checker(plant).try_check(law).unwrap_err().to_string();
+            assert!(found.contains("Causality violation"), "{found}");
+        }
+    }
+}
