@@ -439,3 +439,6 @@ impl<M, R, W: World> Takes<M, R, W> {
         value.map_or(Err(Cancelled), |ended| Ok(ended.unwrap_or_else(|panic| resume_unwind(panic))))
     }
 }
+
+#[cfg(test)]
+mod tests;
