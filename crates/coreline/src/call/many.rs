@@ -222,6 +222,7 @@ impl<W: World + Threads> Workers<W> {
         F: Fn(CpuId) -> R + Send + Sync + 'static,
         R: Send + 'static,
     {
+        self.shared.admit(self.shared.current())?;
         if let Some(cpu) = cpus.iter().find(|cpu| self.shared.worker(*cpu).is_none()) {
             return Err(CallError::NoWorker(cpu));
         }
