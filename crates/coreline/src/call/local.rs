@@ -242,7 +242,9 @@ impl<R: Send + 'static, W: World> FutureReply<R, W> {
     /// # Panics
     ///
     /// Panics if the future panicked, and on the worker of the future if it has not ended, because
-    /// the wait would never end. There, await this instead.
+    /// the wait would never end. There, await this instead. So do on other workers: a worker that
+    /// waits here serves no calls and polls no futures, so two that wait for each other's futures
+    /// wait forever, without a panic.
     pub fn wait(self) -> Result<R, Cancelled> {
         self.reply.wait()
     }
@@ -328,7 +330,10 @@ impl<W: World + Threads> Workers<W> {
     /// **Cancellation**: the worker drops the future, on its own thread, when it has ended, when it
     /// is [aborted](FutureReply::abort), or at the end of the workers: once they are
     /// [closed](Workers::close) and this worker has nothing else to run, it drops the futures that
-    /// still wait. Their replies are [`Cancelled`]. **Fork**: in a child, the future is neither
+    /// still wait. Their replies are [`Cancelled`]. A future that wakes itself in each poll never
+    /// waits, so the workers do not end before it does or is aborted. Meanwhile its worker does not
+    /// look for tasks of other workers, either. A future that owns the workers in an `Arc`, and
+    /// waits for ever, keeps them: give it a `Weak`. **Fork**: in a child, the future is neither
     /// polled nor dropped.
     ///
     /// # Errors
