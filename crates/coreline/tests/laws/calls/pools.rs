@@ -20,7 +20,7 @@ use crate::worlds::{self, Effort, FEW};
 
 /// A value that a future awaits, and another thread gives.
 struct Given<W: Testbed> {
-    /// No atomic: the wake-up orders it.
+    /// No atomic: `is_there` orders it.
     value: Cell<u32, W>,
     is_there: W::U32,
     waker: Mutex<Option<Waker>, Fifo, W>,
