@@ -79,7 +79,8 @@ fn helps<W: Testbed>() {
     let (home, places) = (home::<W>(Some(0)), places::<W>());
     home.shared.begin(0);
     let other = other(&home, &places, Some(1));
-    home.wait();
+    home.help(0);
+    // Before it takes a lock, which may order them, too.
     assert_eq!((read(&places[0]), read(&places[1])), (1, 1));
     other.join();
     // The ticket is in the queue of worker 1.
@@ -95,21 +96,16 @@ fn checker(plant: Plant) -> Checker {
     Checker::new().preemption_bound(2).plant(plant)
 }
 
-const LAWS: [fn(); 2] = [waits::<Model>, helps::<Model>];
-
 #[test]
 fn a_scope_ends_after_its_tasks_in_every_interleaving() {
-    LAWS.into_iter().for_each(|law| checker(Plant::EXCHANGES).check(law));
+    checker(Plant::EXCHANGES).check(waits::<Model>);
+    checker(Plant::EXCHANGES).check(helps::<Model>);
 }
 
 #[test]
 fn a_missing_order_is_caught() {
-    let rmws = Plant { rmw: Plant::RELAXED_RMWS.rmw, ..Plant::EXCHANGES };
-    let loads = Plant { load: Plant::RELAXED_LOADS.load, ..Plant::EXCHANGES };
-    for plant in [rmws, loads] {
-        for law in LAWS {
-            let found = checker(plant).try_check(law).unwrap_err().to_string();
-            assert!(found.contains("Causality violation"), "{found}");
-        }
+    for plant in [Plant::RELAXED_RMWS, Plant::RELAXED_LOADS] {
+        let found = checker(plant).try_check(waits::<Model>).unwrap_err().to_string();
+        assert!(found.contains("Causality violation"), "{found}");
     }
 }
