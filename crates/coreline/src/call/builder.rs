@@ -133,8 +133,9 @@ impl<W: World> Builder<W> {
     /// is no room, it comes back with [`CallError::Full`](super::CallError::Full). The limit also
     /// holds for tasks that workers queue. A worker that takes tasks of another one may have more
     /// tasks for a while, and the limit does not hold for the tasks of a [scope](Workers::scope)
-    /// that a worker has opened. Until these begin, they take places in the queue. [`WorkerStats::depth`](super::WorkerStats::depth) is the length of a
-    /// queue. Calls have no limit, because each has a caller that waits or a reply.
+    /// that a worker has opened. Until these begin, they take places in the queue.
+    /// [`WorkerStats::depth`](super::WorkerStats::depth) is the length of a queue. Calls have no
+    /// limit, because each has a caller that waits or a reply.
     ///
     /// ```
     /// use coreline::Workers;
@@ -179,8 +180,8 @@ impl<W: World> Builder<W> {
     }
 
     /// Sets a function that each worker calls with its CPU when it has run everything. The workers
-    /// are closed then, and the calling thread is none of them any more. A panic is treated as that of
-    /// [`on_thread_start`](Builder::on_thread_start).
+    /// are closed then, and the calling thread is none of them any more. A panic is treated as that
+    /// of [`on_thread_start`](Builder::on_thread_start).
     pub fn on_thread_stop(mut self, hook: impl Fn(CpuId) + Send + Sync + 'static) -> Self {
         self.on_stop = Hook(Some(Arc::new(hook)));
         self
