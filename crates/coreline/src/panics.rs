@@ -1,10 +1,21 @@
-//! [`Panics`]: the first panic of what a caller lets run, while all the rest is done.
+//! [`Panics`]: the first panic of what a caller lets run, while all the rest is done. And
+//! [`quietly`]: what runs without a caller that waits.
 
 use core::any::Any;
 use core::mem::ManuallyDrop;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
 use coreline_world::World;
+
+/// Runs a function that does not belong to the worker and that no thread waits for. If it panics,
+/// the panic has no place to go. The worker may be in the middle of a call, which must not be left
+/// before it ends.
+pub(crate) fn quietly(f: impl FnOnce()) {
+    if let Err(panic) = catch_unwind(AssertUnwindSafe(f)) {
+        // Not dropped: that may panic, too.
+        core::mem::forget(panic);
+    }
+}
 
 /// See the module. A panic that is not resumed is forgotten and never dropped, because its drop may
 /// panic, too.

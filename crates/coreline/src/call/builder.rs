@@ -11,9 +11,9 @@ use coreline_world::{Native, Placement, SpawnError, ThreadOptions, Threads, Worl
 
 use super::Workers;
 use super::policy::Policy;
-use super::post::quietly;
 use super::request::{PanicResult, keep_first};
 use super::shared::Shared;
+use crate::panics::quietly;
 
 /// The reason why workers were not started. All workers that had already started have ended.
 #[derive(Debug, thiserror::Error)]

@@ -32,13 +32,14 @@ use coreline_world::{Cell, Integer, Native, Ordering, Threads, Time, Word, World
 
 use super::Workers;
 use super::locals::Waits;
-use super::post::{self, quietly};
+use super::post;
 use super::refused::{CallError, Refused};
 use super::reply::Reply;
 use super::request::{Caller, Header, PanicResult};
 use super::shared::Shared;
 use super::tasks::Task;
 use crate::lock::{Fifo, Mutex};
+use crate::panics::quietly;
 
 const QUEUED: u32 = 1;
 const RUNS: u32 = 2;

@@ -10,12 +10,12 @@ use std::sync::Arc;
 use coreline_topology::{CpuId, CpuSet};
 use coreline_world::{Native, Threads, World};
 
-use super::post::quietly;
 use super::reply::{FOREVER, Reply};
 use super::request::{Caller, Header, PanicResult, Request};
 use super::shared::Shared;
 use super::{CallError, Workers};
 use crate::block_on::block_on;
+use crate::panics::quietly;
 
 impl<W: World> Shared<W> {
     /// [`Workers::call_many`](super::Workers::call_many).

@@ -143,6 +143,8 @@ pub use stats::WorkerStats;
 pub use users::{NotAWorker, Users, Using};
 use worker::Worker;
 
+use crate::panics::quietly;
+
 /// A set of threads, each pinned to its own CPU, that run calls and tasks. See the [module](self).
 ///
 /// Dropping the value closes the set, and waits until all calls and tasks that were sent have run.
@@ -569,7 +571,7 @@ impl<W: World + Threads> Drop for Workers<W> {
         match panic {
             Err(panic) if !W::is_unwinding() => resume_unwind(panic),
             // A second panic would end the process.
-            panic => post::quietly(|| drop(panic)),
+            panic => quietly(|| drop(panic)),
         }
     }
 }

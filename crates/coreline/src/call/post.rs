@@ -39,6 +39,7 @@ use super::polling::poll;
 use super::request::{Caller, Header, PanicResult, Run};
 use crate::TicketLock;
 use crate::lock::spin::MOST;
+use crate::panics::quietly;
 
 /// What a reply has left for the worker.
 pub(super) struct Side {
@@ -211,16 +212,6 @@ impl<C: Place, W: World> Post<C, W> {
         //   Worker: frees the lock                      <- in freed memory
         self.header.state.store(Header::<W>::DONE | Header::<W>::ASIDE, Ordering::Release);
         Some(waker)
-    }
-}
-
-/// Runs a function that does not belong to the worker and that no thread waits for. If it panics,
-/// the panic has no place to go. The worker may be in the middle of a call, which must not be left
-/// before it ends.
-pub(super) fn quietly(f: impl FnOnce()) {
-    if let Err(panic) = catch_unwind(AssertUnwindSafe(f)) {
-        // Not dropped: that may panic, too.
-        core::mem::forget(panic);
     }
 }
 

@@ -7,7 +7,7 @@ use std::panic::catch_unwind;
 
 use coreline_world::{Cell, Ordering, Word, World};
 
-use super::post::quietly;
+use crate::panics::quietly;
 
 /// The result of a function: its value, or its panic.
 pub(super) type PanicResult<R> = Result<R, Box<dyn Any + Send>>;

@@ -33,7 +33,6 @@ use std::sync::Arc;
 use coreline_world::{Integer, Line, Native, Ordering, Threads, Word, World};
 
 use super::polling::{Polling, poll};
-use super::post::quietly;
 use super::refused::{CallError, Refused};
 use super::request::{Caller, Header};
 use super::shared::Shared;
@@ -42,6 +41,7 @@ use super::waits::sleep_until;
 use super::{Workers, mailbox};
 use crate::lock::spin::MOST;
 use crate::lock::{Fifo, Mutex};
+use crate::panics::quietly;
 
 /// A bit of `state`: the owner sleeps, or is about to.
 const ASLEEP: u32 = 1;
