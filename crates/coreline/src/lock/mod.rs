@@ -35,10 +35,11 @@
 //! other threads ran on the CPU. ¹: one turn in a hundred is a write.
 //!
 //! Waiters of locks that sleep do not yield on CPUs that other threads want, because a yield would
-//! cost a time slice. 16 threads on 2 CPUs, beside four such threads, had 1.01 and 1.02 times as
-//! many turns of [`RwLock`] as of std's, with sections of 0 and 100 ns. If waiters yielded, they
-//! had 1.12 and 0.65 times as many. (Measured on an Intel Xeon, family 6 model 207, Linux 6.18:
-//! medians of 15 interleaved runs of 0.25 s, one turn in a hundred a write.)
+//! cost a time slice. Beside four threads that compute without end, 8 threads on 2 CPUs had 1.23
+//! times as many turns of [`RwLock`] as of std's, with sections of 100 ns and one write in a
+//! hundred. When waiters still yielded, they had 0.85 times as many. (`coreline-rivals rwlocks
+//! --beside 4` on an Intel Xeon, family 6 model 207, Linux 6.18: medians of 6 interleaved windows
+//! of 0.5 s, both locks in the same run.)
 //!
 //! # Priorities
 //!
