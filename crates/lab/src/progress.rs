@@ -39,7 +39,9 @@ impl Whole {
         let Whole { all, begun, since: Some(since) } = *self else { return Progress::Hidden };
         let part = Part { begun, all, since };
         let left = move |state: &ProgressState, out: &mut dyn fmt::Write| {
-            let left = part.left(f64::from(state.fraction()), since.elapsed());
+            // A first guess is not made of the first few runs alone.
+            let least = if begun == 1 { 0.1 } else { 0.0 };
+            let left = part.left(f64::from(state.fraction()).max(least), since.elapsed());
             let _ = write!(out, "{} s left", left.as_secs());
         };
         let what = format!("{begun} of {all}, {what}");
@@ -66,10 +68,10 @@ struct Part {
 
 impl Part {
     /// The time that is left for all parts if this much of this part is done, as if all parts took
-    /// equally long.
+    /// equally long. Something is done.
     fn left(&self, done: f64, elapsed: Duration) -> Duration {
         let done = (self.begun - 1) as f64 + done;
-        elapsed.mul_f64((self.all as f64 / done.max(0.1) - 1.0).max(0.0))
+        elapsed.mul_f64((self.all as f64 / done - 1.0).max(0.0))
     }
 }
 
@@ -88,7 +90,7 @@ impl Progress {
         style: impl FnOnce(ProgressStyle) -> ProgressStyle,
     ) -> Progress {
         if !io::stderr().is_terminal() {
-            is_due(&mut lock(&DUE), Instant::now());
+            lock(&DUE).get_or_insert(Instant::now() + BETWEEN_LINES);
             return Progress::Lines(Mutex::new(Lines { what, runs: runs as u64, done: 0, part }));
         }
         let bar = ProgressBar::new(runs as u64).with_message(what);
@@ -139,10 +141,9 @@ impl Lines {
     }
 }
 
-/// Whether a line is due now. If so, the next one is due after some time. The first call finds none
-/// due.
+/// Whether a line is due now. If so, the next one is due after some time.
 fn is_due(due: &mut Option<Instant>, now: Instant) -> bool {
-    let is_due = *due.get_or_insert(now + BETWEEN_LINES) <= now;
+    let is_due = due.is_some_and(|due| due <= now);
     if is_due {
         *due = Some(now + BETWEEN_LINES);
     }
@@ -171,11 +172,13 @@ mod tests {
 
     #[test]
     fn a_line_is_due_every_half_minute_also_where_parts_are_shorter() {
-        let (begin, mut due) = (Instant::now(), None);
+        let begin = Instant::now();
+        let mut due = Some(begin + BETWEEN_LINES);
         let mut is_due = |second| is_due(&mut due, begin + second * SECOND);
-        // A part begins at 0, 20 and 40, and has a run that ends after 15.
-        let found: Vec<_> = [0, 15, 20, 35, 40, 55, 64, 66].map(&mut is_due).into();
-        assert_eq!(found, [false, false, false, true, false, false, false, true]);
+        assert_eq!(
+            [15, 29, 40, 55, 69, 71].map(&mut is_due),
+            [false, false, true, false, false, true]
+        );
     }
 
     #[test]
@@ -189,6 +192,7 @@ mod tests {
         assert_eq!(line(1, 1, 50), "50 of 100 runs, about 30 s left");
         assert_eq!(line(2, 3, 50), "50 of 100 runs, about 30 s left");
         assert_eq!(line(1, 3, 10), "10 of 100 runs, about 14 min left");
+        assert_eq!(line(1, 1, 1), "1 of 100 runs, about 49 min left");
         assert_eq!(line(3, 3, 100), "100 of 100 runs, about 0 ms left");
     }
 }

@@ -157,7 +157,7 @@ impl<W: World> Builder<W> {
     ///
     /// If the function panics, the worker works. When all workers have ended, the first panic is
     /// resumed in the thread that drops or joins them. If that thread is unwinding, or if
-    /// `start` fails, the panic is dropped.
+    /// `start` fails, the panic has no effect.
     ///
     /// ```
     /// use std::sync::atomic::{AtomicUsize, Ordering};

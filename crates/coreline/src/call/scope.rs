@@ -217,7 +217,7 @@ impl<W: World> Home<W> {
                 core::mem::forget(sent);
                 self.shared.wake_searcher();
             }
-            // The other workers have ended: the owner runs the task.
+            // No queue takes it: the owner runs the task.
             Err(_) => self.waiting.lock().tickets -= 1,
         }
     }
@@ -297,10 +297,11 @@ impl<W: World> Home<W> {
     /// Takes the tickets of a scope that is over out of the queue of its owner. A call that opens
     /// one scope after the other may never return to the loop that runs them.
     fn take_tickets(self: &Arc<Self>, index: usize) {
-        if self.waiting.lock().tickets == 0 {
+        let tickets = self.waiting.lock().tickets;
+        if tickets == 0 {
             return;
         }
-        for _ in 0..self.shared.workers[index].tasks.take_back(self.ticket()) {
+        for _ in 0..self.shared.workers[index].tasks.take_back(self.ticket(), tickets) {
             // SAFETY: each ticket is a handle, and was taken out of the queue.
             unsafe { Arc::decrement_strong_count(Arc::as_ptr(self)) };
         }

@@ -458,7 +458,7 @@ impl<W: World> Shared<W> {
     pub(super) fn work(&self, index: usize, at_end: &mut dyn FnMut()) {
         let own = &self.workers[index];
         let mut window = self.polling;
-        loop {
+        let is_child = loop {
             // What has just run may have forked, here and after the calls. The child has left the
             // function, and perhaps what the tasks of a scope in it borrow:
             //
@@ -466,11 +466,11 @@ impl<W: World> Shared<W> {
             //   Child: returns from the call, which ends what the task borrows
             //   Child: comes to the task's ticket in its queue      <- it uses what has ended
             if !self.is_here() {
-                return;
+                break true;
             }
             let calls = own.serve_calls(&self.workers);
             if !self.is_here() {
-                return;
+                break true;
             }
             if let Some(task) = own.tasks.pop() {
                 self.run(index, task);
@@ -496,26 +496,21 @@ impl<W: World> Shared<W> {
                 // It is not to be named any more: it searches no more.
                 let _ = self.idle.clear(own.cpu);
                 if own.close() {
-                    break;
+                    break false;
                 }
                 continue;
             }
             self.rest(index, &mut window, calls > 0);
-        }
+        };
         with_current::<W, _>(|current| current.shared.set(ptr::null()));
+        if is_child {
+            return;
+        }
         at_end();
         // Release: pairs with the Acquire in `wait_for_end`. A thread that has waited could else
         // miss what functions wrote that the worker ran.
         self.ended.fetch_add(1, Ordering::Release);
         W::wake(&raw const *self.ended, u32::MAX);
-    }
-
-    /// [`Workers::serve`](super::Workers::serve).
-    pub(super) fn serve(&self) -> u32 {
-        let Some(index) = self.current().filter(|_| self.is_here()) else { return 0 };
-        let calls = self.workers[index].serve_calls(&self.workers);
-        self.leaves_search(index);
-        calls
     }
 
     /// The worker goes on with its call. If it had to search, another worker must do so.

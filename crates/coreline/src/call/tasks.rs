@@ -9,6 +9,9 @@ use super::CallError;
 use super::request::Header;
 use crate::lock::{Fifo, Mutex};
 
+/// Behind how many later tasks a message is still found that is taken back.
+const LATER: usize = 64;
+
 /// A task: a request that no thread's stack holds.
 pub(super) struct Task<W: World>(pub(super) NonNull<Header<W>>);
 
@@ -161,15 +164,23 @@ impl<W: World> Tasks<W> {
         })
     }
 
-    /// Takes this message out as often as it is there; returns how often that is.
-    pub(super) fn take_back(&self, message: NonNull<Header<W>>) -> usize {
+    /// Takes this message out, which was sent lately and this often at most. Returns how often it
+    /// was there. It does not look through a long queue: what lies behind many later tasks stays.
+    pub(super) fn take_back(&self, message: NonNull<Header<W>>, most: usize) -> usize {
         if !self.is_any_unbound() {
             return 0;
         }
         self.with(|queues| {
-            let before = queues.unbound.len();
-            queues.unbound.retain(|task| task.0 != message);
-            before - queues.unbound.len()
+            let (mut at, mut taken) = (queues.unbound.len(), 0);
+            let last = at.saturating_sub(most + LATER);
+            while at > last && taken < most {
+                at -= 1;
+                if queues.unbound[at].0 == message {
+                    queues.unbound.remove(at);
+                    taken += 1;
+                }
+            }
+            taken
         })
     }
 
@@ -221,6 +232,24 @@ mod tests {
         for expected in order {
             assert_eq!(tasks.pop().map(|task| task.0), Some(message(expected)));
         }
-        assert_eq!((tasks.depth(), tasks.take_back(message(&unbound)), tasks.depth()), (2, 2, 0));
+        assert_eq!(
+            (tasks.depth(), tasks.take_back(message(&unbound), 2), tasks.depth()),
+            (2, 2, 0)
+        );
+    }
+
+    #[test]
+    fn a_message_behind_many_later_tasks_is_not_looked_for() {
+        let header = || Header::<Native>::new_in(|_| false, Caller::OUTSIDE);
+        let (sent, later) = (header(), header());
+        let message = NonNull::from_ref;
+        for (count, found) in [(LATER, 1), (LATER + 1, 0)] {
+            let tasks = Tasks::<Native>::new_in(usize::MAX);
+            tasks.push(&Task(message(&sent)), For::Scope).unwrap();
+            for _ in 0..count {
+                tasks.push(&Task(message(&later)), For::Any).unwrap();
+            }
+            assert_eq!(tasks.take_back(message(&sent), 1), found);
+        }
     }
 }

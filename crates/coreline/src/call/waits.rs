@@ -1,4 +1,4 @@
-//! How threads that are no workers of a set wait for it.
+//! How threads that are no workers of a set wait for it, and how workers serve calls meanwhile.
 
 use core::time::Duration;
 
@@ -49,6 +49,14 @@ pub(super) fn sleep_until<W: World>(word: &W::U32, is_over: impl Fn(u32) -> bool
 }
 
 impl<W: World> Shared<W> {
+    /// [`Workers::serve`](super::Workers::serve).
+    pub(super) fn serve(&self) -> u32 {
+        let Some(index) = self.current().filter(|_| self.is_here()) else { return 0 };
+        let calls = self.workers[index].serve_calls(&self.workers);
+        self.leaves_search(index);
+        calls
+    }
+
     /// Waits until this many workers have ended.
     pub(super) fn wait_for_end(&self, count: usize) {
         // Acquire, in `sleep_until`: pairs with the Release of each worker at its end.

@@ -35,11 +35,12 @@
 //! other threads ran on the CPU. ¹: one turn in a hundred is a write.
 //!
 //! Waiters of locks that sleep do not yield on CPUs that other threads want, because a yield would
-//! cost a time slice. Beside four threads that compute without end, 8 threads on 2 CPUs had 1.23
-//! times as many turns of [`RwLock`] as of std's, with sections of 100 ns and one write in a
-//! hundred. When waiters still yielded, they had 0.85 times as many. (`coreline-rivals rwlocks
-//! --beside 4` on an Intel Xeon, family 6 model 207, Linux 6.18: medians of 6 interleaved windows
-//! of 0.5 s, both locks in the same run.)
+//! cost a time slice. Threads learn which CPUs these are once a thread has waited in a queue.
+//! Beside four threads that compute without end, 8 threads on 2 CPUs had 1.23 times as many turns
+//! of [`RwLock`] as of std's, with sections of 100 ns and one write in a hundred. When waiters
+//! still yielded, they had 0.85 times as many. (`coreline-rivals rwlocks --beside 4` on an Intel
+//! Xeon, family 6 model 207, Linux 6.18: medians of 6 interleaved windows of 0.5 s, both locks in
+//! the same run.)
 //!
 //! # Priorities
 //!

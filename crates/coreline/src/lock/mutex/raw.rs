@@ -316,6 +316,9 @@ impl<O: Order, W: World> RawMutex<O, W> {
         let until = |end| deadline.map_or(end, |deadline| deadline.min(end));
         let is_mine = |state| state == 0 || state & GIVEN != 0;
         let came = W::now();
+        // With a deadline, it asks after half of the time at the latest. Otherwise a shorter time
+        // would end before it asks.
+        let asleep = deadline.map_or(PATIENCE, |by| PATIENCE.min((by - came) / 2));
         let mut now = came;
         let mut has_slept = false;
         loop {
@@ -344,13 +347,13 @@ impl<O: Order, W: World> RawMutex<O, W> {
             }
             // C: sleeps, and asks when its patience is over. The model, where no time passes, is
             // impatient after a first sleep.
-            let is_patient = now - came < PATIENCE && (W::RUNS || !has_slept);
+            let is_patient = if W::RUNS { now - came < asleep } else { !has_slept };
             let fenced = self.queue.fence(first);
             let by = match (fenced, is_patient) {
                 // A wake-up could be lost: the sleep is short.
                 (false, _) => Some(until(now + DOZE)),
                 // Then it asks.
-                (true, true) if W::RUNS => Some(until(came + PATIENCE)),
+                (true, true) if W::RUNS => Some(until(came + asleep)),
                 (true, _) => deadline,
             };
             if let Some(asked) = self.ask(if is_patient { SLEEPS } else { SLEEPS | HAND }) {

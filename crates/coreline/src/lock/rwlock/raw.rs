@@ -41,7 +41,8 @@ const PATIENCE: Duration = Duration::from_micros(20);
 
 /// The same for a first waiter that sleeps. It may get a CPU late, and while it is next, no other
 /// thread takes a free lock. So running threads go first for longer. With a deadline, it asks after
-/// half of the time at the latest. Otherwise a shorter time would end before it asks.
+/// half of the time at the latest. Otherwise a shorter time would end before it asks. A time below
+/// 0.1 ms may still do so, because kernels wake threads late.
 const PATIENCE_ASLEEP: Duration = Duration::from_millis(1);
 
 /// How often a reader sleeps without a place in the queue, before it sleeps in its place.
