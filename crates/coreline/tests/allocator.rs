@@ -106,11 +106,30 @@ fn the_first_wait_of_a_process_may_be_in_its_allocator() {
     in_a_process("the_first_wait_of_a_process_may_be_in_its_allocator", || allocate(ONE));
 }
 
-/// A writer that waits for readers has no place in a queue.
+/// A writer that has closed the lock waits for a reader, without a place in a queue.
 #[test]
 fn the_first_wait_of_a_process_may_be_for_the_readers_of_its_allocator() {
     let name = "the_first_wait_of_a_process_may_be_for_the_readers_of_its_allocator";
-    in_a_process(name, || allocate(WRITES));
+    in_a_process(name, || {
+        let held = AtomicBool::new(false);
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                while !held.load(Ordering::Acquire) {
+                    hint::spin_loop();
+                }
+                hint::black_box(vec![0; 10]);
+            });
+            let read = INNER.read();
+            GUARDS.store(WRITES, Ordering::Relaxed);
+            held.store(true, Ordering::Release);
+            while INNER.try_read().is_some() {
+                hint::spin_loop();
+            }
+            thread::sleep(Duration::from_millis(20));
+            drop(read);
+        });
+        allocate(WRITES);
+    });
 }
 
 #[test]

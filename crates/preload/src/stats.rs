@@ -381,12 +381,12 @@ fn open(tables: &Tables) -> Option<(c_int, Write)> {
         return None;
     }
     // Other processes have the same open file, and do not expect that its writes return at once. So
-    // this opens it anew, if that is possible. A regular file would lose its position.
-    let open_anew = || open(c"/proc/self/fd/2", 0);
+    // this opens it again, if that is possible. A regular file would lose its position.
+    let reopen = || open(c"/proc/self/fd/2", 0);
     match stat_of(errors).st_mode & libc::S_IFMT {
         libc::S_IFSOCK => Some((errors, send)),
-        libc::S_IFIFO => open_anew().or(Some((errors, splice))),
-        libc::S_IFCHR => open_anew(),
+        libc::S_IFIFO => reopen().or(Some((errors, splice))),
+        libc::S_IFCHR => reopen(),
         libc::S_IFREG => Some((errors, write)),
         _ => None,
     }

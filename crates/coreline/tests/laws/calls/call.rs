@@ -33,6 +33,20 @@ const SEARCHES: Manner = Manner { policy: Policy::Resched, ..POLLS };
 const KICKED: Manner = Manner { policy: Policy::AlwaysKick, ..POLLS };
 pub(crate) const MANNERS: [Manner; 4] = [POLLS, SLEEPS, SEARCHES, KICKED];
 
+/// Runs a law with workers of each manner: natively so often, and simulated with preemptions.
+pub(crate) fn in_every_manner(
+    name: &str,
+    rounds: usize,
+    native: fn(Manner),
+    simulated: fn(Manner),
+) {
+    for manner in MANNERS {
+        (0..rounds).for_each(|_| native(manner));
+        let law = move || simulated(manner);
+        worlds::simulate(name, "host-2c", worlds::PREEMPTED, law).unwrap();
+    }
+}
+
 /// Workers on the CPUs of an effort.
 pub(crate) fn workers<W: Testbed>(effort: Effort, manner: Manner) -> Workers<W> {
     let place = effort.places::<W>();

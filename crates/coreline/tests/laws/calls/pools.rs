@@ -15,7 +15,7 @@ use coreline_sim::Sim;
 use coreline_world::model::{Model, Plant};
 use coreline_world::{Cell, Integer, Native, Ordering, Testbed, Word, Work};
 
-use crate::call::{MANNERS, Manner, SLEEPS, workers};
+use crate::call::{MANNERS, Manner, SLEEPS, in_every_manner, workers};
 use crate::worlds::{self, Effort, FEW};
 
 /// A value that a future awaits, and another thread gives.
@@ -195,13 +195,7 @@ fn cancelled<W: Testbed>(manner: Manner) {
 
 #[test]
 fn futures_that_wait_are_cancelled_in_every_world() {
-    for manner in MANNERS {
-        for _ in 0..20 {
-            cancelled::<Native>(manner);
-        }
-        let law = move || cancelled::<Sim>(manner);
-        worlds::simulate("pools::cancelled", "host-2c", worlds::PREEMPTED, law).unwrap();
-    }
+    in_every_manner("pools::cancelled", 20, cancelled::<Native>, cancelled::<Sim>);
 }
 
 /// A future that wakes itself again and again, and a task of any worker, on the only worker: each
@@ -233,11 +227,7 @@ fn in_turn<W: Testbed>(manner: Manner) {
 
 #[test]
 fn futures_and_tasks_run_in_turn_in_every_world() {
-    for manner in MANNERS {
-        in_turn::<Native>(manner);
-        let law = move || in_turn::<Sim>(manner);
-        worlds::simulate("pools::in_turn", "host-2c", worlds::PREEMPTED, law).unwrap();
-    }
+    in_every_manner("pools::in_turn", 1, in_turn::<Native>, in_turn::<Sim>);
 }
 
 /// Calls to all workers that no thread waits for: all values come, or one panic; and those that are

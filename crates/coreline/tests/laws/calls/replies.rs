@@ -13,7 +13,7 @@ use coreline_world::{
     Clock, Integer, JoinHandle, Native, Ordering, Placement, Testbed, Threads, Time, Word,
 };
 
-use crate::call::{MANNERS, Manner, SLEEPS, workers};
+use crate::call::{MANNERS, Manner, SLEEPS, in_every_manner, workers};
 use crate::worlds::{self, Effort, FEW};
 
 /// Calls and tasks, each of which is withdrawn, or waited for once it has begun. Waits in between
@@ -103,11 +103,12 @@ fn a_worker_does_not_wait_for_its_own_end<W: Testbed>(manner: Manner) {
 
 #[test]
 fn a_worker_does_not_wait_for_its_own_end_in_every_world() {
-    for manner in MANNERS {
-        a_worker_does_not_wait_for_its_own_end::<Native>(manner);
-        let law = move || a_worker_does_not_wait_for_its_own_end::<Sim>(manner);
-        worlds::simulate("replies::own_end", "host-2c", worlds::PREEMPTED, law).unwrap();
-    }
+    in_every_manner(
+        "replies::own_end",
+        1,
+        a_worker_does_not_wait_for_its_own_end::<Native>,
+        a_worker_does_not_wait_for_its_own_end::<Sim>,
+    );
 }
 
 /// A small call that is waited for later goes the same way as one that is waited for at once: its

@@ -13,7 +13,7 @@ use coreline_topology::CpuSet;
 use coreline_world::model::{Model, Plant};
 use coreline_world::{Cell, Integer, JoinHandle, Native, Ordering, Testbed, Word, Work};
 
-use crate::call::{MANNERS, Manner, POLLS, SLEEPS, workers};
+use crate::call::{MANNERS, Manner, POLLS, SLEEPS, in_every_manner, workers};
 use crate::worlds::{self, Effort, FEW};
 
 /// Each task counts in a place of its own, which is no atomic, and adds the next one if there is
@@ -226,13 +226,12 @@ fn a_worker_that_waits_runs_what_others_leave<W: Testbed>(manner: Manner) {
 
 #[test]
 fn a_worker_that_waits_runs_what_others_leave_in_every_world() {
-    for manner in MANNERS {
-        for _ in 0..20 {
-            a_worker_that_waits_runs_what_others_leave::<Native>(manner);
-        }
-        let law = move || a_worker_that_waits_runs_what_others_leave::<Sim>(manner);
-        worlds::simulate("scopes::leaves", "host-2c", worlds::PREEMPTED, law).unwrap();
-    }
+    in_every_manner(
+        "scopes::leaves",
+        20,
+        a_worker_that_waits_runs_what_others_leave::<Native>,
+        a_worker_that_waits_runs_what_others_leave::<Sim>,
+    );
 }
 
 /// A task calls the worker that waits for it.
@@ -258,13 +257,12 @@ fn a_worker_that_waits_serves_calls<W: Testbed>(manner: Manner) {
 
 #[test]
 fn a_worker_that_waits_serves_calls_in_every_world() {
-    for manner in MANNERS {
-        for _ in 0..20 {
-            a_worker_that_waits_serves_calls::<Native>(manner);
-        }
-        let law = move || a_worker_that_waits_serves_calls::<Sim>(manner);
-        worlds::simulate("scopes::serves", "host-2c", worlds::PREEMPTED, law).unwrap();
-    }
+    in_every_manner(
+        "scopes::serves",
+        20,
+        a_worker_that_waits_serves_calls::<Native>,
+        a_worker_that_waits_serves_calls::<Sim>,
+    );
 }
 
 /// A worker that waits runs no task but those of its scope.
@@ -317,11 +315,7 @@ fn panics<W: Testbed>(manner: Manner) {
 
 #[test]
 fn a_scope_that_panics_ends_after_its_tasks_in_every_world() {
-    for manner in MANNERS {
-        panics::<Native>(manner);
-        let law = move || panics::<Sim>(manner);
-        worlds::simulate("scopes::panics", "host-2c", worlds::PREEMPTED, law).unwrap();
-    }
+    in_every_manner("scopes::panics", 1, panics::<Native>, panics::<Sim>);
 }
 
 /// After the workers are closed: a scope of another thread refuses, one on a worker does not.
@@ -343,11 +337,7 @@ fn closed<W: Testbed>(manner: Manner) {
 
 #[test]
 fn closed_workers_refuse_tasks_of_scopes_in_every_world() {
-    for manner in MANNERS {
-        closed::<Native>(manner);
-        let law = move || closed::<Sim>(manner);
-        worlds::simulate("scopes::closed", "host-2c", worlds::PREEMPTED, law).unwrap();
-    }
+    in_every_manner("scopes::closed", 1, closed::<Native>, closed::<Sim>);
 }
 
 /// Two tasks of one scope that count in one place.
