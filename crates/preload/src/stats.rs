@@ -380,6 +380,13 @@ fn open(tables: &Tables) -> Option<(c_int, Write)> {
     if File::of(errors) != tables.errors {
         return None;
     }
+    // Where it is open for reading alone, the other end of a pipe would be opened, and `vmsplice`
+    // reads.
+    // SAFETY: it takes no pointer.
+    let flags = unsafe { libc::fcntl(errors, libc::F_GETFL) };
+    if flags & libc::O_ACCMODE == libc::O_RDONLY {
+        return None;
+    }
     // Other processes have the same open file, and do not expect that its writes return at once. So
     // this opens it again, if that is possible. A regular file would lose its position.
     let reopen = || open(c"/proc/self/fd/2", 0);

@@ -271,6 +271,14 @@ fn counts_that_cannot_be_written_leave_the_exit_status() {
     ends_well(&program, "stack", STDERR.as_ref(), writer);
     let (_theirs, ours) = full_socket();
     ends_well(&program, "stack", STDERR.as_ref(), ours);
+    // The end of a pipe that is read: opened again, it could be written to.
+    let (mut reader, mut writer) = io::pipe().unwrap();
+    writer.write_all(b"of the program").unwrap();
+    ends_well(&program, "stack", STDERR.as_ref(), reader.try_clone().unwrap());
+    drop(writer);
+    let mut left = String::new();
+    reader.read_to_string(&mut left).unwrap();
+    assert_eq!(left, "of the program");
     let closed = format!("exec {} stack 2>&-", program.display());
     let (out, _) = works(Path::new("sh"), &["-c", &closed], &[&library()], true);
     assert_eq!(out, "ok\n");

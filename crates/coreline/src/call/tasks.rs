@@ -9,8 +9,12 @@ use super::CallError;
 use super::request::Header;
 use crate::lock::{Fifo, Mutex};
 
-/// Behind how many later tasks a message is still found that is taken back.
+/// So many of the last tasks are looked at for messages that are taken back, and more by
+/// [`AMONG`].
 const LATER: usize = 64;
+
+/// And so many for each message. With nested scopes, tickets of one lie among those of the others.
+const AMONG: usize = 8;
 
 /// A task: a request that no thread's stack holds.
 pub(super) struct Task<W: World>(pub(super) NonNull<Header<W>>);
@@ -164,23 +168,24 @@ impl<W: World> Tasks<W> {
         })
     }
 
-    /// Takes this message out, which was sent lately and this often at most. Returns how often it
-    /// was there. It does not look through a long queue: what lies behind many later tasks stays.
+    /// Takes this message out, which was sent this often at most. Returns how often it was found.
+    /// It takes no longer than sending did: what lies behind many other tasks stays.
     pub(super) fn take_back(&self, message: NonNull<Header<W>>, most: usize) -> usize {
         if !self.is_any_unbound() {
             return 0;
         }
         self.with(|queues| {
-            let (mut at, mut taken) = (queues.unbound.len(), 0);
-            let last = at.saturating_sub(most + LATER);
-            while at > last && taken < most {
-                at -= 1;
-                if queues.unbound[at].0 == message {
-                    queues.unbound.remove(at);
-                    taken += 1;
+            let unbound = &mut queues.unbound;
+            let before = unbound.len();
+            let mut kept = before.saturating_sub(LATER + AMONG * most);
+            for at in kept..before {
+                if unbound[at].0 != message {
+                    unbound.swap(kept, at);
+                    kept += 1;
                 }
             }
-            taken
+            unbound.truncate(kept);
+            before - kept
         })
     }
 
@@ -243,7 +248,8 @@ mod tests {
         let header = || Header::<Native>::new_in(|_| false, Caller::OUTSIDE);
         let (sent, later) = (header(), header());
         let message = NonNull::from_ref;
-        for (count, found) in [(LATER, 1), (LATER + 1, 0)] {
+        let most = LATER + AMONG - 1;
+        for (count, found) in [(most, 1), (most + 1, 0)] {
             let tasks = Tasks::<Native>::new_in(usize::MAX);
             tasks.push(&Task(message(&sent)), For::Scope).unwrap();
             for _ in 0..count {
@@ -251,5 +257,23 @@ mod tests {
             }
             assert_eq!(tasks.take_back(message(&sent), 1), found);
         }
+    }
+
+    #[test]
+    fn messages_among_others_are_taken_back_and_the_others_stay_in_order() {
+        let header = || Header::<Native>::new_in(|_| false, Caller::OUTSIDE);
+        let (sent, others) = (header(), [header(), header(), header()]);
+        let message = NonNull::from_ref;
+        let tasks = Tasks::<Native>::new_in(usize::MAX);
+        let count = 10 * LATER;
+        for round in 0..count {
+            tasks.push(&Task(message(&sent)), For::Scope).unwrap();
+            tasks.push(&Task(message(&others[round % 3])), For::Any).unwrap();
+        }
+        assert_eq!(tasks.take_back(message(&sent), count), count);
+        for round in 0..count {
+            assert_eq!(tasks.pop().map(|task| task.0), Some(message(&others[round % 3])));
+        }
+        assert!(tasks.pop().is_none());
     }
 }
