@@ -177,8 +177,9 @@ impl<W: World> Tasks<W> {
         self.with(|queues| {
             let unbound = &mut queues.unbound;
             let before = unbound.len();
-            let mut kept = before.saturating_sub(LATER + AMONG * most);
-            for at in kept..before {
+            let first = before.saturating_sub(LATER + AMONG * most);
+            let mut kept = first;
+            for at in first..before {
                 if unbound[at].0 != message {
                     unbound.swap(kept, at);
                     kept += 1;
