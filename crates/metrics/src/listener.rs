@@ -3,7 +3,7 @@
 use std::convert::Infallible;
 use std::future;
 use std::io;
-use std::net::{SocketAddr, TcpListener};
+use std::net::{Shutdown, SocketAddr, TcpListener};
 use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
@@ -15,6 +15,7 @@ use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper::{Method, Request, Response, StatusCode};
 use hyper_util::rt::{TokioIo, TokioTimer};
+use socket2::SockRef;
 use tokio::runtime::{self, Runtime};
 use tokio::sync::{Semaphore, oneshot};
 use tokio::time;
@@ -52,7 +53,8 @@ impl Listener {
         self.address
     }
 
-    /// Ends the endpoint, with all its connections, and waits for its thread.
+    /// Ends the endpoint, with all its connections, and waits for its thread. On Linux, a child
+    /// that was forked meanwhile, and has the socket, takes no connections either.
     pub fn shutdown(self) {
         // It may have ended by a panic.
         let _ = self.stop.send(());
@@ -127,14 +129,19 @@ impl Drop for Running {
 
 /// Serves until it is told to stop. The connections end with the runtime.
 async fn serve(listener: tokio::net::TcpListener, handle: Handle, stopped: oneshot::Receiver<()>) {
-    tokio::spawn(accept(listener, handle));
+    let listener = Arc::new(listener);
+    tokio::spawn(accept(Arc::clone(&listener), handle));
     if stopped.await.is_err() {
         // The listener was dropped, which stops nothing.
         future::pending::<()>().await;
     }
+    // A child that another thread is starting has the socket, too, until it executes its program.
+    // So closing ours would leave a socket that takes connections. Where the system cannot shut it
+    // down, ours is closed all the same.
+    let _ = SockRef::from(&*listener).shutdown(Shutdown::Both);
 }
 
-async fn accept(listener: tokio::net::TcpListener, handle: Handle) {
+async fn accept(listener: Arc<tokio::net::TcpListener>, handle: Handle) {
     let room = Arc::new(Semaphore::new(CONNECTIONS));
     loop {
         let permit = Arc::clone(&room).acquire_owned().await;

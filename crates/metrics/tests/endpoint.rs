@@ -3,8 +3,9 @@
 #[allow(dead_code, reason = "other tests use the rest")]
 mod common;
 
-use std::io::{Read, Write};
+use std::io::{Read, Write, pipe};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 use std::{env, fs, process, thread};
@@ -48,6 +49,31 @@ fn pages_are_served_until_the_endpoint_ends() {
     assert!(head.starts_with("http/1.1 405") && head.contains("allow: get, head"), "{head}");
     endpoint.shutdown();
     assert!(TcpStream::connect(address).is_err(), "nothing listens");
+}
+
+#[test]
+fn an_endpoint_that_ended_does_not_listen_in_a_child_that_is_being_started() {
+    let endpoint = Recorder::default().handle().http_listener(ANY).unwrap();
+    let address = endpoint.local_addr();
+    let (mut forked, mut say_forked) = pipe().unwrap();
+    let (mut wait_for_end, mut ended) = pipe().unwrap();
+    let mut child = Command::new("true");
+    // SAFETY: it writes a byte and reads one, which a child may do before it executes its program.
+    unsafe {
+        child.pre_exec(move || {
+            say_forked.write_all(&[1])?;
+            wait_for_end.read_exact(&mut [0])
+        });
+    }
+    thread::scope(|scope| {
+        let started = scope.spawn(move || child.status());
+        forked.read_exact(&mut [0]).unwrap();
+        endpoint.shutdown();
+        let refused = TcpStream::connect(address).is_err();
+        ended.write_all(&[1]).unwrap();
+        assert!(started.join().unwrap().unwrap().success());
+        assert!(refused, "the child listens");
+    });
 }
 
 #[test]
