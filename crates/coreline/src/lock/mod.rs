@@ -115,6 +115,7 @@
 mod api;
 mod biased;
 mod condvar;
+mod count;
 mod guard;
 mod mutex;
 mod osq;
@@ -122,6 +123,7 @@ mod queued;
 mod read_mostly;
 mod rwlock;
 pub(crate) mod spin;
+mod stats;
 mod ticket;
 pub(crate) mod wanted;
 
@@ -135,4 +137,5 @@ pub use read_mostly::{RawReadMostly, ReadMostly, ReadMostlyReadGuard, ReadMostly
 pub use rwlock::{MappedRwLockReadGuard, MappedRwLockWriteGuard};
 pub use rwlock::{RawRwLock, Readers, SleepingReaders, SpinningReaders};
 pub use rwlock::{RwLock, RwLockReadGuard, RwLockUpgradableGuard, RwLockWriteGuard};
+pub use stats::LockStats;
 pub use ticket::{RawTicketLock, TicketGuard, TicketLock};

@@ -9,6 +9,7 @@ use coreline_world::restartable::{At, Gate};
 use coreline_world::{ConstWorld, Integer, Lacking, Native, Ordering, Time, Word, World};
 
 use super::super::RawMutex;
+use super::super::count::{Event, count, slept};
 use super::super::osq::Near;
 use super::tally;
 
@@ -324,6 +325,7 @@ impl<W: World> RawBiasedRwLock<W> {
     #[cold]
     #[inline(never)]
     pub(super) fn wake_writer(state: *const W::U32) {
+        count::<W>(Event::Wake);
         W::wake_groups(state, 1, WRITER);
     }
 
@@ -331,12 +333,13 @@ impl<W: World> RawBiasedRwLock<W> {
     #[cold]
     #[inline(never)]
     pub(super) fn wake_readers(state: *const W::U32) {
+        count::<W>(Event::Wake);
         W::wake_groups(state, u32::MAX, READERS);
     }
 
     /// Sleeps as the first writer while the state is `asked`, at most until `until`.
     pub(super) fn sleep_as_writer(&self, asked: u32, until: Option<Time>) {
-        W::park_as(&self.state, asked, until, WRITER);
+        slept::<W>(W::park_as(&self.state, asked, until, WRITER));
     }
 
     /// Takes the lock to write. Waits for readers and writers.

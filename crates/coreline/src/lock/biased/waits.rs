@@ -11,6 +11,7 @@ use core::time::Duration;
 use coreline_world::{Integer, Lacking, Ordering, Time, Word, World};
 
 use super::super::RawMutex;
+use super::super::count::slept;
 use super::super::osq::Near;
 use super::super::spin::{MOST, Spun, barge, is_over, nap, spin};
 use super::raw::{
@@ -140,7 +141,7 @@ impl<W: World> RawBiasedRwLock<W> {
             let relaxed = Ordering::Relaxed;
             match self.state.compare_exchange(state, asked, relaxed, relaxed) {
                 Ok(_) => {
-                    W::park_as(&self.state, asked, until, READERS);
+                    slept::<W>(W::park_as(&self.state, asked, until, READERS));
                     return;
                 }
                 Err(found) => state = found,

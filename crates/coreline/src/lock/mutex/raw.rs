@@ -4,6 +4,7 @@ use core::time::Duration;
 
 use coreline_world::{ConstWorld, Integer, Native, Ordering, Time, Word, World};
 
+use super::super::count::{Event, count, ended, park};
 use super::super::osq::{Manner, Near, Order, Osq, Waited};
 use super::super::spin::{DOZE, MOST, Spun, barge, doze, glance, is_over, spin};
 use crate::node_pool::NONE;
@@ -233,6 +234,7 @@ impl<O: Order, W: World> RawMutex<O, W> {
     #[cold]
     #[inline(never)]
     fn wake_first(&self) {
+        count::<W>(Event::Wake);
         W::wake(&raw const self.state, 1);
     }
 
@@ -265,6 +267,11 @@ impl<O: Order, W: World> RawMutex<O, W> {
     #[cold]
     #[inline(never)]
     fn lock_slowly(&self, deadline: Option<Time>) -> bool {
+        count::<W>(Event::Wait);
+        ended::<W>(self.wait(deadline))
+    }
+
+    fn wait(&self, deadline: Option<Time>) -> bool {
         // Relaxed: `try_lock` looks again.
         let enter = || self.state.load(Ordering::Relaxed) == 0 && self.try_lock();
         if barge::<W>(enter) {
@@ -357,7 +364,7 @@ impl<O: Order, W: World> RawMutex<O, W> {
                 (true, _) => deadline,
             };
             if let Some(asked) = self.ask(if is_patient { SLEEPS } else { SLEEPS | HAND }) {
-                W::park(&self.state, asked, by);
+                park::<W>(&self.state, asked, by);
                 has_slept = true;
             }
             // Also where it did not sleep: `fence` may have taken milliseconds.

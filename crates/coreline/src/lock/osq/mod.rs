@@ -54,8 +54,10 @@ use core::time::Duration;
 
 use coreline_world::{ConstWorld, Integer, Native, Ordering, Time, Word, World, WorldStatic};
 
+pub(super) use nodes::nodes_of_places;
 pub use order::{Fifo, Near, Order};
 
+use super::count::{Event, count, hand_over};
 use super::spin::doze;
 use super::wanted;
 use crate::node_pool::{NONE, Number};
@@ -168,10 +170,12 @@ impl<O: Order, W: World> Osq<O, W> {
         };
         with_tables::<W, _>(|tables| {
             if !has_turn {
+                count::<W>(Event::Wait);
                 let state = &tables.nodes.get(number).state;
                 // Acquire: as in `come`.
                 let came = state.wait_until_by(Ordering::Acquire, deadline, |state| state == TURN);
                 if came.is_none() && tables.leave(number, WAIT | life) {
+                    count::<W>(Event::Timeout);
                     return None;
                 }
             }
@@ -308,11 +312,13 @@ impl<W: World> Tables<W> {
         left.is_ok()
     }
 
-    /// Gives the turn, and what goes `along` with it, to the thread of a node in the queue. Returns
-    /// the node if its thread sleeps and the caller must [wake](Tables::wake) it, else [`NONE`].
-    /// Returns `None` if the thread has given up.
-    fn grant(&self, number: Number, along: u32) -> Option<Number> {
+    /// Gives the turn, and what goes `along` with it, to the thread of a node in the queue. The
+    /// turn is at the place `from`. Returns the node if its thread sleeps and the caller must
+    /// [wake](Tables::wake) it, else [`NONE`]. Returns `None` if the thread has given up.
+    fn grant(&self, number: Number, from: impl FnOnce() -> u32, along: u32) -> Option<Number> {
         let node = self.nodes.get(number);
+        // Before the turn is given, after which the thread may put the node back.
+        let event = hand_over::<W>(from, || node.place.get());
         node.along.set(along);
         let mut from = WAIT;
         loop {
@@ -322,7 +328,10 @@ impl<W: World> Tables<W> {
             let granted =
                 node.state.compare_exchange(from, TURN, Ordering::Release, Ordering::Acquire);
             match granted {
-                Ok(_) => return Some(if from & KIND == SLEEPS { number } else { NONE }),
+                Ok(_) => {
+                    event.inspect(|event| count::<W>(*event));
+                    return Some(if from & KIND == SLEEPS { number } else { NONE });
+                }
                 Err(LEFT) => break,
                 Err(found) if found & KIND != LEFT => from = found,
                 Err(found) => {
@@ -349,6 +358,7 @@ impl<W: World> Tables<W> {
     /// In that case, the node's next thread may wake without reason.
     fn wake(&self, number: Number) {
         if number != NONE {
+            count::<W>(Event::Wake);
             W::wake(&raw const self.nodes.get(number).state, 1);
         }
     }

@@ -9,7 +9,7 @@
 //! | `SPREAD_NODES` | spares moves of nodes between CPUs | none: only speed |
 //! | `RING`, `AHEAD` | fill lines | `a_ring_keeps_the_order_..`, `a_run_goes_along_whole` |
 
-use coreline_topology::{CacheId, Cpu, CpuId, Topology};
+use coreline_topology::{CacheId, Cpu, CpuId, NodeId, Topology};
 use coreline_world::{Line, Native, Ordering, Word, Words, World};
 
 use crate::node_pool::{NONE, Number, Pool, Pooled};
@@ -396,6 +396,15 @@ fn caches<'a>(cpus: impl Iterator<Item = &'a Cpu>) -> Vec<CacheId> {
         }
     }
     caches
+}
+
+/// The node of each place. If places were joined, because there are more caches than
+/// [`RINGS`], the node of their first cache.
+pub(in crate::lock) fn nodes_of_places<W: World>() -> Box<[NodeId]> {
+    let topology = W::topology();
+    let node = |cache: &CacheId| topology.cpus().find(|cpu| cpu.cache == *cache).map(|it| it.node);
+    let caches = caches(topology.cpus());
+    caches.iter().take(RINGS).filter_map(node).collect()
 }
 
 /// Numbers of CPUs that the machine does not have count as the first place.

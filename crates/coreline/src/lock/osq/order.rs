@@ -69,8 +69,11 @@ impl Pass for Fifo {
         mut number: Number,
     ) -> Option<Number> {
         let along = tables.nodes.get(number).along.get();
+        // Read only if it is counted, and before the node is put back.
+        let mut place = None;
         while let Some(next) = osq.behind(tables, number).map(Link::number) {
-            let asleep = tables.grant(next, along);
+            let from = || *place.get_or_insert_with(|| tables.nodes.get(number).place.get());
+            let asleep = tables.grant(next, from, along);
             tables.nodes.put_back(number);
             if asleep.is_some() {
                 return asleep;
@@ -183,7 +186,7 @@ impl Pass for Near {
             }
             // C: that waiter has the turn, unless it has given up. Then its node is the caller's,
             // and if it was the queue's first one, also what lies behind it.
-            if let Some(asleep) = tables.grant(next, along) {
+            if let Some(asleep) = tables.grant(next, || place, along) {
                 tables.nodes.put_back(number);
                 return Some(asleep);
             }

@@ -14,6 +14,7 @@ use core::time::Duration;
 
 use coreline_world::{Ordering, Parked, Time, Word, World};
 
+use super::super::count::park;
 use super::super::spin::{MOST, Spun, is_over, spin};
 use super::super::wanted::learns;
 use super::nodes::{FENCED, MOST_ENTERED, SLEEPS, TURN, Tables, WAIT};
@@ -136,7 +137,7 @@ impl<O: Order, W: World> Osq<O, W> {
         let mut nap = NAP;
         loop {
             let by = if naps == 0 { deadline } else { Some(until(W::now() + nap)) };
-            let parked = W::park(state, asleep, by);
+            let parked = park::<W>(state, asleep, by);
             // Acquire: pairs with the Release in `grant`.
             if state.load(Ordering::Acquire) == TURN {
                 return Waited::Turn(number);

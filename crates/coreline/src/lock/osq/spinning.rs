@@ -2,6 +2,7 @@
 
 use coreline_world::{Ordering, Word, World};
 
+use super::super::count::{Event, count};
 use super::super::spin::doze;
 use super::nodes::TURN;
 use super::{Order, Osq, try_with_tables, with_tables};
@@ -25,6 +26,7 @@ impl<O: Order, W: World> Osq<O, W> {
             if self.arrive(tables, number) {
                 return Came::First(number);
             }
+            count::<W>(Event::Wait);
             let state = &tables.nodes.get(number).state;
             // Acquire: pairs with the Release in `grant`. Without it, the turn could begin before
             // the last one's writes are seen.

@@ -3,6 +3,7 @@
 use coreline_world::{IndexBy, Integer, Lacking, Native, Ordering, Slot, Time, Word, World};
 
 use super::super::RawMutex;
+use super::super::count::{Event, count, park};
 use super::super::osq::Near;
 use super::super::spin::{MOST, Spun, is_over, spin};
 use crate::percpu::{PerCpu, PoolError};
@@ -198,7 +199,7 @@ impl<W: World> RawReadMostly<W> {
         let (asked, found) = (Ordering::Relaxed, Ordering::Relaxed);
         let asked = self.closed.compare_exchange(CLOSED, SLEPT_ON, asked, found);
         if asked != Err(OPEN) {
-            W::park(&self.closed, SLEPT_ON, deadline);
+            park::<W>(&self.closed, SLEPT_ON, deadline);
         }
     }
 
@@ -224,6 +225,7 @@ impl<W: World> RawReadMostly<W> {
         // Release: pairs with the Acquire in `spin` and `close`: the writer that sees it sees that
         // this reader went.
         self.calls.fetch_add(1, Ordering::Release);
+        count::<W>(Event::Wake);
         W::wake(&raw const self.calls, 1);
     }
 
@@ -314,7 +316,7 @@ impl<W: World> RawReadMostly<W> {
             let now = W::now();
             let end = deadline.map_or(now + MOST, |deadline| deadline.min(now + MOST));
             spin::<W, _>(&self.calls, now, end, |found| found != calls);
-            W::park(&self.calls, calls, deadline);
+            park::<W>(&self.calls, calls, deadline);
         }
     }
 
@@ -331,6 +333,7 @@ impl<W: World> RawReadMostly<W> {
     fn open(&self) {
         // Release: pairs with the Acquire in `come`.
         if self.closed.swap(OPEN, Ordering::Release) == SLEPT_ON {
+            count::<W>(Event::Wake);
             W::wake(&raw const self.closed, u32::MAX);
         }
         // SAFETY: the caller is the writer, which locked before it closed the lock.

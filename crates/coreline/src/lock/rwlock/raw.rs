@@ -12,6 +12,7 @@ use core::time::Duration;
 
 use coreline_world::{ConstWorld, Integer, Native, Ordering, Parked, Time, Word, World};
 
+use super::super::count::{Event, count, ended, park};
 use super::super::osq::{Manner, Near, Order, Osq, Waited};
 use super::super::spin::{MOST, Spun, barge, doze, is_over, spin};
 use super::{Readers, SpinningReaders};
@@ -308,6 +309,7 @@ impl<O: Order, R: Readers, W: World> RawRwLock<O, R, W> {
     fn wake(&self) {
         // Relaxed: asked for no more. Until they run, others may take the lock.
         self.state.fetch_and(!(SLEEPS | DRAINS), Ordering::Relaxed);
+        count::<W>(Event::Wake);
         W::wake(&raw const self.state, u32::MAX);
     }
 
@@ -320,7 +322,7 @@ impl<O: Order, R: Readers, W: World> RawRwLock<O, R, W> {
             // Relaxed, twice: asks, and publishes nothing.
             let relaxed = Ordering::Relaxed;
             match self.state.compare_exchange(state, asked, relaxed, relaxed) {
-                Ok(_) if W::park(&self.state, asked, deadline) != Parked::Changed => return,
+                Ok(_) if park::<W>(&self.state, asked, deadline) != Parked::Changed => return,
                 // Relaxed: as before.
                 Ok(_) => state = self.state.load(Ordering::Relaxed),
                 Err(found) => state = found,
@@ -396,7 +398,9 @@ impl<O: Order, R: Readers, W: World> RawRwLock<O, R, W> {
             want == Want::Write || readers < MOST_READERS,
             "more than 2^24 readers: guards were forgotten"
         );
-        self.wait_to_enter(want, deadline) && (want != Want::Write || self.drain(0, deadline))
+        count::<W>(Event::Wait);
+        let entered = self.wait_to_enter(want, deadline);
+        ended::<W>(entered && (want != Want::Write || self.drain(0, deadline)))
     }
 
     fn wait_to_enter(&self, want: Want, deadline: Option<Time>) -> bool {
@@ -500,6 +504,7 @@ impl<O: Order, R: Readers, W: World> RawRwLock<O, R, W> {
             match self.state.compare_exchange_weak(state, new, taken, failed) {
                 Ok(_) => {
                     if state & !new & SLEEPS != 0 {
+                        count::<W>(Event::Wake);
                         W::wake(&raw const self.state, u32::MAX);
                     }
                     return true;

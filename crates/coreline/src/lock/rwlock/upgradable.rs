@@ -11,6 +11,7 @@ use core::mem::ManuallyDrop;
 
 use coreline_world::{CellRef, Integer, Native, Ordering, Time, Word, World};
 
+use super::super::count::{Event, count, ended};
 use super::super::guard::guard;
 use super::super::osq::{Near, Order};
 use super::guard::{RwLock, RwLockReadGuard, RwLockWriteGuard};
@@ -112,10 +113,11 @@ impl<O: Order, R: Readers, W: World> RawRwLock<O, R, W> {
     #[cold]
     #[inline(never)]
     fn close_and_drain(&self, deadline: Option<Time>) -> bool {
+        count::<W>(Event::Wait);
         let closed = WRITER.wrapping_sub(UPGRADABLE + READER);
         // Relaxed: publishes nothing, and lets no thread in that would have to be woken.
         self.state.fetch_add(closed, Ordering::Relaxed);
-        self.drain(UPGRADABLE + READER, deadline)
+        ended::<W>(self.drain(UPGRADABLE + READER, deadline))
     }
 
     /// Makes the upgradable reader a plain one.
