@@ -17,6 +17,7 @@
 //! | [`lock`] | [`ReadMostly`][mostly], [`BiasedRwLock`][biased] | `percpu-rwsem` |
 //! | [`lock`] | [`TicketLock`]: FIFO, for fewer threads than CPUs | spinlock, 2.6.25 to 4.1 |
 //! | [`lock`] | [`Osq`](lock::Osq): near waiters come first, in 4 bytes | `osq_lock` |
+//! | [`stat`] | [`publish`](stat::publish): counts for `coreline stat` | `/proc/lock_stat` |
 //!
 //! [bag]: percpu::PerCpuBag
 //! [lossy]: percpu::LossyBuffer
@@ -194,6 +195,7 @@ pub mod percpu;
 mod queue;
 pub mod rcu;
 mod reclaim;
+pub mod stat;
 
 pub use call::Workers;
 pub use cid::CidSpace;

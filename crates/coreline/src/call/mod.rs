@@ -541,6 +541,17 @@ impl<W: World + Threads> Workers<W> {
         self.threads.iter().any(JoinHandle::is_current)
     }
 
+    /// A function that returns the sum of [`stats`](Workers::stats), or `None` once the workers
+    /// have been dropped. It keeps none of them.
+    pub(crate) fn later_stats(&self) -> impl Fn() -> Option<WorkerStats> + Send + 'static {
+        let shared = Arc::downgrade(&self.shared);
+        move || {
+            let shared = shared.upgrade()?;
+            let read = |it: &Worker<W>| it.counts.read(u64::from(it.tasks.depth()));
+            Some(shared.workers.iter().map(read).fold(WorkerStats::default(), |all, it| all + it))
+        }
+    }
+
     /// Returns the counts of each worker's operations.
     pub fn stats(&self) -> impl Iterator<Item = (CpuId, WorkerStats)> + '_ {
         let read = |worker: &Worker<W>| worker.counts.read(u64::from(worker.tasks.depth()));

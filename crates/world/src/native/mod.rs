@@ -7,6 +7,7 @@
 //! | `statics` | statics | a slot beside the key, a thread-local list |
 //! | `threads` | threads | `std::thread` |
 //! | `work` | work | the clock |
+//! | `publication`, `found` | none: for `coreline stat` | files in memory |
 //! | `linux` | all others, on Linux | rseq, futex, membarrier |
 //! | `portable` | all others elsewhere, or with the feature `portable` | std |
 //! | `overflow`, a feature | none: a hook for the simulator | `SIGSEGV`, an alternate stack |
@@ -74,6 +75,7 @@
 mod backoff;
 #[cfg(all(target_os = "linux", feature = "overflow"))]
 pub mod fixed;
+mod found;
 #[cfg(all(target_os = "linux", any(not(feature = "portable"), feature = "overflow")))]
 mod host;
 #[cfg(all(target_os = "linux", feature = "overflow"))]
@@ -86,12 +88,14 @@ pub mod looks;
 pub mod overflow;
 #[cfg(any(not(target_os = "linux"), feature = "portable"))]
 mod portable;
+mod publication;
 mod section;
 mod statics;
 mod threads;
 mod words;
 mod work;
 
+pub use found::Found;
 #[cfg(all(target_os = "linux", not(feature = "portable")))]
 pub use linux::{
     Held, HugePool, NoSections, Probe, Registrar, Registration, RseqAbi, SelfTestError,
@@ -99,6 +103,7 @@ pub use linux::{
     output_was_unwritable, probe, rseq_registrations, run_queue_wait, runs_as_owner, stay_mapped,
     was_interrupted,
 };
+pub use publication::{FoundAll, Publication, PublicationError, publications};
 pub use section::Section;
 pub use threads::JoinHandle;
 pub use words::Untracked;

@@ -16,6 +16,7 @@
 //! | `stdout` | none: for programs that write a result | `fcntl` |
 //! | `memory` | memory | `mmap`, `mbind`, `madvise` |
 //! | `process` | none: for `coreline doctor --pid` | `ptrace` |
+//! | `publications` | none: for `coreline stat` | `/dev/shm`, `/proc` |
 //! | `exec` | none: for `coreline preload` | `execve` |
 //! | `probe`, `machine` | what `coreline doctor` shows | all of these |
 //!
@@ -37,6 +38,7 @@ mod memory;
 mod place;
 mod probe;
 mod process;
+pub(crate) mod publications;
 mod restartable;
 pub(crate) mod rseq;
 mod run_queue;

@@ -9,6 +9,7 @@
 //! | `clock` | clock | `Instant` |
 //! | `signals` | signals | none; the process's number, and the thread's |
 //! | `memory` | memory | std's system allocator |
+//! | `publications` | none: for `coreline stat` | none |
 //!
 //! A missing capability is an error when a program asks for it, or has a documented fallback. The
 //! front page of `coreline` has the table, and a test there asks for each.
@@ -17,6 +18,7 @@ mod clock;
 mod fences;
 mod memory;
 mod place;
+pub(crate) mod publications;
 mod restartable;
 mod signals;
 mod sleep;
