@@ -244,6 +244,8 @@ mod pages {
     struct Migration;
     #[doc = include_str!("../../../docs/faq.md")]
     struct Faq;
+    #[doc = include_str!("../../../docs/stat.md")]
+    struct Stat;
     #[doc = include_str!("../../../docs/cookbook/bags.md")]
     struct Bags;
     #[doc = include_str!("../../../docs/cookbook/calls.md")]

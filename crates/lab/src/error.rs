@@ -11,6 +11,7 @@ use crate::import_error::ImportError;
 use crate::nearest::hint;
 use crate::preload::PreloadError;
 use crate::scale_error::ScaleError;
+use crate::stat_error::StatError;
 use crate::sweep_error::SweepError;
 use crate::unportable::PortError;
 
@@ -177,6 +178,8 @@ pub(crate) enum Error {
     Preload(#[from] PreloadError),
     #[error(transparent)]
     Scale(#[from] ScaleError),
+    #[error(transparent)]
+    Stat(#[from] StatError),
     /// The result says which ones.
     #[error(
         "{left} {} left as {}, and the simulated machine does not see the state that threads \
@@ -241,6 +244,7 @@ impl Error {
             Error::BrokenNatively { broken: RunError::Check(_), .. } => 1,
             Error::NoProcess { .. } | Error::HiddenProcess { .. } => 3,
             Error::Scale(error) => error.exit_code(),
+            Error::Stat(error) => error.exit_code(),
             Error::Preload(PreloadError::Exec { .. }) => 3,
             Error::BrokenNatively { .. } | Error::NoCpus(_) | Error::Measure(_) | Error::Uneven => {
                 3

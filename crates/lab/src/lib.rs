@@ -18,6 +18,7 @@
 //! | `port`, `unportable` | copies of packages for the simulated machine; reasons against it |
 //! | `scale`, `scale_error` | a baseline of the curves that tests measure; its errors |
 //! | `preload` | runs a program with locks of ours in place of the C library's |
+//! | `stat`, `stat_error` | counts that other processes publish; its errors |
 //! | `disturbance` | the detection of disturbed native samples |
 //! | [`catalogue`] | the machines and scenarios, as JSON |
 //! | [`sweep`], `sweep_error` | grids of simulated runs, and the store of their rows; its errors |
@@ -59,6 +60,8 @@ mod run;
 mod scale;
 mod scale_error;
 mod shell;
+mod stat;
+mod stat_error;
 pub mod sweep;
 mod sweep_error;
 mod table;

@@ -14,7 +14,7 @@ use crate::run as runs;
 use crate::text::Form;
 use crate::{
     bench, compare, doctor, explain, import, ledger, machines, measure, overview, port, preload,
-    replay, report, scale, shell, sweep, table, validate, world,
+    replay, report, scale, shell, stat, sweep, table, validate, world,
 };
 
 /// Experiments with many-core techniques, on this machine and on simulated ones.
@@ -82,6 +82,8 @@ enum Verb {
     /// Run an unmodified program with read locks that scale: a preloaded library replaces the
     /// readers-writer locks of the C library
     Preload(Box<preload::Choice>),
+    /// Show what processes count that use the library: waits for locks, calls of workers, caches
+    Stat(Box<stat::Choice>),
     /// Time the simulator on this host
     Bench(Bench),
     /// Print completions for a shell; source them in its start-up file
@@ -287,6 +289,7 @@ impl Cli {
             Some(Verb::Port(choice)) => port::port(&choice),
             Some(Verb::Scale(choice)) => scale::scale(&choice),
             Some(Verb::Preload(choice)) => Err(preload::preload(&choice).into()),
+            Some(Verb::Stat(choice)) => stat::stat(&choice, &mut Stdout),
             Some(Verb::Bench(Bench { subject, quick, output })) => {
                 output.show(|| bench::run(subject, quick), |it, out| it.show(output.form(), out))
             }

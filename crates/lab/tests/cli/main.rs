@@ -18,6 +18,7 @@ mod replay;
 mod report;
 mod scale;
 mod scenario;
+mod stat;
 mod storm;
 mod sweep;
 mod tenants;
