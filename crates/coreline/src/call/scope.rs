@@ -240,7 +240,6 @@ impl<W: World> Home<W> {
                 // A task that it ran may have forked: another thread may hold a lock in the child.
                 if shared.is_here() {
                     self.take_tickets(index);
-                    shared.leaves_search(index);
                 }
             }
             None => {
@@ -257,8 +256,14 @@ impl<W: World> Home<W> {
     fn help(&self, index: usize) {
         let shared = &*self.shared;
         let own = &shared.workers[index];
-        // The message of the call that this is in the middle of was taken, and no fence was passed
-        // since. Partner: the fence of a sender before `offer_work`.
+        // The message of the call that this is in the middle of was taken. If a thread of the
+        // scope's function has left all tasks, this one has passed no fence since:
+        //
+        //   Worker: takes the call, whose function opens this scope
+        //   Sender: puts a call into `more`, finds the message of the first one in the mailbox
+        //   Worker: does not see the call, sleeps      <- a task of the scope waits for that call
+        //
+        // Partner: the fence of a sender before `offer_work`.
         W::fence(Ordering::SeqCst);
         let mut polling = Polling::new::<W>(own.cpu, MOST);
         // A task that it runs may fork: the child has no other workers.

@@ -265,7 +265,15 @@ impl<W: World> Shared<W> {
     fn goes_behind(&self, index: usize) {
         // A thread that adds a task, or names this worker, passes a fence and then looks whether it
         // is called. The sender of the call has passed one in `queue`. So either that thread finds
-        // the call, or this finds its task or the naming.
+        // the call, or this finds its task or the naming. So a worker that waits in a call need not
+        // look whether it must search:
+        //
+        //   Namer:  names the worker, passes its fence, leaves it a message, finds it in no call
+        //   Sender: puts a call into `more`, passes its fence, names another worker
+        //   Worker: takes the message and the call, and waits in it for as long as that takes
+        //
+        // A call that comes into the mailbox comes after that message. The worker looks for its
+        // name between the two.
         if self.is_searcher(index) {
             self.resign(index);
             self.wake_next();
@@ -513,14 +521,6 @@ impl<W: World> Shared<W> {
         W::wake(&raw const *self.ended, u32::MAX);
     }
 
-    /// The worker goes on with its call. If it had to search, another worker must do so.
-    pub(super) fn leaves_search(&self, index: usize) {
-        if self.is_searcher(index) {
-            self.resign(index);
-            self.wake_next();
-        }
-    }
-
     /// Waits for a message: polls, and then sleeps. `has_served`: it has just answered a call.
     fn rest(&self, index: usize, window: &mut Duration, has_served: bool) {
         let own = &self.workers[index];
@@ -581,10 +581,7 @@ impl<W: World> Shared<W> {
     pub(super) fn wait(&self, current: Option<usize>, call: &Header<W>, callee: &Worker<W>) {
         match current {
             None => callee.wait(call),
-            Some(index) => {
-                self.workers[index].wait_serving(call, callee, &self.workers);
-                self.leaves_search(index);
-            }
+            Some(index) => self.workers[index].wait_serving(call, callee, &self.workers),
         }
     }
 }

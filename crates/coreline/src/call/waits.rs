@@ -52,9 +52,7 @@ impl<W: World> Shared<W> {
     /// [`Workers::serve`](super::Workers::serve).
     pub(super) fn serve(&self) -> u32 {
         let Some(index) = self.current().filter(|_| self.is_here()) else { return 0 };
-        let calls = self.workers[index].serve_calls(&self.workers);
-        self.leaves_search(index);
-        calls
+        self.workers[index].serve_calls(&self.workers)
     }
 
     /// Waits until this many workers have ended.

@@ -7,7 +7,9 @@ use coreline_topology::CpuId;
 use coreline_world::model::{Checker, Model, Plant};
 use coreline_world::{Cell, JoinHandle, Placement, Testbed};
 
+use super::super::mailbox::Offered;
 use super::super::policy::Policy;
+use super::super::request::Request;
 use super::*;
 
 /// A scope of workers of which the test says which of them run, and a task of it that another
@@ -92,6 +94,31 @@ fn helps<W: Testbed>() {
     assert_eq!(Arc::strong_count(&home), 1);
 }
 
+/// Worker 0 waits in a call for the task of the other thread, which waits for a call to worker 0.
+/// That call is sent while the message of the first one may still be there. Worker 0 leaves no task
+/// itself, so it passes no fence before it waits.
+fn serves<W: Testbed>() {
+    let home = home::<W>(Some(0));
+    home.shared.begin(0);
+    let theirs = Arc::clone(&home);
+    let waits = Request::new_in(move || theirs.help(0), Caller::OUTSIDE);
+    let own = &home.shared.workers[0];
+    assert_eq!(own.mailbox.offer_call(waits.as_message().as_ptr()), Offered::Taken);
+    let theirs = Arc::clone(&home);
+    let other = W::spawn(Placement::Anywhere, move || {
+        let callee = &theirs.shared.workers[0];
+        let call = Request::new_in(|| (), Caller::OUTSIDE);
+        // SAFETY: this waits until the request is done.
+        unsafe { callee.send(call.as_message(), true, false) }.unwrap();
+        callee.wait(call.header());
+        // SAFETY: its task has not ended, and uses the scope no more.
+        unsafe { Home::end(NonNull::from_ref(&*theirs)) };
+    });
+    while own.serve_calls(&home.shared.workers) == 0 {}
+    other.unwrap().join();
+    waits.into_value().unwrap();
+}
+
 fn checker(plant: Plant) -> Checker {
     Checker::new().preemption_bound(2).plant(plant)
 }
@@ -100,6 +127,19 @@ fn checker(plant: Plant) -> Checker {
 fn a_scope_ends_after_its_tasks_in_every_interleaving() {
     checker(Plant::EXCHANGES).check(waits::<Model>);
     checker(Plant::EXCHANGES).check(helps::<Model>);
+}
+
+#[test]
+fn a_call_to_a_worker_that_waits_for_a_scope_is_served_in_every_interleaving() {
+    checker(Plant::EXCHANGES).check(serves::<Model>);
+}
+
+/// As [`Plant::EXCHANGES`], without fences.
+const UNFENCED: Plant = Plant { fence: Plant::NO_FENCES.fence, ..Plant::EXCHANGES };
+
+#[test]
+fn a_missing_fence_is_caught() {
+    assert!(checker(UNFENCED).try_check(serves::<Model>).is_err());
 }
 
 #[test]

@@ -192,6 +192,32 @@ fn takes_a_call_meanwhile<W: Testbed>(is_behind: bool) {
     tasks.for_each(|task| shared.run(1, task));
 }
 
+/// A call is sent to a worker that must search and has not begun to. The call may last, so another
+/// worker must be named without a step of this one.
+fn is_called_when_named<W: Testbed>() {
+    let shared = workers::<W>(2);
+    (0..2).for_each(|worker| shared.comes_to_rest(worker));
+    shared.workers[1].tasks.push(&task(), For::Any).unwrap();
+    shared.wake_searcher();
+    assert!(shared.is_searcher(0), "it is the nearest one");
+    let worker = spawn(&shared, |shared| shared.work_as(0));
+    // Relaxed: only the name matters.
+    let lasts = || _ = shared.searcher.wait_until(Ordering::Relaxed, |searcher| searcher != 0);
+    let call = Request::new_in(lasts, Caller::OUTSIDE);
+    // SAFETY: this waits until the request is done.
+    unsafe { shared.send(0, call.as_message(), true) }.unwrap();
+    shared.wait(None, call.header(), &shared.workers[0]);
+    call.into_value().unwrap();
+    shared.close();
+    worker.join();
+    shared.workers[1].tasks.pop().into_iter().for_each(|task| shared.run(1, task));
+}
+
+#[test]
+fn a_worker_in_a_call_is_not_to_search_in_every_interleaving() {
+    checker(Plant::EXCHANGES).check(is_called_when_named::<Model>);
+}
+
 /// A worker comes to rest while a busy one adds two tasks and runs the first; a third worker is in
 /// a call.
 fn rests_beside_a_call<W: Testbed>() {
