@@ -127,10 +127,11 @@ fn steps(readme: &str) -> Result<Vec<Step>, Error> {
         nightly("msrv", msrv::run),
         nightly("python", python::check),
         nightly("programs", programs),
-        nightly("suites", suites),
+        nightly("suites", || suites(&[])),
         nightly("cinstall", cinstall),
         nightly("gate", gate),
         nightly("guests", guest::step),
+        verb("two-suites", || suites(&["--if-reachable", "serial_test", "string_cache"])),
         verb("packed", packed::run),
         verb("doctor", doctor),
         nightly("deeper", deeper),
@@ -166,10 +167,11 @@ fn programs() -> Result<(), Error> {
     workspace::run(workspace::command(script, &[]).arg(library))
 }
 
-/// The tests of crates that depend on `parking_lot`, with coreline-parking-lot in its place.
-fn suites() -> Result<(), Error> {
+/// The tests of crates that depend on `parking_lot`, with coreline-parking-lot in its place: of all
+/// crates that the script knows, or of those that are named.
+fn suites(arguments: &[&str]) -> Result<(), Error> {
     let script = workspace::root().join("crates/parking-lot/tests/suites/run");
-    workspace::run(&mut workspace::command(script, &[]))
+    workspace::run(&mut workspace::command(script, arguments))
 }
 
 /// The C library as cargo-c installs it, and programs that use it. Without cargo-c, it is not run.
@@ -331,7 +333,7 @@ mod tests {
     fn the_tests_come_last() {
         let usual = names(&Choice { all: false, steps: Vec::new() }).expect("no names");
         let first = ["fmt", "tidy", "clippy", "docs", "golden", "sectionless", "elsewhere"];
-        assert_eq!(usual, [&first[..], &["packed", "doctor", "test"]].concat());
+        assert_eq!(usual, [&first[..], &["two-suites", "packed", "doctor", "test"]].concat());
         let all = names(&Choice { all: true, steps: Vec::new() }).expect("no names");
         assert_eq!(all.last(), Some(&"test"));
         assert!(usual.iter().all(|name| all.contains(name)));
