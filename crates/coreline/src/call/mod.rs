@@ -198,8 +198,9 @@ impl<W: World + Threads> Workers<W> {
     /// While a worker waits here, it serves calls nested in its own function. So its stack grows by
     /// the frames of the served calls. If four calls are nested, the worker serves only calls from
     /// workers. There are at most as many of these calls as waiting functions. Calls from other
-    /// threads wait until the worker has finished one of the four calls. Keep the functions that
-    /// you call this way short, and let them hold no lock while they call.
+    /// threads, and those of [`call_async`](Workers::call_async) from any thread, wait until the
+    /// worker has finished one of the four calls. Keep the functions that you call this way short,
+    /// and let them hold no lock while they call.
     ///
     /// # Errors
     ///
@@ -329,6 +330,10 @@ impl<W: World + Threads> Workers<W> {
     /// value. Dropping the reply withdraws the call. A call that has begun still runs to its end. A
     /// call that has not begun does not run.
     ///
+    /// A worker that is inside four nested calls puts this one off, even if a worker sent it. So a
+    /// function that a worker waits for must not wait for a reply of that worker. There, use
+    /// [`call_on`](Workers::call_on).
+    ///
     /// # Errors
     ///
     /// The same errors as for [`call_on`](Workers::call_on).
@@ -380,7 +385,8 @@ impl<W: World + Threads> Workers<W> {
         })
     }
 
-    /// Like [`spawn`](Workers::spawn), but only for the worker of `cpu`.
+    /// Like [`spawn`](Workers::spawn), but only for the worker of `cpu`. If both kinds of tasks
+    /// wait in its queue, it runs them in turn.
     ///
     /// # Errors
     ///

@@ -30,6 +30,7 @@ use core::mem::{ManuallyDrop, MaybeUninit};
 use core::panic::AssertUnwindSafe;
 use core::ptr::NonNull;
 use core::task::Waker;
+use core::time::Duration;
 use std::panic::catch_unwind;
 
 use coreline_topology::CpuId;
@@ -38,7 +39,6 @@ use coreline_world::{Cell, Ordering, Word, World};
 use super::polling::poll;
 use super::request::{Caller, Header, PanicResult, Run};
 use crate::TicketLock;
-use crate::lock::spin::MOST;
 use crate::panics::quietly;
 
 /// What a reply has left for the worker.
@@ -348,12 +348,12 @@ impl<R, W: World> Posted<R, W> {
         Header::<W>::says_done(self.state().load(Ordering::Acquire))
     }
 
-    /// Waits awake if that may help; returns whether the value came. `runner`: the CPU of the
-    /// worker that runs it, if that is known.
+    /// Waits awake for this long if that may help; returns whether the value came. `runner`: the
+    /// CPU of the worker that runs it, if that is known.
     #[inline]
-    pub(super) fn wait_awake(&self, runner: Option<CpuId>) -> bool {
+    pub(super) fn wait_awake(&self, span: Duration, runner: Option<CpuId>) -> bool {
         // Acquire, in `poll`: pairs with the Release of the worker at the end.
-        poll::<W, _>(self.state(), MOST, runner, Header::<W>::says_done).is_some()
+        poll::<W, _>(self.state(), span, runner, Header::<W>::says_done).is_some()
     }
 
     /// The value, which [is there](Posted::is_done).

@@ -14,6 +14,7 @@ use super::post::Posted;
 use super::shared::{Seat, Shared};
 use super::waits::seat;
 use crate::block_on::block_on;
+use crate::lock::spin::MOST;
 
 pub(super) const FOREVER: &str = "this worker would wait forever, because only it can run that \
     call or task, and only after its present function; return first, or wait on another thread";
@@ -88,7 +89,7 @@ impl<R: Send + 'static, W: World> Reply<R, W> {
         if self.waits_for_itself() {
             return Err(WaitsForItself { reply: self });
         }
-        if let Some(value) = self.wait_awake() {
+        if let Some(value) = self.wait_awake(MOST) {
             return Ok(value);
         }
         Ok(block_on::<W, _>(self, None).expect("it waits for as long as it takes"))
@@ -123,8 +124,9 @@ impl<R: Send + 'static, W: World> Reply<R, W> {
     ///
     /// Panics if the function panicked.
     pub fn wait_by(mut self, deadline: Time) -> Result<R, Self> {
-        let is_over = deadline <= W::now();
-        if let Some(value) = (!is_over).then(|| self.wait_awake()).flatten() {
+        let left = deadline - W::now();
+        let is_over = left.is_zero();
+        if let Some(value) = (!is_over).then(|| self.wait_awake(left.min(MOST))).flatten() {
             return Ok(value);
         }
         let value = if is_over {
@@ -182,11 +184,11 @@ impl<R: Send + 'static, W: World> Reply<R, W> {
         self.posted.as_ref().is_none_or(Posted::is_done)
     }
 
-    /// Waits awake if that may help; returns the value if it came.
+    /// Waits awake for this long if that may help; returns the value if it came.
     #[inline]
-    fn wait_awake(&mut self) -> Option<R> {
+    fn wait_awake(&mut self, span: Duration) -> Option<R> {
         let runner = self.runner.map(|seat| seat.cpu);
-        self.posted.as_ref().expect(READY).wait_awake(runner).then(|| self.take())
+        self.posted.as_ref().expect(READY).wait_awake(span, runner).then(|| self.take())
     }
 }
 

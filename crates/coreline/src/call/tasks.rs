@@ -55,6 +55,9 @@ struct Queues<W: World> {
     /// Whether a future is next, if there are both. So futures that wake themselves do not keep
     /// tasks from running, and tasks do not keep futures from it.
     is_turn_of_woken: bool,
+    /// Whether a task for any worker is next, if there are both kinds. So tasks for this worker
+    /// that queue the next one do not keep those from running that no other worker takes.
+    is_turn_of_unbound: bool,
     is_closed: bool,
     /// How many tasks may wait, apart from futures that were woken, and not for scopes.
     limit: usize,
@@ -70,6 +73,7 @@ impl<W: World> Tasks<W> {
             unbound: VecDeque::new(),
             woken: VecDeque::new(),
             is_turn_of_woken: false,
+            is_turn_of_unbound: false,
             is_closed: false,
             limit,
         };
@@ -147,10 +151,13 @@ impl<W: World> Tasks<W> {
             return None;
         }
         self.with(|queues| {
-            let Queues { bound, unbound, woken, is_turn_of_woken, .. } = queues;
-            let mut task = || bound.pop_front().or_else(|| unbound.pop_front());
-            let is_turn = core::mem::replace(is_turn_of_woken, !*is_turn_of_woken);
-            match is_turn {
+            let Queues { bound, unbound, woken, .. } = queues;
+            let turn = |is_turn: &mut bool| core::mem::replace(is_turn, !*is_turn);
+            let mut task = || match turn(&mut queues.is_turn_of_unbound) {
+                true => unbound.pop_front().or_else(|| bound.pop_front()),
+                false => bound.pop_front().or_else(|| unbound.pop_front()),
+            };
+            match turn(&mut queues.is_turn_of_woken) {
                 true => woken.pop_front().or_else(task),
                 false => task().or_else(|| woken.pop_front()),
             }
@@ -217,7 +224,8 @@ mod tests {
     use super::super::request::Caller;
     use super::*;
 
-    /// Futures that were woken and other tasks by turns, as long as there are both.
+    /// Futures that were woken and other tasks by turns, as long as there are both. Of the latter,
+    /// tasks for this worker and tasks for any worker by turns.
     #[test]
     fn futures_and_tasks_come_by_turns() {
         let header = || Header::<Native>::new_in(|_| false, Caller::OUTSIDE);
@@ -234,7 +242,7 @@ mod tests {
             tasks.push_woken(Task(message(&woken))).unwrap();
         }
         tasks.push(&Task(message(&unbound)), For::Scope).unwrap();
-        let order = [&bound, &woken, &bound, &woken, &unbound, &woken];
+        let order = [&bound, &woken, &unbound, &woken, &bound, &woken];
         for expected in order {
             assert_eq!(tasks.pop().map(|task| task.0), Some(message(expected)));
         }

@@ -230,6 +230,49 @@ fn futures_and_tasks_run_in_turn_in_every_world() {
     in_every_manner("pools::in_turn", 1, in_turn::<Native>, in_turn::<Sim>);
 }
 
+/// Queues a task for the only worker, which queues the next one, until `over` is not 0. The last
+/// one of so many writes there itself.
+fn again<W: Testbed>(workers: &Arc<Workers<W>>, over: &Arc<W::U32>, left: u32) {
+    let cpu = workers.cpus().next().unwrap();
+    let (theirs, ends) = (Arc::clone(workers), Arc::clone(over));
+    let task = move || {
+        // Relaxed: says nothing else.
+        match ends.load(Ordering::Relaxed) {
+            0 if left > 0 => again(&theirs, &ends, left - 1),
+            // Relaxed: says nothing else.
+            _ => _ = ends.fetch_or(2, Ordering::Relaxed),
+        }
+    };
+    workers.spawn_on(cpu, task).unwrap().detach();
+}
+
+/// Tasks for the only worker, each of which queues the next one, do not keep a task for any worker
+/// from running.
+fn no_kind_waits_for_the_other<W: Testbed>(manner: Manner) {
+    let workers = workers::<W>(Effort { threads: 1, rounds: 1, cpus: 1 }, manner);
+    let workers = Arc::new(workers);
+    let cpu = workers.cpus().next().unwrap();
+    let over = Arc::new(W::U32::new_in(0));
+    let queued = workers.call_on(cpu, || {
+        again(&workers, &over, 2);
+        let ends = Arc::clone(&over);
+        // Relaxed: says nothing else.
+        workers.spawn(move || ends.fetch_or(1, Ordering::Relaxed)).unwrap()
+    });
+    assert_eq!(queued.unwrap().wait(), 0);
+    assert!(workers.close_and_wait());
+}
+
+#[test]
+fn tasks_for_one_worker_and_for_any_run_in_turn_in_every_world() {
+    in_every_manner(
+        "pools::no_kind_waits",
+        20,
+        no_kind_waits_for_the_other::<Native>,
+        no_kind_waits_for_the_other::<Sim>,
+    );
+}
+
 /// Calls to all workers that no thread waits for: all values come, or one panic; and those that are
 /// dropped run whole or not.
 fn many<W: Testbed>(effort: Effort, manner: Manner) {

@@ -10,7 +10,7 @@ use coreline_sim::{Machine, Sim};
 use coreline_topology::CpuId;
 use coreline_world::model::{Model, Plant};
 use coreline_world::{
-    Clock, Integer, JoinHandle, Native, Ordering, Placement, Testbed, Threads, Time, Word,
+    Clock, Integer, JoinHandle, Native, Ordering, Placement, Testbed, Threads, Time, Word, Work,
 };
 
 use crate::call::{MANNERS, Manner, SLEEPS, in_every_manner, workers};
@@ -133,6 +133,24 @@ fn a_reply_costs_little_more_than_a_call() {
         let caller = Sim::spawn(Placement::On(CpuId::new(0)), calls).unwrap();
         let [_, called, replied] = caller.join();
         assert!(replied * 10 <= called * 13, "{replied:?} and {called:?}");
+    };
+    Machine::preset("host-2c").unwrap().run(law).unwrap();
+}
+
+/// A thread that would wait awake for longer gives up when its time is over.
+#[test]
+fn a_short_wait_for_a_reply_is_over_soon() {
+    let law = || {
+        let cpu = CpuId::new(1);
+        let workers: Builder<Sim> = Workers::builder_in().cpus([cpu].into_iter().collect());
+        let workers = workers.start().unwrap();
+        let reply = workers.spawn_on(cpu, || Sim::work(Duration::from_millis(1))).unwrap();
+        let short = Duration::from_micros(10);
+        let begun = Sim::now();
+        let reply = reply.wait_timeout(short).expect_err("the task is not over");
+        let took = Sim::now() - begun;
+        assert!(took >= short && took < 3 * short, "{took:?}");
+        reply.wait();
     };
     Machine::preset("host-2c").unwrap().run(law).unwrap();
 }
