@@ -1,0 +1,94 @@
+//! Lines over TCP.
+
+use std::future::Future;
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+use tokio::time::timeout;
+
+/// The longest line, in bytes.
+const LONGEST: u64 = 4096;
+
+/// How long a client has to read its last answer when the server stops.
+const GRACE: Duration = Duration::from_secs(1);
+
+/// What answers lines.
+pub trait Answers: Send + Sync + 'static {
+    /// The answer to a line, without its end.
+    fn answer(&self, request: &str) -> impl Future<Output = String> + Send;
+}
+
+/// Serves at most so many connections at a time, until the sender of `stop` sends or drops. Then
+/// each request that has arrived is answered.
+///
+/// # Errors
+///
+/// The error of the listener.
+pub async fn serve(
+    listener: TcpListener,
+    store: Arc<impl Answers>,
+    most: usize,
+    mut stop: watch::Receiver<()>,
+) -> io::Result<()> {
+    let mut clients = JoinSet::new();
+    loop {
+        let accepted = tokio::select! {
+            accepted = listener.accept() => accepted,
+            _ = stop.changed() => break,
+        };
+        let mut client = match accepted {
+            Ok((client, _)) => client,
+            // It went away before it was accepted.
+            Err(why) if why.kind() == io::ErrorKind::ConnectionAborted => continue,
+            Err(why) => return Err(why),
+        };
+        while clients.try_join_next().is_some() {}
+        if clients.len() < most {
+            clients.spawn(converse(client, Arc::clone(&store), stop.clone()));
+        } else {
+            _ = client.try_write(b"ERR too many connections, try again later\n");
+            _ = client.shutdown().await;
+        }
+    }
+    let all = async { while clients.join_next().await.is_some() {} };
+    _ = timeout(GRACE, all).await;
+    clients.shutdown().await;
+    Ok(())
+}
+
+/// Answers until the client goes away.
+async fn converse(
+    mut client: TcpStream,
+    store: Arc<impl Answers>,
+    mut stop: watch::Receiver<()>,
+) -> io::Result<()> {
+    client.set_nodelay(true)?;
+    let (reads, mut writes) = client.split();
+    let mut reads = BufReader::new(reads);
+    let mut line = Vec::new();
+    loop {
+        line.clear();
+        let mut bounded = (&mut reads).take(LONGEST);
+        tokio::select! {
+            biased;
+            read = bounded.read_until(b'\n', &mut line) => {
+                read?;
+            }
+            _ = stop.changed() => return Ok(()),
+        }
+        if line.last() != Some(&b'\n') {
+            // Its rest would be taken for a request.
+            let why: &[u8] = if line.is_empty() { b"" } else { b"ERR the line has no end\n" };
+            return writes.write_all(why).await;
+        }
+        let request = str::from_utf8(&line).unwrap_or_default();
+        let mut answer = store.answer(request).await;
+        answer.push('\n');
+        writes.write_all(answer.as_bytes()).await?;
+    }
+}
