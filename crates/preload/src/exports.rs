@@ -137,7 +137,7 @@ unsafe extern "C" fn pthread_create(
     // SAFETY: the caller's promise.
     let create = |start, argument| unsafe { next::create(thread, attributes, start, argument) };
     // A thread of this library creates others. If it waited here, the caller would wait for it.
-    if mode::is_ours(start as usize) {
+    if mode::creates_own() {
         return mode::create_own(start, argument, create);
     }
     mode::before_a_thread();

@@ -8,6 +8,7 @@
 //! | `memory` | this library's own allocator |
 //! | `next` | the functions of the C library, for locks that are not ours |
 //! | `clock` | clocks, and deadlines |
+//! | `images` | which library or program has an address, and which symbol |
 //! | `stats` | counts of lock calls, and the text of them at exit |
 //! | `mode` | what calls have to do beside taking the lock |
 //! | `lock` | a `pthread_rwlock_t` |
@@ -32,6 +33,7 @@ macro_rules! hidden {
 
 mod clock;
 mod exports;
+mod images;
 mod lock;
 mod memory;
 mod mode;
@@ -57,7 +59,6 @@ static AT_LOAD: extern "C" fn() = at_load;
 extern "C" fn at_load() {
     next::find_all();
     clock::find();
-    mode::find_image();
     // Looks for the C library's registration of threads for rseq.
     let _ = Native::cpu();
     stay_mapped();

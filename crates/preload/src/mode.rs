@@ -14,7 +14,7 @@
 //! function allocates and maps memory itself. The caller may have little stack, so it is done on
 //! another one. It is done by the caller, because another thread would wait for locks that the
 //! caller holds, such as the dynamic linker's in a constructor. If memory is short, the next
-//! `pthread_create` tries again.
+//! `pthread_create` tries again, and so does that of a child that another thread forks meanwhile.
 //!
 //! Until then, calls that find no free lock check it from time to time. These are calls in signal
 //! handlers, and of threads that `pthread_create` has not made.
@@ -25,7 +25,7 @@ use core::ffi::{c_int, c_void};
 use core::mem;
 use core::ptr::{self, NonNull};
 use core::sync::atomic::{
-    AtomicBool, AtomicI32, AtomicPtr, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering,
+    AtomicBool, AtomicI32, AtomicPtr, AtomicU8, AtomicU32, AtomicU64, Ordering,
 };
 use core::time::Duration;
 
@@ -59,8 +59,13 @@ pub(crate) const READY: u8 = Mode::Ready as u8;
 /// Whether what all locks share exists.
 static IS_READY: AtomicBool = AtomicBool::new(false);
 
-/// Whether a thread makes it, or has made it. That thread creates threads, which create threads.
-static IS_BEGUN: AtomicBool = AtomicBool::new(false);
+/// The generation of the memory in which a thread makes it, or has made it; 0: none has begun. That
+/// thread creates threads, which create threads. A child that is forked meanwhile, by another
+/// thread, has the word of its parent, and begins again.
+static BEGUN: AtomicU32 = AtomicU32::new(0);
+
+/// The thread that makes it, by the kernel's number; [`NONE`] before and after.
+static MAKER: AtomicI32 = AtomicI32::new(NONE);
 
 unsafe extern "C" {
     /// Not zero while the process has one thread (glibc 2.32).
@@ -155,8 +160,7 @@ impl Own {
     fn is_there(&self) -> bool {
         let relaxed = Ordering::Relaxed;
         let id = self.id.load(relaxed);
-        // The kernel sends nothing, and finds the thread for as long as the thread counts. In a
-        // child of a fork, the process has no such thread.
+        // The kernel sends nothing, and finds the thread for as long as the thread counts.
         // SAFETY: the calls have no conditions.
         let is_gone = || unsafe { libc::syscall(libc::SYS_tgkill, libc::getpid(), id, 0) } != 0;
         if id > 0 && is_gone() {
@@ -175,55 +179,47 @@ static GONE_AT: AtomicU64 = AtomicU64::new(0);
 
 /// Whether a thread that this library has created may still count for limits of threads.
 pub(crate) fn may_linger() -> bool {
-    let is_there = || OWN.iter().any(Own::is_there);
+    // A child of a fork does not have its parent's threads, even those that had not run yet.
+    let is_there = || {
+        BEGUN.load(Ordering::Relaxed) == Native::generation().get() && OWN.iter().any(Own::is_there)
+    };
     keeping_errno(is_there) && Native::now() < Time::from_nanos(GONE_AT.load(Ordering::Relaxed))
 }
 
-/// The addresses of this library's functions: the first, and the one behind the last.
-static IMAGE: [AtomicUsize; 2] = [const { AtomicUsize::new(0) }; 2];
-
-/// Finds these addresses, while the dynamic linker loads this library.
-pub(crate) fn find_image() {
-    unsafe extern "C" fn look(of: *mut libc::dl_phdr_info, _: usize, _: *mut c_void) -> c_int {
-        // SAFETY: the C library describes a library that is loaded.
-        let (at, parts) = unsafe {
-            let of = &*of;
-            (of.dlpi_addr, core::slice::from_raw_parts(of.dlpi_phdr, of.dlpi_phnum.into()))
-        };
-        for part in parts.iter().filter(|part| part.p_type == libc::PT_LOAD) {
-            let first = (at + part.p_vaddr) as usize;
-            let image = first..first + part.p_memsz as usize;
-            if image.contains(&(find_image as fn() as usize)) {
-                IMAGE[0].store(image.start, Ordering::Relaxed);
-                IMAGE[1].store(image.end, Ordering::Relaxed);
-                return 1;
-            }
-        }
-        0
-    }
-    // SAFETY: `look` is such a function, and needs no argument.
-    unsafe { libc::dl_iterate_phdr(Some(look), ptr::null_mut()) };
-}
-
-/// Whether this is a function of this library, and so a thread that begins with it is not the
-/// program's.
-pub(crate) fn is_ours(start: usize) -> bool {
-    let [first, end] = [0, 1].map(|at| IMAGE[at].load(Ordering::Relaxed));
-    (first..end).contains(&start)
+/// Whether the thread that the caller creates is one of this library. Another library may call
+/// `pthread_create` for this one, with a function of its own. So the caller says it, and not what
+/// the new thread runs.
+pub(crate) fn creates_own() -> bool {
+    // SAFETY: the call has no conditions.
+    let me = unsafe { libc::gettid() };
+    // Relaxed: a thread sees what it has written itself.
+    let is_me = |id: &AtomicI32| id.load(Ordering::Relaxed) == me;
+    is_me(&MAKER) || OWN.iter().any(|own| is_me(&own.id))
 }
 
 /// Makes what all locks share, unless a thread has begun to.
 pub(crate) fn before_a_thread() {
-    if IS_BEGUN.load(Ordering::Relaxed) || IS_BEGUN.swap(true, Ordering::Relaxed) {
+    // Relaxed, here and below: the words order nothing; what is shared has orders of its own.
+    let relaxed = Ordering::Relaxed;
+    let (me, seen) = (Native::generation().get(), BEGUN.load(relaxed));
+    if IS_READY.load(relaxed) || seen == me {
+        return;
+    }
+    if BEGUN.compare_exchange(seen, me, relaxed, relaxed).is_err() {
         return;
     }
     let make = || {
+        // Of the parent, which does not exist here.
+        OWN.iter().for_each(|own| own.id.store(NONE, relaxed));
+        // SAFETY: the call has no conditions.
+        MAKER.store(unsafe { libc::gettid() }, relaxed);
         if has_memory(needs()) && on_another_stack(get_ready).is_some() {
             let gone_at = Native::now() + PATIENCE;
-            GONE_AT.store(gone_at.as_nanos(), Ordering::Relaxed);
+            GONE_AT.store(gone_at.as_nanos(), relaxed);
         } else {
-            IS_BEGUN.store(false, Ordering::Relaxed);
+            BEGUN.store(0, relaxed);
         }
+        MAKER.store(NONE, relaxed);
     };
     keeping_errno(|| uncancelled(make));
 }

@@ -14,10 +14,10 @@ use core::mem::{self, MaybeUninit};
 use core::ptr::{self, NonNull};
 use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use core::time::Duration;
-use std::borrow::Cow;
 
 use coreline_world::{Clock, Memory, Native, Signals};
 
+use crate::images::place;
 use crate::mode::{self, Mode};
 use crate::{ALLOCATOR, uncancelled};
 
@@ -418,7 +418,10 @@ fn text() -> Option<String> {
         return None;
     }
     // SAFETY: a string of the C library, or what the program has put in its place.
-    let name = unsafe { string(program_invocation_short_name) }.unwrap_or_default();
+    let name = unsafe {
+        let name = program_invocation_short_name;
+        if name.is_null() { c"" } else { CStr::from_ptr(name) }.to_string_lossy()
+    };
     let process = std::process::id();
     let mut text = format!(
         "coreline: readers-writer locks of {name} (process {process}); the {} of {all_locks} locks \
@@ -443,7 +446,7 @@ fn text() -> Option<String> {
             KINDS[row.kind.load(Ordering::Relaxed) as usize],
             get(&row.biased),
             get(&row.taken_back),
-            place(row.key.load(Ordering::Relaxed)),
+            place(row.key.load(Ordering::Relaxed), &name),
         );
     }
     let _ = writeln!(text, "the {} of {all_callers} callers with the most waits", callers.len());
@@ -461,7 +464,7 @@ fn text() -> Option<String> {
             get(&row.waits),
             ms(&row.wait_nanos),
             ms(&row.longest_nanos),
-            place(row.key.load(Ordering::Relaxed)),
+            place(row.key.load(Ordering::Relaxed), &name),
         );
     }
     match get(&tables.beyond) {
@@ -473,33 +476,4 @@ fn text() -> Option<String> {
 
 unsafe extern "C" {
     static program_invocation_short_name: *const c_char;
-}
-
-/// # Safety
-///
-/// `at` is a string that lives for as long as the result, or null.
-unsafe fn string<'a>(at: *const c_char) -> Option<Cow<'a, str>> {
-    // SAFETY: the caller's promise.
-    (!at.is_null()).then(|| unsafe { CStr::from_ptr(at) }.to_string_lossy())
-}
-
-/// The library or program of an address, with the next symbol before it, and the address in it.
-fn place(address: usize) -> String {
-    let mut found = MaybeUninit::<libc::Dl_info>::zeroed();
-    // SAFETY: looks the address up, and writes what it is given, of which zeros are a value.
-    let found = unsafe {
-        let at = ptr::without_provenance::<core::ffi::c_void>(address);
-        if libc::dladdr(at, found.as_mut_ptr()) == 0 {
-            return format!("{address:#x}");
-        }
-        found.assume_init()
-    };
-    // SAFETY: strings of the dynamic linker, or null.
-    let (image, symbol) = unsafe { (string(found.dli_fname), string(found.dli_sname)) };
-    let image = image.as_ref().and_then(|image| image.rsplit('/').next()).unwrap_or_default();
-    match symbol {
-        // Names of C++ may have any length, and memory may be short.
-        Some(symbol) => format!("{image} {symbol:.200}+{:#x}", address - found.dli_saddr.addr()),
-        None => format!("{image}+{:#x}", address - found.dli_fbase.addr()),
-    }
 }

@@ -215,6 +215,31 @@ fn the_first_thread_needs_no_more_than_with_glibc() {
     }
 }
 
+/// Another library may wrap `pthread_create`, so that the library's own threads begin elsewhere.
+/// And a constructor may create a thread before the library's has run.
+#[test]
+fn the_first_thread_may_be_created_by_wrappers_and_early() {
+    // SAFETY: the call has no conditions.
+    if !has("right to change the user (root)", unsafe { libc::geteuid() } == 0) {
+        return;
+    }
+    let program = compile("creates.c", "creates-of-wrappers", &[]);
+    let wraps = compile("wraps.c", "libwraps.so", SHARED);
+    let early = compile("wraps.c", "libearly.so", &[SHARED, &["-DEARLY"]].concat());
+    says_ok(&program, &["threads"], &[&wraps]);
+    says_ok(&program, &["threads"], &[&wraps, &library()]);
+    says_ok(&program, &["threads"], &[&library(), &wraps]);
+    says_ok(&program, &["stack"], &[&early]);
+    says_ok(&program, &["stack"], &[&library(), &early]);
+    says_ok(&program, &["stack"], &[&early, &library()]);
+}
+
+#[test]
+fn a_child_that_is_forked_while_the_library_gets_ready_gets_ready() {
+    let program = compile("wraps.c", "forks-of-wrapper", &["-DMAIN", "-rdynamic"]);
+    says_ok(&program, &[], &[&library()]);
+}
+
 /// A program whose counts go to this file, and which is killed if it takes a minute.
 fn counting(program: &Path, which: &str, counts: &Path, preloads: &[&Path]) -> Command {
     let preloads: Vec<_> = preloads.iter().map(|path| path.to_str().unwrap()).collect();
@@ -364,6 +389,38 @@ fn any_thread_may_end_the_process() {
     for which in ["exit", "busy"] {
         let (_, stats) = works(&program, &[which], &[&library()], true);
         assert!(total(&stats, "reads") > 1_000, "{stats}");
+    }
+}
+
+/// Such a thread has the dynamic linker's lock.
+#[test]
+fn counts_are_printed_while_a_constructor_does_not_end() {
+    let program = compile("creates.c", "creates-of-constructors", &[]);
+    let stays = compile("stays.c", "libstays.so", &[SHARED, &["-DCONSTRUCTOR"]].concat());
+    let path = format!("-DSTAYS=\"{}\"", stays.display());
+    let loads = compile("stays.c", "libloads.so", &[SHARED, &[&path]].concat());
+    says_ok(&program, &["stack"], &[&loads]);
+    let (out, stats) = works(&program, &["stack"], &[&loads, &library()], true);
+    assert!(out == "ok\n" && total(&stats, "reads") > 1_000, "{out}{stats}");
+}
+
+#[test]
+fn counts_name_libraries_and_their_exported_symbols() {
+    let users = compile("users.c", "libnamed.so", SHARED);
+    let folder = users.parent().unwrap().to_str().unwrap();
+    let flags = ["-DMAIN", "-DLINKED", "-L", folder, "-lnamed", "-Wl,-rpath", folder];
+    for hash in ["gnu", "sysv"] {
+        compile(
+            "users.c",
+            "libnamed.so",
+            &[SHARED, &[&format!("-Wl,--hash-style={hash}")]].concat(),
+        );
+        let program = compile("users.c", "names", &flags);
+        let (_, stats) = works(&program, &[], &[&library()], true);
+        let named = |name: &str| stats.lines().filter(|line| line.contains(name)).count();
+        // The lock and one of the two functions that use it are not exported.
+        assert!(named("  libnamed.so+0x") == 2, "{stats}");
+        assert!(named("  libnamed.so use_it+0x") == 2 && !stats.contains("  0x"), "{stats}");
     }
 }
 
