@@ -13,7 +13,7 @@ mod page;
 mod pivot;
 mod spec;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
@@ -25,6 +25,7 @@ use crate::workspace;
 use names::Names;
 use page::Page;
 use pivot::Rows;
+use spec::Run;
 
 pub(crate) use page::faults;
 
@@ -49,7 +50,7 @@ pub(crate) fn run(choice: &Choice) -> Result<(), Error> {
             names.check(&block.spec).map_err(|what| page.fault(block.line, what))?;
         }
     }
-    let commands: Vec<&[String]> = commands(&pages);
+    let commands = commands(&pages);
     let tables: usize = pages.iter().map(|page| page.blocks().len()).sum();
     let found = format!("{tables} tables of {} commands", commands.len());
     if choice.check {
@@ -62,17 +63,24 @@ pub(crate) fn run(choice: &Choice) -> Result<(), Error> {
     for page in &pages {
         // Page by page: where a command fails or is interrupted, the pages before are written.
         for block in page.blocks() {
-            let command = &*block.spec.command;
-            if results.contains_key(command) {
-                continue;
+            for Run { command, .. } in block.spec.runs() {
+                if results.contains_key(&command) {
+                    continue;
+                }
+                let at = results.len() + 1;
+                eprintln!("tables: {at} of {}: {}", commands.len(), command.join(" "));
+                let begin = Instant::now();
+                let made = result(&program, &command)?;
+                results.insert(command, made);
+                eprintln!("tables: {} s", begin.elapsed().as_secs());
             }
-            let at = results.len() + 1;
-            eprintln!("tables: {at} of {}: {}", commands.len(), command.join(" "));
-            let begin = Instant::now();
-            results.insert(command, result(&program, command)?);
-            eprintln!("tables: {} s", begin.elapsed().as_secs());
         }
-        let text = page.filled(|spec| pivot::table(spec, &results[&*spec.command]))?;
+        let text = page.filled(|spec| {
+            let runs = spec.runs();
+            let parts: Vec<_> =
+                runs.iter().map(|run| (&results[&run.command], &*run.given)).collect();
+            pivot::table(spec, &Rows::joined(&parts))
+        })?;
         workspace::write(page.path(), &text)?;
         println!("tables: {} is written", page.path().display());
     }
@@ -97,14 +105,9 @@ fn pages(asked: &[PathBuf]) -> Result<Vec<Page>, Error> {
 }
 
 /// The commands of all blocks, each once.
-fn commands(pages: &[Page]) -> Vec<&[String]> {
-    let mut commands = Vec::new();
-    for block in pages.iter().flat_map(Page::blocks) {
-        if !commands.contains(&&*block.spec.command) {
-            commands.push(&*block.spec.command);
-        }
-    }
-    commands
+fn commands(pages: &[Page]) -> BTreeSet<Vec<String>> {
+    let runs = pages.iter().flat_map(Page::blocks).flat_map(|block| block.spec.runs());
+    runs.map(|run| run.command).collect()
 }
 
 /// The program, built to run fast.

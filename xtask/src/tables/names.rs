@@ -60,11 +60,14 @@ impl Names {
                 self.0.keys().filter(|(_, kind)| kind == "metric").map(|(name, _)| name.as_str());
             return Err(format!("there is no scenario {scenario}; there are {}", list(all)));
         }
-        self.check_command(scenario, &spec.command[3..])?;
-        for key in spec.axes().map(|item| item.name.as_str()) {
+        for run in spec.runs() {
+            self.check_command(scenario, &run.command[3..])?;
+        }
+        let is_given = |key: &str| spec.open_keys().any(|open| open == key);
+        for key in spec.axes().map(|item| item.name.as_str()).filter(|key| !is_given(key)) {
             self.check_key(scenario, key)?;
         }
-        for (key, values) in &spec.only {
+        for (key, values) in spec.only.iter().filter(|(key, _)| !is_given(key)) {
             self.check_key(scenario, key)?;
             for value in values {
                 self.check_value(scenario, key, &value.name)?;
@@ -144,7 +147,14 @@ mod tests {
         };
         let fine = "columns period_us | metric op_ns / 1000 | wake barrier | config 8-core/1-L3";
         assert_eq!(checked("storm --world big --wake barrier --period 25 --band", fine), Ok(()));
+        let worlds = "columns world | metric op_ns | world big";
+        assert_eq!(checked("storm --world WORLD", worlds), Ok(()));
         let cases = [
+            (
+                "storm --world WORLD",
+                "columns world | metric op_ns | world big, small",
+                "world small",
+            ),
             ("strom", fine, "no scenario strom; there are storm"),
             ("storm --world small", fine, "no world small; there are big"),
             ("storm --variant eager", fine, "no variant eager of storm; there are lazy"),

@@ -19,6 +19,7 @@ pub(super) struct Rows {
     spans: Option<String>,
 }
 
+#[derive(Clone)]
 struct Row {
     /// The value of each key.
     keys: BTreeMap<String, String>,
@@ -41,6 +42,18 @@ impl Rows {
         };
         let rows = result["rows"].as_array()?.iter().map(Row::new).collect::<Option<_>>()?;
         Some(Rows { rows, spans })
+    }
+
+    /// Those of several results, each with the values of keys that its own rows lack.
+    pub(super) fn joined(parts: &[(&Rows, &[(String, String)])]) -> Rows {
+        let with = |row: &Row, given: &[(String, String)]| {
+            let mut row = row.clone();
+            row.keys.extend(given.iter().cloned());
+            row
+        };
+        let rows =
+            parts.iter().flat_map(|(part, given)| part.rows.iter().map(|it| with(it, given)));
+        Rows { rows: rows.collect(), spans: parts.iter().find_map(|(part, _)| part.spans.clone()) }
     }
 }
 
@@ -278,7 +291,10 @@ fn caption(spec: &Spec, rows: &[&Row], spans: Option<&str>) -> String {
     }
     let range = |spans| format!("Parentheses give the range over {spans}, if it exceeds 1 %.");
     parts.extend(spans.map(range));
-    parts.push(format!("`{}` prints these figures.", spec.command.join(" ")));
+    let open: Vec<_> = spec.open_keys().collect();
+    let each =
+        if open.is_empty() { String::new() } else { format!(" for each {}", open.join(" and ")) };
+    parts.push(format!("`{}` prints these figures{each}.", spec.command.join(" ")));
     parts.join(" ")
 }
 
@@ -353,6 +369,27 @@ The figures are `turns`, 1/s. Parentheses give the range over the request shares
         assert_eq!(table.unwrap(), expected);
         let table = made("rows threads | columns variant | metric gain").unwrap();
         assert!(table.contains("| 8 | 1.20 (1.10 to 1.36) |"), "{table}");
+    }
+
+    #[test]
+    fn results_of_several_commands_make_one_table() {
+        let text = "coreline run x --world WORLD | rows world, threads | columns variant \
+                    | metric turns / 1000000 | world big \"large\", small";
+        let spec = Spec::parse(text).expect("it can be read");
+        let other = result(vec![row(8, "fifo", "turns", [1e6, 1e6, 1e6])]);
+        let runs = spec.runs();
+        let joined = Rows::joined(&[(&small(), &runs[0].given), (&other, &runs[1].given)]);
+        let expected = "\
+| world | threads | `fifo` | `near` |
+|---|---|---|---|
+| large | 8 | 2.00 (1.50 to 2.00) | 12.3 |
+| large | 1 | 3.00 |  |
+| small | 8 | 1.00 |  |
+
+The figures are `turns`, 1/s. Parentheses give the range over the request shares, if it exceeds \
+1 %. `coreline run x --world WORLD` prints these figures for each world.
+";
+        assert_eq!(table(&spec, &joined).unwrap(), expected);
     }
 
     #[test]

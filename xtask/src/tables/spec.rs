@@ -16,6 +16,10 @@
 //! | `without ranges` | no cell shows a range |
 //! | `with published` | a cell shows the published figure, too |
 //!
+//! A word of the command in capitals stands for each value of the clause whose key is this word:
+//! `--world WORLD` with `world big, small` makes one table of the results of two commands, whose
+//! rows then have the key `world`.
+//!
 //! A key of `rows` and a value may be followed by what the table calls it, in double quotes; a
 //! metric also by `/ NUMBER`, by which its figures are divided.
 
@@ -30,6 +34,14 @@ pub(super) struct Spec {
     pub(super) only: Vec<(String, Vec<Item>)>,
     pub(super) has_ranges: bool,
     pub(super) has_published: bool,
+}
+
+/// One of the commands of a block.
+#[derive(Debug, PartialEq)]
+pub(super) struct Run {
+    pub(super) command: Vec<String>,
+    /// The values of the words in capitals, with their keys.
+    pub(super) given: Vec<(String, String)>,
 }
 
 /// A key or a value.
@@ -74,6 +86,10 @@ impl Spec {
         {
             return Err(format!("`{}` is a key of rows and of columns", key.name));
         }
+        if let Some(key) = spec.open_keys().find(|key| spec.values(key).is_none()) {
+            let word = key.to_uppercase();
+            return Err(format!("no clause `{key} VALUE, ...` says what {word} stands for"));
+        }
         let is_told = spec.axes().any(|key| key.name == "metric");
         match (is_told, spec.values("metric").map_or(0, <[Item]>::len)) {
             (false, 0 | 2..) => {
@@ -107,6 +123,29 @@ impl Spec {
     /// The scenario.
     pub(super) fn scenario(&self) -> &str {
         &self.command[2]
+    }
+
+    /// The keys whose values the command leaves open.
+    pub(super) fn open_keys(&self) -> impl Iterator<Item = String> {
+        let is_open = |word: &&String| word.chars().all(|c| c.is_ascii_uppercase());
+        self.command.iter().filter(is_open).map(|word| word.to_lowercase())
+    }
+
+    /// The commands, in the order of the values.
+    pub(super) fn runs(&self) -> Vec<Run> {
+        let mut runs = vec![Run { command: self.command.clone(), given: Vec::new() }];
+        for key in self.open_keys() {
+            let open = key.to_uppercase();
+            let values = self.values(&key).unwrap_or_default();
+            let with = |run: &Run, value: &Item| {
+                let name = |word: &String| if *word == open { &value.name } else { word }.clone();
+                let mut given = run.given.clone();
+                given.push((key.clone(), value.name.clone()));
+                Run { command: run.command.iter().map(name).collect(), given }
+            };
+            runs = runs.iter().flat_map(|run| values.iter().map(|it| with(run, it))).collect();
+        }
+        runs
     }
 
     /// The keys of rows, then of columns.
@@ -194,6 +233,25 @@ mod tests {
     }
 
     #[test]
+    fn words_in_capitals_stand_for_values() {
+        let text = "coreline run x --world WORLD --band --seed SEED | rows world | columns metric \
+                    | world big, small | seed 1, 2";
+        let runs = Spec::parse(text).expect("it is right").runs();
+        let commands: Vec<_> = runs.iter().map(|run| run.command[4..].join(" ")).collect();
+        let expected = [
+            "big --band --seed 1",
+            "big --band --seed 2",
+            "small --band --seed 1",
+            "small --band --seed 2",
+        ];
+        assert_eq!(commands, expected);
+        let given = [("world", "small"), ("seed", "1")];
+        assert_eq!(runs[2].given, given.map(|(key, value)| (key.to_owned(), value.to_owned())));
+        let plain = Spec::parse("coreline run x | rows a | columns metric").expect("it is right");
+        assert_eq!(plain.runs(), [Run { command: plain.command.clone(), given: vec![] }]);
+    }
+
+    #[test]
     fn what_is_wrong_is_said() {
         let cases = [
             ("", "begins with `coreline run"),
@@ -211,6 +269,7 @@ mod tests {
             ("coreline run x | rows a \"b", "not closed"),
             ("coreline run x | metric a / b", "not a number"),
             ("coreline run x | metric a / 0", "not a number"),
+            ("coreline run x --world WORLD | rows a | columns metric", "what WORLD stands for"),
         ];
         for (text, what) in cases {
             let message = Spec::parse(text).expect_err(text);
