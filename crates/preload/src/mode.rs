@@ -64,8 +64,8 @@ static IS_READY: AtomicBool = AtomicBool::new(false);
 /// thread, has the word of its parent, and begins again.
 static BEGUN: AtomicU32 = AtomicU32::new(0);
 
-/// The thread that makes it, by the kernel's number; [`NONE`] before and after.
-static MAKER: AtomicI32 = AtomicI32::new(NONE);
+/// The thread that makes it, by its own number; 0 before and after.
+static MAKER: AtomicU32 = AtomicU32::new(0);
 
 unsafe extern "C" {
     /// Not zero while the process has one thread (glibc 2.32).
@@ -110,8 +110,10 @@ pub(crate) fn pause(time: Duration) {
 /// It counts for limits of threads until the kernel has removed it, which may be after its last
 /// instruction. It runs at the lowest priority, so busy CPUs may delay it for long.
 struct Own {
-    /// The thread's ID; [`NONE`]; or [`NEW`] until the thread runs.
+    /// The kernel's number of the thread; [`NONE`]; or [`NEW`] until the thread runs.
     id: AtomicI32,
+    /// The thread's own number, which no other thread ever has.
+    number: AtomicU32,
     start: AtomicPtr<c_void>,
     argument: AtomicPtr<c_void>,
 }
@@ -121,7 +123,7 @@ const NEW: libc::pid_t = -1;
 
 static OWN: [Own; 4] = [const {
     let [start, argument] = [const { AtomicPtr::new(ptr::null_mut()) }; 2];
-    Own { id: AtomicI32::new(NONE), start, argument }
+    Own { id: AtomicI32::new(NONE), number: AtomicU32::new(0), start, argument }
 }; 4];
 
 /// Creates a thread of this library by `create`, and notes which one it is.
@@ -151,6 +153,7 @@ extern "C" fn run_own(own: *mut c_void) -> *mut c_void {
     let (start, id) =
         unsafe { (mem::transmute::<*mut c_void, Start>(own.start.load(relaxed)), libc::gettid()) };
     let argument = own.argument.load(relaxed);
+    own.number.store(Native::thread_id().get(), relaxed);
     own.id.store(id, relaxed);
     start(argument)
 }
@@ -190,11 +193,10 @@ pub(crate) fn may_linger() -> bool {
 /// `pthread_create` for this one, with a function of its own. So the caller says it, and not what
 /// the new thread runs.
 pub(crate) fn creates_own() -> bool {
-    // SAFETY: the call has no conditions.
-    let me = unsafe { libc::gettid() };
+    let me = Native::thread_id().get();
     // Relaxed: a thread sees what it has written itself.
-    let is_me = |id: &AtomicI32| id.load(Ordering::Relaxed) == me;
-    is_me(&MAKER) || OWN.iter().any(|own| is_me(&own.id))
+    let is_me = |number: &AtomicU32| number.load(Ordering::Relaxed) == me;
+    is_me(&MAKER) || OWN.iter().any(|own| is_me(&own.number))
 }
 
 /// Makes what all locks share, unless a thread has begun to.
@@ -211,15 +213,14 @@ pub(crate) fn before_a_thread() {
     let make = || {
         // Of the parent, which does not exist here.
         OWN.iter().for_each(|own| own.id.store(NONE, relaxed));
-        // SAFETY: the call has no conditions.
-        MAKER.store(unsafe { libc::gettid() }, relaxed);
+        MAKER.store(Native::thread_id().get(), relaxed);
         if has_memory(needs()) && on_another_stack(get_ready).is_some() {
             let gone_at = Native::now() + PATIENCE;
             GONE_AT.store(gone_at.as_nanos(), relaxed);
         } else {
             BEGUN.store(0, relaxed);
         }
-        MAKER.store(NONE, relaxed);
+        MAKER.store(0, relaxed);
     };
     keeping_errno(|| uncancelled(make));
 }
