@@ -33,7 +33,7 @@ pub const MIXES: &[(&str, &str)] =
     &[("one", "w500+l1x1r0w"), ("openssl", "w420+l1x4r0w+l4x1r0w+c1x1"), ("tls", TLS)];
 
 /// A handshake of TLS 1.3, both ends, with a certificate of the curve P-256, in OpenSSL 3.0.22 of
-/// Debian 12. `docs/readscale.md` says how it was counted and timed.
+/// Debian 12. `docs/appendix/readscale.md` says how it was counted and timed.
 const TLS: &str = "w906000+l1x1810r0w+l1x722r0w+l1x720r0w+l1x132r0w+l1x129r0w+l2x25r0w+l1x12r0w\
                    +l1x9r0w+l1x8r0w+l1x6r1w+l1x6r0w+l1x3r0w+l1x2r0w+l1x1r0w\
                    +l1x0r58w+l1x0r16w+l2x0r12w+l1x0r6w+l2x0r2w+l2x0r1w\
