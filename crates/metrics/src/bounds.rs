@@ -6,19 +6,20 @@ use coreline::world::{Native, Word, Words};
 
 use crate::name;
 
-/// Which histograms get some [bounds](crate::Builder::bounds_for).
+/// The histograms that get some [bounds](crate::Builder::bounds_for).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Matcher {
-    /// The histogram of this name.
+    /// The histogram with this name.
     Name(String),
-    /// All histograms whose names begin so. The longest prefix counts.
+    /// All histograms whose names begin with this prefix. If several prefixes match, the longest
+    /// one applies.
     Prefix(String),
 }
 
-/// Why bounds were refused.
+/// The reason why bounds were refused.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub enum BoundsError {
-    /// There are none.
+    /// The list of bounds is empty.
     #[error("a histogram needs at least one bound, and got none; add one")]
     Empty,
     /// A bound is not a finite number.
@@ -41,8 +42,7 @@ pub enum BoundsError {
     },
 }
 
-/// The bounds that a histogram has unless others are chosen: those of Prometheus's clients, for
-/// seconds.
+/// The default bounds of a histogram: those of Prometheus's client libraries, for seconds.
 pub const DEFAULT_BOUNDS: [f64; 11] =
     [0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0];
 

@@ -25,7 +25,7 @@
 //!
 //! | module or type | is |
 //! |---|---|
-//! | [`Recorder`], [`Builder`] | the recorder and its choices |
+//! | [`Recorder`], [`Builder`] | the recorder and its options |
 //! | [`Handle`] | pages, removal, upkeep, and the endpoint (feature `http-listener`, a default) |
 #![cfg_attr(
     feature = "opentelemetry",
@@ -46,14 +46,15 @@
 //!   must then empty these words, which interrupts the CPUs that the process runs on once (some
 //!   microseconds). After that, 4,096 increments, or 32 that move between CPUs, go to one shared
 //!   word again. So a gauge may be set often or changed often at full speed, and mixing both costs
-//!   little. A gauge that becomes NaN stays NaN until it is set. Sums of `f64` depend on their
-//!   order in their last digits. Whole numbers
-//!   are exact as long as no sum of one CPU's changes passes 2^53.
+//!   little. A gauge that becomes NaN stays NaN until it is set. The last digits of a sum of `f64`
+//!   depend on the order of the additions. Whole numbers are exact as long as no sum of one CPU's
+//!   changes exceeds 2^53.
 //! * **Histograms** have buckets with upper bounds, `_sum` and `_count`. There are no summaries
 //!   with quantiles. `record(NaN)` is refused and counted. An infinite value counts in the first or
-//!   the last bucket, and the sum is then infinite, and NaN after both. A negative value counts in
-//!   the first bucket whose bound is not less. The sum then falls, and Prometheus's `rate` of it is
-//!   wrong. A page may count a value that is recorded meanwhile without having it in the sum.
+//!   the last bucket, and makes the sum infinite. After both infinities, the sum is NaN. A negative
+//!   value counts in the first bucket whose bound is not less. The sum then falls, and Prometheus's
+//!   `rate` of it is wrong. A page may count a value that is recorded meanwhile without including
+//!   it in the sum.
 //!
 //! # Names
 //!
@@ -61,40 +62,39 @@
 //! `_`. Label values are escaped. Labels are sorted. Series whose names and labels become equal are
 //! added up. A label `le` becomes `le_`, and `__` at the start of a label becomes `_`.
 //!
-//! Descriptions are the lines `HELP`. In OpenMetrics, a unit is a line `UNIT` if the name ends with
-//! it. No suffix is added to a name.
+//! Descriptions become `HELP` lines. In OpenMetrics, a unit becomes a `UNIT` line if the name ends
+//! with the unit. No suffix is added to a name.
 //!
 //! # Memory
 //!
-//! A counter with one label of 8 characters takes 183 bytes of the heap, and 351 once one CPU made
-//! it hot. With metrics-exporter-prometheus it takes 240, with prometheus-client 138, and with
-//! OpenTelemetry's SDK 212. With the memory outside of the heap, the resident memory of the process
-//! grows by 258, 526, 310, 215 and 305 bytes. These are averages of 10,000 counters, on an Intel
-//! Xeon (family 6, model 207, 2 CPUs). The example `series` of the repository's crate
+//! A counter with one label of 8 characters takes 183 bytes of the heap, and 351 once one CPU has
+//! made it hot. With metrics-exporter-prometheus it takes 240, with prometheus-client 138, and with
+//! OpenTelemetry's SDK 212. The resident memory of the process, which includes memory outside of
+//! the heap, grows by 258, 526, 310, 215 and 305 bytes. These are averages of 10,000 counters, on
+//! an Intel Xeon (family 6, model 207, 2 CPUs). The example `series` of the repository's crate
 //! `coreline-rivals` measures them.
 //!
 //! A gauge has the size of a counter. A histogram also has 8 bytes for each bucket. A hot counter
 //! or gauge has 8 bytes for each CPU that adds, and a hot histogram as much for each bucket, in
-//! groups of 32 buckets. A series is hot after 4,096 additions, or after 32 that came from another
-//! CPU than the one before. It stays so. A thread that looks keys up has at most 32 KB for handles.
-//! If per-CPU memory cannot be had, a series stays as it is, and loses nothing.
+//! groups of 32 buckets. A series is hot after 4,096 additions, or after 32 that came from a CPU
+//! other than the previous one. It stays hot. A thread that looks keys up uses at most 32 KB for
+//! handles. If there is no per-CPU memory, a series stays as it is, and loses nothing.
 //!
 //! # Idle series
 //!
-//! With [`idle_timeout`](Builder::idle_timeout), a series that was not used for so long is no
-//! longer on pages. A use is a call on a handle, also one that changes nothing, such as
-//! `gauge.set` to the same value. The time is checked when a page is made, or by
-//! [`upkeep`](Handle::upkeep), so it is exact to the time between these.
+//! With [`idle_timeout`](Builder::idle_timeout), a series that was not used for this time
+//! disappears from pages. A use is any call on a handle, even one that changes nothing, such as
+//! `gauge.set` to the same value. The time is checked when a page is made, and by
+//! [`upkeep`](Handle::upkeep), so it is only as exact as the interval between these.
 //!
-//! If a handle of the series is left, the series is only hidden. The next use of that handle, or of
-//! any other of the same key, shows it again, and its value goes on. Otherwise its memory is freed,
-//! and the next use of the key begins at zero. Handles are what `counter!`, `gauge!` and
-//! `histogram!` return, and up to 256 per kind that each thread keeps for keys that it looked up
-//! twice.
+//! If a handle of the series still exists, the series is only hidden. The next use of a handle of
+//! the same key shows it again, with its old value. Otherwise its memory is freed, and the next use
+//! of the key begins at zero. The macros `counter!`, `gauge!` and `histogram!` return handles. Each
+//! thread also keeps up to 256 handles per kind, for keys that it looked up twice.
 //!
 //! # Limits
 //!
-//! With [`max_series`](Builder::max_series), a new series is refused while there are so many.
+//! With [`max_series`](Builder::max_series), a new series is refused while there are this many.
 //! Existing series are not affected. A series is also refused if its name belongs to another kind,
 //! or to the samples of a histogram (its name with `_bucket`, `_sum`, `_count` or `_created`),
 //! because a page cannot have both. The first kind keeps the name. A refused key gets a handle that
@@ -103,12 +103,12 @@
 //!
 //! # Signals, fork, panics
 //!
-//! No call here panics, and none is async-signal-safe in general: look-ups lock and allocate.
-//! Additions to a bound counter that is hot already are safe, as those of a
+//! No call panics. Most calls are not async-signal-safe, because look-ups lock and allocate. Only
+//! additions to a bound counter that is already hot are as safe as those of a
 //! [`PerCpuCounter`](coreline::PerCpuCounter).
 //!
-//! A forked child has its own copy of all values. It may go on to add by bound handles of counters
-//! and histograms. If another thread of the parent was in a look-up, a page, a removal or the `set`
+//! A forked child has its own copy of all values. It may add to counters and histograms through
+//! bound handles. If another thread of the parent was in a look-up, a page, a removal or the `set`
 //! of a hot gauge at the time of the fork, look-ups, pages, removals and `set` in the child may
 //! wait forever. The child has no
 #![cfg_attr(feature = "http-listener", doc = "[endpoint](Handle::http_listener).")]

@@ -22,7 +22,7 @@ use tokio::time;
 
 use crate::{Format, Handle};
 
-/// Why there is no endpoint.
+/// The reason why the endpoint was not started.
 #[derive(Debug, thiserror::Error)]
 pub enum ListenError {
     /// The address cannot be listened on.
@@ -30,16 +30,16 @@ pub enum ListenError {
     Bind {
         /// The address.
         address: SocketAddr,
-        /// What the system said.
+        /// The error of the operating system.
         source: io::Error,
     },
-    /// There is no thread, or no event queue, for the endpoint.
+    /// A thread or an event queue for the endpoint could not be created.
     #[error("cannot start the thread of the endpoint: {0}; raise the limits of this process")]
     Start(#[source] io::Error),
 }
 
-/// An endpoint. It serves until [`shutdown`](Listener::shutdown), or until the process ends: if the
-/// listener is dropped, the endpoint goes on.
+/// An endpoint. It serves until [`shutdown`](Listener::shutdown), or until the process ends.
+/// Dropping the listener does not end it.
 #[derive(Debug)]
 pub struct Listener {
     address: SocketAddr,
@@ -48,7 +48,7 @@ pub struct Listener {
 }
 
 impl Listener {
-    /// Returns the address, with the port that the system chose if port 0 was asked for.
+    /// Returns the address, with the port that the system chose if port 0 was requested.
     pub fn local_addr(&self) -> SocketAddr {
         self.address
     }
@@ -72,7 +72,8 @@ const PAUSE: Duration = Duration::from_millis(100);
 impl Handle {
     /// Serves pages at `http://ADDRESS/metrics`, on a thread of its own, `coreline-metrics`. A
     /// client that accepts OpenMetrics gets [that format](Format::OpenMetrics). The endpoint has no
-    /// encryption and asks for no password: listen on an address that only the scraper reaches.
+    /// encryption and asks for no password, so listen on an address that only the scraper can
+    /// reach.
     ///
     /// ```
     /// use coreline_metrics::Recorder;
@@ -88,7 +89,8 @@ impl Handle {
     ///
     /// # Errors
     ///
-    /// [`ListenError`] if the address is in use or not this machine's, or if there is no thread.
+    /// [`ListenError`] if the address is in use or not this machine's, or if the thread cannot be
+    /// started.
     pub fn http_listener(&self, address: SocketAddr) -> Result<Listener, ListenError> {
         let bound = TcpListener::bind(address).and_then(|listener| {
             listener.set_nonblocking(true)?;

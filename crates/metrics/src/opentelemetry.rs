@@ -1,8 +1,8 @@
 //! Bound instruments for OpenTelemetry's SDK.
 //!
 //! An instrument of the SDK looks its attributes up at each measurement, and then adds to a word
-//! that all threads share. Here, attributes are given once, by `bind`, and additions go to per-CPU
-//! memory. The SDK sees an *observable* instrument: when it collects, it reads the sums.
+//! that all threads share. Here, `bind` takes the attributes once, and additions go to per-CPU
+//! memory. The SDK sees an *observable* instrument, whose sums it reads when it collects.
 //!
 //! | of the SDK | here | reported as |
 //! |---|---|---|
@@ -26,12 +26,12 @@
 //! home.add(1);
 //! ```
 //!
-//! The SDK's views, temporality and limit of attribute sets apply to what is observed, as with any
-//! observable instrument. Attribute sets are reported as long as the instrument lives, or until
-//! `unbind`. Exemplars are not made: an observable instrument has none.
+//! The SDK's views, temporality and limit of attribute sets apply to the observed values, as with
+//! any observable instrument. Attribute sets are reported as long as the instrument lives, or until
+//! `unbind`. There are no exemplars, because an observable instrument has none.
 //!
 //! **Signals**: as for [`Recorder`](crate::Recorder)'s bound handles. **Fork**: a child has the
-//! values of the time of the fork, and none of the SDK's threads.
+//! values at the time of the fork, but none of the SDK's threads.
 
 use std::fmt;
 use std::sync::Arc;
@@ -125,14 +125,14 @@ macro_rules! instruments {
             /// Returns the value of a set of attributes. The same set in another order is the same
             /// value. If a key occurs twice, its last value counts.
             ///
-            /// A call compares the attributes with those of all sets that are bound: bind once, and
-            /// keep the result.
+            /// A call compares the attributes with those of all bound sets, so bind once, and keep
+            /// the result.
             pub fn bind(&self, attributes: &[KeyValue]) -> $Bound {
                 $Bound(self.bindings.bind(attributes, $Series::<Native>::new))
             }
 
-            /// Ends the reports of a set of attributes. What is still bound to it adds to a value
-            /// that is not reported. Returns whether the set was bound.
+            /// Ends the reports of a set of attributes. Handles that are still bound to it add to a
+            /// value that is not reported. Returns whether the set was bound.
             pub fn unbind(&self, attributes: &[KeyValue]) -> bool {
                 self.bindings.unbind(attributes)
             }
@@ -168,7 +168,7 @@ instruments! {
     ObservableUpDownCounter<i64>, "i64_observable_up_down_counter",
     |series| series.read().cast_signed();
 
-    /// A value that is set, or goes up and down.
+    /// A value that is set, or that goes up and down.
     Gauge, BoundGauge: GaugeSeries,
     ObservableGauge<f64>, "f64_observable_gauge", |series| series.read();
 }

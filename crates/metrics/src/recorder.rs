@@ -1,4 +1,4 @@
-//! The recorder, and what a program asks of it.
+//! The recorder, and the handle through which a program reads it.
 
 use std::fmt;
 use std::sync::Arc;
@@ -19,15 +19,15 @@ use crate::name;
 use crate::registry::{Description, Kind, Refusals, Refused, Registry, Series, Values};
 use crate::series::{CounterSeries, GaugeSeries, HistogramSeries};
 
-/// Why no recorder was installed.
+/// The reason why no recorder was installed.
 #[derive(Debug, thiserror::Error)]
 pub enum InstallError {
-    /// The program has a recorder already. It stays.
+    /// The program already has a recorder, which stays installed.
     #[error("this program has installed a recorder for metrics already; install one only, in main")]
     Installed,
 }
 
-/// The choices for a [`Recorder`].
+/// The options of a [`Recorder`].
 ///
 /// ```
 /// use std::time::Duration;
@@ -65,8 +65,9 @@ impl Builder {
         Ok(self)
     }
 
-    /// Sets the upper bounds of some histograms. A name counts before a prefix, and a longer prefix
-    /// before a shorter one. Names are compared as pages show them, so `a.b` and `a_b` are equal.
+    /// Sets the upper bounds of some histograms. A name takes precedence over a prefix, and a
+    /// longer prefix over a shorter one. Names are compared as pages show them, so `a.b` and `a_b`
+    /// are equal.
     ///
     /// # Errors
     ///
@@ -76,7 +77,7 @@ impl Builder {
         Ok(self)
     }
 
-    /// Hides series of this kind that were not used for so long: see [idle
+    /// Hides series of this kind that were not used for this time: see [idle
     /// series](crate#idle-series). By default, series are shown forever. A timeout of more than 49
     /// days has no effect.
     #[must_use]
@@ -85,7 +86,7 @@ impl Builder {
         self
     }
 
-    /// Refuses new series if there are so many already: see [limits](crate#limits). By default,
+    /// Refuses new series while there are `most` series: see [limits](crate#limits). By default,
     /// there is no limit.
     #[must_use]
     pub fn max_series(mut self, most: usize) -> Self {
@@ -93,7 +94,7 @@ impl Builder {
         self
     }
 
-    /// Adds a label to all series that have none of this name.
+    /// Adds a label to all series that have no label of this name.
     #[must_use]
     pub fn label(mut self, key: &str, value: &str) -> Self {
         let key = name::label(key).into_owned();
@@ -102,8 +103,8 @@ impl Builder {
         self
     }
 
-    /// Makes a recorder that is not installed, for
-    /// [`metrics::with_local_recorder`] or as a layer of another one.
+    /// Creates a recorder that is not installed, for [`metrics::with_local_recorder`] or as a layer
+    /// of another recorder.
     pub fn build(self) -> Recorder {
         static NUMBERS: AtomicU32 = AtomicU32::new(0);
         let shared = Shared {
@@ -122,7 +123,7 @@ impl Builder {
         Recorder(Arc::new(shared))
     }
 
-    /// Makes the recorder of this program: the macros of `metrics` use it from now on.
+    /// Installs the recorder for this program. The macros of `metrics` use it from now on.
     ///
     /// # Errors
     ///
@@ -165,12 +166,13 @@ pub(crate) struct Shared {
 pub struct Recorder(Arc<Shared>);
 
 impl Recorder {
-    /// Begins with the defaults.
+    /// Returns a builder with the default options.
     pub fn builder() -> Builder {
         Builder::default()
     }
 
-    /// Returns a handle, with which the program reads the recorder that it gives away.
+    /// Returns a handle, through which the program can read the recorder after it has given it
+    /// away.
     pub fn handle(&self) -> Handle {
         Handle(Arc::clone(&self.0))
     }
@@ -365,18 +367,18 @@ impl HistogramFn for Own<HistogramSeries> {
     }
 }
 
-/// What a recorder has, and what it refused.
+/// The numbers of series and refusals of a recorder.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Stats {
-    /// The number of series, with hidden ones that a handle may still use.
+    /// The number of series, including hidden series that a handle may still use.
     pub series: usize,
-    /// How often a look-up of a new series was refused: see [limits](crate#limits).
+    /// The number of refused look-ups of a new series: see [limits](crate#limits).
     pub refused_series: u64,
-    /// How many values of histograms were refused because they were NaN.
+    /// The number of values of histograms that were refused because they were NaN.
     pub refused_values: u64,
 }
 
-/// What a program reads a [`Recorder`] with. A clone reads the same recorder.
+/// A handle through which a program reads a [`Recorder`]. A clone reads the same recorder.
 #[derive(Clone)]
 pub struct Handle(pub(crate) Arc<Shared>);
 
@@ -388,7 +390,7 @@ impl fmt::Debug for Handle {
 
 impl Handle {
     /// Hides [idle series](crate#idle-series), and frees hidden series that no handle uses. Each
-    /// page does the same. Call it from time to time if nothing asks for pages.
+    /// page does the same. Call it from time to time if no pages are requested.
     pub fn upkeep(&self) {
         let mut free = false;
         drop(self.0.shown::<CounterSeries>(&mut free));
@@ -399,16 +401,17 @@ impl Handle {
         }
     }
 
-    /// Removes the series of this key, of each kind. Returns how many were shown until now. See
+    /// Removes the series of this key, of every kind. Returns how many of them were not hidden. See
     /// [`remove_if`](Handle::remove_if).
     pub fn remove(&self, key: &Key) -> usize {
         self.remove_if(|_, other| other == key)
     }
 
-    /// Removes all series for which `matches` returns true. Returns how many were shown until now.
+    /// Removes all series for which `matches` returns true. Returns how many of them were not
+    /// hidden.
     ///
     /// If no handle uses a removed series, its memory is freed, and the next use of its key begins
-    /// at zero. Otherwise it is hidden: the next use shows it again, and its value goes on. The
+    /// at zero. Otherwise it is hidden, and the next use shows it again with its old value. The
     /// front page says [what a handle is](crate#idle-series).
     ///
     /// `matches` runs without a lock, so it may use metrics.
@@ -430,7 +433,7 @@ impl Handle {
         all.iter().filter(removed).count()
     }
 
-    /// Returns what the recorder has, and what it refused.
+    /// Returns the numbers of series and refusals.
     pub fn stats(&self) -> Stats {
         let series = self.0.registry.read().len();
         let [refused_series, refused_values] = self.0.refused();

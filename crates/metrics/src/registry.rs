@@ -16,11 +16,11 @@ use coreline::world::Native;
 /// The kind of a metric.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Kind {
-    /// It only grows.
+    /// A value that only grows.
     Counter,
-    /// It is set, or goes up and down.
+    /// A value that is set, or that goes up and down.
     Gauge,
-    /// Values are recorded in buckets.
+    /// Recorded values, counted in buckets.
     Histogram,
 }
 

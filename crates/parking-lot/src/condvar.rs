@@ -14,7 +14,7 @@ use crate::waiters::Waiters;
 pub struct WaitTimeoutResult(bool);
 
 impl WaitTimeoutResult {
-    /// Whether the wait ended by its deadline, and not by a notification.
+    /// Returns whether the wait ended by its deadline, and not by a notification.
     #[inline]
     pub fn timed_out(self) -> bool {
         self.0
@@ -27,7 +27,7 @@ impl WaitTimeoutResult {
 /// the order in which they began to wait. A wait that ends takes the mutex again before it returns,
 /// even if that takes longer than the deadline. If no thread waits, a notification costs a load.
 ///
-/// **Size**: 16 bytes. A waiter keeps its place on its own stack.
+/// **Size**: 16 bytes. A waiter's entry in the queue lies on its own stack.
 ///
 /// **Panics**: a wait panics if another thread waits with another mutex.
 ///
@@ -82,7 +82,7 @@ impl Condvar {
         self.wait_by(guard, Some(Native::now() + timeout))
     }
 
-    /// Waits as long as `condition` returns true. It is called under the mutex.
+    /// Waits as long as `condition` returns true. `condition` is called under the mutex.
     #[inline]
     pub fn wait_while<R: lock_api::RawMutex, T: ?Sized>(
         &self,

@@ -8,7 +8,7 @@
 //! parking_lot = { package = "coreline-parking-lot", version = "0.1" }
 //! ```
 //!
-//! To replace `parking_lot` in all dependencies of a program, too, patch it. The repository has a
+//! To also replace `parking_lot` in all dependencies of a program, patch it. The repository has a
 //! package with the name `parking_lot`, which re-exports this one:
 //!
 //! ```toml
@@ -42,16 +42,16 @@
 //!   the order is FIFO. A running thread may pass a waiter that spins for 5 us, and one that
 //!   sleeps for 1 ms (0.5 ms in `parking_lot`).
 //! - **Fair unlock** of a mutex hands the lock over, as in `parking_lot`; a [`FairMutex`] is FIFO.
-//!   Of a readers-writer lock, it is a plain unlock: there the first waiter comes next after 20 us,
-//!   whichever way other threads unlock.
+//!   For a readers-writer lock, it is a plain unlock, because the first waiter comes next after 20
+//!   us in any case.
 //! - **[`Condvar::notify_all`]** wakes all waiters; in `parking_lot`, each wakes after the one
 //!   before.
-//! - **Readers**: more than 2^24 at one time are a panic.
+//! - **Readers**: more than 2^24 readers at one time cause a panic.
 //! - **Trials**: `try_upgrade` fails while another thread tries to read, even if that thread fails,
 //!   too. `is_locked` is a hint.
 //! - **Memory**: an unlock or a notification may read the lock, or the condition variable, after
-//!   another thread has gone on. Both must stay until the call returns; safe code cannot do
-//!   otherwise.
+//!   another thread has gone on. So it must stay in memory until the call returns. Safe code
+//!   guarantees this.
 //! - **Deadlock detection**: there is no feature `deadlock_detection`, so cargo refuses it. A lock
 //!   does not know its holder.
 //!
@@ -62,7 +62,7 @@
 //! # Sources
 //!
 //! The interface is that of Amanieu d'Antras and others, [parking_lot](https://docs.rs/parking_lot)
-//! and [lock_api](https://docs.rs/lock_api). Nothing of their code is here.
+//! and [lock_api](https://docs.rs/lock_api). This crate contains none of their code.
 
 mod condvar;
 mod mutex;

@@ -15,11 +15,11 @@ pub type MutexGuard<'a, T> = lock_api::MutexGuard<'a, RawMutex, T>;
 /// The guard of a part of a [`Mutex`]'s data.
 pub type MappedMutexGuard<'a, T> = lock_api::MappedMutexGuard<'a, RawMutex, T>;
 
-/// A mutual exclusion lock whose waiters get it in FIFO order: each unlock hands it to the first of
-/// them that it finds in the queue. [`unlock_fair`](coreline::lock::RawMutex::unlock_fair) says how
-/// long a thread takes to get there, and which threads may still be passed: those that queue just
-/// when the lock is freed, those without a node, and, if at least 512 waiters gave up, those behind
-/// a place that they left.
+/// A mutual exclusion lock whose waiters get it in FIFO order. Each unlock hands the lock to the
+/// first waiter in the queue. [`unlock_fair`](coreline::lock::RawMutex::unlock_fair) says how long
+/// a thread takes to enter the queue, and which threads may still be overtaken: those that queue
+/// just when the lock is freed, those without a node, and, if at least 512 waiters gave up, those
+/// behind the node of such a waiter.
 ///
 /// A hand-over to a thread that sleeps takes as long as a wake-up. One to a thread that was
 /// preempted, or has a low priority, takes as long as the kernel takes to schedule it. Meanwhile no

@@ -21,19 +21,20 @@ pub enum OnceState {
 }
 
 impl OnceState {
-    /// Whether a call has panicked.
+    /// Returns whether a call has panicked.
     pub fn poisoned(self) -> bool {
         self == OnceState::Poisoned
     }
 
-    /// Whether a call has ended.
+    /// Returns whether a call has ended.
     pub fn done(self) -> bool {
         self == OnceState::Done
     }
 }
 
-/// An initialisation that runs once, also in a `static`: std's [`Once`](std::sync::Once), which
-/// also says in which state it is. A call that starts a call of the same `Once` never ends.
+/// An initialisation that runs once, also in a `static`. It is like std's
+/// [`Once`](std::sync::Once), and also tells its state. A call that starts a call of the same
+/// `Once` never ends.
 pub struct Once {
     inner: std::sync::Once,
     /// The state of an `inner` that has not ended. A hint for [`state`](Once::state) alone.
@@ -41,7 +42,7 @@ pub struct Once {
 }
 
 impl Once {
-    /// Creates one that has run no call.
+    /// Creates a `Once` that has run no call.
     pub const fn new() -> Once {
         Once { inner: std::sync::Once::new(), begun: AtomicU8::new(NEW) }
     }

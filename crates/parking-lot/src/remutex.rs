@@ -8,8 +8,7 @@ use crate::RawMutex;
 
 /// A mutual exclusion lock that its holder may take again. It gives shared access to the data.
 pub type ReentrantMutex<T> = lock_api::ReentrantMutex<RawMutex, RawThreadId, T>;
-/// The guard of a [`ReentrantMutex`]. The lock is free when the first of its holder's guards and
-/// all others have dropped.
+/// The guard of a [`ReentrantMutex`]. The lock is free when all guards of its holder have dropped.
 pub type ReentrantMutexGuard<'a, T> = lock_api::ReentrantMutexGuard<'a, RawMutex, RawThreadId, T>;
 /// The guard of a part of a [`ReentrantMutex`]'s data.
 pub type MappedReentrantMutexGuard<'a, T> =
@@ -24,7 +23,7 @@ pub const fn const_reentrant_mutex<T>(val: T) -> ReentrantMutex<T> {
     )
 }
 
-/// The numbers of threads by which a [`ReentrantMutex`] knows its holder.
+/// The thread numbers by which a [`ReentrantMutex`] identifies its holder.
 #[derive(Debug, Clone, Copy)]
 pub struct RawThreadId;
 

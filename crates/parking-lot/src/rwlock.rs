@@ -19,9 +19,9 @@ pub type RwLockReadGuard<'a, T> = lock_api::RwLockReadGuard<'a, RawRwLock, T>;
 pub type RwLockWriteGuard<'a, T> = lock_api::RwLockWriteGuard<'a, RawRwLock, T>;
 /// The guard of the upgradable reader. Dropping it ends the read.
 pub type RwLockUpgradableReadGuard<'a, T> = lock_api::RwLockUpgradableReadGuard<'a, RawRwLock, T>;
-/// The guard of a part of the data, of a reader.
+/// A reader's guard of a part of the data.
 pub type MappedRwLockReadGuard<'a, T> = lock_api::MappedRwLockReadGuard<'a, RawRwLock, T>;
-/// The guard of a part of the data, of a writer.
+/// A writer's guard of a part of the data.
 pub type MappedRwLockWriteGuard<'a, T> = lock_api::MappedRwLockWriteGuard<'a, RawRwLock, T>;
 
 /// Creates a free [`RwLock`], also in a `static`. `RwLock::new` does the same.

@@ -30,7 +30,7 @@ pub fn allowed_cpus(root: &Path) -> Result<Option<CpuSet>, FileError> {
 
 /// Returns the CPUs that this kernel can ever have. They are in the first line of `proc/softirqs`
 /// below `root` (`/` on a running Linux). Some containers replace sysfs and other files of `/proc`
-/// by files of their own (lxcfs does), but keep this file. Returns `None` if there is no such file,
+/// with their own files (lxcfs does), but keep this file. Returns `None` if there is no such file,
 /// or if it names no CPU.
 ///
 /// # Errors

@@ -120,7 +120,7 @@ impl<W: World> Builder<W> {
         self
     }
 
-    /// Sets the size of each worker's stack in bytes, at least. The default is that of std: 2 MiB,
+    /// Sets the minimum size of each worker's stack in bytes. The default is that of std: 2 MiB,
     /// or `RUST_MIN_STACK`. The calls that a waiting worker serves run on the same stack.
     pub fn stack_size(mut self, bytes: usize) -> Self {
         self.stack_size = Some(bytes);
@@ -131,9 +131,9 @@ impl<W: World> Builder<W> {
     ///
     /// A task that finds the queue full goes to another worker, if any worker may run it. If there
     /// is no room, it comes back with [`CallError::Full`](super::CallError::Full). The limit also
-    /// holds for tasks that workers queue. A worker that takes tasks of another one may have more
-    /// tasks for a while, and the limit does not hold for the tasks of a [scope](Workers::scope)
-    /// that a worker has opened. Until these begin, they take places in the queue.
+    /// holds for tasks that workers queue. A worker that takes tasks of another one may exceed the
+    /// limit for a while. The limit does not hold for the tasks of a [scope](Workers::scope) that a
+    /// worker has opened, but until these begin, they take up room in the queue.
     /// [`WorkerStats::depth`](super::WorkerStats::depth) is the length of a queue. Calls have no
     /// limit, because each has a caller that waits or a reply.
     ///
@@ -155,7 +155,8 @@ impl<W: World> Builder<W> {
     /// [`start`](Builder::start) does not wait for it. The function may use the workers: it runs on
     /// one of them. If it waits for another worker there, it serves calls.
     ///
-    /// If the function panics, the worker works. When all workers have ended, the first panic is
+    /// If the function panics, the worker still works. When all workers have ended, the first panic
+    /// is
     /// resumed in the thread that drops or joins them. If that thread is unwinding, or if
     /// `start` fails, the panic has no effect.
     ///
@@ -179,9 +180,9 @@ impl<W: World> Builder<W> {
         self
     }
 
-    /// Sets a function that each worker calls with its CPU when it has run everything. The workers
-    /// are closed then, and the calling thread is none of them any more. A panic is treated as that
-    /// of [`on_thread_start`](Builder::on_thread_start).
+    /// Sets a function that each worker calls with its CPU when it has run everything. By then, the
+    /// workers are closed, and the calling thread is no longer a worker. A panic is treated like
+    /// one in [`on_thread_start`](Builder::on_thread_start).
     pub fn on_thread_stop(mut self, hook: impl Fn(CpuId) + Send + Sync + 'static) -> Self {
         self.on_stop = Hook(Some(Arc::new(hook)));
         self

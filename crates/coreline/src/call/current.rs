@@ -44,9 +44,9 @@ impl<W: World + Threads> Workers<W> {
         current.map(|index| self.shared.workers[index].cpu)
     }
 
-    /// Returns the number of the worker that the calling thread is: its place in
+    /// Returns the number of the worker that the calling thread is: its position in
     /// [`cpus`](Workers::cpus), from zero. Use it as the index of an array with an element for
-    /// each worker. `None`, as for [`current`](Workers::current).
+    /// each worker. Returns `None` in the same cases as [`current`](Workers::current).
     pub fn current_index(&self) -> Option<usize> {
         self.shared.current().filter(|_| self.shared.is_here())
     }

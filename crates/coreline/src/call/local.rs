@@ -11,8 +11,8 @@
 //! | `ENDED` | it was dropped, and the reply has its value | the worker | no thread |
 //!
 //! A message in the queue is a handle. There is at most one, because only the thread that sets
-//! `QUEUED` while all else is clear sends it. The worker sends it itself if it finds `QUEUED` after
-//! a poll.
+//! `QUEUED` while all else is clear sends it. If the worker finds `QUEUED` after a poll, it sends
+//! the message itself.
 //!
 //! The value reaches the reply by a letter, as that of a function does: the worker runs the letter
 //! when the future has ended.
@@ -242,10 +242,10 @@ impl<R: Send + 'static, W: World> FutureReply<R, W> {
     ///
     /// # Panics
     ///
-    /// Panics if the future panicked, and on the worker of the future if it has not ended, because
-    /// the wait would never end. There, await this instead. So do on other workers: a worker that
-    /// waits here serves no calls and polls no futures, so two that wait for each other's futures
-    /// wait forever, without a panic.
+    /// Panics if the future panicked. Also panics on the future's own worker if the future has not
+    /// ended, because the wait would never end. On every worker, await the reply instead. A worker
+    /// that waits here serves no calls and polls no futures, so two workers that wait for each
+    /// other's futures wait forever, without a panic.
     pub fn wait(self) -> Result<R, Cancelled> {
         self.reply.wait()
     }
@@ -254,7 +254,7 @@ impl<R: Send + 'static, W: World> FutureReply<R, W> {
     ///
     /// # Errors
     ///
-    /// Returns this if the deadline passed first.
+    /// Returns the reply if the deadline passed first.
     ///
     /// # Panics
     ///
@@ -268,7 +268,7 @@ impl<R: Send + 'static, W: World> FutureReply<R, W> {
     ///
     /// # Errors
     ///
-    /// Returns this if the time passed first.
+    /// Returns the reply if the time passed first.
     ///
     /// # Panics
     ///
@@ -282,8 +282,8 @@ impl<R: Send + 'static, W: World> FutureReply<R, W> {
         self.reply.is_finished()
     }
 
-    /// Has the worker drop the future, which is polled no more. A poll that has begun runs to its
-    /// end, and if the future is ready then, it keeps its value. Otherwise this reply is
+    /// Tells the worker to drop the future without polling it again. A poll that has begun runs to
+    /// its end. If the future is ready then, the reply gets its value. Otherwise, the reply is
     /// [`Cancelled`].
     pub fn abort(&self) {
         Arc::clone(&self.local).wake(ABORTED);
@@ -306,9 +306,10 @@ impl<W: World + Threads> Workers<W> {
     /// to be `Send`. The reply is a future of the value.
     ///
     /// The future may await anything: replies of other workers, timers and channels of another
-    /// runtime, such as `tokio`. Its wakers may be used on any thread. (What needs the context of
-    /// its runtime must be created in it.) Each poll counts as a task. The worker runs calls
-    /// between polls, and other tasks in turn with futures that are woken again and again.
+    /// runtime, such as `tokio`. Its wakers may be used on any thread. (An object that needs the
+    /// context of its runtime must be created in that context.) Each poll counts as a task. The
+    /// worker runs calls between polls. Futures that are woken again and again alternate with other
+    /// tasks.
     ///
     /// ```
     /// use std::cell::RefCell;
@@ -328,13 +329,13 @@ impl<W: World + Threads> Workers<W> {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     ///
-    /// **Cancellation**: the worker drops the future, on its own thread, when it has ended, when it
-    /// is [aborted](FutureReply::abort), or at the end of the workers: once they are
-    /// [closed](Workers::close) and this worker has nothing else to run, it drops the futures that
-    /// still wait. Their replies are [`Cancelled`]. A future that wakes itself in each poll never
-    /// waits, so the workers do not end before it does or is aborted. Meanwhile its worker does not
-    /// look for tasks of other workers, either. A future that owns the workers in an `Arc`, and
-    /// waits for ever, keeps them: give it a `Weak`. **Fork**: in a child, the future is neither
+    /// **Cancellation**: the worker drops the future, on its own thread, when the future has ended
+    /// or is [aborted](FutureReply::abort). Once the workers are [closed](Workers::close) and this
+    /// worker has nothing else to run, it also drops the futures that still wait. Their replies are
+    /// [`Cancelled`]. A future that wakes itself in each poll never waits, so the workers end only
+    /// after it has ended or was aborted. Meanwhile its worker does not look for tasks of other
+    /// workers, either. A future that owns the workers in an `Arc` and waits forever keeps them
+    /// alive, so give it a `Weak`. **Fork**: in a child, the future is neither
     /// polled nor dropped.
     ///
     /// # Errors
@@ -365,8 +366,8 @@ impl<W: World + Threads> Workers<W> {
     ///
     /// # Errors
     ///
-    /// [`Refused`], with the future as its `function`: with [`CallError::NotAWorker`] if the
-    /// calling thread is not one of these workers, and otherwise as for
+    /// [`Refused`], with the future as its `function`. The reason is [`CallError::NotAWorker`] if
+    /// the calling thread is not one of these workers. The other reasons are those of
     /// [`spawn_on`](Workers::spawn_on).
     pub fn spawn_local<F>(&self, future: F) -> Result<FutureReply<F::Output, W>, Refused<F>>
     where

@@ -29,8 +29,9 @@
 //! kernel's haltpoll. If other threads want its CPU, the worker polls for a few microseconds only.
 //! A caller on such a CPU polls for up to 100 us, and does not yield, because a yield would cost a
 //! time slice. It does so even if the worker of its own CPU must run before the answer comes,
-//! unless it called that worker. A polling thread detects by the clock that others want its CPU,
-//! because it did not run for a while. Later, a thread yields again, in case they are gone. A call
+//! unless it called that worker. A polling thread detects by the clock that it did not run for a
+//! while, because other threads want its CPU. Later, it tries a yield again, in case they are gone.
+//! A call
 //! to a polling worker costs one exchange and no system call. The cache line of the mailbox moves
 //! to the worker. The line of the request moves to the worker, too, and returns with the value. If
 //! the function and its value have at most three words each, the request fits into the mailbox's
@@ -85,9 +86,9 @@
 //! dropping the workers in the child does not wait. A [`Reply`] that was pending at the fork never
 //! becomes ready in the child, so pass it to `mem::forget`. A child that a worker has forked must
 //! exit, or begin another program, before the function that forked returns. If the function
-//! returns, calls that the worker has taken before may run there, too, and a function that waits
-//! for another worker waits forever. Otherwise the thread ends, without any further task, future or
-//! hook, and so does the child. **Panics**: a panic in a called
+//! returns, calls that the worker has taken before may also run in the child, and a function that
+//! waits for another worker waits forever. Otherwise, the thread ends without running any further
+//! task, future or hook, and the child ends with it. **Panics**: a panic in a called
 //! function is resumed in the caller. A panic in a task is resumed in the thread that waits for its
 //! value. The worker survives both.
 //!
@@ -152,7 +153,7 @@ use crate::panics::quietly;
 /// does not wait. The workers then end when they have nothing more to do, and
 /// [`join`](Workers::join) returns an error on such a thread. On a worker of another set, a drop
 /// serves calls while it waits. If the drop is nested in four calls, it serves only calls that come
-/// from workers. So a call that these workers wait for may have to come from a worker.
+/// from workers. So if these workers wait for a call from another thread, the drop may never end.
 pub struct Workers<W: World + Threads = Native> {
     shared: Arc<Shared<W>>,
     threads: Vec<W::JoinHandle<()>>,
@@ -306,7 +307,7 @@ impl<W: World + Threads> Workers<W> {
 
     /// Runs `function` on all of these CPUs at the same time, and returns the values when all CPUs
     /// have run it. A function that waits until it has begun on the other CPUs may wait forever.
-    /// On one of them, the call of another thread may run first and wait in the same way.
+    /// On one of those CPUs, the call of another thread may run first and wait in the same way.
     ///
     /// # Errors
     ///

@@ -8,19 +8,20 @@
 //! | `ASLEEP` | the owner sleeps, or is about to | the owner; a thread that leaves it a task |
 //! | the others | the tasks that have not ended | threads that add a task; workers that end one |
 //!
-//! An owner that is no worker only sleeps, and each task of the scope waits in the queue of a
-//! worker. An owner that is a worker has to run tasks of the scope itself, because there may be no
-//! other worker. It must not run any other tasks:
+//! An owner that is not a worker only sleeps, and each task of the scope waits in a worker's queue.
+//! An owner that is a worker must run tasks of the scope itself, because there may be no other
+//! worker. It must not run any other tasks:
 //!
 //!   Worker: opens a scope while it holds a lock, waits for a task that another worker runs
 //!   Worker: runs a task of its queue meanwhile, which takes that lock     <- for ever
 //!
 //! So the tasks of such a scope wait in a queue of the scope, and *tickets* wait in the queues of
-//! workers. A worker that comes to a ticket runs the oldest task of the scope. There are as many
+//! workers. A worker that takes a ticket from its queue runs the oldest task of the scope. There
+//! are as many
 //! tickets as tasks that wait, or more if the owner has run tasks itself. A new task needs no
-//! ticket then. At the end of the scope, the owner takes the tickets that are left out of its own
-//! queue. Another worker may come to one later. So a ticket shares the ownership of what it looks
-//! at: it is a handle of the scope's [`Home`].
+//! ticket then. At the end of the scope, the owner removes the remaining tickets from its own
+//! queue. Another worker may take one later. So a ticket shares the ownership of what it refers to:
+//! it is a handle of the scope's [`Home`].
 
 use core::any::Any;
 use core::marker::PhantomData;
@@ -344,7 +345,7 @@ impl<'scope, W: World> Scope<'scope, W> {
     /// # Errors
     ///
     /// [`Refused`], with the function, if the workers are closed and the calling thread is not one
-    /// of them, or in a forked child. If the owner of the scope is no worker, also if the queues
+    /// of them, or in a forked child. If the owner of the scope is not a worker, also if the queues
     /// are [full](super::Builder::queue_limit).
     ///
     /// # Panics
@@ -420,7 +421,7 @@ impl<W: World + Threads> Workers<W> {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     ///
-    /// A task borrows what outlives the scope, and nothing of the scope's own function:
+    /// A task may borrow data that outlives the scope, but no data of the scope's own function:
     ///
     /// ```compile_fail,E0373
     /// # let workers = coreline::Workers::new().unwrap();
@@ -430,8 +431,8 @@ impl<W: World + Threads> Workers<W> {
     /// });
     /// ```
     ///
-    /// **Closing**: tasks of a scope are accepted until the workers are
-    /// [closed](Workers::close), and run even if they are closed then. A scope that a worker has
+    /// **Closing**: tasks of a scope are accepted until the workers are [closed](Workers::close).
+    /// Accepted tasks run even after that. A scope that a worker has
     /// opened accepts tasks from workers at any time. **Fork**: in a child that was forked in the
     /// scope, the scope accepts no tasks and does not wait. The tasks that had not begun do not run
     /// in the child, and are not dropped there.

@@ -50,8 +50,8 @@ macro_rules! counts {
         #[non_exhaustive]
         pub struct WorkerStats {
             $($(#[$doc])* pub $name: u64,)+
-            /// The number of tasks that wait in the worker's queue now. A difference has the later
-            /// number.
+            /// The number of tasks that wait in the worker's queue now. A difference of two counts
+            /// keeps the later number.
             pub depth: u64,
         }
 
@@ -88,8 +88,8 @@ counts! {
     searches,
     /// The number of tasks that the worker took from other workers.
     steals,
-    /// The number of times that the worker slept because it had nothing to do. It may also sleep
-    /// while it waits for a call of its own, which is not counted. Each sleep costs two system
+    /// The number of times that the worker slept because it had nothing to do. A sleep while it
+    /// waits for a call of its own is not counted. Each sleep costs two system
     /// calls: one to fall asleep, and one of another thread to wake it.
     sleeps,
     /// The number of times that the worker woke and found no message.

@@ -2,7 +2,7 @@
 //! [`Recent`](super::Recent) and [`Clustered`](super::Clustered): [references](super::references)
 //! that hooks move, and their lock.
 //!
-//! # Why a look for an ID ends
+//! # Why a search for an ID ends
 //!
 //! A CPU that keeps no reference [looks](Referring::try_take) for an ID without the lock. If it
 //! finds none, it takes the lock and raises `contended`, which sends all later CPUs to the lock,
@@ -22,7 +22,7 @@
 //! keep the lower ones. Here a reference that has been unused the longest is taken first. There
 //! always is one if all IDs below the bound are taken, because fewer tasks run than the bound says.
 //! The kernel's step remains for races, in which that reference is in use again before it is taken.
-//! A CPU also no longer uses a reference to an ID that is not below the bound.
+//! A CPU also does not use a reference to an ID that is not below the bound.
 
 use core::ops::Range;
 use std::sync::Arc;

@@ -129,8 +129,8 @@ pub struct FirstFit;
 /// | yes | fewer | the source's reference is dropped |
 /// | no | any | the source's reference moves, and becomes the destination's recent one |
 ///
-/// The source's reference stays if it is for another ID than the task had, or if another task uses
-/// it by now. If the reference moves or is dropped, the source forgets its recent ID, too.
+/// The source's reference stays if its ID is not the one that the task had, or if another task uses
+/// it now. If the reference moves or is dropped, the source forgets its recent ID, too.
 #[derive(Debug)]
 pub struct Recent;
 
@@ -310,9 +310,10 @@ impl_debug!([P: Policy, W: World] Task<P, W> { .. });
 /// [width](CidLayout::width), which is the number of CPUs, except for gaps between nodes under
 /// [`Clustered`]. Under [`Clustered`], it uses 8 bytes for each last-level cache. Under [`Owned`],
 /// it uses up to 40 bytes times the peak number of tasks, plus allocator and vector overhead. When
-/// a task leaves, 24 of its 40 bytes are freed. The cache lines are mapped, and no memory for them
-/// is an error. All else comes from the global allocator when the space is created and when tasks
-/// enter. Without memory there, the process ends as with a [`Box`].
+/// a task leaves, 24 of its 40 bytes are freed. The cache lines are mapped. If there is no memory
+/// for them, the operation returns an error. All other memory comes from the global allocator when
+/// the space is created and when tasks enter. If that has no memory, the process ends, as with a
+/// [`Box`].
 ///
 /// **Concurrency**: calls about one task must not overlap. Switches and migrations to one CPU must
 /// not overlap either, as in a kernel that holds the CPU's run-queue lock. All other calls may

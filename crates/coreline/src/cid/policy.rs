@@ -46,7 +46,7 @@ pub trait Engine<W: World>: Send + Sync {
     fn enter(&self, allowed: &CpuSet) -> Self::Task;
     fn leave(&self, task: &Self::Task);
     fn allow(&self, task: &Self::Task, cpus: &CpuSet);
-    /// `None` if a task runs there. If there is no memory for the row, nothing has changed.
+    /// Returns `None` if a task runs there. If there is no memory for the row, nothing has changed.
     fn switch_in(
         &self,
         now: Time,

@@ -85,7 +85,7 @@ impl Buckets {
     /// does not exceed, as with the `le` of Prometheus. Values above all bounds belong to one more
     /// bucket, whose bound is `u64::MAX`.
     ///
-    /// A record finds its bucket by a bisection of the bounds.
+    /// A record finds its bucket by a binary search of the bounds.
     ///
     /// # Errors
     ///

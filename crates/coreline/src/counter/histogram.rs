@@ -6,7 +6,7 @@
 //!
 //! The law: while no thread records, the count of each bucket in a
 //! [snapshot](Histogram::snapshot) is the number of values recorded there minus the drained ones,
-//! and the sum is theirs. In the repository, `tests/laws/memory/histogram.rs` and
+//! and the sum is the sum of these values. In the repository, `tests/laws/memory/histogram.rs` and
 //! `tests/laws/memory/drain.rs` check it in all three worlds.
 //!
 //! Source: Tene, [HdrHistogram][hdr] (2012): log-linear buckets, and the recorders that a reader
@@ -43,8 +43,8 @@ const SUM: usize = 0;
 /// ```
 ///
 /// **Cost**: a record costs two additions to a [`PerCpuCounter`](super::PerCpuCounter), and the
-/// search for the bucket. The search is some shifts, or a bisection of the bounds. A snapshot reads
-/// 16 bytes per bucket. In each group of 32 buckets that has slots, it also reads 8 bytes per
+/// search for the bucket. The search is some shifts, or a binary search of the bounds. A snapshot
+/// reads 16 bytes per bucket. In each group of 32 buckets that has slots, it also reads 8 bytes per
 /// bucket and CPU.
 ///
 /// **Memory**: a histogram uses as much as a [`CounterVec`] that has one counter more than there

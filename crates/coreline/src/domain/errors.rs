@@ -17,7 +17,7 @@ pub enum LeaseError {
         /// The number of leases that the domain has.
         most: usize,
     },
-    /// A wait for a lease needs a fence of the process's other threads, which the kernel refuses.
+    /// A wait for a lease needs a fence of the process's other threads, but the kernel refuses it.
     #[error(transparent)]
     Lacking(#[from] Lacking),
     /// There is no memory for the allocations of the domain's first lease.

@@ -3,8 +3,8 @@
 //! # Indexes of their own
 //!
 //! Leased IDs are above the IDs that rows show. No section ever uses a leased ID. So a lease is
-//! exclusive across preemption and migration, even without sections. The number of concurrent
-//! leases bounds leased IDs, and the number of CPUs does not.
+//! exclusive across preemption and migration, even without sections. Leased IDs are bounded by the
+//! number of concurrent leases, not by the number of CPUs.
 
 use core::{mem, ptr};
 

@@ -54,7 +54,7 @@ use coreline_world::{Line, Native, Ordering, Word, World};
 use pace::Pace;
 use stocks::Stocks;
 
-/// The reason why no limiter can keep a limit.
+/// The reason why a limiter with this limit cannot exist.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum LimitError {
@@ -146,7 +146,7 @@ pub enum Refused {
 /// refusal says before you ask again. No call waits.
 ///
 /// **Memory**: a limiter uses two cache lines. With stocks, it uses one more line for each CPU that
-/// the machine can have. No memory for them [ends the process](crate#without-memory).
+/// the machine can have. If there is no memory for them, [the process ends](crate#without-memory).
 ///
 /// **Time**: the clock is `CLOCK_MONOTONIC`. The clock stands still while the machine is suspended.
 /// The times of a limiter for at least a million permits per second wrap after 208 days or more. If
@@ -160,7 +160,7 @@ pub enum Refused {
 /// **Fork**: the child has its own limiter, with the same permits. Together, parent and child let
 /// twice as many permits through. If another thread was filling a CPU's stock at the fork, the
 /// child never uses that stock again. Its threads on that CPU then take permits singly. If a thread
-/// is ended while it fills a stock, the process never uses that stock again either.
+/// is killed while it fills a stock, the process never uses that stock again either.
 pub struct RateLimiter<W: World = Native> {
     pace: Pace,
     stocks: Stocks<W>,

@@ -1,4 +1,4 @@
-//! [`Condvar`]: threads wait, without a lock, for a condition that is looked at under it.
+//! [`Condvar`]: threads free a lock and wait for a condition that the lock protects.
 //!
 //! # State
 //!
@@ -16,9 +16,9 @@
 //!
 //! `coreline-parking-lot` has a condition variable of its own, because `parking_lot` promises more:
 //! no wait ends without a notification, the longest wait ends first, and a notification returns how
-//! many threads it found. For that, the waiters are in a list, under a lock. A signal handler could
-//! interrupt the holder of that lock, so it could not notify. And the list, its lock and a tail do
-//! not fit in 8 bytes. Here, two counts are all that there is.
+//! many threads it found. For that, the waiters are in a list, under a lock. A signal handler that
+//! interrupts the holder of that lock could not notify. The list, its lock and a tail also do not
+//! fit in 8 bytes. Here, the whole state is two counts.
 //!
 //! # Law
 //!
@@ -77,9 +77,9 @@ const _: () = assert!(size_of::<Condvar<Native>>() == 8);
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TimedOut(pub bool);
 
-/// A guard of a mutex that can free the mutex for a while, as a wait for a [`Condvar`] in world `W`
-/// does: a [`MutexGuard`] of that world. With the feature `lock_api` or `lock_api_0_4`, also the
-/// `MutexGuard` of that crate, of any raw mutex.
+/// A guard that can free its mutex for a while, as a wait for a [`Condvar`] in world `W` does. A
+/// [`MutexGuard`] of that world is such a guard. With the feature `lock_api` or `lock_api_0_4`, so
+/// is that crate's `MutexGuard` of any raw mutex.
 pub trait Suspend<W: World>: DerefMut {
     /// Frees the mutex, calls `f`, and takes the mutex again, also after a panic.
     fn unlocked<R>(guard: &mut Self, f: impl FnOnce() -> R) -> R;

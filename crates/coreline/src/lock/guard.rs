@@ -110,7 +110,7 @@ macro_rules! mapped {
         $raw:expr
     ) => {
         impl<'a, T: ?Sized, $($Param: $Bound),*> $Guard<'a, T, $($Param),*> {
-            /// Makes the guard one of a part of the data.
+            /// Turns the guard into a guard of a part of the data.
             pub fn map<U: ?Sized>(
                 guard: Self,
                 part: impl FnOnce(&$($mutable)? T) -> &$($mutable)? U,
@@ -121,11 +121,11 @@ macro_rules! mapped {
                 }
             }
 
-            /// Makes the guard one of a part of the data, if there is that part.
+            /// Turns the guard into a guard of a part of the data, if that part exists.
             ///
             /// # Errors
             ///
-            /// The guard itself, if `part` returns `None`.
+            /// Returns the guard itself if `part` returns `None`.
             pub fn try_map<U: ?Sized>(
                 guard: Self,
                 part: impl FnOnce(&$($mutable)? T) -> Option<&$($mutable)? U>,
@@ -168,7 +168,8 @@ macro_rules! lock_impls {
 
         impl<T, $($Param: $Bound),*> $Lock<T, $($Param),*> {
             /// Creates a free lock around `data` in a const context, in any
-            /// [`ConstWorld`](coreline_world::ConstWorld). Some locks have several orders.
+            /// [`ConstWorld`](coreline_world::ConstWorld). If the lock has an order, it may be any
+            /// order.
             pub const fn const_new(data: T) -> Self
             where
                 W: coreline_world::ConstWorld,

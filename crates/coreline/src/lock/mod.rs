@@ -13,7 +13,7 @@
 //! # More threads than CPUs
 //!
 //! Locks whose waiters sleep have at least ten times the throughput of locks whose waiters only
-//! spin, but their longest waits are longer. This table is for 8 and for 32 threads. Turns are in
+//! spin, but their longest waits are longer. The table shows 8 and 32 threads. Turns are in
 //! millions per second, and the longest waits are in milliseconds:
 //!
 //! | lock | 8: turns | share | longest wait | 32: turns | share | longest wait |
@@ -36,11 +36,10 @@
 //!
 //! Waiters of locks that sleep do not yield on CPUs that other threads want, because a yield would
 //! cost a time slice. Threads learn which CPUs these are once a thread has waited in a queue.
-//! Beside four threads that compute without end, 8 threads on 2 CPUs had 1.23 times as many turns
-//! of [`RwLock`] as of std's, with sections of 100 ns and one write in a hundred. When waiters
-//! still yielded, they had 0.85 times as many. (`coreline-rivals rwlocks --beside 4` on an Intel
-//! Xeon, family 6 model 207, Linux 6.18: medians of 6 interleaved windows of 0.5 s, both locks in
-//! the same run.)
+//! On 2 CPUs, beside four threads that compute without end, 8 threads have 1.23 times as many turns
+//! of [`RwLock`] as of std's. If waiters yield, the ratio is 0.85. (Sections of 100 ns, one write
+//! in a hundred; `coreline-rivals rwlocks --beside 4` on an Intel Xeon, family 6 model 207, Linux
+//! 6.18: medians of 6 interleaved windows of 0.5 s, both locks in the same run.)
 //!
 //! # Priorities
 //!
@@ -74,8 +73,9 @@
 //! Between processes, use a lock of the C library with `PTHREAD_PROCESS_SHARED`. [`TicketLock`] has
 //! no nodes, and works in both cases.
 //!
-//! Each copy numbers the threads on its own, too. So a lock that compares such numbers, such as the
-//! checked mutex of the C library, may take a thread of another copy for its owner.
+//! Each copy also numbers the threads on its own. So a lock that compares such numbers may mistake
+//! a thread of another copy for its owner. The checked mutex of this project's C library is such a
+//! lock.
 //!
 //! # In an allocator
 //!

@@ -1,11 +1,13 @@
 //! The ticket lock: two counters, as in a bakery.
 //!
-//! A thread that wants the lock draws the next ticket and waits until that number is served; a
-//! holder that leaves serves the next number. So waiters get the lock in the order in which they
-//! arrived (the kernel's spinlock from 2.6.25 to 4.1; Mellor-Crummey and Scott, "Algorithms for
-//! scalable synchronization", 1991, section 2.2). All waiters spin on one word. Each hand-off
+//! A thread that wants the lock draws the next ticket and waits until that number is served. A
+//! holder that leaves serves the next number. So waiters get the lock in FIFO order. The kernel's
+//! spinlock was such a lock from 2.6.25 to 4.1. The source is Mellor-Crummey and Scott,
+//! ["Algorithms for scalable synchronization on shared-memory
+//! multiprocessors"](https://doi.org/10.1145/103727.103729), 1991, section 2.2. All waiters spin on
+//! one word. Each hand-off
 //! invalidates every waiter's copy of its line, so its cost grows with the number of waiters. Queue
-//! locks avoid that. This is the smallest fair lock, and the first test of the seam.
+//! locks avoid that. This is the smallest fair lock.
 //!
 //! # State
 //!
@@ -18,7 +20,7 @@
 //! count modulo 2³². There can never be 2³² threads at the lock, so equal values mean a free lock.
 //! `try_lock` reads the two one after another. If it is stopped in between, and exactly a multiple
 //! of 2³² tickets are drawn meanwhile, it takes a held lock. That takes minutes of contention, and
-//! then a chance of one in four thousand million. We accept it.
+//! then has a chance of one in four thousand million. We accept this.
 //!
 //! # Law
 //!

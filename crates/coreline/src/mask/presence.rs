@@ -99,12 +99,12 @@ impl PresenceOptions {
     /// fences.
     ///
     /// Updates may make fences up to 2 ms ahead of time. So with the default of 100 us, the first
-    /// 20 updates of a quick run make one each. Later updates of the run make a fence if `span` has
-    /// passed for each fence before it. The others leave old values to a later update. If none
-    /// comes, old values stay until [`synchronize`](super::Versioned::synchronize) or a
-    /// [`Reclaimer`](super::Reclaimer) frees them. Their number is at most that of the updates
-    /// which can be made during `span`. With a `span` of zero, each update makes a fence, and frees
-    /// all values that no reader holds.
+    /// 20 updates of a quick series make one fence each. A later update of the series makes a fence
+    /// only if `span` has passed for each earlier fence. The others leave old values to a later
+    /// update. If none comes, old values stay until [`synchronize`](super::Versioned::synchronize)
+    /// or a [`Reclaimer`](super::Reclaimer) frees them. There are at most as many of them as
+    /// updates can be made during `span`. With a `span` of zero, each update makes a fence, and
+    /// frees all values that no reader holds.
     pub const fn fence_every(mut self, span: Duration) -> Self {
         self.fence_every = span;
         self
@@ -144,8 +144,8 @@ impl_default!([] PresenceOptions, new);
 /// The type is a handle, and its clones are the same presence.
 ///
 /// **Costs**: entering takes one store to the context's own cache line and one load from it. A
-/// shootdown takes two heavy fences (natively, system calls), a read of each seat whose bit is set,
-/// and a write to each of these seats.
+/// shootdown takes two heavy fences (natively, system calls). It also reads each seat whose bit is
+/// set, and writes to each of these seats.
 ///
 /// **Priorities**: a shootdown that waits for another one sleeps. A shootdown that has waited for
 /// contexts for a long time sleeps between its checks, and so does one that begins inside and waits
@@ -263,7 +263,7 @@ impl<W: World> Presence<W> {
     }
 
     /// Runs `f` in every context that is present, and returns when each has run it or left. The
-    /// result is the number of contexts that it reached, and the number that were away.
+    /// result is the number of contexts that the call reached, and the number that were away.
     ///
     /// Each context that is present runs `f` in its next [`poll`](Inside::poll), or leaves. A
     /// context that does neither blocks the shootdown forever.

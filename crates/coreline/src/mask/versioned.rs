@@ -69,14 +69,14 @@ pub use self::reclaimer::Reclaimer;
 ///
 /// - A reader that stays present without reading, or that reads only while it has several guards,
 ///   keeps every old value alive. So leave before you block.
-/// - If updates follow one another quickly, only one in 100 us [frees
-///   values](PresenceOptions::fence_every). It frees what all of them have replaced since the last
-///   one. What the last updates of such a run replaced stays until a later update, `synchronize`,
-///   or a reclaimer, although no reader may hold it. This begins after about 20 updates of a run.
-///   So start a reclaimer if values are large, or set `fence_every` to zero.
+/// - If more than about 20 updates follow one another quickly, only one in 100 us [frees
+///   values](PresenceOptions::fence_every). It frees the values that all updates have replaced
+///   since the last one that freed any. The values that the last updates of such a series replaced
+///   stay until a later update, `synchronize` or a reclaimer frees them, although no reader may
+///   hold them. So start a reclaimer if values are large, or set `fence_every` to zero.
 ///
 /// **Costs**: an update writes the line of each reader whose bit is set. To free values, it also
-/// reads these lines, and takes a heavy fence (natively, a system call), which interrupts the CPUs
+/// reads these lines and makes a heavy fence (natively, a system call), which interrupts the CPUs
 /// on which readers run. In a virtual machine (Intel Xeon, family 6, model 207) this takes 17 us
 /// beside one such reader. If no reader's bit is set, an update makes no heavy fence. A new reader
 /// that finds no free seat adds as many seats as there are, up to a limit, and they stay. Updates
@@ -91,8 +91,8 @@ pub use self::reclaimer::Reclaimer;
 /// Guards nest in a thread, but not across an interrupt. A handler must not call `update`,
 /// `synchronize` or `retired`, and must not create a reader. In a forked child, readers of other
 /// threads that were present at the fork stay present. They keep alive the values that they held
-/// and all values that are replaced later. If one of these threads was in `update`, `synchronize`
-/// or `retired`, or was a [`Reclaimer`] at work, updates of the child wait forever.
+/// and all values that are replaced later. If such a thread was in `update`, `synchronize` or
+/// `retired`, or was a working [`Reclaimer`], updates of the child wait forever.
 pub struct Versioned<T: Send + Sync + 'static, W: World = Native> {
     shared: Arc<Shared<T, W>>,
 }
@@ -195,9 +195,9 @@ impl<T: Send + Sync + 'static, W: World> Versioned<T, W> {
 
     /// Replaces the value. Every [`get`](Reading::get) that begins after the call has returned
     /// finds the new value. The call then drops, on the caller's thread, the old values that no
-    /// reader can hold any more. It does not if there is a [reclaimer](Versioned::reclaimer), or if
-    /// more than 20 updates follow one another [quickly](PresenceOptions::fence_every): most of
-    /// them leave old values to a later update.
+    /// reader can hold any more. It drops no values if there is a
+    /// [reclaimer](Versioned::reclaimer). If more than 20 updates follow one another
+    /// [quickly](PresenceOptions::fence_every), most of them leave old values to a later update.
     ///
     /// The call waits for other updates, but never for readers. If a heavy fence
     /// [fails](coreline_world::Fences::try_fence_all), replaced values stay until a fence of a
@@ -207,8 +207,8 @@ impl<T: Send + Sync + 'static, W: World> Versioned<T, W> {
         self.replace(|_| value);
     }
 
-    /// Replaces the value by the result of `f`, which gets the present value. No other update comes
-    /// in between, so no update is lost. Otherwise, the call works like
+    /// Replaces the value with the result of `f`, which gets the present value. No other update
+    /// comes in between, so no update is lost. Otherwise, the call works like
     /// [`update`](Versioned::update).
     ///
     /// `f` runs under the lock of updates. `f` must not update the same value, ask for the number

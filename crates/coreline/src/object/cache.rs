@@ -1,10 +1,11 @@
 //! [`ObjectCache`]: gets, returns, and the paths to and from the depots.
 //!
-//! A magazine has the objects in 4 KiB, but at least 8 and at most 32, so that large objects do not
-//! go to and fro and small ones do not pile up: `a_cpu_keeps_two_magazines`, in `tests.rs`.
+//! A magazine has as many objects as fit into 4 KiB, but at least 8 and at most 32. So large
+//! objects do not move back and forth, and small ones do not pile up: `a_cpu_keeps_two_magazines`,
+//! in `tests.rs`.
 //!
-//! A CPU also keeps the memory of objects that were discarded, 4 KiB at most, so that an object
-//! that is constructed next needs no lock: `a_cpu_keeps_the_memory_of_discarded_objects`.
+//! A CPU also keeps up to 4 KiB of the memory of discarded objects, so that the next construction
+//! of an object needs no lock: `a_cpu_keeps_the_memory_of_discarded_objects`.
 //!
 //! | constant or rule | with less | with more | test |
 //! |---|---|---|---|
@@ -85,8 +86,8 @@ pub enum GetError {
     /// The budget is full.
     #[error(transparent)]
     OverBudget(#[from] OverBudget),
-    /// A wait for room in the budget needs a fence of the process's other threads, which the kernel
-    /// refuses.
+    /// A wait for room in the budget needs a fence of the process's other threads, but the kernel
+    /// refuses it.
     #[error(transparent)]
     Lacking(#[from] Lacking),
 }
@@ -114,8 +115,8 @@ pub struct Leaked {
 /// from one life to the next. Each life has its own `L`.
 ///
 /// Handles borrow the cache. If handles must have no lifetime, as in tasks, there are three ways.
-/// Put the cache into a `static`. Or put it into an [`Arc`](std::sync::Arc) that each handle keeps
-/// ([`get_owned`](ObjectCache::get_owned)). Or pass objects on as pointers
+/// You can put the cache into a `static`, or into an [`Arc`](std::sync::Arc) that each handle keeps
+/// ([`get_owned`](ObjectCache::get_owned)). You can also pass objects on as pointers
 /// ([`into_raw`](super::Object::into_raw)).
 ///
 /// **Memory**: a cache uses a few kilobytes, and 1.3 kilobytes for each index up to the highest

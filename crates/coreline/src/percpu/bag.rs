@@ -1,4 +1,4 @@
-//! [`PerCpuBag`]: values that any thread puts in and any thread takes out, kept by CPU.
+//! [`PerCpuBag`]: values that any thread may put in and take out, kept by CPU.
 //!
 //! | constant or rule | with less | with more | test |
 //! |---|---|---|---|

@@ -36,13 +36,13 @@ use crate::panics::Panics;
 /// **Returned values**: a push returns its value if the ring of its CPU is full or *busy*. A ring
 /// is busy while another thread, or the code that a signal handler interrupts, pushes to it. This
 /// time is about ten instructions and the copy of the value, or longer if that thread is preempted.
-/// A thread that is ended in the middle of a push leaves its ring busy.
+/// A thread that is killed in the middle of a push leaves its ring busy.
 ///
 /// **Order**: a drain returns the values of each ring in the order in which they were pushed to it.
 /// There is no order between rings. A thread that moves between two pushes uses two rings.
 ///
-/// **Time**: a push makes one atomic exchange on a line of its CPU. The push reads the drain's
-/// current position only if the ring is full according to the last position that was read. If the
+/// **Time**: a push makes one atomic exchange on a line of its CPU. A push reads the drain's
+/// current position only if the ring seems full by the last position that a push has read. If the
 /// kernel cannot wipe memory at a fork, and with the feature `portable`, a push also makes a system
 /// call for the process ID.
 ///
@@ -124,8 +124,8 @@ const _: () = {
 impl<T, W: World> UnwindSafe for LossyBuffer<T, W> {}
 impl<T, W: World> RefUnwindSafe for LossyBuffer<T, W> {}
 
-/// The error if another thread, or a caller of the present function, is already draining the
-/// buffer. That drain takes the values that it finds when it reaches their rings.
+/// The error if the buffer is already being drained, by another thread or by a caller of the
+/// present function. That drain takes the values that it finds when it reaches their rings.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("another call is already draining the buffer; leave the values to that call, or try again")]
 pub struct Draining;

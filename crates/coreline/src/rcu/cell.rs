@@ -1,4 +1,4 @@
-//! [`Rcu`]: a value that readers find whole, and that writers replace.
+//! [`Rcu`]: a value that readers see as a whole, and that writers replace.
 
 use core::fmt;
 use core::mem::ManuallyDrop;
@@ -27,8 +27,8 @@ use crate::percpu::PoolError;
 /// A read costs two additions to per-CPU memory and a load. In a section that has already begun,
 /// [`load`](Rcu::load) costs only the load and a comparison.
 ///
-/// **Law**: a reader finds the value of a store or update, whole. Each value is dropped once, after
-/// the end of all sections that may have found it.
+/// **Law**: a reader finds the whole value of one store or update. Each value is dropped once,
+/// after the end of all sections that may have found it.
 ///
 /// The rules of [`Collector`] for memory, panics, priorities, signals and forks also hold here. In
 /// a signal handler, [`read`](Rcu::read) and [`load`](Rcu::load) are async-signal-safe.
@@ -54,7 +54,7 @@ impl<T: Send + Sync + 'static> Rcu<T> {
 
 impl<T: Send + Sync + 'static, W: World> Rcu<T, W> {
     /// Creates a value whose readers and old values are the collector's. One section may read
-    /// several such values. A section also holds back old values of all others.
+    /// several such values. A section also delays the drop of the old values of all the others.
     pub fn with_collector(collector: &Arc<Collector<W>>, value: T) -> Self {
         let current = <W::Ptr<T> as Word>::new_in(Box::into_raw(Box::new(value)));
         Rcu { current, collector: Arc::clone(collector) }
@@ -90,7 +90,7 @@ impl<T: Send + Sync + 'static, W: World> Rcu<T, W> {
     ///
     /// # Panics
     ///
-    /// Panics if the section is of another collector.
+    /// Panics if the section belongs to another collector.
     #[inline]
     pub fn load<'g>(&'g self, guard: &'g impl Section<W>) -> &'g T {
         let same = guard.is_of(&self.collector);
@@ -105,8 +105,8 @@ impl<T: Send + Sync + 'static, W: World> Rcu<T, W> {
         self.current.load(Ordering::Acquire)
     }
 
-    /// Replaces the value, and retires the old one. The call allocates, and works like
-    /// [`retire`](Collector::retire) otherwise.
+    /// Replaces the value, and retires the old one. The call allocates. Otherwise, it works like
+    /// [`retire`](Collector::retire).
     pub fn store(&self, value: T) {
         let new = Box::into_raw(Box::new(value));
         // Release: pairs with the Acquire in `found`. Acquire: pairs with the Release of the thread
@@ -116,7 +116,7 @@ impl<T: Send + Sync + 'static, W: World> Rcu<T, W> {
         unsafe { self.collector.retire(old) };
     }
 
-    /// Replaces the value by the result of `f`, which gets the present one. If another thread
+    /// Replaces the value with the result of `f`, which gets the present one. If another thread
     /// replaces the value during the call, `f` is called again, so no update is lost. If `f`
     /// panics, the value stays.
     ///
@@ -149,7 +149,7 @@ impl<T: Send + Sync + 'static, W: World> Rcu<T, W> {
     pub fn into_inner(self) -> T {
         let this = ManuallyDrop::new(self);
         // Relaxed: the caller owns it.
-        // SAFETY: from a box, and taken once.
+        // SAFETY: `current` is a pointer from a box, and only this call takes it back.
         let value = unsafe { Box::from_raw(this.current.load(Ordering::Relaxed)) };
         // After that, because the last handle frees old values, whose drops may panic.
         // SAFETY: read once, from what is not dropped.

@@ -1,4 +1,4 @@
-//! [`Collector`]: readers, grace periods, and what waits for them.
+//! [`Collector`]: readers, grace periods, and the values that wait for these.
 //!
 //! | constant or rule | with less | with more | test |
 //! |---|---|---|---|
@@ -57,7 +57,7 @@ impl CollectorOptions {
     }
 
     /// Sets how many values in batches may wait before [`retire`](Collector::retire) waits for the
-    /// grace period, and for how long at most. See [`Collector`] about memory.
+    /// grace period, and the maximum time of that wait. See [`Collector`] about memory.
     pub const fn limit(mut self, values: usize, patience: Duration) -> Self {
         (self.limit, self.patience) = (values, patience);
         self
@@ -70,31 +70,31 @@ impl_default!([] CollectorOptions, new);
 ///
 /// See [the module](super) for an example, for what each call costs, and for the rules.
 ///
-/// **Law**: what a section may have found is freed after the section ends. A call of
+/// **Law**: a value that a section may have found is freed after the section ends. A call of
 /// [`synchronize`](Collector::synchronize) returns after the end of all sections that were in
 /// progress when the call began, even if new sections begin all the time.
 ///
-/// **Memory**: 32 bytes for each CPU that reads. 64 bytes for each CPU of the machine, and 4 KiB
-/// for each CPU that retires. Of the values themselves,
+/// **Memory**: a collector uses 32 bytes for each CPU that reads, 64 bytes for each CPU of the
+/// machine, and 4 KiB for each CPU that retires. Of the values themselves,
 ///
 /// - fewer than [`batch`](CollectorOptions::batch) stay on each CPU that retired, until more are
 ///   retired there, or until a [`barrier`](Collector::barrier) or a
-///   [reclaimer](Collector::reclaimer) frees them. If another thread drives a grace period at the
-///   moment when a batch is full, up to two batches stay: `retire` then waits for that thread;
-/// - those that were retired since the oldest section began, which may have found them, stay until
-///   it ends. If a reader is stuck, these are all values that are retired from then on;
-/// - so if more than the [limit](CollectorOptions::limit) wait, each CPU's `retire` waits for up
-///   to the patience, once for each batch. By default, a stuck reader then costs memory for 256
+///   [reclaimer](Collector::reclaimer) frees them. If another thread drives a grace period when a
+///   batch is full, up to two batches stay. Then `retire` waits for that thread;
+/// - values that were retired since the oldest section began stay until it ends, because it may
+///   have found them. If a reader is stuck, these are all later values;
+/// - if more values than the [limit](CollectorOptions::limit) wait, each CPU's `retire` waits for
+///   up to the patience, once for each batch. By default, a stuck reader then costs memory for 256
 ///   values per millisecond and retiring thread. With a patience of [`Duration::MAX`], the bound is
-///   strict: the limit, and two batches for each retiring thread and each CPU. Then a reader that
-///   is stuck stops all threads that retire, and no thread may retire in a section of its own: see
-///   [the rules](super#rules). The drop of a retired value does not wait if it retires other
-///   values, which come on top of all this.
+///   strict: the limit, and two batches for each retiring thread and each CPU. Then a stuck reader
+///   stops all threads that retire, and no thread may retire in a section of its own: see [the
+///   rules](super#rules). A drop that itself retires values does not wait, so these values are not
+///   part of the bound.
 ///
-/// If the kernel refuses `membarrier` after it has once allowed it, nothing more is freed before
+/// If the kernel refuses `membarrier` after it once allowed it, no further value is freed before
 /// the collector is dropped, and `retire` does not wait.
 ///
-/// To decide otherwise before you unlink a value, read [`pending`](Collector::pending).
+/// To check the backlog before you unlink a value, read [`pending`](Collector::pending).
 ///
 /// **Panics**: if a deferred function or the drop of a retired value panics, the others of its
 /// batch still run. Then the call that ran them (`retire`, `defer`, `barrier` or the drop of the
@@ -108,7 +108,7 @@ impl_default!([] CollectorOptions, new);
 /// [`OwnedGuard`](super::OwnedGuard), which may drop the collector.
 ///
 /// **Thread exit**: the collector keeps no state of threads. A thread that ends with a forgotten
-/// guard leaves a section that never ends: no value that is retired later is freed before the
+/// guard leaves a section that never ends. Then no value that is retired later is freed before the
 /// collector is dropped.
 ///
 /// **Fork**: see [`after_fork`](Collector::after_fork). Without that call, sections of the parent's
@@ -116,8 +116,8 @@ impl_default!([] CollectorOptions, new);
 ///
 /// **Drop**: dropping the collector frees all values that wait. At that time no guard exists,
 /// because guards borrow the collector or own a handle. A deferred function that owns a handle
-/// keeps the collector alive until the function has run. If it owns the last handle, no call can
-/// run it any more: it never runs, and the collector leaks.
+/// keeps the collector alive until the function has run. If it owns the last handle, it never runs,
+/// and the collector leaks.
 pub struct Collector<W: World = Native> {
     pub(super) readers: Readers<W>,
     lists: Lists<W>,
@@ -257,7 +257,7 @@ impl<W: World> Collector<W> {
     ///
     /// # Errors
     ///
-    /// [`Lacking`] natively, if the kernel refuses `membarrier` after it has once allowed it.
+    /// Natively, [`Lacking`] if the kernel refuses `membarrier` after it once allowed it.
     pub fn synchronize(&self) -> Result<(), Lacking> {
         self.wait(None).map(|_| ())
     }
@@ -285,8 +285,8 @@ impl<W: World> Collector<W> {
     /// Retires a value that came from [`Box::into_raw`]: drops its box after a grace period.
     ///
     /// The value may be dropped on any thread that uses the collector, in any later call of
-    /// `retire`, `defer` or `barrier`. So its drop must take no lock that a caller of these may
-    /// hold, and must not wait for a grace period.
+    /// `retire`, `defer` or `barrier`. So its drop must take no lock that a caller of these methods
+    /// may hold, and must not wait for a grace period.
     ///
     /// The call does not wait for readers, unless more values wait than the
     /// [limit](CollectorOptions::limit). Then it waits for up to the patience. If the caller
@@ -297,8 +297,8 @@ impl<W: World> Collector<W> {
     ///
     /// - The value is unlinked: no section that begins later finds it.
     /// - No other call retires or frees it.
-    /// - Until the grace period is over, only readers in sections of this collector use it, as
-    ///   shared.
+    /// - Until the grace period is over, only readers in sections of this collector use the value,
+    ///   through shared references.
     pub unsafe fn retire<T: Send + 'static>(&self, value: *mut T) {
         unsafe fn free<T>(value: *mut T) {
             // SAFETY: from a box, and freed once.
@@ -313,8 +313,8 @@ impl<W: World> Collector<W> {
     ///
     /// # Safety
     ///
-    /// The conditions of [`retire`](Collector::retire). The call `free(value)` is sound then, on
-    /// any thread, also when the collector is dropped.
+    /// The conditions of [`retire`](Collector::retire) hold. After the grace period, the call
+    /// `free(value)` is sound on any thread, even while the collector is dropped.
     #[inline]
     pub unsafe fn retire_with<T: Send + 'static>(&self, value: *mut T, free: unsafe fn(*mut T)) {
         // SAFETY: the caller's promise.
@@ -437,9 +437,9 @@ impl<W: World> Collector<W> {
         self.drain_and_resume(None).map(|_| ())
     }
 
-    /// Waits like [`barrier`](Collector::barrier), but until `deadline` at most. A batch that it
-    /// has begun to free by then, or the first one, it frees to the end. Returns false if some are
-    /// left.
+    /// Waits like [`barrier`](Collector::barrier), but until `deadline` at most. The call finishes
+    /// a batch that it has begun to free, and may begin its first one after the deadline. Returns
+    /// false if some values are left.
     ///
     /// # Errors
     ///
@@ -480,8 +480,8 @@ impl<W: World> Collector<W> {
         })
     }
 
-    /// Returns the number of values that were retired and not freed, with deferred functions that
-    /// did not run. It does not count the values of a batch that a thread is freeing.
+    /// Returns the number of values that were retired and not freed, including deferred functions
+    /// that have not run. It does not count the values of a batch that a thread is freeing.
     ///
     /// The call takes the lock of each CPU's list.
     pub fn pending(&self) -> usize {
@@ -491,8 +491,8 @@ impl<W: World> Collector<W> {
     }
 
     /// Returns the number of sections that are in progress. It is exact if none begins or ends
-    /// meanwhile. If values wait for long, it tells a stuck reader from a grace period that no
-    /// thread drives.
+    /// meanwhile. If values wait for a long time, the number distinguishes a stuck reader from a
+    /// grace period that no thread drives.
     pub fn readers(&self) -> u64 {
         self.readers.number()
     }

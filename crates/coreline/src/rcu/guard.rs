@@ -61,8 +61,8 @@ impl<W: World> Drop for OwnedGuard<W> {
 impl_debug!([W: World] OwnedGuard<W> as it { collector: it.collector });
 
 impl<W: World> Guard<'_, W> {
-    /// Returns whether the section is of this collector. Interfaces that take a guard and return
-    /// what it keeps must check this.
+    /// Returns whether the section belongs to this collector. Interfaces that take a guard and
+    /// return data that it protects must check this.
     #[inline]
     pub fn is_of(&self, collector: &Collector<W>) -> bool {
         core::ptr::eq(self.collector, collector)
@@ -70,7 +70,7 @@ impl<W: World> Guard<'_, W> {
 }
 
 impl<W: World> OwnedGuard<W> {
-    /// Returns whether the section is of this collector, like [`Guard::is_of`].
+    /// Returns whether the section belongs to this collector, like [`Guard::is_of`].
     #[inline]
     pub fn is_of(&self, collector: &Collector<W>) -> bool {
         core::ptr::eq(&raw const *self.collector, collector)
@@ -79,7 +79,7 @@ impl<W: World> OwnedGuard<W> {
 
 /// A read-side critical section: a [`Guard`] or an [`OwnedGuard`].
 pub trait Section<W: World>: sealed::Sealed {
-    /// Returns whether the section is of this collector.
+    /// Returns whether the section belongs to this collector.
     fn is_of(&self, collector: &Collector<W>) -> bool;
 }
 

@@ -1,5 +1,5 @@
-//! Read-copy update: readers of a structure write to nothing that they share, and what writers
-//! unlink is freed when no reader can hold it any more.
+//! Read-copy update: readers of a structure write to no memory that they share. A node that a
+//! writer unlinks is freed when no reader can hold it any more.
 //!
 //! | type | for |
 //! |---|---|
@@ -13,7 +13,7 @@
 //!
 //! # A structure of your own
 //!
-//! A stack that any thread reads, and from which writers take the top:
+//! In this example, any thread reads a stack, and writers take its top:
 //!
 //! ```
 //! use coreline::Mutex;
@@ -94,12 +94,12 @@
 //! A section costs two additions to per-CPU memory. These are not locked instructions if the
 //! machine has restartable sections. Sections nest, and each costs the same.
 //!
-//! To retire a value costs a place in a list of the calling thread's CPU: one locked instruction on
-//! a line that only this CPU uses. When the list has a batch of values, the thread drives a grace
-//! period, with a heavy fence that interrupts the CPUs which run this process, and reads the counts
-//! of all CPUs. So larger [batches](CollectorOptions::batch) cost less for each value, and keep
-//! more of them. A grace period waits for sections that began before it, and for no others. What is
-//! retired while one is in progress waits for the next one, so for up to two lengths of a section.
+//! Retiring a value adds it to a list of the calling thread's CPU, with one locked instruction on a
+//! line that only this CPU uses. When the list has a batch of values, the thread drives a grace
+//! period. It makes a heavy fence, which interrupts the CPUs that run this process, and reads the
+//! counts of all CPUs. So larger [batches](CollectorOptions::batch) cost less for each value, and
+//! keep more values. A grace period waits only for sections that began before it. A value that is
+//! retired during a grace period waits for the next one, for up to two lengths of a section.
 //!
 //! # Rules
 //!
@@ -110,11 +110,12 @@
 //!   later, or on a reclaimer's. They must not wait for a grace period. Without a reclaimer, they
 //!   must not take a lock that a thread may hold while it retires.
 //! - With a [patience](CollectorOptions::limit) of `Duration::MAX`, a thread that retires may wait
-//!   for a grace period. So it must not retire in a section, as after [`enter`](Collector::enter)
-//!   or in the function of [`update`](Rcu::update): it would wait for itself forever. Nor may it
-//!   hold a lock that the drop of a retired value takes, even if there is a reclaimer.
+//!   for a grace period. So it must not retire in a section, such as after
+//!   [`enter`](Collector::enter) or in the function of [`update`](Rcu::update), because it would
+//!   wait for itself forever. Nor may it hold a lock that the drop of a retired value takes, even
+//!   if there is a reclaimer.
 //! - Separate structures that are not read together can have a collector each. Then a long section
-//!   of one does not hold back what the other retires.
+//!   of one does not delay the values that the other retires.
 //!
 //! # In async code
 //!
@@ -141,7 +142,7 @@
 //! # Ok::<(), coreline::percpu::PoolError>(())
 //! ```
 //!
-//! While the task awaits, values that others retire are not freed. To await for long, clone an
+//! While the task awaits, values that others retire are not freed. Before a long await, clone an
 //! `Arc` out of the value, and end the section.
 //!
 //! # Which one to take

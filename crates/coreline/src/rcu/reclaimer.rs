@@ -1,4 +1,4 @@
-//! [`Reclaimer`]: a thread that frees what a [`Collector`] has.
+//! [`Reclaimer`]: a thread that frees the retired values of a [`Collector`].
 
 use std::sync::Arc;
 
@@ -27,16 +27,16 @@ use crate::reclaim::{Reclaim, Reclaimers, Thread};
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 ///
-/// Dropping the reclaimer ends the thread, and waits for its end. The thread first frees what no
-/// section holds. Later calls of `retire` free the rest. A reclaimer keeps the collector alive. A
-/// retired value may own a reclaimer. If a reclaimer's thread drops such a value, the drop does not
-/// wait.
+/// Dropping the reclaimer ends the thread, and waits for its end. The thread first frees the values
+/// that no section holds. Later calls of `retire` free the rest. A reclaimer keeps the collector
+/// alive. A retired value may own a reclaimer. If a reclaimer's thread drops such a value, the drop
+/// does not wait.
 ///
 /// **Costs**: the first value of a list, and each batch, cost one more system call. While a section
 /// holds a value, the thread checks after 50 us, and then at growing intervals of up to 10 ms. If
 /// values are retired faster than the thread frees them, the
 /// [limit](super::CollectorOptions::limit) holds. With a patience of `Duration::MAX`, a drop must
-/// then take no lock that a thread holds while it retires: each would wait for the other.
+/// then take no lock that a thread holds while it retires, because each would wait for the other.
 ///
 /// **Panics**: if a drop or a function panics, the thread continues with the others. The panic hook
 /// reports the panic.
@@ -51,7 +51,8 @@ pub struct Reclaimer<W: Testbed = Native> {
 }
 
 impl<W: Testbed> Collector<W> {
-    /// Starts a thread that frees what was retired and what is retired from now on.
+    /// Starts a thread that frees the values that were retired and those that are retired from now
+    /// on.
     ///
     /// # Errors
     ///

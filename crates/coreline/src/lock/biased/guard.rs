@@ -12,18 +12,17 @@ use super::RawBiasedRwLock;
 /// A lock around data that many threads may read at the same time, or one thread may write. A
 /// thread may read again while it reads.
 ///
-/// At first, reads cost a locked instruction each at their beginning and at their end, on a line
-/// that all readers share, as those of an [`RwLock`](super::super::RwLock). After 256 reads that
-/// came after another thread's, or found another reader, without a write in between, the lock is
-/// *biased*: readers count themselves in memory of their CPU, without a locked instruction. So a
-/// lock that one thread uses stays as it is, unless its reads nest. So does one that threads seldom
-/// read: if no reads overlap, one of another thread must come within about 2 µs. A write takes the
-/// bias back, which interrupts the CPUs that run this process. For nine times as long as that took,
-/// the lock is not biased again.
+/// At first, a read costs two locked instructions on a line that all readers share, like a read of
+/// an [`RwLock`](super::super::RwLock). After 256 reads that followed another thread's use or met
+/// another reader, with no write in between, the lock is *biased*. Readers then count themselves in
+/// memory of their CPU, without a locked instruction. A lock that only one thread uses is not
+/// biased, unless its reads nest. Nor is a lock that is seldom read: if reads do not overlap,
+/// another thread must read within about 2 µs. A write takes the bias back, which interrupts the
+/// CPUs that run this process. The lock then stays unbiased for nine times as long as that took.
 ///
-/// So the lock is for data whose use is not known when the program is written, or changes, and for
-/// programs that read recursively. If the data is hardly ever written, [`ReadMostly`] has the
-/// cheaper reads. If many writes wait, [`RwLock`] is fairer to them.
+/// Use the lock for data whose use changes, or is not known when the program is written. Use it
+/// also in programs that read recursively. If the data is hardly ever written, [`ReadMostly`] has
+/// the cheaper reads. If many writes wait, [`RwLock`] is fairer to them.
 ///
 /// ```
 /// use coreline::lock::BiasedRwLock;
@@ -40,15 +39,14 @@ use super::RawBiasedRwLock;
 /// ```
 ///
 /// **Fairness**: writers get their turns as in a [`Mutex`](super::super::Mutex). A writer that has
-/// its turn holds up readers that come. If readers are still there after 1 ms, the writer lets
-/// others in for 9 ms, and then tries again. So a writer waits for the reads that are there when
-/// its turn comes. It also waits for readers that have waited for 1 ms, for `try_read`, and for
-/// reads whose deadline has passed, because these do not wait for writers that wait. If reads last
+/// its turn makes new readers wait. If earlier readers still read after 1 ms, the writer lets new
+/// ones in for 9 ms, and then tries again. So a writer waits for the reads that are in progress
+/// when its turn comes. It also waits for reads that do not wait for it: those that have waited for
+/// 1 ms, `try_read`, and those whose deadline has passed. If reads last
 /// longer than 1 ms and always overlap, writers may wait forever, as with the default lock of
-/// glibc. A reader waits for at most 1 ms for writers that wait themselves. A reader that has
-/// waited for 1 ms comes before all writers that wait, and keeps the lock free for itself until it
-/// runs. If several such readers wait, one that is slow to wake up may miss that turn, and asks
-/// again.
+/// glibc. A reader waits for at most 1 ms for waiting writers. A reader that has waited for 1 ms
+/// comes before all waiting writers, and keeps the lock free for itself until it runs. If several
+/// such readers wait, one that is slow to wake up may miss that turn, and asks again.
 ///
 /// **Recursion**: a thread that reads may start more reads, at any time. If a writer waits, such a
 /// read may take 1 ms. A thread that reads must not write, and a thread that writes must not read
@@ -61,17 +59,17 @@ use super::RawBiasedRwLock;
 /// **Size**: 48 bytes next to the data. A lock that was ever biased also uses 8 bytes per CPU, and
 /// 128 bytes from the global allocator, until it is dropped. If there is no memory for these, the
 /// lock stays as it was, and later reads try again. The first such lock of a process also allocates
-/// the process's [pool](crate::percpu::PerCpuPool), if no other per-CPU memory has done so, and
-/// ends the process if there is no memory for that. A lock is never biased where there are no
+/// the process's [pool](crate::percpu::PerCpuPool), if that does not exist yet. If there is no
+/// memory for the pool, the process ends. A lock is never biased where there are no
 /// restartable sections, or where the kernel cannot fence them (before Linux 5.10). A waiting
 /// writer also uses the shared nodes that [`Osq`](super::super::Osq) describes.
 ///
 /// **In an allocator**: the lock must not guard the global allocator, because it allocates.
 ///
-/// **Panics**: `read` and `read_by` may panic with more than 2^22 reads at one time, and `write`
-/// waits for them. Only forgotten guards can lead to so many reads. `write` and `write_by` panic
-/// natively if the kernel refuses `membarrier` after it has once allowed it, and the lock is
-/// biased. [`RawBiasedRwLock`] has methods that return an error instead. A panic while a guard is
+/// **Panics**: with more than 2^22 reads at one time, `read` and `read_by` may panic, and `write`
+/// waits. Only forgotten guards can lead to so many reads. Natively, `write` and `write_by` panic
+/// if the lock is biased and the kernel refuses `membarrier` after it once allowed it.
+/// [`RawBiasedRwLock`] has methods that return an error instead. A panic while a guard is
 /// alive frees the lock, and the data is not poisoned.
 ///
 /// **Signals**: in a signal handler, use [`try_read`](BiasedRwLock::try_read), which does not wait
@@ -101,8 +99,8 @@ pub struct BiasedRwLock<T: ?Sized, W: World = Native> {
 unsafe impl<T: ?Sized + Send + Sync, W: World> Sync for BiasedRwLock<T, W> {}
 
 impl<T: ?Sized, W: World> BiasedRwLock<T, W> {
-    /// Takes the lock to read. Waits for a writer that has the lock, and for a while for one that
-    /// waits. Dropping the guard frees the lock.
+    /// Takes the lock to read. Waits for a writer that has the lock, and at most 1 ms for waiting
+    /// writers. Dropping the guard frees the lock.
     #[inline]
     pub fn read(&self) -> BiasedRwLockReadGuard<'_, T, W> {
         self.raw.read();
@@ -199,7 +197,7 @@ guard!(mut BiasedRwLockWriteGuard of BiasedRwLock, [W: World], |lock: &BiasedRwL
 });
 
 impl<'a, T: ?Sized, W: World> BiasedRwLockWriteGuard<'a, T, W> {
-    /// Makes a reader of the writer. No other writer has the lock in between.
+    /// Turns the writer into a reader. No other writer has the lock in between.
     pub fn downgrade(guard: Self) -> BiasedRwLockReadGuard<'a, T, W> {
         let mut guard = ManuallyDrop::new(guard);
         // SAFETY: once, here; the guard is not used again.

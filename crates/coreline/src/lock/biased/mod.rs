@@ -2,18 +2,21 @@
 //! each CPU while no thread writes.
 //!
 //! At first, readers count themselves in one word. After 256 reads ([`PAYS`](tally::PAYS)) that
-//! came after another thread's, or found another reader, without a write in between, the lock is
-//! *biased*: readers count themselves in their CPU's slot of per-CPU memory. A lock that one thread
-//! uses stays as it is: the line of its word is in the cache of the CPU that reads. So does one
-//! that threads read now and then: before it gets slots, a reader must see another one read within
-//! about 2 us ([`SOON`](slots::SOON)), by a clock that it reads once in 16 looks. A writer takes
+//! followed another thread's use or met another reader, with no write in between, the lock is
+//! *biased*. Readers then count themselves in their CPU's slot of per-CPU memory. A lock that one
+//! thread uses is not biased, because the line of its word is in the cache of the CPU that reads.
+//! Nor is a lock that is seldom read: before it gets slots, a reader must see another one read
+//! within about 2 us ([`SOON`](slots::SOON)). The reader checks the clock once in 16 looks. A
+//! writer takes
 //! the bias back. It moves the counts of the slots into the word, and then waits for the word
 //! alone.
 //!
-//! The bias is that of Dice and Kogan, "BRAVO: Biased Locking for Reader-Writer Locks", USENIX ATC
-//! 2019. There, readers of all locks share one table, and execute a fence. Here, each lock has
-//! slots of its own, which it allocates when it is biased for the first time, and a reader's count
-//! is a restartable section, without a fence.
+//! The bias is that of Dice and Kogan, ["BRAVO: Biased Locking for Reader-Writer Locks"][bravo],
+//! USENIX ATC 2019. There, readers of all locks share one table, and execute a fence. Here, each
+//! lock has slots of its own, which it allocates when it is biased for the first time, and a
+//! reader's count is a restartable section, without a fence.
+//!
+//! [bravo]: https://www.usenix.org/conference/atc19/presentation/dice
 //!
 //! # State
 //!
@@ -75,9 +78,10 @@
 //!
 //! # Which thread is next
 //!
-//! A writer that waits *closes* the lock: readers that come wait. If readers are still there after
+//! A writer that waits *closes* the lock, so new readers wait. If readers are still there after
 //! 1 ms ([`PATIENCE`](waits::PATIENCE)), the first writer opens the lock for 9 ms, takes it if it
-//! finds no reader, and else closes it again. A first writer that gives up earlier leaves the lock
+//! finds no reader, and otherwise closes it again. A first writer that gives up earlier leaves the
+//! lock
 //! open for nine times ([`SHARE`](waits::SHARE)) as long as it has kept readers out. The time when
 //! the lock may be closed again is in the lock, for the next first writer. One that takes the lock
 //! clears it.
@@ -87,10 +91,10 @@
 //! lock next. All readers are woken when it is free. The first late reader to enter clears `WANTS`.
 //! The others ask again if a writer was faster than they were.
 //!
-//! No reader waits for longer than that for a writer that waits itself. So a thread may read again
-//! while it reads, and may wait for another thread that reads. Whether the thread already reads is
-//! not known: the counts do not say which threads they count, and a count for each thread would
-//! cost each read, and would be wrong where another thread unlocks.
+//! No reader waits longer than that for a waiting writer. So a thread may read again while it
+//! reads, and may wait for another thread that reads. The lock does not know whether a thread
+//! already reads, because the counts do not say which threads they count. A count for each thread
+//! would make each read slower, and would be wrong if another thread unlocks.
 //!
 //! # How the gate opens
 //!
@@ -105,8 +109,8 @@
 //! # How often the bias is taken back
 //!
 //! A writer measures how long it took to take the bias back: the wait for a thread that makes a
-//! slot, the fence, and the sum over the slots. For [`TIMES`](slots::TIMES) as long, 9, the lock is
-//! not biased again. So writers spend at most a tenth of their time on it.
+//! slot, the fence, and the sum over the slots. The lock then stays unbiased for
+//! [`TIMES`](slots::TIMES) (9) times as long. So writers spend at most a tenth of their time on it.
 //!
 //! # Laws
 //!

@@ -1,4 +1,4 @@
-//! [`RawBiasedRwLock`]: the lock without data, and what takes it no more than one look.
+//! [`RawBiasedRwLock`]: the lock without data, and the operations that need only one look at it.
 //!
 //! | constant | why this value | test |
 //! |---|---|---|
@@ -118,8 +118,8 @@ impl<W: World> RawBiasedRwLock<W> {
         }
     }
 
-    /// Takes the lock to read. Waits for a writer that has the lock, and for a while for one that
-    /// waits.
+    /// Takes the lock to read. Waits for a writer that has the lock, and at most 1 ms for waiting
+    /// writers.
     ///
     /// # Panics
     ///
@@ -136,15 +136,15 @@ impl<W: World> RawBiasedRwLock<W> {
     ///
     /// # Panics
     ///
-    /// As [`read`](RawBiasedRwLock::read).
+    /// Panics like [`read`](RawBiasedRwLock::read).
     #[inline]
     pub fn read_by(&self, deadline: Time) -> bool {
         self.read_at_once() || self.read_or_panic(Some(deadline))
     }
 
     /// Takes the lock to read, as [`read`](RawBiasedRwLock::read) does, or with a deadline as
-    /// [`read_by`](RawBiasedRwLock::read_by) does. Returns whether it took the lock, which it did
-    /// if there is no deadline.
+    /// [`read_by`](RawBiasedRwLock::read_by) does. Returns whether it took the lock. Without a
+    /// deadline, this is always true.
     ///
     /// # Errors
     ///
@@ -177,7 +177,7 @@ impl<W: World> RawBiasedRwLock<W> {
     ///
     /// # Errors
     ///
-    /// [`TooManyReads`] if no writer has the lock, but 2^22 readers.
+    /// [`TooManyReads`] if 2^22 readers have the lock, and no writer.
     #[inline]
     pub fn try_read_checked(&self) -> Result<bool, TooManyReads> {
         self.enter(HELD, 0)
@@ -269,7 +269,8 @@ impl<W: World> RawBiasedRwLock<W> {
         unsafe { Self::uncount(&raw const *self) };
     }
 
-    /// Frees the lock of one reader, as [`unlock`](RawBiasedRwLock::unlock) does.
+    /// Frees the lock for a caller that holds it as a reader, like
+    /// [`unlock`](RawBiasedRwLock::unlock).
     ///
     /// # Safety
     ///
@@ -346,8 +347,8 @@ impl<W: World> RawBiasedRwLock<W> {
     ///
     /// # Errors
     ///
-    /// [`Lacking`] natively, if the kernel refuses `membarrier` after it has once allowed it, and
-    /// the lock is biased. The lock is then not taken.
+    /// Natively, [`Lacking`] if the lock is biased and the kernel refuses `membarrier` after it
+    /// once allowed it. The lock is then not taken.
     #[inline]
     pub fn write(&self) -> Result<(), Lacking> {
         if self.write_at_once() {
@@ -361,7 +362,7 @@ impl<W: World> RawBiasedRwLock<W> {
     ///
     /// # Errors
     ///
-    /// As for [`write`](RawBiasedRwLock::write).
+    /// The same errors as for [`write`](RawBiasedRwLock::write).
     #[inline]
     pub fn write_by(&self, deadline: Time) -> Result<bool, Lacking> {
         if self.write_at_once() {
@@ -372,9 +373,10 @@ impl<W: World> RawBiasedRwLock<W> {
 
     /// Takes the lock to write if no thread has it. Returns whether it took the lock.
     ///
-    /// The call may also fail if another thread waits to write, or tries to, if a reader comes at
-    /// the same time, or if a reader has waited for more than 1 ms. If the lock is biased and no
-    /// thread reads, the call takes the bias back. If the kernel refuses to, it fails.
+    /// The call may also fail if another thread waits or tries to write, if a reader comes at the
+    /// same time, or if a reader has waited for more than 1 ms. If the lock is biased and no thread
+    /// reads, the call takes the bias back. If the kernel refuses the fence for this, the call
+    /// fails.
     #[inline]
     pub fn try_write(&self) -> bool {
         self.write_at_once() || self.try_write_slowly()
@@ -390,7 +392,8 @@ impl<W: World> RawBiasedRwLock<W> {
         taken.is_ok()
     }
 
-    /// Frees the lock of its writer, as [`unlock`](RawBiasedRwLock::unlock) does.
+    /// Frees the lock for a caller that holds it as its writer, like
+    /// [`unlock`](RawBiasedRwLock::unlock).
     ///
     /// # Safety
     ///
@@ -406,7 +409,7 @@ impl<W: World> RawBiasedRwLock<W> {
         }
     }
 
-    /// Makes a reader of the writer. No other writer has the lock in between.
+    /// Turns the writer into a reader. No other writer has the lock in between.
     ///
     /// # Safety
     ///

@@ -2,8 +2,8 @@
 //!
 //! A word says whether the lock is held. Beside it there is an [`Osq`] of four bytes. A thread that
 //! finds the lock held checks it a few times, and then queues. Of the threads that queue and spin,
-//! only the one that has its turn, the *first waiter*, looks at the word. So however many wait,
-//! only one spins on the line that the holder writes. It passes its turn on when it has the lock,
+//! only the one that has its turn, the *first waiter*, looks at the word. So only one waiter spins
+//! on the line that the holder writes. It passes its turn on when it has the lock,
 //! so that the next one spins there during its section (as in the kernel's mutex,
 //! `kernel/locking/mutex.c`). Waiters sleep in the queue, each on the word of its node. The first
 //! waiter sleeps on the lock's word.
@@ -31,8 +31,8 @@
 //!
 //! # Which thread is next
 //!
-//! A thread that comes may take a freed lock before a waiter does: waking a waiter takes
-//! microseconds, in which many sections fit. A first waiter that spins asks for the lock after 5
+//! A new thread may take a freed lock before a waiter does. A waiter takes microseconds to wake up,
+//! which is enough for many sections. A first waiter that spins asks for the lock after 5
 //! us, unless another thread wants its CPU. One that sleeps asks after 1 ms. Then the next thread
 //! that frees the lock hands it over. So no waiter starves. The lock idles for a sleeper at most
 //! once in 1 ms while other threads come.
@@ -50,7 +50,7 @@
 //! # More threads than CPUs
 //!
 //! A thread that was woken for its turn does not run while another thread has its CPU, often for
-//! milliseconds. Meanwhile it does not pass its turn on. The threads that sleep after it would
+//! milliseconds. Meanwhile it does not pass its turn on. The threads that sleep behind it would
 //! sleep as long, although CPUs are idle.
 //!
 //! ```text
@@ -58,9 +58,9 @@
 //! CPU 1: B and C sleep behind A
 //! ```
 //!
-//! So a thread that sleeps behind the first waiter looks after 2, 4, 8 and so on to 256 ms whether
-//! the lock is free, and takes it as a thread that comes does. If it is not free, the thread goes
-//! back to sleep in its place.
+//! So a thread that sleeps behind the first waiter checks after 2, 4, 8 and so on to 256 ms whether
+//! the lock is free. If so, it takes the lock as a new thread does. If not, it keeps its position
+//! in the queue and sleeps again.
 //!
 //! # Laws
 //!

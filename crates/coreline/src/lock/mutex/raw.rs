@@ -134,15 +134,17 @@ impl<O: Order, W: World> RawMutex<O, W> {
     /// Frees the lock, and hands it to the first waiter if a thread is in the queue. No other
     /// thread can take the lock before that waiter does, whether it spins, sleeps or wakes up.
     ///
-    /// A thread that finds the lock held looks for a few us before it is in the queue. The first
-    /// wait of a process takes ms to get there. If no thread is in the queue at the last look, the
+    /// A thread that finds the lock held looks for a few microseconds before it enters the queue.
+    /// The first wait of a process takes milliseconds to get there. If no thread is in the queue at
+    /// the last look, the
     /// call does what [`unlock`](RawMutex::unlock) does. So a thread that queues between that look
     /// and the write that frees the lock may be passed. The memory must stay until the call
     /// returns, as for `unlock`.
     ///
     /// A thread may also be passed if it waits without a node, because all nodes are in use. If at
-    /// least 512 nodes of waiters that gave up are in queues, a thread with a deadline may take the
-    /// place of one that gave up, before threads that came sooner. The lock idles until the thread
+    /// least 512 nodes of waiters that gave up are in queues, a thread with a deadline may take
+    /// over the node of one that gave up, before threads that came sooner. The lock idles until the
+    /// thread
     /// to which it is handed runs. If that thread was preempted, or has a low priority, this takes
     /// as long as the kernel takes to schedule it.
     ///

@@ -2,7 +2,8 @@
 //!
 //! A thread that arrives swaps its node's number into the lock and links itself after the previous
 //! node. It waits on a word of its own, so a hand-off costs the same however many threads wait
-//! (Mellor-Crummey and Scott, "Algorithms for scalable synchronization", 1991, section 2.4). The
+//! (Mellor-Crummey and Scott, ["Algorithms for scalable synchronization on shared-memory
+//! multiprocessors"](https://doi.org/10.1145/103727.103729), 1991, section 2.4). The
 //! kernel has such a queue for the threads that spin before they sleep, `osq_lock`. Its nodes are
 //! numbered, and a waiter may give up.
 //!
@@ -32,8 +33,8 @@
 //! touches neither the node nor the lock: it has *abandoned* the node. The holder that reaches the
 //! node acts for it: it passes the turn to the next node, and puts this node back. If the holder's
 //! exchange to `TURN` was first, the waiter has the turn after all. So exactly one of the two
-//! happens. If many abandoned nodes are in queues, a thread that comes takes such a place instead
-//! of a node of its own: see `places.rs`.
+//! happens. If many abandoned nodes are in queues, a new thread takes over one of them instead of
+//! using a node of its own: see `places.rs`.
 //!
 //! # Law
 //!

@@ -1,4 +1,4 @@
-//! [`Tables`]: what threads wait in, and where holders sort them by place.
+//! [`Tables`]: the nodes in which threads wait, and the boards on which holders sort them by place.
 //!
 //! | constant | why this value | test |
 //! |---|---|---|

@@ -2,11 +2,11 @@
 //!
 //! # What a holder in [`Near`] does when it passes on its turn
 //!
-//! - **A**: without a board, it takes the queue's first waiter. If that is of another place, more
-//!   follow, and there is no pause (`CALM`), the lock gets a board: step B.
+//! - **A**: without a board, it takes the queue's first waiter. If that waiter is of another place,
+//!   more follow, and there is no pause (`CALM`), the lock gets a board: step B.
 //! - **B**: with a board, it takes the next waiter of the current run. If the run's ring is empty,
-//!   it first sorts the waiters that came. If the run is over, it begins the next one. That is of
-//!   another place, unless the current place has the oldest waiter, or all of them. If no sorted
+//!   it first sorts the waiters that came. If the run is over, it begins the next one. That run is
+//!   at another place, unless the current place has the oldest waiter, or all of them. If no sorted
 //!   waiter is left, it takes the queue's first one, and puts the board back.
 //! - **C**: it hands over. If that waiter has given up, it begins again with A, or B.
 //!
@@ -93,9 +93,8 @@ impl Pass for Fifo {
 /// If waiters of several places wait, their lock gets a board, which is passed on with the turn
 /// until one waiter is left. A holder sorts the waiters onto the board by place when no waiter of
 /// its own place is left. So each waiter is examined once. The lock itself does not grow. CNA (Dice
-/// and Kogan, "Compact NUMA-aware locks", 2019) has two lists instead. It examines remote waiters
-/// repeatedly. CNA was proposed for the kernel. Structures that are bound to a lock while it is
-/// contended were also proposed for the kernel.
+/// and Kogan, ["Compact NUMA-aware locks"](https://arxiv.org/abs/1810.05600), 2019), which was
+/// proposed for the kernel, has two lists instead. It examines remote waiters repeatedly.
 ///
 /// Consecutive turns of one place are a *run*. The data that a holder needs about the run is passed
 /// on in the waiter's node, which a hand-off writes anyway. A holder reads the board only when a

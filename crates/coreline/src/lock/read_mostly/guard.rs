@@ -137,7 +137,7 @@ impl<T: ?Sized, W: World> ReadMostly<T, W> {
     ///
     /// # Errors
     ///
-    /// [`Lacking`] natively, if the kernel refuses `membarrier` after it has once allowed it. The
+    /// Natively, [`Lacking`] if the kernel refuses `membarrier` after it once allowed it. The
     /// lock is then not taken.
     pub fn write(&self) -> Result<ReadMostlyWriteGuard<'_, T, W>, Lacking> {
         self.raw.write()?;
@@ -152,7 +152,7 @@ impl<T: ?Sized, W: World> ReadMostly<T, W> {
     ///
     /// # Errors
     ///
-    /// As for [`write`].
+    /// The same errors as for [`write`].
     ///
     /// [`write`]: ReadMostly::write
     pub fn write_by(
@@ -167,7 +167,7 @@ impl<T: ?Sized, W: World> ReadMostly<T, W> {
     /// Takes the lock to write if no thread has it, and no other thread waits to write or tries to.
     ///
     /// If no thread seems to read, the call executes the heavy fence of a write. The call may also
-    /// fail if a reader comes at the same time, and if the kernel refuses `membarrier`. A reader
+    /// fail if a reader comes at the same time, or if the kernel refuses `membarrier`. A reader
     /// that comes meanwhile waits until the call returns, or until the guard drops.
     pub fn try_write(&self) -> Option<ReadMostlyWriteGuard<'_, T, W>> {
         // SAFETY: in the branch taken this thread is the writer since just now, for this guard.
@@ -177,7 +177,8 @@ impl<T: ?Sized, W: World> ReadMostly<T, W> {
 
 lock_impls!(ReadMostly, [W: World], try_read);
 
-/// The proof that the caller holds a [`ReadMostly`] as a reader. Dropping it ends the section.
+/// The proof that the caller holds a [`ReadMostly`] as a reader. Dropping it ends the caller's
+/// read.
 #[must_use = "the lock is freed when the guard drops: at once, if it is not bound to a name"]
 pub struct ReadMostlyReadGuard<'a, T: ?Sized, W: World = Native> {
     lock: &'a ReadMostly<T, W>,

@@ -2,10 +2,10 @@
 //!
 //! A reader counts itself in its CPU's slot of per-CPU memory when it comes and when it goes. A
 //! writer closes the lock and waits until as many have gone as came (the kernel's
-//! `percpu_rw_semaphore`, `kernel/locking/percpu-rwsem.c`). To count coming and going separately,
-//! and the order in which they are read, is from the kernel's sleepable RCU,
+//! `percpu_rw_semaphore`, `kernel/locking/percpu-rwsem.c`). The separate counts of coming and
+//! going, and the order in which they are read, are those of the kernel's sleepable RCU,
 //! `kernel/rcu/srcutree.c`. Between a reader's two accesses, to its count and to the sign that the
-//! lock is closed, there is only a compiler fence: the writer makes all CPUs pass a fence.
+//! lock is closed, there is only a compiler fence, because the writer makes all CPUs pass a fence.
 //!
 //! # State
 //!
@@ -28,8 +28,9 @@
 //! Writer: reads what CPU 1 has      <- one less than there are, if both were one count
 //! ```
 //!
-//! So it first adds up all that went and then, after a fence, all that came. For each reader whose
-//! going it saw, it also sees the coming. The two sums are equal only if all readers that came
+//! So the writer first adds up all that went and then, after a fence, all that came. If it saw a
+//! reader go, it also sees that the reader came. The two sums are equal only if all readers that
+//! came
 //! before the lock was closed have left.
 //!
 //! # Law

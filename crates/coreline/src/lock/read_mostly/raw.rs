@@ -30,7 +30,7 @@ unsafe impl<W: World> Slot for Counts<W> {}
 ///
 /// Use it in a data structure whose protected data cannot live inside a `ReadMostly<T>`, or behind
 /// an interface that has no guards. It cannot implement `lock_api`'s `RawRwLock`, which needs a
-/// lock that a `const` can have: this one has memory for each CPU.
+/// lock that is created in a `const`, because this lock allocates memory for each CPU.
 ///
 /// ```
 /// use coreline::lock::RawReadMostly;
@@ -50,8 +50,8 @@ unsafe impl<W: World> Slot for Counts<W> {}
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 ///
-/// Fairness, priorities, recursion, signals and fork are those of `ReadMostly`. A read may end in
-/// another thread than the one in which it began.
+/// Fairness, priorities, recursion, signals and fork are those of `ReadMostly`. A read may end in a
+/// thread other than the one in which it began.
 ///
 /// A call that frees the lock may use its memory after another thread has taken the lock. So drop
 /// the lock only after these calls have returned.
@@ -122,7 +122,7 @@ impl<W: World> RawReadMostly<W> {
         self.looks_open() && self.come()
     }
 
-    /// Frees the lock of one reader.
+    /// Frees the lock for a caller that holds it as a reader.
     ///
     /// # Safety
     ///
@@ -233,7 +233,7 @@ impl<W: World> RawReadMostly<W> {
     ///
     /// # Errors
     ///
-    /// [`Lacking`] natively, if the kernel refuses `membarrier` after it has once allowed it. The
+    /// Natively, [`Lacking`] if the kernel refuses `membarrier` after it once allowed it. The
     /// lock is then not taken.
     pub fn write(&self) -> Result<(), Lacking> {
         self.writers.lock();
@@ -248,7 +248,7 @@ impl<W: World> RawReadMostly<W> {
     ///
     /// # Errors
     ///
-    /// As for [`write`].
+    /// The same errors as for [`write`].
     ///
     /// [`write`]: RawReadMostly::write
     pub fn write_by(&self, deadline: Time) -> Result<bool, Lacking> {
@@ -259,7 +259,7 @@ impl<W: World> RawReadMostly<W> {
     /// Returns whether it took the lock.
     ///
     /// If no thread seems to read, the call executes the heavy fence of a write. The call may also
-    /// fail if a reader comes at the same time, and if the kernel refuses `membarrier`. A reader
+    /// fail if a reader comes at the same time, or if the kernel refuses `membarrier`. A reader
     /// that comes meanwhile waits until the call returns, or until the lock is free.
     pub fn try_write(&self) -> bool {
         if !self.writers.try_lock() {
@@ -275,7 +275,7 @@ impl<W: World> RawReadMostly<W> {
         self.close(Some(Time::from_nanos(0))) == Ok(true)
     }
 
-    /// Frees the lock of its writer.
+    /// Frees the lock for a caller that holds it as its writer.
     ///
     /// # Safety
     ///

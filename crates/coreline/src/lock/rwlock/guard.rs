@@ -46,8 +46,8 @@ use super::{RawRwLock, Readers, SpinningReaders};
 /// lets a thread read again.
 ///
 /// **Upgrades**: one reader at a time can be [upgradable](RwLock::read_upgradable), and become the
-/// writer while no other thread writes. It must not wait for another thread that is about to read:
-/// that one may queue behind a writer that waits.
+/// writer while no other thread writes. An upgradable reader must not wait for another thread that
+/// is about to read, because that thread may queue behind a waiting writer.
 ///
 /// **Size**: 8 bytes, and the shared nodes that [`Osq`](super::super::Osq) describes.
 ///
@@ -100,8 +100,8 @@ impl<T: ?Sized, O: Order, R: Readers, W: World> RwLock<T, O, R, W> {
         self.raw.read_by(deadline).then(|| unsafe { RwLockReadGuard::new(self) })
     }
 
-    /// Takes the lock to read, even if the caller already reads and a writer waits. Such reads pass
-    /// writers that wait, so a stream of them can starve writers.
+    /// Takes the lock to read, even if the caller already reads and a writer waits. Such reads
+    /// overtake waiting writers, so a stream of them can starve writers.
     #[inline]
     pub fn read_recursive(&self) -> RwLockReadGuard<'_, T, O, R, W> {
         self.raw.read_recursive();

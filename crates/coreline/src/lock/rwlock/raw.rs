@@ -173,7 +173,7 @@ impl<O: Order, R: Readers, W: World> RawRwLock<O, R, W> {
         false
     }
 
-    /// Frees the lock of one reader.
+    /// Frees the lock for a caller that holds it as a reader.
     ///
     /// The call may write the lock once more after it is free, so the memory must stay until the
     /// call returns.
@@ -221,7 +221,7 @@ impl<O: Order, R: Readers, W: World> RawRwLock<O, R, W> {
         self.state.compare_exchange(0, taken, Ordering::Acquire, Ordering::Relaxed).is_ok()
     }
 
-    /// Frees the lock of its writer.
+    /// Frees the lock for a caller that holds it as a writer.
     ///
     /// The call may write the lock once more after it is free, so the memory must stay until the
     /// call returns.
@@ -263,7 +263,7 @@ impl<O: Order, R: Readers, W: World> RawRwLock<O, R, W> {
     }
 
     /// Returns whether readers hold the lock. The result is a hint, and may be out of date when the
-    /// call returns. A thread that finds that it cannot read counts as a reader for a moment.
+    /// call returns. A thread that tries to read in vain counts as a reader for a moment.
     pub fn is_read(&self) -> bool {
         // Relaxed: nothing follows from the answer. A thread sees its own reads.
         self.state.load(Ordering::Relaxed) >= READER
@@ -278,7 +278,7 @@ impl<O: Order, R: Readers, W: World> RawRwLock<O, R, W> {
 
     /// Takes the lock to read, even if the caller already reads and a writer waits.
     ///
-    /// Such reads pass writers that wait, so a stream of them can starve writers. Use
+    /// Such reads overtake waiting writers, so a stream of them can starve writers. Use
     /// [`read`](RawRwLock::read) if the caller does not read yet.
     #[inline]
     pub fn read_recursive(&self) {

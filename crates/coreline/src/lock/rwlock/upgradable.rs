@@ -1,7 +1,8 @@
 //! Upgradable reads: a reader that may become the writer, with no other writer in between.
 //!
 //! One reader at a time is upgradable, beside any number of plain readers. No writer closes the
-//! lock while there is one, so it can always become the writer: it waits for plain readers alone.
+//! lock while there is an upgradable reader, so that reader can always become the writer. It waits
+//! only for plain readers.
 //! If a writer is the first waiter, new plain readers wait, too. If the next upgradable reader is
 //! the first waiter, they do not: its request, `CLAIMS`, keeps out only writers and other
 //! upgradable readers.
@@ -24,7 +25,7 @@ impl<O: Order, R: Readers, W: World> RawRwLock<O, R, W> {
     ///
     /// # Panics
     ///
-    /// As [`read`](RawRwLock::read).
+    /// Panics like [`read`](RawRwLock::read).
     #[inline]
     pub fn read_upgradable(&self) {
         if !self.try_read_upgradable() {
@@ -48,7 +49,7 @@ impl<O: Order, R: Readers, W: World> RawRwLock<O, R, W> {
         self.close(Want::Upgradable)
     }
 
-    /// Frees the lock of its upgradable reader.
+    /// Frees the lock for a caller that holds it as its upgradable reader.
     ///
     /// The call may write the lock once more after it is free, so the memory must stay until the
     /// call returns.
@@ -61,7 +62,8 @@ impl<O: Order, R: Readers, W: World> RawRwLock<O, R, W> {
         self.change(UPGRADABLE + READER, 0);
     }
 
-    /// Makes the upgradable reader the writer. Waits for the other readers. No other thread writes
+    /// Turns the upgradable reader into the writer. Waits for the other readers. No other thread
+    /// writes
     /// in between.
     ///
     /// # Safety
@@ -75,7 +77,8 @@ impl<O: Order, R: Readers, W: World> RawRwLock<O, R, W> {
         }
     }
 
-    /// Makes the upgradable reader the writer, or gives up when `deadline` passes. Returns whether
+    /// Turns the upgradable reader into the writer, or gives up when `deadline` passes. Returns
+    /// whether
     /// the caller is the writer. If not, it is still the upgradable reader.
     ///
     /// # Safety
@@ -87,7 +90,7 @@ impl<O: Order, R: Readers, W: World> RawRwLock<O, R, W> {
         unsafe { self.try_upgrade() || self.close_and_drain(Some(deadline)) }
     }
 
-    /// Makes the upgradable reader the writer if there is no other reader. Returns whether the
+    /// Turns the upgradable reader into the writer if there is no other reader. Returns whether the
     /// caller is the writer. If not, it is still the upgradable reader. A thread that tries to read
     /// at the same moment counts as a reader.
     ///
@@ -120,7 +123,7 @@ impl<O: Order, R: Readers, W: World> RawRwLock<O, R, W> {
         ended::<W>(self.drain(UPGRADABLE + READER, deadline))
     }
 
-    /// Makes the upgradable reader a plain one.
+    /// Turns the upgradable reader into a plain reader.
     ///
     /// # Safety
     ///
@@ -129,7 +132,7 @@ impl<O: Order, R: Readers, W: World> RawRwLock<O, R, W> {
         self.change(UPGRADABLE, 0);
     }
 
-    /// Makes the writer the upgradable reader, with no other writer in between.
+    /// Turns the writer into the upgradable reader, with no other writer in between.
     ///
     /// # Safety
     ///
@@ -158,7 +161,7 @@ impl<T: ?Sized, O: Order, R: Readers, W: World> RwLock<T, O, R, W> {
     ///
     /// # Panics
     ///
-    /// As [`read`](RwLock::read).
+    /// Panics like [`read`](RwLock::read).
     #[inline]
     pub fn read_upgradable(&self) -> RwLockUpgradableGuard<'_, T, O, R, W> {
         self.raw.read_upgradable();
@@ -218,7 +221,8 @@ impl<'a, T: ?Sized, O: Order, R: Readers, W: World> RwLockUpgradableGuard<'a, T,
         guard.lock
     }
 
-    /// Makes the caller the writer. Waits for the other readers. No other thread writes in between.
+    /// Turns the caller into the writer. Waits for the other readers. No other thread writes in
+    /// between.
     #[inline]
     pub fn upgrade(guard: Self) -> RwLockWriteGuard<'a, T, O, R, W> {
         let lock = Self::dissolve(guard);
@@ -228,22 +232,22 @@ impl<'a, T: ?Sized, O: Order, R: Readers, W: World> RwLockUpgradableGuard<'a, T,
         unsafe { RwLockWriteGuard::new(lock) }
     }
 
-    /// Makes the caller the writer if there is no other reader.
+    /// Turns the caller into the writer if there is no other reader.
     ///
     /// # Errors
     ///
-    /// The guard itself, if there is another reader.
+    /// Returns the guard itself if there is another reader.
     #[inline]
     pub fn try_upgrade(guard: Self) -> Result<RwLockWriteGuard<'a, T, O, R, W>, Self> {
         // SAFETY: the guard is the upgradable reader.
         Self::upgraded(guard, |raw| unsafe { raw.try_upgrade() })
     }
 
-    /// Makes the caller the writer, and waits at most until `deadline` for the other readers.
+    /// Turns the caller into the writer, and waits at most until `deadline` for the other readers.
     ///
     /// # Errors
     ///
-    /// The guard itself, if `deadline` passes first.
+    /// Returns the guard itself if `deadline` passes first.
     #[inline]
     pub fn upgrade_by(
         guard: Self,
@@ -267,7 +271,7 @@ impl<'a, T: ?Sized, O: Order, R: Readers, W: World> RwLockUpgradableGuard<'a, T,
         }
     }
 
-    /// Makes the caller a plain reader.
+    /// Turns the caller into a plain reader.
     pub fn downgrade(guard: Self) -> RwLockReadGuard<'a, T, O, R, W> {
         let lock = Self::dissolve(guard);
         // SAFETY: the guard was the upgradable reader, and did not free the lock.
@@ -278,7 +282,7 @@ impl<'a, T: ?Sized, O: Order, R: Readers, W: World> RwLockUpgradableGuard<'a, T,
 }
 
 impl<'a, T: ?Sized, O: Order, R: Readers, W: World> RwLockWriteGuard<'a, T, O, R, W> {
-    /// Makes the writer the upgradable reader, with no other writer in between.
+    /// Turns the writer into the upgradable reader, with no other writer in between.
     pub fn downgrade_to_upgradable(guard: Self) -> RwLockUpgradableGuard<'a, T, O, R, W> {
         let lock = Self::dissolve(guard);
         // SAFETY: the guard was the writer, and did not free the lock.

@@ -1,4 +1,4 @@
-//! [`Reader`]: what reads a [`Versioned`](super::Versioned), on a seat of its own.
+//! [`Reader`]: reads a [`Versioned`](super::Versioned), on a seat of its own.
 
 use core::cell::Cell;
 use core::panic::{RefUnwindSafe, UnwindSafe};
@@ -138,7 +138,7 @@ impl<T: Send + Sync + 'static, W: World> Drop for Reader<T, W> {
     }
 }
 
-/// The guard of a reader that is present. Dropping the reader's last guard leaves.
+/// The guard of a reader that is present. Dropping the reader's last guard ends its presence.
 ///
 /// A forgotten guard keeps alive all values that are replaced from then on, until its reader is
 /// dropped.

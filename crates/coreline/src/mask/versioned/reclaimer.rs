@@ -1,4 +1,4 @@
-//! [`Reclaimer`]: a thread that drops what a [`Versioned`] replaced.
+//! [`Reclaimer`]: a thread that drops the values that a [`Versioned`] replaced.
 //!
 //! An update that has a reclaimer frees nothing, and [asks](Ask) the reclaimer: see
 //! [`reclaim`](crate::reclaim).
@@ -37,13 +37,13 @@ use crate::reclaim::{self, Reclaim, Reclaimers, Thread};
 /// reclaimer's thread drops such a value, the drop does not wait.
 ///
 /// **Costs**: an update takes one more system call. The thread makes the heavy fences of all
-/// updates, and shares them only among the updates that come during one fence, whatever
-/// [`fence_every`](crate::mask::PresenceOptions::fence_every) says. An update that comes at such a
-/// time waits for the fence's end. In runs of updates beside one reader, there were a fifth to a
-/// half fewer updates (Intel Xeon, family 6, model 207, two busy CPUs). If updates are faster than
-/// drops, replaced values pile up, so call [`synchronize`](Versioned::synchronize) from time to
-/// time. While a reader holds a value, the thread checks after 50 us, and then at growing intervals
-/// of up to 10 ms.
+/// updates, whatever [`fence_every`](crate::mask::PresenceOptions::fence_every) says. Only updates
+/// that come during the same fence share the next one. An update that comes during a fence waits
+/// for its end. With one reader and updates without a pause, a reclaimer reduces the number of
+/// updates by a fifth to a half (Intel Xeon, family 6, model 207, two busy CPUs). If updates are
+/// faster than drops, replaced values pile up, so call [`synchronize`](Versioned::synchronize) from
+/// time to time. While a reader holds a value, the thread checks after 50 us, and then at growing
+/// intervals of up to 10 ms.
 ///
 /// **Panics**: a value whose drop panics ends neither the thread nor the drops of other values. The
 /// panic hook reports the panic. A failed heavy fence does not end the thread either, because the
@@ -57,8 +57,8 @@ use crate::reclaim::{self, Reclaim, Reclaimers, Thread};
 /// reclaimers before a fork, or do not update in the child.
 ///
 /// Source: Paul E. McKenney and John D. Slingwine, ["Read-Copy Update: Using Execution History to
-/// Solve Concurrency Problems"](https://www.rdrop.com/users/paulmck/RCU/rclockpdcsproof.pdf), 1998,
-/// whose callbacks run on a thread in today's kernel.
+/// Solve Concurrency Problems"](https://www.rdrop.com/users/paulmck/RCU/rclockpdcsproof.pdf), 1998.
+/// The kernel also runs its callbacks on a thread.
 #[must_use = "the thread ends when this is dropped"]
 pub struct Reclaimer<T: Send + Sync + 'static, W: Testbed = Native> {
     thread: Thread<Versioned<T, W>, W>,

@@ -29,9 +29,9 @@
 //!
 //! A charge from a stock does not read the limit. So stocks are used only while `used`, which
 //! includes all of them, is at most the limit. A thread that sets the limit first closes the stocks
-//! and takes them back. That thread, or one that gives back, opens them again if it finds `used` at
-//! the limit or below. The opening fails if the limit was set meanwhile, because the count has
-//! changed. A charge to the central word reads the limit again afterwards:
+//! and takes them back. That thread, or a thread that uncharges an amount, opens them again if it
+//! finds that `used` is at most the limit. The opening fails if the limit was set meanwhile,
+//! because the count has changed. A charge to the central word reads the limit again afterwards:
 //!
 //! ```text
 //! Thread 1: charges 30: loads the limit, 100, and used, 40

@@ -22,9 +22,9 @@
 //! Uncharger: subtracts from a central word;      light fence; looks at the queue, and serves
 //! ```
 //!
-//! An attempt to charge that fails had some room for a moment. So a charge that made one looks at
-//! the queue, too. So does a caller that stops waiting: others may have waited behind it. If
-//! sections cannot be fenced, room in other CPUs' stocks would be missed, so no caller waits there.
+//! A charge that fails occupied some room for a moment, so it also looks at the queue. So does a
+//! caller that stops waiting, because others may have waited behind it. If sections cannot be
+//! fenced, room in other CPUs' stocks would be missed, so no caller waits there.
 //!
 //! A thread that gives back opens its budget's stocks after the last caller has left:
 //!
@@ -54,8 +54,8 @@ pub enum ChargeError {
     /// The deadline passed before there was room, or the amount exceeds a limit.
     #[error(transparent)]
     OverBudget(#[from] OverBudget),
-    /// A wait needs fences of the process's other threads and their sections, which the kernel
-    /// refuses.
+    /// A wait needs fences of the process's other threads and their sections, but the kernel
+    /// refuses them.
     #[error(transparent)]
     Lacking(#[from] Lacking),
 }

@@ -30,7 +30,7 @@
 //! allocator, and is freed with its last value or handle. **Fork**: a child that was forked while
 //! another thread allocated can continue. It may lose the bytes that the thread was about to
 //! allocate or free, and hands none out twice. This does not hold for a checked pool, whose lists
-//! may be torn then.
+//! may then be inconsistent.
 
 mod checked;
 mod chunk;

@@ -27,8 +27,8 @@
 //! run by their definition, under the lock in the slot's field. Sections never touch the shared
 //! slot. A thread that has stopped the slots writes them with atomics, too, while no section can
 //! use them. So sections and atomics never write one slot at the same time. No operation waits for
-//! the thread that initialises or has stopped slots: a signal handler may have interrupted just
-//! that thread.
+//! the thread that initialises or has stopped slots, because it may run in a signal handler that
+//! interrupts this very thread.
 //!
 //! # Terms
 //!
