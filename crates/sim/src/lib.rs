@@ -152,7 +152,7 @@ pub use world::{SimJoinHandle, exec, interrupts, locks};
 ///
 /// | setting | meaning | if left out |
 /// |---|---|---|
-/// | `machine = "host-2c"` | a [preset](presets), or a file's path from the package on | needed |
+/// | `machine = "host-2c"` | a [preset](presets), or a file's path from the package on | required |
 /// | `seeds = 16` | the number of seeds | 1 |
 /// | `seed = 7` | the first seed | 0 |
 /// | `band = "quick"` | this [band](claim::Band) of each seed; or `"whole"` | its first point |
@@ -173,10 +173,10 @@ pub use world::{SimJoinHandle, exec, interrupts, locks};
 /// run that fails ends the test, with its [`Failure`] and the command that repeats only this run.
 /// The command sets the environment variable `CORELINE_REPLAY` to the replay line.
 ///
-/// A test with `n` runs makes `n + 1`: the first is repeated, and must make the same accesses at
-/// the same times. (The first million are compared one by one, and all others by the reports of the
-/// runs.) Otherwise no replay line would repeat a run. The failure names the first access at which
-/// the two differ, with its thread and its place, as
+/// A test with `n` runs makes `n + 1` runs, because the first is repeated, and must make the same
+/// accesses at the same times. (The first million are compared one by one, and all others by the
+/// reports of the runs.) Otherwise no replay line would repeat a run. The failure names the first
+/// access at which the two differ, with its thread and its source location, as
 /// [`check_determinism`](Machine::check_determinism) does. Usual reasons are std's hash maps and
 /// other hashers with random keys, and statics that an earlier run changed.
 pub use coreline_sim_macros::test;

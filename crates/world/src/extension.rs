@@ -26,8 +26,8 @@
 //!   grant when it runs again. A thread that blocks, and runs again on the same CPU, still has its
 //!   request: in Linux 7.3.4, in an emulated machine with four CPUs, 200 of 200 requests were there
 //!   after a sleep.
-//! * Only an interrupt, or a fault, of user code leads to a grant. If the slice ends during a
-//!   system call, the thread is preempted, and keeps its request.
+//! * Only an interrupt or a fault of user code leads to a grant. If the slice ends during a system
+//!   call, the thread is preempted, and keeps its request.
 //! * An interrupt by which another thread [fences](crate::Fences::fence_restartable) restartable
 //!   operations, or [kicks](crate::Kick::kick) the CPU, takes the request or the grant away. The
 //!   thread keeps its CPU.
@@ -42,7 +42,7 @@
 
 use crate::Lacking;
 
-/// What became of a request for an extension.
+/// The outcome of a request for an extension.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Extended {
     /// The thread can have no extensions, so it asked for none.
@@ -51,40 +51,40 @@ pub enum Extended {
     Unused,
     /// The slice was extended. The thread gave its CPU up at the end of the section.
     Yielded,
-    /// The thread lost its CPU during the section, with or without an extension, or a system call
-    /// took the grant back, or a fence of restartable operations or a kick took the request or the
-    /// grant away.
+    /// The thread lost its CPU during the section, with or without an extension. This is also the
+    /// outcome if a system call took the grant back, or if a fence of restartable operations or a
+    /// kick took the request or the grant away.
     Lost,
 }
 
 /// The capability *slice extension*: a thread can ask to keep its CPU for a few microseconds more.
 ///
-/// A request is one flag of the thread. Only the outermost section sets and clears it: inside of
+/// A request is one flag of the thread. Only the outermost section sets and clears it. Inside
 /// another section, and in a signal handler that interrupts one,
 /// [`request_extension`](SliceExtension::request_extension) returns false. A section that lost its
-/// request is no longer the outermost one: a section inside of it asks again.
+/// request no longer counts as the outermost one, so a section inside it makes a new request.
 ///
-/// * `Native` has the capability where the kernel has it (Linux 7.0 or later, with the option
-///   `CONFIG_RSEQ_SLICE_EXTENSION`, which Debian's kernels of 7.3 do not have, and which aarch64
-///   cannot have in Linux 7.3.4), no filter refuses `prctl` or `rseq_slice_yield`, and the C
-///   library registered the thread with the full size of the rseq area, as glibc does from version
-///   2.41 on. It ran on Linux 7.3.4 in an emulated machine with four CPUs, and on no other kernel
-///   that has extensions. Elsewhere, and with `CORELINE_RSEQ=off`, it lacks the capability, and a
-///   request is a few loads and branches. A thread whose first request comes before
-///   [`enable_extension`](SliceExtension::enable_extension) makes its calls in its section. All
-///   functions may be called before and after a fork. They are async-signal-safe once
-///   `enable_extension` or `request_extension` was called outside of a handler. A filter that ends
-///   the process for an unknown system call ends it at the first request, because that tries
-///   `rseq_slice_yield`.
+/// * `Native` has the capability under three conditions. The kernel is Linux 7.0 or later, with the
+///   option `CONFIG_RSEQ_SLICE_EXTENSION`. (Debian's kernels of 7.3 lack this option, and aarch64
+///   cannot have it in Linux 7.3.4.) No filter refuses `prctl` or `rseq_slice_yield`. The C library
+///   registered the thread with the full size of the rseq area, as glibc does from version 2.41 on.
+///   The only such kernel on which it ran is Linux 7.3.4, in an emulated machine with four CPUs.
+///   Elsewhere, and with `CORELINE_RSEQ=off`, `Native` lacks the capability, and a request costs a
+///   few loads and branches. If a thread's first request comes before
+///   [`enable_extension`](SliceExtension::enable_extension), the thread makes the system calls of
+///   that function in its section. All functions may be called before and after a fork. They are
+///   async-signal-safe once `enable_extension` or `request_extension` was called outside of a
+///   handler. A filter that ends the process for an unknown system call ends it at the first
+///   request, because the request tries `rseq_slice_yield`.
 /// * `Sim` has the rules of the kernel. An extension lasts 5 us. The interrupt that leads to a
-///   grant, and the timer that ends it, take `irq_entry` and `irq_exit` each. A switch at another
-///   time than the end of a slice, such as one that a schedule or a fault chooses, takes the
+///   grant, and the timer that ends it, take `irq_entry` and `irq_exit` each. A switch at any time
+///   other than the end of a slice, such as one that a schedule or a fault chooses, takes the
 ///   request back.
 /// * The model lacks the capability.
 pub trait SliceExtension {
     /// Lets the calling thread request extensions from now on. Each thread enables them for itself,
-    /// once, by two system calls, or three where a filter refuses the second one. The first request
-    /// of a thread does it, too.
+    /// once, with two system calls, or with three if a filter refuses the second one. The first
+    /// request of a thread also enables them.
     ///
     /// # Errors
     ///
@@ -92,11 +92,11 @@ pub trait SliceExtension {
     fn enable_extension() -> Result<(), Lacking>;
 
     /// Begins a section in which the calling thread wants to keep its CPU. Returns whether this
-    /// call made a request. If not, the thread can have no extensions, or is in such a section
-    /// already; then leave the end to that one.
+    /// call made a request. If not, the thread can have no extensions, or it is already in such a
+    /// section, which then ends the request.
     ///
-    /// Call it when the thread already has what others wait for. A thread that waits gains nothing
-    /// from an extension.
+    /// Call it when the thread already holds the lock or other resource that others wait for. A
+    /// thread that waits gains nothing from an extension.
     #[inline]
     fn request_extension() -> bool {
         false
@@ -104,7 +104,7 @@ pub trait SliceExtension {
 
     /// Ends the section whose request was made, and gives the CPU up if the slice was extended.
     ///
-    /// Call it after others were given what they wait for.
+    /// Call it after the lock or other resource was passed on or freed.
     #[inline]
     fn end_extension() -> Extended {
         Extended::Off

@@ -1,4 +1,4 @@
-//! [`Slot`]: what slots of per-CPU memory may hold.
+//! [`Slot`]: the types that slots of per-CPU memory may hold.
 
 /// A type that a slot of per-CPU memory may hold.
 ///

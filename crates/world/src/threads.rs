@@ -21,7 +21,7 @@ pub struct ThreadOptions<'a> {
     /// The name that debuggers and tools such as `top` show. A world may truncate it. NUL
     /// characters are left out.
     pub name: &'a str,
-    /// The size of the thread's stack in bytes, at least. `None`: the usual size of the world.
+    /// The minimum size of the thread's stack in bytes. `None` means the usual size of the world.
     pub stack_size: Option<usize>,
 }
 

@@ -1,4 +1,4 @@
-//! [`Track`]: what a [`Cell`](crate::Cell) reports its accesses to.
+//! [`Track`]: the object to which a [`Cell`](crate::Cell) reports its accesses.
 
 /// The world's view of one piece of plain data, to which a [`Cell`](crate::Cell) reports.
 pub trait Track: Send + Sync + Sized {

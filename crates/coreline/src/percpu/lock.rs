@@ -251,7 +251,7 @@ mod tests {
         // The calling thread is in a handler that interrupts the holder.
         let lock = inherited(me);
         assert!(lock.try_lock_in_handlers().is_none());
-        // `try_lock_outside_handlers` takes the lock even here, so no handler may call it.
+        // The mistake, which is none where no handler takes the lock.
         assert!(lock.try_lock_outside_handlers().is_some());
     }
 }

@@ -149,7 +149,7 @@ impl<T: Send + Sync + 'static, W: World> Rcu<T, W> {
     pub fn into_inner(self) -> T {
         let this = ManuallyDrop::new(self);
         // Relaxed: the caller owns it.
-        // SAFETY: `current` is a pointer from a box, and only this call takes it back.
+        // SAFETY: from a box, and taken once.
         let value = unsafe { Box::from_raw(this.current.load(Ordering::Relaxed)) };
         // After that, because the last handle frees old values, whose drops may panic.
         // SAFETY: read once, from what is not dropped.

@@ -182,13 +182,13 @@ impl<E: fmt::Debug + 'static> Outcome for Result<(), E> {
 }
 
 /// Runs a test on each of its machines in sequence, and on the first of them a second time: see
-/// [`Test::determinism`]. A run that `CORELINE_REPLAY` asks for is not repeated.
+/// [`Test::determinism`]. A run that `CORELINE_REPLAY` requests is not repeated.
 ///
 /// # Panics
 ///
 /// Panics at the first run that fails. The message has the failure and the command that repeats
-/// only this run. Also panics if the second run on the first machine differs from the first run,
-/// and says where.
+/// only this run. Also panics if the second run on the first machine differs from the first run.
+/// The message then says where they differ.
 #[track_caller]
 pub fn run<T: Outcome>(test: &Test, program: fn() -> T) {
     let fail = |error: &dyn fmt::Display| -> ! { panic!("{}: {error}", test.name()) };

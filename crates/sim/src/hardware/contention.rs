@@ -1,4 +1,5 @@
-//! The state of a contended line: threads that spin on it, stores under way, and waiting requests.
+//! The state of a contended line: threads that spin on it, stores in progress, and waiting
+//! requests.
 
 use core::fmt;
 use core::str::FromStr;

@@ -66,16 +66,16 @@ costs! {
     private_hit: Time,
     /// A clean line that another core under the same last-level cache holds.
     cache_hit: Time,
-    /// The one-way latency of a ping-pong between hardware threads of one core. A machine file may
-    /// leave it out: 0, and what one of them wrote is a hit for the other.
+    /// The one-way latency of a ping-pong between hardware threads of one core. If a machine file
+    /// leaves it out, it is 0, and a line that one of them wrote is a hit for the other.
     same_core: Siblings,
-    /// The same with a core under the same last-level cache.
+    /// The same latency between cores under the same last-level cache.
     same_cache: PingPong,
-    /// The same under another last-level cache of the same node.
+    /// The same latency between last-level caches of a node.
     same_node: PingPong,
-    /// The same in another node of the same socket.
+    /// The same latency between nodes of a socket.
     same_socket: PingPong,
-    /// The same in another socket.
+    /// The same latency between sockets.
     other_socket: PingPong,
     /// A line that no cache holds, in the memory of the CPU's own node.
     memory_local: Time,
@@ -83,23 +83,23 @@ costs! {
     memory_remote: Time,
     /// The time that an atomic read-modify-write adds to a store.
     locked: Time,
-    /// How long the home of a line is occupied by one reader of many.
+    /// The time for which one of many readers occupies the home of a line.
     directory: Time,
-    /// From one load to the next that does not depend on it, both served by the core's private
-    /// cache. A machine file may leave it out: then as `store_issue`.
+    /// The time from a load to the next independent load, if the core's private cache serves both.
+    /// If a machine file leaves it out, it equals `store_issue`.
     load_issue: TimeIfKnown,
-    /// A count: how many misses of a core are under way at one time. A machine file may leave it
-    /// out: then as `stream_loads`.
+    /// A count: the maximum number of misses of a core that are in progress at one time. If a
+    /// machine file leaves it out, it equals `stream_loads`.
     fill_buffers: CountIfKnown,
-    /// A plain store on its way into the store buffer.
+    /// The time that a plain store takes to enter the store buffer.
     store_issue: Time,
-    /// A count: how many stores the store buffer holds.
+    /// A count: the number of stores that the store buffer holds.
     store_queue: Count,
     /// A spin loop's pause.
     pause: Time,
-    /// A count: how many misses of a sequential read overlap.
+    /// A count: the number of misses of a sequential read that overlap.
     stream_loads: Count,
-    /// A count: how many ownership requests of a sequential update overlap.
+    /// A count: the number of ownership requests of a sequential update that overlap.
     stream_stores: Count,
     /// The time from one thread to the next on a CPU.
     switch: Time,
@@ -111,7 +111,7 @@ costs! {
     clock: Time,
     /// The time from spawning a thread until it runs.
     spawn: Time,
-    /// How long a thread runs before another one that wants the CPU gets it.
+    /// The time slice: how long a thread runs before another one that wants the CPU gets it.
     slice: Time,
     /// A fence that interrupts all running threads.
     broadcast: Time,
@@ -125,14 +125,14 @@ costs! {
     mwait_exit: Time,
     /// The time from one timer tick of a busy CPU to the next.
     tick: Time,
-    /// How long a core idles at least before its own caches and translations are empty.
+    /// The minimum idle time after which a core's own caches and translations are empty.
     idle_flush: Time,
-    /// Finding where a page lies, for a core whose translations are empty.
+    /// A page-table walk, for a core whose translations are empty.
     page_walk: Time,
     /// A copy-on-write fault: the first write to a page that was only read.
     first_write: Time,
     /// The additional time of such a fault for each other CPU that ran the process and has switched
-    /// since the faulting core looked at it last: whether to interrupt it.
+    /// since the faulting core last checked it. The core checks whether it must interrupt that CPU.
     first_write_visit: Time,
 }
 

@@ -5,27 +5,27 @@ use core::str::FromStr;
 
 /// Whether independent accesses of one thread overlap (memory-level parallelism).
 ///
-/// Real cores overlap them. How far, the simulator cannot tell for all programs: it recognises an
-/// address that is computed from a pointer that was loaded just before, but not one that is
-/// computed from an index. So real machines lie between these two.
+/// Real cores overlap them. The simulator cannot tell how far for all programs. It recognises an
+/// address that is computed from a pointer that was just loaded, but not one that is computed from
+/// an index. So real machines lie between these two.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Overlap {
-    /// None. Each access waits until the one before is complete.
+    /// No overlap. Each access waits until the previous one is complete.
     #[default]
     Serial,
-    /// An access sets out without waiting for those before it, unless its address is near a value
-    /// that one of them loads. A core has as many misses under way as it has `fill_buffers`. A full
-    /// fence, a full store buffer, a pause, a call of the kernel and computation wait for all
-    /// accesses, and so does an acquire on a machine that is
-    /// [weakly ordered](crate::Spec::is_weakly_ordered). A locked operation executes, and a store
-    /// leaves its buffer, after all accesses before it.
+    /// An access starts without waiting for earlier accesses, unless its address is near a value
+    /// that one of them loads. A core has as many misses in progress as it has `fill_buffers`. A
+    /// full fence, a full store buffer, a pause, a call of the kernel and computation wait for all
+    /// accesses, and so does an acquire on a machine that is [weakly
+    /// ordered](crate::Spec::is_weakly_ordered). A locked operation executes, and a store leaves
+    /// its buffer, after all accesses before it.
     ///
     /// A run under a [schedule](crate::Schedule) other than by time has no overlap.
     Independent,
 }
 
 impl Overlap {
-    /// Both, the default first.
+    /// Both values, the default first.
     pub const ALL: [Overlap; 2] = [Overlap::Serial, Overlap::Independent];
 }
 

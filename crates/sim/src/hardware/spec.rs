@@ -149,7 +149,7 @@ impl Spec {
         (!self.is_preset).then_some(self.digest)
     }
 
-    /// Returns the digest of the machine's file, also for a preset. The digest is FNV-1a with 64
+    /// Returns the digest of the machine's file, even for a preset. The digest is FNV-1a with 64
     /// bits.
     pub fn file_digest(&self) -> u64 {
         self.digest

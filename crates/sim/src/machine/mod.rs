@@ -257,14 +257,14 @@ impl Machine {
         self
     }
 
-    /// Fails a run that does not free its memory, and checks all other uses of memory. Not lost is
-    /// what the run's value leads to, or an object of a
+    /// Fails a run that does not free its memory, and checks all other uses of memory. A block is
+    /// not lost if the run's value leads to it, or an object of a
     /// [`WorldStatic`](coreline_world::WorldStatic) or [`Static`](crate::Static). A word that looks
-    /// like a block's address counts as one.
+    /// like a block's address counts as that address.
     ///
-    /// The machine cannot see what leads from the host's memory to a block. So a program that adds
-    /// to a collection of the host's, or uses a lazily made object of the host's such as std's
-    /// output, has a leak in its eyes.
+    /// The machine cannot see pointers from the host's memory to a block. So it reports a leak if
+    /// the program adds to a collection of the host, or uses a lazily created object of the host
+    /// such as std's output.
     pub fn find_leaks(self) -> Machine {
         self.leaks(true)
     }
@@ -303,14 +303,15 @@ impl Machine {
     /// The default [patience](Machine::patience).
     pub const PATIENCE: Duration = Duration::from_secs(60);
 
-    /// Sets for how long a thread may do nothing that the machine sees, in the host's time. Then
-    /// the run fails as [`Stuck`](FailureKind::Stuck), and says where the thread is: it may wait
-    /// for a lock or channel of std, or compute without end. `Duration::MAX` switches this off.
+    /// Sets how long a thread may do nothing that the machine sees, in the host's time. Then the
+    /// run fails as [`Stuck`](FailureKind::Stuck), and the failure says where the thread is. The
+    /// thread may wait for a lock or channel of std, or compute without end. `Duration::MAX`
+    /// switches this off.
     ///
-    /// What counts is the processor time of a thread that computes, and 30 looks at a thread that
-    /// sleeps, spread over the span. A slow or stopped host does not make it shorter. A thread of
-    /// the process looks, by the signal `SIGURG`. The stuck thread is abandoned where it stands, so
-    /// locks of the host that it holds stay locked.
+    /// If the thread computes, its processor time counts. If it sleeps, it is checked 30 times,
+    /// spread over the span. So a slow or stopped host does not shorten the patience. Another
+    /// thread of the process makes the checks, with the signal `SIGURG`. The stuck thread is
+    /// abandoned where it stands, so locks of the host that it holds stay locked.
     pub fn patience(mut self, patience: Duration) -> Machine {
         self.patience = patience;
         self

@@ -67,7 +67,7 @@ impl Instant {
 ///
 /// # Panics
 ///
-/// As for [`Instant`].
+/// The same panics as for [`Instant`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct SystemTime(Instant);
 

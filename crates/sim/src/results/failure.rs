@@ -96,7 +96,7 @@ pub enum FailureKind {
         thread: usize,
         /// The CPU on which the thread ran.
         cpu: CpuId,
-        /// Whether the thread waited for something of the host. Otherwise it computed.
+        /// Whether the thread waited for an object of the host. Otherwise it computed.
         waits: bool,
         /// The source location of the thread, if known.
         site: Option<SourceSite>,

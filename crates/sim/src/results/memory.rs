@@ -11,7 +11,8 @@ use crate::results::report::SourceSite;
 pub struct MemoryMistake {
     /// The mistake.
     pub misuse: Misuse,
-    /// The thread and the place at which the mistake was noticed. `None` at the end of the run.
+    /// The thread and the source location at which the mistake was noticed. `None` at the end of
+    /// the run.
     pub by: Option<MemoryUse>,
     /// The block that was misused, if the machine knows it.
     pub block: Option<MemoryBlock>,
@@ -28,7 +29,7 @@ pub enum Misuse {
         /// Whether the address lies on the stack of a simulated thread.
         on_stack: bool,
     },
-    /// A block was freed with another size than it was allocated with.
+    /// A block was freed with a size other than that of its allocation.
     WrongSize {
         /// The size with which it was freed, in bytes.
         freed: usize,
@@ -60,7 +61,7 @@ pub enum Misuse {
     /// A thread accessed an address at which there is no memory, by an access that the machine does
     /// not see.
     Fault {
-        /// The address, or 0 if the processor does not say it.
+        /// The address, or 0 if the processor does not report it.
         address: usize,
     },
 }
@@ -70,7 +71,7 @@ pub enum Misuse {
 pub struct MemoryBlock {
     /// The block's offset in the machine's memory.
     pub offset: u64,
-    /// The size that was asked for, in bytes.
+    /// The requested size, in bytes.
     pub size: usize,
     /// The allocation.
     pub allocated: MemoryUse,
@@ -87,8 +88,8 @@ pub struct MemoryUse {
     pub cpu: CpuId,
     /// The source location, if known.
     pub site: Option<SourceSite>,
-    /// Whether `site` is the place itself. Otherwise it is the place of the thread's last charged
-    /// access before: see [`MemoryChecks::Traced`](crate::MemoryChecks::Traced).
+    /// Whether `site` is the exact location. Otherwise it is the location of the thread's last
+    /// charged access before the use: see [`MemoryChecks::Traced`](crate::MemoryChecks::Traced).
     pub is_exact: bool,
 }
 

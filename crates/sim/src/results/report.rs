@@ -203,9 +203,9 @@ pub struct LineCost {
     /// The number of the thread on whose stack the line is. The compiler places values on a stack,
     /// so another build can place the same values on two lines.
     pub stack: Option<usize>,
-    /// Whether the line is one of the harness, the code of this crate that starts, joins and
-    /// measures threads: more than nine tenths of its time are the harness'. A printed report
-    /// leaves out such lines.
+    /// Whether the line belongs to the harness, the code of this crate that starts, joins and
+    /// measures threads. More than nine tenths of such a line's time are accesses of the harness. A
+    /// printed report leaves out such lines.
     pub of_harness: bool,
     /// The cost of all accesses.
     pub cost: AccessCost,
@@ -237,7 +237,7 @@ pub struct WordCost {
 pub struct SiteCost {
     /// The source location.
     pub site: SourceSite,
-    /// Whether the location is one of the harness: see [`LineCost::of_harness`].
+    /// Whether the location belongs to the harness: see [`LineCost::of_harness`].
     pub of_harness: bool,
     /// The cost of the accesses.
     pub cost: AccessCost,

@@ -40,10 +40,11 @@ pub struct Faults {
     /// stays out of service until the end of the run. The CPU's threads move to other CPUs, even if
     /// they are bound to this one. The last CPU stays in service.
     pub offline: u32,
-    /// The rate of spurious wake-ups. One in this many waits ends immediately though nothing woke
-    /// the thread: a [`park`](crate::thread::park), a wait for a [`Condvar`](crate::sync::Condvar),
-    /// and a sleep on a word ([`Sleep::park`](coreline_world::Sleep::park)). Interfaces permit
-    /// these wake-ups, so a program must look again.
+    /// The rate of spurious wake-ups. One in this many waits ends immediately although no other
+    /// thread woke the thread: a [`park`](crate::thread::park), a wait for a
+    /// [`Condvar`](crate::sync::Condvar), and a sleep on a word
+    /// ([`Sleep::park`](coreline_world::Sleep::park)). Interfaces permit these wake-ups, so a
+    /// program must check again.
     pub spurious: u32,
     /// The rate of weak exchanges that fail. One in this many calls of `compare_exchange_weak` that
     /// would succeed fails, as the interface permits.
@@ -52,8 +53,8 @@ pub struct Faults {
     /// a thread that spins (`spin_loop`, `yield_now`) continues alone after one in this many turns,
     /// until it changes a word or blocks, or for 1,000 turns. Before its first access of each
     /// kind to each word, from each place in the source, another thread may run instead. So the
-    /// search reaches what the thread does after it has spun without success. Unless this rate is
-    /// 0, the locks of [`sync`](crate::sync) mostly do not spin before they park.
+    /// search reaches the code that the thread runs after it has spun without success. Unless this
+    /// rate is 0, the locks of [`sync`](crate::sync) mostly do not spin before they park.
     pub cut_spins: u32,
     /// Whether the kernel fails to restart restartable operations. The arm64 kernel had this defect
     /// after the rewrite in 6.19, for a thread that another thread preempts on the same CPU.
@@ -80,9 +81,9 @@ impl Faults {
         missed_fences: false,
     };
 
-    /// The bad luck that interfaces permit. These are the faults of a machine under a schedule that
-    /// searches, unless [`Machine::faults`](crate::Machine::faults) sets others. As text, they are
-    /// `search`.
+    /// The unlikely events that interfaces permit. These are the faults of a machine under a
+    /// schedule that searches, unless [`Machine::faults`](crate::Machine::faults) sets others. As
+    /// text, they are `search`.
     pub const SEARCH: Faults = Faults { spurious: 16, weak: 16, cut_spins: 8, ..Faults::NONE };
 
     /// These faults without what depends on the schedule alone.

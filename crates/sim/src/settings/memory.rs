@@ -21,8 +21,8 @@ pub enum MemoryChecks {
     Off,
     /// All checks. This is the default under a schedule that [searches](crate::Schedule).
     On,
-    /// All checks; failures name the exact places of allocations and frees. Each allocation and
-    /// each free then takes some microseconds of host time.
+    /// All checks. Failures also name the exact source locations of allocations and frees. Each
+    /// allocation and each free then takes some microseconds of host time.
     Traced,
 }
 

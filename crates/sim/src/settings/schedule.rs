@@ -13,7 +13,7 @@ use core::str::FromStr;
 /// CPU, so a clock never goes backwards. But these times are not a measurement. A sleep or a
 /// deadline ends when its time is reached, or when no other thread can run. Under these schedules,
 /// the machine also has the faults [`Faults::SEARCH`](crate::Faults::SEARCH) and [checks
-/// memory](crate::MemoryChecks), unless it is told otherwise.
+/// memory](crate::MemoryChecks), unless the program sets them otherwise.
 ///
 /// ```
 /// use coreline_sim::Schedule;

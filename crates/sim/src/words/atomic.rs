@@ -200,7 +200,7 @@ macro_rules! common {
                 result
             }
 
-            /// Replaces the value by the result of `f` for the value. Retries if another thread has
+            /// Replaces the value with the result of `f` for it. Retries if another thread has
             /// changed the value in between.
             ///
             /// # Errors
@@ -238,8 +238,8 @@ macro_rules! common {
                 self.fetch_update(set, fetch, f)
             }
 
-            /// Replaces the value by the result of `f` for the value. Retries while other threads
-            /// change the value in between. Returns the previous value.
+            /// Replaces the value with the result of `f` for it. Retries while other threads change
+            /// the value in between. Returns the previous value.
             #[track_caller]
             pub fn update(
                 &self,
@@ -260,7 +260,7 @@ macro_rules! common {
         }
 
         impl $(<$param>)? fmt::Debug for $name $(<$param>)? {
-            /// The value. Charged as a load.
+            /// Formats the value. The call is charged as a load.
             fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 fmt::Debug::fmt(&self.load(Ordering::Relaxed), f)
             }
@@ -268,7 +268,7 @@ macro_rules! common {
     };
 }
 
-/// Read-modify-write methods that return the value before.
+/// Read-modify-write methods that return the previous value.
 macro_rules! updates {
     ($value:ty: $($(#[$doc:meta])* $method:ident)+) => {
         $(
@@ -296,19 +296,19 @@ macro_rules! integers {
 
         impl $name {
             updates! { $value:
-                /// Adds, and wraps around; returns the value before.
+                /// Adds, wrapping. Returns the previous value.
                 fetch_add
-                /// Subtracts, and wraps around; returns the value before.
+                /// Subtracts, wrapping. Returns the previous value.
                 fetch_sub
-                /// Bitwise "and"; returns the value before.
+                /// Computes the bitwise "and". Returns the previous value.
                 fetch_and
-                /// Bitwise "nand"; returns the value before.
+                /// Computes the bitwise "nand". Returns the previous value.
                 fetch_nand
-                /// Bitwise "or"; returns the value before.
+                /// Computes the bitwise "or". Returns the previous value.
                 fetch_or
-                /// Bitwise "xor"; returns the value before.
+                /// Computes the bitwise "xor". Returns the previous value.
                 fetch_xor
-                /// The larger of the two values is kept; returns the value before.
+                /// Keeps the larger of the two values. Returns the previous value.
                 fetch_max
                 /// Keeps the smaller of the two values. Returns the previous value.
                 fetch_min
@@ -344,13 +344,13 @@ common!(AtomicBool, host::AtomicBool, bool);
 
 impl AtomicBool {
     updates! { bool:
-        /// Logical "and"; returns the value before.
+        /// Computes the logical "and". Returns the previous value.
         fetch_and
-        /// Logical "nand"; returns the value before.
+        /// Computes the logical "nand". Returns the previous value.
         fetch_nand
-        /// Logical "or"; returns the value before.
+        /// Computes the logical "or". Returns the previous value.
         fetch_or
-        /// Logical "xor"; returns the value before.
+        /// Computes the logical "xor". Returns the previous value.
         fetch_xor
     }
 
@@ -397,18 +397,18 @@ macro_rules! pointer_updates {
 }
 
 pointer_updates! {
-    /// Moves the pointer up by a number of `T`; returns the pointer before.
+    /// Moves the pointer up by a number of `T`. Returns the previous pointer.
     fetch_ptr_add
-    /// Moves the pointer down by a number of `T`; returns the pointer before.
+    /// Moves the pointer down by a number of `T`. Returns the previous pointer.
     fetch_ptr_sub
-    /// Moves the pointer up by a number of bytes; returns the pointer before.
+    /// Moves the pointer up by a number of bytes. Returns the previous pointer.
     fetch_byte_add
-    /// Moves the pointer down by a number of bytes; returns the pointer before.
+    /// Moves the pointer down by a number of bytes. Returns the previous pointer.
     fetch_byte_sub
-    /// Bitwise "or" of the address; returns the pointer before.
+    /// Computes the bitwise "or" of the address. Returns the previous pointer.
     fetch_or
-    /// Bitwise "and" of the address; returns the pointer before.
+    /// Computes the bitwise "and" of the address. Returns the previous pointer.
     fetch_and
-    /// Bitwise "xor" of the address; returns the pointer before.
+    /// Computes the bitwise "xor" of the address. Returns the previous pointer.
     fetch_xor
 }

@@ -31,8 +31,8 @@
 //! an interrupt or a fault of user code, not after a system call. It writes IDs only when they
 //! change. Sections need no more: a thread in a section left user code by an interrupt or a fault,
 //! since nothing in it calls the kernel. `membarrier` interrupts, too, and a thread that a signal
-//! is delivered to in a section was interrupted before. Nothing may take a cleared `rseq_cs`, or a
-//! rewritten ID, as news of a switch.
+//! is delivered to in a section was interrupted before. No code may take a cleared `rseq_cs` or a
+//! rewritten ID as a sign of a switch.
 //!
 //! | offset | field of the area | written by | here |
 //! |---|---|---|---|
@@ -51,18 +51,18 @@
 //!   section would run unprotected.
 //! * **Nothing clears `rseq_cs` at the end.** A thread that has left stands outside the section, so
 //!   the kernel finds nothing to abort and clears the field itself. That saves a store per
-//!   operation. The price: until the kernel checks it next, the field points at the descriptor, and
-//!   the kernel kills a process whose descriptor it cannot read, so code with sections in it must
-//!   never be unmapped: `native/linux/rseq/mapped.rs` sees to that.
+//!   operation. The price is that the field points at the descriptor until the kernel next checks
+//!   it. The kernel kills a process whose descriptor it cannot read. So code with sections must
+//!   never be unmapped: see `native/linux/rseq/mapped.rs`.
 //! * **The abort handler is preceded by the signature** under which the thread was registered with
-//!   the kernel, so that a corrupted descriptor cannot send a thread just anywhere.
+//!   the kernel, so that a corrupted descriptor cannot send a thread to an arbitrary address.
 //! * **Nothing in a section calls the kernel.** The kernel does not allow it.
 //!
 //! # How a section is written
 //!
 //! Each is a macro over the text of its *points*: the numbered places where the thread can be
-//! interrupted. In production a point is [`nothing`]; in tests it is a trap that can be armed, and
-//! so the very text that runs in production is interrupted everywhere. Flags and the registers of
+//! interrupted. In production, a point is [`nothing`]. In tests, it is a trap that can be armed, so
+//! the very text that runs in production is interrupted at every point. Flags and the registers of
 //! traps carry nothing across a point.
 //!
 //! | point | stands before |
@@ -76,17 +76,17 @@
 //! | 9 | what follows the commit |
 //!
 //! `text` has the text of each operation, and `section` puts it between the processor's `enter`,
-//! which arms, finds the slot and leaves it in `{slot}`, and `leave`, which ends the section. Where
-//! a section has a result, it says in a register whether it has one, and its way out without a
-//! slot is label 8, behind the end: outputs and labels do not go together in stable Rust.
+//! which arms, finds the slot and leaves it in `{slot}`, and `leave`, which ends the section. A
+//! section with a result says in a register whether it has one. Its exit without a slot is label 8,
+//! behind the end, because stable Rust does not allow outputs together with labels.
 //!
 //! The ways to an index are `find_index`, a part of `enter`, and are chosen by the names of what
-//! they start from, [`Index`] and [`InRow`]; [`Gated`] is as the first, and reads where slot 0 lies
-//! behind it. The first tries the CPU number, and the
-//! concurrency ID where that is not below its limit: an array by concurrency ID has a limit of 0
-//! for CPU numbers, and the other way round. So neither way waits for a load that says which of the
-//! two is meant, and a branch that always goes the same way does. A concurrency ID counts only
-//! where the CPU number is not negative: in an area without registration it can look like one.
+//! they start from, [`Index`] and [`InRow`]; [`Gated`] is like the first, and then reads the
+//! location of slot 0. The first tries the CPU number, and then the concurrency ID if the CPU
+//! number is not below its limit. An array by concurrency ID has a limit of 0 for CPU numbers, and
+//! the other way round. So no load must say which of the two is meant, and the branch always goes
+//! the same way. A concurrency ID counts only if the CPU number is not negative, because an area
+//! without registration can seem to have one.
 //!
 //! Labels are numeric because a section is inlined into many callers, and start at 2 because labels
 //! of zeros and ones read as binary numbers in x86 syntax: 2 is where to start over, 3 and 4 the

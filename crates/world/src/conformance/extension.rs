@@ -6,8 +6,8 @@ use std::sync::Arc;
 use super::{rounds, spawn};
 use crate::{Extended, Integer, JoinHandle, Ordering, Placement, Testbed, Word};
 
-/// Checks that a thread either has extensions or has none, and that a thread's first request does
-/// without permission what it does with it.
+/// Checks that requests are made exactly if the thread can have extensions, even if its first
+/// request comes before [`enable_extension`](crate::SliceExtension::enable_extension).
 pub fn requests_are_made_where_there_are_extensions<W: Testbed>() {
     let section = || {
         let asked = W::request_extension();
@@ -23,8 +23,8 @@ pub fn requests_are_made_where_there_are_extensions<W: Testbed>() {
     assert_eq!(other.join(), enabled.is_ok());
 }
 
-/// Checks that only the outermost section asks, and that its request ends once: a second end finds
-/// no extension, and gives no CPU up.
+/// Checks that only the outermost section makes a request, and that the request ends once. A second
+/// end must find no extension, and must not give up the CPU.
 pub fn only_the_outermost_section_asks<W: Testbed>() {
     let is_enabled = W::enable_extension().is_ok();
     let mut inner = 0;
@@ -39,7 +39,7 @@ pub fn only_the_outermost_section_asks<W: Testbed>() {
 }
 
 /// Checks that threads with extensions on one CPU all end their sections, that each section has one
-/// outcome, and that what they guard together is not lost.
+/// outcome, and that no update of the data that they guard is lost.
 pub fn sections_end_on_a_crowded_cpu<W: Testbed>() {
     let sections = if W::RUNS { 300 } else { 1 };
     let cpu = W::cpu();

@@ -22,7 +22,7 @@
 //! | work | takes no time, and touches nothing |
 //! | signals | there are none |
 //! | memory | the host's |
-//! | statics | made afresh for every execution |
+//! | statics | created separately for every execution |
 //!
 //! loom has limits of its own. If one thread executes a load and a compare-exchange on one word,
 //! loom records only the compare-exchange. It does not try the other values that another thread

@@ -5,9 +5,9 @@
 //! interrupts it by a signal from time to time. The handler runs on the interrupted thread and on
 //! its stack, so it may leave the interrupted code for good, by a switch to another coroutine.
 //!
-//! The signal is `SIGURG`, which does nothing by default. Ours have a value of their own. The
-//! calling program's own handler gets all others: also those that a runtime in this process sends
-//! to its threads.
+//! The signal is `SIGURG`, which does nothing by default. The signals of this module carry a value
+//! of their own. The calling program's own handler gets all other signals, including those that a
+//! runtime in this process sends to its threads.
 
 use core::mem::{self, MaybeUninit};
 use core::ptr;
@@ -29,7 +29,8 @@ static mut BEFORE: MaybeUninit<libc::sigaction> = MaybeUninit::uninit();
 /// Installs the function that [`HostThread::look`] calls. A process has one, which is the first.
 /// It must be async-signal-safe, except that it need not return.
 ///
-/// Returns whether threads can be looked at: not under Miri, nor if the host refuses a handler.
+/// Returns whether threads can be looked at. They cannot under Miri, or if the host refuses a
+/// handler.
 pub fn install(look: Look) -> bool {
     if cfg!(miri) {
         return false;
@@ -133,8 +134,9 @@ impl HostThread {
         }
     }
 
-    /// Returns whether the thread waits in the kernel. A thread that waits for a CPU does not. Nor
-    /// does one that writes: it waits for the reader of its output, and a pager may be paused.
+    /// Returns whether the thread waits in the kernel. A thread that waits for a CPU does not
+    /// count. Nor does a thread that writes, because it may wait for a reader such as a paused
+    /// pager.
     pub fn is_asleep(self) -> bool {
         self.waits() && !self.writes()
     }
@@ -155,7 +157,7 @@ impl HostThread {
     }
 }
 
-/// Returns how long the calling thread has computed so far. Async-signal-safe.
+/// Returns the CPU time of the calling thread so far. Async-signal-safe.
 pub fn computed() -> Duration {
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     // SAFETY: writes what it is given.

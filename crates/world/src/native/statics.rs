@@ -7,8 +7,7 @@
 //! |---|---|---|
 //! | the key's, and `next` of an object | the next object; null: there is none | all, once |
 //!
-//! An object is never taken out, and none is ever dropped. There is no lock, which a fork could
-//! leave behind.
+//! No object is ever taken out or dropped. There is no lock that a fork could leave locked.
 
 use core::any::{Any, TypeId};
 use core::cell::{Cell, RefCell};

@@ -28,8 +28,8 @@ use super::raw::{BIASED, CLOSED, HELD, MOST_READERS, READER, RawBiasedRwLock, WA
 use crate::heap;
 use crate::percpu::{Init, PerCpu, PerCpuPool, StopError};
 
-/// The lock stays unbiased for this many times the time that taking the bias back took. After a
-/// reader waited in vain, no reader waits for this many times the time of that wait.
+/// How many times as long as it took to take the bias back the lock is not biased again, and how
+/// many times as long as a reader waited in vain none waits again.
 pub(super) const TIMES: u32 = 9;
 
 /// A lock gets slots only if another thread reads within this time.

@@ -9,7 +9,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use crate::engine::inside;
 use crate::hardware::arena;
 
-/// How long a measurement lasts.
+/// The condition that ends a measurement.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Until {
     /// Each thread runs its operation this many times. A `u64` converts to this.

@@ -19,7 +19,7 @@ use crate::results::report::Transfers;
 /// The result of threads that started together.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Parallel {
-    /// How long the measurement lasted.
+    /// The condition that ended the measurement.
     pub until: Until,
     /// The time from the common start to the end of the last thread, in simulated nanoseconds.
     pub span_ns: u64,
@@ -38,21 +38,22 @@ pub struct Parallel {
 pub struct RoleRun {
     /// The role's name.
     pub name: String,
-    /// How long the measurement lasted.
+    /// The condition that ended the measurement.
     pub until: Until,
     /// The time from the common start to the end of the role's last thread, in simulated
     /// nanoseconds.
     pub span_ns: u64,
     /// How far the rate of all threads changed within the run: the highest rate of its windows,
-    /// divided by the lowest. The windows are the last three of [`Until::Steady`], and else the two
-    /// halves of all rounds or of the time. NaN if they do not show it: each thread made one round,
-    /// a thread began too late, or no round of the role ended in one of the last three windows.
+    /// divided by the lowest. The windows are the last three of [`Until::Steady`], and otherwise
+    /// the two halves of all rounds or of the time. The result is NaN if they do not show the
+    /// change: each thread made one round, a thread began too late, or no round of the role ended
+    /// in one of the last three windows.
     pub drift: f64,
-    /// What each thread did, ordered by thread number.
+    /// The results by thread, ordered by thread number.
     pub threads: Vec<ThreadRun>,
 }
 
-/// What a thread did while it was measured.
+/// The result of one thread.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ThreadRun {
     /// The number of rounds.
@@ -70,7 +71,7 @@ impl Parallel {
         self.runs().count()
     }
 
-    /// Returns what each thread did, ordered by role and thread number.
+    /// Returns the results of all threads, ordered by role and thread number.
     pub fn runs(&self) -> impl Iterator<Item = ThreadRun> + '_ {
         self.roles.iter().flat_map(|role| &role.threads).copied()
     }
@@ -85,7 +86,8 @@ impl Parallel {
         self.roles.iter().map(RoleRun::share).fold(f64::NAN, f64::min)
     }
 
-    /// Returns the highest [`drift`](RoleRun::drift) of a role, or NaN if a role's is.
+    /// Returns the highest [`drift`](RoleRun::drift) of a role, or NaN if the drift of a role is
+    /// NaN.
     pub fn drift(&self) -> f64 {
         let most = |most: f64, role: f64| if role.is_nan() { role } else { most.max(role) };
         self.roles.iter().map(|role| role.drift).fold(1.0, most)
@@ -125,7 +127,7 @@ impl RoleRun {
     }
 }
 
-/// What some threads of a measurement do.
+/// The work of some threads of a measurement.
 pub struct Role<'a> {
     name: &'a str,
     threads: usize,
@@ -205,8 +207,8 @@ pub fn parallel(threads: usize, until: impl Into<Until>, op: impl Fn(usize) + Sy
     roles(until, &[Role::new("all", threads, op)])
 }
 
-/// Runs the threads of several roles, which start at the same time. A role is a closure, a number
-/// of threads, and what counts. Call `roles` in a machine.
+/// Runs the threads of several roles, which start at the same time. A role has a closure, a number
+/// of threads, and a rule that counts operations. Call `roles` in a machine.
 ///
 /// The threads are numbered in the order of the roles, and run on CPUs as for [`parallel`]. Use a
 /// window of time, or [`Until::Steady`]: threads of different roles take different times for a
@@ -238,7 +240,7 @@ pub fn parallel(threads: usize, until: impl Into<Until>, op: impl Fn(usize) + Sy
 ///
 /// # Panics
 ///
-/// Panics as [`parallel`] does.
+/// Panics like [`parallel`].
 #[track_caller]
 pub fn roles(until: impl Into<Until>, roles: &[Role<'_>]) -> Parallel {
     let until = until.into();

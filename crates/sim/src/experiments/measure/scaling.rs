@@ -177,7 +177,7 @@ impl Scaling {
         record::Curve { name: &self.name, scales_to: self.scales_to(), rates }
     }
 
-    /// The least efficiency of a row up to which a program [scales](Scaling::scales_to).
+    /// The minimum efficiency of a row up to which a program [scales](Scaling::scales_to).
     pub const ENOUGH: f64 = 0.5;
 
     /// Returns the name of the measured program.
@@ -197,9 +197,9 @@ impl Scaling {
         self.rates.get(index)
     }
 
-    /// Returns the same for each role, in their order, if the program has several. In a role's
-    /// rows, `threads` is the number of all threads, and rows in which the role has none are left
-    /// out. A printed row has both numbers, such as `7/8`.
+    /// Returns the results of each role, in their order, if the program has several roles. In a
+    /// role's rows, `threads` is the number of all threads, and rows in which the role has none are
+    /// left out. A printed row has both numbers, such as `7/8`.
     pub fn roles(&self) -> &[Scaling] {
         &self.roles
     }

@@ -67,7 +67,7 @@ impl Condvar {
         Ok(guard)
     }
 
-    /// Waits like [`wait`](Condvar::wait), except for at most `span`.
+    /// Waits like [`wait`](Condvar::wait), but for at most `span`.
     ///
     /// # Errors
     ///
@@ -82,7 +82,7 @@ impl Condvar {
         }
     }
 
-    /// Waits like [`wait_while`](Condvar::wait_while), except for at most `span`.
+    /// Waits like [`wait_while`](Condvar::wait_while), but for at most `span`.
     ///
     /// # Errors
     ///

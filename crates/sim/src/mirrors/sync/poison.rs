@@ -1,4 +1,4 @@
-//! Poison: whether a thread panicked while it held a lock. And the code that
+//! Poison, which says whether a thread panicked while it held a lock, and the code that
 //! [`Mutex`](super::Mutex) and [`RwLock`](super::RwLock) have in common.
 
 use std::sync::{LockResult, PoisonError};
@@ -118,7 +118,7 @@ macro_rules! lock_impls {
         }
 
         impl<T: ?Sized + fmt::Debug> fmt::Debug for $Lock<T> {
-            /// Takes the lock, if it can immediately.
+            /// Takes the lock if it is free now.
             fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 let mut debug = f.debug_struct(stringify!($Lock));
                 match self.$try() {

@@ -6,7 +6,7 @@ use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::Command;
 
-/// Runs the command in the place of this process. Returns only if that fails.
+/// Runs the command in place of this process. Returns only if that fails.
 pub fn exec(command: &mut Command) -> io::Error {
     command.exec()
 }
@@ -16,13 +16,13 @@ pub fn exec(command: &mut Command) -> io::Error {
 ///
 /// # Errors
 ///
-/// If the file's mode cannot be read.
+/// An error if the file's mode cannot be read.
 pub fn runs_as_owner(file: &Path) -> io::Result<bool> {
     const SET_USER_OR_GROUP: u32 = 0o6000;
     Ok(file.metadata()?.permissions().mode() & SET_USER_OR_GROUP != 0)
 }
 
-/// Returns whether the caller may execute the file: any of the file's mode bits for that is set.
+/// Returns whether the file is executable: at least one of its execute bits is set.
 pub fn is_executable(file: &Path) -> bool {
     file.metadata().is_ok_and(|file| file.is_file() && file.permissions().mode() & 0o111 != 0)
 }

@@ -1,4 +1,4 @@
-//! Restartable operations: in rseq sections where those are proven to work, else on atomics.
+//! Restartable operations: in rseq sections if these are proven to work, and otherwise on atomics.
 
 use core::mem::offset_of;
 use core::ptr::{self, NonNull};

@@ -1,4 +1,4 @@
-//! Why there are no sections.
+//! The reasons why there are no sections.
 
 use core::time::Duration;
 use std::io;

@@ -1,11 +1,12 @@
-//! Keeps this code mapped, even after the library that it is part of is closed.
+//! Keeps this code mapped, even after its library is closed.
 //!
-//! The kernel looks at a section's descriptor also after the section was left; a thread that
-//! coreline registered is unregistered by a function of ours when it ends, and its area is part of
-//! our thread-local memory. All of that goes when a library is unmapped, so a library that has
-//! sections never is: it opens itself for good, before its first section runs.
+//! The kernel may read a section's descriptor even after a thread has left the section. When a
+//! thread that coreline registered ends, a function of this crate unregisters it. The area of such
+//! a thread is part of this crate's thread-local memory. All of this would disappear if the library
+//! were unmapped. So a library with sections opens itself permanently, before its first section
+//! runs.
 //!
-//! Where operations run on atomics the library goes as any other does.
+//! If operations run on atomics, the library can be unmapped like any other.
 
 use core::ffi::c_void;
 use core::mem::MaybeUninit;
@@ -16,9 +17,9 @@ static STAYS: AtomicBool = AtomicBool::new(false);
 /// Keeps the library that this code is part of loaded, even if `dlclose` closes it. Changes nothing
 /// for a program, which cannot be closed. The first per-CPU memory of a process calls this.
 ///
-/// The first call waits for the dynamic linker: for a thread that loads a library meanwhile, and
-/// runs its constructors. A library whose callers must not wait so calls this from its own
-/// constructor.
+/// The first call waits for the dynamic linker, if another thread loads a library meanwhile and
+/// runs its constructors. A library whose callers must not wait for this calls the function in its
+/// own constructor.
 pub fn stay_mapped() {
     // Relaxed, here and below: a thread that misses the change does the same again.
     if cfg!(target_feature = "crt-static") || STAYS.load(Ordering::Relaxed) {

@@ -2,7 +2,8 @@
 //!
 //! # Where the C library does it
 //!
-//! It publishes the distance of a thread's area from its thread pointer, and the size in use.
+//! The C library publishes the distance of a thread's area from its thread pointer, and the size in
+//! use.
 //!
 //! # Where we do it
 //!
@@ -14,12 +15,11 @@
 //! * **A signal handler may come anywhere.** If it registers the thread first, the kernel answers
 //!   `EBUSY`, and the thread is registered.
 //! * **The thread unregisters before its memory goes.** musl unmaps a detached thread's stack, with
-//!   the area on it, while the thread still runs; were it preempted there, the kernel could not
-//!   write its IDs, and would kill the process. So a destructor of a thread-specific key
-//!   unregisters, in the last round of destructors that POSIX has. Destructors that run later find
-//!   no index and use the shared slot. A thread that is registered by one of those, in its
-//!   first-ever operation, stays registered to its end: do not let detached threads of musl do
-//!   that.
+//!   the area on it, while the thread still runs. If the thread were preempted then, the kernel
+//!   could not write its IDs, and would kill the process. So a destructor of a thread-specific key
+//!   unregisters the thread, in the last round of destructors that POSIX has. Destructors that run
+//!   later find no index and use the shared slot. A thread whose first operation is in such a
+//!   destructor stays registered to its end. Do not let detached threads of musl do that.
 //! * **A fork** copies the registration, the area and the marks. **exec** drops all three.
 //!
 //! Source: `rseq(2)` and `kernel/rseq.c` of Linux; `pthread_key_create(3p)`.
