@@ -43,7 +43,7 @@
 #define CORELINE_POOL_HUGE_PAGES 2
 
 /**
- * The pool finds writes to memory of objects that were destroyed.
+ * The pool detects writes to memory of objects that were destroyed.
  */
 #define CORELINE_POOL_CHECKED 4
 
@@ -76,11 +76,11 @@ typedef enum coreline_code_t {
     CORELINE_OK = 0,
     /**
      * A `try` function found the lock held, all leases in use, too few permits, a mailbox
-     * occupied, or a reply not there yet.
+     * occupied, or a reply not ready.
      */
     CORELINE_BUSY = 1,
     /**
-     * The deadline passed before the call got the lock or the reply, or was done.
+     * The deadline passed before the call got the lock or the reply, or finished.
      */
     CORELINE_TIMED_OUT = 2,
     /**
@@ -88,7 +88,7 @@ typedef enum coreline_code_t {
      */
     CORELINE_UNEQUAL = 3,
     /**
-     * The bit has that value already, or the function to cancel has begun.
+     * The bit already has that value, or the function to cancel has begun.
      */
     CORELINE_UNCHANGED = 4,
     /**
@@ -112,7 +112,7 @@ typedef enum coreline_code_t {
      */
     CORELINE_ERROR_LACKING = -5,
     /**
-     * No thread holds the lock to be unlocked, or the turn is not of this lock.
+     * No thread holds the lock to be unlocked, or the turn belongs to another lock.
      */
     CORELINE_ERROR_NOT_HELD = -6,
     /**
@@ -129,7 +129,7 @@ typedef enum coreline_code_t {
      */
     CORELINE_ERROR_FAULTS = -9,
     /**
-     * The program was compiled with a header that does not fit the library.
+     * The program was compiled with a header that does not match the library.
      */
     CORELINE_ERROR_LAYOUT = -10,
     /**
@@ -181,7 +181,7 @@ typedef struct coreline_counters_t coreline_counters_t;
  * A tenant, a session or a table, with concurrency IDs of its own.
  *
  * A CPU gets an ID in a domain when it first uses a word of the domain, so a domain that two CPUs
- * use has the IDs 0 and 1, and memory for these alone.
+ * use has the IDs 0 and 1, and memory only for these.
  */
 typedef struct coreline_domain_t coreline_domain_t;
 
@@ -197,12 +197,12 @@ typedef struct coreline_domains_t coreline_domains_t;
 typedef struct coreline_limiter_t coreline_limiter_t;
 
 /**
- * Words of 64 bits in a domain, of which each concurrency ID has its own.
+ * Words of 64 bits in a domain, with a copy for each concurrency ID.
  */
 typedef struct coreline_local_t coreline_local_t;
 
 /**
- * A set of CPUs that all CPUs change, and in which a change reads before it writes.
+ * A set of CPUs that all CPUs change. A change reads before it writes.
  */
 typedef struct coreline_mask_t coreline_mask_t;
 
@@ -212,7 +212,7 @@ typedef struct coreline_mask_t coreline_mask_t;
 typedef struct coreline_member_t coreline_member_t;
 
 /**
- * Words of 64 bits, of which each CPU has its own.
+ * Words of 64 bits, with a copy for each CPU.
  */
 typedef struct coreline_percpu_t coreline_percpu_t;
 
@@ -222,15 +222,15 @@ typedef struct coreline_percpu_t coreline_percpu_t;
 typedef struct coreline_pool_t coreline_pool_t;
 
 /**
- * A record of which contexts use cached data, so that only these are told of a change.
+ * A record of which contexts use cached data, so that only these are notified of a change.
  */
 typedef struct coreline_presence_t coreline_presence_t;
 
 /**
  * A readers-writer lock whose readers write only to memory of their CPU.
  *
- * To read takes no atomic instruction if the machine has restartable sequences, and its time does
- * not depend on the number of readers. To write is expensive: it interrupts the CPUs that run the
+ * A read takes no atomic instruction if the machine has restartable sequences. Its time does not
+ * depend on the number of readers. A write is expensive: it interrupts the CPUs that run the
  * process, and waits for readers.
  */
 typedef struct coreline_read_mostly_t coreline_read_mostly_t;
@@ -241,7 +241,7 @@ typedef struct coreline_read_mostly_t coreline_read_mostly_t;
 typedef struct coreline_reader_t coreline_reader_t;
 
 /**
- * A thread that destroys what updates of a published value have replaced.
+ * A thread that destroys the values that updates of a published value have replaced.
  */
 typedef struct coreline_reclaimer_t coreline_reclaimer_t;
 
@@ -253,7 +253,7 @@ typedef struct coreline_reply_t coreline_reply_t;
 /**
  * A pointer that is often read and seldom replaced.
  *
- * To read takes a load and a compare, and writes nothing that other threads write. A pointer that
+ * A read takes a load and a compare, and writes no memory that other threads write. A pointer that
  * was replaced is destroyed when no reader can have it any more.
  */
 typedef struct coreline_versioned_t coreline_versioned_t;
@@ -339,7 +339,7 @@ typedef struct coreline_layout_t {
      */
     uint32_t ticket_lock_next;
     /**
-     * The distance of two slots, in bytes.
+     * The distance between two slots, in bytes.
      */
     uint32_t stride;
     /**
@@ -367,7 +367,7 @@ typedef struct coreline_layout_t {
      */
     uint32_t counters_gates;
     /**
-     * The distance of two gates in bytes times 256, plus the number of counters of a gate.
+     * The distance between two gates in bytes times 256, plus the number of counters of a gate.
      */
     uint32_t counters_group;
     /**
@@ -403,8 +403,8 @@ typedef struct coreline_layout_t {
      */
     uint32_t lease;
     /**
-     * Where a gate has the address of slot 0, times 256, plus where limits have the number of
-     * concurrency IDs. Inline functions read both.
+     * The offset of slot 0's address in a gate, times 256, plus the offset of the limit of
+     * concurrency IDs in limits. Inline functions read both.
      */
     uint32_t gate;
 } coreline_layout_t;
@@ -418,7 +418,7 @@ typedef struct coreline_reading_t {
      */
     int64_t value;
     /**
-     * The largest possible difference from the true value. Zero: the value is exact.
+     * The largest possible difference from the true value. Zero means that the value is exact.
      */
     uint64_t error;
 } coreline_reading_t;
@@ -446,32 +446,32 @@ typedef struct coreline_cache_options_t {
      */
     void (*destroy)(void *object, void *context);
     /**
-     * What both functions get. They may be called by several threads at the same time.
+     * The argument that both functions get. Several threads may call them at the same time.
      */
     void *context;
     /**
-     * How many objects may be idle. An object that is put back while as many are is destroyed. 0
-     * is no limit.
+     * The maximum number of idle objects. An object that is put back while this many are idle is
+     * destroyed. 0 means no limit.
      */
     size_t idle_limit;
 } coreline_cache_options_t;
 
 /**
- * How workers are set up. All members must be set; zeros are the defaults.
+ * The options of workers. All members must be set. Zeros are the defaults.
  */
 typedef struct coreline_workers_options_t {
     /**
-     * The CPUs that have a worker. Null: all CPUs that the calling thread may use.
+     * The CPUs that have a worker. Null means all CPUs that the calling thread may use.
      */
     const struct coreline_mask_t *cpus;
     /**
-     * How many nanoseconds a worker without work may poll before it sleeps. 0 is 200000.
-     * `CORELINE_WORKERS_NEVER_POLL` is for CPUs that other threads need.
+     * The maximum number of nanoseconds for which a worker without work polls before it sleeps. 0
+     * means 200000. Use `CORELINE_WORKERS_NEVER_POLL` for CPUs that other threads need.
      */
     uint64_t polling;
     /**
-     * The beginning of the threads' names, to which `-` and the CPU are added. Null: `coreline`.
-     * Linux keeps 15 bytes of a name, so a longer beginning is cut.
+     * The prefix of the threads' names, to which `-` and the CPU are added. Null means `coreline`.
+     * Linux keeps 15 bytes of a name, so a longer prefix is cut.
      */
     const char *name;
 } coreline_workers_options_t;
@@ -489,42 +489,42 @@ typedef void (*coreline_function_t)(void *argument);
  */
 typedef struct coreline_worker_stats_t {
     /**
-     * The calls that the worker ran.
+     * The number of calls that the worker ran.
      */
     uint64_t calls;
     /**
-     * How many of these calls found a message in the mailbox, and queued behind it.
+     * The number of these calls that found a message in the mailbox and queued behind it.
      */
     uint64_t queued;
     /**
-     * The tasks that the worker ran.
+     * The number of tasks that the worker ran.
      */
     uint64_t tasks;
     /**
-     * How often the worker looked for tasks of other workers.
+     * The number of times that the worker looked for tasks of other workers.
      */
     uint64_t searches;
     /**
-     * The tasks that the worker took from other workers.
+     * The number of tasks that the worker took from other workers.
      */
     uint64_t steals;
     /**
-     * How often the worker slept because it had nothing to do.
+     * The number of times that the worker slept because it had nothing to do.
      */
     uint64_t sleeps;
     /**
-     * How often the worker woke and found no message.
+     * The number of times that the worker woke and found no message.
      */
     uint64_t spurious;
     /**
-     * The messages that the worker found while it was awake: this many wake-ups were saved.
+     * The number of messages that the worker found while it was awake. This is the number of saved
+     * wake-ups.
      */
     uint64_t spared;
 } coreline_worker_stats_t;
 
 /**
- * What a function of C does in members. It must return: an exception that leaves it ends the
- * process.
+ * A function that runs in members. It must return. An exception that leaves it ends the process.
  */
 typedef void (*coreline_shootdown_f)(void *context);
 
@@ -533,31 +533,33 @@ typedef void (*coreline_shootdown_f)(void *context);
  */
 typedef struct coreline_shot_t {
     /**
-     * How many members ran the function, or were told that their data is out of date.
+     * The number of members that ran the function, or were notified that their data is out of
+     * date.
      */
     size_t reached;
     /**
-     * How many members were outside, but had to be told. They are told when they enter.
+     * The number of members that were outside, but must be notified. They are notified when they
+     * enter.
      */
     size_t away;
     /**
-     * How many members had done neither when the deadline passed.
+     * The number of members that had done neither when the deadline passed.
      */
     size_t late;
 } coreline_shot_t;
 
 /**
- * How a value that no reader can have any more is destroyed. It must return: an exception that
- * leaves it ends the process.
+ * A function that destroys a value that no reader can have any more. It must return. An exception
+ * that leaves it ends the process.
  */
 typedef void (*coreline_destroy_f)(void *value, void *context);
 
 /**
  * A concurrency ID that belongs to its holder, in memory of its user.
  *
- * A function that leases fills it in, and `coreline_domain_return` empties it.
- * `CORELINE_LEASE_INIT`, or zeros, is an empty one. It may be moved, and passed to another thread,
- * but a lease must not be returned by two copies.
+ * A function that leases an ID fills the structure in, and `coreline_domain_return` empties it.
+ * `CORELINE_LEASE_INIT`, or zeros, is an empty lease. A lease may be moved and passed to another
+ * thread, but only one copy of it may be returned.
  */
 typedef struct coreline_lease_t {
     /**
@@ -565,7 +567,7 @@ typedef struct coreline_lease_t {
      */
     uint64_t domain;
     /**
-     * The ID, while the lease lasts. No other lease of the domain has it, and no CPU.
+     * The ID, while the lease lasts. No other lease and no CPU has it in the domain.
      */
     uint64_t id;
     /**
@@ -579,19 +581,19 @@ typedef struct coreline_lease_t {
  */
 typedef struct coreline_usage_t {
     /**
-     * How many members there are.
+     * The number of members.
      */
     size_t users;
     /**
-     * How many IDs CPUs have.
+     * The number of IDs that CPUs have.
      */
     size_t ids;
     /**
-     * How many leases were not returned.
+     * The number of leases that were not returned.
      */
     size_t leased;
     /**
-     * How many bytes are the domain's alone.
+     * The number of bytes that only this domain uses.
      */
     size_t bytes;
 } coreline_usage_t;
@@ -654,10 +656,10 @@ typedef struct coreline_rwlock_t {
 /**
  * A readers-writer lock of 48 bytes that a thread may read again while it reads.
  *
- * At first, all readers write one word. After 256 reads that met another reader, without a write
- * in between, the lock is *biased*: readers write only to memory of their CPU, without an atomic
- * instruction, if the machine has restartable sequences. The next write ends that, and interrupts
- * the CPUs that run the process.
+ * At first, all readers write one word. After 256 reads that followed another thread's use or met
+ * another reader, with no write in between, the lock is *biased* if the machine has restartable
+ * sequences. Readers then write only to memory of their CPU, without an atomic instruction. The
+ * next write ends the bias, and interrupts the CPUs that run the process.
  *
  * It lives in the memory of its user. `CORELINE_BIASED_RWLOCK_INIT`, or zeros, is a free lock. It
  * may not be copied or moved while a thread uses it. A lock that was biased has memory of its own
@@ -674,8 +676,8 @@ typedef struct coreline_biased_rwlock_t {
  * A FIFO lock of 8 bytes whose waiters spin, for fewer threads than CPUs.
  *
  * It lives in the memory of its user. `CORELINE_TICKET_LOCK_INIT`, or zeros, is a free lock. It
- * needs no destruction. It may not be copied or moved while a thread uses it. It works in memory
- * that processes share, too.
+ * needs no destruction. It may not be copied or moved while a thread uses it. It also works in
+ * memory that processes share.
  */
 typedef struct coreline_ticket_lock_t {
     /**
@@ -705,8 +707,9 @@ typedef struct coreline_osq_near_t {
 /**
  * The turn of a thread in a queued lock, on the stack of that thread.
  *
- * A function that locks fills it in, and one that unlocks empties it. `CORELINE_TURN_INIT`, or
- * zeros, is an empty one. It may be moved, but a turn must not be ended by two copies.
+ * A function that locks fills the turn in, and a function that unlocks empties it.
+ * `CORELINE_TURN_INIT`, or zeros, is an empty turn. A turn may be moved, but only one copy of it
+ * may be ended.
  */
 typedef struct coreline_turn_t {
     /**
@@ -718,7 +721,7 @@ typedef struct coreline_turn_t {
      */
     uint64_t owner;
     /**
-     * Private: the place in the queue.
+     * Private: the position in the queue.
      */
     uint64_t place[2];
 } coreline_turn_t;
@@ -764,7 +767,7 @@ const char *coreline_strerror(int code);
 uint32_t coreline_version(void);
 
 /**
- * Checks that a header fits the library.
+ * Checks that a header matches the library.
  *
  * Call `coreline_check` instead, which passes the layout of the header. The two differ if the
  * program was compiled with the header of another version, or with options that change the layout
@@ -779,7 +782,7 @@ uint32_t coreline_version(void);
 coreline_code_t coreline_check_layout(const struct coreline_layout_t *theirs);
 
 /**
- * Ends the process with a message if a header does not fit the library.
+ * Ends the process with a message if a header does not match the library.
  *
  * `CORELINE_CHECK_AT_LOAD` calls it, with the layout of the header. The message is on standard
  * error, and the process ends by `abort`.
@@ -833,11 +836,11 @@ enum coreline_code_t coreline_prepare(void);
  * `flags` is `CORELINE_POOL_DEFAULT`, or the bitwise or of flags. `CORELINE_POOL_BY_KERNEL_CID`
  * selects slots by the kernel's concurrency ID, which is below the number of CPUs that the process
  * may use. `CORELINE_POOL_HUGE_PAGES` uses huge pages, if the machine has free ones.
- * `CORELINE_POOL_CHECKED` finds writes to memory of objects that were destroyed:
+ * `CORELINE_POOL_CHECKED` detects writes to memory of objects that were destroyed.
  * `coreline_pool_destroy` reports them. A checked pool is slower and uses more memory.
  *
- * A program needs no pool of its own: functions that take a pool accept null, which is the pool of
- * the process. If there is no memory for the pool's own structure, the process aborts.
+ * A program needs no pool of its own, because functions that take a pool accept null, which means
+ * the pool of the process. If there is no memory for the pool's own structure, the process aborts.
  *
  * Errors: `CORELINE_ERROR_NULL`, `CORELINE_ERROR_ARGUMENT` (unknown flags, or `*out` is not
  * aligned), `CORELINE_ERROR_LACKING` (no concurrency IDs), `CORELINE_ERROR_NO_MEMORY`.
@@ -862,9 +865,9 @@ coreline_code_t coreline_pool_create(uint32_t flags, struct coreline_pool_t **ou
 coreline_code_t coreline_pool_destroy(struct coreline_pool_t *pool);
 
 /**
- * Reports how many objects have memory of a pool.
+ * Reports the number of objects that have memory of a pool.
  *
- * `pool` may be null, which is the pool of the process.
+ * `pool` may be null, which means the pool of the process.
  *
  * Errors: `CORELINE_ERROR_NULL`, `CORELINE_ERROR_ARGUMENT`, `CORELINE_ERROR_HANDLE`,
  * `CORELINE_ERROR_LACKING`.
@@ -875,9 +878,9 @@ coreline_code_t coreline_pool_destroy(struct coreline_pool_t *pool);
 coreline_code_t coreline_pool_live(const struct coreline_pool_t *pool, size_t *out);
 
 /**
- * Reports how many bytes of address space a pool has mapped.
+ * Reports the number of bytes of address space that a pool has mapped.
  *
- * `pool` may be null, which is the pool of the process. Only pages that were used take memory.
+ * `pool` may be null, which means the pool of the process. Only pages that were used take memory.
  *
  * Errors: `CORELINE_ERROR_NULL`, `CORELINE_ERROR_ARGUMENT`, `CORELINE_ERROR_HANDLE`,
  * `CORELINE_ERROR_LACKING`.
@@ -890,7 +893,7 @@ coreline_code_t coreline_pool_mapped(const struct coreline_pool_t *pool, size_t 
 /**
  * Returns unused memory of a pool to the machine.
  *
- * `pool` may be null, which is the pool of the process. The call writes the number of bytes of
+ * `pool` may be null, which means the pool of the process. The call writes the number of bytes of
  * address space that it unmapped to `out`.
  *
  * Errors: `CORELINE_ERROR_NULL`, `CORELINE_ERROR_ARGUMENT`, `CORELINE_ERROR_HANDLE`,
@@ -904,14 +907,14 @@ coreline_code_t coreline_pool_trim(const struct coreline_pool_t *pool, size_t *o
 /**
  * Creates a counter at zero.
  *
- * `pool` may be null, which is the pool of the process. If `batch` is not zero,
- * `coreline_counter_read` reads one cache line instead of one for each CPU, with an error of up to
- * half of `batch`, rounded up to a power of two, for each CPU. An addition then writes a line that
- * all CPUs share about once in `batch` counted units.
+ * `pool` may be null, which means the pool of the process. If `batch` is not zero,
+ * `coreline_counter_read` reads one cache line instead of one for each CPU. The error of the
+ * result is then up to half of `batch` for each CPU, where `batch` is rounded up to a power of
+ * two. About once in `batch` counted units, an addition writes a line that all CPUs share.
  *
  * The counter begins as one shared word. It takes memory for each CPU when a second CPU adds to
- * it, or when additions become frequent. Without memory for that, it stays one word and continues
- * to work. If there is no memory for the counter itself, the process aborts.
+ * it, or when additions become frequent. If there is no memory for that, it stays one word and
+ * continues to work. If there is no memory for the counter itself, the process aborts.
  *
  * Errors: `CORELINE_ERROR_NULL`, `CORELINE_ERROR_ARGUMENT`, `CORELINE_ERROR_HANDLE`,
  * `CORELINE_ERROR_LACKING`, `CORELINE_ERROR_NO_MEMORY`.
@@ -1006,10 +1009,10 @@ coreline_code_t coreline_counter_set(const struct coreline_counter_t *counter,
 /**
  * Creates a set of counters at zero.
  *
- * `pool` may be null, which is the pool of the process. The set has `count` counters, numbered
+ * `pool` may be null, which means the pool of the process. The set has `count` counters, numbered
  * from 0. They use less memory than as many separate counters. Each group of 32 counters takes
- * memory for each CPU once two CPUs use the group. If there is no memory for the set itself,
- * the process aborts.
+ * memory for each CPU once two CPUs use the group. If there is no memory for the set itself, the
+ * process aborts.
  *
  * Errors: `CORELINE_ERROR_NULL`, `CORELINE_ERROR_ARGUMENT` (2^32 counters or more),
  * `CORELINE_ERROR_HANDLE`, `CORELINE_ERROR_LACKING`, `CORELINE_ERROR_NO_MEMORY`.
@@ -1034,7 +1037,7 @@ coreline_code_t coreline_counters_destroy(struct coreline_counters_t *counters);
 /**
  * Adds to one counter of a set.
  *
- * The sum wraps. The addition is relaxed, as that of `coreline_counter_add`.
+ * The sum wraps. The addition is relaxed, like that of `coreline_counter_add`.
  *
  * Errors: `CORELINE_ERROR_NULL`, `CORELINE_ERROR_ARGUMENT` (there is no such counter),
  * `CORELINE_ERROR_HANDLE`.
@@ -1067,8 +1070,9 @@ coreline_code_t coreline_counters_sum(const struct coreline_counters_t *counters
  * addition is in the result of one call, or still in its counter. The sums are read one after the
  * other.
  *
- * Errors: `CORELINE_ERROR_NULL`, `CORELINE_ERROR_ARGUMENT` (`count` is not the set's),
- * `CORELINE_ERROR_HANDLE`. If there is no memory for a copy of the sums, the process aborts.
+ * Errors: `CORELINE_ERROR_NULL`, `CORELINE_ERROR_ARGUMENT` (`count` is not the number of counters
+ * in the set), `CORELINE_ERROR_HANDLE`. If there is no memory for a copy of the sums, the process
+ * aborts.
  *
  * Threads: any number of threads may call it at the same time. Signals: no signal handler may call
  * it. Fork: safe in a forked child.
@@ -1081,12 +1085,12 @@ coreline_code_t coreline_counters_drain(const struct coreline_counters_t *counte
  * Creates words in per-CPU memory.
  *
  * Each CPU has `words` words of 64 bits, which are numbered from 0 and initially 0. The call takes
- * whole cache lines of 64 bytes for each CPU. `pool` may be null, which is the pool of the
+ * whole cache lines of 64 bytes for each CPU. `pool` may be null, which means the pool of the
  * process.
  *
- * A word may hold a number, or the address of an object. Functions that change a word change that
- * of the CPU on which the calling thread runs. If the machine has restartable sequences, they take
- * no atomic instruction.
+ * A word may hold a number, or the address of an object. Functions that change a word change the
+ * copy of the CPU on which the calling thread runs. If the machine has restartable sequences, they
+ * take no atomic instruction.
  *
  * Errors: `CORELINE_ERROR_NULL`, `CORELINE_ERROR_ARGUMENT` (no words, or `out` is not aligned),
  * `CORELINE_ERROR_HANDLE`, `CORELINE_ERROR_LACKING`, `CORELINE_ERROR_NO_MEMORY`.
@@ -1141,11 +1145,11 @@ coreline_code_t coreline_percpu_load(const struct coreline_percpu_t *percpu,
 /**
  * Exchanges a word of the calling thread's CPU.
  *
- * The call writes the old value of the word to `old`. Of two threads that exchange a word of one
- * CPU, the second gets the value of the first. The exchange is relaxed. A program that keeps
- * addresses of objects in words publishes what it wrote to them by
- * `atomic_thread_fence(memory_order_release)` before the call, and by
- * `atomic_thread_fence(memory_order_acquire)` after the call.
+ * The call writes the old value of the word to `old`. If two threads exchange a word of one CPU,
+ * the second gets the value of the first. The exchange is relaxed. A program that keeps addresses
+ * of objects in words needs two fences. `atomic_thread_fence(memory_order_release)` before the
+ * call publishes its writes to the new object. `atomic_thread_fence(memory_order_acquire)` after
+ * the call makes the writes to the old object visible.
  *
  * Errors: `CORELINE_ERROR_NULL`, `CORELINE_ERROR_ARGUMENT` (there is no such word, or `old` is not
  * aligned), `CORELINE_ERROR_HANDLE`.
@@ -1162,8 +1166,8 @@ coreline_code_t coreline_percpu_exchange(const struct coreline_percpu_t *percpu,
  * Writes a word of the calling thread's CPU if the word has the expected value.
  *
  * If the word has another value, the call returns `CORELINE_UNEQUAL` and writes that value to
- * `expected`. The CPU may be another one than at an earlier load, so use the call in a loop. The
- * call compares only values: an address that was removed and put back compares equal.
+ * `expected`. The CPU may differ from that of an earlier load, so use the call in a loop. The call
+ * compares only values: an address that was removed and put back compares equal.
  *
  * Errors: `CORELINE_ERROR_NULL`, `CORELINE_ERROR_ARGUMENT` (there is no such word, or `expected`
  * is not aligned), `CORELINE_ERROR_HANDLE`.
@@ -1194,8 +1198,8 @@ coreline_code_t coreline_percpu_sum(const struct coreline_percpu_t *percpu,
  * Reads a word of any index.
  *
  * Indexes are CPU numbers, unless the pool is indexed by concurrency IDs. A word that no thread
- * has used is 0. The index after the last one is that of the words which all threads share that
- * have no slot. A loop over all indexes ends at the first index for which the call returns
+ * has used is 0. The index after the last one is that of the words that threads without a slot
+ * share. A loop over all indexes ends at the first index for which the call returns
  * `CORELINE_ERROR_ARGUMENT`.
  *
  * Errors: `CORELINE_ERROR_NULL`, `CORELINE_ERROR_ARGUMENT` (there is no such word or index, or
@@ -1231,7 +1235,7 @@ coreline_code_t coreline_cache_create(const struct coreline_cache_options_t *opt
 /**
  * Destroys a cache, with the objects that are idle.
  *
- * All objects should have been put back before: otherwise the call returns
+ * All objects should have been put back before. Otherwise the call returns
  * `CORELINE_ERROR_FAULTS`, but still destroys the cache. The objects that are out keep their
  * memory, which is never freed, and cannot be put back.
  *
@@ -1245,8 +1249,8 @@ coreline_code_t coreline_cache_destroy(struct coreline_cache_t *cache);
 /**
  * Gets an object from a cache.
  *
- * The call writes the address of the object to `out`. The object is as it was put back, or as
- * `construct` left it.
+ * The call writes the address of the object to `out`. The object is in the state in which it was
+ * put back, or in which `construct` left it.
  *
  * Errors: `CORELINE_ERROR_NULL`, `CORELINE_ERROR_ARGUMENT` (`out` is not aligned),
  * `CORELINE_ERROR_HANDLE`, `CORELINE_ERROR_CONSTRUCTOR`, `CORELINE_ERROR_NO_MEMORY`.
@@ -1264,7 +1268,7 @@ coreline_code_t coreline_cache_get(const struct coreline_cache_t *cache, void **
  * Errors: `CORELINE_ERROR_NULL`, `CORELINE_ERROR_HANDLE` (the cache is not a live handle, or the
  * object belongs to another cache, or was put back before and is still idle).
  *
- * Threads: any number of threads may call it at the same time, also for objects that other threads
+ * Threads: any number of threads may call it at the same time, even for objects that other threads
  * got. Signals: no signal handler may call it. Fork: a child may put back its copy of an object.
  */
 coreline_code_t coreline_cache_put(const struct coreline_cache_t *cache, void *object);
@@ -1323,8 +1327,8 @@ coreline_code_t coreline_mask_destroy(struct coreline_mask_t *mask);
  * Sets the bit of a CPU.
  *
  * The call returns `CORELINE_UNCHANGED`, and writes nothing, if the bit is set already. A thread
- * that finds the bit set sees what the thread that set it wrote before. A call that changes
- * nothing publishes nothing.
+ * that finds the bit set sees everything that the thread that set it wrote before. A call that
+ * changes nothing publishes nothing.
  *
  * Errors: `CORELINE_ERROR_NULL`, `CORELINE_ERROR_HANDLE`, `CORELINE_ERROR_ARGUMENT` (the machine
  * has no such CPU).
@@ -1383,8 +1387,8 @@ coreline_code_t coreline_mask_weight(const struct coreline_mask_t *mask, size_t 
  * Errors: `CORELINE_ERROR_NULL`, `CORELINE_ERROR_HANDLE`, `CORELINE_ERROR_ARGUMENT` (an address is
  * not aligned).
  *
- * Threads: any number of threads may call it at the same time. The list has each CPU that was set
- * before the call and not cleared. It is not a snapshot. Signals: no signal handler may call
+ * Threads: any number of threads may call it at the same time. The list has each CPU whose bit was
+ * set before the call and not cleared. It is not a snapshot. Signals: no signal handler may call
  * it. Fork: safe in a forked child.
  */
 coreline_code_t coreline_mask_list(const struct coreline_mask_t *mask,
@@ -1396,7 +1400,7 @@ coreline_code_t coreline_mask_list(const struct coreline_mask_t *mask,
  * Lets later reads of a whole mask skip cache lines without a set bit.
  *
  * Use it for a mask whose bits are often set and cleared, but not after every
- * `coreline_mask_clear`: it writes a line that every reader of the whole mask reads.
+ * `coreline_mask_clear`, because it writes a line that every reader of the whole mask reads.
  *
  * Errors: `CORELINE_ERROR_NULL`, `CORELINE_ERROR_HANDLE`.
  *
@@ -1409,11 +1413,11 @@ coreline_code_t coreline_mask_trim(const struct coreline_mask_t *mask);
  * Creates a limiter, which is full.
  *
  * The limiter earns `permits` in each period of `per` nanoseconds, and holds at most `burst`. In
- * any interval, at most `burst` permits pass, plus those that are earned in the interval, on
- * however many CPUs. The rate is rounded down, by at most 0.1 % up to 10^9 permits per second, and
- * by at most 1 % above that. If the rate is at least 100,000 per second and the burst large
- * enough, each CPU takes a batch of permits at a time. Without memory for the limiter, the process
- * ends.
+ * any interval, at most `burst` permits pass, plus those that are earned in the interval, for any
+ * number of CPUs. The rate is rounded down, by at most 0.1 % up to 10^9 permits per second, and by
+ * at most 1 % above that. If the rate is at least 100,000 per second and the burst large enough,
+ * each CPU takes a batch of permits at a time. If there is no memory for the limiter, the process
+ * aborts.
  *
  * Errors: `CORELINE_ERROR_NULL`, `CORELINE_ERROR_ARGUMENT` (`out` is not aligned, a number is 0,
  * the rate is above 10^10 per second, or a permit or the burst takes more than 146 years to earn;
@@ -1442,16 +1446,16 @@ coreline_code_t coreline_limiter_destroy(struct coreline_limiter_t *limiter);
  * Takes permits, if there are enough of them now.
  *
  * If there are fewer than `permits` now, the call takes none and returns `CORELINE_BUSY`. Then it
- * writes to `after` how many nanoseconds it takes until there are enough, unless other threads
- * take them. Otherwise it leaves `after` alone. `after` may be null. No call waits. Wait as long
- * as `after` says before you ask again, because a call that finds too few permits uses a cache
- * line that all CPUs share. The limiter is not fair: threads that take single permits can starve a
+ * writes to `after` the number of nanoseconds until there are enough, unless other threads take
+ * them. Otherwise it does not change `after`. `after` may be null. No call waits. Wait as long as
+ * `after` says before you ask again, because a call that finds too few permits uses a cache line
+ * that all CPUs share. The limiter is not fair: threads that take single permits can starve a
  * thread that takes many. A permit orders no other memory accesses.
  *
  * The clock is `CLOCK_MONOTONIC`.
  *
- * Errors: `CORELINE_ERROR_NULL`, `CORELINE_ERROR_HANDLE`, `CORELINE_ERROR_ARGUMENT` (there are
- * never so many permits at once, as `coreline_limiter_capacity` says, or `after` is not aligned).
+ * Errors: `CORELINE_ERROR_NULL`, `CORELINE_ERROR_HANDLE`, `CORELINE_ERROR_ARGUMENT` (`permits` is
+ * above the number that `coreline_limiter_capacity` reports, or `after` is not aligned).
  *
  * Threads: any number of threads may call it at the same time. Signals: async-signal-safe. Fork:
  * the child has its own copy of the limiter, with the same permits, so the two together let twice
@@ -1463,9 +1467,9 @@ coreline_code_t coreline_limiter_try_acquire(const struct coreline_limiter_t *li
                                              uint64_t *after);
 
 /**
- * Reports how many permits one call can take at most.
+ * Reports the maximum number of permits that one call can take.
  *
- * That is the burst, less the permits that CPUs may have for themselves. It is at least fifteen
+ * It is the burst, less the permits that CPUs may keep for themselves. It is at least fifteen
  * sixteenths of the burst.
  *
  * Errors: `CORELINE_ERROR_NULL`, `CORELINE_ERROR_ARGUMENT` (`out` is not aligned),
@@ -1479,8 +1483,8 @@ coreline_code_t coreline_limiter_capacity(const struct coreline_limiter_t *limit
 /**
  * Starts workers.
  *
- * `options` may be null, which is the default of each option. The structure is copied. If there is
- * no memory for the workers' own structures, the process aborts.
+ * `options` may be null, which means the default of each option. The structure is copied. If there
+ * is no memory for the workers' own structures, the process aborts.
  *
  * A *call* is a function that runs on the worker of one CPU, between other functions of that
  * worker. A *task* is queued, and any worker may run it. A call to a worker that polls makes no
@@ -1548,7 +1552,7 @@ coreline_code_t coreline_workers_cpus(const struct coreline_workers_t *workers,
  * The call writes the number of the CPU to `cpu`. It stays the same as long as the worker lives.
  *
  * Errors: `CORELINE_ERROR_NULL`, `CORELINE_ERROR_HANDLE`, `CORELINE_ERROR_ARGUMENT` (`cpu` is not
- * aligned), `CORELINE_ERROR_NO_WORKER` (the calling thread is none of these workers).
+ * aligned), `CORELINE_ERROR_NO_WORKER` (the calling thread is not one of these workers).
  *
  * Threads: any number of threads may call it at the same time. Signals: no signal handler may call
  * it. Fork: a child has no workers, and gets `CORELINE_ERROR_NO_WORKER`.
@@ -1558,11 +1562,11 @@ coreline_code_t coreline_workers_current(const struct coreline_workers_t *worker
 /**
  * Runs a function on the worker of a CPU, and waits until it has run.
  *
- * `function` gets `argument`. What it writes is visible to the caller afterwards. If the caller is
- * that worker itself, the function runs immediately. A worker that waits here serves calls to it
- * meanwhile, so workers may call each other, even in a cycle. Such calls run on the stack of the
- * function that waits. If four are nested, the worker serves only calls from workers. So keep
- * functions short, and let them hold no lock while they call.
+ * `function` gets `argument`. Everything that it writes is visible to the caller afterwards. If
+ * the caller is that worker itself, the function runs immediately. A worker that waits here serves
+ * calls to it meanwhile, so workers may call each other, even in a cycle. Such calls run on the
+ * stack of the function that waits. If four are nested, the worker serves only calls from workers.
+ * So keep functions short, and let them hold no lock while they call.
  *
  * Errors: `CORELINE_ERROR_NULL`, `CORELINE_ERROR_HANDLE`, `CORELINE_ERROR_NO_WORKER` (the CPU has
  * no worker), `CORELINE_ERROR_CLOSED`, `CORELINE_ERROR_FORKED`.
@@ -1616,8 +1620,8 @@ coreline_code_t coreline_workers_call_many(const struct coreline_workers_t *work
  * Sends a function to the worker of a CPU, and does not wait.
  *
  * The call writes a reply to `reply`, which the caller must end: by a function of replies that
- * waits, by `coreline_reply_cancel` or by `coreline_reply_detach`. `reply` may be null: then there
- * is no reply. `argument`, and what it points to, must stay until the function has run.
+ * waits, by `coreline_reply_cancel` or by `coreline_reply_detach`. If `reply` is null, there is no
+ * reply. `argument`, and what it points to, must stay until the function has run.
  *
  * Errors: `CORELINE_ERROR_NULL`, `CORELINE_ERROR_HANDLE`, `CORELINE_ERROR_ARGUMENT` (`reply` is
  * not aligned), `CORELINE_ERROR_NO_WORKER` (the CPU has no worker), `CORELINE_ERROR_CLOSED`,
@@ -1673,10 +1677,10 @@ coreline_code_t coreline_workers_spawn_on(const struct coreline_workers_t *worke
 /**
  * Runs calls that wait for the calling worker.
  *
- * The call writes the number of calls that it ran to `count`. On a thread that is none of these
- * workers, that is 0. Use it in a long task when `coreline_workers_need_resched` says so. The
- * calls run on the stack of the function that serves. It must hold no lock that a call takes. The
- * call ends even if calls arrive without end, and runs no tasks.
+ * The call writes the number of calls that it ran to `count`. On a thread that is not one of these
+ * workers, the number is 0. Use it in a long task when `coreline_workers_need_resched` says so.
+ * The calls run on the stack of the function that serves, which must hold no lock that a call
+ * takes. Serving ends even if calls arrive without end, and runs no tasks.
  *
  * Errors: `CORELINE_ERROR_NULL`, `CORELINE_ERROR_HANDLE`, `CORELINE_ERROR_ARGUMENT` (`count` is
  * not aligned).
@@ -1687,7 +1691,7 @@ coreline_code_t coreline_workers_spawn_on(const struct coreline_workers_t *worke
 coreline_code_t coreline_workers_serve(const struct coreline_workers_t *workers, uint32_t *count);
 
 /**
- * Says whether other work waits for the calling worker.
+ * Reports whether other work waits for the calling worker.
  *
  * The call writes 1 to `out` if the calling thread is one of these workers, and a call, a task in
  * its queue, or tasks of other workers wait for it. Otherwise it writes 0. A long call should
@@ -1702,13 +1706,13 @@ coreline_code_t coreline_workers_serve(const struct coreline_workers_t *workers,
 coreline_code_t coreline_workers_need_resched(const struct coreline_workers_t *workers, int *out);
 
 /**
- * Reports what the worker of a CPU has counted.
+ * Reports the counts of the worker of a CPU.
  *
  * Errors: `CORELINE_ERROR_NULL`, `CORELINE_ERROR_HANDLE`, `CORELINE_ERROR_ARGUMENT` (`out` is not
  * aligned), `CORELINE_ERROR_NO_WORKER` (the CPU has no worker).
  *
  * Threads: any number of threads may call it at the same time. Signals: async-signal-safe. Fork: a
- * child gets what its parent's workers had counted at the time of the fork.
+ * child gets the counts of its parent's workers at the time of the fork.
  */
 coreline_code_t coreline_workers_stats(const struct coreline_workers_t *workers,
                                        uint32_t cpu,
@@ -1717,9 +1721,9 @@ coreline_code_t coreline_workers_stats(const struct coreline_workers_t *workers,
 /**
  * Waits until the function of a reply has run, and ends the reply.
  *
- * What the function wrote is visible to the caller afterwards. A worker that waits here serves no
- * calls and runs no tasks meanwhile, so two workers that wait for each other's replies wait
- * forever.
+ * Everything that the function wrote is visible to the caller afterwards. A worker that waits here
+ * serves no calls and runs no tasks meanwhile, so two workers that wait for each other's replies
+ * wait forever.
  *
  * The call returns `CORELINE_BUSY` if another thread uses the reply. It can miss a thread that
  * begins while the reply ends.
@@ -1767,9 +1771,9 @@ coreline_code_t coreline_reply_try_wait(struct coreline_reply_t *reply);
 /**
  * Withdraws the function of a reply, so that it does not run, and ends the reply.
  *
- * The call returns `CORELINE_UNCHANGED`, and the reply stays, if the function has begun: it may
- * have ended, too. Wait for it then, before what it uses is freed. The call returns
- * `CORELINE_BUSY` if another thread uses the reply.
+ * The call returns `CORELINE_UNCHANGED`, and the reply stays, if the function has begun or has
+ * ended. In that case, wait for the function before you free the memory that it uses. The call
+ * returns `CORELINE_BUSY` if another thread uses the reply.
  *
  * Errors: `CORELINE_ERROR_NULL`, `CORELINE_ERROR_HANDLE` (the reply has ended).
  *
@@ -1798,13 +1802,12 @@ coreline_code_t coreline_reply_detach(struct coreline_reply_t *reply);
  *
  * A presence records which contexts use data that they have cached. A context becomes a member by
  * `coreline_presence_join`, enters when it begins to use its data, and leaves when it is done.
- * Neither writes memory that others write, unless the data has changed. A shootdown runs a
+ * Neither step writes memory that others write, unless the data has changed. A shootdown runs a
  * function in each member that is inside, and returns when all have run it or left.
  *
- * `seats` is how many members are expected: 0 is a default, and more are added if all are taken. A
- * shootdown clears marks of members that have left, but not more often than once in `trim_every`
- * nanoseconds: 0 is a default, which is a second. If there is no memory for the presence, the
- * process aborts.
+ * `seats` is the expected number of members, and 0 means a default. More seats are added if all
+ * are taken. A shootdown clears marks of members that have left, but at most once in `trim_every`
+ * nanoseconds. 0 means one second. If there is no memory for the presence, the process aborts.
  *
  * Errors: `CORELINE_ERROR_NULL`, `CORELINE_ERROR_ARGUMENT` (`out` is not aligned),
  * `CORELINE_ERROR_NO_MEMORY`.
@@ -1819,7 +1822,7 @@ coreline_code_t coreline_presence_create(size_t seats,
 /**
  * Destroys a presence.
  *
- * Members that are left go on to work, and are destroyed by `coreline_member_destroy`.
+ * Remaining members continue to work, and are destroyed by `coreline_member_destroy`.
  *
  * Errors: `CORELINE_ERROR_NULL`, `CORELINE_ERROR_HANDLE`.
  *
@@ -1829,7 +1832,7 @@ coreline_code_t coreline_presence_create(size_t seats,
 coreline_code_t coreline_presence_destroy(struct coreline_presence_t *presence);
 
 /**
- * Makes a member of a presence, which is outside.
+ * Creates a member that is outside of its presence.
  *
  * Create a member once for each context, and not for each use. If there is no memory for more
  * members, the process aborts.
@@ -1847,21 +1850,22 @@ coreline_code_t coreline_presence_join(const struct coreline_presence_t *presenc
  * Runs a function in each member that is inside, and waits.
  *
  * Each member that is inside runs `function` with `context` in its next `coreline_member_poll`, or
- * leaves. The call returns when all have done so. A member that does neither blocks it forever. A
- * member that enters meanwhile runs the function, or sees all that happened before the call. A
- * member that is outside is told when it enters that its data is out of date. After the call, no
- * member uses data that it cached before.
+ * leaves. The call returns when all have done so. A member that does neither blocks the call
+ * forever. A member that enters meanwhile runs the function, or sees everything that happened
+ * before the call. A member that is outside is notified, when it enters, that its data is out of
+ * date. After the call, no member uses data that it cached before.
  *
  * `function` is of type `void (*)(void *context)`. It must return: it must not leave by `longjmp`
  * or by an exception. In it, a call that would wait for its own thread returns an error.
  *
- * The call writes to the members of `shot` how many members it has `reached`, and how many had to
- * be told but were `away`. `late` is 0. `shot` may not be null.
+ * The call writes to `shot` the number of members that it has `reached`, and the number of those
+ * that must be notified but were `away`. `late` is 0. `shot` may not be null.
  *
  * Errors: `CORELINE_ERROR_NULL`, `CORELINE_ERROR_ARGUMENT` (`shot` is not aligned),
- * `CORELINE_ERROR_HANDLE`, `CORELINE_ERROR_DEADLOCK` (the caller is inside: it calls
- * `coreline_member_shootdown`), `CORELINE_ERROR_PANIC` (the kernel refuses `membarrier`: some
- * members may have run the function, and others may use their old data until the next shootdown).
+ * `CORELINE_ERROR_HANDLE`, `CORELINE_ERROR_DEADLOCK` (the caller is inside, and must call
+ * `coreline_member_shootdown` instead), `CORELINE_ERROR_PANIC` (the kernel refuses `membarrier`:
+ * some members may have run the function, and others may use their old data until the next
+ * shootdown).
  *
  * Threads: any number of threads may call it at the same time, and wait for each other. Signals:
  * no signal handler may call it. Fork: in a child, it waits forever if another thread was inside
@@ -1876,16 +1880,17 @@ coreline_code_t coreline_presence_shootdown(const struct coreline_presence_t *pr
  * Runs a function in each member that is inside, and waits until a deadline.
  *
  * It does what `coreline_presence_shootdown` does. `deadline` is a time of `coreline_now`. If it
- * passes first, the call returns `CORELINE_TIMED_OUT`. The members that are late, which `shot`
- * counts, no longer run the function. They are told that their data is out of date when they poll
- * or enter again, and may use it until then. If `shot` is all zeros then, the call has waited for
- * another shootdown, and has told no member. If a member runs the function at the deadline, the
- * call waits for it.
+ * passes first, the call returns `CORELINE_TIMED_OUT`. `shot` counts the members that are late.
+ * They no longer run the function. When they poll or enter again, they are notified that their
+ * data is out of date. They may use it until then. If `shot` is all zeros, the call has only
+ * waited for another shootdown, and has notified no member. If a member runs the function at the
+ * deadline, the call waits for it.
  *
  * Errors: `CORELINE_ERROR_NULL`, `CORELINE_ERROR_ARGUMENT` (`shot` is not aligned),
- * `CORELINE_ERROR_HANDLE`, `CORELINE_ERROR_DEADLOCK` (the caller is inside: it calls
- * `coreline_member_shootdown`), `CORELINE_ERROR_PANIC` (the kernel refuses `membarrier`: some
- * members may have run the function, and others may use their old data until the next shootdown).
+ * `CORELINE_ERROR_HANDLE`, `CORELINE_ERROR_DEADLOCK` (the caller is inside, and must call
+ * `coreline_member_shootdown` instead), `CORELINE_ERROR_PANIC` (the kernel refuses `membarrier`:
+ * some members may have run the function, and others may use their old data until the next
+ * shootdown).
  *
  * Threads: any number of threads may call it at the same time. Signals: no signal handler may call
  * it. Fork: in a child, it waits until the deadline if another thread was inside or in a shootdown
@@ -1902,26 +1907,26 @@ coreline_code_t coreline_presence_shootdown_by(const struct coreline_presence_t 
  *
  * The call writes 1 to `must_refresh` if the member must renew what it has cached, because it
  * missed a change or enters for the first time, and otherwise 0. If a shootdown waits for the
- * member, its function runs in the call. In a domain without a presence, members are told nothing,
+ * member, its function runs in the call. In a domain without a presence, members are not notified,
  * and `must_refresh` is 0.
  *
- * A thread may be inside in several members. It leaves by `coreline_member_leave`, before it waits
- * for anything: a shootdown waits for each member inside.
+ * A thread may be inside in several members. It must leave by `coreline_member_leave` before it
+ * waits for anything, because a shootdown waits for each member inside.
  *
  * Errors: `CORELINE_ERROR_NULL`, `CORELINE_ERROR_ARGUMENT` (`must_refresh` is not aligned),
  * `CORELINE_ERROR_HANDLE`, `CORELINE_ERROR_INSIDE`, `CORELINE_ERROR_NOT_OWNER` (another thread is
  * inside).
  *
  * Threads: a member is used by one thread at a time. The call detects that another thread is
- * inside, but not that another one enters at the same time. A thread that ends inside leaves its
- * member inside. Signals: no signal handler may call it. Fork: a child must not call it for a
- * member that was made before the fork, if another thread was in a shootdown at the time of the
+ * inside, but not that another thread enters at the same time. A thread that ends inside leaves
+ * its member inside. Signals: no signal handler may call it. Fork: a child must not call it for a
+ * member that was created before the fork, if another thread was in a shootdown at the time of the
  * fork.
  */
 coreline_code_t coreline_member_enter(const struct coreline_member_t *member, int *must_refresh);
 
 /**
- * Looks whether a shootdown waits for a member, which is inside.
+ * Checks whether a shootdown waits for a member that is inside.
  *
  * If one does, its function runs in the call. The call writes 1 to `must_refresh` if the member
  * must renew what it has cached, and otherwise 0. Call it often while inside.
@@ -1931,7 +1936,7 @@ coreline_code_t coreline_member_enter(const struct coreline_member_t *member, in
  * inside), `CORELINE_ERROR_DEADLOCK` (the caller is a function that the member runs).
  *
  * Threads: the thread that entered calls it. Signals: no signal handler may call it. Fork: a child
- * must not call it for a member that was made before the fork, if another thread was in a
+ * must not call it for a member that was created before the fork, if another thread was in a
  * shootdown at the time of the fork.
  */
 coreline_code_t coreline_member_poll(const struct coreline_member_t *member, int *must_refresh);
@@ -1946,7 +1951,7 @@ coreline_code_t coreline_member_poll(const struct coreline_member_t *member, int
  * Errors: `CORELINE_ERROR_NULL`, `CORELINE_ERROR_ARGUMENT` (an address is not aligned, or the
  * domain has no presence), `CORELINE_ERROR_HANDLE`, `CORELINE_ERROR_OUTSIDE`,
  * `CORELINE_ERROR_NOT_OWNER` (another thread is inside), `CORELINE_ERROR_DEADLOCK` (the caller is
- * inside in another member of the presence, too, or is a function that the member runs),
+ * also inside in another member of the presence, or is a function that the member runs),
  * `CORELINE_ERROR_PANIC` (the kernel refuses `membarrier`: some members may have run the function,
  * and others may use their old data until the next shootdown).
  *
@@ -1967,12 +1972,12 @@ coreline_code_t coreline_member_shootdown(const struct coreline_member_t *member
  * a function that the member runs).
  *
  * Threads: the thread that entered calls it. Signals: no signal handler may call it. Fork: a child
- * may leave what the thread that forked had entered.
+ * may leave a member that the thread that forked had entered.
  */
 coreline_code_t coreline_member_leave(const struct coreline_member_t *member);
 
 /**
- * Destroys a member, which is outside.
+ * Destroys a member that is outside.
  *
  * Errors: `CORELINE_ERROR_NULL`, `CORELINE_ERROR_HANDLE`, `CORELINE_ERROR_INSIDE`,
  * `CORELINE_ERROR_NOT_OWNER` (another thread is inside).
@@ -1993,8 +1998,8 @@ coreline_code_t coreline_member_destroy(struct coreline_member_t *member);
  * that is being destroyed. It must return: it must not leave by `longjmp` or by an exception. If
  * there is no memory for the published value, the process aborts.
  *
- * If the call fails, the value still belongs to the caller, unless there is no memory for the
- * handle: then it was destroyed.
+ * If the call fails, the value still belongs to the caller. But if there is no memory for the
+ * handle, the value was destroyed.
  *
  * Errors: `CORELINE_ERROR_NULL`, `CORELINE_ERROR_ARGUMENT` (`out` is not aligned),
  * `CORELINE_ERROR_NO_MEMORY` (there is no memory for the handle).
@@ -2010,9 +2015,9 @@ coreline_code_t coreline_versioned_create(void *value,
 /**
  * Destroys a published value.
  *
- * The values that it has, the last one and those before it that are not destroyed yet, are
- * destroyed in the call, unless there is a reader or a reclaimer. Readers go on to read the last
- * value. The call that destroys the last of the readers and reclaimers then destroys the values.
+ * The call destroys the last value, and the earlier values that are not destroyed yet, unless
+ * there is a reader or a reclaimer. Readers continue to read the last value. The call that
+ * destroys the last of the readers and reclaimers then destroys the values.
  *
  * Errors: `CORELINE_ERROR_NULL`, `CORELINE_ERROR_HANDLE`.
  *
@@ -2030,10 +2035,10 @@ coreline_code_t coreline_versioned_destroy(struct coreline_versioned_t *versione
  * The call waits for other updates, and never for readers. Unless there is a reclaimer, it
  * destroys the earlier values that no reader can have any more. A value that a reader may have is
  * destroyed by a later update, by `coreline_versioned_synchronize`, or by a reclaimer. If more
- * than 20 updates follow one another quickly, most of them leave this to a later one, also if no
+ * than 20 updates follow one another quickly, most of them leave this to a later one, even if no
  * reader may have the value.
  *
- * To make the new value out of the old one, let threads that update hold a lock meanwhile. If
+ * If the new value depends on the old one, the updating threads must hold a lock meanwhile. If
  * there is no memory, the process aborts.
  *
  * Errors: `CORELINE_ERROR_NULL`, `CORELINE_ERROR_HANDLE`, after which the value still belongs to
@@ -2051,8 +2056,8 @@ coreline_code_t coreline_versioned_update(const struct coreline_versioned_t *ver
 /**
  * Waits until no reader has a value that was replaced before the call, and destroys these values.
  *
- * A reader that is inside, and neither leaves nor reads again, blocks the call forever. So does
- * one that the calling thread is inside of.
+ * A reader that is inside, and neither leaves nor reads again, blocks the call forever. So does a
+ * reader in which the calling thread is inside.
  *
  * Errors: `CORELINE_ERROR_NULL`, `CORELINE_ERROR_HANDLE`, `CORELINE_ERROR_PANIC` (the kernel
  * refuses `membarrier`).
@@ -2067,8 +2072,8 @@ coreline_code_t coreline_versioned_synchronize(const struct coreline_versioned_t
  * Waits until no reader has a value that was replaced before the call, or until a deadline.
  *
  * It does what `coreline_versioned_synchronize` does. `deadline` is a time of `coreline_now`. The
- * call returns `CORELINE_TIMED_OUT` if the deadline passes first: then it has destroyed those of
- * the values that no reader had.
+ * call returns `CORELINE_TIMED_OUT` if the deadline passes first. Then it has destroyed the values
+ * that no reader had.
  *
  * Errors: `CORELINE_ERROR_NULL`, `CORELINE_ERROR_HANDLE`, `CORELINE_ERROR_PANIC` (the kernel
  * refuses `membarrier`).
@@ -2094,7 +2099,7 @@ coreline_code_t coreline_versioned_retired(const struct coreline_versioned_t *ve
                                            size_t *out);
 
 /**
- * Creates a reader of a published value, which is outside.
+ * Creates a reader that is outside of its published value.
  *
  * Create a reader once for each thread, and not for each read. If there is no memory for more
  * readers, the process aborts.
@@ -2109,7 +2114,7 @@ coreline_code_t coreline_reader_create(const struct coreline_versioned_t *versio
                                        struct coreline_reader_t **out);
 
 /**
- * Destroys a reader, which is outside.
+ * Destroys a reader that is outside.
  *
  * If the published value was destroyed, and this is its last reader, the call destroys the values.
  *
@@ -2126,19 +2131,19 @@ coreline_code_t coreline_reader_destroy(struct coreline_reader_t *reader);
  * Enters a reader, and reads the value.
  *
  * The call writes the newest value to `value`. The value stays until the reader leaves or calls
- * `coreline_reader_get`. The caller leaves before it waits for anything: values that are replaced
- * meanwhile are not destroyed.
+ * `coreline_reader_get`. The caller should leave before it waits for anything, because values that
+ * are replaced meanwhile are not destroyed.
  *
- * A thread may enter again while it is inside, and leaves as often. Until it is inside only once,
- * all values that it has read stay.
+ * A thread that is inside may enter again, and must leave as often. While it is inside more than
+ * once, all values that it has read stay.
  *
  * Errors: `CORELINE_ERROR_NULL`, `CORELINE_ERROR_ARGUMENT` (`value` is not aligned),
  * `CORELINE_ERROR_HANDLE`, `CORELINE_ERROR_NOT_OWNER` (another thread is inside).
  *
  * Threads: a reader is used by one thread at a time. The call detects that another thread is
- * inside, but not that another one enters at the same time. A thread that ends inside leaves its
- * reader inside. Signals: a handler may use a reader that no other code uses, if its thread has
- * entered that reader once before. Fork: a child may use its copy of a reader, unless another
+ * inside, but not that another thread enters at the same time. A thread that ends inside leaves
+ * its reader inside. Signals: a handler may use a reader that no other code uses, if its thread
+ * has entered that reader once before. Fork: a child may use its copy of a reader, unless another
  * thread was inside.
  */
 coreline_code_t coreline_reader_enter(const struct coreline_reader_t *reader, void **value);
@@ -2169,7 +2174,7 @@ coreline_code_t coreline_reader_get(const struct coreline_reader_t *reader, void
  * `CORELINE_ERROR_NOT_OWNER` (another thread is inside).
  *
  * Threads: only the thread that entered may call it. Signals: a handler may leave a reader that it
- * has entered itself. Fork: a child may leave what the thread that forked had entered.
+ * has entered itself. Fork: a child may leave a reader that the thread that forked had entered.
  */
 coreline_code_t coreline_reader_leave(const struct coreline_reader_t *reader);
 
@@ -2205,10 +2210,10 @@ coreline_code_t coreline_reclaimer_create(const struct coreline_versioned_t *ver
 coreline_code_t coreline_reclaimer_destroy(struct coreline_reclaimer_t *reclaimer);
 
 /**
- * Creates what several domains share, for domains with a number of leases of their own.
+ * Creates the settings and the memory that several domains share.
  *
- * `leases` is the least number of leases that each of the domains has at a time, up to 65536. Most
- * programs need no such object, because `coreline_domain_create` accepts null: these domains have
+ * `leases` is the minimum number of leases of each domain, up to 65536. Most programs need no such
+ * object, because `coreline_domain_create` accepts null. Domains that are created with null have
  * 64 leases each. If there is no memory for the object, the process aborts.
  *
  * Errors: `CORELINE_ERROR_NULL`, `CORELINE_ERROR_ARGUMENT` (there are too many leases, or `out` is
@@ -2221,9 +2226,9 @@ coreline_code_t coreline_reclaimer_destroy(struct coreline_reclaimer_t *reclaime
 coreline_code_t coreline_domains_create(size_t leases, struct coreline_domains_t **out);
 
 /**
- * Destroys what several domains share.
+ * Destroys the settings and the memory that several domains share.
  *
- * Domains that are left go on to work.
+ * Remaining domains continue to work.
  *
  * Errors: `CORELINE_ERROR_NULL`, `CORELINE_ERROR_HANDLE`.
  *
@@ -2235,10 +2240,10 @@ coreline_code_t coreline_domains_destroy(struct coreline_domains_t *domains);
 /**
  * Creates a domain, without users.
  *
- * `domains` may be null, which is what the domains of the process share. `flags` is
- * `CORELINE_DOMAIN_DEFAULT`, or `CORELINE_DOMAIN_PRESENCE` for a domain whose members shootdowns
- * reach, which takes some kilobytes more. If there is no memory for the domain, the process
- * aborts.
+ * `domains` may be null, which means the object that the domains of the process share. `flags` is
+ * `CORELINE_DOMAIN_DEFAULT`, or `CORELINE_DOMAIN_PRESENCE`. With a presence, shootdowns reach the
+ * members of the domain, and the domain takes some kilobytes more. If there is no memory for the
+ * domain, the process aborts.
  *
  * Errors: `CORELINE_ERROR_NULL`, `CORELINE_ERROR_ARGUMENT` (unknown flags, or `out` is not
  * aligned), `CORELINE_ERROR_HANDLE`, `CORELINE_ERROR_LACKING` (the machine has too many CPUs, or
@@ -2254,24 +2259,24 @@ coreline_code_t coreline_domain_create(const struct coreline_domains_t *domains,
 /**
  * Destroys a domain.
  *
- * Its members should be destroyed before, and its leases returned: otherwise the call returns
- * `CORELINE_ERROR_FAULTS`, but still destroys the domain. Leases that are left cannot be returned.
- * Members and words that are left go on to work.
+ * All members should be destroyed before, and all leases returned. Otherwise the call returns
+ * `CORELINE_ERROR_FAULTS`, but still destroys the domain. Remaining leases cannot be returned.
+ * Remaining members and words continue to work.
  *
  * Errors: `CORELINE_ERROR_NULL`, `CORELINE_ERROR_HANDLE`, `CORELINE_ERROR_FAULTS`.
  *
  * Threads: no other thread may use the domain during the call or after it. Signals: no signal
- * handler may call it. Fork: safe in a forked child. Members and leases of other threads are left.
+ * handler may call it. Fork: safe in a forked child. Members and leases of other threads remain.
  */
 coreline_code_t coreline_domain_destroy(struct coreline_domain_t *domain);
 
 /**
- * Makes a member of a domain, which is outside.
+ * Creates a member that is outside of its domain.
  *
- * The functions of members do the rest: `coreline_member_enter` enters the domain, and
- * `coreline_member_destroy` ends the membership. The number of members is how many IDs CPUs get
- * without sharing one after another. A thread that only uses words of the domain needs no member.
- * If there is no memory for more members, the process aborts.
+ * `coreline_member_enter` then enters the domain, and `coreline_member_destroy` ends the
+ * membership. A CPU gets a new ID while fewer IDs were handed out than there are members.
+ * Otherwise it gets the lowest free ID. A thread that only uses words of the domain needs no
+ * member. If there is no memory for more members, the process aborts.
  *
  * Errors: `CORELINE_ERROR_NULL`, `CORELINE_ERROR_ARGUMENT` (`out` is not aligned),
  * `CORELINE_ERROR_HANDLE`, `CORELINE_ERROR_NO_MEMORY`.
@@ -2288,10 +2293,10 @@ coreline_code_t coreline_domain_join(const struct coreline_domain_t *domain,
  * It does what `coreline_presence_shootdown` does, for a domain with a presence.
  *
  * Errors: `CORELINE_ERROR_NULL`, `CORELINE_ERROR_ARGUMENT` (`shot` is not aligned, or the domain
- * has no presence), `CORELINE_ERROR_HANDLE`, `CORELINE_ERROR_DEADLOCK` (the caller is inside: it
- * calls `coreline_member_shootdown`), `CORELINE_ERROR_PANIC` (the kernel refuses `membarrier`:
- * some members may have run the function, and others may use their old data until the next
- * shootdown).
+ * has no presence), `CORELINE_ERROR_HANDLE`, `CORELINE_ERROR_DEADLOCK` (the caller is inside, and
+ * must call `coreline_member_shootdown` instead), `CORELINE_ERROR_PANIC` (the kernel refuses
+ * `membarrier`: some members may have run the function, and others may use their old data until
+ * the next shootdown).
  *
  * Threads: any number of threads may call it at the same time, and wait for each other. Signals:
  * no signal handler may call it. Fork: in a child, it waits forever if another thread was inside
@@ -2306,9 +2311,9 @@ coreline_code_t coreline_domain_shootdown(const struct coreline_domain_t *domain
  * Leases an ID of a domain, and waits while all are in use.
  *
  * The call fills in `lease`, whose member `id` is the ID. The ID belongs to the holder until
- * `coreline_domain_return`, also if the thread moves to another CPU or waits. Threads that wait
- * get IDs in FIFO order. The next holder of the ID sees all that was written under this lease. The
- * first lease of a domain allocates memory.
+ * `coreline_domain_return`, even if the thread moves to another CPU or waits. Threads that wait
+ * get IDs in FIFO order. The next holder of the ID sees everything that was written under this
+ * lease. The first lease of a domain allocates memory.
  *
  * Errors: `CORELINE_ERROR_NULL`, `CORELINE_ERROR_ARGUMENT` (`lease` is not aligned),
  * `CORELINE_ERROR_HANDLE`, `CORELINE_ERROR_NO_MEMORY`, `CORELINE_ERROR_LACKING` (the kernel
@@ -2361,10 +2366,11 @@ coreline_code_t coreline_domain_lease_by(const struct coreline_domain_t *domain,
  * The call empties `lease`.
  *
  * Errors: `CORELINE_ERROR_NULL`, `CORELINE_ERROR_ARGUMENT` (`lease` is not aligned),
- * `CORELINE_ERROR_HANDLE`, `CORELINE_ERROR_NOT_HELD` (`lease` is empty, or of another domain).
+ * `CORELINE_ERROR_HANDLE`, `CORELINE_ERROR_NOT_HELD` (`lease` is empty, or belongs to another
+ * domain).
  *
  * Threads: any thread may return a lease. Signals: no signal handler may call it. Fork: a child
- * may return what the thread that forked had leased.
+ * may return the leases of the thread that forked.
  */
 coreline_code_t coreline_domain_return(const struct coreline_domain_t *domain,
                                        struct coreline_lease_t *lease);
@@ -2373,7 +2379,7 @@ coreline_code_t coreline_domain_return(const struct coreline_domain_t *domain,
  * Takes back the IDs of CPUs that have not used a domain for a while.
  *
  * Uses of the domain and each 64th entry of a member do the same. So only domains that become idle
- * need the call. It does nothing if it is too early.
+ * need the call. It does nothing until 100 ms have passed since the last scan.
  *
  * Errors: `CORELINE_ERROR_NULL`, `CORELINE_ERROR_HANDLE`, `CORELINE_ERROR_LACKING` (CPUs keep
  * their IDs, because the kernel cannot fence restartable sequences).
@@ -2384,11 +2390,11 @@ coreline_code_t coreline_domain_return(const struct coreline_domain_t *domain,
 coreline_code_t coreline_domain_expire(const struct coreline_domain_t *domain);
 
 /**
- * Reports what a domain has, and how much memory it uses.
+ * Reports the contents and the memory use of a domain.
  *
- * The call writes to the members of `out` how many members the domain has (`users`), how many IDs
- * CPUs have (`ids`), how many leases were not returned (`leased`), and how many bytes are the
- * domain's alone (`bytes`).
+ * The call writes four numbers to `out`: the members of the domain (`users`), the IDs that CPUs
+ * have (`ids`), the leases that were not returned (`leased`), and the bytes that only this domain
+ * uses (`bytes`).
  *
  * Errors: `CORELINE_ERROR_NULL`, `CORELINE_ERROR_ARGUMENT` (`out` is not aligned),
  * `CORELINE_ERROR_HANDLE`.
@@ -2406,8 +2412,8 @@ coreline_code_t coreline_domain_usage(const struct coreline_domain_t *domain,
  * initially 0. They take whole cache lines of 64 bytes, for each ID that a CPU or a lease ever had
  * and for one more.
  *
- * A word may hold a number, or the address of an object. Functions that change a word change that
- * of the ID which the domain has given the calling thread's CPU, and give the CPU an ID at its
+ * A word may hold a number, or the address of an object. Functions that change a word change the
+ * copy of the ID that the calling thread's CPU has in the domain. They give the CPU an ID at its
  * first use. If the machine has restartable sequences, they take no atomic instruction. Use
  * `coreline_local_leased` for the words of a lease.
  *
@@ -2466,8 +2472,8 @@ coreline_code_t coreline_local_load(const struct coreline_local_t *local,
 /**
  * Exchanges a word of the calling thread's CPU in a domain.
  *
- * The call writes the old value of the word to `old`. The exchange is relaxed, as that of
- * `coreline_percpu_exchange`, which has the fences for words that are addresses.
+ * The call writes the old value of the word to `old`. The exchange is relaxed, like that of
+ * `coreline_percpu_exchange`, whose page shows the fences for words that hold addresses.
  *
  * Errors: `CORELINE_ERROR_NULL`, `CORELINE_ERROR_ARGUMENT` (there is no such word, or `old` is not
  * aligned), `CORELINE_ERROR_HANDLE`.
@@ -2517,8 +2523,8 @@ coreline_code_t coreline_local_sum(const struct coreline_local_t *local,
  * Reads a word of any ID of a domain.
  *
  * `id` is the ID of a CPU or of a lease. A word that no thread has used is 0. The ID after the
- * last one is that of the words which all threads share that have no ID. A loop over all IDs ends
- * at the first one for which the call returns `CORELINE_ERROR_ARGUMENT`.
+ * last one is that of the words that threads without an ID share. A loop over all IDs ends at the
+ * first one for which the call returns `CORELINE_ERROR_ARGUMENT`.
  *
  * Errors: `CORELINE_ERROR_NULL`, `CORELINE_ERROR_ARGUMENT` (there is no such word or ID, or `out`
  * is not aligned), `CORELINE_ERROR_HANDLE`.
@@ -2535,14 +2541,14 @@ coreline_code_t coreline_local_peek(const struct coreline_local_t *local,
  * Finds a word of a leased ID.
  *
  * The call writes the address of the word to `out`. Until the lease is returned, only its holder
- * writes the word, and needs no atomic instruction for that. Words whose numbers are equal when
- * divided by 8 are adjacent: with 8 words or fewer, the address of word 0 is that of an array.
+ * writes the word, and needs no atomic instruction for that. Words whose numbers have the same
+ * quotient by 8 are adjacent. So with 8 words or fewer, the address of word 0 is that of an array.
  * While other threads call `coreline_local_sum` or `coreline_local_peek`, write with relaxed
  * atomic stores, such as `__atomic_store_n`.
  *
  * Errors: `CORELINE_ERROR_NULL`, `CORELINE_ERROR_ARGUMENT` (there is no such word, or an address
- * is not aligned), `CORELINE_ERROR_HANDLE`, `CORELINE_ERROR_NOT_HELD` (`lease` is empty, or of
- * another domain).
+ * is not aligned), `CORELINE_ERROR_HANDLE`, `CORELINE_ERROR_NOT_HELD` (`lease` is empty, or
+ * belongs to another domain).
  *
  * Threads: the holder of the lease calls it. Signals: async-signal-safe, for a lease that the
  * interrupted thread does not return at that time. Fork: a child has its own copy of the words.
@@ -2596,7 +2602,7 @@ coreline_code_t coreline_mutex_lock_by(struct coreline_mutex_t *mutex, uint64_t 
 /**
  * Unlocks a mutex.
  *
- * The caller must hold the mutex. A mutex of 8 bytes does not know its owner, so the call finds
+ * The caller must hold the mutex. A mutex of 8 bytes does not know its owner, so the call detects
  * only that no thread holds the mutex. `coreline_checked_mutex_unlock` also detects that another
  * thread holds it. The memory of the mutex must stay until the call returns.
  *
@@ -2604,9 +2610,9 @@ coreline_code_t coreline_mutex_lock_by(struct coreline_mutex_t *mutex, uint64_t 
  * `CORELINE_ERROR_NOT_HELD`.
  *
  * Threads: the holder calls it. Signals: async-signal-safe, for a mutex that the handler locked by
- * `coreline_mutex_try_lock`. Fork: a child may unlock what the thread that forked held, but if
- * another thread waited for the mutex at the time of the fork, it stays locked: the child must
- * initialise it again instead.
+ * `coreline_mutex_try_lock`. Fork: a child may unlock a mutex that the thread that forked held.
+ * But if another thread waited for the mutex at the time of the fork, it stays locked, and the
+ * child must initialise it again.
  */
 coreline_code_t coreline_mutex_unlock(struct coreline_mutex_t *mutex);
 
@@ -2662,9 +2668,9 @@ coreline_code_t coreline_checked_mutex_lock_by(struct coreline_checked_mutex_t *
  * Errors: `CORELINE_ERROR_NULL`, `CORELINE_ERROR_ARGUMENT` (the address is not aligned),
  * `CORELINE_ERROR_NOT_HELD`, `CORELINE_ERROR_NOT_OWNER`.
  *
- * Threads: the holder calls it. Signals: a handler must not call it. Fork: a child may unlock what
- * the thread that forked held, but if another thread waited for the mutex at the time of the fork,
- * it stays locked: the child must initialise it again instead.
+ * Threads: the holder calls it. Signals: a handler must not call it. Fork: a child may unlock a
+ * mutex that the thread that forked held. But if another thread waited for the mutex at the time
+ * of the fork, it stays locked, and the child must initialise it again.
  */
 coreline_code_t coreline_checked_mutex_unlock(struct coreline_checked_mutex_t *mutex);
 
@@ -2712,19 +2718,19 @@ coreline_code_t coreline_rwlock_try_read(struct coreline_rwlock_t *rwlock);
 coreline_code_t coreline_rwlock_read_by(struct coreline_rwlock_t *rwlock, uint64_t deadline);
 
 /**
- * Unlocks a readers-writer lock of one reader.
+ * Unlocks a readers-writer lock that the caller holds as a reader.
  *
- * The caller must hold the lock to read. The call detects that no thread does, but may miss it
- * while another thread tries to. The lock does not know its readers, so the call does not detect
- * that only other threads hold it. The memory of the lock must stay until the call returns.
+ * The caller must hold the lock to read. The call detects that no thread does, but may miss this
+ * while another thread tries to lock. The lock does not know its readers, so the call does not
+ * detect that only other threads hold it. The memory of the lock must stay until the call returns.
  *
  * Errors: `CORELINE_ERROR_NULL`, `CORELINE_ERROR_ARGUMENT` (the address is not aligned),
  * `CORELINE_ERROR_NOT_HELD`.
  *
- * Threads: a reader calls it. Signals: async-signal-safe, for what the handler locked by
- * `coreline_rwlock_try_read`. Fork: a child may unlock what the thread that forked held, but if
- * another thread waited for the lock at the time of the fork, it stays locked: the child must
- * initialise it again instead.
+ * Threads: a reader calls it. Signals: async-signal-safe, for a lock that the handler locked by
+ * `coreline_rwlock_try_read`. Fork: a child may unlock a lock that the thread that forked held.
+ * But if another thread waited for the lock at the time of the fork, it stays locked, and the
+ * child must initialise it again.
  */
 coreline_code_t coreline_rwlock_read_unlock(struct coreline_rwlock_t *rwlock);
 
@@ -2769,20 +2775,20 @@ coreline_code_t coreline_rwlock_try_write(struct coreline_rwlock_t *rwlock);
 coreline_code_t coreline_rwlock_write_by(struct coreline_rwlock_t *rwlock, uint64_t deadline);
 
 /**
- * Unlocks a readers-writer lock of its writer.
+ * Unlocks a readers-writer lock that the caller holds as its writer.
  *
  * The caller must hold the lock to write. The call detects that no thread does, except while a
- * writer waits for readers to leave: then it succeeds, and breaks the lock. The lock does not know
- * its writer, so the call does not detect that another thread holds it. The memory of the lock
- * must stay until the call returns.
+ * writer waits for readers to leave. In that case it succeeds, and breaks the lock. The lock does
+ * not know its writer, so the call does not detect that another thread holds it. The memory of the
+ * lock must stay until the call returns.
  *
  * Errors: `CORELINE_ERROR_NULL`, `CORELINE_ERROR_ARGUMENT` (the address is not aligned),
  * `CORELINE_ERROR_NOT_HELD`.
  *
- * Threads: the writer calls it. Signals: async-signal-safe, for what the handler locked by
- * `coreline_rwlock_try_write`. Fork: a child may unlock what the thread that forked held, but if
- * another thread waited for the lock at the time of the fork, it stays locked: the child must
- * initialise it again instead.
+ * Threads: the writer calls it. Signals: async-signal-safe, for a lock that the handler locked by
+ * `coreline_rwlock_try_write`. Fork: a child may unlock a lock that the thread that forked held.
+ * But if another thread waited for the lock at the time of the fork, it stays locked, and the
+ * child must initialise it again.
  */
 coreline_code_t coreline_rwlock_write_unlock(struct coreline_rwlock_t *rwlock);
 
@@ -2790,14 +2796,14 @@ coreline_code_t coreline_rwlock_write_unlock(struct coreline_rwlock_t *rwlock);
  * Converts a write lock into a read lock.
  *
  * The caller must hold the lock to write. The call detects that no thread does, except while a
- * writer waits for readers to leave: then it succeeds, and breaks the lock. No other writer comes
- * in between. The caller then unlocks by `coreline_rwlock_read_unlock`.
+ * writer waits for readers to leave. In that case it succeeds, and breaks the lock. No other
+ * writer comes in between. The caller then unlocks by `coreline_rwlock_read_unlock`.
  *
  * Errors: `CORELINE_ERROR_NULL`, `CORELINE_ERROR_ARGUMENT` (the address is not aligned),
  * `CORELINE_ERROR_NOT_HELD` (no thread holds the lock to write).
  *
- * Threads: the writer calls it. Signals: a handler must not call it. Fork: a child may convert
- * what the thread that forked held, if no other thread waited for the lock at the time of the
+ * Threads: the writer calls it. Signals: a handler must not call it. Fork: a child may convert a
+ * lock that the thread that forked held, if no other thread waited for the lock at the time of the
  * fork.
  */
 coreline_code_t coreline_rwlock_downgrade(struct coreline_rwlock_t *rwlock);
@@ -2870,15 +2876,15 @@ coreline_code_t coreline_read_mostly_read_by(const struct coreline_read_mostly_t
                                              uint64_t deadline);
 
 /**
- * Unlocks a read-mostly lock of one reader.
+ * Unlocks a read-mostly lock that the caller holds as a reader.
  *
- * The caller must hold the lock to read. The lock does not know its readers, so the call finds no
- * misuse: after a call too many, writers may wait forever, or not wait for a reader.
+ * The caller must hold the lock to read. The lock does not know its readers, so the call detects
+ * no misuse. After one call too many, writers may wait forever, or may not wait for a reader.
  *
  * Errors: `CORELINE_ERROR_NULL`, `CORELINE_ERROR_HANDLE`.
  *
- * Threads: any thread may end a read. Signals: async-signal-safe, for what the handler locked.
- * Fork: a child may unlock what the thread that forked held.
+ * Threads: any thread may end a read. Signals: async-signal-safe, for a lock that the handler
+ * locked. Fork: a child may unlock a lock that the thread that forked held.
  */
 coreline_code_t coreline_read_mostly_read_unlock(const struct coreline_read_mostly_t *lock);
 
@@ -2900,10 +2906,10 @@ coreline_code_t coreline_read_mostly_write(const struct coreline_read_mostly_t *
 /**
  * Locks a read-mostly lock to write, if no thread has it.
  *
- * The call returns `CORELINE_BUSY` if a thread holds the lock, waits to write or tries to, and if
- * a reader comes at the same time. If no thread seems to read, the call interrupts the CPUs that
- * run the process, and readers that come meanwhile wait. It returns `CORELINE_BUSY`, too, if the
- * kernel refuses `membarrier`.
+ * The call returns `CORELINE_BUSY` if a thread holds the lock, or waits or tries to write, or if a
+ * reader comes at the same time. If no thread seems to read, the call interrupts the CPUs that run
+ * the process, and readers that come meanwhile wait. It also returns `CORELINE_BUSY` if the kernel
+ * refuses `membarrier`.
  *
  * Errors: `CORELINE_ERROR_NULL`, `CORELINE_ERROR_HANDLE`.
  *
@@ -2930,26 +2936,26 @@ coreline_code_t coreline_read_mostly_write_by(const struct coreline_read_mostly_
                                               uint64_t deadline);
 
 /**
- * Unlocks a read-mostly lock of its writer.
+ * Unlocks a read-mostly lock that the caller holds as its writer.
  *
- * The caller must hold the lock to write. The lock does not know its writer, so the call finds no
- * misuse.
+ * The caller must hold the lock to write. The lock does not know its writer, so the call detects
+ * no misuse.
  *
  * Errors: `CORELINE_ERROR_NULL`, `CORELINE_ERROR_HANDLE`.
  *
- * Threads: the writer calls it. Signals: a handler must not call it. Fork: a child may unlock what
- * the thread that forked held.
+ * Threads: the writer calls it. Signals: a handler must not call it. Fork: a child may unlock a
+ * lock that the thread that forked held.
  */
 coreline_code_t coreline_read_mostly_write_unlock(const struct coreline_read_mostly_t *lock);
 
 /**
  * Locks a biased readers-writer lock to read.
  *
- * The call waits for a writer that holds the lock, and for at most 1 ms for one that waits itself.
- * So a thread may lock to read again while it reads, and unlocks as often.
+ * The call waits for a writer that holds the lock, and at most 1 ms for waiting writers. So a
+ * thread that reads may lock to read again. It must unlock as often as it locks.
  *
- * A read may make the lock biased, and then allocates memory. Without memory, the lock stays as it
- * is. The lock must not guard an allocator.
+ * A read may make the lock biased, and then allocates memory. If there is no memory, the lock
+ * stays as it is. The lock must not guard an allocator.
  *
  * Errors: `CORELINE_ERROR_NULL`, `CORELINE_ERROR_ARGUMENT` (the address is not aligned),
  * `CORELINE_ERROR_PANIC` (there are more than 2^22 readers).
@@ -2963,8 +2969,8 @@ coreline_code_t coreline_biased_rwlock_read(struct coreline_biased_rwlock_t *loc
 /**
  * Locks a biased readers-writer lock to read, if no writer holds it.
  *
- * The call returns `CORELINE_BUSY` if a writer holds the lock. It does not wait for a writer that
- * waits itself, and allocates nothing.
+ * The call returns `CORELINE_BUSY` if a writer holds the lock. It does not wait for waiting
+ * writers, and allocates nothing.
  *
  * Errors: `CORELINE_ERROR_NULL`, `CORELINE_ERROR_ARGUMENT` (the address is not aligned).
  *
@@ -2978,7 +2984,7 @@ coreline_code_t coreline_biased_rwlock_try_read(struct coreline_biased_rwlock_t 
  * Locks a biased readers-writer lock to read, or gives up at a deadline.
  *
  * `deadline` is a time of `coreline_now`. The call returns `CORELINE_TIMED_OUT` if a writer holds
- * the lock when the deadline passes. If only writers that wait were in the way, it locks. Like
+ * the lock when the deadline passes. If only waiting writers were in the way, it locks. Like
  * `coreline_biased_rwlock_read`, it may allocate memory.
  *
  * Errors: `CORELINE_ERROR_NULL`, `CORELINE_ERROR_ARGUMENT` (the address is not aligned),
@@ -2992,18 +2998,18 @@ coreline_code_t coreline_biased_rwlock_read_by(struct coreline_biased_rwlock_t *
                                                uint64_t deadline);
 
 /**
- * Unlocks a biased readers-writer lock of one reader.
+ * Unlocks a biased readers-writer lock that the caller holds as a reader.
  *
  * The caller must hold the lock to read. The call detects that a writer holds the lock, or that no
  * thread does. It misses the latter while the lock is biased, and while another thread tries to
- * lock: then it succeeds, and breaks the lock. The lock does not know its readers, so the call
- * does not detect that only other threads hold it. Once a reader has unlocked, the call does not
- * touch the lock any more: a thread that then locks it to write may free its memory.
+ * lock. In that case it succeeds, and breaks the lock. The lock does not know its readers, so the
+ * call does not detect that only other threads hold it. After the unlock, the call does not access
+ * the lock. So a thread that then locks it to write may free its memory.
  *
  * Errors: `CORELINE_ERROR_NULL`, `CORELINE_ERROR_ARGUMENT` (the address is not aligned),
  * `CORELINE_ERROR_NOT_HELD`.
  *
- * Threads: a reader calls it. Signals: async-signal-safe, for what the handler locked by
+ * Threads: a reader calls it. Signals: async-signal-safe, for a lock that the handler locked by
  * `coreline_biased_rwlock_try_read`. Fork: if another thread held, took, unlocked or waited for
  * the lock at the time of the fork, the child must initialise the lock again instead of using it.
  */
@@ -3058,12 +3064,11 @@ coreline_code_t coreline_biased_rwlock_write_by(struct coreline_biased_rwlock_t 
                                                 uint64_t deadline);
 
 /**
- * Unlocks a biased readers-writer lock of its writer.
+ * Unlocks a biased readers-writer lock that the caller holds as its writer.
  *
  * The caller must hold the lock to write. The call detects that no thread does. The lock does not
- * know its writer, so the call does not detect that another thread holds it. Once the lock is
- * unlocked, the call does not touch it any more: a thread that then locks it to write may free its
- * memory.
+ * know its writer, so the call does not detect that another thread holds it. After the unlock, the
+ * call does not access the lock. So a thread that then locks it to write may free its memory.
  *
  * Errors: `CORELINE_ERROR_NULL`, `CORELINE_ERROR_ARGUMENT` (the address is not aligned),
  * `CORELINE_ERROR_NOT_HELD`.
@@ -3075,16 +3080,17 @@ coreline_code_t coreline_biased_rwlock_write_by(struct coreline_biased_rwlock_t 
 coreline_code_t coreline_biased_rwlock_write_unlock(struct coreline_biased_rwlock_t *lock);
 
 /**
- * Unlocks a biased readers-writer lock, of a reader or of its writer.
+ * Unlocks a biased readers-writer lock that the caller holds as a reader or as its writer.
  *
- * Use it where one call ends both, as `pthread_rwlock_unlock` does. The caller must hold the lock.
- * The call detects that no thread does, except while the lock is biased or another thread tries to
- * lock: then it succeeds, and breaks the lock. It does not detect that only other threads hold it.
+ * Use it where one function must unlock both, like `pthread_rwlock_unlock`. The caller must hold
+ * the lock. The call detects that no thread does, except while the lock is biased or another
+ * thread tries to lock. In that case it succeeds, and breaks the lock. It does not detect that
+ * only other threads hold it.
  *
  * Errors: `CORELINE_ERROR_NULL`, `CORELINE_ERROR_ARGUMENT` (the address is not aligned),
  * `CORELINE_ERROR_NOT_HELD`.
  *
- * Threads: a holder calls it. Signals: async-signal-safe, for what the handler locked by
+ * Threads: a holder calls it. Signals: async-signal-safe, for a lock that the handler locked by
  * `coreline_biased_rwlock_try_read`. Fork: if another thread held, took, unlocked or waited for
  * the lock at the time of the fork, the child must initialise the lock again instead of using it.
  */
@@ -3108,10 +3114,10 @@ coreline_code_t coreline_biased_rwlock_downgrade(struct coreline_biased_rwlock_t
 /**
  * Frees the memory that a biased readers-writer lock has allocated.
  *
- * No thread may hold the lock: the call returns `CORELINE_BUSY`, and changes nothing, if it finds
- * one. Otherwise it leaves a free lock, as the initialiser does, which may be used again. A lock
- * that was never biased has nothing to free. A lock in memory that is freed without this call
- * leaks 128 bytes, and 8 bytes for each CPU, if it was ever biased.
+ * No thread may hold the lock. If the call finds that a thread does, it returns `CORELINE_BUSY`
+ * and changes nothing. Otherwise it leaves a free lock, which may be used again. A lock that was
+ * never biased has nothing to free. If the memory of a lock that was ever biased is freed without
+ * this call, 128 bytes and 8 bytes for each CPU leak.
  *
  * Errors: `CORELINE_ERROR_NULL`, `CORELINE_ERROR_ARGUMENT` (the address is not aligned).
  *
@@ -3157,9 +3163,9 @@ coreline_code_t coreline_ticket_lock_try_lock(struct coreline_ticket_lock_t *loc
  * `CORELINE_ERROR_NOT_HELD`.
  *
  * Threads: the holder calls it. Signals: async-signal-safe, for a lock that the handler locked by
- * `coreline_ticket_lock_try_lock`. Fork: a child may unlock what the thread that forked held, but
- * if another thread waited for the lock at the time of the fork, it stays locked: the child must
- * initialise it again instead.
+ * `coreline_ticket_lock_try_lock`. Fork: a child may unlock a lock that the thread that forked
+ * held. But if another thread waited for the lock at the time of the fork, it stays locked, and
+ * the child must initialise it again.
  */
 coreline_code_t coreline_ticket_lock_unlock(struct coreline_ticket_lock_t *lock);
 
@@ -3213,12 +3219,12 @@ coreline_code_t coreline_osq_near_lock_by(struct coreline_osq_near_t *lock,
  * The call ends the turn, and empties `turn`.
  *
  * Errors: `CORELINE_ERROR_NULL`, `CORELINE_ERROR_ARGUMENT` (an address is not aligned),
- * `CORELINE_ERROR_NOT_HELD` (`turn` is empty, or of another lock), `CORELINE_ERROR_NOT_OWNER`
- * (`turn` is of another thread).
+ * `CORELINE_ERROR_NOT_HELD` (`turn` is empty, or belongs to another lock),
+ * `CORELINE_ERROR_NOT_OWNER` (`turn` belongs to another thread).
  *
- * Threads: the holder calls it. Signals: a handler must not call it. Fork: a child may unlock what
- * the thread that forked held, but if another thread waited for the lock at the time of the fork,
- * it stays locked: the child must initialise it again instead.
+ * Threads: the holder calls it. Signals: a handler must not call it. Fork: a child may unlock a
+ * lock that the thread that forked held. But if another thread waited for the lock at the time of
+ * the fork, it stays locked, and the child must initialise it again.
  */
 coreline_code_t coreline_osq_near_unlock(struct coreline_osq_near_t *lock,
                                          struct coreline_turn_t *turn);
@@ -3273,12 +3279,12 @@ coreline_code_t coreline_osq_fifo_lock_by(struct coreline_osq_fifo_t *lock,
  * The call ends the turn, and empties `turn`.
  *
  * Errors: `CORELINE_ERROR_NULL`, `CORELINE_ERROR_ARGUMENT` (an address is not aligned),
- * `CORELINE_ERROR_NOT_HELD` (`turn` is empty, or of another lock), `CORELINE_ERROR_NOT_OWNER`
- * (`turn` is of another thread).
+ * `CORELINE_ERROR_NOT_HELD` (`turn` is empty, or belongs to another lock),
+ * `CORELINE_ERROR_NOT_OWNER` (`turn` belongs to another thread).
  *
- * Threads: the holder calls it. Signals: a handler must not call it. Fork: a child may unlock what
- * the thread that forked held, but if another thread waited for the lock at the time of the fork,
- * it stays locked: the child must initialise it again instead.
+ * Threads: the holder calls it. Signals: a handler must not call it. Fork: a child may unlock a
+ * lock that the thread that forked held. But if another thread waited for the lock at the time of
+ * the fork, it stays locked, and the child must initialise it again.
  */
 coreline_code_t coreline_osq_fifo_unlock(struct coreline_osq_fifo_t *lock,
                                          struct coreline_turn_t *turn);

@@ -42,10 +42,10 @@ pub struct coreline_cache_options_t {
     /// Destroys an object. It may take only locks whose holders take no other lock, and call no
     /// function of a cache. Null destroys nothing.
     pub destroy: Option<unsafe extern "C-unwind" fn(object: *mut c_void, context: *mut c_void)>,
-    /// What both functions get. They may be called by several threads at the same time.
+    /// The argument that both functions get. Several threads may call them at the same time.
     pub context: *mut c_void,
-    /// How many objects may be idle. An object that is put back while as many are is destroyed. 0
-    /// is no limit.
+    /// The maximum number of idle objects. An object that is put back while this many are idle is
+    /// destroyed. 0 means no limit.
     pub idle_limit: usize,
 }
 
@@ -225,7 +225,7 @@ pub unsafe extern "C" fn coreline_cache_create(
 
 /// Destroys a cache, with the objects that are idle.
 ///
-/// All objects should have been put back before: otherwise the call returns
+/// All objects should have been put back before. Otherwise the call returns
 /// `CORELINE_ERROR_FAULTS`, but still destroys the cache. The objects that are out keep their
 /// memory, which is never freed, and cannot be put back.
 ///
@@ -244,8 +244,8 @@ pub unsafe extern "C" fn coreline_cache_destroy(cache: *mut coreline_cache_t) ->
 
 /// Gets an object from a cache.
 ///
-/// The call writes the address of the object to `out`. The object is as it was put back, or as
-/// `construct` left it.
+/// The call writes the address of the object to `out`. The object is in the state in which it was
+/// put back, or in which `construct` left it.
 ///
 /// Errors: `CORELINE_ERROR_NULL`, `CORELINE_ERROR_ARGUMENT` (`out` is not aligned),
 /// `CORELINE_ERROR_HANDLE`, `CORELINE_ERROR_CONSTRUCTOR`, `CORELINE_ERROR_NO_MEMORY`.
@@ -284,7 +284,7 @@ pub unsafe extern "C" fn coreline_cache_get(
 /// Errors: `CORELINE_ERROR_NULL`, `CORELINE_ERROR_HANDLE` (the cache is not a live handle, or the
 /// object belongs to another cache, or was put back before and is still idle).
 ///
-/// Threads: any number of threads may call it at the same time, also for objects that other threads
+/// Threads: any number of threads may call it at the same time, even for objects that other threads
 /// got. Signals: no signal handler may call it. Fork: a child may put back its copy of an object.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn coreline_cache_put(

@@ -16,13 +16,13 @@ pub enum coreline_code_t {
     /// The call did what it says.
     CORELINE_OK = 0,
     /// A `try` function found the lock held, all leases in use, too few permits, a mailbox
-    /// occupied, or a reply not there yet.
+    /// occupied, or a reply not ready.
     CORELINE_BUSY = 1,
-    /// The deadline passed before the call got the lock or the reply, or was done.
+    /// The deadline passed before the call got the lock or the reply, or finished.
     CORELINE_TIMED_OUT = 2,
     /// The word does not have the expected value.
     CORELINE_UNEQUAL = 3,
-    /// The bit has that value already, or the function to cancel has begun.
+    /// The bit already has that value, or the function to cancel has begun.
     CORELINE_UNCHANGED = 4,
     /// A pointer is null.
     CORELINE_ERROR_NULL = -1,
@@ -34,7 +34,7 @@ pub enum coreline_code_t {
     CORELINE_ERROR_NO_MEMORY = -4,
     /// The machine or its kernel lacks what the call needs.
     CORELINE_ERROR_LACKING = -5,
-    /// No thread holds the lock to be unlocked, or the turn is not of this lock.
+    /// No thread holds the lock to be unlocked, or the turn belongs to another lock.
     CORELINE_ERROR_NOT_HELD = -6,
     /// Another thread holds the lock to be unlocked, or uses the member or reader.
     CORELINE_ERROR_NOT_OWNER = -7,
@@ -43,7 +43,7 @@ pub enum coreline_code_t {
     /// Objects of a pool were not destroyed, objects of a cache were not put back, a domain was
     /// destroyed while it was in use, or a checked pool detected misuse of its memory.
     CORELINE_ERROR_FAULTS = -9,
-    /// The program was compiled with a header that does not fit the library.
+    /// The program was compiled with a header that does not match the library.
     CORELINE_ERROR_LAYOUT = -10,
     /// A check inside of the library failed. Its message is on standard error.
     CORELINE_ERROR_PANIC = -11,

@@ -51,7 +51,7 @@ impl Deref for Counter {
 pub struct coreline_reading_t {
     /// The value.
     pub value: i64,
-    /// The largest possible difference from the true value. Zero: the value is exact.
+    /// The largest possible difference from the true value. Zero means that the value is exact.
     pub error: u64,
 }
 
@@ -124,14 +124,14 @@ const _: () = {
 
 /// Creates a counter at zero.
 ///
-/// `pool` may be null, which is the pool of the process. If `batch` is not zero,
-/// `coreline_counter_read` reads one cache line instead of one for each CPU, with an error of up to
-/// half of `batch`, rounded up to a power of two, for each CPU. An addition then writes a line that
-/// all CPUs share about once in `batch` counted units.
+/// `pool` may be null, which means the pool of the process. If `batch` is not zero,
+/// `coreline_counter_read` reads one cache line instead of one for each CPU. The error of the
+/// result is then up to half of `batch` for each CPU, where `batch` is rounded up to a power of
+/// two. About once in `batch` counted units, an addition writes a line that all CPUs share.
 ///
 /// The counter begins as one shared word. It takes memory for each CPU when a second CPU adds to
-/// it, or when additions become frequent. Without memory for that, it stays one word and continues
-/// to work. If there is no memory for the counter itself, the process aborts.
+/// it, or when additions become frequent. If there is no memory for that, it stays one word and
+/// continues to work. If there is no memory for the counter itself, the process aborts.
 ///
 /// Errors: `CORELINE_ERROR_NULL`, `CORELINE_ERROR_ARGUMENT`, `CORELINE_ERROR_HANDLE`,
 /// `CORELINE_ERROR_LACKING`, `CORELINE_ERROR_NO_MEMORY`.
@@ -257,10 +257,10 @@ pub unsafe extern "C" fn coreline_counter_set(
 
 /// Creates a set of counters at zero.
 ///
-/// `pool` may be null, which is the pool of the process. The set has `count` counters, numbered
+/// `pool` may be null, which means the pool of the process. The set has `count` counters, numbered
 /// from 0. They use less memory than as many separate counters. Each group of 32 counters takes
-/// memory for each CPU once two CPUs use the group. If there is no memory for the set itself,
-/// the process aborts.
+/// memory for each CPU once two CPUs use the group. If there is no memory for the set itself, the
+/// process aborts.
 ///
 /// Errors: `CORELINE_ERROR_NULL`, `CORELINE_ERROR_ARGUMENT` (2^32 counters or more),
 /// `CORELINE_ERROR_HANDLE`, `CORELINE_ERROR_LACKING`, `CORELINE_ERROR_NO_MEMORY`.
@@ -295,7 +295,7 @@ pub unsafe extern "C" fn coreline_counters_destroy(counters: *mut coreline_count
 
 /// Adds to one counter of a set.
 ///
-/// The sum wraps. The addition is relaxed, as that of `coreline_counter_add`.
+/// The sum wraps. The addition is relaxed, like that of `coreline_counter_add`.
 ///
 /// Errors: `CORELINE_ERROR_NULL`, `CORELINE_ERROR_ARGUMENT` (there is no such counter),
 /// `CORELINE_ERROR_HANDLE`.
@@ -344,8 +344,9 @@ pub unsafe extern "C" fn coreline_counters_sum(
 /// addition is in the result of one call, or still in its counter. The sums are read one after the
 /// other.
 ///
-/// Errors: `CORELINE_ERROR_NULL`, `CORELINE_ERROR_ARGUMENT` (`count` is not the set's),
-/// `CORELINE_ERROR_HANDLE`. If there is no memory for a copy of the sums, the process aborts.
+/// Errors: `CORELINE_ERROR_NULL`, `CORELINE_ERROR_ARGUMENT` (`count` is not the number of counters
+/// in the set), `CORELINE_ERROR_HANDLE`. If there is no memory for a copy of the sums, the process
+/// aborts.
 ///
 /// Threads: any number of threads may call it at the same time. Signals: no signal handler may call
 /// it. Fork: safe in a forked child.

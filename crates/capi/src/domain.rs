@@ -30,7 +30,7 @@ opaque!(coreline_domains_t, Domains, b"-domains");
 /// A tenant, a session or a table, with concurrency IDs of its own.
 ///
 /// A CPU gets an ID in a domain when it first uses a word of the domain, so a domain that two CPUs
-/// use has the IDs 0 and 1, and memory for these alone.
+/// use has the IDs 0 and 1, and memory only for these.
 pub struct coreline_domain_t {
     _opaque: MaybeUninit<u8>,
 }
@@ -54,26 +54,26 @@ const FLAGS: u32 = CORELINE_DOMAIN_DEFAULT | CORELINE_DOMAIN_PRESENCE;
 #[repr(C)]
 #[derive(Debug, Clone, Copy)]
 pub struct coreline_usage_t {
-    /// How many members there are.
+    /// The number of members.
     pub users: usize,
-    /// How many IDs CPUs have.
+    /// The number of IDs that CPUs have.
     pub ids: usize,
-    /// How many leases were not returned.
+    /// The number of leases that were not returned.
     pub leased: usize,
-    /// How many bytes are the domain's alone.
+    /// The number of bytes that only this domain uses.
     pub bytes: usize,
 }
 
 /// A concurrency ID that belongs to its holder, in memory of its user.
 ///
-/// A function that leases fills it in, and `coreline_domain_return` empties it.
-/// `CORELINE_LEASE_INIT`, or zeros, is an empty one. It may be moved, and passed to another thread,
-/// but a lease must not be returned by two copies.
+/// A function that leases an ID fills the structure in, and `coreline_domain_return` empties it.
+/// `CORELINE_LEASE_INIT`, or zeros, is an empty lease. A lease may be moved and passed to another
+/// thread, but only one copy of it may be returned.
 #[repr(C)]
 pub struct coreline_lease_t {
     /// Private: the number of the domain, or 0.
     pub domain: u64,
-    /// The ID, while the lease lasts. No other lease of the domain has it, and no CPU.
+    /// The ID, while the lease lasts. No other lease and no CPU has it in the domain.
     pub id: u64,
     /// Private.
     pub place: [u64; 3],
@@ -136,10 +136,10 @@ impl From<DomainsError> for Code {
     }
 }
 
-/// Creates what several domains share, for domains with a number of leases of their own.
+/// Creates the settings and the memory that several domains share.
 ///
-/// `leases` is the least number of leases that each of the domains has at a time, up to 65536. Most
-/// programs need no such object, because `coreline_domain_create` accepts null: these domains have
+/// `leases` is the minimum number of leases of each domain, up to 65536. Most programs need no such
+/// object, because `coreline_domain_create` accepts null. Domains that are created with null have
 /// 64 leases each. If there is no memory for the object, the process aborts.
 ///
 /// Errors: `CORELINE_ERROR_NULL`, `CORELINE_ERROR_ARGUMENT` (there are too many leases, or `out` is
@@ -156,9 +156,9 @@ pub unsafe extern "C" fn coreline_domains_create(
     with!([out out] { create(Domains::new(DomainsOptions::new().leases(leases))?, out) })
 }
 
-/// Destroys what several domains share.
+/// Destroys the settings and the memory that several domains share.
 ///
-/// Domains that are left go on to work.
+/// Remaining domains continue to work.
 ///
 /// Errors: `CORELINE_ERROR_NULL`, `CORELINE_ERROR_HANDLE`.
 ///
@@ -172,10 +172,10 @@ pub unsafe extern "C" fn coreline_domains_destroy(domains: *mut coreline_domains
 
 /// Creates a domain, without users.
 ///
-/// `domains` may be null, which is what the domains of the process share. `flags` is
-/// `CORELINE_DOMAIN_DEFAULT`, or `CORELINE_DOMAIN_PRESENCE` for a domain whose members shootdowns
-/// reach, which takes some kilobytes more. If there is no memory for the domain, the process
-/// aborts.
+/// `domains` may be null, which means the object that the domains of the process share. `flags` is
+/// `CORELINE_DOMAIN_DEFAULT`, or `CORELINE_DOMAIN_PRESENCE`. With a presence, shootdowns reach the
+/// members of the domain, and the domain takes some kilobytes more. If there is no memory for the
+/// domain, the process aborts.
 ///
 /// Errors: `CORELINE_ERROR_NULL`, `CORELINE_ERROR_ARGUMENT` (unknown flags, or `out` is not
 /// aligned), `CORELINE_ERROR_HANDLE`, `CORELINE_ERROR_LACKING` (the machine has too many CPUs, or
@@ -209,14 +209,14 @@ pub unsafe extern "C" fn coreline_domain_create(
 
 /// Destroys a domain.
 ///
-/// Its members should be destroyed before, and its leases returned: otherwise the call returns
-/// `CORELINE_ERROR_FAULTS`, but still destroys the domain. Leases that are left cannot be returned.
-/// Members and words that are left go on to work.
+/// All members should be destroyed before, and all leases returned. Otherwise the call returns
+/// `CORELINE_ERROR_FAULTS`, but still destroys the domain. Remaining leases cannot be returned.
+/// Remaining members and words continue to work.
 ///
 /// Errors: `CORELINE_ERROR_NULL`, `CORELINE_ERROR_HANDLE`, `CORELINE_ERROR_FAULTS`.
 ///
 /// Threads: no other thread may use the domain during the call or after it. Signals: no signal
-/// handler may call it. Fork: safe in a forked child. Members and leases of other threads are left.
+/// handler may call it. Fork: safe in a forked child. Members and leases of other threads remain.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn coreline_domain_destroy(domain: *mut coreline_domain_t) -> Code {
     boundary(|| {
@@ -227,12 +227,12 @@ pub unsafe extern "C" fn coreline_domain_destroy(domain: *mut coreline_domain_t)
     })
 }
 
-/// Makes a member of a domain, which is outside.
+/// Creates a member that is outside of its domain.
 ///
-/// The functions of members do the rest: `coreline_member_enter` enters the domain, and
-/// `coreline_member_destroy` ends the membership. The number of members is how many IDs CPUs get
-/// without sharing one after another. A thread that only uses words of the domain needs no member.
-/// If there is no memory for more members, the process aborts.
+/// `coreline_member_enter` then enters the domain, and `coreline_member_destroy` ends the
+/// membership. A CPU gets a new ID while fewer IDs were handed out than there are members.
+/// Otherwise it gets the lowest free ID. A thread that only uses words of the domain needs no
+/// member. If there is no memory for more members, the process aborts.
 ///
 /// Errors: `CORELINE_ERROR_NULL`, `CORELINE_ERROR_ARGUMENT` (`out` is not aligned),
 /// `CORELINE_ERROR_HANDLE`, `CORELINE_ERROR_NO_MEMORY`.
@@ -252,10 +252,10 @@ pub unsafe extern "C" fn coreline_domain_join(
 /// It does what `coreline_presence_shootdown` does, for a domain with a presence.
 ///
 /// Errors: `CORELINE_ERROR_NULL`, `CORELINE_ERROR_ARGUMENT` (`shot` is not aligned, or the domain
-/// has no presence), `CORELINE_ERROR_HANDLE`, `CORELINE_ERROR_DEADLOCK` (the caller is inside: it
-/// calls `coreline_member_shootdown`), `CORELINE_ERROR_PANIC` (the kernel refuses `membarrier`:
-/// some members may have run the function, and others may use their old data until the next
-/// shootdown).
+/// has no presence), `CORELINE_ERROR_HANDLE`, `CORELINE_ERROR_DEADLOCK` (the caller is inside, and
+/// must call `coreline_member_shootdown` instead), `CORELINE_ERROR_PANIC` (the kernel refuses
+/// `membarrier`: some members may have run the function, and others may use their old data until
+/// the next shootdown).
 ///
 /// Threads: any number of threads may call it at the same time, and wait for each other. Signals:
 /// no signal handler may call it. Fork: in a child, it waits forever if another thread was inside
@@ -278,9 +278,9 @@ pub unsafe extern "C" fn coreline_domain_shootdown(
 /// Leases an ID of a domain, and waits while all are in use.
 ///
 /// The call fills in `lease`, whose member `id` is the ID. The ID belongs to the holder until
-/// `coreline_domain_return`, also if the thread moves to another CPU or waits. Threads that wait
-/// get IDs in FIFO order. The next holder of the ID sees all that was written under this lease. The
-/// first lease of a domain allocates memory.
+/// `coreline_domain_return`, even if the thread moves to another CPU or waits. Threads that wait
+/// get IDs in FIFO order. The next holder of the ID sees everything that was written under this
+/// lease. The first lease of a domain allocates memory.
 ///
 /// Errors: `CORELINE_ERROR_NULL`, `CORELINE_ERROR_ARGUMENT` (`lease` is not aligned),
 /// `CORELINE_ERROR_HANDLE`, `CORELINE_ERROR_NO_MEMORY`, `CORELINE_ERROR_LACKING` (the kernel
@@ -349,10 +349,11 @@ pub unsafe extern "C" fn coreline_domain_lease_by(
 /// The call empties `lease`.
 ///
 /// Errors: `CORELINE_ERROR_NULL`, `CORELINE_ERROR_ARGUMENT` (`lease` is not aligned),
-/// `CORELINE_ERROR_HANDLE`, `CORELINE_ERROR_NOT_HELD` (`lease` is empty, or of another domain).
+/// `CORELINE_ERROR_HANDLE`, `CORELINE_ERROR_NOT_HELD` (`lease` is empty, or belongs to another
+/// domain).
 ///
 /// Threads: any thread may return a lease. Signals: no signal handler may call it. Fork: a child
-/// may return what the thread that forked had leased.
+/// may return the leases of the thread that forked.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn coreline_domain_return(
     domain: *const coreline_domain_t,
@@ -373,7 +374,7 @@ pub unsafe extern "C" fn coreline_domain_return(
 /// Takes back the IDs of CPUs that have not used a domain for a while.
 ///
 /// Uses of the domain and each 64th entry of a member do the same. So only domains that become idle
-/// need the call. It does nothing if it is too early.
+/// need the call. It does nothing until 100 ms have passed since the last scan.
 ///
 /// Errors: `CORELINE_ERROR_NULL`, `CORELINE_ERROR_HANDLE`, `CORELINE_ERROR_LACKING` (CPUs keep
 /// their IDs, because the kernel cannot fence restartable sequences).
@@ -385,11 +386,11 @@ pub unsafe extern "C" fn coreline_domain_expire(domain: *const coreline_domain_t
     with!([handle domain] { Ok(domain.domain.expire(Native::now())?) })
 }
 
-/// Reports what a domain has, and how much memory it uses.
+/// Reports the contents and the memory use of a domain.
 ///
-/// The call writes to the members of `out` how many members the domain has (`users`), how many IDs
-/// CPUs have (`ids`), how many leases were not returned (`leased`), and how many bytes are the
-/// domain's alone (`bytes`).
+/// The call writes four numbers to `out`: the members of the domain (`users`), the IDs that CPUs
+/// have (`ids`), the leases that were not returned (`leased`), and the bytes that only this domain
+/// uses (`bytes`).
 ///
 /// Errors: `CORELINE_ERROR_NULL`, `CORELINE_ERROR_ARGUMENT` (`out` is not aligned),
 /// `CORELINE_ERROR_HANDLE`.

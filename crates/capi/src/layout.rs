@@ -1,4 +1,4 @@
-//! Whether the header that a program was compiled with fits this library.
+//! Checks whether the header that a program was compiled with matches this library.
 
 use core::ffi::c_int;
 use core::mem::{self, align_of, offset_of, size_of};
@@ -74,7 +74,7 @@ pub struct coreline_layout_t {
     /// The number of the next ticket of a ticket lock that a thread locked first. Inline functions
     /// write it, as what follows.
     pub ticket_lock_next: u32,
-    /// The distance of two slots, in bytes.
+    /// The distance between two slots, in bytes.
     pub stride: u32,
     /// The offset of the distance of the thread's rseq area, in handles.
     pub area: u32,
@@ -88,7 +88,7 @@ pub struct coreline_layout_t {
     pub counters_length: u32,
     /// The offset of the address of the gates in these handles.
     pub counters_gates: u32,
-    /// The distance of two gates in bytes times 256, plus the number of counters of a gate.
+    /// The distance between two gates in bytes times 256, plus the number of counters of a gate.
     pub counters_group: u32,
     /// The mark of handles of `coreline_percpu_t`.
     pub percpu_mark: u32,
@@ -106,8 +106,8 @@ pub struct coreline_layout_t {
     pub usage: u32,
     /// The shape of `coreline_lease_t`.
     pub lease: u32,
-    /// Where a gate has the address of slot 0, times 256, plus where limits have the number of
-    /// concurrency IDs. Inline functions read both.
+    /// The offset of slot 0's address in a gate, times 256, plus the offset of the limit of
+    /// concurrency IDs in limits. Inline functions read both.
     pub gate: u32,
 }
 
@@ -271,7 +271,7 @@ pub extern "C" fn coreline_version() -> u32 {
     CORELINE_VERSION_MAJOR * 10_000 + CORELINE_VERSION_MINOR * 100 + CORELINE_VERSION_PATCH
 }
 
-/// Checks that a header fits the library.
+/// Checks that a header matches the library.
 ///
 /// Call `coreline_check` instead, which passes the layout of the header. The two differ if the
 /// program was compiled with the header of another version, or with options that change the layout
@@ -295,7 +295,7 @@ pub unsafe extern "C" fn coreline_check_layout(theirs: *const coreline_layout_t)
     })
 }
 
-/// Ends the process with a message if a header does not fit the library.
+/// Ends the process with a message if a header does not match the library.
 ///
 /// `CORELINE_CHECK_AT_LOAD` calls it, with the layout of the header. The message is on standard
 /// error, and the process ends by `abort`.

@@ -9,25 +9,25 @@
 //! `coreline_strerror` describes a code. A function that returns a negative code has changed
 //! nothing, unless its page says otherwise, or the code is `CORELINE_ERROR_PANIC`.
 //!
-//! No function unwinds into its caller. If a check inside of coreline fails, which is a bug in
-//! coreline or a misuse that it cannot continue with, its message is on standard error, and the
-//! function returns `CORELINE_ERROR_PANIC`.
+//! No function unwinds into its caller. A check inside of coreline fails because of a bug in
+//! coreline, or because of a misuse after which it cannot continue. Then its message is on standard
+//! error, and the function returns `CORELINE_ERROR_PANIC`.
 //!
 //! # Memory
 //!
-//! Functions that need memory for each CPU return `CORELINE_ERROR_NO_MEMORY` without it, or
-//! continue to work more slowly. Small structures come from `malloc`. Without memory for them the
-//! process aborts, where the function's page says so, and when a thread waits for a lock for the
+//! If per-CPU memory cannot be allocated, functions return `CORELINE_ERROR_NO_MEMORY` or continue
+//! more slowly. Small structures come from `malloc`. If there is no memory for them, the process
+//! aborts where the function's page says so. It also aborts when a thread waits for a lock for the
 //! first time.
 //!
 //! # Pointers
 //!
 //! An object that the library allocates is known by a handle, a pointer to an incomplete type. A
 //! function returns an error if it detects that a handle is null, has another type, or was
-//! destroyed. It cannot detect that the object was destroyed if a later object of the same type has
-//! its place, which is the place that was left first. It cannot detect that a pointer never was a
-//! handle. Memory of destroyed handles, without what they refer to, stays in the library for later
-//! objects.
+//! destroyed. It cannot detect that the object was destroyed if a later object of the same type
+//! reuses its handle. The handle that was destroyed first is reused first. It cannot detect that a
+//! pointer never was a handle. The memory of destroyed handles, without the objects that they refer
+//! to, stays in the library for later objects.
 //!
 //! A member and a reader are used by one thread at a time. A function detects that another thread
 //! is inside. It cannot detect that two threads enter at the same moment.
@@ -40,13 +40,13 @@
 //! Their members are private. The same holds for turns and leases.
 //!
 //! The caller promises that a pointer is one of these, that no other thread destroys an object
-//! during a call, and that memory for results is the call's alone.
+//! during a call, and that only the call uses the memory for its results.
 //!
 //! # Inline functions
 //!
-//! A function whose name ends in `_inline` does what the function without that end does, and is a
-//! call of it where it has no short way. On x86-64, additions to per-CPU memory are restartable
-//! sections of the program itself. They detect the same misuse of handles. Define
+//! A function whose name ends in `_inline` does the same as the function without this suffix, and
+//! calls that function if it has no fast path. On x86-64, additions to per-CPU memory are
+//! restartable sections of the program itself. They detect the same misuse of handles. Define
 //! `CORELINE_NO_INLINE` before the header is included to make each such function a call. Inline
 //! functions of locks do not check the address.
 //!
@@ -63,8 +63,8 @@
 //! # The header and the library
 //!
 //! `coreline_check` compares the header with the library. Call it once at the start of a program,
-//! or write `CORELINE_CHECK_AT_LOAD;` once at file scope. Then a program that does not fit ends
-//! with a message when it is loaded.
+//! or write `CORELINE_CHECK_AT_LOAD;` once at file scope. Then a program whose header does not
+//! match ends with a message when it is loaded.
 //!
 //! # Threads, signals and forks
 //!
@@ -85,13 +85,13 @@
 //!
 //! A forked child has its own copy of all objects. It may use them, and create and destroy objects,
 //! even if the process had other threads at the time of the fork. Of these, the child has only the
-//! one that forked. What follows from that is on the page of each function. This is the rule:
+//! one that forked. The page of each function says what follows from that. These are the rules:
 //!
 //! A function that a worker runs may fork. The child must not return from the function.
 //! A lock that another thread held or waited for at the time of the fork stays locked in the child.
 //! So the child uses only locks that no other thread used at that time, or initialises them again.
 //! Members and readers of other threads that were inside stay inside. Objects of caches and leases
-//! that other threads had are never put back. Functions that would wait for one of these wait
+//! that other threads held are never put back. Functions that would wait for one of these wait
 //! forever. Functions that do not wait for other threads never do. Workers are threads, so the
 //! child has none, and functions of workers return an error.
 //!
@@ -109,9 +109,9 @@
 //! keep the plugin in memory in all cases, link it with `-Wl,-z,nodelete`.
 //!
 //! Two copies of coreline in one process, such as a static one in a plugin and the shared one, must
-//! not share locks, handles, leases or objects of caches. A function cannot find that a handle or a
-//! lease is one of the other copy. A plugin that contains the static library exports
-//! its functions, and its calls go to the copy that the program has loaded first: link it with
+//! not share locks, handles, leases or objects of caches. A function cannot detect that a handle or
+//! a lease belongs to the other copy. A plugin that contains the static library exports its
+//! functions, and its calls go to the copy that the program has loaded first. Link it with
 //! `-Wl,--exclude-libs,libcoreline.a` to make them call its own copy.
 
 #![allow(non_camel_case_types, reason = "the names are those of C")]

@@ -26,11 +26,11 @@ impl From<LimitError> for Code {
 /// Creates a limiter, which is full.
 ///
 /// The limiter earns `permits` in each period of `per` nanoseconds, and holds at most `burst`. In
-/// any interval, at most `burst` permits pass, plus those that are earned in the interval, on
-/// however many CPUs. The rate is rounded down, by at most 0.1 % up to 10^9 permits per second, and
-/// by at most 1 % above that. If the rate is at least 100,000 per second and the burst large
-/// enough, each CPU takes a batch of permits at a time. Without memory for the limiter, the process
-/// ends.
+/// any interval, at most `burst` permits pass, plus those that are earned in the interval, for any
+/// number of CPUs. The rate is rounded down, by at most 0.1 % up to 10^9 permits per second, and by
+/// at most 1 % above that. If the rate is at least 100,000 per second and the burst large enough,
+/// each CPU takes a batch of permits at a time. If there is no memory for the limiter, the process
+/// aborts.
 ///
 /// Errors: `CORELINE_ERROR_NULL`, `CORELINE_ERROR_ARGUMENT` (`out` is not aligned, a number is 0,
 /// the rate is above 10^10 per second, or a permit or the burst takes more than 146 years to earn;
@@ -64,16 +64,16 @@ pub unsafe extern "C" fn coreline_limiter_destroy(limiter: *mut coreline_limiter
 /// Takes permits, if there are enough of them now.
 ///
 /// If there are fewer than `permits` now, the call takes none and returns `CORELINE_BUSY`. Then it
-/// writes to `after` how many nanoseconds it takes until there are enough, unless other threads
-/// take them. Otherwise it leaves `after` alone. `after` may be null. No call waits. Wait as long
-/// as `after` says before you ask again, because a call that finds too few permits uses a cache
-/// line that all CPUs share. The limiter is not fair: threads that take single permits can starve a
+/// writes to `after` the number of nanoseconds until there are enough, unless other threads take
+/// them. Otherwise it does not change `after`. `after` may be null. No call waits. Wait as long as
+/// `after` says before you ask again, because a call that finds too few permits uses a cache line
+/// that all CPUs share. The limiter is not fair: threads that take single permits can starve a
 /// thread that takes many. A permit orders no other memory accesses.
 ///
 /// The clock is `CLOCK_MONOTONIC`.
 ///
-/// Errors: `CORELINE_ERROR_NULL`, `CORELINE_ERROR_HANDLE`, `CORELINE_ERROR_ARGUMENT` (there are
-/// never so many permits at once, as `coreline_limiter_capacity` says, or `after` is not aligned).
+/// Errors: `CORELINE_ERROR_NULL`, `CORELINE_ERROR_HANDLE`, `CORELINE_ERROR_ARGUMENT` (`permits` is
+/// above the number that `coreline_limiter_capacity` reports, or `after` is not aligned).
 ///
 /// Threads: any number of threads may call it at the same time. Signals: async-signal-safe. Fork:
 /// the child has its own copy of the limiter, with the same permits, so the two together let twice
@@ -103,9 +103,9 @@ pub unsafe extern "C" fn coreline_limiter_try_acquire(
     })
 }
 
-/// Reports how many permits one call can take at most.
+/// Reports the maximum number of permits that one call can take.
 ///
-/// That is the burst, less the permits that CPUs may have for themselves. It is at least fifteen
+/// It is the burst, less the permits that CPUs may keep for themselves. It is at least fifteen
 /// sixteenths of the burst.
 ///
 /// Errors: `CORELINE_ERROR_NULL`, `CORELINE_ERROR_ARGUMENT` (`out` is not aligned),

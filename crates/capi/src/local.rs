@@ -1,4 +1,4 @@
-//! Words of a domain, of which each concurrency ID has its own.
+//! Words of a domain, with a copy for each concurrency ID.
 
 use core::mem::MaybeUninit;
 use core::ptr;
@@ -12,7 +12,7 @@ use crate::domain::{coreline_domain_t, coreline_lease_t, leased_id};
 use crate::handle::{create, destroy, opaque};
 use crate::with::with;
 
-/// Words of 64 bits in a domain, of which each concurrency ID has its own.
+/// Words of 64 bits in a domain, with a copy for each concurrency ID.
 pub struct coreline_local_t {
     _opaque: MaybeUninit<u8>,
 }
@@ -56,8 +56,8 @@ impl From<LocalError> for Code {
 /// initially 0. They take whole cache lines of 64 bytes, for each ID that a CPU or a lease ever had
 /// and for one more.
 ///
-/// A word may hold a number, or the address of an object. Functions that change a word change that
-/// of the ID which the domain has given the calling thread's CPU, and give the CPU an ID at its
+/// A word may hold a number, or the address of an object. Functions that change a word change the
+/// copy of the ID that the calling thread's CPU has in the domain. They give the CPU an ID at its
 /// first use. If the machine has restartable sequences, they take no atomic instruction. Use
 /// `coreline_local_leased` for the words of a lease.
 ///
@@ -144,8 +144,8 @@ pub unsafe extern "C" fn coreline_local_load(
 
 /// Exchanges a word of the calling thread's CPU in a domain.
 ///
-/// The call writes the old value of the word to `old`. The exchange is relaxed, as that of
-/// `coreline_percpu_exchange`, which has the fences for words that are addresses.
+/// The call writes the old value of the word to `old`. The exchange is relaxed, like that of
+/// `coreline_percpu_exchange`, whose page shows the fences for words that hold addresses.
 ///
 /// Errors: `CORELINE_ERROR_NULL`, `CORELINE_ERROR_ARGUMENT` (there is no such word, or `old` is not
 /// aligned), `CORELINE_ERROR_HANDLE`.
@@ -218,8 +218,8 @@ pub unsafe extern "C" fn coreline_local_sum(
 /// Reads a word of any ID of a domain.
 ///
 /// `id` is the ID of a CPU or of a lease. A word that no thread has used is 0. The ID after the
-/// last one is that of the words which all threads share that have no ID. A loop over all IDs ends
-/// at the first one for which the call returns `CORELINE_ERROR_ARGUMENT`.
+/// last one is that of the words that threads without an ID share. A loop over all IDs ends at the
+/// first one for which the call returns `CORELINE_ERROR_ARGUMENT`.
 ///
 /// Errors: `CORELINE_ERROR_NULL`, `CORELINE_ERROR_ARGUMENT` (there is no such word or ID, or `out`
 /// is not aligned), `CORELINE_ERROR_HANDLE`.
@@ -247,14 +247,14 @@ pub unsafe extern "C" fn coreline_local_peek(
 /// Finds a word of a leased ID.
 ///
 /// The call writes the address of the word to `out`. Until the lease is returned, only its holder
-/// writes the word, and needs no atomic instruction for that. Words whose numbers are equal when
-/// divided by 8 are adjacent: with 8 words or fewer, the address of word 0 is that of an array.
+/// writes the word, and needs no atomic instruction for that. Words whose numbers have the same
+/// quotient by 8 are adjacent. So with 8 words or fewer, the address of word 0 is that of an array.
 /// While other threads call `coreline_local_sum` or `coreline_local_peek`, write with relaxed
 /// atomic stores, such as `__atomic_store_n`.
 ///
 /// Errors: `CORELINE_ERROR_NULL`, `CORELINE_ERROR_ARGUMENT` (there is no such word, or an address
-/// is not aligned), `CORELINE_ERROR_HANDLE`, `CORELINE_ERROR_NOT_HELD` (`lease` is empty, or of
-/// another domain).
+/// is not aligned), `CORELINE_ERROR_HANDLE`, `CORELINE_ERROR_NOT_HELD` (`lease` is empty, or
+/// belongs to another domain).
 ///
 /// Threads: the holder of the lease calls it. Signals: async-signal-safe, for a lease that the
 /// interrupted thread does not return at that time. Fork: a child has its own copy of the words.

@@ -11,7 +11,7 @@ use crate::code::coreline_code_t as Code;
 use crate::handle::{self, create, destroy, opaque};
 use crate::with::with;
 
-/// A set of CPUs that all CPUs change, and in which a change reads before it writes.
+/// A set of CPUs that all CPUs change. A change reads before it writes.
 pub struct coreline_mask_t {
     _opaque: MaybeUninit<u8>,
 }
@@ -59,8 +59,8 @@ pub unsafe extern "C" fn coreline_mask_destroy(mask: *mut coreline_mask_t) -> Co
 /// Sets the bit of a CPU.
 ///
 /// The call returns `CORELINE_UNCHANGED`, and writes nothing, if the bit is set already. A thread
-/// that finds the bit set sees what the thread that set it wrote before. A call that changes
-/// nothing publishes nothing.
+/// that finds the bit set sees everything that the thread that set it wrote before. A call that
+/// changes nothing publishes nothing.
 ///
 /// Errors: `CORELINE_ERROR_NULL`, `CORELINE_ERROR_HANDLE`, `CORELINE_ERROR_ARGUMENT` (the machine
 /// has no such CPU).
@@ -130,8 +130,8 @@ pub unsafe extern "C" fn coreline_mask_weight(
 /// Errors: `CORELINE_ERROR_NULL`, `CORELINE_ERROR_HANDLE`, `CORELINE_ERROR_ARGUMENT` (an address is
 /// not aligned).
 ///
-/// Threads: any number of threads may call it at the same time. The list has each CPU that was set
-/// before the call and not cleared. It is not a snapshot. Signals: no signal handler may call
+/// Threads: any number of threads may call it at the same time. The list has each CPU whose bit was
+/// set before the call and not cleared. It is not a snapshot. Signals: no signal handler may call
 /// it. Fork: safe in a forked child.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn coreline_mask_list(
@@ -160,7 +160,7 @@ pub unsafe extern "C" fn coreline_mask_list(
 /// Lets later reads of a whole mask skip cache lines without a set bit.
 ///
 /// Use it for a mask whose bits are often set and cleared, but not after every
-/// `coreline_mask_clear`: it writes a line that every reader of the whole mask reads.
+/// `coreline_mask_clear`, because it writes a line that every reader of the whole mask reads.
 ///
 /// Errors: `CORELINE_ERROR_NULL`, `CORELINE_ERROR_HANDLE`.
 ///

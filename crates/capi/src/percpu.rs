@@ -12,7 +12,7 @@ use crate::handle::{self, destroy, opaque};
 use crate::pool::{coreline_pool_t, create_in};
 use crate::with::with;
 
-/// Words of 64 bits, of which each CPU has its own.
+/// Words of 64 bits, with a copy for each CPU.
 pub struct coreline_percpu_t {
     _opaque: MaybeUninit<u8>,
 }
@@ -91,12 +91,12 @@ impl Lines {
 /// Creates words in per-CPU memory.
 ///
 /// Each CPU has `words` words of 64 bits, which are numbered from 0 and initially 0. The call takes
-/// whole cache lines of 64 bytes for each CPU. `pool` may be null, which is the pool of the
+/// whole cache lines of 64 bytes for each CPU. `pool` may be null, which means the pool of the
 /// process.
 ///
-/// A word may hold a number, or the address of an object. Functions that change a word change that
-/// of the CPU on which the calling thread runs. If the machine has restartable sequences, they take
-/// no atomic instruction.
+/// A word may hold a number, or the address of an object. Functions that change a word change the
+/// copy of the CPU on which the calling thread runs. If the machine has restartable sequences, they
+/// take no atomic instruction.
 ///
 /// Errors: `CORELINE_ERROR_NULL`, `CORELINE_ERROR_ARGUMENT` (no words, or `out` is not aligned),
 /// `CORELINE_ERROR_HANDLE`, `CORELINE_ERROR_LACKING`, `CORELINE_ERROR_NO_MEMORY`.
@@ -181,11 +181,11 @@ pub unsafe extern "C" fn coreline_percpu_load(
 
 /// Exchanges a word of the calling thread's CPU.
 ///
-/// The call writes the old value of the word to `old`. Of two threads that exchange a word of one
-/// CPU, the second gets the value of the first. The exchange is relaxed. A program that keeps
-/// addresses of objects in words publishes what it wrote to them by
-/// `atomic_thread_fence(memory_order_release)` before the call, and by
-/// `atomic_thread_fence(memory_order_acquire)` after the call.
+/// The call writes the old value of the word to `old`. If two threads exchange a word of one CPU,
+/// the second gets the value of the first. The exchange is relaxed. A program that keeps addresses
+/// of objects in words needs two fences. `atomic_thread_fence(memory_order_release)` before the
+/// call publishes its writes to the new object. `atomic_thread_fence(memory_order_acquire)` after
+/// the call makes the writes to the old object visible.
 ///
 /// Errors: `CORELINE_ERROR_NULL`, `CORELINE_ERROR_ARGUMENT` (there is no such word, or `old` is not
 /// aligned), `CORELINE_ERROR_HANDLE`.
@@ -208,8 +208,8 @@ pub unsafe extern "C" fn coreline_percpu_exchange(
 /// Writes a word of the calling thread's CPU if the word has the expected value.
 ///
 /// If the word has another value, the call returns `CORELINE_UNEQUAL` and writes that value to
-/// `expected`. The CPU may be another one than at an earlier load, so use the call in a loop. The
-/// call compares only values: an address that was removed and put back compares equal.
+/// `expected`. The CPU may differ from that of an earlier load, so use the call in a loop. The call
+/// compares only values: an address that was removed and put back compares equal.
 ///
 /// Errors: `CORELINE_ERROR_NULL`, `CORELINE_ERROR_ARGUMENT` (there is no such word, or `expected`
 /// is not aligned), `CORELINE_ERROR_HANDLE`.
@@ -257,8 +257,8 @@ pub unsafe extern "C" fn coreline_percpu_sum(
 /// Reads a word of any index.
 ///
 /// Indexes are CPU numbers, unless the pool is indexed by concurrency IDs. A word that no thread
-/// has used is 0. The index after the last one is that of the words which all threads share that
-/// have no slot. A loop over all indexes ends at the first index for which the call returns
+/// has used is 0. The index after the last one is that of the words that threads without a slot
+/// share. A loop over all indexes ends at the first index for which the call returns
 /// `CORELINE_ERROR_ARGUMENT`.
 ///
 /// Errors: `CORELINE_ERROR_NULL`, `CORELINE_ERROR_ARGUMENT` (there is no such word or index, or

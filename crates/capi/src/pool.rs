@@ -23,7 +23,7 @@ pub const CORELINE_POOL_DEFAULT: u32 = 0;
 pub const CORELINE_POOL_BY_KERNEL_CID: u32 = 1;
 /// Memory is on huge pages.
 pub const CORELINE_POOL_HUGE_PAGES: u32 = 2;
-/// The pool finds writes to memory of objects that were destroyed.
+/// The pool detects writes to memory of objects that were destroyed.
 pub const CORELINE_POOL_CHECKED: u32 = 4;
 
 const FLAGS: u32 = CORELINE_POOL_DEFAULT
@@ -49,11 +49,11 @@ pub(crate) unsafe fn pool_or_global(pool: *const coreline_pool_t) -> Result<PerC
 /// `flags` is `CORELINE_POOL_DEFAULT`, or the bitwise or of flags. `CORELINE_POOL_BY_KERNEL_CID`
 /// selects slots by the kernel's concurrency ID, which is below the number of CPUs that the process
 /// may use. `CORELINE_POOL_HUGE_PAGES` uses huge pages, if the machine has free ones.
-/// `CORELINE_POOL_CHECKED` finds writes to memory of objects that were destroyed:
+/// `CORELINE_POOL_CHECKED` detects writes to memory of objects that were destroyed.
 /// `coreline_pool_destroy` reports them. A checked pool is slower and uses more memory.
 ///
-/// A program needs no pool of its own: functions that take a pool accept null, which is the pool of
-/// the process. If there is no memory for the pool's own structure, the process aborts.
+/// A program needs no pool of its own, because functions that take a pool accept null, which means
+/// the pool of the process. If there is no memory for the pool's own structure, the process aborts.
 ///
 /// Errors: `CORELINE_ERROR_NULL`, `CORELINE_ERROR_ARGUMENT` (unknown flags, or `*out` is not
 /// aligned), `CORELINE_ERROR_LACKING` (no concurrency IDs), `CORELINE_ERROR_NO_MEMORY`.
@@ -97,9 +97,9 @@ pub unsafe extern "C" fn coreline_pool_destroy(pool: *mut coreline_pool_t) -> Co
     })
 }
 
-/// Reports how many objects have memory of a pool.
+/// Reports the number of objects that have memory of a pool.
 ///
-/// `pool` may be null, which is the pool of the process.
+/// `pool` may be null, which means the pool of the process.
 ///
 /// Errors: `CORELINE_ERROR_NULL`, `CORELINE_ERROR_ARGUMENT`, `CORELINE_ERROR_HANDLE`,
 /// `CORELINE_ERROR_LACKING`.
@@ -114,9 +114,9 @@ pub unsafe extern "C" fn coreline_pool_live(pool: *const coreline_pool_t, out: *
     })
 }
 
-/// Reports how many bytes of address space a pool has mapped.
+/// Reports the number of bytes of address space that a pool has mapped.
 ///
-/// `pool` may be null, which is the pool of the process. Only pages that were used take memory.
+/// `pool` may be null, which means the pool of the process. Only pages that were used take memory.
 ///
 /// Errors: `CORELINE_ERROR_NULL`, `CORELINE_ERROR_ARGUMENT`, `CORELINE_ERROR_HANDLE`,
 /// `CORELINE_ERROR_LACKING`.
@@ -136,7 +136,7 @@ pub unsafe extern "C" fn coreline_pool_mapped(
 
 /// Returns unused memory of a pool to the machine.
 ///
-/// `pool` may be null, which is the pool of the process. The call writes the number of bytes of
+/// `pool` may be null, which means the pool of the process. The call writes the number of bytes of
 /// address space that it unmapped to `out`.
 ///
 /// Errors: `CORELINE_ERROR_NULL`, `CORELINE_ERROR_ARGUMENT`, `CORELINE_ERROR_HANDLE`,

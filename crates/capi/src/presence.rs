@@ -18,7 +18,7 @@ use crate::handle::{self, create, destroy, opaque};
 use crate::inside::Owner;
 use crate::with::with;
 
-/// A record of which contexts use cached data, so that only these are told of a change.
+/// A record of which contexts use cached data, so that only these are notified of a change.
 pub struct coreline_presence_t {
     _opaque: MaybeUninit<u8>,
 }
@@ -36,11 +36,13 @@ opaque!(coreline_member_t, Context, b"-member-");
 #[repr(C)]
 #[derive(Debug, Clone, Copy)]
 pub struct coreline_shot_t {
-    /// How many members ran the function, or were told that their data is out of date.
+    /// The number of members that ran the function, or were notified that their data is out of
+    /// date.
     pub reached: usize,
-    /// How many members were outside, but had to be told. They are told when they enter.
+    /// The number of members that were outside, but must be notified. They are notified when they
+    /// enter.
     pub away: usize,
-    /// How many members had done neither when the deadline passed.
+    /// The number of members that had done neither when the deadline passed.
     pub late: usize,
 }
 
@@ -50,8 +52,7 @@ impl From<Shot> for coreline_shot_t {
     }
 }
 
-/// What a function of C does in members. It must return: an exception that leaves it ends the
-/// process.
+/// A function that runs in members. It must return. An exception that leaves it ends the process.
 pub type coreline_shootdown_f = Option<unsafe extern "C-unwind" fn(context: *mut c_void)>;
 
 /// The function of a shootdown, which members run.
@@ -262,13 +263,12 @@ fn tell(entry: Entry, out: &mut MaybeUninit<c_int>) {
 ///
 /// A presence records which contexts use data that they have cached. A context becomes a member by
 /// `coreline_presence_join`, enters when it begins to use its data, and leaves when it is done.
-/// Neither writes memory that others write, unless the data has changed. A shootdown runs a
+/// Neither step writes memory that others write, unless the data has changed. A shootdown runs a
 /// function in each member that is inside, and returns when all have run it or left.
 ///
-/// `seats` is how many members are expected: 0 is a default, and more are added if all are taken. A
-/// shootdown clears marks of members that have left, but not more often than once in `trim_every`
-/// nanoseconds: 0 is a default, which is a second. If there is no memory for the presence, the
-/// process aborts.
+/// `seats` is the expected number of members, and 0 means a default. More seats are added if all
+/// are taken. A shootdown clears marks of members that have left, but at most once in `trim_every`
+/// nanoseconds. 0 means one second. If there is no memory for the presence, the process aborts.
 ///
 /// Errors: `CORELINE_ERROR_NULL`, `CORELINE_ERROR_ARGUMENT` (`out` is not aligned),
 /// `CORELINE_ERROR_NO_MEMORY`.
@@ -295,7 +295,7 @@ pub unsafe extern "C" fn coreline_presence_create(
 
 /// Destroys a presence.
 ///
-/// Members that are left go on to work, and are destroyed by `coreline_member_destroy`.
+/// Remaining members continue to work, and are destroyed by `coreline_member_destroy`.
 ///
 /// Errors: `CORELINE_ERROR_NULL`, `CORELINE_ERROR_HANDLE`.
 ///
@@ -307,7 +307,7 @@ pub unsafe extern "C" fn coreline_presence_destroy(presence: *mut coreline_prese
     unsafe { destroy(presence) }
 }
 
-/// Makes a member of a presence, which is outside.
+/// Creates a member that is outside of its presence.
 ///
 /// Create a member once for each context, and not for each use. If there is no memory for more
 /// members, the process aborts.
@@ -330,21 +330,22 @@ pub unsafe extern "C" fn coreline_presence_join(
 /// Runs a function in each member that is inside, and waits.
 ///
 /// Each member that is inside runs `function` with `context` in its next `coreline_member_poll`, or
-/// leaves. The call returns when all have done so. A member that does neither blocks it forever. A
-/// member that enters meanwhile runs the function, or sees all that happened before the call. A
-/// member that is outside is told when it enters that its data is out of date. After the call, no
-/// member uses data that it cached before.
+/// leaves. The call returns when all have done so. A member that does neither blocks the call
+/// forever. A member that enters meanwhile runs the function, or sees everything that happened
+/// before the call. A member that is outside is notified, when it enters, that its data is out of
+/// date. After the call, no member uses data that it cached before.
 ///
 /// `function` is of type `void (*)(void *context)`. It must return: it must not leave by `longjmp`
 /// or by an exception. In it, a call that would wait for its own thread returns an error.
 ///
-/// The call writes to the members of `shot` how many members it has `reached`, and how many had to
-/// be told but were `away`. `late` is 0. `shot` may not be null.
+/// The call writes to `shot` the number of members that it has `reached`, and the number of those
+/// that must be notified but were `away`. `late` is 0. `shot` may not be null.
 ///
 /// Errors: `CORELINE_ERROR_NULL`, `CORELINE_ERROR_ARGUMENT` (`shot` is not aligned),
-/// `CORELINE_ERROR_HANDLE`, `CORELINE_ERROR_DEADLOCK` (the caller is inside: it calls
-/// `coreline_member_shootdown`), `CORELINE_ERROR_PANIC` (the kernel refuses `membarrier`: some
-/// members may have run the function, and others may use their old data until the next shootdown).
+/// `CORELINE_ERROR_HANDLE`, `CORELINE_ERROR_DEADLOCK` (the caller is inside, and must call
+/// `coreline_member_shootdown` instead), `CORELINE_ERROR_PANIC` (the kernel refuses `membarrier`:
+/// some members may have run the function, and others may use their old data until the next
+/// shootdown).
 ///
 /// Threads: any number of threads may call it at the same time, and wait for each other. Signals:
 /// no signal handler may call it. Fork: in a child, it waits forever if another thread was inside
@@ -366,16 +367,17 @@ pub unsafe extern "C" fn coreline_presence_shootdown(
 /// Runs a function in each member that is inside, and waits until a deadline.
 ///
 /// It does what `coreline_presence_shootdown` does. `deadline` is a time of `coreline_now`. If it
-/// passes first, the call returns `CORELINE_TIMED_OUT`. The members that are late, which `shot`
-/// counts, no longer run the function. They are told that their data is out of date when they poll
-/// or enter again, and may use it until then. If `shot` is all zeros then, the call has waited for
-/// another shootdown, and has told no member. If a member runs the function at the deadline, the
-/// call waits for it.
+/// passes first, the call returns `CORELINE_TIMED_OUT`. `shot` counts the members that are late.
+/// They no longer run the function. When they poll or enter again, they are notified that their
+/// data is out of date. They may use it until then. If `shot` is all zeros, the call has only
+/// waited for another shootdown, and has notified no member. If a member runs the function at the
+/// deadline, the call waits for it.
 ///
 /// Errors: `CORELINE_ERROR_NULL`, `CORELINE_ERROR_ARGUMENT` (`shot` is not aligned),
-/// `CORELINE_ERROR_HANDLE`, `CORELINE_ERROR_DEADLOCK` (the caller is inside: it calls
-/// `coreline_member_shootdown`), `CORELINE_ERROR_PANIC` (the kernel refuses `membarrier`: some
-/// members may have run the function, and others may use their old data until the next shootdown).
+/// `CORELINE_ERROR_HANDLE`, `CORELINE_ERROR_DEADLOCK` (the caller is inside, and must call
+/// `coreline_member_shootdown` instead), `CORELINE_ERROR_PANIC` (the kernel refuses `membarrier`:
+/// some members may have run the function, and others may use their old data until the next
+/// shootdown).
 ///
 /// Threads: any number of threads may call it at the same time. Signals: no signal handler may call
 /// it. Fork: in a child, it waits until the deadline if another thread was inside or in a shootdown
@@ -408,20 +410,20 @@ pub unsafe extern "C" fn coreline_presence_shootdown_by(
 ///
 /// The call writes 1 to `must_refresh` if the member must renew what it has cached, because it
 /// missed a change or enters for the first time, and otherwise 0. If a shootdown waits for the
-/// member, its function runs in the call. In a domain without a presence, members are told nothing,
+/// member, its function runs in the call. In a domain without a presence, members are not notified,
 /// and `must_refresh` is 0.
 ///
-/// A thread may be inside in several members. It leaves by `coreline_member_leave`, before it waits
-/// for anything: a shootdown waits for each member inside.
+/// A thread may be inside in several members. It must leave by `coreline_member_leave` before it
+/// waits for anything, because a shootdown waits for each member inside.
 ///
 /// Errors: `CORELINE_ERROR_NULL`, `CORELINE_ERROR_ARGUMENT` (`must_refresh` is not aligned),
 /// `CORELINE_ERROR_HANDLE`, `CORELINE_ERROR_INSIDE`, `CORELINE_ERROR_NOT_OWNER` (another thread is
 /// inside).
 ///
 /// Threads: a member is used by one thread at a time. The call detects that another thread is
-/// inside, but not that another one enters at the same time. A thread that ends inside leaves its
-/// member inside. Signals: no signal handler may call it. Fork: a child must not call it for a
-/// member that was made before the fork, if another thread was in a shootdown at the time of the
+/// inside, but not that another thread enters at the same time. A thread that ends inside leaves
+/// its member inside. Signals: no signal handler may call it. Fork: a child must not call it for a
+/// member that was created before the fork, if another thread was in a shootdown at the time of the
 /// fork.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn coreline_member_enter(
@@ -431,7 +433,7 @@ pub unsafe extern "C" fn coreline_member_enter(
     with!([handle member, out must_refresh] { tell(member.enter()?, must_refresh); })
 }
 
-/// Looks whether a shootdown waits for a member, which is inside.
+/// Checks whether a shootdown waits for a member that is inside.
 ///
 /// If one does, its function runs in the call. The call writes 1 to `must_refresh` if the member
 /// must renew what it has cached, and otherwise 0. Call it often while inside.
@@ -441,7 +443,7 @@ pub unsafe extern "C" fn coreline_member_enter(
 /// inside), `CORELINE_ERROR_DEADLOCK` (the caller is a function that the member runs).
 ///
 /// Threads: the thread that entered calls it. Signals: no signal handler may call it. Fork: a child
-/// must not call it for a member that was made before the fork, if another thread was in a
+/// must not call it for a member that was created before the fork, if another thread was in a
 /// shootdown at the time of the fork.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn coreline_member_poll(
@@ -460,7 +462,7 @@ pub unsafe extern "C" fn coreline_member_poll(
 /// Errors: `CORELINE_ERROR_NULL`, `CORELINE_ERROR_ARGUMENT` (an address is not aligned, or the
 /// domain has no presence), `CORELINE_ERROR_HANDLE`, `CORELINE_ERROR_OUTSIDE`,
 /// `CORELINE_ERROR_NOT_OWNER` (another thread is inside), `CORELINE_ERROR_DEADLOCK` (the caller is
-/// inside in another member of the presence, too, or is a function that the member runs),
+/// also inside in another member of the presence, or is a function that the member runs),
 /// `CORELINE_ERROR_PANIC` (the kernel refuses `membarrier`: some members may have run the function,
 /// and others may use their old data until the next shootdown).
 ///
@@ -491,13 +493,13 @@ pub unsafe extern "C" fn coreline_member_shootdown(
 /// a function that the member runs).
 ///
 /// Threads: the thread that entered calls it. Signals: no signal handler may call it. Fork: a child
-/// may leave what the thread that forked had entered.
+/// may leave a member that the thread that forked had entered.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn coreline_member_leave(member: *const coreline_member_t) -> Code {
     with!([handle member] { member.leave() })
 }
 
-/// Destroys a member, which is outside.
+/// Destroys a member that is outside.
 ///
 /// Errors: `CORELINE_ERROR_NULL`, `CORELINE_ERROR_HANDLE`, `CORELINE_ERROR_INSIDE`,
 /// `CORELINE_ERROR_NOT_OWNER` (another thread is inside).

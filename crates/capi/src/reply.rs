@@ -92,9 +92,9 @@ unsafe fn ending(
 
 /// Waits until the function of a reply has run, and ends the reply.
 ///
-/// What the function wrote is visible to the caller afterwards. A worker that waits here serves no
-/// calls and runs no tasks meanwhile, so two workers that wait for each other's replies wait
-/// forever.
+/// Everything that the function wrote is visible to the caller afterwards. A worker that waits here
+/// serves no calls and runs no tasks meanwhile, so two workers that wait for each other's replies
+/// wait forever.
 ///
 /// The call returns `CORELINE_BUSY` if another thread uses the reply. It can miss a thread that
 /// begins while the reply ends.
@@ -164,9 +164,9 @@ pub unsafe extern "C" fn coreline_reply_try_wait(reply: *mut coreline_reply_t) -
 
 /// Withdraws the function of a reply, so that it does not run, and ends the reply.
 ///
-/// The call returns `CORELINE_UNCHANGED`, and the reply stays, if the function has begun: it may
-/// have ended, too. Wait for it then, before what it uses is freed. The call returns
-/// `CORELINE_BUSY` if another thread uses the reply.
+/// The call returns `CORELINE_UNCHANGED`, and the reply stays, if the function has begun or has
+/// ended. In that case, wait for the function before you free the memory that it uses. The call
+/// returns `CORELINE_BUSY` if another thread uses the reply.
 ///
 /// Errors: `CORELINE_ERROR_NULL`, `CORELINE_ERROR_HANDLE` (the reply has ended).
 ///

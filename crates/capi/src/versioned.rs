@@ -16,7 +16,7 @@ use crate::with::with;
 
 /// A pointer that is often read and seldom replaced.
 ///
-/// To read takes a load and a compare, and writes nothing that other threads write. A pointer that
+/// A read takes a load and a compare, and writes no memory that other threads write. A pointer that
 /// was replaced is destroyed when no reader can have it any more.
 pub struct coreline_versioned_t {
     _opaque: MaybeUninit<u8>,
@@ -31,15 +31,15 @@ pub struct coreline_reader_t {
 
 opaque!(coreline_reader_t, Reader, b"-reader-");
 
-/// A thread that destroys what updates of a published value have replaced.
+/// A thread that destroys the values that updates of a published value have replaced.
 pub struct coreline_reclaimer_t {
     _opaque: MaybeUninit<u8>,
 }
 
 opaque!(coreline_reclaimer_t, mask::Reclaimer<Published>, b"reclaimr");
 
-/// How a value that no reader can have any more is destroyed. It must return: an exception that
-/// leaves it ends the process.
+/// A function that destroys a value that no reader can have any more. It must return. An exception
+/// that leaves it ends the process.
 pub type coreline_destroy_f =
     Option<unsafe extern "C-unwind" fn(value: *mut c_void, context: *mut c_void)>;
 
@@ -169,8 +169,8 @@ impl Drop for Reader {
 /// that is being destroyed. It must return: it must not leave by `longjmp` or by an exception. If
 /// there is no memory for the published value, the process aborts.
 ///
-/// If the call fails, the value still belongs to the caller, unless there is no memory for the
-/// handle: then it was destroyed.
+/// If the call fails, the value still belongs to the caller. But if there is no memory for the
+/// handle, the value was destroyed.
 ///
 /// Errors: `CORELINE_ERROR_NULL`, `CORELINE_ERROR_ARGUMENT` (`out` is not aligned),
 /// `CORELINE_ERROR_NO_MEMORY` (there is no memory for the handle).
@@ -193,9 +193,9 @@ pub unsafe extern "C" fn coreline_versioned_create(
 
 /// Destroys a published value.
 ///
-/// The values that it has, the last one and those before it that are not destroyed yet, are
-/// destroyed in the call, unless there is a reader or a reclaimer. Readers go on to read the last
-/// value. The call that destroys the last of the readers and reclaimers then destroys the values.
+/// The call destroys the last value, and the earlier values that are not destroyed yet, unless
+/// there is a reader or a reclaimer. Readers continue to read the last value. The call that
+/// destroys the last of the readers and reclaimers then destroys the values.
 ///
 /// Errors: `CORELINE_ERROR_NULL`, `CORELINE_ERROR_HANDLE`.
 ///
@@ -215,10 +215,10 @@ pub unsafe extern "C" fn coreline_versioned_destroy(versioned: *mut coreline_ver
 /// The call waits for other updates, and never for readers. Unless there is a reclaimer, it
 /// destroys the earlier values that no reader can have any more. A value that a reader may have is
 /// destroyed by a later update, by `coreline_versioned_synchronize`, or by a reclaimer. If more
-/// than 20 updates follow one another quickly, most of them leave this to a later one, also if no
+/// than 20 updates follow one another quickly, most of them leave this to a later one, even if no
 /// reader may have the value.
 ///
-/// To make the new value out of the old one, let threads that update hold a lock meanwhile. If
+/// If the new value depends on the old one, the updating threads must hold a lock meanwhile. If
 /// there is no memory, the process aborts.
 ///
 /// Errors: `CORELINE_ERROR_NULL`, `CORELINE_ERROR_HANDLE`, after which the value still belongs to
@@ -239,8 +239,8 @@ pub unsafe extern "C" fn coreline_versioned_update(
 
 /// Waits until no reader has a value that was replaced before the call, and destroys these values.
 ///
-/// A reader that is inside, and neither leaves nor reads again, blocks the call forever. So does
-/// one that the calling thread is inside of.
+/// A reader that is inside, and neither leaves nor reads again, blocks the call forever. So does a
+/// reader in which the calling thread is inside.
 ///
 /// Errors: `CORELINE_ERROR_NULL`, `CORELINE_ERROR_HANDLE`, `CORELINE_ERROR_PANIC` (the kernel
 /// refuses `membarrier`).
@@ -262,8 +262,8 @@ pub unsafe extern "C" fn coreline_versioned_synchronize(
 /// Waits until no reader has a value that was replaced before the call, or until a deadline.
 ///
 /// It does what `coreline_versioned_synchronize` does. `deadline` is a time of `coreline_now`. The
-/// call returns `CORELINE_TIMED_OUT` if the deadline passes first: then it has destroyed those of
-/// the values that no reader had.
+/// call returns `CORELINE_TIMED_OUT` if the deadline passes first. Then it has destroyed the values
+/// that no reader had.
 ///
 /// Errors: `CORELINE_ERROR_NULL`, `CORELINE_ERROR_HANDLE`, `CORELINE_ERROR_PANIC` (the kernel
 /// refuses `membarrier`).
@@ -300,7 +300,7 @@ pub unsafe extern "C" fn coreline_versioned_retired(
     with!([handle versioned, out out] { out.write(versioned.value.retired()); })
 }
 
-/// Creates a reader of a published value, which is outside.
+/// Creates a reader that is outside of its published value.
 ///
 /// Create a reader once for each thread, and not for each read. If there is no memory for more
 /// readers, the process aborts.
@@ -318,7 +318,7 @@ pub unsafe extern "C" fn coreline_reader_create(
     with!([handle versioned, out out] { create(Reader::new(versioned.value.reader()), out) })
 }
 
-/// Destroys a reader, which is outside.
+/// Destroys a reader that is outside.
 ///
 /// If the published value was destroyed, and this is its last reader, the call destroys the values.
 ///
@@ -342,19 +342,19 @@ pub unsafe extern "C" fn coreline_reader_destroy(reader: *mut coreline_reader_t)
 /// Enters a reader, and reads the value.
 ///
 /// The call writes the newest value to `value`. The value stays until the reader leaves or calls
-/// `coreline_reader_get`. The caller leaves before it waits for anything: values that are replaced
-/// meanwhile are not destroyed.
+/// `coreline_reader_get`. The caller should leave before it waits for anything, because values that
+/// are replaced meanwhile are not destroyed.
 ///
-/// A thread may enter again while it is inside, and leaves as often. Until it is inside only once,
-/// all values that it has read stay.
+/// A thread that is inside may enter again, and must leave as often. While it is inside more than
+/// once, all values that it has read stay.
 ///
 /// Errors: `CORELINE_ERROR_NULL`, `CORELINE_ERROR_ARGUMENT` (`value` is not aligned),
 /// `CORELINE_ERROR_HANDLE`, `CORELINE_ERROR_NOT_OWNER` (another thread is inside).
 ///
 /// Threads: a reader is used by one thread at a time. The call detects that another thread is
-/// inside, but not that another one enters at the same time. A thread that ends inside leaves its
-/// reader inside. Signals: a handler may use a reader that no other code uses, if its thread has
-/// entered that reader once before. Fork: a child may use its copy of a reader, unless another
+/// inside, but not that another thread enters at the same time. A thread that ends inside leaves
+/// its reader inside. Signals: a handler may use a reader that no other code uses, if its thread
+/// has entered that reader once before. Fork: a child may use its copy of a reader, unless another
 /// thread was inside.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn coreline_reader_enter(
@@ -396,7 +396,7 @@ pub unsafe extern "C" fn coreline_reader_get(
 /// `CORELINE_ERROR_NOT_OWNER` (another thread is inside).
 ///
 /// Threads: only the thread that entered may call it. Signals: a handler may leave a reader that it
-/// has entered itself. Fork: a child may leave what the thread that forked had entered.
+/// has entered itself. Fork: a child may leave a reader that the thread that forked had entered.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn coreline_reader_leave(reader: *const coreline_reader_t) -> Code {
     with!([handle reader] { reader.leave() })

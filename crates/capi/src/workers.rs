@@ -28,17 +28,17 @@ opaque!(coreline_workers_t, Workers, b"-workers");
 /// exception: the last three end the process, and `longjmp` breaks the worker.
 pub type coreline_function_t = Option<unsafe extern "C-unwind" fn(argument: *mut c_void)>;
 
-/// How workers are set up. All members must be set; zeros are the defaults.
+/// The options of workers. All members must be set. Zeros are the defaults.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct coreline_workers_options_t {
-    /// The CPUs that have a worker. Null: all CPUs that the calling thread may use.
+    /// The CPUs that have a worker. Null means all CPUs that the calling thread may use.
     pub cpus: *const coreline_mask_t,
-    /// How many nanoseconds a worker without work may poll before it sleeps. 0 is 200000.
-    /// `CORELINE_WORKERS_NEVER_POLL` is for CPUs that other threads need.
+    /// The maximum number of nanoseconds for which a worker without work polls before it sleeps. 0
+    /// means 200000. Use `CORELINE_WORKERS_NEVER_POLL` for CPUs that other threads need.
     pub polling: u64,
-    /// The beginning of the threads' names, to which `-` and the CPU are added. Null: `coreline`.
-    /// Linux keeps 15 bytes of a name, so a longer beginning is cut.
+    /// The prefix of the threads' names, to which `-` and the CPU are added. Null means `coreline`.
+    /// Linux keeps 15 bytes of a name, so a longer prefix is cut.
     pub name: *const c_char,
 }
 
@@ -49,21 +49,22 @@ pub const CORELINE_WORKERS_NEVER_POLL: u64 = u64::MAX;
 #[repr(C)]
 #[derive(Debug, Clone, Copy)]
 pub struct coreline_worker_stats_t {
-    /// The calls that the worker ran.
+    /// The number of calls that the worker ran.
     pub calls: u64,
-    /// How many of these calls found a message in the mailbox, and queued behind it.
+    /// The number of these calls that found a message in the mailbox and queued behind it.
     pub queued: u64,
-    /// The tasks that the worker ran.
+    /// The number of tasks that the worker ran.
     pub tasks: u64,
-    /// How often the worker looked for tasks of other workers.
+    /// The number of times that the worker looked for tasks of other workers.
     pub searches: u64,
-    /// The tasks that the worker took from other workers.
+    /// The number of tasks that the worker took from other workers.
     pub steals: u64,
-    /// How often the worker slept because it had nothing to do.
+    /// The number of times that the worker slept because it had nothing to do.
     pub sleeps: u64,
-    /// How often the worker woke and found no message.
+    /// The number of times that the worker woke and found no message.
     pub spurious: u64,
-    /// The messages that the worker found while it was awake: this many wake-ups were saved.
+    /// The number of messages that the worker found while it was awake. This is the number of saved
+    /// wake-ups.
     pub spared: u64,
 }
 
@@ -120,8 +121,8 @@ impl From<StartError> for Code {
 
 /// Starts workers.
 ///
-/// `options` may be null, which is the default of each option. The structure is copied. If there is
-/// no memory for the workers' own structures, the process aborts.
+/// `options` may be null, which means the default of each option. The structure is copied. If there
+/// is no memory for the workers' own structures, the process aborts.
 ///
 /// A *call* is a function that runs on the worker of one CPU, between other functions of that
 /// worker. A *task* is queued, and any worker may run it. A call to a worker that polls makes no
@@ -236,7 +237,7 @@ pub unsafe extern "C" fn coreline_workers_cpus(
 /// The call writes the number of the CPU to `cpu`. It stays the same as long as the worker lives.
 ///
 /// Errors: `CORELINE_ERROR_NULL`, `CORELINE_ERROR_HANDLE`, `CORELINE_ERROR_ARGUMENT` (`cpu` is not
-/// aligned), `CORELINE_ERROR_NO_WORKER` (the calling thread is none of these workers).
+/// aligned), `CORELINE_ERROR_NO_WORKER` (the calling thread is not one of these workers).
 ///
 /// Threads: any number of threads may call it at the same time. Signals: no signal handler may call
 /// it. Fork: a child has no workers, and gets `CORELINE_ERROR_NO_WORKER`.
@@ -252,11 +253,11 @@ pub unsafe extern "C" fn coreline_workers_current(
 
 /// Runs a function on the worker of a CPU, and waits until it has run.
 ///
-/// `function` gets `argument`. What it writes is visible to the caller afterwards. If the caller is
-/// that worker itself, the function runs immediately. A worker that waits here serves calls to it
-/// meanwhile, so workers may call each other, even in a cycle. Such calls run on the stack of the
-/// function that waits. If four are nested, the worker serves only calls from workers. So keep
-/// functions short, and let them hold no lock while they call.
+/// `function` gets `argument`. Everything that it writes is visible to the caller afterwards. If
+/// the caller is that worker itself, the function runs immediately. A worker that waits here serves
+/// calls to it meanwhile, so workers may call each other, even in a cycle. Such calls run on the
+/// stack of the function that waits. If four are nested, the worker serves only calls from workers.
+/// So keep functions short, and let them hold no lock while they call.
 ///
 /// Errors: `CORELINE_ERROR_NULL`, `CORELINE_ERROR_HANDLE`, `CORELINE_ERROR_NO_WORKER` (the CPU has
 /// no worker), `CORELINE_ERROR_CLOSED`, `CORELINE_ERROR_FORKED`.
@@ -334,8 +335,8 @@ pub unsafe extern "C" fn coreline_workers_call_many(
 /// Sends a function to the worker of a CPU, and does not wait.
 ///
 /// The call writes a reply to `reply`, which the caller must end: by a function of replies that
-/// waits, by `coreline_reply_cancel` or by `coreline_reply_detach`. `reply` may be null: then there
-/// is no reply. `argument`, and what it points to, must stay until the function has run.
+/// waits, by `coreline_reply_cancel` or by `coreline_reply_detach`. If `reply` is null, there is no
+/// reply. `argument`, and what it points to, must stay until the function has run.
 ///
 /// Errors: `CORELINE_ERROR_NULL`, `CORELINE_ERROR_HANDLE`, `CORELINE_ERROR_ARGUMENT` (`reply` is
 /// not aligned), `CORELINE_ERROR_NO_WORKER` (the CPU has no worker), `CORELINE_ERROR_CLOSED`,
@@ -416,10 +417,10 @@ pub unsafe extern "C" fn coreline_workers_spawn_on(
 
 /// Runs calls that wait for the calling worker.
 ///
-/// The call writes the number of calls that it ran to `count`. On a thread that is none of these
-/// workers, that is 0. Use it in a long task when `coreline_workers_need_resched` says so. The
-/// calls run on the stack of the function that serves. It must hold no lock that a call takes. The
-/// call ends even if calls arrive without end, and runs no tasks.
+/// The call writes the number of calls that it ran to `count`. On a thread that is not one of these
+/// workers, the number is 0. Use it in a long task when `coreline_workers_need_resched` says so.
+/// The calls run on the stack of the function that serves, which must hold no lock that a call
+/// takes. Serving ends even if calls arrive without end, and runs no tasks.
 ///
 /// Errors: `CORELINE_ERROR_NULL`, `CORELINE_ERROR_HANDLE`, `CORELINE_ERROR_ARGUMENT` (`count` is
 /// not aligned).
@@ -434,7 +435,7 @@ pub unsafe extern "C" fn coreline_workers_serve(
     with!([handle workers, out count] { count.write(workers.serve()); })
 }
 
-/// Says whether other work waits for the calling worker.
+/// Reports whether other work waits for the calling worker.
 ///
 /// The call writes 1 to `out` if the calling thread is one of these workers, and a call, a task in
 /// its queue, or tasks of other workers wait for it. Otherwise it writes 0. A long call should
@@ -453,13 +454,13 @@ pub unsafe extern "C" fn coreline_workers_need_resched(
     with!([handle workers, out out] { out.write(c_int::from(workers.need_resched())); })
 }
 
-/// Reports what the worker of a CPU has counted.
+/// Reports the counts of the worker of a CPU.
 ///
 /// Errors: `CORELINE_ERROR_NULL`, `CORELINE_ERROR_HANDLE`, `CORELINE_ERROR_ARGUMENT` (`out` is not
 /// aligned), `CORELINE_ERROR_NO_WORKER` (the CPU has no worker).
 ///
 /// Threads: any number of threads may call it at the same time. Signals: async-signal-safe. Fork: a
-/// child gets what its parent's workers had counted at the time of the fork.
+/// child gets the counts of its parent's workers at the time of the fork.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn coreline_workers_stats(
     workers: *const coreline_workers_t,

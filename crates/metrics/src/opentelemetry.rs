@@ -106,7 +106,7 @@ macro_rules! instruments {
         }
 
         impl $Instrument {
-            /// Makes the instrument from what
+            /// Creates the instrument from the builder that
             #[doc = concat!("`Meter::", $builder, "`")]
             /// returns, with its description and unit. If the SDK refuses the name, it logs that,
             /// and the instrument is not reported.

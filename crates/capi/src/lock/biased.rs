@@ -13,10 +13,10 @@ use crate::with::with;
 
 /// A readers-writer lock of 48 bytes that a thread may read again while it reads.
 ///
-/// At first, all readers write one word. After 256 reads that met another reader, without a write
-/// in between, the lock is *biased*: readers write only to memory of their CPU, without an atomic
-/// instruction, if the machine has restartable sequences. The next write ends that, and interrupts
-/// the CPUs that run the process.
+/// At first, all readers write one word. After 256 reads that followed another thread's use or met
+/// another reader, with no write in between, the lock is *biased* if the machine has restartable
+/// sequences. Readers then write only to memory of their CPU, without an atomic instruction. The
+/// next write ends the bias, and interrupts the CPUs that run the process.
 ///
 /// It lives in the memory of its user. `CORELINE_BIASED_RWLOCK_INIT`, or zeros, is a free lock. It
 /// may not be copied or moved while a thread uses it. A lock that was biased has memory of its own
@@ -42,11 +42,11 @@ fn is_free(lock: &RawBiasedRwLock) -> bool {
 
 /// Locks a biased readers-writer lock to read.
 ///
-/// The call waits for a writer that holds the lock, and for at most 1 ms for one that waits itself.
-/// So a thread may lock to read again while it reads, and unlocks as often.
+/// The call waits for a writer that holds the lock, and at most 1 ms for waiting writers. So a
+/// thread that reads may lock to read again. It must unlock as often as it locks.
 ///
-/// A read may make the lock biased, and then allocates memory. Without memory, the lock stays as it
-/// is. The lock must not guard an allocator.
+/// A read may make the lock biased, and then allocates memory. If there is no memory, the lock
+/// stays as it is. The lock must not guard an allocator.
 ///
 /// Errors: `CORELINE_ERROR_NULL`, `CORELINE_ERROR_ARGUMENT` (the address is not aligned),
 /// `CORELINE_ERROR_PANIC` (there are more than 2^22 readers).
@@ -61,8 +61,8 @@ pub unsafe extern "C" fn coreline_biased_rwlock_read(lock: *mut coreline_biased_
 
 /// Locks a biased readers-writer lock to read, if no writer holds it.
 ///
-/// The call returns `CORELINE_BUSY` if a writer holds the lock. It does not wait for a writer that
-/// waits itself, and allocates nothing.
+/// The call returns `CORELINE_BUSY` if a writer holds the lock. It does not wait for waiting
+/// writers, and allocates nothing.
 ///
 /// Errors: `CORELINE_ERROR_NULL`, `CORELINE_ERROR_ARGUMENT` (the address is not aligned).
 ///
@@ -79,7 +79,7 @@ pub unsafe extern "C" fn coreline_biased_rwlock_try_read(
 /// Locks a biased readers-writer lock to read, or gives up at a deadline.
 ///
 /// `deadline` is a time of `coreline_now`. The call returns `CORELINE_TIMED_OUT` if a writer holds
-/// the lock when the deadline passes. If only writers that wait were in the way, it locks. Like
+/// the lock when the deadline passes. If only waiting writers were in the way, it locks. Like
 /// `coreline_biased_rwlock_read`, it may allocate memory.
 ///
 /// Errors: `CORELINE_ERROR_NULL`, `CORELINE_ERROR_ARGUMENT` (the address is not aligned),
@@ -96,18 +96,18 @@ pub unsafe extern "C" fn coreline_biased_rwlock_read_by(
     with!([lock lock] { in_time(lock.read_by(Time::from_nanos(deadline))) })
 }
 
-/// Unlocks a biased readers-writer lock of one reader.
+/// Unlocks a biased readers-writer lock that the caller holds as a reader.
 ///
 /// The caller must hold the lock to read. The call detects that a writer holds the lock, or that no
 /// thread does. It misses the latter while the lock is biased, and while another thread tries to
-/// lock: then it succeeds, and breaks the lock. The lock does not know its readers, so the call
-/// does not detect that only other threads hold it. Once a reader has unlocked, the call does not
-/// touch the lock any more: a thread that then locks it to write may free its memory.
+/// lock. In that case it succeeds, and breaks the lock. The lock does not know its readers, so the
+/// call does not detect that only other threads hold it. After the unlock, the call does not access
+/// the lock. So a thread that then locks it to write may free its memory.
 ///
 /// Errors: `CORELINE_ERROR_NULL`, `CORELINE_ERROR_ARGUMENT` (the address is not aligned),
 /// `CORELINE_ERROR_NOT_HELD`.
 ///
-/// Threads: a reader calls it. Signals: async-signal-safe, for what the handler locked by
+/// Threads: a reader calls it. Signals: async-signal-safe, for a lock that the handler locked by
 /// `coreline_biased_rwlock_try_read`. Fork: if another thread held, took, unlocked or waited for
 /// the lock at the time of the fork, the child must initialise the lock again instead of using it.
 #[unsafe(no_mangle)]
@@ -176,12 +176,11 @@ pub unsafe extern "C" fn coreline_biased_rwlock_write_by(
     with!([lock lock] { in_time(lock.write_by(Time::from_nanos(deadline))?) })
 }
 
-/// Unlocks a biased readers-writer lock of its writer.
+/// Unlocks a biased readers-writer lock that the caller holds as its writer.
 ///
 /// The caller must hold the lock to write. The call detects that no thread does. The lock does not
-/// know its writer, so the call does not detect that another thread holds it. Once the lock is
-/// unlocked, the call does not touch it any more: a thread that then locks it to write may free its
-/// memory.
+/// know its writer, so the call does not detect that another thread holds it. After the unlock, the
+/// call does not access the lock. So a thread that then locks it to write may free its memory.
 ///
 /// Errors: `CORELINE_ERROR_NULL`, `CORELINE_ERROR_ARGUMENT` (the address is not aligned),
 /// `CORELINE_ERROR_NOT_HELD`.
@@ -200,16 +199,17 @@ pub unsafe extern "C" fn coreline_biased_rwlock_write_unlock(
     })
 }
 
-/// Unlocks a biased readers-writer lock, of a reader or of its writer.
+/// Unlocks a biased readers-writer lock that the caller holds as a reader or as its writer.
 ///
-/// Use it where one call ends both, as `pthread_rwlock_unlock` does. The caller must hold the lock.
-/// The call detects that no thread does, except while the lock is biased or another thread tries to
-/// lock: then it succeeds, and breaks the lock. It does not detect that only other threads hold it.
+/// Use it where one function must unlock both, like `pthread_rwlock_unlock`. The caller must hold
+/// the lock. The call detects that no thread does, except while the lock is biased or another
+/// thread tries to lock. In that case it succeeds, and breaks the lock. It does not detect that
+/// only other threads hold it.
 ///
 /// Errors: `CORELINE_ERROR_NULL`, `CORELINE_ERROR_ARGUMENT` (the address is not aligned),
 /// `CORELINE_ERROR_NOT_HELD`.
 ///
-/// Threads: a holder calls it. Signals: async-signal-safe, for what the handler locked by
+/// Threads: a holder calls it. Signals: async-signal-safe, for a lock that the handler locked by
 /// `coreline_biased_rwlock_try_read`. Fork: if another thread held, took, unlocked or waited for
 /// the lock at the time of the fork, the child must initialise the lock again instead of using it.
 #[unsafe(no_mangle)]
@@ -247,10 +247,10 @@ pub unsafe extern "C" fn coreline_biased_rwlock_downgrade(
 
 /// Frees the memory that a biased readers-writer lock has allocated.
 ///
-/// No thread may hold the lock: the call returns `CORELINE_BUSY`, and changes nothing, if it finds
-/// one. Otherwise it leaves a free lock, as the initialiser does, which may be used again. A lock
-/// that was never biased has nothing to free. A lock in memory that is freed without this call
-/// leaks 128 bytes, and 8 bytes for each CPU, if it was ever biased.
+/// No thread may hold the lock. If the call finds that a thread does, it returns `CORELINE_BUSY`
+/// and changes nothing. Otherwise it leaves a free lock, which may be used again. A lock that was
+/// never biased has nothing to free. If the memory of a lock that was ever biased is freed without
+/// this call, 128 bytes and 8 bytes for each CPU leak.
 ///
 /// Errors: `CORELINE_ERROR_NULL`, `CORELINE_ERROR_ARGUMENT` (the address is not aligned).
 ///

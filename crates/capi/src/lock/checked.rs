@@ -127,9 +127,9 @@ pub unsafe extern "C" fn coreline_checked_mutex_lock_by(
 /// Errors: `CORELINE_ERROR_NULL`, `CORELINE_ERROR_ARGUMENT` (the address is not aligned),
 /// `CORELINE_ERROR_NOT_HELD`, `CORELINE_ERROR_NOT_OWNER`.
 ///
-/// Threads: the holder calls it. Signals: a handler must not call it. Fork: a child may unlock what
-/// the thread that forked held, but if another thread waited for the mutex at the time of the fork,
-/// it stays locked: the child must initialise it again instead.
+/// Threads: the holder calls it. Signals: a handler must not call it. Fork: a child may unlock a
+/// mutex that the thread that forked held. But if another thread waited for the mutex at the time
+/// of the fork, it stays locked, and the child must initialise it again.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn coreline_checked_mutex_unlock(
     mutex: *mut coreline_checked_mutex_t,

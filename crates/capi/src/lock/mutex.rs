@@ -73,7 +73,7 @@ pub unsafe extern "C" fn coreline_mutex_lock_by(
 
 /// Unlocks a mutex.
 ///
-/// The caller must hold the mutex. A mutex of 8 bytes does not know its owner, so the call finds
+/// The caller must hold the mutex. A mutex of 8 bytes does not know its owner, so the call detects
 /// only that no thread holds the mutex. `coreline_checked_mutex_unlock` also detects that another
 /// thread holds it. The memory of the mutex must stay until the call returns.
 ///
@@ -81,9 +81,9 @@ pub unsafe extern "C" fn coreline_mutex_lock_by(
 /// `CORELINE_ERROR_NOT_HELD`.
 ///
 /// Threads: the holder calls it. Signals: async-signal-safe, for a mutex that the handler locked by
-/// `coreline_mutex_try_lock`. Fork: a child may unlock what the thread that forked held, but if
-/// another thread waited for the mutex at the time of the fork, it stays locked: the child must
-/// initialise it again instead.
+/// `coreline_mutex_try_lock`. Fork: a child may unlock a mutex that the thread that forked held.
+/// But if another thread waited for the mutex at the time of the fork, it stays locked, and the
+/// child must initialise it again.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn coreline_mutex_unlock(mutex: *mut coreline_mutex_t) -> Code {
     with!([lock mutex] {

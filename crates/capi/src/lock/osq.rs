@@ -44,15 +44,16 @@ impl InPlace for coreline_osq_fifo_t {
 
 /// The turn of a thread in a queued lock, on the stack of that thread.
 ///
-/// A function that locks fills it in, and one that unlocks empties it. `CORELINE_TURN_INIT`, or
-/// zeros, is an empty one. It may be moved, but a turn must not be ended by two copies.
+/// A function that locks fills the turn in, and a function that unlocks empties it.
+/// `CORELINE_TURN_INIT`, or zeros, is an empty turn. A turn may be moved, but only one copy of it
+/// may be ended.
 #[repr(C)]
 pub struct coreline_turn_t {
     /// Private: the lock, or null.
     pub lock: *const c_void,
     /// Private: the number of the thread that holds it.
     pub owner: u64,
-    /// Private: the place in the queue.
+    /// Private: the position in the queue.
     pub place: [u64; 2],
 }
 
@@ -191,12 +192,12 @@ pub unsafe extern "C" fn coreline_osq_near_lock_by(
 /// The call ends the turn, and empties `turn`.
 ///
 /// Errors: `CORELINE_ERROR_NULL`, `CORELINE_ERROR_ARGUMENT` (an address is not aligned),
-/// `CORELINE_ERROR_NOT_HELD` (`turn` is empty, or of another lock), `CORELINE_ERROR_NOT_OWNER`
-/// (`turn` is of another thread).
+/// `CORELINE_ERROR_NOT_HELD` (`turn` is empty, or belongs to another lock),
+/// `CORELINE_ERROR_NOT_OWNER` (`turn` belongs to another thread).
 ///
-/// Threads: the holder calls it. Signals: a handler must not call it. Fork: a child may unlock what
-/// the thread that forked held, but if another thread waited for the lock at the time of the fork,
-/// it stays locked: the child must initialise it again instead.
+/// Threads: the holder calls it. Signals: a handler must not call it. Fork: a child may unlock a
+/// lock that the thread that forked held. But if another thread waited for the lock at the time of
+/// the fork, it stays locked, and the child must initialise it again.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn coreline_osq_near_unlock(
     lock: *mut coreline_osq_near_t,
@@ -268,12 +269,12 @@ pub unsafe extern "C" fn coreline_osq_fifo_lock_by(
 /// The call ends the turn, and empties `turn`.
 ///
 /// Errors: `CORELINE_ERROR_NULL`, `CORELINE_ERROR_ARGUMENT` (an address is not aligned),
-/// `CORELINE_ERROR_NOT_HELD` (`turn` is empty, or of another lock), `CORELINE_ERROR_NOT_OWNER`
-/// (`turn` is of another thread).
+/// `CORELINE_ERROR_NOT_HELD` (`turn` is empty, or belongs to another lock),
+/// `CORELINE_ERROR_NOT_OWNER` (`turn` belongs to another thread).
 ///
-/// Threads: the holder calls it. Signals: a handler must not call it. Fork: a child may unlock what
-/// the thread that forked held, but if another thread waited for the lock at the time of the fork,
-/// it stays locked: the child must initialise it again instead.
+/// Threads: the holder calls it. Signals: a handler must not call it. Fork: a child may unlock a
+/// lock that the thread that forked held. But if another thread waited for the lock at the time of
+/// the fork, it stays locked, and the child must initialise it again.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn coreline_osq_fifo_unlock(
     lock: *mut coreline_osq_fifo_t,

@@ -13,8 +13,8 @@ use crate::with::with;
 
 /// A readers-writer lock whose readers write only to memory of their CPU.
 ///
-/// To read takes no atomic instruction if the machine has restartable sequences, and its time does
-/// not depend on the number of readers. To write is expensive: it interrupts the CPUs that run the
+/// A read takes no atomic instruction if the machine has restartable sequences. Its time does not
+/// depend on the number of readers. A write is expensive: it interrupts the CPUs that run the
 /// process, and waits for readers.
 pub struct coreline_read_mostly_t {
     _opaque: MaybeUninit<u8>,
@@ -101,15 +101,15 @@ pub unsafe extern "C" fn coreline_read_mostly_read_by(
     with!([handle lock] { in_time(lock.read_by(Time::from_nanos(deadline))) })
 }
 
-/// Unlocks a read-mostly lock of one reader.
+/// Unlocks a read-mostly lock that the caller holds as a reader.
 ///
-/// The caller must hold the lock to read. The lock does not know its readers, so the call finds no
-/// misuse: after a call too many, writers may wait forever, or not wait for a reader.
+/// The caller must hold the lock to read. The lock does not know its readers, so the call detects
+/// no misuse. After one call too many, writers may wait forever, or may not wait for a reader.
 ///
 /// Errors: `CORELINE_ERROR_NULL`, `CORELINE_ERROR_HANDLE`.
 ///
-/// Threads: any thread may end a read. Signals: async-signal-safe, for what the handler locked.
-/// Fork: a child may unlock what the thread that forked held.
+/// Threads: any thread may end a read. Signals: async-signal-safe, for a lock that the handler
+/// locked. Fork: a child may unlock a lock that the thread that forked held.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn coreline_read_mostly_read_unlock(
     lock: *const coreline_read_mostly_t,
@@ -138,10 +138,10 @@ pub unsafe extern "C" fn coreline_read_mostly_write(lock: *const coreline_read_m
 
 /// Locks a read-mostly lock to write, if no thread has it.
 ///
-/// The call returns `CORELINE_BUSY` if a thread holds the lock, waits to write or tries to, and if
-/// a reader comes at the same time. If no thread seems to read, the call interrupts the CPUs that
-/// run the process, and readers that come meanwhile wait. It returns `CORELINE_BUSY`, too, if the
-/// kernel refuses `membarrier`.
+/// The call returns `CORELINE_BUSY` if a thread holds the lock, or waits or tries to write, or if a
+/// reader comes at the same time. If no thread seems to read, the call interrupts the CPUs that run
+/// the process, and readers that come meanwhile wait. It also returns `CORELINE_BUSY` if the kernel
+/// refuses `membarrier`.
 ///
 /// Errors: `CORELINE_ERROR_NULL`, `CORELINE_ERROR_HANDLE`.
 ///
@@ -174,15 +174,15 @@ pub unsafe extern "C" fn coreline_read_mostly_write_by(
     with!([handle lock] { in_time(lock.write_by(Time::from_nanos(deadline))?) })
 }
 
-/// Unlocks a read-mostly lock of its writer.
+/// Unlocks a read-mostly lock that the caller holds as its writer.
 ///
-/// The caller must hold the lock to write. The lock does not know its writer, so the call finds no
-/// misuse.
+/// The caller must hold the lock to write. The lock does not know its writer, so the call detects
+/// no misuse.
 ///
 /// Errors: `CORELINE_ERROR_NULL`, `CORELINE_ERROR_HANDLE`.
 ///
-/// Threads: the writer calls it. Signals: a handler must not call it. Fork: a child may unlock what
-/// the thread that forked held.
+/// Threads: the writer calls it. Signals: a handler must not call it. Fork: a child may unlock a
+/// lock that the thread that forked held.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn coreline_read_mostly_write_unlock(
     lock: *const coreline_read_mostly_t,

@@ -73,19 +73,19 @@ pub unsafe extern "C" fn coreline_rwlock_read_by(
     with!([lock rwlock] { in_time(rwlock.read_by(Time::from_nanos(deadline))) })
 }
 
-/// Unlocks a readers-writer lock of one reader.
+/// Unlocks a readers-writer lock that the caller holds as a reader.
 ///
-/// The caller must hold the lock to read. The call detects that no thread does, but may miss it
-/// while another thread tries to. The lock does not know its readers, so the call does not detect
-/// that only other threads hold it. The memory of the lock must stay until the call returns.
+/// The caller must hold the lock to read. The call detects that no thread does, but may miss this
+/// while another thread tries to lock. The lock does not know its readers, so the call does not
+/// detect that only other threads hold it. The memory of the lock must stay until the call returns.
 ///
 /// Errors: `CORELINE_ERROR_NULL`, `CORELINE_ERROR_ARGUMENT` (the address is not aligned),
 /// `CORELINE_ERROR_NOT_HELD`.
 ///
-/// Threads: a reader calls it. Signals: async-signal-safe, for what the handler locked by
-/// `coreline_rwlock_try_read`. Fork: a child may unlock what the thread that forked held, but if
-/// another thread waited for the lock at the time of the fork, it stays locked: the child must
-/// initialise it again instead.
+/// Threads: a reader calls it. Signals: async-signal-safe, for a lock that the handler locked by
+/// `coreline_rwlock_try_read`. Fork: a child may unlock a lock that the thread that forked held.
+/// But if another thread waited for the lock at the time of the fork, it stays locked, and the
+/// child must initialise it again.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn coreline_rwlock_read_unlock(rwlock: *mut coreline_rwlock_t) -> Code {
     with!([lock rwlock] {
@@ -141,20 +141,20 @@ pub unsafe extern "C" fn coreline_rwlock_write_by(
     with!([lock rwlock] { in_time(rwlock.write_by(Time::from_nanos(deadline))) })
 }
 
-/// Unlocks a readers-writer lock of its writer.
+/// Unlocks a readers-writer lock that the caller holds as its writer.
 ///
 /// The caller must hold the lock to write. The call detects that no thread does, except while a
-/// writer waits for readers to leave: then it succeeds, and breaks the lock. The lock does not know
-/// its writer, so the call does not detect that another thread holds it. The memory of the lock
-/// must stay until the call returns.
+/// writer waits for readers to leave. In that case it succeeds, and breaks the lock. The lock does
+/// not know its writer, so the call does not detect that another thread holds it. The memory of the
+/// lock must stay until the call returns.
 ///
 /// Errors: `CORELINE_ERROR_NULL`, `CORELINE_ERROR_ARGUMENT` (the address is not aligned),
 /// `CORELINE_ERROR_NOT_HELD`.
 ///
-/// Threads: the writer calls it. Signals: async-signal-safe, for what the handler locked by
-/// `coreline_rwlock_try_write`. Fork: a child may unlock what the thread that forked held, but if
-/// another thread waited for the lock at the time of the fork, it stays locked: the child must
-/// initialise it again instead.
+/// Threads: the writer calls it. Signals: async-signal-safe, for a lock that the handler locked by
+/// `coreline_rwlock_try_write`. Fork: a child may unlock a lock that the thread that forked held.
+/// But if another thread waited for the lock at the time of the fork, it stays locked, and the
+/// child must initialise it again.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn coreline_rwlock_write_unlock(rwlock: *mut coreline_rwlock_t) -> Code {
     with!([lock rwlock] {
@@ -167,14 +167,14 @@ pub unsafe extern "C" fn coreline_rwlock_write_unlock(rwlock: *mut coreline_rwlo
 /// Converts a write lock into a read lock.
 ///
 /// The caller must hold the lock to write. The call detects that no thread does, except while a
-/// writer waits for readers to leave: then it succeeds, and breaks the lock. No other writer comes
-/// in between. The caller then unlocks by `coreline_rwlock_read_unlock`.
+/// writer waits for readers to leave. In that case it succeeds, and breaks the lock. No other
+/// writer comes in between. The caller then unlocks by `coreline_rwlock_read_unlock`.
 ///
 /// Errors: `CORELINE_ERROR_NULL`, `CORELINE_ERROR_ARGUMENT` (the address is not aligned),
 /// `CORELINE_ERROR_NOT_HELD` (no thread holds the lock to write).
 ///
-/// Threads: the writer calls it. Signals: a handler must not call it. Fork: a child may convert
-/// what the thread that forked held, if no other thread waited for the lock at the time of the
+/// Threads: the writer calls it. Signals: a handler must not call it. Fork: a child may convert a
+/// lock that the thread that forked held, if no other thread waited for the lock at the time of the
 /// fork.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn coreline_rwlock_downgrade(rwlock: *mut coreline_rwlock_t) -> Code {

@@ -10,8 +10,8 @@ use crate::with::with;
 /// A FIFO lock of 8 bytes whose waiters spin, for fewer threads than CPUs.
 ///
 /// It lives in the memory of its user. `CORELINE_TICKET_LOCK_INIT`, or zeros, is a free lock. It
-/// needs no destruction. It may not be copied or moved while a thread uses it. It works in memory
-/// that processes share, too.
+/// needs no destruction. It may not be copied or moved while a thread uses it. It also works in
+/// memory that processes share.
 #[repr(C)]
 pub struct coreline_ticket_lock_t {
     /// Private: the ticket of the next thread.
@@ -61,9 +61,9 @@ pub unsafe extern "C" fn coreline_ticket_lock_try_lock(lock: *mut coreline_ticke
 /// `CORELINE_ERROR_NOT_HELD`.
 ///
 /// Threads: the holder calls it. Signals: async-signal-safe, for a lock that the handler locked by
-/// `coreline_ticket_lock_try_lock`. Fork: a child may unlock what the thread that forked held, but
-/// if another thread waited for the lock at the time of the fork, it stays locked: the child must
-/// initialise it again instead.
+/// `coreline_ticket_lock_try_lock`. Fork: a child may unlock a lock that the thread that forked
+/// held. But if another thread waited for the lock at the time of the fork, it stays locked, and
+/// the child must initialise it again.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn coreline_ticket_lock_unlock(lock: *mut coreline_ticket_lock_t) -> Code {
     with!([lock lock] {

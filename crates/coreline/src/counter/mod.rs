@@ -271,9 +271,10 @@ impl<W: World> PerCpuCounter<W> {
     }
 
     /// Makes [`read`](PerCpuCounter::read) access only one cache line. For each used slot, the
-    /// error of the read grows by half of `batch`, rounded up to a power of two. One addition in
-    /// `batch` also writes that line. Suppose that n CPUs each add once every t nanoseconds. Then
-    /// the line is contended if `batch` is less than n times the line transfer time, divided by t.
+    /// error of the read grows by half of `batch`, which is rounded up to a power of two. One
+    /// addition in `batch` also writes that line. Suppose that n CPUs each add once every t
+    /// nanoseconds. Then the line is contended if `batch` is less than n times the line transfer
+    /// time, divided by t.
     ///
     /// The reported errors are correct as long as the sum of all concurrent additions that leave a
     /// block is less than 2^64.
