@@ -266,9 +266,9 @@ typedef struct coreline_workers_t coreline_workers_t;
 /**
  * The layout of the library, as the header assumes it. `coreline_check` fills it in.
  *
- * The shape of a type is its size in bytes times 256, plus its alignment in bytes. For each member
- * of a structure, in the order of the header, the shape is then multiplied by 31, and the offset
- * of the member times 256, plus the member's size, is added to it. So members in another order
+ * The shape of a type is its size in bytes times 256, plus its alignment in bytes. Each member of
+ * a structure then changes the shape, in the order of the header. The shape is multiplied by 31,
+ * and the sum of the member's size and 256 times its offset is added. So members in another order
  * give another shape.
  */
 typedef struct coreline_layout_t {
@@ -424,7 +424,7 @@ typedef struct coreline_reading_t {
 } coreline_reading_t;
 
 /**
- * The options of a cache. All members must be set; zeros are the defaults.
+ * The options of a cache. All members must be set. Zeros are the defaults.
  */
 typedef struct coreline_cache_options_t {
     /**
@@ -944,7 +944,7 @@ coreline_code_t coreline_counter_destroy(struct coreline_counter_t *counter);
  *
  * Errors: `CORELINE_ERROR_NULL`, `CORELINE_ERROR_HANDLE`.
  *
- * Threads: any number of threads may call it at the same time. Signals: async-signal-safe; if a
+ * Threads: any number of threads may call it at the same time. Signals: async-signal-safe. If a
  * handler adds while it interrupts an addition, both count. Fork: the child has its own copy of
  * the counter.
  */
@@ -1693,9 +1693,9 @@ coreline_code_t coreline_workers_serve(const struct coreline_workers_t *workers,
 /**
  * Reports whether other work waits for the calling worker.
  *
- * The call writes 1 to `out` if the calling thread is one of these workers, and a call, a task in
- * its queue, or tasks of other workers wait for it. Otherwise it writes 0. A long call should
- * return then, and a long task should call `coreline_workers_serve`.
+ * The call writes 1 to `out` if the calling thread is one of these workers and other work waits
+ * for it: a call, a task in its queue, or tasks of other workers. Otherwise it writes 0. A long
+ * call should return then, and a long task should call `coreline_workers_serve`.
  *
  * Errors: `CORELINE_ERROR_NULL`, `CORELINE_ERROR_HANDLE`, `CORELINE_ERROR_ARGUMENT` (`out` is not
  * aligned).
@@ -2520,7 +2520,7 @@ coreline_code_t coreline_local_sum(const struct coreline_local_t *local,
                                    uint64_t *out);
 
 /**
- * Reads a word of any ID of a domain.
+ * Reads a word of any ID in a domain.
  *
  * `id` is the ID of a CPU or of a lease. A word that no thread has used is 0. The ID after the
  * last one is that of the words that threads without an ID share. A loop over all IDs ends at the

@@ -27,7 +27,7 @@ pub struct coreline_cache_t {
 
 opaque!(coreline_cache_t, Cache, b"objcache");
 
-/// The options of a cache. All members must be set; zeros are the defaults.
+/// The options of a cache. All members must be set. Zeros are the defaults.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct coreline_cache_options_t {

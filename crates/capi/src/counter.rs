@@ -171,7 +171,7 @@ pub unsafe extern "C" fn coreline_counter_destroy(counter: *mut coreline_counter
 ///
 /// Errors: `CORELINE_ERROR_NULL`, `CORELINE_ERROR_HANDLE`.
 ///
-/// Threads: any number of threads may call it at the same time. Signals: async-signal-safe; if a
+/// Threads: any number of threads may call it at the same time. Signals: async-signal-safe. If a
 /// handler adds while it interrupts an addition, both count. Fork: the child has its own copy of
 /// the counter.
 #[unsafe(no_mangle)]

@@ -33,9 +33,9 @@ pub const CORELINE_VERSION_PATCH: u32 = 0;
 
 /// The layout of the library, as the header assumes it. `coreline_check` fills it in.
 ///
-/// The shape of a type is its size in bytes times 256, plus its alignment in bytes. For each member
-/// of a structure, in the order of the header, the shape is then multiplied by 31, and the offset
-/// of the member times 256, plus the member's size, is added to it. So members in another order
+/// The shape of a type is its size in bytes times 256, plus its alignment in bytes. Each member of
+/// a structure then changes the shape, in the order of the header. The shape is multiplied by 31,
+/// and the sum of the member's size and 256 times its offset is added. So members in another order
 /// give another shape.
 #[repr(C)]
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -215,7 +215,7 @@ pub unsafe extern "C" fn coreline_local_sum(
     })
 }
 
-/// Reads a word of any ID of a domain.
+/// Reads a word of any ID in a domain.
 ///
 /// `id` is the ID of a CPU or of a lease. A word that no thread has used is 0. The ID after the
 /// last one is that of the words that threads without an ID share. A loop over all IDs ends at the

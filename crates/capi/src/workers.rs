@@ -437,9 +437,9 @@ pub unsafe extern "C" fn coreline_workers_serve(
 
 /// Reports whether other work waits for the calling worker.
 ///
-/// The call writes 1 to `out` if the calling thread is one of these workers, and a call, a task in
-/// its queue, or tasks of other workers wait for it. Otherwise it writes 0. A long call should
-/// return then, and a long task should call `coreline_workers_serve`.
+/// The call writes 1 to `out` if the calling thread is one of these workers and other work waits
+/// for it: a call, a task in its queue, or tasks of other workers. Otherwise it writes 0. A long
+/// call should return then, and a long task should call `coreline_workers_serve`.
 ///
 /// Errors: `CORELINE_ERROR_NULL`, `CORELINE_ERROR_HANDLE`, `CORELINE_ERROR_ARGUMENT` (`out` is not
 /// aligned).

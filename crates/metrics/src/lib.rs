@@ -44,8 +44,8 @@
 //! * **Gauges**: the last `set` wins, and discards all increments before it. Increments and
 //!   decrements after it add to it. Increments of a hot gauge go to the CPU's own word. A `set`
 //!   must then empty these words, which interrupts the CPUs that the process runs on once (some
-//!   microseconds). After that, 4,096 increments, or 32 that move between CPUs, go to one shared
-//!   word again. So a gauge may be set often or changed often at full speed, and mixing both costs
+//!   microseconds). After that, the next 4,096 increments, or 32 that move between CPUs, go to one
+//!   shared word. So a gauge may be set often or changed often at full speed, and mixing both costs
 //!   little. A gauge that becomes NaN stays NaN until it is set. The last digits of a sum of `f64`
 //!   depend on the order of the additions. Whole numbers are exact as long as no sum of one CPU's
 //!   changes exceeds 2^53.
@@ -58,9 +58,10 @@
 //!
 //! # Names
 //!
-//! Pages have names of letters, digits, `_` and, for metrics, `:`. Each other character becomes
-//! `_`. Label values are escaped. Labels are sorted. Series whose names and labels become equal are
-//! added up. A label `le` becomes `le_`, and `__` at the start of a label becomes `_`.
+//! Names on pages consist of letters, digits and `_`. Names of metrics may also have `:`. Any other
+//! character becomes `_`. Label values are escaped. Labels are sorted. Series whose names and
+//! labels become equal are added up. A label `le` becomes `le_`, and `__` at the start of a label
+//! becomes `_`.
 //!
 //! Descriptions become `HELP` lines. In OpenMetrics, a unit becomes a `UNIT` line if the name ends
 //! with the unit. No suffix is added to a name.
@@ -108,9 +109,9 @@
 //! [`PerCpuCounter`](coreline::PerCpuCounter).
 //!
 //! A forked child has its own copy of all values. It may add to counters and histograms through
-//! bound handles. If another thread of the parent was in a look-up, a page, a removal or the `set`
-//! of a hot gauge at the time of the fork, look-ups, pages, removals and `set` in the child may
-//! wait forever. The child has no
+//! bound handles. Suppose that another thread of the parent was in a look-up, a page, a removal or
+//! the `set` of a hot gauge at the time of the fork. Then such calls in the child may wait forever.
+//! The child has no
 #![cfg_attr(feature = "http-listener", doc = "[endpoint](Handle::http_listener).")]
 #![cfg_attr(not(feature = "http-listener"), doc = "endpoint.")]
 //!

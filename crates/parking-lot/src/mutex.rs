@@ -17,9 +17,9 @@ pub type MappedMutexGuard<'a, T> = lock_api::MappedMutexGuard<'a, RawMutex, T>;
 
 /// A mutual exclusion lock whose waiters get it in FIFO order. Each unlock hands the lock to the
 /// first waiter in the queue. [`unlock_fair`](coreline::lock::RawMutex::unlock_fair) says how long
-/// a thread takes to enter the queue, and which threads may still be overtaken: those that queue
-/// just when the lock is freed, those without a node, and, if at least 512 waiters gave up, those
-/// behind the node of such a waiter.
+/// a thread takes to enter the queue, and which threads may still be overtaken. These are threads
+/// that queue just when the lock is freed, and threads without a node. If at least 512 waiters gave
+/// up, they are also threads behind the node of such a waiter.
 ///
 /// A hand-over to a thread that sleeps takes as long as a wake-up. One to a thread that was
 /// preempted, or has a low priority, takes as long as the kernel takes to schedule it. Meanwhile no

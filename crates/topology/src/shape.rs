@@ -10,7 +10,7 @@ use crate::node::Nodes;
 use crate::topology::{Cpu, Limit, Topology};
 
 /// A regular machine, whose parts are all alike. Each field is the number of parts in the next
-/// larger part; by default there is one of each.
+/// larger part. By default, there is one of each.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Shape {
     /// The number of sockets of the machine.

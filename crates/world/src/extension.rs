@@ -24,8 +24,8 @@
 //!   little: the waiter is woken only when the holder has its CPU again.
 //! * A thread that is preempted in user code, or moved to another CPU, has neither a request nor a
 //!   grant when it runs again. A thread that blocks, and runs again on the same CPU, still has its
-//!   request: in Linux 7.3.4, in an emulated machine with four CPUs, 200 of 200 requests were there
-//!   after a sleep.
+//!   request. (In Linux 7.3.4, in an emulated machine with four CPUs, 200 of 200 requests were
+//!   there after a sleep.)
 //! * Only an interrupt or a fault of user code leads to a grant. If the slice ends during a system
 //!   call, the thread is preempted, and keeps its request.
 //! * An interrupt by which another thread [fences](crate::Fences::fence_restartable) restartable
@@ -82,8 +82,8 @@ pub enum Extended {
 ///   request back.
 /// * The model lacks the capability.
 pub trait SliceExtension {
-    /// Lets the calling thread request extensions from now on. Each thread enables them for itself,
-    /// once, with two system calls, or with three if a filter refuses the second one. The first
+    /// Lets the calling thread request extensions from now on. Each thread enables them once for
+    /// itself. This takes two system calls, or three if a filter refuses the second one. The first
     /// request of a thread also enables them.
     ///
     /// # Errors
@@ -93,7 +93,7 @@ pub trait SliceExtension {
 
     /// Begins a section in which the calling thread wants to keep its CPU. Returns whether this
     /// call made a request. If not, the thread can have no extensions, or it is already in such a
-    /// section, which then ends the request.
+    /// section. In the latter case, the outer section ends the request.
     ///
     /// Call it when the thread already holds the lock or other resource that others wait for. A
     /// thread that waits gains nothing from an extension.

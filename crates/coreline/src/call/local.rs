@@ -14,8 +14,8 @@
 //! `QUEUED` while all else is clear sends it. If the worker finds `QUEUED` after a poll, it sends
 //! the message itself.
 //!
-//! The value reaches the reply by a letter, as that of a function does: the worker runs the letter
-//! when the future has ended.
+//! The value reaches the reply in a *letter*, like the value of a function. The worker runs the
+//! letter when the future has ended.
 
 use core::future::Future;
 use core::panic::{AssertUnwindSafe, RefUnwindSafe, UnwindSafe};

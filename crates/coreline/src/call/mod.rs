@@ -514,8 +514,8 @@ impl<W: World + Threads> Workers<W> {
     ///
     /// # Errors
     ///
-    /// [`OwnWorker`], with these workers unchanged, if the calling thread is one of them, because
-    /// it would wait for its own end.
+    /// [`OwnWorker`], with these workers unchanged, if the calling thread is one of them. It would
+    /// wait for its own end.
     pub fn join(self) -> Result<(), OwnWorker<W>> {
         // They are threads of the parent, which do not exist here, so this one is none of them.
         if W::generation() == self.shared.generation && self.is_own_thread() {

@@ -41,8 +41,8 @@ pub enum CallError {
 
 /// The error for a function that was not run. It returns the function to the caller.
 ///
-/// The operator `?` turns it into a [`CallError`], or into a boxed error with the `CallError`,
-/// and drops the function, even a function that borrows. For other types of errors, use
+/// The operator `?` turns it into a [`CallError`], or into a boxed error with the `CallError`. It
+/// drops the function, even if the function borrows. For other types of errors, use
 /// `.map_err(CallError::from)?`.
 ///
 /// ```

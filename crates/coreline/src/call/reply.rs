@@ -77,8 +77,8 @@ impl<R: Send + 'static, W: World> Reply<R, W> {
     ///
     /// # Errors
     ///
-    /// [`WaitsForItself`], with the reply, if the calling thread is the only worker that can run
-    /// the function, and has not run it yet. The worker runs it after its present function has
+    /// [`WaitsForItself`], with the reply, if only the calling worker can run the function and has
+    /// not run it yet. The worker runs it after its present function has
     /// returned. A call that has not begun also runs when the present function
     /// [serves](super::Workers::serve).
     ///
@@ -96,7 +96,7 @@ impl<R: Send + 'static, W: World> Reply<R, W> {
     }
 
     /// Waits for the value until `deadline`, like [`wait`](Reply::wait). If the deadline has
-    /// passed, the call only looks whether the value is there.
+    /// passed, the call only checks whether the value is there.
     ///
     /// ```
     /// use coreline::Workers;

@@ -344,8 +344,9 @@ impl<'scope, W: World> Scope<'scope, W> {
     ///
     /// # Errors
     ///
-    /// [`Refused`], with the function, if the workers are closed and the calling thread is not one
-    /// of them, or in a forked child. If the owner of the scope is not a worker, also if the queues
+    /// [`Refused`], with the function, in a forked child, or if the workers are closed and the
+    /// calling thread is not one of them. If the owner of the scope is not a worker, also if the
+    /// queues
     /// are [full](super::Builder::queue_limit).
     ///
     /// # Panics
@@ -400,8 +401,8 @@ impl<W: World + Threads> Workers<W> {
     /// caller. Returns its value when all tasks of the scope have ended, including those that tasks
     /// have added.
     ///
-    /// If the caller is one of these workers, it runs tasks of this scope itself while it waits,
-    /// and serves calls, as in [`call_on`](Workers::call_on). It runs no other tasks. So a scope
+    /// If the caller is one of these workers, it runs tasks of this scope itself while it waits. It
+    /// also serves calls, as in [`call_on`](Workers::call_on). It runs no other tasks. So a scope
     /// on a worker ends even if all other workers are busy, or if there is none. On another thread,
     /// the tasks run on the workers alone, and the caller sleeps after a while. A worker of another
     /// set serves calls of its own set.

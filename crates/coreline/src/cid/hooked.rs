@@ -5,8 +5,8 @@
 //! # Why a search for an ID ends
 //!
 //! A CPU that keeps no reference [looks](Referring::try_take) for an ID without the lock. If it
-//! finds none, it takes the lock and raises `contended`, which sends all later CPUs to the lock,
-//! too. Under the lock:
+//! finds none, it takes the lock and raises `contended`, which also sends all later CPUs to the
+//! lock. Under the lock:
 //!
 //! * No reference is being moved or given up, because that needs the lock. So each ID that is taken
 //!   is some CPU's, and no CPU has two.

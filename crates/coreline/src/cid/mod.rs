@@ -43,8 +43,8 @@
 //! * Getting an ID takes a bounded number of steps, and at most one lock, which is held for at most
 //!   one scan of the rows.
 //!
-//! In the repository, `tests/laws/memory/cid.rs` checks these laws in all three worlds, and
-//! `cid/tests.rs` lists, for each step of a policy, the test that fails without that step.
+//! In the repository, `tests/laws/memory/cid.rs` checks these laws in all three worlds. For each
+//! step of a policy, `cid/tests.rs` lists the test that fails without that step.
 //!
 //! # Sources
 //!

@@ -73,10 +73,11 @@
 //! Sources: `include/linux/percpu_counter.h`; Yoo, ["kernel/fork: improve exec() throughput with
 //! slab ctor/dtor pair"][yoo] (2025; per-CPU counters of an `mm`); Krisman Bertazi, ["Optimize
 //! rss_stat initialization/teardown for single-threaded tasks"][krisman] (2025; counters with two
-//! modes); Overstreet, "Lazy percpu counters" (2022).
+//! modes); Overstreet, ["Lazy percpu counters"][overstreet] (2022).
 //!
 //! [yoo]: https://lore.kernel.org/r/20250424080755.272925-8-harry.yoo@oracle.com
 //! [krisman]: https://lore.kernel.org/r/20251127233635.4170047-1-krisman@suse.de
+//! [overstreet]: https://lore.kernel.org/r/20220830214919.53220-4-surenb@google.com
 //! [`read`]: PerCpuCounter::read
 //! [`read_exact`]: PerCpuCounter::read_exact
 
@@ -397,7 +398,7 @@ impl<W: World> PerCpuCounter<W> {
         self.spread.drain(|word| word).cast_signed()
     }
 
-    /// Sets the value, for example of a gauge, and returns the old value, wrapping.
+    /// Sets the value, for example of a gauge. Returns the old value, wrapping.
     ///
     /// A concurrent addition is either in the returned value, or added to `value`. If several
     /// threads set or drain the counter at the same time, only the total is preserved. The sum of

@@ -144,9 +144,9 @@ impl<const N: usize, W: World> CounterSet<N, W> {
     }
 
     /// Returns the sums, like [`read_exact`](CounterSet::read_exact), and subtracts them from the
-    /// counters, one after the other. Each addition is in the result of one call, or still in its
-    /// counter. The result is not a snapshot. If one thread made two additions, the result may
-    /// include only the second.
+    /// counters. It does so one counter after the other. Each addition is in the result of one
+    /// call, or still in its counter. The result is not a snapshot. If one thread made two
+    /// additions, the result may include only the second.
     ///
     /// If all additions are positive, no result is negative. The slots stay allocated.
     pub fn drain(&self) -> [i64; N] {

@@ -40,7 +40,8 @@
 //! In the repository, `tests/laws/memory/limiter.rs` checks both directions in all three worlds.
 //!
 //! Sources: ITU-T Recommendation [I.371][i371], annex A (the generic cell rate algorithm, 1993);
-//! Turner, "New directions in communications" (1986; the leaky bucket).
+//! Turner, ["New directions in communications (or which way to the information
+//! age?)"](https://doi.org/10.1109/MCOM.1986.1092946) (1986; the leaky bucket).
 //!
 //! [i371]: https://www.itu.int/rec/T-REC-I.371
 

@@ -81,7 +81,7 @@ pub struct TimedOut(pub bool);
 /// [`MutexGuard`] of that world is such a guard. With the feature `lock_api` or `lock_api_0_4`, so
 /// is that crate's `MutexGuard` of any raw mutex.
 pub trait Suspend<W: World>: DerefMut {
-    /// Frees the mutex, calls `f`, and takes the mutex again, also after a panic.
+    /// Frees the mutex, calls `f`, and takes the mutex again, even after a panic.
     fn unlocked<R>(guard: &mut Self, f: impl FnOnce() -> R) -> R;
 }
 
@@ -173,8 +173,8 @@ impl<W: World> Condvar<W> {
         TimedOut(self.sleep(guard, Some(deadline)) == Parked::TimedOut)
     }
 
-    /// Waits, like [`wait`](Condvar::wait), but for `span` at most, plus the time to take the lock
-    /// again.
+    /// Waits, like [`wait`](Condvar::wait), but for `span` at most. It then takes the lock again,
+    /// which may take longer.
     pub fn wait_for(&self, guard: &mut impl Suspend<W>, span: Duration) -> TimedOut {
         self.wait_by(guard, W::now() + span)
     }

@@ -254,8 +254,8 @@ impl<W: World> Presence<W> {
     }
 
     /// Registers a context, and takes a seat for it, near the caller's CPU if such a seat is free.
-    /// If no seat is free, the call adds as many seats as there are, up to a limit, and they stay.
-    /// The call never waits, not even for a shootdown.
+    /// If no seat is free, the call adds as many seats as there are, up to a limit. Added seats
+    /// stay. The call never waits, not even for a shootdown.
     pub fn register(&self) -> Member<W> {
         // SAFETY: the member keeps the rolls with its seat.
         let Taken { seat, roll } = unsafe { self.shared.rolls.take() };

@@ -79,8 +79,8 @@ pub use self::reclaimer::Reclaimer;
 /// reads these lines and makes a heavy fence (natively, a system call), which interrupts the CPUs
 /// on which readers run. In a virtual machine (Intel Xeon, family 6, model 207) this takes 17 us
 /// beside one such reader. If no reader's bit is set, an update makes no heavy fence. A new reader
-/// that finds no free seat adds as many seats as there are, up to a limit, and they stay. Updates
-/// do not read the line of a seat that was freed.
+/// that finds no free seat adds as many seats as there are, up to a limit. Added seats stay.
+/// Updates do not read the line of a seat that was freed.
 ///
 /// **Priorities**: reads never wait. An update that waits for another update sleeps. A
 /// `synchronize` that has waited for readers for a long time sleeps between its checks. This holds
@@ -200,8 +200,8 @@ impl<T: Send + Sync + 'static, W: World> Versioned<T, W> {
     /// [quickly](PresenceOptions::fence_every), most of them leave old values to a later update.
     ///
     /// The call waits for other updates, but never for readers. If a heavy fence
-    /// [fails](coreline_world::Fences::try_fence_all), replaced values stay until a fence of a
-    /// later update, or of `synchronize`, succeeds.
+    /// [fails](coreline_world::Fences::try_fence_all), replaced values stay until a later update or
+    /// `synchronize` makes a fence that succeeds.
     pub fn update(&self, value: T) {
         let value = Box::new(value);
         self.replace(|_| value);

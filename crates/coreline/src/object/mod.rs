@@ -107,10 +107,14 @@
 //! # Source
 //!
 //! Yoo, ["kernel/fork: improve exec() throughput with slab ctor/dtor pair"][yoo] (2025; constructed
-//! `mm_struct`s in the kernel); Bonwick, "The slab allocator" (USENIX 1994); Bonwick and Adams,
-//! "Magazines and Vmem" (USENIX 2001); the kernel's sheaves (6.18).
+//! `mm_struct`s in the kernel); Bonwick, ["The slab allocator: an object-caching kernel memory
+//! allocator"][slab] (USENIX 1994); Bonwick and Adams, ["Magazines and Vmem: extending the slab
+//! allocator to many CPUs and arbitrary resources"][vmem] (USENIX 2001); the kernel's sheaves
+//! (6.18).
 //!
 //! [yoo]: https://lore.kernel.org/r/20250424080755.272925-8-harry.yoo@oracle.com
+//! [slab]: https://www.usenix.org/legacy/publications/library/proceedings/bos94/pdfs/bonwick.pdf
+//! [vmem]: https://www.usenix.org/event/usenix01/bonwick.html
 
 mod budget;
 mod builder;

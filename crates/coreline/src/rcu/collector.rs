@@ -98,7 +98,7 @@ impl_default!([] CollectorOptions, new);
 ///
 /// **Panics**: if a deferred function or the drop of a retired value panics, the others of its
 /// batch still run. Then the call that ran them (`retire`, `defer`, `barrier` or the drop of the
-/// collector) resumes the first panic. A reclaimer's thread goes on.
+/// collector) resumes the first panic. A reclaimer's thread continues.
 ///
 /// **Priorities**: readers never wait. A thread that waits for a grace period sleeps between its
 /// checks, so readers of lower priority can run. Readers inherit no priority from it.

@@ -86,8 +86,8 @@ impl Band {
     /// at 130 %, one at a time.
     ///
     /// A claim that holds under one arbitration only says so with [`under`](Band::under). Accesses
-    /// of one thread do not overlap. A claim that also holds where they do is tested over
-    /// [`overlapping`](Band::overlapping), too.
+    /// of one thread do not overlap. To claim a result for overlapping accesses, too, also test it
+    /// over [`overlapping`](Band::overlapping).
     pub fn whole(spec: &Spec, seed: u64) -> Band {
         let mut band = Band::shares(spec, seed, Band::SEEDS);
         let uncertain = spec.sources().filter(|(_, cost)| cost.uncertain);

@@ -68,7 +68,8 @@ pub(crate) fn with_places(failure: Box<Failure>, program: impl FnOnce() + 'stati
 }
 
 /// An exploration, which runs a tiny program under every schedule with few preemptions. It follows
-/// Musuvathi and Qadeer's iterative context bounding (PLDI 2007). Most mistakes take one or two
+/// Musuvathi and Qadeer, ["Iterative context bounding for systematic testing of multithreaded
+/// programs"](https://doi.org/10.1145/1273442.1250785) (PLDI 2007). Most mistakes take one or two
 /// preemptions. The number of schedules with at most a given number of preemptions is polynomial in
 /// the length of the program.
 ///
@@ -81,8 +82,8 @@ pub(crate) fn with_places(failure: Box<Failure>, program: impl FnOnce() + 'stati
 /// [`Faults::SEARCH`](crate::Faults::SEARCH). The choice that a spinning thread continues alone
 /// counts, too.
 ///
-/// All other sources of variation are fixed. Jitter, other faults, and when freed memory is given
-/// out again follow from the machine's one seed, and memory is sequentially consistent. For weak
+/// All other sources of variation are fixed. The machine's one seed determines jitter, other
+/// faults, and when freed memory is given out again. Memory is sequentially consistent. For weak
 /// memory order, use the model checker's world.
 ///
 /// ```
@@ -110,8 +111,9 @@ pub struct Explored {
     /// The number of schedules that ran.
     pub runs: u64,
     /// Whether the runs cover all schedules with the allowed number of preemptions. It is false if
-    /// the limit ended the exploration, if a thread spun alone for 1,000 turns without an end, or
-    /// if a thread passed 10,000 points while others could run: then the machine made it yield.
+    /// the limit ended the exploration, or if a thread spun alone for 1,000 turns without an end.
+    /// It is also false if a thread passed 10,000 points while others could run, because the
+    /// machine then made it yield.
     pub complete: bool,
 }
 

@@ -50,11 +50,11 @@ pub struct Faults {
     /// would succeed fails, as the interface permits.
     pub weak: u32,
     /// The rate at which spinning is cut short. Under a schedule that [searches](crate::Schedule),
-    /// a thread that spins (`spin_loop`, `yield_now`) continues alone after one in this many turns,
-    /// until it changes a word or blocks, or for 1,000 turns. Before its first access of each
-    /// kind to each word, from each place in the source, another thread may run instead. So the
-    /// search reaches the code that the thread runs after it has spun without success. Unless this
-    /// rate is 0, the locks of [`sync`](crate::sync) mostly do not spin before they park.
+    /// a thread that spins (`spin_loop`, `yield_now`) continues alone after one in this many turns.
+    /// It does so until it changes a word or blocks, or for 1,000 turns. Before its first access of
+    /// each kind to each word, from each place in the source, another thread may run instead. So
+    /// the search reaches the code that the thread runs after it has spun without success. Unless
+    /// this rate is 0, the locks of [`sync`](crate::sync) mostly do not spin before they park.
     pub cut_spins: u32,
     /// Whether the kernel fails to restart restartable operations. The arm64 kernel had this defect
     /// after the rewrite in 6.19, for a thread that another thread preempts on the same CPU.

@@ -5,9 +5,9 @@ use core::str::FromStr;
 
 /// How a machine checks the simulated program's use of memory.
 ///
-/// Whatever the setting, a double free, a free of an address at which no block begins, and an
-/// access to an address without memory fail the run. With `Off`, such a failure does not say where
-/// the block was allocated and freed before.
+/// Three mistakes fail the run under every setting: a double free, a free of an address at which no
+/// block begins, and an access to an address without memory. With `Off`, such a failure does not
+/// say where the block was allocated and freed before.
 ///
 /// The checks see each access to an atomic, to a cell and through a guard. They fill freed blocks
 /// with the byte `0xf0`, so they notice other writes to these blocks later. Each block is followed

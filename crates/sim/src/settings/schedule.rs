@@ -33,16 +33,19 @@ pub enum Schedule {
     /// eight, the CPU switches to another of its threads if it has any. This rate is high enough to
     /// hit unlucky moments, and low enough for a restartable operation to complete.
     Random,
-    /// Probabilistic concurrency testing (Burckhardt, Kothari, Musuvathi and Nagarakatte, ASPLOS
-    /// 2010). Each thread has a random priority, and the runnable thread with the highest priority
-    /// runs. At `depth - 1` random points the running thread gets the lowest priority so far. If a
-    /// mistake occurs only when `depth` events happen in a certain order, one run finds the mistake
-    /// with a probability of at least `1 / (threads * steps^(depth - 1))`.
+    /// Probabilistic concurrency testing: Burckhardt, Kothari, Musuvathi and Nagarakatte, ["A
+    /// randomized scheduler with probabilistic guarantees of finding bugs"][pct], ASPLOS 2010. Each
+    /// thread has a random priority, and the runnable thread with the highest priority runs. At
+    /// `depth - 1` random points the running thread gets the lowest priority so far. If a mistake
+    /// occurs only when `depth` events happen in a certain order, one run finds the mistake with a
+    /// probability of at least `1 / (threads * steps^(depth - 1))`.
     ///
     /// A thread gets the lowest priority if it waits for other threads. It counts as waiting if it
     /// [yields](coreline_world::Threads::yield_now), [relaxes](coreline_world::Words::relax) in a
     /// loop, passes 10,000 points while other threads could run, or loses its CPU while it waits
     /// for a write.
+    ///
+    /// [pct]: https://www.microsoft.com/en-us/research/wp-content/uploads/2016/02/asplos277-pct.pdf
     Pct {
         /// The number of events that must happen in a certain order for the mistake to occur.
         /// Values from 1 to 4 find most mistakes.

@@ -171,7 +171,7 @@ macro_rules! common {
             }
 
             /// Like [`compare_exchange`](Self::compare_exchange), but may fail although the value
-            /// is `current`. On a simulated machine, it does so only by a fault,
+            /// is `current`. On a simulated machine, it does so only by the fault
             /// [`weak`](crate::Faults::weak), which is on in searches.
             ///
             /// # Errors

@@ -16,8 +16,8 @@
 //! | `read` | a word of the calling thread |
 //! | `IN_ORDER` | whether every load acquires and every store releases |
 //!
-//! x86-64 and aarch64 have them. On other processors, and under Miri, which knows no assembly, no
-//! thread has a slot: nothing is stubbed, and every restartable operation runs without a section.
+//! x86-64 and aarch64 have them. On other processors, no thread has a slot, and every restartable
+//! operation runs without a section. The same holds under Miri, which knows no assembly.
 //!
 //! # The rules of a section
 //!
@@ -47,7 +47,7 @@
 //! thread's area.
 //!
 //! * **Arming is the last instruction before the start.** If there were one in between, a thread
-//!   preempted there would be outside the section, the kernel would clear `rseq_cs`, and the
+//!   preempted there would be outside the section. The kernel would clear `rseq_cs`, and the
 //!   section would run unprotected.
 //! * **Nothing clears `rseq_cs` at the end.** A thread that has left stands outside the section, so
 //!   the kernel finds nothing to abort and clears the field itself. That saves a store per
@@ -80,8 +80,8 @@
 //! section with a result says in a register whether it has one. Its exit without a slot is label 8,
 //! behind the end, because stable Rust does not allow outputs together with labels.
 //!
-//! The ways to an index are `find_index`, a part of `enter`, and are chosen by the names of what
-//! they start from, [`Index`] and [`InRow`]; [`Gated`] is like the first, and then reads the
+//! The ways to an index are `find_index`, a part of `enter`. They are chosen by the names of what
+//! they start from, [`Index`] and [`InRow`]. [`Gated`] is like the first, and then reads the
 //! location of slot 0. The first tries the CPU number, and then the concurrency ID if the CPU
 //! number is not below its limit. An array by concurrency ID has a limit of 0 for CPU numbers, and
 //! the other way round. So no load must say which of the two is meant, and the branch always goes

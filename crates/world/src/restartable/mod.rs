@@ -69,7 +69,7 @@ pub enum IndexBy {
     Cpu,
     /// The kernel's concurrency ID (`mm_cid`). It is below the number of CPUs that the machine may
     /// ever have, and two running threads never have the same one. Kernels promise no more. Usually
-    /// it is below the number of threads and of allowed CPUs; since Linux 6.19 it can be up to a
+    /// it is below the number of threads and of allowed CPUs. Since Linux 6.19, it can be up to a
     /// quarter above the smaller of the two. Not every kernel has it.
     KernelCid,
 }

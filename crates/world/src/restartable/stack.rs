@@ -4,7 +4,7 @@
 //! # The last entry
 //!
 //! The last counted entry may be empty. So a push that follows a pop, or a pop that follows a push,
-//! writes only to that entry, and does not change the length. If both wrote the length, a thread
+//! writes only to that entry. It does not change the length. If both wrote the length, a thread
 //! that repeatedly takes a pointer and puts it back would take 1.5 times as long (measured on a Zen
 //! 4).
 //!

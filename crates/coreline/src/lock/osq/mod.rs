@@ -72,8 +72,8 @@ pub(super) use spinning::Came;
 /// `O` is the order of the turns. [`Near`] serves waiters near the holder first, within bounds.
 /// [`Fifo`] is the order of arrival.
 ///
-/// Waiters spin, each on a cache line of its own. In locks whose waiters sleep, waiters spin in
-/// such a queue first, with [`lock_by`](Osq::lock_by), which gives up at a deadline.
+/// Waiters spin, each on a cache line of its own. In locks whose waiters sleep, waiters first spin
+/// in such a queue. They use [`lock_by`](Osq::lock_by), which gives up at a deadline.
 ///
 /// ```
 /// use coreline::lock::Osq;
@@ -380,8 +380,8 @@ impl<W: World> Node<W> {
 }
 
 /// Creates the tables that all locks of the process share, so that later no lock uses the global
-/// allocator. Without this call, the first thread that waits for a lock, or that takes an [`Osq`],
-/// creates them.
+/// allocator. Without this call, the first thread that waits for a lock or takes an [`Osq`] creates
+/// them.
 ///
 /// Call it for allocators that [wait for one lock while they hold another](super#in-an-allocator),
 /// and for signal handlers that lock. The first call reads the machine's tree. On a large machine,

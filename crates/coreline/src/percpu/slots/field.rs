@@ -184,7 +184,7 @@ impl<T: Slot, F: Integer, W: World, I: Indexing<W>> Field<'_, T, F, W, I> {
         self.run(Add(delta), |word, Add(delta)| _ = word.fetch_add(delta, Ordering::Relaxed));
     }
 
-    /// Adds `delta`, wrapping, if the addition changes no bit of `fixed`, and returns the sum:
+    /// Adds `delta`, wrapping, if the addition changes no bit of `fixed`. Returns the sum:
     /// [`AddIf`]. If two threads call `add_if` on one slot, the second thread sees everything that
     /// the first wrote before.
     ///

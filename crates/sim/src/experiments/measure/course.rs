@@ -1,7 +1,7 @@
-//! How long the threads of a measurement go on, and whether their rates are steady.
+//! When the threads of a measurement end, and whether their rates are steady.
 //!
-//! A thread looks at the time after each round, at no cost. It records the times in the host's
-//! memory, so a measurement of two minutes has the same cache lines as one of two rounds.
+//! A thread reads the time after each round, at no cost. It records the times in the host's memory,
+//! so a measurement of two minutes has the same cache lines as one of two rounds.
 
 use core::time::Duration;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -28,8 +28,8 @@ pub enum Until {
     /// Threads end at different times, so an operation must not wait forever for an operation of
     /// another thread.
     Window(Duration),
-    /// The threads go on until the rate of each role is steady. As in a window, an operation must
-    /// not wait forever for an operation of another thread.
+    /// The threads run until the rate of each role is steady. As in a window, an operation must not
+    /// wait forever for an operation of another thread.
     ///
     /// The first window ends when each thread has done 32 rounds, or all together 256 for each
     /// thread. Each of the next windows doubles the time since the start. The rate is steady if the

@@ -2,7 +2,7 @@
 //! comparison of two tables.
 //!
 //! [`parallel`] and [`roles`] run in a machine. Their times exclude the creation of threads, their
-//! first accesses, and the skew between their starts. [`Until`] says how long a measurement lasts.
+//! first accesses, and the skew between their starts. [`Until`] says when a measurement ends.
 //! [`scaling`] runs a program with several numbers of threads over a band. [`compare`] compares two
 //! programs at each number of threads.
 //!

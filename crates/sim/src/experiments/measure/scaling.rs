@@ -17,8 +17,8 @@ use crate::results::failure::Failure;
 /// of [`parallel`](super::parallel) or [`roles`](super::roles()).
 ///
 /// In replay lines the program is named `name threads=N`. If the environment variable
-/// `CORELINE_REPLAY` has such a line, `scaling` first repeats this run and prints its report, with
-/// the hottest lines and source locations, on standard error.
+/// `CORELINE_REPLAY` has such a line, `scaling` first repeats this run. It prints the run's report,
+/// with the hottest lines and source locations, on standard error.
 ///
 /// The program `cargo coreline scale` compares the results with a baseline. The environment
 /// variable `CORELINE_SCALE` names the folder of the results. Each name and machine must be unique

@@ -26,7 +26,7 @@
 //!    queues.
 //! 4. In searches, mostly without spinning: see [`Faults::cut_spins`](crate::Faults::cut_spins).
 //!
-//! The whole module works only in a machine.
+//! All of this module works only in a machine.
 
 mod arc;
 mod barrier;

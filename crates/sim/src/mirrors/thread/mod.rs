@@ -153,7 +153,7 @@ pub fn current() -> Thread {
 }
 
 /// Waits for a token: see [`Thread::unpark`]. Like std's function, it may return without a token.
-/// It does so only by a fault, [`spurious`](crate::Faults::spurious), which is on in searches.
+/// It does so only by the fault [`spurious`](crate::Faults::spurious), which is on in searches.
 #[track_caller]
 pub fn park() {
     current().take_token(None);

@@ -1,4 +1,5 @@
-//! Signals: `pthread_sigmask`; and a page that the kernel wipes when it copies it for a child.
+//! Signals: `pthread_sigmask`, and a page that the kernel wipes when it copies the page for a
+//! child.
 
 use core::marker::PhantomData;
 use core::mem;

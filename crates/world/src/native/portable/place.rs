@@ -2,10 +2,10 @@
 //!
 //! std does not tell a thread where it runs, and does not keep a thread on a CPU. So the machine
 //! has as many CPUs as [`available_parallelism`] first returned, in one cache of one node. A thread
-//! that is [placed](crate::Placement::On) has the number that it was placed on; any other has its
-//! own [number](crate::Signals::thread_id) modulo the CPUs. Threads with one number can run at the
-//! same time, which no two threads of a real CPU do. Operations on per-CPU memory are atomic here,
-//! so this costs time, but loses no update.
+//! that is [placed](crate::Placement::On) has the number that it was placed on. Any other thread
+//! has its own [number](crate::Signals::thread_id) modulo the CPUs. Threads with one number can run
+//! at the same time, which no two threads of a real CPU do. Operations on per-CPU memory are atomic
+//! here, so this costs time, but loses no update.
 
 use core::cell::Cell;
 use core::ptr::{self, NonNull};
